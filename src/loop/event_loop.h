@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+struct redisAsyncContext;
+
+namespace ratelimit {
+
+using std::chrono::milliseconds;
+
+/// A one-shot timer of an event loop. Destroying it stops it.
+class Timer {
+public:
+    /// Whether a process that is asked to exit waits for this timer (a check in flight) or not (a
+    /// reconnect that nobody waits for).
+    enum class OnExit { wait, ignore };
+
+    virtual ~Timer() = default;
+    virtual void start(milliseconds delay) noexcept = 0;  // a timer that runs is started anew
+    virtual void stop() noexcept = 0;
+    virtual bool running() const noexcept = 0;
+    virtual void on_exit(OnExit choice) noexcept = 0;  // may change while it runs
+};
+
+/// What the Redis client asks of an event loop. Two exist: nginx's (src/nginx/hiredis_events) and
+/// libevent's (t/unit). One thread; callbacks come from the loop, never from inside these calls.
+class EventLoop {
+public:
+    virtual ~EventLoop() = default;
+
+    /// Gives the context the loop's events (hiredis's adapter hooks). All commands that are issued
+    /// within one turn of the loop leave in one write. False: out of memory or connections.
+    virtual bool attach(redisAsyncContext& context) noexcept = 0;
+
+    /// `fired` must not throw.
+    virtual std::unique_ptr<Timer> make_timer(std::function<void()> fired) = 0;
+
+    /// A clock that only goes forward, as of this turn of the loop.
+    virtual milliseconds now() const noexcept = 0;
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ratelimit::redis {
+
+struct ArgumentCount {
+    std::size_t keys = 0;
+    std::size_t args = 0;
+};
+
+/// One EVALSHA, written as RESP straight into a buffer that is used again and again: begin, then
+/// every key, then every arg, as many as begin was told. Binary-safe.
+class ScriptArguments {
+public:
+    /// `sha`: 40 hexadecimal digits.
+    void begin(std::string_view sha, ArgumentCount count);
+    void key(std::string_view name) { bulk(name); }
+    void arg(std::string_view text) { bulk(text); }
+    void arg(std::int64_t number);
+
+    std::string_view text() const noexcept { return text_; }
+
+private:
+    void bulk(std::string_view text);
+
+    std::string text_;
+};
+
+}  // namespace ratelimit::redis
