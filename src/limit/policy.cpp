@@ -8,8 +8,13 @@ namespace ratelimit {
 namespace {
 
 constexpr std::array<std::string_view, algorithm_count> names = {
-    "fixed_window", "sliding_window_counter", "sliding_window_log", "sliding_window_buckets",
-    "token_bucket", "leaky_bucket",           "gcra",
+    "fixed_window",
+    "sliding_window_counter",
+    "sliding_window_log",
+    "sliding_window_buckets",
+    "token_bucket",
+    "leaky_bucket",
+    "gcra",
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ using std::chrono::microseconds;
 /// A quota and the window it is for: 100 requests in 60 s. The emission interval, window / quota,
 /// need not be a whole number of microseconds, so nothing here or in the scripts divides first.
 struct Rate {
-    std::int64_t quota = 0;   // requests per window, at least 1
+    std::int64_t quota = 0;    // requests per window, at least 1
     microseconds window{ 0 };  // at least 1 s
 
     friend bool operator==(const Rate&, const Rate&) = default;

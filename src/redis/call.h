@@ -14,9 +14,9 @@ enum class ScriptId : std::uint16_t {};
 
 /// Why a call has no reply that can be used.
 enum class Failure : std::uint8_t {
-    timeout,         // no reply within the client's timeout
-    connection,      // could not connect, or the connection was lost; it may have been executed
-    error_reply,     // Redis answered with an error (NOSCRIPT is dealt with before)
+    timeout,      // no reply within the client's timeout
+    connection,   // could not connect, or the connection was lost; it may have been executed
+    error_reply,  // Redis answered with an error (NOSCRIPT is dealt with before)
 };
 
 std::string_view describe(Failure failure) noexcept;
@@ -37,8 +37,9 @@ public:
     virtual ScriptId script() const noexcept = 0;
     virtual ArgumentCount argument_count() const noexcept = 0;
 
-    /// Writes the call's KEYS, then its ARGV, as many as argument_count says. Called whenever the call is sent, more than once when a
-    /// script has to be loaded again, so what it writes must live as long as the call.
+    /// Writes the call's KEYS, then its ARGV, as many as argument_count says. Called whenever the
+    /// call is sent, more than once when a script has to be loaded again, so what it writes must
+    /// live as long as the call.
     virtual void write(ScriptArguments& arguments) const = 0;
 
     virtual void on_reply(const redisReply& reply) noexcept = 0;

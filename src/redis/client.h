@@ -46,8 +46,8 @@ public:
 
 /// Calls scripts on one Redis server through `connections` pipelined connections, on one event
 /// loop, in one thread. Connects at start(), loads every script before the first call, reconnects
-/// with backoff (50 ms to 2 s, with jitter), loads the scripts again when Redis answers NOSCRIPT and
-/// sends the calls that met it again.
+/// with backoff (50 ms to 2 s, with jitter), loads the scripts again when Redis answers NOSCRIPT
+/// and sends the calls that met it again.
 class Client {
 public:
     Client(

@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Builds, shows, tests and measures ngx_http_ratelimit_module. `./build.sh help` lists the commands.
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$top/build
+module=$build/ngx_http_ratelimit_module.so
+nginx_source=${NGX_SRC:-/usr/share/nginx/src}
+jobs=$(nproc)
+may_install=yes
+
+build_packages=(gcc g++ make nginx nginx-dev pkg-config libssl-dev dpkg-dev ca-certificates)
+demo_packages=(redis-server curl)
+test_packages=(
+    redis-server redis-sentinel redis-tools curl cmake libevent-dev libgtest-dev libgmock-dev
+    clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
+    nghttp2-client procps
+)
+bench_packages=(redis-server redis-tools wrk perl lua5.1)
+
+help() {
+    cat <<END
+Usage: ./build.sh [--no-install] [command]
+
+  (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree
+  demo                build, start a private Redis and nginx, and show a location being limited
+  test [t/file.t …]   build and run the tests: all, or those named
+  bench               measure the scripts beside the textbook ones
+  sanitize            the unit tests under the address and undefined-behaviour sanitizers
+  clean               remove what was built
+
+What is missing is installed with apt-get; --no-install fails with the list instead.
+END
+}
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+    say "build.sh: $*"
+    exit 1
+}
+
+# Installs those of the packages that are missing.
+need() {
+    local package missing=()
+    for package in "$@"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+            missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    [ "$may_install" = yes ] || fail "not installed: ${missing[*]}"
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+    say "Installing ${missing[*]}"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
+        apt-get -qq update && apt-get -qq install -y --no-install-recommends "$@"' \
+        apt "${missing[@]}" >"$build/apt.log" 2>&1 ||
+        fail "apt-get could not install ${missing[*]}, see $build/apt.log"
+}
+
+# The system's hiredis from 1.1 with TLS, else a pinned static build of our own.
+choose_hiredis() {
+    if pkg-config --atleast-version=1.1.0 hiredis hiredis_ssl 2>/dev/null; then
+        unset RATELIMIT_HIREDIS
+        return
+    fi
+    export RATELIMIT_HIREDIS=$build/hiredis
+    sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"
+}
+
+# nginx's configure with the flags this nginx was built with.
+configure_nginx() {
+    local flags=(--with-compat)
+    if [ -f "$nginx_source/conf_flags" ]; then
+        # shellcheck source=/dev/null
+        . "$nginx_source/conf_flags"
+        flags=("${NGX_CONF_FLAGS[@]}")
+    fi
+    (cd "$nginx_source" && ./configure "${flags[@]}" ${NGX_FLAGS:-} --add-dynamic-module="$top" \
+        --builddir="$build/nginx") >"$build/configure.log" 2>&1 ||
+        fail "nginx's configure failed, see $build/configure.log"
+}
+
+build_module() {
+    mkdir -p "$build"
+    if [ -z "${NGX_SRC:-}" ]; then
+        need "${build_packages[@]}"
+    fi
+    choose_hiredis
+    # What decides the Makefile: the nginx, and our build files and their list.
+    local stamp
+    stamp=$(cd "$top" && {
+        echo "$nginx_source" "${NGX_FLAGS:-}" "${RATELIMIT_HIREDIS:-system}"
+        cksum config config.make "$nginx_source/src/core/nginx.h"
+        find src -name '*.cpp' -o -name '*.h' | sort
+    })
+    if [ ! -f "$build/nginx/Makefile" ] || [ "$stamp" != "$(cat "$build/nginx/stamp" 2>/dev/null)" ]; then
+        configure_nginx
+        printf '%s\n' "$stamp" >"$build/nginx/stamp"
+    fi
+    (cd "$nginx_source" && make -s -j"$jobs" -f "$build/nginx/Makefile" modules) \
+        >"$build/make.log" 2>&1 || {
+        tail -n 40 "$build/make.log" >&2
+        fail "the module did not build, see $build/make.log"
+    }
+    cp "$build/nginx/ngx_http_ratelimit_module.so" "$module"
+}
+
+build_unit_tests() {
+    local folder=$build/unit$1 sanitize=$2
+    cmake -S "$top/t/unit" -B "$folder" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DSANITIZE="$sanitize" \
+        -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" >"$build/cmake.log" 2>&1 ||
+        fail "cmake failed, see $build/cmake.log"
+    cmake --build "$folder" -j"$jobs" >"$build/unit.log" 2>&1 || {
+        grep -E 'error|Error' -A5 "$build/unit.log" | head -n 40 >&2
+        fail "the unit tests did not build, see $build/unit.log"
+    }
+}
+
+run_tests() {
+    build_module
+    need "${test_packages[@]}"
+    build_unit_tests "" OFF
+    cd "$top"
+    export RATELIMIT_MODULE=$module RATELIMIT_UNIT=$build/unit
+    if [ $# -gt 0 ]; then
+        exec prove -It/lib "$@"
+    fi
+    exec prove -It/lib -j"$jobs" -r t
+}
+
+run_sanitized() {
+    mkdir -p "$build"
+    need "${build_packages[@]}" "${test_packages[@]}"
+    choose_hiredis
+    build_unit_tests -sanitize ON
+    ctest --test-dir "$build/unit-sanitize" --output-on-failure
+}
+
+main() {
+    if [ "${1:-}" = --no-install ]; then
+        may_install=no
+        shift
+    fi
+    local command=${1:-build}
+    [ $# -eq 0 ] || shift
+    mkdir -p "$build"
+
+    case $command in
+    build)
+        build_module
+        echo "load_module $module;"
+        ;;
+    demo)
+        need "${demo_packages[@]}"
+        build_module
+        exec bash "$top/t/demo.sh" "$module"
+        ;;
+    test) run_tests "$@" ;;
+    bench)
+        need "${build_packages[@]}" "${bench_packages[@]}"
+        exec perl -I"$top/t/lib" "$top/t/bench/scripts.pl" "$@"
+        ;;
+    sanitize) run_sanitized ;;
+    clean) rm -rf "$build" ;;
+    help | --help | -h) help ;;
+    *)
+        help >&2
+        fail "unknown command $command"
+        ;;
+    esac
+}
+
+main "$@"

@@ -1,0 +1,168 @@
+#include "http/conf.h"
+
+#include "http/limit_directive.h"
+#include "nginx/guarded.h"
+#include "nginx/pool.h"
+#include "nginx/text.h"
+#include "zone/fail_mode.h"
+
+#include <algorithm>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+
+template <class Collection, class Name>
+auto* element_named(Collection& collection, std::string_view wanted, Name name) noexcept
+{
+    const auto found = std::find_if(collection.begin(), collection.end(), [&](const auto& element) {
+        return name(element) == wanted;
+    });
+    return found == collection.end() ? nullptr : &*found;
+}
+
+char* complain(ngx_conf_t* cf, const ZoneConf& zone, const char* what)
+{
+    const ngx_str_t name = borrowed(zone.zone.name);
+    ngx_log_error(
+        NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_zone\" \"%V\": %s in %V:%ui", &name, what,
+        &zone.position.file, zone.position.line);
+    return static_cast<char*>(NGX_CONF_ERROR);
+}
+
+/// A zone names its block, or uses the only one there is.
+char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
+{
+    if (zone.redis_name) {
+        zone.redis = main.redis_named(*zone.redis_name);
+        if (zone.redis == nullptr) {
+            return complain(cf, zone, "\"redis=\" names no \"ratelimit_redis\" block");
+        }
+    } else if (main.redis.size() == 1) {
+        zone.redis = &main.redis.front();
+    } else {
+        return complain(
+            cf, zone,
+            main.redis.empty() ? "there is no \"ratelimit_redis\" block"
+                               : "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
+    }
+    zone.zone.key_start = zone.redis->prefix + zone.zone.name + ":{";
+    return NGX_CONF_OK;
+}
+
+}  // namespace
+
+ConfPosition position_of(const ngx_conf_t* cf) noexcept
+{
+    if (cf->conf_file == nullptr) {
+        return {};
+    }
+    return { cf->conf_file->file.name, cf->conf_file->line };
+}
+
+ZoneConf* MainConf::zone_named(std::string_view name) noexcept
+{
+    return element_named(zones, name, [](const ZoneConf& zone) { return zone.zone.name; });
+}
+
+RedisBlock* MainConf::redis_named(std::string_view name) noexcept
+{
+    return element_named(redis, name, [](const RedisBlock& block) { return block.name; });
+}
+
+MainConf& main_conf(ngx_conf_t* cf) noexcept
+{
+    return static_cast<MainConf&>(*static_cast<MainSettings*>(
+        ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module)));
+}
+
+MainConf& main_conf(ngx_http_request_t* r) noexcept
+{
+    return static_cast<MainConf&>(
+        *static_cast<MainSettings*>(ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module)));
+}
+
+MainConf* main_conf(ngx_cycle_t* cycle) noexcept
+{
+    auto* settings = static_cast<MainSettings*>(
+        ngx_http_cycle_get_module_main_conf(cycle, ngx_http_ratelimit_module));
+    return static_cast<MainConf*>(settings);
+}
+
+LocationConf& location_conf(ngx_http_request_t* r) noexcept
+{
+    return *static_cast<LocationConf*>(ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module));
+}
+
+void* create_main_conf(ngx_conf_t* cf) noexcept
+{
+    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [cf]() -> void* {
+        auto* conf = nginx::make<MainConf>(cf->pool);
+        if (conf == nullptr) {
+            return nullptr;
+        }
+        conf->ipv6_prefix = NGX_CONF_UNSET_UINT;
+        conf->phase = NGX_CONF_UNSET_UINT;
+        return static_cast<MainSettings*>(conf);
+    });
+}
+
+char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
+{
+    auto& main = static_cast<MainConf&>(*static_cast<MainSettings*>(conf));
+    ngx_conf_init_uint_value(main.ipv6_prefix, 64);
+    ngx_conf_init_uint_value(main.phase, phase_access);
+
+    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&]() -> char* {
+        for (ZoneConf& zone : main.zones) {
+            if (char* result = find_redis(cf, main, zone); result != NGX_CONF_OK) {
+                return result;
+            }
+        }
+        return NGX_CONF_OK;
+    });
+}
+
+void* create_location_conf(ngx_conf_t* cf) noexcept
+{
+    auto* conf = static_cast<LocationConf*>(ngx_pcalloc(cf->pool, sizeof(LocationConf)));
+    if (conf == nullptr) {
+        return nullptr;
+    }
+    conf->limits = static_cast<LimitSet*>(NGX_CONF_UNSET_PTR);
+    conf->fail_mode = NGX_CONF_UNSET_UINT;
+    conf->fail_status = NGX_CONF_UNSET_UINT;
+    conf->refuse_status = NGX_CONF_UNSET_UINT;
+    conf->headers = NGX_CONF_UNSET_UINT;
+    conf->dry_run = NGX_CONF_UNSET_UINT;
+    conf->log_level = NGX_CONF_UNSET_UINT;
+    return conf;
+}
+
+char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
+{
+    auto& above = *static_cast<LocationConf*>(parent);
+    auto& conf = *static_cast<LocationConf*>(child);
+
+    ngx_conf_merge_ptr_value(conf.limits, above.limits, nullptr);
+    ngx_conf_merge_uint_value(
+        conf.fail_mode, above.fail_mode, static_cast<ngx_uint_t>(FailMode::open));
+    ngx_conf_merge_uint_value(conf.fail_status, above.fail_status, NGX_HTTP_SERVICE_UNAVAILABLE);
+    ngx_conf_merge_uint_value(conf.refuse_status, above.refuse_status, NGX_HTTP_TOO_MANY_REQUESTS);
+    ngx_conf_merge_uint_value(conf.headers, above.headers, headers_x_ratelimit);
+    ngx_conf_merge_uint_value(conf.dry_run, above.dry_run, 0);
+    ngx_conf_merge_uint_value(conf.log_level, above.log_level, NGX_LOG_ERR);
+    conf.delay_log_level =
+        conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
+
+    if (conf.limits == nullptr) {
+        return NGX_CONF_OK;
+    }
+    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&] {
+        return resolve(cf, main_conf(cf), *conf.limits);
+    });
+}
+
+}  // namespace ratelimit::http

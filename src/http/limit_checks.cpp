@@ -1,0 +1,193 @@
+#include "http/limit_checks.h"
+
+#include "limit/rate_text.h"
+#include "nginx/text.h"
+
+#include <ctime>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+using nginx::view;
+
+/// A variable that is malformed is so for request after request: one line in ten seconds.
+bool may_complain(time_t& last) noexcept
+{
+    constexpr time_t pause_s = 10;
+    if (last != 0 && ngx_time() - last < pause_s) {
+        return false;
+    }
+    last = ngx_time();
+    return true;
+}
+
+void complain(
+    ngx_http_request_t* r, const ZoneConf& zone, const char* what, const ngx_str_t& value) noexcept
+{
+    char text[128];
+    const ngx_str_t name = borrowed(zone.zone.name);
+    const ngx_str_t shown = borrowed(nginx::escaped_for_log(view(value), text, sizeof(text)));
+    ngx_log_error(
+        NGX_LOG_ERR, r->connection->log, 0, "ratelimit: invalid %s \"%V\" for zone \"%V\"", what,
+        &shown, &name);
+}
+
+microseconds local_time() noexcept
+{
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return std::chrono::duration_cast<microseconds>(
+        std::chrono::seconds{ now.tv_sec } + std::chrono::nanoseconds{ now.tv_nsec });
+}
+
+enum class Read : std::uint8_t { ok, unlimited, malformed, failed };
+
+Read read_rate(ngx_http_request_t* r, ZoneConf& zone, Rate& rate)
+{
+    if (!zone.variable_rate) {
+        return Read::ok;
+    }
+    ngx_str_t text;
+    if (ngx_http_complex_value(r, &zone.rate, &text) != NGX_OK) {
+        return Read::failed;
+    }
+    if (text.len == 0) {
+        return Read::unlimited;
+    }
+    const auto parsed = parse_rate(view(text));
+    if (!parsed) {
+        if (may_complain(zone.rate_complaint)) {
+            complain(r, zone, "rate", text);
+        }
+        return Read::malformed;
+    }
+    rate = *parsed;
+    return Read::ok;
+}
+
+Read read_cost(ngx_http_request_t* r, const LimitConf& limit, std::int64_t& cost)
+{
+    cost = limit.cost;
+    if (!limit.variable_cost) {
+        return Read::ok;
+    }
+    ngx_str_t text;
+    // nginx's function takes no const, and changes nothing.
+    auto* value = const_cast<ngx_http_complex_value_t*>(&limit.cost_value);
+    if (ngx_http_complex_value(r, value, &text) != NGX_OK) {
+        return Read::failed;
+    }
+    const auto parsed = parse_number(view(text), 0, max_cost);
+    if (!parsed && text.len != 0 && may_complain(limit.zone->cost_complaint)) {
+        complain(r, *limit.zone, "cost", text);
+    }
+    cost = parsed.value_or(1);
+    return Read::ok;
+}
+
+/// The key as it is counted: a long one by its hash. Empty: not limited.
+Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
+{
+    ngx_str_t text;
+    if (ngx_http_complex_value(r, &zone.key, &text) != NGX_OK) {
+        return Read::failed;
+    }
+    if (text.len == 0) {
+        return Read::unlimited;
+    }
+    key = view(text);
+    if (key.size() > max_key_length) {
+        const ngx_str_t digest = nginx::copied(r->pool, nginx::md5(key).view());
+        if (digest.data == nullptr) {
+            return Read::failed;
+        }
+        key = view(digest);
+    }
+    return Read::ok;
+}
+
+std::optional<std::int64_t> undelayed_of(const LimitConf& limit) noexcept
+{
+    if (limit.nodelay) {
+        return std::nullopt;
+    }
+    return limit.delay.value_or(0);
+}
+
+/// Reads one limit into place `index` of the state.
+Read make_check(
+    ngx_http_request_t* r, const LimitConf& limit, RequestState& state, std::size_t index)
+{
+    ZoneConf& zone = *limit.zone;
+    LimitCheck& check = state.checks[index];
+    std::string_view key;
+    check.policy = zone.zone.policy;
+
+    Read read = read_key(r, zone, key);
+    if (read == Read::ok) {
+        read = read_rate(r, zone, check.policy.rate);
+    }
+    if (read == Read::ok) {
+        read = read_cost(r, limit, check.cost);
+    }
+    if (read != Read::ok) {
+        return read;
+    }
+    if (limit.burst) {
+        check.policy.burst = limit.burst;
+    }
+    auto* memory = static_cast<char*>(ngx_pnalloc(r->pool, zone.zone.redis_key_length(key)));
+    if (memory == nullptr) {
+        return Read::failed;
+    }
+    check.key = zone.zone.redis_key(key, memory);
+    check.shadow = limit.shadow;
+    if (zone.zone.clock == Clock::local) {
+        check.now = local_time();
+    }
+    state.limits[index] = { &zone, key };
+    state.decided[index] = { check.policy, {}, undelayed_of(limit), limit.shadow };
+    return Read::ok;
+}
+
+}  // namespace
+
+Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& state)
+{
+    state = RequestState::make(r, set.limits.size());
+    if (state == nullptr) {
+        return Checks::failed;
+    }
+    std::size_t count = 0;
+    for (const LimitConf& limit : set.limits) {
+        switch (make_check(r, limit, *state, count)) {
+        case Read::ok:
+            state->script_id = limit.script;
+            ++count;
+            break;
+        case Read::unlimited:
+            break;
+        case Read::malformed:
+            state->undecided = true;
+            break;
+        case Read::failed:
+            return Checks::failed;
+        }
+    }
+    state->limits = state->limits.first(count);
+    state->checks = state->checks.first(count);
+    state->decided = state->decided.first(count);
+
+    if (count == 0 && !state->undecided) {
+        state->stage = RequestState::Stage::unlimited;
+        return Checks::nothing_limited;
+    }
+    if (count > 1) {
+        state->script_id = set.script;
+    }
+    return count == 0 ? Checks::undecided : Checks::ready;
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,137 @@
+// The module as nginx sees it: what it calls when it reads the configuration and in each process.
+
+#include "http/access_handler.h"
+#include "http/commands.h"
+#include "http/conf.h"
+#include "http/header_filter.h"
+#include "http/refusal_log.h"
+#include "http/variables.h"
+#include "nginx/guarded.h"
+#include "nginx/timer.h"
+
+#include <memory>
+
+namespace ratelimit::http {
+
+namespace {
+
+constexpr milliseconds log_pause{ 1000 };
+
+std::unique_ptr<nginx::NgxTimer> log_timer;
+
+/// Puts the handler where it runs after all others of its phase that are known now: nginx runs a
+/// phase's handlers from the last to the first.
+bool run_last(ngx_array_t& handlers, ngx_http_handler_pt handler) noexcept
+{
+    if (ngx_array_push(&handlers) == nullptr) {
+        return false;
+    }
+    auto* all = static_cast<ngx_http_handler_pt*>(handlers.elts);
+    ngx_memmove(all + 1, all, (handlers.nelts - 1) * sizeof(*all));
+    all[0] = handler;
+    return true;
+}
+
+/// Puts the handler before those of its phase that are known now.
+bool run_first(ngx_array_t& handlers, ngx_http_handler_pt handler) noexcept
+{
+    auto* place = static_cast<ngx_http_handler_pt*>(ngx_array_push(&handlers));
+    if (place == nullptr) {
+        return false;
+    }
+    *place = handler;
+    return true;
+}
+
+ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
+{
+    auto* core = static_cast<ngx_http_core_main_conf_t*>(
+        ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module));
+    auto* phases = core->phases;
+
+    const bool installed = main_conf(cf).phase == phase_preaccess
+        // After realip, which gives the client its address in this phase too.
+        ? run_last(phases[NGX_HTTP_PREACCESS_PHASE].handlers, preaccess_handler)
+        // After authentication, whose results can be keys; and before try_files and mirror.
+        : run_last(phases[NGX_HTTP_ACCESS_PHASE].handlers, access_handler)
+            && run_first(phases[NGX_HTTP_PRECONTENT_PHASE].handlers, precontent_handler);
+    if (!installed) {
+        return NGX_ERROR;
+    }
+    install_header_filter();
+    return NGX_OK;
+}
+
+void end_runs() noexcept
+{
+    if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
+        log_ended(*conf);
+    }
+    if (log_timer != nullptr) {
+        log_timer->start(log_pause);
+    }
+}
+
+ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
+{
+    const bool serves = ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_SINGLE;
+    MainConf* conf = main_conf(cycle);
+    if (!serves || conf == nullptr || conf->zones.empty()) {
+        return NGX_OK;
+    }
+    return nginx::guarded(cycle->log, ngx_int_t{ NGX_ERROR }, [conf] {
+        for (RedisBlock& block : conf->redis) {
+            if (block.scripts.size() != 0) {
+                block.client();
+            }
+        }
+        log_timer = std::make_unique<nginx::NgxTimer>(end_runs);
+        log_timer->on_exit(Timer::OnExit::ignore);
+        log_timer->start(log_pause);
+        return ngx_int_t{ NGX_OK };
+    });
+}
+
+void exit_process(ngx_cycle_t* cycle) noexcept
+{
+    log_timer.reset();
+    if (MainConf* conf = main_conf(cycle)) {
+        for (RedisBlock& block : conf->redis) {
+            block.stop();
+        }
+    }
+}
+
+ngx_http_module_t context = {
+    add_variables,         // preconfiguration
+    postconfiguration,     //
+    create_main_conf,      //
+    init_main_conf,        //
+    nullptr,               // create server configuration
+    nullptr,               // merge server configuration
+    create_location_conf,  //
+    merge_location_conf,   //
+};
+
+}  // namespace
+
+}  // namespace ratelimit::http
+
+extern "C" {
+
+ngx_module_t ngx_http_ratelimit_module = {
+    NGX_MODULE_V1,
+    &ratelimit::http::context,
+    ratelimit::http::commands,
+    NGX_HTTP_MODULE,
+    nullptr,                        // init master
+    nullptr,                        // init module
+    ratelimit::http::init_process,  //
+    nullptr,                        // init thread
+    nullptr,                        // exit thread
+    ratelimit::http::exit_process,  //
+    nullptr,                        // exit master
+    NGX_MODULE_V1_PADDING,
+};
+
+}  // extern "C"

@@ -1,0 +1,287 @@
+#include "http/redis_block.h"
+
+#include "http/conf.h"
+#include "http/conf_error.h"
+#include "limit/rate_text.h"
+#include "nginx/guarded.h"
+#include "nginx/hiredis_events.h"
+#include "nginx/text.h"
+
+#include <algorithm>
+#include <fstream>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+using nginx::view;
+
+/// A directive inside the block: takes one argument and answers as nginx's setters do.
+struct BlockDirective {
+    std::string_view name;
+    char* (*set)(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value);
+};
+
+char* failed() noexcept
+{
+    return static_cast<char*>(NGX_CONF_ERROR);
+}
+
+char* set_server(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+{
+    auto& server = block.options.server;
+    if (!server.name.empty()) {
+        return bad_value(cf, "server", view(value), "one server only");
+    }
+
+    ngx_url_t url{};
+    url.url = value;
+    url.default_port = 6379;
+    if (ngx_parse_url(cf->pool, &url) != NGX_OK || url.naddrs == 0) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0,
+            "\"server\": invalid \"%V\", expected host:port, [ipv6]:port or unix:/path%s%s", &value,
+            url.err == nullptr ? "" : ": ", url.err == nullptr ? "" : url.err);
+        return failed();
+    }
+
+    server.name = view(value);
+    if (url.family == AF_UNIX) {
+        server.unix_path = server.name.substr(std::string_view{ "unix:" }.size());
+        return NGX_CONF_OK;
+    }
+    u_char text[NGX_SOCKADDR_STRLEN];
+    const std::size_t length =
+        ngx_sock_ntop(url.addrs[0].sockaddr, url.addrs[0].socklen, text, sizeof(text), 0);
+    server.host.assign(reinterpret_cast<const char*>(text), length);
+    if (server.host.starts_with('[')) {
+        server.host = server.host.substr(1, server.host.size() - 2);
+    }
+    server.port = ngx_inet_get_port(url.addrs[0].sockaddr);
+    return NGX_CONF_OK;
+}
+
+char* set_database(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+{
+    const auto number = parse_number(view(value), 0, 1'000'000);
+    if (!number) {
+        return bad_value(cf, "database", view(value), "a number");
+    }
+    block.options.database = static_cast<int>(*number);
+    return NGX_CONF_OK;
+}
+
+char* set_username(ngx_conf_t*, RedisBlock& block, const ngx_str_t& value)
+{
+    block.options.username = view(value);
+    return NGX_CONF_OK;
+}
+
+char* set_password(ngx_conf_t*, RedisBlock& block, const ngx_str_t& value)
+{
+    block.options.password = view(value);
+    return NGX_CONF_OK;
+}
+
+char* set_password_file(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+{
+    ngx_str_t path = value;
+    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
+        return failed();
+    }
+    std::ifstream file(std::string{ view(path) });
+    std::getline(file, block.options.password);
+    if (!file && block.options.password.empty()) {
+        return bad_value(
+            cf, "password_file", view(path), "a readable file with the password in its first line");
+    }
+    if (block.options.password.ends_with('\r')) {
+        block.options.password.pop_back();
+    }
+    return NGX_CONF_OK;
+}
+
+char* set_connections(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+{
+    const auto number = parse_number(view(value), 1, 128);
+    if (!number) {
+        return bad_value(cf, "connections", view(value), "a number from 1 to 128");
+    }
+    block.options.connections = static_cast<int>(*number);
+    return NGX_CONF_OK;
+}
+
+char* set_time(
+    ngx_conf_t* cf, std::string_view directive, milliseconds& out, const ngx_str_t& value)
+{
+    ngx_str_t text = value;
+    const ngx_int_t time = ngx_parse_time(&text, 0);
+    if (time == NGX_ERROR || time <= 0) {
+        return bad_value(cf, directive, view(value), "a time such as 100ms or 1s, above zero");
+    }
+    out = milliseconds{ time };
+    return NGX_CONF_OK;
+}
+
+char* set_connect_timeout(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+{
+    return set_time(cf, "connect_timeout", block.options.connect_timeout, value);
+}
+
+char* set_timeout(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+{
+    return set_time(cf, "timeout", block.options.timeout, value);
+}
+
+char* set_prefix(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+{
+    if (view(value).find_first_of("{}") != std::string_view::npos) {
+        return bad_value(cf, "prefix", view(value), "text without braces");
+    }
+    block.prefix = view(value);
+    return NGX_CONF_OK;
+}
+
+constexpr BlockDirective directives[] = {
+    { "server", set_server },
+    { "database", set_database },
+    { "username", set_username },
+    { "password", set_password },
+    { "password_file", set_password_file },
+    { "connections", set_connections },
+    { "connect_timeout", set_connect_timeout },
+    { "timeout", set_timeout },
+    { "prefix", set_prefix },
+};
+
+/// What is being read: the block, and which of its directives have been seen.
+struct BlockReader {
+    RedisBlock& block;
+    bool seen[std::size(directives)] = {};
+};
+
+char* read_directive(ngx_conf_t* cf, BlockReader& reader)
+{
+    const auto* values = static_cast<const ngx_str_t*>(cf->args->elts);
+    const auto* const found = std::find_if(
+        std::begin(directives), std::end(directives),
+        [name = view(values[0])](const BlockDirective& known) { return known.name == name; });
+
+    if (found == std::end(directives)) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0, "unknown directive \"%V\" in \"ratelimit_redis\"", &values[0]);
+        return failed();
+    }
+    if (cf->args->nelts != 2) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0,
+            "invalid number of arguments in \"%V\" of \"ratelimit_redis\", expected one",
+            &values[0]);
+        return failed();
+    }
+    bool& seen = reader.seen[found - std::begin(directives)];
+    // A second server has a line of its own.
+    if (seen && found->set != set_server) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0, "\"%V\" is duplicate in \"ratelimit_redis\"", &values[0]);
+        return failed();
+    }
+    seen = true;
+    return found->set(cf, reader.block, values[1]);
+}
+
+char* read_block_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+{
+    return nginx::guarded(cf->log, failed(), [cf, conf] {
+        return read_directive(cf, *static_cast<BlockReader*>(conf));
+    });
+}
+
+char* read_block(ngx_conf_t* cf, MainConf& main)
+{
+    const auto& name = static_cast<const ngx_str_t*>(cf->args->elts)[1];
+    if (main.redis_named(view(name)) != nullptr) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_redis\" \"%V\"", &name);
+        return failed();
+    }
+    RedisBlock& block = main.redis.emplace_back();
+    block.name = view(name);
+
+    BlockReader reader{ block };
+    const ngx_conf_t saved = *cf;
+    cf->handler = read_block_directive;
+    cf->handler_conf = &reader;
+    char* result = ngx_conf_parse(cf, nullptr);
+    *cf = saved;
+
+    if (result == NGX_CONF_OK && block.options.server.name.empty()) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0, "\"ratelimit_redis\" \"%V\" has no \"server\"", &name);
+        return failed();
+    }
+    if (result == NGX_CONF_OK && !block.options.username.empty()
+        && block.options.password.empty()) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0,
+            "\"ratelimit_redis\" \"%V\" has a \"username\" but no \"password\"", &name);
+        return failed();
+    }
+    return result;
+}
+
+}  // namespace
+
+char* redis_block_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+{
+    return nginx::guarded(cf->log, failed(), [cf, conf] {
+        return read_block(cf, static_cast<MainConf&>(*static_cast<MainSettings*>(conf)));
+    });
+}
+
+redis::Client& RedisBlock::client()
+{
+    if (client_ == nullptr) {
+        static nginx::NgxLoop loop;
+        client_ = std::make_unique<redis::Client>(loop, options, scripts, *this);
+        client_->start();
+    }
+    return *client_;
+}
+
+void RedisBlock::stop() noexcept
+{
+    client_.reset();
+}
+
+void RedisBlock::server_up(const redis::Endpoint& server) noexcept
+{
+    const ngx_str_t block = borrowed(name);
+    const ngx_str_t address = borrowed(server.name);
+    ngx_log_error(
+        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
+}
+
+void RedisBlock::server_down(const redis::Endpoint& server, std::string_view reason) noexcept
+{
+    const ngx_str_t block = borrowed(name);
+    const ngx_str_t address = borrowed(server.name);
+    const ngx_str_t text = borrowed(reason);
+    ngx_log_error(
+        NGX_LOG_ERR, ngx_cycle->log, 0,
+        "ratelimit: redis \"%V\" at %V is away, the fail mode decides: %V", &block, &address,
+        &text);
+}
+
+void RedisBlock::error_reply(const redis::Endpoint& server, std::string_view text) noexcept
+{
+    const ngx_str_t block = borrowed(name);
+    const ngx_str_t address = borrowed(server.name);
+    char line[256];
+    const ngx_str_t answer = borrowed(nginx::escaped_for_log(text, line, sizeof(line)));
+    ngx_log_error(
+        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V answered: %V", &block,
+        &address, &answer);
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,113 @@
+#include "http/refusal_log.h"
+
+#include "http/request_state.h"
+#include "nginx/text.h"
+#include "store/refused_keys.h"
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+using Kind = RefusedKeys::Kind;
+
+constexpr std::size_t shown_key_limit = 160;
+
+void log_end(ngx_log_t* log, const ZoneConf& zone, const RefusedKeys::Ended& ended) noexcept
+{
+    char text[shown_key_limit];
+    const ngx_str_t name = borrowed(zone.zone.name);
+    const ngx_str_t key = borrowed(nginx::escaped_for_log(ended.key(), text, sizeof(text)));
+    ngx_log_error(
+        ended.level, log, 0, "%s %ui request%s, by zone \"%V\", key \"%V\"",
+        ended.kind == Kind::refused ? "limited" : "delayed", ended.count,
+        ended.count == 1 ? "" : "s", &name, &key);
+}
+
+/// How a run of this limit begins in the log.
+const char* remark_of(const RequestState& state, const DecidedLimit& limit) noexcept
+{
+    if (limit.shadow) {
+        return ", shadow";
+    }
+    return state.conf.dry_run ? ", dry run" : "";
+}
+
+void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
+{
+    const auto& limit = state.limits[index];
+    const bool refused = kind == Kind::refused;
+    const ngx_uint_t level = refused ? state.conf.log_level : state.conf.delay_log_level;
+    ngx_log_t* log = state.request->connection->log;
+    std::optional<RefusedKeys::Ended> forgotten;
+
+    RefusedKeys keys(*limit.zone->memory);
+    const bool first = keys.begin(limit.key, kind, level, ngx_current_msec, forgotten);
+    if (forgotten) {
+        log_end(log, *limit.zone, *forgotten);
+    }
+    if (!first) {
+        return;
+    }
+    char text[shown_key_limit];
+    const ngx_str_t name = borrowed(limit.zone->zone.name);
+    const ngx_str_t key = borrowed(nginx::escaped_for_log(limit.key, text, sizeof(text)));
+    ngx_log_error(
+        level, log, 0, "%s%s, by zone \"%V\", key \"%V\"",
+        refused ? "limiting requests" : "delaying requests", remark_of(state, state.decided[index]),
+        &name, &key);
+}
+
+void end(const RequestState& state, std::size_t index, Kind kind) noexcept
+{
+    const auto& limit = state.limits[index];
+    RefusedKeys keys(*limit.zone->memory);
+    if (keys.empty()) {
+        return;
+    }
+    if (const auto ended = keys.let_in(limit.key, kind, ngx_current_msec)) {
+        log_end(state.request->connection->log, *limit.zone, *ended);
+    }
+}
+
+}  // namespace
+
+void log_decision(const RequestState& state) noexcept
+{
+    if (!state.has_outcome()) {
+        return;
+    }
+    for (std::size_t i = 0; i < state.decided.size(); ++i) {
+        const DecidedLimit& limit = state.decided[i];
+        if (!limit.state.granted) {
+            begin(state, i, Kind::refused);
+            continue;
+        }
+        if (state.outcome.refused) {
+            continue;  // not let in, but by another limit
+        }
+        end(state, i, Kind::refused);
+        if (delay_of(limit).count() > 0) {
+            begin(state, i, Kind::delayed);
+        } else if (limit.policy.algorithm == Algorithm::leaky_bucket) {
+            end(state, i, Kind::delayed);
+        }
+    }
+}
+
+void log_ended(MainConf& conf) noexcept
+{
+    constexpr int most_lines = 100;  // of one turn; what is left waits for the next
+    for (ZoneConf& zone : conf.zones) {
+        RefusedKeys keys(*zone.memory);
+        for (int lines = 0; lines < most_lines && !keys.empty(); ++lines) {
+            const auto ended = keys.sweep(ngx_current_msec);
+            if (!ended) {
+                break;
+            }
+            log_end(ngx_cycle->log, zone, *ended);
+        }
+    }
+}
+
+}  // namespace ratelimit::http

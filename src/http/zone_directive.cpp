@@ -1,0 +1,262 @@
+#include "http/zone_directive.h"
+
+#include "http/conf.h"
+#include "http/conf_error.h"
+#include "limit/rate_text.h"
+#include "nginx/guarded.h"
+#include "store/refused_keys.h"
+
+#include <algorithm>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+using nginx::view;
+
+constexpr std::string_view directive = "ratelimit_zone";
+constexpr ssize_t default_size = 1024 * 1024;
+
+/// What is being read: each parameter may stand once.
+struct ZoneReader {
+    ngx_conf_t* cf;
+    ZoneConf& conf;
+    ssize_t size = default_size;
+    std::string_view parameter;  // the one in hand, whole
+
+    char* expected(std::string_view what) const noexcept
+    {
+        return bad_value(cf, directive, parameter, what);
+    }
+};
+
+struct Parameter {
+    std::string_view name;  // with its equals sign
+    char* (*set)(ZoneReader& reader, std::string_view value);
+};
+
+char* failed() noexcept
+{
+    return static_cast<char*>(NGX_CONF_ERROR);
+}
+
+/// Names go into Redis keys, header strings and URLs.
+bool good_name(std::string_view name) noexcept
+{
+    return !name.empty() && std::all_of(name.begin(), name.end(), [](char character) {
+        return character > ' ' && character < '\x7f'
+            && std::string_view{ "{}\"\\/%:" }.find(character) == std::string_view::npos;
+    });
+}
+
+char* set_zone(ZoneReader& reader, std::string_view value)
+{
+    const auto colon = value.find(':');
+    const auto name = value.substr(0, colon);
+    if (!good_name(name)) {
+        return reader.expected(
+            "zone=name or zone=name:size, the name of letters, digits, _ . or -");
+    }
+    if (colon != std::string_view::npos) {
+        ngx_str_t size = borrowed(value.substr(colon + 1));
+        reader.size = ngx_parse_size(&size);
+        if (reader.size == NGX_ERROR) {
+            return reader.expected("a size such as 512k or 10m");
+        }
+        if (reader.size < static_cast<ssize_t>(8 * ngx_pagesize)) {
+            return reader.expected("a size of at least eight memory pages (32k)");
+        }
+    }
+    reader.conf.zone.name = name;
+    return NGX_CONF_OK;
+}
+
+char* set_rate(ZoneReader& reader, std::string_view value)
+{
+    if (value.find('$') != std::string_view::npos) {
+        ngx_str_t text = borrowed(value);
+        ngx_http_compile_complex_value_t compile{};
+        compile.cf = reader.cf;
+        compile.value = &text;
+        compile.complex_value = &reader.conf.rate;
+        reader.conf.variable_rate = true;
+        return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK : failed();
+    }
+    const auto rate = parse_rate(value);
+    if (!rate) {
+        return reader.expected("a rate such as 100r/s, 5r/10s, 1000r/15m, 1r/d or a variable");
+    }
+    reader.conf.zone.policy.rate = *rate;
+    return NGX_CONF_OK;
+}
+
+char* set_algorithm(ZoneReader& reader, std::string_view value)
+{
+    const auto algorithm = algorithm_named(value);
+    if (!algorithm) {
+        return reader.expected(
+            "fixed_window, sliding_window_counter, sliding_window_log, sliding_window_buckets, "
+            "token_bucket, leaky_bucket or gcra");
+    }
+    reader.conf.zone.policy.algorithm = *algorithm;
+    return NGX_CONF_OK;
+}
+
+char* set_burst(ZoneReader& reader, std::string_view value)
+{
+    const auto burst = parse_number(value, 0, max_quota);
+    if (!burst) {
+        return reader.expected("a number of requests");
+    }
+    reader.conf.zone.policy.burst = *burst;
+    return NGX_CONF_OK;
+}
+
+char* set_precision(ZoneReader& reader, std::string_view value)
+{
+    const auto precision = parse_seconds(value);
+    if (!precision) {
+        return reader.expected("a time of at least 1s, such as 10s or 1m");
+    }
+    reader.conf.zone.policy.precision = *precision;
+    return NGX_CONF_OK;
+}
+
+char* set_redis(ZoneReader& reader, std::string_view value)
+{
+    reader.conf.redis_name = value;
+    return NGX_CONF_OK;
+}
+
+char* set_clock(ZoneReader& reader, std::string_view value)
+{
+    if (value != "redis" && value != "local") {
+        return reader.expected("clock=redis or clock=local");
+    }
+    reader.conf.zone.clock = value == "redis" ? Clock::redis : Clock::local;
+    return NGX_CONF_OK;
+}
+
+constexpr Parameter parameters[] = {
+    { "zone=", set_zone },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
+    { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
+    { "clock=", set_clock },
+};
+
+char* read_parameters(ZoneReader& reader)
+{
+    const auto* values = static_cast<const ngx_str_t*>(reader.cf->args->elts);
+    bool seen[std::size(parameters)] = {};
+
+    for (ngx_uint_t i = 2; i < reader.cf->args->nelts; ++i) {
+        reader.parameter = view(values[i]);
+        const auto* const found =
+            std::find_if(std::begin(parameters), std::end(parameters), [&](const Parameter& known) {
+                return reader.parameter.starts_with(known.name);
+            });
+        if (found == std::end(parameters)) {
+            return reader.expected(
+                "zone=, rate=, algorithm=, burst=, precision=, redis= or clock=");
+        }
+        if (std::exchange(seen[found - std::begin(parameters)], true)) {
+            return reader.expected("each parameter once");
+        }
+        char* result = found->set(reader, reader.parameter.substr(found->name.size()));
+        if (result != NGX_CONF_OK) {
+            return result;
+        }
+    }
+    for (const auto index : { 0, 1 }) {  // zone= and rate=
+        if (!seen[index]) {
+            const ngx_str_t name = borrowed(parameters[index].name);
+            ngx_conf_log_error(
+                NGX_LOG_EMERG, reader.cf, 0, "\"ratelimit_zone\" must have a \"%V\" parameter",
+                &name);
+            return failed();
+        }
+    }
+    return NGX_CONF_OK;
+}
+
+/// Parameters that have a meaning only with some algorithms, or not above the rate's window.
+char* check_policy(ZoneReader& reader)
+{
+    const Policy& policy = reader.conf.zone.policy;
+    std::string text;
+
+    if (policy.burst) {
+        text = "burst=" + std::to_string(*policy.burst);
+        reader.parameter = text;
+        if (!keeps_arrival_time(policy.algorithm)) {
+            return reader.expected("no burst, which only token_bucket, leaky_bucket and gcra have");
+        }
+        if (policy.algorithm == Algorithm::token_bucket && *policy.burst == 0) {
+            return reader.expected("a bucket that holds at least one request");
+        }
+    }
+    if (policy.precision) {
+        const auto precision = std::chrono::ceil<std::chrono::seconds>(*policy.precision);
+        text = "precision=" + std::to_string(precision.count()) + "s";
+        reader.parameter = text;
+        if (policy.algorithm != Algorithm::sliding_window_buckets) {
+            return reader.expected("no precision, which only sliding_window_buckets has");
+        }
+        if (!reader.conf.variable_rate && *policy.precision > policy.rate.window) {
+            return reader.expected("at most the window of the rate");
+        }
+    }
+    return NGX_CONF_OK;
+}
+
+char* read_zone(ngx_conf_t* cf, MainConf& main)
+{
+    auto* values = static_cast<ngx_str_t*>(cf->args->elts);
+    ZoneConf conf;
+    conf.position = position_of(cf);
+
+    ngx_http_compile_complex_value_t compile{};
+    compile.cf = cf;
+    compile.value = &values[1];
+    compile.complex_value = &conf.key;
+    if (ngx_http_compile_complex_value(&compile) != NGX_OK) {
+        return failed();
+    }
+
+    ZoneReader reader{ cf, conf, default_size, {} };
+    char* result = read_parameters(reader);
+    if (result == NGX_CONF_OK) {
+        result = check_policy(reader);
+    }
+    if (result != NGX_CONF_OK) {
+        return result;
+    }
+
+    ngx_str_t name = nginx::copied(cf->pool, conf.zone.name);
+    if (name.data == nullptr) {
+        return failed();
+    }
+    if (main.zone_named(conf.zone.name) != nullptr) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_zone\" \"%V\"", &name);
+        return failed();
+    }
+    conf.memory = ngx_shared_memory_add(
+        cf, &name, static_cast<size_t>(reader.size), &ngx_http_ratelimit_module);
+    if (conf.memory == nullptr) {
+        return failed();
+    }
+    RefusedKeys::prepare(*conf.memory);
+    main.zones.push_back(std::move(conf));
+    return NGX_CONF_OK;
+}
+
+}  // namespace
+
+char* zone_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+{
+    return nginx::guarded(cf->log, failed(), [cf, conf] {
+        return read_zone(cf, static_cast<MainConf&>(*static_cast<MainSettings*>(conf)));
+    });
+}
+
+}  // namespace ratelimit::http

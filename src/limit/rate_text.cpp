@@ -1,0 +1,81 @@
+#include "limit/rate_text.h"
+
+#include <charconv>
+
+namespace ratelimit {
+
+namespace {
+
+std::optional<std::chrono::seconds> unit_of(char letter) noexcept
+{
+    switch (letter) {
+    case 's':
+        return std::chrono::seconds{ 1 };
+    case 'm':
+        return std::chrono::minutes{ 1 };
+    case 'h':
+        return std::chrono::hours{ 1 };
+    case 'd':
+        return std::chrono::hours{ 24 };
+    default:
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_number(
+    std::string_view text, std::int64_t least, std::int64_t most) noexcept
+{
+    std::int64_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, number);
+    // from_chars also takes a minus sign, which no number here has.
+    if (text.empty() || text.front() == '-' || error != std::errc{} || stopped != end) {
+        return std::nullopt;
+    }
+    if (number < least || number > most) {
+        return std::nullopt;
+    }
+    return number;
+}
+
+std::optional<microseconds> parse_seconds(std::string_view text) noexcept
+{
+    if (text.empty()) {
+        return std::nullopt;
+    }
+    auto unit = unit_of(text.back());
+    if (unit) {
+        text.remove_suffix(1);
+    } else {
+        unit = std::chrono::seconds{ 1 };
+    }
+    const auto count = parse_number(text, 1, max_window / *unit);
+    if (!count) {
+        return std::nullopt;
+    }
+    return *unit * *count;
+}
+
+std::optional<Rate> parse_rate(std::string_view text) noexcept
+{
+    const auto separator = text.find("r/");
+    if (separator == std::string_view::npos) {
+        return std::nullopt;
+    }
+    const auto quota = parse_number(text.substr(0, separator), 1, max_quota);
+    const auto window = text.substr(separator + 2);
+    if (!quota || window.empty() || !unit_of(window.back())) {
+        return std::nullopt;
+    }
+    const auto duration = window.size() == 1
+        ? std::optional<microseconds>{ *unit_of(window.back()) }
+        : parse_seconds(window);
+    if (!duration) {
+        return std::nullopt;
+    }
+    return Rate{ *quota, *duration };
+}
+
+}  // namespace ratelimit

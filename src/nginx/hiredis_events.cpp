@@ -1,0 +1,160 @@
+#include "nginx/hiredis_events.h"
+
+#include "nginx/ngx.h"
+#include "nginx/timer.h"
+
+#include <new>
+
+#include <hiredis/async.h>
+
+namespace ratelimit::nginx {
+
+namespace {
+
+/// One hiredis context in nginx's loop; hiredis owns it from attach to cleanup. Reading is
+/// level-triggered, since hiredis reads one buffer a call. Writing waits for the kernel only
+/// before the connection is made and after a write that did not take everything.
+class HiredisEvents {
+public:
+    HiredisEvents(redisAsyncContext& context, ngx_connection_t& connection) noexcept
+        : context_(context), connection_(connection)
+    {
+        connection_.data = this;
+        connection_.read->handler = [](ngx_event_t* event) noexcept { of(event).read(); };
+        connection_.write->handler = [](ngx_event_t* event) noexcept { of(event).write(); };
+        connection_.read->log = connection_.log;
+        connection_.write->log = connection_.log;
+    }
+
+    void hook() noexcept
+    {
+        context_.ev.data = this;
+        context_.ev.addRead = [](void* self) noexcept { of(self).add(of(self).read_event()); };
+        context_.ev.delRead = [](void* self) noexcept { of(self).remove(of(self).read_event()); };
+        context_.ev.addWrite = [](void* self) noexcept { of(self).want_write(); };
+        context_.ev.delWrite = [](void* self) noexcept { of(self).remove(of(self).write_event()); };
+        context_.ev.cleanup = [](void* self) noexcept { delete &of(self); };
+    }
+
+    ~HiredisEvents()
+    {
+        for (ngx_event_t* event : { connection_.read, connection_.write }) {
+            if (event->posted) {
+                ngx_delete_posted_event(event);
+            }
+            if (event->active) {
+                // hiredis closes the descriptor next, which takes it out of the kernel's set.
+                ngx_del_event(event, kind(event), NGX_CLOSE_EVENT);
+            }
+        }
+        if (ended_ != nullptr) {
+            *ended_ = true;
+        }
+        release(connection_);
+    }
+
+    /// Gives nginx its connection back; the descriptor stays hiredis's.
+    static void release(ngx_connection_t& connection) noexcept
+    {
+        // In this order: nginx finds the connection's place by its descriptor.
+        ngx_free_connection(&connection);
+        connection.fd = static_cast<ngx_socket_t>(-1);
+    }
+
+    HiredisEvents(const HiredisEvents&) = delete;
+    HiredisEvents& operator=(const HiredisEvents&) = delete;
+
+private:
+    static HiredisEvents& of(void* self) noexcept { return *static_cast<HiredisEvents*>(self); }
+    static HiredisEvents& of(ngx_event_t* event) noexcept
+    {
+        return of(static_cast<ngx_connection_t*>(event->data)->data);
+    }
+    static ngx_int_t kind(const ngx_event_t* event) noexcept
+    {
+        return event->write ? NGX_WRITE_EVENT : NGX_READ_EVENT;
+    }
+
+    ngx_event_t* read_event() const noexcept { return connection_.read; }
+    ngx_event_t* write_event() const noexcept { return connection_.write; }
+
+    static void add(ngx_event_t* event) noexcept
+    {
+        if (!event->active && ngx_add_event(event, kind(event), NGX_LEVEL_EVENT) != NGX_OK) {
+            ngx_log_error(NGX_LOG_ERR, event->log, 0, "ratelimit: could not watch a connection");
+        }
+    }
+
+    static void remove(ngx_event_t* event) noexcept
+    {
+        if (event->posted) {
+            ngx_delete_posted_event(event);
+        }
+        if (event->active) {
+            ngx_del_event(event, kind(event), 0);
+        }
+    }
+
+    void want_write() noexcept
+    {
+        ngx_event_t* event = write_event();
+        if (event->active || event->posted) {
+            return;
+        }
+        const bool connected = (context_.c.flags & REDIS_CONNECTED) != 0;
+        if (connected && !writing_) {
+            ngx_post_event(event, &ngx_posted_events);
+            return;
+        }
+        add(event);
+    }
+
+    void read() noexcept { redisAsyncHandleRead(&context_); }
+
+    void write() noexcept
+    {
+        bool ended = false;
+        ended_ = &ended;
+        writing_ = true;
+        redisAsyncHandleWrite(&context_);
+        if (ended) {
+            return;
+        }
+        writing_ = false;
+        ended_ = nullptr;
+    }
+
+    redisAsyncContext& context_;
+    ngx_connection_t& connection_;
+    bool writing_ = false;   // inside redisAsyncHandleWrite: what is left did not fit the socket
+    bool* ended_ = nullptr;  // told when the context is freed inside redisAsyncHandleWrite
+};
+
+}  // namespace
+
+bool NgxLoop::attach(redisAsyncContext& context) noexcept
+{
+    ngx_connection_t* connection = ngx_get_connection(context.c.fd, ngx_cycle->log);
+    if (connection == nullptr) {
+        return false;
+    }
+    auto* events = new (std::nothrow) HiredisEvents(context, *connection);
+    if (events == nullptr) {
+        HiredisEvents::release(*connection);
+        return false;
+    }
+    events->hook();
+    return true;
+}
+
+std::unique_ptr<Timer> NgxLoop::make_timer(std::function<void()> fired)
+{
+    return std::make_unique<NgxTimer>(std::move(fired));
+}
+
+milliseconds NgxLoop::now() const noexcept
+{
+    return milliseconds{ static_cast<milliseconds::rep>(ngx_current_msec) };
+}
+
+}  // namespace ratelimit::nginx

@@ -1,0 +1,45 @@
+#include "nginx/text.h"
+
+extern "C" {
+#include <ngx_md5.h>
+}
+
+namespace ratelimit::nginx {
+
+HexDigest md5(std::string_view bytes) noexcept
+{
+    ngx_md5_t context;
+    u_char digest[16];
+    ngx_md5_init(&context);
+    ngx_md5_update(&context, bytes.data(), bytes.size());
+    ngx_md5_final(digest, &context);
+
+    HexDigest text;
+    ngx_hex_dump(reinterpret_cast<u_char*>(text.digits), digest, sizeof(digest));
+    return text;
+}
+
+std::string_view escaped_for_log(std::string_view bytes, char* out, std::size_t limit) noexcept
+{
+    static constexpr char hex[] = "0123456789abcdef";
+    std::size_t length = 0;
+
+    for (const char character : bytes) {
+        const auto code = static_cast<unsigned char>(character);
+        const bool plain = code >= 0x20 && code < 0x7f && code != '"' && code != '\\';
+        if (length + (plain ? 1 : 4) > limit) {
+            break;
+        }
+        if (plain) {
+            out[length++] = character;
+            continue;
+        }
+        out[length++] = '\\';
+        out[length++] = 'x';
+        out[length++] = hex[code >> 4];
+        out[length++] = hex[code & 0xf];
+    }
+    return { out, length };
+}
+
+}  // namespace ratelimit::nginx

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "nginx/ngx.h"
+
+#include <cstring>
+#include <string_view>
+
+namespace ratelimit::nginx {
+
+inline std::string_view view(const ngx_str_t& text) noexcept
+{
+    return { reinterpret_cast<const char*>(text.data), text.len };
+}
+
+/// For nginx's functions, which take u_char* but do not write to it.
+inline ngx_str_t borrowed(std::string_view text) noexcept
+{
+    return { text.size(), const_cast<u_char*>(reinterpret_cast<const u_char*>(text.data())) };
+}
+
+/// A copy in the pool with a zero byte behind it; empty data: out of memory.
+inline ngx_str_t copied(ngx_pool_t* pool, std::string_view text) noexcept
+{
+    auto* data = static_cast<u_char*>(ngx_pnalloc(pool, text.size() + 1));
+    if (data == nullptr) {
+        return { 0, nullptr };
+    }
+    std::memcpy(data, text.data(), text.size());
+    data[text.size()] = '\0';
+    return { text.size(), data };
+}
+
+/// MD5 of `bytes` as 32 hexadecimal digits.
+struct HexDigest {
+    char digits[32];
+    std::string_view view() const noexcept { return { digits, sizeof(digits) }; }
+};
+
+HexDigest md5(std::string_view bytes) noexcept;
+
+/// `bytes` for a log line: what is not printable ASCII, quotes and backslashes as \xHH, cut to
+/// `limit` bytes of `out`. Returns what was written.
+std::string_view escaped_for_log(std::string_view bytes, char* out, std::size_t limit) noexcept;
+
+}  // namespace ratelimit::nginx

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "loop/event_loop.h"
+#include "nginx/ngx.h"
+
+namespace ratelimit::nginx {
+
+/// A timer of nginx's loop. A worker that is asked to exit waits for those that say so.
+class NgxTimer final : public Timer {
+public:
+    explicit NgxTimer(std::function<void()> fired);
+    ~NgxTimer() override;
+    NgxTimer(const NgxTimer&) = delete;
+    NgxTimer& operator=(const NgxTimer&) = delete;
+
+    void start(milliseconds delay) noexcept override;
+    void stop() noexcept override;
+    bool running() const noexcept override { return event_.timer_set; }
+    void on_exit(OnExit choice) noexcept override { event_.cancelable = choice == OnExit::ignore; }
+
+private:
+    static void handle(ngx_event_t* event) noexcept;
+
+    std::function<void()> fired_;
+    ngx_event_t event_{};
+    // nginx's debug log reads the descriptor of an event's connection, so a timer has one too.
+    ngx_connection_t connection_{};
+};
+
+}  // namespace ratelimit::nginx

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "limit/policy.h"
+
+#include <string>
+#include <string_view>
+
+namespace ratelimit {
+
+/// Whose time decides.
+enum class Clock : std::uint8_t { redis, local };
+
+/// One ratelimit_zone, apart from how nginx evaluates its key and rate.
+struct Zone {
+    std::string name;
+    Policy policy;  // its rate has a quota of 0 when each request brings its own
+    Clock clock = Clock::redis;
+    std::string key_start;  // of every Redis key: prefix, name and ":{"
+
+    /// How long redis_key's result is for this key.
+    std::size_t redis_key_length(std::string_view key) const noexcept
+    {
+        return key_start.size() + key.size() + 1;
+    }
+
+    /// Writes `prefix name:{key}` to `out`, which has room for redis_key_length. The braces keep
+    /// all zones that count by one key in one hash slot of a cluster.
+    std::string_view redis_key(std::string_view key, char* out) const noexcept;
+};
+
+/// A longer key is counted under a hash of 128 bits instead.
+inline constexpr std::size_t max_key_length = 128;
+
+}  // namespace ratelimit

@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# The main job, shown to a newcomer: a private Redis and nginx on loopback, a limited location, and
+# its answers turning from 200 to 429. Stops what it started.
+# Usage: t/demo.sh path/to/ngx_http_ratelimit_module.so (`./build.sh demo` calls it).
+set -euo pipefail
+
+module=$1
+folder=$(mktemp -d /tmp/ratelimit-demo.XXXXXX)
+nginx_pid=
+redis_pid=
+
+stop() {
+    for pid in $nginx_pid $redis_pid; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    rm -rf "$folder"
+}
+trap stop EXIT
+trap 'exit 1' INT TERM
+
+fail() {
+    echo "demo: $*" >&2
+    tail -n 20 "$folder"/*.log >&2
+    exit 1
+}
+
+# A TCP port of 127.0.0.1 that nobody listens on, at or above $1.
+free_port() {
+    local port=$1
+    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        port=$((port + 1))
+    done
+    echo "$port"
+}
+
+wait_for() {
+    local what=$1 tries
+    shift
+    for tries in {1..100}; do
+        "$@" >/dev/null 2>&1 && return
+        sleep 0.05
+    done
+    fail "$what did not come up"
+}
+
+redis_port=$(free_port 16379)
+port=$(free_port 18080)
+chmod 755 "$folder"
+mkdir "$folder/html"
+echo 'Hello from behind the limit.' >"$folder/html/index.html"
+
+cat >"$folder/nginx.conf" <<END
+load_module $module;
+
+error_log $folder/nginx.log notice;
+pid $folder/nginx.pid;
+daemon off;
+worker_processes 2;
+events {}
+
+http {
+    access_log off;
+    client_body_temp_path $folder/body;
+    proxy_temp_path $folder/proxy;
+    fastcgi_temp_path $folder/fastcgi;
+    uwsgi_temp_path $folder/uwsgi;
+    scgi_temp_path $folder/scgi;
+
+    # The counters live in this Redis, for every worker of every node that names it.
+    ratelimit_redis main {
+        server 127.0.0.1:$redis_port;
+    }
+
+    # Each client may send five requests in any ten seconds.
+    ratelimit_zone \$ratelimit_client zone=per_client rate=5r/10s algorithm=sliding_window_log;
+
+    server {
+        listen 127.0.0.1:$port;
+        location / {
+            root $folder/html;
+            ratelimit zone=per_client;
+        }
+    }
+}
+END
+
+echo "1. A private Redis on 127.0.0.1:$redis_port, and nginx with two workers on 127.0.0.1:$port."
+redis-server --bind 127.0.0.1 --port "$redis_port" --save '' --dir "$folder" \
+    >"$folder/redis.log" 2>&1 &
+redis_pid=$!
+nginx -p "$folder/" -e "$folder/nginx.log" -c "$folder/nginx.conf" 2>>"$folder/nginx.log" &
+nginx_pid=$!
+wait_for nginx curl -s -o /dev/null "http://127.0.0.1:$port/"
+wait_for 'the connection to Redis' \
+    sh -c "[ \$(grep -c 'is up' $folder/nginx.log) -ge 2 ]"
+redis_flush() { printf 'FLUSHALL\r\n' >"/dev/tcp/127.0.0.1/$redis_port"; }
+redis_flush
+
+echo
+echo '2. What nginx.conf says of the limit:'
+echo
+sed -n -e '/# The counters/,/^    }/p' -e '/# Each client/,/ratelimit_zone/p' \
+    -e '/location \//,/}/p' "$folder/nginx.conf"
+echo
+echo '3. Seven requests of one client:'
+echo
+
+statuses=
+for number in 1 2 3 4 5 6 7; do
+    answer=$(curl -s -o /dev/null -D - "http://127.0.0.1:$port/" | tr -d '\r')
+    status=$(sed -n '1s/[^ ]* \([0-9]*\).*/\1/p' <<<"$answer")
+    headers=$(grep -iE '^(x-ratelimit-|retry-after)' <<<"$answer" | paste -sd ' ' -)
+    printf '   %s  %s  %s\n' "$number" "$status" "$headers"
+    statuses="$statuses $status"
+done
+
+[ "$statuses" = ' 200 200 200 200 200 429 429' ] || fail "unexpected statuses:$statuses"
+
+cat <<END
+
+   Five passed, then 429: the count is in Redis, so it did not matter which worker was asked.
+
+4. Where to go next: README.md shows a complete configuration and describes every directive.
+   Your nginx loads this build with
+
+   load_module $module;
+END
