@@ -1,0 +1,55 @@
+-- token_bucket, leaky_bucket and gcra: the generic cell rate algorithm (ITU-T I.371) with one
+-- theoretical arrival time (tat). param: the capacity, in requests.
+--
+-- State: tat in microseconds since the epoch, as a plain number; where the emission interval
+-- window/quota is not a whole number of microseconds, "whole:rest", the rest in units of 1/quota us.
+-- All arithmetic is in those units, so that nothing is rounded: `debt` is (tat - now) * quota, and a
+-- request of cost c adds c * window to it, up to capacity * window.
+
+-- "whole:rest" or anything else.
+local function parse_fraction(stored, quota)
+    local whole, rest = match(stored, '^(%d+):(%d+)$')
+    if not whole then
+        return nil
+    end
+    -- Another quota (a variable rate) had other units: less than a microsecond either way.
+    return whole + 0, math.min(rest + 0, quota - 1)
+end
+
+-- returns granted, debt, cut (it was above the capacity)
+local function check(key, now, quota, window, capacity, cost)
+    local stored = read(key)
+    local full = capacity * window
+    local debt, cut = 0, false
+    if stored then
+        local tat, rest = tonumber(stored), 0
+        if not tat then
+            tat, rest = parse_fraction(stored, quota)
+        end
+        if tat and tat >= now then
+            debt = (tat - now) * quota + rest
+            if debt > full then
+                debt, cut = full, true
+            end
+        end
+    end
+    return cost == 0 or debt + cost * window <= full, debt, cut
+end
+
+local function settle(key, now, quota, window, capacity, cost, granted, take, debt, cut)
+    local full = capacity * window
+    local retry = 0
+    if not granted then
+        retry = cost > capacity and -1 or ceil((debt + cost * window - full) / quota)
+    end
+    if take then
+        debt = debt + cost * window
+    end
+    if take or (cut and cost > 0) then
+        local whole = floor(debt / quota)
+        local rest = debt - whole * quota
+        local tat = format('%.0f', now + whole)
+        write(key, rest == 0 and tat or tat .. ':' .. format('%.0f', rest), debt / quota)
+    end
+    return floor((full - debt) / window), ceil(debt / quota), retry
+end

@@ -1,0 +1,81 @@
+#include "check/script_text.h"
+
+#include <bitset>
+
+#include "lua_scripts.h"
+
+namespace ratelimit {
+
+namespace {
+
+/// The file of lua/ that counts this way.
+std::string_view source_of(Algorithm algorithm) noexcept
+{
+    switch (algorithm) {
+    case Algorithm::fixed_window:
+        return lua::fixed_window;
+    case Algorithm::sliding_window_counter:
+        return lua::sliding_window_counter;
+    case Algorithm::sliding_window_log:
+        return lua::sliding_window_log;
+    case Algorithm::sliding_window_buckets:
+        return lua::sliding_window_buckets;
+    default:
+        return lua::gcra;
+    }
+}
+
+bool is_timelog(Algorithm algorithm) noexcept
+{
+    return algorithm == Algorithm::sliding_window_log
+        || algorithm == Algorithm::sliding_window_buckets;
+}
+
+std::string code_of(Algorithm algorithm)
+{
+    return std::to_string(static_cast<int>(algorithm));
+}
+
+}  // namespace
+
+std::string single_script(Algorithm algorithm)
+{
+    std::string text{ lua::clock };
+    if (is_timelog(algorithm)) {
+        text += lua::timelog;
+    }
+    text += source_of(algorithm);
+    text += lua::single;
+    return text;
+}
+
+std::string several_script(std::span<const Algorithm> algorithms)
+{
+    std::bitset<algorithm_count> used;
+    bool timelog = false;
+    for (const Algorithm algorithm : algorithms) {
+        used.set(static_cast<std::size_t>(algorithm));
+        timelog = timelog || is_timelog(algorithm);
+    }
+
+    std::string text{ lua::clock };
+    if (timelog) {
+        text += lua::timelog;
+    }
+    text += "local algorithms = {}\n";
+    for (std::size_t i = 0; i < algorithm_count; ++i) {
+        const auto algorithm = static_cast<Algorithm>(i);
+        if (!used.test(i)) {
+            continue;
+        }
+        // A block of its own: every file calls its functions check and settle.
+        text += "do\n";
+        text += source_of(algorithm);
+        text += "algorithms['" + code_of(algorithm) + "'] = { check = check, settle = settle }\n";
+        text += "end\n";
+    }
+    text += lua::several;
+    return text;
+}
+
+}  // namespace ratelimit
