@@ -41,7 +41,8 @@ echo "$sha256  $tarball" | sha256sum -c - >>log 2>&1 ||
 
 tar xzf "$tarball"
 cd "hiredis-$version"
-make -s static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS=-fPIC >>"$work/log" 2>&1 || fail 'it did not build'
+# NDEBUG: hiredis asserts that a server never sends a reply that nobody asked for.
+make -s static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS="-fPIC -DNDEBUG" >>"$work/log" 2>&1 || fail 'it did not build'
 
 mkdir -p "$dest/include/hiredis/adapters" "$dest/lib"
 cp ./*.h "$dest/include/hiredis/"

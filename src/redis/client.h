@@ -68,8 +68,8 @@ public:
     void close() noexcept;
 
 private:
-    class Connections;
-    std::unique_ptr<Connections> connections_;
+    class State;
+    std::unique_ptr<State> state_;
 };
 
 }  // namespace ratelimit::redis

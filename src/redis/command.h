@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
 namespace ratelimit::redis {
+
+/// Any command, as RESP.
+std::string plain_command(std::initializer_list<std::string_view> words);
 
 struct ArgumentCount {
     std::size_t keys = 0;

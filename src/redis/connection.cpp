@@ -1,0 +1,401 @@
+#include "redis/connection.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include <hiredis/async.h>
+#include <hiredis/hiredis.h>
+
+namespace ratelimit::redis {
+
+namespace {
+
+std::string_view text_of(const redisReply& reply) noexcept
+{
+    return { reply.str, reply.len };
+}
+
+/// Errors of a server that is of no use now, and maybe no more the right one.
+bool leaves_server(std::string_view error) noexcept
+{
+    for (const std::string_view word : { "READONLY", "LOADING", "MASTERDOWN", "NOAUTH" }) {
+        if (error.starts_with(word)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+constexpr std::size_t no_script = static_cast<std::size_t>(-1);
+
+}  // namespace
+
+/// A context's data is its connection, or null once the connection has given it up: what hiredis
+/// still calls then is of no interest.
+struct Connection::Hooks {
+    static Connection* of(const redisAsyncContext* context) noexcept
+    {
+        return static_cast<Connection*>(context->data);
+    }
+
+    static void on_connect(const redisAsyncContext* context, int status) noexcept
+    {
+        Connection* connection = of(context);
+        if (connection == nullptr) {
+            return;
+        }
+        if (status != REDIS_OK) {
+            // hiredis frees the context when this returns.
+            connection->lose(context->errstr, false);
+            return;
+        }
+        contained(*connection, [connection] { connection->set_up(); });
+    }
+
+    static void on_disconnect(const redisAsyncContext* context, int) noexcept
+    {
+        if (Connection* connection = of(context)) {
+            connection->lose(context->errstr[0] == '\0' ? "connection closed" : context->errstr, false);
+        }
+    }
+
+    static void on_introduction(redisAsyncContext* context, void* reply, void* script) noexcept
+    {
+        Connection* connection = of(context);
+        // A null reply is a lost connection, which on_disconnect deals with.
+        if (connection != nullptr && reply != nullptr) {
+            contained(*connection, [=] {
+                connection->introduced(
+                    static_cast<const redisReply*>(reply), reinterpret_cast<std::size_t>(script));
+            });
+        }
+    }
+
+    static void on_answer(redisAsyncContext* context, void* reply, void*) noexcept
+    {
+        Connection* connection = of(context);
+        if (connection != nullptr && reply != nullptr) {
+            contained(*connection, [=] {
+                connection->answered(*static_cast<const redisReply*>(reply));
+            });
+        }
+    }
+};
+
+template <class Body>
+void Connection::contained(Connection& connection, Body&& body) noexcept
+{
+    try {
+        body();
+    } catch (const std::exception& error) {
+        connection.lose(error.what());
+    }
+}
+
+Connection::Connection(
+    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
+    RecordPool& records, ConnectionOwner& owner)
+    : loop_(loop), options_(options), scripts_(scripts), records_(records), owner_(owner),
+      connect_timer_(loop.make_timer([this] { fire(); })),
+      deadline_timer_(
+          loop.make_timer([this] { contained(*this, [this] { check_deadlines(); }); })),
+      backoff_(std::random_device{}()), digests_(scripts.size())
+{
+    connect_timer_->on_exit(Timer::OnExit::ignore);
+    deadline_timer_->on_exit(Timer::OnExit::ignore);
+}
+
+Connection::~Connection()
+{
+    close();
+}
+
+void Connection::fire() noexcept
+{
+    if (state_ == State::connecting) {
+        lose("timed out while connecting");
+    } else {
+        contained(*this, [this] { connect(); });
+    }
+}
+
+void Connection::connect()
+{
+    state_ = State::connecting;
+    connect_timer_->start(options_.connect_timeout);
+    begin();
+}
+
+void Connection::begin()
+{
+    const Endpoint& server = options_.server;
+    redisOptions options{};
+    if (server.unix_path.empty()) {
+        REDIS_OPTIONS_SET_TCP(&options, server.host.c_str(), server.port);
+    } else {
+        REDIS_OPTIONS_SET_UNIX(&options, server.unix_path.c_str());
+    }
+    context_ = redisAsyncConnectWithOptions(&options);
+    if (context_ == nullptr) {
+        lose("out of memory");
+        return;
+    }
+    if (context_->err != 0) {
+        const std::string reason = context_->errstr;
+        lose(reason);
+        return;
+    }
+    context_->data = this;
+    if (!loop_.attach(*context_)) {
+        lose("no connection or memory left for it");
+        return;
+    }
+    redisAsyncSetConnectCallback(context_, Hooks::on_connect);
+    redisAsyncSetDisconnectCallback(context_, Hooks::on_disconnect);
+}
+
+void Connection::command(std::string_view text, std::size_t script)
+{
+    if (redisAsyncFormattedCommand(
+            context_, Hooks::on_introduction, reinterpret_cast<void*>(script), text.data(),
+            text.size())
+        != REDIS_OK) {
+        throw std::runtime_error("out of memory");
+    }
+    ++introductions_;
+}
+
+/// The first commands of a connection, which leave together.
+void Connection::set_up()
+{
+    redisEnableKeepAlive(&context_->c);
+    introductions_ = 0;
+    if (!options_.password.empty()) {
+        if (options_.username.empty()) {
+            command(plain_command({ "AUTH", options_.password }), no_script);
+        } else {
+            command(plain_command({ "AUTH", options_.username, options_.password }), no_script);
+        }
+    }
+    if (options_.database != 0) {
+        command(plain_command({ "SELECT", std::to_string(options_.database) }), no_script);
+    }
+    load_scripts();
+    if (introductions_ == 0) {
+        // No script: nothing to ask, but whether anybody is there.
+        command(plain_command({ "PING" }), no_script);
+    }
+}
+
+void Connection::load_scripts()
+{
+    for (std::size_t i = 0; i < scripts_.size(); ++i) {
+        command(plain_command({ "SCRIPT", "LOAD", scripts_.text(static_cast<ScriptId>(i)) }), i);
+    }
+}
+
+/// A reply to one of the first commands, or of scripts loaded again.
+void Connection::introduced(const redisReply* reply, std::size_t script)
+{
+    last_reply_ = loop_.now();
+    if (reply->type == REDIS_REPLY_ERROR) {
+        const std::string reason{ text_of(*reply) };
+        lose(reason);
+        return;
+    }
+    if (script != no_script) {
+        if (reply->type != REDIS_REPLY_STRING || reply->len != digests_[script].size()) {
+            lose("SCRIPT LOAD returned no digest");
+            return;
+        }
+        std::memcpy(digests_[script].data(), reply->str, reply->len);
+    }
+    --introductions_;
+    if (introductions_ == 0 && state_ == State::connecting) {
+        state_ = State::ready;
+        connect_timer_->stop();
+        backoff_.reset();
+        owner_.connection_ready(*this);
+    }
+}
+
+void Connection::send(PendingCall& record)
+{
+    try {
+        write(record);
+    } catch (...) {
+        record.release();
+        records_.give_back(record);
+        throw;
+    }
+    record.sent = loop_.now();
+    in_flight_.push(record);
+    if (!deadline_timer_->running()) {
+        last_reply_ = record.sent;
+        deadline_timer_->start(options_.timeout);
+    }
+    deadline_timer_->on_exit(Timer::OnExit::wait);
+}
+
+void Connection::write(PendingCall& record)
+{
+    const Call& call = *record.call;
+    const auto& digest = digests_[static_cast<std::size_t>(call.script())];
+    arguments_.begin({ digest.data(), digest.size() }, call.argument_count());
+    call.write(arguments_);
+    const std::string_view text = arguments_.text();
+    if (redisAsyncFormattedCommand(
+            context_, Hooks::on_answer, nullptr, text.data(), text.size())
+        != REDIS_OK) {
+        throw std::runtime_error("could not write to Redis");
+    }
+}
+
+/// Replies come in the order of the calls: this one is the oldest's.
+void Connection::answered(const redisReply& reply)
+{
+    if (in_flight_.empty()) {
+        lose("a reply that nobody asked for");
+        return;
+    }
+    last_reply_ = loop_.now();
+    PendingCall& record = in_flight_.pop();
+    if (in_flight_.empty()) {
+        deadline_timer_->on_exit(Timer::OnExit::ignore);
+    }
+    if (reply.type == REDIS_REPLY_ERROR) {
+        answered_with_error(record, text_of(reply));
+        return;
+    }
+    owner_.call_answered();
+    Call* call = record.release();
+    records_.give_back(record);
+    if (call != nullptr) {
+        call->on_reply(reply);
+    }
+}
+
+void Connection::answered_with_error(PendingCall& record, std::string_view error)
+{
+    if (error.starts_with("NOSCRIPT") && record.call != nullptr && !record.sent_again) {
+        resend(record);
+        return;
+    }
+    const std::string text{ error };
+    const unsigned losses = losses_;
+    Call* call = record.release();
+    records_.give_back(record);
+    owner_.call_refused(text);
+    if (call != nullptr) {
+        call->on_failure(Failure::error_reply);
+    }
+    if (leaves_server(text) && losses == losses_) {
+        lose(text);
+    }
+}
+
+/// The server has lost its scripts: they are loaded again, once, however many calls have met that,
+/// and the calls sent again behind them.
+void Connection::resend(PendingCall& record)
+{
+    record.sent_again = true;
+    if (introductions_ == 0) {
+        load_scripts();
+    }
+    const milliseconds deadline = record.deadline;
+    send(record);
+    record.deadline = deadline;
+}
+
+milliseconds Connection::stall_bound() const noexcept
+{
+    return std::max(milliseconds{ 1000 }, 10 * options_.timeout);
+}
+
+void Connection::check_deadlines()
+{
+    const milliseconds now = loop_.now();
+    if (!fail_overdue(now) || in_flight_.empty()) {
+        return;
+    }
+    const milliseconds waiting_since = std::max(in_flight_.front()->sent, last_reply_);
+    if (now - waiting_since >= stall_bound()) {
+        lose("no reply");
+        return;
+    }
+    watch_deadlines(now);
+}
+
+/// Fails the calls whose time is up; their records stay, to take the replies that may still come.
+/// False: the connection was lost meanwhile.
+bool Connection::fail_overdue(milliseconds now)
+{
+    const unsigned losses = losses_;
+    for (PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
+        if (record->call != nullptr && record->deadline <= now) {
+            record->release()->on_failure(Failure::timeout);
+            if (losses != losses_) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void Connection::watch_deadlines(milliseconds now)
+{
+    milliseconds next = std::max(in_flight_.front()->sent, last_reply_) + stall_bound();
+    bool anybody_waits = false;
+    for (const PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
+        if (record->call != nullptr) {
+            anybody_waits = true;
+            next = std::min(next, record->deadline);
+        }
+    }
+    deadline_timer_->start(std::max(next - now, milliseconds{ 1 }));
+    deadline_timer_->on_exit(anybody_waits ? Timer::OnExit::wait : Timer::OnExit::ignore);
+}
+
+/// Gives the context up, unless hiredis frees it itself, and fails its calls. Then, unless close is
+/// the reason, it pauses before the next attempt.
+void Connection::lose(std::string_view reason, bool context_lives) noexcept
+{
+    ++losses_;
+    redisAsyncContext* context = std::exchange(context_, nullptr);
+    CallQueue lost = std::exchange(in_flight_, {});
+    deadline_timer_->stop();
+    introductions_ = 0;
+    state_ = State::pausing;
+    connect_timer_->start(backoff_.next());
+
+    try {
+        owner_.connection_lost(*this, reason);
+    } catch (const std::exception&) {
+        // Only the report of it was lost.
+    }
+    if (context != nullptr) {
+        context->data = nullptr;
+        if (context_lives) {
+            redisAsyncFree(context);
+        }
+    }
+    fail_all(lost, records_, Failure::connection);
+}
+
+void Connection::close() noexcept
+{
+    ++losses_;
+    redisAsyncContext* context = std::exchange(context_, nullptr);
+    CallQueue lost = std::exchange(in_flight_, {});
+    state_ = State::closed;
+    connect_timer_->stop();
+    deadline_timer_->stop();
+    if (context != nullptr) {
+        context->data = nullptr;
+        redisAsyncFree(context);
+    }
+    fail_all(lost, records_, Failure::connection);
+}
+
+}  // namespace ratelimit::redis

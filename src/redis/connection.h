@@ -1,0 +1,98 @@
+#pragma once
+
+#include "loop/event_loop.h"
+#include "redis/backoff.h"
+#include "redis/client.h"
+#include "redis/pipeline.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+struct redisReply;
+
+namespace ratelimit::redis {
+
+class Connection;
+
+/// What a connection tells the client that has it.
+class ConnectionOwner {
+public:
+    virtual ~ConnectionOwner() = default;
+    virtual void connection_ready(Connection& connection) = 0;
+    /// It waits to connect again. Called before the calls that were on it fail.
+    virtual void connection_lost(Connection& connection, std::string_view reason) = 0;
+    virtual void call_refused(std::string_view error) = 0;  // an error reply
+    virtual void call_answered() noexcept = 0;
+};
+
+/// One pipelined connection to one server. Connects, authenticates and loads the scripts before it
+/// is ready; when it is lost, or its server turns out to be of no use, connects again after a pause.
+class Connection {
+public:
+    Connection(
+        EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
+        RecordPool& records, ConnectionOwner& owner);
+    ~Connection();
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    void connect();
+    /// Fails what is on its way and stays closed.
+    void close() noexcept;
+
+    bool ready() const noexcept { return state_ == State::ready; }
+    bool connecting() const noexcept { return state_ == State::connecting; }
+    std::size_t in_flight() const noexcept { return in_flight_.size(); }
+
+    /// Only when ready. The record holds its call, and is this connection's from now on.
+    void send(PendingCall& record);
+
+private:
+    enum class State : std::uint8_t {
+        closed,
+        connecting,  // until every script is loaded
+        ready,
+        pausing,  // before the next attempt
+    };
+
+    void begin();
+    void set_up();
+    void load_scripts();
+    void introduced(const redisReply* reply, std::size_t script);
+    void answered(const redisReply& reply);
+    void answered_with_error(PendingCall& record, std::string_view error);
+    void resend(PendingCall& record);
+    void write(PendingCall& record);
+    void check_deadlines();
+    void watch_deadlines(milliseconds now);
+    bool fail_overdue(milliseconds now);
+    milliseconds stall_bound() const noexcept;
+    void lose(std::string_view reason, bool context_lives = true) noexcept;
+    void fire() noexcept;
+    void command(std::string_view text, std::size_t script);
+    template <class Body>
+    static void contained(Connection& connection, Body&& body) noexcept;
+
+    /// hiredis's callbacks.
+    struct Hooks;
+
+    EventLoop& loop_;
+    const ClientOptions& options_;
+    const ScriptRegistry& scripts_;
+    RecordPool& records_;
+    ConnectionOwner& owner_;
+    State state_ = State::closed;
+    redisAsyncContext* context_ = nullptr;
+    std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it
+    std::unique_ptr<Timer> deadline_timer_;  // of the calls in flight
+    Backoff backoff_;
+    std::size_t introductions_ = 0;  // replies to AUTH, SELECT, SCRIPT LOAD still to come
+    std::vector<std::array<char, 40>> digests_;  // of the scripts, by ScriptId
+    CallQueue in_flight_;
+    milliseconds last_reply_{ 0 };
+    unsigned losses_ = 0;  // counts lost connections, so that loops notice one
+    ScriptArguments arguments_;
+};
+
+}  // namespace ratelimit::redis
