@@ -1,0 +1,175 @@
+package Ratelimit::Nginx;
+
+# A private nginx with the module loaded, on a free port of 127.0.0.1.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use File::Spec;
+use IO::Socket::INET;
+use Ratelimit::Http qw(request);
+use Ratelimit::Process
+    qw(free_port wait_until start_process stop_process alive temp_folder read_file write_file);
+
+my @all;
+
+# Options, all texts of configuration: main, http, server (inside the one server block); and
+# workers (1), single (1: master_process off), module (0: not loaded), ports (how many listens, 1),
+# listen (parameters of each listen), level (of the error log: info).
+# The server's root holds index.html ("ok\n") and big.bin (200 000 bytes).
+sub new {
+    my ($class, %options) = @_;
+    my $self = $class->prepare(%options);
+    $self->start;
+    push @all, $self;
+    return $self;
+}
+
+sub prepare {
+    my ($class, %options) = @_;
+    my $self = bless {%options, folder => temp_folder()}, $class;
+    $self->{ports} = [map { free_port() } 1 .. $options{ports} // 1];
+    mkdir "$self->{folder}/html" or croak $!;
+    write_file("$self->{folder}/html/index.html", "ok\n");
+    write_file("$self->{folder}/html/big.bin", 'x' x 200_000);
+    $self->configure;
+    return $self;
+}
+
+# (Re)writes nginx.conf; takes options to change.
+sub configure {
+    my ($self, %changes) = @_;
+    %{$self} = (%{$self}, %changes);
+    my $folder = $self->{folder};
+    my $module = File::Spec->rel2abs($ENV{RATELIMIT_MODULE} // 'build/ngx_http_ratelimit_module.so');
+    my $load   = ($self->{module} // 1) ? "load_module $module;\n" : '';
+    my $master = $self->{single} ? 'off' : 'on';
+    my $listen = join '',
+        map { "        listen 127.0.0.1:$_ " . ($self->{listen} // '') . ";\n" } $self->ports;
+    my $temp = join '', map { "    ${_}_temp_path $folder/$_;\n" }
+        qw(client_body proxy fastcgi uwsgi scgi);
+    my $workers = $self->{workers} // 1;
+    my $level   = $self->{level} // 'info';
+    my ($main, $http, $server) = map { $self->{$_} // '' } qw(main http server);
+    write_file("$folder/nginx.conf", <<"END");
+${load}error_log $folder/error.log $level;
+pid $folder/nginx.pid;
+daemon off;
+master_process $master;
+worker_processes $workers;
+$main
+events { worker_connections 2048; }
+http {
+    default_type text/plain;
+    access_log off;
+$temp
+$http
+    server {
+$listen
+        root $folder/html;
+$server
+    }
+}
+END
+    return $self;
+}
+
+sub command {
+    my ($self, @more) = @_;
+    my $folder = $self->{folder};
+    return ($ENV{NGINX} // 'nginx', '-p', "$folder/", '-e', "$folder/error.log", '-c',
+        "$folder/nginx.conf", @more);
+}
+
+sub start {
+    my ($self) = @_;
+    $self->{pid} = start_process('nginx', "$self->{folder}/output", $self->command);
+    wait_until(
+        'nginx listens',
+        sub {
+            croak 'nginx ended: ' . $self->log unless alive($self->{pid});
+            return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $self->port);
+        }
+    );
+    return $self;
+}
+
+# TERM unless another signal is given; returns the wait status.
+sub stop {
+    my ($self, $signal) = @_;
+    return stop_process($self->{pid}, $signal // 'TERM');
+}
+
+sub port  { return $_[0]{ports}[0] }
+sub ports { return @{ $_[0]{ports} } }
+sub pid   { return $_[0]{pid} }
+sub log   { return read_file("$_[0]{folder}/error.log") }
+sub file  { return read_file("$_[0]{folder}/$_[1]") }
+
+sub get    { my ($self, $path, %options) = @_; return request($self->port, $path, %options) }
+sub status { my ($self, @more) = @_; return $self->get(@more)->status }
+
+# How many lines of the error log match.
+sub count_log {
+    my ($self, $pattern) = @_;
+    return scalar grep { $_ =~ $pattern } split /\n/, $self->log;
+}
+
+sub wait_for_log {
+    my ($self, $pattern, $count) = @_;
+    return wait_until("log has $pattern", sub { $self->count_log($pattern) >= ($count // 1) });
+}
+
+# Pids of the workers that serve, or with 1 of those that are shutting down.
+sub workers {
+    my ($self, $leaving) = @_;
+    my @pids;
+    for my $line (split /\n/, `ps -o pid=,args= --ppid $self->{pid}`) {
+        my ($pid, $title) = $line =~ /^\s*(\d+)\s+nginx: (worker process.*)/ or next;
+        push @pids, $pid if ($title =~ /shutting down/ ? 1 : 0) == ($leaving // 0);
+    }
+    return @pids;
+}
+
+# HUP; returns when the new workers are there.
+sub reload {
+    my ($self) = @_;
+    my %old = map { $_ => 1 } $self->workers, $self->workers(1);
+    kill HUP => $self->{pid};
+    wait_until('new workers serve',
+        sub { (grep { !$old{$_} } $self->workers) == ($self->{workers} // 1) });
+    return $self;
+}
+
+# What `nginx -t` says of a configuration: its exit status and its lines of [emerg] or [warn].
+sub test {
+    my ($class, %options) = @_;
+    my $self = $class->prepare(%options);
+    my $pid = start_process('nginx -t', "$self->{folder}/output", $self->command('-t'));
+    wait_until('nginx -t ends', sub { !alive($pid) });
+    my @lines = grep { /\[(?:emerg|warn|alert)\]/ } split /\n/, $self->file('output');
+    return ($self->file('output') =~ /test is successful/ ? 0 : 1, @lines);
+}
+
+# Stops every nginx that was started, and returns what their logs say that they never should.
+sub complaints {
+    my @complaints;
+    for my $self (@all) {
+        $self->stop('QUIT');
+        my $log = $self->log . $self->file('output');
+        push @complaints, grep { /\[(?:alert|emerg|crit)\]|Sanitizer|runtime error|on signal/ }
+            split /\n/, $log;
+    }
+    @all = ();
+    return grep { !/signal \d+ \(SIG(?:TERM|QUIT|HUP|CHLD|USR\d|WINCH|IO)\)/ } @complaints;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    local ($?, $@, $!);
+    stop_process($self->{pid}, 'KILL') if $self->{pid};
+    return;
+}
+
+1;

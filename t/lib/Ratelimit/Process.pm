@@ -1,0 +1,131 @@
+package Ratelimit::Process;
+
+# What the tests start and always stop: child processes, temporary folders, free ports, waiting.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use Errno qw(EINTR);
+use File::Temp ();
+use IO::Socket::INET;
+use POSIX qw(WNOHANG);
+use Time::HiRes qw(sleep time);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(free_port wait_until start_process stop_process temp_folder alive read_file
+    write_file);
+
+my %running;    # pid => name
+my $owner = $$;
+
+# A TCP port of 127.0.0.1 (or of another address) that is free now. Each test process looks in a
+# range of its own, so that tests that run at once do not meet.
+my $next_port;
+
+sub free_port {
+    my ($address) = @_;
+    $next_port //= 20000 + ($$ * 97) % 40000;
+    for (1 .. 2000) {
+        $next_port = 20000 if ++$next_port > 60000;
+        my $socket = IO::Socket::INET->new(
+            LocalAddr => $address // '127.0.0.1',
+            LocalPort => $next_port,
+            Listen    => 1,
+            ReuseAddr => 1,
+        ) or next;
+        close $socket;
+        return $next_port;
+    }
+    croak 'no free port';
+}
+
+# Polls until the condition is true and returns what it returned; dies with $what after $seconds.
+sub wait_until {
+    my ($what, $condition, $seconds) = @_;
+    my $end = time + ($seconds // 10);
+    while (1) {
+        my $result = $condition->();
+        return $result if $result;
+        croak "waited in vain: $what" if time > $end;
+        sleep 0.02;
+    }
+}
+
+# Starts a command, its output to a file; returns its pid.
+sub start_process {
+    my ($name, $output, @command) = @_;
+    my $pid = fork // croak "fork: $!";
+    if ($pid == 0) {
+        open STDIN,  '<',  '/dev/null' or POSIX::_exit(127);
+        open STDOUT, '>>', $output     or POSIX::_exit(127);
+        open STDERR, '>&', \*STDOUT    or POSIX::_exit(127);
+        exec { $command[0] } @command or POSIX::_exit(127);
+    }
+    $running{$pid} = $name;
+    return $pid;
+}
+
+# Sends a signal (TERM unless given), waits for the end, kills after ten seconds. Returns the wait
+# status, or nothing when it was not running.
+sub stop_process {
+    my ($pid, $signal) = @_;
+    return unless delete $running{$pid};
+    kill CONT => $pid;
+    kill $signal // 'TERM', $pid;
+    my $end = time + 10;
+    while (1) {
+        my $ended = waitpid $pid, WNOHANG;
+        return $? if $ended == $pid;
+        return if $ended < 0 && $! != EINTR;
+        kill KILL => $pid if time > $end;
+        sleep 0.01;
+    }
+}
+
+# Whether a process that was started here still runs; its end is noticed.
+sub alive {
+    my ($pid) = @_;
+    return 0 unless $running{$pid};
+    return 1 if waitpid($pid, WNOHANG) == 0;
+    delete $running{$pid};
+    return 0;
+}
+
+sub temp_folder {
+    my $folder = File::Temp->newdir('ratelimit-test-XXXXXX', TMPDIR => 1);
+    chmod 0755, $folder->dirname;    # workers may be another user
+    return $folder;
+}
+
+sub read_file {
+    my ($path) = @_;
+    open my $file, '<', $path or return '';
+    local $/ = undef;
+    return scalar(<$file>) // '';
+}
+
+sub write_file {
+    my ($path, $text) = @_;
+    open my $file, '>', $path or croak "$path: $!";
+    print {$file} $text;
+    close $file or croak "$path: $!";
+    return $path;
+}
+
+sub stop_all {
+    return if $$ != $owner;
+    stop_process($_, 'KILL') for keys %running;
+    return;
+}
+
+$SIG{$_} = sub { exit 1 } for qw(INT TERM HUP);
+$SIG{PIPE} = 'IGNORE';
+
+END {
+    my $status = $?;
+    stop_all();
+    $? = $status;    ## no critic (RequireLocalizedPunctuationVars)
+}
+
+1;

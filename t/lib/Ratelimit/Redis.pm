@@ -1,0 +1,132 @@
+package Ratelimit::Redis;
+
+# A private redis-server on a free port of 127.0.0.1.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use IO::Socket::INET;
+use IO::Socket::UNIX;
+use Ratelimit::Process
+    qw(free_port wait_until start_process stop_process temp_folder write_file read_file);
+
+# Options: conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too).
+sub new {
+    my ($class, %options) = @_;
+    my $self = bless {%options, port => free_port(), folder => temp_folder()}, $class;
+    $self->{path} = $self->{folder} . '/redis.sock' if $options{socket};
+    $self->start;
+    return $self;
+}
+
+sub start {
+    my ($self) = @_;
+    my $folder = $self->{folder};
+    my $conf   = "bind 127.0.0.1\nport $self->{port}\nsave \"\"\nappendonly no\ndir $folder\n";
+    $conf .= "requirepass $self->{password}\n" if defined $self->{password};
+    $conf .= "unixsocket $self->{path}\nunixsocketperm 777\n" if $self->{path};
+    $conf .= $self->{conf} // '';
+    write_file("$folder/redis.conf", $conf);
+    $self->{pid} = start_process(
+        'redis', "$folder/redis.log", $ENV{REDIS_SERVER} // 'redis-server',
+        "$folder/redis.conf"
+    );
+    wait_until(
+        'redis answers',
+        sub {
+            my $answer = eval { $self->cmd('PING') };
+            return defined $answer && $answer eq 'PONG';
+        }
+    );
+    return $self;
+}
+
+sub port { return $_[0]{port} }
+sub addr { return "127.0.0.1:$_[0]{port}" }
+
+# TERM unless another signal is given.
+sub stop {
+    my ($self, $signal) = @_;
+    delete $self->{connection};
+    stop_process($self->{pid}, $signal);
+    return;
+}
+sub pause  { return kill STOP => $_[0]{pid} }
+sub resume { return kill CONT => $_[0]{pid} }
+
+# One command; returns a string, a number, undef, or an array reference. Dies with Redis's error.
+sub cmd {
+    my ($self, @words) = @_;
+    my $fresh = !$self->{connection};
+    $self->{connection} //= $self->connect_plain;
+    my $answer = eval { $self->ask(@words) };
+    if (my $error = $@) {
+        delete $self->{connection};
+        die $error;
+    }
+    if (ref $answer eq 'Ratelimit::Redis::Error') {
+        croak ${$answer};
+    }
+    return $answer;
+}
+
+sub connect_plain {
+    my ($self) = @_;
+    $self->{connection} = IO::Socket::INET->new(PeerAddr => $self->addr, Timeout => 5)
+        or die "redis: $!\n";
+    $self->ask('AUTH', $self->{password}) if defined $self->{password};
+    return $self->{connection};
+}
+
+sub ask {
+    my ($self, @words) = @_;
+    my $text = '*' . @words . "\r\n";
+    $text .= '$' . length($_) . "\r\n$_\r\n" for @words;
+    print { $self->{connection} } $text or die "redis: $!\n";
+    return read_answer($self->{connection});
+}
+
+sub read_answer {
+    my ($socket) = @_;
+    my $line = do { local $/ = "\r\n"; <$socket> } // die "redis closed the connection\n";
+    chomp $line;
+    $line =~ s/\r$//;
+    my $type = substr $line, 0, 1, '';
+    return $line if $type eq '+';
+    return $line + 0 if $type eq ':';
+    return bless \$line, 'Ratelimit::Redis::Error' if $type eq '-';
+    return undef if $line < 0;    ## no critic (ProhibitExplicitReturnUndef)
+    if ($type eq '$') {
+        my ($data, $length) = ('', $line + 2);
+        while (length $data < $length) {
+            read $socket, $data, $length - length $data, length $data
+                or die "redis closed the connection\n";
+        }
+        return substr $data, 0, $line;
+    }
+    return [map { read_answer($socket) } 1 .. $line];
+}
+
+# How often a command was called, by INFO commandstats.
+sub calls {
+    my ($self, $command) = @_;
+    my $info = $self->cmd('INFO', 'commandstats');
+    return $info =~ /^cmdstat_\Q$command\E:calls=(\d+)/m ? $1 : 0;
+}
+
+sub keys_like {
+    my ($self, $pattern) = @_;
+    return sort @{ $self->cmd('KEYS', $pattern // '*') };
+}
+
+sub log { return read_file("$_[0]{folder}/redis.log") }
+
+sub DESTROY {
+    my ($self) = @_;
+    local ($?, $@, $!);
+    stop_process($self->{pid}, 'KILL') if $self->{pid};
+    return;
+}
+
+1;

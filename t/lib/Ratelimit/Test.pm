@@ -1,0 +1,80 @@
+package Ratelimit::Test;
+
+# What every t/*.t uses: Test::More, and nodes to test. A test ends with finish().
+
+use strict;
+use warnings;
+
+use Test::More;
+
+use Ratelimit::Http qw(request http_connect http_send http_read burst);
+use Ratelimit::Nginx;
+use Ratelimit::Process qw(free_port wait_until read_file write_file);
+use Ratelimit::Redis;
+
+our @EXPORT = (
+    qw(redis nginx node conf_test finish),
+    qw(request http_connect http_send http_read burst),
+    qw(free_port wait_until read_file write_file),
+);
+
+sub import {
+    my ($class) = @_;
+    my $caller = caller;
+    strict->import;
+    warnings->import;
+    no strict 'refs';
+    *{"${caller}::$_"} = \&{$_} for @EXPORT, @Test::More::EXPORT;
+    return;
+}
+
+sub redis { return Ratelimit::Redis->new(@_) }
+sub nginx { return Ratelimit::Nginx->new(@_) }
+
+# The lines that stand in http {} for one Redis and one zone "test", keyed by the argument k.
+sub http_lines {
+    my (%options) = @_;
+    my $block = $options{block} // '';
+    my $key   = $options{key} // 'k$arg_k';
+    return <<"END" . ($options{http} // '');
+    ratelimit_redis main { server @{[ $options{redis}->addr ]}; timeout 5s; $block }
+    ratelimit_zone $key zone=test $options{zone};
+END
+}
+
+# A Redis and an nginx with a limited location /. Options: zone (parameters of ratelimit_zone, rate=
+# among them), limit (parameters of ratelimit), redis (one that runs already), key, block (more of
+# ratelimit_redis), http, location (more of /), server, and those of Ratelimit::Nginx. /peek reads
+# the state of the key and takes nothing.
+sub node {
+    my (%options) = @_;
+    $options{redis} //= redis();
+    my ($limit, $location, $server) = map { $options{$_} // '' } qw(limit location server);
+    my $node = nginx(
+        %options,
+        http   => http_lines(%options),
+        server => <<"END",
+        location / { ratelimit zone=test $limit; $location }
+        location = /peek { ratelimit zone=test cost=0; try_files /index.html =404; }
+        $server
+END
+    );
+    $node->{redis} = $options{redis};
+    return $node;
+}
+
+# nginx -t of lines in http {} and server {}: (exit status, its complaints).
+sub conf_test {
+    my (%options) = @_;
+    return Ratelimit::Nginx->test(%options);
+}
+
+# Ends a test: no nginx may have logged an alert, died or left a socket open.
+sub finish {
+    my @complaints = Ratelimit::Nginx::complaints();
+    is "@complaints", '', 'nothing in the logs that should not be';
+    done_testing();
+    return;
+}
+
+1;
