@@ -1,0 +1,296 @@
+#include "model.h"
+
+#include <deque>
+#include <vector>
+
+namespace ratelimit {
+
+namespace {
+
+using Time = Model::Time;
+
+/// The first `r` in [from, to] for which the condition holds; it holds ever after.
+template <class Condition>
+Time first_time(Time from, Time to, Condition&& holds)
+{
+    while (from < to) {
+        const Time middle = from + (to - from) / 2;
+        if (holds(middle)) {
+            to = middle;
+        } else {
+            from = middle + 1;
+        }
+    }
+    return from;
+}
+
+Time window_of(const Policy& policy)
+{
+    return policy.rate.window.count();
+}
+
+class FixedWindow final : public Model {
+    Time adjusted(const Policy& policy, Time now, bool writes) override
+    {
+        const Time window = window_of(policy);
+        shown_start_ = start_;
+        if (count_ > 0 && start_ > now) {
+            if (start_ - now <= window) {
+                now = start_;
+            } else {
+                shown_start_ = now / window * window;
+                start_ = writes ? shown_start_ : start_;
+            }
+        }
+        asked_in_ = now / window;
+        return now;
+    }
+    std::int64_t used(const Policy& policy, Time now) const override
+    {
+        return now / window_of(policy) * window_of(policy) == shown_start_ ? count_ : 0;
+    }
+    bool whole(const Policy& policy, Time now) const override
+    {
+        // The end of the window, even of one without a request.
+        return now / window_of(policy) != asked_in_;
+    }
+    void take(const Policy& policy, Time now, std::int64_t cost) override
+    {
+        count_ = used(policy, now) + cost;
+        start_ = shown_start_ = now / window_of(policy) * window_of(policy);
+    }
+
+    Time start_ = 0;
+    std::int64_t count_ = 0;
+    Time shown_start_ = 0;  // as this decision sees it
+    Time asked_in_ = 0;     // number of the window
+};
+
+class SlidingCounter final : public Model {
+    Time adjusted(const Policy& policy, Time now, bool writes) override
+    {
+        const Time window = window_of(policy);
+        kept_ = counts_;
+        if (counts_.empty() || counts_.rbegin()->first <= now) {
+            return now;
+        }
+        const Time start = counts_.rbegin()->first;
+        if (start - now <= window) {
+            return start;
+        }
+        std::int64_t all = 0;
+        for (const auto& [when, count] : counts_) {
+            all += when >= start - window ? count : 0;
+        }
+        kept_ = { { now / window * window, all } };
+        if (writes) {
+            counts_ = kept_;
+        }
+        return now;
+    }
+    std::int64_t used(const Policy& policy, Time now) const override
+    {
+        const Time window = window_of(policy);
+        const Time start = now / window * window;
+        const auto in_sight =
+            static_cast<__int128>(count(start - window)) * (window - (now - start));
+        return static_cast<std::int64_t>(in_sight / window) + count(start);
+    }
+    void take(const Policy& policy, Time now, std::int64_t cost) override
+    {
+        counts_ = kept_;
+        const Time start = now / window_of(policy) * window_of(policy);
+        counts_[start] += cost;
+        std::erase_if(
+            counts_, [&](const auto& entry) { return entry.first < start - window_of(policy); });
+        kept_ = counts_;
+    }
+    std::int64_t count(Time start) const
+    {
+        const auto found = kept_.find(start);
+        return found == kept_.end() ? 0 : found->second;
+    }
+
+    std::map<Time, std::int64_t> counts_;  // by start of the window
+    std::map<Time, std::int64_t> kept_;    // as this decision sees them
+};
+
+/// Both logs: one entry for each passed request, at its time or its bucket's start.
+class Log : public Model {
+protected:
+    virtual Time stamp(const Policy&, Time now) const { return now; }
+
+private:
+    Time adjusted(const Policy& policy, Time now, bool writes) override
+    {
+        seen_ = times_;
+        if (times_.empty() || times_.back() <= now) {
+            return now;
+        }
+        const Time newest = times_.back();
+        if (newest - now <= window_of(policy)) {
+            return newest;
+        }
+        std::deque<Time> moved;
+        for (const Time time : times_) {
+            if (time > newest - window_of(policy)) {
+                moved.push_back(stamp(policy, now));
+            }
+        }
+        seen_ = moved;
+        if (writes) {
+            times_ = moved;
+        }
+        return now;
+    }
+    std::int64_t used(const Policy& policy, Time now) const override
+    {
+        std::int64_t live = 0;
+        for (auto time = seen_.rbegin(); time != seen_.rend(); ++time) {
+            if (*time <= now - window_of(policy)) {
+                break;
+            }
+            ++live;
+        }
+        return live;
+    }
+    void take(const Policy& policy, Time now, std::int64_t cost) override
+    {
+        times_ = seen_;
+        while (!times_.empty() && times_.front() <= now - window_of(policy)) {
+            times_.pop_front();
+        }
+        Time time = stamp(policy, now);
+        if (!times_.empty()) {
+            time = std::max(time, times_.back());
+        }
+        times_.insert(times_.end(), static_cast<std::size_t>(cost), time);
+        seen_ = times_;
+    }
+
+    std::deque<Time> times_;
+    std::deque<Time> seen_;
+};
+
+class Buckets final : public Log {
+    Time stamp(const Policy& policy, Time now) const override
+    {
+        const Time width = policy.bucket_width().count();
+        return now / width * width;
+    }
+};
+
+/// The bucket holds `level` units as of `as_of`; a request is `window` of them, and `quota` leave
+/// in each microsecond.
+class Bucket final : public Model {
+    Time adjusted(const Policy& policy, Time now, bool writes) override
+    {
+        seen_level_ = std::max<__int128>(0, level_ - per_time(policy, now - as_of_, units_));
+        seen_at_ = now;
+        seen_quota_ = policy.rate.quota;
+        if (units_ != policy.rate.quota) {
+            // Whole microseconds stay; a fraction of one was in other units.
+            const __int128 whole_us = seen_level_ / units_;
+            const __int128 rest = seen_level_ % units_;
+            seen_level_ =
+                whole_us * policy.rate.quota + std::min<__int128>(rest, policy.rate.quota - 1);
+        }
+        const auto full = static_cast<__int128>(policy.limit()) * window_of(policy);
+        if (seen_level_ > full) {
+            seen_level_ = full;
+            if (writes) {
+                keep();
+            }
+        }
+        return now;
+    }
+    __int128 level_at(Time now) const
+    {
+        return std::max<__int128>(
+            0, seen_level_ - static_cast<__int128>(now - seen_at_) * seen_quota_);
+    }
+    static __int128 per_time(const Policy&, Time time, std::int64_t units)
+    {
+        return static_cast<__int128>(time) * units;
+    }
+    std::int64_t used(const Policy&, Time) const override { return 0; }
+    bool fits(const Policy& policy, Time now, std::int64_t cost) const override
+    {
+        const __int128 window = window_of(policy);
+        return level_at(now) + cost * window <= policy.limit() * window;
+    }
+    std::int64_t remaining(const Policy& policy, Time now) const override
+    {
+        std::int64_t count = 0;
+        for (std::int64_t step = std::int64_t{ 1 } << 40; step > 0; step /= 2) {
+            count += fits(policy, now, count + step) ? step : 0;
+        }
+        return count;
+    }
+    bool whole(const Policy&, Time now) const override { return level_at(now) == 0; }
+    void take(const Policy& policy, Time now, std::int64_t cost) override
+    {
+        seen_level_ = level_at(now) + static_cast<__int128>(cost) * window_of(policy);
+        seen_at_ = now;
+        keep();
+    }
+    void keep()
+    {
+        level_ = seen_level_;
+        as_of_ = seen_at_;
+        units_ = seen_quota_;
+    }
+
+    __int128 level_ = 0, seen_level_ = 0;
+    Time as_of_ = 0, seen_at_ = 0;
+    std::int64_t units_ = 1, seen_quota_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> Model::of(Algorithm algorithm)
+{
+    switch (algorithm) {
+    case Algorithm::fixed_window:
+        return std::make_unique<FixedWindow>();
+    case Algorithm::sliding_window_counter:
+        return std::make_unique<SlidingCounter>();
+    case Algorithm::sliding_window_log:
+        return std::make_unique<Log>();
+    case Algorithm::sliding_window_buckets:
+        return std::make_unique<Buckets>();
+    default:
+        return std::make_unique<Bucket>();
+    }
+}
+
+bool Model::grants(const Policy& policy, Time& now, std::int64_t cost)
+{
+    now = adjusted(policy, now, cost > 0);
+    return cost == 0 || fits(policy, now, cost);
+}
+
+LimitState Model::settle(
+    const Policy& policy, Time now, std::int64_t cost, bool granted, bool take_it)
+{
+    if (take_it) {
+        take(policy, now, cost);
+    }
+    // Nothing lasts longer than two windows, or than the whole bucket.
+    const Time longest = 3 * window_of(policy) + policy.limit_window().count() + 10;
+    LimitState state;
+    state.granted = granted;
+    state.remaining = remaining(policy, now);
+    state.reset = microseconds{ first_time(
+        0, longest, [&](Time later) { return whole(policy, now + later); }) };
+    if (!granted) {
+        state.retry_after = std::nullopt;
+        if (cost <= policy.limit()) {
+            state.retry_after = microseconds{ first_time(
+                1, longest, [&](Time later) { return fits(policy, now + later, cost); }) };
+        }
+    }
+    return state;
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,308 @@
+// The scripts in a real Redis against the model, step by step over random traces: every decision
+// and every number must agree. TRACE_SEED and TRACE_STEPS in the environment make others and longer
+// ones.
+
+#include "check/script_call.h"
+#include "check/script_reply.h"
+#include "check/script_text.h"
+#include "model.h"
+#include "redis_server.h"
+
+#include <array>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hiredis/hiredis.h>
+
+namespace ratelimit {
+namespace {
+
+using Time = Model::Time;
+
+constexpr Time second = 1'000'000;
+constexpr Time day = 86'400 * second;
+
+std::int64_t from_environment(const char* name, std::int64_t otherwise)
+{
+    const char* text = std::getenv(name);
+    return text == nullptr ? otherwise : std::atoll(text);
+}
+
+/// A blocking connection that calls scripts with what write_arguments writes.
+class Caller {
+public:
+    explicit Caller(int port) : context_(redisConnect("127.0.0.1", port))
+    {
+        EXPECT_EQ(context_->err, 0) << context_->errstr;
+    }
+    ~Caller() { redisFree(context_); }
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+    std::string load(const std::string& script)
+    {
+        auto* reply = static_cast<redisReply*>(
+            redisCommand(context_, "SCRIPT LOAD %b", script.data(), script.size()));
+        const std::string digest = reply->str;
+        EXPECT_EQ(reply->type, REDIS_REPLY_STRING) << digest;
+        freeReplyObject(reply);
+        return digest;
+    }
+
+    struct Answer {
+        std::vector<LimitState> states;   // empty: the reply could not be read
+        std::vector<std::int64_t> lives;  // milliseconds, of each key; -1: it stays, -2: no key
+    };
+
+    /// Time is the trace's, not Redis's: within one transaction, in which Redis's clock stands
+    /// still, each key is kept from expiring.
+    Answer check(const std::string& digest, std::span<const LimitCheck> checks)
+    {
+        arguments_.begin(digest, argument_count(checks));
+        write_arguments(checks, arguments_);
+        append("*1\r\n$5\r\nMULTI\r\n");
+        append(arguments_.text());
+        for (const LimitCheck& check : checks) {
+            append(redis::plain_command({ "PTTL", check.key }));
+            append(redis::plain_command({ "PERSIST", check.key }));
+        }
+        append("*1\r\n$4\r\nEXEC\r\n");
+        for (std::size_t i = 0; i < 2 + 2 * checks.size(); ++i) {
+            freeReplyObject(next_reply());
+        }
+
+        redisReply* reply = next_reply();
+        Answer answer;
+        if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 + 2 * checks.size()) {
+            const redisReply& decision = *reply->element[0];
+            answer.states.resize(checks.size());
+            if (!read_reply(decision, answer.states)) {
+                ADD_FAILURE()
+                    << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
+                answer.states.clear();
+            }
+            for (std::size_t i = 0; i < checks.size(); ++i) {
+                answer.lives.push_back(reply->element[1 + 2 * i]->integer);
+            }
+        }
+        freeReplyObject(reply);
+        return answer;
+    }
+
+private:
+    void append(std::string_view text)
+    {
+        redisAppendFormattedCommand(context_, text.data(), text.size());
+    }
+    redisReply* next_reply()
+    {
+        void* reply = nullptr;
+        EXPECT_EQ(redisGetReply(context_, &reply), REDIS_OK) << context_->errstr;
+        return static_cast<redisReply*>(reply);
+    }
+
+    redisContext* context_;
+    redis::ScriptArguments arguments_;
+};
+
+std::string text_of(const LimitState& state)
+{
+    return std::string(state.granted ? "granted" : "refused") + ", remaining "
+        + std::to_string(state.remaining) + ", reset " + std::to_string(state.reset.count())
+        + ", retry " + (state.retry_after ? std::to_string(state.retry_after->count()) : "never");
+}
+
+class Trace : public testing::TestWithParam<Algorithm> {
+protected:
+    template <class Element>
+    Element any_of(std::initializer_list<Element> choices)
+    {
+        return choices.begin()[random_() % choices.size()];
+    }
+    std::int64_t any(std::int64_t from, std::int64_t to)
+    {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
+    }
+
+    Policy any_policy(Algorithm algorithm)
+    {
+        Policy policy;
+        policy.algorithm = algorithm;
+        policy.rate.quota = any_of<std::int64_t>({ 1, 2, 3, 7, 10, any(1, 60), 997 });
+        policy.rate.window = microseconds{ any_of<Time>(
+            { 10 * second, 60 * second, 61 * second, 900 * second, 3600 * second, day }) };
+        if (algorithm == Algorithm::token_bucket && any(0, 1) == 1) {
+            policy.burst = any(1, 50);
+        } else if (keeps_arrival_time(algorithm)) {
+            policy.burst = any(0, 50);
+            if (algorithm == Algorithm::token_bucket) {
+                policy.burst.reset();
+            }
+        }
+        if (algorithm == Algorithm::sliding_window_buckets && any(0, 3) != 0) {
+            policy.precision = microseconds{ any(1, policy.rate.window.count() / second) * second };
+        }
+        return policy;
+    }
+
+    std::int64_t any_cost(const Policy& policy)
+    {
+        const auto limit = policy.limit();
+        return any_of<std::int64_t>({ 1, 1, 1, 1, 1, 0, 2, any(1, limit), limit, limit + 1 });
+    }
+
+    /// A time for the next request that likes the edges of what the last one was told.
+    Time any_later(const Policy& policy, Time now, const LimitState& last)
+    {
+        const Time window = policy.rate.window.count();
+        const Time interval = std::max<Time>(1, window / policy.rate.quota);
+        const Time retry = last.retry_after.value_or(microseconds{ 0 }).count();
+        const Time edge = window - now % window;
+        const Time steps[] = { 0,
+                               0,
+                               0,
+                               1,
+                               any(0, interval),
+                               any(0, 2 * interval),
+                               interval,
+                               edge - 1,
+                               edge,
+                               edge + 1,
+                               retry,
+                               std::max<Time>(0, retry - 1),
+                               last.reset.count(),
+                               std::max<Time>(0, last.reset.count() - 1),
+                               any(0, window),
+                               any(0, 1) == 0 ? window : 2 * window,
+                               any(0, 9) == 0 ? 5 * window : 0,
+                               any(0, 9) == 0 ? -any(1, window) : 1,
+                               any(0, 39) == 0 ? -any(window + 1, 9 * window) : 1 };
+        return now + steps[random_() % std::size(steps)];
+    }
+
+    /// Another quota, and burst, as a variable rate may bring; the window stays.
+    void change_quota(Policy& policy)
+    {
+        policy.rate.quota = any(1, 60);
+        if (policy.burst) {
+            policy.burst = any(1, 30);
+        }
+    }
+
+    RedisServer server_;
+    Caller caller_{ server_.port() };
+    std::minstd_rand random_{ static_cast<std::uint_fast32_t>(from_environment("TRACE_SEED", 20)) };
+};
+
+TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
+{
+    const auto digest = caller_.load(single_script(GetParam()));
+    const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
+
+    for (int trace = 0; trace < traces; ++trace) {
+        const auto model = Model::of(GetParam());
+        const std::string key = "rl:test:{" + std::to_string(trace) + "}";
+        Policy policy = any_policy(GetParam());
+        Time now = 1'800'000'000 * second + any(0, day);
+        LimitState last;
+
+        for (int step = 0; step < 100; ++step) {
+            if (any(0, 39) == 0) {
+                change_quota(policy);
+            }
+            const auto cost = any_cost(policy);
+            const LimitCheck check{ key, policy, cost, false, microseconds{ now } };
+            const auto answer = caller_.check(digest, { &check, 1 });
+            const auto& states = answer.states;
+            ASSERT_EQ(states.size(), 1U);
+
+            Time decided_at = now;
+            const bool granted = model->grants(policy, decided_at, cost);
+            const auto expected =
+                model->settle(policy, decided_at, cost, granted, granted && cost > 0);
+            ASSERT_EQ(text_of(states[0]), text_of(expected))
+                << name_of(GetParam()) << ", trace " << trace << ", step " << step << ": "
+                << policy.rate.quota << " in " << policy.rate.window.count() << " us, burst "
+                << policy.burst.value_or(-1) << ", width " << policy.bucket_width().count()
+                << ", cost " << cost << " at " << now;
+
+            const Time most = 2 * policy.rate.window.count() + policy.limit_window().count()
+                + policy.rate.window.count() / 16 + second;
+            ASSERT_LE(answer.lives[0] * 1000, most);
+            last = expected;
+            now = any_later(policy, now, last);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, Trace,
+    testing::Values(
+        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
+        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
+        Algorithm::gcra),
+    [](const auto& info) { return std::string(name_of(info.param)); });
+
+class SeveralTrace : public Trace {};
+
+TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
+{
+    std::array<Algorithm, algorithm_count> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i] = static_cast<Algorithm>(i);
+    }
+    const auto digest = caller_.load(several_script(all));
+    const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
+
+    for (int trace = 0; trace < traces; ++trace) {
+        const auto limits = static_cast<std::size_t>(any(2, 5));
+        std::vector<std::unique_ptr<Model>> models;
+        std::vector<std::string> keys;
+        std::vector<LimitCheck> checks(limits);
+        for (std::size_t i = 0; i < limits; ++i) {
+            const Algorithm algorithm = all[random_() % all.size()];
+            models.push_back(Model::of(algorithm));
+            keys.push_back("rl:z" + std::to_string(i) + ":{" + std::to_string(trace) + "}");
+            checks[i].policy = any_policy(algorithm);
+            checks[i].shadow = any(0, 3) == 0;
+        }
+        Time now = 1'800'000'000 * second + any(0, day);
+
+        for (int step = 0; step < 100; ++step) {
+            for (std::size_t i = 0; i < limits; ++i) {
+                checks[i].key = keys[i];
+                checks[i].cost = any_cost(checks[i].policy);
+                checks[i].now = microseconds{ now };
+            }
+            const auto states = caller_.check(digest, checks).states;
+            ASSERT_EQ(states.size(), limits);
+
+            std::vector<Time> times(limits, now);
+            std::vector<bool> granted(limits);
+            bool all_granted = true;
+            for (std::size_t i = 0; i < limits; ++i) {
+                granted[i] = models[i]->grants(checks[i].policy, times[i], checks[i].cost);
+                all_granted = all_granted && (granted[i] || checks[i].shadow);
+            }
+            LimitState last;
+            for (std::size_t i = 0; i < limits; ++i) {
+                const bool take = all_granted && granted[i] && checks[i].cost > 0;
+                last =
+                    models[i]->settle(checks[i].policy, times[i], checks[i].cost, granted[i], take);
+                ASSERT_EQ(text_of(states[i]), text_of(last))
+                    << "trace " << trace << ", step " << step << ", limit " << i << " of " << limits
+                    << ", " << name_of(checks[i].policy.algorithm);
+            }
+            now = any_later(checks.back().policy, now, last);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Several, SeveralTrace, testing::Values(Algorithm::gcra), [](const auto&) {
+    return std::string("mixed");
+});
+
+}  // namespace
+}  // namespace ratelimit
