@@ -6,9 +6,9 @@
 -- ahead: the clock ran backwards)
 local function check(key, now, quota, window, _, cost)
     local start, count, moved = now - now % window, 0, false
-    local stored = read(key)
-    if stored then
-        local from, stored_count = match(stored, '^(%d+)/(%d+)$')
+    local stored = pcall('GET', key)
+    if type(stored) == 'string' then
+        local from, stored_count = string.match(stored, '^(%d+)/(%d+)$')
         if from then
             from = from + 0
             if from == start then
@@ -32,7 +32,7 @@ local function settle(key, _, quota, window, _, cost, granted, take, count, star
         count = count + cost
     end
     if take or (moved and cost > 0) then
-        write(key, format('%.0f/%.0f', start, count), left)
+        call('SET', key, format('%d/%d', start, count), 'PX', format('%d', ceil(left / 1000)))
     end
     local retry = 0
     if not granted then

@@ -6,25 +6,17 @@
 -- All arithmetic is in those units, so that nothing is rounded: `debt` is (tat - now) * quota, and a
 -- request of cost c adds c * window to it, up to capacity * window.
 
--- "whole:rest" or anything else.
-local function parse_fraction(stored, quota)
-    local whole, rest = match(stored, '^(%d+):(%d+)$')
-    if not whole then
-        return nil
-    end
-    -- Another quota (a variable rate) had other units: less than a microsecond either way.
-    return whole + 0, math.min(rest + 0, quota - 1)
-end
-
 -- returns granted, debt, cut (it was above the capacity)
 local function check(key, now, quota, window, capacity, cost)
-    local stored = read(key)
+    local stored = pcall('GET', key)
     local full = capacity * window
     local debt, cut = 0, false
     if stored then
         local tat, rest = tonumber(stored), 0
-        if not tat then
-            tat, rest = parse_fraction(stored, quota)
+        if not tat and type(stored) == 'string' then
+            tat, rest = string.match(stored, '^(%d+):(%d+)$')
+            -- Another quota (a variable rate) had other units: less than a microsecond either way.
+            tat, rest = tonumber(tat), math.min(rest or 0, quota - 1)
         end
         if tat and tat >= now then
             debt = (tat - now) * quota + rest
@@ -48,8 +40,8 @@ local function settle(key, now, quota, window, capacity, cost, granted, take, de
     if take or (cut and cost > 0) then
         local whole = floor(debt / quota)
         local rest = debt - whole * quota
-        local tat = format('%.0f', now + whole)
-        write(key, rest == 0 and tat or tat .. ':' .. format('%.0f', rest), debt / quota)
+        call('SET', key, rest == 0 and format('%d', now + whole)
+            or format('%d:%d', now + whole, rest), 'PX', format('%d', ceil(debt / quota / 1000)))
     end
     return floor((full - debt) / window), ceil(debt / quota), retry
 end

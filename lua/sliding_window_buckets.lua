@@ -1,93 +1,94 @@
 -- sliding_window_buckets: how many requests passed in each bucket of a fixed width. A bucket counts
 -- for as long as its start is in the window. param: the width in microseconds.
 --
--- State: a timelog of twelve-byte entries, the bucket's start (u48) and how many requests passed up
--- to its end (u48), with a trailer of entries (u32), index of the oldest live one (u32), its start
--- (u48), how many requests passed before it (u48), deadline of the key (u48), "sb".
+-- State: one string, built as sliding_window_log's. Entries of thirteen bytes: a bucket's start in
+-- microseconds since the epoch (u56), and how many requests passed up to its end (u48), so that any
+-- run of buckets is a subtraction. The trailer has the number of entries (u32), the index of the
+-- oldest live one (u32), its start (u56), how many requests passed before it (u48), the key's
+-- deadline (u56) and "sb".
 
-local width, trailer_width, trailer_format = 12, 28, '>I4I4I6I6I6c2'
-
-local function entry_total(text, at)
-    return struct.unpack('>I6', text, at + 6)
-end
-
--- returns granted, effective now, state: nil, or a table with entries, head (no less than entries:
--- none is live), start of the head, base (total before it), newest start, total, deadline, moved
+-- returns granted, effective now, state: nil, or a table with entries, head (as many as entries: none
+-- is live), start of the head, base (passed before it), newest start, total, deadline, moved
 local function check(key, now, quota, window, _, cost)
-    local text = bytes(key, -(trailer_width + width), -1)
-    if #text ~= trailer_width + width or string.sub(text, -2) ~= 'sb' then
+    local text = pcall('GETRANGE', key, '-43', '-1')
+    if #text ~= 43 then
         return cost == 0 or cost <= quota, now, nil
     end
-    local newest, total = entry_time(text, 1), entry_total(text, 1)
-    local count, head, head_time, base, deadline =
-        struct.unpack(trailer_format, text, width + 1)
-    local moved = false
-
-    local age = age_of(newest, now)
-    local then_now = now
-    if age < 0 then
-        moved = -age > window
-        then_now = now - age
-        if not moved then
-            now = then_now
-        end
-        age = 0
+    local newest, total, count, head, head_time, base, deadline, mark =
+        unpack_from('>I7I6I4I4I7I6I7c2', text)
+    if mark ~= 'sb' then
+        return cost == 0 or cost <= quota, now, nil
     end
-    if age >= window then
+
+    local at, moved = now, false
+    if newest > now then
+        at, moved = newest, newest - now > window
+        now = moved and now or newest
+    end
+    local past = at - window
+    if newest <= past then
         head, base = count, total
-    elseif age_of(head_time, then_now) >= window then
-        local first, before
-        head, first, before = first_live(key, width, then_now, window, head, count)
-        head_time, base = entry_time(first, 1), entry_total(before, 1)
+    elseif head_time <= past then
+        -- Buckets are few: halves alone.
+        local gone, live = head, count - 1
+        while live - gone > 1 do
+            local middle = floor((gone + live) / 2)
+            local from = middle * 13
+            if unpack_from('>I7', call('GETRANGE', key, format('%d', from),
+                                       format('%d', from + 6))) <= past then
+                gone = middle
+            else
+                live = middle
+            end
+        end
+        local from = gone * 13
+        local _, before, start = unpack_from('>I7I6I7', call(
+            'GETRANGE', key, format('%d', from), format('%d', from + 25)))
+        head, head_time, base = live, start, before
     end
     return cost == 0 or total - base + cost <= quota, now,
         { count, head, head_time, base, newest, total, deadline, moved }
 end
 
--- The time of the first entry by whose end `wanted` requests had passed.
-local function time_of_total(key, wanted, first, last)
-    while first < last do
-        local middle = floor((first + last) / 2)
-        local text = bytes(key, middle * width, (middle + 1) * width - 1)
-        if entry_total(text, 1) >= wanted then
-            last = middle
-        else
-            first = middle + 1
-        end
-    end
-    return entry_time(bytes(key, first * width, first * width + 5), 1)
-end
-
-local function settle(key, _, quota, window, param, cost, granted, take, now, state)
+local function settle(key, _, quota, window, width, cost, granted, take, now, state)
     local count, head, head_time, base, newest, total, deadline, moved =
         unpack(state or { 0, 0, 0, 0, 0, 0, 0, false })
-    local bucket = now - now % param
-    local function trailer(entries, first, last)
-        return struct.pack(trailer_format, entries, first, head_time % modulus, base,
-                           last % modulus, 'sb')
-    end
+    local bucket = now - now % width
+    local life = bucket + window + floor(window / 16) - now
+    local trailer = '>I7I6I4I4I7I6I7c2'  -- with the newest entry before it
 
     if moved then
         newest, head_time = bucket, bucket
         if cost > 0 and count > head then
-            -- As one bucket, now's.
-            total, base, count, head = total - base, 0, 1, 0
-            deadline = bucket + window + slack_of(window)
-            write(key, struct.pack('>I6I6', bucket % modulus, total) .. trailer(1, 0, deadline),
-                  deadline - now)
+            total, base, count, head, deadline = total - base, 0, 1, 0, now + life
+            call('SET', key, pack(trailer, bucket, total, 1, 0, bucket, 0, deadline, 'sb'),
+                 'PX', format('%d', ceil(life / 1000)))
         end
     end
     if take then
-        local at = count
+        local place = count
         if head >= count then
             base, total, head_time = 0, 0, bucket
-        elseif age_of(newest, bucket) <= 0 then
+        elseif newest >= bucket then
             -- The newest bucket is this one, or ahead: it is written over.
-            at, bucket = count - 1, bucket - age_of(newest, bucket)
+            place, bucket = count - 1, newest
+            life = bucket + window + floor(window / 16) - now
         end
         total, newest = total + cost, bucket
-        put(key, width, now, bucket + window - now, window, count, head, deadline, at,
-            struct.pack('>I6I6', bucket % modulus, total), trailer)
+        if head >= count or (head >= 16 and head >= count - head) then
+            local kept = head >= place and ''
+                or call('GETRANGE', key, format('%d', head * 13), format('%d', place * 13 - 1))
+            call('SET', key, kept .. pack(trailer, bucket, total, max(place - head, 0) + 1, 0,
+                 head_time, base, now + life, 'sb'), 'PX', format('%d', ceil(life / 1000)))
+        else
+            local late = deadline < bucket + window
+            deadline = late and now + life or deadline
+            call('SETRANGE', key, format('%d', place * 13), pack(
+                 trailer, bucket, total, place + 1, head, head_time, base, deadline, 'sb'))
+            if late then
+                call('PEXPIRE', key, format('%d', ceil(life / 1000)))
+            end
+        end
     end
 
     local sum = total - base
@@ -96,10 +97,24 @@ local function settle(key, _, quota, window, param, cost, granted, take, now, st
         if cost > quota then
             retry = -1
         else
-            local wanted = base + sum + cost - quota
-            local time = moved and newest or time_of_total(key, wanted, head, count - 1)
-            retry = window - age_of(time, now)
+            -- The first bucket by whose end as many have passed as have to leave.
+            local wanted, first, last = base + sum + cost - quota, head, count - 1
+            while first < last do
+                local middle = floor((first + last) / 2)
+                local from = middle * 13 + 7
+                if unpack_from('>I6', call('GETRANGE', key, format('%d', from),
+                                           format('%d', from + 5))) >= wanted then
+                    last = middle
+                else
+                    first = middle + 1
+                end
+            end
+            local from = first * 13
+            local start = (moved or first == head) and head_time
+                or unpack_from('>I7', call('GETRANGE', key, format('%d', from),
+                                           format('%d', from + 6)))
+            retry = start + window - now
         end
     end
-    return quota > sum and quota - sum or 0, sum > 0 and window - age_of(newest, now) or 0, retry
+    return quota > sum and quota - sum or 0, sum > 0 and newest + window - now or 0, retry
 end

@@ -6,9 +6,10 @@
 -- returns granted, current, previous, start, effective now, moved (as in fixed_window)
 local function check(key, now, quota, window, _, cost)
     local start, current, previous, moved = now - now % window, 0, 0, false
-    local stored = read(key)
-    if stored then
-        local from, stored_current, stored_previous = match(stored, '^(%d+)/(%d+)/(%d+)$')
+    local stored = pcall('GET', key)
+    if type(stored) == 'string' then
+        local from, stored_current, stored_previous =
+            string.match(stored, '^(%d+)/(%d+)/(%d+)$')
         if from then
             from = from + 0
             if from == start then
@@ -29,11 +30,9 @@ local function check(key, now, quota, window, _, cost)
     return cost == 0 or sum + cost <= quota, current, previous, start, now, moved
 end
 
--- The first microsecond of a window in which `previous`, that began it whole, weighs at most `most`.
+-- The first microsecond of a window in which `previous`, that began it whole and is above `most`,
+-- weighs at most `most`.
 local function falls_to(previous, most, window)
-    if previous <= most then
-        return 0
-    end
     return window - ceil((most + 1) * window / previous) + 1
 end
 
@@ -44,15 +43,16 @@ local function settle(
         current = current + cost
     end
     if take or (moved and cost > 0) then
-        write(key, format('%.0f/%.0f/%.0f', start, current, previous), 2 * window - elapsed)
+        call('SET', key, format('%d/%d/%d', start, current, previous),
+             'PX', format('%d', ceil((2 * window - elapsed) / 1000)))
     end
     local sum = floor(previous * (window - elapsed) / window) + current
 
     local reset = 0
     if current > 0 then
-        reset = window - elapsed + falls_to(current, 0, window)
+        reset = window - elapsed + window - ceil(window / current) + 1
     elseif sum > 0 then
-        reset = falls_to(previous, 0, window) - elapsed
+        reset = window - ceil(window / previous) + 1 - elapsed
     end
 
     local retry = 0
@@ -64,9 +64,9 @@ local function settle(
             -- While this window lasts, or else in the next, where `current` is the previous one.
             local at = current <= most and falls_to(previous, most - current, window) or window
             if at >= window then
-                at = window + falls_to(current, most, window)
+                at = window + (current > most and falls_to(current, most, window) or 0)
             end
-            retry = math.max(1, at - elapsed)
+            retry = max(1, at - elapsed)
         end
     end
     return quota > sum and quota - sum or 0, reset, retry

@@ -1,38 +1,62 @@
 -- sliding_window_log: the time of each passed request, for as long as it is in the window.
 --
--- State: a timelog of six-byte entries, a request of cost c being c of them, with a trailer of
--- entries (u32), index of the oldest live one (u32), its time (u48), deadline of the key (u48), "sl".
+-- State: one string. First the entries, oldest first: times in microseconds since the epoch, seven
+-- bytes each, a request of cost c being c of them. Then a trailer: the newest entry's time is right
+-- before it, and it has the number of entries (u32), the index of the oldest live one (u32), its
+-- time (u56), the key's deadline (u56) and "sl". So one read of the end tells the state, and one
+-- write at the end of the entries appends and renews the trailer. Entries that have left the window
+-- stay in front until they are as many as the live ones; then the string is written anew.
 
-local width, trailer_width, trailer_format = 6, 22, '>I4I4I6I6c2'
-
--- returns granted, effective now, entries, head (index of the oldest live one; no less than entries:
+-- returns granted, effective now, entries, head (index of the oldest live one; as many as entries:
 -- none is live), time of the head, newest time, deadline, moved (all live entries are to take now's
 -- time: the clock ran backwards)
 local function check(key, now, quota, window, _, cost)
-    local text = bytes(key, -(trailer_width + width), -1)
-    if #text ~= trailer_width + width or string.sub(text, -2) ~= 'sl' then
+    local text = pcall('GETRANGE', key, '-31', '-1')
+    if #text ~= 31 then
         return cost == 0 or cost <= quota, now, 0, 0, 0, 0, 0, false
     end
-    local newest = entry_time(text, 1)
-    local count, head, head_time, deadline = struct.unpack(trailer_format, text, width + 1)
-    local moved = false
-
-    local age = age_of(newest, now)
-    local then_now = now
-    if age < 0 then
-        moved = -age > window
-        then_now = now - age
-        if not moved then
-            now = then_now
-        end
-        age = 0
+    local newest, count, head, head_time, deadline, mark = unpack_from('>I7I4I4I7I7c2', text)
+    if mark ~= 'sl' then
+        return cost == 0 or cost <= quota, now, 0, 0, 0, 0, 0, false
     end
-    if age >= window then
+
+    local at, moved = now, false
+    if newest > now then
+        at, moved = newest, newest - now > window
+        now = moved and now or newest
+    end
+    local past = at - window  -- what is no later has left
+    if newest <= past then
         head = count
-    elseif age_of(head_time, then_now) >= window then
-        local first
-        head, first = first_live(key, width, then_now, window, head, count)
-        head_time = entry_time(first, 1)
+    elseif head_time <= past then
+        local from = (head + 1) * 7
+        local block = call('GETRANGE', key, format('%d', from), format('%d', from + 27))
+        local i = 1
+        repeat
+            head_time = unpack_from('>I7', block, i)
+            head, i = head + 1, i + 7
+        until head_time > past or i > 22
+        if head_time <= past then
+            -- Many have left: strides that double, then halves, so that no check reads them all.
+            local function time_of(index)
+                return (unpack_from('>I7', call('GETRANGE', key, format('%d', index * 7),
+                                                format('%d', index * 7 + 6))))
+            end
+            local gone, live, stride = head, count - 1, 8
+            while gone + stride < live and time_of(gone + stride) <= past do
+                gone, stride = gone + stride, stride * 2
+            end
+            live = math.min(live, gone + stride)
+            while live - gone > 1 do
+                local middle = floor((gone + live) / 2)
+                if time_of(middle) <= past then
+                    gone = middle
+                else
+                    live = middle
+                end
+            end
+            head, head_time = live, time_of(live)
+        end
     end
     return cost == 0 or count - head + cost <= quota, now, count, head, head_time, newest, deadline,
         moved
@@ -42,25 +66,35 @@ local function settle(
     key, _, quota, window, _, cost, granted, take, now, count, head, head_time, newest, deadline,
     moved)
     local live = count - head
-    local time = struct.pack('>I6', now % modulus)
+    -- A sixteenth longer than needed, so that not every check has to move the deadline.
+    local life = window + floor(window / 16)
 
-    if moved and cost > 0 and live > 0 then
-        -- As one request of their number, now.
-        local trailer = struct.pack(trailer_format, live, 0, now % modulus,
-                                    (now + window + slack_of(window)) % modulus, 'sl')
-        write(key, string.rep(time, live) .. trailer, window + slack_of(window))
-        count, head, deadline = live, 0, now + window + slack_of(window)
-    end
     if moved then
-        head_time, newest = now % modulus, now % modulus
+        head_time, newest = now, now
+        if cost > 0 and live > 0 then
+            count, head, deadline = live, 0, now + life
+            call('SET', key, string.rep(pack('>I7', now), live)
+                .. pack('>I4I4I7I7c2', count, head, now, deadline, 'sl'),
+                'PX', format('%d', ceil(life / 1000)))
+        end
     end
     if take then
-        put(key, width, now, window, window, count, head, deadline, count, string.rep(time, cost),
-            function(entries, first, last)
-                local oldest = live == 0 and now or head_time
-                return struct.pack(trailer_format, entries, first, oldest % modulus,
-                                   last % modulus, 'sl')
-            end)
+        local entries = cost > 1 and string.rep(pack('>I7', now), cost - 1) or ''
+        if live == 0 or (head >= 16 and head >= live) then
+            local kept = live == 0 and ''
+                or call('GETRANGE', key, format('%d', head * 7), format('%d', count * 7 - 1))
+            call('SET', key, kept .. entries .. pack('>I7I4I4I7I7c2', now, live + cost, 0,
+                 live == 0 and now or head_time, now + life, 'sl'),
+                 'PX', format('%d', ceil(life / 1000)))
+        else
+            local late = deadline < now + window
+            deadline = late and now + life or deadline
+            call('SETRANGE', key, format('%d', count * 7), entries
+                .. pack('>I7I4I4I7I7c2', now, count + cost, head, head_time, deadline, 'sl'))
+            if late then
+                call('PEXPIRE', key, format('%d', ceil(life / 1000)))
+            end
+        end
         live, newest = live + cost, now
     end
 
@@ -70,11 +104,12 @@ local function settle(
         if cost > quota then
             retry = -1
         elseif leaving == 1 or moved then
-            retry = window - age_of(head_time, now)
+            retry = head_time + window - now
         else
-            local at = (head + leaving - 1) * width
-            retry = window - age_of(entry_time(bytes(key, at, at + width - 1), 1), now)
+            local from = (head + leaving - 1) * 7
+            retry = unpack_from('>I7', call('GETRANGE', key, format('%d', from),
+                                            format('%d', from + 6))) + window - now
         end
     end
-    return quota > live and quota - live or 0, live > 0 and window - age_of(newest, now) or 0, retry
+    return quota > live and quota - live or 0, live > 0 and newest + window - now or 0, retry
 end

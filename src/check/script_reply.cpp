@@ -1,7 +1,5 @@
 #include "check/script_reply.h"
 
-#include <array>
-
 #include <hiredis/hiredis.h>
 
 namespace ratelimit {
@@ -9,18 +7,24 @@ namespace ratelimit {
 namespace {
 
 constexpr std::size_t fields = 4;
+constexpr std::size_t field_size = 8;
+constexpr std::size_t state_size = fields * field_size;
 
-/// `parts`: granted, remaining, reset, retry.
-bool read_state(const redisReply* const* parts, LimitState& state) noexcept
+std::int64_t read_integer(const char* bytes) noexcept
 {
-    std::array<long long, fields> numbers{};
-    for (std::size_t i = 0; i < fields; ++i) {
-        if (parts[i]->type != REDIS_REPLY_INTEGER) {
-            return false;
-        }
-        numbers[i] = parts[i]->integer;
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < field_size; ++i) {
+        number = number << 8 | static_cast<unsigned char>(bytes[i]);
     }
-    const auto [granted, remaining, reset, retry] = numbers;
+    return static_cast<std::int64_t>(number);
+}
+
+bool read_state(const char* bytes, LimitState& state) noexcept
+{
+    const auto granted = read_integer(bytes);
+    const auto remaining = read_integer(bytes + field_size);
+    const auto reset = read_integer(bytes + 2 * field_size);
+    const auto retry = read_integer(bytes + 3 * field_size);
     if (granted < 0 || granted > 1 || remaining < 0 || reset < 0 || retry < -1) {
         return false;
     }
@@ -38,11 +42,11 @@ bool read_state(const redisReply* const* parts, LimitState& state) noexcept
 
 bool read_reply(const redisReply& reply, std::span<LimitState> states) noexcept
 {
-    if (reply.type != REDIS_REPLY_ARRAY || reply.elements != states.size() * fields) {
+    if (reply.type != REDIS_REPLY_STRING || reply.len != states.size() * state_size) {
         return false;
     }
     for (std::size_t i = 0; i < states.size(); ++i) {
-        if (!read_state(reply.element + i * fields, states[i])) {
+        if (!read_state(reply.str + i * state_size, states[i])) {
             return false;
         }
     }

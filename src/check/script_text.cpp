@@ -25,12 +25,6 @@ std::string_view source_of(Algorithm algorithm) noexcept
     }
 }
 
-bool is_timelog(Algorithm algorithm) noexcept
-{
-    return algorithm == Algorithm::sliding_window_log
-        || algorithm == Algorithm::sliding_window_buckets;
-}
-
 std::string code_of(Algorithm algorithm)
 {
     return std::to_string(static_cast<int>(algorithm));
@@ -40,10 +34,7 @@ std::string code_of(Algorithm algorithm)
 
 std::string single_script(Algorithm algorithm)
 {
-    std::string text{ lua::clock };
-    if (is_timelog(algorithm)) {
-        text += lua::timelog;
-    }
+    std::string text{ lua::common };
     text += source_of(algorithm);
     text += lua::single;
     return text;
@@ -52,16 +43,11 @@ std::string single_script(Algorithm algorithm)
 std::string several_script(std::span<const Algorithm> algorithms)
 {
     std::bitset<algorithm_count> used;
-    bool timelog = false;
     for (const Algorithm algorithm : algorithms) {
         used.set(static_cast<std::size_t>(algorithm));
-        timelog = timelog || is_timelog(algorithm);
     }
 
-    std::string text{ lua::clock };
-    if (timelog) {
-        text += lua::timelog;
-    }
+    std::string text{ lua::common };
     text += "local algorithms = {}\n";
     for (std::size_t i = 0; i < algorithm_count; ++i) {
         const auto algorithm = static_cast<Algorithm>(i);

@@ -1,0 +1,7 @@
+-- What every script begins with. Numbers go to Redis as text, by %d: versions differ in how they
+-- write large ones themselves, and Lua's own way loses digits.
+
+local call, pcall = redis.call, redis.pcall
+local pack, unpack_from = struct.pack, struct.unpack
+local format = string.format
+local floor, ceil, max = math.floor, math.ceil, math.max

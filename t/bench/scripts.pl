@@ -1,0 +1,196 @@
+#!/usr/bin/env perl
+
+# Every script beside the textbook one for its algorithm, in one Redis and one run: calls per second
+# of Redis's time (INFO commandstats), interleaved rounds, medians; memory; and the longest single
+# check when very many entries leave at once.
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use IO::Socket::INET;
+use Ratelimit::Process qw(read_file);
+use Ratelimit::Redis;
+
+my $top    = abs_path(dirname(__FILE__) . '/../..');
+my $build  = "$top/build/bench";
+my $rounds = $ENV{ROUNDS} // 5;
+my $second = 1_000_000;
+my $start  = 1_800_000_000 * $second;
+my $unique = 0;
+
+# A pattern: quota, window (s), the algorithm's param, and for the i-th call of a round its time in
+# microseconds after the round's start and its key. before: calls that fill the state first.
+my @patterns = (
+    ['fixed_window', 'one hot key, passing', 1e9, 60, 0, sub { $_[0] * 50, 'hot' }],
+    ['fixed_window', 'refusing',             10,  60, 0, sub { $_[0],      'hot' }],
+    ['fixed_window', 'small keys',           10,  60, 0, sub { $_[0], 'k' . $_[0] % 5000 }],
+    ['sliding_window_counter', 'one hot key, passing', 1e9, 1, 0, sub { $_[0] * 500, 'hot' }],
+    ['sliding_window_counter', 'refusing',   10, 60, 0, sub { $_[0], 'hot' }],
+    ['sliding_window_counter', 'small keys', 10, 60, 0, sub { $_[0], 'k' . $_[0] % 5000 }],
+    ['sliding_window_counter', 'this server\'s clock', 1e9, 60, 0, sub { undef, 'hot' }],
+    ['token_bucket', 'one hot key, passing', 1e6, 1, 1e6, sub { $_[0] * 50, 'hot' }],
+    ['token_bucket', 'refusing',             10, 60, 10, sub { $_[0], 'hot' }],
+    ['token_bucket', 'small keys',           10, 60, 10, sub { $_[0], 'k' . $_[0] % 5000 }],
+    ['token_bucket', 'a fraction of a us',   7000, 1, 7000, sub { $_[0] * 200, 'hot' }],
+    ['token_bucket', 'this server\'s clock', 1e6, 1, 1e6, sub { undef, 'hot' }],
+    ['sliding_window_log', 'L = 10, growing, small keys', 10, 60, 0, sub { $_[0], 'k' . $_[0] % 5000 }],
+    ['sliding_window_log', 'L = 10, steady', 10, 60, 0, sub { $_[0] * 6 * $second, 'hot' }],
+    ['sliding_window_log', 'L = 10, full and refusing', 10, 60, 0, sub { $_[0], 'hot' }],
+    ['sliding_window_log', 'L = 1000, growing', 1000, 60, 0, sub { $_[0], 'k' . int($_[0] / 900) }],
+    ['sliding_window_log', 'L = 1000, steady', 1000, 60, 0, sub { $_[0] * 60_000, 'hot' }],
+    ['sliding_window_log', 'L = 1000, full and refusing', 1000, 60, 0, sub { $_[0], 'hot' }],
+    ['sliding_window_log', 'L = 1000, bursts of 500', 1000, 60, 0,
+        sub { int($_[0] / 500) * 40 * $second + $_[0] % 500, 'hot' }],
+    ['sliding_window_log', 'L = 100000, growing', 1e5, 3600, 0, sub { $_[0], 'hot' }],
+    ['sliding_window_log', 'L = 100000, steady', 1e5, 3600, 0, sub { $_[0] * 36_000, 'hot' }, 1e5],
+    ['sliding_window_log', 'L = 100000, this server\'s clock', 1e5, 3600, 0, sub { undef, 'hot' }],
+    ['sliding_window_buckets', 'one hot key, passing', 1e9, 60, $second, sub { $_[0] * 5000, 'hot' },
+        0, 'sliding_window_log'],
+);
+
+my $redis = Ratelimit::Redis->new;
+my $socket = IO::Socket::INET->new(PeerAddr => $redis->addr) or die "redis: $!\n";
+
+sub ours {
+    my ($algorithm) = @_;
+    my $text = qx($build/print_script $algorithm);
+    die "print_script failed\n" if $?;
+    return $redis->cmd('SCRIPT', 'LOAD', $text);
+}
+
+sub textbook {
+    my ($algorithm) = @_;
+    return $redis->cmd('SCRIPT', 'LOAD', read_file("$top/t/bench/textbook/$algorithm.lua"));
+}
+
+sub build_printer {
+    system('mkdir', '-p', $build) == 0 or die "mkdir failed\n";
+    my @sources = map { "$top/$_" }
+        qw(t/bench/print_script.cpp src/check/script_text.cpp src/limit/policy.cpp);
+    system("sh $top/lua/embed.sh $top/lua/*.lua > $build/lua_scripts.h") == 0
+        && system('g++', '-std=c++20', '-O1', "-I$top/src", "-I$build", @sources, '-o',
+        "$build/print_script") == 0
+        or die "the scripts could not be put together\n";
+    return;
+}
+
+# Sends the calls, a hundred at a time.
+sub call_many {
+    my ($digest, $prefix, $pattern, $from, $count) = @_;
+    my (undef, undef, $quota, $window, $param, $step) = @{$pattern};
+    my $pending = 0;
+    my $text    = '';
+    for my $i ($from .. $from + $count - 1) {
+        my ($offset, $key) = $step->($i);
+        my @words = ('EVALSHA', $digest, 1, "$prefix$key", defined $offset ? $start + $offset : 0,
+            $quota, $window * $second, $param, 1, ++$unique);
+        $text .= '*' . @words . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @words;
+        if (++$pending == 100 || $i == $from + $count - 1) {
+            print {$socket} $text or die "redis: $!\n";
+            Ratelimit::Redis::read_answer($socket) for 1 .. $pending;
+            ($text, $pending) = ('', 0);
+        }
+    }
+    return;
+}
+
+# Microseconds of Redis's time that each call took.
+sub timed {
+    my (@arguments) = @_;
+    $redis->cmd('CONFIG', 'RESETSTAT');
+    call_many(@arguments);
+    my ($usec) = $redis->cmd('INFO', 'commandstats')
+        =~ /^cmdstat_evalsha:.*usec_per_call=([\d.]+)/m;
+    return $usec;
+}
+
+sub median { my @sorted = sort { $a <=> $b } @_; return $sorted[@sorted / 2] }
+
+sub compare {
+    my ($pattern) = @_;
+    my ($algorithm, $name, undef, undef, undef, undef, $before, $against) = @{$pattern};
+    $redis->cmd('FLUSHALL');
+    my %digest = (ours => ours($algorithm), textbook => textbook($against // $algorithm));
+    my $calls = 10_000;
+    my %times;
+    for my $who (sort keys %digest) {
+        call_many($digest{$who}, $who, $pattern, 0, $before) if $before;
+    }
+    for my $round (0 .. $rounds - 1) {
+        for my $who (sort keys %digest) {
+            my $from = ($before // 0) + $round * $calls;
+            push @{ $times{$who} }, timed($digest{$who}, $who, $pattern, $from, $calls);
+        }
+    }
+    my ($ours, $theirs) = map { median(@{ $times{$_} }) } qw(ours textbook);
+    printf "%-23s %-33s %8.0f %8.0f %6.2f\n", $algorithm, $name, 1e6 / $ours, 1e6 / $theirs,
+        $theirs / $ours;
+    return;
+}
+
+sub memory {
+    my ($algorithm, $quota, $window, $requests, $spread) = @_;
+    my @bytes;
+    for my $digest (ours($algorithm), textbook($algorithm)) {
+        $redis->cmd('FLUSHALL');
+        my $pattern = [$algorithm, '', $quota, $window, $quota, sub { $_[0] * $spread, 'key' }];
+        call_many($digest, 'm', $pattern, 0, $requests);
+        # The most that it takes while as many again come: a string grows and is written anew.
+        my $most = 0;
+        for my $part (0 .. 20) {
+            my $sum = 0;
+            $sum += $redis->cmd('MEMORY', 'USAGE', $_, 'SAMPLES', 0) for $redis->keys_like;
+            $most = $sum if $sum > $most;
+            call_many($digest, 'm', $pattern, $requests + $part * $quota / 10, $quota / 10);
+        }
+        push @bytes, $most;
+    }
+    printf "%-23s %-33s %8d %8d   %s\n", $algorithm,
+        "L = $quota, $requests requests", @bytes,
+        $algorithm eq 'sliding_window_log'
+        ? sprintf '%.1f and %.1f a request', map { $_ / $quota } @bytes
+        : '';
+    return;
+}
+
+# The longest check of a hundred, when all of 100 000 entries have left, or all but one.
+sub stall {
+    my ($live) = @_;
+    my @longest;
+    for my $digest (ours('sliding_window_log'), textbook('sliding_window_log')) {
+        $redis->cmd('FLUSHALL');
+        my $late = $live ? 3600 * $second + 99_999 : 3601 * $second;
+        my $step = sub { ($_[0] < 100_000 ? $_[0] : $late + $_[0] - 100_000), 'key' };
+        my $pattern = ['sliding_window_log', '', 1e5, 3600, 0, $step];
+        call_many($digest, 's', $pattern, 0, 100_000);
+        my $longest = 0;
+        for my $i (100_000 .. 100_099) {
+            my $usec = timed($digest, 's', $pattern, $i, 1);
+            $longest = $usec if $usec > $longest;
+        }
+        push @longest, $longest;
+    }
+    printf "%-23s %-33s %8d %8d\n", 'sliding_window_log',
+        $live ? '100000 leave, a new string' : '100000 leave, none is left', @longest;
+    return;
+}
+
+build_printer();
+printf "Redis %s, %d rounds of 10000 calls, %s\n\n",
+    $redis->cmd('INFO', 'server') =~ /redis_version:(\S+)/, $rounds, scalar gmtime;
+printf "%-23s %-33s %8s %8s %6s\n", 'algorithm', 'pattern, calls per second', 'ours', 'textbook',
+    'ratio';
+compare($_) for @patterns;
+printf "\n%-23s %-33s %8s %8s\n", '', 'memory, most bytes of a key', 'ours', 'textbook';
+memory('fixed_window', 1000, 60, 500, 1);
+memory('sliding_window_counter', 1000, 60, 1500, 60_000);
+memory('token_bucket', 1000, 60, 500, 1);
+memory('sliding_window_log', 10, 60, 100, 6 * $second);
+memory('sliding_window_log', 1000, 60, 1000, 1);
+memory('sliding_window_log', 1000, 60, 5000, 60_000);
+memory('sliding_window_log', 100_000, 3600, 100_000, 1);
+printf "\n%-23s %-33s %8s %8s\n", '', 'longest check, microseconds', 'ours', 'textbook';
+stall(0);
+stall(1);
