@@ -92,7 +92,7 @@ build_module() {
     stamp=$(cd "$top" && {
         echo "$nginx_source" "${NGX_FLAGS:-}" "${RATELIMIT_HIREDIS:-system}"
         cksum config config.make "$nginx_source/src/core/nginx.h"
-        find src -name '*.cpp' -o -name '*.h' | sort
+        find src lua -type f | sort
     })
     if [ ! -f "$build/nginx/Makefile" ] || [ "$stamp" != "$(cat "$build/nginx/stamp" 2>/dev/null)" ]; then
         configure_nginx

@@ -169,7 +169,9 @@ void Connection::command(std::string_view text, std::size_t script)
 /// The first commands of a connection, which leave together.
 void Connection::set_up()
 {
-    redisEnableKeepAlive(&context_->c);
+    if (options_.server.unix_path.empty()) {
+        redisEnableKeepAlive(&context_->c);
+    }
     introductions_ = 0;
     if (!options_.password.empty()) {
         if (options_.username.empty()) {

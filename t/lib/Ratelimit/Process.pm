@@ -19,15 +19,16 @@ our @EXPORT_OK = qw(free_port wait_until start_process stop_process temp_folder 
 my %running;    # pid => name
 my $owner = $$;
 
-# A TCP port of 127.0.0.1 (or of another address) that is free now. Each test process looks in a
-# range of its own, so that tests that run at once do not meet.
+# A TCP port of 127.0.0.1 (or of another address) that is free now, below those that the kernel gives
+# to clients. Each test process begins at a place of its own, so that tests that run at once do not
+# meet.
 my $next_port;
 
 sub free_port {
     my ($address) = @_;
-    $next_port //= 20000 + ($$ * 97) % 40000;
+    $next_port //= 10_000 + ($$ * 97) % 22_000;
     for (1 .. 2000) {
-        $next_port = 20000 if ++$next_port > 60000;
+        $next_port = 10_000 if ++$next_port > 32_000;
         my $socket = IO::Socket::INET->new(
             LocalAddr => $address // '127.0.0.1',
             LocalPort => $next_port,

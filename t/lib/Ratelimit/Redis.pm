@@ -24,7 +24,7 @@ sub start {
     my ($self) = @_;
     my $folder = $self->{folder};
     my $conf   = "bind 127.0.0.1\nport $self->{port}\nsave \"\"\nappendonly no\ndir $folder\n";
-    $conf .= "requirepass $self->{password}\n" if defined $self->{password};
+    $conf .= "requirepass \"$self->{password}\"\n" if defined $self->{password};
     $conf .= "unixsocket $self->{path}\nunixsocketperm 777\n" if $self->{path};
     $conf .= $self->{conf} // '';
     write_file("$folder/redis.conf", $conf);

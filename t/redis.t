@@ -1,0 +1,213 @@
+# What clients and operators see when Redis is away, slow, guarded or empty.
+
+use Ratelimit::Test;
+use IO::Socket::INET;
+use Time::HiRes qw(time sleep);
+
+my $zone = 'rate=3r/d algorithm=fixed_window';
+my $http_line = 'log_format st "$ratelimit_status $ratelimit_time"; access_log status.log st;';
+
+# An nginx with the same zone and another ratelimit_redis block.
+sub node_of {
+    my ($block, %options) = @_;
+    return nginx(
+        http => "ratelimit_redis main { $block } ratelimit_zone k\$arg_k zone=test $zone; "
+            . ($options{http} // ''),
+        server => 'location / { ratelimit zone=test; ' . ($options{location} // '') . ' }',
+        workers => $options{workers} // 1,
+    );
+}
+
+subtest 'a server that is not there: open lets pass, closed refuses, both without waiting' => sub {
+    my $port = free_port();
+    my %status = (open => 200, closed => 503);
+    for my $mode (sort keys %status) {
+        my $node = node_of("server 127.0.0.1:$port;",
+            location => "ratelimit_fail_mode $mode; add_header X-Status \$ratelimit_status always;");
+        $node->wait_for_log(qr/is away/);
+        my $began = time;
+        for (1 .. 20) {
+            my $answer = $node->get('/');
+            is $answer->status, $status{$mode} or last;
+            is $answer->header('X-Status'), $mode eq 'open' ? 'FAILED_OPEN' : 'FAILED_CLOSED';
+            is $answer->header('X-RateLimit-Limit'), undef, 'no headers of a limit not known';
+        }
+        cmp_ok time - $began, '<', 5;
+        is $node->count_log(qr/is away.*Connection refused/), 1, 'one line says so, with the reason';
+    }
+};
+
+subtest 'ratelimit_fail_status is the status of a closed failure' => sub {
+    my $node = node_of('server 127.0.0.1:' . free_port() . ';',
+        location => 'ratelimit_fail_mode closed; ratelimit_fail_status 429;');
+    is $node->status('/'), 429;
+};
+
+subtest 'a redis that stops is noticed, and taken up again when it is back' => sub {
+    my $redis = redis();
+    my $node = node_of("server @{[ $redis->addr ]};", workers => 2);
+    is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429];
+    $redis->stop('KILL');
+    $node->wait_for_log(qr/is away/, 2);
+    is $node->status('/'), 200, 'open lets pass';
+    $redis->start;
+    $node->wait_for_log(qr/is up/, 4);
+    is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429], 'a new redis counts anew';
+    is $node->count_log(qr/is away/), 2, 'one line for each worker when it went';
+    is $node->count_log(qr/is up/), 4, 'and one for each when it came, twice';
+};
+
+subtest 'a redis that hangs delays a request by the timeout at most' => sub {
+    my $redis = redis();
+    my $node = node_of("server @{[ $redis->addr ]}; timeout 200ms;",
+        location => 'ratelimit_fail_mode closed;');
+    is $node->status('/'), 200;
+    $redis->pause;
+    my $began = time;
+    is $node->status('/'), 503;
+    my $waited = time - $began;
+    cmp_ok $waited, '>', 0.15, 'it waited';
+    cmp_ok $waited, '<', 3,    'but not for long';
+    $redis->resume;
+    wait_until('answers again', sub { $node->status('/?k=again') == 200 });
+    my $answer = $node->get('/?k=fresh');
+    is $answer->header('X-RateLimit-Remaining'), 2, 'late replies are nobody else\'s answers';
+};
+
+subtest 'one that takes connections and never answers is bounded too' => sub {
+    my $deaf = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100) or die $!;
+    my $node = node_of('server 127.0.0.1:' . $deaf->sockport . '; connect_timeout 100ms;');
+    my $began = time;
+    is $node->status('/'), 200;
+    cmp_ok time - $began, '<', 3;
+    $node->wait_for_log(qr/is away.*timed out while connecting/);
+};
+
+subtest 'what is not redis is left, whatever it says' => sub {
+    my $port = free_port();
+    my $pid = fork // die $!;
+    if ($pid == 0) {
+        my $server = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port,
+            Listen => 10, ReuseAddr => 1) or POSIX::_exit(1);
+        while (my $client = $server->accept) { print {$client} "HTTP/1.1 400 Bad\r\n\r\n"; close $client }
+        POSIX::_exit(0);
+    }
+    my $node = node_of("server 127.0.0.1:$port;");
+    $node->wait_for_log(qr/is away/);
+    is $node->status('/'), 200 for 1 .. 5;
+    kill KILL => $pid;
+    waitpid $pid, 0;
+};
+
+subtest 'scripts that were flushed are loaded again, and nobody notices' => sub {
+    my $redis = redis();
+    my $node = node_of("server @{[ $redis->addr ]};", location => 'ratelimit_fail_mode closed;');
+    is $node->status('/'), 200;
+    my $loads = $redis->calls('script|load');
+    $redis->cmd('SCRIPT', 'FLUSH');
+    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429];
+    is $redis->calls('script|load'), $loads + 1, 'once';
+};
+
+subtest 'passwords, users, databases, unix sockets' => sub {
+    my $redis = redis(password => 'open sesame', socket => 1);
+    my $rights = read_file('README.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m ? $1 : '';
+    $redis->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', $rights);
+    my $server = 'server ' . $redis->addr . ';';
+    my $folder = $redis->{folder};
+    write_file("$folder/password", "open sesame\n");
+    for (
+        ['a password', "$server password 'open sesame';"],
+        ['a password in a file', "$server password_file $folder/password;"],
+        ['a user with the rights of the README', "$server username limiter; password secret;"],
+        ['a database', "$server password 'open sesame'; database 3;"],
+        ['a unix socket', "server unix:$redis->{path}; password 'open sesame';"],
+        ['a prefix', "$server password 'open sesame'; prefix other:;"],
+    ) {
+        my ($what, $block) = @{$_};
+        $redis->cmd('FLUSHALL');
+        my $node = node_of($block, location => 'ratelimit_fail_mode closed;');
+        is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429], $what;
+    }
+    is_deeply [$redis->keys_like], ['other:test:{k}'], 'the prefix starts the key';
+
+    my $node = node_of("$server password wrong;");
+    $node->wait_for_log(qr/is away.*WRONGPASS/);
+    is $node->status('/'), 200;
+};
+
+subtest 'every algorithm gets along with the rights of the README, and leaves no key for ever' => sub {
+    my $redis = redis();
+    my ($rights) = read_file('README.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m;
+    $redis->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', $rights);
+    my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log
+        sliding_window_buckets token_bucket leaky_bucket gcra);
+    my $node = nginx(
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; username limiter; password secret; }"
+            . join('', map { "ratelimit_zone k\$arg_k zone=$_ rate=3r/s algorithm=$_;" } @algorithms),
+        server => 'ratelimit_fail_mode closed;'
+            . join('', map { "location /$_/ { ratelimit zone=$_; try_files /index.html =404; }" }
+                @algorithms)
+            . 'location /all/ { try_files /index.html =404;'
+            . join('', map { "ratelimit zone=$_;" } @algorithms) . '}',
+    );
+    is $node->status("/$_/?k=alone"), 200, $_ for @algorithms;
+    is $node->status('/all/?k=together'), 200, 'all in one script';
+    cmp_ok $redis->cmd('DBSIZE'), '>', 0, 'there are keys';
+    wait_until('every key has expired', sub { $redis->cmd('DBSIZE') == 0 }, 15);
+    pass 'every key expires by itself';
+};
+
+subtest 'errors of redis are logged once, not per request' => sub {
+    my $redis = redis();
+    my $node = node_of("server @{[ $redis->addr ]};", location => 'ratelimit_fail_mode closed;');
+    is $node->status('/'), 200;
+    $redis->cmd('CONFIG', 'SET', 'maxmemory', 1);
+    is $node->status('/?k=full'), 503 for 1 .. 10;
+    is $node->count_log(qr/answered: OOM/), 1;
+    $redis->cmd('CONFIG', 'SET', 'maxmemory', 0);
+    is $node->status('/?k=full'), 200, 'and over when they are';
+};
+
+subtest 'a value of another kind under the key is replaced' => sub {
+    my $redis = redis();
+    for my $algorithm (qw(fixed_window sliding_window_counter sliding_window_log
+        sliding_window_buckets token_bucket leaky_bucket gcra)) {
+        my $node = nginx(
+            http => "ratelimit_redis main { server @{[ $redis->addr ]}; }"
+                . "ratelimit_zone k\$arg_k zone=test rate=2r/d algorithm=$algorithm;",
+            server => 'location / { ratelimit zone=test; ratelimit_fail_mode closed; }',
+        );
+        for my $make (['HSET', 'field', 1], ['RPUSH', 'x'], ['SET', ''], ['SET', 'x' x 31],
+            ['SET', 'x' x 43], ['SET', '1:2:3'], ['SET', '-5'], ['SET', 'nan']) {
+            my ($command, @words) = @{$make};
+            $redis->cmd('FLUSHALL');
+            $redis->cmd($command, 'rl:test:{k}', @words);
+            is $node->status('/'), 200, "$algorithm over $command @words";
+        }
+    }
+};
+
+subtest 'workers leave after a reload as soon as their requests end' => sub {
+    my $redis = redis();
+    my $node = node_of("server @{[ $redis->addr ]}; timeout 3s;", workers => 2);
+    is $node->status('/'), 200;
+    $redis->pause;
+    my @sockets = map { http_connect($node->port) } 1 .. 4;
+    http_send($_, '/?k=parked', close => 1) for @sockets;
+    sleep 0.2;    # they are parked when no answer comes: there is no event to wait for
+    $node->reload;
+    $redis->resume;
+    is_deeply [sort map { http_read($_)->status } @sockets], [200, 200, 200, 429],
+        'parked ones are answered';
+    wait_until('old workers are gone', sub { !$node->workers(1) }, 5);
+    pass 'and the old workers leave';
+    $redis->stop('KILL');
+    $node->wait_for_log(qr/is away/, 2);
+    $node->reload;
+    wait_until('old workers are gone', sub { !$node->workers(1) }, 5);
+    pass 'also when redis is away';
+    $redis->start;
+};
+
+finish();

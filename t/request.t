@@ -1,0 +1,161 @@
+# One decision for each request, whatever becomes of it on its way through nginx.
+
+use Ratelimit::Test;
+use IO::Socket::INET;
+use IO::Socket::UNIX;
+
+my $zone = 'rate=100r/d algorithm=fixed_window';
+
+# How many requests of a key Redis has counted.
+sub counted {
+    my ($node, $key) = @_;
+    my $value = $node->{redis}->cmd('GET', "rl:test:{k$key}") // return 0;
+    return $value =~ s{.*/}{}r;
+}
+
+my $node = node(
+    zone   => $zone,
+    level  => 'debug',
+    http   => 'ratelimit_zone $arg_j zone=second rate=100r/d algorithm=fixed_window;',
+    server => <<'END',
+        error_page 404 /index.html;
+        location /try/ { ratelimit zone=test; try_files $uri /index.html; }
+        location /named/ { ratelimit zone=test; error_page 404 = @named; }
+        location @named { ratelimit zone=test; try_files /index.html =404; }
+        location /auth/ { ratelimit zone=test; auth_request /check; try_files /index.html =404; }
+        location = /check { ratelimit zone=test; try_files /index.html =404; }
+        location /denied/ { ratelimit zone=test; deny all; }
+        location /any/ { satisfy any; allow all; deny all; ratelimit zone=test;
+            try_files /index.html =404; }
+        location /none/ { satisfy any; deny all; auth_basic x; auth_basic_user_file /dev/null;
+            ratelimit zone=test; }
+        location /return/ { ratelimit zone=test; return 200 "early"; }
+        location /post/ { ratelimit zone=test; dav_methods PUT; client_max_body_size 10m; }
+        location /off/ { ratelimit off; try_files /index.html =404; }
+        location /empty/ { ratelimit zone=second; error_page 404 = /off/x; }
+        location /passed/ { ratelimit zone=test; proxy_pass http://127.0.0.1:8; }
+END
+);
+
+for (
+    ['a static file',               '/',            200, 1],
+    ['a redirect to the index',     '/index.html',  200, 1],
+    ['a missing file and its page', '/absent',      404, 1],
+    ['try_files',                   '/try/x',       200, 1],
+    ['a named location',            '/named/x',     200, 1],
+    ['auth_request',                '/auth/x',      200, 1],
+    ['a backend that is away',      '/passed/x',    502, 1],
+    ['satisfy any, allowed',        '/any/x',       200, 1],
+    ['satisfy any, denied',         '/none/x',      401, 0],
+    ['a denied request',            '/denied/x',    403, 0],
+    ['return, before any limit',    '/return/x',    200, 0],
+    ['ratelimit off',               '/off/x',       200, 0],
+    ['an empty key',                '/empty/x',     200, 0],
+) {
+    my ($what, $path, $status, $count) = @{$_};
+    my $key = $what =~ tr/a-zA-Z//cdr;
+    is $node->status("$path?k=$key"), $status, "$what: status";
+    is counted($node, $key), $count, "$what: counted " . ($count ? 'once' : 'not at all');
+}
+
+subtest 'satisfy any is limited too' => sub {
+    my $any = node(zone => 'rate=2r/d algorithm=fixed_window', server => <<'END');
+        location /any/ { satisfy any; allow all; auth_basic x; auth_basic_user_file /dev/null;
+            ratelimit zone=test; try_files /index.html =404; }
+END
+    is_deeply [map { $any->status('/any/') } 1 .. 3], [200, 200, 429];
+};
+
+subtest 'a connection that is kept alive goes on after a refusal, its body read or not' => sub {
+    my $kept = node(zone => 'rate=2r/d algorithm=fixed_window');
+    my $socket = http_connect($kept->port);
+    my @statuses;
+    for my $body ('', 'x' x 10, 'x' x 100_000, 'x' x 500_000, '') {
+        http_send($socket, '/', method => length $body ? 'POST' : 'GET',
+            length $body ? (body => $body) : ());
+        my $answer = http_read($socket) or last;
+        push @statuses, $answer->status;
+    }
+    is_deeply \@statuses, [200, 405, 429, 429, 429];
+};
+
+subtest 'pipelined requests are answered in order' => sub {
+    my $piped = node(zone => 'rate=3r/d algorithm=fixed_window');
+    my $socket = http_connect($piped->port);
+    print {$socket} "GET /?k=p HTTP/1.1\r\nHost: x\r\n\r\n" x 5;
+    is_deeply [map { http_read($socket)->status } 1 .. 5], [200, 200, 200, 429, 429];
+};
+
+subtest 'large and proxied answers are whole' => sub {
+    my $backend = nginx(module => 0);
+    my $proxy = node(zone => $zone,
+        server => "location /big.bin { ratelimit zone=test; proxy_pass http://127.0.0.1:@{[ $backend->port ]}; }");
+    is length $proxy->get('/big.bin')->body, 200_000;
+    is counted($proxy, ''), 1;
+};
+
+subtest 'HTTP/2 streams are limited one by one' => sub {
+    my $h2 = node(zone => 'rate=3r/d algorithm=fixed_window', listen => 'http2');
+    my $url = 'http://127.0.0.1:' . $h2->port . '/';
+    my $out = qx(curl -sS --no-progress-meter --parallel --parallel-immediate --http2-prior-knowledge -w '%{http_code} ' -o /dev/null -o /dev/null -o /dev/null -o /dev/null -o /dev/null $url $url $url $url $url);
+    is join(' ', sort split ' ', $out), '200 200 200 429 429';
+    $out = qx(curl -s --http2-prior-knowledge -X POST -d hello -w '%{http_code}' -o /dev/null $url);
+    is $out, '429', 'with a body';
+};
+
+for my $protocol ('', 'http2') {
+    subtest 'a client that leaves while its check is in flight harms nothing ' . $protocol => sub {
+        my $left = node(zone => $zone, listen => $protocol);
+        is $left->status('/?k=warm'), 200 unless $protocol;
+        $left->{redis}->pause;
+        if ($protocol) {
+            my $url = 'http://127.0.0.1:' . $left->port . '/?k=gone';
+            system "curl -s -m 0.2 --http2-prior-knowledge -o /dev/null '$url'" for 1 .. 3;
+        }
+        else {
+            for (1 .. 20) {
+                my $socket = http_connect($left->port);
+                http_send($socket, '/?k=gone');
+                close $socket;
+            }
+        }
+        $left->{redis}->resume;
+        my @command = ('curl', '-s', '-o', '/dev/null', '-w', '%{http_code}',
+            $protocol ? '--http2-prior-knowledge' : '--http1.1',
+            'http://127.0.0.1:' . $left->port . '/?k=next');
+        open my $curl, '-|', @command or die $!;
+        is <$curl>, '200', 'the next request gets its own answer';
+        close $curl;
+        is counted($left, 'next'), 1;
+    };
+}
+
+subtest 'master_process off serves and limits' => sub {
+    my $single = node(zone => 'rate=2r/d algorithm=fixed_window', single => 1);
+    is_deeply [map { $single->status('/') } 1 .. 3], [200, 200, 429];
+};
+
+subtest 'limits in preaccess shield authentication' => sub {
+    my $pre = node(
+        zone   => 'rate=2r/d algorithm=fixed_window',
+        http   => 'ratelimit_phase preaccess;',
+        server => 'location /denied/ { ratelimit zone=test; deny all; }',
+    );
+    is_deeply [map { $pre->status('/denied/') } 1 .. 3], [403, 403, 429];
+};
+
+subtest 'keys may hold anything' => sub {
+    my $keys = node(zone => 'rate=1r/d algorithm=fixed_window', key => '$http_x_key');
+    my $long = 'x' x 5000;
+    for my $key ('a b', '{x}', '}', "tab\there", '%00', '"quoted"', "\xc3\xa4\xff", 'x' x 128, $long) {
+        is $keys->status('/', headers => ['X-Key', $key]), 200, 'first';
+        is $keys->status('/', headers => ['X-Key', $key]), 429, 'second';
+    }
+    is $keys->status('/', headers => ['X-Key', $long . 'y']), 200, 'long keys differ by their end';
+    is $keys->status('/'), 200, 'no key, no limit' for 1 .. 2;
+    my @names = $keys->{redis}->keys_like;
+    ok((grep { $_ eq 'rl:test:{a b}' } @names), 'a short key is itself');
+    is scalar(grep { length > 200 } @names), 0, 'a long one is hashed';
+};
+
+finish();
