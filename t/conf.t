@@ -1,0 +1,191 @@
+# nginx -t: every bad value is one clear line that names it; every good one passes.
+
+use Ratelimit::Test;
+
+my $redis = 'ratelimit_redis main { server 127.0.0.1:6379; }';
+my $zone  = "$redis ratelimit_zone k zone=z rate=1r/s;";
+my $leaky = "$redis ratelimit_zone k zone=z rate=1r/s algorithm=leaky_bucket;";
+my $gcra  = "$redis ratelimit_zone k zone=z rate=1r/s algorithm=gcra;";
+my $token = "$redis ratelimit_zone k zone=z rate=1r/s algorithm=token_bucket;";
+
+sub zone_with  { return "$redis ratelimit_zone k zone=z rate=10r/m $_[0];" }
+sub block_with { return "ratelimit_redis main { server 127.0.0.1:6379; $_[0] }" }
+sub first_word { return (split ' ', $_[0])[0] }
+sub limit_with { return ($_[1] // $zone, "ratelimit $_[0];") }
+
+# [lines in http, lines in server, what the complaint says]
+my @bad = (
+    # ratelimit_zone
+    (map { ["$redis ratelimit_zone k zone=z rate=$_;", '', qr/"ratelimit_zone": invalid "rate=\Q$_\E", expected a rate such as/] }
+        qw(0r/s -1r/s 5 r/s 5r 5r/ 5r/x 5r/0s 1.5r/s 5r/367d 1000000001r/s 5req/s)),
+    (map { [zone_with($_->[0]), '', qr/"ratelimit_zone": invalid "\Q$_->[0]\E", expected $_->[1]/] }
+        ['algorithm=sliding', 'fixed_window, sliding_window_counter'],
+        ['algorithm=',        'fixed_window'],
+        ['burst=x',           'a number of requests'],
+        ['burst=-1',          'a number of requests'],
+        ['burst=1000000001',  'a number of requests'],
+        ['burst=5',           'no burst, which only token_bucket'],
+        ['precision=1s',      'no precision, which only sliding_window_buckets'],
+        ['precision=1ms',     'a time of at least 1s'],
+        ['precision=0',       'a time of at least 1s'],
+        ['clock=mine',        'clock=redis or clock=local'],
+        ['speed=5',           'zone=, rate=, algorithm='],
+        ['nodelay',           'zone=, rate=, algorithm='],
+        ['rate=5r/s',         'each parameter once']),
+    (map { [zone_with("algorithm=$_ burst=5"), '', qr/invalid "burst=5", expected no burst/] }
+        qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets)),
+    (map { [zone_with("algorithm=$_ precision=5s"), '', qr/invalid "precision=5s", expected no precision/] }
+        qw(fixed_window sliding_window_counter sliding_window_log token_bucket leaky_bucket gcra)),
+    [zone_with('algorithm=token_bucket burst=0'), '', qr/invalid "burst=0", expected a bucket that holds/],
+    [zone_with('algorithm=sliding_window_buckets precision=2m'), '', qr/invalid "precision=120s", expected at most the window/],
+    ["$redis ratelimit_zone k rate=1r/s;", '', qr/"ratelimit_zone" must have a "zone=" parameter/],
+    ["$redis ratelimit_zone k zone=z;", '', qr/"ratelimit_zone" must have a "rate=" parameter/],
+    ["$redis ratelimit_zone;", '', qr/invalid number of arguments in "ratelimit_zone"/],
+    ["$redis ratelimit_zone k;", '', qr/invalid number of arguments in "ratelimit_zone"/],
+    (map { ["$redis ratelimit_zone k '$_->[0]' rate=1r/s;", '', qr/"ratelimit_zone": invalid "\Q$_->[0]\E", expected $_->[1]/] }
+        ['zone=',       'zone=name'],
+        ['zone=:1m',    'zone=name'],
+        ['zone=a b',    'zone=name'],
+        ['zone=a"b',    'zone=name'],
+        ['zone=a{b',    'zone=name'],
+        ['zone=a/b',    'zone=name'],
+        ['zone=z:',     'a size such as'],
+        ['zone=z:x',    'a size such as'],
+        ['zone=z:16k',  'a size of at least']),
+    ["$zone ratelimit_zone k zone=z rate=1r/s;", '', qr/duplicate "ratelimit_zone" "z"/],
+    ["limit_req_zone k zone=z:1m rate=1r/s; $zone", '', qr/shared memory zone "z" is already declared|conflicts/],
+    ["$redis ratelimit_zone k\$nonsense zone=z rate=1r/s;", '', qr/unknown "nonsense" variable/],
+    ["$redis ratelimit_zone k zone=z rate=\$nonsense;", '', qr/unknown "nonsense" variable/],
+    ['ratelimit_zone k zone=z rate=1r/s;', '', qr/"ratelimit_zone" "z": there is no "ratelimit_redis" block in .*nginx.conf:\d+/],
+    ["$redis ratelimit_zone k zone=z rate=1r/s redis=other;", '', qr/"ratelimit_zone" "z": "redis=" names no "ratelimit_redis" block/],
+    ["$zone ratelimit_redis second { server 127.0.0.1; }", '', qr/several "ratelimit_redis" blocks, expected "redis=name"/],
+
+    # ratelimit
+    [$zone, 'ratelimit;', qr/invalid number of arguments in "ratelimit"/],
+    [limit_with('zone=other'), qr/"ratelimit zone=other": unknown zone, expected one that .* in .*nginx.conf:\d+/],
+    [limit_with('burst=5'), qr/"ratelimit" must have a "zone=" parameter or be "off"/],
+    [limit_with('on'), qr/"ratelimit": invalid "on", expected zone=name/],
+    (map { [limit_with("zone=z $_->[0]", $leaky), qr/"ratelimit": invalid "\Q$_->[0]\E", expected $_->[1]/] }
+        ['burst=x',         'a number of requests'],
+        ['burst=-5',        'a number of requests'],
+        ['delay=x',         'a number of requests'],
+        ['cost=x',          'cost= with a number'],
+        ['cost=-1',         'cost= with a number'],
+        ['cost=1000000001', 'cost= with a number'],
+        ['rate=5r/s',       'zone=name, burst=number'],
+        ['off',             'zone=name, burst=number']),
+    [limit_with('zone='), qr/"ratelimit": invalid "zone=", expected zone=name/],
+    [limit_with('zone=z burst=5 burst=6', $leaky), qr/"ratelimit": invalid "burst=6", expected each parameter once/],
+    [limit_with('zone=z nodelay delay=5', $leaky), qr/"ratelimit": invalid "nodelay", expected either nodelay or delay=/],
+    [limit_with('zone=z cost=$nonsense'), qr/unknown "nonsense" variable/],
+    [limit_with('zone=z burst=5'), qr/"ratelimit zone=z": invalid "burst", only token_bucket/],
+    [limit_with('zone=z burst=0', $token), qr/"ratelimit zone=z": invalid "burst=0", expected a bucket/],
+    (map { [limit_with("zone=z $_", $gcra), qr/"ratelimit zone=z": invalid "nodelay" or "delay", only leaky_bucket/] }
+        qw(nodelay delay=5)),
+    [$zone, 'ratelimit zone=z; ratelimit zone=z;', qr/duplicate "ratelimit" of zone "z"/],
+    [$zone, 'ratelimit zone=z; ratelimit off;', qr/"ratelimit off" stands beside other/],
+    [$zone, 'ratelimit off; ratelimit zone=z;', qr/"ratelimit off" stands beside other/],
+    ['ratelimit_redis a { server 127.0.0.1; } ratelimit_redis b { server 127.0.0.1; }'
+        . 'ratelimit_zone k zone=z rate=1r/s redis=a; ratelimit_zone k zone=y rate=1r/s redis=b;',
+        'ratelimit zone=z; ratelimit zone=y;', qr/in different "ratelimit_redis" blocks/],
+
+    # ratelimit_redis
+    ['ratelimit_redis main { }', '', qr/"ratelimit_redis" "main" has no "server"/],
+    ['ratelimit_redis { server 127.0.0.1; }', '', qr/invalid number of arguments in "ratelimit_redis"/],
+    ["$redis $redis", '', qr/duplicate "ratelimit_redis" "main"/],
+    [block_with('server 127.0.0.2;'), '', qr/"server": invalid "127.0.0.2", expected one server only/],
+    (map { ["ratelimit_redis main { server $_; }", '', qr/"server": invalid "\Q$_\E", expected host:port, \[ipv6\]:port or unix:/] }
+        '127.0.0.1:x', '127.0.0.1:0', '127.0.0.1:65536', 'no-such-host.invalid', '[::1', 'unix:'),
+    [block_with('nonsense 5;'), '', qr/unknown directive "nonsense" in "ratelimit_redis"/],
+    [block_with('database 1 2;'), '', qr/invalid number of arguments in "database" of "ratelimit_redis"/],
+    [block_with('database;'), '', qr/invalid number of arguments in "database" of "ratelimit_redis"/],
+    [block_with('database 1; database 2;'), '', qr/"database" is duplicate in "ratelimit_redis"/],
+    (map { [block_with("$_->[0];"), '', qr/"\Q$_->[2]\E": invalid "\Q$_->[3]\E", expected $_->[1]/] }
+        map { [@{$_}, split / /, $_->[0]] }
+        ['database x', 'a number'], ['database -1', 'a number'],
+        ['connections 0', 'a number from 1 to 128'], ['connections 129', 'a number from 1 to 128'],
+        ['timeout 0', 'a time such as'], ['timeout -5', 'a time such as'], ['timeout fast', 'a time such as'],
+        ['connect_timeout 0', 'a time such as'], ['connect_timeout x', 'a time such as'],
+        ['password_file /nonexistent/file', 'a readable file']),
+    [block_with('prefix "a{b";'), '', qr/"prefix": invalid "a\{b", expected text without braces/],
+    [block_with('prefix "}";'), '', qr/"prefix": invalid "}", expected text without braces/],
+    [block_with('username me;'), '', qr/has a "username" but no "password"/],
+
+    # the rest
+    (map { [$zone, "$_->[0];", qr/"\Q$_->[2]\E": invalid "\Q$_->[3]\E", expected $_->[1]/] }
+        map { [@{$_}, split / /, $_->[0]] }
+        (map { ["$_ 200", 'a status from 400 to 599'], ["$_ 600", 'a status from 400 to 599'],
+            ["$_ x", 'a status from 400 to 599'] } qw(ratelimit_status ratelimit_fail_status)),
+        ['ratelimit_fail_mode maybe', 'open or closed'],
+        ['ratelimit_dry_run yes', 'on or off'],
+        ['ratelimit_log_level debug', 'info, notice, warn or error'],
+        ['ratelimit_headers all', 'off alone, or each of']),
+    [$zone, 'ratelimit_headers off draft;', qr/"ratelimit_headers": invalid "off"/],
+    [$zone, 'ratelimit_headers draft off;', qr/"ratelimit_headers": invalid "off"/],
+    [$zone, 'ratelimit_headers draft draft;', qr/"ratelimit_headers": invalid "draft"/],
+    (map { ["ratelimit_ipv6_prefix $_;", '', qr/"ratelimit_ipv6_prefix": invalid "$_", expected a number of bits/] } 0, 129, 'x'),
+    ['ratelimit_phase rewrite;', '', qr/"ratelimit_phase": invalid "rewrite", expected access or preaccess/],
+    (map { [$zone, "$_; $_;", qr/"@{[ first_word($_) ]}" directive is duplicate/] }
+        'ratelimit_status 429', 'ratelimit_fail_status 503', 'ratelimit_fail_mode open',
+        'ratelimit_dry_run on', 'ratelimit_log_level info', 'ratelimit_headers off'),
+    (map { ["$_; $_;", '', qr/"@{[ first_word($_) ]}" directive is duplicate/] }
+        'ratelimit_ipv6_prefix 64', 'ratelimit_phase access'),
+    (map { ['', "$_;", qr/"@{[ first_word($_) ]}" directive is not allowed here/] }
+        'ratelimit_zone k zone=z rate=1r/s', 'ratelimit_ipv6_prefix 64', 'ratelimit_phase access'),
+);
+
+for (@bad) {
+    my ($http, $server, $expected) = @{$_};
+    my ($exit, @lines) = conf_test(http => $http, server => $server);
+    my $what = "$http $server";
+    isnt $exit, 0, "refused: $what";
+    is scalar(@lines), 1, 'with one line' or diag join "\n", @lines;
+    like $lines[0] // '', $expected;
+}
+
+my @good = (
+    (map { [zone_with("algorithm=$_"), 'ratelimit zone=z;'] }
+        qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets
+        token_bucket leaky_bucket gcra)),
+    (map { ["$redis ratelimit_zone k zone=z rate=$_;", 'ratelimit zone=z;'] }
+        qw(100r/s 5r/10s 1000r/15m 1r/d 1r/366d 1000000000r/s $arg_rate 10r/$arg_window)),
+    [zone_with('algorithm=sliding_window_buckets precision=60s'), 'ratelimit zone=z;'],
+    [zone_with('algorithm=token_bucket burst=1 clock=local redis=main'), 'ratelimit zone=z burst=7;'],
+    [zone_with('algorithm=gcra burst=0'), 'ratelimit zone=z burst=0;'],
+    ["$redis ratelimit_zone \$arg_k\$uri zone=z.-_1:32k rate=1r/s;", ''],
+    (map { ["$leaky", "ratelimit zone=z $_;"] } 'burst=5', 'burst=5 nodelay', 'burst=5 delay=3',
+        'cost=0', 'cost=$arg_c', 'shadow'),
+    ["server { listen 127.0.0.1:1; ratelimit zone=z; } $zone", ''],    # before its zone
+    [$zone, 'ratelimit zone=z; location /a { ratelimit off; } location /b { ratelimit zone=z; }'],
+    ["$zone ratelimit zone=z; ratelimit_status 503; ratelimit_headers off; ratelimit_dry_run on;"
+        . 'ratelimit_log_level warn; ratelimit_fail_mode closed; ratelimit_fail_status 500;'
+        . 'ratelimit_ipv6_prefix 56; ratelimit_phase preaccess;',
+        'ratelimit_headers x-ratelimit draft legacy; location / { ratelimit_status 400; }'],
+    [block_with('database 15; username u; password p; connections 128; connect_timeout 1s;'
+            . "timeout 10ms; prefix '';"), ''],
+    ['ratelimit_redis main { server unix:/tmp/x.sock; }', ''],
+    ['ratelimit_redis main { server [::1]:6380; }', ''],
+    ['ratelimit_redis main { server localhost; }', ''],
+    ['', ''],
+);
+
+for (@good) {
+    my ($http, $server) = @{$_};
+    my ($exit, @lines) = conf_test(http => $http, server => $server);
+    is $exit, 0, "accepted: $http $server" or diag join "\n", @lines;
+}
+
+subtest 'the complete example of the README passes' => sub {
+    my ($example) = read_file('README.md') =~ /^## A complete example\n+```nginx\n(.*?)```/ms;
+    my ($http) = $example =~ /^http \{\n(.*)^\}/ms;
+    write_file('/tmp/ratelimit-readme.password', "secret\n");
+    $http =~ s{/etc/nginx/redis.password}{/tmp/ratelimit-readme.password};
+    $http =~ s{access_log \S+}{access_log access.log};
+    $http =~ s{http://backend}{http://127.0.0.1:8080}g;
+    $http =~ s{listen 80;}{listen 127.0.0.1:18099;};
+    my ($exit, @lines) = conf_test(http => $http);
+    is $exit, 0 or diag join "\n", @lines;
+    unlink '/tmp/ratelimit-readme.password';
+};
+
+finish();
