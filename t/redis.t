@@ -5,7 +5,6 @@ use IO::Socket::INET;
 use Time::HiRes qw(time sleep);
 
 my $zone = 'rate=3r/d algorithm=fixed_window';
-my $http_line = 'log_format st "$ratelimit_status $ratelimit_time"; access_log status.log st;';
 
 # An nginx with the same zone and another ratelimit_redis block.
 sub node_of {

@@ -1,0 +1,221 @@
+# What a response says of its limits: headers and variables, with exact values.
+
+use Ratelimit::Test;
+
+my $day = 86_400;
+
+# Values of the headers that an answer has, by name.
+sub of {
+    my ($answer, @names) = @_;
+    return { map { $_ => scalar $answer->header($_) } @names };
+}
+
+my @three = qw(X-RateLimit-Limit X-RateLimit-Remaining X-RateLimit-Reset);
+
+subtest 'the x-ratelimit set is the default, on passed and refused answers' => sub {
+    my $node = node(zone => 'rate=3r/d algorithm=sliding_window_log');
+    for my $remaining (2, 1, 0) {
+        my $answer = $node->get('/');
+        is $answer->status, 200;
+        is_deeply of($answer, @three, 'Retry-After', 'RateLimit', 'RateLimit-Limit'),
+            { 'X-RateLimit-Limit' => 3, 'X-RateLimit-Remaining' => $remaining,
+            'X-RateLimit-Reset' => $day, 'Retry-After' => undef, 'RateLimit' => undef,
+            'RateLimit-Limit' => undef };
+    }
+    my $answer = $node->get('/');
+    is $answer->status, 429;
+    is $answer->header('X-RateLimit-Remaining'), 0;
+    cmp_ok $answer->header('Retry-After'), '>', $day - 60;
+    cmp_ok $answer->header('Retry-After'), '<=', $day;
+};
+
+subtest 'every set, and several' => sub {
+    my $node = node(
+        zone   => 'rate=10r/d algorithm=token_bucket',
+        server => join '',
+        map { "location /$_->[0]/ { ratelimit zone=test; ratelimit_headers $_->[1]; try_files /index.html =404; }" }
+            ['legacy', 'legacy'], ['draft', 'draft'], ['all', 'draft legacy x-ratelimit'],
+        ['off', 'off'],
+    );
+    my @legacy = qw(RateLimit-Limit RateLimit-Remaining RateLimit-Reset);
+    is_deeply of($node->get('/legacy/?k=1'), @three, @legacy),
+        { (map { $_ => undef } @three), 'RateLimit-Limit' => 10, 'RateLimit-Remaining' => 9,
+        'RateLimit-Reset' => 8640 };
+    is_deeply of($node->get('/draft/?k=2'), @three, @legacy, 'RateLimit', 'RateLimit-Policy'),
+        { (map { $_ => undef } @three, @legacy), 'RateLimit' => '"test";r=9;t=8640',
+        'RateLimit-Policy' => '"test";q=10;w=86400' };
+    my $all = of($node->get('/all/?k=3'), @three, @legacy, 'RateLimit', 'RateLimit-Policy');
+    is scalar(grep { defined } values %{$all}), 8;
+    is_deeply of($node->get('/off/?k=4'), @three, @legacy, 'RateLimit', 'Retry-After'),
+        { map { $_ => undef } @three, @legacy, 'RateLimit', 'Retry-After' };
+    $node->status('/off/?k=4') for 1 .. 9;
+    my $refused = $node->get('/off/?k=4');
+    is $refused->status, 429;
+    like $refused->header('Retry-After'), qr/^8[56]\d\d$/, 'Retry-After is not part of a set';
+};
+
+subtest 'the limit of each algorithm is the most that can remain' => sub {
+    for (
+        ['fixed_window', 4], ['sliding_window_counter', 4], ['sliding_window_log', 4],
+        ['sliding_window_buckets', 4], ['token_bucket', 4], ['token_bucket burst=7', 7],
+        ['gcra', 1], ['gcra burst=5', 6], ['leaky_bucket burst=2', 3],
+    ) {
+        my ($algorithm, $limit) = @{$_};
+        my $node = node(zone => "rate=4r/d algorithm=$algorithm",
+            location => 'ratelimit_headers draft x-ratelimit;');
+        my $answer = $node->get('/');
+        is $answer->header('X-RateLimit-Limit'), $limit, $algorithm;
+        is $answer->header('X-RateLimit-Remaining'), $limit - 1;
+        my $w = $algorithm =~ /window/ ? $day : $limit * $day / 4;
+        is $answer->header('RateLimit-Policy'), "\"test\";q=$limit;w=$w";
+    }
+};
+
+subtest 'several limits: the least left speaks, the draft has them all in order' => sub {
+    my $node = node(
+        zone     => 'rate=10r/d algorithm=sliding_window_log',
+        http     => 'ratelimit_zone a$arg_k zone=second rate=4r/2d algorithm=sliding_window_log;'
+            . 'ratelimit_zone b zone=quiet rate=1r/d algorithm=fixed_window;',
+        location => 'ratelimit zone=second; ratelimit zone=quiet shadow;'
+            . 'ratelimit_headers draft x-ratelimit;',
+    );
+    my $answer = $node->get('/');
+    is $answer->header('X-RateLimit-Limit'), 4, 'three of four are less than nine of ten';
+    is $answer->header('X-RateLimit-Remaining'), 3;
+    is $answer->header('RateLimit-Policy'), '"test";q=10;w=86400, "second";q=4;w=172800';
+    is $answer->header('RateLimit'), '"test";r=9;t=86400, "second";r=3;t=172800';
+    is $node->status('/'), 200, 'the shadow limit refuses nobody' for 1 .. 3;
+    my $refused = $node->get('/');
+    is $refused->status, 429;
+    my ($t) = $refused->header('RateLimit') =~ /^"test";r=6;t=\d+, "second";r=0;t=(\d+)$/;
+    is $t, $refused->header('Retry-After'), 'the refusing limit\'s t is its retry time';
+};
+
+subtest 'a cost that never fits has no Retry-After' => sub {
+    my $node = node(zone => 'rate=3r/d algorithm=fixed_window', limit => 'cost=$arg_c');
+    my $answer = $node->get('/?c=4');
+    is $answer->status, 429;
+    is $answer->header('Retry-After'), undef;
+    is $answer->header('X-RateLimit-Remaining'), 3;
+    is $node->get('/?c=2')->header('X-RateLimit-Remaining'), 1;
+    is $node->get('/?c=0')->header('X-RateLimit-Remaining'), 1, 'a cost of zero takes nothing';
+    is $node->status('/?c=2'), 429;
+    is $node->get('/')->header('X-RateLimit-Remaining'), 0, 'no cost is one';
+    is $node->status('/?c=0'), 200, 'and is never refused';
+};
+
+subtest 'one of each, however the answer came about' => sub {
+    my $backend = nginx(module => 0, server => <<'END');
+        add_header X-RateLimit-Limit 999 always; add_header x-ratelimit-remaining 998 always;
+        add_header RateLimit-Policy "\"theirs\";q=1" always; add_header Retry-After 55 always;
+END
+    my $url  = "http://127.0.0.1:@{[ $backend->port ]}";
+    my $node = node(
+        zone   => 'rate=2r/d algorithm=fixed_window',
+        server => <<"END",
+        location /proxied { ratelimit zone=test; proxy_pass $url/; }
+        location /page { ratelimit zone=test; error_page 429 /index.html; try_files /index.html =404; }
+        location /named { ratelimit zone=test; error_page 429 = \@named; try_files /index.html =404; }
+        location /far { ratelimit zone=test; error_page 429 /far.html; try_files /index.html =404; }
+        location /plain { ratelimit zone=test; try_files /index.html =404; }
+        location \@named { try_files /index.html =404; }
+        location = /far.html { proxy_pass $url/index.html; }
+END
+    );
+    for my $path (qw(/proxied /page /named /far /plain /)) {
+        my @statuses;
+        for (1 .. 3) {
+            my $answer = $node->get("$path?k=" . substr $path, 1);
+            push @statuses, $answer->status;
+            is scalar(my @limit = $answer->header('X-RateLimit-Limit')), 1, "$path: one limit";
+            is $limit[0], 2, 'ours';
+            is scalar(my @left = $answer->header('X-RateLimit-Remaining')), 1;
+            is $answer->header('Retry-After') // '', 55, 'a backend keeps its Retry-After'
+                if $path eq '/proxied' && $answer->status == 200;
+            is scalar(my @retry = $answer->header('Retry-After')), 1, 'one Retry-After'
+                if $answer->status == 429;
+        }
+        my $last = $path eq '/named' ? 200 : 429;
+        is_deeply \@statuses, [200, 200, $last], $path;
+    }
+    my $missing = $node->get('/absent?k=missing');
+    is $missing->status, 404;
+    is $missing->header('X-RateLimit-Remaining'), 1, 'on a 404 too';
+    is $node->get('/?k=head', method => 'HEAD')->header('X-RateLimit-Remaining'), 1, 'and on HEAD';
+};
+
+subtest 'HTTP/2 has them too' => sub {
+    my $node = node(zone => 'rate=1r/d algorithm=fixed_window', listen => 'http2');
+    my $url = 'http://127.0.0.1:' . $node->port . '/';
+    my @out = map { scalar qx(curl -s --http2-prior-knowledge -D - -o /dev/null $url) } 1, 2;
+    like $out[0], qr/^HTTP\/2 200.*^x-ratelimit-remaining: 0\r$/ms;
+    like $out[1], qr/^HTTP\/2 429.*^retry-after: \d+\r$/ms;
+};
+
+subtest 'variables, as an access log sees them' => sub {
+    my @names = qw(status zone limit remaining reset retry_after source time);
+    my $format = join '|', map { "\$ratelimit_$_" } @names;
+    my $node = node(
+        zone   => 'rate=2r/d algorithm=sliding_window_log',
+        http   => "log_format v '\$uri|$format';",
+        server => <<'END',
+        access_log variables.log v;
+        location /dry/ { ratelimit zone=test; ratelimit_dry_run on; try_files /index.html =404; }
+        location /none/ { try_files /index.html =404; }
+END
+    );
+    $node->status('/?k=a') for 1 .. 3;
+    $node->status('/dry/?k=a');
+    $node->status('/none/');
+    my @lines = split /\n/, $node->file('variables.log');
+    my $time = qr/\d\.\d{3}/;
+    like $lines[0], qr/^\/index.html\|PASSED\|test\|2\|1\|86400\|-\|redis\|$time$/;
+    like $lines[2], qr/^\/\|REJECTED\|test\|2\|0\|86400\|86400\|redis\|$time$/;
+    like $lines[3], qr/^\/index.html\|REJECTED_DRY_RUN\|test\|2\|0\|86400\|86400\|redis\|$time$/;
+    is $lines[4], '/index.html|-|-|-|-|-|-|-|-', 'nothing where nothing was limited';
+};
+
+subtest '$ratelimit_client is the address, an IPv6 one by its prefix' => sub {
+    my $node = node(
+        zone => 'rate=100r/d algorithm=fixed_window',
+        key  => '$ratelimit_client',
+        http => 'set_real_ip_from 127.0.0.1; real_ip_header X-Client; ratelimit_ipv6_prefix 60;',
+    );
+    for (
+        ['192.0.2.1',               'c0000201'],
+        ['::ffff:192.0.2.1',        'c0000201'],
+        ['2001:db8:1:23ff::1',      '20010db8000123f0' . '0' x 16],
+        ['2001:db8:1:23f0:ffff::9', '20010db8000123f0' . '0' x 16],
+    ) {
+        my ($address, $hex) = @{$_};
+        $node->{redis}->cmd('FLUSHALL');
+        is $node->status('/', headers => ['X-Client', $address]), 200;
+        my ($key) = $node->{redis}->keys_like;
+        is unpack('H*', $key =~ s/^rl:test:\{(.*)\}$/$1/sr), $hex, $address;
+    }
+};
+
+subtest 'a variable rate: each plan its own, none, and nonsense' => sub {
+    my $node = nginx_with_plans();
+    is $node->get('/?k=a&rate=5r/d')->header('X-RateLimit-Limit'), 5;
+    is $node->get('/?k=b&rate=7r/h')->header('X-RateLimit-Limit'), 7;
+    is $node->get('/?k=c')->header('X-RateLimit-Limit'), undef, 'an empty rate is no limit';
+    is $node->get('/?k=d&rate=lots')->status, 200, 'a malformed one fails open';
+    is $node->get('/closed/?k=d&rate=lots')->status, 503, 'or closed';
+    is $node->status('/?k=d&rate=lots') , 200 for 1 .. 20;
+    is $node->count_log(qr/invalid rate "lots" for zone "test"/), 1, 'and is logged, not each time';
+};
+
+sub nginx_with_plans {
+    my $redis = redis();
+    my $node  = nginx(
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; }"
+            . 'ratelimit_zone k$arg_k zone=test rate=$arg_rate algorithm=fixed_window;',
+        server => 'location / { ratelimit zone=test; } location /closed/ { ratelimit zone=test;'
+            . 'ratelimit_fail_mode closed; try_files /index.html =404; }',
+    );
+    $node->{redis} = $redis;
+    return $node;
+}
+
+finish();
