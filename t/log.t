@@ -1,0 +1,92 @@
+# The error log: a flood is two lines, at the level that was asked for.
+
+use Ratelimit::Test;
+
+subtest 'a flood is one line when it starts and one when it ends, with its size' => sub {
+    my $node = node(zone => 'rate=1r/2s algorithm=gcra', workers => 2);
+    my @statuses = burst($node->port, '/?k=flood', 300, 8);
+    my $refused = grep { $_ == 429 } @statuses;
+    cmp_ok $refused, '>', 290;
+    is $node->count_log(qr/\[error\].*limiting requests, by zone "test", key "kflood"/), 1;
+    wait_until('the key is let in again', sub {
+        my $passed = $node->status('/?k=flood') == 200;
+        $refused++ unless $passed;
+        return $passed;
+    });
+    $node->wait_for_log(qr/\[error\].*limited $refused requests, by zone "test", key "kflood"/);
+    is $node->count_log(qr/limited \d+ request/), 1;
+    is $node->count_log(qr/limiting requests/), 1;
+};
+
+subtest 'a key that is refused and let in by turns is one run' => sub {
+    my $node = node(zone => 'rate=20r/s algorithm=gcra');
+    my $end = time + 2;
+    my $count = 0;
+    while (time < $end) { $node->status('/?k=turns'); $count++ }
+    cmp_ok $count, '>', 100;
+    cmp_ok $node->count_log(qr/(?:limiting|limited \d+) request/), '<', 10;
+};
+
+subtest 'each key has its lines, and one that is never refused has none' => sub {
+    my $node = node(zone => 'rate=1r/d algorithm=fixed_window');
+    for my $key (qw(a b)) { $node->status("/?k=$key") for 1 .. 3 }
+    $node->status('/?k=c');
+    is $node->count_log(qr/limiting requests.*key "k$_"/), 1, $_ for qw(a b);
+    is $node->count_log(qr/limiting requests.*key "kc"/), 0;
+};
+
+for my $level (qw(info notice warn error)) {
+    subtest "ratelimit_log_level $level" => sub {
+        my $node = node(zone => 'rate=4r/s algorithm=leaky_bucket burst=1',
+            location => "ratelimit_log_level $level;");
+        burst($node->port, '/?k=l', 4, 4);
+        my %lower = (error => 'warn', warn => 'notice', notice => 'info', info => 'info');
+        is $node->count_log(qr/\[$level\].*limiting requests, by zone/), 1;
+        is $node->count_log(qr/\[$lower{$level}\].*delaying requests, by zone/), 1, 'delays one lower';
+    };
+}
+
+subtest 'dry run and shadow are told apart' => sub {
+    my $node = node(
+        zone     => 'rate=1r/d algorithm=fixed_window',
+        limit    => 'shadow',
+        http     => 'ratelimit_zone k$arg_k zone=dry rate=1r/d algorithm=fixed_window;',
+        server   => 'location /dry/ { ratelimit zone=dry; ratelimit_dry_run on; try_files /index.html =404; }',
+    );
+    is $node->status('/?k=a'),     200 for 1 .. 3;
+    is $node->status('/dry/?k=a'), 200 for 1 .. 3;
+    is $node->count_log(qr/limiting requests, shadow, by zone "test"/), 1;
+    is $node->count_log(qr/limiting requests, dry run, by zone "dry"/), 1;
+};
+
+subtest 'keys are shown so that no byte of theirs can forge a line' => sub {
+    my $node = node(zone => 'rate=1r/d algorithm=fixed_window', key => '$http_x_key');
+    $node->status('/', headers => ['X-Key', qq{a"b\\c\t\x01\xff}]) for 1 .. 2;
+    is $node->count_log(qr/limiting requests, by zone "test", key "a\\x22b\\x5cc\\x09\\x01\\xff"/), 1;
+};
+
+subtest 'a malformed cost is one line, not one per request' => sub {
+    my $node = node(zone => 'rate=100r/d algorithm=fixed_window', limit => 'cost=$arg_c');
+    is $node->status('/?c=many'), 200 for 1 .. 20;
+    is $node->count_log(qr/invalid cost "many" for zone "test"/), 1;
+    is $node->get('/?c=-1')->header('X-RateLimit-Remaining'), 79, 'it counts as one';
+};
+
+subtest 'a zone whose memory is full forgets its oldest keys and goes on' => sub {
+    my $node = node(key => '$arg_k', zone => 'rate=1r/d algorithm=fixed_window', http =>
+            'ratelimit_zone $arg_k zone=small:32k rate=1r/d algorithm=fixed_window;',
+        server => 'location /small/ { ratelimit zone=small; try_files /index.html =404; }');
+    my %statuses;
+    my $socket = http_connect($node->port);
+    for my $key (1 .. 400) {
+        for (1 .. 2) {
+            http_send($socket, "/small/?k=key$key");
+            $statuses{ http_read($socket)->status }++;
+        }
+    }
+    is_deeply \%statuses, { 200 => 400, 429 => 400 };
+    is $node->count_log(qr/limiting requests.*by zone "small"/), 400;
+    cmp_ok $node->count_log(qr/limited 1 request, by zone "small"/), '>', 100, 'forgotten ones are told';
+};
+
+finish();
