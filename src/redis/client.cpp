@@ -11,9 +11,10 @@ namespace ratelimit::redis {
 class Client::State final : public ConnectionOwner {
 public:
     State(
-        EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts,
-        ClientEvents& events)
-        : loop_(loop), options_(std::move(options)), events_(events),
+        EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts, ClientEvents& events)
+        : loop_(loop),
+          options_(std::move(options)),
+          events_(events),
           waiting_timer_(loop.make_timer([this] { fail_overdue(); }))
     {
         waiting_timer_->on_exit(Timer::OnExit::ignore);
@@ -111,9 +112,9 @@ private:
     template <class Predicate>
     bool any(Predicate&& predicate) const
     {
-        return std::any_of(
-            connections_.begin(), connections_.end(),
-            [&](const auto& connection) { return predicate(*connection); });
+        return std::any_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
+            return predicate(*connection);
+        });
     }
 
     void send_on(Connection& connection, PendingCall& record)
@@ -169,7 +170,8 @@ private:
 Client::Client(
     EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts, ClientEvents& events)
     : state_(std::make_unique<State>(loop, std::move(options), scripts, events))
-{}
+{
+}
 
 Client::~Client()
 {

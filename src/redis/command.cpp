@@ -11,7 +11,8 @@ class Digits {
 public:
     explicit Digits(std::int64_t number) noexcept
         : end_(std::to_chars(text_.data(), text_.data() + text_.size(), number).ptr)
-    {}
+    {
+    }
     std::string_view view() const noexcept
     {
         return { text_.data(), static_cast<std::size_t>(end_ - text_.data()) };

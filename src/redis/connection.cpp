@@ -56,7 +56,8 @@ struct Connection::Hooks {
     static void on_disconnect(const redisAsyncContext* context, int) noexcept
     {
         if (Connection* connection = of(context)) {
-            connection->lose(context->errstr[0] == '\0' ? "connection closed" : context->errstr, false);
+            connection->lose(
+                context->errstr[0] == '\0' ? "connection closed" : context->errstr, false);
         }
     }
 
@@ -76,9 +77,8 @@ struct Connection::Hooks {
     {
         Connection* connection = of(context);
         if (connection != nullptr && reply != nullptr) {
-            contained(*connection, [=] {
-                connection->answered(*static_cast<const redisReply*>(reply));
-            });
+            contained(
+                *connection, [=] { connection->answered(*static_cast<const redisReply*>(reply)); });
         }
     }
 };
@@ -96,11 +96,15 @@ void Connection::contained(Connection& connection, Body&& body) noexcept
 Connection::Connection(
     EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
     RecordPool& records, ConnectionOwner& owner)
-    : loop_(loop), options_(options), scripts_(scripts), records_(records), owner_(owner),
+    : loop_(loop),
+      options_(options),
+      scripts_(scripts),
+      records_(records),
+      owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
-      deadline_timer_(
-          loop.make_timer([this] { contained(*this, [this] { check_deadlines(); }); })),
-      backoff_(std::random_device{}()), digests_(scripts.size())
+      deadline_timer_(loop.make_timer([this] { contained(*this, [this] { check_deadlines(); }); })),
+      backoff_(std::random_device{}()),
+      digests_(scripts.size())
 {
     connect_timer_->on_exit(Timer::OnExit::ignore);
     deadline_timer_->on_exit(Timer::OnExit::ignore);
@@ -247,8 +251,7 @@ void Connection::write(PendingCall& record)
     arguments_.begin({ digest.data(), digest.size() }, call.argument_count());
     call.write(arguments_);
     const std::string_view text = arguments_.text();
-    if (redisAsyncFormattedCommand(
-            context_, Hooks::on_answer, nullptr, text.data(), text.size())
+    if (redisAsyncFormattedCommand(context_, Hooks::on_answer, nullptr, text.data(), text.size())
         != REDIS_OK) {
         throw std::runtime_error("could not write to Redis");
     }

@@ -27,7 +27,8 @@ public:
 };
 
 /// One pipelined connection to one server. Connects, authenticates and loads the scripts before it
-/// is ready; when it is lost, or its server turns out to be of no use, connects again after a pause.
+/// is ready; when it is lost, or its server turns out to be of no use, connects again after a
+/// pause.
 class Connection {
 public:
     Connection(

@@ -23,10 +23,29 @@ TEST(RateText, reads_a_quota_and_its_window)
 
 TEST(RateText, refuses_what_is_not_a_rate)
 {
-    for (const char* text :
-         { "", "r/s", "0r/s", "-1r/s", "+1r/s", "1", "1r", "1r/", "1r/x", "1r/0s", "1r/-1s",
-           "1r/10", "1.5r/s", "1 r/s", "1r/s ", " 1r/s", "1R/s", "1r/S", "1000000001r/s",
-           "1r/367d", "99999999999999999999r/s", "1r/99999999999999999999s", "1r/1s1s" }) {
+    for (const char* text : { "",
+                              "r/s",
+                              "0r/s",
+                              "-1r/s",
+                              "+1r/s",
+                              "1",
+                              "1r",
+                              "1r/",
+                              "1r/x",
+                              "1r/0s",
+                              "1r/-1s",
+                              "1r/10",
+                              "1.5r/s",
+                              "1 r/s",
+                              "1r/s ",
+                              " 1r/s",
+                              "1R/s",
+                              "1r/S",
+                              "1000000001r/s",
+                              "1r/367d",
+                              "99999999999999999999r/s",
+                              "1r/99999999999999999999s",
+                              "1r/1s1s" }) {
         EXPECT_FALSE(parse_rate(text)) << text;
     }
     EXPECT_FALSE(parse_rate(std::string_view("1r/s\0", 5)));

@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
         Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
         Algorithm::gcra),
-    [](const auto& info) { return std::string(name_of(info.param)); });
+    [](const auto& test) { return std::string(name_of(test.param)); });
 
 class SeveralTrace : public Trace {};
 

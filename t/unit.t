@@ -1,0 +1,27 @@
+# The GoogleTest binary of t/unit, each of its tests one of ours.
+
+use Ratelimit::Test;
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+
+my $folder = $ENV{RATELIMIT_UNIT} // dirname(abs_path(__FILE__)) . '/../build/unit';
+ok -x "$folder/unit", 'the unit tests are built' or BAIL_OUT("no $folder/unit: run ./build.sh test");
+
+open my $output, '-|', "$folder/unit --gtest_color=no 2>&1" or die "unit: $!";
+my (@since, $tests);
+while (my $line = <$output>) {
+    chomp $line;
+    if ($line =~ /^\[\s+(OK|FAILED)\s+\] (\S+\.\S+?),? .*\(\d+ ms\)/) {
+        my ($result, $name) = ($1, $2);
+        ok($result eq 'OK', $name) or diag join "\n", @since;
+        @since = ();
+        $tests++;
+        next;
+    }
+    push @since, $line unless $line =~ /^\[ RUN/;
+}
+close $output;
+is $?, 0, 'and pass as a whole' or diag join "\n", @since;
+cmp_ok $tests // 0, '>', 40, 'all of them ran';
+
+finish();

@@ -1,0 +1,129 @@
+#pragma once
+
+#include "libevent_loop.h"
+#include "redis/client.h"
+#include "redis_server.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hiredis/hiredis.h>
+
+namespace ratelimit {
+
+using namespace std::chrono_literals;
+
+/// Remembers what a client told its owner.
+class Events final : public redis::ClientEvents {
+public:
+    void server_up(const redis::Endpoint&) noexcept override { ++ups; }
+    void server_down(const redis::Endpoint&, std::string_view reason) noexcept override
+    {
+        ++downs;
+        last_reason = reason;
+    }
+    void error_reply(const redis::Endpoint&, std::string_view text) noexcept override
+    {
+        errors.emplace_back(text);
+    }
+
+    int ups = 0;
+    int downs = 0;
+    std::string last_reason;
+    std::vector<std::string> errors;
+};
+
+/// Calls a script with one key and one argument, and remembers what became of it.
+class EchoCall : public redis::Call {
+public:
+    explicit EchoCall(std::string argument, redis::ScriptId script = {})
+        : argument_(std::move(argument)), script_(script)
+    {
+    }
+
+    redis::ScriptId script() const noexcept override { return script_; }
+    redis::ArgumentCount argument_count() const noexcept override { return { 1, 1 }; }
+    void write(redis::ScriptArguments& arguments) const override
+    {
+        arguments.key("key");
+        arguments.arg(argument_);
+    }
+    void on_reply(const redisReply& reply) noexcept override
+    {
+        ++ends;
+        answer = std::string(reply.str, reply.len);
+        if (then) {
+            then();
+        }
+    }
+    void on_failure(redis::Failure why) noexcept override
+    {
+        ++ends;
+        failure = why;
+        if (then) {
+            then();
+        }
+    }
+
+    bool ended() const noexcept { return ends > 0; }
+
+    int ends = 0;
+    std::optional<std::string> answer;
+    std::optional<redis::Failure> failure;
+    std::function<void()> then;
+
+private:
+    std::string argument_;
+    redis::ScriptId script_;
+};
+
+/// A client of one server, with a script that returns its argument.
+class ClientTest : public testing::Test {
+protected:
+    redis::ClientOptions options_to(int port)
+    {
+        redis::ClientOptions options;
+        options.server = { "127.0.0.1", static_cast<std::uint16_t>(port), "", "test" };
+        options.timeout = 2s;
+        options.connect_timeout = 2s;
+        return options;
+    }
+
+    redis::Client& start(redis::ClientOptions options)
+    {
+        if (scripts_.size() == 0) {
+            scripts_.add("return ARGV[1]");
+        }
+        client_.emplace(loop_, std::move(options), scripts_, events_);
+        client_->start();
+        return *client_;
+    }
+
+    redis::Client& start_ready(redis::ClientOptions options)
+    {
+        start(std::move(options));
+        EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 1; })) << events_.last_reason;
+        return *client_;
+    }
+
+    /// The answer to one call, or why there is none.
+    std::string ask(const std::string& argument)
+    {
+        EchoCall call(argument);
+        if (!client_->send(call)) {
+            return "not sent";
+        }
+        EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+        EXPECT_EQ(call.ends, 1);
+        return call.answer ? *call.answer : std::string(describe(*call.failure));
+    }
+
+    LibeventLoop loop_;
+    redis::ScriptRegistry scripts_;
+    Events events_;
+    std::optional<redis::Client> client_;
+};
+
+}  // namespace ratelimit

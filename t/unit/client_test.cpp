@@ -1,0 +1,250 @@
+// The client against a real Redis: calls, scripts, connecting.
+
+#include "allocation_count.h"
+#include "client_fixture.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace ratelimit {
+namespace {
+
+using redis::Failure;
+
+class Client : public ClientTest {
+protected:
+    RedisServer server_;
+};
+
+TEST_F(Client, answers_reach_their_calls_in_order)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    std::deque<EchoCall> calls;
+    for (int i = 0; i < 10'000; ++i) {
+        ASSERT_TRUE(client.send(calls.emplace_back(std::to_string(i))));
+    }
+    ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+    for (int i = 0; i < 10'000; ++i) {
+        ASSERT_EQ(calls[static_cast<std::size_t>(i)].answer, std::to_string(i));
+    }
+}
+
+TEST_F(Client, calls_of_one_turn_leave_in_few_writes)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    const auto reads = [this] {
+        const auto info = server_.ask({ "INFO", "stats" });
+        return std::atol(info.c_str() + info.find("total_reads_processed:") + 22);
+    };
+    const auto before = reads();
+    std::deque<EchoCall> calls;
+    for (int i = 0; i < 100; ++i) {
+        client.send(calls.emplace_back("x"));
+    }
+    ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+    EXPECT_LE(reads() - before, 5);  // one, and those of INFO itself
+}
+
+TEST_F(Client, any_byte_survives)
+{
+    start_ready(options_to(server_.port()));
+    for (const std::string& text :
+         { std::string("a b"), std::string("\r\n$3\r\n"), std::string("\0x\0", 3), std::string(),
+           std::string("{}{"), std::string(100'000, 'x') }) {
+        EXPECT_EQ(ask(text), text);
+    }
+}
+
+TEST_F(Client, a_forgotten_call_takes_its_answer_along)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    auto gone = std::make_unique<EchoCall>("gone");
+    EchoCall stays("stays");
+    ASSERT_TRUE(client.send(*gone));
+    ASSERT_TRUE(client.send(stays));
+    gone.reset();
+    ASSERT_TRUE(loop_.run_until([&] { return stays.ended(); }));
+    EXPECT_EQ(stays.answer, "stays");
+}
+
+TEST_F(Client, a_call_may_end_others_and_begin_new_ones_when_it_is_answered)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    EchoCall first("first");
+    auto second = std::make_unique<EchoCall>("second");
+    EchoCall third("third");
+    first.then = [&] {
+        second.reset();
+        client.send(third);
+    };
+    client.send(first);
+    client.send(*second);
+    ASSERT_TRUE(loop_.run_until([&] { return third.ended(); }));
+    EXPECT_EQ(third.answer, "third");
+}
+
+TEST_F(Client, closing_fails_every_call_once)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    server_.pause();
+    std::deque<EchoCall> calls;
+    for (int i = 0; i < 10; ++i) {
+        client.send(calls.emplace_back("x"));
+    }
+    client.close();
+    server_.resume();
+    loop_.run_for(50ms);
+    for (const EchoCall& call : calls) {
+        EXPECT_EQ(call.ends, 1);
+        EXPECT_EQ(call.failure, Failure::connection);
+    }
+}
+
+TEST_F(Client, may_be_closed_by_an_answer)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    EchoCall first("first");
+    EchoCall second("second");
+    first.then = [&] { client.close(); };
+    client.send(first);
+    client.send(second);
+    ASSERT_TRUE(loop_.run_until([&] { return second.ended(); }));
+    EXPECT_EQ(first.ends + second.ends, 2);
+    EXPECT_EQ(second.failure, Failure::connection);
+}
+
+TEST_F(Client, a_call_sent_while_connecting_waits_and_is_answered)
+{
+    start(options_to(server_.port()));
+    EXPECT_EQ(ask("early"), "early");
+}
+
+TEST_F(Client, several_connections_share_the_calls)
+{
+    auto options = options_to(server_.port());
+    options.connections = 3;
+    auto& client = start_ready(options);
+    const auto clients = [this] {
+        const auto info = server_.ask({ "INFO", "clients" });
+        return std::atoi(info.c_str() + info.find("connected_clients:") + 18);
+    };
+    ASSERT_TRUE(loop_.run_until([&] { return clients() == 4; }));  // and the one that asks
+    std::deque<EchoCall> calls;
+    for (int i = 0; i < 300; ++i) {
+        client.send(calls.emplace_back(std::to_string(i)));
+    }
+    ASSERT_TRUE(loop_.run_until([&] {
+        return std::all_of(calls.begin(), calls.end(), [](auto& call) { return call.ended(); });
+    }));
+    EXPECT_EQ(calls.back().answer, "299");
+}
+
+TEST_F(Client, loads_scripts_again_once_when_redis_has_lost_them)
+{
+    scripts_.add("return ARGV[1]");
+    const auto other = scripts_.add("return 'other'");
+    auto& client = start_ready(options_to(server_.port()));
+    const auto loads = server_.calls("script|load");
+    EXPECT_EQ(loads, 2);
+    server_.ask({ "SCRIPT", "FLUSH" });
+
+    std::deque<EchoCall> calls;
+    for (int i = 0; i < 100; ++i) {
+        client.send(calls.emplace_back(std::to_string(i), i % 2 == 0 ? redis::ScriptId{} : other));
+    }
+    ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+    EXPECT_EQ(calls[98].answer, "98");
+    EXPECT_EQ(calls[99].answer, "other");
+    EXPECT_EQ(server_.calls("script|load") - loads, 2);
+    EXPECT_TRUE(events_.errors.empty());
+}
+
+TEST_F(Client, allocates_nothing_for_a_call_once_it_has_run)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    std::vector<std::unique_ptr<EchoCall>> calls;
+    for (int i = 0; i < 1000; ++i) {
+        calls.push_back(std::make_unique<EchoCall>("short"));
+        calls.back()->then = [] {};
+    }
+    const auto send = [&](std::size_t from, std::size_t to) {
+        const std::size_t before = allocation_count();
+        for (std::size_t i = from; i < to; ++i) {
+            client.send(*calls[i]);
+        }
+        return allocation_count() - before;
+    };
+    send(0, 500);
+    ASSERT_TRUE(loop_.run_until([&] { return calls[499]->ended(); }));
+    EXPECT_EQ(send(500, 1000), 0U);
+    ASSERT_TRUE(loop_.run_until([&] { return calls[999]->ended(); }));
+}
+
+TEST_F(Client, connects_by_a_unix_socket)
+{
+    redis::ClientOptions options;
+    options.server.unix_path = server_.socket_path();
+    start_ready(options);
+    EXPECT_EQ(ask("by socket"), "by socket");
+}
+
+TEST_F(Client, selects_its_database)
+{
+    scripts_.add("redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1]");
+    auto options = options_to(server_.port());
+    options.database = 7;
+    start_ready(options);
+    EXPECT_EQ(ask("here"), "here");
+    EXPECT_EQ(server_.ask({ "GET", "key" }), "");
+    EXPECT_NE(server_.ask({ "INFO", "keyspace" }).find("db7:keys=1"), std::string::npos);
+}
+
+TEST_F(ClientTest, connects_by_ipv6)
+{
+    RedisServer server({}, "127.0.0.1 ::1");
+    auto options = options_to(server.port());
+    options.server.host = "::1";
+    start_ready(options);
+    EXPECT_EQ(ask("six"), "six");
+}
+
+TEST_F(ClientTest, authenticates_with_a_password)
+{
+    RedisServer server("requirepass secret\n");
+    auto options = options_to(server.port());
+    options.password = "secret";
+    start_ready(options);
+    EXPECT_EQ(ask("in"), "in");
+}
+
+TEST_F(ClientTest, authenticates_as_a_user)
+{
+    RedisServer server;
+    server.ask({ "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all" });
+    auto options = options_to(server.port());
+    options.username = "me";
+    options.password = "secret";
+    start_ready(options);
+    EXPECT_EQ(ask("in"), "in");
+}
+
+TEST_F(ClientTest, a_wrong_password_is_told_once)
+{
+    RedisServer server("requirepass secret\n");
+    auto options = options_to(server.port());
+    options.password = "wrong";
+    start(options);
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_EQ(events_.last_reason.substr(0, 9), "WRONGPASS");
+    loop_.run_for(300ms);  // several attempts
+    EXPECT_EQ(events_.downs, 1);
+    EXPECT_EQ(events_.ups, 0);
+}
+
+}  // namespace
+}  // namespace ratelimit

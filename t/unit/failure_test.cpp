@@ -1,0 +1,220 @@
+// The client when its server stops, hangs, restarts, or is none.
+
+#include "client_fixture.h"
+#include "mock_server.h"
+
+#include <deque>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace ratelimit {
+namespace {
+
+using redis::Failure;
+
+class FailingRedis : public ClientTest {
+protected:
+    RedisServer server_;
+};
+
+TEST_F(FailingRedis, a_call_times_out_and_its_late_answer_is_nobody_elses)
+{
+    auto options = options_to(server_.port());
+    options.timeout = 100ms;
+    auto& client = start_ready(options);
+    server_.pause();
+    EchoCall late("late");
+    ASSERT_TRUE(client.send(late));
+    ASSERT_TRUE(loop_.run_until([&] { return late.ended(); }));
+    EXPECT_EQ(late.failure, Failure::timeout);
+    server_.resume();
+    EXPECT_EQ(ask("next"), "next");
+    EXPECT_EQ(late.ends, 1);
+    EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(FailingRedis, every_call_of_a_hang_times_out_in_time)
+{
+    auto options = options_to(server_.port());
+    options.timeout = 100ms;
+    auto& client = start_ready(options);
+    server_.pause();
+    const auto began = loop_.now();
+    std::deque<EchoCall> calls;
+    for (int i = 0; i < 1000; ++i) {
+        client.send(calls.emplace_back("x"));
+        if (i % 100 == 0) {
+            loop_.run_for(5ms);
+        }
+    }
+    ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+    EXPECT_LT(loop_.now() - began, 2s);
+    for (const EchoCall& call : calls) {
+        EXPECT_EQ(call.failure, Failure::timeout);
+    }
+    server_.resume();
+    EXPECT_EQ(ask("after"), "after");
+}
+
+TEST_F(FailingRedis, a_server_silent_for_long_is_left_and_connected_to_anew)
+{
+    auto options = options_to(server_.port());
+    options.timeout = 20ms;
+    start_ready(options);
+    server_.pause();
+    EXPECT_EQ(ask("x"), "no reply in time");
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_EQ(events_.last_reason, "no reply");
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
+    EXPECT_EQ(ask("back"), "back");
+}
+
+TEST_F(FailingRedis, calls_in_flight_fail_when_it_is_killed_and_go_on_when_it_is_back)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    server_.pause();
+    EchoCall lost("lost");
+    client.send(lost);
+    loop_.run_for(10ms);
+    server_.kill();
+    ASSERT_TRUE(loop_.run_until([&] { return lost.ended(); }));
+    EXPECT_EQ(lost.failure, Failure::connection);
+    EXPECT_EQ(events_.downs, 1);
+    loop_.run_for(200ms);  // some attempts fail
+
+    server_.start();
+    ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
+    EXPECT_EQ(ask("back"), "back");
+    EXPECT_EQ(events_.downs, 1);
+}
+
+TEST_F(FailingRedis, a_failed_call_may_begin_another_or_close_the_client)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    EchoCall first("first");
+    EchoCall second("second");
+    first.then = [&] {
+        EXPECT_FALSE(client.send(second));  // between two attempts
+        client.close();
+    };
+    server_.pause();
+    client.send(first);
+    loop_.run_for(10ms);
+    server_.kill();
+    ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
+    EXPECT_EQ(second.ends, 0);
+}
+
+TEST_F(ClientTest, a_server_that_is_not_there_is_told_once_and_used_when_it_comes)
+{
+    start(options_to(free_port()));
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_EQ(events_.last_reason, "Connection refused");
+    EchoCall call("x");
+    EXPECT_FALSE(client_->send(call));
+    EXPECT_FALSE(call.pending());
+    loop_.run_for(300ms);
+    EXPECT_EQ(events_.downs, 1);
+}
+
+TEST_F(ClientTest, a_unix_socket_that_is_not_there_is_told)
+{
+    redis::ClientOptions options;
+    options.server.unix_path = "/nonexistent/redis.sock";
+    start(options);
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_EQ(events_.last_reason, "No such file or directory");
+}
+
+TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
+{
+    // Takes connections into its backlog, and never says a word.
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    bind(listener, reinterpret_cast<sockaddr*>(&address), length);
+    listen(listener, 1);
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+
+    auto options = options_to(ntohs(address.sin_port));
+    options.connect_timeout = 100ms;
+    options.timeout = 50ms;
+    start(options);
+    const auto began = loop_.now();
+    EXPECT_EQ(ask("x"), "no connection");
+    EXPECT_GE(loop_.now() - began, 90ms);
+    EXPECT_LT(loop_.now() - began, 1s);
+    EXPECT_EQ(events_.last_reason, "timed out while connecting");
+    close(listener);
+}
+
+TEST_F(ClientTest, like_errors_are_told_once)
+{
+    MockServer server([] { return "-OOM command not allowed\r\n"; });
+    start_ready(options_to(server.port()));
+    for (int i = 0; i < 5; ++i) {
+        EXPECT_EQ(ask("x"), "error reply");
+    }
+    EXPECT_EQ(events_.errors, std::vector<std::string>{ "OOM command not allowed" });
+    EXPECT_EQ(server.connections(), 1);
+}
+
+TEST_F(ClientTest, a_server_that_is_no_master_or_not_ready_is_connected_to_anew)
+{
+    for (const std::string& word :
+         std::initializer_list<std::string>{ "READONLY", "LOADING", "MASTERDOWN", "NOAUTH" }) {
+        events_ = {};
+        MockServer server([&] { return "-" + word + " no use\r\n"; });
+        start_ready(options_to(server.port()));
+        EXPECT_EQ(ask("x"), "error reply");
+        EXPECT_EQ(events_.downs, 1) << word;
+        EXPECT_EQ(events_.last_reason, word + " no use");
+        ASSERT_TRUE(loop_.run_until([&] { return server.connections() == 2; })) << word;
+        client_.reset();
+    }
+}
+
+TEST_F(ClientTest, a_script_that_stays_missing_fails_its_call)
+{
+    MockServer server([] { return "-NOSCRIPT No matching script\r\n"; });
+    start_ready(options_to(server.port()));
+    EXPECT_EQ(ask("x"), "error reply");
+    EXPECT_EQ(server.calls(), 2);
+}
+
+TEST_F(ClientTest, garbage_half_replies_and_closed_connections_fail_calls_and_nothing_else)
+{
+    for (const std::string& answer : std::initializer_list<std::string>{
+             "HTTP/1.1 400 Bad Request\r\n\r\n", "\r\n", "*-7\r\n", "$5\r\nabclose",
+             "*2\r\n+aclose", "close", "$999999999999999999999\r\n", "%2\r\n+a\r\n", ":12:3\r\n",
+             "$-2\r\n" }) {
+        events_ = {};
+        MockServer server([&] { return answer; });
+        auto options = options_to(server.port());
+        options.timeout = 200ms;
+        start_ready(options);
+        const auto end = ask("x");
+        EXPECT_TRUE(end == "no connection" || end == "no reply in time") << answer << ": " << end;
+        client_.reset();
+    }
+}
+
+TEST_F(ClientTest, a_reply_that_nobody_asked_for_crashes_nothing)
+{
+    MockServer server([] { return "+one\r\n+two\r\n:3\r\n"; });
+    start_ready(options_to(server.port()));
+    EchoCall call("x");
+    ASSERT_TRUE(client_->send(call));
+    ASSERT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    EXPECT_EQ(call.answer, "one");
+    loop_.run_for(20ms);
+}
+
+}  // namespace
+}  // namespace ratelimit

@@ -1,0 +1,96 @@
+#include "libevent_loop.h"
+
+#include <event2/event.h>
+
+#include <hiredis/adapters/libevent.h>
+
+namespace ratelimit {
+
+namespace {
+
+timeval timeval_of(milliseconds time)
+{
+    timeval value{};
+    value.tv_sec = time.count() / 1000;
+    value.tv_usec = time.count() % 1000 * 1000;
+    return value;
+}
+
+class LibeventTimer final : public Timer {
+public:
+    LibeventTimer(event_base* base, std::function<void()> fired)
+        : fired_(std::move(fired)),
+          event_(event_new(
+              base, -1, 0,
+              [](evutil_socket_t, short, void* self) {
+                  static_cast<LibeventTimer*>(self)->fired_();
+              },
+              this))
+    {
+    }
+    ~LibeventTimer() override { event_free(event_); }
+    LibeventTimer(const LibeventTimer&) = delete;
+    LibeventTimer& operator=(const LibeventTimer&) = delete;
+
+    void start(milliseconds delay) noexcept override
+    {
+        const timeval value = timeval_of(delay);
+        event_add(event_, &value);
+    }
+    void stop() noexcept override { event_del(event_); }
+    bool running() const noexcept override
+    {
+        return event_pending(event_, EV_TIMEOUT, nullptr) != 0;
+    }
+    void on_exit(OnExit) noexcept override {}
+
+private:
+    std::function<void()> fired_;
+    event* event_;
+};
+
+}  // namespace
+
+LibeventLoop::LibeventLoop() : base_(event_base_new()) {}
+
+LibeventLoop::~LibeventLoop()
+{
+    event_base_free(base_);
+}
+
+bool LibeventLoop::attach(redisAsyncContext& context) noexcept
+{
+    return redisLibeventAttach(&context, base_) == REDIS_OK;
+}
+
+std::unique_ptr<Timer> LibeventLoop::make_timer(std::function<void()> fired)
+{
+    return std::make_unique<LibeventTimer>(base_, std::move(fired));
+}
+
+milliseconds LibeventLoop::now() const noexcept
+{
+    return std::chrono::duration_cast<milliseconds>(
+        std::chrono::steady_clock::now().time_since_epoch());
+}
+
+bool LibeventLoop::run_until(const std::function<bool()>& condition, milliseconds longest)
+{
+    const milliseconds end = now() + longest;
+    while (!condition()) {
+        if (now() >= end) {
+            return false;
+        }
+        run_for(milliseconds{ 2 });
+    }
+    return true;
+}
+
+void LibeventLoop::run_for(milliseconds time)
+{
+    const timeval value = timeval_of(time);
+    event_base_loopexit(base_, &value);
+    event_base_dispatch(base_);
+}
+
+}  // namespace ratelimit

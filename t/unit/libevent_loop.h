@@ -1,0 +1,30 @@
+#pragma once
+
+#include "loop/event_loop.h"
+
+struct event_base;
+
+namespace ratelimit {
+
+/// The client's event loop on libevent, through hiredis's own adapter.
+class LibeventLoop final : public EventLoop {
+public:
+    LibeventLoop();
+    ~LibeventLoop() override;
+    LibeventLoop(const LibeventLoop&) = delete;
+    LibeventLoop& operator=(const LibeventLoop&) = delete;
+
+    bool attach(redisAsyncContext& context) noexcept override;
+    std::unique_ptr<Timer> make_timer(std::function<void()> fired) override;
+    milliseconds now() const noexcept override;
+
+    /// Runs until the condition holds; false: it did not within `longest`.
+    bool run_until(
+        const std::function<bool()>& condition, milliseconds longest = milliseconds{ 10'000 });
+    void run_for(milliseconds time);
+
+private:
+    event_base* base_;
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,100 @@
+#include "mock_server.h"
+
+#include "redis_server.h"
+
+#include <map>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <hiredis/hiredis.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace ratelimit {
+
+MockServer::MockServer(std::function<std::string()> answer)
+    : answer_(std::move(answer)), listener_(socket(AF_INET, SOCK_STREAM, 0)), port_(free_port())
+{
+    const int yes = 1;
+    setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<in_port_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    listen(listener_, 16);
+    thread_ = std::thread([this] { serve(); });
+}
+
+MockServer::~MockServer()
+{
+    stop_ = true;
+    thread_.join();
+    close(listener_);
+}
+
+void MockServer::serve()
+{
+    std::map<int, std::string> clients;
+    while (!stop_) {
+        std::vector<pollfd> watched{ { listener_, POLLIN, 0 } };
+        for (const auto& [client, input] : clients) {
+            watched.push_back({ client, POLLIN, 0 });
+        }
+        poll(watched.data(), watched.size(), 5);
+        if ((watched[0].revents & POLLIN) != 0) {
+            clients[accept(listener_, nullptr, nullptr)] = "";
+            ++connections_;
+        }
+        for (std::size_t i = 1; i < watched.size(); ++i) {
+            if (watched[i].revents == 0) {
+                continue;
+            }
+            const int client = watched[i].fd;
+            char bytes[65536];
+            const auto got = recv(client, bytes, sizeof(bytes), 0);
+            if (got <= 0
+                || !serve_commands(client, clients[client].append(bytes, std::size_t(got)))) {
+                close(client);
+                clients.erase(client);
+            }
+        }
+    }
+    for (const auto& [client, input] : clients) {
+        close(client);
+    }
+}
+
+/// Answers every whole command of the input; false: the connection is to be closed.
+bool MockServer::serve_commands(int client, std::string& input)
+{
+    redisReader* reader = redisReaderCreate();
+    redisReaderFeed(reader, input.data(), input.size());
+    input.clear();
+    void* parsed = nullptr;
+    bool stays = true;
+    std::string output;
+    while (stays && redisReaderGetReply(reader, &parsed) == REDIS_OK && parsed != nullptr) {
+        auto* command = static_cast<redisReply*>(parsed);
+        const std::string name = command->element[0]->str;
+        if (name == "SCRIPT") {
+            output += "$40\r\n" + std::string(40, 'a') + "\r\n";
+        } else if (name == "EVALSHA") {
+            ++calls_;
+            const std::string answer = answer_();
+            stays = answer.find("close") == std::string::npos;
+            output += stays ? answer : answer.substr(0, answer.find("close"));
+        } else {
+            output += "+OK\r\n";
+        }
+        freeReplyObject(parsed);
+    }
+    // Commands here are small and come whole.
+    redisReaderFree(reader);
+    send(client, output.data(), output.size(), MSG_NOSIGNAL);
+    return stays;
+}
+
+}  // namespace ratelimit

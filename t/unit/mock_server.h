@@ -1,0 +1,37 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace ratelimit {
+
+/// Answers what a real Redis will not on demand. It takes AUTH, SELECT and SCRIPT LOAD as Redis
+/// does; each EVALSHA gets the bytes that `answer` returns, and the connection is closed after
+/// "close".
+class MockServer {
+public:
+    explicit MockServer(std::function<std::string()> answer);
+    ~MockServer();
+    MockServer(const MockServer&) = delete;
+    MockServer& operator=(const MockServer&) = delete;
+
+    int port() const noexcept { return port_; }
+    int connections() const noexcept { return connections_; }
+    int calls() const noexcept { return calls_; }
+
+private:
+    void serve();
+    bool serve_commands(int client, std::string& input);
+
+    std::function<std::string()> answer_;
+    int listener_;
+    int port_;
+    std::atomic<bool> stop_{ false };
+    std::atomic<int> connections_{ 0 };
+    std::atomic<int> calls_{ 0 };
+    std::thread thread_;
+};
+
+}  // namespace ratelimit

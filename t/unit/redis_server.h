@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace ratelimit {
+
+/// A private redis-server on a free port of 127.0.0.1, stopped and its folder removed at the end.
+class RedisServer {
+public:
+    /// `conf`: more lines for redis.conf. `bind`: its addresses.
+    explicit RedisServer(std::string_view conf = {}, std::string_view bind = "127.0.0.1");
+    ~RedisServer();
+    RedisServer(const RedisServer&) = delete;
+    RedisServer& operator=(const RedisServer&) = delete;
+
+    int port() const noexcept { return port_; }
+    std::string socket_path() const { return folder_ + "/redis.sock"; }
+
+    void pause() const;   // SIGSTOP
+    void resume() const;  // SIGCONT
+    void kill();          // SIGKILL
+    void start();         // again, on the same port
+
+    /// One command on a connection of its own; the reply's text, or its integer as text.
+    std::string ask(const std::vector<std::string>& words) const;
+    /// How often a command was called, by INFO commandstats.
+    long calls(const std::string& command) const;
+
+private:
+    std::string folder_;
+    int port_ = 0;
+    pid_t pid_ = 0;
+    std::string password_;
+};
+
+/// A TCP port of 127.0.0.1 that nobody listens on.
+int free_port();
+
+}  // namespace ratelimit
