@@ -50,6 +50,22 @@ local function check(key, now, quota, window, _, cost)
         { count, head, head_time, base, newest, total, deadline, moved }
 end
 
+-- The start of the first bucket, from `first` to `last`, by whose end `wanted` requests had passed.
+local function start_of_total(key, wanted, first, last)
+    while first < last do
+        local middle = floor((first + last) / 2)
+        local from = middle * 13 + 7
+        if unpack_from('>I6', call('GETRANGE', key, format('%d', from), format('%d', from + 5)))
+            >= wanted then
+            last = middle
+        else
+            first = middle + 1
+        end
+    end
+    local from = first * 13
+    return (unpack_from('>I7', call('GETRANGE', key, format('%d', from), format('%d', from + 6))))
+end
+
 local function settle(key, _, quota, window, width, cost, granted, take, now, state)
     local count, head, head_time, base, newest, total, deadline, moved =
         unpack(state or { 0, 0, 0, 0, 0, 0, 0, false })
@@ -97,22 +113,8 @@ local function settle(key, _, quota, window, width, cost, granted, take, now, st
         if cost > quota then
             retry = -1
         else
-            -- The first bucket by whose end as many have passed as have to leave.
-            local wanted, first, last = base + sum + cost - quota, head, count - 1
-            while first < last do
-                local middle = floor((first + last) / 2)
-                local from = middle * 13 + 7
-                if unpack_from('>I6', call('GETRANGE', key, format('%d', from),
-                                           format('%d', from + 5))) >= wanted then
-                    last = middle
-                else
-                    first = middle + 1
-                end
-            end
-            local from = first * 13
-            local start = (moved or first == head) and head_time
-                or unpack_from('>I7', call('GETRANGE', key, format('%d', from),
-                                           format('%d', from + 6)))
+            local start = moved and head_time
+                or start_of_total(key, base + sum + cost - quota, head, count - 1)
             retry = start + window - now
         end
     end

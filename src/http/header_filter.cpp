@@ -12,7 +12,6 @@ namespace ratelimit::http {
 namespace {
 
 using nginx::borrowed;
-using nginx::view;
 
 ngx_http_output_header_filter_pt next_filter;
 

@@ -16,7 +16,7 @@ using nginx::borrowed;
 using nginx::view;
 
 constexpr std::string_view directive = "ratelimit_zone";
-constexpr ssize_t default_size = 1024 * 1024;
+constexpr ssize_t default_size = ssize_t{ 1024 } * 1024;
 
 /// What is being read: each parameter may stand once.
 struct ZoneReader {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace ratelimit {
 
@@ -53,8 +54,7 @@ microseconds Policy::limit_window() const noexcept
     }
     // In floating point: limit * window does not fit 64 bits for the largest of both.
     const auto windows = static_cast<double>(limit()) / static_cast<double>(rate.quota);
-    return microseconds{ static_cast<std::int64_t>(
-        windows * static_cast<double>(rate.window.count()) + 0.5) };
+    return microseconds{ std::llround(windows * static_cast<double>(rate.window.count())) };
 }
 
 microseconds Policy::bucket_width() const noexcept

@@ -27,8 +27,6 @@ bool leaves_server(std::string_view error) noexcept
     return false;
 }
 
-constexpr std::size_t no_script = static_cast<std::size_t>(-1);
-
 }  // namespace
 
 /// A context's data is its connection, or null once the connection has given it up: what hiredis
@@ -61,14 +59,14 @@ struct Connection::Hooks {
         }
     }
 
-    static void on_introduction(redisAsyncContext* context, void* reply, void* script) noexcept
+    static void on_introduction(redisAsyncContext* context, void* reply, void* digest) noexcept
     {
         Connection* connection = of(context);
         // A null reply is a lost connection, which on_disconnect deals with.
         if (connection != nullptr && reply != nullptr) {
             contained(*connection, [=] {
                 connection->introduced(
-                    static_cast<const redisReply*>(reply), reinterpret_cast<std::size_t>(script));
+                    *static_cast<const redisReply*>(reply), static_cast<Digest*>(digest));
             });
         }
     }
@@ -159,11 +157,10 @@ void Connection::begin()
     redisAsyncSetDisconnectCallback(context_, Hooks::on_disconnect);
 }
 
-void Connection::command(std::string_view text, std::size_t script)
+void Connection::command(std::string_view text, Digest* digest)
 {
     if (redisAsyncFormattedCommand(
-            context_, Hooks::on_introduction, reinterpret_cast<void*>(script), text.data(),
-            text.size())
+            context_, Hooks::on_introduction, digest, text.data(), text.size())
         != REDIS_OK) {
         throw std::runtime_error("out of memory");
     }
@@ -179,43 +176,45 @@ void Connection::set_up()
     introductions_ = 0;
     if (!options_.password.empty()) {
         if (options_.username.empty()) {
-            command(plain_command({ "AUTH", options_.password }), no_script);
+            command(plain_command({ "AUTH", options_.password }));
         } else {
-            command(plain_command({ "AUTH", options_.username, options_.password }), no_script);
+            command(plain_command({ "AUTH", options_.username, options_.password }));
         }
     }
     if (options_.database != 0) {
-        command(plain_command({ "SELECT", std::to_string(options_.database) }), no_script);
+        command(plain_command({ "SELECT", std::to_string(options_.database) }));
     }
     load_scripts();
     if (introductions_ == 0) {
         // No script: nothing to ask, but whether anybody is there.
-        command(plain_command({ "PING" }), no_script);
+        command(plain_command({ "PING" }));
     }
 }
 
 void Connection::load_scripts()
 {
     for (std::size_t i = 0; i < scripts_.size(); ++i) {
-        command(plain_command({ "SCRIPT", "LOAD", scripts_.text(static_cast<ScriptId>(i)) }), i);
+        command(
+            plain_command({ "SCRIPT", "LOAD", scripts_.text(static_cast<ScriptId>(i)) }),
+            &digests_[i]);
     }
 }
 
-/// A reply to one of the first commands, or of scripts loaded again.
-void Connection::introduced(const redisReply* reply, std::size_t script)
+/// A reply to one of the first commands, or to SCRIPT LOAD, whose digest it is.
+void Connection::introduced(const redisReply& reply, Digest* digest)
 {
     last_reply_ = loop_.now();
-    if (reply->type == REDIS_REPLY_ERROR) {
-        const std::string reason{ text_of(*reply) };
+    if (reply.type == REDIS_REPLY_ERROR) {
+        const std::string reason{ text_of(reply) };
         lose(reason);
         return;
     }
-    if (script != no_script) {
-        if (reply->type != REDIS_REPLY_STRING || reply->len != digests_[script].size()) {
+    if (digest != nullptr) {
+        if (reply.type != REDIS_REPLY_STRING || reply.len != digest->size()) {
             lose("SCRIPT LOAD returned no digest");
             return;
         }
-        std::memcpy(digests_[script].data(), reply->str, reply->len);
+        std::memcpy(digest->data(), reply.str, reply.len);
     }
     --introductions_;
     if (introductions_ == 0 && state_ == State::connecting) {
@@ -311,55 +310,6 @@ void Connection::resend(PendingCall& record)
     const milliseconds deadline = record.deadline;
     send(record);
     record.deadline = deadline;
-}
-
-milliseconds Connection::stall_bound() const noexcept
-{
-    return std::max(milliseconds{ 1000 }, 10 * options_.timeout);
-}
-
-void Connection::check_deadlines()
-{
-    const milliseconds now = loop_.now();
-    if (!fail_overdue(now) || in_flight_.empty()) {
-        return;
-    }
-    const milliseconds waiting_since = std::max(in_flight_.front()->sent, last_reply_);
-    if (now - waiting_since >= stall_bound()) {
-        lose("no reply");
-        return;
-    }
-    watch_deadlines(now);
-}
-
-/// Fails the calls whose time is up; their records stay, to take the replies that may still come.
-/// False: the connection was lost meanwhile.
-bool Connection::fail_overdue(milliseconds now)
-{
-    const unsigned losses = losses_;
-    for (PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
-        if (record->call != nullptr && record->deadline <= now) {
-            record->release()->on_failure(Failure::timeout);
-            if (losses != losses_) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-void Connection::watch_deadlines(milliseconds now)
-{
-    milliseconds next = std::max(in_flight_.front()->sent, last_reply_) + stall_bound();
-    bool anybody_waits = false;
-    for (const PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
-        if (record->call != nullptr) {
-            anybody_waits = true;
-            next = std::min(next, record->deadline);
-        }
-    }
-    deadline_timer_->start(std::max(next - now, milliseconds{ 1 }));
-    deadline_timer_->on_exit(anybody_waits ? Timer::OnExit::wait : Timer::OnExit::ignore);
 }
 
 /// Gives the context up, unless hiredis frees it itself, and fails its calls. Then, unless close is

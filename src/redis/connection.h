@@ -50,6 +50,8 @@ public:
     void send(PendingCall& record);
 
 private:
+    using Digest = std::array<char, 40>;  // hexadecimal digits
+
     enum class State : std::uint8_t {
         closed,
         connecting,  // until every script is loaded
@@ -60,7 +62,7 @@ private:
     void begin();
     void set_up();
     void load_scripts();
-    void introduced(const redisReply* reply, std::size_t script);
+    void introduced(const redisReply& reply, Digest* digest);
     void answered(const redisReply& reply);
     void answered_with_error(PendingCall& record, std::string_view error);
     void resend(PendingCall& record);
@@ -71,7 +73,7 @@ private:
     milliseconds stall_bound() const noexcept;
     void lose(std::string_view reason, bool context_lives = true) noexcept;
     void fire() noexcept;
-    void command(std::string_view text, std::size_t script);
+    void command(std::string_view text, Digest* digest = nullptr);
     template <class Body>
     static void contained(Connection& connection, Body&& body) noexcept;
 
@@ -89,7 +91,7 @@ private:
     std::unique_ptr<Timer> deadline_timer_;  // of the calls in flight
     Backoff backoff_;
     std::size_t introductions_ = 0;  // replies to AUTH, SELECT, SCRIPT LOAD still to come
-    std::vector<std::array<char, 40>> digests_;  // of the scripts, by ScriptId
+    std::vector<Digest> digests_;    // of the scripts, by ScriptId
     CallQueue in_flight_;
     milliseconds last_reply_{ 0 };
     unsigned losses_ = 0;  // counts lost connections, so that loops notice one

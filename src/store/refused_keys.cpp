@@ -122,13 +122,16 @@ void RefusedKeys::place(
     ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept
 {
     const Entry* entry = Entry::of(node);
+    const auto hash = static_cast<uint32_t>(node->key);
     ngx_rbtree_node_t** place = nullptr;
 
-    for (ngx_rbtree_node_t* next = parent; next != sentinel; next = *place) {
-        parent = next;
-        const auto order =
-            Entry::of(parent)->compare(static_cast<uint32_t>(node->key), entry->kind, entry->key());
+    while (true) {
+        const auto order = Entry::of(parent)->compare(hash, entry->kind, entry->key());
         place = order < 0 ? &parent->left : &parent->right;
+        if (*place == sentinel) {
+            break;
+        }
+        parent = *place;
     }
     *place = node;
     node->parent = parent;

@@ -1,0 +1,58 @@
+// The part of Connection that fails calls whose time is up, and leaves a server that says nothing.
+
+#include "redis/connection.h"
+
+#include <algorithm>
+
+namespace ratelimit::redis {
+
+milliseconds Connection::stall_bound() const noexcept
+{
+    return std::max(milliseconds{ 1000 }, 10 * options_.timeout);
+}
+
+void Connection::check_deadlines()
+{
+    const milliseconds now = loop_.now();
+    if (!fail_overdue(now) || in_flight_.empty()) {
+        return;
+    }
+    const milliseconds waiting_since = std::max(in_flight_.front()->sent, last_reply_);
+    if (now - waiting_since >= stall_bound()) {
+        lose("no reply");
+        return;
+    }
+    watch_deadlines(now);
+}
+
+/// Fails the calls whose time is up; their records stay, to take the replies that may still come.
+/// False: the connection was lost meanwhile.
+bool Connection::fail_overdue(milliseconds now)
+{
+    const unsigned losses = losses_;
+    for (PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
+        if (record->call != nullptr && record->deadline <= now) {
+            record->release()->on_failure(Failure::timeout);
+            if (losses != losses_) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void Connection::watch_deadlines(milliseconds now)
+{
+    milliseconds next = std::max(in_flight_.front()->sent, last_reply_) + stall_bound();
+    bool anybody_waits = false;
+    for (const PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
+        if (record->call != nullptr) {
+            anybody_waits = true;
+            next = std::min(next, record->deadline);
+        }
+    }
+    deadline_timer_->start(std::max(next - now, milliseconds{ 1 }));
+    deadline_timer_->on_exit(anybody_waits ? Timer::OnExit::wait : Timer::OnExit::ignore);
+}
+
+}  // namespace ratelimit::redis
