@@ -195,6 +195,15 @@ subtest '$ratelimit_client is the address, an IPv6 one by its prefix' => sub {
     }
 };
 
+subtest 'clock=local asks Redis for no time' => sub {
+    my $node = node(zone => 'rate=3r/d clock=local algorithm=gcra burst=2');
+    is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429];
+    is $node->{redis}->calls('time'), 0;
+    my $other = node(zone => 'rate=3r/d algorithm=gcra burst=2', redis => $node->{redis});
+    is $other->status('/'), 429, 'the state is the same by either clock';
+    is $node->{redis}->calls('time'), 1;
+};
+
 subtest 'a variable rate: each plan its own, none, and nonsense' => sub {
     my $node = nginx_with_plans();
     is $node->get('/?k=a&rate=5r/d')->header('X-RateLimit-Limit'), 5;

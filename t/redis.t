@@ -42,6 +42,18 @@ subtest 'ratelimit_fail_status is the status of a closed failure' => sub {
     is $node->status('/'), 429;
 };
 
+subtest 'what never refuses does not refuse when redis is away either' => sub {
+    my $server = 'server 127.0.0.1:' . free_port() . ';';
+    is node_of($server, location => 'ratelimit_fail_mode closed; ratelimit_dry_run on;')->status('/'),
+        200, 'dry run';
+    my $shadow = nginx(
+        http => "ratelimit_redis main { $server } ratelimit_zone k zone=test rate=\$arg_rate;",
+        server => 'location / { ratelimit zone=test shadow; ratelimit_fail_mode closed; }',
+    );
+    is $shadow->status('/?rate=1r/s'), 200, 'shadow limits';
+    is $shadow->status('/?rate=nonsense'), 200, 'whose rate is malformed';
+};
+
 subtest 'a redis that stops is noticed, and taken up again when it is back' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]};", workers => 2);

@@ -103,6 +103,20 @@ subtest 'HTTP/2 streams are limited one by one' => sub {
     is $out, '429', 'with a body';
 };
 
+subtest 'checks of one turn of the loop leave in one write' => sub {
+    my $turn = node(zone => $zone);
+    my @sockets = map { http_connect($turn->port) } 1 .. 30;
+    for (@sockets) { http_send($_, '/'); http_read($_) }
+    my ($worker) = $turn->workers;
+    kill STOP => $worker;
+    my $reads = sub { $turn->{redis}->cmd('INFO', 'stats') =~ /total_reads_processed:(\d+)/ ? $1 : 0 };
+    my $before = $reads->();
+    http_send($_, '/') for @sockets;
+    kill CONT => $worker;
+    is scalar(grep { http_read($_)->status == 200 } @sockets), 30;
+    cmp_ok $reads->() - $before, '<=', 5, 'thirty checks in one read of Redis, or a few';
+};
+
 for my $protocol ('', 'http2') {
     subtest 'a client that leaves while its check is in flight harms nothing ' . $protocol => sub {
         my $left = node(zone => $zone, listen => $protocol);

@@ -98,7 +98,6 @@ ngx_int_t begin(ngx_http_request_t* r)
         break;
     }
 
-    state->started = ngx_current_msec;
     if (!conf.limits->redis->client().send(*state)) {
         state->settle_failed();
         return act(r, *state);

@@ -170,7 +170,7 @@ Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& st
         case Read::unlimited:
             break;
         case Read::malformed:
-            state->undecided = true;
+            state->undecided = state->undecided || !limit.shadow;
             break;
         case Read::failed:
             return Checks::failed;

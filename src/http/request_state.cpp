@@ -93,11 +93,11 @@ void RequestState::on_failure(redis::Failure) noexcept
 
 void RequestState::settle() noexcept
 {
-    waited = ngx_current_msec - started;
-    if (undecided && conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed)) {
+    if (undecided && fails_closed()) {
         settle_failed();
         return;
     }
+    waited = ngx_current_msec - started;
     outcome = outcome_of(decided);
     if (outcome.refused) {
         result = conf.dry_run ? Result::rejected_dry_run : Result::rejected;
@@ -111,8 +111,17 @@ void RequestState::settle() noexcept
 void RequestState::settle_failed() noexcept
 {
     waited = ngx_current_msec - started;
-    result = conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed) ? Result::failed_closed
-                                                                         : Result::failed_open;
+    result = fails_closed() ? Result::failed_closed : Result::failed_open;
+}
+
+/// What never refuses a request does not refuse it for want of a decision either.
+bool RequestState::fails_closed() const noexcept
+{
+    const bool enforced = undecided
+        || std::any_of(decided.begin(), decided.end(),
+                       [](const DecidedLimit& limit) { return !limit.shadow; });
+    return conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed) && enforced
+        && conf.dry_run == 0;
 }
 
 /// The one resume of a parked request: from nginx's posted events, as if its connection had become

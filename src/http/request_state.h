@@ -75,12 +75,13 @@ public:
     std::span<LimitCheck> checks;
     std::span<DecidedLimit> decided;
     Outcome outcome;
-    ngx_msec_t started = 0;  // when the check was sent
+    ngx_msec_t started = ngx_current_msec;
     ngx_msec_t waited = 0;   // for the decision
-    bool undecided = false;  // a limit was left out since its rate could not be read
+    bool undecided = false;  // an enforced limit was left out: its rate could not be read
 
 private:
     void answered() noexcept;
+    bool fails_closed() const noexcept;
 };
 
 }  // namespace ratelimit::http
