@@ -78,7 +78,7 @@ END
 sub command {
     my ($self, @more) = @_;
     my $folder = $self->{folder};
-    return ($ENV{NGINX} // 'nginx', '-p', "$folder/", '-e', "$folder/error.log", '-c',
+    return ($ENV{RATELIMIT_NGINX} // 'nginx', '-p', "$folder/", '-e', "$folder/error.log", '-c',
         "$folder/nginx.conf", @more);
 }
 
