@@ -83,9 +83,16 @@ local function settle(
         if live == 0 or (head >= 16 and head >= live) then
             local kept = live == 0 and ''
                 or call('GETRANGE', key, format('%d', head * 7), format('%d', count * 7 - 1))
-            call('SET', key, kept .. entries .. pack('>I7I4I4I7I7c2', now, live + cost, 0,
-                 live == 0 and now or head_time, now + life, 'sl'),
-                 'PX', format('%d', ceil(life / 1000)))
+            local rest = entries .. pack('>I7I4I4I7I7c2', now, live + cost, 0,
+                                         live == 0 and now or head_time, now + life, 'sl')
+            local ms = format('%d', ceil(life / 1000))
+            if live < 1000 then
+                call('SET', key, kept .. rest, 'PX', ms)
+            else
+                -- Two writes: to put long strings together costs more.
+                call('SET', key, kept, 'PX', ms)
+                call('SETRANGE', key, format('%d', live * 7), rest)
+            end
         else
             local late = deadline < now + window
             deadline = late and now + life or deadline

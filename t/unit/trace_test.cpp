@@ -245,6 +245,34 @@ INSTANTIATE_TEST_SUITE_P(
         Algorithm::gcra),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
+class LongLog : public Trace {};
+
+TEST_P(LongLog, is_written_anew_without_losing_a_request)
+{
+    const auto digest = caller_.load(single_script(GetParam()));
+    const auto model = Model::of(GetParam());
+    const Policy policy{ GetParam(), { 3000, std::chrono::seconds{ 60 } }, {}, {} };
+    const Time start = 1'800'000'000 * second;
+
+    // Half of the log leaves while the other half stays, again and again.
+    for (int step = 0; step < 60; ++step) {
+        const Time now = start + step * 10 * second + step;
+        const std::int64_t cost = step % 3 == 2 ? 7 : 750;
+        const LimitCheck check{ "long", policy, cost, false, microseconds{ now } };
+        const auto states = caller_.check(digest, { &check, 1 }).states;
+        ASSERT_EQ(states.size(), 1U);
+        Time decided_at = now;
+        const bool granted = model->grants(policy, decided_at, cost);
+        const auto expected = model->settle(policy, decided_at, cost, granted, granted);
+        ASSERT_EQ(text_of(states[0]), text_of(expected)) << "step " << step;
+    }
+    EXPECT_LT(std::stol(server_.ask({ "STRLEN", "long" })), 2 * 3000 * 7 + 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Log, LongLog, testing::Values(Algorithm::sliding_window_log),
+    [](const auto&) { return std::string("sliding_window_log"); });
+
 class SeveralTrace : public Trace {};
 
 TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
