@@ -98,13 +98,15 @@ ngx_int_t begin(ngx_http_request_t* r)
         break;
     }
 
-    if (!conf.limits->redis->client().send(*state)) {
-        state->settle_failed();
-        return act(r, *state);
-    }
+    // Watched before anything is on its way: from here on only the answer resumes the request.
     if (!watch_client(r)) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+    if (!conf.limits->redis->client().send(*state)) {
+        state->settle_failed();
+        return unwatch_client(r) ? act(r, *state) : ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR };
+    }
+    state->stage = Stage::waiting;
     r->write_event_handler = ngx_http_request_empty_handler;
     return NGX_AGAIN;
 }

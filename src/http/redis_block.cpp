@@ -266,7 +266,8 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
 {
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
-    const ngx_str_t text = borrowed(reason);
+    char line[256];
+    const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0,
         "ratelimit: redis \"%V\" at %V is away, the fail mode decides: %V", &block, &address,

@@ -68,7 +68,7 @@ public:
 
     ngx_http_request_t* const request;
     const LocationConf& conf;  // of the location that decided
-    Stage stage = Stage::waiting;
+    Stage stage = Stage::done;
     Result result = Result::none;
     redis::ScriptId script_id{};
     std::span<Limit> limits;

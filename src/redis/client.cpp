@@ -50,7 +50,7 @@ public:
         if (best == nullptr) {
             wait(record);
         } else {
-            send_on(*best, record);
+            return send_on(*best, record);
         }
         return true;
     }
@@ -65,10 +65,8 @@ public:
 
     void connection_ready(Connection& connection) override
     {
-        if (!up_) {
-            up_ = true;
-            down_reported_ = false;
-            events_.server_up(options_.server);
+        if (!doubtful_) {
+            report_up();
         }
         waiting_timer_->stop();
         CallQueue waiting = std::exchange(waiting_, {});
@@ -76,14 +74,19 @@ public:
             PendingCall& record = waiting.pop();
             if (record.call == nullptr) {
                 records_.give_back(record);  // forgotten meanwhile
-            } else {
-                send_on(connection, record);
+                continue;
+            }
+            Call& call = *record.call;
+            const bool sent = connection.ready() && send_on(connection, record);
+            if (!sent) {
+                call.on_failure(Failure::connection);
             }
         }
     }
 
-    void connection_lost(Connection&, std::string_view reason) override
+    void connection_lost(Connection&, std::string_view reason, bool refused) override
     {
+        doubtful_ = doubtful_ || refused;
         if (any([](const Connection& other) { return other.ready(); })) {
             return;
         }
@@ -97,18 +100,41 @@ public:
         }
     }
 
-    void call_refused(std::string_view error) override
-    {
+    void call_refused(std::string_view error) noexcept override
+    try {
         const auto word = error.substr(0, error.find(' '));
-        if (word != last_error_) {
-            last_error_ = word;
+        last_error_at_ = loop_.now();
+        if (told_errors_.size() < most_told_errors
+            && std::find(told_errors_.begin(), told_errors_.end(), word) == told_errors_.end()) {
+            told_errors_.emplace_back(word);
             events_.error_reply(options_.server, error);
+        }
+    } catch (const std::exception&) {
+        // Only the report of it was lost.
+    }
+
+    void call_answered() noexcept override
+    {
+        doubtful_ = false;
+        report_up();
+        if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
+            told_errors_.clear();
         }
     }
 
-    void call_answered() noexcept override { last_error_.clear(); }
-
 private:
+    static constexpr std::size_t most_told_errors = 16;
+    static constexpr milliseconds error_pause{ 10'000 };
+
+    void report_up() noexcept
+    {
+        if (!up_) {
+            up_ = true;
+            down_reported_ = false;
+            events_.server_up(options_.server);
+        }
+    }
+
     template <class Predicate>
     bool any(Predicate&& predicate) const
     {
@@ -117,10 +143,10 @@ private:
         });
     }
 
-    void send_on(Connection& connection, PendingCall& record)
+    bool send_on(Connection& connection, PendingCall& record)
     {
         record.deadline = loop_.now() + options_.timeout;
-        connection.send(record);
+        return connection.send(record);
     }
 
     void wait(PendingCall& record)
@@ -164,7 +190,9 @@ private:
     std::unique_ptr<Timer> waiting_timer_;
     bool up_ = false;
     bool down_reported_ = false;
-    std::string last_error_;  // first word of the run of like errors
+    bool doubtful_ = false;                 // it refused calls: up only when it has answered one
+    std::vector<std::string> told_errors_;  // first words of the errors of this run
+    milliseconds last_error_at_{ 0 };
 };
 
 Client::Client(

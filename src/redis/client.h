@@ -39,8 +39,8 @@ public:
     /// the next server_up. `reason` is one line: what connect, AUTH, SELECT, SCRIPT LOAD or the
     /// lost connection said.
     virtual void server_down(const Endpoint& server, std::string_view reason) noexcept = 0;
-    /// Redis answered a call with an error. Once per run of like errors (the first word), not once
-    /// per call.
+    /// Redis answered a call with an error. Once for errors of one kind (the first word), until ten
+    /// seconds have passed without any.
     virtual void error_reply(const Endpoint& server, std::string_view text) noexcept = 0;
 };
 

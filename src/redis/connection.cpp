@@ -45,7 +45,7 @@ struct Connection::Hooks {
         }
         if (status != REDIS_OK) {
             // hiredis frees the context when this returns.
-            connection->lose(context->errstr, false);
+            connection->lose(context->errstr, Loss::freed_by_hiredis);
             return;
         }
         contained(*connection, [connection] { connection->set_up(); });
@@ -55,7 +55,8 @@ struct Connection::Hooks {
     {
         if (Connection* connection = of(context)) {
             connection->lose(
-                context->errstr[0] == '\0' ? "connection closed" : context->errstr, false);
+                context->errstr[0] == '\0' ? "connection closed" : context->errstr,
+                Loss::freed_by_hiredis);
         }
     }
 
@@ -205,8 +206,7 @@ void Connection::introduced(const redisReply& reply, Digest* digest)
 {
     last_reply_ = loop_.now();
     if (reply.type == REDIS_REPLY_ERROR) {
-        const std::string reason{ text_of(reply) };
-        lose(reason);
+        lose(text_of(reply));
         return;
     }
     if (digest != nullptr) {
@@ -220,40 +220,41 @@ void Connection::introduced(const redisReply& reply, Digest* digest)
     if (introductions_ == 0 && state_ == State::connecting) {
         state_ = State::ready;
         connect_timer_->stop();
-        backoff_.reset();
         owner_.connection_ready(*this);
     }
 }
 
-void Connection::send(PendingCall& record)
+bool Connection::send(PendingCall& record) noexcept
 {
-    try {
-        write(record);
-    } catch (...) {
+    if (!write(record)) {
         record.release();
         records_.give_back(record);
-        throw;
+        return false;
     }
     record.sent = loop_.now();
     in_flight_.push(record);
-    if (!deadline_timer_->running()) {
+    if (in_flight_.size() == 1) {
         last_reply_ = record.sent;
-        deadline_timer_->start(options_.timeout);
+    }
+    // It may run for a later one: the stall bound of calls that have timed out.
+    if (!deadline_timer_->running() || deadline_due_ > record.deadline) {
+        watch_until(record.deadline);
     }
     deadline_timer_->on_exit(Timer::OnExit::wait);
+    return true;
 }
 
-void Connection::write(PendingCall& record)
-{
+bool Connection::write(const PendingCall& record) noexcept
+try {
     const Call& call = *record.call;
     const auto& digest = digests_[static_cast<std::size_t>(call.script())];
     arguments_.begin({ digest.data(), digest.size() }, call.argument_count());
     call.write(arguments_);
     const std::string_view text = arguments_.text();
-    if (redisAsyncFormattedCommand(context_, Hooks::on_answer, nullptr, text.data(), text.size())
-        != REDIS_OK) {
-        throw std::runtime_error("could not write to Redis");
-    }
+    return redisAsyncFormattedCommand(context_, Hooks::on_answer, nullptr, text.data(), text.size())
+        == REDIS_OK;
+} catch (const std::exception&) {
+    return false;
 }
 
 /// Replies come in the order of the calls: this one is the oldest's.
@@ -272,6 +273,8 @@ void Connection::answered(const redisReply& reply)
         answered_with_error(record, text_of(reply));
         return;
     }
+    // Only now: one that takes scripts and refuses calls is not to be asked again at once.
+    backoff_.reset();
     owner_.call_answered();
     Call* call = record.release();
     records_.give_back(record);
@@ -286,16 +289,15 @@ void Connection::answered_with_error(PendingCall& record, std::string_view error
         resend(record);
         return;
     }
-    const std::string text{ error };
     const unsigned losses = losses_;
     Call* call = record.release();
     records_.give_back(record);
-    owner_.call_refused(text);
+    owner_.call_refused(error);
     if (call != nullptr) {
         call->on_failure(Failure::error_reply);
     }
-    if (leaves_server(text) && losses == losses_) {
-        lose(text);
+    if (leaves_server(error) && losses == losses_) {
+        lose(error, Loss::refused);
     }
 }
 
@@ -303,18 +305,26 @@ void Connection::answered_with_error(PendingCall& record, std::string_view error
 /// and the calls sent again behind them.
 void Connection::resend(PendingCall& record)
 {
+    Call& call = *record.call;
     record.sent_again = true;
-    if (introductions_ == 0) {
-        load_scripts();
+    try {
+        if (introductions_ == 0) {
+            load_scripts();
+        }
+    } catch (const std::exception&) {
+        record.release();
+        records_.give_back(record);
+        call.on_failure(Failure::error_reply);
+        return;
     }
-    const milliseconds deadline = record.deadline;
-    send(record);
-    record.deadline = deadline;
+    if (!send(record)) {
+        call.on_failure(Failure::error_reply);
+    }
 }
 
 /// Gives the context up, unless hiredis frees it itself, and fails its calls. Then, unless close is
 /// the reason, it pauses before the next attempt.
-void Connection::lose(std::string_view reason, bool context_lives) noexcept
+void Connection::lose(std::string_view reason, Loss loss) noexcept
 {
     ++losses_;
     redisAsyncContext* context = std::exchange(context_, nullptr);
@@ -325,13 +335,13 @@ void Connection::lose(std::string_view reason, bool context_lives) noexcept
     connect_timer_->start(backoff_.next());
 
     try {
-        owner_.connection_lost(*this, reason);
+        owner_.connection_lost(*this, reason, loss == Loss::refused);
     } catch (const std::exception&) {
         // Only the report of it was lost.
     }
     if (context != nullptr) {
         context->data = nullptr;
-        if (context_lives) {
+        if (loss != Loss::freed_by_hiredis) {
             redisAsyncFree(context);
         }
     }

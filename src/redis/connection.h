@@ -21,8 +21,9 @@ public:
     virtual ~ConnectionOwner() = default;
     virtual void connection_ready(Connection& connection) = 0;
     /// It waits to connect again. Called before the calls that were on it fail.
-    virtual void connection_lost(Connection& connection, std::string_view reason) = 0;
-    virtual void call_refused(std::string_view error) = 0;  // an error reply
+    /// `refused`: its server answers, but that it is of no use.
+    virtual void connection_lost(Connection& connection, std::string_view reason, bool refused) = 0;
+    virtual void call_refused(std::string_view error) noexcept = 0;  // an error reply
     virtual void call_answered() noexcept = 0;
 };
 
@@ -46,8 +47,9 @@ public:
     bool connecting() const noexcept { return state_ == State::connecting; }
     std::size_t in_flight() const noexcept { return in_flight_.size(); }
 
-    /// Only when ready. The record holds its call, and is this connection's from now on.
-    void send(PendingCall& record);
+    /// Only when ready. The record holds its call, and is this connection's from now on. False: out
+    /// of memory; the call was not sent, and is let go of.
+    bool send(PendingCall& record) noexcept;
 
 private:
     using Digest = std::array<char, 40>;  // hexadecimal digits
@@ -59,6 +61,12 @@ private:
         pausing,  // before the next attempt
     };
 
+    enum class Loss : std::uint8_t {
+        given_up,
+        refused,           // by an error of a server that is of no use
+        freed_by_hiredis,  // which noticed it
+    };
+
     void begin();
     void set_up();
     void load_scripts();
@@ -66,12 +74,13 @@ private:
     void answered(const redisReply& reply);
     void answered_with_error(PendingCall& record, std::string_view error);
     void resend(PendingCall& record);
-    void write(PendingCall& record);
+    bool write(const PendingCall& record) noexcept;
     void check_deadlines();
     void watch_deadlines(milliseconds now);
     bool fail_overdue(milliseconds now);
     milliseconds stall_bound() const noexcept;
-    void lose(std::string_view reason, bool context_lives = true) noexcept;
+    void watch_until(milliseconds due) noexcept;
+    void lose(std::string_view reason, Loss loss = Loss::given_up) noexcept;
     void fire() noexcept;
     void command(std::string_view text, Digest* digest = nullptr);
     template <class Body>
@@ -93,6 +102,7 @@ private:
     std::size_t introductions_ = 0;  // replies to AUTH, SELECT, SCRIPT LOAD still to come
     std::vector<Digest> digests_;    // of the scripts, by ScriptId
     CallQueue in_flight_;
+    milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs
     milliseconds last_reply_{ 0 };
     unsigned losses_ = 0;  // counts lost connections, so that loops notice one
     ScriptArguments arguments_;

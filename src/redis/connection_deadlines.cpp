@@ -51,8 +51,14 @@ void Connection::watch_deadlines(milliseconds now)
             next = std::min(next, record->deadline);
         }
     }
-    deadline_timer_->start(std::max(next - now, milliseconds{ 1 }));
+    watch_until(std::max(next, now + milliseconds{ 1 }));
     deadline_timer_->on_exit(anybody_waits ? Timer::OnExit::wait : Timer::OnExit::ignore);
+}
+
+void Connection::watch_until(milliseconds due) noexcept
+{
+    deadline_due_ = due;
+    deadline_timer_->start(std::max(due - loop_.now(), milliseconds{ 1 }));
 }
 
 }  // namespace ratelimit::redis

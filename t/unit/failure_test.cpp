@@ -59,6 +59,23 @@ TEST_F(FailingRedis, every_call_of_a_hang_times_out_in_time)
     EXPECT_EQ(ask("after"), "after");
 }
 
+TEST_F(FailingRedis, a_call_sent_after_others_timed_out_times_out_as_soon)
+{
+    auto options = options_to(server_.port());
+    options.timeout = 100ms;
+    auto& client = start_ready(options);
+    server_.pause();
+    EchoCall first("first");
+    client.send(first);
+    ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
+    EchoCall second("second");
+    const auto began = loop_.now();
+    client.send(second);
+    ASSERT_TRUE(loop_.run_until([&] { return second.ended(); }));
+    EXPECT_LT(loop_.now() - began, 500ms);  // and not at the stall bound, a second
+    server_.resume();
+}
+
 TEST_F(FailingRedis, a_server_silent_for_long_is_left_and_connected_to_anew)
 {
     auto options = options_to(server_.port());
@@ -178,6 +195,34 @@ TEST_F(ClientTest, a_server_that_is_no_master_or_not_ready_is_connected_to_anew)
         ASSERT_TRUE(loop_.run_until([&] { return server.connections() == 2; })) << word;
         client_.reset();
     }
+}
+
+TEST_F(ClientTest, a_server_that_takes_scripts_and_refuses_calls_is_told_once_and_asked_seldom)
+{
+    MockServer server([] { return "-READONLY no use\r\n"; });
+    start_ready(options_to(server.port()));
+    const auto end = loop_.now() + 1s;
+    while (loop_.now() < end) {
+        EchoCall call("x");
+        if (client_->send(call)) {
+            loop_.run_until([&] { return call.ended(); });
+        }
+        loop_.run_for(2ms);
+    }
+    EXPECT_EQ(events_.ups, 1);
+    EXPECT_EQ(events_.downs, 1);
+    EXPECT_LE(server.connections(), 10);
+}
+
+TEST_F(ClientTest, errors_between_good_answers_are_told_once_too)
+{
+    int calls = 0;
+    MockServer server([&] { return ++calls % 2 == 0 ? "$1\r\nx\r\n" : "-OOM no\r\n"; });
+    start_ready(options_to(server.port()));
+    for (int i = 0; i < 20; ++i) {
+        ask("x");
+    }
+    EXPECT_EQ(events_.errors.size(), 1U);
 }
 
 TEST_F(ClientTest, a_script_that_stays_missing_fails_its_call)
