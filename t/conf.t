@@ -109,6 +109,9 @@ my @bad = (
         ['password_file /nonexistent/file', 'a readable file']),
     [block_with('prefix "a{b";'), '', qr/"prefix": invalid "a\{b", expected text without braces/],
     [block_with('prefix "}";'), '', qr/"prefix": invalid "}", expected text without braces/],
+    (map { [block_with("breaker $_;"), '', qr/"breaker": invalid "\Q$_\E", expected failures= with a number/] }
+        qw(5 failures=0 failures=x failures=-1 open=0 open=x open= now)),
+    [block_with('breaker failures=1 open=1s 5;'), '', qr/invalid number of arguments in "breaker"/],
     [block_with('username me;'), '', qr/has a "username" but no "password"/],
 
     # the rest
@@ -162,7 +165,8 @@ my @good = (
         . 'ratelimit_ipv6_prefix 56; ratelimit_phase preaccess;',
         'ratelimit_headers x-ratelimit draft legacy; location / { ratelimit_status 400; }'],
     [block_with('database 15; username u; password p; connections 128; connect_timeout 1s;'
-            . "timeout 10ms; prefix '';"), ''],
+            . "timeout 10ms; prefix ''; breaker failures=9 open=10s;"), ''],
+    [block_with('breaker open=100ms;'), ''],
     ['ratelimit_redis main { server unix:/tmp/x.sock; }', ''],
     ['ratelimit_redis main { server [::1]:6380; }', ''],
     ['ratelimit_redis main { server localhost; }', ''],

@@ -85,6 +85,26 @@ subtest 'a redis that hangs delays a request by the timeout at most' => sub {
     is $answer->header('X-RateLimit-Remaining'), 2, 'late replies are nobody else\'s answers';
 };
 
+subtest 'a redis that goes on hanging costs nothing more, and is back soon after' => sub {
+    my $redis = redis();
+    my $node = node_of("server @{[ $redis->addr ]}; timeout 100ms; breaker failures=3 open=500ms;",
+        location => 'ratelimit_fail_mode closed;');
+    is $node->status('/'), 200;
+    $redis->pause;
+    is $node->status('/'), 503 for 1 .. 3;
+    $node->wait_for_log(qr/is away.*no reply in time/);
+    my $began = time;
+    my @statuses = map { $node->status('/') } 1 .. 50;
+    cmp_ok time - $began, '<', 2, 'fifty requests waited for a trial or two, not for fifty timeouts';
+    is scalar(grep { $_ != 503 } @statuses), 0;
+    $redis->resume;
+    $began = time;
+    wait_until('answers again', sub { $node->status('/?k=back') == 200 });
+    cmp_ok time - $began, '<', 3;
+    $node->wait_for_log(qr/is up/, 2);
+    is $node->count_log(qr/is away/), 1, 'one line when it went';
+};
+
 subtest 'one that takes connections and never answers is bounded too' => sub {
     my $deaf = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100) or die $!;
     my $node = node_of('server 127.0.0.1:' . $deaf->sockport . '; connect_timeout 100ms;');
@@ -177,7 +197,8 @@ subtest 'errors of redis are logged once, not per request' => sub {
     is $node->status('/?k=full'), 503 for 1 .. 10;
     is $node->count_log(qr/answered: OOM/), 1;
     $redis->cmd('CONFIG', 'SET', 'maxmemory', 0);
-    is $node->status('/?k=full'), 200, 'and over when they are';
+    wait_until('the breaker\'s next trial', sub { $node->status('/?k=full') == 200 });
+    pass 'and over when they are';
 };
 
 subtest 'a value of another kind under the key is replaced' => sub {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <span>
 
 namespace ratelimit::http {
 
@@ -17,10 +18,13 @@ namespace {
 using nginx::borrowed;
 using nginx::view;
 
-/// A directive inside the block: takes one argument and answers as nginx's setters do.
+using Values = std::span<const ngx_str_t>;
+
+/// A directive inside the block; answers as nginx's setters do.
 struct BlockDirective {
     std::string_view name;
-    char* (*set)(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value);
+    char* (*set)(ngx_conf_t* cf, RedisBlock& block, Values values);
+    std::size_t most_values = 1;
 };
 
 char* failed() noexcept
@@ -28,8 +32,9 @@ char* failed() noexcept
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-char* set_server(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+char* set_server(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
+    const ngx_str_t& value = values.front();
     auto& server = block.options.server;
     if (!server.name.empty()) {
         return bad_value(cf, "server", view(value), "one server only");
@@ -62,8 +67,9 @@ char* set_server(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
     return NGX_CONF_OK;
 }
 
-char* set_database(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+char* set_database(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
+    const ngx_str_t& value = values.front();
     const auto number = parse_number(view(value), 0, 1'000'000);
     if (!number) {
         return bad_value(cf, "database", view(value), "a number");
@@ -72,20 +78,21 @@ char* set_database(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
     return NGX_CONF_OK;
 }
 
-char* set_username(ngx_conf_t*, RedisBlock& block, const ngx_str_t& value)
+char* set_username(ngx_conf_t*, RedisBlock& block, Values values)
 {
-    block.options.username = view(value);
+    block.options.username = view(values.front());
     return NGX_CONF_OK;
 }
 
-char* set_password(ngx_conf_t*, RedisBlock& block, const ngx_str_t& value)
+char* set_password(ngx_conf_t*, RedisBlock& block, Values values)
 {
-    block.options.password = view(value);
+    block.options.password = view(values.front());
     return NGX_CONF_OK;
 }
 
-char* set_password_file(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+char* set_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
+    const ngx_str_t& value = values.front();
     ngx_str_t path = value;
     if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
         return failed();
@@ -102,8 +109,9 @@ char* set_password_file(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& valu
     return NGX_CONF_OK;
 }
 
-char* set_connections(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+char* set_connections(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
+    const ngx_str_t& value = values.front();
     const auto number = parse_number(view(value), 1, 128);
     if (!number) {
         return bad_value(cf, "connections", view(value), "a number from 1 to 128");
@@ -124,18 +132,43 @@ char* set_time(
     return NGX_CONF_OK;
 }
 
-char* set_connect_timeout(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+char* set_connect_timeout(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
-    return set_time(cf, "connect_timeout", block.options.connect_timeout, value);
+    return set_time(cf, "connect_timeout", block.options.connect_timeout, values.front());
 }
 
-char* set_timeout(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+char* set_timeout(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
-    return set_time(cf, "timeout", block.options.timeout, value);
+    return set_time(cf, "timeout", block.options.timeout, values.front());
 }
 
-char* set_prefix(ngx_conf_t* cf, RedisBlock& block, const ngx_str_t& value)
+/// breaker failures=n open=t
+char* set_breaker(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
+    constexpr std::string_view expected = "failures= with a number, open= with a time, or both";
+    for (const ngx_str_t& value : values) {
+        const auto text = view(value);
+        if (text.starts_with("failures=")) {
+            const auto number = parse_number(text.substr(9), 1, 1'000'000);
+            if (!number) {
+                return bad_value(cf, "breaker", text, expected);
+            }
+            block.options.breaker_failures = static_cast<int>(*number);
+            continue;
+        }
+        ngx_str_t time = borrowed(text.substr(std::min<std::size_t>(5, text.size())));
+        const ngx_int_t parsed = ngx_parse_time(&time, 0);
+        if (!text.starts_with("open=") || parsed == NGX_ERROR || parsed <= 0) {
+            return bad_value(cf, "breaker", text, expected);
+        }
+        block.options.breaker_open = milliseconds{ parsed };
+    }
+    return NGX_CONF_OK;
+}
+
+char* set_prefix(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    const ngx_str_t& value = values.front();
     if (view(value).find_first_of("{}") != std::string_view::npos) {
         return bad_value(cf, "prefix", view(value), "text without braces");
     }
@@ -153,6 +186,7 @@ constexpr BlockDirective directives[] = {
     { "connect_timeout", set_connect_timeout },
     { "timeout", set_timeout },
     { "prefix", set_prefix },
+    { "breaker", set_breaker, 2 },
 };
 
 /// What is being read: the block, and which of its directives have been seen.
@@ -173,10 +207,9 @@ char* read_directive(ngx_conf_t* cf, BlockReader& reader)
             NGX_LOG_EMERG, cf, 0, "unknown directive \"%V\" in \"ratelimit_redis\"", &values[0]);
         return failed();
     }
-    if (cf->args->nelts != 2) {
+    if (cf->args->nelts < 2 || cf->args->nelts > 1 + found->most_values) {
         ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0,
-            "invalid number of arguments in \"%V\" of \"ratelimit_redis\", expected one",
+            NGX_LOG_EMERG, cf, 0, "invalid number of arguments in \"%V\" of \"ratelimit_redis\"",
             &values[0]);
         return failed();
     }
@@ -188,7 +221,7 @@ char* read_directive(ngx_conf_t* cf, BlockReader& reader)
         return failed();
     }
     seen = true;
-    return found->set(cf, reader.block, values[1]);
+    return found->set(cf, reader.block, { values + 1, cf->args->nelts - 1 });
 }
 
 char* read_block_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept

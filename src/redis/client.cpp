@@ -1,5 +1,6 @@
 #include "redis/client.h"
 
+#include "redis/circuit_breaker.h"
 #include "redis/connection.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@ public:
         : loop_(loop),
           options_(std::move(options)),
           events_(events),
+          breaker_(options_.breaker_failures, options_.breaker_open),
           waiting_timer_(loop.make_timer([this] { fail_overdue(); }))
     {
         waiting_timer_->on_exit(Timer::OnExit::ignore);
@@ -33,6 +35,9 @@ public:
 
     bool send(Call& call)
     {
+        if (!breaker_.allows(loop_.now())) {
+            return false;
+        }
         Connection* best = nullptr;
         bool connecting = false;
         for (const auto& connection : connections_) {
@@ -65,7 +70,9 @@ public:
 
     void connection_ready(Connection& connection) override
     {
-        if (!doubtful_) {
+        // One that let itself be set up is no failure, unless it refused calls after that before.
+        if (!refusing_) {
+            breaker_.succeeded();
             report_up();
         }
         waiting_timer_->stop();
@@ -86,15 +93,12 @@ public:
 
     void connection_lost(Connection&, std::string_view reason, bool refused) override
     {
-        doubtful_ = doubtful_ || refused;
+        refusing_ = refusing_ || refused;
+        note_failure(reason);
         if (any([](const Connection& other) { return other.ready(); })) {
             return;
         }
-        up_ = false;
-        if (!down_reported_) {
-            down_reported_ = true;
-            events_.server_down(options_.server, reason);
-        }
+        report_down(reason);
         if (!any([](const Connection& other) { return other.connecting(); })) {
             fail_waiting();
         }
@@ -102,6 +106,7 @@ public:
 
     void call_refused(std::string_view error) noexcept override
     try {
+        note_failure(error);
         const auto word = error.substr(0, error.find(' '));
         last_error_at_ = loop_.now();
         if (told_errors_.size() < most_told_errors
@@ -113,9 +118,12 @@ public:
         // Only the report of it was lost.
     }
 
+    void call_timed_out() noexcept override { note_failure(describe(Failure::timeout)); }
+
     void call_answered() noexcept override
     {
-        doubtful_ = false;
+        breaker_.succeeded();
+        refusing_ = false;
         report_up();
         if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
             told_errors_.clear();
@@ -132,6 +140,23 @@ private:
             up_ = true;
             down_reported_ = false;
             events_.server_up(options_.server);
+        }
+    }
+
+    /// A breaker that opens is a server that is away.
+    void note_failure(std::string_view reason) noexcept
+    {
+        if (breaker_.failed(loop_.now())) {
+            report_down(reason);
+        }
+    }
+
+    void report_down(std::string_view reason) noexcept
+    {
+        up_ = false;
+        if (!down_reported_) {
+            down_reported_ = true;
+            events_.server_down(options_.server, reason);
         }
     }
 
@@ -171,6 +196,9 @@ private:
         if (!waiting_.empty()) {
             waiting_timer_->start(waiting_.front()->deadline - now);
         }
+        if (!overdue.empty()) {
+            note_failure(describe(Failure::timeout));
+        }
         fail_all(overdue, records_, Failure::timeout);
     }
 
@@ -184,13 +212,14 @@ private:
     EventLoop& loop_;
     const ClientOptions options_;
     ClientEvents& events_;
+    CircuitBreaker breaker_;
     RecordPool records_;  // before the connections, which give their records back
     std::vector<std::unique_ptr<Connection>> connections_;
     CallQueue waiting_;
     std::unique_ptr<Timer> waiting_timer_;
     bool up_ = false;
     bool down_reported_ = false;
-    bool doubtful_ = false;                 // it refused calls: up only when it has answered one
+    bool refusing_ = false;                 // it refused calls: up only when it has answered one
     std::vector<std::string> told_errors_;  // first words of the errors of this run
     milliseconds last_error_at_{ 0 };
 };

@@ -28,6 +28,8 @@ struct ClientOptions {
     int connections = 1;  // to the server
     milliseconds connect_timeout{ 250 };
     milliseconds timeout{ 100 };  // of one call, from send to reply
+    int breaker_failures = 5;     // in a row that open the circuit breaker
+    milliseconds breaker_open{ 1000 };
 };
 
 /// What a client tells its owner: transitions, not calls. Called from the loop.
@@ -60,8 +62,9 @@ public:
     void start();
 
     /// Sends the call, or keeps it until the connection that is being made is ready; no call waits
-    /// longer than connect_timeout + timeout. False: no connection and none being made now (it is
-    /// waiting to try again); the call was not taken and hears nothing.
+    /// longer than connect_timeout + timeout. False: the circuit breaker is open, or there is no
+    /// connection and none being made now (it is waiting to try again); the call was not taken and
+    /// hears nothing.
     bool send(Call& call);
 
     /// Fails what is on its way with Failure::connection and closes every connection.

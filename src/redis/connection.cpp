@@ -274,8 +274,10 @@ void Connection::answered(const redisReply& reply)
         return;
     }
     // Only now: one that takes scripts and refuses calls is not to be asked again at once.
-    backoff_.reset();
-    owner_.call_answered();
+    if (!record.timed_out) {
+        backoff_.reset();
+        owner_.call_answered();
+    }
     Call* call = record.release();
     records_.give_back(record);
     if (call != nullptr) {

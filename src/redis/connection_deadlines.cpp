@@ -32,6 +32,8 @@ bool Connection::fail_overdue(milliseconds now)
     const unsigned losses = losses_;
     for (PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
         if (record->call != nullptr && record->deadline <= now) {
+            record->timed_out = true;
+            owner_.call_timed_out();
             record->release()->on_failure(Failure::timeout);
             if (losses != losses_) {
                 return false;

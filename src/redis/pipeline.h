@@ -14,6 +14,7 @@ struct PendingCall {
     milliseconds sent{ 0 };
     milliseconds deadline{ 0 };
     bool sent_again = false;  // after NOSCRIPT
+    bool timed_out = false;
     PendingCall* next = nullptr;
 
     void hold(Call& held) noexcept

@@ -40,6 +40,7 @@ TEST_F(FailingRedis, every_call_of_a_hang_times_out_in_time)
 {
     auto options = options_to(server_.port());
     options.timeout = 100ms;
+    options.breaker_failures = 10'000;
     auto& client = start_ready(options);
     server_.pause();
     const auto began = loop_.now();
@@ -74,6 +75,44 @@ TEST_F(FailingRedis, a_call_sent_after_others_timed_out_times_out_as_soon)
     ASSERT_TRUE(loop_.run_until([&] { return second.ended(); }));
     EXPECT_LT(loop_.now() - began, 500ms);  // and not at the stall bound, a second
     server_.resume();
+}
+
+TEST_F(FailingRedis, the_breaker_opens_after_failures_in_a_row_and_then_nothing_waits)
+{
+    auto options = options_to(server_.port());
+    options.timeout = 50ms;
+    options.breaker_failures = 3;
+    options.breaker_open = 300ms;
+    auto& client = start_ready(options);
+    server_.pause();
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(ask("x"), "no reply in time");
+    }
+    EXPECT_EQ(events_.downs, 1);
+    EchoCall call("x");
+    EXPECT_FALSE(client.send(call));
+    EXPECT_EQ(ask("x"), "not sent");
+
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([&] { return ask("trial") == "trial"; }));
+    EXPECT_EQ(ask("after"), "after");
+    EXPECT_EQ(events_.ups, 2);
+    EXPECT_EQ(events_.downs, 1);
+}
+
+TEST_F(FailingRedis, a_server_that_is_always_late_opens_the_breaker_too)
+{
+    auto options = options_to(server_.port());
+    options.timeout = 30ms;
+    options.breaker_failures = 3;
+    start_ready(options);
+    for (int i = 0; i < 3; ++i) {
+        server_.pause();
+        EXPECT_EQ(ask("x"), "no reply in time");
+        server_.resume();
+        loop_.run_for(20ms);  // the late reply comes
+    }
+    EXPECT_EQ(ask("x"), "not sent");
 }
 
 TEST_F(FailingRedis, a_server_silent_for_long_is_left_and_connected_to_anew)
