@@ -56,6 +56,10 @@ char* set_server(ngx_conf_t* cf, RedisBlock& block, Values values)
         server.unix_path = server.name.substr(std::string_view{ "unix:" }.size());
         return NGX_CONF_OK;
     }
+    block.server_host = view(url.host);
+    if (block.server_host.starts_with('[')) {
+        block.server_host = block.server_host.substr(1, block.server_host.size() - 2);
+    }
     u_char text[NGX_SOCKADDR_STRLEN];
     const std::size_t length =
         ngx_sock_ntop(url.addrs[0].sockaddr, url.addrs[0].socklen, text, sizeof(text), 0);
@@ -166,6 +170,42 @@ char* set_breaker(ngx_conf_t* cf, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
+char* set_switch(ngx_conf_t* cf, std::string_view directive, bool& out, const ngx_str_t& value)
+{
+    if (view(value) != "on" && view(value) != "off") {
+        return bad_value(cf, directive, view(value), "on or off");
+    }
+    out = view(value) == "on";
+    return NGX_CONF_OK;
+}
+
+char* set_tls(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    return set_switch(cf, "tls", block.tls_on, values.front());
+}
+
+char* set_tls_verify(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    return set_switch(cf, "tls_verify", block.tls.verify, values.front());
+}
+
+template <std::string redis::TlsOptions::*file>
+char* set_tls_file(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    ngx_str_t path = values.front();
+    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
+        return failed();
+    }
+    block.tls.*file = view(path);
+    return NGX_CONF_OK;
+}
+
+char* set_tls_server_name(ngx_conf_t*, RedisBlock& block, Values values)
+{
+    block.tls.server_name = view(values.front());
+    return NGX_CONF_OK;
+}
+
 char* set_prefix(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
     const ngx_str_t& value = values.front();
@@ -187,6 +227,12 @@ constexpr BlockDirective directives[] = {
     { "timeout", set_timeout },
     { "prefix", set_prefix },
     { "breaker", set_breaker, 2 },
+    { "tls", set_tls },
+    { "tls_verify", set_tls_verify },
+    { "tls_server_name", set_tls_server_name },
+    { "tls_trusted_certificate", set_tls_file<&redis::TlsOptions::trusted_certificate> },
+    { "tls_certificate", set_tls_file<&redis::TlsOptions::certificate> },
+    { "tls_certificate_key", set_tls_file<&redis::TlsOptions::certificate_key> },
 };
 
 /// What is being read: the block, and which of its directives have been seen.
@@ -231,6 +277,43 @@ char* read_block_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     });
 }
 
+char* complain(ngx_conf_t* cf, const RedisBlock& block, const char* what)
+{
+    const ngx_str_t name = borrowed(block.name);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"ratelimit_redis\" \"%V\" %s", &name, what);
+    return failed();
+}
+
+/// What the directives of a block must have together.
+char* check_block(ngx_conf_t* cf, RedisBlock& block)
+{
+    if (block.options.server.name.empty()) {
+        return complain(cf, block, "has no \"server\"");
+    }
+    if (!block.options.username.empty() && block.options.password.empty()) {
+        return complain(cf, block, "has a \"username\" but no \"password\"");
+    }
+    if (block.tls.certificate.empty() != block.tls.certificate_key.empty()) {
+        return complain(
+            cf, block, "has only one of \"tls_certificate\" and \"tls_certificate_key\"");
+    }
+    if (!block.tls_on) {
+        return NGX_CONF_OK;
+    }
+    if (block.tls.server_name.empty()) {
+        block.tls.server_name = block.server_host;
+    }
+    if (block.tls.server_name.empty() && block.tls.verify) {
+        return complain(cf, block, "has a unix socket and TLS, but no \"tls_server_name\"");
+    }
+    try {
+        block.options.tls = std::make_shared<redis::TlsContext>(block.tls);
+    } catch (const std::runtime_error& error) {
+        return complain(cf, block, error.what());
+    }
+    return NGX_CONF_OK;
+}
+
 char* read_block(ngx_conf_t* cf, MainConf& main)
 {
     const auto& name = static_cast<const ngx_str_t*>(cf->args->elts)[1];
@@ -248,19 +331,7 @@ char* read_block(ngx_conf_t* cf, MainConf& main)
     char* result = ngx_conf_parse(cf, nullptr);
     *cf = saved;
 
-    if (result == NGX_CONF_OK && block.options.server.name.empty()) {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0, "\"ratelimit_redis\" \"%V\" has no \"server\"", &name);
-        return failed();
-    }
-    if (result == NGX_CONF_OK && !block.options.username.empty()
-        && block.options.password.empty()) {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0,
-            "\"ratelimit_redis\" \"%V\" has a \"username\" but no \"password\"", &name);
-        return failed();
-    }
-    return result;
+    return result == NGX_CONF_OK ? check_block(cf, block) : result;
 }
 
 }  // namespace

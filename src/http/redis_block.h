@@ -14,6 +14,9 @@ public:
     std::string name;
     redis::ClientOptions options;
     std::string prefix = "rl:";
+    bool tls_on = false;
+    redis::TlsOptions tls;    // as configured; options.tls is made of it
+    std::string server_host;  // of `server`, without the port; empty: a unix socket
     redis::ScriptRegistry scripts;
 
     /// The client, connecting from the first call on: workers ask when they start, and a process

@@ -3,6 +3,7 @@
 #include "loop/event_loop.h"
 #include "redis/call.h"
 #include "redis/script_registry.h"
+#include "redis/tls.h"
 
 #include <memory>
 #include <string>
@@ -25,7 +26,8 @@ struct ClientOptions {
     std::string username;  // empty: the default user
     std::string password;  // empty: no AUTH
     int database = 0;
-    int connections = 1;  // to the server
+    std::shared_ptr<const TlsContext> tls;  // null: no TLS
+    int connections = 1;                    // to the server
     milliseconds connect_timeout{ 250 };
     milliseconds timeout{ 100 };  // of one call, from send to reply
     int breaker_failures = 5;     // in a row that open the circuit breaker

@@ -53,11 +53,17 @@ struct Connection::Hooks {
 
     static void on_disconnect(const redisAsyncContext* context, int) noexcept
     {
-        if (Connection* connection = of(context)) {
-            connection->lose(
-                context->errstr[0] == '\0' ? "connection closed" : context->errstr,
-                Loss::freed_by_hiredis);
+        Connection* connection = of(context);
+        if (connection == nullptr) {
+            return;
         }
+        std::string reason;
+        try {
+            reason = connection->reason_of(*context);
+        } catch (const std::exception&) {
+            // Out of memory: lost without a reason.
+        }
+        connection->lose(reason.empty() ? "connection closed" : reason, Loss::freed_by_hiredis);
     }
 
     static void on_introduction(redisAsyncContext* context, void* reply, void* digest) noexcept
@@ -81,6 +87,13 @@ struct Connection::Hooks {
         }
     }
 };
+
+/// What TLS says of a connection that is being lost, or hiredis.
+std::string Connection::reason_of(const redisAsyncContext& context) const
+{
+    const std::string said = tls_ == nullptr ? "" : TlsContext::failure(tls_);
+    return said.empty() ? context.errstr : said;
+}
 
 template <class Body>
 void Connection::contained(Connection& connection, Body&& body) noexcept
@@ -173,6 +186,14 @@ void Connection::set_up()
 {
     if (options_.server.unix_path.empty()) {
         redisEnableKeepAlive(&context_->c);
+    }
+    if (options_.tls != nullptr) {
+        std::string reason;
+        tls_ = options_.tls->start(context_->c, reason);
+        if (tls_ == nullptr) {
+            lose(reason);
+            return;
+        }
     }
     introductions_ = 0;
     if (!options_.password.empty()) {
@@ -330,6 +351,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
 {
     ++losses_;
     redisAsyncContext* context = std::exchange(context_, nullptr);
+    tls_ = nullptr;
     CallQueue lost = std::exchange(in_flight_, {});
     deadline_timer_->stop();
     introductions_ = 0;

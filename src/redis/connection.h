@@ -68,6 +68,7 @@ private:
         freed_by_hiredis,  // which noticed it
     };
 
+    std::string reason_of(const redisAsyncContext& context) const;
     void begin();
     void set_up();
     void load_scripts();
@@ -97,6 +98,7 @@ private:
     ConnectionOwner& owner_;
     State state_ = State::closed;
     redisAsyncContext* context_ = nullptr;
+    ssl_st* tls_ = nullptr;                  // the context's, if it has TLS
     std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it
     std::unique_ptr<Timer> deadline_timer_;  // of the calls in flight
     Backoff backoff_;

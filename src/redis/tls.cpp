@@ -1,0 +1,120 @@
+#include "redis/tls.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include <hiredis/hiredis.h>
+#include <hiredis/hiredis_ssl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+namespace ratelimit::redis {
+
+namespace {
+
+std::string last_error()
+{
+    const char* reason = ERR_reason_error_string(ERR_peek_last_error());
+    ERR_clear_error();
+    return reason == nullptr ? "unknown reason" : reason;
+}
+
+[[noreturn]] void refuse_file(const std::string& path)
+{
+    throw std::runtime_error("could not use \"" + path + "\": " + last_error());
+}
+
+/// A certificate has names and addresses in places of their own.
+bool expect_name(SSL* ssl, const std::string& name)
+{
+    return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name.c_str()) == 1
+        || SSL_set1_host(ssl, name.c_str()) == 1;
+}
+
+bool is_address(const std::string& name)
+{
+    ASN1_OCTET_STRING* address = a2i_IPADDRESS(name.c_str());
+    ASN1_OCTET_STRING_free(address);
+    return address != nullptr;
+}
+
+}  // namespace
+
+void TlsContext::Free::operator()(ssl_ctx_st* context) const noexcept
+{
+    SSL_CTX_free(context);
+}
+
+TlsContext::TlsContext(TlsOptions options)
+    : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method()))
+{
+    SSL_CTX* context = context_.get();
+    if (context == nullptr) {
+        throw std::runtime_error(last_error());
+    }
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    SSL_CTX_set_verify(context, options_.verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
+
+    const std::string& trusted = options_.trusted_certificate;
+    if (trusted.empty()) {
+        SSL_CTX_set_default_verify_paths(context);
+    } else if (SSL_CTX_load_verify_locations(context, trusted.c_str(), nullptr) != 1) {
+        refuse_file(trusted);
+    }
+    if (options_.certificate.empty()) {
+        return;
+    }
+    if (SSL_CTX_use_certificate_chain_file(context, options_.certificate.c_str()) != 1) {
+        refuse_file(options_.certificate);
+    }
+    if (SSL_CTX_use_PrivateKey_file(context, options_.certificate_key.c_str(), SSL_FILETYPE_PEM)
+            != 1
+        || SSL_CTX_check_private_key(context) != 1) {
+        refuse_file(options_.certificate_key);
+    }
+}
+
+ssl_st* TlsContext::start(redisContext& context, std::string& reason) const
+{
+    reason = "TLS could not be started";
+    SSL* ssl = SSL_new(context_.get());
+    if (ssl == nullptr) {
+        return nullptr;
+    }
+    const std::string& name = options_.server_name;
+    const bool named = name.empty()
+        || ((is_address(name) || SSL_set_tlsext_host_name(ssl, name.c_str()) == 1)
+            && expect_name(ssl, name));
+    // A name that is an address leaves an error behind when it is tried as one.
+    ERR_clear_error();
+    if (!named) {
+        SSL_free(ssl);
+        return nullptr;
+    }
+    if (redisInitiateSSL(&context, ssl) != REDIS_OK) {
+        // A server that is near has answered by now, and may have been refused.
+        const std::string said = failure(ssl);
+        reason = said.empty() ? context.errstr : said;
+        SSL_free(ssl);
+        return nullptr;
+    }
+    return ssl;
+}
+
+std::string TlsContext::failure(const ssl_st* connection)
+{
+    const long verified = SSL_get_verify_result(connection);
+    const unsigned long error = ERR_peek_last_error();
+    std::string reason;
+    if (verified != X509_V_OK && SSL_get_verify_mode(connection) != SSL_VERIFY_NONE) {
+        reason =
+            std::string("its certificate was refused: ") + X509_verify_cert_error_string(verified);
+    } else if (ERR_GET_LIB(error) == ERR_LIB_SSL) {
+        reason = std::string("TLS: ") + ERR_reason_error_string(error);
+    }
+    ERR_clear_error();
+    return reason;
+}
+
+}  // namespace ratelimit::redis

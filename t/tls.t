@@ -1,0 +1,153 @@
+# TLS to Redis: who is trusted, and what is said of one who is not.
+
+use Ratelimit::Test;
+use Ratelimit::Process qw(temp_folder);
+
+my $folder = temp_folder();
+
+# Runs openssl in the folder.
+sub openssl {
+    my (@words) = @_;
+    system("cd $folder && openssl @words >>log 2>&1") == 0 or die "openssl @words: " . read_file("$folder/log");
+    return;
+}
+
+sub authority {
+    my ($name) = @_;
+    openssl("req -x509 -newkey rsa:2048 -nodes -keyout $name.key -out $name.pem -days 30 -subj /CN=$name");
+    return;
+}
+
+# A certificate signed by an authority, for names; days may be negative.
+sub certificate {
+    my ($name, $authority, $alternatives, $days) = @_;
+    write_file("$folder/$name.ext", "subjectAltName=$alternatives\n");
+    openssl("req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name");
+    openssl("x509 -req -in $name.csr -CA $authority.pem -CAkey $authority.key -CAcreateserial"
+            . " -days $days -extfile $name.ext -out $name.pem");
+    chmod 0644, glob "$folder/*.key";
+    return;
+}
+
+authority($_) for qw(ours theirs);
+certificate('good',    'ours',   'DNS:redis.test,IP:127.0.0.1', 30);
+certificate('expired', 'ours',   'DNS:redis.test,IP:127.0.0.1', -1);
+certificate('named',   'ours',   'DNS:other.test',              30);
+certificate('client',  'ours',   'DNS:nginx.test',              30);
+certificate('foreign', 'theirs', 'DNS:nginx.test',              30);
+
+# A Redis with TLS on a port of its own, and that port.
+sub tls_redis {
+    my ($certificate, $clients) = @_;
+    my $port  = free_port();
+    my $redis = redis(conf => <<"END");
+tls-port $port
+tls-cert-file $folder/$certificate.pem
+tls-key-file $folder/$certificate.key
+tls-ca-cert-file $folder/ours.pem
+tls-auth-clients $clients
+END
+    return ($redis, $port);
+}
+
+sub node_to {
+    my ($port, $lines, $rate) = @_;
+    $rate //= '2r/d';
+    return nginx(
+        http => "ratelimit_redis main { server 127.0.0.1:$port; tls on; timeout 5s; "
+            . "connect_timeout 5s; $lines } ratelimit_zone k\$arg_k zone=test rate=$rate algorithm=fixed_window;",
+        server => 'location / { ratelimit zone=test; ratelimit_fail_mode closed; }',
+    );
+}
+
+my $trusted = "tls_trusted_certificate $folder/ours.pem;";
+my ($good, $good_port) = tls_redis('good', 'no');
+
+for (
+    ['by its address',       $trusted],
+    ['by a name',            "$trusted tls_server_name redis.test;"],
+    ['with no verification', 'tls_verify off;'],
+    ['with no verification, whatever the name', 'tls_verify off; tls_server_name x.test;'],
+) {
+    my ($what, $lines) = @{$_};
+    $good->cmd('FLUSHALL');
+    my $node = node_to($good_port, $lines);
+    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], "a good server $what";
+}
+
+subtest 'many checks at once' => sub {
+    my $node = node_to($good_port, $trusted, '500r/d');
+    is scalar(grep { $_ == 200 } burst($node->port, '/?k=many', 600, 32)), 500;
+};
+
+subtest 'a redis that restarts is taken up again' => sub {
+    my $node = node_to($good_port, $trusted);
+    is $node->status('/?k=before'), 200;
+    $good->stop('KILL');
+    $node->wait_for_log(qr/is away/);
+    $good->start;
+    $node->wait_for_log(qr/is up/, 2);
+    is $node->status('/?k=after'), 200;
+};
+
+my ($expired, $expired_port) = tls_redis('expired', 'no');
+my ($named,   $named_port)   = tls_redis('named',   'no');
+my ($strict,  $strict_port)  = tls_redis('good',    'yes');
+
+for (
+    ['signed by another', $good_port, "tls_trusted_certificate $folder/theirs.pem;",
+        qr/certificate was refused: self-signed certificate in certificate chain/],
+    ['that the system does not know', $good_port, '', qr/certificate was refused: self-signed certificate in/],
+    ['that has expired', $expired_port, $trusted, qr/certificate was refused: certificate has expired/],
+    ['for another address', $named_port, $trusted, qr/certificate was refused: IP address mismatch/],
+    ['for another name', $good_port, "$trusted tls_server_name x.test;", qr/certificate was refused: hostname mismatch/],
+) {
+    my ($what, $port, $lines, $message) = @{$_};
+    my $node = node_to($port, $lines);
+    $node->wait_for_log(qr/is away/);
+    is $node->count_log($message), 1, "a certificate $what is refused, in one line";
+    is $node->status('/'), 503;
+}
+
+subtest 'certificates of clients' => sub {
+    my $ours = node_to($strict_port,
+        "$trusted tls_certificate $folder/client.pem; tls_certificate_key $folder/client.key;");
+    is $ours->status('/?k=client'), 200, 'one that Redis trusts';
+    for my $lines ('', "tls_certificate $folder/foreign.pem; tls_certificate_key $folder/foreign.key;") {
+        my $node = node_to($strict_port, "$trusted $lines");
+        $node->wait_for_log(qr/is away/);
+        is $node->status('/?k=client'), 503, 'one that it does not, or none';
+    }
+};
+
+subtest 'a server without TLS' => sub {
+    my $node = node_to($good->port, $trusted);
+    $node->wait_for_log(qr/is away/);
+    is $node->status('/'), 503;
+};
+
+subtest 'nginx -t looks at the files' => sub {
+    my $zone = 'ratelimit_zone k zone=z rate=1r/s;';
+    for (
+        ['tls maybe;', qr/"tls": invalid "maybe", expected on or off/],
+        ['tls_verify 1;', qr/"tls_verify": invalid "1", expected on or off/],
+        ['tls on; tls_trusted_certificate /nonexistent;', qr/could not use "\/nonexistent"/],
+        ["tls on; tls_certificate $folder/client.pem;", qr/has only one of "tls_certificate" and/],
+        ["tls on; tls_certificate $folder/client.pem; tls_certificate_key $folder/good.key;",
+            qr/could not use "[^"]*good.key": key values mismatch/],
+        ["tls on; tls_certificate $folder/log; tls_certificate_key $folder/good.key;",
+            qr/could not use "[^"]*log"/],
+    ) {
+        my ($lines, $message) = @{$_};
+        my ($exit, @complaints) =
+            conf_test(http => "ratelimit_redis main { server 127.0.0.1; $lines } $zone");
+        is $exit, 1, $lines;
+        is scalar(@complaints), 1;
+        like $complaints[0], $message;
+    }
+    my ($exit, @complaints) = conf_test(
+        http => "ratelimit_redis main { server unix:/tmp/x; tls on; } $zone");
+    like "@complaints", qr/has a unix socket and TLS, but no "tls_server_name"/;
+};
+
+finish();
