@@ -3,6 +3,9 @@
 use strict;
 use warnings;
 use Ratelimit::Test;
+use IO::Select;
+use IO::Socket::INET;
+use Time::HiRes qw(sleep time);
 
 my $redis = redis();
 is $redis->cmd('SET', 'key', "a b\r\n"), 'OK', 'redis answers';
@@ -27,7 +30,7 @@ is_deeply [burst($nginx->port, '/', 100, 10)], [(200) x 100], 'many requests at 
 
 my @before = sort $nginx->workers;
 is scalar @before, 2, 'it has its workers';
-$nginx->reload;
+$nginx->reload(gone => 1);
 my @after = sort $nginx->workers;
 isnt "@after", "@before", 'and others after a reload';
 
@@ -35,6 +38,131 @@ my ($exit, @lines) = conf_test(server => 'nonsense;');
 is $exit, 1, 'a bad configuration is refused';
 like "@lines", qr/unknown directive "nonsense"/, 'with its line';
 is((conf_test())[0], 0, 'a good one is not');
+
+subtest 'a redis that is paused answers nothing, and the rest when it goes on' => sub {
+    my $slow = redis(socket => 1, password => 'pw');
+    ok -S $slow->{path}, 'it has a unix socket';
+    $slow->pause;
+    my $socket = http_connect($slow->port);
+    print {$socket} "PING\r\n";
+    ok !IO::Select->new($socket)->can_read(0.2), 'nothing comes';
+    $slow->resume;
+    ok(IO::Select->new($socket)->can_read(5), 'then it does');
+    is $slow->cmd('PING'), 'PONG';
+};
+
+subtest 'the proxy delays, garbles, drops and cuts' => sub {
+    my $proxy = proxy(to => $redis->addr);
+    my $ask = sub {
+        my ($socket, $wait) = @_;
+        print {$socket} "PING\r\n";
+        return '' unless IO::Select->new($socket)->can_read($wait // 5);
+        sysread $socket, my $answer, 100;
+        return $answer;
+    };
+    my $socket = http_connect($proxy->port);
+    is $ask->($socket), "+PONG\r\n", 'it passes at first';
+    $proxy->delay(0.3);
+    my $began = time;
+    is $ask->($socket), "+PONG\r\n", 'later';
+    cmp_ok time - $began, '>=', 0.3;
+    $proxy->garble;
+    is $ask->($socket), "+PONG\r\n" ^ "\xaa" x 7, 'garbled';
+    $proxy->drop;
+    is $ask->($socket, 0.2), '', 'dropped';
+    is $ask->(http_connect($proxy->port), 0.2), '', 'on a new connection too';
+    $proxy->pass;
+    is $ask->($socket), "+PONG\r\n", 'and passes again';
+    $proxy->cut(3);
+    is $ask->($socket), '+PO', 'cut in the middle of an answer';
+    is $ask->($socket), '', 'and closed';
+    $proxy->pass;
+    $socket = http_connect($proxy->port);
+    is $ask->($socket), "+PONG\r\n", 'a new one passes';
+    is $proxy->seen->{taken}, 3;
+    $proxy->cut;
+    is $ask->($socket), '', 'cut at once';
+    is $proxy->seen->{open}, 0;
+    $proxy->stop;
+    ok !IO::Socket::INET->new(PeerAddr => $proxy->addr), 'stopped';
+};
+
+subtest 'HTTP/2: streams of one connection' => sub {
+    my $h2 = nginx(module => 0, listen => 'http2');
+    my @answers = http2($h2->port, ['/', '/absent', '/'], headers => ['X-Some', 'header']);
+    is_deeply [map { $_->status } @answers], [200, 404, 200];
+    is $answers[2]->body, "ok\n";
+    is $answers[2]->header('Content-Length'), 3;
+    is length((http2($h2->port, ['/big.bin']))[0]->body), 200_000, 'beyond the first window';
+    is +(http2($h2->port, ['/'], method => 'POST', body => 'x'))[0]->status, 405, 'with a body';
+};
+
+subtest 'tests that run at once get ports of their own' => sub {
+    my ($mine) = free_port();
+    my $folder = File::Temp->newdir;
+    my $pid = Ratelimit::Process::start_code('rival', sub {
+        # One that would begin at the same place.
+        write_file("$folder/port", join ' ', map { free_port() } 1 .. 200);
+    });
+    wait_until('the rival is done', sub { !Ratelimit::Process::alive($pid) });
+    my %theirs = map { $_ => 1 } split ' ', read_file("$folder/port");
+    is scalar(keys %theirs), 200;
+    my $other = free_port();
+    ok !$theirs{$mine}, 'what is taken here is not given there';
+    isnt $other, $mine;
+};
+
+# Runs a test of this text; returns the pids and folders that its line "left ..." names.
+sub run_badly {
+    my ($end) = @_;
+    my $folder = File::Temp->newdir;
+    write_file("$folder/bad.t", <<"END");
+use Ratelimit::Test;
+my \$nginx = nginx(module => 0, workers => 2);
+my \$redis = redis();
+my \$proxy = proxy(to => \$redis->addr);
+print "left ", join(' ', \$nginx->workers, (map { \$_->{pid} } \$nginx, \$redis, \$proxy),
+    map { \$_->{folder} } \$nginx, \$redis), "\\n";
+$end
+END
+    my $output = qx($^X -It/lib $folder/bad.t 2>/dev/null);
+    return split ' ', $output =~ /^left (.*)/m ? $1 : '';
+}
+
+subtest 'a test that ends badly leaves neither a process nor a folder' => sub {
+    my %ends = (
+        dies          => 'die "on purpose";',
+        interrupted   => 'kill INT => $$; sleep 5;',
+        terminated    => 'kill TERM => $$; sleep 5;',
+        'leaves early' => 'exit 0;',
+        'with paused workers' => 'kill STOP => $nginx->workers; die;',
+    );
+    for my $how (sort keys %ends) {
+        my @left = run_badly($ends{$how});
+        is scalar @left, 7, "$how: it ran";
+        ok eval {
+            # A process that has ended, though nobody has asked how, has no program any more.
+            wait_until('all is gone', sub { !grep { m{^/} ? -e : -e "/proc/$_/exe" } @left }, 3);
+            1;
+        }, "$how: nothing is left" or diag $@;
+    }
+};
+
+subtest 'an end that should not be is noticed' => sub {
+    my $crash = nginx(module => 0);
+    kill SEGV => $crash->workers;
+    $crash->wait_for_log(qr/exited on signal 11/);
+    like join(' ', Ratelimit::Nginx::complaints()), qr/on signal 11/, 'a worker that crashes';
+
+    my $single = nginx(module => 0, single => 1);
+    kill SEGV => $single->pid;
+    wait_until('it is gone', sub { !Ratelimit::Process::alive($single->pid) });
+    like join(' ', Ratelimit::Nginx::complaints()), qr/wait status (?:11|139)/,
+        'nginx without a master too';
+
+    nginx(module => 0)->stop('KILL');
+    is join(' ', Ratelimit::Nginx::complaints()), '', 'but not what the test itself killed';
+};
 
 my $bad = nginx(module => 0);
 write_file("$bad->{folder}/error.log", $bad->log . "2026/01/01 [alert] 1#1: made up\n");

@@ -10,7 +10,8 @@ use File::Spec;
 use IO::Socket::INET;
 use Ratelimit::Http qw(request);
 use Ratelimit::Process
-    qw(free_port wait_until start_process stop_process alive temp_folder read_file write_file);
+    qw(free_port wait_until start_process stop_process ended_with alive temp_folder read_file
+    write_file);
 
 my @all;
 
@@ -95,10 +96,17 @@ sub start {
     return $self;
 }
 
-# TERM unless another signal is given; returns the wait status.
+# TERM unless another signal is given; returns the wait status. An end other than the one asked for
+# is a complaint: death by a signal, or being killed because QUIT or TERM did not help in ten seconds.
 sub stop {
     my ($self, $signal) = @_;
-    return stop_process($self->{pid}, $signal // 'TERM');
+    $signal //= 'TERM';
+    $self->{killed} = $self->{pid} if $signal eq 'KILL';
+    my $status = stop_process($self->{pid}, $signal) // ended_with($self->{pid});
+    if ($status && $self->{pid} != ($self->{killed} // 0)) {
+        $self->{bad_end} = "nginx $self->{pid} ended with wait status $status";
+    }
+    return $status;
 }
 
 sub port  { return $_[0]{ports}[0] }
@@ -132,13 +140,14 @@ sub workers {
     return @pids;
 }
 
-# HUP; returns when the new workers are there.
+# HUP; returns when the new workers are there, and with gone => 1 when the old ones have left.
 sub reload {
-    my ($self) = @_;
+    my ($self, %options) = @_;
     my %old = map { $_ => 1 } $self->workers, $self->workers(1);
     kill HUP => $self->{pid};
     wait_until('new workers serve',
         sub { (grep { !$old{$_} } $self->workers) == ($self->{workers} // 1) });
+    wait_until('old workers are gone', sub { !$self->workers(1) }) if $options{gone};
     return $self;
 }
 
@@ -157,6 +166,7 @@ sub complaints {
     my @complaints;
     for my $self (@all) {
         $self->stop('QUIT');
+        push @complaints, $self->{bad_end} if $self->{bad_end};
         my $log = $self->log . $self->file('output');
         push @complaints, grep { /\[(?:alert|emerg|crit)\]|Sanitizer|runtime error|on signal/ }
             split /\n/, $log;

@@ -13,15 +13,17 @@ use POSIX qw(WNOHANG);
 use Time::HiRes qw(sleep time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(free_port wait_until start_process stop_process temp_folder alive read_file
-    write_file);
+our @EXPORT_OK = qw(free_port wait_until start_process start_code stop_process ended_with temp_folder
+    alive read_file write_file);
 
 my %running;    # pid => name
+my %ended;      # pid => wait status
+my @claims;     # sockets that keep other tests from the ports given out here
 my $owner = $$;
 
 # A TCP port of 127.0.0.1 (or of another address) that is free now, below those that the kernel gives
-# to clients. Each test process begins at a place of its own, so that tests that run at once do not
-# meet.
+# to clients. Each test process begins at a place of its own, and holds the same port of another
+# loopback address until it ends, so that tests that run at once never get the same.
 my $next_port;
 
 sub free_port {
@@ -35,6 +37,9 @@ sub free_port {
             Listen    => 1,
             ReuseAddr => 1,
         ) or next;
+        my $claim = IO::Socket::INET->new(LocalAddr => '127.99.0.1', LocalPort => $next_port,
+            Proto => 'tcp') or next;
+        push @claims, $claim;
         close $socket;
         return $next_port;
     }
@@ -56,40 +61,63 @@ sub wait_until {
 # Starts a command, its output to a file; returns its pid.
 sub start_process {
     my ($name, $output, @command) = @_;
+    return start_code($name, sub {
+        open STDIN,  '<',  '/dev/null' or return;
+        open STDOUT, '>>', $output     or return;
+        open STDERR, '>&', \*STDOUT    or return;
+        no warnings 'exec';
+        exec { $command[0] } @command;
+    });
+}
+
+# Runs code in a process of its own until it returns or is stopped; returns its pid. The process leads
+# a group, so that its own children end with it.
+sub start_code {
+    my ($name, $code) = @_;
     my $pid = fork // croak "fork: $!";
     if ($pid == 0) {
-        open STDIN,  '<',  '/dev/null' or POSIX::_exit(127);
-        open STDOUT, '>>', $output     or POSIX::_exit(127);
-        open STDERR, '>&', \*STDOUT    or POSIX::_exit(127);
-        exec { $command[0] } @command or POSIX::_exit(127);
+        @SIG{qw(INT TERM HUP)} = ('DEFAULT') x 3;
+        setpgrp;
+        eval { $code->() };
+        POSIX::_exit(127);
     }
+    setpgrp $pid, $pid;    # whoever comes first; too late is no harm
     $running{$pid} = $name;
     return $pid;
 }
 
-# Sends a signal (TERM unless given), waits for the end, kills after ten seconds. Returns the wait
-# status, or nothing when it was not running.
+# Sends a signal (TERM unless given), waits for the end, kills after ten seconds, and with it what it
+# leaves behind. Returns the wait status, or nothing when it was not running.
 sub stop_process {
     my ($pid, $signal) = @_;
     return unless delete $running{$pid};
+    local $?;
     kill CONT => $pid;
     kill $signal // 'TERM', $pid;
     my $end = time + 10;
     while (1) {
         my $ended = waitpid $pid, WNOHANG;
-        return $? if $ended == $pid;
-        return if $ended < 0 && $! != EINTR;
-        kill KILL => $pid if time > $end;
+        $ended{$pid} = $? if $ended == $pid;
+        last if $ended == $pid || ($ended < 0 && $! != EINTR);
+        kill KILL => -$pid if time > $end;
         sleep 0.01;
     }
+    kill KILL => -$pid;
+    return $ended{$pid};
 }
+
+# The wait status of a process that has ended, if it was seen to.
+sub ended_with { return $ended{ $_[0] } }
 
 # Whether a process that was started here still runs; its end is noticed.
 sub alive {
     my ($pid) = @_;
     return 0 unless $running{$pid};
+    local $?;
     return 1 if waitpid($pid, WNOHANG) == 0;
+    $ended{$pid} = $?;
     delete $running{$pid};
+    kill KILL => -$pid;
     return 0;
 }
 

@@ -8,13 +8,15 @@ use warnings;
 use Test::More;
 
 use Ratelimit::Http qw(request http_connect http_send http_read burst);
+use Ratelimit::Http2 qw(http2);
 use Ratelimit::Nginx;
 use Ratelimit::Process qw(free_port wait_until read_file write_file);
+use Ratelimit::Proxy;
 use Ratelimit::Redis;
 
 our @EXPORT = (
-    qw(redis nginx node conf_test finish),
-    qw(request http_connect http_send http_read burst),
+    qw(redis nginx node proxy conf_test finish),
+    qw(request http_connect http_send http_read burst http2),
     qw(free_port wait_until read_file write_file),
 );
 
@@ -30,6 +32,9 @@ sub import {
 
 sub redis { return Ratelimit::Redis->new(@_) }
 sub nginx { return Ratelimit::Nginx->new(@_) }
+
+# proxy(to => "address:port").
+sub proxy { return Ratelimit::Proxy->new(@_) }
 
 # The lines that stand in http {} for one Redis and one zone "test", keyed by the argument k.
 sub http_lines {

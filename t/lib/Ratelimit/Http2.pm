@@ -1,0 +1,75 @@
+package Ratelimit::Http2;
+
+# An HTTP/2 client without TLS (prior knowledge): streams of one connection. curl 7.88 cannot do that:
+# it takes a connection for each.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use IO::Select;
+use Protocol::HTTP2::Client;
+use Ratelimit::Http qw(http_connect);
+use Time::HiRes qw(time);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(http2);
+
+# http2($port, [path, ...], method =>, headers => [name, value, ...], body =>): one request for each
+# path, all sent before the first answer is read, on one connection; the port's listen must have
+# http2. Returns the answers in the order of the paths, undef for a stream that was reset.
+sub http2 {
+    my ($port, $paths, %options) = @_;
+    my $socket = http_connect($port);
+    my $left = @{$paths};
+    my @answers = (undef) x $left;
+    my $client = Protocol::HTTP2::Client->new(on_error => sub { croak "HTTP/2: error @_" });
+    my @headers = @{ $options{headers} // [] };
+    $headers[$_] = lc $headers[$_] for grep { $_ % 2 == 0 } 0 .. $#headers;
+    for my $i (0 .. $#{$paths}) {
+        $client->request(
+            ':scheme'    => 'http',
+            ':authority' => 'localhost',
+            ':path'      => $paths->[$i],
+            ':method'    => $options{method} // 'GET',
+            headers      => \@headers,
+            (defined $options{body} ? (data => $options{body}) : ()),
+            on_error => sub { $left-- },
+            on_done  => sub { $left--; $answers[$i] = _answer(@_) },
+        );
+    }
+    _exchange($socket, $client, sub { $left == 0 });
+    close $socket;
+    return @answers;
+}
+
+sub _exchange {
+    my ($socket, $client, $over) = @_;
+    my $select = IO::Select->new($socket);
+    my $end = time + 20;
+    while (1) {
+        while (my $frame = $client->next_frame) {
+            print {$socket} $frame or croak "HTTP/2: $!";
+        }
+        return if $over->();
+        croak 'HTTP/2: no answer within 20 s' if time > $end;
+        next unless $select->can_read(1);
+        sysread $socket, my $bytes, 65536 or croak 'HTTP/2: the connection was closed';
+        $client->feed($bytes);
+    }
+}
+
+sub _answer {
+    my ($headers, $body) = @_;
+    my @lines = ('HTTP/2 ?');
+    for my $i (grep { $_ % 2 == 0 } 0 .. $#{$headers}) {
+        my ($name, $value) = @{$headers}[$i, $i + 1];
+        if ($name eq ':status') { $lines[0] = "HTTP/2 $value" }
+        else                    { push @lines, "$name: $value" }
+    }
+    my $answer = Ratelimit::Http::Answer->parse(join "\r\n", @lines);
+    $answer->{body} = $body;
+    return $answer;
+}
+
+1;

@@ -1,0 +1,193 @@
+package Ratelimit::Proxy;
+
+# A TCP proxy in a process of its own, between nginx and a server, that plays a slow or broken
+# network. A change is in force when the method that makes it returns.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use IO::Select;
+use IO::Socket::INET;
+use Ratelimit::Process qw(free_port start_code stop_process);
+use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
+use Time::HiRes qw(time);
+
+# to => "address:port" of the server.
+sub new {
+    my ($class, %options) = @_;
+    my $self = bless {%options, port => free_port()}, $class;
+    my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $self->{port},
+        Listen => 128, ReuseAddr => 1) or croak "proxy: $!";
+    socketpair $self->{control}, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or croak "proxy: $!";
+    $self->{pid} = start_code('proxy', sub {
+        close $self->{control};
+        Ratelimit::Proxy::Loop->new($self->{to}, $listener, $other)->run;
+    });
+    return $self;
+}
+
+sub port { return $_[0]{port} }
+sub addr { return "127.0.0.1:$_[0]{port}" }
+
+sub pass   { return $_[0]->tell('pass') }          # everything at once: how it begins
+sub delay  { return $_[0]->tell('delay', $_[1]) }  # answers arrive so many seconds later
+sub drop   { return $_[0]->tell('drop') }          # connects, takes what comes and passes nothing on
+sub garble { return $_[0]->tell('garble') }        # answers arrive with every byte changed
+
+# Closes every connection now; with a number, from now on each when so many bytes of answers have
+# passed. New connections are taken as before.
+sub cut { return $_[0]->tell('cut', $_[1] // 0) }
+
+# What came by: how many connections were taken, are open, and bytes of requests and of answers.
+sub seen {
+    my ($self) = @_;
+    my %seen;
+    @seen{qw(taken open requests answers)} = split ' ', $self->tell('seen');
+    return \%seen;
+}
+
+sub tell {
+    my ($self, @words) = @_;
+    syswrite $self->{control}, "@words\n" or croak "proxy: $!";
+    sysread $self->{control}, my $answer, 200 or croak 'proxy: it has ended';
+    return $answer;
+}
+
+sub stop { return stop_process($_[0]{pid}, 'KILL') }
+
+sub DESTROY {
+    my ($self) = @_;
+    local ($?, $@, $!);
+    stop_process($self->{pid}, 'KILL') if $self->{pid};
+    return;
+}
+
+package Ratelimit::Proxy::Loop;    ## no critic (ProhibitMultiplePackages)
+
+# The proxy's process. A link is one connection: client, server, whether it is dropped, bytes left
+# until it is cut, and the chunks of answers that wait: [when, bytes].
+
+use Time::HiRes qw(time);
+
+sub new {
+    my ($class, $to, $listener, $control) = @_;
+    return bless {
+        to      => $to, listener => $listener, control => $control, mode => 'pass', links => {},
+        select  => IO::Select->new($listener, $control), taken => 0, requests => 0, answers => 0,
+    }, $class;
+}
+
+sub run {
+    my ($self) = @_;
+    while (1) {
+        for my $socket ($self->{select}->can_read($self->send_due)) {
+            if    ($socket == $self->{listener}) { $self->take }
+            elsif ($socket == $self->{control})  { $self->obey or return }
+            elsif (my $link = $self->{links}{$socket}) { $self->move($link, $socket) }
+        }
+    }
+}
+
+# Sends the answers whose time has come; returns the seconds until the next, nothing when none waits.
+sub send_due {
+    my ($self) = @_;
+    my ($now, $next) = (time);
+    for my $link ($self->links) {
+        my $queue = $link->{queue};
+        while (@{$queue} && $queue->[0][0] <= $now) {
+            $self->answer($link, (shift @{$queue})->[1]);
+        }
+        next unless @{$queue};
+        my $wait = $queue->[0][0] - $now;
+        $next = $wait if !defined $next || $wait < $next;
+    }
+    return $next;
+}
+
+# Each link once; a copy, so that links may be hung up meanwhile.
+sub links {
+    my ($self) = @_;
+    my %links = map { $_->{client} => $_ } values %{ $self->{links} };
+    return values %links;
+}
+
+sub take {
+    my ($self) = @_;
+    my $client = $self->{listener}->accept or return;
+    my $server = IO::Socket::INET->new(PeerAddr => $self->{to}, Timeout => 2);
+    return close $client unless $server;
+    $self->{taken}++;
+    my $link = { client => $client, server => $server, queue => [], left => $self->{cut_after} };
+    @{ $self->{links} }{$client, $server} = ($link, $link);
+    $self->{select}->add($client, $server);
+    return;
+}
+
+sub move {
+    my ($self, $link, $from) = @_;
+    my $got = sysread $from, my $bytes, 65536;
+    return $self->hang_up($link) unless $got;
+    return if $self->{mode} eq 'drop';
+    if ($from == $link->{client}) {
+        $self->{requests} += $got;
+        syswrite $link->{server}, $bytes;
+        return;
+    }
+    $bytes ^= "\xaa" x $got if $self->{mode} eq 'garble';
+    my $wait = $self->{mode} eq 'delay' ? $self->{seconds} : 0;
+    push @{ $link->{queue} }, [time + $wait, $bytes];
+    return;
+}
+
+sub answer {
+    my ($self, $link, $bytes) = @_;
+    my $left = $link->{left};
+    $bytes = substr $bytes, 0, $left if defined $left && length $bytes > $left;
+    $self->{answers} += length $bytes;
+    syswrite $link->{client}, $bytes if length $bytes;
+    $link->{left} -= length $bytes if defined $left;
+    $self->hang_up($link) if defined $left && $link->{left} <= 0;
+    return;
+}
+
+sub hang_up {
+    my ($self, $link) = @_;
+    for my $socket (@{$link}{qw(client server)}) {
+        $self->{select}->remove($socket);
+        delete $self->{links}{$socket};
+        close $socket;
+    }
+    @{ $link->{queue} } = ();
+    return;
+}
+
+# One command of the test's; false when the test has gone.
+sub obey {
+    my ($self) = @_;
+    sysread $self->{control}, my $line, 200 or return 0;
+    my ($command, $value) = split ' ', $line;
+    my @links = $self->links;
+    my $answer = 'done';
+    if ($command eq 'seen') {
+        $answer = join ' ', $self->{taken}, scalar @links, @{$self}{qw(requests answers)};
+    }
+    elsif ($command eq 'cut' && $value) {
+        $self->{cut_after} = $value;
+        $_->{left} = $value for @links;
+    }
+    elsif ($command eq 'cut') {
+        $self->hang_up($_) for @links;
+    }
+    else {
+        ($self->{mode}, $self->{seconds}) = ($command, $value);
+        if ($command eq 'pass') {
+            delete $self->{cut_after};
+            delete $_->{left} for @links;
+        }
+    }
+    syswrite $self->{control}, $answer;
+    return 1;
+}
+
+1;
