@@ -153,8 +153,8 @@ subtest 'HTTP/2 has them too' => sub {
 };
 
 subtest 'variables, as an access log sees them' => sub {
-    my @names = qw(status zone limit remaining reset retry_after source time);
-    my $format = join '|', map { "\$ratelimit_$_" } @names;
+    my $format = '$ratelimit_status|$ratelimit_zone|$ratelimit_limit|$ratelimit_remaining|'
+        . '$ratelimit_reset|$ratelimit_retry_after|$ratelimit_source|$ratelimit_time';
     my $node = node(
         zone   => 'rate=2r/d algorithm=sliding_window_log',
         http   => "log_format v '\$uri|$format';",
@@ -218,7 +218,7 @@ subtest 'a variable rate: each plan its own, none, and nonsense' => sub {
 sub nginx_with_plans {
     my $redis = redis();
     my $node  = nginx(
-        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; }"
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; }"
             . 'ratelimit_zone k$arg_k zone=test rate=$arg_rate algorithm=fixed_window;',
         server => 'location / { ratelimit zone=test; } location /closed/ { ratelimit zone=test;'
             . 'ratelimit_fail_mode closed; try_files /index.html =404; }',

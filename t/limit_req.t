@@ -11,7 +11,7 @@ sub pair {
     my ($rate, %locations) = @_;
     my $server = '';
     my $http   = <<"END";
-    ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; }
+    ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; }
     limit_req_status 429;
 END
     for my $name (sort keys %locations) {
@@ -114,7 +114,7 @@ SERVER
     };
     my ($their_http, $their_server) = $lines->('limit_req', 't');
     my ($our_http, $our_server)     = $lines->('ratelimit', 'o');
-    my $http = "ratelimit_redis main { server @{[ $redis->addr ]}; } limit_req_status 429;";
+    my $http = "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } limit_req_status 429;";
     for my $i (1 .. 3) {
         $http .= "limit_req_zone \$arg_k zone=t$i:1m rate=1r/m;"
             . "ratelimit_zone \$arg_k zone=o$i rate=1r/m algorithm=leaky_bucket;";

@@ -42,7 +42,7 @@ sub http_lines {
     my $block = $options{block} // '';
     my $key   = $options{key} // 'k$arg_k';
     return <<"END" . ($options{http} // '');
-    ratelimit_redis main { server @{[ $options{redis}->addr ]}; timeout 5s; $block }
+    ratelimit_redis main { server @{[ $options{redis}->addr ]}; timeout 5s; connect_timeout 5s; $block }
     ratelimit_zone $key zone=test $options{zone};
 END
 }
