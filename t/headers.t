@@ -167,7 +167,9 @@ END
     $node->status('/?k=a') for 1 .. 3;
     $node->status('/dry/?k=a');
     $node->status('/none/');
-    my @lines = split /\n/, $node->file('variables.log');
+    my @lines;
+    wait_until('five lines in the access log',
+        sub { (@lines = split /\n/, $node->file('variables.log')) == 5 });
     my $time = qr/\d\.\d{3}/;
     like $lines[0], qr/^\/index.html\|PASSED\|test\|2\|1\|86400\|-\|redis\|$time$/;
     like $lines[2], qr/^\/\|REJECTED\|test\|2\|0\|86400\|86400\|redis\|$time$/;
