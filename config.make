@@ -8,7 +8,7 @@ for ratelimit_src in `find $ngx_addon_dir/src -name '*.cpp' | sort`; do
     ratelimit_obj=$NGX_OBJS/addon/$(basename $(dirname $ratelimit_src))/$(basename $ratelimit_src .cpp).o
     cat << END                                                >> $NGX_MAKEFILE
 
-$ratelimit_obj: CFLAGS += -std=c++20 -fvisibility=hidden -Wno-missing-field-initializers
+$ratelimit_obj: CFLAGS += -std=c++20 -O2 -fvisibility=hidden -Wno-missing-field-initializers
 $ratelimit_obj: $ratelimit_scripts
 END
 done
