@@ -2,19 +2,18 @@
 // and every number must agree. TRACE_SEED and TRACE_STEPS in the environment make others and longer
 // ones.
 
-#include "check/script_call.h"
-#include "check/script_reply.h"
 #include "check/script_text.h"
 #include "model.h"
 #include "redis_server.h"
+#include "trace_caller.h"
 
 #include <array>
 #include <cstdlib>
 #include <random>
+#include <sstream>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <hiredis/hiredis.h>
 
 namespace ratelimit {
 namespace {
@@ -29,83 +28,6 @@ std::int64_t from_environment(const char* name, std::int64_t otherwise)
     const char* text = std::getenv(name);
     return text == nullptr ? otherwise : std::atoll(text);
 }
-
-/// A blocking connection that calls scripts with what write_arguments writes.
-class Caller {
-public:
-    explicit Caller(int port) : context_(redisConnect("127.0.0.1", port))
-    {
-        EXPECT_EQ(context_->err, 0) << context_->errstr;
-    }
-    ~Caller() { redisFree(context_); }
-    Caller(const Caller&) = delete;
-    Caller& operator=(const Caller&) = delete;
-
-    std::string load(const std::string& script)
-    {
-        auto* reply = static_cast<redisReply*>(
-            redisCommand(context_, "SCRIPT LOAD %b", script.data(), script.size()));
-        const std::string digest = reply->str;
-        EXPECT_EQ(reply->type, REDIS_REPLY_STRING) << digest;
-        freeReplyObject(reply);
-        return digest;
-    }
-
-    struct Answer {
-        std::vector<LimitState> states;   // empty: the reply could not be read
-        std::vector<std::int64_t> lives;  // milliseconds, of each key; -1: it stays, -2: no key
-    };
-
-    /// Time is the trace's, not Redis's: within one transaction, in which Redis's clock stands
-    /// still, each key is kept from expiring.
-    Answer check(const std::string& digest, std::span<const LimitCheck> checks)
-    {
-        arguments_.begin(digest, argument_count(checks));
-        write_arguments(checks, arguments_);
-        append("*1\r\n$5\r\nMULTI\r\n");
-        append(arguments_.text());
-        for (const LimitCheck& check : checks) {
-            append(redis::plain_command({ "PTTL", check.key }));
-            append(redis::plain_command({ "PERSIST", check.key }));
-        }
-        append("*1\r\n$4\r\nEXEC\r\n");
-        for (std::size_t i = 0; i < 2 + 2 * checks.size(); ++i) {
-            freeReplyObject(next_reply());
-        }
-
-        redisReply* reply = next_reply();
-        Answer answer;
-        if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 + 2 * checks.size()) {
-            const redisReply& decision = *reply->element[0];
-            answer.states.resize(checks.size());
-            if (!read_reply(decision, answer.states)) {
-                ADD_FAILURE()
-                    << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
-                answer.states.clear();
-            }
-            for (std::size_t i = 0; i < checks.size(); ++i) {
-                answer.lives.push_back(reply->element[1 + 2 * i]->integer);
-            }
-        }
-        freeReplyObject(reply);
-        return answer;
-    }
-
-private:
-    void append(std::string_view text)
-    {
-        redisAppendFormattedCommand(context_, text.data(), text.size());
-    }
-    redisReply* next_reply()
-    {
-        void* reply = nullptr;
-        EXPECT_EQ(redisGetReply(context_, &reply), REDIS_OK) << context_->errstr;
-        return static_cast<redisReply*>(reply);
-    }
-
-    redisContext* context_;
-    redis::ScriptArguments arguments_;
-};
 
 std::string text_of(const LimitState& state)
 {
@@ -130,9 +52,11 @@ protected:
     {
         Policy policy;
         policy.algorithm = algorithm;
-        policy.rate.quota = any_of<std::int64_t>({ 1, 2, 3, 7, 10, any(1, 60), 997 });
+        policy.rate.quota =
+            any_of<std::int64_t>({ 1, 2, 3, 7, 10, any(1, 60), any(1, 1000), 997, 9973 });
         policy.rate.window = microseconds{ any_of<Time>(
-            { 10 * second, 60 * second, 61 * second, 900 * second, 3600 * second, day }) };
+            { second, 2 * second, 10 * second, 60 * second, 61 * second, any(1, 7200) * second,
+              900 * second, 3600 * second, day }) };
         if (algorithm == Algorithm::token_bucket && any(0, 1) == 1) {
             policy.burst = any(1, 50);
         } else if (keeps_arrival_time(algorithm)) {
@@ -142,9 +66,13 @@ protected:
             }
         }
         if (algorithm == Algorithm::sliding_window_buckets && any(0, 3) != 0) {
-            policy.precision = microseconds{ any(1, policy.rate.window.count() / second) * second };
+            set_width(policy);
         }
         return policy;
+    }
+    void set_width(Policy& policy)
+    {
+        policy.precision = microseconds{ any(1, policy.rate.window.count() / second) * second };
     }
 
     std::int64_t any_cost(const Policy& policy)
@@ -182,18 +110,59 @@ protected:
         return now + steps[random_() % std::size(steps)];
     }
 
-    /// Another quota, and burst, as a variable rate may bring; the window stays.
+    /// Another quota, burst and width, as a variable rate may bring; the window stays.
     void change_quota(Policy& policy)
     {
-        policy.rate.quota = any(1, 60);
+        policy.rate.quota = any_of<std::int64_t>({ any(1, 60), any(1, 60), 9973 });
         if (policy.burst) {
             policy.burst = any(1, 30);
         }
+        if (policy.precision) {
+            set_width(policy);
+        }
+    }
+
+    /// A key lives as long as its state matters, and little longer.
+    void expect_right_life(
+        const Policy& policy, Time decided_at, const LimitState& state, bool taken,
+        const TraceCaller::KeyLife& key, const Expiry& expiry)
+    {
+        using Life = TraceCaller::Life;
+        ASSERT_NE(key.life, Life::endless);
+        if (!taken && key.life != Life::given) {
+            return;
+        }
+        const Time window = policy.rate.window.count();
+        const Time needed = policy.algorithm == Algorithm::sliding_window_counter
+            ? 2 * window - decided_at % window
+            : state.reset.count();
+        ASSERT_NE(key.life, Life::none);
+        ASSERT_LE(expiry.least_left(), needed + window / 16 + second);
+        // The logs give a new life only now and then, by the checks' clock: one that has stepped
+        // back deceives them.
+        const bool now_and_then = policy.algorithm == Algorithm::sliding_window_log
+            || policy.algorithm == Algorithm::sliding_window_buckets;
+        if (!now_and_then || !expiry.stepped_back()) {
+            ASSERT_GE(expiry.most_left(), needed);
+        }
+    }
+
+    std::string where(int trace, int step, const LimitCheck& check) const
+    {
+        const Policy& policy = check.policy;
+        std::ostringstream text;
+        text << "TRACE_SEED " << seed_ << ", trace " << trace << ", step " << step << ": "
+             << name_of(policy.algorithm) << ' ' << policy.rate.quota << " in "
+             << policy.rate.window.count() << " us, burst " << policy.burst.value_or(-1)
+             << ", width " << policy.bucket_width().count() << ", cost " << check.cost
+             << (check.shadow ? ", shadow" : "") << ", at " << check.now->count();
+        return text.str();
     }
 
     RedisServer server_;
-    Caller caller_{ server_.port() };
-    std::minstd_rand random_{ static_cast<std::uint_fast32_t>(from_environment("TRACE_SEED", 20)) };
+    TraceCaller caller_{ server_.port() };
+    std::int64_t seed_ = from_environment("TRACE_SEED", 20);
+    std::minstd_rand random_{ static_cast<std::uint_fast32_t>(seed_) };
 };
 
 TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
@@ -206,7 +175,8 @@ TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
         const std::string key = "rl:test:{" + std::to_string(trace) + "}";
         Policy policy = any_policy(GetParam());
         Time now = 1'800'000'000 * second + any(0, day);
-        LimitState last;
+        Expiry expiry;
+        const bool forwards = any(0, 2) == 0;
 
         for (int step = 0; step < 100; ++step) {
             if (any(0, 39) == 0) {
@@ -215,25 +185,33 @@ TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
             const auto cost = any_cost(policy);
             const LimitCheck check{ key, policy, cost, false, microseconds{ now } };
             const auto answer = caller_.check(digest, { &check, 1 });
-            const auto& states = answer.states;
-            ASSERT_EQ(states.size(), 1U);
+            ASSERT_EQ(answer.states.size(), 1U);
 
             Time decided_at = now;
             const bool granted = model->grants(policy, decided_at, cost);
-            const auto expected =
-                model->settle(policy, decided_at, cost, granted, granted && cost > 0);
-            ASSERT_EQ(text_of(states[0]), text_of(expected))
-                << name_of(GetParam()) << ", trace " << trace << ", step " << step << ": "
-                << policy.rate.quota << " in " << policy.rate.window.count() << " us, burst "
-                << policy.burst.value_or(-1) << ", width " << policy.bucket_width().count()
-                << ", cost " << cost << " at " << now;
+            const bool taken = granted && cost > 0;
+            const auto expected = model->settle(policy, decided_at, cost, granted, taken);
+            SCOPED_TRACE(where(trace, step, check));
+            ASSERT_EQ(text_of(answer.states[0]), text_of(expected));
 
-            const Time most = 2 * policy.rate.window.count() + policy.limit_window().count()
-                + policy.rate.window.count() / 16 + second;
-            ASSERT_LE(answer.lives[0] * 1000, most);
-            last = expected;
-            now = any_later(policy, now, last);
+            expiry.note(answer.lives[0]);
+            expect_right_life(policy, decided_at, expected, taken, answer.lives[0], expiry);
+            Time later = any_later(policy, now, expected);
+            if (forwards) {
+                later = std::max(now, later);
+            }
+            expiry.pass(later - now);
+            now = later;
+            // A key that has lived its life is not missed, unless the clock steps back to it.
+            if (forwards && expiry.most_left() < 0) {
+                caller_.number({ "DEL", key });
+            }
+            if (HasFatalFailure()) {
+                return;
+            }
         }
+        caller_.number({ "DEL", key });
+        ASSERT_EQ(caller_.number({ "DBSIZE" }), 0) << "one key is all";
     }
 }
 
@@ -300,12 +278,15 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
 
         for (int step = 0; step < 100; ++step) {
             for (std::size_t i = 0; i < limits; ++i) {
+                if (any(0, 39) == 0) {
+                    change_quota(checks[i].policy);
+                }
                 checks[i].key = keys[i];
                 checks[i].cost = any_cost(checks[i].policy);
                 checks[i].now = microseconds{ now };
             }
-            const auto states = caller_.check(digest, checks).states;
-            ASSERT_EQ(states.size(), limits);
+            const auto answer = caller_.check(digest, checks);
+            ASSERT_EQ(answer.states.size(), limits);
 
             std::vector<Time> times(limits, now);
             std::vector<bool> granted(limits);
@@ -319,9 +300,9 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
                 const bool take = all_granted && granted[i] && checks[i].cost > 0;
                 last =
                     models[i]->settle(checks[i].policy, times[i], checks[i].cost, granted[i], take);
-                ASSERT_EQ(text_of(states[i]), text_of(last))
-                    << "trace " << trace << ", step " << step << ", limit " << i << " of " << limits
-                    << ", " << name_of(checks[i].policy.algorithm);
+                ASSERT_EQ(text_of(answer.states[i]), text_of(last))
+                    << "limit " << i << " of " << limits << ", " << where(trace, step, checks[i]);
+                ASSERT_NE(answer.lives[i].life, TraceCaller::Life::endless);
             }
             now = any_later(checks.back().policy, now, last);
         }

@@ -1,0 +1,117 @@
+#include "trace_caller.h"
+
+#include "check/script_reply.h"
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+#include <hiredis/hiredis.h>
+
+namespace ratelimit {
+
+namespace {
+
+/// In place of what a script gave: longer than any script gives, so that it is told from that.
+constexpr std::string_view far_life = "100000000000000";
+constexpr std::int64_t far = 10'000'000'000'000;
+
+/// `moved`: by how much Redis's clock moved on from before the script to after PTTL.
+TraceCaller::KeyLife life_of(std::int64_t pttl, std::int64_t moved)
+{
+    using Life = TraceCaller::Life;
+    if (pttl < 0) {
+        return { pttl == -1 ? Life::endless : Life::none, 0, 0 };
+    }
+    if (pttl > far) {
+        return { Life::kept, 0, 0 };
+    }
+    return { Life::given, pttl, pttl + moved };
+}
+
+std::int64_t milliseconds_of(const redisReply& time)
+{
+    return std::atoll(time.element[0]->str) * 1000 + std::atoll(time.element[1]->str) / 1000;
+}
+
+}  // namespace
+
+TraceCaller::TraceCaller(int port) : context_(redisConnect("127.0.0.1", port))
+{
+    EXPECT_EQ(context_->err, 0) << context_->errstr;
+}
+
+TraceCaller::~TraceCaller()
+{
+    redisFree(context_);
+}
+
+std::string TraceCaller::load(const std::string& script)
+{
+    auto* reply = static_cast<redisReply*>(
+        redisCommand(context_, "SCRIPT LOAD %b", script.data(), script.size()));
+    const std::string digest = reply->str;
+    EXPECT_EQ(reply->type, REDIS_REPLY_STRING) << digest;
+    freeReplyObject(reply);
+    return digest;
+}
+
+TraceCaller::Answer TraceCaller::check(
+    const std::string& digest, std::span<const LimitCheck> checks)
+{
+    arguments_.begin(digest, argument_count(checks));
+    write_arguments(checks, arguments_);
+    append(redis::plain_command({ "MULTI" }));
+    append(redis::plain_command({ "TIME" }));
+    append(arguments_.text());
+    for (const LimitCheck& check : checks) {
+        append(redis::plain_command({ "PTTL", check.key }));
+        append(redis::plain_command({ "PEXPIRE", check.key, far_life }));
+    }
+    append(redis::plain_command({ "TIME" }));
+    append(redis::plain_command({ "EXEC" }));
+    const std::size_t answers = 3 + 2 * checks.size();
+    for (std::size_t i = 0; i < 1 + answers; ++i) {
+        freeReplyObject(next_reply());
+    }
+
+    redisReply* reply = next_reply();
+    Answer answer;
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == answers) {
+        const redisReply& decision = *reply->element[1];
+        answer.states.resize(checks.size());
+        if (!read_reply(decision, answer.states)) {
+            ADD_FAILURE() << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
+            answer.states.clear();
+        }
+        const auto moved =
+            milliseconds_of(*reply->element[answers - 1]) - milliseconds_of(*reply->element[0]);
+        for (std::size_t i = 0; i < checks.size(); ++i) {
+            answer.lives.push_back(life_of(reply->element[2 + 2 * i]->integer, moved));
+        }
+    }
+    freeReplyObject(reply);
+    return answer;
+}
+
+std::int64_t TraceCaller::number(std::initializer_list<std::string_view> words)
+{
+    append(redis::plain_command(words));
+    redisReply* reply = next_reply();
+    const std::int64_t number = reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
+    freeReplyObject(reply);
+    return number;
+}
+
+void TraceCaller::append(std::string_view text)
+{
+    redisAppendFormattedCommand(context_, text.data(), text.size());
+}
+
+redisReply* TraceCaller::next_reply()
+{
+    void* reply = nullptr;
+    EXPECT_EQ(redisGetReply(context_, &reply), REDIS_OK) << context_->errstr;
+    return static_cast<redisReply*>(reply);
+}
+
+}  // namespace ratelimit

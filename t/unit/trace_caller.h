@@ -1,0 +1,79 @@
+#pragma once
+
+#include "check/script_call.h"
+#include "model.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+struct redisContext;
+struct redisReply;
+
+namespace ratelimit {
+
+/// A blocking connection that calls scripts with what write_arguments writes. Time is the trace's,
+/// not Redis's: what life a script gives to a key is noted and taken away again, in one transaction
+/// with it.
+class TraceCaller {
+public:
+    explicit TraceCaller(int port);
+    ~TraceCaller();
+    TraceCaller(const TraceCaller&) = delete;
+    TraceCaller& operator=(const TraceCaller&) = delete;
+
+    std::string load(const std::string& script);
+
+    /// What a script did to the life of a key.
+    enum class Life { none, kept, given, endless };
+    struct KeyLife {
+        Life life = Life::none;  // none: there is no key
+        // If given, at least and at most: the same, unless Redis's clock moved on meanwhile.
+        std::int64_t least_ms = 0;
+        std::int64_t most_ms = 0;
+    };
+    struct Answer {
+        std::vector<LimitState> states;  // empty: the reply could not be read
+        std::vector<KeyLife> lives;      // of each key
+    };
+    Answer check(const std::string& digest, std::span<const LimitCheck> checks);
+
+    /// A command without a script; its integer.
+    std::int64_t number(std::initializer_list<std::string_view> words);
+
+private:
+    void append(std::string_view text);
+    redisReply* next_reply();
+
+    redisContext* context_;
+    redis::ScriptArguments arguments_;
+};
+
+/// When a key would be gone, if the trace's time were Redis's: it passes as the checks' clock does,
+/// but where that steps back it stands still, as the time that a key has left to live does.
+class Expiry {
+public:
+    void pass(Model::Time step)
+    {
+        stepped_back_ = stepped_back_ || step < 0;
+        time_ += step > 0 ? step : 0;
+    }
+    void note(const TraceCaller::KeyLife& key)
+    {
+        if (key.life == TraceCaller::Life::given) {
+            least_end_ = time_ + key.least_ms * 1000;
+            most_end_ = time_ + key.most_ms * 1000;
+        }
+    }
+    Model::Time least_left() const { return least_end_ - time_; }
+    Model::Time most_left() const { return most_end_ - time_; }
+    bool stepped_back() const { return stepped_back_; }
+
+private:
+    Model::Time time_ = 0;
+    Model::Time least_end_ = 0;
+    Model::Time most_end_ = 0;
+    bool stepped_back_ = false;
+};
+
+}  // namespace ratelimit
