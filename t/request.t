@@ -103,6 +103,12 @@ subtest 'HTTP/2 streams are limited one by one' => sub {
     is $out, '429', 'with a body';
 };
 
+subtest 'thousands of HTTP/2 streams at once are counted exactly' => sub {
+    my $h2 = node(zone => 'rate=500r/d algorithm=sliding_window_log', listen => 'http2', workers => 2);
+    my $out = qx(h2load -n 1500 -c 10 -m 50 http://127.0.0.1:@{[ $h2->port ]}/ 2>&1);
+    like $out, qr/status codes: 500 2xx, 0 3xx, 1000 4xx, 0 5xx/;
+};
+
 subtest 'checks of one turn of the loop leave in one write' => sub {
     my $turn = node(zone => $zone);
     my @sockets = map { http_connect($turn->port) } 1 .. 30;
