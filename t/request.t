@@ -99,8 +99,9 @@ subtest 'HTTP/2 streams are limited one by one' => sub {
     my $url = 'http://127.0.0.1:' . $h2->port . '/';
     my $out = qx(curl -sS --no-progress-meter --parallel --parallel-immediate --http2-prior-knowledge -w '%{http_code} ' -o /dev/null -o /dev/null -o /dev/null -o /dev/null -o /dev/null $url $url $url $url $url);
     is join(' ', sort split ' ', $out), '200 200 200 429 429';
-    $out = qx(curl -s --http2-prior-knowledge -X POST -d hello -w '%{http_code}' -o /dev/null $url);
-    is $out, '429', 'with a body';
+    # Not curl: nginx resets a stream whose body it has not read, and curl may then show no status.
+    $out = qx(nghttp -nv -d $h2->{folder}/html/index.html $url 2>&1);
+    like $out, qr/:status: 429/, 'with a body';
 };
 
 subtest 'thousands of HTTP/2 streams at once are counted exactly' => sub {
