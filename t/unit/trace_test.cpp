@@ -106,7 +106,10 @@ protected:
                                any(0, 1) == 0 ? window : 2 * window,
                                any(0, 9) == 0 ? 5 * window : 0,
                                any(0, 9) == 0 ? -any(1, window) : 1,
-                               any(0, 39) == 0 ? -any(window + 1, 9 * window) : 1 };
+                               any(0, 9) == 0 ? -any(window + 1, 9 * window) : 1,
+                               any(0, 9) == 0 ? -any_of<Time>({ window - 1, window, window + 1 })
+                                              : 1,
+                               any(0, 9) == 0 ? -(now % window) - any(window - 1, window + 1) : 1 };
         return now + steps[random_() % std::size(steps)];
     }
 
