@@ -158,7 +158,7 @@ my @good = (
     ["$redis ratelimit_zone \$arg_k\$uri zone=z.-_1:32k rate=1r/s;", ''],
     (map { ["$leaky", "ratelimit zone=z $_;"] } 'burst=5', 'burst=5 nodelay', 'burst=5 delay=3',
         'cost=0', 'cost=$arg_c', 'shadow'),
-    ["server { listen 127.0.0.1:1; ratelimit zone=z; } $zone", ''],    # before its zone
+    ["server { listen 127.0.0.1:18098; ratelimit zone=z; } $zone", ''],    # before its zone
     [$zone, 'ratelimit zone=z; location /a { ratelimit off; } location /b { ratelimit zone=z; }'],
     ["$zone ratelimit zone=z; ratelimit_status 503; ratelimit_headers off; ratelimit_dry_run on;"
         . 'ratelimit_log_level warn; ratelimit_fail_mode closed; ratelimit_fail_status 500;'
