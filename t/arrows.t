@@ -8,27 +8,30 @@ use File::Find qw(find);
 my $top = abs_path(dirname(__FILE__) . '/..');
 
 # Rooms of src/ and what they may include besides themselves and the standard library: rooms, hiredis,
-# nginx's headers ("ngx") or its HTTP part ("ngx_http").
+# openssl, nginx's headers ("ngx") or its HTTP part ("ngx_http").
 my %may = (
     limit => [],
     loop  => ['hiredis'],
-    redis => ['loop', 'hiredis'],
-    check => ['redis', 'limit', 'loop', 'hiredis', 'lua_scripts'],
+    redis => ['loop', 'hiredis', 'openssl'],
+    check => ['redis', 'limit', 'hiredis', 'lua_scripts'],
     nginx => ['loop', 'hiredis', 'ngx'],
     store => ['nginx', 'limit'],
     zone  => [qw(check store redis limit)],
     http  => [qw(zone check store redis nginx loop limit ngx_http)],
 );
 
-# What a line includes, as a word of the table; nothing for the standard library and the system.
+# What a line includes, as a word of the table; nothing for the standard library. What the table has no
+# word for (a system's header, a path that is not room/file.h) no room may include.
 sub included {
     my ($line) = @_;
-    my ($name) = $line =~ /^\s*#\s*include\s*[<"]([^>"]+)[>"]/ or return;
-    return 'lua_scripts' if $name eq 'lua_scripts.h';
-    return 'ngx_http'    if $name =~ /^ngx_http/;
-    return 'ngx'         if $name =~ /^ngx_/;
-    return $1 if $name =~ m{^(\w+)/} && ($may{$1} || $1 eq 'hiredis');
-    return;
+    my ($name) = $line =~ /^\s*#\s*include\b\s*(.*?)\s*(?:\/[\/*].*)?$/ or return;
+    return 'lua_scripts' if $name eq '"lua_scripts.h"';
+    return if $name =~ /^<[a-z0-9_]+>$/;
+    return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/;
+    return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
+    return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
+    return $1 if $name =~ m{^"(\w+)/\w+\.h"$} && $may{$1};
+    return $name;
 }
 
 # Complaints about the includes of a file's text.
@@ -51,7 +54,7 @@ sub functions {
     for my $i (0 .. $#lines) {
         if ($path =~ /\.(?:cpp|h)$/) {
             # A body begins with a brace alone on its line, below its head.
-            next unless $lines[$i] =~ /^(\s*)\{$/;
+            next unless $lines[$i] =~ /^(\s*)(?:try )?\{$/;
             my $indent = $1;
             next if $i == 0 || $lines[$i - 1] =~ /[;{]$/;
             push @functions, [$lines[$i - 1], body_length(\@lines, $i, qr/^$indent\}/)];
@@ -85,9 +88,15 @@ subtest 'the checker notices what it is for' => sub {
     is_deeply [wrong_arrows('zone', qq{#include "http/conf.h"\n#include <hiredis/hiredis.h>\n})],
         ['http', 'hiredis'];
     is_deeply [wrong_arrows('http', qq{#include "zone/zone.h"\n#include <string>\n})], [];
+    is_deeply [wrong_arrows('limit', qq{#include "../http/conf.h"\n#include "rate.h"\n})],
+        ['"../http/conf.h"', '"rate.h"'], 'no way around the table';
+    is_deeply [wrong_arrows('redis', qq{#include <sys/socket.h>\n#include <cstring>  // memcpy\n})],
+        ['<sys/socket.h>'];
+    is_deeply [wrong_arrows('check', qq{# include NGINX_HEADER\n})], ['NGINX_HEADER'];
     my $long = "    x();\n" x 70;
     for (
         ['a.cpp', "void f(int a)\n{\n$long}\n"],
+        ['a.cpp', "void f() noexcept\ntry {\n$long} catch (...) {\n}\n"],
         ['a.lua', "local function f(a)\n${long}end\n"],
         ['a.pm',  "sub f {\n$long}\n"],
         ['a.sh',  "f() {\n$long}\n"],

@@ -51,7 +51,7 @@ TEST_P(Large, quotas_lose_nothing)
     const auto digest = caller_.load(single_script(GetParam()));
     const std::int64_t quotas[] = { 333'333, 1'000'000, 3'000'000, 10'000'000, 999'999'937 };
     const Time windows[] = { 3600 * second, day, 7 * day, 30 * day, 366 * day };
-    for (int trace = 0; trace < 1500; ++trace) {
+    for (int trace = 0; trace < 400; ++trace) {
         Policy policy;
         policy.algorithm = GetParam();
         policy.rate = { quotas[any(0, 4)], microseconds{ windows[any(0, 4)] } };
@@ -105,7 +105,7 @@ TEST_P(AnyChange, is_answered_and_its_retry_is_true)
     const auto digest = caller_.load(single_script(GetParam()));
     Time now = 1'800'000'000 * second;
     Time newest = now;
-    for (int step = 0; step < 4000; ++step) {
+    for (int step = 0; step < 2000; ++step) {
         Policy policy;
         policy.algorithm = GetParam();
         policy.rate = { any(1, 40), microseconds{ any(1, 100) * second } };
