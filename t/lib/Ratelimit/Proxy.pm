@@ -32,8 +32,11 @@ sub addr { return "127.0.0.1:$_[0]{port}" }
 
 sub pass   { return $_[0]->tell('pass') }          # everything at once: how it begins
 sub delay  { return $_[0]->tell('delay', $_[1]) }  # answers arrive so many seconds later
-sub drop   { return $_[0]->tell('drop') }          # connects, takes what comes and passes nothing on
 sub garble { return $_[0]->tell('garble') }        # answers arrive with every byte changed
+
+# A black hole: takes connections and what comes, and passes nothing on. A connection that has lost
+# something stays dead afterwards, as one that a firewall has forgotten; others live on.
+sub drop { return $_[0]->tell('drop') }
 
 # Closes every connection now; with a number, from now on each when so many bytes of answers have
 # passed. New connections are taken as before.
@@ -65,8 +68,8 @@ sub DESTROY {
 
 package Ratelimit::Proxy::Loop;    ## no critic (ProhibitMultiplePackages)
 
-# The proxy's process. A link is one connection: client, server, whether it is dropped, bytes left
-# until it is cut, and the chunks of answers that wait: [when, bytes].
+# The proxy's process. A link is one connection: client, server, whether it is dead, bytes left until
+# it is cut, and the chunks of answers that wait: [when, bytes].
 
 use Time::HiRes qw(time);
 
@@ -128,7 +131,8 @@ sub move {
     my ($self, $link, $from) = @_;
     my $got = sysread $from, my $bytes, 65536;
     return $self->hang_up($link) unless $got;
-    return if $self->{mode} eq 'drop';
+    $link->{dead} = 1 if $self->{mode} eq 'drop';
+    return if $link->{dead};
     if ($from == $link->{client}) {
         $self->{requests} += $got;
         syswrite $link->{server}, $bytes;
