@@ -103,7 +103,9 @@ build_module() {
         tail -n 40 "$build/make.log" >&2
         fail "the module did not build, see $build/make.log"
     }
-    cp "$build/nginx/ngx_http_ratelimit_module.so" "$module"
+    # Not over the old one: an nginx that has it loaded would run into the new one's bytes.
+    cp "$build/nginx/ngx_http_ratelimit_module.so" "$module.new"
+    mv "$module.new" "$module"
 }
 
 build_unit_tests() {

@@ -38,8 +38,9 @@ local function settle(key, now, quota, window, capacity, cost, granted, take, de
         debt = debt + cost * window
     end
     if take or (cut and cost > 0) then
-        local whole = floor(debt / quota)
-        local rest = debt - whole * quota
+        -- fmod is exact, also where the numbers are so large that products are not.
+        local rest = math.fmod(debt, quota)
+        local whole = (debt - rest) / quota
         call('SET', key, rest == 0 and format('%d', now + whole)
             or format('%d:%d', now + whole, rest), 'PX', format('%d', ceil(debt / quota / 1000)))
     end

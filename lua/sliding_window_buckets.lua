@@ -66,7 +66,7 @@ local function start_of_total(key, wanted, first, last)
     return (unpack_from('>I7', call('GETRANGE', key, format('%d', from), format('%d', from + 6))))
 end
 
-local function settle(key, _, quota, window, width, cost, granted, take, now, state)
+local function settle(key, asked, quota, window, width, cost, granted, take, now, state)
     local count, head, head_time, base, newest, total, deadline, moved =
         unpack(state or { 0, 0, 0, 0, 0, 0, 0, false })
     local bucket = now - now % width
@@ -95,10 +95,11 @@ local function settle(key, _, quota, window, width, cost, granted, take, now, st
             local kept = head >= place and ''
                 or call('GETRANGE', key, format('%d', head * 13), format('%d', place * 13 - 1))
             call('SET', key, kept .. pack(trailer, bucket, total, max(place - head, 0) + 1, 0,
-                 head_time, base, now + life, 'sb'), 'PX', format('%d', ceil(life / 1000)))
+                 head_time, base, asked + life, 'sb'), 'PX', format('%d', ceil(life / 1000)))
         else
-            local late = deadline < bucket + window
-            deadline = late and now + life or deadline
+            -- The deadline is of the checks' clock: one that is behind may have stepped back.
+            local late = deadline < bucket + window or asked < now
+            deadline = late and asked + life or deadline
             call('SETRANGE', key, format('%d', place * 13), pack(
                  trailer, bucket, total, place + 1, head, head_time, base, deadline, 'sb'))
             if late then

@@ -63,10 +63,11 @@ local function check(key, now, quota, window, _, cost)
 end
 
 local function settle(
-    key, _, quota, window, _, cost, granted, take, now, count, head, head_time, newest, deadline,
+    key, asked, quota, window, _, cost, granted, take, now, count, head, head_time, newest, deadline,
     moved)
     local live = count - head
-    -- A sixteenth longer than needed, so that not every check has to move the deadline.
+    -- A sixteenth longer than needed, so that not every check has to move the deadline. It is a time
+    -- of the checks' clock; where that is behind the newest entry, the stored one may be of another.
     local life = window + floor(window / 16)
 
     if moved then
@@ -84,7 +85,7 @@ local function settle(
             local kept = live == 0 and ''
                 or call('GETRANGE', key, format('%d', head * 7), format('%d', count * 7 - 1))
             local rest = entries .. pack('>I7I4I4I7I7c2', now, live + cost, 0,
-                                         live == 0 and now or head_time, now + life, 'sl')
+                                         live == 0 and now or head_time, asked + life, 'sl')
             local ms = format('%d', ceil(life / 1000))
             if live < 1000 then
                 call('SET', key, kept .. rest, 'PX', ms)
@@ -94,8 +95,8 @@ local function settle(
                 call('SETRANGE', key, format('%d', live * 7), rest)
             end
         else
-            local late = deadline < now + window
-            deadline = late and now + life or deadline
+            local late = deadline < now + window or asked < now
+            deadline = late and asked + life or deadline
             call('SETRANGE', key, format('%d', count * 7), entries
                 .. pack('>I7I4I4I7I7c2', now, count + cost, head, head_time, deadline, 'sl'))
             if late then

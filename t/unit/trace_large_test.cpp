@@ -82,7 +82,10 @@ TEST_P(Large, quotas_lose_nothing)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Quotas, Large, testing::Values(Algorithm::fixed_window, Algorithm::sliding_window_counter),
+    Quotas, Large,
+    testing::Values(
+        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::token_bucket,
+        Algorithm::leaky_bucket, Algorithm::gcra),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 class AnyChange : public Large {
