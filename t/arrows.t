@@ -12,7 +12,7 @@ my $top = abs_path(dirname(__FILE__) . '/..');
 my %may = (
     limit => [],
     loop  => ['hiredis'],
-    redis => ['loop', 'hiredis', 'openssl'],
+    redis => ['loop', 'hiredis', 'openssl', 'sockets'],
     check => ['redis', 'limit', 'hiredis', 'lua_scripts'],
     nginx => ['loop', 'hiredis', 'ngx'],
     store => ['nginx', 'limit'],
@@ -29,6 +29,7 @@ sub included {
     return if $name =~ /^<[a-z0-9_]+>$/;
     return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/;
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
+    return 'sockets' if $name eq '<arpa/inet.h>';
     return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
     return $1 if $name =~ m{^"(\w+)/\w+\.h"$} && $may{$1};
     return $name;

@@ -93,7 +93,18 @@ my @bad = (
     ['ratelimit_redis main { }', '', qr/"ratelimit_redis" "main" has no "server"/],
     ['ratelimit_redis { server 127.0.0.1; }', '', qr/invalid number of arguments in "ratelimit_redis"/],
     ["$redis $redis", '', qr/duplicate "ratelimit_redis" "main"/],
-    [block_with('server 127.0.0.2;'), '', qr/"server": invalid "127.0.0.2", expected one server only/],
+    [block_with('server 127.0.0.1:6379;'), '', qr/"main" has one "server" twice/],
+    (map { [block_with("server 127.0.0.2 $_;"), '', qr/"server": invalid "\Q$_\E", expected weight= with a number/] }
+        qw(weight=0 weight=1001 weight=x weight= 5)),
+    (map { [block_with("topology $_->[0];"), '', qr/"topology": invalid "\Q$_->[1]\E", expected ring, cluster or sentinel master=name/] }
+        ['star', 'star'], ['sentinel', 'sentinel'], ['sentinel master=', 'master='], ['sentinel x', 'x'],
+        ['ring master=x', 'master=x'], ['cluster 5', '5']),
+    [block_with('topology cluster; database 1;'), '', qr/"main" has a "database", which a cluster does not have/],
+    [block_with('topology cluster; server unix:/tmp/x;'), '', qr/"main" has a unix socket, which nodes of a cluster/],
+    (map { [block_with("topology $_; server 127.0.0.2 weight=2;"), '', qr/"main" has a "weight", which only/] }
+        'cluster', 'sentinel master=m'),
+    [block_with('sentinel_password x;'), '', qr/"main" has a "sentinel_username" or "sentinel_password", but no/],
+    [block_with('topology sentinel master=m; sentinel_username x;'), '', qr/"main" has a "sentinel_username" but no/],
     (map { ["ratelimit_redis main { server $_; }", '', qr/"server": invalid "\Q$_\E", expected host:port, \[ipv6\]:port or unix:/] }
         '127.0.0.1:x', '127.0.0.1:0', '127.0.0.1:65536', 'no-such-host.invalid', '[::1', 'unix:'),
     [block_with('nonsense 5;'), '', qr/unknown directive "nonsense" in "ratelimit_redis"/],
@@ -170,6 +181,9 @@ my @good = (
     ['ratelimit_redis main { server unix:/tmp/x.sock; }', ''],
     ['ratelimit_redis main { server [::1]:6380; }', ''],
     ['ratelimit_redis main { server localhost; }', ''],
+    [block_with('server 127.0.0.2 weight=1000; server [::1]; server unix:/tmp/x; topology ring;'), ''],
+    [block_with('server 127.0.0.1:6380; topology cluster;'), ''],
+    [block_with('server 127.0.0.2; topology sentinel master=m; sentinel_username a; sentinel_password b;'), ''],
     ['', ''],
 );
 

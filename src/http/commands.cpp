@@ -3,6 +3,7 @@
 #include "http/conf.h"
 #include "http/conf_error.h"
 #include "http/limit_directive.h"
+#include "http/redis_directive.h"
 #include "http/zone_directive.h"
 #include "limit/rate_text.h"
 #include "zone/fail_mode.h"
@@ -144,7 +145,7 @@ void* post(const Post& value) noexcept
 
 ngx_command_t commands[] = {
     { ngx_string("ratelimit_redis"), NGX_HTTP_MAIN_CONF | NGX_CONF_BLOCK | NGX_CONF_TAKE1,
-      redis_block_directive, NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr },
+      redis_directive, NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr },
 
     { ngx_string("ratelimit_zone"), NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone_directive,
       NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr },

@@ -1,347 +1,19 @@
 #include "http/redis_block.h"
 
-#include "http/conf.h"
-#include "http/conf_error.h"
-#include "limit/rate_text.h"
-#include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
 
-#include <algorithm>
-#include <fstream>
-#include <span>
+#include <memory>
 
 namespace ratelimit::http {
 
 namespace {
 
 using nginx::borrowed;
-using nginx::view;
 
-using Values = std::span<const ngx_str_t>;
-
-/// A directive inside the block; answers as nginx's setters do.
-struct BlockDirective {
-    std::string_view name;
-    char* (*set)(ngx_conf_t* cf, RedisBlock& block, Values values);
-    std::size_t most_values = 1;
-};
-
-char* failed() noexcept
-{
-    return static_cast<char*>(NGX_CONF_ERROR);
-}
-
-char* set_server(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    const ngx_str_t& value = values.front();
-    auto& server = block.options.server;
-    if (!server.name.empty()) {
-        return bad_value(cf, "server", view(value), "one server only");
-    }
-
-    ngx_url_t url{};
-    url.url = value;
-    url.default_port = 6379;
-    if (ngx_parse_url(cf->pool, &url) != NGX_OK || url.naddrs == 0) {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0,
-            "\"server\": invalid \"%V\", expected host:port, [ipv6]:port or unix:/path%s%s", &value,
-            url.err == nullptr ? "" : ": ", url.err == nullptr ? "" : url.err);
-        return failed();
-    }
-
-    server.name = view(value);
-    if (url.family == AF_UNIX) {
-        server.unix_path = server.name.substr(std::string_view{ "unix:" }.size());
-        return NGX_CONF_OK;
-    }
-    block.server_host = view(url.host);
-    if (block.server_host.starts_with('[')) {
-        block.server_host = block.server_host.substr(1, block.server_host.size() - 2);
-    }
-    u_char text[NGX_SOCKADDR_STRLEN];
-    const std::size_t length =
-        ngx_sock_ntop(url.addrs[0].sockaddr, url.addrs[0].socklen, text, sizeof(text), 0);
-    server.host.assign(reinterpret_cast<const char*>(text), length);
-    if (server.host.starts_with('[')) {
-        server.host = server.host.substr(1, server.host.size() - 2);
-    }
-    server.port = ngx_inet_get_port(url.addrs[0].sockaddr);
-    return NGX_CONF_OK;
-}
-
-char* set_database(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    const ngx_str_t& value = values.front();
-    const auto number = parse_number(view(value), 0, 1'000'000);
-    if (!number) {
-        return bad_value(cf, "database", view(value), "a number");
-    }
-    block.options.database = static_cast<int>(*number);
-    return NGX_CONF_OK;
-}
-
-char* set_username(ngx_conf_t*, RedisBlock& block, Values values)
-{
-    block.options.username = view(values.front());
-    return NGX_CONF_OK;
-}
-
-char* set_password(ngx_conf_t*, RedisBlock& block, Values values)
-{
-    block.options.password = view(values.front());
-    return NGX_CONF_OK;
-}
-
-char* set_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    const ngx_str_t& value = values.front();
-    ngx_str_t path = value;
-    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
-        return failed();
-    }
-    std::ifstream file(std::string{ view(path) });
-    std::getline(file, block.options.password);
-    if (!file && block.options.password.empty()) {
-        return bad_value(
-            cf, "password_file", view(path), "a readable file with the password in its first line");
-    }
-    if (block.options.password.ends_with('\r')) {
-        block.options.password.pop_back();
-    }
-    return NGX_CONF_OK;
-}
-
-char* set_connections(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    const ngx_str_t& value = values.front();
-    const auto number = parse_number(view(value), 1, 128);
-    if (!number) {
-        return bad_value(cf, "connections", view(value), "a number from 1 to 128");
-    }
-    block.options.connections = static_cast<int>(*number);
-    return NGX_CONF_OK;
-}
-
-char* set_time(
-    ngx_conf_t* cf, std::string_view directive, milliseconds& out, const ngx_str_t& value)
-{
-    ngx_str_t text = value;
-    const ngx_int_t time = ngx_parse_time(&text, 0);
-    if (time == NGX_ERROR || time <= 0) {
-        return bad_value(cf, directive, view(value), "a time such as 100ms or 1s, above zero");
-    }
-    out = milliseconds{ time };
-    return NGX_CONF_OK;
-}
-
-char* set_connect_timeout(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_time(cf, "connect_timeout", block.options.connect_timeout, values.front());
-}
-
-char* set_timeout(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_time(cf, "timeout", block.options.timeout, values.front());
-}
-
-/// breaker failures=n open=t
-char* set_breaker(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    constexpr std::string_view expected = "failures= with a number, open= with a time, or both";
-    for (const ngx_str_t& value : values) {
-        const auto text = view(value);
-        if (text.starts_with("failures=")) {
-            const auto number = parse_number(text.substr(9), 1, 1'000'000);
-            if (!number) {
-                return bad_value(cf, "breaker", text, expected);
-            }
-            block.options.breaker_failures = static_cast<int>(*number);
-            continue;
-        }
-        ngx_str_t time = borrowed(text.substr(std::min<std::size_t>(5, text.size())));
-        const ngx_int_t parsed = ngx_parse_time(&time, 0);
-        if (!text.starts_with("open=") || parsed == NGX_ERROR || parsed <= 0) {
-            return bad_value(cf, "breaker", text, expected);
-        }
-        block.options.breaker_open = milliseconds{ parsed };
-    }
-    return NGX_CONF_OK;
-}
-
-char* set_switch(ngx_conf_t* cf, std::string_view directive, bool& out, const ngx_str_t& value)
-{
-    if (view(value) != "on" && view(value) != "off") {
-        return bad_value(cf, directive, view(value), "on or off");
-    }
-    out = view(value) == "on";
-    return NGX_CONF_OK;
-}
-
-char* set_tls(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_switch(cf, "tls", block.tls_on, values.front());
-}
-
-char* set_tls_verify(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    return set_switch(cf, "tls_verify", block.tls.verify, values.front());
-}
-
-template <std::string redis::TlsOptions::*file>
-char* set_tls_file(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    ngx_str_t path = values.front();
-    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
-        return failed();
-    }
-    block.tls.*file = view(path);
-    return NGX_CONF_OK;
-}
-
-char* set_tls_server_name(ngx_conf_t*, RedisBlock& block, Values values)
-{
-    block.tls.server_name = view(values.front());
-    return NGX_CONF_OK;
-}
-
-char* set_prefix(ngx_conf_t* cf, RedisBlock& block, Values values)
-{
-    const ngx_str_t& value = values.front();
-    if (view(value).find_first_of("{}") != std::string_view::npos) {
-        return bad_value(cf, "prefix", view(value), "text without braces");
-    }
-    block.prefix = view(value);
-    return NGX_CONF_OK;
-}
-
-constexpr BlockDirective directives[] = {
-    { "server", set_server },
-    { "database", set_database },
-    { "username", set_username },
-    { "password", set_password },
-    { "password_file", set_password_file },
-    { "connections", set_connections },
-    { "connect_timeout", set_connect_timeout },
-    { "timeout", set_timeout },
-    { "prefix", set_prefix },
-    { "breaker", set_breaker, 2 },
-    { "tls", set_tls },
-    { "tls_verify", set_tls_verify },
-    { "tls_server_name", set_tls_server_name },
-    { "tls_trusted_certificate", set_tls_file<&redis::TlsOptions::trusted_certificate> },
-    { "tls_certificate", set_tls_file<&redis::TlsOptions::certificate> },
-    { "tls_certificate_key", set_tls_file<&redis::TlsOptions::certificate_key> },
-};
-
-/// What is being read: the block, and which of its directives have been seen.
-struct BlockReader {
-    RedisBlock& block;
-    bool seen[std::size(directives)] = {};
-};
-
-char* read_directive(ngx_conf_t* cf, BlockReader& reader)
-{
-    const auto* values = static_cast<const ngx_str_t*>(cf->args->elts);
-    const auto* const found = std::find_if(
-        std::begin(directives), std::end(directives),
-        [name = view(values[0])](const BlockDirective& known) { return known.name == name; });
-
-    if (found == std::end(directives)) {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0, "unknown directive \"%V\" in \"ratelimit_redis\"", &values[0]);
-        return failed();
-    }
-    if (cf->args->nelts < 2 || cf->args->nelts > 1 + found->most_values) {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0, "invalid number of arguments in \"%V\" of \"ratelimit_redis\"",
-            &values[0]);
-        return failed();
-    }
-    bool& seen = reader.seen[found - std::begin(directives)];
-    // A second server has a line of its own.
-    if (seen && found->set != set_server) {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0, "\"%V\" is duplicate in \"ratelimit_redis\"", &values[0]);
-        return failed();
-    }
-    seen = true;
-    return found->set(cf, reader.block, { values + 1, cf->args->nelts - 1 });
-}
-
-char* read_block_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
-{
-    return nginx::guarded(cf->log, failed(), [cf, conf] {
-        return read_directive(cf, *static_cast<BlockReader*>(conf));
-    });
-}
-
-char* complain(ngx_conf_t* cf, const RedisBlock& block, const char* what)
-{
-    const ngx_str_t name = borrowed(block.name);
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"ratelimit_redis\" \"%V\" %s", &name, what);
-    return failed();
-}
-
-/// What the directives of a block must have together.
-char* check_block(ngx_conf_t* cf, RedisBlock& block)
-{
-    if (block.options.server.name.empty()) {
-        return complain(cf, block, "has no \"server\"");
-    }
-    if (!block.options.username.empty() && block.options.password.empty()) {
-        return complain(cf, block, "has a \"username\" but no \"password\"");
-    }
-    if (block.tls.certificate.empty() != block.tls.certificate_key.empty()) {
-        return complain(
-            cf, block, "has only one of \"tls_certificate\" and \"tls_certificate_key\"");
-    }
-    if (!block.tls_on) {
-        return NGX_CONF_OK;
-    }
-    if (block.tls.server_name.empty()) {
-        block.tls.server_name = block.server_host;
-    }
-    if (block.tls.server_name.empty() && block.tls.verify) {
-        return complain(cf, block, "has a unix socket and TLS, but no \"tls_server_name\"");
-    }
-    try {
-        block.options.tls = std::make_shared<redis::TlsContext>(block.tls);
-    } catch (const std::runtime_error& error) {
-        return complain(cf, block, error.what());
-    }
-    return NGX_CONF_OK;
-}
-
-char* read_block(ngx_conf_t* cf, MainConf& main)
-{
-    const auto& name = static_cast<const ngx_str_t*>(cf->args->elts)[1];
-    if (main.redis_named(view(name)) != nullptr) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_redis\" \"%V\"", &name);
-        return failed();
-    }
-    RedisBlock& block = main.redis.emplace_back();
-    block.name = view(name);
-
-    BlockReader reader{ block };
-    const ngx_conf_t saved = *cf;
-    cf->handler = read_block_directive;
-    cf->handler_conf = &reader;
-    char* result = ngx_conf_parse(cf, nullptr);
-    *cf = saved;
-
-    return result == NGX_CONF_OK ? check_block(cf, block) : result;
-}
+constexpr std::size_t shown_text_limit = 256;
 
 }  // namespace
-
-char* redis_block_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
-{
-    return nginx::guarded(cf->log, failed(), [cf, conf] {
-        return read_block(cf, static_cast<MainConf&>(*static_cast<MainSettings*>(conf)));
-    });
-}
 
 redis::Client& RedisBlock::client()
 {
@@ -370,7 +42,7 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
 {
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
-    char line[256];
+    char line[shown_text_limit];
     const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0,
@@ -382,11 +54,31 @@ void RedisBlock::error_reply(const redis::Endpoint& server, std::string_view tex
 {
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
-    char line[256];
+    char line[shown_text_limit];
     const ngx_str_t answer = borrowed(nginx::escaped_for_log(text, line, sizeof(line)));
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V answered: %V", &block,
         &address, &answer);
+}
+
+void RedisBlock::servers_known(std::string_view known) noexcept
+{
+    const ngx_str_t block = borrowed(name);
+    char line[shown_text_limit];
+    const ngx_str_t text = borrowed(nginx::escaped_for_log(known, line, sizeof(line)));
+    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\": %V", &block, &text);
+}
+
+void RedisBlock::servers_unknown(std::string_view reason) noexcept
+{
+    const ngx_str_t block = borrowed(name);
+    const bool sentinel = options.topology == redis::Topology::sentinel;
+    char line[shown_text_limit];
+    const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
+    ngx_log_error(
+        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\": no %s: %V", &block,
+        sentinel ? "sentinel knows where the master is" : "node of the cluster knows its slots",
+        &text);
 }
 
 }  // namespace ratelimit::http

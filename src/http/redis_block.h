@@ -15,8 +15,8 @@ public:
     redis::ClientOptions options;
     std::string prefix = "rl:";
     bool tls_on = false;
-    redis::TlsOptions tls;    // as configured; options.tls is made of it
-    std::string server_host;  // of `server`, without the port; empty: a unix socket
+    redis::TlsOptions tls;  // as configured; options.server.tls is made of it
+    bool weighted = false;  // a server has a weight=
     redis::ScriptRegistry scripts;
 
     /// The client, connecting from the first call on: workers ask when they start, and a process
@@ -29,12 +29,11 @@ public:
     void server_up(const redis::Endpoint& server) noexcept override;
     void server_down(const redis::Endpoint& server, std::string_view reason) noexcept override;
     void error_reply(const redis::Endpoint& server, std::string_view text) noexcept override;
+    void servers_known(std::string_view text) noexcept override;
+    void servers_unknown(std::string_view reason) noexcept override;
 
 private:
     std::unique_ptr<redis::Client> client_;
 };
-
-/// ratelimit_redis name { ... }
-char* redis_block_directive(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept;
 
 }  // namespace ratelimit::http

@@ -51,6 +51,7 @@ public:
     redis::ScriptId script() const noexcept override { return script_id; }
     redis::ArgumentCount argument_count() const noexcept override;
     void write(redis::ScriptArguments& arguments) const override;
+    std::string_view routing_key() const noexcept override { return checks.front().key; }
     void on_reply(const redisReply& reply) noexcept override;
     void on_failure(redis::Failure failure) noexcept override;
 

@@ -20,6 +20,8 @@ std::string_view describe(Failure failure) noexcept
         return "no connection";
     case Failure::error_reply:
         return "error reply";
+    case Failure::keys_apart:
+        return "keys of a slot that is being moved";
     }
     return "unknown failure";
 }

@@ -2,12 +2,15 @@
 
 #include "redis/command.h"
 
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 
 struct redisReply;
 
 namespace ratelimit::redis {
+
+using std::chrono::milliseconds;
 
 /// Index of a script in the client's ScriptRegistry.
 enum class ScriptId : std::uint16_t {};
@@ -16,14 +19,17 @@ enum class ScriptId : std::uint16_t {};
 enum class Failure : std::uint8_t {
     timeout,      // no reply within the client's timeout
     connection,   // could not connect, or the connection was lost; it may have been executed
-    error_reply,  // Redis answered with an error (NOSCRIPT is dealt with before)
+    error_reply,  // Redis answered with an error (NOSCRIPT and redirections are dealt with before)
+    /// A cluster is moving the slot of its keys, which are now apart (TRYAGAIN): it was not
+    /// executed, and calls of one key each would be.
+    keys_apart,
 };
 
 std::string_view describe(Failure failure) noexcept;
 
 struct PendingCall;
 
-/// One script call on its way: owned by the caller from Client::send until its end. Exactly one of
+/// One call on its way: owned by the caller from Client::send until its end. Exactly one of
 /// on_reply and on_failure is called, never from inside send; afterwards the client has forgotten
 /// the call and either may destroy it. A call that is destroyed before is forgotten: its reply is
 /// read and dropped, and never taken for another's.
@@ -42,14 +48,44 @@ public:
     /// live as long as the call.
     virtual void write(ScriptArguments& arguments) const = 0;
 
+    /// A key of the call, which decides the server that it goes to. All its keys must have the
+    /// same Client::place_of.
+    virtual std::string_view routing_key() const noexcept = 0;
+
+    /// Another command instead of a script, as RESP.
+    virtual std::string_view command() const noexcept { return {}; }
+
     virtual void on_reply(const redisReply& reply) noexcept = 0;
     virtual void on_failure(Failure failure) noexcept = 0;
 
     bool pending() const noexcept { return pending_ != nullptr; }
 
+    /// What a client notes on a call that it passes from server to server.
+    struct Travel {
+        milliseconds expires{ 0 };  // by then it has ended; 0: no bound but the servers' own
+        std::uint8_t redirections = 0;
+        bool asking = false;  // its slot is on its way to that server (ASK)
+    };
+    Travel travel;
+
 private:
     friend struct PendingCall;
     PendingCall* pending_ = nullptr;  // the client's record of it while it is on its way
+};
+
+/// A call of a command without a script.
+class CommandCall : public Call {
+public:
+    explicit CommandCall(std::string text) : text_(std::move(text)) {}  // as RESP
+
+    ScriptId script() const noexcept final { return {}; }
+    ArgumentCount argument_count() const noexcept final { return {}; }
+    void write(ScriptArguments&) const final {}
+    std::string_view routing_key() const noexcept final { return {}; }
+    std::string_view command() const noexcept final { return text_; }
+
+private:
+    std::string text_;
 };
 
 }  // namespace ratelimit::redis

@@ -3,7 +3,7 @@
 #include "loop/event_loop.h"
 #include "redis/call.h"
 #include "redis/script_registry.h"
-#include "redis/tls.h"
+#include "redis/server_options.h"
 
 #include <memory>
 #include <string>
@@ -12,26 +12,24 @@
 
 namespace ratelimit::redis {
 
-/// host and port, or the path of a unix socket. `host` is a numeric IPv4 or IPv6 address (without
-/// brackets) or a name.
-struct Endpoint {
-    std::string host;
-    std::uint16_t port = 6379;
-    std::string unix_path;  // not empty: a unix socket
-    std::string name;       // as configured, for logs
+enum class Topology : std::uint8_t {
+    ring,      // each key on one of the servers, by consistent hashing; one server: that one
+    cluster,   // Redis Cluster, of which the servers are some
+    sentinel,  // the master that the servers, Redis Sentinels, name
+};
+
+struct Member {
+    Endpoint endpoint;
+    int weight = 1;  // of a ring
 };
 
 struct ClientOptions {
-    Endpoint server;
-    std::string username;  // empty: the default user
-    std::string password;  // empty: no AUTH
-    int database = 0;
-    std::shared_ptr<const TlsContext> tls;  // null: no TLS
-    int connections = 1;                    // to the server
-    milliseconds connect_timeout{ 250 };
-    milliseconds timeout{ 100 };  // of one call, from send to reply
-    int breaker_failures = 5;     // in a row that open the circuit breaker
-    milliseconds breaker_open{ 1000 };
+    Topology topology = Topology::ring;
+    std::vector<Member> servers;  // at least one
+    ServerOptions server;
+    std::string master;             // as the sentinels call it
+    std::string sentinel_username;  // as username and password, for the sentinels
+    std::string sentinel_password;
 };
 
 /// What a client tells its owner: transitions, not calls. Called from the loop.
@@ -46,12 +44,16 @@ public:
     /// Redis answered a call with an error. Once for errors of one kind (the first word), until ten
     /// seconds have passed without any.
     virtual void error_reply(const Endpoint& server, std::string_view text) noexcept = 0;
+    /// Cluster and sentinel: where the keys are has been learnt, or is another place than before.
+    virtual void servers_known(std::string_view text) noexcept = 0;
+    /// Nobody says where the keys are; once until the next servers_known.
+    virtual void servers_unknown(std::string_view reason) noexcept = 0;
 };
 
-/// Calls scripts on one Redis server through `connections` pipelined connections, on one event
-/// loop, in one thread. Connects at start(), loads every script before the first call, reconnects
-/// with backoff (50 ms to 2 s, with jitter), loads the scripts again when Redis answers NOSCRIPT
-/// and sends the calls that met it again.
+class Router;
+
+/// Calls scripts on Redis, on one event loop, in one thread: finds the server that has a call's
+/// keys, and follows them when they move.
 class Client {
 public:
     Client(
@@ -63,18 +65,22 @@ public:
 
     void start();
 
-    /// Sends the call, or keeps it until the connection that is being made is ready; no call waits
-    /// longer than connect_timeout + timeout. False: the circuit breaker is open, or there is no
-    /// connection and none being made now (it is waiting to try again); the call was not taken and
-    /// hears nothing.
+    /// Sends the call, or keeps it until its server is found and connected; no call waits longer
+    /// than connect_timeout + timeout, wherever it is sent on to. False: its server's circuit
+    /// breaker is open, or there is no connection to it and none being made now (it is waiting to
+    /// try again); the call was not taken and hears nothing.
     bool send(Call& call);
 
     /// Fails what is on its way with Failure::connection and closes every connection.
     void close() noexcept;
 
+    /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
+    std::uint32_t place_of(std::string_view key) const noexcept;
+
 private:
-    class State;
-    std::unique_ptr<State> state_;
+    EventLoop& loop_;
+    const ClientOptions options_;
+    std::unique_ptr<Router> router_;
 };
 
 }  // namespace ratelimit::redis

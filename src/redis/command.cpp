@@ -45,6 +45,14 @@ std::string plain_command(std::initializer_list<std::string_view> words)
     return text;
 }
 
+std::string auth_command(std::string_view username, std::string_view password)
+{
+    if (username.empty()) {
+        return plain_command({ "AUTH", password });
+    }
+    return plain_command({ "AUTH", username, password });
+}
+
 void ScriptArguments::begin(std::string_view sha, ArgumentCount count)
 {
     constexpr std::size_t fixed = 3;  // EVALSHA, the digest, the number of keys

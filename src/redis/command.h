@@ -10,6 +10,9 @@ namespace ratelimit::redis {
 /// Any command, as RESP.
 std::string plain_command(std::initializer_list<std::string_view> words);
 
+/// AUTH; an empty username is the default user.
+std::string auth_command(std::string_view username, std::string_view password);
+
 struct ArgumentCount {
     std::size_t keys = 0;
     std::size_t args = 0;

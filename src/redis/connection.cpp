@@ -1,7 +1,6 @@
 #include "redis/connection.h"
+#include "redis/connection_hooks.h"
 
-#include <cstring>
-#include <stdexcept>
 #include <utility>
 
 #include <hiredis/async.h>
@@ -29,65 +28,6 @@ bool leaves_server(std::string_view error) noexcept
 
 }  // namespace
 
-/// A context's data is its connection, or null once the connection has given it up: what hiredis
-/// still calls then is of no interest.
-struct Connection::Hooks {
-    static Connection* of(const redisAsyncContext* context) noexcept
-    {
-        return static_cast<Connection*>(context->data);
-    }
-
-    static void on_connect(const redisAsyncContext* context, int status) noexcept
-    {
-        Connection* connection = of(context);
-        if (connection == nullptr) {
-            return;
-        }
-        if (status != REDIS_OK) {
-            // hiredis frees the context when this returns.
-            connection->lose(context->errstr, Loss::freed_by_hiredis);
-            return;
-        }
-        contained(*connection, [connection] { connection->set_up(); });
-    }
-
-    static void on_disconnect(const redisAsyncContext* context, int) noexcept
-    {
-        Connection* connection = of(context);
-        if (connection == nullptr) {
-            return;
-        }
-        std::string reason;
-        try {
-            reason = connection->reason_of(*context);
-        } catch (const std::exception&) {
-            // Out of memory: lost without a reason.
-        }
-        connection->lose(reason.empty() ? "connection closed" : reason, Loss::freed_by_hiredis);
-    }
-
-    static void on_introduction(redisAsyncContext* context, void* reply, void* digest) noexcept
-    {
-        Connection* connection = of(context);
-        // A null reply is a lost connection, which on_disconnect deals with.
-        if (connection != nullptr && reply != nullptr) {
-            contained(*connection, [=] {
-                connection->introduced(
-                    *static_cast<const redisReply*>(reply), static_cast<Digest*>(digest));
-            });
-        }
-    }
-
-    static void on_answer(redisAsyncContext* context, void* reply, void*) noexcept
-    {
-        Connection* connection = of(context);
-        if (connection != nullptr && reply != nullptr) {
-            contained(
-                *connection, [=] { connection->answered(*static_cast<const redisReply*>(reply)); });
-        }
-    }
-};
-
 /// What TLS says of a connection that is being lost, or hiredis.
 std::string Connection::reason_of(const redisAsyncContext& context) const
 {
@@ -95,20 +35,11 @@ std::string Connection::reason_of(const redisAsyncContext& context) const
     return said.empty() ? context.errstr : said;
 }
 
-template <class Body>
-void Connection::contained(Connection& connection, Body&& body) noexcept
-{
-    try {
-        body();
-    } catch (const std::exception& error) {
-        connection.lose(error.what());
-    }
-}
-
 Connection::Connection(
-    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-    RecordPool& records, ConnectionOwner& owner)
+    EventLoop& loop, const Endpoint& server, const ServerOptions& options,
+    const ScriptRegistry& scripts, RecordPool& records, ConnectionOwner& owner)
     : loop_(loop),
+      server_(server),
       options_(options),
       scripts_(scripts),
       records_(records),
@@ -143,108 +74,6 @@ void Connection::connect()
     begin();
 }
 
-void Connection::begin()
-{
-    const Endpoint& server = options_.server;
-    redisOptions options{};
-    if (server.unix_path.empty()) {
-        REDIS_OPTIONS_SET_TCP(&options, server.host.c_str(), server.port);
-    } else {
-        REDIS_OPTIONS_SET_UNIX(&options, server.unix_path.c_str());
-    }
-    context_ = redisAsyncConnectWithOptions(&options);
-    if (context_ == nullptr) {
-        lose("out of memory");
-        return;
-    }
-    if (context_->err != 0) {
-        const std::string reason = context_->errstr;
-        lose(reason);
-        return;
-    }
-    context_->data = this;
-    if (!loop_.attach(*context_)) {
-        lose("no connection or memory left for it");
-        return;
-    }
-    redisAsyncSetConnectCallback(context_, Hooks::on_connect);
-    redisAsyncSetDisconnectCallback(context_, Hooks::on_disconnect);
-}
-
-void Connection::command(std::string_view text, Digest* digest)
-{
-    if (redisAsyncFormattedCommand(
-            context_, Hooks::on_introduction, digest, text.data(), text.size())
-        != REDIS_OK) {
-        throw std::runtime_error("out of memory");
-    }
-    ++introductions_;
-}
-
-/// The first commands of a connection, which leave together.
-void Connection::set_up()
-{
-    if (options_.server.unix_path.empty()) {
-        redisEnableKeepAlive(&context_->c);
-    }
-    if (options_.tls != nullptr) {
-        std::string reason;
-        tls_ = options_.tls->start(context_->c, reason);
-        if (tls_ == nullptr) {
-            lose(reason);
-            return;
-        }
-    }
-    introductions_ = 0;
-    if (!options_.password.empty()) {
-        if (options_.username.empty()) {
-            command(plain_command({ "AUTH", options_.password }));
-        } else {
-            command(plain_command({ "AUTH", options_.username, options_.password }));
-        }
-    }
-    if (options_.database != 0) {
-        command(plain_command({ "SELECT", std::to_string(options_.database) }));
-    }
-    load_scripts();
-    if (introductions_ == 0) {
-        // No script: nothing to ask, but whether anybody is there.
-        command(plain_command({ "PING" }));
-    }
-}
-
-void Connection::load_scripts()
-{
-    for (std::size_t i = 0; i < scripts_.size(); ++i) {
-        command(
-            plain_command({ "SCRIPT", "LOAD", scripts_.text(static_cast<ScriptId>(i)) }),
-            &digests_[i]);
-    }
-}
-
-/// A reply to one of the first commands, or to SCRIPT LOAD, whose digest it is.
-void Connection::introduced(const redisReply& reply, Digest* digest)
-{
-    last_reply_ = loop_.now();
-    if (reply.type == REDIS_REPLY_ERROR) {
-        lose(text_of(reply));
-        return;
-    }
-    if (digest != nullptr) {
-        if (reply.type != REDIS_REPLY_STRING || reply.len != digest->size()) {
-            lose("SCRIPT LOAD returned no digest");
-            return;
-        }
-        std::memcpy(digest->data(), reply.str, reply.len);
-    }
-    --introductions_;
-    if (introductions_ == 0 && state_ == State::connecting) {
-        state_ = State::ready;
-        connect_timer_->stop();
-        owner_.connection_ready(*this);
-    }
-}
-
 bool Connection::send(PendingCall& record) noexcept
 {
     if (!write(record)) {
@@ -267,7 +96,18 @@ bool Connection::send(PendingCall& record) noexcept
 
 bool Connection::write(const PendingCall& record) noexcept
 try {
+    static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
     const Call& call = *record.call;
+    if (record.asking
+        && redisAsyncFormattedCommand(context_, nullptr, nullptr, asking.data(), asking.size())
+            != REDIS_OK) {
+        return false;
+    }
+    if (const auto text = call.command(); !text.empty()) {
+        return redisAsyncFormattedCommand(
+                   context_, Hooks::on_answer, nullptr, text.data(), text.size())
+            == REDIS_OK;
+    }
     const auto& digest = digests_[static_cast<std::size_t>(call.script())];
     arguments_.begin({ digest.data(), digest.size() }, call.argument_count());
     call.write(arguments_);
@@ -315,9 +155,13 @@ void Connection::answered_with_error(PendingCall& record, std::string_view error
     const unsigned losses = losses_;
     Call* call = record.release();
     records_.give_back(record);
-    owner_.call_refused(error);
-    if (call != nullptr) {
-        call->on_failure(Failure::error_reply);
+    const ErrorFate fate = owner_.fate_of(call, error);
+    if (fate == ErrorFate::refused) {
+        owner_.call_refused(error);
+    }
+    if (call != nullptr && fate != ErrorFate::redirected) {
+        call->on_failure(
+            fate == ErrorFate::keys_apart ? Failure::keys_apart : Failure::error_reply);
     }
     if (leaves_server(error) && losses == losses_) {
         lose(error, Loss::refused);

@@ -2,8 +2,9 @@
 
 #include "loop/event_loop.h"
 #include "redis/backoff.h"
-#include "redis/client.h"
 #include "redis/pipeline.h"
+#include "redis/script_registry.h"
+#include "redis/server_options.h"
 
 #include <array>
 #include <string>
@@ -15,10 +16,20 @@ namespace ratelimit::redis {
 
 class Connection;
 
-/// What a connection tells the client that has it.
+/// What becomes of a call that was answered with an error.
+enum class ErrorFate : std::uint8_t {
+    refused,      // it fails, and so did its server
+    redirected,   // another server has it now
+    unreachable,  // it fails: it belongs to another server, which cannot be asked
+    keys_apart,   // it fails with Failure::keys_apart
+};
+
+/// What a connection tells the server that has it.
 class ConnectionOwner {
 public:
     virtual ~ConnectionOwner() = default;
+    /// `call` is null when nobody waits for it any more.
+    virtual ErrorFate fate_of(Call* call, std::string_view error) noexcept = 0;
     virtual void connection_ready(Connection& connection) = 0;
     /// It waits to connect again. Called before the calls that were on it fail.
     /// `refused`: its server answers, but that it is of no use.
@@ -34,8 +45,8 @@ public:
 class Connection {
 public:
     Connection(
-        EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-        RecordPool& records, ConnectionOwner& owner);
+        EventLoop& loop, const Endpoint& server, const ServerOptions& options,
+        const ScriptRegistry& scripts, RecordPool& records, ConnectionOwner& owner);
     ~Connection();
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -72,6 +83,7 @@ private:
     void begin();
     void set_up();
     void load_scripts();
+    bool accepts(const redisReply& reply, Digest* digest);
     void introduced(const redisReply& reply, Digest* digest);
     void answered(const redisReply& reply);
     void answered_with_error(PendingCall& record, std::string_view error);
@@ -92,7 +104,8 @@ private:
     struct Hooks;
 
     EventLoop& loop_;
-    const ClientOptions& options_;
+    const Endpoint& server_;
+    const ServerOptions& options_;
     const ScriptRegistry& scripts_;
     RecordPool& records_;
     ConnectionOwner& owner_;
@@ -102,7 +115,7 @@ private:
     std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it
     std::unique_ptr<Timer> deadline_timer_;  // of the calls in flight
     Backoff backoff_;
-    std::size_t introductions_ = 0;  // replies to AUTH, SELECT, SCRIPT LOAD still to come
+    std::size_t introductions_ = 0;  // replies to AUTH, SELECT, ROLE, SCRIPT LOAD still to come
     std::vector<Digest> digests_;    // of the scripts, by ScriptId
     CallQueue in_flight_;
     milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs

@@ -75,14 +75,14 @@ TlsContext::TlsContext(TlsOptions options)
     }
 }
 
-ssl_st* TlsContext::start(redisContext& context, std::string& reason) const
+ssl_st* TlsContext::start(redisContext& context, const std::string& host, std::string& reason) const
 {
     reason = "TLS could not be started";
     SSL* ssl = SSL_new(context_.get());
     if (ssl == nullptr) {
         return nullptr;
     }
-    const std::string& name = options_.server_name;
+    const std::string& name = options_.server_name.empty() ? host : options_.server_name;
     const bool named = name.empty()
         || ((is_address(name) || SSL_set_tlsext_host_name(ssl, name.c_str()) == 1)
             && expect_name(ssl, name));

@@ -29,17 +29,25 @@ public:
         errors.emplace_back(text);
     }
 
+    void servers_known(std::string_view text) noexcept override { known.emplace_back(text); }
+    void servers_unknown(std::string_view reason) noexcept override
+    {
+        unknown.emplace_back(reason);
+    }
+
     int ups = 0;
     int downs = 0;
     std::string last_reason;
     std::vector<std::string> errors;
+    std::vector<std::string> known;
+    std::vector<std::string> unknown;
 };
 
 /// Calls a script with one key and one argument, and remembers what became of it.
 class EchoCall : public redis::Call {
 public:
-    explicit EchoCall(std::string argument, redis::ScriptId script = {})
-        : argument_(std::move(argument)), script_(script)
+    explicit EchoCall(std::string argument, redis::ScriptId script = {}, std::string key = "key")
+        : argument_(std::move(argument)), script_(script), key_(std::move(key))
     {
     }
 
@@ -47,9 +55,10 @@ public:
     redis::ArgumentCount argument_count() const noexcept override { return { 1, 1 }; }
     void write(redis::ScriptArguments& arguments) const override
     {
-        arguments.key("key");
+        arguments.key(key_);
         arguments.arg(argument_);
     }
+    std::string_view routing_key() const noexcept override { return key_; }
     void on_reply(const redisReply& reply) noexcept override
     {
         ++ends;
@@ -77,17 +86,23 @@ public:
 private:
     std::string argument_;
     redis::ScriptId script_;
+    std::string key_;
 };
 
 /// A client of one server, with a script that returns its argument.
 class ClientTest : public testing::Test {
 protected:
+    static redis::Member server_at(int port)
+    {
+        return { redis::announced_endpoint("127.0.0.1", static_cast<std::uint16_t>(port)) };
+    }
+
     redis::ClientOptions options_to(int port)
     {
         redis::ClientOptions options;
-        options.server = { "127.0.0.1", static_cast<std::uint16_t>(port), "", "test" };
-        options.timeout = 2s;
-        options.connect_timeout = 2s;
+        options.servers = { server_at(port) };
+        options.server.timeout = 2s;
+        options.server.connect_timeout = 2s;
         return options;
     }
 

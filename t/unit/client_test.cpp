@@ -127,7 +127,7 @@ TEST_F(Client, a_call_sent_while_connecting_waits_and_is_answered)
 TEST_F(Client, several_connections_share_the_calls)
 {
     auto options = options_to(server_.port());
-    options.connections = 3;
+    options.server.connections = 3;
     auto& client = start_ready(options);
     const auto clients = [this] {
         const auto info = server_.ask({ "INFO", "clients" });
@@ -188,7 +188,8 @@ TEST_F(Client, allocates_nothing_for_a_call_once_it_has_run)
 TEST_F(Client, connects_by_a_unix_socket)
 {
     redis::ClientOptions options;
-    options.server.unix_path = server_.socket_path();
+    options.servers.emplace_back();
+    options.servers[0].endpoint.unix_path = server_.socket_path();
     start_ready(options);
     EXPECT_EQ(ask("by socket"), "by socket");
 }
@@ -197,7 +198,7 @@ TEST_F(Client, selects_its_database)
 {
     scripts_.add("redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1]");
     auto options = options_to(server_.port());
-    options.database = 7;
+    options.server.database = 7;
     start_ready(options);
     EXPECT_EQ(ask("here"), "here");
     EXPECT_EQ(server_.ask({ "GET", "key" }), "");
@@ -208,7 +209,7 @@ TEST_F(ClientTest, connects_by_ipv6)
 {
     RedisServer server({}, "127.0.0.1 ::1");
     auto options = options_to(server.port());
-    options.server.host = "::1";
+    options.servers[0].endpoint.host = "::1";
     start_ready(options);
     EXPECT_EQ(ask("six"), "six");
 }
@@ -217,7 +218,7 @@ TEST_F(ClientTest, authenticates_with_a_password)
 {
     RedisServer server("requirepass secret\n");
     auto options = options_to(server.port());
-    options.password = "secret";
+    options.server.password = "secret";
     start_ready(options);
     EXPECT_EQ(ask("in"), "in");
 }
@@ -227,8 +228,8 @@ TEST_F(ClientTest, authenticates_as_a_user)
     RedisServer server;
     server.ask({ "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all" });
     auto options = options_to(server.port());
-    options.username = "me";
-    options.password = "secret";
+    options.server.username = "me";
+    options.server.password = "secret";
     start_ready(options);
     EXPECT_EQ(ask("in"), "in");
 }
@@ -237,7 +238,7 @@ TEST_F(ClientTest, a_wrong_password_is_told_once)
 {
     RedisServer server("requirepass secret\n");
     auto options = options_to(server.port());
-    options.password = "wrong";
+    options.server.password = "wrong";
     start(options);
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
     EXPECT_EQ(events_.last_reason.substr(0, 9), "WRONGPASS");

@@ -23,7 +23,7 @@ protected:
 TEST_F(FailingRedis, a_call_times_out_and_its_late_answer_is_nobody_elses)
 {
     auto options = options_to(server_.port());
-    options.timeout = 100ms;
+    options.server.timeout = 100ms;
     auto& client = start_ready(options);
     server_.pause();
     EchoCall late("late");
@@ -39,8 +39,8 @@ TEST_F(FailingRedis, a_call_times_out_and_its_late_answer_is_nobody_elses)
 TEST_F(FailingRedis, every_call_of_a_hang_times_out_in_time)
 {
     auto options = options_to(server_.port());
-    options.timeout = 100ms;
-    options.breaker_failures = 10'000;
+    options.server.timeout = 100ms;
+    options.server.breaker_failures = 10'000;
     auto& client = start_ready(options);
     server_.pause();
     const auto began = loop_.now();
@@ -63,7 +63,7 @@ TEST_F(FailingRedis, every_call_of_a_hang_times_out_in_time)
 TEST_F(FailingRedis, a_call_sent_after_others_timed_out_times_out_as_soon)
 {
     auto options = options_to(server_.port());
-    options.timeout = 100ms;
+    options.server.timeout = 100ms;
     auto& client = start_ready(options);
     server_.pause();
     EchoCall first("first");
@@ -80,9 +80,9 @@ TEST_F(FailingRedis, a_call_sent_after_others_timed_out_times_out_as_soon)
 TEST_F(FailingRedis, the_breaker_opens_after_failures_in_a_row_and_then_nothing_waits)
 {
     auto options = options_to(server_.port());
-    options.timeout = 50ms;
-    options.breaker_failures = 3;
-    options.breaker_open = 300ms;
+    options.server.timeout = 50ms;
+    options.server.breaker_failures = 3;
+    options.server.breaker_open = 300ms;
     auto& client = start_ready(options);
     server_.pause();
     for (int i = 0; i < 3; ++i) {
@@ -103,8 +103,8 @@ TEST_F(FailingRedis, the_breaker_opens_after_failures_in_a_row_and_then_nothing_
 TEST_F(FailingRedis, a_server_that_is_always_late_opens_the_breaker_too)
 {
     auto options = options_to(server_.port());
-    options.timeout = 30ms;
-    options.breaker_failures = 3;
+    options.server.timeout = 30ms;
+    options.server.breaker_failures = 3;
     start_ready(options);
     for (int i = 0; i < 3; ++i) {
         server_.pause();
@@ -118,7 +118,7 @@ TEST_F(FailingRedis, a_server_that_is_always_late_opens_the_breaker_too)
 TEST_F(FailingRedis, a_server_silent_for_long_is_left_and_connected_to_anew)
 {
     auto options = options_to(server_.port());
-    options.timeout = 20ms;
+    options.server.timeout = 20ms;
     start_ready(options);
     server_.pause();
     EXPECT_EQ(ask("x"), "no reply in time");
@@ -180,7 +180,8 @@ TEST_F(ClientTest, a_server_that_is_not_there_is_told_once_and_used_when_it_come
 TEST_F(ClientTest, a_unix_socket_that_is_not_there_is_told)
 {
     redis::ClientOptions options;
-    options.server.unix_path = "/nonexistent/redis.sock";
+    options.servers.emplace_back();
+    options.servers[0].endpoint.unix_path = "/nonexistent/redis.sock";
     start(options);
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
     EXPECT_EQ(events_.last_reason, "No such file or directory");
@@ -199,8 +200,8 @@ TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
 
     auto options = options_to(ntohs(address.sin_port));
-    options.connect_timeout = 100ms;
-    options.timeout = 50ms;
+    options.server.connect_timeout = 100ms;
+    options.server.timeout = 50ms;
     start(options);
     const auto began = loop_.now();
     EXPECT_EQ(ask("x"), "no connection");
@@ -281,7 +282,7 @@ TEST_F(ClientTest, garbage_half_replies_and_closed_connections_fail_calls_and_no
         events_ = {};
         MockServer server([&] { return answer; });
         auto options = options_to(server.port());
-        options.timeout = 200ms;
+        options.server.timeout = 200ms;
         start_ready(options);
         const auto end = ask("x");
         EXPECT_TRUE(end == "no connection" || end == "no reply in time") << answer << ": " << end;

@@ -1,0 +1,115 @@
+// The part of Connection that makes a new connection ready.
+
+#include "redis/connection.h"
+#include "redis/connection_hooks.h"
+#include "redis/context.h"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace ratelimit::redis {
+
+void Connection::begin()
+{
+    std::string reason;
+    context_ = open_context(loop_, server_, reason);
+    if (context_ == nullptr) {
+        lose(reason);
+        return;
+    }
+    context_->data = this;
+    redisAsyncSetConnectCallback(context_, Hooks::on_connect);
+    redisAsyncSetDisconnectCallback(context_, Hooks::on_disconnect);
+}
+
+void Connection::command(std::string_view text, Digest* digest)
+{
+    if (redisAsyncFormattedCommand(
+            context_, Hooks::on_introduction, digest, text.data(), text.size())
+        != REDIS_OK) {
+        throw std::runtime_error("out of memory");
+    }
+    ++introductions_;
+}
+
+/// The first commands of a connection, which leave together.
+void Connection::set_up()
+{
+    if (server_.unix_path.empty()) {
+        redisEnableKeepAlive(&context_->c);
+    }
+    if (options_.tls != nullptr) {
+        std::string reason;
+        tls_ = options_.tls->start(context_->c, server_.host_name, reason);
+        if (tls_ == nullptr) {
+            lose(reason);
+            return;
+        }
+    }
+    introductions_ = 0;
+    if (!options_.password.empty()) {
+        command(auth_command(options_.username, options_.password));
+    }
+    if (options_.database != 0) {
+        command(plain_command({ "SELECT", std::to_string(options_.database) }));
+    }
+    if (options_.master_only) {
+        command(plain_command({ "ROLE" }));
+    }
+    load_scripts();
+    if (introductions_ == 0) {
+        // No script: nothing to ask, but whether anybody is there.
+        command(plain_command({ "PING" }));
+    }
+}
+
+void Connection::load_scripts()
+{
+    for (std::size_t i = 0; i < scripts_.size(); ++i) {
+        command(
+            plain_command({ "SCRIPT", "LOAD", scripts_.text(static_cast<ScriptId>(i)) }),
+            &digests_[i]);
+    }
+}
+
+/// Whether a reply to one of the first commands, or to SCRIPT LOAD, whose digest it is, is as it
+/// should be; the connection is lost if not.
+bool Connection::accepts(const redisReply& reply, Digest* digest)
+{
+    if (reply.type == REDIS_REPLY_ERROR) {
+        lose({ reply.str, reply.len });
+        return false;
+    }
+    if (digest != nullptr) {
+        if (reply.type != REDIS_REPLY_STRING || reply.len != digest->size()) {
+            lose("SCRIPT LOAD returned no digest");
+            return false;
+        }
+        std::memcpy(digest->data(), reply.str, reply.len);
+        return true;
+    }
+    // Only ROLE's reply is an array.
+    if (reply.type == REDIS_REPLY_ARRAY
+        && (reply.elements == 0 || reply.element[0]->type != REDIS_REPLY_STRING
+            || std::string_view(reply.element[0]->str, reply.element[0]->len) != "master")) {
+        lose("it is not a master");
+        return false;
+    }
+    return true;
+}
+
+void Connection::introduced(const redisReply& reply, Digest* digest)
+{
+    last_reply_ = loop_.now();
+    if (!accepts(reply, digest)) {
+        return;
+    }
+    --introductions_;
+    if (introductions_ == 0 && state_ == State::connecting) {
+        state_ = State::ready;
+        connect_timer_->stop();
+        owner_.connection_ready(*this);
+    }
+}
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "redis/server.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace ratelimit::redis {
+
+/// Servers that get no more calls, kept until those on their way have ended. They may be given in
+/// from inside their own callbacks.
+class RetiredServers {
+public:
+    RetiredServers(EventLoop& loop, const ServerOptions& options)
+        : loop_(loop),
+          longest_call_(options.connect_timeout + options.timeout),
+          timer_(loop.make_timer([this] { sweep(); }))
+    {
+        timer_->on_exit(Timer::OnExit::ignore);
+    }
+
+    void add(std::unique_ptr<Server> server)
+    {
+        if (server == nullptr) {
+            return;
+        }
+        servers_.push_back({ std::move(server), loop_.now() + longest_call_ });
+        if (!timer_->running()) {
+            timer_->start(longest_call_);
+        }
+    }
+
+    void close() noexcept
+    {
+        for (const auto& retired : servers_) {
+            retired.server->close();
+        }
+    }
+
+private:
+    struct Retired {
+        std::unique_ptr<Server> server;
+        milliseconds until;
+    };
+
+    void sweep()
+    {
+        const milliseconds now = loop_.now();
+        // Moved out first: a server that goes fails calls, whose owners may retire others.
+        auto all = std::exchange(servers_, {});
+        for (Retired& retired : all) {
+            if (retired.until > now) {
+                servers_.push_back(std::move(retired));
+            }
+        }
+        if (!servers_.empty()) {
+            timer_->start(std::max(servers_.front().until - now, milliseconds{ 1 }));
+        }
+    }
+
+    EventLoop& loop_;
+    const milliseconds longest_call_;
+    std::vector<Retired> servers_;  // in order of their time
+    std::unique_ptr<Timer> timer_;
+};
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,83 @@
+#include "redis/ring_client.h"
+
+namespace ratelimit::redis {
+
+namespace {
+
+/// What decides a server's points: the same however its address is written.
+std::string ring_name_of(const Endpoint& endpoint)
+{
+    if (!endpoint.unix_path.empty()) {
+        return "unix:" + endpoint.unix_path;
+    }
+    return endpoint.host_name + ":" + std::to_string(endpoint.port);
+}
+
+HashRing ring_of(const std::vector<Member>& servers)
+{
+    std::vector<HashRing::Member> members;
+    members.reserve(servers.size());
+    for (const Member& server : servers) {
+        members.push_back({ ring_name_of(server.endpoint), server.weight });
+    }
+    return HashRing(members);
+}
+
+}  // namespace
+
+RingClient::RingClient(
+    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
+    ClientEvents& events)
+    : events_(events), ring_(ring_of(options.servers))
+{
+    for (const Member& member : options.servers) {
+        servers_.push_back(
+            std::make_unique<Server>(loop, member.endpoint, options.server, scripts, *this));
+    }
+}
+
+void RingClient::start()
+{
+    for (const auto& server : servers_) {
+        server->start();
+    }
+}
+
+bool RingClient::send(Call& call)
+{
+    return servers_[ring_.member_of(call.routing_key())]->send(call);
+}
+
+void RingClient::close() noexcept
+{
+    for (const auto& server : servers_) {
+        server->close();
+    }
+}
+
+std::uint32_t RingClient::place_of(std::string_view key) const noexcept
+{
+    return ring_.member_of(key);
+}
+
+void RingClient::server_up(Server& server) noexcept
+{
+    events_.server_up(server.endpoint());
+}
+
+void RingClient::server_down(Server& server, std::string_view reason) noexcept
+{
+    events_.server_down(server.endpoint(), reason);
+}
+
+void RingClient::error_reply(Server& server, std::string_view text) noexcept
+{
+    events_.error_reply(server.endpoint(), text);
+}
+
+ErrorFate RingClient::fate_of(Server&, Call*, std::string_view) noexcept
+{
+    return ErrorFate::refused;
+}
+
+}  // namespace ratelimit::redis

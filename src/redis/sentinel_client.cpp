@@ -1,0 +1,165 @@
+#include "redis/sentinel_client.h"
+
+#include <random>
+#include <utility>
+
+namespace ratelimit::redis {
+
+SentinelClient::SentinelClient(
+    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
+    ClientEvents& events)
+    : loop_(loop),
+      options_(options),
+      scripts_(scripts),
+      events_(events),
+      master_options_(options.server),
+      sentinel_options_(options.server),
+      waiting_(loop, records_, [] {}),
+      retired_(loop, options.server),
+      link_(loop, sentinel_options_, options.master, *this),
+      look_up_timer_(loop.make_timer([this] { look_up(); })),
+      // Not all workers of a fleet listen to the first one.
+      next_sentinel_(std::random_device{}() % options.servers.size())
+{
+    master_options_.master_only = true;
+    sentinel_options_.username = options.sentinel_username;
+    sentinel_options_.password = options.sentinel_password;
+    look_up_timer_->on_exit(Timer::OnExit::ignore);
+}
+
+SentinelClient::~SentinelClient()
+{
+    close();
+}
+
+void SentinelClient::start()
+{
+    look_up();
+}
+
+bool SentinelClient::send(Call& call)
+{
+    if (master_ == nullptr) {
+        if (!looking_up_) {
+            return false;
+        }
+        waiting_.add(call, call.travel.expires);
+        return true;
+    }
+    return master_->send(call);
+}
+
+void SentinelClient::close() noexcept
+{
+    closed_ = true;
+    look_up_timer_->stop();
+    link_.close();
+    if (master_ != nullptr) {
+        master_->close();
+    }
+    retired_.close();
+    waiting_.fail_all(Failure::connection);
+}
+
+std::uint32_t SentinelClient::place_of(std::string_view) const noexcept
+{
+    return 0;
+}
+
+void SentinelClient::server_up(Server& server) noexcept
+{
+    if (&server == master_.get()) {
+        up_ = true;
+        events_.server_up(server.endpoint());
+    }
+}
+
+void SentinelClient::server_down(Server& server, std::string_view reason) noexcept
+{
+    if (&server == master_.get()) {
+        up_ = false;
+        events_.server_down(server.endpoint(), reason);
+        want_master();
+    }
+}
+
+void SentinelClient::error_reply(Server& server, std::string_view text) noexcept
+{
+    events_.error_reply(server.endpoint(), text);
+}
+
+ErrorFate SentinelClient::fate_of(Server& server, Call*, std::string_view error) noexcept
+{
+    if (&server == master_.get() && error.starts_with("READONLY")) {
+        up_ = false;  // whatever other connections to it say
+        want_master();
+    }
+    return ErrorFate::refused;
+}
+
+void SentinelClient::want_master() noexcept
+{
+    if (!looking_up_ && !closed_ && !look_up_timer_->running()) {
+        look_up_timer_->start(look_up_pause);
+    }
+}
+
+void SentinelClient::look_up() noexcept
+{
+    if (up_ && link_.is_open()) {
+        return;  // all is well again
+    }
+    looking_up_ = true;
+    left_to_ask_ = options_.servers.size();
+    open_next();
+}
+
+void SentinelClient::open_next() noexcept
+{
+    --left_to_ask_;
+    next_sentinel_ = (next_sentinel_ + 1) % options_.servers.size();
+    link_.open(options_.servers[next_sentinel_].endpoint);
+}
+
+void SentinelClient::link_lost(std::string_view reason) noexcept
+{
+    if (closed_) {
+        return;
+    }
+    if (looking_up_ && left_to_ask_ > 0) {
+        open_next();
+        return;
+    }
+    const bool asked_all = std::exchange(looking_up_, false);
+    waiting_.fail_all(Failure::connection);
+    if (asked_all && !std::exchange(unknown_told_, true)) {
+        events_.servers_unknown(reason);
+    }
+    want_master();
+}
+
+void SentinelClient::master_is(const Endpoint& master) noexcept
+try {
+    looking_up_ = false;
+    unknown_told_ = false;
+    if (master_ == nullptr || master_->endpoint().name != master.name) {
+        use_master(master);
+    }
+    if (!up_) {
+        want_master();  // what this sentinel says may be old
+    }
+} catch (const std::exception&) {
+    want_master();  // out of memory
+}
+
+void SentinelClient::use_master(const Endpoint& master)
+{
+    up_ = false;
+    retired_.add(std::move(master_));
+    master_ = std::make_unique<Server>(loop_, master, master_options_, scripts_, *this);
+    master_->start();
+    events_.servers_known("master " + options_.master + " is at " + master.name);
+    waiting_.release([this](Call& call) { return send(call); });
+}
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "redis/client.h"
+#include "redis/retired_servers.h"
+#include "redis/router.h"
+#include "redis/sentinel_link.h"
+#include "redis/server.h"
+#include "redis/waiting_calls.h"
+
+namespace ratelimit::redis {
+
+/// One master, which Redis Sentinels watch. One of them is listened to; when that is lost, or the
+/// master is away or has become a replica, the next one is asked.
+class SentinelClient final : public Router, public ServerOwner, public SentinelLinkOwner {
+public:
+    /// `options` and `scripts` must outlive it.
+    SentinelClient(
+        EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
+        ClientEvents& events);
+    ~SentinelClient() override;
+
+    void start() override;
+    bool send(Call& call) override;
+    void close() noexcept override;
+    std::uint32_t place_of(std::string_view key) const noexcept override;
+
+    void server_up(Server& server) noexcept override;
+    void server_down(Server& server, std::string_view reason) noexcept override;
+    void error_reply(Server& server, std::string_view text) noexcept override;
+    ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
+
+    void master_is(const Endpoint& master) noexcept override;
+    void link_lost(std::string_view reason) noexcept override;
+
+private:
+    static constexpr milliseconds look_up_pause{ 500 };
+
+    void want_master() noexcept;
+    void look_up() noexcept;
+    void open_next() noexcept;
+    void use_master(const Endpoint& master);
+
+    EventLoop& loop_;
+    const ClientOptions& options_;
+    const ScriptRegistry& scripts_;
+    ClientEvents& events_;
+    ServerOptions master_options_;
+    ServerOptions sentinel_options_;
+    RecordPool records_;
+    WaitingCalls waiting_;  // for the first master
+    std::unique_ptr<Server> master_;
+    RetiredServers retired_;
+    SentinelLink link_;
+    std::unique_ptr<Timer> look_up_timer_;
+    std::size_t next_sentinel_;
+    std::size_t left_to_ask_ = 0;  // sentinels, in this look-up
+    bool looking_up_ = false;
+    bool up_ = false;
+    bool unknown_told_ = false;
+    bool closed_ = false;
+};
+
+}  // namespace ratelimit::redis

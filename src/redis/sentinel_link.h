@@ -1,0 +1,63 @@
+#pragma once
+
+#include "loop/event_loop.h"
+#include "redis/server_options.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct redisReply;
+struct ssl_st;
+
+namespace ratelimit::redis {
+
+/// What a link tells its owner, who may open another sentinel from inside.
+class SentinelLinkOwner {
+public:
+    virtual ~SentinelLinkOwner() = default;
+    virtual void master_is(const Endpoint& master) noexcept = 0;
+    /// Until then, the sentinel that was opened may or may not have said where the master is.
+    virtual void link_lost(std::string_view reason) noexcept = 0;
+};
+
+/// A connection to one Redis Sentinel at a time: asks it where a master is, and hears from then on
+/// when that changes (+switch-master).
+class SentinelLink {
+public:
+    /// `options`: username and password are the sentinel's. It must outlive this.
+    SentinelLink(
+        EventLoop& loop, const ServerOptions& options, std::string master,
+        SentinelLinkOwner& owner);
+    ~SentinelLink();
+    SentinelLink(const SentinelLink&) = delete;
+    SentinelLink& operator=(const SentinelLink&) = delete;
+
+    /// Leaves the sentinel that it has for this one.
+    void open(const Endpoint& sentinel) noexcept;
+    void close() noexcept;
+    bool is_open() const noexcept { return context_ != nullptr; }
+
+private:
+    struct Hooks;
+
+    void begin();
+    void introduce();
+    void send(std::string_view command, bool answered_by_address);
+    void named(const redisReply& reply);
+    void heard(const redisReply& reply);
+    void tell(std::string_view host, std::string_view port);
+    void lose(std::string_view reason, bool freed_by_hiredis = false) noexcept;
+    std::string reason_of() const;
+
+    EventLoop& loop_;
+    const ServerOptions& options_;
+    const std::string master_;
+    SentinelLinkOwner& owner_;
+    Endpoint sentinel_;
+    redisAsyncContext* context_ = nullptr;
+    ssl_st* tls_ = nullptr;         // the context's, if it has TLS
+    std::unique_ptr<Timer> timer_;  // until it has answered
+};
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,176 @@
+#include "redis/server.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ratelimit::redis {
+
+Server::Server(
+    EventLoop& loop, Endpoint endpoint, const ServerOptions& options, const ScriptRegistry& scripts,
+    ServerOwner& owner)
+    : loop_(loop),
+      endpoint_(std::move(endpoint)),
+      options_(options),
+      owner_(owner),
+      breaker_(options.breaker_failures, options.breaker_open),
+      waiting_(loop, records_, [this] { note_failure(describe(Failure::timeout)); })
+{
+    for (int i = 0; i < options_.connections; ++i) {
+        connections_.push_back(
+            std::make_unique<Connection>(loop, endpoint_, options_, scripts, records_, *this));
+    }
+}
+
+Server::~Server()
+{
+    close();
+}
+
+void Server::start()
+{
+    for (const auto& connection : connections_) {
+        connection->connect();
+    }
+}
+
+bool Server::send(Call& call)
+{
+    if (call.travel.expires.count() == 0) {
+        call.travel.expires = loop_.now() + options_.connect_timeout + options_.timeout;
+    }
+    if (!breaker_.allows(loop_.now())) {
+        return false;
+    }
+    Connection* best = nullptr;
+    bool connecting = false;
+    for (const auto& connection : connections_) {
+        connecting = connecting || connection->connecting();
+        if (connection->ready()
+            && (best == nullptr || connection->in_flight() < best->in_flight())) {
+            best = connection.get();
+        }
+    }
+    if (best != nullptr) {
+        return send_on(*best, call);
+    }
+    if (!connecting) {
+        return false;
+    }
+    waiting_.add(call, call.travel.expires);
+    return true;
+}
+
+bool Server::send_on(Connection& connection, Call& call)
+{
+    PendingCall& record = records_.take();
+    record.hold(call);
+    record.asking = call.travel.asking;
+    record.deadline = std::min(loop_.now() + options_.timeout, call.travel.expires);
+    return connection.send(record);
+}
+
+void Server::close() noexcept
+{
+    for (const auto& connection : connections_) {
+        connection->close();
+    }
+    waiting_.fail_all(Failure::connection);
+}
+
+template <class Predicate>
+bool Server::any(Predicate&& predicate) const
+{
+    return std::any_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
+        return predicate(*connection);
+    });
+}
+
+bool Server::ready() const noexcept
+{
+    return any([](const Connection& connection) { return connection.ready(); });
+}
+
+ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
+{
+    return owner_.fate_of(*this, call, error);
+}
+
+void Server::connection_ready(Connection& connection)
+{
+    // One that let itself be set up is no failure, unless it refused calls after that before.
+    if (!refusing_) {
+        breaker_.succeeded();
+        report_up();
+    }
+    waiting_.release([&](Call& call) { return connection.ready() && send_on(connection, call); });
+}
+
+void Server::connection_lost(Connection&, std::string_view reason, bool refused)
+{
+    refusing_ = refusing_ || refused;
+    note_failure(reason);
+    if (ready()) {
+        return;
+    }
+    report_down(reason);
+    if (!any([](const Connection& other) { return other.connecting(); })) {
+        waiting_.fail_all(Failure::connection);
+    }
+}
+
+void Server::call_refused(std::string_view error) noexcept
+try {
+    note_failure(error);
+    const auto word = error.substr(0, error.find(' '));
+    last_error_at_ = loop_.now();
+    if (told_errors_.size() < most_told_errors
+        && std::find(told_errors_.begin(), told_errors_.end(), word) == told_errors_.end()) {
+        told_errors_.emplace_back(word);
+        owner_.error_reply(*this, error);
+    }
+} catch (const std::exception&) {
+    // Only the report of it was lost.
+}
+
+void Server::call_timed_out() noexcept
+{
+    note_failure(describe(Failure::timeout));
+}
+
+void Server::call_answered() noexcept
+{
+    breaker_.succeeded();
+    refusing_ = false;
+    report_up();
+    if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
+        told_errors_.clear();
+    }
+}
+
+void Server::report_up() noexcept
+{
+    if (!up_) {
+        up_ = true;
+        down_reported_ = false;
+        owner_.server_up(*this);
+    }
+}
+
+/// A breaker that opens is a server that is away.
+void Server::note_failure(std::string_view reason) noexcept
+{
+    if (breaker_.failed(loop_.now())) {
+        report_down(reason);
+    }
+}
+
+void Server::report_down(std::string_view reason) noexcept
+{
+    up_ = false;
+    if (!down_reported_) {
+        down_reported_ = true;
+        owner_.server_down(*this, reason);
+    }
+}
+
+}  // namespace ratelimit::redis

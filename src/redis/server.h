@@ -1,0 +1,88 @@
+#pragma once
+
+#include "redis/circuit_breaker.h"
+#include "redis/connection.h"
+#include "redis/waiting_calls.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::redis {
+
+class Server;
+
+/// What a server tells the client that has it: transitions, and errors of calls. Called from the
+/// loop; the server must outlive the call.
+class ServerOwner {
+public:
+    virtual ~ServerOwner() = default;
+    virtual void server_up(Server& server) noexcept = 0;
+    virtual void server_down(Server& server, std::string_view reason) noexcept = 0;
+    /// Once for errors of one kind (the first word), until ten seconds have passed without any.
+    virtual void error_reply(Server& server, std::string_view text) noexcept = 0;
+    /// Each error that a call is answered with; `call` is null when nobody waits for it any more.
+    virtual ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept = 0;
+};
+
+/// One Redis server, through `connections` pipelined connections. Connects at start(), loads every
+/// script before the first call, reconnects with backoff (50 ms to 2 s, with jitter), loads the
+/// scripts again when Redis answers NOSCRIPT and sends the calls that met it again.
+class Server final : public ConnectionOwner {
+public:
+    /// `options` and `scripts` must outlive it.
+    Server(
+        EventLoop& loop, Endpoint endpoint, const ServerOptions& options,
+        const ScriptRegistry& scripts, ServerOwner& owner);
+    ~Server() override;
+
+    void start();
+
+    /// Sends the call, or keeps it until the connection that is being made is ready; no call waits
+    /// longer than connect_timeout + timeout, nor beyond its `expires`. False: the circuit breaker
+    /// is open, or there is no connection and none being made now (it is waiting to try again); the
+    /// call was not taken and hears nothing.
+    bool send(Call& call);
+
+    /// Fails what is on its way with Failure::connection and closes every connection.
+    void close() noexcept;
+
+    const Endpoint& endpoint() const noexcept { return endpoint_; }
+    /// Whether a call would leave at once.
+    bool ready() const noexcept;
+
+    ErrorFate fate_of(Call* call, std::string_view error) noexcept override;
+    void connection_ready(Connection& connection) override;
+    void connection_lost(Connection& connection, std::string_view reason, bool refused) override;
+    void call_refused(std::string_view error) noexcept override;
+    void call_timed_out() noexcept override;
+    void call_answered() noexcept override;
+
+private:
+    static constexpr std::size_t most_told_errors = 16;
+    static constexpr milliseconds error_pause{ 10'000 };
+
+    bool send_on(Connection& connection, Call& call);
+    void note_failure(std::string_view reason) noexcept;
+    void report_up() noexcept;
+    void report_down(std::string_view reason) noexcept;
+    template <class Predicate>
+    bool any(Predicate&& predicate) const;
+
+    EventLoop& loop_;
+    const Endpoint endpoint_;
+    const ServerOptions& options_;
+    ServerOwner& owner_;
+    CircuitBreaker breaker_;
+    RecordPool records_;  // before the connections, which give their records back
+    std::vector<std::unique_ptr<Connection>> connections_;
+    WaitingCalls waiting_;
+    bool up_ = false;
+    bool down_reported_ = false;
+    bool refusing_ = false;                 // it refused calls: up only when it has answered one
+    std::vector<std::string> told_errors_;  // first words of the errors of this run
+    milliseconds last_error_at_{ 0 };
+};
+
+}  // namespace ratelimit::redis

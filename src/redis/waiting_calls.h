@@ -1,0 +1,95 @@
+#pragma once
+
+#include "redis/pipeline.h"
+
+#include <functional>
+#include <utility>
+
+namespace ratelimit::redis {
+
+/// Calls that cannot be sent yet, each until its deadline.
+class WaitingCalls {
+public:
+    /// `overdue` is told before calls whose time is up fail.
+    WaitingCalls(EventLoop& loop, RecordPool& records, std::function<void()> overdue)
+        : loop_(loop),
+          records_(records),
+          overdue_(std::move(overdue)),
+          timer_(loop.make_timer([this] { fail_overdue(); }))
+    {
+        timer_->on_exit(Timer::OnExit::ignore);
+    }
+
+    void add(Call& call, milliseconds deadline)
+    {
+        PendingCall& record = records_.take();
+        record.hold(call);
+        record.deadline = deadline;
+        queue_.push(record);
+        if (!timer_->running() || deadline < due_) {
+            watch_until(deadline);
+        }
+        timer_->on_exit(Timer::OnExit::wait);
+    }
+
+    /// All that still wait, in order of arrival: `send` gets each call, and says whether it was
+    /// sent; one that was not fails.
+    template <class Send>
+    void release(Send&& send)
+    {
+        timer_->stop();
+        CallQueue released = std::exchange(queue_, {});
+        while (!released.empty()) {
+            PendingCall& record = released.pop();
+            Call* call = record.release();
+            records_.give_back(record);
+            if (call != nullptr && !send(*call)) {
+                call->on_failure(Failure::connection);
+            }
+        }
+    }
+
+    void fail_all(Failure failure) noexcept
+    {
+        timer_->stop();
+        CallQueue failed = std::exchange(queue_, {});
+        redis::fail_all(failed, records_, failure);
+    }
+
+private:
+    void watch_until(milliseconds due) noexcept
+    {
+        due_ = due;
+        timer_->start(std::max(due - loop_.now(), milliseconds{ 1 }));
+    }
+
+    void fail_overdue() noexcept
+    {
+        const milliseconds now = loop_.now();
+        CallQueue all = std::exchange(queue_, {});
+        CallQueue overdue;
+        milliseconds next = milliseconds::max();
+        while (!all.empty()) {
+            PendingCall& record = all.pop();
+            const bool waits = record.call != nullptr && record.deadline > now;
+            (waits ? queue_ : overdue).push(record);
+            next = waits ? std::min(next, record.deadline) : next;
+        }
+        if (!queue_.empty()) {
+            watch_until(next);
+        }
+        if (!overdue.empty()) {
+            overdue_();
+        }
+        redis::fail_all(overdue, records_, Failure::timeout);
+    }
+
+    EventLoop& loop_;
+    RecordPool& records_;
+    std::function<void()> overdue_;
+    CallQueue queue_;
+    std::unique_ptr<Timer> timer_;
+    milliseconds due_{ 0 };  // when the timer fires, if it runs
+};
+
+}  // namespace ratelimit::redis
