@@ -6,31 +6,42 @@ use strict;
 use warnings;
 
 use Carp qw(croak);
+use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
-use Ratelimit::Process
-    qw(free_port wait_until start_process stop_process temp_folder write_file read_file);
+use Ratelimit::Process qw(free_port wait_until start_process stop_process ended_with alive temp_folder
+    write_file read_file);
 
-# Options: conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too).
+# Options: conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
+# sentinel (1: it watches others and stores nothing).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {%options, port => free_port(), folder => temp_folder()}, $class;
     $self->{path} = $self->{folder} . '/redis.sock' if $options{socket};
+    $self->configure;
     $self->start;
     return $self;
 }
 
-sub start {
+sub configure {
     my ($self) = @_;
     my $folder = $self->{folder};
-    my $conf   = "bind 127.0.0.1\nport $self->{port}\nsave \"\"\nappendonly no\ndir $folder\n";
+    my $conf = "bind 127.0.0.1\nport $self->{port}\nsave \"\"\nappendonly no\ndir $folder\n";
     $conf .= "requirepass \"$self->{password}\"\n" if defined $self->{password};
     $conf .= "unixsocket $self->{path}\nunixsocketperm 777\n" if $self->{path};
     $conf .= $self->{conf} // '';
     write_file("$folder/redis.conf", $conf);
+    return;
+}
+
+# Also starts one again that was stopped: on the same port, with what it wrote into its configuration.
+sub start {
+    my ($self) = @_;
+    my $folder = $self->{folder};
+    delete $self->{paused};
     $self->{pid} = start_process(
         'redis', "$folder/redis.log", $ENV{REDIS_SERVER} // 'redis-server',
-        "$folder/redis.conf"
+        "$folder/redis.conf", $self->{sentinel} ? '--sentinel' : ()
     );
     wait_until(
         'redis answers',
@@ -52,13 +63,33 @@ sub stop {
     stop_process($self->{pid}, $signal);
     return;
 }
-sub pause  { return kill STOP => $_[0]{pid} }
-sub resume { return kill CONT => $_[0]{pid} }
+sub pause  { $_[0]{paused} = 1; return kill STOP => $_[0]{pid} }
+sub resume { delete $_[0]{paused}; return kill CONT => $_[0]{pid} }
+
+# Whether it runs and would answer.
+sub lives { return !$_[0]{paused} && alive($_[0]{pid}) }
+
+# Runs redis-cli with this server's address and password after the words of --cluster; dies with what
+# it printed when it failed.
+sub cluster_cli {
+    my ($self, $what, @words) = @_;
+    my $output = "$self->{folder}/redis-cli.log";
+    write_file($output, '');
+    local $ENV{REDISCLI_AUTH} = $self->{password};
+    delete local $ENV{REDISCLI_AUTH} unless defined $self->{password};
+    my $pid = start_process('redis-cli', $output, $ENV{REDIS_CLI} // 'redis-cli', '--cluster', $what,
+        $self->addr, @words, '--cluster-yes');
+    wait_until("redis-cli --cluster $what ends", sub { !alive($pid) }, 30);
+    croak "redis-cli --cluster $what: " . read_file($output) if ended_with($pid);
+    return;
+}
 
 # One command; returns a string, a number, undef, or an array reference. Dies with Redis's error.
 sub cmd {
     my ($self, @words) = @_;
-    my $fresh = !$self->{connection};
+    # Readable while nothing was asked: it has been closed, as Sentinel does to those of a new master.
+    delete $self->{connection}
+        if $self->{connection} && IO::Select->new($self->{connection})->can_read(0);
     $self->{connection} //= $self->connect_plain;
     my $answer = eval { $self->ask(@words) };
     if (my $error = $@) {

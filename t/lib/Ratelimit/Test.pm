@@ -7,15 +7,17 @@ use warnings;
 
 use Test::More;
 
+use Ratelimit::Cluster;
 use Ratelimit::Http qw(request http_connect http_send http_read burst);
 use Ratelimit::Http2 qw(http2);
 use Ratelimit::Nginx;
 use Ratelimit::Process qw(free_port wait_until read_file write_file);
 use Ratelimit::Proxy;
 use Ratelimit::Redis;
+use Ratelimit::Sentinel;
 
 our @EXPORT = (
-    qw(redis nginx node proxy conf_test finish),
+    qw(redis cluster sentinels nginx node proxy conf_test finish),
     qw(request http_connect http_send http_read burst http2),
     qw(free_port wait_until read_file write_file),
 );
@@ -32,6 +34,10 @@ sub import {
 
 sub redis { return Ratelimit::Redis->new(@_) }
 sub nginx { return Ratelimit::Nginx->new(@_) }
+
+# cluster(masters => 3, replicas => 1) and sentinels(count => 3, master => name): see their modules.
+sub cluster   { return Ratelimit::Cluster->new(@_) }
+sub sentinels { return Ratelimit::Sentinel->new(@_) }
 
 # proxy(to => "address:port").
 sub proxy { return Ratelimit::Proxy->new(@_) }

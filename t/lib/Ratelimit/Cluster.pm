@@ -1,0 +1,157 @@
+package Ratelimit::Cluster;
+
+# A private Redis Cluster: redis-servers on free ports of 127.0.0.1, joined by redis-cli.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use Ratelimit::Process qw(free_port wait_until);
+use Ratelimit::Redis;
+
+my $slots = 16_384;
+
+# Options: masters (3, no fewer), replicas (of each master, 1), password, conf (more lines of each
+# redis.conf).
+sub new {
+    my ($class, %options) = @_;
+    my $self = bless {masters => 3, replicas => 1, %options}, $class;
+    my $count = $self->{masters} * (1 + $self->{replicas});
+    $self->{nodes} = [map { $self->_new_node } 1 .. $count];
+    my ($first, @others) = $self->nodes;
+    $first->cluster_cli('create', (map { $_->addr } @others),
+        '--cluster-replicas', $self->{replicas});
+    $self->wait_ok;
+    wait_until('replicas are attached', sub { $self->_all_attached }, 20);
+    return $self;
+}
+
+sub _new_node {
+    my ($self) = @_;
+    my $conf = 'cluster-enabled yes' . "\ncluster-port " . free_port()
+        . "\ncluster-node-timeout 2000\ncluster-allow-replica-migration no\nrepl-diskless-sync-delay 0\n";
+    $conf .= "masterauth \"$self->{password}\"\n" if defined $self->{password};
+    return Ratelimit::Redis->new(password => $self->{password}, conf => $conf . ($self->{conf} // ''));
+}
+
+sub _all_attached {
+    my ($self) = @_;
+    for my $master ($self->masters) {
+        my ($count) = $master->cmd('INFO', 'replication') =~ /^connected_slaves:(\d+)/m;
+        return 0 if $count != $self->{replicas};
+    }
+    return 1;
+}
+
+# Every node, whether it lives or not, as a Ratelimit::Redis; and those that own slots.
+sub nodes { return @{ $_[0]{nodes} } }
+
+sub masters {
+    my ($self) = @_;
+    my $owner = $self->_owners($self->_alive);
+    my %masters = map { $_ => 1 } @{$owner};
+    return grep { $masters{ $_->port } } $self->nodes;
+}
+
+# "ip:port" of each master.
+sub addrs { return map { $_->addr } $_[0]->masters }
+
+sub slot_of { return $_[0]->_alive->cmd('CLUSTER', 'KEYSLOT', $_[1]) }
+
+# The master of a slot, as those that live see it.
+sub node_of_slot {
+    my ($self, $slot) = @_;
+    my $port = $self->_owners($self->_alive)->[$slot] // croak "nobody owns slot $slot";
+    return $self->_node_at($port);
+}
+
+sub kill_master_of {
+    my ($self, $key) = @_;
+    my $node = $self->node_of_slot($self->slot_of($key));
+    $node->stop('KILL');
+    return $node;
+}
+
+# Waits until all that live agree who owns each of the slots, that these live too, and that all is well.
+sub wait_ok {
+    my ($self) = @_;
+    wait_until('the cluster is well', sub { $self->_is_ok }, 30);
+    return $self;
+}
+
+sub _is_ok {
+    my ($self) = @_;
+    my %lives = map { $_->port => 1 } grep { $_->lives } $self->nodes;
+    my %opinions;
+    for my $node (grep { $_->lives } $self->nodes) {
+        my $info = $node->cmd('CLUSTER', 'INFO');
+        return 0 if $info !~ /^cluster_state:ok/m || $info !~ /^cluster_slots_assigned:$slots\r/m;
+        my $owners = $self->_owners($node);
+        return 0 if grep { !$lives{ $_ // 0 } } @{$owners}[0 .. $slots - 1];
+        $opinions{"@{$owners}"} = 1;
+    }
+    return keys %opinions == 1;
+}
+
+# Moves slots, with what is in them, from one master to another.
+sub reshard {
+    my ($self, %options) = @_;
+    $self->_alive->cluster_cli('reshard', '--cluster-slots', $options{slots}, '--cluster-from',
+        _id($options{from}), '--cluster-to', _id($options{to}));
+    return $self->wait_ok;
+}
+
+# The same for one slot, step by step: between begin and end the old master answers ASK for each key
+# that has been moved (or is not there), the new one takes it after ASKING.
+sub migrate_begin {
+    my ($self, $slot, $to) = @_;
+    my $from = $self->node_of_slot($slot);
+    $to->cmd('CLUSTER', 'SETSLOT', $slot, 'IMPORTING', _id($from));
+    $from->cmd('CLUSTER', 'SETSLOT', $slot, 'MIGRATING', _id($to));
+    $self->{migrating}{$slot} = [$from, $to];
+    return;
+}
+
+sub migrate_key {
+    my ($self, $key) = @_;
+    my ($from, $to) = @{ $self->{migrating}{ $self->slot_of($key) } };
+    return $from->cmd('MIGRATE', '127.0.0.1', $to->port, $key, 0, 5000,
+        defined $self->{password} ? ('AUTH', $self->{password}) : ());
+}
+
+sub migrate_end {
+    my ($self, $slot) = @_;
+    my ($from, $to) = @{ delete $self->{migrating}{$slot} };
+    # The new owner first, so that nobody owns it at no time.
+    for my $node ($to, $from, grep { $_ != $from && $_ != $to } $self->masters) {
+        $node->cmd('CLUSTER', 'SETSLOT', $slot, 'NODE', _id($to)) if $node->lives;
+    }
+    return $self->wait_ok;
+}
+
+sub _id { return $_[0]->cmd('CLUSTER', 'MYID') }
+
+sub _alive {
+    my ($self) = @_;
+    my ($node) = grep { $_->lives } $self->nodes;
+    return $node // croak 'no node of the cluster lives';
+}
+
+sub _node_at {
+    my ($self, $port) = @_;
+    my ($node) = grep { $_->port == $port } $self->nodes;
+    return $node;
+}
+
+# The port of the master of each slot, in the eyes of a node.
+sub _owners {
+    my ($self, $node) = @_;
+    my @owners;
+    for my $range (@{ $node->cmd('CLUSTER', 'SLOTS') }) {
+        my ($first, $last, $master) = @{$range};
+        @owners[$first .. $last] = ($master->[1]) x ($last - $first + 1);
+    }
+    return \@owners;
+}
+
+1;

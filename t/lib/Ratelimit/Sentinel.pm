@@ -1,0 +1,115 @@
+package Ratelimit::Sentinel;
+
+# A master, its replicas, and Sentinels that watch them, on free ports of 127.0.0.1.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use Ratelimit::Process qw(wait_until);
+use Ratelimit::Redis;
+
+# Options: count (of sentinels, 3), master (the name, "main"), replicas (1), password (of master and
+# replicas), sentinel_password, conf (more lines of each redis.conf).
+sub new {
+    my ($class, %options) = @_;
+    my $self = bless {count => 3, master => 'main', replicas => 1, %options}, $class;
+    my $master = $self->_new_node('');
+    my @replicas = map { $self->_new_node("replicaof 127.0.0.1 @{[ $master->port ]}\n") }
+        1 .. $self->{replicas};
+    $self->{nodes} = [$master, @replicas];
+    # A sentinel asks a master for its replicas when it sees it first, and not soon again.
+    wait_until('replicas are attached', sub { !grep { !_attached($_) } @replicas }, 20);
+    $self->{sentinels} = [map { $self->_new_sentinel($master) } 1 .. $self->{count}];
+    wait_until('sentinels know each other', sub { $self->_complete }, 20);
+    return $self;
+}
+
+sub _new_node {
+    my ($self, $more) = @_;
+    my $conf = "repl-diskless-sync-delay 0\n$more" . ($self->{conf} // '');
+    $conf .= "masterauth \"$self->{password}\"\n" if defined $self->{password};
+    return Ratelimit::Redis->new(password => $self->{password}, conf => $conf);
+}
+
+sub _new_sentinel {
+    my ($self, $master) = @_;
+    my $name   = $self->{master};
+    my $quorum = $self->{count} > 1 ? 2 : 1;
+    my $conf   = "sentinel monitor $name 127.0.0.1 @{[ $master->port ]} $quorum\n"
+        . "sentinel down-after-milliseconds $name 1000\nsentinel failover-timeout $name 3000\n";
+    $conf .= "sentinel auth-pass $name $self->{password}\n" if defined $self->{password};
+    $conf .= "sentinel sentinel-pass $self->{sentinel_password}\n"
+        if defined $self->{sentinel_password};
+    return Ratelimit::Redis->new(sentinel => 1, password => $self->{sentinel_password}, conf => $conf);
+}
+
+sub _attached { return $_[0]->cmd('INFO', 'replication') =~ /^master_link_status:up/m }
+
+# Whether every sentinel knows all others and all replicas, and thinks them well.
+sub _complete {
+    my ($self) = @_;
+    for my $sentinel ($self->sentinels) {
+        my %known = (SENTINELS => $self->{count} - 1, REPLICAS => $self->{replicas});
+        for my $what (keys %known) {
+            my @peers = map { +{ @{$_} } } @{ $sentinel->cmd('SENTINEL', $what, $self->{master}) };
+            return 0 if $known{$what} != grep { $_->{flags} =~ /^(?:sentinel|slave)$/ } @peers;
+        }
+    }
+    return 1;
+}
+
+# Master and replicas, and the sentinels, each a Ratelimit::Redis.
+sub nodes     { return @{ $_[0]{nodes} } }
+sub sentinels { return @{ $_[0]{sentinels} } }
+
+# "ip:port" of each sentinel.
+sub addrs { return map { $_->addr } $_[0]->sentinels }
+
+# Who is the master in the eyes of a sentinel (of the first that lives).
+sub master {
+    my ($self, $sentinel) = @_;
+    ($sentinel) = grep { $_->lives } $self->sentinels unless $sentinel;
+    croak 'no sentinel lives' unless $sentinel;
+    my (undef, $port) = @{ $sentinel->cmd('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', $self->{master}) };
+    my ($node) = grep { $_->port == $port } $self->nodes;
+    return $node;
+}
+
+# The first that lives and is not the master.
+sub replica {
+    my ($self) = @_;
+    my $master = $self->master;
+    my ($node) = grep { $_ != $master && $_->lives } $self->nodes;
+    return $node;
+}
+
+# Makes a replica the master; returns the new one when every sentinel names it. The old one goes on as
+# a master of its own until a sentinel tells it, which takes up to ten seconds more.
+sub failover {
+    my ($self) = @_;
+    my $old = $self->master;
+    my ($sentinel) = grep { $_->lives } $self->sentinels;
+    wait_until('a sentinel begins the failover',
+        sub { eval { $sentinel->cmd('SENTINEL', 'FAILOVER', $self->{master}) } }, 15);
+    return $self->wait_for_new_master($old);
+}
+
+# Waits until every sentinel that lives names the same other master than $old, which knows that it is
+# the master; returns it.
+sub wait_for_new_master {
+    my ($self, $old) = @_;
+    return wait_until(
+        'another master',
+        sub {
+            my %named = map { $_->port => $_ } map { $self->master($_) }
+                grep { $_->lives } $self->sentinels;
+            my ($new, @others) = values %named;
+            return if @others || $new == $old || !$new->lives;
+            return eval { $new->cmd('ROLE')->[0] eq 'master' } ? $new : undef;
+        },
+        30
+    );
+}
+
+1;
