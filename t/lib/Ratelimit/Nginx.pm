@@ -10,14 +10,15 @@ use File::Spec;
 use IO::Socket::INET;
 use Ratelimit::Http qw(request);
 use Ratelimit::Process
-    qw(free_port wait_until start_process stop_process ended_with alive temp_folder read_file
-    write_file);
+    qw(free_port wait_until start_process adopt_process stop_process ended_with alive temp_folder
+    read_file write_file);
 
 my @all;
 
 # Options, all texts of configuration: main, http, server (inside the one server block); and
-# workers (1), single (1: master_process off), module (0: not loaded), ports (how many listens, 1),
-# listen (parameters of each listen), level (of the error log: info).
+# workers (1), single (1: master_process off), daemon (1: on), module (0: not loaded), ports (how many
+# listens, 1), listen (parameters of each listen), level (of the error log: info), expected (a pattern
+# of lines that its log may have though they are complaints).
 # The server's root holds index.html ("ok\n") and big.bin (200 000 bytes).
 sub new {
     my ($class, %options) = @_;
@@ -46,6 +47,7 @@ sub configure {
     my $module = File::Spec->rel2abs($ENV{RATELIMIT_MODULE} // 'build/ngx_http_ratelimit_module.so');
     my $load   = ($self->{module} // 1) ? "load_module $module;\n" : '';
     my $master = $self->{single} ? 'off' : 'on';
+    my $daemon = $self->{daemon} ? 'on' : 'off';
     my $listen = join '',
         map { "        listen 127.0.0.1:$_ " . ($self->{listen} // '') . ";\n" } $self->ports;
     my $temp = join '', map { "    ${_}_temp_path $folder/$_;\n" }
@@ -56,7 +58,7 @@ sub configure {
     write_file("$folder/nginx.conf", <<"END");
 ${load}error_log $folder/error.log $level;
 pid $folder/nginx.pid;
-daemon off;
+daemon $daemon;
 master_process $master;
 worker_processes $workers;
 $main
@@ -79,13 +81,17 @@ END
 sub command {
     my ($self, @more) = @_;
     my $folder = $self->{folder};
-    return ($ENV{RATELIMIT_NGINX} // 'nginx', '-p', "$folder/", '-e', "$folder/error.log", '-c',
+    # With its folder, without which nginx cannot start itself anew.
+    my ($nginx) = grep { m{/} && -x } $ENV{RATELIMIT_NGINX} // map { "$_/nginx" } File::Spec->path;
+    return ($nginx // croak('no nginx'), '-p', "$folder/", '-e', "$folder/error.log", '-c',
         "$folder/nginx.conf", @more);
 }
 
 sub start {
     my ($self) = @_;
+    unlink "$self->{folder}/nginx.pid";
     $self->{pid} = start_process('nginx', "$self->{folder}/output", $self->command);
+    $self->{pid} = $self->adopt_master($self->{pid}) if $self->{daemon};
     wait_until(
         'nginx listens',
         sub {
@@ -93,6 +99,41 @@ sub start {
             return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $self->port);
         }
     );
+    return $self;
+}
+
+# Takes charge of the master that nginx.pid names, when it names another than the one given.
+sub adopt_master {
+    my ($self, $former) = @_;
+    my $pid = wait_until('another master', sub {
+        my ($named) = $self->file('nginx.pid') =~ /^(\d+)\n/;
+        return $named && $named != $former ? $named : undef;
+    });
+    adopt_process('nginx', $pid);
+    $self->wait_for_workers($pid);
+    return $pid;
+}
+
+sub wait_for_workers {
+    my ($self, $master) = @_;
+    my $count = $self->{workers} // 1;
+    return wait_until('every worker serves', sub { $self->workers(0, $master) == $count });
+}
+
+# USR2: starts the program anew beside the running one; returns the pid of the new master, which
+# `leave_to` makes the one of this object.
+sub upgrade {
+    my ($self) = @_;
+    kill USR2 => $self->{pid};
+    return $self->adopt_master($self->{pid});
+}
+
+# QUIT to this master, while the one of the given pid goes on; returns when it has left.
+sub leave_to {
+    my ($self, $pid) = @_;
+    kill QUIT => $self->{pid};
+    wait_until('the master has left', sub { !alive($self->{pid}) });
+    $self->{pid} = $pid;
     return $self;
 }
 
@@ -129,11 +170,12 @@ sub wait_for_log {
     return wait_until("log has $pattern", sub { $self->count_log($pattern) >= ($count // 1) });
 }
 
-# Pids of the workers that serve, or with 1 of those that are shutting down.
+# Pids of the workers that serve, or with 1 of those that are shutting down; of another master.
 sub workers {
-    my ($self, $leaving) = @_;
+    my ($self, $leaving, $master) = @_;
+    $master //= $self->{pid};
     my @pids;
-    for my $line (split /\n/, `ps -o pid=,args= --ppid $self->{pid}`) {
+    for my $line (split /\n/, `ps -o pid=,args= --ppid $master`) {
         my ($pid, $title) = $line =~ /^\s*(\d+)\s+nginx: (worker process.*)/ or next;
         push @pids, $pid if ($title =~ /shutting down/ ? 1 : 0) == ($leaving // 0);
     }
@@ -168,8 +210,9 @@ sub complaints {
         $self->stop('QUIT');
         push @complaints, $self->{bad_end} if $self->{bad_end};
         my $log = $self->log . $self->file('output');
-        push @complaints, grep { /\[(?:alert|emerg|crit)\]|Sanitizer|runtime error|on signal/ }
-            split /\n/, $log;
+        my $expected = $self->{expected} // qr/(?!)/;
+        push @complaints, grep { !/$expected/ }
+            grep { /\[(?:alert|emerg|crit)\]|Sanitizer|runtime error|on signal/ } split /\n/, $log;
     }
     @all = ();
     return grep { !/signal \d+ \(SIG(?:TERM|QUIT|HUP|CHLD|USR\d|WINCH|IO)\)/ } @complaints;

@@ -13,11 +13,12 @@ use POSIX qw(WNOHANG);
 use Time::HiRes qw(sleep time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(free_port wait_until start_process start_code stop_process ended_with temp_folder
-    alive read_file write_file);
+our @EXPORT_OK = qw(free_port wait_until start_process start_code adopt_process stop_process ended_with
+    temp_folder alive read_file write_file);
 
 my %running;    # pid => name
 my %ended;      # pid => wait status
+my %adopted;    # pid => process group, of those that run and are no children of the test
 my @claims;     # sockets that keep other tests from the ports given out here
 my $owner = $$;
 
@@ -83,6 +84,16 @@ sub start_code {
     }
     setpgrp $pid, $pid;    # whoever comes first; too late is no harm
     $running{$pid} = $name;
+    delete $ended{$pid};    # a former one of this number
+    return $pid;
+}
+
+# Takes charge of a process that another one left behind, such as a daemon: from now on it is stopped
+# like a child, with its group, but not before all that were adopted out of that group have ended.
+sub adopt_process {
+    my ($name, $pid) = @_;
+    $running{$pid} = $name;
+    $adopted{$pid} = getpgrp $pid;
     return $pid;
 }
 
@@ -91,18 +102,16 @@ sub start_code {
 sub stop_process {
     my ($pid, $signal) = @_;
     return unless delete $running{$pid};
-    local $?;
-    kill CONT => $pid;
-    kill $signal // 'TERM', $pid;
+    if (!has_ended($pid)) {
+        kill CONT => $pid;
+        kill $signal // 'TERM', $pid;
+    }
     my $end = time + 10;
-    while (1) {
-        my $ended = waitpid $pid, WNOHANG;
-        $ended{$pid} = $? if $ended == $pid;
-        last if $ended == $pid || ($ended < 0 && $! != EINTR);
-        kill KILL => -$pid if time > $end;
+    until (has_ended($pid)) {
+        kill KILL => $pid if time > $end;
         sleep 0.01;
     }
-    kill KILL => -$pid;
+    kill_group($pid);
     return $ended{$pid};
 }
 
@@ -113,12 +122,32 @@ sub ended_with { return $ended{ $_[0] } }
 sub alive {
     my ($pid) = @_;
     return 0 unless $running{$pid};
-    local $?;
-    return 1 if waitpid($pid, WNOHANG) == 0;
-    $ended{$pid} = $?;
+    return 1 unless has_ended($pid);
     delete $running{$pid};
-    kill KILL => -$pid;
+    kill_group($pid);
     return 0;
+}
+
+sub has_ended {
+    my ($pid) = @_;
+    return 1 if defined $ended{$pid};
+    if (my $group = $adopted{$pid}) {
+        # No program: it waits for a parent to ask how it ended. Another group: another's process.
+        return !readlink("/proc/$pid/exe") || getpgrp($pid) != $group;
+    }
+    local $?;
+    my $answer = waitpid $pid, WNOHANG;
+    $ended{$pid} = $? if $answer == $pid;
+    return $answer == $pid || ($answer < 0 && $! != EINTR);
+}
+
+# Kills what a process that has ended leaves behind, unless another of its group is still in charge.
+sub kill_group {
+    my ($pid) = @_;
+    my $group = delete $adopted{$pid} // $pid;
+    return if grep { $_ == $group } values %adopted;
+    kill KILL => -$group;
+    return;
 }
 
 sub temp_folder {

@@ -10,6 +10,7 @@ use Test::More;
 use Ratelimit::Cluster;
 use Ratelimit::Http qw(request http_connect http_send http_read burst);
 use Ratelimit::Http2 qw(http2);
+use Ratelimit::Load;
 use Ratelimit::Nginx;
 use Ratelimit::Process qw(free_port wait_until read_file write_file);
 use Ratelimit::Proxy;
@@ -17,7 +18,7 @@ use Ratelimit::Redis;
 use Ratelimit::Sentinel;
 
 our @EXPORT = (
-    qw(redis cluster sentinels nginx node proxy conf_test finish),
+    qw(redis cluster sentinels nginx node proxy load conf_test finish),
     qw(request http_connect http_send http_read burst http2),
     qw(free_port wait_until read_file write_file),
 );
@@ -41,6 +42,9 @@ sub sentinels { return Ratelimit::Sentinel->new(@_) }
 
 # proxy(to => "address:port").
 sub proxy { return Ratelimit::Proxy->new(@_) }
+
+# load(port => , path => , clients => 8).
+sub load { return Ratelimit::Load->new(@_) }
 
 # The lines that stand in http {} for one Redis and one zone "test", keyed by the argument k.
 sub http_lines {
