@@ -6,11 +6,9 @@
 #include "model.h"
 #include "redis_server.h"
 #include "trace_caller.h"
+#include "trace_maker.h"
 
 #include <array>
-#include <cstdlib>
-#include <random>
-#include <sstream>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -20,111 +18,8 @@ namespace {
 
 using Time = Model::Time;
 
-constexpr Time second = 1'000'000;
-constexpr Time day = 86'400 * second;
-
-std::int64_t from_environment(const char* name, std::int64_t otherwise)
-{
-    const char* text = std::getenv(name);
-    return text == nullptr ? otherwise : std::atoll(text);
-}
-
-std::string text_of(const LimitState& state)
-{
-    return std::string(state.granted ? "granted" : "refused") + ", remaining "
-        + std::to_string(state.remaining) + ", reset " + std::to_string(state.reset.count())
-        + ", retry " + (state.retry_after ? std::to_string(state.retry_after->count()) : "never");
-}
-
-class Trace : public testing::TestWithParam<Algorithm> {
+class Trace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
-    template <class Element>
-    Element any_of(std::initializer_list<Element> choices)
-    {
-        return choices.begin()[random_() % choices.size()];
-    }
-    std::int64_t any(std::int64_t from, std::int64_t to)
-    {
-        return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
-    }
-
-    Policy any_policy(Algorithm algorithm)
-    {
-        Policy policy;
-        policy.algorithm = algorithm;
-        policy.rate.quota =
-            any_of<std::int64_t>({ 1, 2, 3, 7, 10, any(1, 60), any(1, 1000), 997, 9973 });
-        policy.rate.window = microseconds{ any_of<Time>(
-            { second, 2 * second, 10 * second, 60 * second, 61 * second, any(1, 7200) * second,
-              900 * second, 3600 * second, day }) };
-        if (algorithm == Algorithm::token_bucket && any(0, 1) == 1) {
-            policy.burst = any(1, 50);
-        } else if (keeps_arrival_time(algorithm)) {
-            policy.burst = any(0, 50);
-            if (algorithm == Algorithm::token_bucket) {
-                policy.burst.reset();
-            }
-        }
-        if (algorithm == Algorithm::sliding_window_buckets && any(0, 3) != 0) {
-            set_width(policy);
-        }
-        return policy;
-    }
-    void set_width(Policy& policy)
-    {
-        policy.precision = microseconds{ any(1, policy.rate.window.count() / second) * second };
-    }
-
-    std::int64_t any_cost(const Policy& policy)
-    {
-        const auto limit = policy.limit();
-        return any_of<std::int64_t>({ 1, 1, 1, 1, 1, 0, 2, any(1, limit), limit, limit + 1 });
-    }
-
-    /// A time for the next request that likes the edges of what the last one was told.
-    Time any_later(const Policy& policy, Time now, const LimitState& last)
-    {
-        const Time window = policy.rate.window.count();
-        const Time interval = std::max<Time>(1, window / policy.rate.quota);
-        const Time retry = last.retry_after.value_or(microseconds{ 0 }).count();
-        const Time edge = window - now % window;
-        const Time steps[] = { 0,
-                               0,
-                               0,
-                               1,
-                               any(0, interval),
-                               any(0, 2 * interval),
-                               interval,
-                               edge - 1,
-                               edge,
-                               edge + 1,
-                               retry,
-                               std::max<Time>(0, retry - 1),
-                               last.reset.count(),
-                               std::max<Time>(0, last.reset.count() - 1),
-                               any(0, window),
-                               any(0, 1) == 0 ? window : 2 * window,
-                               any(0, 9) == 0 ? 5 * window : 0,
-                               any(0, 9) == 0 ? -any(1, window) : 1,
-                               any(0, 9) == 0 ? -any(window + 1, 9 * window) : 1,
-                               any(0, 9) == 0 ? -any_of<Time>({ window - 1, window, window + 1 })
-                                              : 1,
-                               any(0, 9) == 0 ? -(now % window) - any(window - 1, window + 1) : 1 };
-        return now + steps[random_() % std::size(steps)];
-    }
-
-    /// Another quota, burst and width, as a variable rate may bring; the window stays.
-    void change_quota(Policy& policy)
-    {
-        policy.rate.quota = any_of<std::int64_t>({ any(1, 60), any(1, 60), 9973 });
-        if (policy.burst) {
-            policy.burst = any(1, 30);
-        }
-        if (policy.precision) {
-            set_width(policy);
-        }
-    }
-
     /// A key lives as long as its state matters, and little longer.
     void expect_right_life(
         const Policy& policy, Time decided_at, const LimitState& state, bool taken,
@@ -150,22 +45,8 @@ protected:
         }
     }
 
-    std::string where(int trace, int step, const LimitCheck& check) const
-    {
-        const Policy& policy = check.policy;
-        std::ostringstream text;
-        text << "TRACE_SEED " << seed_ << ", trace " << trace << ", step " << step << ": "
-             << name_of(policy.algorithm) << ' ' << policy.rate.quota << " in "
-             << policy.rate.window.count() << " us, burst " << policy.burst.value_or(-1)
-             << ", width " << policy.bucket_width().count() << ", cost " << check.cost
-             << (check.shadow ? ", shadow" : "") << ", at " << check.now->count();
-        return text.str();
-    }
-
     RedisServer server_;
     TraceCaller caller_{ server_.port() };
-    std::int64_t seed_ = from_environment("TRACE_SEED", 20);
-    std::minstd_rand random_{ static_cast<std::uint_fast32_t>(seed_) };
 };
 
 TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)

@@ -1,0 +1,83 @@
+#include "limit/gcra.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ratelimit {
+
+namespace {
+
+constexpr std::int64_t end_of_time = std::numeric_limits<std::int64_t>::max();
+
+/// A large burst at a slow rate is worth more than the 292,000 years that 64 bits hold.
+std::int64_t saturated(Wide time) noexcept
+{
+    return static_cast<std::int64_t>(std::min<Wide>(time, end_of_time));
+}
+
+Wide rounded_up(Wide dividend, std::int64_t divisor) noexcept
+{
+    return (dividend + divisor - 1) / divisor;
+}
+
+}  // namespace
+
+GcraCheck::GcraCheck(
+    ArrivalTime& state, const Policy& policy, microseconds now, std::int64_t cost) noexcept
+    : state_(state),
+      now_(now.count()),
+      quota_(policy.rate.quota),
+      window_(policy.rate.window.count()),
+      capacity_(policy.limit()),
+      cost_(cost)
+{
+    const Wide full = Wide{ capacity_ } * window_;
+    if (state.whole >= now_) {
+        // Another quota (a variable rate) had other units: less than a microsecond either way.
+        const std::int64_t rest = std::min(state.rest, quota_ - 1);
+        debt_ = (Wide{ state.whole } - now_) * quota_ + rest;
+        cut_ = debt_ > full;
+        debt_ = std::min(debt_, full);
+    }
+    granted_ = cost == 0 || debt_ + Wide{ cost } * window_ <= full;
+}
+
+LimitState GcraCheck::settle(bool take) noexcept
+{
+    const Wide full = Wide{ capacity_ } * window_;
+    LimitState answer;
+    answer.granted = granted_;
+    if (!granted_) {
+        answer.retry_after.reset();
+        if (cost_ <= capacity_) {
+            answer.retry_after = microseconds{ saturated(
+                rounded_up(debt_ + Wide{ cost_ } * window_ - full, quota_)) };
+        }
+    }
+    if (take) {
+        debt_ += Wide{ cost_ } * window_;
+    }
+    if (take || (cut_ && cost_ > 0)) {
+        write();
+    }
+    answer.remaining = static_cast<std::int64_t>((full - debt_) / window_);
+    answer.reset = microseconds{ saturated(rounded_up(debt_, quota_)) };
+    return answer;
+}
+
+void GcraCheck::write() noexcept
+{
+    state_.whole = saturated(now_ + debt_ / quota_);
+    state_.rest = static_cast<std::int64_t>(debt_ % quota_);
+}
+
+microseconds GcraCheck::life() const noexcept
+{
+    if (state_.whole < now_) {
+        return microseconds{ 0 };
+    }
+    // Of what is stored, not of this check's debt: one of cost 0 may have seen it cut.
+    return microseconds{ saturated(Wide{ state_.whole } - now_ + (state_.rest > 0 ? 1 : 0)) };
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,248 @@
+#pragma once
+
+#include "limit/decision.h"
+#include "limit/policy.h"
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+
+namespace ratelimit {
+
+/// So many requests passed at one time: in the microsecond of a log's entry, or in a bucket.
+struct TimedCount {
+    std::int64_t time = 0;   // us since the epoch; of a bucket: its start
+    std::int64_t count = 0;  // at least 1
+
+    friend bool operator==(const TimedCount&, const TimedCount&) = default;
+};
+
+/// Where sliding_window_log and sliding_window_buckets keep a key's entries, the oldest in front:
+/// - `empty()`; `front()` and `pop_front()`, the oldest; `back()`, the newest, to read and to
+/// write;
+/// - `push_back(entry)` makes a newer one; false: there is no memory, and nothing has changed;
+/// - `begin()` and `end()`, to walk from the oldest to the newest.
+/// None of them may throw.
+template <class Queue>
+concept TimedCountQueue = requires(Queue queue, const Queue& same, const TimedCount& entry)
+{
+    {
+        same.empty()
+        } -> std::convertible_to<bool>;
+    {
+        same.front()
+        } -> std::convertible_to<const TimedCount&>;
+    {
+        same.back()
+        } -> std::convertible_to<const TimedCount&>;
+    {
+        queue.back()
+        } -> std::same_as<TimedCount&>;
+    {
+        queue.push_back(entry)
+        } -> std::same_as<bool>;
+    queue.pop_front();
+    {
+        *same.begin()
+        } -> std::convertible_to<const TimedCount&>;
+    {
+        same.begin() != same.end()
+        } -> std::convertible_to<bool>;
+};
+
+/// One check of a limit in this process's own memory, in two steps, so that several limits can be
+/// decided before any of them counts. It answers as lua/sliding_window_log.lua and
+/// lua/sliding_window_buckets.lua do.
+///
+/// A request is remembered at its time ("sliding window log") or at the start of its bucket, and
+/// counts for as long as that is in the window. The log is the same as buckets of 1 us.
+///
+/// Invariants of the state: times grow from front to back, and `total` is the sum of all counts.
+template <TimedCountQueue Queue>
+class TimedCheck {
+public:
+    /// Looks, and changes nothing: entries that have left the window stay until a request is
+    /// counted, since a clock that steps back sees them again. So a check walks past those. `now`
+    /// is a time since the epoch; a cost of 0 always passes.
+    TimedCheck(
+        Queue& entries, std::int64_t& total, const Policy& policy, microseconds now,
+        std::int64_t cost) noexcept;
+
+    /// Whether a request of this cost passes.
+    bool granted() const noexcept { return granted_; }
+
+    /// Counts the request if `take`, which only a granted one may ask for; the answer after that.
+    /// To be called once.
+    LimitState settle(bool take) noexcept;
+
+    /// After settle: there was no memory to count the request, and the answer is without it.
+    bool out_of_memory() const noexcept { return out_of_memory_; }
+
+    /// After settle: how long from `now` the state matters; zero: it is as good as none.
+    microseconds life() const noexcept;
+
+private:
+    bool has_left(const TimedCount& entry, std::int64_t at) const noexcept
+    {
+        return entry.time <= at - window_;
+    }
+    std::int64_t bucket() const noexcept { return now_ - now_ % width_; }
+    void look() noexcept;
+    void pop_left() noexcept;
+    void take_over() noexcept;
+    void take() noexcept;
+    microseconds retry_after() const noexcept;
+
+    Queue& entries_;
+    std::int64_t& total_;
+    std::int64_t asked_;  // us since the epoch
+    std::int64_t quota_;
+    std::int64_t window_;  // us
+    std::int64_t width_;   // us
+    std::int64_t cost_;
+    std::int64_t now_;         // decided at: the newest entry's time, where the clock is behind it
+    std::int64_t seen_at_;     // what is in the window is told by this time
+    std::int64_t newest_ = 0;  // time of the newest entry, as this check sees it
+    std::int64_t live_ = 0;    // requests in the window
+    bool moved_ = false;       // all live entries are to take now's time: the clock ran backwards
+    bool granted_ = false;
+    bool out_of_memory_ = false;
+};
+
+template <TimedCountQueue Queue>
+TimedCheck<Queue>::TimedCheck(
+    Queue& entries, std::int64_t& total, const Policy& policy, microseconds now,
+    std::int64_t cost) noexcept
+    : entries_(entries),
+      total_(total),
+      asked_(now.count()),
+      quota_(policy.rate.quota),
+      window_(policy.rate.window.count()),
+      width_(
+          policy.algorithm == Algorithm::sliding_window_buckets ? policy.bucket_width().count()
+                                                                : 1),
+      cost_(cost),
+      now_(asked_),
+      seen_at_(asked_)
+{
+    look();
+    // Not live + cost: an absurd cost must not overflow.
+    granted_ = cost == 0 || cost <= quota_ - live_;
+}
+
+template <TimedCountQueue Queue>
+void TimedCheck<Queue>::look() noexcept
+{
+    if (entries_.empty()) {
+        return;
+    }
+    newest_ = entries_.back().time;
+    if (newest_ > asked_) {
+        seen_at_ = newest_;
+        moved_ = newest_ - asked_ > window_;
+        now_ = moved_ ? asked_ : newest_;
+    }
+    if (has_left(entries_.back(), seen_at_)) {
+        return;
+    }
+    live_ = total_;
+    for (const TimedCount& entry : entries_) {
+        if (!has_left(entry, seen_at_)) {
+            break;
+        }
+        live_ -= entry.count;
+    }
+    if (moved_) {
+        newest_ = bucket();
+    }
+}
+
+template <TimedCountQueue Queue>
+LimitState TimedCheck<Queue>::settle(bool take_it) noexcept
+{
+    LimitState answer;
+    answer.granted = granted_;
+    if (!granted_) {
+        answer.retry_after.reset();
+        if (cost_ <= quota_) {
+            answer.retry_after = retry_after();
+        }
+    }
+    if (moved_ && cost_ > 0) {
+        take_over();
+    }
+    if (take_it) {
+        take();
+    }
+    answer.remaining = std::max<std::int64_t>(0, quota_ - live_);
+    answer.reset = microseconds{ live_ > 0 ? newest_ + window_ - now_ : 0 };
+    return answer;
+}
+
+template <TimedCountQueue Queue>
+void TimedCheck<Queue>::pop_left() noexcept
+{
+    while (!entries_.empty() && has_left(entries_.front(), seen_at_)) {
+        total_ -= entries_.front().count;
+        entries_.pop_front();
+    }
+}
+
+/// The live entries become one. It is the last of them: to write it needs no memory.
+template <TimedCountQueue Queue>
+void TimedCheck<Queue>::take_over() noexcept
+{
+    const TimedCount all{ newest_, live_ };
+    while (entries_.front().time < entries_.back().time) {
+        entries_.pop_front();
+    }
+    entries_.back() = all;
+    total_ = live_;
+    seen_at_ = now_;
+}
+
+template <TimedCountQueue Queue>
+void TimedCheck<Queue>::take() noexcept
+{
+    pop_left();
+    if (!entries_.empty() && entries_.back().time >= bucket()) {
+        // The newest bucket is this one, or ahead.
+        entries_.back().count += cost_;
+    } else if (entries_.push_back({ bucket(), cost_ })) {
+        newest_ = bucket();
+    } else {
+        out_of_memory_ = true;
+        return;
+    }
+    total_ += cost_;
+    live_ += cost_;
+}
+
+/// Of a refused request that may pass one day: when as many of the oldest as are in its way leave.
+template <TimedCountQueue Queue>
+microseconds TimedCheck<Queue>::retry_after() const noexcept
+{
+    std::int64_t leaving = live_ + cost_ - quota_;
+    std::int64_t time = newest_;
+    for (const TimedCount& entry : entries_) {
+        if (moved_ || leaving <= 0) {
+            break;
+        }
+        if (!has_left(entry, seen_at_)) {
+            time = entry.time;
+            leaving -= entry.count;
+        }
+    }
+    return microseconds{ time + window_ - now_ };
+}
+
+template <TimedCountQueue Queue>
+microseconds TimedCheck<Queue>::life() const noexcept
+{
+    if (entries_.empty()) {
+        return microseconds{ 0 };
+    }
+    return microseconds{ std::max<std::int64_t>(0, entries_.back().time + window_ - asked_) };
+}
+
+}  // namespace ratelimit

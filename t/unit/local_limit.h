@@ -1,0 +1,67 @@
+#pragma once
+
+#include "limit/gcra.h"
+#include "limit/timed_counts.h"
+#include "limit/window_counts.h"
+
+#include <cstddef>
+#include <deque>
+#include <limits>
+#include <variant>
+
+namespace ratelimit {
+
+/// A queue that can be told to have no memory left.
+class ScarceQueue : public std::deque<TimedCount> {
+public:
+    bool push_back(const TimedCount& entry)
+    {
+        if (size() >= room) {
+            return false;
+        }
+        std::deque<TimedCount>::push_back(entry);
+        return true;
+    }
+    std::size_t room = std::numeric_limits<std::size_t>::max();
+};
+
+/// One key's state in memory under any of the algorithms.
+struct LocalLimit {
+    using Check = std::variant<GcraCheck, WindowCheck, TimedCheck<ScarceQueue>>;
+
+    Check check(const Policy& policy, std::int64_t now, std::int64_t cost)
+    {
+        const microseconds time{ now };
+        switch (policy.algorithm) {
+        case Algorithm::fixed_window:
+        case Algorithm::sliding_window_counter:
+            return Check(std::in_place_type<WindowCheck>, window_counts, policy, time, cost);
+        case Algorithm::sliding_window_log:
+        case Algorithm::sliding_window_buckets:
+            return Check(
+                std::in_place_type<TimedCheck<ScarceQueue>>, entries, total, policy, time, cost);
+        default:
+            return Check(std::in_place_type<GcraCheck>, arrival_time, policy, time, cost);
+        }
+    }
+
+    ArrivalTime arrival_time;
+    WindowCounts window_counts;
+    ScarceQueue entries;
+    std::int64_t total = 0;
+};
+
+inline bool granted(const LocalLimit::Check& check)
+{
+    return std::visit([](const auto& one) { return one.granted(); }, check);
+}
+inline LimitState settle(LocalLimit::Check& check, bool take)
+{
+    return std::visit([&](auto& one) { return one.settle(take); }, check);
+}
+inline std::int64_t life(const LocalLimit::Check& check)
+{
+    return std::visit([](const auto& one) { return one.life().count(); }, check);
+}
+
+}  // namespace ratelimit
