@@ -44,6 +44,7 @@ GcraCheck::GcraCheck(
 
 LimitState GcraCheck::settle(bool take) noexcept
 {
+    take = take && granted_ && cost_ > 0;
     const Wide full = Wide{ capacity_ } * window_;
     LimitState answer;
     answer.granted = granted_;

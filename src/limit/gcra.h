@@ -32,8 +32,8 @@ public:
     /// Whether a request of this cost passes.
     bool granted() const noexcept { return granted_; }
 
-    /// Counts the request if `take`, which only a granted one may ask for; the answer after that.
-    /// To be called once.
+    /// Counts the request if `take`, and if it is granted and costs anything; the answer after
+    /// that. To be called once.
     LimitState settle(bool take) noexcept;
 
     /// After settle: how long from `now` the state matters; zero: it is as good as none.

@@ -71,8 +71,8 @@ public:
     /// Whether a request of this cost passes.
     bool granted() const noexcept { return granted_; }
 
-    /// Counts the request if `take`, which only a granted one may ask for; the answer after that.
-    /// To be called once.
+    /// Counts the request if `take`, and if it is granted and costs anything; the answer after
+    /// that. To be called once.
     LimitState settle(bool take) noexcept;
 
     /// After settle: there was no memory to count the request, and the answer is without it.
@@ -171,7 +171,7 @@ LimitState TimedCheck<Queue>::settle(bool take_it) noexcept
     if (moved_ && cost_ > 0) {
         take_over();
     }
-    if (take_it) {
+    if (take_it && granted_ && cost_ > 0) {
         take();
     }
     answer.remaining = std::max<std::int64_t>(0, quota_ - live_);

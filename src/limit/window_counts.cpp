@@ -59,6 +59,7 @@ std::int64_t WindowCheck::sum() const noexcept
 
 LimitState WindowCheck::settle(bool take) noexcept
 {
+    take = take && granted_ && cost_ > 0;
     if (take) {
         seen_.current += cost_;
     }

@@ -1,0 +1,257 @@
+// Edges of what a node decides from its own memory, in numbers that can be followed by hand.
+
+#include "local_limit.h"
+#include "trace_maker.h"
+
+#include <limits>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::seconds;
+
+constexpr std::int64_t noon = 1'800'000'000 * second;  // the start of a window, minute and hour
+constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+
+class LocalLimits : public testing::Test {
+protected:
+    LimitState answer(const Policy& policy, std::int64_t now, std::int64_t cost)
+    {
+        auto check = limit_.check(policy, now, cost);
+        const auto state = settle(check, true);
+        life_ = life(check);
+        return state;
+    }
+    std::string ask(const Policy& policy, std::int64_t now, std::int64_t cost = 1)
+    {
+        return text_of(answer(policy, now, cost));
+    }
+    static std::string passed(std::int64_t remaining, std::int64_t reset)
+    {
+        return text_of({ true, remaining, microseconds{ reset }, microseconds{ 0 } });
+    }
+    static std::string refused(std::int64_t remaining, std::int64_t reset, std::int64_t retry)
+    {
+        return text_of({ false, remaining, microseconds{ reset }, microseconds{ retry } });
+    }
+    static std::string never(std::int64_t remaining, std::int64_t reset)
+    {
+        return text_of({ false, remaining, microseconds{ reset }, std::nullopt });
+    }
+
+    LocalLimit limit_;
+    std::int64_t life_ = 0;
+};
+
+TEST_F(LocalLimits, gcra_lets_the_burst_in_and_then_one_for_each_interval)
+{
+    const Policy policy{ Algorithm::gcra, { 2, seconds{ 60 } }, 1, {} };
+    EXPECT_EQ(ask(policy, noon), passed(1, 30 * second));
+    EXPECT_EQ(ask(policy, noon), passed(0, 60 * second));
+    EXPECT_EQ(life_, 60 * second);
+    EXPECT_EQ(ask(policy, noon), refused(0, 60 * second, 30 * second));
+    EXPECT_EQ(ask(policy, noon + 30 * second - 1), refused(0, 30 * second + 1, 1));
+    EXPECT_EQ(ask(policy, noon + 30 * second), passed(0, 60 * second));
+    EXPECT_EQ(ask(policy, noon + 30 * second, 3), never(0, 60 * second));
+    EXPECT_EQ(ask(policy, noon + 90 * second, 0), passed(2, 0));
+    EXPECT_EQ(life_, 0);
+}
+
+TEST_F(LocalLimits, gcra_keeps_the_thirds_of_a_microsecond)
+{
+    const Policy policy{ Algorithm::token_bucket, { 3, seconds{ 1 } }, {}, {} };
+    EXPECT_EQ(ask(policy, noon), passed(2, 333'334));
+    EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ noon + 333'333, 1 }));
+    EXPECT_EQ(life_, 333'334);
+    EXPECT_EQ(ask(policy, noon), passed(1, 666'667));
+    EXPECT_EQ(ask(policy, noon), passed(0, 1'000'000));
+    EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ noon + 1'000'000, 0 }));
+}
+
+TEST_F(LocalLimits, gcra_forgets_what_is_above_a_smaller_capacity_when_a_request_asks)
+{
+    const Policy large{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 10, {} };
+    const Policy small{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 4, {} };
+    EXPECT_EQ(ask(large, noon, 10), passed(0, 10 * second));
+    EXPECT_EQ(ask(small, noon, 0), passed(0, 4 * second));
+    EXPECT_EQ(life_, 10 * second) << "a look has not cut it";
+    EXPECT_EQ(ask(small, noon), refused(0, 4 * second, second));
+    EXPECT_EQ(life_, 4 * second);
+    EXPECT_EQ(ask(large, noon, 0), passed(6, 4 * second));
+}
+
+TEST_F(LocalLimits, no_cost_is_so_high_that_it_passes)
+{
+    for (std::size_t i = 0; i < algorithm_count; ++i) {
+        limit_ = {};
+        const Policy policy{
+            static_cast<Algorithm>(i), { 1'000'000'000, hours{ 24 * 366 } }, {}, {}
+        };
+        const auto limit = policy.limit();
+        EXPECT_TRUE(answer(policy, noon, limit).granted) << name_of(policy.algorithm);
+        const auto state = answer(policy, noon, huge);
+        EXPECT_FALSE(state.granted || state.retry_after || state.remaining > 0);
+        EXPECT_GT(*answer(policy, noon, limit).retry_after, microseconds{ 0 });
+    }
+}
+
+TEST_F(LocalLimits, an_arrival_after_the_end_of_time_is_at_it)
+{
+    const Policy policy{ Algorithm::gcra, { 1, hours{ 24 * 366 } }, 1'000'000'000, {} };
+    EXPECT_EQ(ask(policy, noon, 1'000'000'000), passed(1, huge));
+    EXPECT_EQ(limit_.arrival_time.whole, huge);
+    EXPECT_EQ(life_, huge - noon);
+}
+
+TEST_F(LocalLimits, a_fixed_window_ends_with_its_last_microsecond)
+{
+    const Policy policy{ Algorithm::fixed_window, { 2, seconds{ 10 } }, {}, {} };
+    EXPECT_EQ(ask(policy, noon + 10 * second - 1, 2), passed(0, 1));
+    EXPECT_EQ(life_, 1);
+    EXPECT_EQ(ask(policy, noon + 10 * second - 1), refused(0, 1, 1));
+    EXPECT_EQ(ask(policy, noon + 10 * second), passed(1, 10 * second));
+}
+
+TEST_F(LocalLimits, a_clock_behind_by_a_window_is_waited_for_and_by_more_is_believed)
+{
+    const Policy policy{ Algorithm::fixed_window, { 3, seconds{ 10 } }, {}, {} };
+    EXPECT_EQ(ask(policy, noon + 10 * second), passed(2, 10 * second));
+    EXPECT_EQ(ask(policy, noon), passed(1, 10 * second));
+    EXPECT_EQ(limit_.window_counts.start, noon + 10 * second);
+    EXPECT_EQ(life_, 20 * second) << "until that window is over by the clock that is behind";
+
+    EXPECT_EQ(ask(policy, noon - 1, 0), passed(1, 1));
+    EXPECT_EQ(limit_.window_counts.start, noon + 10 * second) << "a look writes nothing";
+    EXPECT_EQ(ask(policy, noon - 1), passed(0, 1));
+    EXPECT_EQ(limit_.window_counts, (WindowCounts{ noon - 10 * second, 3, 0 }));
+}
+
+TEST_F(LocalLimits, the_window_before_weighs_what_of_it_is_in_sight)
+{
+    const Policy policy{ Algorithm::sliding_window_counter, { 10, seconds{ 10 } }, {}, {} };
+    EXPECT_EQ(ask(policy, noon, 10), passed(0, 19 * second + 1));
+    EXPECT_EQ(life_, 20 * second);
+    EXPECT_EQ(ask(policy, noon), refused(0, 19 * second + 1, 10 * second + 1));
+    EXPECT_EQ(ask(policy, noon + 10 * second), refused(0, 9 * second + 1, 1));
+    EXPECT_EQ(ask(policy, noon + 10 * second + 1), passed(0, 10 * second));
+}
+
+TEST_F(LocalLimits, a_log_has_one_entry_for_one_microsecond)
+{
+    const Policy policy{ Algorithm::sliding_window_log, { 1'000'000'000, seconds{ 10 } }, {}, {} };
+    EXPECT_EQ(ask(policy, noon, 400'000'000), passed(600'000'000, 10 * second));
+    EXPECT_EQ(ask(policy, noon, 500'000'000), passed(100'000'000, 10 * second));
+    EXPECT_EQ(ask(policy, noon + 1, 100'000'000), passed(0, 10 * second));
+    EXPECT_EQ(limit_.entries.size(), 2U);
+    EXPECT_EQ(limit_.total, 1'000'000'000);
+    EXPECT_EQ(ask(policy, noon + 2, 900'000'000), refused(0, 10 * second - 1, 10 * second - 2));
+    EXPECT_EQ(ask(policy, noon + 2, 900'000'001), refused(0, 10 * second - 1, 10 * second - 1));
+    EXPECT_EQ(ask(policy, noon + 10 * second - 1), refused(0, 2, 1))
+        << "the last microsecond of the window";
+    EXPECT_EQ(ask(policy, noon + 10 * second), passed(899'999'999, 10 * second));
+    EXPECT_EQ(limit_.entries.size(), 2U);
+}
+
+TEST_F(LocalLimits, entries_that_have_left_come_back_with_the_clock_unless_one_was_counted_since)
+{
+    const Policy policy{ Algorithm::sliding_window_log, { 3, seconds{ 10 } }, {}, {} };
+    EXPECT_EQ(ask(policy, noon, 2), passed(1, 10 * second));
+    EXPECT_EQ(ask(policy, noon + 10 * second, 0), passed(3, 0));
+    EXPECT_EQ(life_, 0);
+    EXPECT_EQ(ask(policy, noon + 9 * second, 2), refused(1, second, second));
+    EXPECT_EQ(ask(policy, noon + 10 * second, 2), passed(1, 10 * second));
+    EXPECT_EQ(ask(policy, noon + 9 * second, 2), refused(1, 10 * second, 10 * second))
+        << "decided at the newest entry's time";
+}
+
+TEST_F(LocalLimits, a_bucket_counts_for_as_long_as_its_start_is_in_the_window)
+{
+    const Policy policy{
+        Algorithm::sliding_window_buckets, { 3, seconds{ 60 } }, {}, seconds{ 20 }
+    };
+    EXPECT_EQ(ask(policy, noon + 19 * second), passed(2, 41 * second));
+    EXPECT_EQ(ask(policy, noon + 20 * second), passed(1, 60 * second));
+    EXPECT_EQ(ask(policy, noon + 39 * second), passed(0, 41 * second));
+    EXPECT_EQ(limit_.entries.size(), 2U);
+    EXPECT_EQ(ask(policy, noon + 39 * second), refused(0, 41 * second, 21 * second));
+    EXPECT_EQ(ask(policy, noon + 39 * second, 2), refused(0, 41 * second, 41 * second));
+    EXPECT_EQ(ask(policy, noon + 60 * second), passed(0, 60 * second));
+}
+
+TEST_F(LocalLimits, a_log_is_taken_over_by_an_earlier_clock_as_one_entry_and_without_memory)
+{
+    const Policy policy{ Algorithm::sliding_window_log, { 3, seconds{ 10 } }, {}, {} };
+    for (int i = 0; i < 3; ++i) {
+        ask(policy, noon + i);
+    }
+    limit_.entries.room = 0;
+    EXPECT_EQ(ask(policy, noon - 10 * second + 2), refused(0, 10 * second, 10 * second - 2))
+        << "not far enough: decided at the newest entry's time";
+    const std::int64_t earlier = noon - 10 * second + 1;
+    EXPECT_EQ(ask(policy, earlier, 0), passed(0, 10 * second));
+    EXPECT_EQ(limit_.entries.size(), 3U) << "a look writes nothing";
+    EXPECT_EQ(ask(policy, earlier), refused(0, 10 * second, 10 * second));
+    ASSERT_EQ(limit_.entries.size(), 1U);
+    EXPECT_EQ(limit_.entries.front(), (TimedCount{ earlier, 3 }));
+    EXPECT_EQ(limit_.total, 3);
+}
+
+class LogWithoutMemory : public LocalLimits {};
+
+TEST_F(LogWithoutMemory, says_so_and_counts_nothing)
+{
+    const Policy policy{ Algorithm::sliding_window_log, { 3, seconds{ 10 } }, {}, {} };
+    EXPECT_EQ(ask(policy, noon), passed(2, 10 * second));
+    limit_.entries.room = 1;
+    TimedCheck check(limit_.entries, limit_.total, policy, microseconds{ noon + 1 }, 1);
+    EXPECT_EQ(text_of(check.settle(true)), passed(2, 10 * second - 1));
+    EXPECT_TRUE(check.out_of_memory());
+    EXPECT_EQ(check.life(), microseconds{ 10 * second - 1 });
+
+    TimedCheck later(limit_.entries, limit_.total, policy, microseconds{ noon + 10 * second }, 1);
+    EXPECT_EQ(text_of(later.settle(true)), passed(2, 10 * second))
+        << "in place of the one that has left";
+    EXPECT_FALSE(later.out_of_memory());
+}
+
+TEST_F(LogWithoutMemory, stays_in_order_and_its_total_right)
+{
+    std::minstd_rand random{ 1 };
+    const auto any = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+    };
+    std::int64_t now = noon;
+    int failures = 0;
+    for (int step = 0; step < 20'000; ++step) {
+        const bool log = any(0, 1) == 0;
+        const Policy policy{ log ? Algorithm::sliding_window_log
+                                 : Algorithm::sliding_window_buckets,
+                             { any(1, 40), seconds{ any(1, 60) } },
+                             {},
+                             seconds{ any(1, 60) } };
+        limit_.entries.room = static_cast<std::size_t>(any(0, 12));
+        now += any(0, 9) == 0 ? -any(0, 100 * second) : any(0, 5 * second);
+        TimedCheck check(limit_.entries, limit_.total, policy, microseconds{ now }, any(0, 5));
+        check.settle(any(0, 3) > 0);
+        failures += check.out_of_memory() ? 1 : 0;
+
+        std::int64_t last = 0;
+        std::int64_t total = 0;
+        for (const auto& [time, count] : limit_.entries) {
+            ASSERT_GT(time, last) << "step " << step;
+            ASSERT_GE(count, 1);
+            last = time;
+            total += count;
+        }
+        ASSERT_EQ(limit_.total, total) << "step " << step;
+    }
+    EXPECT_GT(failures, 100);
+}
+
+}  // namespace
+}  // namespace ratelimit
