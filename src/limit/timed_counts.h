@@ -4,7 +4,6 @@
 #include "limit/policy.h"
 
 #include <algorithm>
-#include <concepts>
 #include <cstdint>
 
 namespace ratelimit {
@@ -18,36 +17,21 @@ struct TimedCount {
 };
 
 /// Where sliding_window_log and sliding_window_buckets keep a key's entries, the oldest in front:
-/// - `empty()`; `front()` and `pop_front()`, the oldest; `back()`, the newest, to read and to
-/// write;
+/// - `empty()`; `front()` and `pop_front()`, the oldest; `back()`, the newest, also to write to;
 /// - `push_back(entry)` makes a newer one; false: there is no memory, and nothing has changed;
 /// - `begin()` and `end()`, to walk from the oldest to the newest.
 /// None of them may throw.
 template <class Queue>
-concept TimedCountQueue = requires(Queue queue, const Queue& same, const TimedCount& entry)
+concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
 {
-    {
-        same.empty()
-        } -> std::convertible_to<bool>;
-    {
-        same.front()
-        } -> std::convertible_to<const TimedCount&>;
-    {
-        same.back()
-        } -> std::convertible_to<const TimedCount&>;
-    {
-        queue.back()
-        } -> std::same_as<TimedCount&>;
-    {
-        queue.push_back(entry)
-        } -> std::same_as<bool>;
+    bool{ queue.empty() };
+    queue.front() == entry;
+    queue.back() == entry;
+    queue.back() = entry;
     queue.pop_front();
-    {
-        *same.begin()
-        } -> std::convertible_to<const TimedCount&>;
-    {
-        same.begin() != same.end()
-        } -> std::convertible_to<bool>;
+    bool{ queue.push_back(entry) };
+    bool{ queue.begin() != queue.end() };
+    *++queue.begin() == entry;
 };
 
 /// One check of a limit in this process's own memory, in two steps, so that several limits can be
@@ -143,7 +127,7 @@ void TimedCheck<Queue>::look() noexcept
         now_ = moved_ ? asked_ : newest_;
     }
     if (has_left(entries_.back(), seen_at_)) {
-        return;
+        return;  // all have: no need to walk
     }
     live_ = total_;
     for (const TimedCount& entry : entries_) {

@@ -110,7 +110,7 @@ microseconds WindowCheck::retry_after() const noexcept
     if (at >= window_) {
         at = window_ + (seen_.current > most ? falls_to(seen_.current, most, window_) : 0);
     }
-    return microseconds{ std::max<std::int64_t>(1, at - elapsed) };
+    return microseconds{ at - elapsed };
 }
 
 microseconds WindowCheck::life() const noexcept
