@@ -89,6 +89,32 @@ subtest 'the proxy delays, garbles, drops and cuts' => sub {
     ok !IO::Socket::INET->new(PeerAddr => $proxy->addr), 'stopped';
 };
 
+subtest 'a load tells a request that failed from an idle connection that was closed' => sub {
+    my $served = nginx(module => 0, server => <<'END');
+        location /once/ { keepalive_requests 5; try_files /index.html =404; }
+        location /broken/ { return 444; }
+END
+    my %seen;
+    for my $path ('/', '/once/', '/broken/', '/absent') {
+        my $load = load(port => $served->port, path => $path, clients => 2);
+        wait_until("$path is asked for often", sub {
+            my $seen = $load->seen;
+            return ($seen->{200} // 0) + ($seen->{404} // 0) + $seen->{failed} > 50;
+        });
+        $seen{$path} = $load->stop;
+    }
+    is_deeply [map { $seen{$_}{failed} } '/', '/once/', '/absent'], [0, 0, 0];
+    cmp_ok $seen{'/broken/'}{failed}, '>', 50, 'those without an answer failed';
+    like $seen{'/broken/'}{why}, qr/closed after 0 answers/;
+    cmp_ok $seen{'/absent'}{404}, '>', 50, 'statuses are told apart';
+
+    my $load = load(port => $served->port, path => '/');
+    $load->wait_for_more(100);
+    $served->stop('KILL');
+    wait_until('it cannot connect', sub { $load->seen->{why} });
+    cmp_ok $load->stop->{failed}, '>', 0;
+};
+
 subtest 'HTTP/2: streams of one connection' => sub {
     my $h2 = nginx(module => 0, listen => 'http2');
     my @answers = http2($h2->port, ['/', '/absent', '/'], headers => ['X-Some', 'header']);
@@ -123,8 +149,12 @@ use Ratelimit::Test;
 my \$nginx = nginx(module => 0, workers => 2);
 my \$redis = redis();
 my \$proxy = proxy(to => \$redis->addr);
-print "left ", join(' ', \$nginx->workers, (map { \$_->{pid} } \$nginx, \$redis, \$proxy),
-    map { \$_->{folder} } \$nginx, \$redis), "\\n";
+my \$load = load(port => \$nginx->port, path => '/');
+my \$daemon = nginx(module => 0, daemon => 1);
+my \$heir = \$daemon->upgrade;
+print "left ", join(' ', \$nginx->workers, \$daemon->workers, \$daemon->workers(0, \$heir), \$heir,
+    (map { \$_->{pid} } \$nginx, \$redis, \$proxy, \$load, \$daemon),
+    map { \$_->{folder} } \$nginx, \$redis, \$daemon), "\\n";
 $end
 END
     my $output = qx($^X -It/lib $folder/bad.t 2>/dev/null);
@@ -141,7 +171,7 @@ subtest 'a test that ends badly leaves neither a process nor a folder' => sub {
     );
     for my $how (sort keys %ends) {
         my @left = run_badly($ends{$how});
-        is scalar @left, 7, "$how: it ran";
+        is scalar @left, 13, "$how: it ran";
         ok eval {
             # A process that has ended, though nobody has asked how, has no program any more.
             wait_until('all is gone', sub { !grep { m{^/} ? -e : -e "/proc/$_/exe" } @left }, 3);
@@ -162,8 +192,13 @@ subtest 'an end that should not be is noticed' => sub {
     like join(' ', Ratelimit::Nginx::complaints()), qr/wait status (?:11|139)/,
         'nginx without a master too';
 
+    my $known = nginx(module => 0, expected => qr/exited on signal 11/);
+    kill SEGV => $known->workers;
+    $known->wait_for_log(qr/exited on signal 11/);
+    is join(' ', Ratelimit::Nginx::complaints()), '', 'but not one that the test expects';
+
     nginx(module => 0)->stop('KILL');
-    is join(' ', Ratelimit::Nginx::complaints()), '', 'but not what the test itself killed';
+    is join(' ', Ratelimit::Nginx::complaints()), '', 'nor what the test itself killed';
 };
 
 my $bad = nginx(module => 0);
