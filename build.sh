@@ -3,7 +3,7 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=$top/build
+build=${BUILD_DIR:-$top/build}
 module=$build/ngx_http_ratelimit_module.so
 nginx_source=${NGX_SRC:-/usr/share/nginx/src}
 jobs=$(nproc)
@@ -28,6 +28,9 @@ Usage: ./build.sh [--no-install] [command]
   bench               measure the scripts beside the textbook ones
   sanitize            the unit tests under the address and undefined-behaviour sanitizers
   clean               remove what was built
+
+BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
+the programs to test with.
 
 What is missing is installed with apt-get; --no-install fails with the list instead.
 END
@@ -64,7 +67,7 @@ choose_hiredis() {
         unset RATELIMIT_HIREDIS
         return
     fi
-    export RATELIMIT_HIREDIS=$build/hiredis
+    export RATELIMIT_HIREDIS=$top/build/hiredis
     sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"
 }
 
@@ -122,13 +125,13 @@ build_unit_tests() {
 run_tests() {
     build_module
     need "${test_packages[@]}"
-    build_unit_tests "" OFF
+    case " $* " in
+    '  ' | *unit.t*) build_unit_tests "" OFF ;;
+    esac
     cd "$top"
-    export RATELIMIT_MODULE=$module RATELIMIT_UNIT=$build/unit
-    if [ $# -gt 0 ]; then
-        exec prove -It/lib "$@"
-    fi
-    exec prove -It/lib -j"$jobs" -r t
+    export RATELIMIT_BUILD=$build RATELIMIT_MODULE=$module RATELIMIT_UNIT=$build/unit
+    [ $# -gt 0 ] || set -- -r t
+    exec prove -It/lib -j"$jobs" "$@"
 }
 
 run_sanitized() {

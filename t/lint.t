@@ -53,7 +53,7 @@ subtest 'luacheck on every script as Redis gets it' => sub {
 # clang-tidy is slow: one process for each processor.
 subtest 'clang-tidy' => sub {
     my $nginx = $ENV{NGX_SRC} // '/usr/share/nginx/src';
-    my $hiredis = -d "$build/hiredis" ? "-isystem $build/hiredis/include" : '';
+    my $hiredis = -d "$top/build/hiredis" ? "-isystem $top/build/hiredis/include" : '';
     my $flags = "-std=c++20 -Isrc -I$build/nginx -I$build/nginx/ratelimit $hiredis "
         . join ' ', map { "-isystem $nginx/src/$_" }
         qw(core event event/modules os/unix http http/modules http/v2);

@@ -1,0 +1,40 @@
+# shellcheck shell=sh
+# To be sourced by the scripts beside it, after `set -eu`: packages of other Debian releases, with
+# lists and caches of our own, so that the machine's apt configuration stays as it is.
+#
+# debian_lists "deb trixie" ...   changes into a temporary folder, $work, and reads these releases' lists
+# apt_get WORDS...                apt-get with them; apt checks Debian's signature
+# fail WORDS                      says so, with the end of $work/log, and ends
+
+fail() {
+    echo "$(basename "$0"): $1" >&2
+    tail -n 20 "$work/log" >&2
+    exit 1
+}
+
+apt_get() {
+    apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+        -o Dir::State="$work/state" -o Dir::Cache="$work/cache" -o APT::Sandbox::User=root \
+        "$@" >>"$work/log" 2>&1
+}
+
+debian_lists() {
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    chmod 755 "$work"
+    cd "$work"
+    mkdir -p state/lists/partial cache/archives/partial
+    local release
+    for release; do
+        echo "${release%% *} [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
+            "http://deb.debian.org/debian ${release#* } main" >>sources.list
+    done
+    apt_get update || fail 'could not fetch the lists of deb.debian.org'
+}
+
+# source_of PACKAGE TARBALL SHA256: fetches a source package and unpacks its tarball here.
+source_of() {
+    apt_get source --download-only "$1" || fail "could not fetch the source of $1 from deb.debian.org"
+    echo "$3  $2" | sha256sum -c - >>"$work/log" 2>&1 || fail "$2 is not the one whose SHA-256 is known"
+    tar xzf "$2"
+}

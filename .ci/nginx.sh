@@ -1,0 +1,31 @@
+#!/bin/sh
+# Builds a newer nginx than Debian 12's: DEST/src, the configured tree (NGX_SRC for build.sh), and
+# DEST/nginx. Usage: sh .ci/nginx.sh DEST
+set -eu
+. "$(dirname "$0")/debian.sh"
+
+dest=${1:?usage: nginx.sh DEST}
+version=1.26.3
+sha256=69ee2b237744036e61d24b836668aad3040dda461fe6f570f1787eab570c75aa
+modules='ssl v2 realip auth_request dav'
+
+[ -f "$dest/complete-$version" ] && exit 0
+rm -rf "$dest/src"
+mkdir -p "$dest"
+dest=$(cd "$dest" && pwd)
+
+debian_lists 'deb-src trixie'
+source_of nginx "nginx_$version.orig.tar.gz" "$sha256"
+mv "nginx-$version" "$dest/src"
+cd "$dest/src"
+
+set -- --with-compat --with-debug
+for module in $modules; do
+    set -- "$@" "--with-http_${module}_module"
+done
+# As Debian does it: build.sh configures the module with the same.
+echo "NGX_CONF_FLAGS=($*)" >conf_flags
+./configure "$@" >>"$work/log" 2>&1 || fail "nginx's configure failed"
+make -s -j"$(nproc)" >>"$work/log" 2>&1 || fail 'it did not build'
+cp objs/nginx "$dest/nginx"
+touch "$dest/complete-$version"

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Fetches Valkey 8: DEST/bin with the names that Redis's programs have. What its programs need
+# besides, redis-server of Debian 12 needs too. Usage: sh .ci/valkey.sh DEST
+set -eu
+. "$(dirname "$0")/debian.sh"
+
+dest=${1:?usage: valkey.sh DEST}
+major=8
+
+[ -f "$dest/complete-$major" ] && exit 0
+mkdir -p "$dest/bin"
+dest=$(cd "$dest" && pwd)
+
+debian_lists 'deb bookworm-backports'
+apt_get download valkey-server valkey-sentinel valkey-tools || fail 'could not fetch Valkey'
+for package in valkey-*.deb; do
+    case $package in
+    valkey-*_$major.*) dpkg -x "$package" "$dest" ;;
+    *) fail "$package is not Valkey $major" ;;
+    esac
+done
+for name in server sentinel cli; do
+    ln -sf "../usr/bin/valkey-$name" "$dest/bin/redis-$name"
+done
+"$dest/bin/redis-server" --version >>"$work/log" 2>&1 || fail 'it does not run'
+touch "$dest/complete-$major"
