@@ -102,14 +102,16 @@ sub start {
     return $self;
 }
 
-# Takes charge of the master that nginx.pid names, when it names another than the one given.
+# Takes charge of the master that nginx.pid names, when it names another than the one given, and it is
+# in its group: the one given, or one of its own.
 sub adopt_master {
-    my ($self, $former) = @_;
+    my ($self, $former, $group) = @_;
     my $pid = wait_until('another master', sub {
-        my ($named) = $self->file('nginx.pid') =~ /^(\d+)\n/;
-        return $named && $named != $former ? $named : undef;
+        my ($named) = $self->file('nginx.pid') =~ /^(\d+)\n/ or return;
+        # Debian's nginx writes the file before the daemon leaves the group that it came from.
+        return $named != $former && getpgrp($named) == ($group // $named) ? $named : undef;
     });
-    adopt_process('nginx', $pid);
+    adopt_process('nginx', $pid, $group // $pid);
     $self->wait_for_workers($pid);
     return $pid;
 }
@@ -125,7 +127,7 @@ sub wait_for_workers {
 sub upgrade {
     my ($self) = @_;
     kill USR2 => $self->{pid};
-    return $self->adopt_master($self->{pid});
+    return $self->adopt_master($self->{pid}, getpgrp $self->{pid});
 }
 
 # QUIT to this master, while the one of the given pid goes on; returns when it has left.

@@ -88,12 +88,14 @@ sub start_code {
     return $pid;
 }
 
-# Takes charge of a process that another one left behind, such as a daemon: from now on it is stopped
-# like a child, with its group, but not before all that were adopted out of that group have ended.
+# Takes charge of a process that another one left behind, such as a daemon, and that is in this process
+# group: from now on it is stopped like a child, with the group, but not before all that were adopted
+# out of that have ended.
 sub adopt_process {
-    my ($name, $pid) = @_;
+    my ($name, $pid, $group) = @_;
     $running{$pid} = $name;
-    $adopted{$pid} = getpgrp $pid;
+    $adopted{$pid} = $group;
+    delete $ended{$pid};
     return $pid;
 }
 
