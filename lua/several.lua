@@ -4,7 +4,8 @@
 -- KEYS     a key for each limit
 -- ARGV     for each limit: algorithm (code), shadow (1, 0), and what single.lua has: now, quota,
 --          window, param, cost
--- returns  for each limit what single.lua returns, one after the other
+-- returns  for each limit what single.lua returns, one after the other; then this server's time (us
+--          since the epoch, signed 64-bit big-endian; 0: no limit needed it)
 
 local fields = 7
 local states, times = {}, {}
@@ -39,4 +40,5 @@ for i = 1, #KEYS do
         all_granted and granted and cost > 0, unpack(states[i], 2, 8))
     answer[i] = pack('>i8i8i8i8', granted and 1 or 0, remaining, reset, retry)
 end
+answer[#KEYS + 1] = pack('>i8', server_time or 0)
 return table.concat(answer)

@@ -56,7 +56,11 @@ my @bad = (
     ["limit_req_zone k zone=z:1m rate=1r/s; $zone", '', qr/shared memory zone "z" is already declared|conflicts/],
     ["$redis ratelimit_zone k\$nonsense zone=z rate=1r/s;", '', qr/unknown "nonsense" variable/],
     ["$redis ratelimit_zone k zone=z rate=\$nonsense;", '', qr/unknown "nonsense" variable/],
-    ['ratelimit_zone k zone=z rate=1r/s;', '', qr/"ratelimit_zone" "z": there is no "ratelimit_redis" block in .*nginx.conf:\d+/],
+    ["ratelimit_zone k zone=z rate=1r/s nodes=2;", '', qr/"ratelimit_zone" "z": invalid "nodes=", expected only where there is/],
+    (map { [zone_with("nodes=$_"), '', qr/"ratelimit_zone": invalid "nodes=$_", expected a number of nodes from 1/] }
+        '0', '10001', 'x', ''),
+    ["ratelimit_zone k zone=z:64k rate=100000r/m algorithm=sliding_window_log;", '',
+        qr/"ratelimit_zone" "z": too small a size for one key of this rate/],
     ["$redis ratelimit_zone k zone=z rate=1r/s redis=other;", '', qr/"ratelimit_zone" "z": "redis=" names no "ratelimit_redis" block/],
     ["$zone ratelimit_redis second { server 127.0.0.1; }", '', qr/several "ratelimit_redis" blocks, expected "redis=name"/],
 
@@ -85,9 +89,6 @@ my @bad = (
     [$zone, 'ratelimit zone=z; ratelimit zone=z;', qr/duplicate "ratelimit" of zone "z"/],
     [$zone, 'ratelimit zone=z; ratelimit off;', qr/"ratelimit off" stands beside other/],
     [$zone, 'ratelimit off; ratelimit zone=z;', qr/"ratelimit off" stands beside other/],
-    ['ratelimit_redis a { server 127.0.0.1; } ratelimit_redis b { server 127.0.0.1; }'
-        . 'ratelimit_zone k zone=z rate=1r/s redis=a; ratelimit_zone k zone=y rate=1r/s redis=b;',
-        'ratelimit zone=z; ratelimit zone=y;', qr/in different "ratelimit_redis" blocks/],
 
     # ratelimit_redis
     ['ratelimit_redis main { }', '', qr/"ratelimit_redis" "main" has no "server"/],
@@ -130,7 +131,7 @@ my @bad = (
         map { [@{$_}, split / /, $_->[0]] }
         (map { ["$_ 200", 'a status from 400 to 599'], ["$_ 600", 'a status from 400 to 599'],
             ["$_ x", 'a status from 400 to 599'] } qw(ratelimit_status ratelimit_fail_status)),
-        ['ratelimit_fail_mode maybe', 'open or closed'],
+        ['ratelimit_fail_mode maybe', 'open, closed or local'],
         ['ratelimit_dry_run yes', 'on or off'],
         ['ratelimit_log_level debug', 'info, notice, warn or error'],
         ['ratelimit_headers all', 'off alone, or each of']),
@@ -183,6 +184,11 @@ my @good = (
     ['ratelimit_redis main { server localhost; }', ''],
     [block_with('server 127.0.0.2 weight=1000; server [::1]; server unix:/tmp/x; topology ring;'), ''],
     [block_with('server 127.0.0.1:6380; topology cluster;'), ''],
+    ['ratelimit_redis a { server 127.0.0.1; } ratelimit_redis b { server 127.0.0.1; }'
+        . 'ratelimit_zone k zone=z rate=1r/s redis=a; ratelimit_zone k zone=y rate=1r/s redis=b;',
+        'ratelimit zone=z; ratelimit zone=y;'],
+    ['ratelimit_zone k zone=z rate=1r/s; ratelimit_fail_mode local;', 'ratelimit zone=z;'],
+    [zone_with('nodes=4'), 'ratelimit zone=z; ratelimit_fail_mode local;'],
     [block_with('server 127.0.0.2; topology sentinel master=m; sentinel_username a; sentinel_password b;'), ''],
     ['', ''],
 );

@@ -4,9 +4,6 @@ namespace ratelimit {
 
 namespace {
 
-constexpr std::size_t single_arguments = 5;
-constexpr std::size_t several_arguments = 7;
-
 /// What the algorithm needs besides rate and cost.
 std::int64_t param_of(const Policy& policy) noexcept
 {
@@ -30,28 +27,28 @@ void write_check(const LimitCheck& check, redis::ScriptArguments& arguments)
 
 }  // namespace
 
-redis::ArgumentCount argument_count(std::span<const LimitCheck> checks) noexcept
+void write_single_arguments(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
-    if (checks.size() == 1) {
-        return { 1, single_arguments };
-    }
-    return { checks.size(), checks.size() * several_arguments };
+    arguments.key(check.key);
+    write_check(check, arguments);
 }
 
-void write_arguments(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments)
+void write_one_of_several(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
-    for (const LimitCheck& check : checks) {
-        arguments.key(check.key);
-    }
-    if (checks.size() == 1) {
-        write_check(checks.front(), arguments);
-        return;
-    }
-    for (const LimitCheck& check : checks) {
-        arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
-        arguments.arg(std::int64_t{ check.shadow ? 1 : 0 });
-        write_check(check, arguments);
-    }
+    arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
+    arguments.arg(std::int64_t{ check.shadow ? 1 : 0 });
+    write_check(check, arguments);
+}
+
+void write_give_back_arguments(
+    const LimitCheck& check, microseconds taken, const LimitState& state,
+    redis::ScriptArguments& arguments)
+{
+    arguments.key(check.key);
+    arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
+    arguments.arg(taken.count());
+    arguments.arg(state.reset.count());
+    write_check(check, arguments);
 }
 
 }  // namespace ratelimit

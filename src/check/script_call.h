@@ -26,7 +26,32 @@ struct LimitCheck {
 /// now: microseconds since the epoch, 0: Redis's TIME. window: microseconds. param: the capacity
 /// for token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
 /// sliding_window_buckets, else 0.
-redis::ArgumentCount argument_count(std::span<const LimitCheck> checks) noexcept;
-void write_arguments(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments);
+inline constexpr redis::ArgumentCount single_argument_count{ 1, 5 };
+void write_single_arguments(const LimitCheck& check, redis::ScriptArguments& arguments);
+
+constexpr redis::ArgumentCount several_argument_count(std::size_t checks) noexcept
+{
+    return { checks, checks * 7 };
+}
+void write_one_of_several(const LimitCheck& check, redis::ScriptArguments& arguments);
+/// `Check`: a LimitCheck or what is derived from it.
+template <class Check>
+void write_several_arguments(std::span<const Check> checks, redis::ScriptArguments& arguments)
+{
+    for (const LimitCheck& check : checks) {
+        arguments.key(check.key);
+    }
+    for (const LimitCheck& check : checks) {
+        write_one_of_several(check, arguments);
+    }
+}
+
+/// KEYS and ARGV of give_back_script, for one limit: KEYS key; ARGV algorithm taken reset now quota
+/// window param cost. `taken`: the time of the check, by the clock that decided; `state`: its
+/// answer.
+inline constexpr redis::ArgumentCount give_back_argument_count{ 1, 8 };
+void write_give_back_arguments(
+    const LimitCheck& check, microseconds taken, const LimitState& state,
+    redis::ScriptArguments& arguments);
 
 }  // namespace ratelimit

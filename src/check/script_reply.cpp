@@ -40,15 +40,20 @@ bool read_state(const char* bytes, LimitState& state) noexcept
 
 }  // namespace
 
-bool read_reply(const redisReply& reply, std::span<LimitState> states) noexcept
+bool read_reply(
+    const redisReply& reply, std::span<LimitState> states, microseconds* server_time) noexcept
 {
-    if (reply.type != REDIS_REPLY_STRING || reply.len != states.size() * state_size) {
+    const std::size_t times = server_time == nullptr ? 0 : field_size;
+    if (reply.type != REDIS_REPLY_STRING || reply.len != states.size() * state_size + times) {
         return false;
     }
     for (std::size_t i = 0; i < states.size(); ++i) {
         if (!read_state(reply.str + i * state_size, states[i])) {
             return false;
         }
+    }
+    if (server_time != nullptr) {
+        *server_time = microseconds{ read_integer(reply.str + states.size() * state_size) };
     }
     return true;
 }

@@ -64,4 +64,11 @@ std::string several_script(std::span<const Algorithm> algorithms)
     return text;
 }
 
+std::string give_back_script()
+{
+    std::string text{ lua::common };
+    text += lua::give_back;
+    return text;
+}
+
 }  // namespace ratelimit

@@ -13,4 +13,7 @@ namespace ratelimit {
 std::string single_script(Algorithm algorithm);
 std::string several_script(std::span<const Algorithm> algorithms);
 
+/// The text of the script that gives back what checks of any algorithm took.
+std::string give_back_script();
+
 }  // namespace ratelimit

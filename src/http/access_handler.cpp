@@ -91,19 +91,20 @@ ngx_int_t begin(ngx_http_request_t* r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     case Checks::nothing_limited:
         return NGX_DECLINED;
-    case Checks::undecided:
-        state->settle_failed();
-        return act(r, *state);
     case Checks::ready:
         break;
     }
 
+    if (state->checks.empty()) {
+        state->decide();
+        return act(r, *state);
+    }
     // Watched before anything is on its way: from here on only the answer resumes the request.
     if (!watch_client(r)) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    if (!conf.limits->redis->client().send(*state)) {
-        state->settle_failed();
+    if (!state->ask()) {
+        state->decide();
         return unwatch_client(r) ? act(r, *state) : ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR };
     }
     state->stage = Stage::waiting;

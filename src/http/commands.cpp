@@ -108,8 +108,9 @@ const NumberRange ipv6_prefix{ 1, 128, "a number of bits from 1 to 128" };
 const Choice fail_mode_list[] = {
     { "open", static_cast<ngx_uint_t>(FailMode::open) },
     { "closed", static_cast<ngx_uint_t>(FailMode::closed) },
+    { "local", static_cast<ngx_uint_t>(FailMode::local) },
 };
-const Choices fail_modes{ fail_mode_list, "open or closed" };
+const Choices fail_modes{ fail_mode_list, "open, closed or local" };
 
 const Choice log_level_list[] = {
     { "info", NGX_LOG_INFO },

@@ -4,6 +4,7 @@
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
+#include "store/local_limiter.h"
 #include "zone/fail_mode.h"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ char* complain(ngx_conf_t* cf, const ZoneConf& zone, const char* what)
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-/// A zone names its block, or uses the only one there is.
+/// A zone names its block, or uses the only one there is; where there is none, it counts in its own
+/// memory.
 char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
 {
     if (zone.redis_name) {
@@ -42,13 +44,22 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
         }
     } else if (main.redis.size() == 1) {
         zone.redis = &main.redis.front();
-    } else {
-        return complain(
-            cf, zone,
-            main.redis.empty() ? "there is no \"ratelimit_redis\" block"
-                               : "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
+    } else if (!main.redis.empty()) {
+        return complain(cf, zone, "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
     }
-    zone.zone.key_start = zone.redis->prefix + zone.zone.name + ":{";
+    if (zone.redis != nullptr) {
+        zone.zone.key_start = zone.redis->prefix + zone.zone.name + ":{";
+        return NGX_CONF_OK;
+    }
+    if (zone.zone.nodes != 1) {
+        return complain(
+            cf, zone, "invalid \"nodes=\", expected only where there is a \"ratelimit_redis\"");
+    }
+    if (!zone.variable_rate
+        && LocalLimiter::largest_key(zone.zone.policy) > zone.memory->shm.size / 2) {
+        return complain(
+            cf, zone, "too small a size for one key of this rate and algorithm, expected more");
+    }
     return NGX_CONF_OK;
 }
 

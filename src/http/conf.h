@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/split_check.h"
 #include "http/ngx_http.h"
 #include "http/redis_block.h"
 #include "zone/zone.h"
@@ -29,7 +30,7 @@ struct ZoneConf {
     bool variable_rate = false;
     ngx_http_complex_value_t rate{};  // when variable_rate
     std::optional<std::string> redis_name;
-    RedisBlock* redis = nullptr;
+    RedisBlock* redis = nullptr;  // null: counted in this node's memory
     ngx_shm_zone_t* memory = nullptr;
     ConfPosition position;
     time_t rate_complaint = 0;  // when this worker last logged a malformed rate
@@ -47,16 +48,14 @@ struct LimitConf {
     std::int64_t cost = 1;
     ngx_http_complex_value_t cost_value{};  // when variable_cost
     bool shadow = false;
-    redis::ScriptId script{};  // of this limit alone
+    CheckScripts scripts;  // of its zone's Redis
     ConfPosition position;
 };
 
 /// All limits of a location: one decision.
 struct LimitSet {
     std::vector<LimitConf> limits;
-    RedisBlock* redis = nullptr;
-    redis::ScriptId script{};  // of several of them
-    bool resolved = false;     // zones found and scripts known
+    bool resolved = false;  // zones found and scripts known
 };
 
 /// Bits of ratelimit_headers.

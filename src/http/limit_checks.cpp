@@ -1,9 +1,8 @@
 #include "http/limit_checks.h"
 
 #include "limit/rate_text.h"
+#include "nginx/clock.h"
 #include "nginx/text.h"
-
-#include <ctime>
 
 namespace ratelimit::http {
 
@@ -32,14 +31,6 @@ void complain(
     ngx_log_error(
         NGX_LOG_ERR, r->connection->log, 0, "ratelimit: invalid %s \"%V\" for zone \"%V\"", what,
         &shown, &name);
-}
-
-microseconds local_time() noexcept
-{
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return std::chrono::duration_cast<microseconds>(
-        std::chrono::seconds{ now.tv_sec } + std::chrono::nanoseconds{ now.tv_nsec });
 }
 
 enum class Read : std::uint8_t { ok, unlimited, malformed, failed };
@@ -116,40 +107,59 @@ std::optional<std::int64_t> undelayed_of(const LimitConf& limit) noexcept
     return limit.delay.value_or(0);
 }
 
-/// Reads one limit into place `index` of the state.
+/// What is asked of Redis about a limit that has been read.
+Read make_remote(
+    ngx_http_request_t* r, const LimitConf& limit, std::string_view key, DecidedLimit& decided,
+    RemoteCheck& check)
+{
+    const Zone& zone = limit.zone->zone;
+    auto* memory = static_cast<char*>(ngx_pnalloc(r->pool, zone.redis_key_length(key)));
+    if (memory == nullptr) {
+        return Read::failed;
+    }
+    check.key = zone.redis_key(key, memory);
+    check.policy = decided.policy;
+    check.shadow = limit.shadow;
+    check.client = &limit.zone->redis->client();
+    check.scripts = limit.scripts;
+    check.state = &decided.state;
+    if (zone.clock == Clock::local) {
+        check.now = nginx::local_time();
+    }
+    return Read::ok;
+}
+
+/// Reads one limit into place `index` of the state, and appends what is to be asked about it.
 Read make_check(
-    ngx_http_request_t* r, const LimitConf& limit, RequestState& state, std::size_t index)
+    ngx_http_request_t* r, const LimitConf& limit, RequestState& state, std::size_t index,
+    std::size_t& remotes)
 {
     ZoneConf& zone = *limit.zone;
-    LimitCheck& check = state.checks[index];
+    Policy policy = zone.zone.policy;
     std::string_view key;
-    check.policy = zone.zone.policy;
+    std::int64_t cost = 1;
 
     Read read = read_key(r, zone, key);
     if (read == Read::ok) {
-        read = read_rate(r, zone, check.policy.rate);
+        read = read_rate(r, zone, policy.rate);
     }
     if (read == Read::ok) {
-        read = read_cost(r, limit, check.cost);
+        read = read_cost(r, limit, cost);
     }
     if (read != Read::ok) {
         return read;
     }
     if (limit.burst) {
-        check.policy.burst = limit.burst;
+        policy.burst = limit.burst;
     }
-    auto* memory = static_cast<char*>(ngx_pnalloc(r->pool, zone.zone.redis_key_length(key)));
-    if (memory == nullptr) {
-        return Read::failed;
+    state.limits[index] = { &zone, key, cost };
+    state.decided[index] = { policy, {}, undelayed_of(limit), limit.shadow, Source::redis };
+    if (zone.redis == nullptr) {
+        return Read::ok;
     }
-    check.key = zone.zone.redis_key(key, memory);
-    check.shadow = limit.shadow;
-    if (zone.zone.clock == Clock::local) {
-        check.now = local_time();
-    }
-    state.limits[index] = { &zone, key };
-    state.decided[index] = { check.policy, {}, undelayed_of(limit), limit.shadow };
-    return Read::ok;
+    RemoteCheck& check = state.checks[remotes++];
+    check.cost = cost;
+    return make_remote(r, limit, key, state.decided[index], check);
 }
 
 }  // namespace
@@ -161,10 +171,10 @@ Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& st
         return Checks::failed;
     }
     std::size_t count = 0;
+    std::size_t remotes = 0;
     for (const LimitConf& limit : set.limits) {
-        switch (make_check(r, limit, *state, count)) {
+        switch (make_check(r, limit, *state, count, remotes)) {
         case Read::ok:
-            state->script_id = limit.script;
             ++count;
             break;
         case Read::unlimited:
@@ -177,17 +187,14 @@ Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& st
         }
     }
     state->limits = state->limits.first(count);
-    state->checks = state->checks.first(count);
+    state->checks = state->checks.first(remotes);
     state->decided = state->decided.first(count);
 
     if (count == 0 && !state->undecided) {
         state->stage = RequestState::Stage::unlimited;
         return Checks::nothing_limited;
     }
-    if (count > 1) {
-        state->script_id = set.script;
-    }
-    return count == 0 ? Checks::undecided : Checks::ready;
+    return Checks::ready;
 }
 
 }  // namespace ratelimit::http

@@ -5,9 +5,8 @@
 namespace ratelimit::http {
 
 enum class Checks : std::uint8_t {
-    ready,            // `state` is made, and can be sent
+    ready,            // `state` is made, and can be asked
     nothing_limited,  // every key or rate was empty: no state
-    undecided,        // `state` is made, but no limit could be read: the fail mode decides
     failed,           // out of memory, or nginx could not evaluate a variable
 };
 

@@ -7,6 +7,8 @@
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace ratelimit::http {
@@ -171,6 +173,20 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
     return NGX_CONF_OK;
 }
 
+/// What a limit may be asked by: alone, with all others of its location, or, where their keys may
+/// be apart, with some of them.
+void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool apart)
+{
+    redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
+    limit.scripts.single = scripts.add(single_script(limit.zone->zone.policy.algorithm));
+    if (algorithms.size() > 1) {
+        limit.scripts.several = scripts.add(several_script(algorithms));
+    }
+    if (algorithms.size() > 1 && apart) {
+        limit.scripts.give_back = scripts.add(give_back_script());
+    }
+}
+
 }  // namespace
 
 char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
@@ -189,19 +205,17 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         if (char* result = check_limit(cf, limit); result != NGX_CONF_OK) {
             return result;
         }
-        if (set.redis != nullptr && set.redis != limit.zone->redis) {
-            return complain(
-                cf, limit,
-                "its counters and those of the limit before are in different "
-                "\"ratelimit_redis\" blocks, expected one");
-        }
-        set.redis = limit.zone->redis;
-        const Algorithm algorithm = limit.zone->zone.policy.algorithm;
-        limit.script = set.redis->scripts.add(single_script(algorithm));
-        algorithms.push_back(algorithm);
+        algorithms.push_back(limit.zone->zone.policy.algorithm);
     }
-    if (algorithms.size() > 1) {
-        set.script = set.redis->scripts.add(several_script(algorithms));
+    const RedisBlock* const first = set.limits.front().zone->redis;
+    const bool apart = std::any_of(set.limits.begin(), set.limits.end(), [&](const auto& limit) {
+        const RedisBlock* redis = limit.zone->redis;
+        return redis != first || (redis != nullptr && !redis->one_place());
+    });
+    for (LimitConf& limit : set.limits) {
+        if (limit.zone->redis != nullptr) {
+            add_scripts(limit, algorithms, apart);
+        }
     }
     set.resolved = true;
     return NGX_CONF_OK;

@@ -19,6 +19,13 @@ public:
     bool weighted = false;  // a server has a weight=
     redis::ScriptRegistry scripts;
 
+    /// Whether all keys are always on one server.
+    bool one_place() const noexcept
+    {
+        return options.topology == redis::Topology::sentinel
+            || (options.topology == redis::Topology::ring && options.servers.size() == 1);
+    }
+
     /// The client, connecting from the first call on: workers ask when they start, and a process
     /// that runs without them (master_process off, after a reload) at its first request.
     redis::Client& client();

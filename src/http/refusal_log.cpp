@@ -2,7 +2,7 @@
 
 #include "http/request_state.h"
 #include "nginx/text.h"
-#include "store/refused_keys.h"
+#include "store/zone_memory.h"
 
 namespace ratelimit::http {
 
@@ -41,7 +41,7 @@ void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
     ngx_log_t* log = state.request->connection->log;
     std::optional<RefusedKeys::Ended> forgotten;
 
-    RefusedKeys keys(*limit.zone->memory);
+    RefusedKeys keys = ZoneMemory(*limit.zone->memory).refused_keys();
     const bool first = keys.begin(limit.key, kind, level, ngx_current_msec, forgotten);
     if (forgotten) {
         log_end(log, *limit.zone, *forgotten);
@@ -61,7 +61,7 @@ void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
 void end(const RequestState& state, std::size_t index, Kind kind) noexcept
 {
     const auto& limit = state.limits[index];
-    RefusedKeys keys(*limit.zone->memory);
+    RefusedKeys keys = ZoneMemory(*limit.zone->memory).refused_keys();
     if (keys.empty()) {
         return;
     }
@@ -99,7 +99,7 @@ void log_ended(MainConf& conf) noexcept
 {
     constexpr int most_lines = 100;  // of one turn; what is left waits for the next
     for (ZoneConf& zone : conf.zones) {
-        RefusedKeys keys(*zone.memory);
+        RefusedKeys keys = ZoneMemory(*zone.memory).refused_keys();
         for (int lines = 0; lines < most_lines && !keys.empty(); ++lines) {
             const auto ended = keys.sweep(ngx_current_msec);
             if (!ended) {

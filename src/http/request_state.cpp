@@ -1,10 +1,9 @@
 #include "http/request_state.h"
 
-#include "check/script_reply.h"
+#include "nginx/clock.h"
 #include "nginx/pool.h"
+#include "store/local_limiter.h"
 #include "zone/fail_mode.h"
-
-#include <algorithm>
 
 namespace ratelimit::http {
 
@@ -14,9 +13,6 @@ void destroy(void* data) noexcept
 {
     static_cast<RequestState*>(data)->~RequestState();
 }
-
-/// The fewest limits for which a reply's states do not fit the stack.
-constexpr std::size_t many_limits = 16;
 
 }  // namespace
 
@@ -46,7 +42,7 @@ RequestState* RequestState::make(ngx_http_request_t* r, std::size_t limits)
     }
     auto* state = new (cleanup->data) RequestState(r, location_conf(r));
     state->limits = nginx::make_array<Limit>(r->pool, limits);
-    state->checks = nginx::make_array<LimitCheck>(r->pool, limits);
+    state->checks = nginx::make_array<RemoteCheck>(r->pool, limits);
     state->decided = nginx::make_array<DecidedLimit>(r->pool, limits);
     cleanup->handler = destroy;
     if (limits != 0 && (state->limits.empty() || state->checks.empty() || state->decided.empty())) {
@@ -56,78 +52,124 @@ RequestState* RequestState::make(ngx_http_request_t* r, std::size_t limits)
     return state;
 }
 
-redis::ArgumentCount RequestState::argument_count() const noexcept
+bool RequestState::ask()
 {
-    return ratelimit::argument_count(checks);
-}
-
-void RequestState::write(redis::ScriptArguments& arguments) const
-{
-    write_arguments(checks, arguments);
-}
-
-void RequestState::on_reply(const redisReply& reply) noexcept
-{
-    LimitState few[many_limits];
-    std::span<LimitState> states{ few, std::min(checks.size(), many_limits) };
-    if (checks.size() > many_limits) {
-        states = nginx::make_array<LimitState>(request->pool, checks.size());
+    if (checks.empty()) {
+        return false;
     }
+    check_.emplace(checks, *this);
+    return check_->send();
+}
 
-    if (states.size() != checks.size() || !read_reply(reply, states)) {
-        settle_failed();
-    } else {
-        for (std::size_t i = 0; i < states.size(); ++i) {
-            decided[i].state = states[i];
+bool RequestState::answered(std::size_t limit) const noexcept
+{
+    bool known = check_ && limits[limit].zone->redis != nullptr;
+    if (known) {
+        check_->each_failed([&](const RemoteCheck& check) {
+            known = known && check.state != &decided[limit].state;
+        });
+    }
+    return known;
+}
+
+/// Whether a limit without an answer is for this node's memory.
+bool RequestState::decided_here(std::size_t limit) const noexcept
+{
+    return limits[limit].zone->redis == nullptr
+        || conf.fail_mode == static_cast<ngx_uint_t>(FailMode::local);
+}
+
+/// Decides what is for this node's memory, together. False: out of memory.
+bool RequestState::decide_here() noexcept
+{
+    const auto here = nginx::make_array<LocalCheck>(request->pool, decided.size());
+    if (here.data() == nullptr) {
+        return false;
+    }
+    std::size_t count = 0;
+    bool take = true;
+    for (std::size_t i = 0; i < decided.size(); ++i) {
+        DecidedLimit& limit = decided[i];
+        const ZoneConf& zone = *limits[i].zone;
+        if (answered(i)) {
+            take = take && (limit.shadow || limit.state.granted);
+        } else if (decided_here(i)) {
+            if (zone.redis != nullptr) {
+                limit.policy = policy_of_one_node(limit.policy, zone.zone.nodes);
+            }
+            limit.source = Source::local;
+            here[count++] = { zone.memory,    limits[i].key, limit.policy,
+                              limits[i].cost, limit.shadow,  &limit.state };
         }
-        settle();
     }
-    answered();
+    decide_locally(here.first(count), nginx::local_time(), take);
+    return true;
 }
 
-void RequestState::on_failure(redis::Failure) noexcept
+/// Limits that nobody has decided are as if they were not there, but for the fail mode.
+void RequestState::leave_out_unanswered() noexcept
 {
-    settle_failed();
-    answered();
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < decided.size(); ++i) {
+        if (decided[i].source == Source::local || answered(i)) {
+            for (RemoteCheck& check : checks) {
+                if (check.state == &decided[i].state) {
+                    check.state = &decided[kept].state;
+                }
+            }
+            limits[kept] = limits[i];
+            decided[kept++] = decided[i];
+        } else {
+            undecided = undecided || !decided[i].shadow;
+        }
+    }
+    limits = limits.first(kept);
+    decided = decided.first(kept);
+}
+
+void RequestState::decide() noexcept
+{
+    waited = ngx_current_msec - started;
+    if (checks.size() < decided.size() || !check_ || !check_->complete()) {
+        if (decide_here()) {
+            leave_out_unanswered();
+        } else {
+            undecided = true;
+            decided = {};
+        }
+    }
+    settle();
+    if (check_ && (outcome.refused || result == Result::failed_closed)) {
+        check_->give_back();
+    }
 }
 
 void RequestState::settle() noexcept
 {
-    if (undecided && fails_closed()) {
-        settle_failed();
+    const bool enforced = conf.dry_run == 0;
+    if (undecided && enforced && conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed)) {
+        result = Result::failed_closed;
         return;
     }
-    waited = ngx_current_msec - started;
+    if (decided.empty()) {
+        result = Result::failed_open;
+        return;
+    }
     outcome = outcome_of(decided);
     if (outcome.refused) {
-        result = conf.dry_run ? Result::rejected_dry_run : Result::rejected;
+        result = enforced ? Result::rejected : Result::rejected_dry_run;
     } else if (outcome.wait.count() > 0) {
-        result = conf.dry_run ? Result::delayed_dry_run : Result::delayed;
+        result = enforced ? Result::delayed : Result::delayed_dry_run;
     } else {
-        result = Result::passed;
+        result = undecided ? Result::failed_open : Result::passed;
     }
-}
-
-void RequestState::settle_failed() noexcept
-{
-    waited = ngx_current_msec - started;
-    result = fails_closed() ? Result::failed_closed : Result::failed_open;
-}
-
-/// What never refuses a request does not refuse it for want of a decision either.
-bool RequestState::fails_closed() const noexcept
-{
-    const bool enforced = undecided
-        || std::any_of(decided.begin(), decided.end(),
-                       [](const DecidedLimit& limit) { return !limit.shadow; });
-    return conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed) && enforced
-        && conf.dry_run == 0;
 }
 
 /// The one resume of a parked request: from nginx's posted events, as if its connection had become
 /// writable, so that whatever protocol it came by is run as nginx itself runs it.
-void RequestState::answered() noexcept
+void RequestState::checked() noexcept
 {
+    decide();
     stage = Stage::answered;
     request->write_event_handler = ngx_http_core_run_phases;
     ngx_post_event(request->connection->write, &ngx_posted_events);

@@ -1,9 +1,10 @@
 #pragma once
 
-#include "check/script_call.h"
+#include "check/split_check.h"
 #include "http/conf.h"
 #include "zone/decision_set.h"
 
+#include <optional>
 #include <span>
 
 namespace ratelimit::http {
@@ -23,7 +24,7 @@ enum class Result : std::uint8_t {
 /// The one decision of a main request: it lives in the request's pool, so a client that leaves
 /// takes its check along, and is found again after an internal redirect, which clears nginx's
 /// module contexts.
-class RequestState final : public redis::Call {
+class RequestState final : public SplitCheck::Owner {
 public:
     enum class Stage : std::uint8_t {
         waiting,   // the check is on its way, the request parked
@@ -33,10 +34,11 @@ public:
         unlimited,  // every key was empty: another location's limits may still apply
     };
 
-    /// What one limit of the request is, by index as in checks and decided.
+    /// What one limit of the request is, by index as in decided.
     struct Limit {
         ZoneConf* zone;
         std::string_view key;
+        std::int64_t cost;
     };
 
     static RequestState* find(ngx_http_request_t* r) noexcept;
@@ -48,22 +50,19 @@ public:
     {
     }
 
-    redis::ScriptId script() const noexcept override { return script_id; }
-    redis::ArgumentCount argument_count() const noexcept override;
-    void write(redis::ScriptArguments& arguments) const override;
-    std::string_view routing_key() const noexcept override { return checks.front().key; }
-    void on_reply(const redisReply& reply) noexcept override;
-    void on_failure(redis::Failure failure) noexcept override;
+    /// Asks Redis. False: nobody is asked, `decide` can be called at once; else the request is
+    /// resumed when it has been decided.
+    bool ask();
 
-    /// Takes the answer apart: outcome, result. Called once, with all states known.
-    void settle() noexcept;
-    /// No decision can be had.
-    void settle_failed() noexcept;
+    /// Takes the answers apart: outcome, result. Limits that have none are decided by the fail
+    /// mode, or in this node's memory.
+    void decide() noexcept;
+
+    void checked() noexcept override;
 
     bool has_outcome() const noexcept
     {
-        return result != Result::none && result != Result::failed_open
-            && result != Result::failed_closed;
+        return result != Result::none && result != Result::failed_closed && !decided.empty();
     }
     const DecidedLimit& speaking() const noexcept { return decided[outcome.least_left]; }
 
@@ -71,18 +70,22 @@ public:
     const LocationConf& conf;  // of the location that decided
     Stage stage = Stage::done;
     Result result = Result::none;
-    redis::ScriptId script_id{};
     std::span<Limit> limits;
-    std::span<LimitCheck> checks;
     std::span<DecidedLimit> decided;
+    std::span<RemoteCheck> checks;  // of those limits that are in Redis, in any order
     Outcome outcome;
     ngx_msec_t started = ngx_current_msec;
     ngx_msec_t waited = 0;   // for the decision
-    bool undecided = false;  // an enforced limit was left out: its rate could not be read
+    bool undecided = false;  // an enforced limit is left out: its rate or its state is not known
 
 private:
-    void answered() noexcept;
-    bool fails_closed() const noexcept;
+    bool answered(std::size_t limit) const noexcept;
+    bool decided_here(std::size_t limit) const noexcept;
+    bool decide_here() noexcept;
+    void leave_out_unanswered() noexcept;
+    void settle() noexcept;
+
+    std::optional<SplitCheck> check_;
 };
 
 }  // namespace ratelimit::http

@@ -70,9 +70,11 @@ ngx_int_t get_time(
     return set_formatted(r, value, "%M.%03M", state.waited / 1000, state.waited % 1000);
 }
 
-ngx_int_t get_source(ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState&)
+ngx_int_t get_source(
+    ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    set_text(value, "redis");
+    const Source source = state.decided[state.outcome.decided_by].source;
+    set_text(value, source == Source::redis ? "redis" : "local");
     return NGX_OK;
 }
 

@@ -4,7 +4,8 @@
 #include "http/conf_error.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
-#include "store/refused_keys.h"
+#include "store/zone_memory.h"
+#include "zone/fail_mode.h"
 
 #include <algorithm>
 
@@ -138,10 +139,20 @@ char* set_clock(ZoneReader& reader, std::string_view value)
     return NGX_CONF_OK;
 }
 
+char* set_nodes(ZoneReader& reader, std::string_view value)
+{
+    const auto nodes = parse_number(value, 1, max_nodes);
+    if (!nodes) {
+        return reader.expected("a number of nodes from 1 to 10000");
+    }
+    reader.conf.zone.nodes = *nodes;
+    return NGX_CONF_OK;
+}
+
 constexpr Parameter parameters[] = {
     { "zone=", set_zone },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
     { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
-    { "clock=", set_clock },
+    { "clock=", set_clock }, { "nodes=", set_nodes },
 };
 
 char* read_parameters(ZoneReader& reader)
@@ -157,7 +168,7 @@ char* read_parameters(ZoneReader& reader)
             });
         if (found == std::end(parameters)) {
             return reader.expected(
-                "zone=, rate=, algorithm=, burst=, precision=, redis= or clock=");
+                "zone=, rate=, algorithm=, burst=, precision=, redis=, clock= or nodes=");
         }
         if (std::exchange(seen[found - std::begin(parameters)], true)) {
             return reader.expected("each parameter once");
@@ -245,7 +256,7 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
     if (conf.memory == nullptr) {
         return failed();
     }
-    RefusedKeys::prepare(*conf.memory);
+    ZoneMemory::prepare(*conf.memory);
     main.zones.push_back(std::move(conf));
     return NGX_CONF_OK;
 }

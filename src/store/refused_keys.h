@@ -1,6 +1,7 @@
 #pragma once
 
 #include "nginx/ngx.h"
+#include "store/keyed_tree.h"
 
 #include <array>
 #include <optional>
@@ -12,16 +13,15 @@ namespace ratelimit {
 /// flood is two lines of the log whatever worker meets it: one when it starts, one when it ends.
 /// Full memory forgets the keys that were refused longest ago.
 ///
-/// Layout: the slab pool's data is one Shared (in the .cpp): a red-black tree of all Entries, by
-/// the key's CRC32, kind and text, and two queues with each entry in one of them; all under the
-/// pool's mutex.
+/// Layout: one Shared: a tree of all Entries, with the Kind as their tag, and two queues with each
+/// entry in one of them; all under the pool's mutex.
 class RefusedKeys {
 public:
     enum class Kind : std::uint8_t { refused, delayed };
 
     /// A key whose refusals ended: how many they were.
     struct Ended {
-        static constexpr std::size_t key_limit = 128;
+        static constexpr std::size_t key_limit = KeyedTree::key_limit;
         std::array<char, key_limit> key_bytes;
         std::size_t key_length;
         Kind kind;
@@ -30,11 +30,15 @@ public:
         std::string_view key() const noexcept { return { key_bytes.data(), key_length }; }
     };
 
-    /// Makes nginx set the zone's memory up. Its `data` is then ours.
-    static void prepare(ngx_shm_zone_t& zone) noexcept;
+    struct Shared {
+        KeyedTree tree;
+        ngx_queue_t refused;  // newest refusal first
+        ngx_queue_t ending;   // newest first
+        ngx_atomic_t size;
+        void init() noexcept;
+    };
 
-    /// In a worker, after nginx has set the zone up.
-    explicit RefusedKeys(ngx_shm_zone_t& zone) noexcept;
+    RefusedKeys(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
 
     /// Counts one refusal (or delay). True: it is the first of a run, the line to log.
     /// `level` is kept for the line that ends the run. `forgotten` receives the key that had to
@@ -55,13 +59,13 @@ public:
 
 private:
     struct Entry;
-    struct Shared;
 
-    static ngx_int_t set_up(ngx_shm_zone_t* zone, void* old_data) noexcept;
-    static void place(
-        ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
-    Entry* find(std::string_view key, Kind kind, uint32_t hash) const noexcept;
-    Entry* insert(std::string_view key, Kind kind, uint32_t hash) noexcept;
+    static std::string_view cut(std::string_view key) noexcept
+    {
+        return key.substr(0, KeyedTree::key_limit);
+    }
+    Entry* find(std::string_view key, Kind kind) const noexcept;
+    Entry* insert(std::string_view key, Kind kind) noexcept;
     Ended remove(Entry& entry) noexcept;
 
     ngx_slab_pool_t* pool_;

@@ -9,6 +9,9 @@
 
 namespace ratelimit {
 
+/// Who decided a limit.
+enum class Source : std::uint8_t { redis, local };
+
 /// One limit of a request with its answer.
 struct DecidedLimit {
     Policy policy;
@@ -17,6 +20,7 @@ struct DecidedLimit {
     /// empty: none waits.
     std::optional<std::int64_t> undelayed;
     bool shadow = false;
+    Source source = Source::redis;
 };
 
 /// What several limits make of one request together.

@@ -15,7 +15,8 @@ struct Zone {
     std::string name;
     Policy policy;  // its rate has a quota of 0 when each request brings its own
     Clock clock = Clock::redis;
-    std::string key_start;  // of every Redis key: prefix, name and ":{"
+    std::int64_t nodes = 1;  // that share it, for FailMode::local
+    std::string key_start;   // of every Redis key: prefix, name and ":{"
 
     /// How long redis_key's result is for this key.
     std::size_t redis_key_length(std::string_view key) const noexcept

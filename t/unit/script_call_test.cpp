@@ -19,8 +19,13 @@ const std::string digest(40, 'd');
 std::string written(std::span<const LimitCheck> checks)
 {
     redis::ScriptArguments arguments;
-    arguments.begin(digest, argument_count(checks));
-    write_arguments(checks, arguments);
+    if (checks.size() == 1) {
+        arguments.begin(digest, single_argument_count);
+        write_single_arguments(checks.front(), arguments);
+    } else {
+        arguments.begin(digest, several_argument_count(checks.size()));
+        write_several_arguments(checks, arguments);
+    }
     return std::string(arguments.text());
 }
 

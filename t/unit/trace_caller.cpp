@@ -58,8 +58,14 @@ std::string TraceCaller::load(const std::string& script)
 TraceCaller::Answer TraceCaller::check(
     const std::string& digest, std::span<const LimitCheck> checks)
 {
-    arguments_.begin(digest, argument_count(checks));
-    write_arguments(checks, arguments_);
+    const bool single = checks.size() == 1;
+    arguments_.begin(
+        digest, single ? single_argument_count : several_argument_count(checks.size()));
+    if (single) {
+        write_single_arguments(checks.front(), arguments_);
+    } else {
+        write_several_arguments(checks, arguments_);
+    }
     append(redis::plain_command({ "MULTI" }));
     append(redis::plain_command({ "TIME" }));
     append(arguments_.text());
@@ -79,7 +85,8 @@ TraceCaller::Answer TraceCaller::check(
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == answers) {
         const redisReply& decision = *reply->element[1];
         answer.states.resize(checks.size());
-        if (!read_reply(decision, answer.states)) {
+        microseconds server_time{ 0 };
+        if (!read_reply(decision, answer.states, single ? nullptr : &server_time)) {
             ADD_FAILURE() << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
             answer.states.clear();
         }

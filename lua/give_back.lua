@@ -1,0 +1,138 @@
+-- Gives back what a check took, when a limit on another server has refused the request. Never more
+-- than that: where others have been counted since in a way that cannot be told apart, less.
+--
+-- KEYS     a key for each limit
+-- ARGV     for each limit: algorithm (code), taken (us since the epoch: the time of the check), reset
+--          (us, as the check returned it), and what single.lua has: now, quota, window, param, cost
+
+-- fixed_window: from its window, if that is still the one that is stored.
+local function fixed_window(key, taken, _, _, _, window, _, cost)
+    local stored = pcall('GET', key)
+    local start, count = string.match(type(stored) == 'string' and stored or '', '^(%d+)/(%d+)$')
+    if start and start + 0 <= taken and taken < start + window then
+        call('SET', key, format('%d/%d', start, max(0, count - cost)), 'KEEPTTL')
+    end
+end
+
+-- sliding_window_counter: from its window, which may be the previous one by now. A start that is ahead
+-- of now tells of a clock that ran backwards: then the window of `taken` is not known.
+local function sliding_window_counter(key, taken, _, now, _, window, _, cost)
+    local stored = pcall('GET', key)
+    local start, current, previous = string.match(
+        type(stored) == 'string' and stored or '', '^(%d+)/(%d+)/(%d+)$')
+    if not start then
+        return
+    end
+    if start + 0 <= taken and taken < start + window then
+        current = max(0, current - cost)
+    elseif start - window <= taken and taken < start + 0 and start + 0 <= now then
+        previous = max(0, previous - cost)
+    else
+        return
+    end
+    call('SET', key, format('%d/%d/%d', start, current, previous), 'KEEPTTL')
+end
+
+-- sliding_window_log: the entries of that very time, of which all are alike.
+local function sliding_window_log(key, taken, _, _, _, _, _, cost)
+    local text = pcall('GET', key)
+    if type(text) ~= 'string' or #text < 31 then
+        return
+    end
+    local count, head, _, deadline, mark = unpack_from('>I4I4I7I7c2', text, #text - 23)
+    if mark ~= 'sl' then
+        return
+    end
+    local function time_of(index)
+        return (unpack_from('>I7', text, index * 7 + 1))
+    end
+    local after = count
+    while after > head and time_of(after - 1) > taken do
+        after = after - 1
+    end
+    local from = after
+    while from > head and after - from < cost and time_of(from - 1) == taken do
+        from = from - 1
+    end
+    local live = count - head - (after - from)
+    if from == after then
+        return
+    elseif live == 0 then
+        call('DEL', key)
+        return
+    end
+    local kept = string.sub(text, head * 7 + 1, from * 7)
+        .. string.sub(text, after * 7 + 1, count * 7)
+    call('SET', key, kept .. pack('>I4I4I7I7c2', live, 0, unpack_from('>I7', kept), deadline, 'sl'),
+         'KEEPTTL')
+end
+
+-- sliding_window_buckets: from its bucket, and from every total behind it.
+local function sliding_window_buckets(key, taken, _, _, _, _, width, cost)
+    local text = pcall('GET', key)
+    if type(text) ~= 'string' or #text < 43 then
+        return
+    end
+    local total, count, head, head_time, base, deadline, mark =
+        unpack_from('>I6I4I4I7I6I7c2', text, #text - 35)
+    local bucket = taken - taken % width
+    local index = count - 1
+    if mark ~= 'sb' or total - base < cost then
+        return
+    end
+    while index > head and unpack_from('>I7', text, index * 13 + 1) > bucket do
+        index = index - 1
+    end
+    if index < head or unpack_from('>I7', text, index * 13 + 1) ~= bucket then
+        return
+    end
+    local changed = {}
+    for i = index, count - 1 do
+        local start, passed = unpack_from('>I7I6', text, i * 13 + 1)
+        changed[#changed + 1] = pack('>I7I6', start, passed - cost)
+    end
+    call('SETRANGE', key, format('%d', index * 13), table.concat(changed)
+        .. pack('>I4I4I7I6I7c2', count, head, head_time, base, deadline, 'sb'))
+end
+
+-- gcra and its like: as much of the debt as must be the check's own still, were the bucket idle else.
+local function gcra(key, taken, reset, now, quota, window, _, cost)
+    local stored = pcall('GET', key)
+    local tat, rest = tonumber(stored), 0
+    if not tat and type(stored) == 'string' then
+        tat, rest = string.match(stored, '^(%d+):(%d+)$')
+        tat, rest = tonumber(tat), math.min(rest or 0, quota - 1)
+    end
+    if not tat or tat < now then
+        return
+    end
+    local debt = (tat - now) * quota + rest
+    -- The reset was rounded up to a microsecond.
+    local own = math.min(cost * window, (taken + reset - 1 - now) * quota)
+    if own >= debt then
+        call('DEL', key)
+    elseif own > 0 then
+        debt = debt - own
+        rest = math.fmod(debt, quota)
+        local whole = (debt - rest) / quota
+        call('SET', key, rest == 0 and format('%d', now + whole)
+            or format('%d:%d', now + whole, rest), 'PX', format('%d', ceil(debt / quota / 1000)))
+    end
+end
+
+local algorithms = {
+    ['0'] = fixed_window, ['1'] = sliding_window_counter, ['2'] = sliding_window_log,
+    ['3'] = sliding_window_buckets, ['4'] = gcra, ['5'] = gcra, ['6'] = gcra,
+}
+local fields = 8
+for i = 1, #KEYS do
+    local at = (i - 1) * fields
+    local now = ARGV[at + 4] + 0
+    if now == 0 then
+        local time = call('TIME')
+        now = time[1] * 1000000 + time[2]
+    end
+    algorithms[ARGV[at + 1]](KEYS[i], ARGV[at + 2] + 0, ARGV[at + 3] + 0, now, ARGV[at + 5] + 0,
+                             ARGV[at + 6] + 0, ARGV[at + 7] + 0, ARGV[at + 8] + 0)
+end
+return 'OK'

@@ -1,0 +1,67 @@
+#include "check/give_back.h"
+
+#include <memory>
+#include <string>
+
+namespace ratelimit {
+
+namespace {
+
+/// One limit's; deletes itself at its end.
+class GiveBack final : public redis::Call {
+public:
+    GiveBack(const RemoteCheck& check, microseconds taken_at)
+        : key_(check.key), check_(check), state_(*check.state), taken_at_(taken_at)
+    {
+        check_.key = key_;
+    }
+
+    redis::ScriptId script() const noexcept override { return check_.scripts.give_back; }
+    redis::ArgumentCount argument_count() const noexcept override
+    {
+        return give_back_argument_count;
+    }
+    void write(redis::ScriptArguments& arguments) const override
+    {
+        write_give_back_arguments(check_, taken_at_, state_, arguments);
+    }
+    std::string_view routing_key() const noexcept override { return key_; }
+    void on_reply(const redisReply&) noexcept override { delete this; }
+    void on_failure(redis::Failure) noexcept override { delete this; }
+
+private:
+    const std::string key_;
+    RemoteCheck check_;
+    const LimitState state_;
+    const microseconds taken_at_;
+};
+
+void put_back(const RemoteCheck& check)
+{
+    LimitState& state = *check.state;
+    const Policy& policy = check.policy;
+    state.remaining = std::min(policy.limit(), state.remaining + check.cost);
+    if (state.remaining == policy.limit()) {
+        state.reset = microseconds{ 0 };
+    } else if (keeps_arrival_time(policy.algorithm)) {
+        const double debt = static_cast<double>(check.cost)
+            * static_cast<double>(policy.rate.window.count())
+            / static_cast<double>(policy.rate.quota);
+        state.reset -= std::min(state.reset, microseconds{ static_cast<std::int64_t>(debt) });
+    }
+}
+
+}  // namespace
+
+void give_back(const RemoteCheck& check, microseconds taken_at) noexcept
+try {
+    auto call = std::make_unique<GiveBack>(check, taken_at);
+    if (check.client->send(*call)) {
+        static_cast<void>(call.release());
+    }
+    put_back(check);
+} catch (const std::exception&) {
+    // Out of memory: it stays counted.
+}
+
+}  // namespace ratelimit

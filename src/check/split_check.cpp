@@ -1,0 +1,131 @@
+#include "check/split_check.h"
+
+#include "check/give_back.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace ratelimit {
+
+namespace {
+
+bool same_place(const RemoteCheck& left, const RemoteCheck& right) noexcept
+{
+    return left.client == right.client && left.place == right.place;
+}
+
+/// In one piece, with the others in their order: a request has few limits.
+void sort_by_place(std::span<RemoteCheck> checks)
+{
+    for (RemoteCheck& check : checks) {
+        check.place = check.client->place_of(check.key);
+    }
+    std::stable_sort(
+        checks.begin(), checks.end(), [](const RemoteCheck& left, const RemoteCheck& right) {
+            return std::tie(left.client, left.place) < std::tie(right.client, right.place);
+        });
+}
+
+}  // namespace
+
+SplitCheck::SplitCheck(std::span<RemoteCheck> checks, Owner& owner) : owner_(owner)
+{
+    if (checks.size() > 1) {
+        sort_by_place(checks);
+    }
+    if (same_place(checks.front(), checks.back())) {
+        first_.set(checks, true, *this);
+    } else {
+        split(checks);
+    }
+}
+
+/// Sorted by place: a group for each.
+void SplitCheck::split(std::span<RemoteCheck> checks)
+{
+    bool first = true;
+    while (!checks.empty()) {
+        const auto next = std::find_if(checks.begin(), checks.end(), [&](const auto& check) {
+            return !same_place(check, checks.front());
+        });
+        const auto group = checks.first(static_cast<std::size_t>(next - checks.begin()));
+        if (first) {
+            first_.set(group, false, *this);
+        } else {
+            add_group(group);
+        }
+        first = false;
+        checks = checks.subspan(group.size());
+    }
+}
+
+CheckGroup& SplitCheck::add_group(std::span<RemoteCheck> checks)
+{
+    CheckGroup& group = *more_.emplace_back(std::make_unique<CheckGroup>());
+    group.set(checks, false, *this);
+    return group;
+}
+
+bool SplitCheck::send()
+{
+    pending_ = first_.send() ? 1 : 0;
+    for (const auto& group : more_) {
+        pending_ += group->send() ? 1 : 0;
+    }
+    return pending_ != 0;
+}
+
+bool SplitCheck::complete() const noexcept
+{
+    bool complete = true;
+    each_group([&](const CheckGroup& group) {
+        complete = complete && group.end() == CheckGroup::End::answered;
+    });
+    return complete;
+}
+
+void SplitCheck::group_ended(CheckGroup&) noexcept
+{
+    if (--pending_ == 0) {
+        owner_.checked();
+    }
+}
+
+void SplitCheck::group_apart(CheckGroup& group) noexcept
+{
+    const auto checks = group.checks();
+    const std::size_t known = more_.size();
+    try {
+        more_.reserve(known + checks.size() - 1);
+        for (std::size_t i = 1; i < checks.size(); ++i) {
+            add_group(checks.subspan(i, 1));
+        }
+    } catch (const std::exception&) {
+        more_.resize(known);  // out of memory: the group has failed
+        group_ended(group);
+        return;
+    }
+    for (std::size_t i = known; i < more_.size(); ++i) {
+        pending_ += more_[i]->send() ? 1 : 0;
+    }
+    group.set(checks.first(1), false, *this);
+    if (!group.send()) {
+        group_ended(group);
+    }
+}
+
+void SplitCheck::give_back() noexcept
+{
+    each_group([&](const CheckGroup& group) {
+        if (!group.took()) {
+            return;
+        }
+        for (const RemoteCheck& check : group.checks()) {
+            if (check.state->granted && check.cost > 0) {
+                ratelimit::give_back(check, group.taken_at(check));
+            }
+        }
+    });
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,81 @@
+#pragma once
+
+#include "limit/decision.h"
+#include "limit/gcra.h"
+#include "limit/policy.h"
+#include "limit/window_counts.h"
+#include "nginx/ngx.h"
+#include "store/keyed_tree.h"
+#include "store/timed_queue.h"
+
+#include <span>
+#include <string_view>
+
+namespace ratelimit {
+
+/// One limit of one request, to be decided in this node's memory.
+struct LocalCheck {
+    ngx_shm_zone_t* memory = nullptr;  // the zone's, and no other check's of the request
+    std::string_view key;              // at most KeyedTree::key_limit bytes
+    Policy policy;
+    std::int64_t cost = 1;
+    bool shadow = false;          // never stands in the way of the other limits
+    LimitState* state = nullptr;  // where the answer goes
+};
+
+/// Decides several limits as one: a request is counted in all of them or in none, as
+/// lua/several.lua does. `now`: since the epoch. `take`: unless a limit that is decided elsewhere
+/// has refused.
+void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept;
+
+/// The keys of one zone that are counted in its shared memory. When that is full, the keys that
+/// were used least recently are forgotten.
+///
+/// Layout: one Shared: a tree of all Entries, whose tag is the kind of their state, and a queue of
+/// them by use; all under the pool's mutex. An entry has its state in itself; that of a log or of
+/// buckets is a TimedQueue.
+class LocalLimiter final : private SharedAllocator {
+public:
+    struct Shared {
+        KeyedTree tree;
+        ngx_queue_t used;      // most recently first
+        ngx_uint_t size;       // entries
+        ngx_uint_t evictions;  // entries that had to make room, ever
+        void init() noexcept;
+    };
+
+    /// How much memory, in bytes, a key may come to need.
+    static std::size_t largest_key(const Policy& policy) noexcept;
+
+    LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
+
+    /// Decides one limit in the two steps of src/limit: `between` gets whether it is granted, and
+    /// returns whether to count it. The caller has the pool's lock.
+    template <class Between>
+    LimitState decide(const LocalCheck& check, microseconds now, Between&& between) noexcept;
+
+private:
+    enum class Kind : u_char { arrival_time, window_counts, timed_counts };
+    union State {
+        ArrivalTime arrival_time;
+        WindowCounts window_counts;
+        TimedQueue::State timed_counts;
+        explicit State(Kind kind) noexcept;
+    };
+    struct Entry;
+
+    static Kind kind_of(Algorithm algorithm) noexcept;
+    void* allocate(std::size_t bytes) noexcept override;
+    void free(void* memory) noexcept override;
+    bool forget_oldest() noexcept;
+    void forget_expired(microseconds now) noexcept;
+    void remove(Entry& entry) noexcept;
+    void keep(
+        Entry* entry, std::string_view key, Kind kind, State& state, microseconds expires) noexcept;
+
+    ngx_slab_pool_t* pool_;
+    Shared* shared_;
+    Entry* in_use_ = nullptr;  // not to be forgotten
+};
+
+}  // namespace ratelimit
