@@ -13,13 +13,26 @@ using nginx::borrowed;
 
 constexpr std::size_t shown_text_limit = 256;
 
+/// The event loop, with the resolver of http {}, if it has one.
+nginx::NgxLoop& event_loop()
+{
+    static nginx::NgxLoop loop;
+    auto* http =
+        reinterpret_cast<ngx_http_conf_ctx_t*>(ngx_get_conf(ngx_cycle->conf_ctx, ngx_http_module));
+    auto* core =
+        static_cast<ngx_http_core_loc_conf_t*>(http->loc_conf[ngx_http_core_module.ctx_index]);
+    // Without a directive there is a dummy that has no servers.
+    const bool usable = core->resolver != nullptr && core->resolver->connections.nelts != 0;
+    loop.use_resolver(usable ? core->resolver : nullptr, core->resolver_timeout);
+    return loop;
+}
+
 }  // namespace
 
 redis::Client& RedisBlock::client()
 {
     if (client_ == nullptr) {
-        static nginx::NgxLoop loop;
-        client_ = std::make_unique<redis::Client>(loop, options, scripts, *this);
+        client_ = std::make_unique<redis::Client>(event_loop(), options, scripts, *this);
         client_->start();
     }
     return *client_;

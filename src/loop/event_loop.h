@@ -3,6 +3,8 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 struct redisAsyncContext;
 
@@ -24,6 +26,18 @@ public:
     virtual void on_exit(OnExit choice) noexcept = 0;  // may change while it runs
 };
 
+/// What a name stands for.
+struct Addresses {
+    std::vector<std::string> all;  // numeric, without brackets; empty: it could not be looked up
+    milliseconds valid{ 0 };       // for how long, from now
+};
+
+/// A name that is being looked up. Destroying it ends that, unheard.
+class Lookup {
+public:
+    virtual ~Lookup() = default;
+};
+
 /// What the Redis client asks of an event loop. Two exist: nginx's (src/nginx/hiredis_events) and
 /// libevent's (t/unit). One thread; callbacks come from the loop, never from inside these calls.
 class EventLoop {
@@ -36,6 +50,10 @@ public:
 
     /// `fired` must not throw.
     virtual std::unique_ptr<Timer> make_timer(std::function<void()> fired) = 0;
+
+    /// `done` must not throw. Null: this loop looks no names up.
+    virtual std::unique_ptr<Lookup> look_up(
+        const std::string& name, std::function<void(const Addresses&)> done) = 0;
 
     /// A clock that only goes forward, as of this turn of the loop.
     virtual milliseconds now() const noexcept = 0;

@@ -1,6 +1,6 @@
 #include "nginx/hiredis_events.h"
 
-#include "nginx/ngx.h"
+#include "nginx/name_lookup.h"
 #include "nginx/timer.h"
 
 #include <new>
@@ -150,6 +150,21 @@ bool NgxLoop::attach(redisAsyncContext& context) noexcept
 std::unique_ptr<Timer> NgxLoop::make_timer(std::function<void()> fired)
 {
     return std::make_unique<NgxTimer>(std::move(fired));
+}
+
+void NgxLoop::use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept
+{
+    resolver_ = resolver;
+    resolver_timeout_ = timeout;
+}
+
+std::unique_ptr<Lookup> NgxLoop::look_up(
+    const std::string& name, std::function<void(const Addresses&)> done)
+{
+    if (resolver_ == nullptr) {
+        return nullptr;
+    }
+    return std::make_unique<NameLookup>(*resolver_, resolver_timeout_, name, std::move(done));
 }
 
 milliseconds NgxLoop::now() const noexcept

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "loop/event_loop.h"
+#include "nginx/ngx.h"
 
 namespace ratelimit::nginx {
 
@@ -8,9 +9,18 @@ namespace ratelimit::nginx {
 /// one write at its end, from nginx's posted events, without asking the kernel for writability.
 class NgxLoop final : public EventLoop {
 public:
+    /// Names are looked up by this resolver, which may be null, from now on.
+    void use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept;
+
     bool attach(redisAsyncContext& context) noexcept override;
     std::unique_ptr<Timer> make_timer(std::function<void()> fired) override;
+    std::unique_ptr<Lookup> look_up(
+        const std::string& name, std::function<void(const Addresses&)> done) override;
     milliseconds now() const noexcept override;
+
+private:
+    ngx_resolver_t* resolver_ = nullptr;
+    ngx_msec_t resolver_timeout_ = 0;
 };
 
 }  // namespace ratelimit::nginx

@@ -26,6 +26,15 @@ std::unique_ptr<Router> make_router(
 
 }  // namespace
 
+std::vector<Endpoint> endpoints_of(const ClientOptions& options)
+{
+    std::vector<Endpoint> endpoints;
+    for (const Member& member : options.servers) {
+        endpoints.push_back(member.endpoint);
+    }
+    return endpoints;
+}
+
 Client::Client(
     EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts, ClientEvents& events)
     : loop_(loop),

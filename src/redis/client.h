@@ -32,6 +32,8 @@ struct ClientOptions {
     std::string sentinel_password;
 };
 
+std::vector<Endpoint> endpoints_of(const ClientOptions& options);
+
 /// What a client tells its owner: transitions, not calls. Called from the loop.
 class ClientEvents {
 public:

@@ -45,6 +45,7 @@ ClusterClient::ClusterClient(
       events_(events),
       waiting_(loop, records_, [] {}),
       retired_(loop, options.server),
+      seeds_(loop, endpoints_of(options)),
       probe_options_(options.server),
       refresh_timer_(loop.make_timer([this] { refresh(); }))
 {
@@ -208,9 +209,7 @@ void ClusterClient::refresh()
             candidates_.push_back(node.endpoint());
         }
     }
-    for (const Member& seed : options_.servers) {
-        candidates_.push_back(seed.endpoint);
-    }
+    candidates_.insert(candidates_.end(), seeds_.endpoints().begin(), seeds_.endpoints().end());
     for (const auto& node : nodes_) {
         if (!node->ready()) {
             candidates_.push_back(node->endpoint());
@@ -241,6 +240,7 @@ void ClusterClient::ask_next()
     if (closed_) {
         return;
     }
+    seeds_.look_up();
     if (!std::exchange(unknown_told_, true)) {
         events_.servers_unknown(last_reason_);
     }

@@ -5,6 +5,7 @@
 #include "redis/hash_slot.h"
 #include "redis/retired_servers.h"
 #include "redis/router.h"
+#include "redis/seeds.h"
 #include "redis/server.h"
 #include "redis/waiting_calls.h"
 
@@ -63,6 +64,7 @@ private:
     RetiredServers retired_;
 
     // Getting the map: each candidate is asked, until one answers.
+    Seeds seeds_;
     ServerOptions probe_options_;
     const ScriptRegistry no_scripts_;
     std::vector<Endpoint> candidates_;

@@ -74,6 +74,48 @@ void Connection::connect()
     begin();
 }
 
+void Connection::move()
+{
+    if (state_ == State::closed) {
+        return;
+    }
+    if (state_ == State::ready || state_ == State::moving) {
+        state_ = State::moving;
+        finish_move();
+    } else {
+        restart();
+    }
+}
+
+void Connection::finish_move()
+{
+    if (state_ == State::moving && !anybody_waits()) {
+        restart();
+    }
+}
+
+/// Connects anew, at once. No call is on its way that anybody waits for.
+void Connection::restart()
+{
+    ++losses_;
+    free_context();
+    CallQueue forgotten = std::exchange(in_flight_, {});
+    fail_all(forgotten, records_, Failure::connection);
+    deadline_timer_->stop();
+    introductions_ = 0;
+    backoff_.reset();
+    connect();
+}
+
+void Connection::free_context() noexcept
+{
+    tls_ = nullptr;
+    if (redisAsyncContext* context = std::exchange(context_, nullptr)) {
+        context->data = nullptr;
+        redisAsyncFree(context);
+    }
+}
+
 bool Connection::send(PendingCall& record) noexcept
 {
     if (!write(record)) {
@@ -219,15 +261,11 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
 void Connection::close() noexcept
 {
     ++losses_;
-    redisAsyncContext* context = std::exchange(context_, nullptr);
     CallQueue lost = std::exchange(in_flight_, {});
     state_ = State::closed;
     connect_timer_->stop();
     deadline_timer_->stop();
-    if (context != nullptr) {
-        context->data = nullptr;
-        redisAsyncFree(context);
-    }
+    free_context();
     fail_all(lost, records_, Failure::connection);
 }
 

@@ -52,11 +52,17 @@ public:
     Connection& operator=(const Connection&) = delete;
 
     void connect();
+    /// Its server is at another address now: connects there when the calls on their way have ended.
+    void move();
     /// Fails what is on its way and stays closed.
     void close() noexcept;
 
     bool ready() const noexcept { return state_ == State::ready; }
-    bool connecting() const noexcept { return state_ == State::connecting; }
+    /// Calls that wait for it may be sent soon.
+    bool connecting() const noexcept
+    {
+        return state_ == State::connecting || state_ == State::moving;
+    }
     std::size_t in_flight() const noexcept { return in_flight_.size(); }
 
     /// Only when ready. The record holds its call, and is this connection's from now on. False: out
@@ -70,6 +76,7 @@ private:
         closed,
         connecting,  // until every script is loaded
         ready,
+        moving,   // until the calls on their way have ended
         pausing,  // before the next attempt
     };
 
@@ -90,12 +97,16 @@ private:
     void resend(PendingCall& record);
     bool write(const PendingCall& record) noexcept;
     void check_deadlines();
+    bool anybody_waits() const noexcept;
     void watch_deadlines(milliseconds now);
     bool fail_overdue(milliseconds now);
     milliseconds stall_bound() const noexcept;
     void watch_until(milliseconds due) noexcept;
     void lose(std::string_view reason, Loss loss = Loss::given_up) noexcept;
     void fire() noexcept;
+    void free_context() noexcept;
+    void finish_move();
+    void restart();
     void command(std::string_view text, Digest* digest = nullptr);
     template <class Body>
     static void contained(Connection& connection, Body&& body) noexcept;

@@ -17,6 +17,10 @@ void Connection::check_deadlines()
     if (!fail_overdue(now) || in_flight_.empty()) {
         return;
     }
+    if (state_ == State::moving && !anybody_waits()) {
+        restart();
+        return;
+    }
     const milliseconds waiting_since = std::max(in_flight_.front()->sent, last_reply_);
     if (now - waiting_since >= stall_bound()) {
         lose("no reply");
@@ -43,18 +47,26 @@ bool Connection::fail_overdue(milliseconds now)
     return true;
 }
 
+bool Connection::anybody_waits() const noexcept
+{
+    for (const PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
+        if (record->call != nullptr) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void Connection::watch_deadlines(milliseconds now)
 {
     milliseconds next = std::max(in_flight_.front()->sent, last_reply_) + stall_bound();
-    bool anybody_waits = false;
     for (const PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
         if (record->call != nullptr) {
-            anybody_waits = true;
             next = std::min(next, record->deadline);
         }
     }
     watch_until(std::max(next, now + milliseconds{ 1 }));
-    deadline_timer_->on_exit(anybody_waits ? Timer::OnExit::wait : Timer::OnExit::ignore);
+    deadline_timer_->on_exit(anybody_waits() ? Timer::OnExit::wait : Timer::OnExit::ignore);
 }
 
 void Connection::watch_until(milliseconds due) noexcept

@@ -75,8 +75,10 @@ struct Connection::Hooks {
     {
         Connection* connection = of(context);
         if (connection != nullptr && reply != nullptr) {
-            contained(
-                *connection, [=] { connection->answered(*static_cast<const redisReply*>(reply)); });
+            contained(*connection, [=] {
+                connection->answered(*static_cast<const redisReply*>(reply));
+                connection->finish_move();
+            });
         }
     }
 };

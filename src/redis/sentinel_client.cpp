@@ -16,6 +16,7 @@ SentinelClient::SentinelClient(
       sentinel_options_(options.server),
       waiting_(loop, records_, [] {}),
       retired_(loop, options.server),
+      sentinels_(loop, endpoints_of(options)),
       link_(loop, sentinel_options_, options.master, *this),
       look_up_timer_(loop.make_timer([this] { look_up(); })),
       // Not all workers of a fleet listen to the first one.
@@ -110,15 +111,15 @@ void SentinelClient::look_up() noexcept
         return;  // all is well again
     }
     looking_up_ = true;
-    left_to_ask_ = options_.servers.size();
+    left_to_ask_ = sentinels_.endpoints().size();
     open_next();
 }
 
 void SentinelClient::open_next() noexcept
 {
     --left_to_ask_;
-    next_sentinel_ = (next_sentinel_ + 1) % options_.servers.size();
-    link_.open(options_.servers[next_sentinel_].endpoint);
+    next_sentinel_ = (next_sentinel_ + 1) % sentinels_.endpoints().size();
+    link_.open(sentinels_.endpoints()[next_sentinel_]);
 }
 
 void SentinelClient::link_lost(std::string_view reason) noexcept
@@ -132,10 +133,18 @@ void SentinelClient::link_lost(std::string_view reason) noexcept
     }
     const bool asked_all = std::exchange(looking_up_, false);
     waiting_.fail_all(Failure::connection);
+    look_sentinels_up();
     if (asked_all && !std::exchange(unknown_told_, true)) {
         events_.servers_unknown(reason);
     }
     want_master();
+}
+
+void SentinelClient::look_sentinels_up() noexcept
+try {
+    sentinels_.look_up();
+} catch (const std::exception&) {
+    // Out of memory: they are looked up when they are lost again.
 }
 
 void SentinelClient::master_is(const Endpoint& master) noexcept

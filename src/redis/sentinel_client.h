@@ -3,6 +3,7 @@
 #include "redis/client.h"
 #include "redis/retired_servers.h"
 #include "redis/router.h"
+#include "redis/seeds.h"
 #include "redis/sentinel_link.h"
 #include "redis/server.h"
 #include "redis/waiting_calls.h"
@@ -38,6 +39,7 @@ private:
     void want_master() noexcept;
     void look_up() noexcept;
     void open_next() noexcept;
+    void look_sentinels_up() noexcept;
     void use_master(const Endpoint& master);
 
     EventLoop& loop_;
@@ -50,6 +52,7 @@ private:
     WaitingCalls waiting_;  // for the first master
     std::unique_ptr<Server> master_;
     RetiredServers retired_;
+    Seeds sentinels_;
     SentinelLink link_;
     std::unique_ptr<Timer> look_up_timer_;
     std::size_t next_sentinel_;

@@ -13,8 +13,10 @@ Server::Server(
       options_(options),
       owner_(owner),
       breaker_(options.breaker_failures, options.breaker_open),
-      waiting_(loop, records_, [this] { note_failure(describe(Failure::timeout)); })
+      waiting_(loop, records_, [this] { note_failure(describe(Failure::timeout)); }),
+      look_up_timer_(loop.make_timer([this] { look_up(); }))
 {
+    look_up_timer_->on_exit(Timer::OnExit::ignore);
     for (int i = 0; i < options_.connections; ++i) {
         connections_.push_back(
             std::make_unique<Connection>(loop, endpoint_, options_, scripts, records_, *this));
@@ -28,6 +30,16 @@ Server::~Server()
 
 void Server::start()
 {
+    look_up();
+    finding_ = endpoint_.host.empty() && lookup_ != nullptr;
+    if (!finding_) {
+        connect();
+    }
+}
+
+void Server::connect()
+{
+    finding_ = false;
     for (const auto& connection : connections_) {
         connection->connect();
     }
@@ -42,7 +54,7 @@ bool Server::send(Call& call)
         return false;
     }
     Connection* best = nullptr;
-    bool connecting = false;
+    bool connecting = finding_;
     for (const auto& connection : connections_) {
         connecting = connecting || connection->connecting();
         if (connection->ready()
@@ -71,10 +83,51 @@ bool Server::send_on(Connection& connection, Call& call)
 
 void Server::close() noexcept
 {
+    look_up_timer_->stop();
+    lookup_.reset();
     for (const auto& connection : connections_) {
         connection->close();
     }
     waiting_.fail_all(Failure::connection);
+}
+
+/// Its last connection is lost: it may have moved.
+void Server::look_up_soon() noexcept
+{
+    if (look_up_timer_->running()) {
+        look_up_timer_->start(look_up_pause);
+    }
+}
+
+void Server::look_up() noexcept
+try {
+    if (endpoint_.host_name.empty() || is_numeric_address(endpoint_.host_name)) {
+        return;
+    }
+    lookup_ = loop_.look_up(
+        endpoint_.host_name, [this](const Addresses& addresses) { looked_up(addresses); });
+} catch (const std::exception&) {
+    look_up_timer_->start(look_up_pause);  // out of memory
+}
+
+void Server::looked_up(const Addresses& addresses) noexcept
+try {
+    look_up_timer_->start(std::max(addresses.valid, look_up_pause));
+    const auto& all = addresses.all;
+    if (finding_) {
+        endpoint_.host = all.empty() ? "" : all.front();
+        connect();
+        return;
+    }
+    if (all.empty() || std::find(all.begin(), all.end(), endpoint_.host) != all.end()) {
+        return;
+    }
+    endpoint_.host = all.front();
+    for (const auto& connection : connections_) {
+        connection->move();
+    }
+} catch (const std::exception&) {
+    // Out of memory: the next look-up finds it.
 }
 
 template <class Predicate>
@@ -113,6 +166,7 @@ void Server::connection_lost(Connection&, std::string_view reason, bool refused)
         return;
     }
     report_down(reason);
+    look_up_soon();
     if (!any([](const Connection& other) { return other.connecting(); })) {
         waiting_.fail_all(Failure::connection);
     }

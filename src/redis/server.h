@@ -26,7 +26,8 @@ public:
     virtual ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept = 0;
 };
 
-/// One Redis server, through `connections` pipelined connections. Connects at start(), loads every
+/// One Redis server, through `connections` pipelined connections. Follows its name, if it has one
+/// and the loop looks names up, to other addresses. Connects at start(), loads every
 /// script before the first call, reconnects with backoff (50 ms to 2 s, with jitter), loads the
 /// scripts again when Redis answers NOSCRIPT and sends the calls that met it again.
 class Server final : public ConnectionOwner {
@@ -48,6 +49,7 @@ public:
     /// Fails what is on its way with Failure::connection and closes every connection.
     void close() noexcept;
 
+    /// Where it is; its address changes when its name is found to stand for another.
     const Endpoint& endpoint() const noexcept { return endpoint_; }
     /// Whether a call would leave at once.
     bool ready() const noexcept;
@@ -62,8 +64,13 @@ public:
 private:
     static constexpr std::size_t most_told_errors = 16;
     static constexpr milliseconds error_pause{ 10'000 };
+    static constexpr milliseconds look_up_pause{ 1000 };
 
     bool send_on(Connection& connection, Call& call);
+    void connect();
+    void look_up_soon() noexcept;
+    void look_up() noexcept;
+    void looked_up(const Addresses& addresses) noexcept;
     void note_failure(std::string_view reason) noexcept;
     void report_up() noexcept;
     void report_down(std::string_view reason) noexcept;
@@ -71,13 +78,16 @@ private:
     bool any(Predicate&& predicate) const;
 
     EventLoop& loop_;
-    const Endpoint endpoint_;
+    Endpoint endpoint_;
     const ServerOptions& options_;
     ServerOwner& owner_;
     CircuitBreaker breaker_;
     RecordPool records_;  // before the connections, which give their records back
     std::vector<std::unique_ptr<Connection>> connections_;
     WaitingCalls waiting_;
+    std::unique_ptr<Timer> look_up_timer_;  // until the name is looked up again
+    std::unique_ptr<Lookup> lookup_;
+    bool finding_ = false;  // its first address is being looked up
     bool up_ = false;
     bool down_reported_ = false;
     bool refusing_ = false;                 // it refused calls: up only when it has answered one

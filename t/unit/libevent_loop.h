@@ -2,6 +2,8 @@
 
 #include "loop/event_loop.h"
 
+#include <map>
+
 struct event_base;
 
 namespace ratelimit {
@@ -16,7 +18,12 @@ public:
 
     bool attach(redisAsyncContext& context) noexcept override;
     std::unique_ptr<Timer> make_timer(std::function<void()> fired) override;
+    std::unique_ptr<Lookup> look_up(
+        const std::string& name, std::function<void(const Addresses&)> done) override;
     milliseconds now() const noexcept override;
+
+    /// What names stand for; a name that is not here cannot be looked up.
+    std::map<std::string, Addresses> names;
 
     /// Runs until the condition holds; false: it did not within `longest`.
     bool run_until(

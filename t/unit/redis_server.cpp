@@ -103,7 +103,7 @@ void RedisServer::kill()
 
 std::string RedisServer::ask(const std::vector<std::string>& words) const
 {
-    redisContext* context = redisConnect("127.0.0.1", port_);
+    redisContext* context = redisConnectUnix(socket_path().c_str());
     if (!password_.empty() && context->err == 0) {
         freeReplyObject(redisCommand(context, "AUTH %s", password_.c_str()));
     }

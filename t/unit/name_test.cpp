@@ -1,0 +1,123 @@
+// Servers that are known by a name, which may come to stand for another address.
+
+#include "client_fixture.h"
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+/// Two servers on the same port of two addresses, and a name that stands for the first.
+class NamedServerTest : public ClientTest {
+protected:
+    static constexpr milliseconds valid{ 1000 };
+
+    NamedServerTest() : second_("bind 127.0.0.2\nport " + std::to_string(first_.port()) + "\n")
+    {
+        loop_.names["redis.test"] = { { "127.0.0.1" }, valid };
+    }
+
+    redis::ClientOptions named_options()
+    {
+        auto options = options_to(first_.port());
+        options.servers[0].endpoint.host_name = "redis.test";
+        return options;
+    }
+    void move_name() { loop_.names["redis.test"] = { { "127.0.0.2", "127.0.0.9" }, valid }; }
+    long second_calls() { return second_.calls("evalsha"); }
+
+    RedisServer first_;
+    RedisServer second_;
+};
+
+TEST_F(NamedServerTest, IsFollowedToItsNewAddressWhileTheOldOneStillAnswers)
+{
+    start_ready(named_options());
+    EXPECT_EQ(ask("before"), "before");
+    EXPECT_EQ(second_calls(), 0);
+    move_name();
+
+    int asked = 0;
+    EXPECT_TRUE(loop_.run_until([&] {
+        ++asked;
+        EXPECT_EQ(ask("meanwhile"), "meanwhile");  // no call is lost on the way
+        return second_calls() > 0;
+    }));
+    EXPECT_GT(asked, 1);
+    EXPECT_EQ(events_.downs, 0);
+    EXPECT_EQ(ask("after"), "after");
+}
+
+TEST_F(NamedServerTest, CallsOnTheirWayEndOnTheOldAddress)
+{
+    start_ready(named_options());
+    move_name();
+    first_.pause();
+    EchoCall call("slow");
+    ASSERT_TRUE(client_->send(call));
+    loop_.run_for(valid + 200ms);  // the look-up comes meanwhile
+    EXPECT_FALSE(call.ended());
+    first_.resume();
+    EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    EXPECT_EQ(call.answer, "slow");
+    EXPECT_EQ(second_calls(), 0);
+    EXPECT_EQ(ask("next"), "next");
+    EXPECT_EQ(second_calls(), 1);
+}
+
+TEST_F(NamedServerTest, IsFoundAgainWhenTheOldAddressIsDead)
+{
+    start_ready(named_options());
+    move_name();
+    first_.kill();
+    EXPECT_TRUE(loop_.run_until([&] { return ask("anybody") == "anybody"; }));
+    EXPECT_GT(second_calls(), 0);
+    EXPECT_EQ(events_.ups, 2);
+}
+
+TEST_F(NamedServerTest, StaysWhenItsNameCannotBeLookedUp)
+{
+    loop_.names.clear();
+    start_ready(named_options());
+    loop_.run_for(valid + 200ms);
+    EXPECT_EQ(ask("still"), "still");
+    EXPECT_EQ(events_.ups, 1);
+}
+
+TEST_F(NamedServerTest, StaysWhileItsAddressIsAmongThoseOfItsName)
+{
+    start_ready(named_options());
+    loop_.names["redis.test"] = { { "127.0.0.2", "127.0.0.1" }, valid };
+    loop_.run_for(valid + 200ms);
+    EXPECT_EQ(ask("still"), "still");
+    EXPECT_EQ(second_calls(), 0);
+}
+
+TEST_F(NamedServerTest, WithoutAnAddressIsLookedUpFirst)
+{
+    auto options = named_options();
+    options.servers[0].endpoint.host.clear();
+    move_name();
+    start(options);
+    EchoCall call("early");
+    ASSERT_TRUE(client_->send(call));
+    EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    EXPECT_EQ(call.answer, "early");
+    EXPECT_EQ(second_calls(), 1);
+}
+
+TEST_F(NamedServerTest, WithoutAnyAddressIsAwayForThatReason)
+{
+    auto options = named_options();
+    options.servers[0].endpoint.host.clear();
+    loop_.names.clear();
+    start(options);
+    EXPECT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_EQ(events_.last_reason, "its address is not known");
+    // Until the name is known.
+    loop_.names["redis.test"] = { { "127.0.0.2" }, valid };
+    EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 1; }));
+}
+
+}  // namespace
+}  // namespace ratelimit
