@@ -14,7 +14,7 @@ demo_packages=(redis-server curl)
 test_packages=(
     redis-server redis-sentinel redis-tools curl cmake libevent-dev libgtest-dev libgmock-dev
     clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
-    nghttp2-client openssl procps
+    nghttp2-client openssl procps dnsmasq-base
 )
 bench_packages=(redis-server redis-tools wrk perl lua5.1)
 

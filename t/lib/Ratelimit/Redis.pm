@@ -1,6 +1,6 @@
 package Ratelimit::Redis;
 
-# A private redis-server on a free port of 127.0.0.1.
+# A private redis-server on a free port of 127.0.0.1, unless told another.
 
 use strict;
 use warnings;
@@ -12,11 +12,11 @@ use IO::Socket::UNIX;
 use Ratelimit::Process qw(free_port wait_until start_process stop_process ended_with alive temp_folder
     write_file read_file);
 
-# Options: conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
+# Options: port, host, conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
 # sentinel (1: it watches others and stores nothing).
 sub new {
     my ($class, %options) = @_;
-    my $self = bless {%options, port => free_port(), folder => temp_folder()}, $class;
+    my $self = bless {port => free_port(), %options, folder => temp_folder()}, $class;
     $self->{path} = $self->{folder} . '/redis.sock' if $options{socket};
     $self->configure;
     $self->start;
@@ -26,7 +26,7 @@ sub new {
 sub configure {
     my ($self) = @_;
     my $folder = $self->{folder};
-    my $conf = "bind 127.0.0.1\nport $self->{port}\nsave \"\"\nappendonly no\ndir $folder\n";
+    my $conf = "bind @{[ $self->host ]}\nport $self->{port}\nsave \"\"\nappendonly no\ndir $folder\n";
     $conf .= "requirepass \"$self->{password}\"\n" if defined $self->{password};
     $conf .= "unixsocket $self->{path}\nunixsocketperm 777\n" if $self->{path};
     $conf .= $self->{conf} // '';
@@ -54,7 +54,8 @@ sub start {
 }
 
 sub port { return $_[0]{port} }
-sub addr { return "127.0.0.1:$_[0]{port}" }
+sub host { return $_[0]{host} // '127.0.0.1' }
+sub addr { my ($self) = @_; return $self->host . ":$self->{port}" }
 
 # TERM unless another signal is given.
 sub stop {

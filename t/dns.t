@@ -1,0 +1,66 @@
+# A Redis that is known by its name is followed to the address that nginx's resolver has for it.
+
+use Ratelimit::Test;
+use Ratelimit::Process qw(start_process temp_folder);
+
+my $first  = redis();
+my $second = redis(port => $first->port, host => '127.0.0.2');
+
+# A name server that knows one name, which nginx can look up by itself when it starts.
+my $folder = temp_folder();
+my $port   = free_port();
+sub name_stands_for { write_file("$folder/hosts", "$_[0] localhost\n"); return }
+name_stands_for('127.0.0.1');
+my $dnsmasq = start_process('dnsmasq', "$folder/log", 'dnsmasq', '--keep-in-foreground',
+    '--conf-file=/dev/null', '--no-resolv', '--no-hosts', "--addn-hosts=$folder/hosts",
+    '--listen-address=127.0.0.1', '--bind-interfaces', "--port=$port", '--local-ttl=1',
+    '--user=root', '--log-facility=-', "--pid-file=$folder/pid");
+
+sub following_node {
+    my (%options) = @_;
+    return nginx(
+        %options,
+        http => <<"END" . ($options{http} // ''),
+    ratelimit_redis main { server localhost:@{[ $first->port ]}; timeout 2s; }
+    ratelimit_zone k\$arg_k zone=test rate=1000r/h;
+    log_format status '\$ratelimit_status';
+    access_log access.log status;
+END
+        server => 'location / { ratelimit zone=test; }',
+    );
+}
+
+my $resolver = "resolver 127.0.0.1:$port valid=1s ipv6=off; resolver_timeout 2s;";
+
+subtest 'with a resolver, a server that moves is followed, and no request fails meanwhile' => sub {
+    my $node = following_node(http => $resolver, workers => 2);
+    my $load = load(port => $node->port, path => '/?k=moving', clients => 2);
+    wait_until('the first is asked', sub { $first->calls('evalsha') > 0 });
+    is $second->calls('evalsha'), 0;
+
+    name_stands_for('127.0.0.2');
+    kill HUP => $dnsmasq;
+    wait_until('the second is asked', sub { $second->calls('evalsha') > 0 });
+    my $calls = 0;
+    wait_until(
+        'the first is no longer asked',
+        sub {
+            my $before = $calls;
+            $calls = $first->calls('evalsha');
+            $load->wait_for_more(20);
+            return $calls == $before;
+        }
+    );
+    $load->stop;
+    unlike $node->file('access.log'), qr/FAILED/, 'every request was decided';
+    is $node->count_log(qr/is away/), 0, 'and nothing was away';
+};
+
+subtest 'without a resolver, it stays at the address that was found at the start' => sub {
+    my $node   = following_node();
+    my $before = $first->calls('evalsha');
+    is $node->status('/?k=staying'), 200;
+    is $first->calls('evalsha'), $before + 1;
+};
+
+finish();
