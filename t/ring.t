@@ -1,0 +1,223 @@
+# A ring: keys are spread over servers that know nothing of each other, and limits of one request that
+# live on several of them are counted in all or in none.
+
+use Ratelimit::Test;
+
+my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets
+    token_bucket leaky_bucket gcra);
+
+# A server each, and the keys k1 to k60 as the ring of them places them: a list for each.
+my @servers = map { redis() } 1 .. 3;
+my $placing = ring_node(\@servers, http => 'ratelimit_zone $arg_a zone=place rate=9r/d;',
+    server => 'location / { ratelimit zone=place; }');
+$placing->status("/?a=k$_") for 1 .. 60;
+my @keys = map { keys_of($_) } @servers;
+$_->cmd('FLUSHALL') for @servers;
+
+# The numbered keys of a zone that a server has.
+sub keys_of {
+    my ($server) = @_;
+    return [map { /\{(\w+)\}/ ? $1 : () } $server->keys_like('rl:place:*')];
+}
+
+# An nginx whose block "main" is a ring of these servers, the second of which has weight two.
+sub ring_node {
+    my ($servers, %options) = @_;
+    my $block = join ' ', map { 'server ' . $_->addr . ($_ == $servers[1] ? ' weight=2;' : ';') }
+        @{$servers};
+    my $http = $options{http} // '';
+    return nginx(
+        %options,
+        http => "ratelimit_redis main { $block timeout 5s; connect_timeout 5s; } $http",
+        server => 'add_header X-Status $ratelimit_status always; '
+            . $options{server} =~ s/\{/{ try_files \/index.html =404;/gr,
+    );
+}
+
+# How many requests that zones let pass with $arg_a, $arg_b, $arg_c as keys; each can be read at
+# /peek/ZONE, which takes nothing.
+sub limits {
+    my (%rates) = @_;
+    my %argument = (one => 'a', two => 'b', three => 'c');
+    my (@zones, @peeks);
+    for my $name (sort keys %rates) {
+        push @zones, "ratelimit_zone \$arg_$argument{$name} zone=$name $rates{$name};";
+        my $now = $rates{$name} =~ /leaky_bucket/ ? 'nodelay' : '';
+        push @peeks, "location = /peek/$name { ratelimit zone=$name cost=0 $now; }";
+    }
+    return ("@zones", "@peeks");
+}
+
+sub remaining {
+    my ($node, $path) = @_;
+    return $node->get($path)->header('X-RateLimit-Remaining');
+}
+
+subtest 'keys are spread over all servers, by weight, and each stays on its own' => sub {
+    is scalar(map { @{$_} } @keys), 60, 'each key is on one server';
+    cmp_ok scalar @{ $keys[$_] }, '>=', 5, "server $_ has some" for 0 .. 2;
+    cmp_ok scalar @{ $keys[1] }, '>', scalar @{ $keys[$_] }, 'the weighty one has more than others'
+        for 0, 2;
+    my $turned = ring_node([reverse @servers], http => 'ratelimit_zone $arg_a zone=place rate=9r/d;',
+        server => 'location / { ratelimit zone=place; }');
+    for my $node ($placing, $turned) {
+        $node->status("/?a=k$_") for 1 .. 60;
+    }
+    is_deeply [map { keys_of($_) } @servers], \@keys, 'also for a node that names them in another order';
+    is remaining($turned, '/?a=k1'), 6, 'which counts with the others';
+    $_->cmd('FLUSHALL') for @servers;
+};
+
+subtest 'limits by the same key are on one server, and cost one script' => sub {
+    my ($zones, $peeks) = limits(one => 'rate=9r/d', two => 'rate=9r/d');
+    $zones =~ s/arg_b/arg_a/;
+    my $node = ring_node(\@servers, http => $zones,
+        server => "location / { ratelimit zone=one; ratelimit zone=two; } $peeks");
+    for my $i (0 .. 2) {
+        my $key = $keys[$i][0];
+        my @before = map { $_->calls('evalsha') } @servers;
+        is $node->status("/?a=$key"), 200;
+        my @calls = map { $servers[$_]->calls('evalsha') - $before[$_] } 0 .. 2;
+        is_deeply \@calls, [map { $_ == $i ? 1 : 0 } 0 .. 2], "one call, to server $i";
+        is_deeply [$servers[$i]->keys_like], ["rl:one:{$key}", "rl:two:{$key}"];
+        $servers[$i]->cmd('FLUSHALL');
+    }
+};
+
+subtest 'a server that is killed affects only its keys, and is taken up again' => sub {
+    my $node = ring_node(\@servers, http => 'ratelimit_zone $arg_a zone=one rate=3r/d;',
+        server => 'location /open { ratelimit zone=one; }'
+            . 'location /closed { ratelimit zone=one; ratelimit_fail_mode closed; }');
+    $servers[1]->stop('KILL');
+    $node->wait_for_log(qr/\Q@{[ $servers[1]->addr ]}\E.* is away/);
+    for my $i (0, 2) {
+        my $key = $keys[$i][0];
+        is_deeply [map { $node->status("/$_?a=$key") } qw(open closed open closed)],
+            [200, 200, 200, 429], "the keys of server $i are counted as ever";
+    }
+    for my $key (@{ $keys[1] }[0 .. 4]) {
+        my $answer = $node->get("/open?a=$key");
+        is $answer->status, 200;
+        is $answer->header('X-Status'), 'FAILED_OPEN';
+        is $node->status("/closed?a=$key"), 503;
+    }
+    is $node->count_log(qr/is away/), 1, 'one line says that it is away';
+    $servers[1]->start;
+    wait_until('its keys are counted', sub { $node->status("/closed?a=$keys[1][1]") == 200 });
+    is_deeply [map { $node->status("/closed?a=$keys[1][0]") } 1 .. 4], [200, 200, 200, 429];
+    $_->cmd('FLUSHALL') for @servers;
+};
+
+my ($here, $there, $elsewhere) = map { $_->[0] } @keys;
+
+for my $algorithm (@algorithms) {
+    subtest "a request that one server refuses is given back on the other: $algorithm" => sub {
+        my $now = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';
+        my ($zones, $peeks) = limits(one => "rate=100r/d algorithm=$algorithm"
+                . ($algorithm =~ /leaky|gcra/ ? ' burst=99' : ''), two => 'rate=2r/d');
+        my $node = ring_node(\@servers, http => $zones, server => <<"END" . $peeks);
+            location = / { ratelimit zone=one $now; ratelimit zone=two; }
+            location = /turned { ratelimit zone=two; ratelimit zone=one $now; }
+            location = /dear { ratelimit zone=one $now cost=7; ratelimit zone=two; }
+            location = /dry { ratelimit zone=one $now; ratelimit zone=two; ratelimit_dry_run on; }
+            location = /shadow { ratelimit zone=one $now shadow; ratelimit zone=two; }
+            location = /harmless { ratelimit zone=one $now; ratelimit zone=two shadow; }
+END
+        my $both = "a=$here&b=$there";
+        is_deeply [map { $node->status("/?$both") } 1 .. 3], [200, 200, 429];
+        my $peek = "/peek/one?a=$here";
+        is remaining($node, $peek), 98, 'two passed';
+        for my $path (qw(/ /turned /dear /dry /shadow)) {
+            my $expected = $path eq '/dry' ? 200 : 429;
+            is $node->status("$path?$both"), $expected, "$path refuses" for 1 .. 5;
+            is remaining($node, $peek), 98, 'and has taken nothing';
+        }
+        is $node->get("/dry?$both")->header('X-Status'), 'REJECTED_DRY_RUN';
+        is $node->status("/harmless?$both"), 200, 'a shadow limit refuses nobody';
+        is remaining($node, $peek), 97, 'and gives nothing back';
+        is $node->status("/?a=$there&b=$there"), 429, 'by one key they are one script';
+        is remaining($node, "/peek/one?a=$there"), 100;
+        $_->cmd('FLUSHALL') for @servers;
+
+        my @statuses = burst($node->port, "/?$both", 50, 50);
+        is scalar(grep { $_ == 200 } @statuses), 2, 'of fifty at once two pass';
+        is remaining($node, $peek), 98, 'and two are counted';
+        $_->cmd('FLUSHALL') for @servers;
+    };
+}
+
+subtest 'two tight limits on two servers count exactly the requests that both let pass' => sub {
+    for my $algorithm (@algorithms) {
+        my $now = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';
+        my $burst = $algorithm =~ /leaky|gcra/ ? 'burst=9' : '';
+        my ($zones, $peeks) = limits(
+            map { $_ => "rate=10r/d algorithm=$algorithm $burst" } qw(one two));
+        my $node = ring_node(\@servers, http => $zones, workers => 2,
+            server => "location / { ratelimit zone=one $now; ratelimit zone=two $now; } $peeks");
+        my $passed = grep { $_ == 200 } burst($node->port, "/?a=$here&b=$there", 50, 50);
+        cmp_ok $passed, '>', 0;
+        cmp_ok $passed, '<=', 10, "$algorithm: no more pass than may";
+        # Another worker's giving back may still be on its way.
+        for my $peek ("/peek/one?a=$here", "/peek/two?b=$there") {
+            wait_until('all is given back', sub { remaining($node, $peek) == 10 - $passed });
+            is remaining($node, $peek), 10 - $passed, 'as many are counted as passed';
+        }
+        $_->cmd('FLUSHALL') for @servers;
+    }
+};
+
+subtest 'three limits on three servers: whichever refuses, the others are left as they were' => sub {
+    my %quota = (one => 100, two => 100, three => 100);
+    my %key = (one => "a=$here", two => "b=$there", three => "c=$elsewhere");
+    my $all = join '&', map { $key{$_} } sort keys %key;
+    for my $tight (sort keys %quota) {
+        my ($zones, $peeks) = limits(map { $_ => 'rate=' . ($_ eq $tight ? 5 : 100) . 'r/d' } keys %quota);
+        my $node = ring_node(\@servers, http => $zones,
+            server => "location / { ratelimit zone=one; ratelimit zone=two; ratelimit zone=three; } $peeks");
+        my @statuses = burst($node->port, "/?$all", 40, 20);
+        is scalar(grep { $_ == 200 } @statuses), 5, "zone $tight lets five pass";
+        for my $name (sort keys %quota) {
+            is remaining($node, "/peek/$name?$key{$name}"), $name eq $tight ? 0 : 95,
+                "which are counted in zone $name";
+        }
+        $_->cmd('FLUSHALL') for @servers;
+    }
+};
+
+subtest 'with one of the servers away, the fail mode stands in for its limit alone' => sub {
+    my ($zones, $peeks) = limits(one => 'rate=5r/d', two => 'rate=2r/d');
+    my $node = ring_node(\@servers, http => $zones, server => $peeks . join '',
+        map { "location = /$_ { ratelimit zone=one; ratelimit zone=two; ratelimit_fail_mode $_; }" }
+            qw(open closed local));
+    $servers[1]->stop('KILL');
+    $node->wait_for_log(qr/ is away/);
+    my $peek = "/peek/one?a=$here";
+
+    is $node->status("/closed?a=$here&b=$there"), 503, 'closed refuses' for 1 .. 5;
+    is remaining($node, $peek), 5, 'and gives back what the other counted';
+    is_deeply [map { $node->status("/local?a=$here&b=$there") } 1 .. 4], [200, 200, 429, 429],
+        'local counts by itself';
+    is remaining($node, $peek), 3, 'and gives back what it refuses';
+    is $node->get("/open?a=$here&b=$there")->header('X-Status'), 'FAILED_OPEN', 'open lets pass';
+    is_deeply [map { $node->status("/open?a=$here&b=$there") } 1 .. 3], [200, 200, 429],
+        'as long as the other does';
+    $servers[1]->start;
+    $_->cmd('FLUSHALL') for @servers;
+};
+
+subtest 'limits of one location may be in two blocks' => sub {
+    my $node = nginx(
+        http => join('', map { "ratelimit_redis r$_ { server @{[ $servers[$_]->addr ]}; timeout 5s;"
+                . " connect_timeout 5s; } ratelimit_zone k\$arg_k zone=z$_ redis=r$_ rate="
+                . (3 + 2 * $_) . 'r/d;' } 0 .. 1),
+        server => 'location = / { ratelimit zone=z0; ratelimit zone=z1; }'
+            . 'location = /few { ratelimit zone=z0; try_files /index.html =404; }'
+            . 'location = /peek { ratelimit zone=z1 cost=0; try_files /index.html =404; }',
+    );
+    is_deeply [map { $node->status('/') } 1 .. 6], [200, 200, 200, 429, 429, 429];
+    is remaining($node, '/peek'), 2, 'three are counted in the other';
+    is_deeply [$servers[0]->keys_like], ['rl:z0:{k}'], 'each in its own';
+    is_deeply [$servers[1]->keys_like], ['rl:z1:{k}'];
+};
+
+finish();
