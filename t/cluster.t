@@ -1,0 +1,208 @@
+# Redis Cluster: limits hold wherever their keys are, while slots move and masters die.
+
+use Ratelimit::Test;
+use Time::HiRes qw(time sleep);
+
+my $cluster = cluster();
+my $dead    = '127.0.0.1:' . free_port();
+my @nodes;
+
+# An nginx that has these servers as seeds. Zones one, two and single count by $arg_k, other by $arg_o.
+sub node_of {
+    my ($seeds, %options) = @_;
+    my $rate   = $options{rate} // '1000000r/d';
+    my $block  = $options{block} // 'timeout 5s; connect_timeout 5s;';
+    my $limits = join '', map { "ratelimit_zone k\$arg_k zone=$_ rate=$rate algorithm=fixed_window;" }
+        qw(one two single);
+    my $mode = $options{mode} // 'closed';
+    my $node = nginx(
+        %options,
+        http => "ratelimit_redis main { topology cluster; "
+            . join('', map { "server $_; " } @{$seeds}) . "$block } $limits"
+            . "ratelimit_zone \$arg_o zone=other rate=$rate algorithm=fixed_window;"
+            . 'ratelimit_zone $arg_b zone=bare1 rate=3r/d; ratelimit_zone $arg_b zone=bare2 rate=5r/d;'
+            . 'log_format status "$request_uri $status=$ratelimit_status";',
+        server => "ratelimit_fail_mode $mode; access_log access.log status;"
+            . 'add_header X-Status $ratelimit_status always;'
+            . join('', map { s/\{/{ try_files \/index.html =404;/r }
+                'location = /one { ratelimit zone=one; }',
+                'location = /single { ratelimit zone=single; }',
+                'location = /both { ratelimit zone=one; ratelimit zone=two; }',
+                'location = /apart { ratelimit zone=one; ratelimit zone=other; }',
+                'location = /bare { ratelimit zone=bare1; ratelimit zone=bare2; }',
+                'location = /peek/one { ratelimit zone=one cost=0; }',
+                'location = /peek/single { ratelimit zone=single cost=0; }',
+                'location = /peek/two { ratelimit zone=two cost=0; }',
+                'location = /peek/other { ratelimit zone=other cost=0; }'),
+    );
+    push @nodes, $node;
+    return $node;
+}
+
+# How many requests a limit has counted.
+sub counted {
+    my ($node, $zone, $keys) = @_;
+    my $answer = $node->get("/peek/$zone?$keys");
+    return $answer->header('X-RateLimit-Limit') - $answer->header('X-RateLimit-Remaining');
+}
+
+sub failures { return scalar grep { /FAILED/ } split /\n/, $_[0]->file('access.log') }
+
+# A number whose key k… is in one of the slots from here on.
+sub key_in {
+    my ($first, $last) = @_;
+    for my $number (1 .. 100_000) {
+        my $slot = $cluster->slot_of("k$number");
+        return $number if $slot >= $first && $slot <= $last;
+    }
+    die 'no key';
+}
+
+sub first_slot_of {
+    my ($node) = @_;
+    my ($first) = sort { $a <=> $b }
+        map { $_->[0] } grep { $_->[2][1] == $node->port } @{ $node->cmd('CLUSTER', 'SLOTS') };
+    return $first;
+}
+
+# How often the nodes that live answered with an error of this kind.
+sub errors {
+    my ($kind) = @_;
+    my $sum = 0;
+    for my $node (grep { $_->lives } $cluster->nodes) {
+        $sum += $1 if $node->cmd('INFO', 'errorstats') =~ /^errorstat_$kind:count=(\d+)/m;
+    }
+    return $sum;
+}
+
+# A load has ended: every request was decided by Redis, and is counted once.
+sub check_load {
+    my ($node, $load, $keys, @zones) = @_;
+    my $seen = $load->stop;
+    is $seen->{failed}, 0, 'no request failed' or diag $seen->{why};
+    is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'all passed';
+    is counted($node, $_, $keys), $seen->{200}, "each is counted once in zone $_" for @zones;
+    is failures($node), 0, 'none was left to the fail mode';
+    return;
+}
+
+subtest 'limits are exact over all slots, for nodes that know other seeds, some of them dead' => sub {
+    my ($first, $second, $third) = $cluster->addrs;
+    my ($replica) = grep { my $node = $_; !grep { $_ eq $node->addr } $cluster->addrs } $cluster->nodes;
+    my @pair = (node_of([$dead, $first], rate => '3r/d'),
+        node_of([$replica->addr, $dead], rate => '3r/d'));
+    my %passed;
+    for my $key (1 .. 40) {
+        $passed{$key} = grep { $_ == 200 } map { $_->status("/one?k=$key") } @pair, @pair;
+    }
+    is join(' ', map { $passed{$_} } 1 .. 40), join(' ', (3) x 40), 'three of four, each key';
+    isnt join(' ', $_->keys_like('rl:one:*')), '', 'every master has some' for $cluster->masters;
+    is $_->count_log(qr/cluster of 3 masters: /), 1, 'one line says where the slots are' for @pair;
+    is $_->count_log(qr/is away|no node/), 0, 'dead seeds are nobody\'s loss' for @pair;
+};
+
+subtest 'two limits are in one slot or in two, as their keys say, and are counted as one' => sub {
+    my $node = node_of([$cluster->addrs], rate => '3r/d');
+    is_deeply [map { $node->status('/both?k=both') } 1 .. 4], [200, 200, 200, 429];
+    is_deeply [map { $node->status("/apart?k=apart&o=x$_") } 1 .. 4], [200, 200, 200, 429];
+    is counted($node, 'other', 'o=x4'), 0, 'what the other refused is given back';
+    is_deeply [map { $node->status("/apart?k=apart$_&o=same") } 1 .. 5], [200, 200, 200, 429, 429];
+    is counted($node, 'one', "k=apart$_"), 0 for 4, 5;
+};
+
+subtest 'keys with braces are counted like any' => sub {
+    my $node = node_of([$cluster->addrs]);
+    for my $key ('a}b', '{', '}', '}x', '{}', '{}x', '{a}', 'a{b}c', '}{', 'x}y{z') {
+        is_deeply [map { $node->status("/bare?b=$key") } 1 .. 4], [200, 200, 200, 429], "'$key'";
+        is $node->get("/bare?b=$key")->header('X-Status'), 'REJECTED';
+    }
+    is failures($node), 0;
+};
+
+subtest 'slots that are moved under load take their counts along' => sub {
+    my ($from, $to) = $cluster->masters;
+    my $first = first_slot_of($from);
+    my $node = node_of([$to->addr]);
+    my ($one, $two) = map { key_in($first + $_, $first + $_ + 99) } 0, 100;
+    my @loads = (load(port => $node->port, path => "/one?k=$one", clients => 4),
+        load(port => $node->port, path => "/both?k=$two", clients => 4));
+    $_->wait_for_more(50) for @loads;
+    $cluster->reshard(slots => 200, from => $from, to => $to);
+    $_->wait_for_more(50) for @loads;
+    is $cluster->node_of_slot($cluster->slot_of("k$_"))->port, $to->port, 'it has moved' for $one, $two;
+    check_load($node, $loads[0], "k=$one", 'one');
+    check_load($node, $loads[1], "k=$two", 'one', 'two');
+    is $node->count_log(qr/is away|answered:/), 0;
+};
+
+subtest 'a slot is moved step by step under load: nothing is lost, nothing counted twice' => sub {
+    my $node = node_of([$cluster->addrs], workers => 2);
+    my $slot = $cluster->slot_of('kstep');
+    my $from = $cluster->node_of_slot($slot);
+    my ($to) = grep { $_ != $from } $cluster->masters;
+    my ($both, $apart, $single) = map { load(port => $node->port, path => "/$_", clients => 4) }
+        'both?k=step', 'apart?k=away&o=kstep', 'single?k=step';
+    my $more = sub { $_->wait_for_more(30) for $both, $apart, $single };
+    $more->();
+    my ($asks, $tries) = (errors('ASK'), errors('TRYAGAIN'));
+    $cluster->migrate_begin($slot, $to);
+    $more->();
+    $cluster->migrate_key('rl:one:{kstep}');
+    wait_until('keys of a slot are apart', sub { errors('TRYAGAIN') > $tries });
+    $more->();
+    for my $zone (qw(single other two)) {
+        $cluster->migrate_key("rl:$zone:{kstep}");
+        $more->();
+    }
+    cmp_ok errors('ASK'), '>', $asks, 'the new master was asked';
+    $cluster->migrate_end($slot);
+    $more->();
+    check_load($node, $both,   'k=step',         'one', 'two');
+    check_load($node, $apart,  'k=away&o=kstep', 'one', 'other');
+    check_load($node, $single, 'k=step',         'single');
+    is $node->count_log(qr/is away|answered:/), 0, 'and nothing to tell';
+};
+
+subtest 'a new key of a slot that is being moved is counted where it will be' => sub {
+    my $node = node_of([$cluster->addrs], rate => '3r/d');
+    my $slot = $cluster->slot_of('kfresh');
+    my $from = $cluster->node_of_slot($slot);
+    my ($to) = grep { $_ != $from } $cluster->masters;
+    $cluster->migrate_begin($slot, $to);
+    is_deeply [map { $node->status('/both?k=fresh') } 1 .. 4], [200, 200, 200, 429];
+    is_deeply [sort grep { /kfresh/ } $to->keys_like], ['rl:one:{kfresh}', 'rl:two:{kfresh}'];
+    $cluster->migrate_end($slot);
+    is $node->status('/both?k=fresh'), 429;
+    is failures($node), 0;
+};
+
+subtest 'a master that is killed under load is replaced' => sub {
+    my $node = node_of([$cluster->addrs], mode => 'open', workers => 2);
+    my $load = load(port => $node->port, path => '/one?k=lost', clients => 4);
+    my $other = load(port => $node->port, path => '/both?k=lost', clients => 4);
+    $_->wait_for_more(50) for $load, $other;
+    my $killed = $cluster->kill_master_of('klost');
+    my $began = time;
+    wait_until('its slots are decided again',
+        sub { $node->get('/one?k=lost')->header('X-Status') eq 'PASSED' && !$killed->lives
+            && $node->count_log(qr/cluster of 3 masters: /) >= 4 }, 20);
+    cmp_ok time - $began, '<', 15, 'within some seconds';
+    $_->wait_for_more(50) for $load, $other;
+    for my $seen (map { $_->stop } $load, $other) {
+        is $seen->{failed}, 0 or diag $seen->{why};
+        is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'everybody was let pass';
+    }
+    is $node->count_log(qr/\Q@{[ $killed->addr ]}\E is away/), 2, 'each worker said once that it went';
+    is $node->count_log(qr/cluster of 3 masters: /), 4, 'and where the slots are now';
+    $killed->start;
+    $cluster->wait_ok;
+    cmp_ok failures($node), '>', 0, 'the fail mode stood in';
+};
+
+subtest 'no node has heard of keys in different slots' => sub {
+    $_->stop('QUIT') for @nodes;
+    is join("\n", grep { /CROSSSLOT/ } map { split /\n/, $_->log } @nodes), '';
+    is errors('CROSSSLOT'), 0;
+};
+
+finish();
