@@ -55,6 +55,9 @@ public:
     /// Another command instead of a script, as RESP.
     virtual std::string_view command() const noexcept { return {}; }
 
+    /// Whether a process that is asked to exit waits for its end.
+    virtual bool delays_exit() const noexcept { return true; }
+
     virtual void on_reply(const redisReply& reply) noexcept = 0;
     virtual void on_failure(Failure failure) noexcept = 0;
 
@@ -62,7 +65,8 @@ public:
 
     /// What a client notes on a call that it passes from server to server.
     struct Travel {
-        milliseconds expires{ 0 };  // by then it has ended; 0: no bound but the servers' own
+        // By then it has ended. 0: decided when it is sent; one that is sent again keeps it.
+        milliseconds expires{ 0 };
         std::uint8_t redirections = 0;
         bool asking = false;  // its slot is on its way to that server (ASK)
     };

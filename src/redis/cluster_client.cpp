@@ -14,6 +14,7 @@ public:
         : CommandCall(plain_command({ "CLUSTER", "SLOTS" })), client_(client)
     {
     }
+    bool delays_exit() const noexcept override { return false; }
     // The client may destroy this in both.
     void on_reply(const redisReply& reply) noexcept override
     {
@@ -144,6 +145,10 @@ void ClusterClient::server_down(Server& server, std::string_view reason) noexcep
 
 void ClusterClient::error_reply(Server& server, std::string_view text) noexcept
 {
+    if (&server == probe_.get()) {
+        last_reason_ = text;  // told once, when no candidate answers
+        return;
+    }
     events_.error_reply(server.endpoint(), text);
 }
 

@@ -132,7 +132,9 @@ bool Connection::send(PendingCall& record) noexcept
     if (!deadline_timer_->running() || deadline_due_ > record.deadline) {
         watch_until(record.deadline);
     }
-    deadline_timer_->on_exit(Timer::OnExit::wait);
+    if (record.call->delays_exit()) {
+        deadline_timer_->on_exit(Timer::OnExit::wait);
+    }
     return true;
 }
 

@@ -60,13 +60,15 @@ bool Connection::anybody_waits() const noexcept
 void Connection::watch_deadlines(milliseconds now)
 {
     milliseconds next = std::max(in_flight_.front()->sent, last_reply_) + stall_bound();
+    bool delays_exit = false;
     for (const PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
         if (record->call != nullptr) {
+            delays_exit = delays_exit || record->call->delays_exit();
             next = std::min(next, record->deadline);
         }
     }
     watch_until(std::max(next, now + milliseconds{ 1 }));
-    deadline_timer_->on_exit(anybody_waits() ? Timer::OnExit::wait : Timer::OnExit::ignore);
+    deadline_timer_->on_exit(delays_exit ? Timer::OnExit::wait : Timer::OnExit::ignore);
 }
 
 void Connection::watch_until(milliseconds due) noexcept

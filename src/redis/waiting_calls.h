@@ -29,7 +29,9 @@ public:
         if (!timer_->running() || deadline < due_) {
             watch_until(deadline);
         }
-        timer_->on_exit(Timer::OnExit::wait);
+        if (call.delays_exit()) {
+            timer_->on_exit(Timer::OnExit::wait);
+        }
     }
 
     /// All that still wait, in order of arrival: `send` gets each call, and says whether it was
