@@ -98,7 +98,7 @@ void SplitCheck::group_apart(CheckGroup& group) noexcept
     try {
         more_.reserve(known + checks.size() - 1);
         for (std::size_t i = 1; i < checks.size(); ++i) {
-            add_group(checks.subspan(i, 1));
+            add_group(checks.subspan(i, 1)).travel.expires = group.travel.expires;
         }
     } catch (const std::exception&) {
         more_.resize(known);  // out of memory: the group has failed

@@ -55,8 +55,11 @@ void Client::start()
 
 bool Client::send(Call& call)
 {
+    const milliseconds expires = call.travel.expires;
     call.travel = {};
-    call.travel.expires = loop_.now() + options_.server.connect_timeout + options_.server.timeout;
+    call.travel.expires = expires.count() != 0
+        ? expires
+        : loop_.now() + options_.server.connect_timeout + options_.server.timeout;
     return router_->send(call);
 }
 
