@@ -14,30 +14,32 @@ bool same_place(const RemoteCheck& left, const RemoteCheck& right) noexcept
     return left.client == right.client && left.place == right.place;
 }
 
-/// In one piece, with the others in their order: a request has few limits.
-void sort_by_place(std::span<RemoteCheck> checks)
+bool in_one_place(std::span<RemoteCheck> checks)
 {
+    if (checks.size() == 1) {
+        return true;
+    }
     for (RemoteCheck& check : checks) {
         check.place = check.client->place_of(check.key);
     }
-    std::stable_sort(
-        checks.begin(), checks.end(), [](const RemoteCheck& left, const RemoteCheck& right) {
-            return std::tie(left.client, left.place) < std::tie(right.client, right.place);
-        });
+    return std::all_of(checks.begin(), checks.end(), [&](const RemoteCheck& check) {
+        return same_place(check, checks.front());
+    });
 }
 
 }  // namespace
 
 SplitCheck::SplitCheck(std::span<RemoteCheck> checks, Owner& owner) : owner_(owner)
 {
-    if (checks.size() > 1) {
-        sort_by_place(checks);
-    }
-    if (same_place(checks.front(), checks.back())) {
+    if (in_one_place(checks)) {
         first_.set(checks, true, *this);
-    } else {
-        split(checks);
+        return;
     }
+    std::stable_sort(
+        checks.begin(), checks.end(), [](const RemoteCheck& left, const RemoteCheck& right) {
+            return std::tie(left.client, left.place) < std::tie(right.client, right.place);
+        });
+    split(checks);
 }
 
 /// Sorted by place: a group for each.
