@@ -79,6 +79,13 @@ bool RequestState::decided_here(std::size_t limit) const noexcept
         || conf.fail_mode == static_cast<ngx_uint_t>(FailMode::local);
 }
 
+/// Whether an enforced limit that nobody decides refuses the request.
+bool RequestState::fails_closed() const noexcept
+{
+    return undecided && conf.dry_run == 0
+        && conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed);
+}
+
 /// Decides what is for this node's memory, together. False: out of memory.
 bool RequestState::decide_here() noexcept
 {
@@ -86,8 +93,11 @@ bool RequestState::decide_here() noexcept
     if (here.data() == nullptr) {
         return false;
     }
+    for (std::size_t i = 0; i < decided.size(); ++i) {
+        undecided = undecided || !(decided[i].shadow || answered(i) || decided_here(i));
+    }
     std::size_t count = 0;
-    bool take = true;
+    bool take = !fails_closed();
     for (std::size_t i = 0; i < decided.size(); ++i) {
         DecidedLimit& limit = decided[i];
         const ZoneConf& zone = *limits[i].zone;
@@ -119,8 +129,6 @@ void RequestState::leave_out_unanswered() noexcept
             }
             limits[kept] = limits[i];
             decided[kept++] = decided[i];
-        } else {
-            undecided = undecided || !decided[i].shadow;
         }
     }
     limits = limits.first(kept);
@@ -147,7 +155,7 @@ void RequestState::decide() noexcept
 void RequestState::settle() noexcept
 {
     const bool enforced = conf.dry_run == 0;
-    if (undecided && enforced && conf.fail_mode == static_cast<ngx_uint_t>(FailMode::closed)) {
+    if (fails_closed()) {
         result = Result::failed_closed;
         return;
     }

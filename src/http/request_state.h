@@ -81,6 +81,7 @@ public:
 private:
     bool answered(std::size_t limit) const noexcept;
     bool decided_here(std::size_t limit) const noexcept;
+    bool fails_closed() const noexcept;
     bool decide_here() noexcept;
     void leave_out_unanswered() noexcept;
     void settle() noexcept;

@@ -191,7 +191,9 @@ sub reload {
     kill HUP => $self->{pid};
     wait_until('new workers serve',
         sub { (grep { !$old{$_} } $self->workers) == ($self->{workers} // 1) });
-    wait_until('old workers are gone', sub { !$self->workers(1) }) if $options{gone};
+    # Also one that has not yet noticed, and would take another request.
+    wait_until('old workers are gone', sub { !grep { $old{$_} } $self->workers, $self->workers(1) })
+        if $options{gone};
     return $self;
 }
 
