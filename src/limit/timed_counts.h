@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace ratelimit {
 
@@ -19,7 +20,9 @@ struct TimedCount {
 /// Where sliding_window_log and sliding_window_buckets keep a key's entries, the oldest in front:
 /// - `empty()`; `front()` and `pop_front()`, the oldest; `back()`, the newest, also to write to;
 /// - `push_back(entry)` makes a newer one; false: there is no memory, and nothing has changed;
-/// - `begin()` and `end()`, to walk from the oldest to the newest.
+/// - `begin()` and `end()`, to walk from the oldest to the newest;
+/// - `next()`, the oldest that has not been passed, and `pass()`, which passes it; `last_passed()`,
+///   the newest that has been, or null; `passed_total()`, the sum of the counts of those that have.
 /// None of them may throw.
 template <class Queue>
 concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
@@ -32,6 +35,10 @@ concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
     bool{ queue.push_back(entry) };
     bool{ queue.begin() != queue.end() };
     *++queue.begin() == entry;
+    *++queue.next() == entry;
+    queue.pass();
+    *queue.last_passed() == entry;
+    std::int64_t{ queue.passed_total() };
 };
 
 /// One check of a limit in this process's own memory, in two steps, so that several limits can be
@@ -46,8 +53,9 @@ template <TimedCountQueue Queue>
 class TimedCheck {
 public:
     /// Looks, and changes nothing: entries that have left the window stay until a request is
-    /// counted, since a clock that steps back sees them again. So a check walks past those. `now`
-    /// is a time since the epoch; a cost of 0 always passes.
+    /// counted, since a clock that steps back sees them again. Only the queue notes which it has
+    /// passed, so that no two checks walk past them. `now` is a time since the epoch; a cost of 0
+    /// always passes.
     TimedCheck(
         Queue& entries, std::int64_t& total, const Policy& policy, microseconds now,
         std::int64_t cost) noexcept;
@@ -72,6 +80,7 @@ private:
     }
     std::int64_t bucket() const noexcept { return now_ - now_ % width_; }
     void look() noexcept;
+    void find_live() noexcept;
     void pop_left() noexcept;
     void take_over() noexcept;
     void take() noexcept;
@@ -88,7 +97,8 @@ private:
     std::int64_t seen_at_;     // what is in the window is told by this time
     std::int64_t newest_ = 0;  // time of the newest entry, as this check sees it
     std::int64_t live_ = 0;    // requests in the window
-    bool moved_ = false;       // all live entries are to take now's time: the clock ran backwards
+    decltype(std::declval<Queue&>().end()) oldest_;  // of them; the end: there are none
+    bool moved_ = false;  // all live entries are to take now's time: the clock ran backwards
     bool granted_ = false;
     bool out_of_memory_ = false;
 };
@@ -107,7 +117,8 @@ TimedCheck<Queue>::TimedCheck(
                                                                 : 1),
       cost_(cost),
       now_(asked_),
-      seen_at_(asked_)
+      seen_at_(asked_),
+      oldest_(entries.end())
 {
     look();
     // Not live + cost: an absurd cost must not overflow.
@@ -129,15 +140,29 @@ void TimedCheck<Queue>::look() noexcept
     if (has_left(entries_.back(), seen_at_)) {
         return;  // all have: no need to walk
     }
-    live_ = total_;
-    for (const TimedCount& entry : entries_) {
-        if (!has_left(entry, seen_at_)) {
-            break;
-        }
-        live_ -= entry.count;
-    }
+    find_live();
     if (moved_) {
         newest_ = bucket();
+    }
+}
+
+/// The newest has not left.
+template <TimedCountQueue Queue>
+void TimedCheck<Queue>::find_live() noexcept
+{
+    live_ = total_;
+    const TimedCount* passed = entries_.last_passed();
+    if (passed == nullptr || has_left(*passed, seen_at_)) {
+        while (has_left(*entries_.next(), seen_at_)) {
+            entries_.pass();
+        }
+        live_ -= entries_.passed_total();
+        oldest_ = entries_.next();
+        return;
+    }
+    // The clock has stepped back since.
+    for (oldest_ = entries_.begin(); has_left(*oldest_, seen_at_); ++oldest_) {
+        live_ -= (*oldest_).count;
     }
 }
 
@@ -208,14 +233,9 @@ microseconds TimedCheck<Queue>::retry_after() const noexcept
 {
     std::int64_t leaving = live_ + cost_ - quota_;
     std::int64_t time = newest_;
-    for (const TimedCount& entry : entries_) {
-        if (moved_ || leaving <= 0) {
-            break;
-        }
-        if (!has_left(entry, seen_at_)) {
-            time = entry.time;
-            leaving -= entry.count;
-        }
+    for (auto entry = oldest_; !moved_ && leaving > 0; ++entry) {
+        time = (*entry).time;
+        leaving -= (*entry).count;
     }
     return microseconds{ time + window_ - now_ };
 }

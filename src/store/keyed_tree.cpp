@@ -1,13 +1,19 @@
 #include "store/keyed_tree.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace ratelimit {
 
 namespace {
 
-uint32_t hash_of(std::string_view key) noexcept
+static_assert(KeyedNode::key_limit <= KeyedNode::first_bytes + SharedBlocks::size);
+
+ngx_rbtree_key_t order_of(std::string_view key, u_char tag) noexcept
 {
+    static_assert(sizeof(ngx_rbtree_key_t) > sizeof(uint32_t), "there is room for the tag");
     auto* bytes = reinterpret_cast<u_char*>(const_cast<char*>(key.data()));
-    return ngx_crc32_short(bytes, key.size());
+    return ngx_rbtree_key_t{ tag } << 32U | ngx_crc32_short(bytes, key.size());
 }
 
 const KeyedNode& keyed(const ngx_rbtree_node_t* node) noexcept
@@ -15,49 +21,86 @@ const KeyedNode& keyed(const ngx_rbtree_node_t* node) noexcept
     return *reinterpret_cast<const KeyedNode*>(node);
 }
 
-/// The tree's order; below zero: what is looked for comes before this.
-int compare(
-    ngx_rbtree_key_t hash, u_char tag, std::string_view key, const KeyedNode& other) noexcept
+char* first_bytes_of(const KeyedNode& node) noexcept
 {
-    if (hash != other.node.key) {
-        return hash < other.node.key ? -1 : 1;
+    return reinterpret_cast<char*>(const_cast<KeyedNode*>(&node)) + KeyedNode::key_offset;
+}
+
+/// The key's first bytes, and the others.
+std::pair<std::string_view, std::string_view> parts_of(const KeyedNode& node) noexcept
+{
+    const std::size_t first = std::min(node.key_length(), KeyedNode::first_bytes);
+    return { { first_bytes_of(node), first }, { node.more_bytes, node.key_length() - first } };
+}
+
+/// The tree's order among keys that have the same hash; below zero: `key` comes before the other.
+int compare(std::string_view key, const KeyedNode& other) noexcept
+{
+    if (key.size() != other.key_length()) {
+        return key.size() < other.key_length() ? -1 : 1;
     }
-    if (tag != other.tag) {
-        return tag < other.tag ? -1 : 1;
-    }
-    return key.compare(other.key());
+    const auto [first, more] = parts_of(other);
+    const int order = key.substr(0, first.size()).compare(first);
+    return order != 0 || more.empty() ? order : key.substr(first.size()).compare(more);
 }
 
 }  // namespace
 
+void KeyedNode::copy_key(char* out) const noexcept
+{
+    const auto [first, more] = parts_of(*this);
+    out += first.copy(out, first.size());
+    more.copy(out, more.size());
+}
+
 KeyedNode* KeyedTree::find(std::string_view key, u_char tag) const noexcept
 {
-    const auto hash = hash_of(key);
+    const auto wanted = order_of(key, tag);
     for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {
-        const auto order = compare(hash, tag, key, keyed(node));
-        if (order == 0) {
-            return reinterpret_cast<KeyedNode*>(node);
+        bool before = wanted < node->key;
+        if (wanted == node->key) {
+            const int order = compare(key, keyed(node));
+            if (order == 0) {
+                return reinterpret_cast<KeyedNode*>(node);
+            }
+            before = order < 0;
         }
-        node = order < 0 ? node->left : node->right;
+        node = before ? node->left : node->right;
     }
     return nullptr;
 }
 
-void KeyedTree::insert_node(KeyedNode& node) noexcept
+void KeyedTree::insert(KeyedNode& node, std::string_view key, u_char tag) noexcept
 {
-    node.node.key = hash_of(node.key());
+    node.node.key = order_of(key, tag);
+    node.node.data = static_cast<u_char>(key.size());
+    const auto first = key.substr(0, KeyedNode::first_bytes);
+    first.copy(first_bytes_of(node), first.size());
+    key.substr(first.size()).copy(node.more_bytes, key.size() - first.size());
     ngx_rbtree_insert(&tree_, &node.node);
+}
+
+void KeyedTree::remove(KeyedNode& node, SharedBlocks& blocks) noexcept
+{
+    ngx_rbtree_delete(&tree_, &node.node);
+    if (node.more_bytes != nullptr) {
+        blocks.free(node.more_bytes);
+    }
+    blocks.free(&node);
 }
 
 void KeyedTree::place(
     ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept
 {
-    const KeyedNode& entry = keyed(node);
+    char key[KeyedNode::key_limit];
+    keyed(node).copy_key(key);
     ngx_rbtree_node_t** place = nullptr;
 
     while (true) {
-        const auto order = compare(node->key, entry.tag, entry.key(), keyed(parent));
-        place = order < 0 ? &parent->left : &parent->right;
+        const bool before = node->key != parent->key
+            ? node->key < parent->key
+            : compare({ key, keyed(node).key_length() }, keyed(parent)) < 0;
+        place = before ? &parent->left : &parent->right;
         if (*place == sentinel) {
             break;
         }

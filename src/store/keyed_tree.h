@@ -1,61 +1,70 @@
 #pragma once
 
 #include "nginx/ngx.h"
+#include "store/shared_blocks.h"
 
-#include <cstring>
+#include <new>
 #include <string_view>
 
 namespace ratelimit {
 
-/// What is found by its key in shared memory. What derives from it is followed by the key's bytes.
+/// What is found by its key in shared memory: a block that ends with the key's first bytes, before
+/// which what derives from this has room, and another block for the others if there are any.
 struct KeyedNode {
-    ngx_rbtree_node_t node;  // its key: the CRC32
+    static constexpr std::size_t key_offset = 96;
+    static constexpr std::size_t first_bytes = SharedBlocks::size - key_offset;
+    static constexpr std::size_t key_limit = 128;
+
+    ngx_rbtree_node_t node;  // its key: the tag and the CRC32; its data: the length of the key
     ngx_queue_t queue;       // for the owner's order
-    u_char tag;              // nodes of one key and different tags are different
-    u_char key_length;
-    u_short key_offset;  // of the key's bytes, from the node
+    char* more_bytes;        // of the key; null: none
 
     static KeyedNode* of(ngx_queue_t* link) noexcept
     {
         return ngx_queue_data(link, KeyedNode, queue);
     }
-    std::string_view key() const noexcept
-    {
-        return { reinterpret_cast<const char*>(this) + key_offset, key_length };
-    }
+    /// Nodes of one key and different tags are different.
+    u_char tag() const noexcept { return static_cast<u_char>(node.key >> 32U); }
+    std::size_t key_length() const noexcept { return node.data; }
+    /// Writes the key to `out`, which has room for key_limit bytes.
+    void copy_key(char* out) const noexcept;
 };
 
 /// A red-black tree of nodes in shared memory, which has the tree as well. The owner has the lock.
 class KeyedTree {
 public:
-    static constexpr std::size_t key_limit = 128;  // bytes
-
     void init() noexcept { ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::place); }
 
     KeyedNode* find(std::string_view key, u_char tag) const noexcept;
 
-    /// How much memory an Entry, which derives from KeyedNode, needs for this key.
+    /// Makes an Entry, which derives from KeyedNode, for a key that is not there. Null: no memory.
     template <class Entry>
-    static std::size_t size_of(std::string_view key) noexcept
+    Entry* add(std::string_view key, u_char tag, SharedBlocks& blocks) noexcept
     {
-        return sizeof(Entry) + key.size();
+        static_assert(sizeof(Entry) <= KeyedNode::key_offset);
+        void* more = nullptr;
+        if (key.size() > KeyedNode::first_bytes && (more = blocks.allocate()) == nullptr) {
+            return nullptr;
+        }
+        void* block = blocks.allocate();
+        if (block == nullptr) {
+            if (more != nullptr) {
+                blocks.free(more);
+            }
+            return nullptr;
+        }
+        auto* entry = new (block) Entry;
+        entry->more_bytes = static_cast<char*>(more);
+        insert(*entry, key, tag);
+        return entry;
     }
-    /// Writes the key behind the entry, and puts it into the tree.
-    template <class Entry>
-    void insert(Entry& entry, std::string_view key, u_char tag) noexcept
-    {
-        entry.tag = tag;
-        entry.key_length = static_cast<u_char>(key.size());
-        entry.key_offset = sizeof(Entry);
-        std::memcpy(reinterpret_cast<char*>(&entry) + sizeof(Entry), key.data(), key.size());
-        insert_node(entry);
-    }
-    void remove(KeyedNode& node) noexcept { ngx_rbtree_delete(&tree_, &node.node); }
+    /// Takes it out, and frees its blocks.
+    void remove(KeyedNode& node, SharedBlocks& blocks) noexcept;
 
 private:
     static void place(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
-    void insert_node(KeyedNode& node) noexcept;
+    void insert(KeyedNode& node, std::string_view key, u_char tag) noexcept;
 
     ngx_rbtree_t tree_;
     ngx_rbtree_node_t sentinel_;

@@ -11,9 +11,7 @@ struct LocalLimiter::Entry : KeyedNode {
     microseconds expires;  // since the epoch; from then on it is as good as none
     State state;
 
-    explicit Entry(const State& first) noexcept : KeyedNode{}, expires{ 0 }, state(first) {}
-
-    Kind kind() const noexcept { return static_cast<Kind>(tag); }
+    Kind kind() const noexcept { return static_cast<Kind>(tag()); }
     static Entry* of(ngx_queue_t* link) noexcept
     {
         return static_cast<Entry*>(KeyedNode::of(link));
@@ -24,23 +22,26 @@ void LocalLimiter::Shared::init() noexcept
 {
     tree.init();
     ngx_queue_init(&used);
+    blocks = 0;
     size = 0;
     evictions = 0;
 }
 
-LocalLimiter::State::State(Kind kind) noexcept
+LocalLimiter::State LocalLimiter::State::of_none(Kind kind, TimedQueue::Head& counts) noexcept
 {
+    State state;
     switch (kind) {
     case Kind::arrival_time:
-        new (&arrival_time) ArrivalTime;
+        new (&state.arrival_time) ArrivalTime;
         break;
     case Kind::window_counts:
-        new (&window_counts) WindowCounts;
+        new (&state.window_counts) WindowCounts;
         break;
     case Kind::timed_counts:
-        new (&timed_counts) TimedQueue::State{};
+        state.timed_counts = &counts;
         break;
     }
+    return state;
 }
 
 LocalLimiter::Kind LocalLimiter::kind_of(Algorithm algorithm) noexcept
@@ -55,7 +56,7 @@ LocalLimiter::Kind LocalLimiter::kind_of(Algorithm algorithm) noexcept
 
 std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
 {
-    constexpr std::size_t entry = 512;
+    constexpr std::size_t entry = 2 * SharedBlocks::size;
     if (kind_of(policy.algorithm) != Kind::timed_counts) {
         return entry;
     }
@@ -66,36 +67,12 @@ std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
     return entry + TimedQueue::bytes_of(static_cast<std::size_t>(counts));
 }
 
-void* LocalLimiter::allocate(std::size_t bytes) noexcept
-{
-    // Where sizes differ, one entry that goes need not make room.
-    constexpr int most_forgotten = 1000;
-    for (int i = 0; i < most_forgotten; ++i) {
-        if (void* memory = ngx_slab_alloc_locked(pool_, bytes)) {
-            return memory;
-        }
-        if (!forget_oldest()) {
-            return nullptr;
-        }
-    }
-    return nullptr;
-}
-
-void LocalLimiter::free(void* memory) noexcept
-{
-    ngx_slab_free_locked(pool_, memory);
-}
-
 bool LocalLimiter::forget_oldest() noexcept
 {
-    ngx_queue_t* oldest = ngx_queue_last(&shared_->used);
-    if (in_use_ != nullptr && oldest == &in_use_->queue) {
-        oldest = ngx_queue_prev(oldest);
-    }
-    if (oldest == ngx_queue_sentinel(&shared_->used)) {
+    if (ngx_queue_empty(&shared_->used)) {
         return false;
     }
-    remove(*Entry::of(oldest));
+    remove(*Entry::of(ngx_queue_last(&shared_->used)));
     ++shared_->evictions;
     return true;
 }
@@ -115,34 +92,34 @@ void LocalLimiter::forget_expired(microseconds now) noexcept
 void LocalLimiter::remove(Entry& entry) noexcept
 {
     if (entry.kind() == Kind::timed_counts) {
-        TimedQueue(entry.state.timed_counts, *this).clear();
+        TimedQueue(*entry.state.timed_counts, blocks_).clear();
+        blocks_.free(entry.state.timed_counts);
     }
-    shared_->tree.remove(entry);
     ngx_queue_remove(&entry.queue);
-    free(&entry);
+    shared_->tree.remove(entry, blocks_);
     --shared_->size;
 }
 
-/// Keeps a state until it expires, in its entry or a new one.
-void LocalLimiter::keep(
-    Entry* entry, std::string_view key, Kind kind, State& state, microseconds expires) noexcept
+/// A new entry, in no queue yet. Null: there is no room even for one.
+LocalLimiter::Entry* LocalLimiter::add(std::string_view key, Kind kind, const State& state) noexcept
 {
-    if (entry == nullptr) {
-        void* memory = allocate(KeyedTree::size_of<Entry>(key));
-        if (memory == nullptr) {
-            if (kind == Kind::timed_counts) {
-                TimedQueue(state.timed_counts, *this).clear();
-            }
-            return;  // not even room for one: it is forgotten at once
-        }
-        entry = new (memory) Entry(state);
-        shared_->tree.insert(*entry, key, static_cast<u_char>(kind));
-        ++shared_->size;
-    } else {
-        ngx_queue_remove(&entry->queue);
+    void* head = nullptr;
+    if (kind == Kind::timed_counts && (head = blocks_.allocate()) == nullptr) {
+        return nullptr;
     }
-    entry->expires = expires;
-    ngx_queue_insert_head(&shared_->used, &entry->queue);
+    auto* entry = shared_->tree.add<Entry>(key, static_cast<u_char>(kind), blocks_);
+    if (entry == nullptr) {
+        if (head != nullptr) {
+            blocks_.free(head);
+        }
+        return nullptr;
+    }
+    entry->state = state;
+    if (head != nullptr) {
+        entry->state.timed_counts = new (head) TimedQueue::Head(*state.timed_counts);
+    }
+    ++shared_->size;
+    return entry;
 }
 
 template <class Between>
@@ -150,7 +127,6 @@ LimitState LocalLimiter::decide(
     const LocalCheck& check, microseconds now, Between&& between) noexcept
 {
     const Kind kind = kind_of(check.policy.algorithm);
-    State fresh(kind);
     microseconds life{ 0 };
     LimitState answer;
     const auto run = [&](auto&& decision) {
@@ -159,8 +135,13 @@ LimitState LocalLimiter::decide(
         life = decision.life();
     };
 
-    in_use_ = static_cast<Entry*>(shared_->tree.find(check.key, static_cast<u_char>(kind)));
-    State& state = in_use_ == nullptr ? fresh : in_use_->state;
+    auto* entry = static_cast<Entry*>(shared_->tree.find(check.key, static_cast<u_char>(kind)));
+    TimedQueue::Head no_counts;
+    State fresh = State::of_none(kind, no_counts);
+    if (entry != nullptr) {
+        ngx_queue_remove(&entry->queue);  // so that it is not forgotten meanwhile
+    }
+    State& state = entry == nullptr ? fresh : entry->state;
     switch (kind) {
     case Kind::arrival_time:
         run(GcraCheck(state.arrival_time, check.policy, now, check.cost));
@@ -169,17 +150,21 @@ LimitState LocalLimiter::decide(
         run(WindowCheck(state.window_counts, check.policy, now, check.cost));
         break;
     case Kind::timed_counts: {
-        TimedQueue queue(state.timed_counts, *this);
-        run(TimedCheck(queue, state.timed_counts.total, check.policy, now, check.cost));
+        TimedQueue queue(*state.timed_counts, blocks_);
+        run(TimedCheck(queue, state.timed_counts->total, check.policy, now, check.cost));
         break;
     }
     }
-    if (life.count() > 0) {
-        keep(in_use_, check.key, kind, state, now + life);
-    } else if (in_use_ != nullptr) {
-        remove(*in_use_);
+    if (entry == nullptr && life.count() > 0) {
+        entry = add(check.key, kind, fresh);
     }
-    in_use_ = nullptr;
+    if (entry != nullptr) {
+        entry->expires = now + life;
+        ngx_queue_insert_head(&shared_->used, &entry->queue);
+        if (life.count() == 0) {
+            remove(*entry);
+        }
+    }
     forget_expired(now);
     return answer;
 }
@@ -199,14 +184,14 @@ public:
     {
         ngx_slab_pool_t* last = nullptr;
         while (ngx_slab_pool_t* next = after(last)) {
-            ngx_shmtx_lock(&next->mutex);
+            ZoneMemory::lock(next);
             last = next;
         }
     }
     ~ZoneLocks()
     {
         for (const LocalCheck& check : checks_) {
-            ngx_shmtx_unlock(&pool_of(check)->mutex);
+            ZoneMemory::unlock(pool_of(check));
         }
     }
     ZoneLocks(const ZoneLocks&) = delete;

@@ -16,7 +16,7 @@ namespace ratelimit {
 /// One limit of one request, to be decided in this node's memory.
 struct LocalCheck {
     ngx_shm_zone_t* memory = nullptr;  // the zone's, and no other check's of the request
-    std::string_view key;              // at most KeyedTree::key_limit bytes
+    std::string_view key;              // at most KeyedNode::key_limit bytes
     Policy policy;
     std::int64_t cost = 1;
     bool shadow = false;          // never stands in the way of the other limits
@@ -32,13 +32,14 @@ void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool t
 /// were used least recently are forgotten.
 ///
 /// Layout: one Shared: a tree of all Entries, whose tag is the kind of their state, and a queue of
-/// them by use; all under the pool's mutex. An entry has its state in itself; that of a log or of
+/// them by use; all under the zone's lock. An entry has its state in itself; that of a log or of
 /// buckets is a TimedQueue.
-class LocalLimiter final : private SharedAllocator {
+class LocalLimiter {
 public:
     struct Shared {
         KeyedTree tree;
-        ngx_queue_t used;      // most recently first
+        ngx_queue_t used;      // most recently first; without the one that is being decided
+        ngx_uint_t blocks;     // that all entries have
         ngx_uint_t size;       // entries
         ngx_uint_t evictions;  // entries that had to make room, ever
         void init() noexcept;
@@ -47,35 +48,37 @@ public:
     /// How much memory, in bytes, a key may come to need.
     static std::size_t largest_key(const Policy& policy) noexcept;
 
-    LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
+    LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept
+        : shared_(&shared), blocks_(pool, shared.blocks)
+    {
+    }
 
     /// Decides one limit in the two steps of src/limit: `between` gets whether it is granted, and
-    /// returns whether to count it. The caller has the pool's lock.
+    /// returns whether to count it. The caller has the zone's lock.
     template <class Between>
     LimitState decide(const LocalCheck& check, microseconds now, Between&& between) noexcept;
+
+    /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
+    bool forget_oldest() noexcept;
 
 private:
     enum class Kind : u_char { arrival_time, window_counts, timed_counts };
     union State {
         ArrivalTime arrival_time;
         WindowCounts window_counts;
-        TimedQueue::State timed_counts;
-        explicit State(Kind kind) noexcept;
+        TimedQueue::Head* timed_counts;
+        State() noexcept : timed_counts(nullptr) {}
+        static State of_none(Kind kind, TimedQueue::Head& counts) noexcept;
     };
     struct Entry;
 
     static Kind kind_of(Algorithm algorithm) noexcept;
-    void* allocate(std::size_t bytes) noexcept override;
-    void free(void* memory) noexcept override;
-    bool forget_oldest() noexcept;
     void forget_expired(microseconds now) noexcept;
     void remove(Entry& entry) noexcept;
-    void keep(
-        Entry* entry, std::string_view key, Kind kind, State& state, microseconds expires) noexcept;
+    Entry* add(std::string_view key, Kind kind, const State& state) noexcept;
 
-    ngx_slab_pool_t* pool_;
     Shared* shared_;
-    Entry* in_use_ = nullptr;  // not to be forgotten
+    SharedBlocks blocks_;
 };
 
 }  // namespace ratelimit

@@ -13,7 +13,7 @@ struct RefusedKeys::Entry : KeyedNode {
     ngx_uint_t count;  // of refusals
     u_char level;      // of the log
 
-    Kind kind() const noexcept { return static_cast<Kind>(tag); }
+    Kind kind() const noexcept { return static_cast<Kind>(tag()); }
     static Entry* of(ngx_queue_t* link) noexcept
     {
         return static_cast<Entry*>(KeyedNode::of(link));
@@ -37,6 +37,9 @@ void RefusedKeys::Shared::init() noexcept
     tree.init();
     ngx_queue_init(&refused);
     ngx_queue_init(&ending);
+    blocks = 0;
+    size = 0;
+    forgotten.count = 0;
 }
 
 bool RefusedKeys::empty() const noexcept
@@ -49,29 +52,46 @@ RefusedKeys::Entry* RefusedKeys::find(std::string_view key, Kind kind) const noe
     return static_cast<Entry*>(shared_->tree.find(key, static_cast<u_char>(kind)));
 }
 
-RefusedKeys::Entry* RefusedKeys::insert(std::string_view key, Kind kind) noexcept
-{
-    void* memory = ngx_slab_alloc_locked(pool_, KeyedTree::size_of<Entry>(key));
-    if (memory == nullptr) {
-        return nullptr;
-    }
-    auto* entry = static_cast<Entry*>(memory);
-    entry->count = 0;
-    shared_->tree.insert(*entry, key, static_cast<u_char>(kind));
-    ngx_queue_insert_head(&shared_->refused, &entry->queue);
-    shared_->size = shared_->size + 1;
-    return entry;
-}
-
 RefusedKeys::Ended RefusedKeys::remove(Entry& entry) noexcept
 {
-    Ended ended{ {}, entry.key_length, entry.kind(), entry.level, entry.count };
-    entry.key().copy(ended.key_bytes.data(), entry.key_length);
-    shared_->tree.remove(entry);
+    Ended ended{ {}, entry.key_length(), entry.kind(), entry.level, entry.count };
+    entry.copy_key(ended.key_bytes.data());
     ngx_queue_remove(&entry.queue);
-    ngx_slab_free_locked(pool_, &entry);
+    shared_->tree.remove(entry, blocks_);
     shared_->size = shared_->size - 1;
     return ended;
+}
+
+bool RefusedKeys::forget_oldest() noexcept
+{
+    Entry* oldest = nullptr;
+    for (ngx_queue_t* queue : { &shared_->refused, &shared_->ending }) {
+        if (ngx_queue_empty(queue)) {
+            continue;
+        }
+        Entry* last = Entry::of(ngx_queue_last(queue));
+        if (oldest == nullptr || elapsed(last->last, oldest->last) > 0) {
+            oldest = last;
+        }
+    }
+    if (oldest == nullptr) {
+        return false;
+    }
+    const Ended forgotten = remove(*oldest);
+    if (shared_->forgotten.count == 0) {
+        shared_->forgotten = forgotten;
+    }
+    return true;
+}
+
+std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten() noexcept
+{
+    if (shared_->forgotten.count == 0) {
+        return std::nullopt;
+    }
+    const Ended forgotten = shared_->forgotten;
+    shared_->forgotten.count = 0;
+    return forgotten;
 }
 
 bool RefusedKeys::begin(
@@ -84,19 +104,18 @@ bool RefusedKeys::begin(
     Entry* entry = find(key, kind);
     const bool first = entry == nullptr;
     if (first) {
-        entry = insert(key, kind);
-        if (entry == nullptr && !ngx_queue_empty(&shared_->refused)) {
-            forgotten = remove(*Entry::of(ngx_queue_last(&shared_->refused)));
-            entry = insert(key, kind);
-        }
+        entry = shared_->tree.add<Entry>(key, static_cast<u_char>(kind), blocks_);
+        forgotten = take_forgotten();
         if (entry == nullptr) {
             return false;  // not even room for one: no line rather than one a request
         }
         entry->began = now;
+        entry->count = 0;
+        shared_->size = shared_->size + 1;
     } else {
         ngx_queue_remove(&entry->queue);
-        ngx_queue_insert_head(&shared_->refused, &entry->queue);
     }
+    ngx_queue_insert_head(&shared_->refused, &entry->queue);
     entry->last = now;
     entry->level = static_cast<u_char>(level);
     ++entry->count;
@@ -126,6 +145,9 @@ std::optional<RefusedKeys::Ended> RefusedKeys::sweep(ngx_msec_t now) noexcept
 {
     const SlabLock lock(pool_);
 
+    if (auto forgotten = take_forgotten()) {
+        return forgotten;
+    }
     for (const auto& [queue, limit] : { std::pair{ &shared_->ending, shortest_run_ms },
                                         std::pair{ &shared_->refused, idle_limit_ms } }) {
         if (ngx_queue_empty(queue)) {

@@ -21,7 +21,7 @@ public:
 
     /// A key whose refusals ended: how many they were.
     struct Ended {
-        static constexpr std::size_t key_limit = KeyedTree::key_limit;
+        static constexpr std::size_t key_limit = KeyedNode::key_limit;
         std::array<char, key_limit> key_bytes;
         std::size_t key_length;
         Kind kind;
@@ -34,15 +34,20 @@ public:
         KeyedTree tree;
         ngx_queue_t refused;  // newest refusal first
         ngx_queue_t ending;   // newest first
+        ngx_uint_t blocks;    // that all entries have
         ngx_atomic_t size;
+        Ended forgotten;  // one that made room, and is yet to be told; a count of 0: none
         void init() noexcept;
     };
 
-    RefusedKeys(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
+    RefusedKeys(ngx_slab_pool_t* pool, Shared& shared) noexcept
+        : pool_(pool), shared_(&shared), blocks_(pool, shared.blocks)
+    {
+    }
 
     /// Counts one refusal (or delay). True: it is the first of a run, the line to log.
     /// `level` is kept for the line that ends the run. `forgotten` receives the key that had to
-    /// make room, if any did.
+    /// make room, if any did; of several, one.
     bool begin(
         std::string_view key, Kind kind, ngx_uint_t level, ngx_msec_t now,
         std::optional<Ended>& forgotten) noexcept;
@@ -54,6 +59,10 @@ public:
     /// One run that is over or was forgotten: let in a second ago, or nothing for a minute.
     std::optional<Ended> sweep(ngx_msec_t now) noexcept;
 
+    /// Forgets the key that was refused or let in longest ago; unless others were before it, begin
+    /// or sweep tells of it. False: there is none. The caller has the zone's lock.
+    bool forget_oldest() noexcept;
+
     /// Without the lock: whether there is anything to look for.
     bool empty() const noexcept;
 
@@ -62,14 +71,15 @@ private:
 
     static std::string_view cut(std::string_view key) noexcept
     {
-        return key.substr(0, KeyedTree::key_limit);
+        return key.substr(0, KeyedNode::key_limit);
     }
     Entry* find(std::string_view key, Kind kind) const noexcept;
-    Entry* insert(std::string_view key, Kind kind) noexcept;
     Ended remove(Entry& entry) noexcept;
+    std::optional<Ended> take_forgotten() noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;
+    SharedBlocks blocks_;
 };
 
 }  // namespace ratelimit

@@ -1,17 +1,14 @@
 #pragma once
 
-#include "nginx/ngx.h"
+#include "store/zone_memory.h"
 
 namespace ratelimit {
 
-/// Has a slab pool's mutex.
+/// Has the lock of a zone's memory.
 class SlabLock {
 public:
-    explicit SlabLock(ngx_slab_pool_t* pool) noexcept : pool_(pool)
-    {
-        ngx_shmtx_lock(&pool_->mutex);
-    }
-    ~SlabLock() { ngx_shmtx_unlock(&pool_->mutex); }
+    explicit SlabLock(ngx_slab_pool_t* pool) noexcept : pool_(pool) { ZoneMemory::lock(pool_); }
+    ~SlabLock() { ZoneMemory::unlock(pool_); }
     SlabLock(const SlabLock&) = delete;
     SlabLock& operator=(const SlabLock&) = delete;
 

@@ -1,41 +1,70 @@
 #include "store/timed_queue.h"
 
+#include <new>
 #include <utility>
 
 namespace ratelimit {
 
-namespace {
+TimedQueue::Head::Head() noexcept
+    : own{ nullptr, capacity_of(SharedBlocks::size - offsetof(Head, own)), 0, {} }
+{
+}
 
-// Sizes that the slab allocator has, so that nothing is lost.
-constexpr std::size_t first_chunk_bytes = 128;
-constexpr std::size_t next_chunk_bytes = 512;
-
-}  // namespace
+TimedQueue::Head::Head(const Head& other) noexcept : Head()
+{
+    if (other.first != nullptr) {
+        total = other.total;
+        own.used = 1;
+        own.items[0] = other.first->items[other.front];
+        first = last = &own;
+    }
+}
 
 std::size_t TimedQueue::bytes_of(std::size_t counts) noexcept
 {
-    constexpr std::size_t in_a_chunk =
-        (next_chunk_bytes - offsetof(Chunk, items)) / sizeof(TimedCount);
-    return (counts / in_a_chunk + 2) * next_chunk_bytes;
+    return (counts / capacity_of(SharedBlocks::size) + 2) * SharedBlocks::size;
+}
+
+TimedQueue::Iterator TimedQueue::next() const noexcept
+{
+    return head_.passed.chunk == nullptr ? begin() : ++Iterator(head_.passed);
+}
+
+void TimedQueue::pass() noexcept
+{
+    const Iterator place = next();
+    head_.passed_total += (*place).count;
+    head_.passed = place.place_;
+}
+
+const TimedCount* TimedQueue::last_passed() const noexcept
+{
+    return head_.passed.chunk == nullptr ? nullptr : &*Iterator(head_.passed);
 }
 
 void TimedQueue::pop_front() noexcept
 {
-    Chunk* chunk = state_.first;
-    if (++state_.front < chunk->used) {
+    if (head_.passed.chunk != nullptr) {
+        head_.passed_total -= front().count;
+        if (last_passed() == &front()) {
+            head_.passed = { nullptr, 0 };
+        }
+    }
+    Chunk* chunk = head_.first;
+    if (++head_.front < chunk->used) {
         return;
     }
-    state_.first = chunk->next;
-    state_.front = 0;
-    if (state_.first == nullptr) {
-        state_.last = nullptr;
+    head_.first = chunk->next;
+    head_.front = 0;
+    if (head_.first == nullptr) {
+        head_.last = nullptr;
     }
-    allocator_.free(chunk);
+    free(chunk);
 }
 
 bool TimedQueue::push_back(const TimedCount& item) noexcept
 {
-    Chunk* chunk = state_.last;
+    Chunk* chunk = head_.last;
     if (chunk == nullptr || chunk->used == chunk->capacity) {
         chunk = add_chunk();
         if (chunk == nullptr) {
@@ -48,26 +77,36 @@ bool TimedQueue::push_back(const TimedCount& item) noexcept
 
 TimedQueue::Chunk* TimedQueue::add_chunk() noexcept
 {
-    const std::size_t bytes = empty() ? first_chunk_bytes : next_chunk_bytes;
-    auto* chunk = static_cast<Chunk*>(allocator_.allocate(bytes));
-    if (chunk == nullptr) {
-        return nullptr;
+    Chunk* chunk = &head_.own;
+    if (!empty()) {
+        void* block = blocks_.allocate();
+        if (block == nullptr) {
+            return nullptr;
+        }
+        chunk = new (block) Chunk;
+        chunk->capacity = capacity_of(SharedBlocks::size);
     }
     chunk->next = nullptr;
     chunk->used = 0;
-    chunk->capacity = static_cast<uint32_t>((bytes - offsetof(Chunk, items)) / sizeof(TimedCount));
-    (empty() ? state_.first : state_.last->next) = chunk;
-    state_.last = chunk;
+    (empty() ? head_.first : head_.last->next) = chunk;
+    head_.last = chunk;
     return chunk;
+}
+
+void TimedQueue::free(Chunk* chunk) noexcept
+{
+    if (chunk != &head_.own) {
+        blocks_.free(chunk);
+    }
 }
 
 void TimedQueue::clear() noexcept
 {
-    Chunk* chunk = state_.first;
-    state_ = {};
+    Chunk* chunk = head_.first;
     while (chunk != nullptr) {
-        allocator_.free(std::exchange(chunk, chunk->next));
+        free(std::exchange(chunk, chunk->next));
     }
+    new (&head_) Head;
 }
 
 }  // namespace ratelimit

@@ -2,19 +2,12 @@
 
 #include "limit/timed_counts.h"
 #include "nginx/ngx.h"
+#include "store/shared_blocks.h"
 
 namespace ratelimit {
 
-/// Gives shared memory out, under the lock that the caller has.
-class SharedAllocator {
-public:
-    virtual ~SharedAllocator() = default;
-    virtual void* allocate(std::size_t bytes) noexcept = 0;  // null: there is none
-    virtual void free(void* memory) noexcept = 0;
-};
-
-/// A queue of timed counts in shared memory: a list of chunks, the first of them small, since most
-/// keys have few. A TimedCountQueue.
+/// A queue of timed counts in shared memory: a list of chunks, the first of them in the queue's own
+/// block, since most keys have few. A TimedCountQueue.
 class TimedQueue {
     struct Chunk {
         Chunk* next;
@@ -22,61 +15,79 @@ class TimedQueue {
         uint32_t used;
         TimedCount items[1];  // capacity of them
     };
+    struct Place {
+        const Chunk* chunk;  // null: none
+        uint32_t index;
+    };
 
 public:
-    /// What stays in shared memory; zero bytes are an empty queue.
-    struct State {
-        Chunk* first;
-        Chunk* last;
-        uint32_t front;      // index of the oldest in the first chunk
-        std::int64_t total;  // of all counts: the owner's
+    /// What a queue is: one block. It may begin elsewhere, to be moved to one with its first entry.
+    struct Head {
+        std::int64_t total = 0;  // of all counts: the owner's
+        Chunk* first = nullptr;
+        Chunk* last = nullptr;
+        Place passed{ nullptr, 0 };     // the newest that has been passed
+        std::int64_t passed_total = 0;  // of the counts up to there
+        uint32_t front = 0;             // index of the oldest in the first chunk
+        Chunk own;                      // the block's rest
+
+        Head() noexcept;
+        /// Of one that has at most an entry.
+        Head(const Head& other) noexcept;
+        Head& operator=(const Head&) = delete;
     };
 
     class Iterator {
     public:
-        Iterator(const Chunk* chunk, uint32_t index) noexcept : chunk_(chunk), index_(index) {}
-        const TimedCount& operator*() const noexcept { return chunk_->items[index_]; }
+        explicit Iterator(Place place) noexcept : place_(place) {}
+        const TimedCount& operator*() const noexcept { return place_.chunk->items[place_.index]; }
         Iterator& operator++() noexcept
         {
-            if (++index_ == chunk_->used) {
-                chunk_ = chunk_->next;
-                index_ = 0;
+            if (++place_.index == place_.chunk->used) {
+                place_ = { place_.chunk->next, 0 };
             }
             return *this;
         }
         bool operator==(const Iterator& other) const noexcept
         {
-            return chunk_ == other.chunk_ && index_ == other.index_;
+            return place_.chunk == other.place_.chunk && place_.index == other.place_.index;
         }
 
     private:
-        const Chunk* chunk_;
-        uint32_t index_;
+        friend class TimedQueue;
+        Place place_;
     };
 
     /// How much memory so many counts need, in bytes.
     static std::size_t bytes_of(std::size_t counts) noexcept;
 
-    TimedQueue(State& state, SharedAllocator& allocator) noexcept
-        : state_(state), allocator_(allocator)
-    {
-    }
+    TimedQueue(Head& head, SharedBlocks& blocks) noexcept : head_(head), blocks_(blocks) {}
 
-    bool empty() const noexcept { return state_.first == nullptr; }
-    const TimedCount& front() const noexcept { return state_.first->items[state_.front]; }
-    TimedCount& back() const noexcept { return state_.last->items[state_.last->used - 1]; }
-    Iterator begin() const noexcept { return { state_.first, empty() ? 0 : state_.front }; }
-    Iterator end() const noexcept { return { nullptr, 0 }; }
+    bool empty() const noexcept { return head_.first == nullptr; }
+    const TimedCount& front() const noexcept { return head_.first->items[head_.front]; }
+    TimedCount& back() const noexcept { return head_.last->items[head_.last->used - 1]; }
+    Iterator begin() const noexcept { return Iterator({ head_.first, empty() ? 0 : head_.front }); }
+    Iterator end() const noexcept { return Iterator({ nullptr, 0 }); }
+
+    Iterator next() const noexcept;
+    void pass() noexcept;
+    const TimedCount* last_passed() const noexcept;
+    std::int64_t passed_total() const noexcept { return head_.passed_total; }
 
     void pop_front() noexcept;
     bool push_back(const TimedCount& item) noexcept;
     void clear() noexcept;
 
 private:
+    static constexpr std::size_t capacity_of(std::size_t chunk_bytes) noexcept
+    {
+        return (chunk_bytes - offsetof(Chunk, items)) / sizeof(TimedCount);
+    }
     Chunk* add_chunk() noexcept;
+    void free(Chunk* chunk) noexcept;
 
-    State& state_;
-    SharedAllocator& allocator_;
+    Head& head_;
+    SharedBlocks& blocks_;
 };
 
 }  // namespace ratelimit

@@ -9,29 +9,43 @@ namespace ratelimit {
 /// The shared memory of one zone, with all that lives there. It survives a reload that leaves the
 /// zone's size as it is.
 ///
-/// Layout: the slab pool's data is one Shared: what each part has, all under the pool's mutex.
+/// Layout: the slab pool's data is one Shared, which has what each part has. All that the parts
+/// allocate are SharedBlocks. The pool's mutex is the lock of it all.
 class ZoneMemory {
 public:
     /// Makes nginx set the zone's memory up. Its `data` is then ours.
     static void prepare(ngx_shm_zone_t& zone) noexcept;
 
+    /// A worker that dies with the lock leaves what nobody can trust: the next begins anew.
+    static void lock(ngx_slab_pool_t* pool) noexcept;
+    static void unlock(ngx_slab_pool_t* pool) noexcept;
+
     /// In a worker, after nginx has set the zone up.
     explicit ZoneMemory(ngx_shm_zone_t& zone) noexcept
-        : pool_(reinterpret_cast<ngx_slab_pool_t*>(zone.shm.addr)),
-          shared_(static_cast<Shared*>(pool_->data))
+        : ZoneMemory(reinterpret_cast<ngx_slab_pool_t*>(zone.shm.addr))
+    {
+    }
+    explicit ZoneMemory(ngx_slab_pool_t* pool) noexcept
+        : pool_(pool), shared_(static_cast<Shared*>(pool->data))
     {
     }
 
     RefusedKeys refused_keys() const noexcept { return { pool_, shared_->refused_keys }; }
     LocalLimiter local_limiter() const noexcept { return { pool_, shared_->local_limiter }; }
 
+    /// Frees at least one block, of what was used least recently. False: there is nothing to free.
+    /// The caller has the lock.
+    bool make_room() const noexcept;
+
 private:
     struct Shared {
         RefusedKeys::Shared refused_keys;
         LocalLimiter::Shared local_limiter;
+        bool in_hand;  // the lock's owner is at work
     };
 
     static ngx_int_t set_up(ngx_shm_zone_t* zone, void* old_data) noexcept;
+    static bool begin(ngx_slab_pool_t* pool) noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;

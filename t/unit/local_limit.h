@@ -22,7 +22,30 @@ public:
         std::deque<TimedCount>::push_back(entry);
         return true;
     }
+    const_iterator next() const { return begin() + static_cast<difference_type>(passed_); }
+    void pass()
+    {
+        passed_total_ += next()->count;
+        ++passed_;
+    }
+    const TimedCount* last_passed() const { return passed_ == 0 ? nullptr : &*(next() - 1); }
+    std::int64_t passed_total() const { return passed_total_; }
+    void pop_front()
+    {
+        if (passed_ > 0) {
+            passed_total_ -= front().count;
+            --passed_;
+        }
+        std::deque<TimedCount>::pop_front();
+    }
+    const_iterator begin() const { return cbegin(); }
+    const_iterator end() const { return cend(); }
+
     std::size_t room = std::numeric_limits<std::size_t>::max();
+
+private:
+    std::size_t passed_ = 0;  // from the front
+    std::int64_t passed_total_ = 0;
 };
 
 /// One key's state in memory under any of the algorithms.
