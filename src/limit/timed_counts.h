@@ -67,7 +67,8 @@ public:
     /// that. To be called once.
     LimitState settle(bool take) noexcept;
 
-    /// After settle: there was no memory to count the request, and the answer is without it.
+    /// After settle: there was no memory even for one entry, and the answer is without the request.
+    /// With less memory than entries the newest of them become one, that of the last.
     bool out_of_memory() const noexcept { return out_of_memory_; }
 
     /// After settle: how long from `now` the state matters; zero: it is as good as none.
@@ -218,6 +219,10 @@ void TimedCheck<Queue>::take() noexcept
         // The newest bucket is this one, or ahead.
         entries_.back().count += cost_;
     } else if (entries_.push_back({ bucket(), cost_ })) {
+        newest_ = bucket();
+    } else if (!entries_.empty()) {
+        // The newest comes along: it counts for longer than it should, and nothing too short.
+        entries_.back() = { bucket(), entries_.back().count + cost_ };
         newest_ = bucket();
     } else {
         out_of_memory_ = true;

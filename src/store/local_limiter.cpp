@@ -67,6 +67,11 @@ std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
     return entry + TimedQueue::bytes_of(static_cast<std::size_t>(counts));
 }
 
+bool LocalLimiter::has_older() const noexcept
+{
+    return ngx_queue_head(&shared_->used) != ngx_queue_last(&shared_->used);
+}
+
 bool LocalLimiter::forget_oldest() noexcept
 {
     if (ngx_queue_empty(&shared_->used)) {

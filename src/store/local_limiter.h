@@ -49,7 +49,7 @@ public:
     static std::size_t largest_key(const Policy& policy) noexcept;
 
     LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : shared_(&shared), blocks_(pool, shared.blocks)
+        : shared_(&shared), blocks_(pool, SharedBlocks::Owner::local_limiter, shared.blocks)
     {
     }
 
@@ -57,6 +57,9 @@ public:
     /// returns whether to count it. The caller has the zone's lock.
     template <class Between>
     LimitState decide(const LocalCheck& check, microseconds now, Between&& between) noexcept;
+
+    /// Whether there is a key besides that which was used last.
+    bool has_older() const noexcept;
 
     /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
     bool forget_oldest() noexcept;

@@ -41,7 +41,9 @@ public:
     };
 
     RefusedKeys(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : pool_(pool), shared_(&shared), blocks_(pool, shared.blocks)
+        : pool_(pool),
+          shared_(&shared),
+          blocks_(pool, SharedBlocks::Owner::refused_keys, shared.blocks)
     {
     }
 

@@ -11,7 +11,7 @@ void* SharedBlocks::allocate() noexcept
             *used_ += 1;
             return block;
         }
-    } while (ZoneMemory(pool_).make_room());
+    } while (ZoneMemory(pool_).make_room(owner_));
     return nullptr;
 }
 

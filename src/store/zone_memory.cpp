@@ -56,10 +56,14 @@ void ZoneMemory::unlock(ngx_slab_pool_t* pool) noexcept
     ngx_shmtx_unlock(&pool->mutex);
 }
 
-bool ZoneMemory::make_room() const noexcept
+bool ZoneMemory::make_room(SharedBlocks::Owner needs_it) const noexcept
 {
     RefusedKeys refused = refused_keys();
     LocalLimiter counted = local_limiter();
+    // A key whose counts fill all memory must not lose them to the line that tells of its refusal.
+    if (needs_it == SharedBlocks::Owner::refused_keys && !counted.has_older()) {
+        return refused.forget_oldest();
+    }
     // What is for the log only may have a quarter; more while nobody else needs it.
     if (shared_->refused_keys.blocks > shared_->local_limiter.blocks / 3) {
         return refused.forget_oldest() || counted.forget_oldest();

@@ -33,9 +33,9 @@ public:
     RefusedKeys refused_keys() const noexcept { return { pool_, shared_->refused_keys }; }
     LocalLimiter local_limiter() const noexcept { return { pool_, shared_->local_limiter }; }
 
-    /// Frees at least one block, of what was used least recently. False: there is nothing to free.
-    /// The caller has the lock.
-    bool make_room() const noexcept;
+    /// Frees at least one block, of what was used least recently. False: there is nothing that may
+    /// go. The caller has the lock.
+    bool make_room(SharedBlocks::Owner needs_it) const noexcept;
 
 private:
     struct Shared {

@@ -1,0 +1,159 @@
+# Zones whose shared memory is full: the keys that were used least recently make room, whatever their
+# lengths and states, and no request and no log notices more than that.
+
+use Ratelimit::Test;
+use Time::HiRes qw(time);
+
+my $long = 'y' x 110;
+
+# An nginx whose zones are of 32k unless sizes say otherwise, keyed by k: zones => name => parameters.
+sub small_node {
+    my (%options) = @_;
+    my ($http, $server) = ('keepalive_requests 1000000;', '');
+    for my $name (sort keys %{ $options{zones} }) {
+        my $size = ($options{sizes} // {})->{$name} // '32k';
+        $http .= "ratelimit_zone \$arg_k zone=$name:$size $options{zones}{$name};\n";
+        $server .= "location /$name/ { ratelimit zone=$name cost=\$arg_c; try_files /index.html =404; }\n";
+    }
+    my $node = nginx(%options, http => $http . ($options{http} // ''), server => $server);
+    $node->{socket} = http_connect($node->port);
+    return $node;
+}
+
+# The answer to one request, on a connection that is kept.
+sub ask {
+    my ($node, $path) = @_;
+    http_send($node->{socket}, $path);
+    return http_read($node->{socket});
+}
+
+sub left { return ask(@_)->header('X-RateLimit-Remaining') }
+
+for my $algorithm (qw(gcra sliding_window_counter sliding_window_log)) {
+    subtest "tens of thousands of keys: $algorithm remembers those that were used last" => sub {
+        my $burst = $algorithm eq 'gcra' ? 'burst=99' : '';
+        my $node = small_node(level => 'notice', zones => { zone => "rate=100r/d algorithm=$algorithm $burst" });
+        my (%statuses, $forgotten);
+        my @hot = ('hot', "hot$long", 'h' x 33, 'h' x 32);
+        my $expected = 99;
+        for my $i (1 .. 20_000) {
+            $statuses{ ask($node, "/zone/?k=k$i" . ($i % 3 ? '' : $long))->status }++;
+            next if $i % 50;
+            my @left = map { left($node, "/zone/?k=$_") } @hot;
+            $forgotten = "@left at $i" if grep { $_ != $expected } @left;
+            $expected = ($expected || 1) - 1 if $expected > 0;
+            last if $expected < 1;
+        }
+        is_deeply [keys %statuses], [200], 'no request fails';
+        is $forgotten, undef, 'hot keys are never forgotten, long and short ones';
+        is left($node, '/zone/?k=k1'), 99, 'cold ones are';
+        is $node->log =~ s/^.*\[notice\].*\n//gmr, '', 'and the log has nothing to say';
+    };
+}
+
+subtest 'a log that grows takes the room of keys that were used before it' => sub {
+    my $node = small_node(zones => { zone => 'rate=300r/d algorithm=sliding_window_log' });
+    ask($node, "/zone/?k=cold$_") for 1 .. 500;
+    my @statuses = map { ask($node, '/zone/?k=hot')->status } 1 .. 310;
+    is scalar(grep { $_ == 200 } @statuses), 300, 'it is exact';
+    is left($node, '/zone/?k=cold1'), 299;
+    is ask($node, '/zone/?k=hot')->status, 429;
+    ask($node, "/zone/?k=other$_") for 1 .. 500;
+    is left($node, '/zone/?k=hot'), 299, 'and makes room as a whole';
+};
+
+subtest 'a log that is larger than the zone still lets no more in than its limit' => sub {
+    my $node = small_node(zones => { zone => 'rate=$arg_r algorithm=sliding_window_log' });
+    my @statuses = map { ask($node, '/zone/?k=hot&r=3000r/d')->status } 1 .. 3010;
+    is scalar(grep { $_ == 200 } @statuses), 3000;
+    is left($node, '/zone/?k=other&r=3000r/d'), 2999, 'others find room';
+};
+
+subtest 'long keys find room in a zone full of short ones, one for one' => sub {
+    my $node = small_node(sizes => { zone => '1m' }, zones => { zone => 'rate=300r/d algorithm=fixed_window' });
+    ask($node, "/zone/?k=k$_") for 1 .. 9000;
+    # In any order, so that no page of memory is used together.
+    ask($node, '/zone/?k=k' . (3000 + $_ * 7919 % 6000)) for 1 .. 6000;
+    my @left = map { left($node, "/zone/?k=$long$_"), left($node, "/zone/?k=$long$_") } 1 .. 100;
+    is_deeply \@left, [(299, 298) x 100], 'each is counted from its first request on';
+    my $kept = grep { left($node, '/zone/?k=k' . (3000 + $_ * 7919 % 6000)) < 299 } 1000 .. 6000;
+    is $kept, 5001, 'and nothing more was forgotten than had to be';
+};
+
+subtest 'a refused key is one line, however full the memory' => sub {
+    for my $filler ('k', "k$long") {
+        my $node = small_node(zones => { zone => 'rate=1r/d algorithm=fixed_window' });
+        for my $i (1 .. 400) { ask($node, "/zone/?k=$filler$i") for 1 .. 2 }
+        my $before = $node->count_log(qr/limited \d+ request/);
+        for my $key ('z' x 120, 'short') {
+            my %statuses;
+            $statuses{ ask($node, "/zone/?k=$key")->status }++ for 1 .. 300;
+            is_deeply \%statuses, { 200 => 1, 429 => 299 };
+            is $node->count_log(qr/limiting requests.*key "\Q$key\E"/), 1;
+        }
+        cmp_ok $node->count_log(qr/limited \d+ request/) - $before, '<', 8, 'and a line or two of forgotten ones';
+    }
+};
+
+subtest 'keys that are counted leave room for those that are refused' => sub {
+    my $node = small_node(zones => { zone => 'rate=$arg_r algorithm=sliding_window_log' });
+    ask($node, "/zone/?k=k$_&r=9r/d") for 1 .. 500;
+    my @floods = map { 'flood' . $_ x 40 } 1 .. 9;
+    for (1 .. 50) {
+        ask($node, "/zone/?k=$_&r=1r/d") for @floods;
+        ask($node, "/zone/?k=n$_&r=9r/d");
+    }
+    is $node->count_log(qr/limiting requests.*key "$_"/), 1, 'one line each' for @floods;
+    is $node->count_log(qr/limited \d+ request/), 0, 'none is forgotten';
+};
+
+subtest 'keys that are being let in again leave room too' => sub {
+    my $node = small_node(zones => { zone => 'rate=$arg_r algorithm=fixed_window' });
+    my $began = time;
+    for my $i (1 .. 300) {
+        ask($node, "/zone/?k=k$i&r=$_") for '1r/d', '1r/d', '2r/d';
+    }
+    plan skip_all => 'this machine is too slow for a run to be ending' if time - $began > 0.9;
+    ask($node, '/zone/?k=after&r=1r/d') for 1 .. 5;
+    is $node->count_log(qr/limiting requests.*key "after"/), 1, 'a run is logged';
+    $node->wait_for_log(qr/limited 1 request, by zone "zone", key "k300"/);
+};
+
+subtest 'keys that are refused leave room for those that are counted' => sub {
+    my $node = small_node(zones => { zone => 'rate=100r/d algorithm=sliding_window_log' });
+    ask($node, "/zone/?k=refused$_&c=101") for 1 .. 500;
+    is $node->count_log(qr/limiting requests/), 500;
+    for my $i (1 .. 100) {
+        ask($node, "/zone/?k=more$i&c=101");
+        is left($node, "/zone/?k=$_"), 100 - $i, "$_ is counted" or return for qw(a b c), $long;
+    }
+};
+
+subtest 'workers that are killed at work leave memory that can be used' => sub {
+    my @algorithms = qw(fixed_window sliding_window_log gcra);
+    my %burst = map { $_ => $_ eq 'gcra' ? 'burst=49' : '' } @algorithms;
+    my $node = nginx(workers => 2, expected => qr/exited on signal 9|was locked by/,
+        http => join('', map { "ratelimit_zone \$request_id zone=all_$_:64k rate=9r/d algorithm=$_;"
+            . "ratelimit_zone k\$arg_k zone=one_$_:64k rate=\$arg_r algorithm=$_ $burst{$_};" } @algorithms),
+        server => 'location / {' . join('', map { "ratelimit zone=all_$_; ratelimit zone=one_$_;" } @algorithms) . '}');
+    my @loads = map { load(port => $node->port, path => '/?r=50r/s', clients => 16) } 1 .. 2;
+    for my $crash (1 .. 25) {
+        my ($victim) = $node->workers;
+        kill KILL => $victim;
+        wait_until('another worker', sub {
+            my @workers = $node->workers;
+            return @workers == 2 && !grep { $_ == $victim } @workers;
+        });
+        $_->wait_for_more(30) for @loads;
+    }
+    my $failed = 0;
+    $failed += $_->stop->{failed} for @loads;
+    cmp_ok $failed, '<=', 25 * 32, 'requests failed only with their worker';
+    is $node->count_log(qr/exited on signal (?!9)/), 0, 'no other worker died of it';
+    for my $key (1 .. 3) {
+        my @statuses = burst($node->port, "/?r=50r/d&k=new$key", 100, 20);
+        is scalar(grep { $_ == 200 } @statuses), 50, 'limits are enforced';
+    }
+};
+
+finish();
