@@ -150,9 +150,11 @@ try {
 void SentinelClient::master_is(const Endpoint& master) noexcept
 try {
     looking_up_ = false;
-    unknown_told_ = false;
+    const bool was_unknown = std::exchange(unknown_told_, false);
     if (master_ == nullptr || master_->endpoint().name != master.name) {
         use_master(master);
+    } else if (was_unknown) {
+        tell_master();
     }
     if (!up_) {
         want_master();  // what this sentinel says may be old
@@ -167,8 +169,13 @@ void SentinelClient::use_master(const Endpoint& master)
     retired_.add(std::move(master_));
     master_ = std::make_unique<Server>(loop_, master, master_options_, scripts_, *this);
     master_->start();
-    events_.servers_known("master " + options_.master + " is at " + master.name);
+    tell_master();
     waiting_.release([this](Call& call) { return send(call); });
+}
+
+void SentinelClient::tell_master()
+{
+    events_.servers_known("master " + options_.master + " is at " + master_->endpoint().name);
 }
 
 }  // namespace ratelimit::redis

@@ -41,6 +41,7 @@ private:
     void open_next() noexcept;
     void look_sentinels_up() noexcept;
     void use_master(const Endpoint& master);
+    void tell_master();
 
     EventLoop& loop_;
     const ClientOptions& options_;

@@ -1,0 +1,193 @@
+# A master that sentinels name: found, followed when it changes, and used on when they are gone.
+
+use Ratelimit::Test;
+use IO::Select;
+use IO::Socket::INET;
+use Ratelimit::Process qw(start_code);
+use Time::HiRes qw(time sleep);
+
+my $group = sentinels(sentinel_password => 'watch', password => 'pw', replicas => 2);
+my $dead  = '127.0.0.1:' . free_port();
+
+sub seeds { return join ' ', map { "server $_;" } @_ }
+
+# An nginx whose block "main" has these directives besides its topology.
+sub node_of {
+    my ($block, %options) = @_;
+    my $mode = $options{mode} // 'closed';
+    my $rate = $options{rate} // '3r/d';
+    my $user = $options{user} // "password pw; sentinel_password watch;";
+    my $name = $options{name} // 'main';
+    return nginx(
+        %options,
+        http => "ratelimit_redis main { topology sentinel master=$name; $block $user timeout 5s;"
+            . " connect_timeout 5s; } ratelimit_zone k\$arg_k zone=test rate=$rate;"
+            . 'ratelimit_zone $arg_o zone=log rate=100r/s algorithm=sliding_window_log;',
+        server => "ratelimit_fail_mode $mode; add_header X-Status \$ratelimit_status always;"
+            . 'location / { ratelimit zone=test; try_files /index.html =404; }'
+            . 'location /both { ratelimit zone=test; ratelimit zone=log; try_files /index.html =404; }',
+    );
+}
+
+sub is_decided {
+    my ($node, $key) = @_;
+    return ($node->get("/?k=$key")->header('X-Status') // '') eq 'PASSED';
+}
+
+# All were let pass, and none had to be asked twice.
+sub check_load {
+    my ($load) = @_;
+    my $seen = $load->stop;
+    is $seen->{failed}, 0, 'no request failed' or diag $seen->{why};
+    is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'all passed';
+    return;
+}
+
+subtest 'the master is found, also when a sentinel is dead, and limits are exact' => sub {
+    my @pair = map { node_of(seeds(@{$_}), workers => 2) } [$dead, $group->addrs],
+        [reverse $group->addrs];
+    is_deeply [map { $_->status('/?k=exact') } @pair, @pair], [200, 200, 200, 429];
+    is_deeply [$group->master->keys_like('rl:*')], ['rl:test:{kexact}'];
+    is $_->count_log(qr/main": master main is at \Q@{[ $group->master->addr ]}/), 2,
+        'each worker says where it is' for @pair;
+    is $_->count_log(qr/is away|no sentinel/), 0, 'a dead sentinel is nobody\'s loss' for @pair;
+    $_->reload(gone => 1) for @pair;
+    is $_->status('/?k=exact'), 429, 'workers leave, and others come' for @pair;
+};
+
+subtest 'a master that hands over under load is left for the new one' => sub {
+    my $node = node_of(seeds($group->addrs), mode => 'open', rate => '1000000r/d', workers => 2);
+    my $load = load(port => $node->port, path => '/?k=over', clients => 4);
+    $load->wait_for_more(50);
+    my $old = $group->master;
+    my $new = $group->failover;
+    my $began = time;
+    $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/, 2);
+    wait_until('requests are decided by the new master',
+        sub { is_decided($node, 'over2') && grep { /over2/ } $new->keys_like });
+    cmp_ok time - $began, '<', 5, 'soon';
+    $load->wait_for_more(50);
+    check_load($load);
+    is $node->count_log(qr/master main is at/), 4, 'a line for each worker and master';
+    cmp_ok $node->count_log(qr/is away/), '<=', 2, 'at most one line that the old one went';
+};
+
+# One that plays a sentinel, and names the port that is in a file.
+sub puppet {
+    my ($port, $file) = @_;
+    my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 10,
+        ReuseAddr => 1) or die $!;
+    return start_code('puppet', sub {
+        my $select = IO::Select->new($listener);
+        while (1) {
+            for my $socket ($select->can_read) {
+                if ($socket == $listener) { $select->add($listener->accept); next }
+                if (!sysread $socket, my $text, 4000) { $select->remove($socket); close $socket; next }
+                my $named = read_file($file);
+                syswrite $socket, "*2\r\n\$9\r\n127.0.0.1\r\n\$" . length($named) . "\r\n$named\r\n"
+                    . "*3\r\n\$9\r\nsubscribe\r\n\$14\r\n+switch-master\r\n:1\r\n";
+            }
+        }
+    });
+}
+
+subtest 'a master that was demoted and still answers is left at its first READONLY' => sub {
+    my ($old, $new, $port) = (redis(), redis(), free_port());
+    my $named = write_file("$old->{folder}/named", $old->port);
+    puppet($port, $named);
+    my $node = node_of(seeds("127.0.0.1:$port"), user => '');
+    is $node->status('/?k=demoted'), 200;
+    $old->cmd('REPLICAOF', '127.0.0.1', $new->port);
+    is $node->status('/?k=demoted'), 503, 'it refuses' for 1 .. 3;
+    my $end = time + 1.2;
+    while (time < $end) { is $node->status('/?k=demoted'), 503 or last; sleep 0.1 }
+    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 1, 'one line, though it is named still';
+    is $node->count_log(qr/answered: READONLY/), 1;
+    write_file($named, $new->port);
+    my $began = time;
+    wait_until('decided again', sub { is_decided($node, 'demoted') });
+    cmp_ok time - $began, '<', 3, 'soon after another is named';
+    is $node->count_log(qr/master main is at/), 2;
+};
+
+subtest 'a master that is killed under load is replaced' => sub {
+    my $node = node_of(seeds($group->addrs), mode => 'open', rate => '1000000r/d', workers => 2);
+    my $load = load(port => $node->port, path => '/?k=killed', clients => 4);
+    $load->wait_for_more(50);
+    my $old = $group->master;
+    $old->stop('KILL');
+    my $new = $group->wait_for_new_master($old);
+    my $began = time;
+    wait_until('decided again', sub { is_decided($node, 'killed') });
+    cmp_ok time - $began, '<', 5, 'soon after the sentinels know';
+    $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/, 2);
+    $load->wait_for_more(50);
+    check_load($load);
+    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 2, 'each worker said once that it went';
+};
+
+subtest 'users with the rights of the README can do all that is needed' => sub {
+    my ($rights) = read_file('README.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m;
+    my ($more)   = read_file('README.md') =~ /^ACL SETUSER ratelimit (.*role.*)$/m;
+    my ($watch)  = read_file('README.md') =~ /^ACL SETUSER watcher on >password (.*)$/m;
+    my @living = grep { $_->lives } $group->nodes;
+    for my $server (@living) {
+        $server->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', "$rights $more");
+        $server->cmd('ACL', 'LOG', 'RESET');
+    }
+    for my $sentinel ($group->sentinels) {
+        $sentinel->cmd('ACL', 'SETUSER', 'watcher', 'on', '>secret', split ' ', $watch);
+        $sentinel->cmd('ACL', 'LOG', 'RESET');
+    }
+    my $node = node_of(seeds($group->addrs), user => 'username limiter; password secret;'
+            . 'sentinel_username watcher; sentinel_password secret;');
+    is_deeply [map { $node->status("/both?k=acl&o=$_") } 1 .. 4], [200, 200, 200, 429];
+    is $node->count_log(qr/NOPERM|is away/), 0;
+    is_deeply [map { @{ $_->cmd('ACL', 'LOG') } } @living, $group->sentinels], [],
+        'nothing was denied';
+};
+
+subtest 'an unknown master and a wrong password are complained about once' => sub {
+    my %of = (
+        'it does not know the master' => [name => 'nobody'],
+        WRONGPASS => [user => 'password pw; sentinel_password wrong;'],
+        NOAUTH    => [user => 'password pw;'],
+    );
+    for my $reason (sort keys %of) {
+        my $node = node_of(seeds($group->addrs), @{ $of{$reason} });
+        my $line = qr/main": no sentinel knows where the master is: .*$reason/;
+        $node->wait_for_log($line);
+        is $node->status('/'), 503;
+        my $end = time + 1.5;
+        while (time < $end) { $node->status('/'); sleep 0.1 }
+        is $node->count_log(qr/\[error\].*ratelimit: redis/), 1, 'one line' or diag $node->log;
+        $node->stop;
+    }
+};
+
+subtest 'sentinels that die take nobody along: the master is used on' => sub {
+    my $node = node_of(seeds($group->addrs), rate => '1000000r/d');
+    ok is_decided($node, 'alone');
+    my $before = $group->master->port;
+    $_->stop('KILL') for $group->sentinels;
+    $node->wait_for_log(qr/no sentinel knows where the master is/);
+    my $end = time + 2;
+    while (time < $end) { is $node->status('/?k=alone'), 200 or last; sleep 0.1 }
+    is $node->count_log(qr/no sentinel/), 1, 'one line says so';
+    my ($first, @others) = $group->sentinels;
+    $first->start;
+    $node->wait_for_log(qr/master main is at/, 2);
+    is $node->count_log(qr/no sentinel/), 1, 'and one that they are back';
+    my ($master) = grep { $_->lives && $_->port == $before } $group->nodes;
+    is $node->count_log(qr/is away/), 0;
+    $first->pause;
+    $master->pause;
+    kill HUP => $node->pid;
+    wait_until('old workers are gone', sub { $node->workers == 1 && !$node->workers(1) }, 8);
+    my $began = time;
+    is $node->stop('QUIT') // 0, 0;
+    cmp_ok time - $began, '<', 5, 'neither keeps a worker that leaves';
+    $_->resume for $first, $master;
+};
+
+finish();
