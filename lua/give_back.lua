@@ -86,16 +86,27 @@ local function sliding_window_buckets(key, taken, _, _, _, _, width, cost)
     if index < head or unpack_from('>I7', text, index * 13 + 1) ~= bucket then
         return
     end
+    -- A bucket that is left empty goes: the newest one tells when the limit is whole again.
+    local _, before = unpack_from('>I7I6', text, max(index - 1, 0) * 13 + 1)
+    before = index > head and before or base
     local changed = {}
     for i = index, count - 1 do
         local start, passed = unpack_from('>I7I6', text, i * 13 + 1)
-        changed[#changed + 1] = pack('>I7I6', start, passed - cost)
+        if passed - cost > before then
+            changed[#changed + 1] = pack('>I7I6', start, passed - cost)
+        end
     end
-    call('SETRANGE', key, format('%d', index * 13), table.concat(changed)
-        .. pack('>I4I4I7I6I7c2', count, head, head_time, base, deadline, 'sb'))
+    local kept = string.sub(text, head * 13 + 1, index * 13) .. table.concat(changed)
+    if kept == '' then
+        call('DEL', key)
+        return
+    end
+    call('SET', key, kept .. pack('>I4I4I7I6I7c2', #kept / 13, 0, unpack_from('>I7', kept), base,
+         deadline, 'sb'), 'KEEPTTL')
 end
 
 -- gcra and its like: as much of the debt as must be the check's own still, were the bucket idle else.
+-- What lay below it may have been given back meanwhile: then up to what was on its way at once is lost.
 local function gcra(key, taken, reset, now, quota, window, _, cost)
     local stored = pcall('GET', key)
     local tat, rest = tonumber(stored), 0

@@ -10,10 +10,13 @@ namespace {
 /// One limit's; deletes itself at its end.
 class GiveBack final : public redis::Call {
 public:
-    GiveBack(const RemoteCheck& check, microseconds taken_at)
+    GiveBack(const RemoteCheck& check, microseconds taken_at, microseconds now)
         : key_(check.key), check_(check), state_(*check.state), taken_at_(taken_at)
     {
         check_.key = key_;
+        if (check_.now) {
+            check_.now = now;  // not when it was taken: what has drained since is nobody's
+        }
     }
 
     redis::ScriptId script() const noexcept override { return check_.scripts.give_back; }
@@ -53,9 +56,9 @@ void put_back(const RemoteCheck& check)
 
 }  // namespace
 
-void give_back(const RemoteCheck& check, microseconds taken_at) noexcept
+void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
 try {
-    auto call = std::make_unique<GiveBack>(check, taken_at);
+    auto call = std::make_unique<GiveBack>(check, taken_at, now);
     if (check.client->send(*call)) {
         static_cast<void>(call.release());
     }

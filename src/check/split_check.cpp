@@ -116,7 +116,7 @@ void SplitCheck::group_apart(CheckGroup& group) noexcept
     }
 }
 
-void SplitCheck::give_back() noexcept
+void SplitCheck::give_back(microseconds now) noexcept
 {
     each_group([&](const CheckGroup& group) {
         if (!group.took()) {
@@ -124,7 +124,7 @@ void SplitCheck::give_back() noexcept
         }
         for (const RemoteCheck& check : group.checks()) {
             if (check.state->granted && check.cost > 0) {
-                ratelimit::give_back(check, group.taken_at(check));
+                ratelimit::give_back(check, group.taken_at(check), now);
             }
         }
     });

@@ -98,8 +98,9 @@ public:
         });
     }
 
-    /// Gives back what was taken, and puts it back into the states, as far as they tell.
-    void give_back() noexcept;
+    /// Gives back what was taken, and puts it back into the states, as far as they tell. `now`: by
+    /// this node's clock.
+    void give_back(microseconds now) noexcept;
 
     void group_ended(CheckGroup& group) noexcept override;
     void group_apart(CheckGroup& group) noexcept override;

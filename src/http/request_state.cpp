@@ -148,7 +148,7 @@ void RequestState::decide() noexcept
     }
     settle();
     if (check_ && (outcome.refused || result == Result::failed_closed)) {
-        check_->give_back();
+        check_->give_back(nginx::local_time());
     }
 }
 

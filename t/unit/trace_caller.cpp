@@ -56,9 +56,9 @@ std::string TraceCaller::load(const std::string& script)
 }
 
 TraceCaller::Answer TraceCaller::check(
-    const std::string& digest, std::span<const LimitCheck> checks)
+    const std::string& digest, std::span<const LimitCheck> checks, bool several)
 {
-    const bool single = checks.size() == 1;
+    const bool single = checks.size() == 1 && !several;
     arguments_.begin(
         digest, single ? single_argument_count : several_argument_count(checks.size()));
     if (single) {
@@ -98,6 +98,24 @@ TraceCaller::Answer TraceCaller::check(
     }
     freeReplyObject(reply);
     return answer;
+}
+
+void TraceCaller::give_back(
+    const std::string& digest, const LimitCheck& check, microseconds taken, const LimitState& state)
+{
+    arguments_.begin(digest, give_back_argument_count);
+    write_give_back_arguments(check, taken, state, arguments_);
+    append(redis::plain_command({ "MULTI" }));
+    append(arguments_.text());
+    append(redis::plain_command({ "PEXPIRE", check.key, far_life }));
+    append(redis::plain_command({ "EXEC" }));
+    for (int i = 0; i < 3; ++i) {
+        freeReplyObject(next_reply());
+    }
+    redisReply* reply = next_reply();
+    EXPECT_EQ(reply->elements, 2U);
+    EXPECT_EQ(reply->element[0]->type, REDIS_REPLY_STRING) << reply->element[0]->str;
+    freeReplyObject(reply);
 }
 
 std::int64_t TraceCaller::number(std::initializer_list<std::string_view> words)

@@ -36,7 +36,14 @@ public:
         std::vector<LimitState> states;  // empty: the reply could not be read
         std::vector<KeyLife> lives;      // of each key
     };
-    Answer check(const std::string& digest, std::span<const LimitCheck> checks);
+    /// `several`: the digest is several_script's, though there may be but one limit.
+    Answer check(
+        const std::string& digest, std::span<const LimitCheck> checks, bool several = false);
+
+    /// By give_back_script.
+    void give_back(
+        const std::string& digest, const LimitCheck& check, microseconds taken,
+        const LimitState& state);
 
     /// A command without a script; its integer.
     std::int64_t number(std::initializer_list<std::string_view> words);

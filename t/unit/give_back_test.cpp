@@ -1,0 +1,169 @@
+// What give_back_script leaves in a real Redis, against the model of a limit that the request which
+// was given back never met.
+
+#include "check/script_text.h"
+#include "model.h"
+#include "redis_server.h"
+#include "trace_caller.h"
+#include "trace_maker.h"
+
+#include <array>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+using Time = Model::Time;
+
+constexpr Time start_of_traces = 1'800'000'000 * second;
+
+class GiveBackTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
+protected:
+    /// A request that another limit has refused.
+    struct Taken {
+        LimitCheck check;
+        LimitState state;
+    };
+
+    void begin(int trace)
+    {
+        key_ = "rl:test:{" + std::to_string(trace) + "}";
+        policy_ = any_policy(GetParam());
+        model_ = Model::of(GetParam());
+        now_ = start_of_traces + any(0, day);
+    }
+    void end() { caller_.number({ "DEL", key_ }); }
+
+    LimitCheck request(std::int64_t cost) const
+    {
+        return { key_, policy_, cost, false, microseconds{ now_ } };
+    }
+
+    /// Empty: it was refused, or took nothing.
+    std::optional<Taken> take(std::int64_t cost)
+    {
+        const LimitCheck check = request(cost);
+        const auto answer = caller_.check(several_, { &check, 1 }, true);
+        if (answer.states.size() != 1 || !answer.states[0].granted || cost == 0) {
+            return std::nullopt;
+        }
+        return Taken{ check, answer.states[0] };
+    }
+
+    void give_back(Taken taken)
+    {
+        const microseconds at = *taken.check.now;
+        taken.check.now = microseconds{ now_ };
+        caller_.give_back(give_back_, taken.check, at, taken.state);
+    }
+
+    struct Answers {
+        LimitState script;
+        LimitState model;
+    };
+    /// A request of somebody else. The model counts what the script lets pass.
+    Answers ask(std::int64_t cost)
+    {
+        const LimitCheck check = request(cost);
+        const auto answer = caller_.check(single_, { &check, 1 });
+        if (answer.states.size() != 1) {
+            return {};
+        }
+        Time at = now_;
+        const bool granted = model_->grants(policy_, at, cost);
+        const bool counted = answer.states[0].granted && cost > 0;
+        return { answer.states[0], model_->settle(policy_, at, cost, granted, counted) };
+    }
+
+    /// Time goes on, and finds no key whose life is over.
+    void pass(const LimitState& last) { now_ = std::max(now_, any_later(policy_, now_, last)); }
+
+    RedisServer server_;
+    TraceCaller caller_{ server_.port() };
+    const std::string single_ = caller_.load(single_script(GetParam()));
+    const std::string several_ = caller_.load(several_script(std::array{ GetParam() }));
+    const std::string give_back_ = caller_.load(give_back_script());
+    std::string key_;
+    Policy policy_;
+    std::unique_ptr<Model> model_;
+    Time now_ = 0;
+};
+
+TEST_P(GiveBackTrace, nothing_is_left_of_a_request_that_is_given_back_before_others_come)
+{
+    const auto traces = from_environment("TRACE_STEPS", 12'000) / 20;
+    for (int trace = 0; trace < traces; ++trace) {
+        begin(trace);
+        for (int step = 0; step < 20; ++step) {
+            SCOPED_TRACE(where(trace, step, request(any_cost(policy_))));
+            LimitState last = ask(any(0, 1) == 0 ? 1 : any_cost(policy_)).model;
+            pass(last);
+            if (const auto taken = take(any_cost(policy_))) {
+                if (any(0, 1) == 0) {
+                    pass(taken->state);
+                }
+                give_back(*taken);
+            }
+            auto [script, model] = ask(0);
+            if (keeps_arrival_time(GetParam()) && script.reset != model.reset) {
+                // Its share of a debt that it was not alone in is known to a microsecond only.
+                ASSERT_EQ(script.reset, model.reset + microseconds{ 1 });
+                ASSERT_LE(model.remaining - script.remaining, 1);
+                now_ += 1;
+                continue;
+            }
+            ASSERT_EQ(text_of(script), text_of(model));
+            last = script;
+            pass(last);
+        }
+        end();
+    }
+}
+
+TEST_P(GiveBackTrace, nobody_passes_who_would_not_if_it_had_never_been_taken)
+{
+    const auto traces = from_environment("TRACE_STEPS", 24'000) / 60;
+    int passed = 0;
+    for (int trace = 0; trace < traces; ++trace) {
+        begin(trace);
+        std::vector<Taken> taken;
+        for (int step = 0; step < 60; ++step) {
+            const auto cost = any_cost(policy_);
+            SCOPED_TRACE(where(trace, step, request(cost)));
+            // Of an arrival time, one after another: see the script.
+            const bool may = taken.empty() || !keeps_arrival_time(GetParam());
+            if (may && any(0, 2) == 0) {
+                if (const auto more = take(cost)) {
+                    taken.push_back(*more);
+                }
+            } else if (!taken.empty() && any(0, 1) == 0) {
+                const auto which = taken.begin() + any(0, std::ssize(taken) - 1);
+                give_back(*which);
+                taken.erase(which);
+            }
+            const auto [script, model] = ask(any_cost(policy_));
+            ASSERT_LE(script.granted, model.granted);
+            ASSERT_LE(script.remaining, model.remaining);
+            passed += script.granted ? 1 : 0;
+            pass(script);
+        }
+        end();
+    }
+    EXPECT_GT(passed, traces);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, GiveBackTrace,
+    testing::Values(
+        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
+        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
+        Algorithm::gcra),
+    [](const auto& test) { return std::string(name_of(test.param)); });
+
+}  // namespace
+}  // namespace ratelimit
