@@ -77,8 +77,9 @@ bool TimedQueue::push_back(const TimedCount& item) noexcept
 
 TimedQueue::Chunk* TimedQueue::add_chunk() noexcept
 {
+    Chunk* const last = head_.last;
     Chunk* chunk = &head_.own;
-    if (!empty()) {
+    if (last != nullptr) {
         void* block = blocks_.allocate();
         if (block == nullptr) {
             return nullptr;
@@ -88,7 +89,7 @@ TimedQueue::Chunk* TimedQueue::add_chunk() noexcept
     }
     chunk->next = nullptr;
     chunk->used = 0;
-    (empty() ? head_.first : head_.last->next) = chunk;
+    (last == nullptr ? head_.first : last->next) = chunk;
     head_.last = chunk;
     return chunk;
 }
