@@ -15,7 +15,20 @@
 namespace ratelimit {
 
 MockServer::MockServer(std::function<std::string()> answer)
-    : answer_(std::move(answer)), listener_(socket(AF_INET, SOCK_STREAM, 0)), port_(free_port())
+    : MockServer(std::move(answer), "+OK\r\n")
+{
+}
+
+MockServer::MockServer(std::function<std::string()> answer, std::string map)
+    : MockServer(std::move(answer), std::function([map = std::move(map)] { return map; }))
+{
+}
+
+MockServer::MockServer(std::function<std::string()> answer, std::function<std::string()> map)
+    : answer_(std::move(answer)),
+      map_(std::move(map)),
+      listener_(socket(AF_INET, SOCK_STREAM, 0)),
+      port_(free_port())
 {
     const int yes = 1;
     setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -81,6 +94,8 @@ bool MockServer::serve_commands(int client, std::string& input)
         const std::string name = command->element[0]->str;
         if (name == "SCRIPT") {
             output += "$40\r\n" + std::string(40, 'a') + "\r\n";
+        } else if (name == "CLUSTER") {
+            output += map_();
         } else if (name == "EVALSHA") {
             ++calls_;
             const std::string answer = answer_();

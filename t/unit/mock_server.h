@@ -13,6 +13,9 @@ namespace ratelimit {
 class MockServer {
 public:
     explicit MockServer(std::function<std::string()> answer);
+    /// `map`: what CLUSTER SLOTS is answered with.
+    MockServer(std::function<std::string()> answer, std::function<std::string()> map);
+    MockServer(std::function<std::string()> answer, std::string map);
     ~MockServer();
     MockServer(const MockServer&) = delete;
     MockServer& operator=(const MockServer&) = delete;
@@ -26,6 +29,7 @@ private:
     bool serve_commands(int client, std::string& input);
 
     std::function<std::string()> answer_;
+    std::function<std::string()> map_;
     int listener_;
     int port_;
     std::atomic<bool> stop_{ false };

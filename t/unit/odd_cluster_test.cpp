@@ -1,0 +1,116 @@
+// A cluster whose nodes say what no sane one would.
+
+#include "client_fixture.h"
+#include "mock_server.h"
+
+namespace ratelimit {
+namespace {
+
+using redis::Failure;
+
+std::string text(const std::string& word)
+{
+    return "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
+}
+
+/// CLUSTER SLOTS' reply of a cluster of one node.
+std::string map_to(int port)
+{
+    return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" + text("127.0.0.1") + ":" + std::to_string(port)
+        + "\r\n" + text("id");
+}
+
+std::string moved_to(int port)
+{
+    return "-MOVED 1 127.0.0.1:" + std::to_string(port) + "\r\n";
+}
+
+class OddCluster : public ClientTest {
+protected:
+    redis::Client& start_cluster(const MockServer& seed)
+    {
+        auto options = options_to(seed.port());
+        options.topology = redis::Topology::cluster;
+        options.server.timeout = 300ms;
+        options.server.connect_timeout = 300ms;
+        return start(std::move(options));
+    }
+};
+
+TEST_F(OddCluster, a_map_that_is_none_is_told_once_and_asked_for_again)
+{
+    for (const std::string map : { "+OK\r\n", ":1\r\n", "*0\r\n", "*1\r\n*0\r\n", "$-1\r\n",
+                                   "*-1\r\n", "*1\r\n*3\r\n:0\r\n:99999\r\n*0\r\n" }) {
+        Events events;
+        redis::ScriptRegistry scripts;
+        MockServer server([] { return "+OK\r\n"; }, map);
+        auto options = options_to(server.port());
+        options.topology = redis::Topology::cluster;
+        redis::Client client(loop_, options, scripts, events);
+        client.start();
+        EchoCall call("x");
+        ASSERT_TRUE(client.send(call));
+        ASSERT_TRUE(loop_.run_until([&] { return call.ended(); })) << map;
+        EXPECT_EQ(call.failure, Failure::connection);
+        ASSERT_TRUE(loop_.run_until([&] { return server.connections() == 2; }));
+        EXPECT_EQ(events.unknown.size(), 1U) << map;
+        EXPECT_TRUE(events.known.empty());
+    }
+}
+
+TEST_F(OddCluster, two_nodes_that_send_a_call_to_each_other_do_not_keep_it)
+{
+    int ports[2] = {};
+    MockServer one([&] { return moved_to(ports[1]); }, [&] { return map_to(ports[0]); });
+    MockServer other([&] { return moved_to(ports[0]); }, "+OK\r\n");
+    ports[0] = one.port();
+    ports[1] = other.port();
+    start_cluster(one);
+    EXPECT_EQ(ask("x"), "error reply");
+    EXPECT_GT(one.calls() + other.calls(), 2);
+    EXPECT_LE(one.calls() + other.calls(), 6);
+}
+
+TEST_F(OddCluster, a_call_that_is_sent_to_a_dead_node_fails)
+{
+    const int dead = free_port();
+    int own = 0;
+    MockServer one([&] { return moved_to(dead); }, [&] { return map_to(own); });
+    own = one.port();
+    start_cluster(one);
+    EXPECT_EQ(ask("x"), "no connection");
+}
+
+TEST_F(OddCluster, a_call_that_is_sent_on_and_on_ends_in_time)
+{
+    RedisServer hung;
+    int own = 0;
+    MockServer one([&] { return moved_to(hung.port()); }, [&] { return map_to(own); });
+    own = one.port();
+    hung.pause();
+    start_cluster(one);
+    const auto began = loop_.now();
+    EXPECT_NE(ask("x"), "x");
+    EXPECT_LT(loop_.now() - began, 2s);
+    EXPECT_GE(loop_.now() - began, 250ms);
+    hung.resume();
+}
+
+TEST_F(OddCluster, a_client_that_closes_while_it_asks_for_the_map_leaves_nothing)
+{
+    RedisServer hung;
+    hung.pause();
+    auto options = options_to(hung.port());
+    options.topology = redis::Topology::cluster;
+    auto& client = start(std::move(options));
+    EchoCall call("x");
+    ASSERT_TRUE(client.send(call));
+    loop_.run_for(50ms);
+    client.close();
+    EXPECT_EQ(call.failure, Failure::connection);
+    client_.reset();
+    hung.resume();
+}
+
+}  // namespace
+}  // namespace ratelimit
