@@ -73,7 +73,7 @@ local function sliding_window_buckets(key, taken, _, _, _, _, width, cost)
     if type(text) ~= 'string' or #text < 43 then
         return
     end
-    local total, count, head, head_time, base, deadline, mark =
+    local total, count, head, _, base, deadline, mark =
         unpack_from('>I6I4I4I7I6I7c2', text, #text - 35)
     local bucket = taken - taken % width
     local index = count - 1

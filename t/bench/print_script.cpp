@@ -1,11 +1,17 @@
-// Prints a script as the module puts it together. Usage: print_script algorithm...
+// Prints a script as the module puts it together. Usage: print_script algorithm... | give_back
 #include "check/script_text.h"
 
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
 int main(int argc, char** argv)
 {
+    if (argc == 2 && std::string_view(argv[1]) == "give_back") {
+        const auto text = ratelimit::give_back_script();
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        return 0;
+    }
     std::vector<ratelimit::Algorithm> algorithms;
     for (int i = 1; i < argc; ++i) {
         const auto algorithm = ratelimit::algorithm_named(argv[i]);
