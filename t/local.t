@@ -127,6 +127,20 @@ subtest 'leaky_bucket lets its excess wait, or not, as limit_req does' => sub {
     }
 };
 
+subtest 'a look waits for no turn, and ends no run of refusals' => sub {
+    my $node = local_node(zones => { zone => 'rate=1r/h algorithm=leaky_bucket burst=1' },
+        limits => { zone => 'delay=1 cost=$arg_c' }, server => "location /slow/ { ratelimit zone=zone cost=0; try_files /index.html =404; }");
+    is_deeply statuses($node, ('/zone/') x 3), [200, 200, 429];
+    my $end = time + 1.5;
+    while (time < $end) {
+        my $look = $node->get('/slow/');
+        is $look->header('X-Status'), 'PASSED' or last;
+        is $node->status('/zone/'), 429 or last;
+    }
+    is $node->count_log(qr/limiting requests/), 1, 'one run';
+    is $node->count_log(qr/limited \d+ request/), 0;
+};
+
 subtest 'several limits count a request in all of them or in none' => sub {
     my @names = (@windows, @arrival);
     my %limits = map { $_ => 'cost=$arg_c' . ($_ eq 'leaky_bucket' ? ' nodelay' : '') } @names;

@@ -99,9 +99,10 @@ Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
     return Read::ok;
 }
 
-std::optional<std::int64_t> undelayed_of(const LimitConf& limit) noexcept
+/// What takes nothing needs no turn to wait for.
+std::optional<std::int64_t> undelayed_of(const LimitConf& limit, std::int64_t cost) noexcept
 {
-    if (limit.nodelay) {
+    if (limit.nodelay || cost == 0) {
         return std::nullopt;
     }
     return limit.delay.value_or(0);
@@ -153,7 +154,7 @@ Read make_check(
         policy.burst = limit.burst;
     }
     state.limits[index] = { &zone, key, cost };
-    state.decided[index] = { policy, {}, undelayed_of(limit), limit.shadow, Source::redis };
+    state.decided[index] = { policy, {}, undelayed_of(limit, cost), limit.shadow, Source::redis };
     if (zone.redis == nullptr) {
         return Read::ok;
     }

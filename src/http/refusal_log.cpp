@@ -83,8 +83,8 @@ void log_decision(const RequestState& state) noexcept
             begin(state, i, Kind::refused);
             continue;
         }
-        if (state.outcome.refused) {
-            continue;  // not let in, but by another limit
+        if (state.outcome.refused || state.limits[i].cost == 0) {
+            continue;  // not let in, but by another limit; or only a look
         }
         end(state, i, Kind::refused);
         if (delay_of(limit).count() > 0) {
