@@ -77,7 +77,7 @@ bool TimedQueue::push_back(const TimedCount& item) noexcept
 
 TimedQueue::Chunk* TimedQueue::add_chunk() noexcept
 {
-    Chunk* const last = head_.last;
+    Chunk* last = head_.last;
     Chunk* chunk = &head_.own;
     if (last != nullptr) {
         void* block = blocks_.allocate();
