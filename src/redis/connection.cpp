@@ -28,13 +28,6 @@ bool leaves_server(std::string_view error) noexcept
 
 }  // namespace
 
-/// What TLS says of a connection that is being lost, or hiredis.
-std::string Connection::reason_of(const redisAsyncContext& context) const
-{
-    const std::string said = tls_ == nullptr ? "" : TlsContext::failure(tls_);
-    return said.empty() ? context.errstr : said;
-}
-
 Connection::Connection(
     EventLoop& loop, const Endpoint& server, const ServerOptions& options,
     const ScriptRegistry& scripts, RecordPool& records, ConnectionOwner& owner)
@@ -98,7 +91,7 @@ void Connection::finish_move()
 void Connection::restart()
 {
     ++losses_;
-    free_context();
+    give_up_context();
     CallQueue forgotten = std::exchange(in_flight_, {});
     fail_all(forgotten, records_, Failure::connection);
     deadline_timer_->stop();
@@ -107,13 +100,10 @@ void Connection::restart()
     connect();
 }
 
-void Connection::free_context() noexcept
+void Connection::give_up_context() noexcept
 {
     tls_ = nullptr;
-    if (redisAsyncContext* context = std::exchange(context_, nullptr)) {
-        context->data = nullptr;
-        redisAsyncFree(context);
-    }
+    free_context(std::exchange(context_, nullptr));
 }
 
 bool Connection::send(PendingCall& record) noexcept
@@ -251,11 +241,10 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     } catch (const std::exception&) {
         // Only the report of it was lost.
     }
-    if (context != nullptr) {
+    if (loss != Loss::freed_by_hiredis) {
+        free_context(context);
+    } else if (context != nullptr) {
         context->data = nullptr;
-        if (loss != Loss::freed_by_hiredis) {
-            redisAsyncFree(context);
-        }
     }
     fail_all(lost, records_, Failure::connection);
 }
@@ -267,7 +256,7 @@ void Connection::close() noexcept
     state_ = State::closed;
     connect_timer_->stop();
     deadline_timer_->stop();
-    free_context();
+    give_up_context();
     fail_all(lost, records_, Failure::connection);
 }
 

@@ -2,6 +2,7 @@
 
 #include "loop/event_loop.h"
 #include "redis/backoff.h"
+#include "redis/context.h"
 #include "redis/pipeline.h"
 #include "redis/script_registry.h"
 #include "redis/server_options.h"
@@ -42,12 +43,12 @@ public:
 /// One pipelined connection to one server. Connects, authenticates and loads the scripts before it
 /// is ready; when it is lost, or its server turns out to be of no use, connects again after a
 /// pause.
-class Connection {
+class Connection final : private ContextOwner {
 public:
     Connection(
         EventLoop& loop, const Endpoint& server, const ServerOptions& options,
         const ScriptRegistry& scripts, RecordPool& records, ConnectionOwner& owner);
-    ~Connection();
+    ~Connection() override;
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
@@ -86,7 +87,9 @@ private:
         freed_by_hiredis,  // which noticed it
     };
 
-    std::string reason_of(const redisAsyncContext& context) const;
+    void connected() noexcept override;
+    void disconnected(std::string_view reason) noexcept override;
+    const ssl_st* tls() const noexcept override { return tls_; }
     void begin();
     void set_up();
     void load_scripts();
@@ -104,7 +107,7 @@ private:
     void watch_until(milliseconds due) noexcept;
     void lose(std::string_view reason, Loss loss = Loss::given_up) noexcept;
     void fire() noexcept;
-    void free_context() noexcept;
+    void give_up_context() noexcept;
     void finish_move();
     void restart();
     void command(std::string_view text, Digest* digest = nullptr);

@@ -22,47 +22,16 @@ void Connection::contained(Connection& connection, Body&& body) noexcept
     }
 }
 
-/// A context's data is its connection, or null once the connection has given it up: what hiredis
-/// still calls then is of no interest.
 struct Connection::Hooks {
     static Connection* of(const redisAsyncContext* context) noexcept
     {
-        return static_cast<Connection*>(context->data);
-    }
-
-    static void on_connect(const redisAsyncContext* context, int status) noexcept
-    {
-        Connection* connection = of(context);
-        if (connection == nullptr) {
-            return;
-        }
-        if (status != REDIS_OK) {
-            // hiredis frees the context when this returns.
-            connection->lose(context->errstr, Loss::freed_by_hiredis);
-            return;
-        }
-        contained(*connection, [connection] { connection->set_up(); });
-    }
-
-    static void on_disconnect(const redisAsyncContext* context, int) noexcept
-    {
-        Connection* connection = of(context);
-        if (connection == nullptr) {
-            return;
-        }
-        std::string reason;
-        try {
-            reason = connection->reason_of(*context);
-        } catch (const std::exception&) {
-            // Out of memory: lost without a reason.
-        }
-        connection->lose(reason.empty() ? "connection closed" : reason, Loss::freed_by_hiredis);
+        return static_cast<Connection*>(static_cast<ContextOwner*>(context->data));
     }
 
     static void on_introduction(redisAsyncContext* context, void* reply, void* digest) noexcept
     {
         Connection* connection = of(context);
-        // A null reply is a lost connection, which on_disconnect deals with.
+        // A null reply is a lost connection, which `disconnected` deals with.
         if (connection != nullptr && reply != nullptr) {
             contained(*connection, [=] {
                 connection->introduced(

@@ -2,7 +2,6 @@
 
 #include "redis/connection.h"
 #include "redis/connection_hooks.h"
-#include "redis/context.h"
 
 #include <cstring>
 #include <stdexcept>
@@ -12,14 +11,20 @@ namespace ratelimit::redis {
 void Connection::begin()
 {
     std::string reason;
-    context_ = open_context(loop_, server_, reason);
+    context_ = open_context(loop_, server_, *this, reason);
     if (context_ == nullptr) {
         lose(reason);
-        return;
     }
-    context_->data = this;
-    redisAsyncSetConnectCallback(context_, Hooks::on_connect);
-    redisAsyncSetDisconnectCallback(context_, Hooks::on_disconnect);
+}
+
+void Connection::connected() noexcept
+{
+    contained(*this, [this] { set_up(); });
+}
+
+void Connection::disconnected(std::string_view reason) noexcept
+{
+    lose(reason, Loss::freed_by_hiredis);
 }
 
 void Connection::command(std::string_view text, Digest* digest)

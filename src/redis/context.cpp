@@ -1,11 +1,59 @@
 #include "redis/context.h"
 
+#include "redis/tls.h"
+
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 
 namespace ratelimit::redis {
 
-redisAsyncContext* open_context(EventLoop& loop, const Endpoint& server, std::string& reason)
+namespace {
+
+ContextOwner* owner_of(const redisAsyncContext* context) noexcept
+{
+    return static_cast<ContextOwner*>(context->data);
+}
+
+void on_connect(const redisAsyncContext* context, int status) noexcept
+{
+    ContextOwner* owner = owner_of(context);
+    if (owner == nullptr) {
+        return;
+    }
+    if (status == REDIS_OK) {
+        owner->connected();
+    } else {
+        owner->disconnected(context->errstr);
+    }
+}
+
+/// What TLS says of a connection that is being lost, or hiredis.
+std::string reason_of(const redisAsyncContext& context, const ssl_st* tls)
+{
+    std::string said = tls == nullptr ? "" : TlsContext::failure(tls);
+    if (said.empty()) {
+        said = context.errstr;
+    }
+    return said.empty() ? "connection closed" : said;
+}
+
+void on_disconnect(const redisAsyncContext* context, int) noexcept
+{
+    ContextOwner* owner = owner_of(context);
+    if (owner == nullptr) {
+        return;
+    }
+    try {
+        owner->disconnected(reason_of(*context, owner->tls()));
+    } catch (const std::exception&) {
+        owner->disconnected("out of memory");
+    }
+}
+
+}  // namespace
+
+redisAsyncContext* open_context(
+    EventLoop& loop, const Endpoint& server, ContextOwner& owner, std::string& reason)
 {
     redisOptions options{};
     if (!server.unix_path.empty()) {
@@ -26,10 +74,21 @@ redisAsyncContext* open_context(EventLoop& loop, const Endpoint& server, std::st
     } else if (!loop.attach(*context)) {
         reason = "no connection or memory left for it";
     } else {
+        context->data = &owner;
+        redisAsyncSetConnectCallback(context, on_connect);
+        redisAsyncSetDisconnectCallback(context, on_disconnect);
         return context;
     }
     redisAsyncFree(context);
     return nullptr;
+}
+
+void free_context(redisAsyncContext* context) noexcept
+{
+    if (context != nullptr) {
+        context->data = nullptr;
+        redisAsyncFree(context);
+    }
 }
 
 }  // namespace ratelimit::redis

@@ -4,10 +4,28 @@
 #include "redis/endpoint.h"
 
 #include <string>
+#include <string_view>
+
+struct ssl_st;
 
 namespace ratelimit::redis {
 
+/// Who has a context; its `data` points here, or is null once the context has been given up: what
+/// hiredis still calls then is of no interest.
+class ContextOwner {
+public:
+    virtual ~ContextOwner() = default;
+    virtual void connected() noexcept = 0;
+    /// hiredis frees the context when this returns.
+    virtual void disconnected(std::string_view reason) noexcept = 0;
+    virtual const ssl_st* tls() const noexcept = 0;  // the context's; null: none
+};
+
 /// Begins to connect, in the loop. The caller owns the context. Null: it failed, for this `reason`.
-redisAsyncContext* open_context(EventLoop& loop, const Endpoint& server, std::string& reason);
+redisAsyncContext* open_context(
+    EventLoop& loop, const Endpoint& server, ContextOwner& owner, std::string& reason);
+
+/// The owner's part in giving a context up, if there is one.
+void free_context(redisAsyncContext* context) noexcept;
 
 }  // namespace ratelimit::redis

@@ -1,7 +1,6 @@
 #include "redis/sentinel_link.h"
 
 #include "redis/command.h"
-#include "redis/context.h"
 
 #include <array>
 #include <optional>
@@ -32,11 +31,10 @@ std::string_view next_word(std::string_view& text) noexcept
 
 }  // namespace
 
-/// A context's data is its link, or null once the link has given it up.
 struct SentinelLink::Hooks {
     static SentinelLink* of(const redisAsyncContext* context) noexcept
     {
-        return static_cast<SentinelLink*>(context->data);
+        return static_cast<SentinelLink*>(static_cast<ContextOwner*>(context->data));
     }
 
     template <class Body>
@@ -49,39 +47,11 @@ struct SentinelLink::Hooks {
         }
     }
 
-    static void on_connect(const redisAsyncContext* context, int status) noexcept
-    {
-        SentinelLink* link = of(context);
-        if (link == nullptr) {
-            return;
-        }
-        if (status != REDIS_OK) {
-            link->lose(context->errstr, true);
-            return;
-        }
-        contained(*link, [link] { link->introduce(); });
-    }
-
-    static void on_disconnect(const redisAsyncContext* context, int) noexcept
-    {
-        SentinelLink* link = of(context);
-        if (link == nullptr) {
-            return;
-        }
-        std::string reason;
-        try {
-            reason = link->reason_of();
-        } catch (const std::exception&) {
-            // Out of memory: lost without a reason.
-        }
-        link->lose(reason.empty() ? "connection closed" : reason, true);
-    }
-
     static void on_reply(redisAsyncContext* context, void* data, void* answered_by_address) noexcept
     {
         SentinelLink* link = of(context);
         if (link == nullptr || data == nullptr) {
-            return;  // a lost connection, which on_disconnect deals with
+            return;  // a lost connection, which `disconnected` deals with
         }
         const auto& reply = *static_cast<const redisReply*>(data);
         if (reply.type == REDIS_REPLY_ERROR) {
@@ -127,24 +97,17 @@ void SentinelLink::close() noexcept
 {
     timer_->stop();
     tls_ = nullptr;
-    redisAsyncContext* context = std::exchange(context_, nullptr);
-    if (context != nullptr) {
-        context->data = nullptr;
-        redisAsyncFree(context);
-    }
+    free_context(std::exchange(context_, nullptr));
 }
 
 void SentinelLink::begin()
 {
     std::string reason;
-    context_ = open_context(loop_, sentinel_, reason);
+    context_ = open_context(loop_, sentinel_, *this, reason);
     if (context_ == nullptr) {
         lose(reason);
         return;
     }
-    context_->data = this;
-    redisAsyncSetConnectCallback(context_, Hooks::on_connect);
-    redisAsyncSetDisconnectCallback(context_, Hooks::on_disconnect);
     timer_->start(options_.connect_timeout + options_.timeout);
 }
 
@@ -215,10 +178,14 @@ void SentinelLink::tell(std::string_view host, std::string_view port)
     owner_.master_is(*master);
 }
 
-std::string SentinelLink::reason_of() const
+void SentinelLink::connected() noexcept
 {
-    const std::string said = tls_ == nullptr ? "" : TlsContext::failure(tls_);
-    return said.empty() ? context_->errstr : said;
+    Hooks::contained(*this, [this] { introduce(); });
+}
+
+void SentinelLink::disconnected(std::string_view reason) noexcept
+{
+    lose(reason, true);
 }
 
 void SentinelLink::lose(std::string_view reason, bool freed_by_hiredis) noexcept

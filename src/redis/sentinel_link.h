@@ -1,6 +1,7 @@
 #pragma once
 
 #include "loop/event_loop.h"
+#include "redis/context.h"
 #include "redis/server_options.h"
 
 #include <memory>
@@ -8,7 +9,6 @@
 #include <string_view>
 
 struct redisReply;
-struct ssl_st;
 
 namespace ratelimit::redis {
 
@@ -23,13 +23,13 @@ public:
 
 /// A connection to one Redis Sentinel at a time: asks it where a master is, and hears from then on
 /// when that changes (+switch-master).
-class SentinelLink {
+class SentinelLink final : private ContextOwner {
 public:
     /// `options`: username and password are the sentinel's. It must outlive this.
     SentinelLink(
         EventLoop& loop, const ServerOptions& options, std::string master,
         SentinelLinkOwner& owner);
-    ~SentinelLink();
+    ~SentinelLink() override;
     SentinelLink(const SentinelLink&) = delete;
     SentinelLink& operator=(const SentinelLink&) = delete;
 
@@ -48,7 +48,9 @@ private:
     void heard(const redisReply& reply);
     void tell(std::string_view host, std::string_view port);
     void lose(std::string_view reason, bool freed_by_hiredis = false) noexcept;
-    std::string reason_of() const;
+    void connected() noexcept override;
+    void disconnected(std::string_view reason) noexcept override;
+    const ssl_st* tls() const noexcept override { return tls_; }
 
     EventLoop& loop_;
     const ServerOptions& options_;
