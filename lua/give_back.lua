@@ -89,6 +89,10 @@ local function sliding_window_buckets(key, taken, _, _, _, _, width, cost)
     -- A bucket that is left empty goes: the newest one tells when the limit is whole again.
     local _, before = unpack_from('>I7I6', text, max(index - 1, 0) * 13 + 1)
     before = index > head and before or base
+    local _, upto = unpack_from('>I7I6', text, index * 13 + 1)
+    if upto - before < cost then
+        return  -- it was counted in another bucket: the clock had stepped back
+    end
     local changed = {}
     for i = index, count - 1 do
         local start, passed = unpack_from('>I7I6', text, i * 13 + 1)

@@ -30,7 +30,7 @@ END
     );
 }
 
-my $resolver = "resolver 127.0.0.1:$port valid=1s ipv6=off; resolver_timeout 2s;";
+my $resolver = "resolver 127.0.0.1:$port valid=1s ipv6=off;";
 
 subtest 'with a resolver, a server that moves is followed, and no request fails meanwhile' => sub {
     my $node = following_node(http => $resolver, workers => 2);

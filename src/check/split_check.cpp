@@ -119,7 +119,7 @@ void SplitCheck::group_apart(CheckGroup& group) noexcept
 void SplitCheck::give_back(microseconds now) noexcept
 {
     each_group([&](const CheckGroup& group) {
-        if (!group.took()) {
+        if (group.alone() || !group.took()) {
             return;
         }
         for (const RemoteCheck& check : group.checks()) {

@@ -45,6 +45,7 @@ public:
 
     std::span<RemoteCheck> checks() const noexcept { return checks_; }
     End end() const noexcept { return end_; }
+    bool alone() const noexcept { return alone_; }
     /// Whether it counted the request: no limit of it that counts refused.
     bool took() const noexcept;
     /// When its limit was asked, by the clock that decided it. After it took.

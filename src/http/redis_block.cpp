@@ -23,7 +23,10 @@ nginx::NgxLoop& event_loop()
         static_cast<ngx_http_core_loc_conf_t*>(http->loc_conf[ngx_http_core_module.ctx_index]);
     // Without a directive there is a dummy that has no servers.
     const bool usable = core->resolver != nullptr && core->resolver->connections.nelts != 0;
-    loop.use_resolver(usable ? core->resolver : nullptr, core->resolver_timeout);
+    constexpr ngx_msec_t usual_timeout = 30'000;
+    ngx_msec_t timeout = core->resolver_timeout;  // at this level nginx leaves it unset
+    ngx_conf_init_msec_value(timeout, usual_timeout);
+    loop.use_resolver(usable ? core->resolver : nullptr, timeout);
     return loop;
 }
 

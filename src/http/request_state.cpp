@@ -54,7 +54,7 @@ RequestState* RequestState::make(ngx_http_request_t* r, std::size_t limits)
 
 bool RequestState::ask()
 {
-    if (checks.empty()) {
+    if (checks.empty() || fails_closed()) {
         return false;
     }
     check_.emplace(checks, *this);

@@ -118,6 +118,7 @@ Server* ClusterClient::node_named(std::string_view name) const noexcept
 Server& ClusterClient::node_at(const Endpoint& endpoint)
 {
     if (Server* known = node_named(endpoint.name)) {
+        known->announced_at(endpoint.host);
         return *known;
     }
     nodes_.push_back(std::make_unique<Server>(loop_, endpoint, options_.server, scripts_, *this));

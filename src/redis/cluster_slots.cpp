@@ -54,6 +54,9 @@ std::optional<Endpoint> read_node(const redisReply& reply, const Endpoint& asked
     }
     const auto port = static_cast<std::uint16_t>(node[1]->integer);
     const auto host = text_of(*node[0]);
+    if (host == "?" && is_numeric_address(address_of(node))) {
+        return announced_endpoint(address_of(node), port);  // it has no name to be announced by
+    }
     if (host.empty() || host == "?") {
         return announced_endpoint(asked.host_name, port, asked.host);
     }

@@ -1,5 +1,6 @@
 #include "redis/sentinel_client.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -92,7 +93,7 @@ void SentinelClient::error_reply(Server& server, std::string_view text) noexcept
 ErrorFate SentinelClient::fate_of(Server& server, Call*, std::string_view error) noexcept
 {
     if (&server == master_.get() && error.starts_with("READONLY")) {
-        up_ = false;  // whatever other connections to it say
+        doubted_ = true;
         want_master();
     }
     return ErrorFate::refused;
@@ -101,13 +102,13 @@ ErrorFate SentinelClient::fate_of(Server& server, Call*, std::string_view error)
 void SentinelClient::want_master() noexcept
 {
     if (!looking_up_ && !closed_ && !look_up_timer_->running()) {
-        look_up_timer_->start(look_up_pause);
+        look_up_timer_->start(pause_);
     }
 }
 
 void SentinelClient::look_up() noexcept
 {
-    if (up_ && link_.is_open()) {
+    if (up_ && !doubted_ && link_.is_open()) {
         return;  // all is well again
     }
     looking_up_ = true;
@@ -137,6 +138,9 @@ void SentinelClient::link_lost(std::string_view reason) noexcept
     if (asked_all && !std::exchange(unknown_told_, true)) {
         events_.servers_unknown(reason);
     }
+    if (asked_all) {
+        pause_ = std::min(pause_ * 2, longest_pause);
+    }
     want_master();
 }
 
@@ -150,6 +154,8 @@ try {
 void SentinelClient::master_is(const Endpoint& master) noexcept
 try {
     looking_up_ = false;
+    doubted_ = false;
+    pause_ = look_up_pause;
     const bool was_unknown = std::exchange(unknown_told_, false);
     if (master_ == nullptr || master_->endpoint().name != master.name) {
         use_master(master);

@@ -35,6 +35,7 @@ public:
 
 private:
     static constexpr milliseconds look_up_pause{ 500 };
+    static constexpr milliseconds longest_pause{ 4000 };  // when no sentinel answers
 
     void want_master() noexcept;
     void look_up() noexcept;
@@ -58,7 +59,9 @@ private:
     std::unique_ptr<Timer> look_up_timer_;
     std::size_t next_sentinel_;
     std::size_t left_to_ask_ = 0;  // sentinels, in this look-up
+    milliseconds pause_ = look_up_pause;
     bool looking_up_ = false;
+    bool doubted_ = false;  // the master said that it is none
     bool up_ = false;
     bool unknown_told_ = false;
     bool closed_ = false;

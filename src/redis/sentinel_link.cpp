@@ -47,7 +47,7 @@ struct SentinelLink::Hooks {
         }
     }
 
-    static void on_reply(redisAsyncContext* context, void* data, void* answered_by_address) noexcept
+    static void on_reply(redisAsyncContext* context, void* data, void*) noexcept
     {
         SentinelLink* link = of(context);
         if (link == nullptr || data == nullptr) {
@@ -58,13 +58,7 @@ struct SentinelLink::Hooks {
             link->lose(text_of(reply));
             return;
         }
-        contained(*link, [&] {
-            if (answered_by_address != nullptr) {
-                link->named(reply);
-            } else {
-                link->heard(reply);
-            }
-        });
+        contained(*link, [&] { link->answered(reply); });
     }
 };
 
@@ -123,35 +117,58 @@ void SentinelLink::introduce()
             return;
         }
     }
+    // As one command, whose callback gets every reply, as MONITOR's does: hiredis's own reading of
+    // what a subscribed connection gets trusts the server, and a garbled reply would end the
+    // worker.
+    std::string commands;
+    awaited_ = Awaited::address;
     if (!options_.password.empty()) {
-        send(auth_command(options_.username, options_.password), false);
+        commands = auth_command(options_.username, options_.password);
+        awaited_ = Awaited::authentication;
     }
-    send(plain_command({ "SENTINEL", "get-master-addr-by-name", master_ }), true);
-    send(plain_command({ "SUBSCRIBE", "+switch-master" }), false);
-}
-
-void SentinelLink::send(std::string_view command, bool answered_by_address)
-{
-    void* const tag = answered_by_address ? this : nullptr;
-    if (redisAsyncFormattedCommand(context_, Hooks::on_reply, tag, command.data(), command.size())
+    commands += plain_command({ "SENTINEL", "get-master-addr-by-name", master_ });
+    commands += plain_command({ "SUBSCRIBE", "+switch-master" });
+    if (redisAsyncFormattedCommand(
+            context_, Hooks::on_reply, nullptr, commands.data(), commands.size())
         != REDIS_OK) {
         throw std::runtime_error("out of memory");
+    }
+    context_->c.flags |= REDIS_MONITORING;
+}
+
+void SentinelLink::answered(const redisReply& reply)
+{
+    switch (awaited_) {
+    case Awaited::authentication:
+        awaited_ = Awaited::address;
+        break;
+    case Awaited::address:
+        awaited_ = Awaited::subscription;
+        named(reply);
+        break;
+    case Awaited::subscription:
+        // Only now: what cannot be heard of again is not to be relied on.
+        awaited_ = Awaited::news;
+        timer_->stop();
+        owner_.master_is(found_);
+        break;
+    case Awaited::news:
+        heard(reply);
+        break;
     }
 }
 
 /// The reply to SENTINEL get-master-addr-by-name: address and port, or null.
 void SentinelLink::named(const redisReply& reply)
 {
-    timer_->stop();
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 2) {
         lose("it does not know the master");
         return;
     }
-    tell(text_of(*reply.element[0]), text_of(*reply.element[1]));
+    find(text_of(*reply.element[0]), text_of(*reply.element[1]));
 }
 
-/// "message", "+switch-master", "name old-address old-port address port"; or what tells that AUTH
-/// or SUBSCRIBE went well.
+/// "message", "+switch-master", "name old-address old-port address port".
 void SentinelLink::heard(const redisReply& reply)
 {
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 3
@@ -165,17 +182,21 @@ void SentinelLink::heard(const redisReply& reply)
     next_word(text);
     next_word(text);
     const auto host = next_word(text);
-    tell(host, text);
+    if (find(host, text)) {
+        owner_.master_is(found_);
+    }
 }
 
-void SentinelLink::tell(std::string_view host, std::string_view port)
+/// Where the master is said to be. False: nowhere, and the link is lost.
+bool SentinelLink::find(std::string_view host, std::string_view port)
 {
-    const auto master = parse_endpoint(std::string(host) + ":" + std::string(port), sentinel_);
+    auto master = parse_endpoint(std::string(host) + ":" + std::string(port), sentinel_);
     if (!master) {
         lose("it gave no address of the master");
-        return;
+        return false;
     }
-    owner_.master_is(*master);
+    found_ = std::move(*master);
+    return true;
 }
 
 void SentinelLink::connected() noexcept

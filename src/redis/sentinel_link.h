@@ -40,13 +40,14 @@ public:
 
 private:
     struct Hooks;
+    enum class Awaited : std::uint8_t { authentication, address, subscription, news };
 
     void begin();
     void introduce();
-    void send(std::string_view command, bool answered_by_address);
+    void answered(const redisReply& reply);
     void named(const redisReply& reply);
     void heard(const redisReply& reply);
-    void tell(std::string_view host, std::string_view port);
+    bool find(std::string_view host, std::string_view port);
     void lose(std::string_view reason, bool freed_by_hiredis = false) noexcept;
     void connected() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
@@ -60,6 +61,8 @@ private:
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;         // the context's, if it has TLS
     std::unique_ptr<Timer> timer_;  // until it has answered
+    Awaited awaited_ = Awaited::address;
+    Endpoint found_;  // the master
 };
 
 }  // namespace ratelimit::redis

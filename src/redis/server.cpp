@@ -122,12 +122,25 @@ try {
     if (all.empty() || std::find(all.begin(), all.end(), endpoint_.host) != all.end()) {
         return;
     }
-    endpoint_.host = all.front();
+    move_to(all.front());
+} catch (const std::exception&) {
+    // Out of memory: the next look-up finds it.
+}
+
+void Server::announced_at(const std::string& address)
+{
+    const bool trusted = endpoint_.host.empty() || lookup_ == nullptr;
+    if (!finding_ && trusted && !address.empty() && address != endpoint_.host) {
+        move_to(address);
+    }
+}
+
+void Server::move_to(const std::string& address)
+{
+    endpoint_.host = address;
     for (const auto& connection : connections_) {
         connection->move();
     }
-} catch (const std::exception&) {
-    // Out of memory: the next look-up finds it.
 }
 
 template <class Predicate>

@@ -40,6 +40,9 @@ public:
 
     void start();
 
+    /// A cluster's map says that its name stands for this address; look-ups of our own know better.
+    void announced_at(const std::string& address);
+
     /// Sends the call, or keeps it until the connection that is being made is ready; no call waits
     /// longer than connect_timeout + timeout, nor beyond its `expires`. False: the circuit breaker
     /// is open, or there is no connection and none being made now (it is waiting to try again); the
@@ -71,6 +74,7 @@ private:
     void look_up_soon() noexcept;
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
+    void move_to(const std::string& address);
     void note_failure(std::string_view reason) noexcept;
     void report_up() noexcept;
     void report_down(std::string_view reason) noexcept;
