@@ -295,4 +295,23 @@ subtest 'several limits, one of them away or malformed: local' => sub {
     is $node->get('/look_away/')->header('X-RateLimit-Remaining'), 3, 'what redis refuses is not counted here';
 };
 
+subtest 'a request that a malformed rate fails closed takes nothing from its other limits' => sub {
+    my $redis = redis();
+    my $node  = nginx(
+        http => <<"END",
+    ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; }
+    ratelimit_zone k\$arg_k zone=one rate=2r/h;
+    ratelimit_zone k\$arg_k zone=other rate=\$arg_rate;
+END
+        server => <<'END',
+    location / { ratelimit zone=one; ratelimit zone=other; ratelimit_fail_mode closed; }
+    location = /one { ratelimit zone=one; try_files /index.html =404; }
+END
+    );
+    is $node->status('/?rate=5r/h'), 200;
+    is $node->status('/?rate=nonsense'), 503 for 1 .. 3;
+    is $redis->calls('evalsha'), 1, 'it is not even asked about them';
+    is $node->status('/one'), $_ for 200, 429;
+};
+
 finish();

@@ -92,7 +92,9 @@ bool MockServer::serve_commands(int client, std::string& input)
     while (stays && redisReaderGetReply(reader, &parsed) == REDIS_OK && parsed != nullptr) {
         auto* command = static_cast<redisReply*>(parsed);
         const std::string name = command->element[0]->str;
-        if (name == "SCRIPT") {
+        if (const auto reply = replies_.find(name); reply != replies_.end()) {
+            output += reply->second;
+        } else if (name == "SCRIPT") {
             output += "$40\r\n" + std::string(40, 'a') + "\r\n";
         } else if (name == "CLUSTER") {
             output += map_();

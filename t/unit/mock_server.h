@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -20,6 +21,12 @@ public:
     MockServer(const MockServer&) = delete;
     MockServer& operator=(const MockServer&) = delete;
 
+    /// What else a command is answered with. Before anybody connects.
+    void reply_to(const std::string& command, std::string bytes)
+    {
+        replies_[command] = std::move(bytes);
+    }
+
     int port() const noexcept { return port_; }
     int connections() const noexcept { return connections_; }
     int calls() const noexcept { return calls_; }
@@ -30,6 +37,7 @@ private:
 
     std::function<std::string()> answer_;
     std::function<std::string()> map_;
+    std::map<std::string, std::string> replies_;  // by command
     int listener_;
     int port_;
     std::atomic<bool> stop_{ false };

@@ -216,6 +216,15 @@ TEST(ClusterSlots, ANodeThatIsAnnouncedByItsNameIsConnectedToByItsAddress)
     EXPECT_EQ((*map)[0].master.host, "127.0.0.1");
 }
 
+TEST(ClusterSlots, ANodeWithoutAnAnnouncedNameIsAtItsAddress)
+{
+    const Reply reply("*1\r\n*3\r\n:0\r\n:1\r\n*4\r\n$1\r\n?\r\n:7000\r\n$2\r\nid\r\n"
+                      "*2\r\n$2\r\nip\r\n$8\r\n10.0.0.9\r\n");
+    const auto map = read_cluster_slots(*reply, announced_endpoint("10.0.0.1", 7000));
+    ASSERT_TRUE(map);
+    EXPECT_EQ((*map)[0].master.name, "10.0.0.9:7000");
+}
+
 TEST(ClusterSlots, WhatIsNoMapIsRefused)
 {
     for (const char* bytes : { "*0\r\n", ":1\r\n", "$2\r\nOK\r\n", "*1\r\n:0\r\n", "*1\r\n*0\r\n",

@@ -1,0 +1,44 @@
+# A cluster whose nodes are announced by their names, which nobody but the cluster itself can look up.
+
+use Ratelimit::Test;
+
+my $cluster = cluster(
+    conf => "cluster-announce-hostname node.example\ncluster-preferred-endpoint-type hostname\n");
+my ($seed) = $cluster->masters;
+my $node = nginx(
+    http => <<"END",
+    ratelimit_redis main { topology cluster; server @{[ $seed->addr ]}; timeout 2s; connect_timeout 2s; }
+    ratelimit_zone k\$arg_k zone=test rate=1000r/h;
+END
+    server => <<'END',
+    location / { ratelimit zone=test; add_header Status $ratelimit_status always; }
+END
+);
+
+sub decided {
+    my ($key) = @_;
+    my $answer = $node->get("/?k=$key");
+    return $answer->header('Status') eq 'PASSED';
+}
+
+subtest 'nodes are found at the addresses that the map has for their names' => sub {
+    ok decided($_), "key $_" for 1 .. 20;
+    is $node->count_log(qr/node\.example:\d+ is up/), 3;
+};
+
+subtest 'a replica that takes over is found, first by MOVED, then by its address' => sub {
+    for my $round (1 .. 2) {
+        my $master = $cluster->node_of_slot($cluster->slot_of('k1'));
+        my ($replica) = grep {
+            my $role = $_->cmd('ROLE');
+            $role->[0] eq 'slave' && $role->[2] == $master->port
+        } $cluster->nodes;
+        $replica->cmd('CLUSTER', 'FAILOVER');
+        wait_until('it has taken over',
+            sub { $cluster->node_of_slot($cluster->slot_of('k1')) == $replica });
+        wait_until('it decides', sub { decided(1) });
+        is scalar(grep { !decided($_) } 1 .. 20), 0, "round $round";
+    }
+};
+
+finish();

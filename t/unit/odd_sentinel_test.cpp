@@ -1,0 +1,104 @@
+// Sentinels that say what no sane one would.
+
+#include "client_fixture.h"
+#include "mock_server.h"
+
+namespace ratelimit {
+namespace {
+
+class OddSentinel : public ClientTest {
+protected:
+    OddSentinel() : sentinel_([] { return "+OK\r\n"; })
+    {
+        sentinel_.reply_to("SENTINEL", address_of(master_.port()));
+        sentinel_.reply_to("SUBSCRIBE", "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n");
+    }
+
+    static std::string address_of(int port)
+    {
+        const auto digits = std::to_string(port);
+        return "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(digits.size()) + "\r\n" + digits
+            + "\r\n";
+    }
+
+    redis::Client& start_sentinel()
+    {
+        auto options = options_to(sentinel_.port());
+        options.topology = redis::Topology::sentinel;
+        options.master = "main";
+        options.server.timeout = 300ms;
+        options.server.connect_timeout = 300ms;
+        return start(std::move(options));
+    }
+
+    RedisServer master_;
+    MockServer sentinel_;
+};
+
+TEST_F(OddSentinel, one_that_is_sane_names_the_master)
+{
+    start_sentinel();
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.known.size(), 1U);
+    EXPECT_EQ(sentinel_.connections(), 1);
+}
+
+TEST_F(OddSentinel, nonsense_for_an_address_is_told_once)
+{
+    for (const std::string nonsense :
+         { "*-1\r\n", "$-1\r\n", "+OK\r\n", "*0\r\n", "*2\r\n:1\r\n:2\r\n",
+           "*2\r\n$1\r\nx\r\n$1\r\nx\r\n", "-ERR no such thing\r\n", "garbage\r\n" }) {
+        Events events;
+        redis::ScriptRegistry scripts;
+        MockServer sentinel([] { return "+OK\r\n"; });
+        sentinel.reply_to("SENTINEL", nonsense);
+        auto options = options_to(sentinel.port());
+        options.topology = redis::Topology::sentinel;
+        options.master = "main";
+        redis::Client client(loop_, options, scripts, events);
+        client.start();
+        EchoCall call("x");
+        ASSERT_TRUE(client.send(call));
+        ASSERT_TRUE(loop_.run_until([&] { return call.ended(); })) << nonsense;
+        EXPECT_EQ(call.failure, redis::Failure::connection);
+        ASSERT_TRUE(loop_.run_until([&] { return sentinel.connections() == 2; })) << nonsense;
+        EXPECT_EQ(events.unknown.size(), 1U) << nonsense;
+        EXPECT_TRUE(events.known.empty());
+    }
+}
+
+TEST_F(OddSentinel, nonsense_for_a_subscription_or_news_ends_nothing)
+{
+    for (const std::string nonsense :
+         { "*3\r\n:1\r\n:2\r\n:3\r\n", "*0\r\n", "+OK\r\n+OK\r\n",
+           "*3\r\n$7\r\nmessage\r\n:1\r\n$-1\r\n", "*1\r\n$11\r\nunsubscribe\r\n",
+           "+OK\r\n*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$11\r\nmain 1 2 3 4\r\n" }) {
+        Events events;
+        redis::ScriptRegistry scripts;
+        scripts.add("return ARGV[1]");
+        MockServer sentinel([] { return "+OK\r\n"; });
+        sentinel.reply_to("SENTINEL", address_of(master_.port()));
+        sentinel.reply_to("SUBSCRIBE", nonsense);
+        auto options = options_to(sentinel.port());
+        options.topology = redis::Topology::sentinel;
+        options.master = "main";
+        redis::Client client(loop_, options, scripts, events);
+        client.start();
+        EXPECT_TRUE(loop_.run_until([&] { return !events.known.empty(); })) << nonsense;
+        loop_.run_for(50ms);
+    }
+}
+
+TEST_F(OddSentinel, a_user_without_the_channel_is_told_once_and_asked_for_less_and_less)
+{
+    sentinel_.reply_to("SUBSCRIBE", "-NOPERM No permissions to access a channel\r\n");
+    start_sentinel();
+    ASSERT_TRUE(loop_.run_until([this] { return !events_.unknown.empty(); }));
+    EXPECT_EQ(events_.unknown.front(), "NOPERM No permissions to access a channel");
+    loop_.run_for(3500ms);
+    EXPECT_LE(sentinel_.connections(), 4);  // at 0, 1 and 3 s
+    EXPECT_EQ(events_.unknown.size(), 1U);
+}
+
+}  // namespace
+}  // namespace ratelimit
