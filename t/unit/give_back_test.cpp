@@ -157,6 +157,36 @@ TEST_P(GiveBackTrace, nobody_passes_who_would_not_if_it_had_never_been_taken)
     EXPECT_GT(passed, traces);
 }
 
+TEST_P(GiveBackTrace, a_clock_that_steps_back_gives_back_no_more_than_was_taken)
+{
+    begin(0);
+    policy_ = Policy{ GetParam(), { 10, microseconds{ 100 * second } }, {}, {} };
+    if (keeps_arrival_time(GetParam())) {
+        policy_.burst = GetParam() == Algorithm::token_bucket ? 10 : 9;
+    }
+    if (GetParam() == Algorithm::sliding_window_buckets) {
+        policy_.precision = microseconds{ second };
+    }
+    const Time began = start_of_traces - start_of_traces % (100 * second) + second / 2;
+    now_ = began;
+    EXPECT_TRUE(ask(1).script.granted);
+    now_ = began + 2 * second;
+    EXPECT_TRUE(ask(1).script.granted);
+
+    now_ = began;
+    const auto taken = take(5);
+    ASSERT_TRUE(taken);
+    give_back(*taken);
+
+    now_ = began + 2 * second;
+    const auto left = ask(0).script.remaining;
+    EXPECT_LE(left, 8);  // two are others'
+    EXPECT_GE(left, 3);  // and what was taken may stay
+    now_ = began + 101 * second;
+    EXPECT_LE(ask(0).script.remaining, 10);
+    end();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, GiveBackTrace,
     testing::Values(
