@@ -108,12 +108,15 @@ subtest 'keys that are counted leave room for those that are refused' => sub {
 };
 
 subtest 'keys that are being let in again leave room too' => sub {
-    my $node = small_node(zones => { zone => 'rate=$arg_r algorithm=fixed_window' });
-    my $began = time;
-    for my $i (1 .. 300) {
-        ask($node, "/zone/?k=k$i&r=$_") for '1r/d', '1r/d', '2r/d';
+    my $node;
+    for my $try (1 .. 5) {
+        $node = small_node(zones => { zone => 'rate=$arg_r algorithm=fixed_window' });
+        my $began = time;
+        for my $i (1 .. 300) {
+            ask($node, "/zone/?k=k$i&r=$_") for '1r/d', '1r/d', '2r/d';
+        }
+        last if time - $began < 0.9;    # else the first runs have ended already, which is easier
     }
-    plan skip_all => 'this machine is too slow for a run to be ending' if time - $began > 0.9;
     ask($node, '/zone/?k=after&r=1r/d') for 1 .. 5;
     is $node->count_log(qr/limiting requests.*key "after"/), 1, 'a run is logged';
     $node->wait_for_log(qr/limited 1 request, by zone "zone", key "k300"/);

@@ -23,8 +23,6 @@ void LocalLimiter::Shared::init() noexcept
     tree.init();
     ngx_queue_init(&used);
     blocks = 0;
-    size = 0;
-    evictions = 0;
 }
 
 LocalLimiter::State LocalLimiter::State::of_none(Kind kind, TimedQueue::Head& counts) noexcept
@@ -78,7 +76,6 @@ bool LocalLimiter::forget_oldest() noexcept
         return false;
     }
     remove(*Entry::of(ngx_queue_last(&shared_->used)));
-    ++shared_->evictions;
     return true;
 }
 
@@ -102,7 +99,6 @@ void LocalLimiter::remove(Entry& entry) noexcept
     }
     ngx_queue_remove(&entry.queue);
     shared_->tree.remove(entry, blocks_);
-    --shared_->size;
 }
 
 /// A new entry, in no queue yet. Null: there is no room even for one.
@@ -123,7 +119,6 @@ LocalLimiter::Entry* LocalLimiter::add(std::string_view key, Kind kind, const St
     if (head != nullptr) {
         entry->state.timed_counts = new (head) TimedQueue::Head(*state.timed_counts);
     }
-    ++shared_->size;
     return entry;
 }
 

@@ -38,10 +38,8 @@ class LocalLimiter {
 public:
     struct Shared {
         KeyedTree tree;
-        ngx_queue_t used;      // most recently first; without the one that is being decided
-        ngx_uint_t blocks;     // that all entries have
-        ngx_uint_t size;       // entries
-        ngx_uint_t evictions;  // entries that had to make room, ever
+        ngx_queue_t used;   // most recently first; without the one that is being decided
+        ngx_uint_t blocks;  // that all entries have
         void init() noexcept;
     };
 
