@@ -10,17 +10,15 @@ namespace ratelimit::redis {
 
 namespace {
 
-std::unique_ptr<Router> make_router(
-    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-    ClientEvents& events)
+std::unique_ptr<Router> make_router(const RouterParts& parts)
 {
-    switch (options.topology) {
+    switch (parts.options.topology) {
     case Topology::cluster:
-        return std::make_unique<ClusterClient>(loop, options, scripts, events);
+        return std::make_unique<ClusterClient>(parts);
     case Topology::sentinel:
-        return std::make_unique<SentinelClient>(loop, options, scripts, events);
+        return std::make_unique<SentinelClient>(parts);
     default:
-        return std::make_unique<RingClient>(loop, options, scripts, events);
+        return std::make_unique<RingClient>(parts);
     }
 }
 
@@ -39,7 +37,7 @@ Client::Client(
     EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts, ClientEvents& events)
     : loop_(loop),
       options_(std::move(options)),
-      router_(make_router(loop_, options_, scripts, events))
+      router_(make_router({ loop_, options_, scripts, events }))
 {
 }
 

@@ -37,18 +37,13 @@ private:
     ClusterClient& client_;
 };
 
-ClusterClient::ClusterClient(
-    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-    ClientEvents& events)
-    : loop_(loop),
-      options_(options),
-      scripts_(scripts),
-      events_(events),
-      waiting_(loop, records_, [] {}),
-      retired_(loop, options.server),
-      seeds_(loop, endpoints_of(options)),
-      probe_options_(options.server),
-      refresh_timer_(loop.make_timer([this] { refresh(); }))
+ClusterClient::ClusterClient(const RouterParts& parts)
+    : Router(parts),
+      waiting_(loop_, records_, [] {}),
+      retired_(loop_, options_.server),
+      seeds_(loop_, endpoints_of(options_)),
+      probe_options_(options_.server),
+      refresh_timer_(loop_.make_timer([this] { refresh(); }))
 {
     probe_options_.connections = 1;
     refresh_timer_->on_exit(Timer::OnExit::ignore);
@@ -130,14 +125,14 @@ Server& ClusterClient::node_at(const Endpoint& endpoint)
 void ClusterClient::server_up(Server& server) noexcept
 {
     if (is_node(server)) {
-        events_.server_up(server.endpoint());
+        Router::server_up(server);
     }
 }
 
 void ClusterClient::server_down(Server& server, std::string_view reason) noexcept
 {
     if (is_node(server)) {
-        events_.server_down(server.endpoint(), reason);
+        Router::server_down(server, reason);
         want_map();
     } else if (&server == probe_.get()) {
         last_reason_ = reason;
@@ -150,7 +145,7 @@ void ClusterClient::error_reply(Server& server, std::string_view text) noexcept
         last_reason_ = text;  // told once, when no candidate answers
         return;
     }
-    events_.error_reply(server.endpoint(), text);
+    Router::error_reply(server, text);
 }
 
 ErrorFate ClusterClient::fate_of(Server& server, Call* call, std::string_view error) noexcept

@@ -1,12 +1,10 @@
 #pragma once
 
-#include "redis/client.h"
 #include "redis/cluster_slots.h"
 #include "redis/hash_slot.h"
 #include "redis/retired_servers.h"
 #include "redis/router.h"
 #include "redis/seeds.h"
-#include "redis/server.h"
 #include "redis/waiting_calls.h"
 
 #include <array>
@@ -17,12 +15,9 @@ namespace ratelimit::redis {
 /// Redis Cluster. Learns which master has which slot from CLUSTER SLOTS, of any node that answers;
 /// follows MOVED and ASK, and asks for the map again, at most once a second, when one of them, an
 /// error or a lost connection says that it is old.
-class ClusterClient final : public Router, public ServerOwner {
+class ClusterClient final : public Router {
 public:
-    /// `options` and `scripts` must outlive it.
-    ClusterClient(
-        EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-        ClientEvents& events);
+    explicit ClusterClient(const RouterParts& parts);
     ~ClusterClient() override;
 
     void start() override;
@@ -53,10 +48,6 @@ private:
     void use_map(std::span<const SlotRange> map);
     void tell_map(std::span<const SlotRange> map);
 
-    EventLoop& loop_;
-    const ClientOptions& options_;
-    const ScriptRegistry& scripts_;
-    ClientEvents& events_;
     RecordPool records_;
     WaitingCalls waiting_;  // for the first map
     std::vector<std::unique_ptr<Server>> nodes_;

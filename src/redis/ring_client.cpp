@@ -25,14 +25,12 @@ HashRing ring_of(const std::vector<Member>& servers)
 
 }  // namespace
 
-RingClient::RingClient(
-    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-    ClientEvents& events)
-    : events_(events), ring_(ring_of(options.servers))
+RingClient::RingClient(const RouterParts& parts)
+    : Router(parts), ring_(ring_of(parts.options.servers))
 {
-    for (const Member& member : options.servers) {
+    for (const Member& member : options_.servers) {
         servers_.push_back(
-            std::make_unique<Server>(loop, member.endpoint, options.server, scripts, *this));
+            std::make_unique<Server>(loop_, member.endpoint, options_.server, scripts_, *this));
     }
 }
 
@@ -58,26 +56,6 @@ void RingClient::close() noexcept
 std::uint32_t RingClient::place_of(std::string_view key) const noexcept
 {
     return ring_.member_of(key);
-}
-
-void RingClient::server_up(Server& server) noexcept
-{
-    events_.server_up(server.endpoint());
-}
-
-void RingClient::server_down(Server& server, std::string_view reason) noexcept
-{
-    events_.server_down(server.endpoint(), reason);
-}
-
-void RingClient::error_reply(Server& server, std::string_view text) noexcept
-{
-    events_.error_reply(server.endpoint(), text);
-}
-
-ErrorFate RingClient::fate_of(Server&, Call*, std::string_view) noexcept
-{
-    return ErrorFate::refused;
 }
 
 }  // namespace ratelimit::redis

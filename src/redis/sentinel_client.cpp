@@ -6,26 +6,21 @@
 
 namespace ratelimit::redis {
 
-SentinelClient::SentinelClient(
-    EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-    ClientEvents& events)
-    : loop_(loop),
-      options_(options),
-      scripts_(scripts),
-      events_(events),
-      master_options_(options.server),
-      sentinel_options_(options.server),
-      waiting_(loop, records_, [] {}),
-      retired_(loop, options.server),
-      sentinels_(loop, endpoints_of(options)),
-      link_(loop, sentinel_options_, options.master, *this),
-      look_up_timer_(loop.make_timer([this] { look_up(); })),
+SentinelClient::SentinelClient(const RouterParts& parts)
+    : Router(parts),
+      master_options_(options_.server),
+      sentinel_options_(options_.server),
+      waiting_(loop_, records_, [] {}),
+      retired_(loop_, options_.server),
+      sentinels_(loop_, endpoints_of(options_)),
+      link_(loop_, sentinel_options_, options_.master, *this),
+      look_up_timer_(loop_.make_timer([this] { look_up(); })),
       // Not all workers of a fleet listen to the first one.
-      next_sentinel_(std::random_device{}() % options.servers.size())
+      next_sentinel_(std::random_device{}() % options_.servers.size())
 {
     master_options_.master_only = true;
-    sentinel_options_.username = options.sentinel_username;
-    sentinel_options_.password = options.sentinel_password;
+    sentinel_options_.username = options_.sentinel_username;
+    sentinel_options_.password = options_.sentinel_password;
     look_up_timer_->on_exit(Timer::OnExit::ignore);
 }
 
@@ -72,7 +67,7 @@ void SentinelClient::server_up(Server& server) noexcept
 {
     if (&server == master_.get()) {
         up_ = true;
-        events_.server_up(server.endpoint());
+        Router::server_up(server);
     }
 }
 
@@ -80,14 +75,9 @@ void SentinelClient::server_down(Server& server, std::string_view reason) noexce
 {
     if (&server == master_.get()) {
         up_ = false;
-        events_.server_down(server.endpoint(), reason);
+        Router::server_down(server, reason);
         want_master();
     }
-}
-
-void SentinelClient::error_reply(Server& server, std::string_view text) noexcept
-{
-    events_.error_reply(server.endpoint(), text);
 }
 
 ErrorFate SentinelClient::fate_of(Server& server, Call*, std::string_view error) noexcept

@@ -1,23 +1,18 @@
 #pragma once
 
-#include "redis/client.h"
 #include "redis/retired_servers.h"
 #include "redis/router.h"
 #include "redis/seeds.h"
 #include "redis/sentinel_link.h"
-#include "redis/server.h"
 #include "redis/waiting_calls.h"
 
 namespace ratelimit::redis {
 
 /// One master, which Redis Sentinels watch. One of them is listened to; when that is lost, or the
 /// master is away or has become a replica, the next one is asked.
-class SentinelClient final : public Router, public ServerOwner, public SentinelLinkOwner {
+class SentinelClient final : public Router, public SentinelLinkOwner {
 public:
-    /// `options` and `scripts` must outlive it.
-    SentinelClient(
-        EventLoop& loop, const ClientOptions& options, const ScriptRegistry& scripts,
-        ClientEvents& events);
+    explicit SentinelClient(const RouterParts& parts);
     ~SentinelClient() override;
 
     void start() override;
@@ -27,7 +22,6 @@ public:
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
-    void error_reply(Server& server, std::string_view text) noexcept override;
     ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
 
     void master_is(const Endpoint& master) noexcept override;
@@ -44,10 +38,6 @@ private:
     void use_master(const Endpoint& master);
     void tell_master();
 
-    EventLoop& loop_;
-    const ClientOptions& options_;
-    const ScriptRegistry& scripts_;
-    ClientEvents& events_;
     ServerOptions master_options_;
     ServerOptions sentinel_options_;
     RecordPool records_;

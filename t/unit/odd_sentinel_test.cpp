@@ -21,11 +21,12 @@ protected:
             + "\r\n";
     }
 
-    redis::Client& start_sentinel()
+    redis::Client& start_sentinel(int connections = 1)
     {
         auto options = options_to(sentinel_.port());
         options.topology = redis::Topology::sentinel;
         options.master = "main";
+        options.server.connections = connections;
         options.server.timeout = 300ms;
         options.server.connect_timeout = 300ms;
         return start(std::move(options));
@@ -98,6 +99,23 @@ TEST_F(OddSentinel, a_user_without_the_channel_is_told_once_and_asked_for_less_a
     loop_.run_for(3500ms);
     EXPECT_LE(sentinel_.connections(), 4);  // at 0, 1 and 3 s
     EXPECT_EQ(events_.unknown.size(), 1U);
+}
+
+TEST_F(OddSentinel, look_ups_end_when_a_master_that_was_read_only_is_one_again)
+{
+    scripts_.add("redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1]");
+    start_sentinel(2);
+    ASSERT_EQ(ask("before"), "before");
+    master_.ask({ "REPLICAOF", "127.0.0.1", std::to_string(free_port()) });
+    EXPECT_EQ(ask("meanwhile"), "error reply");
+    ASSERT_TRUE(loop_.run_until([this] { return sentinel_.connections() > 1; })) << "it is doubted";
+    master_.ask({ "REPLICAOF", "NO", "ONE" });
+    ASSERT_TRUE(loop_.run_until([this] { return ask("after") == "after"; }));
+
+    loop_.run_for(700ms);  // one that was due
+    const int asked = sentinel_.connections();
+    loop_.run_for(1800ms);
+    EXPECT_EQ(sentinel_.connections(), asked);
 }
 
 }  // namespace
