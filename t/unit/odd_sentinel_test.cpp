@@ -27,6 +27,7 @@ protected:
         options.topology = redis::Topology::sentinel;
         options.master = "main";
         options.server.connections = connections;
+        options.server.breaker_failures = 1000;
         options.server.timeout = 300ms;
         options.server.connect_timeout = 300ms;
         return start(std::move(options));
