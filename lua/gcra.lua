@@ -28,9 +28,10 @@ local function check(key, now, quota, window, capacity, cost)
     return cost == 0 or debt + cost * window <= full, debt, cut
 end
 
+-- returns remaining, reset, retry, and what is below one microsecond of the debt that it wrote
 local function settle(key, now, quota, window, capacity, cost, granted, take, debt, cut)
     local full = capacity * window
-    local retry = 0
+    local retry, rest = 0, nil
     if not granted then
         retry = cost > capacity and -1 or ceil((debt + cost * window - full) / quota)
     end
@@ -39,10 +40,10 @@ local function settle(key, now, quota, window, capacity, cost, granted, take, de
     end
     if take or (cut and cost > 0) then
         -- fmod is exact, also where the numbers are so large that products are not.
-        local rest = math.fmod(debt, quota)
+        rest = math.fmod(debt, quota)
         local whole = (debt - rest) / quota
         call('SET', key, rest == 0 and format('%d', now + whole)
             or format('%d:%d', now + whole, rest), 'PX', format('%d', ceil(debt / quota / 1000)))
     end
-    return floor((full - debt) / window), ceil(debt / quota), retry
+    return floor((full - debt) / window), ceil(debt / quota), retry, rest
 end

@@ -36,6 +36,7 @@ local function falls_to(previous, most, window)
     return window - ceil((most + 1) * window / previous) + 1
 end
 
+-- returns remaining, reset, retry, and the count of this window
 local function settle(
     key, _, quota, window, _, cost, granted, take, current, previous, start, now, moved)
     local elapsed = now - start
@@ -69,5 +70,5 @@ local function settle(
             retry = max(1, at - elapsed)
         end
     end
-    return quota > sum and quota - sum or 0, reset, retry
+    return quota > sum and quota - sum or 0, reset, retry, current
 end

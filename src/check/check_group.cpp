@@ -1,14 +1,12 @@
-#include "check/script_reply.h"
-#include "check/split_check.h"
+#include "check/check_group.h"
+
+#include "check/coalescer.h"
 
 #include <algorithm>
 
 namespace ratelimit {
 
 namespace {
-
-/// The fewest limits for which a reply's states do not fit the stack.
-constexpr std::size_t many_limits = 16;
 
 bool counts_if_granted(const RemoteCheck& check) noexcept
 {
@@ -23,18 +21,23 @@ void CheckGroup::set(std::span<RemoteCheck> checks, bool alone, Owner& owner) no
     alone_ = alone;
     owner_ = &owner;
     end_ = End::pending;
+    apart_ = false;
 }
 
-bool CheckGroup::send()
+bool CheckGroup::send() noexcept
 {
-    bool sent = false;
-    try {
-        sent = checks_.front().client->send(*this);
-    } catch (const std::exception&) {
-        // Out of memory: as if there were no connection.
-    }
+    const bool sent = checks_.front().coalescer->send(*this);
     end_ = sent ? End::pending : End::failed;
     return sent;
+}
+
+void CheckGroup::tell() noexcept
+{
+    if (apart_) {
+        owner_->group_apart(*this);
+    } else {
+        owner_->group_ended(*this);
+    }
 }
 
 bool CheckGroup::took() const noexcept
@@ -45,60 +48,6 @@ bool CheckGroup::took() const noexcept
 microseconds CheckGroup::taken_at(const RemoteCheck& check) const noexcept
 {
     return check.now.value_or(server_time_);
-}
-
-redis::ScriptId CheckGroup::script() const noexcept
-{
-    const CheckScripts& scripts = checks_.front().scripts;
-    return alone_ && checks_.size() == 1 ? scripts.single : scripts.several;
-}
-
-redis::ArgumentCount CheckGroup::argument_count() const noexcept
-{
-    return alone_ && checks_.size() == 1 ? single_argument_count
-                                         : several_argument_count(checks_.size());
-}
-
-void CheckGroup::write(redis::ScriptArguments& arguments) const
-{
-    if (alone_ && checks_.size() == 1) {
-        write_single_arguments(checks_.front(), arguments);
-        return;
-    }
-    write_several_arguments<RemoteCheck>(checks_, arguments);
-}
-
-void CheckGroup::on_reply(const redisReply& reply) noexcept
-{
-    end_ = read(reply) ? End::answered : End::failed;
-    owner_->group_ended(*this);
-}
-
-bool CheckGroup::read(const redisReply& reply) noexcept
-try {
-    LimitState few[many_limits];
-    std::vector<LimitState> many(checks_.size() < many_limits ? 0 : checks_.size());
-    const std::span states{ many.empty() ? few : many.data(), checks_.size() };
-    const bool single = alone_ && checks_.size() == 1;
-    if (!read_reply(reply, states, single ? nullptr : &server_time_)) {
-        return false;
-    }
-    for (std::size_t i = 0; i < states.size(); ++i) {
-        *checks_[i].state = states[i];
-    }
-    return true;
-} catch (const std::exception&) {
-    return false;  // out of memory
-}
-
-void CheckGroup::on_failure(redis::Failure failure) noexcept
-{
-    end_ = End::failed;
-    if (failure == redis::Failure::keys_apart && checks_.size() > 1) {
-        owner_->group_apart(*this);
-    } else {
-        owner_->group_ended(*this);
-    }
 }
 
 }  // namespace ratelimit

@@ -1,5 +1,7 @@
 #include "check/give_back.h"
 
+#include "check/coalescer.h"
+
 #include <memory>
 #include <string>
 
@@ -59,7 +61,7 @@ void put_back(const RemoteCheck& check)
 void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
 try {
     auto call = std::make_unique<GiveBack>(check, taken_at, now);
-    if (check.client->send(*call)) {
+    if (check.coalescer->client().send(*call)) {
         static_cast<void>(call.release());
     }
     put_back(check);

@@ -16,13 +16,12 @@ std::int64_t param_of(const Policy& policy) noexcept
     return 0;
 }
 
-void write_check(const LimitCheck& check, redis::ScriptArguments& arguments)
+void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
     arguments.arg(check.now.value_or(microseconds{ 0 }).count());
     arguments.arg(check.policy.rate.quota);
     arguments.arg(check.policy.rate.window.count());
     arguments.arg(param_of(check.policy));
-    arguments.arg(check.cost);
 }
 
 }  // namespace
@@ -30,14 +29,25 @@ void write_check(const LimitCheck& check, redis::ScriptArguments& arguments)
 void write_single_arguments(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
     arguments.key(check.key);
-    write_check(check, arguments);
+    write_limit(check, arguments);
+    arguments.arg(check.cost);
 }
 
-void write_one_of_several(const LimitCheck& check, redis::ScriptArguments& arguments)
+void write_several_arguments(
+    std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
+    redis::ScriptArguments& arguments)
 {
-    arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
-    arguments.arg(std::int64_t{ check.shadow ? 1 : 0 });
-    write_check(check, arguments);
+    for (const LimitCheck& check : checks) {
+        arguments.key(check.key);
+    }
+    for (const LimitCheck& check : checks) {
+        arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
+        arguments.arg(std::int64_t{ check.shadow ? 1 : 0 });
+        write_limit(check, arguments);
+    }
+    for (const std::int64_t number : runs) {
+        arguments.arg(number);
+    }
 }
 
 void write_give_back_arguments(
@@ -48,7 +58,8 @@ void write_give_back_arguments(
     arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
     arguments.arg(taken.count());
     arguments.arg(state.reset.count());
-    write_check(check, arguments);
+    write_limit(check, arguments);
+    arguments.arg(check.cost);
 }
 
 }  // namespace ratelimit

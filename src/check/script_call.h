@@ -22,29 +22,23 @@ struct LimitCheck {
 
 /// KEYS and ARGV of a check of one limit (single_script) or of several (several_script):
 ///   single   KEYS key; ARGV now quota window param cost
-///   several  KEYS key...; ARGV for each limit: algorithm shadow now quota window param cost
+///   several  KEYS key...; ARGV for each limit: algorithm shadow now quota window param; then for
+///            each run of requests of the same costs: how many, and the cost for each limit
 /// now: microseconds since the epoch, 0: Redis's TIME. window: microseconds. param: the capacity
 /// for token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
 /// sliding_window_buckets, else 0.
 inline constexpr redis::ArgumentCount single_argument_count{ 1, 5 };
 void write_single_arguments(const LimitCheck& check, redis::ScriptArguments& arguments);
 
-constexpr redis::ArgumentCount several_argument_count(std::size_t checks) noexcept
+/// `runs`: the runs' numbers, as they are written.
+constexpr redis::ArgumentCount several_argument_count(
+    std::size_t checks, std::span<const std::int64_t> runs) noexcept
 {
-    return { checks, checks * 7 };
+    return { checks, checks * 6 + runs.size() };
 }
-void write_one_of_several(const LimitCheck& check, redis::ScriptArguments& arguments);
-/// `Check`: a LimitCheck or what is derived from it.
-template <class Check>
-void write_several_arguments(std::span<const Check> checks, redis::ScriptArguments& arguments)
-{
-    for (const LimitCheck& check : checks) {
-        arguments.key(check.key);
-    }
-    for (const LimitCheck& check : checks) {
-        write_one_of_several(check, arguments);
-    }
-}
+void write_several_arguments(
+    std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
+    redis::ScriptArguments& arguments);
 
 /// KEYS and ARGV of give_back_script, for one limit: KEYS key; ARGV algorithm taken reset now quota
 /// window param cost. `taken`: the time of the check, by the clock that decided; `state`: its

@@ -6,9 +6,9 @@ namespace ratelimit {
 
 namespace {
 
-constexpr std::size_t fields = 4;
 constexpr std::size_t field_size = 8;
-constexpr std::size_t state_size = fields * field_size;
+constexpr std::size_t single_fields = 4;
+constexpr std::size_t several_fields = 6;
 
 std::int64_t read_integer(const char* bytes) noexcept
 {
@@ -19,43 +19,78 @@ std::int64_t read_integer(const char* bytes) noexcept
     return static_cast<std::int64_t>(number);
 }
 
-bool read_state(const char* bytes, LimitState& state) noexcept
+std::int64_t field(const redisReply& reply, std::size_t index) noexcept
 {
-    const auto granted = read_integer(bytes);
-    const auto remaining = read_integer(bytes + field_size);
-    const auto reset = read_integer(bytes + 2 * field_size);
-    const auto retry = read_integer(bytes + 3 * field_size);
-    if (granted < 0 || granted > 1 || remaining < 0 || reset < 0 || retry < -1) {
-        return false;
-    }
-    state.granted = granted == 1;
-    state.remaining = remaining;
-    state.reset = microseconds{ reset };
-    state.retry_after = std::nullopt;
-    if (retry >= 0) {
-        state.retry_after = microseconds{ retry };
-    }
-    return true;
+    return read_integer(reply.str + index * field_size);
+}
+
+bool has_fields(const redisReply& reply, std::size_t fields) noexcept
+{
+    return reply.type == REDIS_REPLY_STRING && reply.len == fields * field_size;
+}
+
+std::optional<microseconds> retry_of(std::int64_t field) noexcept
+{
+    return field < 0 ? std::nullopt : std::optional{ microseconds{ field } };
+}
+
+bool good_flag(std::int64_t field) noexcept
+{
+    return field == 0 || field == 1;
+}
+
+/// remaining, reset and retry
+bool good_state(const redisReply& reply, std::size_t at) noexcept
+{
+    return field(reply, at) >= 0 && field(reply, at + 1) >= 0 && field(reply, at + 2) >= -1;
 }
 
 }  // namespace
 
-bool read_reply(
-    const redisReply& reply, std::span<LimitState> states, microseconds* server_time) noexcept
+bool read_single_reply(const redisReply& reply, LimitState& state) noexcept
 {
-    const std::size_t times = server_time == nullptr ? 0 : field_size;
-    if (reply.type != REDIS_REPLY_STRING || reply.len != states.size() * state_size + times) {
+    if (!has_fields(reply, single_fields) || !good_flag(field(reply, 0))
+        || !good_state(reply, 1)) {
         return false;
     }
-    for (std::size_t i = 0; i < states.size(); ++i) {
-        if (!read_state(reply.str + i * state_size, states[i])) {
+    state.granted = field(reply, 0) == 1;
+    state.remaining = field(reply, 1);
+    state.reset = microseconds{ field(reply, 2) };
+    state.retry_after = retry_of(field(reply, 3));
+    return true;
+}
+
+bool SeveralReply::good() const noexcept
+{
+    if (!has_fields(reply_, answers_ * several_fields + 1)) {
+        return false;
+    }
+    for (std::size_t i = 0; i < answers_; ++i) {
+        const std::size_t at = i * several_fields;
+        if (field(reply_, at) < 0 || !good_flag(field(reply_, at + 1))
+            || !good_state(reply_, at + 2) || field(reply_, at + 5) < 0) {
             return false;
         }
     }
-    if (server_time != nullptr) {
-        *server_time = microseconds{ read_integer(reply.str + states.size() * state_size) };
-    }
     return true;
+}
+
+BatchAnswer SeveralReply::answer(std::size_t index) const noexcept
+{
+    const std::size_t at = index * several_fields;
+    BatchAnswer answer;
+    answer.taken = field(reply_, at);
+    answer.open = field(reply_, at + 1) == 1;
+    answer.remaining = field(reply_, at + 2);
+    answer.reset = microseconds{ field(reply_, at + 3) };
+    answer.retry_after = retry_of(field(reply_, at + 4));
+    answer.detail = field(reply_, at + 5);
+    return answer;
+}
+
+microseconds SeveralReply::server_time() const noexcept
+{
+    return microseconds{ field(reply_, answers_ * several_fields) };
 }
 
 }  // namespace ratelimit

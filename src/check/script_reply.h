@@ -1,19 +1,39 @@
 #pragma once
 
+#include "limit/batch.h"
 #include "limit/decision.h"
 
-#include <span>
+#include <cstddef>
 
 struct redisReply;
 
 namespace ratelimit {
 
-/// Reads the reply of single_script or several_script: a string with, for each limit in order, four
-/// signed 64-bit big-endian integers: granted (1 or 0), remaining, reset (microseconds), retry
-/// (microseconds; 0: granted, -1: never); and of several, Redis's time, for which `server_time` has
-/// room, after them. False: the reply has another shape, and `states` are not to be used.
-bool read_reply(
-    const redisReply& reply, std::span<LimitState> states,
-    microseconds* server_time = nullptr) noexcept;
+/// Reads the reply of single_script: a string of four signed 64-bit big-endian integers: granted
+/// (1 or 0), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never). False:
+/// it has another shape, and `state` is not to be used.
+bool read_single_reply(const redisReply& reply, LimitState& state) noexcept;
+
+/// The reply of several_script to so many answers, one for each run and limit, in that order.
+class SeveralReply {
+public:
+    /// Reads nothing: the reply must outlive it.
+    SeveralReply(const redisReply& reply, std::size_t answers) noexcept
+        : reply_(reply), answers_(answers)
+    {
+    }
+
+    /// Whether it has the shape of one; all else only if it does. A string, with six signed 64-bit
+    /// big-endian integers for each answer: taken, open (1 or 0), remaining, reset (microseconds),
+    /// retry (microseconds; 0: open, -1: never), detail; and then Redis's time.
+    bool good() const noexcept;
+
+    BatchAnswer answer(std::size_t index) const noexcept;
+    microseconds server_time() const noexcept;
+
+private:
+    const redisReply& reply_;
+    const std::size_t answers_;
+};
 
 }  // namespace ratelimit

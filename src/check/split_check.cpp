@@ -1,5 +1,6 @@
 #include "check/split_check.h"
 
+#include "check/coalescer.h"
 #include "check/give_back.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 bool same_place(const RemoteCheck& left, const RemoteCheck& right) noexcept
 {
-    return left.client == right.client && left.place == right.place;
+    return left.coalescer == right.coalescer && left.place == right.place;
 }
 
 bool in_one_place(std::span<RemoteCheck> checks)
@@ -20,7 +21,7 @@ bool in_one_place(std::span<RemoteCheck> checks)
         return true;
     }
     for (RemoteCheck& check : checks) {
-        check.place = check.client->place_of(check.key);
+        check.place = check.coalescer->client().place_of(check.key);
     }
     return std::all_of(checks.begin(), checks.end(), [&](const RemoteCheck& check) {
         return same_place(check, checks.front());
@@ -37,7 +38,7 @@ SplitCheck::SplitCheck(std::span<RemoteCheck> checks, Owner& owner) : owner_(own
     }
     std::stable_sort(
         checks.begin(), checks.end(), [](const RemoteCheck& left, const RemoteCheck& right) {
-            return std::tie(left.client, left.place) < std::tie(right.client, right.place);
+            return std::tie(left.coalescer, left.place) < std::tie(right.coalescer, right.place);
         });
     split(checks);
 }
@@ -100,7 +101,7 @@ void SplitCheck::group_apart(CheckGroup& group) noexcept
     try {
         more_.reserve(known + checks.size() - 1);
         for (std::size_t i = 1; i < checks.size(); ++i) {
-            add_group(checks.subspan(i, 1)).travel.expires = group.travel.expires;
+            add_group(checks.subspan(i, 1)).expire_with(group);
         }
     } catch (const std::exception&) {
         more_.resize(known);  // out of memory: the group has failed

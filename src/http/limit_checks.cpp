@@ -121,7 +121,7 @@ Read make_remote(
     check.key = zone.redis_key(key, memory);
     check.policy = decided.policy;
     check.shadow = limit.shadow;
-    check.client = &limit.zone->redis->client();
+    check.coalescer = &limit.zone->redis->coalescer();
     check.scripts = limit.scripts;
     check.state = &decided.state;
     if (zone.clock == Clock::local) {

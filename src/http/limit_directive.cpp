@@ -173,15 +173,13 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
     return NGX_CONF_OK;
 }
 
-/// What a limit may be asked by: alone, with all others of its location, or, where their keys may
-/// be apart, with some of them.
+/// What a limit may be asked by: alone, or together: with all others of its location or, where
+/// their keys may be apart, with some of them, and with other requests of the same keys.
 void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool apart)
 {
     redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
     limit.scripts.single = scripts.add(single_script(limit.zone->zone.policy.algorithm));
-    if (algorithms.size() > 1) {
-        limit.scripts.several = scripts.add(several_script(algorithms));
-    }
+    limit.scripts.several = scripts.add(several_script(algorithms));
     if (algorithms.size() > 1 && apart) {
         limit.scripts.give_back = scripts.add(give_back_script());
     }

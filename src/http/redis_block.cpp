@@ -32,18 +32,20 @@ nginx::NgxLoop& event_loop()
 
 }  // namespace
 
-redis::Client& RedisBlock::client()
+Coalescer& RedisBlock::coalescer()
 {
-    if (client_ == nullptr) {
+    if (coalescer_ == nullptr) {
         client_ = std::make_unique<redis::Client>(event_loop(), options, scripts, *this);
+        coalescer_ = std::make_unique<Coalescer>(*client_);
         client_->start();
     }
-    return *client_;
+    return *coalescer_;
 }
 
 void RedisBlock::stop() noexcept
 {
-    client_.reset();
+    client_.reset();  // it tells the coalescer of what fails
+    coalescer_.reset();
 }
 
 void RedisBlock::server_up(const redis::Endpoint& server) noexcept

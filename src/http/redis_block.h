@@ -1,6 +1,7 @@
 #pragma once
 
 #include "http/ngx_http.h"
+#include "check/coalescer.h"
 #include "redis/client.h"
 
 #include <memory>
@@ -28,7 +29,9 @@ public:
 
     /// The client, connecting from the first call on: workers ask when they start, and a process
     /// that runs without them (master_process off, after a reload) at its first request.
-    redis::Client& client();
+    redis::Client& client() { return coalescer().client(); }
+    /// Where checks go to that client.
+    Coalescer& coalescer();
 
     /// Ends what is on its way and closes the connections.
     void stop() noexcept;
@@ -41,6 +44,7 @@ public:
 
 private:
     std::unique_ptr<redis::Client> client_;
+    std::unique_ptr<Coalescer> coalescer_;
 };
 
 }  // namespace ratelimit::http

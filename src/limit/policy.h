@@ -48,6 +48,8 @@ struct Policy {
     /// The width of one bucket of sliding_window_buckets: window/60 unless set, at least 1 s, at
     /// most the window.
     microseconds bucket_width() const noexcept;
+
+    friend bool operator==(const Policy&, const Policy&) = default;
 };
 
 }  // namespace ratelimit

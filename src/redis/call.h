@@ -58,6 +58,9 @@ public:
     /// Whether a process that is asked to exit waits for its end.
     virtual bool delays_exit() const noexcept { return true; }
 
+    /// How many checks fail with it, for the circuit breaker.
+    virtual unsigned stands_for() const noexcept { return 1; }
+
     virtual void on_reply(const redisReply& reply) noexcept = 0;
     virtual void on_failure(Failure failure) noexcept = 0;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace ratelimit::redis {
@@ -29,12 +30,12 @@ public:
         return true;
     }
 
-    /// True: this failure opened it.
-    bool failed(milliseconds now) noexcept
+    /// `count` failures at once. True: they opened it.
+    bool failed(milliseconds now, unsigned count = 1) noexcept
     {
         const bool was_open = open();
         if (!was_open) {
-            ++failures_;
+            failures_ += static_cast<int>(std::min(count, static_cast<unsigned>(limit_)));
         }
         if (open()) {
             next_trial_ = now + pause_;

@@ -57,7 +57,7 @@ bool Client::send(Call& call)
     call.travel = {};
     call.travel.expires = expires.count() != 0
         ? expires
-        : loop_.now() + options_.server.connect_timeout + options_.server.timeout;
+        : now() + longest_wait();
     return router_->send(call);
 }
 

@@ -76,6 +76,14 @@ public:
     /// Fails what is on its way with Failure::connection and closes every connection.
     void close() noexcept;
 
+    /// The loop's time, and how long a call may take in the end, or where a connection is ready.
+    milliseconds now() const noexcept { return loop_.now(); }
+    milliseconds longest_wait() const noexcept
+    {
+        return options_.server.connect_timeout + options_.server.timeout;
+    }
+    milliseconds usual_wait() const noexcept { return options_.server.timeout; }
+
     /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
     std::uint32_t place_of(std::string_view key) const noexcept;
 

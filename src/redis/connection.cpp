@@ -191,7 +191,7 @@ void Connection::answered_with_error(PendingCall& record, std::string_view error
     records_.give_back(record);
     const ErrorFate fate = owner_.fate_of(call, error);
     if (fate == ErrorFate::refused) {
-        owner_.call_refused(error);
+        owner_.call_refused(error, call == nullptr ? 1 : call->stands_for());
     }
     if (call != nullptr && fate != ErrorFate::redirected) {
         call->on_failure(

@@ -35,8 +35,9 @@ public:
     /// It waits to connect again. Called before the calls that were on it fail.
     /// `refused`: its server answers, but that it is of no use.
     virtual void connection_lost(Connection& connection, std::string_view reason, bool refused) = 0;
-    virtual void call_refused(std::string_view error) noexcept = 0;  // an error reply
-    virtual void call_timed_out() noexcept = 0;
+    /// `checks`: Call::stands_for. By an error reply:
+    virtual void call_refused(std::string_view error, unsigned checks) noexcept = 0;
+    virtual void call_timed_out(unsigned checks) noexcept = 0;
     virtual void call_answered() noexcept = 0;
 };
 

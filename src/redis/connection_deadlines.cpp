@@ -37,7 +37,7 @@ bool Connection::fail_overdue(milliseconds now)
     for (PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
         if (record->call != nullptr && record->deadline <= now) {
             record->timed_out = true;
-            owner_.call_timed_out();
+            owner_.call_timed_out(record->call->stands_for());
             record->release()->on_failure(Failure::timeout);
             if (losses != losses_) {
                 return false;

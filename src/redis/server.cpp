@@ -185,9 +185,9 @@ void Server::connection_lost(Connection&, std::string_view reason, bool refused)
     }
 }
 
-void Server::call_refused(std::string_view error) noexcept
+void Server::call_refused(std::string_view error, unsigned checks) noexcept
 try {
-    note_failure(error);
+    note_failure(error, checks);
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
     if (told_errors_.size() < most_told_errors
@@ -199,9 +199,9 @@ try {
     // Only the report of it was lost.
 }
 
-void Server::call_timed_out() noexcept
+void Server::call_timed_out(unsigned checks) noexcept
 {
-    note_failure(describe(Failure::timeout));
+    note_failure(describe(Failure::timeout), checks);
 }
 
 void Server::call_answered() noexcept
@@ -224,9 +224,9 @@ void Server::report_up() noexcept
 }
 
 /// A breaker that opens is a server that is away.
-void Server::note_failure(std::string_view reason) noexcept
+void Server::note_failure(std::string_view reason, unsigned checks) noexcept
 {
-    if (breaker_.failed(loop_.now())) {
+    if (breaker_.failed(loop_.now(), checks)) {
         report_down(reason);
     }
 }

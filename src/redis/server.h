@@ -60,8 +60,8 @@ public:
     ErrorFate fate_of(Call* call, std::string_view error) noexcept override;
     void connection_ready(Connection& connection) override;
     void connection_lost(Connection& connection, std::string_view reason, bool refused) override;
-    void call_refused(std::string_view error) noexcept override;
-    void call_timed_out() noexcept override;
+    void call_refused(std::string_view error, unsigned checks) noexcept override;
+    void call_timed_out(unsigned checks) noexcept override;
     void call_answered() noexcept override;
 
 private:
@@ -75,7 +75,7 @@ private:
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
     void move_to(const std::string& address);
-    void note_failure(std::string_view reason) noexcept;
+    void note_failure(std::string_view reason, unsigned checks = 1) noexcept;
     void report_up() noexcept;
     void report_down(std::string_view reason) noexcept;
     template <class Predicate>

@@ -16,16 +16,19 @@ using namespace std::chrono_literals;
 
 const std::string digest(40, 'd');
 
-std::string written(std::span<const LimitCheck> checks)
+std::string written(const LimitCheck& check)
 {
     redis::ScriptArguments arguments;
-    if (checks.size() == 1) {
-        arguments.begin(digest, single_argument_count);
-        write_single_arguments(checks.front(), arguments);
-    } else {
-        arguments.begin(digest, several_argument_count(checks.size()));
-        write_several_arguments(checks, arguments);
-    }
+    arguments.begin(digest, single_argument_count);
+    write_single_arguments(check, arguments);
+    return std::string(arguments.text());
+}
+
+std::string written(std::span<const LimitCheck> checks, std::span<const std::int64_t> runs)
+{
+    redis::ScriptArguments arguments;
+    arguments.begin(digest, several_argument_count(checks.size(), runs));
+    write_several_arguments(checks, runs, arguments);
     return std::string(arguments.text());
 }
 
@@ -42,7 +45,7 @@ TEST(ScriptCall, one_limit_is_its_key_and_five_numbers)
                             false,
                             5us };
     EXPECT_EQ(
-        written({ &check, 1 }),
+        written(check),
         resp({ "EVALSHA", digest, "1", check.key, "5", "10", "60000000", "25", "3" }));
 }
 
@@ -53,13 +56,17 @@ TEST(ScriptCall, several_limits_say_their_algorithm_and_whether_they_are_shadows
         LimitCheck{ "b", { Algorithm::sliding_window_buckets, { 5, 120s }, {}, 4s }, 0, true, {} },
         LimitCheck{ "c", { Algorithm::gcra, { 1, 1s }, 4, {} }, 1, false, 7us },
     };
-    EXPECT_EQ(written(checks), resp({ "EVALSHA", digest, "3",  "a",         "b",       "c", "0",
-                                      "0",       "0",    "10", "60000000",  "0",       "1", "3",
-                                      "1",       "0",    "5",  "120000000", "4000000", "0", "6",
-                                      "0",       "7",    "1",  "1000000",   "5",       "1" }));
+    const std::array<std::int64_t, 8> runs = { 2, 1, 0, 1, 1, 3, 4, 5 };
+    EXPECT_EQ(
+        written(checks, runs),
+        resp({ "EVALSHA", digest, "3",       "a", "b", "c",          // the keys
+               "0",       "0",    "0",       "10", "60000000", "0",  // algorithm, shadow, now, …
+               "3",       "1",    "0",       "5", "120000000", "4000000",  //
+               "6",       "0",    "7",       "1", "1000000", "5",          //
+               "2",       "1",    "0",       "1",                          // two of these costs
+               "1",       "3",    "4",       "5" }));                      // and one of those
 }
 
-/// Four 64-bit numbers for each limit.
 std::string packed(std::initializer_list<std::int64_t> numbers)
 {
     std::string text;
@@ -71,26 +78,48 @@ std::string packed(std::initializer_list<std::int64_t> numbers)
     return text;
 }
 
-bool reads(std::string text, std::span<LimitState> states, int type = REDIS_REPLY_STRING)
+redisReply reply_of(std::string& text, int type = REDIS_REPLY_STRING)
 {
     redisReply reply{};
     reply.type = type;
     reply.str = text.data();
     reply.len = text.size();
-    return read_reply(reply, states);
+    return reply;
 }
 
-TEST(ScriptReply, has_four_numbers_for_each_limit)
+bool reads(std::string text, LimitState& state, int type = REDIS_REPLY_STRING)
 {
-    std::array<LimitState, 2> states;
-    ASSERT_TRUE(reads(packed({ 1, 4, 5'000'000, 0, 0, 0, 7, -1 }), states));
-    EXPECT_EQ(states[0], (LimitState{ true, 4, 5s, 0us }));
-    EXPECT_EQ(states[1], (LimitState{ false, 0, 7us, std::nullopt }));
+    return read_single_reply(reply_of(text, type), state);
+}
+
+bool reads(std::string text, std::size_t answers, int type = REDIS_REPLY_STRING)
+{
+    return SeveralReply(reply_of(text, type), answers).good();
+}
+
+TEST(ScriptReply, of_one_limit_has_four_numbers)
+{
+    LimitState state;
+    ASSERT_TRUE(reads(packed({ 1, 4, 5'000'000, 0 }), state));
+    EXPECT_EQ(state, (LimitState{ true, 4, 5s, 0us }));
+    ASSERT_TRUE(reads(packed({ 0, 0, 7, -1 }), state));
+    EXPECT_EQ(state, (LimitState{ false, 0, 7us, std::nullopt }));
+}
+
+TEST(ScriptReply, of_several_has_six_numbers_for_each_and_the_time)
+{
+    auto text = packed({ 3, 1, 4, 5'000'000, 0, 9, 0, 0, 2, 7, -1, 0, 1'800'000'000'000'000 });
+    const auto reply = reply_of(text);
+    const SeveralReply several(reply, 2);
+    ASSERT_TRUE(several.good());
+    EXPECT_EQ(several.answer(0), (BatchAnswer{ 3, true, 4, 5s, 0us, 9 }));
+    EXPECT_EQ(several.answer(1), (BatchAnswer{ 0, false, 2, 7us, std::nullopt, 0 }));
+    EXPECT_EQ(several.server_time(), 1'800'000'000s);
 }
 
 TEST(ScriptReply, of_another_shape_is_no_decision)
 {
-    std::array<LimitState, 1> one;
+    LimitState one;
     EXPECT_FALSE(reads("", one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, 0, 1, 4, 5, 0 }), one));
@@ -101,6 +130,19 @@ TEST(ScriptReply, of_another_shape_is_no_decision)
     EXPECT_FALSE(reads(packed({ 1, 4, 5, -2 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, 0 }), one, REDIS_REPLY_STATUS));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, 0 }), one, REDIS_REPLY_ARRAY));
+
+    const std::size_t answers = 1;
+    EXPECT_TRUE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers));
+    EXPECT_FALSE(reads("", answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ -1, 1, 4, 5, 0, 0, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 2, 4, 5, 0, 0, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -2, 0, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, -1, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers, REDIS_REPLY_ERROR));
 }
 
 TEST(ScriptText, equal_sets_have_one_script)

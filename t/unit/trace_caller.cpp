@@ -28,6 +28,15 @@ TraceCaller::KeyLife life_of(std::int64_t pttl, std::int64_t moved)
     return { Life::given, pttl, pttl + moved };
 }
 
+std::vector<std::int64_t> one_request(std::span<const LimitCheck> checks)
+{
+    std::vector<std::int64_t> run{ 1 };
+    for (const LimitCheck& check : checks) {
+        run.push_back(check.cost);
+    }
+    return run;
+}
+
 std::int64_t milliseconds_of(const redisReply& time)
 {
     return std::atoll(time.element[0]->str) * 1000 + std::atoll(time.element[1]->str) / 1000;
@@ -59,12 +68,13 @@ TraceCaller::Answer TraceCaller::check(
     const std::string& digest, std::span<const LimitCheck> checks, bool several)
 {
     const bool single = checks.size() == 1 && !several;
-    arguments_.begin(
-        digest, single ? single_argument_count : several_argument_count(checks.size()));
     if (single) {
+        arguments_.begin(digest, single_argument_count);
         write_single_arguments(checks.front(), arguments_);
     } else {
-        write_several_arguments(checks, arguments_);
+        const auto runs = one_request(checks);
+        arguments_.begin(digest, several_argument_count(checks.size(), runs));
+        write_several_arguments(checks, runs, arguments_);
     }
     append(redis::plain_command({ "MULTI" }));
     append(redis::plain_command({ "TIME" }));
@@ -84,9 +94,7 @@ TraceCaller::Answer TraceCaller::check(
     Answer answer;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == answers) {
         const redisReply& decision = *reply->element[1];
-        answer.states.resize(checks.size());
-        microseconds server_time{ 0 };
-        if (!read_reply(decision, answer.states, single ? nullptr : &server_time)) {
+        if (!read_states(decision, single, checks, answer.states)) {
             ADD_FAILURE() << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
             answer.states.clear();
         }
@@ -98,6 +106,61 @@ TraceCaller::Answer TraceCaller::check(
     }
     freeReplyObject(reply);
     return answer;
+}
+
+bool TraceCaller::read_states(
+    const redisReply& reply, bool single, std::span<const LimitCheck> checks,
+    std::vector<LimitState>& states)
+{
+    states.resize(checks.size());
+    if (single) {
+        return read_single_reply(reply, states.front());
+    }
+    const SeveralReply several(reply, checks.size());
+    for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
+        states[i] = state_in_batch(several.answer(i), checks[i].policy, checks[i].cost, 0);
+    }
+    return several.good();
+}
+
+std::vector<std::vector<LimitState>> TraceCaller::check_runs(
+    const std::string& digest, std::span<const LimitCheck> checks,
+    std::span<const std::int64_t> runs)
+{
+    arguments_.begin(digest, several_argument_count(checks.size(), runs));
+    write_several_arguments(checks, runs, arguments_);
+    append(redis::plain_command({ "MULTI" }));
+    append(arguments_.text());
+    for (const LimitCheck& check : checks) {
+        append(redis::plain_command({ "PEXPIRE", check.key, far_life }));
+    }
+    append(redis::plain_command({ "EXEC" }));
+    for (std::size_t i = 0; i < 2 + checks.size(); ++i) {
+        freeReplyObject(next_reply());
+    }
+    redisReply* reply = next_reply();
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 1 + checks.size()) {
+        ADD_FAILURE() << "no transaction";
+        return {};
+    }
+    const redisReply& decision = *reply->element[0];
+    const std::size_t stride = 1 + checks.size();
+    const SeveralReply answers(decision, runs.size() / stride * checks.size());
+    EXPECT_TRUE(answers.good())
+        << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
+    std::vector<std::vector<LimitState>> states;
+    for (std::size_t run = 0; answers.good() && run < runs.size() / stride; ++run) {
+        for (std::int64_t index = 0; index < runs[run * stride]; ++index) {
+            auto& told = states.emplace_back();
+            for (std::size_t i = 0; i < checks.size(); ++i) {
+                told.push_back(state_in_batch(
+                    answers.answer(run * checks.size() + i), checks[i].policy,
+                    runs[run * stride + 1 + i], index));
+            }
+        }
+    }
+    freeReplyObject(reply);
+    return states;
 }
 
 void TraceCaller::give_back(

@@ -40,6 +40,12 @@ public:
     Answer check(
         const std::string& digest, std::span<const LimitCheck> checks, bool several = false);
 
+    /// By several_script, for runs of requests as write_several_arguments takes them. What each
+    /// request is told by each limit; empty: the reply could not be read.
+    std::vector<std::vector<LimitState>> check_runs(
+        const std::string& digest, std::span<const LimitCheck> checks,
+        std::span<const std::int64_t> runs);
+
     /// By give_back_script.
     void give_back(
         const std::string& digest, const LimitCheck& check, microseconds taken,
@@ -51,6 +57,9 @@ public:
 private:
     void append(std::string_view text);
     redisReply* next_reply();
+    bool read_states(
+        const redisReply& reply, bool single, std::span<const LimitCheck> checks,
+        std::vector<LimitState>& states);
 
     redisContext* context_;
     redis::ScriptArguments arguments_;

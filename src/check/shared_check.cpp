@@ -1,0 +1,239 @@
+#include "check/shared_check.h"
+
+#include "check/coalescer.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace ratelimit {
+
+namespace {
+
+/// Each run of a call is some work of its own for Redis, and what waits for it waits.
+constexpr std::size_t most_runs = 100;
+
+/// All but the key, cost and time.
+bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
+{
+    return left.policy == right.policy && left.shadow == right.shadow
+        && left.now.has_value() == right.now.has_value();
+}
+
+}  // namespace
+
+void SharedCheck::begin(std::size_t hash, const CheckGroup& group)
+{
+    hash_ = hash;
+    alone_ = group.alone();
+    scripts_ = group.checks().front().scripts;
+    keys_.clear();
+    limits_.clear();
+    for (const RemoteCheck& check : group.checks()) {
+        keys_ += check.key;
+        limits_.push_back(check);
+    }
+    const char* key = keys_.data();
+    for (LimitCheck& limit : limits_) {
+        limit.key = { key, limit.key.size() };
+        key += limit.key.size();
+    }
+}
+
+bool SharedCheck::same(const CheckGroup& group) const noexcept
+{
+    const auto checks = group.checks();
+    return alone_ == group.alone() && scripts_.several == checks.front().scripts.several
+        && std::equal(
+               limits_.begin(), limits_.end(), checks.begin(), checks.end(),
+               [](const LimitCheck& limit, const RemoteCheck& check) {
+                   return limit.key == check.key && alike(limit, check);
+               });
+}
+
+/// False: there are too many runs.
+bool SharedCheck::add_to_runs(CheckGroup& group)
+{
+    const auto checks = group.checks();
+    const std::size_t stride = 1 + checks.size();
+    const bool joins = runs_.size() >= stride
+        && std::equal(checks.begin(), checks.end(), runs_.end() - static_cast<std::ptrdiff_t>(checks.size()),
+                      [](const RemoteCheck& check, std::int64_t cost) { return check.cost == cost; });
+    if (!joins) {
+        if (runs_.size() >= most_runs * stride) {
+            return false;
+        }
+        runs_.push_back(0);
+        for (const RemoteCheck& check : checks) {
+            runs_.push_back(check.cost);
+        }
+    }
+    group.run_ = runs_.size() / stride - 1;
+    group.index_ = runs_[group.run_ * stride]++;
+    ++requests_;
+    return true;
+}
+
+/// All are decided at the time of the one that came last.
+void SharedCheck::set_times(const CheckGroup& last) noexcept
+{
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        limits_[i].now = last.checks()[i].now;
+    }
+}
+
+bool SharedCheck::ask(CheckGroup& group) noexcept
+try {
+    runs_.clear();
+    requests_ = 0;
+    add_to_runs(group);
+    set_times(group);
+    travel.expires = group.expires_;
+    if (!owner_.client().send(*this)) {
+        return false;
+    }
+    asked_.push_back(group);
+    return true;
+} catch (const std::exception&) {
+    return false;
+}
+
+/// As many of those that wait as go in one call. False: it was not sent, and those of it are to be
+/// told.
+bool SharedCheck::ask_waiting() noexcept
+try {
+    const CheckGroup& first = waiting_.front();
+    const auto usual = usual_end_of(first);
+    travel.expires = usual > owner_.client().now() ? usual : first.expires_;
+    runs_.clear();
+    requests_ = 0;
+    while (!waiting_.empty() && add_to_runs(waiting_.front())) {
+        set_times(waiting_.front());
+        asked_.push_back(waiting_.front());
+    }
+    return owner_.client().send(*this);
+} catch (const std::exception&) {
+    if (asked_.empty()) {
+        asked_.push_back(waiting_.front());
+    }
+    return false;
+}
+
+bool SharedCheck::single() const noexcept
+{
+    return alone_ && limits_.size() == 1 && runs_.size() == 2 && runs_.front() == 1;
+}
+
+std::size_t SharedCheck::answers() const noexcept
+{
+    return runs_.size() / (1 + limits_.size()) * limits_.size();
+}
+
+redis::ScriptId SharedCheck::script() const noexcept
+{
+    return single() ? scripts_.single : scripts_.several;
+}
+
+redis::ArgumentCount SharedCheck::argument_count() const noexcept
+{
+    return single() ? single_argument_count : several_argument_count(limits_.size(), runs_);
+}
+
+void SharedCheck::write(redis::ScriptArguments& arguments) const
+{
+    if (single()) {
+        LimitCheck check = limits_.front();
+        check.cost = runs_.back();
+        write_single_arguments(check, arguments);
+        return;
+    }
+    write_several_arguments(limits_, runs_, arguments);
+}
+
+void SharedCheck::read_single(const redisReply& reply) noexcept
+{
+    asked_.each([&](CheckGroup& group) {
+        LimitState state;
+        if (read_single_reply(reply, state)) {
+            *group.checks().front().state = state;
+            group.end_ = CheckGroup::End::answered;
+        }
+    });
+}
+
+void SharedCheck::read_several(const redisReply& reply) noexcept
+{
+    const SeveralReply answer(reply, answers());
+    if (!answer.good()) {
+        return;
+    }
+    asked_.each([&](CheckGroup& group) {
+        const auto checks = group.checks();
+        for (std::size_t i = 0; i < checks.size(); ++i) {
+            RemoteCheck& check = checks[i];
+            *check.state = state_in_batch(
+                answer.answer(group.run_ * checks.size() + i), check.policy, check.cost,
+                group.index_);
+            check.now = limits_[i].now;
+        }
+        group.server_time_ = answer.server_time();
+        group.end_ = CheckGroup::End::answered;
+    });
+}
+
+void SharedCheck::on_reply(const redisReply& reply) noexcept
+{
+    fail_asked(false);
+    if (single()) {
+        read_single(reply);
+    } else {
+        read_several(reply);
+    }
+    end(false);
+}
+
+void SharedCheck::on_failure(redis::Failure failure) noexcept
+{
+    fail_asked(failure == redis::Failure::keys_apart && limits_.size() > 1);
+    end(failure == redis::Failure::timeout);
+}
+
+/// By when a group that waited has its answer, if it did not wait for a connection.
+redis::milliseconds SharedCheck::usual_end_of(const CheckGroup& group) const noexcept
+{
+    const redis::Client& client = owner_.client();
+    return group.expires_ - client.longest_wait() + client.usual_wait();
+}
+
+void SharedCheck::fail_asked(bool apart) noexcept
+{
+    asked_.each([&](CheckGroup& group) { group.fail(apart); });
+}
+
+/// The next call leaves before the owners hear of this one: they may take their time, and may send
+/// others.
+void SharedCheck::end(bool timed_out) noexcept
+{
+    GroupList ended;
+    ended.take_all(asked_);
+    while (timed_out && !waiting_.empty()
+           && usual_end_of(waiting_.front()) <= owner_.client().now()) {
+        waiting_.front().fail(false);
+        ended.push_back(waiting_.front());
+    }
+    bool sent = false;
+    while (!sent && !waiting_.empty()) {
+        sent = ask_waiting();
+        if (!sent) {
+            fail_asked(false);
+            ended.take_all(asked_);
+        }
+    }
+    if (!sent) {
+        owner_.remove(*this);
+    }
+    while (!ended.empty()) {
+        ended.pop_front().tell();
+    }
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "check/check_group.h"
+#include "check/script_reply.h"
+
+#include <string>
+#include <vector>
+
+namespace ratelimit {
+
+/// A script call on its way for groups of the same keys, and the groups that wait for the next one.
+/// It has all that it asks itself, since any of the groups may be gone when it is written again.
+class SharedCheck final : public redis::Call {
+public:
+    explicit SharedCheck(Coalescer& owner) noexcept : owner_(owner) {}
+
+    /// Begins with the keys and policies of this group.
+    void begin(std::size_t hash, const CheckGroup& group);
+    /// Whether a group's check can go in one call with it.
+    bool same(const CheckGroup& group) const noexcept;
+
+    /// The first group. False: it was not sent, and nothing waits.
+    bool ask(CheckGroup& group) noexcept;
+    void wait(CheckGroup& group) noexcept { waiting_.push_back(group); }
+
+    redis::ScriptId script() const noexcept override;
+    redis::ArgumentCount argument_count() const noexcept override;
+    void write(redis::ScriptArguments& arguments) const override;
+    std::string_view routing_key() const noexcept override { return limits_.front().key; }
+    unsigned stands_for() const noexcept override { return requests_; }
+    void on_reply(const redisReply& reply) noexcept override;
+    void on_failure(redis::Failure failure) noexcept override;
+
+private:
+    friend class Coalescer;
+
+    bool single() const noexcept;
+    std::size_t answers() const noexcept;
+    bool add_to_runs(CheckGroup& group);
+    void set_times(const CheckGroup& last) noexcept;
+    bool ask_waiting() noexcept;
+    void read(const redisReply& reply) noexcept;
+    void read_single(const redisReply& reply) noexcept;
+    void read_several(const redisReply& reply) noexcept;
+    void fail_asked(bool apart) noexcept;
+    void end(bool timed_out) noexcept;
+    redis::milliseconds usual_end_of(const CheckGroup& group) const noexcept;
+
+    Coalescer& owner_;
+    SharedCheck* next_ = nullptr;  // in its bucket, or among the free ones
+    std::size_t hash_ = 0;
+    std::string keys_;                // of limits_, one after another
+    std::vector<LimitCheck> limits_;  // without the costs
+    CheckScripts scripts_;
+    bool alone_ = true;
+    std::vector<std::int64_t> runs_;  // as they are written
+    unsigned requests_ = 0;           // of all runs
+    GroupList asked_;
+    GroupList waiting_;
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,70 @@
+#include "limit/batch.h"
+
+#include "limit/wide.h"
+
+#include <algorithm>
+
+namespace ratelimit {
+
+namespace {
+
+std::int64_t rounded_up(std::int64_t dividend, std::int64_t divisor) noexcept
+{
+    return dividend / divisor + (dividend % divisor != 0 ? 1 : 0);
+}
+
+/// As lua/gcra.lua: the debt in 1/quota us, by `window` less for each unit.
+microseconds arrival_reset_before(
+    const BatchAnswer& answer, const Rate& rate, std::int64_t units) noexcept
+{
+    const Wide whole = Wide{ answer.reset.count() } - (answer.detail > 0 ? 1 : 0);
+    const Wide debt =
+        whole * rate.quota + answer.detail - Wide{ units } * rate.window.count();
+    const Wide reset = (debt + rate.quota - 1) / rate.quota;
+    return microseconds{ static_cast<std::int64_t>(std::max<Wide>(reset, 0)) };
+}
+
+/// As lua/sliding_window_counter.lua: when the last but `units` of this window's count, being the
+/// previous one's by then, weighs less than one request.
+microseconds counter_reset_before(
+    const BatchAnswer& answer, const Rate& rate, std::int64_t units) noexcept
+{
+    const std::int64_t window = rate.window.count();
+    const std::int64_t count = answer.detail;
+    if (count <= units) {
+        return answer.reset;  // not a count that this many can have been part of
+    }
+    return answer.reset
+        + microseconds{ rounded_up(window, count) - rounded_up(window, count - units) };
+}
+
+}  // namespace
+
+LimitState state_before(const BatchAnswer& answer, const Policy& policy, std::int64_t units) noexcept
+{
+    LimitState state;
+    state.granted = true;
+    state.remaining = std::min(policy.limit(), answer.remaining + units);
+    state.reset = answer.reset;
+    if (units > 0 && keeps_arrival_time(policy.algorithm)) {
+        state.reset = arrival_reset_before(answer, policy.rate, units);
+    } else if (units > 0 && policy.algorithm == Algorithm::sliding_window_counter) {
+        state.reset = counter_reset_before(answer, policy.rate, units);
+    }
+    return state;
+}
+
+LimitState state_in_batch(
+    const BatchAnswer& answer, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
+{
+    if (index < answer.taken) {
+        return state_before(answer, policy, (answer.taken - 1 - index) * cost);
+    }
+    LimitState state{ answer.open, answer.remaining, answer.reset, answer.retry_after };
+    if (answer.open) {
+        state.retry_after = microseconds{ 0 };
+    }
+    return state;
+}
+
+}  // namespace ratelimit
