@@ -56,7 +56,7 @@ my @bad = (
     ["limit_req_zone k zone=z:1m rate=1r/s; $zone", '', qr/shared memory zone "z" is already declared|conflicts/],
     ["$redis ratelimit_zone k\$nonsense zone=z rate=1r/s;", '', qr/unknown "nonsense" variable/],
     ["$redis ratelimit_zone k zone=z rate=\$nonsense;", '', qr/unknown "nonsense" variable/],
-    ["ratelimit_zone k zone=z rate=1r/s nodes=2;", '', qr/"ratelimit_zone" "z": invalid "nodes=", expected only where there is/],
+    ["ratelimit_zone k zone=z rate=1r/s nodes=2;", '', qr/"ratelimit_zone" "z": invalid "nodes=", "cache=" or "lease=", expected only where there is/],
     (map { [zone_with("nodes=$_"), '', qr/"ratelimit_zone": invalid "nodes=$_", expected a number of nodes from 1/] }
         '0', '10001', 'x', ''),
     ["ratelimit_zone k zone=z:64k rate=100000r/m algorithm=sliding_window_log;", '',

@@ -22,7 +22,7 @@ sub following_node {
         %options,
         http => <<"END" . ($options{http} // ''),
     ratelimit_redis main { server localhost:@{[ $first->port ]}; timeout 2s; }
-    ratelimit_zone k\$arg_k zone=test rate=1000r/h;
+    ratelimit_zone k\$arg_k zone=test rate=1000r/h cache=off;
     log_format status '\$ratelimit_status';
     access_log access.log status;
 END

@@ -173,7 +173,7 @@ END
     my $time = qr/\d\.\d{3}/;
     like $lines[0], qr/^\/index.html\|PASSED\|test\|2\|1\|86400\|-\|redis\|$time$/;
     like $lines[2], qr/^\/\|REJECTED\|test\|2\|0\|86400\|86400\|redis\|$time$/;
-    like $lines[3], qr/^\/index.html\|REJECTED_DRY_RUN\|test\|2\|0\|86400\|86400\|redis\|$time$/;
+    like $lines[3], qr/^\/index.html\|REJECTED_DRY_RUN\|test\|2\|0\|86400\|86400\|cache\|$time$/;
     is $lines[4], '/index.html|-|-|-|-|-|-|-|-', 'nothing where nothing was limited';
 };
 

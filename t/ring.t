@@ -41,7 +41,7 @@ sub limits {
     my %argument = (one => 'a', two => 'b', three => 'c');
     my (@zones, @peeks);
     for my $name (sort keys %rates) {
-        push @zones, "ratelimit_zone \$arg_$argument{$name} zone=$name $rates{$name};";
+        push @zones, "ratelimit_zone \$arg_$argument{$name} zone=$name cache=off $rates{$name};";
         my $now = $rates{$name} =~ /leaky_bucket/ ? 'nodelay' : '';
         push @peeks, "location = /peek/$name { ratelimit zone=$name cost=0 $now; }";
     }

@@ -22,6 +22,8 @@ struct RemoteCheck : LimitCheck {
     Coalescer* coalescer = nullptr;
     CheckScripts scripts;
     LimitState* state = nullptr;  // written when the answer comes
+    bool leased = false;          // it is of what another request took ahead
+    std::size_t limit = 0;        // the owner's name for it
     std::uint32_t place = 0;      // as the client has it
 };
 
@@ -58,12 +60,19 @@ public:
     public:
         virtual ~Owner() = default;
         virtual void group_ended(CheckGroup& group) noexcept = 0;
+        /// The call has counted requests ahead. By limit, what it was answered for requests like
+        /// this one, of which the first `spent` are not to be had any more. The group's end follows.
+        virtual void taken_ahead(
+            CheckGroup& group, std::span<const BatchAnswer> answers,
+            std::int64_t spent) noexcept = 0;
         /// It failed since its keys are apart now; limit by limit it can be asked.
         virtual void group_apart(CheckGroup& group) noexcept = 0;
     };
 
     /// `alone`: nothing else is asked for the request, so nothing will have to be given back.
     void set(std::span<RemoteCheck> checks, bool alone, Owner& owner) noexcept;
+    /// Has the call take so many requests more, like this one, if it can.
+    void ask_ahead(std::int64_t requests) noexcept { ahead_ = requests; }
     /// No later than another group of the request.
     void expire_with(const CheckGroup& other) noexcept { expires_ = other.expires_; }
     /// False: the group has failed, and nobody is told.
@@ -95,6 +104,7 @@ private:
     bool apart_ = false;
     microseconds server_time_{ 0 };
     redis::milliseconds expires_{ 0 };  // 0: not sent yet
+    std::int64_t ahead_ = 0;
     // While it is asked: which run of the call, and which request of that.
     std::size_t run_ = 0;
     std::int64_t index_ = 0;
@@ -105,6 +115,7 @@ class GroupList {
 public:
     bool empty() const noexcept { return ends_.next_ == &ends_; }
     CheckGroup& front() const noexcept { return *static_cast<CheckGroup*>(ends_.next_); }
+    CheckGroup& back() const noexcept { return *static_cast<CheckGroup*>(ends_.previous_); }
     void push_back(CheckGroup& group) noexcept
     {
         GroupLink& link = group;

@@ -50,15 +50,21 @@ bool SharedCheck::same(const CheckGroup& group) const noexcept
                });
 }
 
+bool SharedCheck::joins_last_run(const CheckGroup& group) const noexcept
+{
+    const auto checks = group.checks();
+    return !runs_.empty()
+        && std::equal(
+               checks.begin(), checks.end(), runs_.end() - static_cast<long>(checks.size()),
+               [](const RemoteCheck& check, std::int64_t cost) { return check.cost == cost; });
+}
+
 /// False: there are too many runs.
 bool SharedCheck::add_to_runs(CheckGroup& group)
 {
     const auto checks = group.checks();
     const std::size_t stride = 1 + checks.size();
-    const bool joins = runs_.size() >= stride
-        && std::equal(checks.begin(), checks.end(), runs_.end() - static_cast<std::ptrdiff_t>(checks.size()),
-                      [](const RemoteCheck& check, std::int64_t cost) { return check.cost == cost; });
-    if (!joins) {
+    if (!joins_last_run(group)) {
         if (runs_.size() >= most_runs * stride) {
             return false;
         }
@@ -73,9 +79,12 @@ bool SharedCheck::add_to_runs(CheckGroup& group)
     return true;
 }
 
-/// All are decided at the time of the one that came last.
-void SharedCheck::set_times(const CheckGroup& last) noexcept
+/// What the last request of a call decides for it: it may take some ahead, and all are decided at
+/// its time.
+void SharedCheck::finish_runs(const CheckGroup& last) noexcept
 {
+    ahead_ = last.ahead_;
+    runs_[last.run_ * (1 + limits_.size())] += ahead_;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         limits_[i].now = last.checks()[i].now;
     }
@@ -86,7 +95,7 @@ try {
     runs_.clear();
     requests_ = 0;
     add_to_runs(group);
-    set_times(group);
+    finish_runs(group);
     travel.expires = group.expires_;
     if (!owner_.client().send(*this)) {
         return false;
@@ -106,10 +115,12 @@ try {
     travel.expires = usual > owner_.client().now() ? usual : first.expires_;
     runs_.clear();
     requests_ = 0;
+    const CheckGroup* last = nullptr;
     while (!waiting_.empty() && add_to_runs(waiting_.front())) {
-        set_times(waiting_.front());
+        last = &waiting_.front();
         asked_.push_back(waiting_.front());
     }
+    finish_runs(*last);
     return owner_.client().send(*this);
 } catch (const std::exception&) {
     if (asked_.empty()) {
@@ -178,6 +189,62 @@ void SharedCheck::read_several(const redisReply& reply) noexcept
         group.server_time_ = answer.server_time();
         group.end_ = CheckGroup::End::answered;
     });
+    if (ahead_ > 0) {
+        hand_on(answer);
+    }
+}
+
+std::vector<BatchAnswer> SharedCheck::answers_of_last_run(const SeveralReply& reply) const
+{
+    std::vector<BatchAnswer> last;
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        last.push_back(reply.answer(answers() - limits_.size() + i));
+    }
+    return last;
+}
+
+/// So many requests of a run were let in by all limits that enforce.
+std::int64_t SharedCheck::passing(std::span<const BatchAnswer> answers) const noexcept
+{
+    std::int64_t passing = runs_[runs_.size() - 1 - limits_.size()];
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        if (!limits_[i].shadow) {
+            passing = std::min(passing, answers[i].taken);
+        }
+    }
+    return passing;
+}
+
+/// What was taken ahead is first for those that came meanwhile, in their order.
+void SharedCheck::hand_on(const SeveralReply& reply) noexcept
+try {
+    const auto answers = answers_of_last_run(reply);
+    const std::int64_t most = passing(answers);
+    std::int64_t index = runs_[runs_.size() - 1 - limits_.size()] - ahead_;
+    while (index < most && !waiting_.empty() && joins_last_run(waiting_.front())) {
+        CheckGroup& group = waiting_.front();
+        tell(group, answers, index++);
+        group.server_time_ = reply.server_time();
+        asked_.push_back(group);
+    }
+    if (index < most && !asked_.empty() && joins_last_run(asked_.back())) {
+        CheckGroup& group = asked_.back();
+        group.owner_->taken_ahead(group, answers, index);
+    }
+} catch (const std::exception&) {
+    // Out of memory: it lapses.
+}
+
+void SharedCheck::tell(
+    CheckGroup& group, std::span<const BatchAnswer> answers, std::int64_t index) noexcept
+{
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        RemoteCheck& check = group.checks()[i];
+        *check.state = state_in_batch(answers[i], check.policy, check.cost, index);
+        check.now = limits_[i].now;
+        check.leased = true;
+    }
+    group.end_ = CheckGroup::End::answered;
 }
 
 void SharedCheck::on_reply(const redisReply& reply) noexcept

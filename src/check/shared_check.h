@@ -36,12 +36,17 @@ private:
 
     bool single() const noexcept;
     std::size_t answers() const noexcept;
+    bool joins_last_run(const CheckGroup& group) const noexcept;
     bool add_to_runs(CheckGroup& group);
-    void set_times(const CheckGroup& last) noexcept;
+    void finish_runs(const CheckGroup& last) noexcept;
     bool ask_waiting() noexcept;
     void read(const redisReply& reply) noexcept;
     void read_single(const redisReply& reply) noexcept;
     void read_several(const redisReply& reply) noexcept;
+    void hand_on(const SeveralReply& reply) noexcept;
+    std::vector<BatchAnswer> answers_of_last_run(const SeveralReply& reply) const;
+    std::int64_t passing(std::span<const BatchAnswer> answers) const noexcept;
+    void tell(CheckGroup& group, std::span<const BatchAnswer> answers, std::int64_t index) noexcept;
     void fail_asked(bool apart) noexcept;
     void end(bool timed_out) noexcept;
     redis::milliseconds usual_end_of(const CheckGroup& group) const noexcept;
@@ -54,7 +59,8 @@ private:
     CheckScripts scripts_;
     bool alone_ = true;
     std::vector<std::int64_t> runs_;  // as they are written
-    unsigned requests_ = 0;           // of all runs
+    unsigned requests_ = 0;           // of all runs, but those ahead
+    std::int64_t ahead_ = 0;          // so many of the last run
     GroupList asked_;
     GroupList waiting_;
 };

@@ -69,6 +69,20 @@ CheckGroup& SplitCheck::add_group(std::span<RemoteCheck> checks)
     return group;
 }
 
+void SplitCheck::ask_ahead(std::int64_t requests) noexcept
+{
+    first_.ask_ahead(requests);
+    for (const auto& group : more_) {
+        group->ask_ahead(requests);
+    }
+}
+
+void SplitCheck::taken_ahead(
+    CheckGroup& group, std::span<const BatchAnswer> answers, std::int64_t spent) noexcept
+{
+    owner_.taken_ahead(group.checks(), answers, spent);
+}
+
 bool SplitCheck::send()
 {
     pending_ = first_.send() ? 1 : 0;
@@ -76,15 +90,6 @@ bool SplitCheck::send()
         pending_ += group->send() ? 1 : 0;
     }
     return pending_ != 0;
-}
-
-bool SplitCheck::complete() const noexcept
-{
-    bool complete = true;
-    each_group([&](const CheckGroup& group) {
-        complete = complete && group.end() == CheckGroup::End::answered;
-    });
-    return complete;
 }
 
 void SplitCheck::group_ended(CheckGroup&) noexcept

@@ -17,21 +17,29 @@ public:
         virtual ~Owner() = default;
         /// Every limit is answered or has failed. Never from inside send.
         virtual void checked() noexcept = 0;
+        /// Some of its limits have counted requests ahead, as ask_ahead wanted. By limit, what it
+        /// was answered for requests like this one, of which the first `spent` are not to be had
+        /// any more. `checked` follows.
+        virtual void taken_ahead(
+            std::span<const RemoteCheck> checks, std::span<const BatchAnswer> answers,
+            std::int64_t spent) noexcept = 0;
     };
 
     /// Sorts `checks` by place; they must live as long as this, and are at least one.
     SplitCheck(std::span<RemoteCheck> checks, Owner& owner);
 
+    /// Before send: has up to so many requests more, like this one, counted with it.
+    void ask_ahead(std::int64_t requests) noexcept;
+
     /// False: all is decided at once, by failure, and the owner is not told.
     bool send();
 
-    bool complete() const noexcept;  // every limit is answered
-    /// Calls `visit` with each limit that has no answer.
+    /// Calls `visit` with each limit that has an answer.
     template <class Visit>
-    void each_failed(Visit&& visit) const
+    void each_answered(Visit&& visit) const
     {
         each_group([&](const CheckGroup& group) {
-            if (group.end() == CheckGroup::End::failed) {
+            if (group.end() == CheckGroup::End::answered) {
                 for (const RemoteCheck& check : group.checks()) {
                     visit(check);
                 }
@@ -45,6 +53,9 @@ public:
 
     void group_ended(CheckGroup& group) noexcept override;
     void group_apart(CheckGroup& group) noexcept override;
+    void taken_ahead(
+        CheckGroup& group, std::span<const BatchAnswer> answers,
+        std::int64_t spent) noexcept override;
 
 private:
     template <class Visit>

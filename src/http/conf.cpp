@@ -49,11 +49,14 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
     }
     if (zone.redis != nullptr) {
         zone.zone.key_start = zone.redis->prefix + zone.zone.name + ":{";
+        zone.zone.place = std::hash<std::string>{}(zone.redis->place() + zone.zone.key_start);
         return NGX_CONF_OK;
     }
-    if (zone.zone.nodes != 1) {
+    if (zone.needs_redis) {
         return complain(
-            cf, zone, "invalid \"nodes=\", expected only where there is a \"ratelimit_redis\"");
+            cf, zone,
+            "invalid \"nodes=\", \"cache=\" or \"lease=\", expected only where there is a "
+            "\"ratelimit_redis\"");
     }
     if (!zone.variable_rate
         && LocalLimiter::largest_key(zone.zone.policy) > zone.memory->shm.size / 2) {

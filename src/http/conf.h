@@ -3,6 +3,7 @@
 #include "check/split_check.h"
 #include "http/ngx_http.h"
 #include "http/redis_block.h"
+#include "store/denial_cache.h"
 #include "zone/zone.h"
 
 #include <deque>
@@ -30,8 +31,10 @@ struct ZoneConf {
     bool variable_rate = false;
     ngx_http_complex_value_t rate{};  // when variable_rate
     std::optional<std::string> redis_name;
+    bool needs_redis = false;  // for a parameter that it has
     RedisBlock* redis = nullptr;  // null: counted in this node's memory
     ngx_shm_zone_t* memory = nullptr;
+    microseconds remembered = DenialCache::longest;  // a refusal, at most
     ConfPosition position;
     time_t rate_complaint = 0;  // when this worker last logged a malformed rate
     time_t cost_complaint = 0;

@@ -153,13 +153,14 @@ Read make_check(
     if (limit.burst) {
         policy.burst = limit.burst;
     }
-    state.limits[index] = { &zone, key, cost };
+    state.limits[index] = { &zone, key, cost, zone.zone.policy_hash(policy) };
     state.decided[index] = { policy, {}, undelayed_of(limit, cost), limit.shadow, Source::redis };
     if (zone.redis == nullptr) {
         return Read::ok;
     }
     RemoteCheck& check = state.checks[remotes++];
     check.cost = cost;
+    check.limit = index;
     return make_remote(r, limit, key, state.decided[index], check);
 }
 

@@ -173,6 +173,8 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
     return NGX_CONF_OK;
 }
 
+constexpr microseconds remembered_apart{ std::chrono::seconds{ 1 } };
+
 /// What a limit may be asked by: alone, or together: with all others of its location or, where
 /// their keys may be apart, with some of them, and with other requests of the same keys.
 void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool apart)
@@ -182,6 +184,8 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool a
     limit.scripts.several = scripts.add(several_script(algorithms));
     if (algorithms.size() > 1 && apart) {
         limit.scripts.give_back = scripts.add(give_back_script());
+        // What is given back may let in a request that was refused: not only time frees its keys.
+        limit.zone->remembered = std::min(limit.zone->remembered, remembered_apart);
     }
 }
 

@@ -1,9 +1,12 @@
 #include "http/redis_block.h"
 
+#include "http/conf.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
+#include "store/zone_memory.h"
 
 #include <memory>
+#include <utility>
 
 namespace ratelimit::http {
 
@@ -32,6 +35,16 @@ nginx::NgxLoop& event_loop()
 
 }  // namespace
 
+std::string RedisBlock::place() const
+{
+    std::string text = std::to_string(static_cast<int>(options.topology)) + options.master + "/"
+        + std::to_string(options.server.database);
+    for (const redis::Member& member : options.servers) {
+        text += "," + member.endpoint.name + "*" + std::to_string(member.weight);
+    }
+    return text;
+}
+
 Coalescer& RedisBlock::coalescer()
 {
     if (coalescer_ == nullptr) {
@@ -54,10 +67,26 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
     const ngx_str_t address = borrowed(server.name);
     ngx_log_error(
         NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
+    if (std::exchange(was_away_, false)) {
+        forget_refusals();
+    }
+}
+
+/// It may have lost what it had counted.
+void RedisBlock::forget_refusals() noexcept
+{
+    if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
+        for (const ZoneConf& zone : conf->zones) {
+            if (zone.redis == this) {
+                ZoneMemory(*zone.memory).denials().forget_all();
+            }
+        }
+    }
 }
 
 void RedisBlock::server_down(const redis::Endpoint& server, std::string_view reason) noexcept
 {
+    was_away_ = true;
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
     char line[shown_text_limit];

@@ -27,6 +27,9 @@ public:
             || (options.topology == redis::Topology::ring && options.servers.size() == 1);
     }
 
+    /// Tells one place of keys from another: topology, servers and database.
+    std::string place() const;
+
     /// The client, connecting from the first call on: workers ask when they start, and a process
     /// that runs without them (master_process off, after a reload) at its first request.
     redis::Client& client() { return coalescer().client(); }
@@ -43,8 +46,11 @@ public:
     void servers_unknown(std::string_view reason) noexcept override;
 
 private:
+    void forget_refusals() noexcept;
+
     std::unique_ptr<redis::Client> client_;
     std::unique_ptr<Coalescer> coalescer_;
+    bool was_away_ = false;  // a server of it
 };
 
 }  // namespace ratelimit::http

@@ -1,9 +1,12 @@
 #include "http/request_state.h"
 
+#include "http/known_limits.h"
 #include "nginx/clock.h"
 #include "nginx/pool.h"
 #include "store/local_limiter.h"
 #include "zone/fail_mode.h"
+
+#include <algorithm>
 
 namespace ratelimit::http {
 
@@ -57,26 +60,49 @@ bool RequestState::ask()
     if (checks.empty() || fails_closed()) {
         return false;
     }
+    asked = nginx::monotonic_time();
+    if (refused_by_cache(*this)) {
+        refused_here = true;
+        return false;
+    }
+    std::int64_t ahead = 0;
+    if (checks.empty() || taken_from_leases(*this, ahead)) {
+        return false;
+    }
     check_.emplace(checks, *this);
+    check_->ask_ahead(ahead);
     return check_->send();
 }
 
-bool RequestState::answered(std::size_t limit) const noexcept
+void RequestState::taken_ahead(
+    std::span<const RemoteCheck> answered, std::span<const BatchAnswer> answers,
+    std::int64_t spent) noexcept
 {
-    bool known = check_ && limits[limit].zone->redis != nullptr;
-    if (known) {
-        check_->each_failed([&](const RemoteCheck& check) {
-            known = known && check.state != &decided[limit].state;
-        });
-    }
-    return known;
+    keep_leases(*this, answered, answers, spent);
 }
 
-/// Whether a limit without an answer is for this node's memory.
+void RequestState::take_answers() noexcept
+{
+    if (check_) {
+        check_->each_answered([&](const RemoteCheck& check) {
+            limits[check.limit].known = true;
+            decided[check.limit].source = check.leased ? Source::lease : Source::redis;
+            remember_refusal(*this, check);
+        });
+    }
+}
+
+bool RequestState::all_known() const noexcept
+{
+    return std::all_of(
+        limits.begin(), limits.end(), [](const Limit& limit) { return limit.known; });
+}
+
+/// Whether a limit that is not known is for this node's memory.
 bool RequestState::decided_here(std::size_t limit) const noexcept
 {
     return limits[limit].zone->redis == nullptr
-        || conf.fail_mode == static_cast<ngx_uint_t>(FailMode::local);
+        || (!refused_here && conf.fail_mode == static_cast<ngx_uint_t>(FailMode::local));
 }
 
 /// Whether an enforced limit that nobody decides refuses the request.
@@ -94,19 +120,21 @@ bool RequestState::decide_here() noexcept
         return false;
     }
     for (std::size_t i = 0; i < decided.size(); ++i) {
-        undecided = undecided || !(decided[i].shadow || answered(i) || decided_here(i));
+        const bool decidable = limits[i].known || refused_here || decided_here(i);
+        undecided = undecided || !(decided[i].shadow || decidable);
     }
     std::size_t count = 0;
     bool take = !fails_closed();
     for (std::size_t i = 0; i < decided.size(); ++i) {
         DecidedLimit& limit = decided[i];
         const ZoneConf& zone = *limits[i].zone;
-        if (answered(i)) {
+        if (limits[i].known) {
             take = take && (limit.shadow || limit.state.granted);
         } else if (decided_here(i)) {
             if (zone.redis != nullptr) {
                 limit.policy = policy_of_one_node(limit.policy, zone.zone.nodes);
             }
+            limits[i].known = true;
             limit.source = Source::local;
             here[count++] = { zone.memory,    limits[i].key, limit.policy,
                               limits[i].cost, limit.shadow,  &limit.state };
@@ -117,19 +145,21 @@ bool RequestState::decide_here() noexcept
 }
 
 /// Limits that nobody has decided are as if they were not there, but for the fail mode.
-void RequestState::leave_out_unanswered() noexcept
+void RequestState::leave_out_unknown() noexcept
 {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < decided.size(); ++i) {
-        if (decided[i].source == Source::local || answered(i)) {
-            for (RemoteCheck& check : checks) {
-                if (check.state == &decided[i].state) {
-                    check.state = &decided[kept].state;
-                }
-            }
-            limits[kept] = limits[i];
-            decided[kept++] = decided[i];
+        if (!limits[i].known) {
+            continue;
         }
+        for (RemoteCheck& check : checks) {
+            if (check.limit == i) {
+                check.limit = kept;
+                check.state = &decided[kept].state;
+            }
+        }
+        limits[kept] = limits[i];
+        decided[kept++] = decided[i];
     }
     limits = limits.first(kept);
     decided = decided.first(kept);
@@ -138,17 +168,29 @@ void RequestState::leave_out_unanswered() noexcept
 void RequestState::decide() noexcept
 {
     waited = ngx_current_msec - started;
-    if (checks.size() < decided.size() || !check_ || !check_->complete()) {
+    take_answers();
+    if (!all_known()) {
         if (decide_here()) {
-            leave_out_unanswered();
+            leave_out_unknown();
         } else {
             undecided = true;
+            limits = {};
             decided = {};
         }
     }
     settle();
-    if (check_ && (outcome.refused || result == Result::failed_closed)) {
+    if (outcome.refused || result == Result::failed_closed) {
+        give_back();
+    }
+}
+
+/// What some limits took, and others would not have.
+void RequestState::give_back() noexcept
+{
+    return_leases(*this);
+    if (check_) {
         check_->give_back(nginx::local_time());
+        forget_refusals(*this);
     }
 }
 

@@ -39,6 +39,9 @@ public:
         ZoneConf* zone;
         std::string_view key;
         std::int64_t cost;
+        std::uint64_t policy;  // Zone::policy_hash
+        bool known = false;    // its state in decided is
+        bool leased = false;   // it was taken from this node's lease
     };
 
     static RequestState* find(ngx_http_request_t* r) noexcept;
@@ -59,6 +62,9 @@ public:
     void decide() noexcept;
 
     void checked() noexcept override;
+    void taken_ahead(
+        std::span<const RemoteCheck> answered, std::span<const BatchAnswer> answers,
+        std::int64_t spent) noexcept override;
 
     bool has_outcome() const noexcept
     {
@@ -72,19 +78,23 @@ public:
     Result result = Result::none;
     std::span<Limit> limits;
     std::span<DecidedLimit> decided;
-    std::span<RemoteCheck> checks;  // of those limits that are in Redis, in any order
+    std::span<RemoteCheck> checks;  // what Redis is asked, in any order
     Outcome outcome;
     ngx_msec_t started = ngx_current_msec;
     ngx_msec_t waited = 0;   // for the decision
-    bool undecided = false;  // an enforced limit is left out: its rate or its state is not known
+    microseconds asked{ 0 };  // monotonic; no later than a check was sent
+    bool undecided = false;   // an enforced limit is left out: its rate or its state is not known
+    bool refused_here = false;  // so what is not known need not be
 
 private:
-    bool answered(std::size_t limit) const noexcept;
+    void take_answers() noexcept;
+    bool all_known() const noexcept;
     bool decided_here(std::size_t limit) const noexcept;
     bool fails_closed() const noexcept;
     bool decide_here() noexcept;
-    void leave_out_unanswered() noexcept;
+    void leave_out_unknown() noexcept;
     void settle() noexcept;
+    void give_back() noexcept;
 
     std::optional<SplitCheck> check_;
 };

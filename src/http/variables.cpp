@@ -23,6 +23,8 @@ constexpr std::array<std::string_view, 8> result_names = {
     "FAILED_CLOSED",
 };
 
+constexpr std::array<std::string_view, 4> source_names = { "redis", "cache", "lease", "local" };
+
 void set_text(ngx_http_variable_value_t* value, std::string_view text) noexcept
 {
     const ngx_str_t str = borrowed(text);
@@ -74,7 +76,7 @@ ngx_int_t get_source(
     ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
     const Source source = state.decided[state.outcome.decided_by].source;
-    set_text(value, source == Source::redis ? "redis" : "local");
+    set_text(value, source_names[static_cast<std::size_t>(source)]);
     return NGX_OK;
 }
 

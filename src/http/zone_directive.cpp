@@ -17,6 +17,7 @@ using nginx::borrowed;
 using nginx::view;
 
 constexpr std::string_view directive = "ratelimit_zone";
+constexpr std::int64_t max_lease = 1'000'000;
 constexpr ssize_t default_size = ssize_t{ 1024 } * 1024;
 
 /// What is being read: each parameter may stand once.
@@ -146,13 +147,37 @@ char* set_nodes(ZoneReader& reader, std::string_view value)
         return reader.expected("a number of nodes from 1 to 10000");
     }
     reader.conf.zone.nodes = *nodes;
+    reader.conf.needs_redis = reader.conf.needs_redis || *nodes != 1;
+    return NGX_CONF_OK;
+}
+
+char* set_cache(ZoneReader& reader, std::string_view value)
+{
+    if (value != "on" && value != "off") {
+        return reader.expected("cache=on or cache=off");
+    }
+    reader.conf.zone.cache = value == "on";
+    reader.conf.needs_redis = true;
+    return NGX_CONF_OK;
+}
+
+char* set_lease(ZoneReader& reader, std::string_view value)
+{
+    const auto lease =
+        value == "off" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_lease);
+    if (!lease) {
+        return reader.expected("a number of requests from 1 to 1000000, or lease=off");
+    }
+    reader.conf.zone.lease = *lease;
+    reader.conf.needs_redis = true;
     return NGX_CONF_OK;
 }
 
 constexpr Parameter parameters[] = {
     { "zone=", set_zone },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
     { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
-    { "clock=", set_clock }, { "nodes=", set_nodes },
+    { "clock=", set_clock }, { "nodes=", set_nodes },         { "cache=", set_cache },
+    { "lease=", set_lease },
 };
 
 char* read_parameters(ZoneReader& reader)
@@ -168,7 +193,8 @@ char* read_parameters(ZoneReader& reader)
             });
         if (found == std::end(parameters)) {
             return reader.expected(
-                "zone=, rate=, algorithm=, burst=, precision=, redis=, clock= or nodes=");
+                "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache= or "
+                "lease=");
         }
         if (std::exchange(seen[found - std::begin(parameters)], true)) {
             return reader.expected("each parameter once");

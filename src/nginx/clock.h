@@ -14,4 +14,13 @@ inline std::chrono::microseconds local_time() noexcept
         std::chrono::seconds{ now.tv_sec } + std::chrono::nanoseconds{ now.tv_nsec });
 }
 
+/// A time that only goes on, and is the same for all processes of this machine.
+inline std::chrono::microseconds monotonic_time() noexcept
+{
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+        std::chrono::seconds{ now.tv_sec } + std::chrono::nanoseconds{ now.tv_nsec });
+}
+
 }  // namespace ratelimit::nginx

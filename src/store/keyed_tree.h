@@ -11,7 +11,7 @@ namespace ratelimit {
 /// What is found by its key in shared memory: a block that ends with the key's first bytes, before
 /// which what derives from this has room, and another block for the others if there are any.
 struct KeyedNode {
-    static constexpr std::size_t key_offset = 96;
+    static constexpr std::size_t key_offset = 104;
     static constexpr std::size_t first_bytes = SharedBlocks::size - key_offset;
     static constexpr std::size_t key_limit = 128;
 

@@ -13,7 +13,7 @@ class SharedBlocks {
 public:
     static constexpr std::size_t size = 128;  // bytes; one that the slab allocator has
 
-    enum class Owner : std::uint8_t { refused_keys, local_limiter };
+    enum class Owner : std::uint8_t { refused_keys, denials, leases, local_limiter };
 
     /// `used`: how many blocks the owner has, in shared memory.
     SharedBlocks(ngx_slab_pool_t* pool, Owner owner, ngx_uint_t& used) noexcept

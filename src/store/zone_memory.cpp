@@ -1,5 +1,8 @@
 #include "store/zone_memory.h"
 
+#include <algorithm>
+#include <array>
+
 namespace ratelimit {
 
 void ZoneMemory::prepare(ngx_shm_zone_t& zone) noexcept
@@ -26,6 +29,8 @@ bool ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
         return false;
     }
     shared->refused_keys.init();
+    shared->denials.init();
+    shared->leases.init();
     shared->local_limiter.init();
     pool->data = shared;
     pool->log_nomem = 0;  // full memory is no event: the oldest makes room
@@ -56,19 +61,43 @@ void ZoneMemory::unlock(ngx_slab_pool_t* pool) noexcept
     ngx_shmtx_unlock(&pool->mutex);
 }
 
+bool ZoneMemory::forget_oldest(SharedBlocks::Owner owner) const noexcept
+{
+    switch (owner) {
+    case SharedBlocks::Owner::refused_keys:
+        return refused_keys().forget_oldest();
+    case SharedBlocks::Owner::denials:
+        return denials().forget_oldest();
+    case SharedBlocks::Owner::leases:
+        return leases().forget_oldest();
+    default:
+        return local_limiter().forget_oldest();
+    }
+}
+
 bool ZoneMemory::make_room(SharedBlocks::Owner needs_it) const noexcept
 {
-    RefusedKeys refused = refused_keys();
-    LocalLimiter counted = local_limiter();
-    // A key whose counts fill all memory must not lose them to the line that tells of its refusal.
-    if (needs_it == SharedBlocks::Owner::refused_keys && !counted.has_older()) {
-        return refused.forget_oldest();
+    using Owner = SharedBlocks::Owner;
+    struct Share {
+        Owner owner;
+        ngx_uint_t weighted;  // blocks, three times for what Redis knows as well or is for the log
+    };
+    std::array<Share, 4> shares = {
+        Share{ Owner::refused_keys, 3 * shared_->refused_keys.blocks },
+        Share{ Owner::denials, 3 * shared_->denials.blocks },
+        Share{ Owner::leases, 3 * shared_->leases.blocks },
+        Share{ Owner::local_limiter, shared_->local_limiter.blocks },
+    };
+    // A key whose counts fill all memory must not lose them to what is known of its refusal.
+    if (needs_it != Owner::local_limiter && !local_limiter().has_older()) {
+        shares.back().weighted = 0;
     }
-    // What is for the log only may have a quarter; more while nobody else needs it.
-    if (shared_->refused_keys.blocks > shared_->local_limiter.blocks / 3) {
-        return refused.forget_oldest() || counted.forget_oldest();
-    }
-    return counted.forget_oldest() || refused.forget_oldest();
+    std::sort(shares.begin(), shares.end(), [](const Share& left, const Share& right) {
+        return left.weighted > right.weighted;
+    });
+    return std::any_of(shares.begin(), shares.end(), [&](const Share& share) {
+        return share.weighted > 0 && forget_oldest(share.owner);
+    });
 }
 
 }  // namespace ratelimit

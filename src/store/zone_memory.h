@@ -1,8 +1,10 @@
 #pragma once
 
 #include "nginx/ngx.h"
+#include "store/denial_cache.h"
 #include "store/local_limiter.h"
 #include "store/refused_keys.h"
+#include "store/token_leases.h"
 
 namespace ratelimit {
 
@@ -31,6 +33,8 @@ public:
     }
 
     RefusedKeys refused_keys() const noexcept { return { pool_, shared_->refused_keys }; }
+    DenialCache denials() const noexcept { return { pool_, shared_->denials }; }
+    TokenLeases leases() const noexcept { return { pool_, shared_->leases }; }
     LocalLimiter local_limiter() const noexcept { return { pool_, shared_->local_limiter }; }
 
     /// Frees at least one block, of what was used least recently. False: there is nothing that may
@@ -40,12 +44,15 @@ public:
 private:
     struct Shared {
         RefusedKeys::Shared refused_keys;
+        DenialCache::Shared denials;
+        TokenLeases::Shared leases;
         LocalLimiter::Shared local_limiter;
         bool in_hand;  // the lock's owner is at work
     };
 
     static ngx_int_t set_up(ngx_shm_zone_t* zone, void* old_data) noexcept;
     static bool begin(ngx_slab_pool_t* pool) noexcept;
+    bool forget_oldest(SharedBlocks::Owner owner) const noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;

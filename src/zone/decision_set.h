@@ -10,7 +10,12 @@
 namespace ratelimit {
 
 /// Who decided a limit.
-enum class Source : std::uint8_t { redis, local };
+enum class Source : std::uint8_t {
+    redis,
+    cache,  // this node, which remembers that Redis refuses
+    lease,  // this node, of what Redis has counted ahead
+    local,  // this node, which counts itself
+};
 
 /// One limit of a request with its answer.
 struct DecidedLimit {

@@ -2,6 +2,31 @@
 
 namespace ratelimit {
 
+namespace {
+
+/// By multiplication, after Knuth's TAOCP, section 6.4, folding the high half back in.
+std::uint64_t mixed(std::uint64_t hash, std::int64_t word) noexcept
+{
+    constexpr std::uint64_t golden = 0x9E37'79B9'7F4A'7C15;
+    hash = (hash ^ static_cast<std::uint64_t>(word)) * golden;
+    return hash ^ hash >> 32U;
+}
+
+}  // namespace
+
+std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
+{
+    std::uint64_t hash = mixed(place, static_cast<std::int64_t>(of.algorithm));
+    hash = mixed(hash, static_cast<std::int64_t>(clock));
+    hash = mixed(hash, of.rate.quota);
+    hash = mixed(hash, of.rate.window.count());
+    hash = mixed(hash, of.limit());
+    if (of.algorithm == Algorithm::sliding_window_buckets) {
+        hash = mixed(hash, of.bucket_width().count());
+    }
+    return hash;
+}
+
 std::string_view Zone::redis_key(std::string_view key, char* out) const noexcept
 {
     char* end = out;

@@ -16,7 +16,15 @@ struct Zone {
     Policy policy;  // its rate has a quota of 0 when each request brings its own
     Clock clock = Clock::redis;
     std::int64_t nodes = 1;  // that share it, for FailMode::local
+    bool cache = true;       // refusals are remembered
+    std::int64_t lease = 0;  // requests that are taken ahead for a busy key, at most; 0: none
     std::string key_start;   // of every Redis key: prefix, name and ":{"
+    /// Of where its keys are in Redis, so that what is remembered of them is not taken for that of
+    /// others after a reload.
+    std::uint64_t place = 0;
+
+    /// A hash of all that decides a limit of this zone but key, cost and time.
+    std::uint64_t policy_hash(const Policy& of) const noexcept;
 
     /// How long redis_key's result is for this key.
     std::size_t redis_key_length(std::string_view key) const noexcept
