@@ -10,18 +10,16 @@ constexpr std::size_t field_size = 8;
 constexpr std::size_t single_fields = 4;
 constexpr std::size_t several_fields = 6;
 
-std::int64_t read_integer(const char* bytes) noexcept
-{
-    std::uint64_t number = 0;
-    for (std::size_t i = 0; i < field_size; ++i) {
-        number = number << 8 | static_cast<unsigned char>(bytes[i]);
-    }
-    return static_cast<std::int64_t>(number);
-}
-
 std::int64_t field(const redisReply& reply, std::size_t index) noexcept
 {
-    return read_integer(reply.str + index * field_size);
+    const char* bytes = reply.str + index * field_size;
+    const auto byte = [bytes](std::size_t at) {
+        return static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at]));
+    };
+    // In one expression, of which compilers make one instruction.
+    return static_cast<std::int64_t>(
+        byte(0) << 56U | byte(1) << 48U | byte(2) << 40U | byte(3) << 32U | byte(4) << 24U
+        | byte(5) << 16U | byte(6) << 8U | byte(7));
 }
 
 bool has_fields(const redisReply& reply, std::size_t fields) noexcept

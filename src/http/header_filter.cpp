@@ -5,6 +5,9 @@
 #include "nginx/guarded.h"
 #include "nginx/text.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <vector>
 
 namespace ratelimit::http {
@@ -24,62 +27,99 @@ bool same_name(const ngx_table_elt_t& header, std::string_view name) noexcept
         == 0;
 }
 
-/// A backend may have sent a header of this name: one answer, ours, stays.
-void drop(ngx_http_request_t* r, std::string_view name) noexcept
-{
-    for (auto* part = &r->headers_out.headers.part; part != nullptr; part = part->next) {
-        auto* headers = static_cast<ngx_table_elt_t*>(part->elts);
-        for (ngx_uint_t i = 0; i < part->nelts; ++i) {
-            if (headers[i].hash != 0 && same_name(headers[i], name)) {
-                headers[i].hash = 0;
+/// The headers of one response, in order.
+class Headers {
+public:
+    explicit Headers(ngx_http_request_t* r) noexcept : r_(r) {}
+
+    void number(std::string_view name, std::int64_t value) noexcept
+    {
+        if (digits_ == nullptr) {
+            digits_ = static_cast<char*>(ngx_pnalloc(r_->pool, most * NGX_INT64_LEN));
+        }
+        ngx_str_t text = ngx_null_string;
+        if (digits_ != nullptr) {
+            const char* end = std::to_chars(digits_, digits_ + NGX_INT64_LEN, value).ptr;
+            text = borrowed({ digits_, static_cast<std::size_t>(end - digits_) });
+            digits_ += text.len;
+        }
+        add(name, text);
+    }
+
+    void text(std::string_view name, const std::string& value)
+    {
+        add(name, nginx::copied(r_->pool, value));
+    }
+
+    /// Gives them to the response. A backend may have sent some of the same names: one answer,
+    /// ours, stays. False: out of memory.
+    bool send() noexcept
+    {
+        drop_others();
+        return good_ && std::all_of(all_.begin(), all_.begin() + count_, [&](const Header& header) {
+                   return push(header);
+               });
+    }
+
+private:
+    struct Header {
+        std::string_view name;  // of static storage
+        ngx_str_t value;
+    };
+    static constexpr std::size_t most = 9;
+
+    void add(std::string_view name, ngx_str_t value) noexcept
+    {
+        good_ = good_ && value.data != nullptr;
+        all_[count_++] = { name, value };
+    }
+
+    void drop_others() noexcept
+    {
+        for (auto* part = &r_->headers_out.headers.part; part != nullptr; part = part->next) {
+            auto* others = static_cast<ngx_table_elt_t*>(part->elts);
+            for (ngx_uint_t i = 0; i < part->nelts; ++i) {
+                for (std::size_t ours = 0; ours < count_; ++ours) {
+                    if (others[i].hash != 0 && same_name(others[i], all_[ours].name)) {
+                        others[i].hash = 0;
+                    }
+                }
             }
         }
     }
-}
 
-bool add(ngx_http_request_t* r, std::string_view name, ngx_str_t value) noexcept
-{
-    auto* header = value.data == nullptr
-        ? nullptr
-        : static_cast<ngx_table_elt_t*>(ngx_list_push(&r->headers_out.headers));
-    if (header == nullptr) {
-        return false;
+    bool push(const Header& header) noexcept
+    {
+        auto* place = static_cast<ngx_table_elt_t*>(ngx_list_push(&r_->headers_out.headers));
+        if (place == nullptr) {
+            return false;
+        }
+        ngx_memzero(place, sizeof(*place));
+        place->hash = 1;
+        place->key = borrowed(header.name);
+        place->value = header.value;
+        return true;
     }
-    ngx_memzero(header, sizeof(*header));
-    header->hash = 1;
-    header->key = borrowed(name);  // of static storage
-    header->value = value;
-    return true;
-}
 
-bool set(ngx_http_request_t* r, std::string_view name, std::int64_t value) noexcept
-{
-    auto* text = static_cast<u_char*>(ngx_pnalloc(r->pool, NGX_INT64_LEN));
-    if (text == nullptr) {
-        return false;
-    }
-    drop(r, name);
-    const auto* end = ngx_sprintf(text, "%L", value);
-    return add(r, name, { static_cast<std::size_t>(end - text), text });
-}
-
-bool set(ngx_http_request_t* r, std::string_view name, const std::string& value)
-{
-    drop(r, name);
-    return add(r, name, nginx::copied(r->pool, value));
-}
+    ngx_http_request_t* const r_;
+    std::array<Header, most> all_;
+    std::size_t count_ = 0;
+    char* digits_ = nullptr;  // where the next number goes
+    bool good_ = true;
+};
 
 /// The three single-valued headers: the limit with the least left speaks.
-bool set_three(
-    ngx_http_request_t* r, const RequestState& state, std::string_view limit,
+void set_three(
+    Headers& headers, const RequestState& state, std::string_view limit,
     std::string_view remaining, std::string_view reset) noexcept
 {
     const DecidedLimit& speaking = state.speaking();
-    return set(r, limit, speaking.policy.limit()) && set(r, remaining, speaking.state.remaining)
-        && set(r, reset, whole_seconds(speaking.state.reset));
+    headers.number(limit, speaking.policy.limit());
+    headers.number(remaining, speaking.state.remaining);
+    headers.number(reset, whole_seconds(speaking.state.reset));
 }
 
-bool set_draft(ngx_http_request_t* r, const RequestState& state)
+void set_draft(Headers& headers, const RequestState& state)
 {
     std::vector<HeaderMember> members;
     members.reserve(state.decided.size());
@@ -95,33 +135,31 @@ bool set_draft(ngx_http_request_t* r, const RequestState& state)
                             limit.policy.limit_window(), limit.state.remaining,
                             refusing ? *limit.state.retry_after : limit.state.reset });
     }
-    return set(r, "RateLimit-Policy", policy_header(members))
-        && set(r, "RateLimit", state_header(members));
+    headers.text("RateLimit-Policy", policy_header(members));
+    headers.text("RateLimit", state_header(members));
 }
 
 bool set_headers(ngx_http_request_t* r, const RequestState& state)
 {
     const ngx_uint_t sets = state.conf.headers;
-    bool good = true;
+    Headers headers(r);
 
     if (!state.speaking().shadow) {
         if ((sets & headers_x_ratelimit) != 0) {
-            good = good
-                && set_three(
-                       r, state, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset");
+            set_three(
+                headers, state, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset");
         }
         if ((sets & headers_legacy) != 0) {
-            good = good
-                && set_three(r, state, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset");
+            set_three(headers, state, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset");
         }
         if ((sets & headers_draft) != 0) {
-            good = good && set_draft(r, state);
+            set_draft(headers, state);
         }
     }
     if (state.result == Result::rejected && state.outcome.retry_after) {
-        good = good && set(r, "Retry-After", retry_after_seconds(*state.outcome.retry_after));
+        headers.number("Retry-After", retry_after_seconds(*state.outcome.retry_after));
     }
-    return good;
+    return headers.send();
 }
 
 ngx_int_t filter(ngx_http_request_t* r) noexcept

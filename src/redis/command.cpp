@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstring>
 
 namespace ratelimit::redis {
 
@@ -22,6 +23,25 @@ private:
     std::array<char, 24> text_{};
     char* end_;
 };
+
+constexpr std::size_t most_digits = 20;
+constexpr std::string_view line_end = "\r\n";
+constexpr std::string_view marks = "$\r\n\r\n";  // of a bulk string
+constexpr std::string_view command = "\r\n$7\r\nEVALSHA\r\n";
+
+char* put(char* out, std::string_view text) noexcept
+{
+    return out + text.copy(out, text.size());
+}
+
+char* put_number(char* out, std::int64_t number) noexcept
+{
+    if (number >= 0 && number <= 9) {  // as most lengths and costs are
+        *out = static_cast<char>('0' + number);
+        return out + 1;
+    }
+    return std::to_chars(out, out + most_digits, number).ptr;
+}
 
 void append_bulk(std::string& out, std::string_view text)
 {
@@ -53,25 +73,50 @@ std::string auth_command(std::string_view username, std::string_view password)
     return plain_command({ "AUTH", username, password });
 }
 
+/// Where so many bytes can be written, at the end of what has been.
+char* ScriptArguments::room(std::size_t bytes)
+{
+    if (buffer_.size() - used_ < bytes) {
+        buffer_.resize(2 * (used_ + bytes));
+    }
+    return buffer_.data() + used_;
+}
+
 void ScriptArguments::begin(std::string_view sha, ArgumentCount count)
 {
     constexpr std::size_t fixed = 3;  // EVALSHA, the digest, the number of keys
-    text_.clear();
-    text_ += '*';
-    text_ += Digits(static_cast<std::int64_t>(fixed + count.keys + count.args)).view();
-    text_ += "\r\n$7\r\nEVALSHA\r\n";
+    used_ = 0;
+    char* end = room(most_digits + marks.size() + command.size());
+    *end++ = '*';
+    end = put_number(end, static_cast<std::int64_t>(fixed + count.keys + count.args));
+    used_up_to(put(end, command));
     bulk(sha);
     arg(static_cast<std::int64_t>(count.keys));
 }
 
 void ScriptArguments::arg(std::int64_t number)
 {
-    bulk(Digits(number).view());
+    constexpr std::size_t one_digit = 10;
+    char* begin = room(2 * most_digits + marks.size());
+    // Nearly always so many digits as have one digit themselves: they are written in place.
+    char* digits = begin + std::string_view("$n\r\n").size();
+    const char* end = put_number(digits, number);
+    const auto length = static_cast<std::size_t>(end - digits);
+    if (length >= one_digit) {
+        std::memmove(digits + 1, digits, length);
+        ++digits;
+    }
+    *begin = '$';
+    put(put_number(begin + 1, static_cast<std::int64_t>(length)), line_end);
+    used_up_to(put(digits + length, line_end));
 }
 
 void ScriptArguments::bulk(std::string_view text)
 {
-    append_bulk(text_, text);
+    char* end = room(most_digits + marks.size() + text.size());
+    *end++ = '$';
+    end = put(put_number(end, static_cast<std::int64_t>(text.size())), line_end);
+    used_up_to(put(put(end, text), line_end));
 }
 
 }  // namespace ratelimit::redis

@@ -28,12 +28,18 @@ public:
     void arg(std::string_view text) { bulk(text); }
     void arg(std::int64_t number);
 
-    std::string_view text() const noexcept { return text_; }
+    std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 
 private:
+    char* room(std::size_t bytes);
     void bulk(std::string_view text);
+    void used_up_to(const char* end) noexcept
+    {
+        used_ = static_cast<std::size_t>(end - buffer_.data());
+    }
 
-    std::string text_;
+    std::string buffer_;  // longer than what is written of it
+    std::size_t used_ = 0;
 };
 
 }  // namespace ratelimit::redis
