@@ -2,13 +2,12 @@
 
 #include "http/request_state.h"
 #include "limit/rate_headers.h"
-#include "nginx/guarded.h"
+#include "nginx/pool.h"
 #include "nginx/text.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <vector>
 
 namespace ratelimit::http {
 
@@ -46,9 +45,12 @@ public:
         add(name, text);
     }
 
-    void text(std::string_view name, const std::string& value)
+    /// `members` as `write` writes them.
+    template <class Write>
+    void list(std::string_view name, std::span<const HeaderMember> members, Write&& write) noexcept
     {
-        add(name, nginx::copied(r_->pool, value));
+        auto* room = static_cast<char*>(ngx_pnalloc(r_->pool, header_room(members)));
+        add(name, room == nullptr ? ngx_str_t{ 0, nullptr } : borrowed(write(members, room)));
     }
 
     /// Gives them to the response. A backend may have sent some of the same names: one answer,
@@ -119,11 +121,14 @@ void set_three(
     headers.number(reset, whole_seconds(speaking.state.reset));
 }
 
-void set_draft(Headers& headers, const RequestState& state)
+bool set_draft(Headers& headers, const RequestState& state) noexcept
 {
-    std::vector<HeaderMember> members;
-    members.reserve(state.decided.size());
-
+    const auto members =
+        nginx::make_array<HeaderMember>(state.request->pool, state.decided.size());
+    if (members.data() == nullptr) {
+        return false;
+    }
+    std::size_t count = 0;
     for (std::size_t i = 0; i < state.decided.size(); ++i) {
         const DecidedLimit& limit = state.decided[i];
         if (limit.shadow) {
@@ -131,15 +136,16 @@ void set_draft(Headers& headers, const RequestState& state)
         }
         // A client that waits for `t` of a refusing limit must be let in then.
         const bool refusing = !limit.state.granted && limit.state.retry_after.has_value();
-        members.push_back({ state.limits[i].zone->zone.name, limit.policy.limit(),
-                            limit.policy.limit_window(), limit.state.remaining,
-                            refusing ? *limit.state.retry_after : limit.state.reset });
+        members[count++] = { state.limits[i].zone->zone.name, limit.policy.limit(),
+                             limit.policy.limit_window(), limit.state.remaining,
+                             refusing ? *limit.state.retry_after : limit.state.reset };
     }
-    headers.text("RateLimit-Policy", policy_header(members));
-    headers.text("RateLimit", state_header(members));
+    headers.list("RateLimit-Policy", members.first(count), policy_header);
+    headers.list("RateLimit", members.first(count), state_header);
+    return true;
 }
 
-bool set_headers(ngx_http_request_t* r, const RequestState& state)
+bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
 {
     const ngx_uint_t sets = state.conf.headers;
     Headers headers(r);
@@ -152,8 +158,8 @@ bool set_headers(ngx_http_request_t* r, const RequestState& state)
         if ((sets & headers_legacy) != 0) {
             set_three(headers, state, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset");
         }
-        if ((sets & headers_draft) != 0) {
-            set_draft(headers, state);
+        if ((sets & headers_draft) != 0 && !set_draft(headers, state)) {
+            return false;
         }
     }
     if (state.result == Result::rejected && state.outcome.retry_after) {
@@ -167,9 +173,7 @@ ngx_int_t filter(ngx_http_request_t* r) noexcept
     if (r == r->main) {
         const RequestState* state = RequestState::find(r);
         if (state != nullptr && state->has_outcome()) {
-            const bool good =
-                nginx::guarded(r->connection->log, false, [&] { return set_headers(r, *state); });
-            if (!good) {
+            if (!set_headers(r, *state)) {
                 return NGX_ERROR;
             }
         }

@@ -1,65 +1,81 @@
 #include "limit/rate_headers.h"
 
-#include <array>
 #include <charconv>
 
 namespace ratelimit {
 
 namespace {
 
-/// RFC 9651, section 4.1.6: a quoted string, its quotes and backslashes escaped.
-void append_string(std::string& out, std::string_view text)
+constexpr std::size_t most_digits = 20;
+constexpr std::string_view separator = ", ";
+constexpr std::string_view frame = R"("";q=;w=)";
+
+char* put(char* out, std::string_view text) noexcept
 {
-    out += '"';
+    return out + text.copy(out, text.size());
+}
+
+/// RFC 9651, section 4.1.6: a quoted string, its quotes and backslashes escaped.
+char* put_string(char* out, std::string_view text) noexcept
+{
+    *out++ = '"';
     for (const char character : text) {
         if (character == '"' || character == '\\') {
-            out += '\\';
+            *out++ = '\\';
         }
-        out += character;
+        *out++ = character;
     }
-    out += '"';
-}
-
-void append_parameter(std::string& out, std::string_view name, std::int64_t value)
-{
-    std::array<char, 24> digits{};
-    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
-    static_cast<void>(error);  // 24 digits hold every 64-bit number
-    out += ';';
-    out += name;
-    out += '=';
-    out.append(digits.data(), end);
-}
-
-template <class Parameters>
-std::string list_of(std::span<const HeaderMember> members, Parameters&& append_parameters)
-{
-    std::string out;
-    for (const HeaderMember& member : members) {
-        if (!out.empty()) {
-            out += ", ";
-        }
-        append_string(out, member.zone);
-        append_parameters(out, member);
-    }
+    *out++ = '"';
     return out;
+}
+
+char* put_parameter(char* out, char name, std::int64_t value) noexcept
+{
+    *out++ = ';';
+    *out++ = name;
+    *out++ = '=';
+    return std::to_chars(out, out + most_digits, value).ptr;
+}
+
+/// `put_parameters` gets the end of what is written and a member, and returns the new end.
+template <class PutParameters>
+std::string_view list_of(
+    std::span<const HeaderMember> members, char* out, PutParameters&& put_parameters) noexcept
+{
+    char* end = out;
+    for (const HeaderMember& member : members) {
+        if (end != out) {
+            end = put(end, separator);
+        }
+        end = put_parameters(put_string(end, member.zone), member);
+    }
+    return { out, static_cast<std::size_t>(end - out) };
 }
 
 }  // namespace
 
-std::string policy_header(std::span<const HeaderMember> members)
+std::size_t header_room(std::span<const HeaderMember> members) noexcept
 {
-    return list_of(members, [](std::string& out, const HeaderMember& member) {
-        append_parameter(out, "q", member.limit);
-        append_parameter(out, "w", whole_seconds(member.window));
+    std::size_t room = 0;
+    for (const HeaderMember& member : members) {
+        room += separator.size() + 2 * member.zone.size() + frame.size() + 2 * most_digits;
+    }
+    return room;
+}
+
+std::string_view policy_header(std::span<const HeaderMember> members, char* out) noexcept
+{
+    return list_of(members, out, [](char* end, const HeaderMember& member) {
+        end = put_parameter(end, 'q', member.limit);
+        return put_parameter(end, 'w', whole_seconds(member.window));
     });
 }
 
-std::string state_header(std::span<const HeaderMember> members)
+std::string_view state_header(std::span<const HeaderMember> members, char* out) noexcept
 {
-    return list_of(members, [](std::string& out, const HeaderMember& member) {
-        append_parameter(out, "r", member.remaining);
-        append_parameter(out, "t", whole_seconds(member.reset));
+    return list_of(members, out, [](char* end, const HeaderMember& member) {
+        end = put_parameter(end, 'r', member.remaining);
+        return put_parameter(end, 't', whole_seconds(member.reset));
     });
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <span>
-#include <string>
 #include <string_view>
 
 namespace ratelimit {
@@ -31,11 +30,14 @@ constexpr std::int64_t retry_after_seconds(microseconds time) noexcept
     return std::max<std::int64_t>(1, whole_seconds(time));
 }
 
+/// How long one of the following can be.
+std::size_t header_room(std::span<const HeaderMember> members) noexcept;
+
 /// The value of RateLimit-Policy, `"zone";q=100;w=60, ...`: a list of RFC 9651 with one member for
-/// each limit (draft-ietf-httpapi-ratelimit-headers).
-std::string policy_header(std::span<const HeaderMember> members);
+/// each limit (draft-ietf-httpapi-ratelimit-headers). Written to `out`, which has header_room.
+std::string_view policy_header(std::span<const HeaderMember> members, char* out) noexcept;
 
 /// The value of RateLimit, `"zone";r=50;t=30, ...`.
-std::string state_header(std::span<const HeaderMember> members);
+std::string_view state_header(std::span<const HeaderMember> members, char* out) noexcept;
 
 }  // namespace ratelimit

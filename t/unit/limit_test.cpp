@@ -132,9 +132,11 @@ TEST(RateHeaders, are_structured_field_lists_with_a_member_for_each_limit)
         HeaderMember{ "per_ip", 100, 60s, 50, 29s + 1us },
         HeaderMember{ "per\"key\\", 5, 1500ms, 0, 0s },
     };
-    EXPECT_EQ(policy_header(members), R"("per_ip";q=100;w=60, "per\"key\\";q=5;w=2)");
-    EXPECT_EQ(state_header(members), R"("per_ip";r=50;t=30, "per\"key\\";r=0;t=0)");
-    EXPECT_EQ(policy_header({}), "");
+    std::string room(header_room(members), '\0');
+    EXPECT_EQ(policy_header(members, room.data()), R"("per_ip";q=100;w=60, "per\"key\\";q=5;w=2)");
+    EXPECT_EQ(state_header(members, room.data()), R"("per_ip";r=50;t=30, "per\"key\\";r=0;t=0)");
+    EXPECT_EQ(policy_header({}, room.data()), "");
+    EXPECT_EQ(header_room({}), 0U);
 }
 
 }  // namespace
