@@ -61,7 +61,8 @@ public:
         virtual ~Owner() = default;
         virtual void group_ended(CheckGroup& group) noexcept = 0;
         /// The call has counted requests ahead. By limit, what it was answered for requests like
-        /// this one, of which the first `spent` are not to be had any more. The group's end follows.
+        /// this one, of which the first `spent` are not to be had any more. The group's end
+        /// follows.
         virtual void taken_ahead(
             CheckGroup& group, std::span<const BatchAnswer> answers,
             std::int64_t spent) noexcept = 0;

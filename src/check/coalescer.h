@@ -38,7 +38,7 @@ private:
     redis::Client& client_;
     std::vector<SharedCheck*> buckets_;  // by hash, a power of two
     std::size_t used_ = 0;
-    std::deque<SharedCheck> all_;   // their memory is used again
+    std::deque<SharedCheck> all_;  // their memory is used again
     SharedCheck* free_ = nullptr;
 };
 

@@ -47,8 +47,7 @@ bool good_state(const redisReply& reply, std::size_t at) noexcept
 
 bool read_single_reply(const redisReply& reply, LimitState& state) noexcept
 {
-    if (!has_fields(reply, single_fields) || !good_flag(field(reply, 0))
-        || !good_state(reply, 1)) {
+    if (!has_fields(reply, single_fields) || !good_flag(field(reply, 0)) || !good_state(reply, 1)) {
         return false;
     }
     state.granted = field(reply, 0) == 1;

@@ -55,8 +55,8 @@ bool SharedCheck::joins_last_run(const CheckGroup& group) const noexcept
     const auto checks = group.checks();
     return !runs_.empty()
         && std::equal(
-               checks.begin(), checks.end(), runs_.end() - static_cast<long>(checks.size()),
-               [](const RemoteCheck& check, std::int64_t cost) { return check.cost == cost; });
+            checks.begin(), checks.end(), runs_.end() - static_cast<long>(checks.size()),
+            [](const RemoteCheck& check, std::int64_t cost) { return check.cost == cost; });
 }
 
 /// False: there are too many runs.
@@ -115,12 +115,10 @@ try {
     travel.expires = usual > owner_.client().now() ? usual : first.expires_;
     runs_.clear();
     requests_ = 0;
-    const CheckGroup* last = nullptr;
     while (!waiting_.empty() && add_to_runs(waiting_.front())) {
-        last = &waiting_.front();
         asked_.push_back(waiting_.front());
     }
-    finish_runs(*last);
+    finish_runs(asked_.back());
     return owner_.client().send(*this);
 } catch (const std::exception&) {
     if (asked_.empty()) {

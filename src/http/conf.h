@@ -31,7 +31,7 @@ struct ZoneConf {
     bool variable_rate = false;
     ngx_http_complex_value_t rate{};  // when variable_rate
     std::optional<std::string> redis_name;
-    bool needs_redis = false;  // for a parameter that it has
+    bool needs_redis = false;     // for a parameter that it has
     RedisBlock* redis = nullptr;  // null: counted in this node's memory
     ngx_shm_zone_t* memory = nullptr;
     microseconds remembered = DenialCache::longest;  // a refusal, at most

@@ -112,8 +112,8 @@ private:
 
 /// The three single-valued headers: the limit with the least left speaks.
 void set_three(
-    Headers& headers, const RequestState& state, std::string_view limit,
-    std::string_view remaining, std::string_view reset) noexcept
+    Headers& headers, const RequestState& state, std::string_view limit, std::string_view remaining,
+    std::string_view reset) noexcept
 {
     const DecidedLimit& speaking = state.speaking();
     headers.number(limit, speaking.policy.limit());
@@ -123,8 +123,7 @@ void set_three(
 
 bool set_draft(Headers& headers, const RequestState& state) noexcept
 {
-    const auto members =
-        nginx::make_array<HeaderMember>(state.request->pool, state.decided.size());
+    const auto members = nginx::make_array<HeaderMember>(state.request->pool, state.decided.size());
     if (members.data() == nullptr) {
         return false;
     }

@@ -30,8 +30,7 @@ TokenLeases leases_of(const Limit& limit) noexcept
 
 /// Empty: it is not cached, or not known.
 std::optional<LimitState> refusal_of(
-    const Limit& limit, const Policy& policy, const RemoteCheck& check,
-    microseconds asked) noexcept
+    const Limit& limit, const Policy& policy, const RemoteCheck& check, microseconds asked) noexcept
 {
     DenialCache denials = ZoneMemory(*limit.zone->memory).denials();
     if (!limit.zone->zone.cache || limit.cost == 0 || denials.empty()) {
@@ -136,8 +135,9 @@ void remember_refusal(const RequestState& state, const RemoteCheck& check) noexc
     }
     ZoneMemory(*limit.zone->memory)
         .denials()
-        .add({ limit.key, limit.policy, limit.cost }, *check.state, now_for(check, state.asked),
-             now_for(check), limit.zone->remembered);
+        .add(
+            { limit.key, limit.policy, limit.cost }, *check.state, now_for(check, state.asked),
+            now_for(check), limit.zone->remembered);
 }
 
 void forget_refusals(const RequestState& state) noexcept

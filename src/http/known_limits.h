@@ -11,8 +11,8 @@ namespace ratelimit::http {
 /// an enforced one refuses, and nothing need be asked.
 bool refused_by_cache(RequestState& state) noexcept;
 
-/// Settles all that would be asked, if there are leases for all of it. If not, `ahead`: for how many
-/// requests more to ask.
+/// Settles all that would be asked, if there are leases for all of it. If not, `ahead`: for how
+/// many requests more to ask.
 bool taken_from_leases(RequestState& state, std::int64_t& ahead) noexcept;
 
 /// What Redis has refused.

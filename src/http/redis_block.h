@@ -1,7 +1,7 @@
 #pragma once
 
-#include "http/ngx_http.h"
 #include "check/coalescer.h"
+#include "http/ngx_http.h"
 #include "redis/client.h"
 
 #include <memory>

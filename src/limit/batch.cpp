@@ -18,8 +18,7 @@ microseconds arrival_reset_before(
     const BatchAnswer& answer, const Rate& rate, std::int64_t units) noexcept
 {
     const Wide whole = Wide{ answer.reset.count() } - (answer.detail > 0 ? 1 : 0);
-    const Wide debt =
-        whole * rate.quota + answer.detail - Wide{ units } * rate.window.count();
+    const Wide debt = whole * rate.quota + answer.detail - Wide{ units } * rate.window.count();
     const Wide reset = (debt + rate.quota - 1) / rate.quota;
     return microseconds{ static_cast<std::int64_t>(std::max<Wide>(reset, 0)) };
 }
@@ -40,7 +39,8 @@ microseconds counter_reset_before(
 
 }  // namespace
 
-LimitState state_before(const BatchAnswer& answer, const Policy& policy, std::int64_t units) noexcept
+LimitState state_before(
+    const BatchAnswer& answer, const Policy& policy, std::int64_t units) noexcept
 {
     LimitState state;
     state.granted = true;

@@ -10,8 +10,8 @@ namespace ratelimit {
 /// One limit's answer to several requests of one cost that were decided at one time, as if they had
 /// come one after another.
 struct BatchAnswer {
-    std::int64_t taken = 0;  // so many, the first ones, were counted
-    bool open = false;       // another one would have been let in, as far as this limit goes
+    std::int64_t taken = 0;      // so many, the first ones, were counted
+    bool open = false;           // another one would have been let in, as far as this limit goes
     std::int64_t remaining = 0;  // after those, as are the following
     microseconds reset{ 0 };
     std::optional<microseconds> retry_after{ microseconds{ 0 } };  // of one that it refuses
@@ -25,7 +25,8 @@ struct BatchAnswer {
 
 /// What the answer to a batch says after all but the last `units` that it took: requests times
 /// cost, less than all of them. Granted.
-LimitState state_before(const BatchAnswer& answer, const Policy& policy, std::int64_t units) noexcept;
+LimitState state_before(
+    const BatchAnswer& answer, const Policy& policy, std::int64_t units) noexcept;
 
 /// What a batch's request of this index, from 0, would have been told alone in its turn.
 LimitState state_in_batch(

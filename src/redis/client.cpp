@@ -55,9 +55,7 @@ bool Client::send(Call& call)
 {
     const milliseconds expires = call.travel.expires;
     call.travel = {};
-    call.travel.expires = expires.count() != 0
-        ? expires
-        : now() + longest_wait();
+    call.travel.expires = expires.count() != 0 ? expires : now() + longest_wait();
     return router_->send(call);
 }
 

@@ -40,9 +40,7 @@ public:
     };
 
     DenialCache(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : pool_(pool),
-          shared_(&shared),
-          blocks_(pool, SharedBlocks::Owner::denials, shared.blocks)
+        : pool_(pool), shared_(&shared), blocks_(pool, SharedBlocks::Owner::denials, shared.blocks)
     {
     }
 

@@ -183,8 +183,8 @@ void TokenLeases::forget_expired(microseconds now) noexcept
 {
     for (int i = 0; i < 2 && !ngx_queue_empty(&shared_->used); ++i) {
         Entry& oldest = *Entry::of(ngx_queue_last(&shared_->used));
-        const bool lapsed = oldest.lease == nullptr || oldest.lease->left == 0
-            || oldest.lease->expires <= now;
+        const bool lapsed =
+            oldest.lease == nullptr || oldest.lease->left == 0 || oldest.lease->expires <= now;
         if (!lapsed || now - oldest.period_began < 2 * period) {
             return;
         }

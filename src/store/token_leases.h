@@ -38,22 +38,20 @@ public:
     };
 
     TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : pool_(pool),
-          shared_(&shared),
-          blocks_(pool, SharedBlocks::Owner::leases, shared.blocks)
+        : pool_(pool), shared_(&shared), blocks_(pool, SharedBlocks::Owner::leases, shared.blocks)
     {
     }
 
-    /// Spends what the request costs, if there is as much. If there is nothing, as many requests are
-    /// worth asking for as there were for this key in a second, up to `most`.
+    /// Spends what the request costs, if there is as much. If there is nothing, as many requests
+    /// are worth asking for as there were for this key in a second, up to `most`.
     Answer take(
         const Request& request, const Policy& policy, std::int64_t most, microseconds now) noexcept;
 
     /// For a request that took, and that another limit has refused.
     void put_back(const Request& request) noexcept;
 
-    /// Keeps what `answer` took and nobody has spent: `left` requests of this cost. `sent`: no later
-    /// than it was counted.
+    /// Keeps what `answer` took and nobody has spent: `left` requests of this cost. `sent`: no
+    /// later than it was counted.
     void add(
         const Request& request, const Policy& policy, const BatchAnswer& answer, std::int64_t left,
         microseconds sent) noexcept;

@@ -1,5 +1,5 @@
-// Several requests in one call of several_script, against the same requests one by one: every one is
-// told the same, and what is left in Redis is the same.
+// Several requests in one call of several_script, against the same requests one by one: every one
+// is told the same, and what is left in Redis is the same.
 
 #include "check/script_text.h"
 #include "redis_server.h"
@@ -19,9 +19,12 @@ using Time = Model::Time;
 
 constexpr Time start_of_traces = 1'800'000'000 * second;
 constexpr std::array all_algorithms = {
-    Algorithm::fixed_window,           Algorithm::sliding_window_counter,
-    Algorithm::sliding_window_log,     Algorithm::sliding_window_buckets,
-    Algorithm::token_bucket,           Algorithm::leaky_bucket,
+    Algorithm::fixed_window,
+    Algorithm::sliding_window_counter,
+    Algorithm::sliding_window_log,
+    Algorithm::sliding_window_buckets,
+    Algorithm::token_bucket,
+    Algorithm::leaky_bucket,
     Algorithm::gcra,
 };
 

@@ -59,12 +59,12 @@ TEST(ScriptCall, several_limits_say_their_algorithm_and_whether_they_are_shadows
     const std::array<std::int64_t, 8> runs = { 2, 1, 0, 1, 1, 3, 4, 5 };
     EXPECT_EQ(
         written(checks, runs),
-        resp({ "EVALSHA", digest, "3",       "a", "b", "c",          // the keys
-               "0",       "0",    "0",       "10", "60000000", "0",  // algorithm, shadow, now, …
-               "3",       "1",    "0",       "5", "120000000", "4000000",  //
-               "6",       "0",    "7",       "1", "1000000", "5",          //
-               "2",       "1",    "0",       "1",                          // two of these costs
-               "1",       "3",    "4",       "5" }));                      // and one of those
+        resp({ "EVALSHA", digest, "3", "a",  "b",         "c",        // the keys
+               "0",       "0",    "0", "10", "60000000",  "0",        // algorithm, shadow, now, …
+               "3",       "1",    "0", "5",  "120000000", "4000000",  //
+               "6",       "0",    "7", "1",  "1000000",   "5",        //
+               "2",       "1",    "0", "1",                           // two of these costs
+               "1",       "3",    "4", "5" }));                       // and one of those
 }
 
 std::string packed(std::initializer_list<std::int64_t> numbers)
