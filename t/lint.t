@@ -30,8 +30,8 @@ my @cpp = files(qw(src/*/*.cpp src/*/*.h t/unit/*.cpp t/unit/*.h t/bench/*.cpp))
 cmp_ok scalar(@cpp), '>', 50, 'the C++ files are found';
 passes("clang-format --dry-run -Werror @cpp", 'clang-format');
 
-for my $file (files(qw(t/*.t t/bench/*.pl t/lib/Ratelimit/*.pm))) {
-    my (undef, $output) = run("perl -It/lib -wc $file");
+for my $file (files(qw(t/*.t t/bench/*.pl t/bench/Bench/*.pm t/lib/Ratelimit/*.pm))) {
+    my (undef, $output) = run("perl -It/lib -It/bench -wc $file");
     is $output, "$file syntax OK\n", "perl -c $file, without a warning";
 }
 passes("bash -n $_", "bash -n $_") for files(qw(build.sh t/*.sh .ci/*.sh .ci/run lua/*.sh));
@@ -49,6 +49,9 @@ subtest 'luacheck on every script as Redis gets it' => sub {
         passes("luacheck --no-color --config .luacheckrc $folder/$name.lua", "luacheck $name");
     }
 };
+
+passes("luacheck --no-color --no-config --std ngx_lua --globals init request done -- t/bench/*.lua",
+    'luacheck on what the benchmark runs in nginx and wrk');
 
 # clang-tidy is slow: one process for each processor.
 subtest 'clang-tidy' => sub {

@@ -7,15 +7,12 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
-use IO::Socket::INET;
 use Ratelimit::Process qw(read_file);
 use Ratelimit::Redis;
 
-my $top    = abs_path(dirname(__FILE__) . '/../..');
-my $build  = "$top/build/bench";
-my $rounds = $ENV{ROUNDS} // 5;
+use Bench::Measure qw($rounds median);
+use Bench::Scripts qw($top load_script call_words send_calls);
+
 my $second = 1_000_000;
 my $start  = 1_800_000_000 * $second;
 my $unique = 0;
@@ -51,48 +48,24 @@ my @patterns = (
 );
 
 my $redis = Ratelimit::Redis->new;
-my $socket = IO::Socket::INET->new(PeerAddr => $redis->addr) or die "redis: $!\n";
 
-sub ours {
-    my ($algorithm) = @_;
-    my $text = qx($build/print_script $algorithm);
-    die "print_script failed\n" if $?;
-    return $redis->cmd('SCRIPT', 'LOAD', $text);
-}
+sub ours { return load_script($redis, $_[0]) }
 
 sub textbook {
     my ($algorithm) = @_;
     return $redis->cmd('SCRIPT', 'LOAD', read_file("$top/t/bench/textbook/$algorithm.lua"));
 }
 
-sub build_printer {
-    system('mkdir', '-p', $build) == 0 or die "mkdir failed\n";
-    my @sources = map { "$top/$_" }
-        qw(t/bench/print_script.cpp src/check/script_text.cpp src/limit/policy.cpp);
-    system("sh $top/lua/embed.sh $top/lua/*.lua > $build/lua_scripts.h") == 0
-        && system('g++', '-std=c++20', '-O1', "-I$top/src", "-I$build", @sources, '-o',
-        "$build/print_script") == 0
-        or die "the scripts could not be put together\n";
-    return;
-}
-
-# Sends the calls, a hundred at a time.
+# $count calls of a pattern, from the $from-th on.
 sub call_many {
     my ($digest, $prefix, $pattern, $from, $count) = @_;
     my (undef, undef, $quota, $window, $param, $step) = @{$pattern};
-    my $pending = 0;
-    my $text    = '';
-    for my $i ($from .. $from + $count - 1) {
-        my ($offset, $key) = $step->($i);
-        my @words = ('EVALSHA', $digest, 1, "$prefix$key", defined $offset ? $start + $offset : 0,
-            $quota, $window * $second, $param, 1, ++$unique);
-        $text .= '*' . @words . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @words;
-        if (++$pending == 100 || $i == $from + $count - 1) {
-            print {$socket} $text or die "redis: $!\n";
-            Ratelimit::Redis::read_answer($socket) for 1 .. $pending;
-            ($text, $pending) = ('', 0);
-        }
-    }
+    send_calls($redis, $count, sub {
+        my ($offset, $key) = $step->($from + $_[0]);
+        # The last word is for the textbook ones, whose entries it keeps apart.
+        return call_words($digest, "$prefix$key", defined $offset ? $start + $offset : 0, $quota,
+            $window * $second, $param, 1, ++$unique);
+    });
     return;
 }
 
@@ -105,8 +78,6 @@ sub timed {
         =~ /^cmdstat_evalsha:.*usec_per_call=([\d.]+)/m;
     return $usec;
 }
-
-sub median { my @sorted = sort { $a <=> $b } @_; return $sorted[@sorted / 2] }
 
 sub compare {
     my ($pattern) = @_;
@@ -200,7 +171,6 @@ sub rewrite {
     return;
 }
 
-build_printer();
 printf "Redis %s, %d rounds of 10000 calls, %s\n\n",
     $redis->cmd('INFO', 'server') =~ /redis_version:(\S+)/, $rounds, scalar gmtime;
 printf "%-23s %-33s %8s %8s %6s\n", 'algorithm', 'pattern, calls per second', 'ours', 'textbook',

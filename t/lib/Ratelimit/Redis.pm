@@ -53,6 +53,7 @@ sub start {
     return $self;
 }
 
+sub pid  { return $_[0]{pid} }
 sub port { return $_[0]{port} }
 sub host { return $_[0]{host} // '127.0.0.1' }
 sub addr { my ($self) = @_; return $self->host . ":$self->{port}" }

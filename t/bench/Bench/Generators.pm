@@ -1,0 +1,91 @@
+package Bench::Generators;
+
+# What makes the load: wrk for nginx, redis-benchmark for a Redis alone. Both return a hash: requests,
+# seconds, p50, p95 and p99 (microseconds); wrk's also refused (statuses from 400 on).
+
+use strict;
+use warnings;
+
+use Bench::Scripts qw($top);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(wrk redis_benchmark generator_version);
+
+# port, path, keys (how many), connections, seconds.
+sub wrk {
+    my (%load) = @_;
+    my @lines = output_of('wrk', '-t1', "-c$load{connections}", "-d$load{seconds}s", '-s',
+        "$top/t/bench/requests.lua", "http://127.0.0.1:$load{port}/", '--', $load{path}, $load{keys},
+        int rand $load{keys});
+    my ($line) = grep { /^figures: / } @lines or die "wrk printed no figures: @lines";
+    my %seen = $line =~ /(\w+)=(\d+)/g;
+    die "wrk: $seen{failed} requests of $load{path} failed\n" if $seen{failed};
+    die "wrk: too few requests of $load{path} to tell anything\n"
+        if $seen{requests} < 10 * $load{connections};
+    my %counts = map { /^latency: (\d+) (\d+)/ ? ($1 => $2) : () } @lines;
+    # As wrk computes it.
+    my $expected = int $seen{microseconds} / int($seen{requests} / $load{connections});
+    take_back(\%counts, $expected);
+    my $sum = 0;
+    $sum += $_ for values %counts;
+    die "wrk's latencies do not add up: $sum of $seen{requests}\n" if $sum != $seen{requests};
+    return {
+        requests => $seen{requests}, seconds => $seen{microseconds} / 1e6, refused => $seen{refused},
+        map { ("p$_" => percentile(\%counts, $sum, $_)) } 50, 95, 99
+    };
+}
+
+# Takes back what wrk adds to its latencies: for each one that was at least twice what is expected of a
+# connection it counts further ones, less by once, twice, ... that. It did so from the least to the most.
+sub take_back {
+    my ($counts, $expected) = @_;
+    for my $latency (sort { $b <=> $a } keys %{$counts}) {
+        last if $latency < 2 * $expected;
+        my $count = $counts->{$latency};
+        next if $count <= 0;
+        for (my $less = $latency - $expected; $less > $expected; $less -= $expected) {
+            $counts->{$less} -= $count;
+        }
+    }
+    return;
+}
+
+sub percentile {
+    my ($counts, $sum, $percent) = @_;
+    my $below = 0;
+    for my $latency (sort { $a <=> $b } keys %{$counts}) {
+        $below += $counts->{$latency};
+        return $latency if $below >= $sum * $percent / 100;
+    }
+    die "no latencies\n";
+}
+
+# redis, connections, pipeline, keys (how many stand for __rand_int__), calls, words (of the command).
+sub redis_benchmark {
+    my (%load) = @_;
+    my @lines = output_of('redis-benchmark', '-p', $load{redis}->port, '-c', $load{connections}, '-P',
+        $load{pipeline}, '-r', $load{keys}, '-n', $load{calls}, '--csv', @{ $load{words} });
+    my ($rate, undef, undef, $p50, $p95, $p99) = ($lines[-1] // '') =~ /"([\d.]+)"(?=,|$)/g
+        or die "redis-benchmark printed no figures: @lines";
+    return {
+        requests => $load{calls}, seconds => $load{calls} / $rate,
+        p50 => $p50 * 1000, p95 => $p95 * 1000, p99 => $p99 * 1000
+    };
+}
+
+# The lines that a program prints.
+sub output_of {
+    my (@command) = @_;
+    open my $output, '-|', @command or die "$command[0]: $!\n";
+    my @lines = <$output>;
+    close $output or die "$command[0] failed: @lines";
+    chomp @lines;
+    return @lines;
+}
+
+sub generator_version {
+    my ($version) = (qx(wrk -v 2>&1) // '') =~ /^wrk (\S+)/ or die "wrk does not tell its version\n";
+    return "wrk $version";
+}
+
+1;

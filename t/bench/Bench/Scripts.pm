@@ -1,0 +1,71 @@
+package Bench::Scripts;
+
+# The scripts as the module puts them together, and calls of them, straight to Redis.
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use File::Path qw(make_path);
+use IO::Socket::INET;
+use Ratelimit::Redis;
+
+use Exporter 'import';
+our @EXPORT_OK = qw($top $output load_script call_words send_calls);
+
+our $top    = abs_path(dirname(__FILE__) . '/../../..');
+our $output = ($ENV{RATELIMIT_BUILD} // "$top/build") . '/bench';
+
+my ($printer, %sockets);
+
+# Builds what prints the scripts; returns its path.
+sub printer {
+    return $printer if $printer;
+    make_path($output);
+    my @sources = map { "$top/$_" }
+        qw(t/bench/print_script.cpp src/check/script_text.cpp src/limit/policy.cpp);
+    system("sh $top/lua/embed.sh $top/lua/*.lua > $output/lua_scripts.h") == 0
+        && system('g++', '-std=c++20', '-O1', "-I$top/src", "-I$output", @sources, '-o',
+        "$output/print_script") == 0
+        or die "the scripts could not be put together\n";
+    return $printer = "$output/print_script";
+}
+
+# Loads an algorithm's script; returns its digest.
+sub load_script {
+    my ($redis, $algorithm) = @_;
+    my $program = printer();
+    my $text = qx($program $algorithm);
+    die "print_script failed\n" if $?;
+    return $redis->cmd('SCRIPT', 'LOAD', $text);
+}
+
+# The words of a call: key, now (microseconds; 0: Redis's time), quota, window (microseconds), param,
+# cost, in the order of lua/single.lua.
+sub call_words {
+    my ($digest, $key, @numbers) = @_;
+    return ('EVALSHA', $digest, 1, $key, @numbers);
+}
+
+# Sends $count commands, the words of the i-th from $words->(i), a hundred at a time.
+sub send_calls {
+    my ($redis, $count, $words) = @_;
+    my $socket = $sockets{ $redis->addr } //= IO::Socket::INET->new(PeerAddr => $redis->addr)
+        or die "redis: $!\n";
+    for (my $i = 0; $i < $count;) {
+        my ($text, $pending) = ('', 0);
+        while ($pending < 100 && $i < $count) {
+            my @words = $words->($i++);
+            $text .= '*' . @words . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @words;
+            ++$pending;
+        }
+        print {$socket} $text or die "redis: $!\n";
+        for my $answer (map { Ratelimit::Redis::read_answer($socket) } 1 .. $pending) {
+            die "redis: ${$answer}\n" if ref $answer eq 'Ratelimit::Redis::Error';
+        }
+    }
+    return;
+}
+
+1;
