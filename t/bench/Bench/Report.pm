@@ -1,0 +1,64 @@
+package Bench::Report;
+
+# What a part of the benchmark prints: plain text for the terminal, the same as Markdown in a file.
+
+use strict;
+use warnings;
+
+use File::Path qw(make_path);
+use POSIX qw(uname strftime);
+use Ratelimit::Process qw(read_file write_file);
+
+use Bench::Scripts qw($output);
+
+# Begins with the title and what was measured, where and when.
+sub new {
+    my ($class, $name, $title, @versions) = @_;
+    my $self = bless {name => $name, markdown => "### $title\n\n"}, $class;
+    print "$title\n\n";
+    my (undef, undef, $release) = uname();
+    my ($processor) = read_file('/proc/cpuinfo') =~ /^model name\s*:\s*(.+)$/m;
+    my $count = () = read_file('/proc/cpuinfo') =~ /^processor\s*:/mg;
+    $self->lines(join(', ', $processor // 'processor unknown', "$count cores", "Linux $release"),
+        join(', ', @versions), strftime('%e %B %Y, %H:%M UTC', gmtime) =~ s/^ //r);
+    return $self;
+}
+
+sub lines {
+    my ($self, @lines) = @_;
+    print "$_\n" for @lines;
+    print "\n";
+    $self->{markdown} .= join("  \n", @lines) . "\n\n";
+    return;
+}
+
+# A head and rows; the first column is text, the others are figures.
+sub table {
+    my ($self, @rows) = @_;
+    my @widths;
+    for my $row (@rows) {
+        for my $i (0 .. $#{$row}) {
+            my $width = length $row->[$i];
+            $widths[$i] = $width if $width > ($widths[$i] // 0);
+        }
+    }
+    for my $row (@rows) {
+        my @cells = map { sprintf '%*s', ($_ ? 1 : -1) * $widths[$_], $row->[$_] } 0 .. $#{$row};
+        print join('  ', @cells) =~ s/\s+$//r, "\n";
+    }
+    print "\n";
+    my ($head, @body) = map { '| ' . join(' | ', @{$_}) . " |\n" } @rows;
+    my $rule = '| --- |' . ' ---: |' x $#{ $rows[0] } . "\n";
+    $self->{markdown} .= join('', $head, $rule, @body) . "\n";
+    return;
+}
+
+# Writes the Markdown; says where.
+sub save {
+    my ($self) = @_;
+    make_path($output);
+    print 'As Markdown: ', write_file("$output/$self->{name}.md", $self->{markdown}), "\n\n";
+    return;
+}
+
+1;

@@ -1,0 +1,107 @@
+package Bench::Servers;
+
+# What the load meets: nginx with our module, and the peer, nginx with lua-nginx-module. Every location
+# answers with the same small picture from memory.
+
+use strict;
+use warnings;
+
+use Bench::Scripts qw($top load_script call_words);
+use Ratelimit::Http qw(request);
+use Ratelimit::Nginx;
+
+use Exporter 'import';
+our @EXPORT_OK = qw(location ours redis_block peer versions all_stopped);
+
+my $common = <<'END';
+    keepalive_requests 1000000000;
+    limit_req_status 429;
+END
+
+sub location {
+    my ($path, $lines) = @_;
+    return "location = $path { $lines empty_gif; }\n";
+}
+
+# http, server: lines; workers. A request that no decision could be had for is refused with 503, so that
+# it is noticed.
+sub ours {
+    my (%options) = @_;
+    return Ratelimit::Nginx->new(
+        level   => 'crit',
+        workers => $options{workers} // 1,
+        http    => "$common ratelimit_fail_mode closed;\n$options{http}",
+        server  => $options{server},
+    );
+}
+
+sub redis_block {
+    my (@redis) = @_;
+    return 'ratelimit_redis main { ' . join('', map { "server @{[ $_->addr ]}; " } @redis)
+        . "timeout 5s; connect_timeout 5s; }\n";
+}
+
+# limits: name => { key => a variable of nginx, algorithm, quota, window (microseconds), param }. Each
+# has a location of its name, and the same keys in Redis as a zone of ours of that name.
+sub peer {
+    my ($redis, %limits) = @_;
+    my $folder = $ENV{LUA_MODULES} // '/usr/lib/nginx/modules';
+    my ($init, $server) = ('', '');
+    for my $name (sort keys %limits) {
+        my %limit = %{ $limits{$name} };
+        my @numbers = (0, @limit{qw(quota window param)}, 1);
+        my $digest  = load_script($redis, $limit{algorithm});
+        my $size    = length $redis->cmd(call_words($digest, 'probe', @numbers));
+        my $numbers = join ', ', @numbers;
+        $init .= "package.loaded.limit_$name = require('peer').limit{"
+            . "address = '@{[ $redis->host ]}', port = @{[ $redis->port ]}, digest = '$digest', "
+            . "prefix = 'rl:$name:', capacity = $limit{param}, answer = $size, numbers = {$numbers}}\n";
+        $server .= location("/$name", "access_by_lua_block { require('limit_$name')(ngx.var.$limit{key}) }");
+    }
+    $redis->cmd('DEL', 'probe');
+    return Ratelimit::Nginx->new(
+        module => 0,
+        level  => 'crit',
+        main   => "load_module $folder/ndk_http_module.so; load_module $folder/ngx_http_lua_module.so;",
+        http   => <<"END",
+$common
+    lua_package_path "$top/t/bench/?.lua;;";
+    lua_socket_keepalive_timeout 60s;
+    lua_socket_pool_size 256;
+    init_by_lua_block { $init }
+END
+        server => $server . <<'END',
+        location = /version {
+            default_type text/plain;
+            content_by_lua_block { ngx.print(ngx.config.ngx_lua_version, " ", jit.version) }
+        }
+END
+    );
+}
+
+# The versions of what was measured, as lines; of the peer too when it is given.
+sub versions {
+    my ($redis, $peer) = @_;
+    my ($nginx) = (qx(@{[ ($ENV{RATELIMIT_NGINX} // 'nginx') ]} -v 2>&1) // '') =~ m{nginx/(\S+)}
+        or die "nginx does not tell its version\n";
+    my ($server) = $redis->cmd('INFO', 'server') =~ /redis_version:(\S+)/;
+    my @versions = ("nginx $nginx", "Redis $server");
+    if ($peer) {
+        my ($number, $jit) = split / /, request($peer->port, '/version')->body, 2;
+        push @versions, sprintf 'lua-nginx-module %d.%d.%d (%s)', int $number / 1e6,
+            int($number / 1000) % 1000, $number % 1000, $jit;
+    }
+    my $commit = qx(git -C $top describe --always --dirty 2>/dev/null) // '';
+    chomp $commit;
+    push @versions, "this module at $commit" if $commit;
+    return @versions;
+}
+
+# Stops every nginx; dies when a log has what it never should.
+sub all_stopped {
+    my @complaints = Ratelimit::Nginx::complaints();
+    die "nginx logged: @complaints\n" if @complaints;
+    return;
+}
+
+1;
