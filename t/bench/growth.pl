@@ -1,0 +1,175 @@
+#!/usr/bin/env perl
+
+# How cost grows: with the limits of a request, with keys, with nginx's workers, with the length of a
+# sliding window's log.
+
+use strict;
+use warnings;
+
+use Ratelimit::Redis;
+use Time::HiRes qw(time);
+
+use Bench::Generators qw(wrk generator_version);
+use Bench::Measure qw($rounds $seconds measure figure spread);
+use Bench::Report;
+use Bench::Scripts qw(load_script call_words send_calls);
+use Bench::Servers qw(location ours redis_block versions all_stopped);
+
+$rounds = $ENV{ROUNDS} // 3;    # what grows is seen in few
+
+# As in load.pl: nothing is refused, no key expires meanwhile.
+my $passing = 'algorithm=gcra rate=1r/m burst=99999999';
+my @numbers = (0, 1, 60_000_000, 100_000_000, 1);
+my $few     = 100_000;
+
+sub make_keys {
+    my ($redis, $zone, $keys) = @_;
+    my $digest = load_script($redis, 'gcra');
+    return send_calls($redis, $keys, sub {
+        return call_words($digest, sprintf('rl:%s:{k%012d}', $zone, $_[0]), @numbers);
+    });
+}
+
+sub row {
+    my ($name, $redis, $nginx, $path, $keys) = @_;
+    return {name => $name, nginx => $nginx, path => $path, keys => $keys, redis => [$redis],
+        calls => [1, 1]};
+}
+
+# 1, 2 and 4 limits of one request, each with keys of its own.
+sub limit_rows {
+    my $redis = Ratelimit::Redis->new;
+    my $http  = redis_block($redis) . join '', map { "ratelimit_zone \$arg_key zone=z$_ $passing;" } 1 .. 4;
+    my $limits = sub { join ' ', map { "ratelimit zone=z$_;" } 1 .. $_[0] };
+    my $nginx = ours(http => $http,
+        server => join '', map { location("/limits$_", $limits->($_)) } 1, 2, 4);
+    make_keys($redis, "z$_", $few) for 1 .. 4;
+    return map { row("$_ limit" . ($_ > 1 ? 's' : ''), $redis, $nginx, "/limits$_", $few) } 1, 2, 4;
+}
+
+# A thousand to a million keys, a Redis for each.
+sub key_rows {
+    return map {
+        my $redis = Ratelimit::Redis->new;
+        my $nginx = ours(http => redis_block($redis) . "ratelimit_zone \$arg_key zone=all $passing;",
+            server => location('/all', 'ratelimit zone=all;'));
+        make_keys($redis, 'all', $_);
+        row("$_ keys", $redis, $nginx, '/all', $_);
+    } 1000, 100_000, 1_000_000;
+}
+
+# 1 to 8 workers of nginx, each with a connection to one Redis.
+sub worker_rows {
+    my $redis = Ratelimit::Redis->new;
+    make_keys($redis, 'all', $few);
+    return map {
+        my $nginx = ours(workers => $_, server => location('/all', 'ratelimit zone=all;'),
+            http => redis_block($redis) . "ratelimit_zone \$arg_key zone=all $passing;");
+        row("$_ worker" . ($_ > 1 ? 's' : ''), $redis, $nginx, '/all', $few);
+    } 1, 2, 4, 8;
+}
+
+# Logs that stay full: at $rate requests a second, as many entries leave each one as come. Each round
+# begins with logs as they are then, by calls of the script with times of the past: entries evenly over
+# the window, and before it up to as many that have left and are not yet cut off, by turns.
+# L => [keys, calls that fill a window].
+my %logs = (10 => [20_000, 5], 1000 => [1000, 50], 100_000 => [100, 500]);
+
+sub log_rows {
+    my ($rate) = @_;
+    my $redis  = Ratelimit::Redis->new;
+    my $digest = load_script($redis, 'sliding_window_log');
+    my ($http, $server) = (redis_block($redis), '');
+    my %window;
+    for my $length (keys %logs) {
+        $window{$length} = int($length * $logs{$length}[0] / $rate) + 1;
+        $http .= "ratelimit_zone \$arg_key zone=log$length algorithm=sliding_window_log rate="
+            . 2 * $length . "r/$window{$length}s;\n";
+        $server .= location("/log$length", "ratelimit zone=log$length;");
+    }
+    my $nginx = ours(http => $http, server => $server);
+    return map {
+        my $length = $_;
+        my $keys   = $logs{$length}[0];
+        my $call   = sub {
+            my ($key, $now, $cost) = @_;
+            return call_words($digest, sprintf('rl:log%d:{k%012d}', $length, $key), $now, 2 * $length,
+                $window{$length} * 1_000_000, 0, $cost);
+        };
+        +{
+            %{ row("L = $length, $keys keys", $redis, $nginx, "/log$length", $keys) },
+            calls  => [0.9, 1],    # two requests for one of a hundred keys may go together
+            before => sub { fill($redis, $length, $window{$length}, $call) },
+            after  => sub { entries($redis, $length, $call) },
+        };
+    } sort { $a <=> $b } keys %logs;
+}
+
+sub fill {
+    my ($redis, $length, $window, $call) = @_;
+    my ($keys, $parts) = @{ $logs{$length} };
+    $redis->cmd('FLUSHALL');
+    my $now = time;
+    my @calls;
+    for my $part (1 - $parts .. $parts) {
+        my $at = sprintf '%.0f', ($now - $window + $window * $part / $parts) * 1e6;
+        push @calls, map { [$_, $at, $length / $parts] }
+            grep { $part > -$parts * $_ / $keys } 0 .. $keys - 1;
+    }
+    send_calls($redis, scalar @calls, sub { $call->(@{ $calls[$_[0]] }) });
+    return;
+}
+
+# How many requests a log holds, on average of some.
+sub entries {
+    my ($redis, $length, $call) = @_;
+    my ($sum, $some) = (0, 50);
+    for my $i (1 .. $some) {
+        my $answer = $redis->cmd($call->(int $logs{$length}[0] * $i / $some - 1, 0, 0));
+        my (undef, $remaining) = unpack 'q>4', $answer;
+        $sum += 2 * $length - $remaining;
+    }
+    my $held = $sum / $some;
+    die "\nL = $length: the logs hold $held\n" if $held < $length / 2 || $held > 1.9 * $length;
+    return $held;
+}
+
+sub growth_table {
+    my ($report, $title, $state, @rows) = @_;
+    $report->lines($title);
+    my @table = (['', 'requests/s', '+-', 'nginx us', 'Redis us', 'p50 us', 'p99 us', $state // ()]);
+    for my $row (@rows) {
+        push @table, [
+            $row->{name}, sprintf('%.0f', figure($row, 'requests')), sprintf('%.0f %%', spread($row)),
+            map({ sprintf '%.2f', figure($row, $_) } qw(nginx redis)),
+            map({ sprintf '%.0f', figure($row, $_) } qw(p50 p99), $state ? 'state' : ()),
+        ];
+    }
+    $report->table(@table);
+    return;
+}
+
+my @limits  = limit_rows();
+my @keys    = key_rows();
+my @workers = worker_rows();
+my $rate    = wrk(%{ $limits[0] }, port => $limits[0]{nginx}->port, connections => 64, seconds => 2);
+$rate = $rate->{requests} / $rate->{seconds};
+my @logs = log_rows($rate);
+measure(@limits, @keys, @workers, @logs);
+
+my $processors = qx(nproc) + 0;
+my $report = Bench::Report->new('growth', 'How cost grows', generator_version(),
+    versions($limits[0]{redis}[0]));
+$report->lines("Medians of $rounds rounds of $seconds s, the rows by turns; 64 connections, wrk with one "
+        . 'thread; every request is a key of its own, strict, and nothing is refused.',
+    'us: microseconds of CPU for each request, nginx\'s (all workers) and Redis\'s. +-: how far a round '
+        . 'was off.');
+growth_table($report, "Limits of one request, gcra, $few keys each:", undef, @limits);
+growth_table($report, 'Keys, one limit, gcra:', undef, @keys);
+growth_table($report, "Workers of nginx, gcra, $few keys (this machine has $processors processors for "
+    . 'them, Redis and wrk):', undef, @workers);
+growth_table($report, 'sliding_window_log with keys that hold L requests and keep so, each request that '
+    . 'comes against one that leaves the window (the logs are made beforehand with times of the past; '
+    . 'what they held at the end is in the last column):', 'held', @logs);
+$report->save;
+all_stopped();
