@@ -16,7 +16,7 @@ test_packages=(
     clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
     nghttp2-client openssl procps dnsmasq-base
 )
-bench_packages=(redis-server redis-tools wrk perl lua5.1)
+bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
 help() {
     cat <<END
@@ -25,7 +25,8 @@ Usage: ./build.sh [--no-install] [command]
   (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree
   demo                build, start a private Redis and nginx, and show a location being limited
   test [t/file.t …]   build and run the tests: all, or those named
-  bench               measure the scripts beside the textbook ones
+  bench [part …]      measure, all or parts: scripts (beside the textbook ones), load (beside limit_req
+                      and lua-nginx-module), growth, ring
   sanitize            the unit tests under the address and undefined-behaviour sanitizers
   clean               remove what was built
 
@@ -134,6 +135,18 @@ run_tests() {
     exec prove -It/lib -j"$jobs" "$@"
 }
 
+run_bench() {
+    need "${build_packages[@]}" "${bench_packages[@]}"
+    build_module
+    export RATELIMIT_BUILD=$build RATELIMIT_MODULE=$module
+    [ $# -gt 0 ] || set -- scripts load growth ring
+    local part
+    for part in "$@"; do
+        [ -f "$top/t/bench/$part.pl" ] || fail "the benchmark has no part $part"
+        perl -I"$top/t/lib" -I"$top/t/bench" "$top/t/bench/$part.pl"
+    done
+}
+
 run_sanitized() {
     mkdir -p "$build"
     need "${build_packages[@]}" "${test_packages[@]}"
@@ -162,10 +175,7 @@ main() {
         exec bash "$top/t/demo.sh" "$module"
         ;;
     test) run_tests "$@" ;;
-    bench)
-        need "${build_packages[@]}" "${bench_packages[@]}"
-        exec perl -I"$top/t/lib" "$top/t/bench/scripts.pl" "$@"
-        ;;
+    bench) run_bench "$@" ;;
     sanitize) run_sanitized ;;
     clean) rm -rf "$build" ;;
     help | --help | -h) help ;;
