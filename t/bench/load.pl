@@ -237,7 +237,7 @@ sub target_table {
         my $value = $left_out{$about} ? undef : $code->();
         push @table, [
             $text, ($least ? '>= ' : '<= ') . $bound,
-            defined $value ? (sprintf('%.2f', $value), ($least ? $value >= $bound : $value <= $bound)
+            defined $value ? (sprintf('%.3f', $value), ($least ? $value >= $bound : $value <= $bound)
                 ? 'yes' : 'no') : ('not measured', '-')
         ];
     }
