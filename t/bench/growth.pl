@@ -171,5 +171,6 @@ growth_table($report, "Workers of nginx, gcra, $few keys (this machine has $proc
 growth_table($report, 'sliding_window_log with keys that hold L requests and keep so, each request that '
     . 'comes against one that leaves the window (the logs are made beforehand with times of the past; '
     . 'what they held at the end is in the last column):', 'held', @logs);
+$report->warn_of_noise(map { spread($_) } @limits, @keys, @workers, @logs);
 $report->save;
 all_stopped();

@@ -49,5 +49,6 @@ for my $row (@rows) {
     ];
 }
 $report->table(@table, ['stated: a limiter in Go, three shards', 18769, ('-') x 2, '16', ('-') x 3]);
+$report->warn_of_noise(map { spread($_) } @rows);
 $report->save;
 all_stopped();

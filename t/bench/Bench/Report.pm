@@ -53,6 +53,15 @@ sub table {
     return;
 }
 
+# Says so when rounds were far apart: how far, in percent, for each row.
+sub warn_of_noise {
+    my ($self, @spreads) = @_;
+    my ($most) = sort { $b <=> $a } @spreads;
+    $self->lines(sprintf 'Noise: rounds of one row were up to %.0f %% off. Something else ran on this machine; '
+        . 'measure again.', $most) if $most > 20;
+    return;
+}
+
 # Writes the Markdown; says where.
 sub save {
     my ($self) = @_;
