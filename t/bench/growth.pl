@@ -130,7 +130,7 @@ sub entries {
         $sum += 2 * $length - $remaining;
     }
     my $held = $sum / $some;
-    die "\nL = $length: the logs hold $held\n" if $held < $length / 2 || $held > 1.9 * $length;
+    die "\nL = $length: the logs hold $held\n" if $held < $length / 4 || $held > 1.9 * $length;
     return $held;
 }
 
