@@ -1,0 +1,356 @@
+// Checks of the same keys that meet: they go together, and each is told what it would have been
+// told alone in its turn.
+
+#include "coalescer_fixture.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ratelimit {
+namespace {
+
+using End = CheckGroup::End;
+
+constexpr microseconds some_time{ std::chrono::seconds{ 1'800'000'000 } };
+
+class CoalescedChecks : public CoalescerTest {
+protected:
+    void SetUp() override { begin(options_to(server_.port())); }
+
+    /// Ends what is sent while Redis is held, and says how many calls that took.
+    long calls_of(const std::function<void()>& sending)
+    {
+        const long before = server_.calls("evalsha");
+        server_.pause();
+        sending();
+        server_.resume();
+        EXPECT_TRUE(run());
+        return server_.calls("evalsha") - before;
+    }
+    long calls_of(int times, const std::vector<Asked>& limits)
+    {
+        return calls_of([&] {
+            for (int i = 0; i < times; ++i) {
+                send(limits);
+            }
+        });
+    }
+
+    std::vector<std::vector<LimitState>> told() const
+    {
+        std::vector<std::vector<LimitState>> states;
+        for (const auto& request : requests_) {
+            EXPECT_TRUE(request->answered());
+            states.push_back(request->states);
+        }
+        return states;
+    }
+
+    /// Sends requests of these limits with each of the costs: at once, and then one by one on
+    /// other keys. They are told the same.
+    void expect_alike(
+        std::vector<Asked> limits, const std::vector<std::vector<std::int64_t>>& costs)
+    {
+        const auto with_costs = [&](const std::string& suffix, std::size_t request) {
+            auto asked = limits;
+            for (std::size_t i = 0; i < asked.size(); ++i) {
+                asked[i].key += suffix;
+                asked[i].cost = costs[request][i];
+                asked[i].now = some_time;
+            }
+            return asked;
+        };
+        requests_.clear();
+        calls_of([&] {
+            for (std::size_t i = 0; i < costs.size(); ++i) {
+                send(with_costs("together", i));
+            }
+        });
+        const auto together = told();
+        requests_.clear();
+        for (std::size_t i = 0; i < costs.size(); ++i) {
+            send(with_costs("apart", i));
+            ASSERT_TRUE(run());
+        }
+        const auto apart = told();
+        for (std::size_t i = 0; i < costs.size() && !HasFailure(); ++i) {
+            EXPECT_EQ(together[i], apart[i]) << "request " << i;
+        }
+    }
+
+    RedisServer server_;
+};
+
+TEST_F(CoalescedChecks, of_one_key_go_as_one_call_while_one_is_on_its_way)
+{
+    EXPECT_EQ(calls_of(50, { Asked{} }), 2);
+    std::vector<std::int64_t> expected(50);
+    std::iota(expected.rbegin(), expected.rend(), 50);
+    EXPECT_EQ(remaining(), expected);
+}
+
+TEST_F(CoalescedChecks, pass_in_the_order_in_which_they_came)
+{
+    Asked asked;
+    asked.policy.rate.quota = 10;
+    EXPECT_EQ(calls_of(50, { asked }), 2);
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+        EXPECT_EQ(requests_[i]->states.front().granted, i < 10) << "request " << i;
+    }
+}
+
+TEST_F(CoalescedChecks, of_other_keys_do_not_wait)
+{
+    EXPECT_EQ(
+        calls_of([this] {
+            for (int i = 0; i < 200; ++i) {
+                Asked asked;
+                asked.key = "key" + std::to_string(i);
+                send(asked);
+                send(asked);
+            }
+        }),
+        400);
+    EXPECT_EQ(count(End::answered), 400);
+}
+
+TEST_F(CoalescedChecks, wait_for_the_next_call_each_time)
+{
+    Request& first = send();
+    ASSERT_TRUE(run());
+    const long before = server_.calls("evalsha");
+    first.then = nullptr;
+    Request& second = send();
+    second.then = [this] { send(); };  // finds nothing on its way
+    ASSERT_TRUE(run());
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 98, 97 }));
+    EXPECT_EQ(server_.calls("evalsha") - before, 2);
+}
+
+TEST_F(CoalescedChecks, that_are_not_decided_alike_do_not_go_together)
+{
+    std::vector<std::vector<Asked>> kinds(6, { Asked{} });
+    kinds[1][0].policy.rate.quota = 99;
+    kinds[2][0].policy.rate.window *= 2;
+    kinds[3][0].policy.algorithm = Algorithm::sliding_window_counter;
+    kinds[4][0].now = some_time;
+    kinds[5][0].shadow = true;
+    const long calls = calls_of([&] {
+        for (const auto& kind : kinds) {
+            send(kind);
+        }
+        send({ Asked{} }, false);               // with others elsewhere
+        send({ Asked{}, Asked{ "another" } });  // with another
+        send({ Asked{ "another" }, Asked{} });  // in another order
+    });
+    EXPECT_EQ(calls, 9);
+    EXPECT_EQ(count(End::answered), 9);
+}
+
+TEST_F(CoalescedChecks, of_keys_that_are_alike_when_put_together_do_not_go_together)
+{
+    EXPECT_EQ(
+        calls_of([this] {
+            send({ Asked{ "ab" }, Asked{ "c" } });
+            send({ Asked{ "a" }, Asked{ "bc" } });
+            send({ Asked{ "abc" } });
+        }),
+        3);
+}
+
+TEST_F(CoalescedChecks, are_told_by_every_algorithm_what_each_would_be_told_alone)
+{
+    for (const Algorithm algorithm : all_algorithms()) {
+        SCOPED_TRACE(name_of(algorithm));
+        Asked asked;
+        asked.key = name_of(algorithm);
+        asked.policy = { algorithm, { 7, 60s }, {}, {} };
+        if (keeps_arrival_time(algorithm)) {
+            asked.policy.burst = 12;
+        }
+        std::vector<std::vector<std::int64_t>> costs(20, { 1 });
+        for (const std::int64_t cost : { 0, 3, 0, 100, 1, 2, 2, 2, 2, 2, 1, 1, 0, 0, 100, 100 }) {
+            costs.push_back({ cost });
+            costs.insert(costs.begin() + cost % 5, { cost });
+        }
+        expect_alike({ asked }, costs);
+    }
+}
+
+TEST_F(CoalescedChecks, of_several_limits_are_counted_in_all_or_in_none)
+{
+    Asked wide{ "wide", { Algorithm::gcra, { 10, 60s }, 40, {} } };
+    Asked tight{ "tight", { Algorithm::sliding_window_log, { 12, 60s }, {}, {} } };
+    Asked shadow{ "shadow", { Algorithm::token_bucket, { 5, 60s }, {}, {} }, 1, true };
+    std::vector<std::vector<std::int64_t>> costs(30, { 1, 1, 1 });
+    costs.insert(costs.begin() + 4, 3, { 2, 0, 1 });
+    costs.insert(costs.begin() + 9, 2, { 50, 1, 0 });
+    expect_alike({ wide, tight, shadow }, costs);
+}
+
+TEST_F(CoalescedChecks, that_all_differ_in_cost_are_sent_in_calls_of_a_hundred)
+{
+    const long calls = calls_of([this] {
+        for (int i = 0; i < 251; ++i) {
+            Asked asked;
+            asked.policy.rate.quota = 1000;
+            asked.cost = 1 + i % 2;
+            send(asked);
+        }
+    });
+    EXPECT_EQ(calls, 4);  // one, and 250 in hundreds
+    std::int64_t left = 1000;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+        left -= 1 + static_cast<std::int64_t>(i % 2);
+        ASSERT_EQ(requests_[i]->remaining(), left) << "request " << i;
+    }
+}
+
+TEST_F(CoalescedChecks, are_decided_at_one_time_of_this_nodes_clock)
+{
+    calls_of([this] {
+        for (int i = 0; i < 5; ++i) {
+            Asked asked;
+            asked.now = some_time + i * 1s;
+            send(asked);
+        }
+    });
+    for (std::size_t i = 1; i < requests_.size(); ++i) {
+        EXPECT_EQ(requests_[i]->checks[0].now, some_time + 4s) << "the last one's";
+    }
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 98, 97, 96, 95 }));
+}
+
+TEST_F(CoalescedChecks, whose_requests_are_gone_are_nobodys_loss)
+{
+    calls_of([this] {
+        for (int i = 0; i < 10; ++i) {
+            send();
+        }
+        requests_.pop_front();  // whose call is on its way: it counts
+        requests_.erase(requests_.begin() + 4);
+        requests_.pop_back();
+    });
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 98, 97, 96, 95, 94, 93, 92 }));
+}
+
+TEST_F(CoalescedChecks, whose_requests_are_all_gone_leave_the_key_free)
+{
+    for (int i = 0; i < 3; ++i) {
+        calls_of([this] {
+            send();
+            send();
+            requests_.clear();
+        });
+        requests_.clear();
+    }
+    EXPECT_EQ(calls_of(2, { Asked{} }), 2);
+    EXPECT_EQ(count(End::answered), 2);
+}
+
+TEST_F(CoalescedChecks, may_end_other_requests_when_they_end)
+{
+    calls_of([this] {
+        Request& first = send();
+        for (int i = 0; i < 8; ++i) {
+            send();
+        }
+        first.then = [this] { requests_.erase(requests_.begin() + 1, requests_.begin() + 3); };
+        requests_[4]->then = [this] { requests_.erase(requests_.begin() + 3); };
+        requests_[3]->then = [this] { requests_.pop_back(); };
+    });
+    EXPECT_EQ(count(End::pending), 0);
+    EXPECT_EQ(count(End::failed), 0);
+}
+
+TEST_F(CoalescedChecks, are_sent_again_when_redis_has_lost_its_scripts)
+{
+    server_.ask({ "SCRIPT", "FLUSH" });
+    calls_of([this] {
+        for (int i = 0; i < 10; ++i) {
+            send();
+        }
+        // The call is written again without those that it was made for.
+        requests_.pop_front();
+    });
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 98, 97, 96, 95, 94, 93, 92, 91, 90 }));
+    server_.ask({ "SCRIPT", "FLUSH" });
+    calls_of([this] {
+        send();
+        requests_.clear();
+    });
+    send();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(requests_.back()->remaining(), 88);
+}
+
+TEST_F(CoalescedChecks, may_take_requests_ahead)
+{
+    Request& request = make({ Asked{} });
+    request.group.ask_ahead(9);
+    request.group.send();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(request.remaining(), 99);
+    ASSERT_EQ(request.ahead.size(), 1U);
+    EXPECT_EQ(request.ahead[0].taken, 10);
+    EXPECT_EQ(request.ahead[0].remaining, 90);
+    EXPECT_EQ(request.ahead_spent, 1);
+}
+
+TEST_F(CoalescedChecks, take_no_more_ahead_than_the_limit_has)
+{
+    Asked asked;
+    asked.policy.rate.quota = 4;
+    Request& request = make({ asked });
+    request.group.ask_ahead(9);
+    request.group.send();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(request.remaining(), 3);
+    EXPECT_EQ(request.ahead.at(0).taken, 4);
+    EXPECT_EQ(request.ahead.at(0).remaining, 0);
+}
+
+TEST_F(CoalescedChecks, that_wait_are_first_to_have_what_was_taken_ahead)
+{
+    Asked asked;
+    asked.policy.rate.quota = 6;
+    EXPECT_EQ(
+        calls_of([&] {
+            Request& first = make({ asked });
+            first.group.ask_ahead(3);
+            first.group.send();
+            for (int i = 0; i < 7; ++i) {
+                send({ asked });
+            }
+        }),
+        2);
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 5, 4, 3, 2, 1, 0, 0, 0 }));
+    std::vector<bool> leased;
+    std::vector<bool> granted;
+    for (const auto& request : requests_) {
+        leased.push_back(request->checks[0].leased);
+        granted.push_back(request->states[0].granted);
+        EXPECT_TRUE(request->ahead.empty()) << "nothing is left over";
+    }
+    EXPECT_EQ(leased, (std::vector<bool>{ false, true, true, true, false, false, false, false }));
+    EXPECT_EQ(granted, (std::vector<bool>{ true, true, true, true, true, true, false, false }));
+}
+
+TEST_F(CoalescedChecks, of_another_cost_wait_their_turn_behind_what_was_taken_ahead)
+{
+    calls_of([this] {
+        Request& first = make({ Asked{} });
+        first.group.ask_ahead(3);
+        first.group.send();
+        send();
+        Asked dear;
+        dear.cost = 10;
+        send(dear);
+        send();
+    });
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 98, 86, 85 }));
+    EXPECT_EQ(requests_[1]->ahead_spent, 2) << "two of four are left over";
+}
+
+}  // namespace
+}  // namespace ratelimit
