@@ -106,13 +106,12 @@ try {
     return false;
 }
 
-/// As many of those that wait as go in one call. False: it was not sent, and those of it are to be
-/// told.
-bool SharedCheck::ask_waiting() noexcept
+/// As many of those that wait as go in one call, which has its full time, or, in haste, what is
+/// left of that of the first of them. False: it was not sent, and those of it are to be told.
+bool SharedCheck::ask_waiting(bool in_haste) noexcept
 try {
     const CheckGroup& first = waiting_.front();
-    const auto usual = usual_end_of(first);
-    travel.expires = usual > owner_.client().now() ? usual : first.expires_;
+    travel.expires = in_haste ? usual_end_of(first) : first.expires_;
     runs_.clear();
     requests_ = 0;
     while (!waiting_.empty() && add_to_runs(waiting_.front())) {
@@ -269,25 +268,38 @@ redis::milliseconds SharedCheck::usual_end_of(const CheckGroup& group) const noe
     return group.expires_ - client.longest_wait() + client.usual_wait();
 }
 
+bool SharedCheck::overdue(const CheckGroup& group) const noexcept
+{
+    return usual_end_of(group) <= owner_.client().now();
+}
+
+/// Those that are overdue when it times out fail with it.
+unsigned SharedCheck::stands_for() const noexcept
+{
+    unsigned requests = requests_;
+    waiting_.each([&](const CheckGroup& group) { requests += overdue(group) ? 1 : 0; });
+    return requests;
+}
+
 void SharedCheck::fail_asked(bool apart) noexcept
 {
     asked_.each([&](CheckGroup& group) { group.fail(apart); });
 }
 
 /// The next call leaves before the owners hear of this one: they may take their time, and may send
-/// others.
+/// others. After one that has timed out it is in haste: who has waited for a server that hangs does
+/// not wait for it once more. A server that answers late is one that answers.
 void SharedCheck::end(bool timed_out) noexcept
 {
     GroupList ended;
     ended.take_all(asked_);
-    while (timed_out && !waiting_.empty()
-           && usual_end_of(waiting_.front()) <= owner_.client().now()) {
+    while (timed_out && !waiting_.empty() && overdue(waiting_.front())) {
         waiting_.front().fail(false);
         ended.push_back(waiting_.front());
     }
     bool sent = false;
     while (!sent && !waiting_.empty()) {
-        sent = ask_waiting();
+        sent = ask_waiting(timed_out);
         if (!sent) {
             fail_asked(false);
             ended.take_all(asked_);

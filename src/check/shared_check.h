@@ -27,7 +27,7 @@ public:
     redis::ArgumentCount argument_count() const noexcept override;
     void write(redis::ScriptArguments& arguments) const override;
     std::string_view routing_key() const noexcept override { return limits_.front().key; }
-    unsigned stands_for() const noexcept override { return requests_; }
+    unsigned stands_for() const noexcept override;
     void on_reply(const redisReply& reply) noexcept override;
     void on_failure(redis::Failure failure) noexcept override;
 
@@ -39,7 +39,7 @@ private:
     bool joins_last_run(const CheckGroup& group) const noexcept;
     bool add_to_runs(CheckGroup& group);
     void finish_runs(const CheckGroup& last) noexcept;
-    bool ask_waiting() noexcept;
+    bool ask_waiting(bool in_haste) noexcept;
     void read(const redisReply& reply) noexcept;
     void read_single(const redisReply& reply) noexcept;
     void read_several(const redisReply& reply) noexcept;
@@ -50,6 +50,7 @@ private:
     void fail_asked(bool apart) noexcept;
     void end(bool timed_out) noexcept;
     redis::milliseconds usual_end_of(const CheckGroup& group) const noexcept;
+    bool overdue(const CheckGroup& group) const noexcept;
 
     Coalescer& owner_;
     SharedCheck* next_ = nullptr;  // in its bucket, or among the free ones

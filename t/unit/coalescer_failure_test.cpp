@@ -1,0 +1,272 @@
+// Checks of the same keys that meet, when Redis hangs, is slow, goes away or says nonsense.
+
+#include "coalescer_fixture.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace ratelimit {
+namespace {
+
+using End = CheckGroup::End;
+
+class FailingChecks : public CoalescerTest {
+protected:
+    void send_many(int times)
+    {
+        for (int i = 0; i < times; ++i) {
+            send();
+        }
+    }
+
+    /// Sends one, and notes how long it waits.
+    void send_timed(std::deque<milliseconds>& waited)
+    {
+        auto& wait = waited.emplace_back(-1);
+        const auto began = loop_.now();
+        Request& request = make({ Asked{} });
+        request.then = [this, began, &wait] { wait = loop_.now() - began; };
+        if (!request.group.send()) {
+            wait = 0ms;
+        }
+    }
+};
+
+class HeldChecks : public FailingChecks {
+protected:
+    RedisServer server_;
+};
+
+TEST_F(HeldChecks, fail_when_the_call_that_they_wait_for_has_timed_out)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 200ms;
+    options.server.connect_timeout = 10s;
+    options.server.breaker_failures = 100'000;
+    begin(options);
+    server_.pause();
+    std::deque<milliseconds> waited;
+    for (int i = 0; i < 60; ++i) {
+        send_timed(waited);
+        send_timed(waited);
+        loop_.run_for(10ms);
+    }
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(End::failed), 120);
+    for (const auto wait : waited) {
+        EXPECT_GE(wait, 0ms);
+        EXPECT_LT(wait, 600ms) << "much longer than the timeout";
+    }
+    server_.resume();
+    requests_.clear();
+    ASSERT_TRUE(loop_.run_until([this] {
+        send();
+        return run() && requests_.back()->answered();
+    }));
+}
+
+TEST_F(HeldChecks, open_the_breaker_as_soon_as_if_each_were_a_call)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 300ms;
+    options.server.breaker_failures = 5;
+    options.server.breaker_open = 60s;
+    begin(options);
+    server_.pause();
+    send_many(10);  // in one turn of the loop
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(End::failed), 10);
+    EXPECT_EQ(events_.downs, 1) << "ten have failed";
+    EXPECT_FALSE(make({ Asked{} }).group.send());
+    server_.resume();
+}
+
+TEST_F(HeldChecks, do_not_open_the_breaker_when_they_are_fewer)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 300ms;
+    options.server.breaker_failures = 11;
+    begin(options);
+    server_.pause();
+    send_many(10);
+    ASSERT_TRUE(run());
+    EXPECT_EQ(events_.downs, 0);
+    server_.resume();
+}
+
+TEST_F(HeldChecks, fail_at_once_when_the_connection_is_lost)
+{
+    begin(options_to(server_.port()));
+    server_.pause();
+    send_many(10);
+    loop_.run_for(10ms);
+    server_.kill();
+    const auto began = loop_.now();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(End::failed), 10);
+    EXPECT_LT(loop_.now() - began, 1500ms);
+    server_.start();
+    ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
+    send();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(requests_.back()->remaining(), 99) << "Redis has begun anew";
+}
+
+TEST_F(HeldChecks, go_on_by_another_connection_when_theirs_is_lost)
+{
+    auto options = options_to(server_.port());
+    options.server.connections = 4;
+    begin(options);
+    const auto all_connected = [this] {
+        const auto clients = server_.ask({ "CLIENT", "LIST", "TYPE", "normal" });
+        return std::count(clients.begin(), clients.end(), '\n') >= 5;  // and the one that asks
+    };
+    ASSERT_TRUE(loop_.run_until(all_connected));
+    loop_.run_for(50ms);
+    send_many(10);
+    server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(End::pending), 0);
+}
+
+TEST_F(HeldChecks, end_when_the_client_is_closed)
+{
+    auto options = options_to(server_.port());
+    options.server.connections = 3;
+    begin(options);
+    server_.pause();
+    send_many(10);
+    client_->close();
+    EXPECT_EQ(count(End::failed), 10);
+    for (const auto& request : requests_) {
+        EXPECT_EQ(request->ends, 1);
+    }
+    server_.resume();
+}
+
+TEST_F(HeldChecks, that_wait_for_a_connection_end_when_there_is_none)
+{
+    auto options = options_to(server_.port());
+    options.server.connect_timeout = 400ms;
+    options.server.timeout = 100ms;
+    begin(options);
+    server_.kill();
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    std::deque<milliseconds> waited;
+    for (int i = 0; i < 100; ++i) {
+        send_timed(waited);
+        send_timed(waited);
+        loop_.run_for(5ms);
+    }
+    ASSERT_TRUE(run());
+    for (const auto wait : waited) {
+        EXPECT_LT(wait, 1s);
+    }
+}
+
+/// A server whose answers to a check alone, and to one run of several, take their time.
+class SlowServer {
+public:
+    SlowServer(milliseconds pause, std::string single, std::string several)
+        : server_([this, pause, single, several] {
+              std::this_thread::sleep_for(pause);
+              return bulk(answered_++ == 0 ? single : several);
+          })
+    {
+    }
+    int port() const noexcept { return server_.port(); }
+    int calls() const noexcept { return server_.calls(); }
+
+    static std::string bulk(const std::string& bytes)
+    {
+        return "$" + std::to_string(bytes.size()) + "\r\n" + bytes + "\r\n";
+    }
+
+private:
+    std::atomic<int> answered_{ 0 };
+    MockServer server_;
+};
+
+std::string packed(std::initializer_list<std::int64_t> numbers)
+{
+    std::string text;
+    for (const auto number : numbers) {
+        for (int shift = 56; shift >= 0; shift -= 8) {
+            text += static_cast<char>(static_cast<std::uint64_t>(number) >> shift);
+        }
+    }
+    return text;
+}
+
+TEST_F(FailingChecks, are_decided_by_a_server_that_is_slow_but_in_time)
+{
+    SlowServer server(
+        700ms, packed({ 1, 99, 5'000'000, 0 }), packed({ 9, 1, 90, 5'000'000, 0, 0, 0 }));
+    auto options = options_to(server.port());
+    options.server.timeout = 1s;
+    options.server.connect_timeout = 3s;
+    begin(options);
+    send_many(10);
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(End::answered), 10);
+    EXPECT_EQ(server.calls(), 2);
+    EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(FailingChecks, fail_each_with_a_call_that_is_answered_with_an_error)
+{
+    MockServer server([] { return "-OOM command not allowed\r\n"; });
+    auto options = options_to(server.port());
+    options.server.breaker_failures = 11;
+    begin(options);
+    send_many(10);
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(End::failed), 10);
+    EXPECT_EQ(server.calls(), 2);
+    EXPECT_EQ(events_.downs, 0);
+    send_many(1);
+    ASSERT_TRUE(run());
+    EXPECT_EQ(events_.downs, 1) << "each was a failure";
+}
+
+TEST_F(FailingChecks, fail_each_with_an_answer_that_is_none)
+{
+    for (const std::string answer : { "abc", "", "12345678" }) {
+        MockServer server([&] { return SlowServer::bulk(answer); });
+        events_ = {};
+        scripts_ = {};
+        singles_.clear();
+        begin(options_to(server.port()));
+        send_many(10);
+        ASSERT_TRUE(run());
+        EXPECT_EQ(count(End::failed), 10);
+        EXPECT_EQ(server.calls(), 2);
+        requests_.clear();
+        coalescer_.reset();
+        client_.reset();
+    }
+}
+
+TEST_F(FailingChecks, fail_each_with_a_server_that_leaves)
+{
+    for (const std::string answer :
+         { "close", "-READONLY no\r\n", "-LOADING wait\r\n", "!!\r\n" }) {
+        MockServer server([&] { return answer; });
+        events_ = {};
+        scripts_ = {};
+        singles_.clear();
+        auto options = options_to(server.port());
+        options.server.timeout = 500ms;
+        options.server.connect_timeout = 500ms;
+        begin(options);
+        send_many(10);
+        ASSERT_TRUE(run());
+        EXPECT_EQ(count(End::failed), 10) << answer;
+        requests_.clear();
+        client_.reset();
+        coalescer_.reset();
+    }
+}
+
+}  // namespace
+}  // namespace ratelimit
