@@ -173,7 +173,11 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
     return NGX_CONF_OK;
 }
 
-constexpr microseconds remembered_apart{ std::chrono::seconds{ 1 } };
+/// How long a refusal is remembered, at most, where not only time frees a key.
+void remember_briefly(ZoneConf& zone) noexcept
+{
+    zone.remembered = std::min<microseconds>(zone.remembered, std::chrono::seconds{ 1 });
+}
 
 /// What a limit may be asked by: alone, or together: with all others of its location or, where
 /// their keys may be apart, with some of them, and with other requests of the same keys.
@@ -184,8 +188,7 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool a
     limit.scripts.several = scripts.add(several_script(algorithms));
     if (algorithms.size() > 1 && apart) {
         limit.scripts.give_back = scripts.add(give_back_script());
-        // What is given back may let in a request that was refused: not only time frees its keys.
-        limit.zone->remembered = std::min(limit.zone->remembered, remembered_apart);
+        remember_briefly(*limit.zone);  // what is given back may let in who was refused
     }
 }
 
@@ -215,8 +218,14 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         return redis != first || (redis != nullptr && !redis->one_place());
     });
     for (LimitConf& limit : set.limits) {
-        if (limit.zone->redis != nullptr) {
-            add_scripts(limit, algorithms, apart);
+        if (limit.zone->redis == nullptr) {
+            continue;
+        }
+        add_scripts(limit, algorithms, apart);
+        // Who asks under another policy may leave less of what a key holds under this one.
+        if (limit.zone->variable_rate
+            || (limit.burst && limit.burst != limit.zone->zone.policy.burst)) {
+            remember_briefly(*limit.zone);
         }
     }
     set.resolved = true;
