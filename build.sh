@@ -94,7 +94,7 @@ build_module() {
     # What decides the Makefile: the nginx, and our build files and their list.
     local stamp
     stamp=$(cd "$top" && {
-        echo "$nginx_source" "${NGX_FLAGS:-}" "${RATELIMIT_HIREDIS:-system}"
+        echo "$top" "$nginx_source" "${NGX_FLAGS:-}" "${RATELIMIT_HIREDIS:-system}"
         cksum config config.make "$nginx_source/src/core/nginx.h"
         find src lua -type f | sort
     })

@@ -13,68 +13,66 @@
 
 local fields = 6
 local limits = #KEYS
-local counts, now, quota, window, param = {}, {}, {}, {}, {}
-local server_time
-local answer = {}
+local answer, server_time = {}, 0
 
-for i = 1, limits do
-    local at = (i - 1) * fields
-    counts[i], now[i] = algorithms[ARGV[at + 1]], ARGV[at + 3] + 0
-    quota[i], window[i], param[i] = ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
-    if now[i] == 0 then
-        if not server_time then
-            local time = call('TIME')
-            server_time = time[1] * 1000000 + time[2]
-        end
-        now[i] = server_time
+local function time_of(now)
+    if now ~= 0 then
+        return now
     end
+    if server_time == 0 then
+        local time = call('TIME')
+        server_time = time[1] * 1000000 + time[2]
+    end
+    return server_time
 end
 
-local function check(i, cost)
-    return counts[i].check(KEYS[i], now[i], quota[i], window[i], param[i], cost)
-end
+-- Decides a run, whose numbers are in ARGV from `at` on, by the limits from the i-th on, of which
+-- those before let `passing` requests in; returns how many all of them let in. A limit is settled
+-- when all behind it are known, so that no limit's state need be kept but in locals.
+local function decide(i, at, answers_before, requests, passing)
+    if i > limits then
+        return passing
+    end
+    local from = (i - 1) * fields
+    local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0)
+    local quota, window, param = ARGV[from + 4] + 0, ARGV[from + 5] + 0, ARGV[from + 6] + 0
+    local cost = ARGV[at + i] + 0
+    local check, settle = counts.check, counts.settle
 
-local function settle(i, cost, granted, take, state)
-    return counts[i].settle(KEYS[i], now[i], quota[i], window[i], param[i], cost, granted, take,
-                            unpack(state, 2, 8))
-end
+    local granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
+    local fit = granted and requests or 0
+    if fit > 1 and cost > 0 then
+        fit = math.min(requests, floor(settle(
+            key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost))
+    end
+    local enforced = ARGV[from + 2] ~= '1'
+    passing = decide(
+        i + 1, at, answers_before, requests, enforced and fit < passing and fit or passing)
 
--- `fit`: so many requests of the run this limit would let in; `taken`: so many are counted
-local function settle_run(i, cost, requests, taken, fit, state)
+    local taken = fit < passing and fit or passing
     local remaining, reset, retry, detail
     if taken > 0 and cost > 0 then
-        remaining, reset, retry, detail = settle(i, taken * cost, true, true, state)
+        remaining, reset, retry, detail = settle(
+            key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g)
         if fit == taken and taken < requests then
-            local rest = { check(i, cost) }
-            remaining, reset, retry = settle(i, cost, rest[1], false, rest)
+            granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
+            remaining, reset, retry = settle(
+                key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
         end
     else
-        remaining, reset, retry = settle(i, cost, state[1], false, state)
+        remaining, reset, retry = settle(
+            key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
     end
-    answer[#answer + 1] = pack(
+    answer[answers_before + i] = pack(
         '>i8i8i8i8i8i8', taken, fit > taken and 1 or 0, remaining, reset, retry, detail or 0)
+    return passing
 end
 
-for at = limits * fields + 1, #ARGV, 1 + limits do
-    local requests = ARGV[at] + 0
-    local passing = requests
-    local costs, states, fits = {}, {}, {}
-    for i = 1, limits do
-        local cost = ARGV[at + i] + 0
-        local state = { check(i, cost) }
-        local fit = state[1] and requests or 0
-        if fit > 1 and cost > 0 then
-            fit = math.min(requests, floor(settle(i, 0, true, false, state) / cost))
-        end
-        costs[i], states[i], fits[i] = cost, state, fit
-        if fit < passing and ARGV[(i - 1) * fields + 2] ~= '1' then
-            passing = fit
-        end
-    end
-    for i = 1, limits do
-        settle_run(i, costs[i], requests, math.min(fits[i], passing), fits[i], states[i])
-    end
+local runs = (#ARGV - limits * fields) / (1 + limits)
+for run = 0, runs - 1 do
+    local at = limits * fields + run * (1 + limits) + 1
+    decide(1, at, run * limits, ARGV[at] + 0, ARGV[at] + 0)
 end
 
-answer[#answer + 1] = pack('>i8', server_time or 0)
+answer[runs * limits + 1] = pack('>i8', server_time)
 return table.concat(answer)
