@@ -61,12 +61,16 @@ bool RequestState::ask()
         return false;
     }
     asked = nginx::monotonic_time();
+    // First: Redis refuses also since it has counted what is leased.
+    std::int64_t ahead = 0;
+    if (taken_from_leases(*this, ahead)) {
+        return false;
+    }
     if (refused_by_cache(*this)) {
         refused_here = true;
         return false;
     }
-    std::int64_t ahead = 0;
-    if (checks.empty() || taken_from_leases(*this, ahead)) {
+    if (checks.empty()) {
         return false;
     }
     check_.emplace(checks, *this);
