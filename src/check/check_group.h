@@ -23,8 +23,10 @@ struct RemoteCheck : LimitCheck {
     CheckScripts scripts;
     LimitState* state = nullptr;  // written when the answer comes
     bool leased = false;          // it is of what another request took ahead
-    std::size_t limit = 0;        // the owner's name for it
-    std::uint32_t place = 0;      // as the client has it
+    /// No later than it is sent, by a clock of the owner's; if leased, than that was.
+    microseconds asked{ 0 };
+    std::size_t limit = 0;    // the owner's name for it
+    std::uint32_t place = 0;  // as the client has it
 };
 
 /// A place in a list of groups, which it leaves when it is destroyed.

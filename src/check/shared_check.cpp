@@ -84,6 +84,8 @@ bool SharedCheck::add_to_runs(CheckGroup& group)
 void SharedCheck::finish_runs(const CheckGroup& last) noexcept
 {
     ahead_ = last.ahead_;
+    asked_at_ = last.checks().front().asked;
+    sent_at_ = owner_.client().now();
     runs_[last.run_ * (1 + limits_.size())] += ahead_;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         limits_[i].now = last.checks()[i].now;
@@ -212,10 +214,25 @@ std::int64_t SharedCheck::passing(std::span<const BatchAnswer> answers) const no
     return passing;
 }
 
+/// Whether the answer came so late that what was taken ahead is not to be spent any more.
+bool SharedCheck::lapsed(std::span<const BatchAnswer> answers) const noexcept
+{
+    const auto age = owner_.client().now() - sent_at_;
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        if (age >= life_ahead(answers[i], limits_[i].policy.algorithm)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /// What was taken ahead is first for those that came meanwhile, in their order.
 void SharedCheck::hand_on(const SeveralReply& reply) noexcept
 try {
     const auto answers = answers_of_last_run(reply);
+    if (lapsed(answers)) {
+        return;
+    }
     const std::int64_t most = passing(answers);
     std::int64_t index = runs_[runs_.size() - 1 - limits_.size()] - ahead_;
     while (index < most && !waiting_.empty() && joins_last_run(waiting_.front())) {
@@ -240,6 +257,7 @@ void SharedCheck::tell(
         *check.state = state_in_batch(answers[i], check.policy, check.cost, index);
         check.now = limits_[i].now;
         check.leased = true;
+        check.asked = asked_at_;
     }
     group.end_ = CheckGroup::End::answered;
 }

@@ -43,6 +43,7 @@ private:
     void read(const redisReply& reply) noexcept;
     void read_single(const redisReply& reply) noexcept;
     void read_several(const redisReply& reply) noexcept;
+    bool lapsed(std::span<const BatchAnswer> answers) const noexcept;
     void hand_on(const SeveralReply& reply) noexcept;
     std::vector<BatchAnswer> answers_of_last_run(const SeveralReply& reply) const;
     std::int64_t passing(std::span<const BatchAnswer> answers) const noexcept;
@@ -62,6 +63,8 @@ private:
     std::vector<std::int64_t> runs_;  // as they are written
     unsigned requests_ = 0;           // of all runs, but those ahead
     std::int64_t ahead_ = 0;          // so many of the last run
+    microseconds asked_at_{ 0 };      // by its owner's clock, the last request
+    redis::milliseconds sent_at_{ 0 };
     GroupList asked_;
     GroupList waiting_;
 };

@@ -12,10 +12,11 @@ namespace {
 
 using Limit = RequestState::Limit;
 
-/// The clock of what is remembered is that of the decision where that is this node's.
-microseconds now_for(const RemoteCheck& check, microseconds monotonic) noexcept
+/// When it was asked for, at the latest. The clock of what is remembered is that of the decision
+/// where that is this node's.
+microseconds asked_at(const RemoteCheck& check) noexcept
 {
-    return check.now.value_or(monotonic);
+    return check.now.value_or(check.asked);
 }
 
 microseconds now_for(const RemoteCheck& check) noexcept
@@ -30,13 +31,13 @@ TokenLeases leases_of(const Limit& limit) noexcept
 
 /// Empty: it is not cached, or not known.
 std::optional<LimitState> refusal_of(
-    const Limit& limit, const Policy& policy, const RemoteCheck& check, microseconds asked) noexcept
+    const Limit& limit, const Policy& policy, const RemoteCheck& check) noexcept
 {
     DenialCache denials = ZoneMemory(*limit.zone->memory).denials();
     if (!limit.zone->zone.cache || limit.cost == 0 || denials.empty()) {
         return std::nullopt;
     }
-    auto state = denials.find({ limit.key, limit.policy, limit.cost }, now_for(check, asked));
+    auto state = denials.find({ limit.key, limit.policy, limit.cost }, asked_at(check));
     if (state && limit.cost > policy.limit()) {
         state->retry_after.reset();  // never, though a smaller cost was
     }
@@ -51,7 +52,7 @@ bool refused_by_cache(RequestState& state) noexcept
     const auto settled = [&](const RemoteCheck& check) {
         Limit& limit = state.limits[check.limit];
         DecidedLimit& decided = state.decided[check.limit];
-        if (const auto refusal = refusal_of(limit, decided.policy, check, state.asked)) {
+        if (const auto refusal = refusal_of(limit, decided.policy, check)) {
             limit.known = true;
             decided.source = Source::cache;
             decided.state = *refusal;
@@ -82,7 +83,7 @@ bool taken_from_leases(RequestState& state, std::int64_t& ahead) noexcept
         DecidedLimit& decided = state.decided[check.limit];
         const auto answer = leases_of(limit).take(
             { limit.key, limit.policy, limit.cost }, decided.policy, limit.zone->zone.lease,
-            now_for(check, state.asked));
+            asked_at(check));
         // Only where nothing is left anywhere: what one limit has would pile up.
         ahead = first ? answer.ahead : std::min(ahead, answer.ahead);
         first = false;
@@ -121,7 +122,7 @@ void keep_leases(
         if (answers[i].taken > spent) {  // a shadow limit may have let in fewer
             leases_of(limit).add(
                 { limit.key, limit.policy, limit.cost }, state.decided[checks[i].limit].policy,
-                answers[i], answers[i].taken - spent, now_for(checks[i], state.asked));
+                answers[i], answers[i].taken - spent, asked_at(checks[i]));
         }
     }
 }
@@ -136,8 +137,8 @@ void remember_refusal(const RequestState& state, const RemoteCheck& check) noexc
     ZoneMemory(*limit.zone->memory)
         .denials()
         .add(
-            { limit.key, limit.policy, limit.cost }, *check.state, now_for(check, state.asked),
-            now_for(check), limit.zone->remembered);
+            { limit.key, limit.policy, limit.cost }, *check.state, asked_at(check), now_for(check),
+            limit.zone->remembered);
 }
 
 void forget_refusals(const RequestState& state) noexcept

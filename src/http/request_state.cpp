@@ -60,7 +60,10 @@ bool RequestState::ask()
     if (checks.empty() || fails_closed()) {
         return false;
     }
-    asked = nginx::monotonic_time();
+    const auto asked = nginx::monotonic_time();
+    for (RemoteCheck& check : checks) {
+        check.asked = asked;
+    }
     // First: Redis refuses also since it has counted what is leased.
     std::int64_t ahead = 0;
     if (taken_from_leases(*this, ahead)) {

@@ -82,7 +82,6 @@ public:
     Outcome outcome;
     ngx_msec_t started = ngx_current_msec;
     ngx_msec_t waited = 0;      // for the decision
-    microseconds asked{ 0 };    // monotonic; no later than a check was sent
     bool undecided = false;     // an enforced limit is left out: its rate or its state is not known
     bool refused_here = false;  // so what is not known need not be
 

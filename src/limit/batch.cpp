@@ -67,4 +67,9 @@ LimitState state_in_batch(
     return state;
 }
 
+microseconds life_ahead(const BatchAnswer& answer, Algorithm algorithm) noexcept
+{
+    return algorithm == Algorithm::fixed_window ? answer.reset : std::chrono::seconds{ 1 };
+}
+
 }  // namespace ratelimit

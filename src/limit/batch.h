@@ -33,4 +33,8 @@ LimitState state_in_batch(
     const BatchAnswer& answer, const Policy& policy, std::int64_t cost,
     std::int64_t index) noexcept;
 
+/// From the batch's time on, for how long what it took ahead may be spent: in its own fixed window;
+/// a second where windows slide, which is by how much more time can be met by what passes.
+microseconds life_ahead(const BatchAnswer& answer, Algorithm algorithm) noexcept;
+
 }  // namespace ratelimit

@@ -33,8 +33,6 @@ struct TokenLeases::Entry : KeyedNode {
 namespace {
 
 constexpr microseconds period{ std::chrono::seconds{ 1 } };
-/// Leases of all algorithms but fixed_window, whose lapse with the window.
-constexpr microseconds life{ std::chrono::seconds{ 1 } };
 
 u_char tag_of(std::uint64_t policy) noexcept
 {
@@ -143,8 +141,7 @@ void TokenLeases::add(
     if (entry == nullptr) {
         return;
     }
-    microseconds expires =
-        sent + (policy.algorithm == Algorithm::fixed_window ? answer.reset : life);
+    microseconds expires = sent + life_ahead(answer, policy.algorithm);
     std::int64_t units = left * request.cost;
     if (entry->lease == nullptr) {
         ngx_queue_remove(&entry->queue);  // so that it is not forgotten meanwhile
