@@ -22,6 +22,7 @@ void CheckGroup::set(std::span<RemoteCheck> checks, bool alone, Owner& owner) no
     owner_ = &owner;
     end_ = End::pending;
     apart_ = false;
+    ahead_ = 0;  // each limit for itself would take what the others need not have
 }
 
 bool CheckGroup::send() noexcept

@@ -4,6 +4,7 @@
 #include "check/give_back.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 namespace ratelimit {
@@ -79,8 +80,66 @@ void SplitCheck::ask_ahead(std::int64_t requests) noexcept
 
 void SplitCheck::taken_ahead(
     CheckGroup& group, std::span<const BatchAnswer> answers, std::int64_t spent) noexcept
+try {
+    if (group.alone()) {
+        owner_.taken_ahead(group.checks(), answers, spent);
+    } else {
+        ahead_.push_back({ &group, { answers.begin(), answers.end() }, spent });
+    }
+} catch (const std::exception&) {
+    // Out of memory: it lapses.
+}
+
+std::int64_t SplitCheck::Ahead::passing() const noexcept
 {
-    owner_.taken_ahead(group.checks(), answers, spent);
+    constexpr auto none = std::numeric_limits<std::int64_t>::max();
+    std::int64_t least = none;
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        most = std::max(most, answers[i].taken);
+        if (!group->checks()[i].shadow) {
+            least = std::min(least, answers[i].taken);
+        }
+    }
+    return least == none ? most : least;
+}
+
+void SplitCheck::settle_ahead(microseconds now) noexcept
+{
+    if (ahead_.empty()) {
+        return;
+    }
+    std::int64_t kept = std::numeric_limits<std::int64_t>::max();
+    each_group([&](const CheckGroup& group) {
+        kept = group.took() && ahead_.size() == 1 + more_.size() ? kept : 0;
+    });
+    for (const Ahead& ahead : ahead_) {
+        kept = std::min(kept, ahead.passing() - ahead.spent);
+    }
+    for (Ahead& ahead : ahead_) {
+        settle(ahead, kept, now);
+    }
+    ahead_.clear();
+}
+
+void SplitCheck::settle(Ahead& ahead, std::int64_t kept, microseconds now) noexcept
+{
+    const std::int64_t spent = ahead.passing() - kept;
+    for (std::size_t i = 0; i < ahead.answers.size(); ++i) {
+        RemoteCheck check = ahead.group->checks()[i];
+        BatchAnswer& answer = ahead.answers[i];
+        const std::int64_t rest = std::min(answer.taken, spent) - ahead.spent;
+        if (rest > 0) {
+            LimitState state{ true, answer.remaining, answer.reset, microseconds{ 0 } };
+            check.state = &state;
+            check.cost *= rest;
+            ratelimit::give_back(check, ahead.group->taken_at(check), now);
+            answer.remaining = state.remaining;
+        }
+    }
+    if (kept > 0) {
+        owner_.taken_ahead(ahead.group->checks(), ahead.answers, spent);
+    }
 }
 
 bool SplitCheck::send()
@@ -122,8 +181,9 @@ void SplitCheck::group_apart(CheckGroup& group) noexcept
     }
 }
 
-void SplitCheck::give_back(microseconds now) noexcept
+bool SplitCheck::give_back(microseconds now) noexcept
 {
+    bool given = false;
     each_group([&](const CheckGroup& group) {
         if (group.alone() || !group.took()) {
             return;
@@ -131,9 +191,11 @@ void SplitCheck::give_back(microseconds now) noexcept
         for (const RemoteCheck& check : group.checks()) {
             if (check.state->granted && check.cost > 0) {
                 ratelimit::give_back(check, group.taken_at(check), now);
+                given = true;
             }
         }
     });
+    return given;
 }
 
 }  // namespace ratelimit

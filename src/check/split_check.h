@@ -19,7 +19,7 @@ public:
         virtual void checked() noexcept = 0;
         /// Some of its limits have counted requests ahead, as ask_ahead wanted. By limit, what it
         /// was answered for requests like this one, of which the first `spent` are not to be had
-        /// any more. `checked` follows.
+        /// any more. Before `checked`, or from settle_ahead.
         virtual void taken_ahead(
             std::span<const RemoteCheck> checks, std::span<const BatchAnswer> answers,
             std::int64_t spent) noexcept = 0;
@@ -47,9 +47,13 @@ public:
         });
     }
 
+    /// After `checked`: limits in several places keep of what they took ahead as much as all of
+    /// them have, and give back the rest, which would only lapse. `now`: by this node's clock.
+    void settle_ahead(microseconds now) noexcept;
+
     /// Gives back what was taken, and puts it back into the states, as far as they tell. `now`: by
-    /// this node's clock.
-    void give_back(microseconds now) noexcept;
+    /// this node's clock. False: there is nothing to give back.
+    bool give_back(microseconds now) noexcept;
 
     void group_ended(CheckGroup& group) noexcept override;
     void group_apart(CheckGroup& group) noexcept override;
@@ -66,12 +70,23 @@ private:
             visit(*group);
         }
     }
+    /// What one of several groups took ahead.
+    struct Ahead {
+        CheckGroup* group;
+        std::vector<BatchAnswer> answers;
+        std::int64_t spent;
+
+        /// So many requests were let in by all limits that enforce.
+        std::int64_t passing() const noexcept;
+    };
+    void settle(Ahead& ahead, std::int64_t kept, microseconds now) noexcept;
     void split(std::span<RemoteCheck> checks);
     CheckGroup& add_group(std::span<RemoteCheck> checks);
 
     Owner& owner_;
     CheckGroup first_;
     std::vector<std::unique_ptr<CheckGroup>> more_;
+    std::vector<Ahead> ahead_;
     std::size_t pending_ = 0;
 };
 

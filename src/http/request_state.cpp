@@ -91,6 +91,7 @@ void RequestState::taken_ahead(
 void RequestState::take_answers() noexcept
 {
     if (check_) {
+        check_->settle_ahead(nginx::local_time());
         check_->each_answered([&](const RemoteCheck& check) {
             limits[check.limit].known = true;
             decided[check.limit].source = check.leased ? Source::lease : Source::redis;
@@ -195,8 +196,7 @@ void RequestState::decide() noexcept
 void RequestState::give_back() noexcept
 {
     return_leases(*this);
-    if (check_) {
-        check_->give_back(nginx::local_time());
+    if (check_ && check_->give_back(nginx::local_time())) {
         forget_refusals(*this);
     }
 }

@@ -1,0 +1,123 @@
+# Leases where a request has several limits: all of them take ahead, or none; on one server or on two.
+
+use Ratelimit::Test;
+use Time::HiRes qw(time);
+
+my @servers = map { redis() } 1 .. 2;
+
+# An nginx on these servers; http and server as for nginx(), with who decided in a header.
+sub node_on {
+    my ($servers, %options) = @_;
+    my $block = join ' ', map { 'server ' . $_->addr . ';' } @{$servers};
+    return nginx(
+        %options,
+        http => "keepalive_requests 1000000; ratelimit_redis main { $block timeout 5s; connect_timeout 5s; } $options{http}",
+        server => 'add_header X-Source $ratelimit_source always; '
+            . $options{server} =~ s/\{/{ try_files \/index.html =404;/gr,
+    );
+}
+
+# "200 lease": a request's status and who decided.
+sub told {
+    my ($node, $path) = @_;
+    $node->{socket} //= http_connect($node->port);
+    http_send($node->{socket}, $path);
+    my $answer = http_read($node->{socket});
+    return $answer->status . ' ' . ($answer->header('X-Source') // '-');
+}
+
+sub count_told {
+    my ($node, $path, $times) = @_;
+    my %seen = map { $_ => 0 } '200 redis', '200 lease', '429 redis', '429 cache';
+    $seen{ told($node, $path) }++ for 1 .. $times;
+    return \%seen;
+}
+
+# What Redis has counted of a limit that is read at this path.
+sub counted {
+    my ($node, $path) = @_;
+    my $answer = $node->get($path);
+    return $answer->header('X-RateLimit-Limit') - $answer->header('X-RateLimit-Remaining');
+}
+
+my $zones = 'ratelimit_zone a$arg_a zone=one rate=5000r/d algorithm=fixed_window lease=40;'
+    . 'ratelimit_zone b$arg_b zone=two rate=5000r/d algorithm=sliding_window_log lease=20;'
+    . 'ratelimit_zone a$arg_a zone=none rate=5000r/d algorithm=fixed_window;'
+    . 'ratelimit_zone b$arg_b zone=tight rate=30r/d algorithm=fixed_window lease=20;';
+my $peeks = join '', map { "location = /peek/$_ { ratelimit zone=$_ cost=0; }" } qw(one two none tight);
+
+# Keys for a and b that are on other servers of the ring.
+sub keys_apart {
+    my ($node) = @_;
+    my %on;
+    for my $key (1 .. 40) {
+        told($node, "/place?a=$key&b=$key");
+        $on{a}{ $servers[0]->cmd('EXISTS', "rl:one:{a$key}") ? 0 : 1 } = $key;
+        $on{b}{ $servers[0]->cmd('EXISTS', "rl:two:{b$key}") ? 0 : 1 } = $key;
+    }
+    $_->cmd('FLUSHALL') for @servers;
+    return "a=$on{a}{0}&b=$on{b}{1}";
+}
+
+my %locations = (
+    place  => 'ratelimit zone=one; ratelimit zone=two;',
+    both   => 'ratelimit zone=one; ratelimit zone=two;',
+    mixed  => 'ratelimit zone=one; ratelimit zone=none;',
+    shadow => 'ratelimit zone=one; ratelimit zone=tight shadow;',
+    narrow => 'ratelimit zone=one; ratelimit zone=tight;',
+    free   => 'ratelimit zone=one; ratelimit zone=two cost=0;',
+);
+my $server = $peeks . join '', map { "location = /$_ { $locations{$_} }" } sort keys %locations;
+
+for my $case (['one server', $servers[0]], ['two servers', @servers]) {
+    my ($where, @all) = @{$case};
+    my $node = node_on(\@all, http => $zones, server => $server, workers => 2);
+    my $keys = @all == 2 ? keys_apart($node) : 'a=1&b=1';
+
+    subtest "both have leases: $where" => sub {
+        $_->cmd('FLUSHALL') for @servers;
+        my $seen = count_told($node, "/both?$keys", 400);
+        is $seen->{'200 redis'} + $seen->{'200 lease'}, 400;
+        cmp_ok $seen->{'200 lease'}, '>', 200, 'most are leased';
+        for my $zone (qw(one two)) {
+            my $counted = counted($node, "/peek/$zone?$keys");
+            cmp_ok $counted, '>=', 400, "each is counted in $zone";
+            cmp_ok $counted, '<=', 400 + 20 * $seen->{'200 redis'}, 'and no more than was taken ahead';
+        }
+    };
+
+    subtest "one has none, so nobody has: $where" => sub {
+        $_->cmd('FLUSHALL') for @servers;
+        for my $path ("/mixed?$keys", "/free?$keys") {
+            my $fresh = $path =~ s/a=/a=fresh/r;
+            is count_told($node, $fresh, 100)->{'200 redis'}, 100;
+            is counted($node, "/peek/one?" . $fresh =~ s/.*\?//r), 100, 'and all is counted one by one'
+                if $path =~ /mixed/;
+        }
+    };
+
+    subtest "a shadow limit that would refuse does not stand in the way: $where" => sub {
+        $_->cmd('FLUSHALL') for @servers;
+        my $seen = count_told($node, "/shadow?$keys", 200);
+        is $seen->{'200 redis'} + $seen->{'200 lease'} + ($seen->{'200 cache'} // 0), 200, 'all pass';
+        cmp_ok counted($node, "/peek/one?$keys"), '>=', 200, 'and are counted by the one that counts';
+        cmp_ok counted($node, "/peek/tight?$keys"), '<=', 30;
+    };
+
+    subtest "what one refuses is not spent in the other: $where" => sub {
+        $_->cmd('FLUSHALL') for @servers;
+        my $fresh = node_on(\@all, server => $server, workers => 2,
+            http => $zones =~ s/rate=30r\/d/rate=8r\/s/r =~ s/(zone=one .*?)fixed_window/$1sliding_window_log/r);
+        my ($passed, $began) = (0, time);
+        until (time - $began > 4) {
+            $passed += grep { $_ == 200 } burst($fresh->port, "/narrow?$keys", 100, 20);
+        }
+        my $counted = counted($fresh, "/peek/one?$keys");
+        my $seconds = int(time - $began) + 2;
+        cmp_ok $passed, '<=', 8 * $seconds;
+        cmp_ok $counted, '>=', $passed;
+        cmp_ok $counted, '<=', 1.5 * $passed + 10, 'little more is counted than passed';
+    };
+}
+
+finish();
