@@ -48,7 +48,7 @@ subtest 'a flood that is refused does not reach redis, whichever worker it meets
 
 subtest 'headers of what is refused count down, and time frees the key' => sub {
     for my $algorithm (@algorithms) {
-        my $node = cached_node(zone => "rate=2r/6s algorithm=$algorithm "
+        my $node = cached_node(zone => "rate=2r/4s algorithm=$algorithm "
                 . ($algorithm =~ /gcra|leaky/ ? 'burst=1' : ''),
             limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '');
         my ($answer, @seen);
@@ -263,6 +263,36 @@ subtest 'each server of a ring that has been away is taken at its word when it i
         $node->wait_for_log(qr/at \Q@{[ $servers[$i]->addr ]}\E is up/, 2);
         is told($node, "/?k=$keys[$i]"), '200 redis', 'and anew when it is back';
     }
+};
+
+subtest 'a key whose take is given back is not refused for long' => sub {
+    my @servers = map { redis() } 1 .. 2;
+    my $zones = 'ratelimit_zone b$arg_b zone=other rate=1r/d algorithm=fixed_window cache=off;';
+    my ($node, $elsewhere) = map {
+        cached_node(redis => $servers[0], zone => 'rate=1r/d algorithm=fixed_window',
+            block => 'server ' . $servers[1]->addr . ';', http => $zones,
+            server => 'location = /two { ratelimit zone=test; ratelimit zone=other; try_files /index.html =404; }'
+                . 'location = /other { ratelimit zone=other; try_files /index.html =404; }')
+    } 1 .. 2;
+    for my $key (1 .. 20) { told($node, "/?k=$key"); told($node, "/other?b=$key") }
+    my ($here)  = grep { $servers[0]->cmd('EXISTS', "rl:test:{k$_}") } 1 .. 20;
+    my ($there) = grep { $servers[1]->cmd('EXISTS', "rl:other:{b$_}") } 1 .. 20;
+    $servers[0]->cmd('FLUSHALL');
+
+    # The other limit refuses, but not before somebody else has met what the request took of the first.
+    $servers[1]->pause;
+    my $socket = http_connect($node->port);
+    http_send($socket, "/two?k=$here&b=$there", close => 1);
+    wait_until('it has taken', sub { $servers[0]->cmd('EXISTS', "rl:test:{k$here}") });
+    is told($_, "/?k=$here"), '429 redis' for $node, $elsewhere;
+    is told($_, "/?k=$here"), '429 cache', 'is remembered' for $node, $elsewhere;
+    my $began = time;
+    $servers[1]->resume;
+    is http_read($socket)->status, 429, 'it is refused';
+    wait_until('what it took is given back', sub { $servers[0]->cmd('GET', "rl:test:{k$here}") =~ m{/0$} });
+    is told($node, "/peek?k=$here"), '200 redis';
+    wait_until('redis is asked again', sub { told($elsewhere, "/?k=$here") eq '200 redis' });
+    cmp_ok time - $began, '<', 4, 'within a second or so, and not in a day';
 };
 
 finish();

@@ -29,6 +29,9 @@ my @bad = (
         ['precision=1ms',     'a time of at least 1s'],
         ['precision=0',       'a time of at least 1s'],
         ['clock=mine',        'clock=redis or clock=local'],
+        (map { ["cache=$_", 'cache=on or cache=off'] } 'yes', '', 'ON'),
+        (map { ["lease=$_", 'a number of requests from 1 to 1000000, or lease=off'] }
+            '0', '-1', 'on', '', '1000001', '5r'),
         ['speed=5',           'zone=, rate=, algorithm='],
         ['nodelay',           'zone=, rate=, algorithm='],
         ['rate=5r/s',         'each parameter once']),
@@ -56,7 +59,8 @@ my @bad = (
     ["limit_req_zone k zone=z:1m rate=1r/s; $zone", '', qr/shared memory zone "z" is already declared|conflicts/],
     ["$redis ratelimit_zone k\$nonsense zone=z rate=1r/s;", '', qr/unknown "nonsense" variable/],
     ["$redis ratelimit_zone k zone=z rate=\$nonsense;", '', qr/unknown "nonsense" variable/],
-    ["ratelimit_zone k zone=z rate=1r/s nodes=2;", '', qr/"ratelimit_zone" "z": invalid "nodes=", "cache=" or "lease=", expected only where there is/],
+    (map { ["ratelimit_zone k zone=z rate=1r/s $_;", '', qr/"ratelimit_zone" "z": invalid "nodes=", "cache=" or "lease=", expected only where there is/] }
+        qw(nodes=2 cache=on cache=off lease=5 lease=off)),
     (map { [zone_with("nodes=$_"), '', qr/"ratelimit_zone": invalid "nodes=$_", expected a number of nodes from 1/] }
         '0', '10001', 'x', ''),
     ["ratelimit_zone k zone=z:64k rate=100000r/m algorithm=sliding_window_log;", '',
@@ -188,6 +192,8 @@ my @good = (
         . 'ratelimit_zone k zone=z rate=1r/s redis=a; ratelimit_zone k zone=y rate=1r/s redis=b;',
         'ratelimit zone=z; ratelimit zone=y;'],
     ['ratelimit_zone k zone=z rate=1r/s; ratelimit_fail_mode local;', 'ratelimit zone=z;'],
+    (map { [zone_with($_), 'ratelimit zone=z;'] } 'cache=on', 'cache=off', 'lease=off', 'lease=1',
+        'lease=1000000', 'cache=off lease=100'),
     [zone_with('nodes=4'), 'ratelimit zone=z; ratelimit_fail_mode local;'],
     [block_with('server 127.0.0.2; topology sentinel master=m; sentinel_username a; sentinel_password b;'), ''],
     ['', ''],
