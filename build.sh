@@ -28,10 +28,12 @@ Usage: ./build.sh [--no-install] [command]
   bench [part …]      measure, all or parts: scripts (beside the textbook ones), load (beside limit_req
                       and lua-nginx-module), growth, ring
   sanitize            the unit tests under the address and undefined-behaviour sanitizers
+  install             put the module, and the line that loads it, where nginx looks for them
+  uninstall           take both away
   clean               remove what was built
 
 BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
-the programs to test with.
+the programs to test with, RATELIMIT_NGINX the one to install for, too. DESTDIR=dir installs under dir.
 
 What is missing is installed with apt-get; --no-install fails with the list instead.
 END
@@ -177,6 +179,11 @@ main() {
     test) run_tests "$@" ;;
     bench) run_bench "$@" ;;
     sanitize) run_sanitized ;;
+    install)
+        build_module
+        exec bash "$top/.packaging/install.sh" install "$module"
+        ;;
+    uninstall) exec bash "$top/.packaging/install.sh" uninstall "$module" ;;
     clean) rm -rf "$build" ;;
     help | --help | -h) help ;;
     *)
