@@ -16,6 +16,7 @@ test_packages=(
     clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
     nghttp2-client openssl procps dnsmasq-base
 )
+deb_packages=(debhelper fakeroot)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
 help() {
@@ -30,6 +31,7 @@ Usage: ./build.sh [--no-install] [command]
   sanitize            the unit tests under the address and undefined-behaviour sanitizers
   install             put the module, and the line that loads it, where nginx looks for them
   uninstall           take both away
+  deb                 make a Debian package for this machine's nginx, in build/deb
   clean               remove what was built
 
 BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
@@ -149,6 +151,16 @@ run_bench() {
     done
 }
 
+make_deb() {
+    need "${build_packages[@]}" "${deb_packages[@]}"
+    # A package leaves hiredis to Debian where Debian's is new enough.
+    local hiredis
+    hiredis=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p')
+    ! dpkg --compare-versions "$hiredis" ge 1.1 || need libhiredis-dev
+    choose_hiredis
+    exec bash "$top/.packaging/deb.sh" "$build/deb"
+}
+
 run_sanitized() {
     mkdir -p "$build"
     need "${build_packages[@]}" "${test_packages[@]}"
@@ -184,6 +196,7 @@ main() {
         exec bash "$top/.packaging/install.sh" install "$module"
         ;;
     uninstall) exec bash "$top/.packaging/install.sh" uninstall "$module" ;;
+    deb) make_deb ;;
     clean) rm -rf "$build" ;;
     help | --help | -h) help ;;
     *)

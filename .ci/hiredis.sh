@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds hiredis with TLS as static libraries: DEST/include/hiredis, DEST/lib.
+# Builds hiredis with TLS as static libraries: DEST/include/hiredis, DEST/lib; and DEST/COPYING.
 # Usage: sh .ci/hiredis.sh DEST
 #
 # Debian 12's hiredis is too old (0.14), so this takes Debian 13's source package.
@@ -10,7 +10,7 @@ dest=${1:?usage: hiredis.sh DEST}
 version=1.2.0
 sha256=82ad632d31ee05da13b537c124f819eb88e18851d9cb0c30ae0552084811588c
 
-[ -f "$dest/complete-$version" ] && exit 0
+[ -f "$dest/complete-$version" ] && [ -f "$dest/COPYING" ] && exit 0
 mkdir -p "$dest/include/hiredis/adapters" "$dest/lib"
 dest=$(cd "$dest" && pwd)
 
@@ -22,5 +22,6 @@ make -s static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS="-fPIC -DNDEBUG" >>"$work/log" 
 
 cp ./*.h "$dest/include/hiredis/"
 cp adapters/*.h "$dest/include/hiredis/adapters/"
+cp COPYING "$dest/"
 cp libhiredis.a libhiredis_ssl.a "$dest/lib/"
 touch "$dest/complete-$version"

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Makes the Debian package libnginx-mod-http-ratelimit for this machine's nginx.
+# Usage: .packaging/deb.sh DEST (`./build.sh deb` calls it, and has what is needed installed)
+#
+# RATELIMIT_HIREDIS as in ../config. VERSION names a version other than CHANGELOG.md's, DEBFULLNAME and
+# DEBEMAIL the packager, as for Debian's own tools.
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+dest=${1:?usage: deb.sh DEST}
+package=libnginx-mod-http-ratelimit
+hiredis=${RATELIMIT_HIREDIS:-}
+# What the package is made of, besides .packaging/debian.
+parts=(config config.make src lua LICENSE README.md CHANGELOG.md)
+cd "$top"
+
+of_git() { git -C "$top" "$@" 2>/dev/null; }
+
+# When this was last changed, in seconds since the epoch.
+changed_at() { of_git log -1 --format=%ct || stat -c %Y CHANGELOG.md; }
+
+# CHANGELOG.md's newest release, after that with the minute of the last change, so that versions grow; and
+# the release of Debian that it is for, since each has an nginx of its own.
+version() {
+    local newest=${VERSION:-}
+    if [ -z "$newest" ]; then
+        newest=$(sed -n 's/^## v\{0,1\}\([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)
+        ! grep -q '^## Unreleased' CHANGELOG.md ||
+            newest=${newest:-0}+$(date -u -d "@$(changed_at)" +%Y%m%d.%H%M)
+    fi
+    # shellcheck source=/dev/null
+    (. /etc/os-release && printf '%s-1~%s%s\n' "$newest" "$ID" "${VERSION_ID:-}")
+}
+
+maintainer() {
+    local name=${DEBFULLNAME:-} email=${DEBEMAIL:-}
+    name=${name:-$(of_git config user.name || echo 'the ngx_http_ratelimit_module authors')}
+    email=${email:-$(of_git config user.email || echo "$(id -un)@$(hostname -f)")}
+    echo "$name <$email>"
+}
+
+# A licence as Debian's copyright files have it: a space before each line, a dot for an empty one.
+licence() { sed -e 's/^[[:space:]]*$/./' -e 's/^/ /' "$1"; }
+
+copyright_file() {
+    cat <<END
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: ngx_http_ratelimit_module
+
+Files: *
+Copyright: $(sed -n 's/^Copyright (c) //p' LICENSE)
+License: BSD-2-clause
+$(licence LICENSE)
+END
+    [ -z "$hiredis" ] || cat <<END
+
+Files: hiredis
+Copyright: $(sed -n 's/^Copyright (c) //p' "$hiredis/COPYING" | sed '2,$s/^/ /')
+License: BSD-3-clause
+$(licence "$hiredis/COPYING")
+Comment: Linked into the module, since this release of Debian has an older one.
+END
+}
+
+changelog_file() {
+    cat <<END
+$package ($(version)) unstable; urgency=medium
+
+  * Built from $(of_git describe --always --exclude='*' --dirty=', with changes' || echo "its source"); see CHANGELOG.md.
+
+ -- $(maintainer)  $(date -u -R -d "@$(changed_at)")
+END
+}
+
+rm -rf "$dest"
+mkdir -p "$dest/$package"
+dest=$(cd "$dest" && pwd)
+tree=$dest/$package
+cp -r "${parts[@]}" "$tree/"
+cp -r .packaging/debian "$tree/debian"
+sed -i "s/@MAINTAINER@/$(maintainer)/" "$tree/debian/control"
+copyright_file >"$tree/debian/copyright"
+changelog_file >"$tree/debian/changelog"
+
+cd "$tree"
+if ! dpkg-buildpackage -b -us -uc ${hiredis:+-P"pkg.$package.hiredis"} >"$dest/log" 2>&1; then
+    tail -n 40 "$dest/log" >&2
+    echo "build.sh deb: the package could not be made, see $dest/log" >&2
+    exit 1
+fi
+ls "$dest/${package}_"*.deb
