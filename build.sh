@@ -16,7 +16,8 @@ test_packages=(
     clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
     nghttp2-client openssl procps dnsmasq-base
 )
-deb_packages=(debhelper fakeroot)
+deb_packages=(build-essential debhelper fakeroot)
+packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
 help() {
@@ -32,6 +33,7 @@ Usage: ./build.sh [--no-install] [command]
   install             put the module, and the line that loads it, where nginx looks for them
   uninstall           take both away
   deb                 make a Debian package for this machine's nginx, in build/deb
+  test-packages       make and try the package and the image in clean systems (as root, ten minutes)
   clean               remove what was built
 
 BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
@@ -197,6 +199,12 @@ main() {
         ;;
     uninstall) exec bash "$top/.packaging/install.sh" uninstall "$module" ;;
     deb) make_deb ;;
+    test-packages)
+        [ "$(id -u)" -eq 0 ] || fail 'test-packages needs root, for debootstrap and chroot'
+        need "${packaging_packages[@]}"
+        bash "$top/t/packaging/debian.sh"
+        bash "$top/t/packaging/image.sh"
+        ;;
     clean) rm -rf "$build" ;;
     help | --help | -h) help ;;
     *)

@@ -35,7 +35,7 @@ version() {
 maintainer() {
     local name=${DEBFULLNAME:-} email=${DEBEMAIL:-}
     name=${name:-$(of_git config user.name || echo 'the ngx_http_ratelimit_module authors')}
-    email=${email:-$(of_git config user.email || echo "$(id -un)@$(hostname -f)")}
+    email=${email:-$(of_git config user.email || echo "$(id -un)@$(hostname -f 2>/dev/null || echo localhost)")}
     echo "$name <$email>"
 }
 

@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# The Dockerfile, for real but without a Docker engine: built by buildah over a base that is made like
+# debian:trixie-slim, then run against a Redis on loopback. As root, with buildah and debootstrap; port
+# 8080 has to be free. Three minutes.
+# Usage: t/packaging/image.sh
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+image=nginx-ratelimit
+url=http://127.0.0.1:8080
+redis_pid=
+run_pid=
+mount=
+
+# Images of its own, so that none of the machine's are touched.
+build_ah() { buildah --root "$work/images" --runroot "$work/run" "$@"; }
+
+stop_all() {
+    local pid
+    for pid in $(cat "${root:-/none}/run/nginx.pid" 2>/dev/null) $redis_pid; do
+        kill "$pid" 2>/dev/null || true
+    done
+    wait
+    build_ah rm --all >/dev/null 2>&1 || true
+    umount -R "$work"/images/overlay 2>/dev/null || true
+    clean_up
+}
+trap stop_all EXIT
+
+wait_for() {
+    local what=$1
+    shift
+    for _ in {1..200}; do
+        ! "$@" >/dev/null 2>&1 || return 0
+        sleep 0.05
+    done
+    tail -n 20 "$work"/*.log >&2
+    fail "$what"
+}
+
+free_port() {
+    local port=16379
+    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        port=$((port + 1))
+    done
+    echo "$port"
+}
+
+make_base() {
+    local container
+    system trixie "$work/base"
+    container=$(build_ah from scratch)
+    build_ah copy -q "$container" "$work/base" / >/dev/null
+    build_ah config --cmd bash "$container"
+    build_ah commit -q --rm "$container" docker.io/library/debian:trixie-slim >/dev/null
+    rm -rf --one-file-system "$work/base"
+}
+
+make_image() {
+    sources "$work/context"
+    check 'the Dockerfile builds an image' build_ah bud -q --isolation chroot --pull-never \
+        --format docker -t "$image" "$work/context"
+    for name in "$image" docker.io/library/debian:trixie-slim; do
+        echo "# $name, $(build_ah images --format '{{.Size}}' "$name")"
+    done
+}
+
+# What the image's configuration says, as words.
+config_of() { build_ah inspect --type image --format "{{range .Docker.Config.$1}}{{println .}}{{end}}" "$image"; }
+
+# A command in the container, as its user. Engines give that user its standard output and error; with
+# buildah they are root's, so that it gets pipes of its own to them.
+run() {
+    # shellcheck disable=SC2016
+    build_ah run --isolation chroot --env "REDIS_ADDR=$redis" ${mount:+--volume "$mount"} "$container" -- \
+        bash -c 'exec "$@" > >(exec cat) 2> >(exec cat >&2)' run "$@"
+}
+
+# Starts the image's program as an engine would; what it says goes to out.log and err.log.
+start() {
+    local command
+    mapfile -t command < <(config_of Entrypoint && config_of Cmd)
+    run "${command[@]}" >"$work/out.log" 2>"$work/err.log" &
+    run_pid=$!
+    wait_for 'nginx listens' curl -s "$url/health"
+}
+
+stop() {
+    local status=0
+    kill -s "$1" "$(cat "$root/run/nginx.pid")"
+    wait "$run_pid" || status=$?
+    return $status
+}
+
+answers() {
+    for _ in {1..12}; do
+        curl -s -o /dev/null -D - "$url/"
+    done | tr -d '\r' >"$work/answers"
+    cat "$work/answers"
+    [ "$(sed -n 's/^HTTP[^ ]* \([0-9]*\).*/\1/p' "$work/answers" | uniq -c | xargs)" = '10 200 2 429' ] &&
+        grep -qx 'X-RateLimit-Limit: 10' "$work/answers" &&
+        grep -qx 'X-RateLimit-Remaining: 0' "$work/answers" &&
+        grep -q '^RateLimit-Policy: "per_client";q=10;w=60' "$work/answers" &&
+        grep -q '^Retry-After: [0-9]' "$work/answers"
+}
+
+none_is_root() {
+    local pid
+    for pid in $(cat "$root/run/nginx.pid") $(pgrep -P "$(cat "$root/run/nginx.pid")"); do
+        ps -o user=,args= -p "$pid"
+        [ "$(stat -c %u "/proc/$pid")" = 33 ] || return 1
+    done
+}
+
+healthy() {
+    local test
+    mapfile -t test < <(config_of Healthcheck.Test)
+    [ "${test[0]}" = CMD ] && run "${test[@]:1}"
+}
+
+says() { grep -q "$2" "$work/$1.log"; }
+
+# A configuration as users have them for Debian's nginx, mounted over the demonstration.
+mount_configuration() {
+    cat >"$work/nginx.conf" <<END
+user www-data;
+pid /run/nginx.pid;
+include /etc/nginx/modules-enabled/*.conf;
+events {}
+http {
+    access_log /var/log/nginx/access.log;
+    ratelimit_zone all zone=all rate=1r/d;
+    server {
+        listen 127.0.0.1:8080;
+        location / { ratelimit zone=all; root /usr/share/nginx/html; }
+        location = /health { return 200; }
+    }
+}
+END
+    mount=$work/nginx.conf:/etc/nginx/nginx.conf:ro
+}
+
+own_limit() {
+    [ "$(for _ in 1 2; do curl -s -o /dev/null -w '%{http_code} ' "$url/"; done)" = '200 429 ' ]
+}
+
+refuses() {
+    redis=$1
+    ! run entrypoint.sh true >"$work/refusal" 2>&1 || return 1
+    cat "$work/refusal"
+    grep -x "entrypoint.sh: REDIS_ADDR is \"$1\", expected host:port or unix:/path" "$work/refusal"
+}
+
+make_base
+make_image
+! curl -s -o /dev/null "$url" || fail "port 8080 is free"
+container=$(build_ah from --pull-never "$image")
+root=$(build_ah mount "$container")
+port=$(free_port)
+redis=127.0.0.1:$port
+redis-server --bind 127.0.0.1 --port "$port" --save '' --dir "$work" >"$work/redis.log" 2>&1 &
+redis_pid=$!
+wait_for 'Redis answers' redis-cli -p "$port" ping
+
+start
+wait_for 'the module is connected' says err 'is up'
+check 'ten requests a minute pass, the others are 429, with headers' answers
+check 'they are counted in Redis' sh -c "redis-cli -p $port --scan | grep '^rl:per_client:'"
+check 'neither master nor workers are root' none_is_root
+check 'nginx -t passes' run nginx -t
+check 'the health check passes' healthy
+check 'requests are logged to standard output' says out '^127.0.0.1 "GET / HTTP/1.1" 429 REJECTED'
+check 'refusals to standard error' says err '\[error\].* limiting requests, by zone "per_client"'
+check 'SIGQUIT stops it' stop "$(build_ah inspect --type image --format '{{.Docker.Config.StopSignal}}' "$image")"
+check 'without a complaint' sh -c "! grep -E '\[(alert|emerg|crit)\]' '$work/err.log'"
+! healthy >/dev/null 2>&1 || fail 'the health check fails when nginx is not there'
+
+redis-cli -p "$port" shutdown nosave >/dev/null 2>&1 || true
+start
+check 'without its Redis the node limits alone' answers
+check 'and says so' says err 'redis "main" at .* is away'
+check 'SIGTERM stops it' stop TERM
+
+mount_configuration
+start
+check 'a configuration that is mounted over the demonstration' own_limit
+check 'logs to standard output' says out '"GET / HTTP/1.1" 429'
+check 'and stops' stop TERM
+check 'a bad address is refused in one line' refuses 'a;b'
+echo "$checks passed, 0 failed"
