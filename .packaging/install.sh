@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Puts the built module and the line that loads it where an nginx looks for them, or takes both away.
-# Usage: .packaging/install.sh install|uninstall MODULE (`./build.sh install` calls it)
+# Puts the built module and the line that loads it where an nginx looks for them, or takes both
+# away. Usage: .packaging/install.sh install|uninstall MODULE (`./build.sh install` calls it)
 #
-# RATELIMIT_NGINX names the nginx, DESTDIR stands before every path that is written. Either everything
-# is done, and nginx accepts its configuration with it, or all is as it was.
+# RATELIMIT_NGINX names the nginx, DESTDIR stands before every path that is written. Either
+# everything is done, and nginx accepts its configuration with it, or all is as it was.
 set -euo pipefail
 
 command=$1
@@ -22,8 +22,11 @@ fail() {
     exit 1
 }
 
-# Of what nginx said, on standard input, its first complaint, else the last line.
-reason() { sed -n -e 's/^nginx: \[emerg\] //p;t end' -e '$p' -e b -e :end -e q; }
+# Of what nginx said, on standard input, its first complaint, else the last line. Where it logs to
+# standard error, as Debian's does, a complaint has the time and the process before it.
+reason() {
+    sed -n -e 's/^[^[]*\[emerg\] \([0-9]*#[0-9]*: \)\{0,1\}//p;t end' -e '$p' -e b -e :end -e q
+}
 
 # The value of one of nginx's configure options, in full, or what nginx takes without it.
 option() {
@@ -37,7 +40,8 @@ option() {
 }
 
 find_nginx() {
-    nginx=${RATELIMIT_NGINX:-$(PATH=$PATH:/usr/local/sbin:/usr/sbin:/usr/local/nginx/sbin command -v nginx)} ||
+    local path=$PATH:/usr/local/sbin:/usr/sbin:/usr/local/nginx/sbin
+    nginx=${RATELIMIT_NGINX:-$(PATH=$path command -v nginx)} ||
         fail 'no nginx is installed; RATELIMIT_NGINX=path names one that is elsewhere'
     configured=$("$nginx" -V 2>&1) || fail "$nginx does not run"
     prefix=$(option prefix /usr/local/nginx)
@@ -46,8 +50,9 @@ find_nginx() {
     load_line="load_module $modules/$name.so;"
 }
 
-# Where the line goes: `line`, a file that nginx.conf includes, for Debian a link to one that it does
-# not. Both are empty where nginx.conf includes no folder of modules before its first block.
+# Where the line goes: the file `line` in a folder that nginx.conf includes, or for Debian elsewhere
+# with a `link` to it in that folder. Both are empty where nginx.conf includes no folder of modules
+# before its first block.
 find_place() {
     local main=$conf included
     [ ! -f "$destdir$conf" ] || main=$destdir$conf
@@ -109,7 +114,7 @@ try_module() {
     printf '%s\n' "load_module \"$module\";" "pid $folder/pid;" 'events {}' >"$folder/nginx.conf"
     local answer
     answer=$("$nginx" -t -e stderr -p "$folder/" -c "$folder/nginx.conf" 2>&1) ||
-        fail "$nginx does not load this build: $(reason <<<"$answer")"
+        fail "$nginx does not load this build: $(reason <<<"${answer// in $folder\/nginx.conf:1/}")"
 }
 
 # Where the files are those of the nginx that runs here, its whole configuration has to pass.
@@ -128,8 +133,8 @@ no_package_has_it() {
 
 loaded_by_hand() { grep -qs "^[[:space:]]*load_module.*$name" "$destdir$conf"; }
 
-# Puts standard input at a path by renaming, never by writing over what is there: an nginx that runs has
-# the old module mapped, and keeps it.
+# Puts standard input at a path by renaming, never by writing over what is there: an nginx that runs
+# has the old module mapped, and keeps it.
 put() {
     take "$1"
     install -m 644 /dev/stdin "$1.new"
