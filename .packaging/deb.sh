@@ -2,8 +2,8 @@
 # Makes the Debian package libnginx-mod-http-ratelimit for this machine's nginx.
 # Usage: .packaging/deb.sh DEST (`./build.sh deb` calls it, and has what is needed installed)
 #
-# RATELIMIT_HIREDIS as in ../config. VERSION names a version other than CHANGELOG.md's, DEBFULLNAME and
-# DEBEMAIL the packager, as for Debian's own tools.
+# RATELIMIT_HIREDIS as in ../config. VERSION names a version other than CHANGELOG.md's, DEBFULLNAME
+# and DEBEMAIL the packager, as for Debian's own tools.
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,8 +19,8 @@ of_git() { git -C "$top" "$@" 2>/dev/null; }
 # When this was last changed, in seconds since the epoch.
 changed_at() { of_git log -1 --format=%ct || stat -c %Y CHANGELOG.md; }
 
-# CHANGELOG.md's newest release, after that with the minute of the last change, so that versions grow; and
-# the release of Debian that it is for, since each has an nginx of its own.
+# CHANGELOG.md's newest release, after that with the minute of the last change, so that versions
+# grow; and the release of Debian that it is for, since each has an nginx of its own.
 version() {
     local newest=${VERSION:-}
     if [ -z "$newest" ]; then
@@ -35,7 +35,7 @@ version() {
 maintainer() {
     local name=${DEBFULLNAME:-} email=${DEBEMAIL:-}
     name=${name:-$(of_git config user.name || echo 'the ngx_http_ratelimit_module authors')}
-    email=${email:-$(of_git config user.email || echo "$(id -un)@$(hostname -f 2>/dev/null || echo localhost)")}
+    email=${email:-$(of_git config user.email || echo "$(id -un)@$(hostname)")}
     echo "$name <$email>"
 }
 
@@ -63,10 +63,12 @@ END
 }
 
 changelog_file() {
+    local commit
+    commit=$(of_git describe --always --exclude='*' --dirty=', with changes') || commit='its source'
     cat <<END
 $package ($(version)) unstable; urgency=medium
 
-  * Built from $(of_git describe --always --exclude='*' --dirty=', with changes' || echo "its source"); see CHANGELOG.md.
+  * Built from $commit; see CHANGELOG.md.
 
  -- $(maintainer)  $(date -u -R -d "@$(changed_at)")
 END

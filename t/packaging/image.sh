@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The Dockerfile, for real but without a Docker engine: built by buildah over a base that is made like
-# debian:trixie-slim, then run against a Redis on loopback. As root, with buildah and debootstrap; port
-# 8080 has to be free. Three minutes.
+# The Dockerfile, for real but without a Docker engine: built by buildah over a base that is made
+# like debian:trixie-slim, then run against a Redis on loopback. As root, with buildah and
+# debootstrap; port 8080 has to be free. Three minutes.
 # Usage: t/packaging/image.sh
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -65,21 +65,23 @@ make_image() {
     done
 }
 
-# What the image's configuration says, as words.
-config_of() { build_ah inspect --type image --format "{{range .Docker.Config.$1}}{{println .}}{{end}}" "$image"; }
+# What the image's configuration says: one word, or a list's words, each in a line.
+inspect() { build_ah inspect --type image --format "$1" "$image"; }
+word_of() { inspect "{{.Docker.Config.$1}}"; }
+list_of() { inspect "{{range .Docker.Config.$1}}{{println .}}{{end}}"; }
 
-# A command in the container, as its user. Engines give that user its standard output and error; with
-# buildah they are root's, so that it gets pipes of its own to them.
+# A command in the container, as its user. Engines give that user its standard output and error;
+# with buildah they are root's, so that it gets pipes of its own to them.
 run() {
     # shellcheck disable=SC2016
-    build_ah run --isolation chroot --env "REDIS_ADDR=$redis" ${mount:+--volume "$mount"} "$container" -- \
-        bash -c 'exec "$@" > >(exec cat) 2> >(exec cat >&2)' run "$@"
+    build_ah run --isolation chroot --env "REDIS_ADDR=$redis" ${mount:+--volume "$mount"} \
+        "$container" -- bash -c 'exec "$@" > >(exec cat) 2> >(exec cat >&2)' run "$@"
 }
 
 # Starts the image's program as an engine would; what it says goes to out.log and err.log.
 start() {
     local command
-    mapfile -t command < <(config_of Entrypoint && config_of Cmd)
+    mapfile -t command < <(list_of Entrypoint && list_of Cmd)
     run "${command[@]}" >"$work/out.log" 2>"$work/err.log" &
     run_pid=$!
     wait_for 'nginx listens' curl -s "$url/health"
@@ -97,7 +99,8 @@ answers() {
         curl -s -o /dev/null -D - "$url/"
     done | tr -d '\r' >"$work/answers"
     cat "$work/answers"
-    [ "$(sed -n 's/^HTTP[^ ]* \([0-9]*\).*/\1/p' "$work/answers" | uniq -c | xargs)" = '10 200 2 429' ] &&
+    sed -n 's/^HTTP[^ ]* \([0-9]*\).*/\1/p' "$work/answers" >"$work/statuses"
+    [ "$(uniq -c "$work/statuses" | xargs)" = '10 200 2 429' ] &&
         grep -qx 'X-RateLimit-Limit: 10' "$work/answers" &&
         grep -qx 'X-RateLimit-Remaining: 0' "$work/answers" &&
         grep -q '^RateLimit-Policy: "per_client";q=10;w=60' "$work/answers" &&
@@ -114,7 +117,7 @@ none_is_root() {
 
 healthy() {
     local test
-    mapfile -t test < <(config_of Healthcheck.Test)
+    mapfile -t test < <(list_of Healthcheck.Test)
     [ "${test[0]}" = CMD ] && run "${test[@]:1}"
 }
 
@@ -171,7 +174,8 @@ check 'nginx -t passes' run nginx -t
 check 'the health check passes' healthy
 check 'requests are logged to standard output' says out '^127.0.0.1 "GET / HTTP/1.1" 429 REJECTED'
 check 'refusals to standard error' says err '\[error\].* limiting requests, by zone "per_client"'
-check 'SIGQUIT stops it' stop "$(build_ah inspect --type image --format '{{.Docker.Config.StopSignal}}' "$image")"
+[ "$(word_of StopSignal)" = SIGQUIT ] || fail 'engines stop it with SIGQUIT'
+check 'SIGQUIT stops it' stop QUIT
 check 'without a complaint' sh -c "! grep -E '\[(alert|emerg|crit)\]' '$work/err.log'"
 ! healthy >/dev/null 2>&1 || fail 'the health check fails when nginx is not there'
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# To be sourced by the scripts beside it: clean Debian systems to make and try packages in, and checks.
+# To be sourced by the scripts beside it: clean Debian systems to make and try packages in, checks.
 #
 # check WHAT COMMAND...         prints "ok - WHAT", or what the command said, and ends
 # system RELEASE FOLDER         copies a clean system of that release, as debian:RELEASE-slim is one
@@ -37,8 +37,8 @@ inside() {
     local root=$1
     shift
     unshare --mount --pid --fork --kill-child --root="$root" --wd=/ --mount-proc \
-        env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-        DEBIAN_FRONTEND=noninteractive "$@"
+        env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+        LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
 }
 
 # The system that is copied, made once. Without services that start when they are installed, without
