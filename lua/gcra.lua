@@ -45,5 +45,6 @@ local function settle(key, now, quota, window, capacity, cost, granted, take, de
         call('SET', key, rest == 0 and format('%d', now + whole)
             or format('%d:%d', now + whole, rest), 'PX', format('%d', ceil(debt / quota / 1000)))
     end
-    return floor((full - debt) / window), ceil(debt / quota), retry, rest
+    -- At least 0: where numbers pass 2^53, a debt that fits may round to more.
+    return max(0, floor((full - debt) / window)), ceil(debt / quota), retry, rest
 end

@@ -91,7 +91,7 @@ subtest 'a smaller cost is asked for, an equal or larger one is not' => sub {
     is $node->get('/?c=11')->header('Retry-After'), undef, 'never is never';
     isnt $node->get('/?c=10')->header('Retry-After'), undef;
     is told($node, '/?c=11&k=dear'), '429 redis', 'more than the limit can hold';
-    is told($node, '/?c=12&k=dear'), '429 cache', 'is known too';
+    is told($node, '/?c=12&k=dear'), '429 redis', 'is not remembered';
     is told($node, '/?c=10&k=dear'), '200 redis', 'and stands in nobody\'s way';
 };
 

@@ -32,6 +32,11 @@ try {
     }
     const std::size_t hash = hash_of(group.checks());
     if (SharedCheck* check = find(hash, group)) {
+        // What is on its way is the breaker's trial, or from before it opened: nobody waits for
+        // that.
+        if (client_.refuses(group.checks().front().key)) {
+            return false;
+        }
         check->wait(group);
         return true;
     }

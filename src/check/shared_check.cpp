@@ -108,24 +108,55 @@ try {
     return false;
 }
 
-/// As many of those that wait as go in one call, which has its full time, or, in haste, what is
-/// left of that of the first of them. False: it was not sent, and those of it are to be told.
+/// As many of those that wait as go in one call. In haste it lasts until the last of them is
+/// overdue, and each fails when it is. False: it was not sent, and those of it are to be told.
 bool SharedCheck::ask_waiting(bool in_haste) noexcept
 try {
-    const CheckGroup& first = waiting_.front();
-    travel.expires = in_haste ? usual_end_of(first) : first.expires_;
+    travel.expires = waiting_.front().expires_;
     runs_.clear();
     requests_ = 0;
     while (!waiting_.empty() && add_to_runs(waiting_.front())) {
         asked_.push_back(waiting_.front());
+        travel.expires = std::min(travel.expires, asked_.back().expires_);
     }
     finish_runs(asked_.back());
+    if (in_haste) {
+        travel.expires = usual_end_of(asked_.back());
+        watch_own_times();
+    }
     return owner_.client().send(*this);
 } catch (const std::exception&) {
     if (asked_.empty()) {
         asked_.push_back(waiting_.front());
     }
     return false;
+}
+
+/// Until the next of those asked is overdue.
+void SharedCheck::watch_own_times() noexcept
+try {
+    if (own_times_ == nullptr) {
+        own_times_ = owner_.client().make_timer([this] { fail_overdue(); });
+    }
+    const auto left = usual_end_of(asked_.front()) - owner_.client().now();
+    own_times_->start(std::max(left, redis::milliseconds{ 1 }));
+} catch (const std::exception&) {
+    // Out of memory: they fail when the call does.
+}
+
+void SharedCheck::fail_overdue() noexcept
+{
+    GroupList ended;
+    while (!asked_.empty() && overdue(asked_.front())) {
+        asked_.front().fail(false);
+        ended.push_back(asked_.front());
+    }
+    if (!asked_.empty()) {
+        watch_own_times();
+    }
+    while (!ended.empty()) {
+        ended.pop_front().tell();
+    }
 }
 
 bool SharedCheck::single() const noexcept
@@ -244,6 +275,8 @@ try {
     if (index < most && !asked_.empty() && joins_last_run(asked_.back())) {
         CheckGroup& group = asked_.back();
         group.owner_->taken_ahead(group, answers, index);
+        // There is something left: it would pile up.
+        waiting_.each([](CheckGroup& other) { other.ahead_ = 0; });
     }
 } catch (const std::exception&) {
     // Out of memory: it lapses.
@@ -311,6 +344,9 @@ void SharedCheck::end(bool timed_out) noexcept
 {
     GroupList ended;
     ended.take_all(asked_);
+    if (own_times_ != nullptr) {
+        own_times_->stop();
+    }
     while (timed_out && !waiting_.empty() && overdue(waiting_.front())) {
         waiting_.front().fail(false);
         ended.push_back(waiting_.front());

@@ -2,7 +2,9 @@
 
 #include "check/check_group.h"
 #include "check/script_reply.h"
+#include "redis/client.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,8 @@ private:
     bool add_to_runs(CheckGroup& group);
     void finish_runs(const CheckGroup& last) noexcept;
     bool ask_waiting(bool in_haste) noexcept;
+    void watch_own_times() noexcept;
+    void fail_overdue() noexcept;
     void read(const redisReply& reply) noexcept;
     void read_single(const redisReply& reply) noexcept;
     void read_several(const redisReply& reply) noexcept;
@@ -67,6 +71,7 @@ private:
     redis::milliseconds sent_at_{ 0 };
     GroupList asked_;
     GroupList waiting_;
+    std::unique_ptr<Timer> own_times_;  // of those asked in haste; null: never needed yet
 };
 
 }  // namespace ratelimit

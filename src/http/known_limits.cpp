@@ -4,6 +4,7 @@
 #include "store/zone_memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace ratelimit::http {
@@ -29,6 +30,18 @@ TokenLeases leases_of(const Limit& limit) noexcept
     return ZoneMemory(*limit.zone->memory).leases();
 }
 
+/// By how much a request that costs so much more has to wait longer, at least; exactly, for the
+/// algorithms that keep an arrival time.
+microseconds longer_for(const Policy& policy, std::int64_t cost) noexcept
+{
+    if (!keeps_arrival_time(policy.algorithm)) {
+        return microseconds{ 0 };
+    }
+    const double time = static_cast<double>(cost) * static_cast<double>(policy.rate.window.count())
+        / static_cast<double>(policy.rate.quota);
+    return microseconds{ static_cast<std::int64_t>(std::ceil(time)) };
+}
+
 /// Empty: it is not cached, or not known.
 std::optional<LimitState> refusal_of(
     const Limit& limit, const Policy& policy, const RemoteCheck& check) noexcept
@@ -37,11 +50,16 @@ std::optional<LimitState> refusal_of(
     if (!limit.zone->zone.cache || limit.cost == 0 || denials.empty()) {
         return std::nullopt;
     }
-    auto state = denials.find({ limit.key, limit.policy, limit.cost }, asked_at(check));
-    if (state && limit.cost > policy.limit()) {
-        state->retry_after.reset();  // never, though a smaller cost was
+    auto denial = denials.find({ limit.key, limit.policy, limit.cost }, asked_at(check));
+    if (!denial) {
+        return std::nullopt;
     }
-    return state;
+    if (limit.cost > policy.limit()) {
+        denial->state.retry_after.reset();  // never, though a smaller cost was
+    } else {
+        *denial->state.retry_after += longer_for(policy, limit.cost - denial->cost);
+    }
+    return denial->state;
 }
 
 }  // namespace
@@ -89,7 +107,7 @@ bool taken_from_leases(RequestState& state, std::int64_t& ahead) noexcept
         first = false;
         all_taken = all_taken && answer.state.has_value();
         if (answer.state) {
-            limit.leased = true;
+            limit.leased = answer.sent;
             decided.source = Source::lease;
             decided.state = *answer.state;
         }
@@ -107,8 +125,8 @@ bool taken_from_leases(RequestState& state, std::int64_t& ahead) noexcept
 void return_leases(RequestState& state) noexcept
 {
     for (Limit& limit : state.limits) {
-        if (std::exchange(limit.leased, false)) {
-            leases_of(limit).put_back({ limit.key, limit.policy, limit.cost });
+        if (const auto sent = std::exchange(limit.leased, std::nullopt)) {
+            leases_of(limit).put_back({ limit.key, limit.policy, limit.cost }, *sent);
         }
     }
 }
@@ -147,7 +165,7 @@ void forget_refusals(const RequestState& state) noexcept
         const Limit& limit = state.limits[check.limit];
         DenialCache denials = ZoneMemory(*limit.zone->memory).denials();
         if (check.state->granted && !denials.empty()) {
-            denials.forget(limit.key);
+            denials.forget({ limit.key, limit.policy, limit.cost });
         }
     }
 }

@@ -39,9 +39,9 @@ public:
         ZoneConf* zone;
         std::string_view key;
         std::int64_t cost;
-        std::uint64_t policy;  // Zone::policy_hash
-        bool known = false;    // its state in decided is
-        bool leased = false;   // it was taken from this node's lease
+        std::uint64_t policy;                // Zone::policy_hash
+        bool known = false;                  // its state in decided is
+        std::optional<microseconds> leased;  // taken from this node's lease that was sent then
     };
 
     static RequestState* find(ngx_http_request_t* r) noexcept;

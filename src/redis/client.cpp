@@ -64,6 +64,11 @@ void Client::close() noexcept
     router_->close();
 }
 
+bool Client::refuses(std::string_view key) const noexcept
+{
+    return router_->refuses(key);
+}
+
 std::uint32_t Client::place_of(std::string_view key) const noexcept
 {
     return router_->place_of(key);

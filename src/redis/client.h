@@ -5,6 +5,7 @@
 #include "redis/script_registry.h"
 #include "redis/server_options.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -75,6 +76,15 @@ public:
 
     /// Fails what is on its way with Failure::connection and closes every connection.
     void close() noexcept;
+
+    /// Whether the circuit breaker of the server that has this key is open. A call may still be the
+    /// trial that goes now and then.
+    bool refuses(std::string_view key) const noexcept;
+
+    std::unique_ptr<Timer> make_timer(std::function<void()> fired)
+    {
+        return loop_.make_timer(std::move(fired));
+    }
 
     /// The loop's time, and how long a call may take in the end, or where a connection is ready.
     milliseconds now() const noexcept { return loop_.now(); }

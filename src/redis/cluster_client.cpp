@@ -76,6 +76,12 @@ bool ClusterClient::send(Call& call)
     return false;
 }
 
+bool ClusterClient::refuses(std::string_view key) const noexcept
+{
+    const Server* node = known_ ? slots_[hash_slot(key)] : nullptr;
+    return node != nullptr && node->refuses();
+}
+
 void ClusterClient::close() noexcept
 {
     closed_ = true;

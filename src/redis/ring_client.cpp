@@ -46,6 +46,11 @@ bool RingClient::send(Call& call)
     return servers_[ring_.member_of(call.routing_key())]->send(call);
 }
 
+bool RingClient::refuses(std::string_view key) const noexcept
+{
+    return servers_[ring_.member_of(key)]->refuses();
+}
+
 void RingClient::close() noexcept
 {
     for (const auto& server : servers_) {

@@ -14,6 +14,7 @@ public:
     bool send(Call& call) override;
     void close() noexcept override;
     std::uint32_t place_of(std::string_view key) const noexcept override;
+    bool refuses(std::string_view key) const noexcept override;
 
 private:
     HashRing ring_;

@@ -29,6 +29,7 @@ public:
     virtual bool send(Call& call) = 0;
     virtual void close() noexcept = 0;
     virtual std::uint32_t place_of(std::string_view key) const noexcept = 0;
+    virtual bool refuses(std::string_view key) const noexcept = 0;
 
     void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }
     void server_down(Server& server, std::string_view reason) noexcept override

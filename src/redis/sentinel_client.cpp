@@ -46,6 +46,11 @@ bool SentinelClient::send(Call& call)
     return master_->send(call);
 }
 
+bool SentinelClient::refuses(std::string_view) const noexcept
+{
+    return master_ != nullptr && master_->refuses();
+}
+
 void SentinelClient::close() noexcept
 {
     closed_ = true;

@@ -54,6 +54,8 @@ public:
 
     /// Where it is; its address changes when its name is found to stand for another.
     const Endpoint& endpoint() const noexcept { return endpoint_; }
+    /// Its circuit breaker is open; the trial that goes now and then is up to send.
+    bool refuses() const noexcept { return breaker_.open(); }
     /// Whether a call would leave at once.
     bool ready() const noexcept;
 

@@ -23,7 +23,6 @@ struct DenialCache::Entry : KeyedNode {
 
 namespace {
 
-constexpr microseconds never = microseconds::max();
 constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
 
 u_char tag_of(std::uint64_t policy) noexcept
@@ -34,7 +33,13 @@ u_char tag_of(std::uint64_t policy) noexcept
 /// `time` + `span`, which may be without end.
 microseconds later(microseconds time, microseconds span) noexcept
 {
-    return span > never - time ? never : time + span;
+    return span > microseconds::max() - time ? microseconds::max() : time + span;
+}
+
+/// Far ahead: the clock has stepped back since, or was another one.
+bool is_over(microseconds until, microseconds now) noexcept
+{
+    return until <= now || until - now > DenialCache::longest;
 }
 
 }  // namespace
@@ -53,7 +58,8 @@ DenialCache::Entry* DenialCache::find_entry(const Request& request) const noexce
     return static_cast<Entry*>(shared_->tree.find(request.key, tag_of(request.policy)));
 }
 
-std::optional<LimitState> DenialCache::find(const Request& request, microseconds now) noexcept
+std::optional<DenialCache::Denial> DenialCache::find(
+    const Request& request, microseconds now) noexcept
 {
     const SlabLock lock(pool_);
 
@@ -61,8 +67,7 @@ std::optional<LimitState> DenialCache::find(const Request& request, microseconds
     if (entry == nullptr || entry->stamp != stamp_of(request) || request.cost < entry->cost) {
         return std::nullopt;
     }
-    // Far ahead: the clock has stepped back since.
-    if (entry->until <= now || entry->until - now > longest) {
+    if (is_over(entry->until, now)) {
         remove(*entry);
         return std::nullopt;
     }
@@ -72,18 +77,18 @@ std::optional<LimitState> DenialCache::find(const Request& request, microseconds
     LimitState state;
     state.remaining = entry->remaining;
     state.reset = std::max(entry->reset_at - now, microseconds{ 0 });
-    state.retry_after.reset();
-    if (entry->retry_at != never) {
-        state.retry_after = entry->retry_at - now;
-    }
-    return state;
+    state.retry_after = entry->retry_at - now;
+    return Denial{ state, entry->cost };
 }
 
 void DenialCache::add(
     const Request& request, const LimitState& refusal, microseconds sent, microseconds now,
     microseconds at_most) noexcept
 {
-    const microseconds retry_at = refusal.retry_after ? later(sent, *refusal.retry_after) : never;
+    if (!refusal.retry_after) {
+        return;
+    }
+    const microseconds retry_at = later(sent, *refusal.retry_after);
     const microseconds until = std::min(retry_at, sent + at_most);
     if (until <= now || request.cost <= 0 || request.cost > most || refusal.remaining > most) {
         return;
@@ -144,21 +149,19 @@ void DenialCache::forget_expired(microseconds now) noexcept
 {
     for (int i = 0; i < 2 && !ngx_queue_empty(&shared_->used); ++i) {
         Entry& oldest = *Entry::of(ngx_queue_last(&shared_->used));
-        if (oldest.until > now) {
+        if (!is_over(oldest.until, now)) {
             return;
         }
         remove(oldest);
     }
 }
 
-void DenialCache::forget(std::string_view key) noexcept
+void DenialCache::forget(const Request& request) noexcept
 {
     const SlabLock lock(pool_);
 
-    for (unsigned tag = 0; tag <= std::numeric_limits<u_char>::max(); ++tag) {
-        if (KeyedNode* node = shared_->tree.find(key, static_cast<u_char>(tag))) {
-            remove(*static_cast<Entry*>(node));
-        }
+    if (Entry* entry = find_entry(request)) {
+        remove(*entry);
     }
 }
 

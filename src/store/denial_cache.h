@@ -44,18 +44,23 @@ public:
     {
     }
 
-    /// The refusal as it stands `now`; its retry time is that of the cost that was refused. Empty:
-    /// Redis has to be asked. Times are of one clock for each policy.
-    std::optional<LimitState> find(const Request& request, microseconds now) noexcept;
+    struct Denial {
+        LimitState state;   // as it stands now, for that cost
+        std::int64_t cost;  // that was refused
+    };
 
-    /// Remembers a refusal until its retry time, but not longer than `at_most`. `sent`: no later
+    /// Empty: Redis has to be asked. Times are of one clock for each policy.
+    std::optional<Denial> find(const Request& request, microseconds now) noexcept;
+
+    /// Remembers a refusal until its retry time, but not longer than `at_most`; one that has none,
+    /// not at all. `sent`: no later
     /// than the check was sent, so that the time is not over later than for Redis.
     void add(
         const Request& request, const LimitState& refusal, microseconds sent, microseconds now,
         microseconds at_most) noexcept;
 
-    /// What is known of a key under any policy.
-    void forget(std::string_view key) noexcept;
+    /// What is known of the key under this policy.
+    void forget(const Request& request) noexcept;
     void forget_all() noexcept;
 
     /// Forgets the key that was used least recently. False: there is none. The caller has the lock.

@@ -110,7 +110,7 @@ TokenLeases::Answer TokenLeases::take(
     }
     if (lease == nullptr || lease->left == 0) {
         const std::int64_t busy = std::max(entry->count, entry->previous);
-        return { std::nullopt, std::min(most, busy - 1) };
+        return { std::nullopt, std::min(most, busy - 1), {} };
     }
     if (lease->left < request.cost) {
         return {};
@@ -118,15 +118,15 @@ TokenLeases::Answer TokenLeases::take(
     lease->left -= request.cost;
     LimitState state = state_before(lease->answer, policy, lease->left);
     state.reset -= std::min(state.reset, now - lease->sent);
-    return { state, 0 };
+    return { state, 0, lease->sent };
 }
 
-void TokenLeases::put_back(const Request& request) noexcept
+void TokenLeases::put_back(const Request& request, microseconds sent) noexcept
 {
     const SlabLock lock(pool_);
 
     Entry* entry = find(request);
-    if (entry != nullptr && entry->lease != nullptr) {
+    if (entry != nullptr && entry->lease != nullptr && entry->lease->sent == sent) {
         entry->lease->left += request.cost;
     }
 }
@@ -182,21 +182,12 @@ void TokenLeases::forget_expired(microseconds now) noexcept
         Entry& oldest = *Entry::of(ngx_queue_last(&shared_->used));
         const bool lapsed =
             oldest.lease == nullptr || oldest.lease->left == 0 || oldest.lease->expires <= now;
-        if (!lapsed || now - oldest.period_began < 2 * period) {
+        // Began later than now: by another clock, before a reload.
+        const bool recent = oldest.period_began <= now && now - oldest.period_began < 2 * period;
+        if (!lapsed || recent) {
             return;
         }
         remove(oldest);
-    }
-}
-
-void TokenLeases::forget(std::string_view key) noexcept
-{
-    const SlabLock lock(pool_);
-
-    for (unsigned tag = 0; tag <= std::numeric_limits<u_char>::max(); ++tag) {
-        if (KeyedNode* node = shared_->tree.find(key, static_cast<u_char>(tag))) {
-            remove(*static_cast<Entry*>(node));
-        }
     }
 }
 

@@ -35,6 +35,7 @@ public:
     struct Answer {
         std::optional<LimitState> state;  // granted; empty: Redis has to be asked
         std::int64_t ahead = 0;           // for so many requests more, at most
+        microseconds sent{ 0 };           // tells the lease that it was taken from
     };
 
     TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept
@@ -47,17 +48,15 @@ public:
     Answer take(
         const Request& request, const Policy& policy, std::int64_t most, microseconds now) noexcept;
 
-    /// For a request that took, and that another limit has refused.
-    void put_back(const Request& request) noexcept;
+    /// For a request that took, and that another limit has refused: into the same lease, if that is
+    /// still there.
+    void put_back(const Request& request, microseconds sent) noexcept;
 
     /// Keeps what `answer` took and nobody has spent: `left` requests of this cost. `sent`: no
     /// later than it was counted.
     void add(
         const Request& request, const Policy& policy, const BatchAnswer& answer, std::int64_t left,
         microseconds sent) noexcept;
-
-    /// What is left for a key under any policy.
-    void forget(std::string_view key) noexcept;
 
     /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
     bool forget_oldest() noexcept;
