@@ -118,4 +118,31 @@ subtest 'what this node counts while redis is away is not lost for what redis kn
     is_deeply [sort { $a <=> $b } values %passed], [(30) x 40], 'forty keys are counted to the end';
 };
 
+subtest 'workers that are killed at work leave what can be used' => sub {
+    $redis->cmd('FLUSHALL');
+    my $zones = 'ratelimit_zone $request_id zone=all:64k rate=9r/d lease=9;'
+        . 'ratelimit_zone k$arg_k zone=one:64k rate=$arg_r algorithm=fixed_window lease=9;';
+    my $node = nginx(workers => 2, expected => qr/exited on signal 9|was locked by/,
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $zones",
+        server => 'location / { ratelimit zone=all; ratelimit zone=one; try_files /index.html =404; }');
+    my @loads = map { load(port => $node->port, path => "/?$_", clients => 16) } 'r=50r/s', 'r=9r/d';
+    for my $crash (1 .. 15) {
+        my ($victim) = $node->workers;
+        kill KILL => $victim;
+        wait_until('another worker', sub {
+            my @workers = $node->workers;
+            return @workers == 2 && !grep { $_ == $victim } @workers;
+        });
+        $_->wait_for_more(30) for @loads;
+    }
+    my $failed = 0;
+    $failed += $_->stop->{failed} for @loads;
+    cmp_ok $failed, '<=', 15 * 32, 'requests failed only with their worker';
+    is $node->count_log(qr/exited on signal (?!9)/), 0, 'no other worker died of it';
+    for my $key (1 .. 3) {
+        my @statuses = burst($node->port, "/?r=50r/d&k=new$key", 100, 20);
+        is scalar(grep { $_ == 200 } @statuses), 50, 'limits are enforced';
+    }
+};
+
 finish();
