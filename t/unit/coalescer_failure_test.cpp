@@ -54,7 +54,7 @@ TEST_F(HeldChecks, fail_when_the_call_that_they_wait_for_has_timed_out)
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::failed), 120);
     for (const auto wait : waited) {
-        EXPECT_GE(wait, 0ms);
+        EXPECT_GE(wait, 180ms) << "each has its own time";
         EXPECT_LT(wait, 600ms) << "much longer than the timeout";
     }
     server_.resume();
@@ -78,6 +78,25 @@ TEST_F(HeldChecks, open_the_breaker_as_soon_as_if_each_were_a_call)
     EXPECT_EQ(count(End::failed), 10);
     EXPECT_EQ(events_.downs, 1) << "ten have failed";
     EXPECT_FALSE(make({ Asked{} }).group.send());
+    server_.resume();
+}
+
+TEST_F(HeldChecks, do_not_wait_for_a_call_when_the_breaker_is_open)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 400ms;
+    options.server.breaker_failures = 1;
+    options.server.breaker_open = 60s;
+    begin(options);
+    server_.pause();
+    send({ .key = "first" });
+    loop_.run_for(200ms);
+    Request& second = send({ .key = "second" });
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    ASSERT_EQ(second.group.end(), End::pending);
+    EXPECT_FALSE(make({ { .key = "second" } }).group.send());
+    requests_.pop_back();
+    ASSERT_TRUE(run());
     server_.resume();
 }
 
