@@ -1,42 +1,43 @@
 -- fixed_window: one count for each window; windows begin at multiples of their length.
 --
--- State: "start/count", the window's start in microseconds since the epoch.
-
--- returns granted, count, start of the window, effective now, moved (taken over from a start far
--- ahead: the clock ran backwards)
-local function check(key, now, quota, window, _, cost)
-    local start, count, moved = now - now % window, 0, false
-    local stored = pcall('GET', key)
-    if type(stored) == 'string' then
-        local from, stored_count = string.match(stored, '^(%d+)/(%d+)$')
-        if from then
-            from = from + 0
-            if from == start then
-                count = stored_count + 0
-            elseif from > now then
-                count = stored_count + 0
-                if from - now <= window then
-                    start, now = from, from
-                else
-                    moved = true
-                end
+-- State: two doubles, little-endian: the window's start in microseconds since the epoch, and the
+-- count; then the window's length in seconds (u32). Another algorithm's text is no start of our time.
+--- check
+-- at: effective now; moved: the state is taken over from a start far ahead, as the clock ran
+-- backwards; timed: the key goes at the end of this window, by the clock that decides
+local start, count, at, moved, timed = now - now % window, 0, now, false, false
+do
+    local stored = redis.pcall('GET', key)
+    if type(stored) == 'string' and #stored == 20 then
+        local from, stored_count, length = struct.unpack('<ddI4', stored)
+        if from == start or from > now then
+            count = stored_count
+            if from - now <= window then
+                start, at = from, from > now and from or now
+                timed = now == server_now and length == window / 1000000
+            else
+                moved = true
             end
         end
     end
-    return cost == 0 or count + cost <= quota, count, start, now, moved
 end
-
-local function settle(key, _, quota, window, _, cost, granted, take, count, start, now, moved)
-    local left = start + window - now
-    if take then
-        count = count + cost
-    end
-    if take or (moved and cost > 0) then
-        call('SET', key, format('%d/%d', start, count), 'PX', format('%d', ceil(left / 1000)))
-    end
-    local retry = 0
-    if not granted then
-        retry = cost > quota and -1 or left
-    end
-    return quota > count and quota - count or 0, left, retry
+local granted = cost == 0 or count + cost <= quota
+--- keeps
+count, start, at, moved, timed
+--- settle
+local left, retry, detail = start + window - at, 0, 0
+if take then
+    count = count + cost
 end
+if take or (moved and cost > 0) then
+    if timed then
+        redis.call('SETRANGE', key, '8', struct.pack('<d', count))
+    else
+        redis.call('SET', key, struct.pack('<ddI4', start, count, window / 1000000),
+                   'PX', string.format('%d', math.ceil((start + window - now) / 1000)))
+    end
+end
+if not granted then
+    retry = cost > quota and -1 or left
+end
+local remaining, reset = quota > count and quota - count or 0, left

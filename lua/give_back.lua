@@ -8,9 +8,12 @@
 -- fixed_window: from its window, if that is still the one that is stored.
 local function fixed_window(key, taken, _, _, _, window, _, cost)
     local stored = pcall('GET', key)
-    local start, count = string.match(type(stored) == 'string' and stored or '', '^(%d+)/(%d+)$')
-    if start and start + 0 <= taken and taken < start + window then
-        call('SET', key, format('%d/%d', start, max(0, count - cost)), 'KEEPTTL')
+    if type(stored) ~= 'string' or #stored ~= 20 then
+        return
+    end
+    local start, count = unpack_from('<dd', stored)
+    if start <= taken and taken < start + window then
+        call('SETRANGE', key, '8', pack('<d', max(0, count - cost)))
     end
 end
 
@@ -18,19 +21,15 @@ end
 -- of now tells of a clock that ran backwards: then the window of `taken` is not known.
 local function sliding_window_counter(key, taken, _, now, _, window, _, cost)
     local stored = pcall('GET', key)
-    local start, current, previous = string.match(
-        type(stored) == 'string' and stored or '', '^(%d+)/(%d+)/(%d+)$')
-    if not start then
+    if type(stored) ~= 'string' or #stored ~= 28 then
         return
     end
-    if start + 0 <= taken and taken < start + window then
-        current = max(0, current - cost)
-    elseif start - window <= taken and taken < start + 0 and start + 0 <= now then
-        previous = max(0, previous - cost)
-    else
-        return
+    local start, current, previous = unpack_from('<ddd', stored)
+    if start <= taken and taken < start + window then
+        call('SETRANGE', key, '8', pack('<d', max(0, current - cost)))
+    elseif start - window <= taken and taken < start and start <= now then
+        call('SETRANGE', key, '16', pack('<d', max(0, previous - cost)))
     end
-    call('SET', key, format('%d/%d/%d', start, current, previous), 'KEEPTTL')
 end
 
 -- sliding_window_log: the entries of that very time, of which all are alike.
@@ -114,9 +113,9 @@ end
 local function gcra(key, taken, reset, now, quota, window, _, cost)
     local stored = pcall('GET', key)
     local tat, rest = tonumber(stored), 0
-    if not tat and type(stored) == 'string' then
-        tat, rest = string.match(stored, '^(%d+):(%d+)$')
-        tat, rest = tonumber(tat), math.min(rest or 0, quota - 1)
+    if not tat and type(stored) == 'string' and #stored == 16 then
+        tat, rest = unpack_from('>dd', stored)
+        rest = math.min(rest, quota - 1)
     end
     if not tat or tat < now then
         return
@@ -129,9 +128,10 @@ local function gcra(key, taken, reset, now, quota, window, _, cost)
     elseif own > 0 then
         debt = debt - own
         rest = math.fmod(debt, quota)
-        local whole = (debt - rest) / quota
-        call('SET', key, rest == 0 and format('%d', now + whole)
-            or format('%d:%d', now + whole, rest), 'PX', format('%d', ceil(debt / quota / 1000)))
+        local whole = now + (debt - rest) / quota
+        local life = whole - whole % 1000000 + 1000000 - now
+        call('SET', key, rest == 0 and format('%d', whole) or pack('>dd', whole, rest),
+             'PX', format('%d', ceil(life / 1000)))
     end
 end
 

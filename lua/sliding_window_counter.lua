@@ -1,74 +1,62 @@
 -- sliding_window_counter: the counts of this window and of the one before, which weighs as much as
 -- of its length is still in sight.
 --
--- State: "start/current/previous", the window's start in microseconds since the epoch.
-
--- returns granted, current, previous, start, effective now, moved (as in fixed_window)
-local function check(key, now, quota, window, _, cost)
-    local start, current, previous, moved = now - now % window, 0, 0, false
-    local stored = pcall('GET', key)
-    if type(stored) == 'string' then
-        local from, stored_current, stored_previous =
-            string.match(stored, '^(%d+)/(%d+)/(%d+)$')
-        if from then
-            from = from + 0
-            if from == start then
-                current, previous = stored_current + 0, stored_previous + 0
-            elseif from == start - window then
-                previous = stored_current + 0
-            elseif from > now then
-                current, previous = stored_current + 0, stored_previous + 0
-                if from - now <= window then
-                    start, now = from, from
-                else
-                    current, previous, moved = current + previous, 0, true
-                end
+-- State: three doubles, little-endian: the window's start in microseconds since the epoch, its count
+-- and that of the one before; then the window's length in seconds (u32).
+--- check
+-- at, moved, timed: as in fixed_window; the key goes at the end of the next window
+local start, current, previous, at, moved, timed = now - now % window, 0, 0, now, false, false
+do
+    local stored = redis.pcall('GET', key)
+    if type(stored) == 'string' and #stored == 28 then
+        local from, stored_current, stored_previous, length = struct.unpack('<dddI4', stored)
+        if from == start - window then
+            previous = stored_current
+        elseif from == start or from > now then
+            current, previous = stored_current, stored_previous
+            if from - now <= window then
+                start, at = from, from > now and from or now
+                timed = now == server_now and length == window / 1000000
+            else
+                current, previous, moved = current + previous, 0, true
             end
         end
     end
-    local sum = floor(previous * (window - now + start) / window) + current
-    return cost == 0 or sum + cost <= quota, current, previous, start, now, moved
 end
-
--- The first microsecond of a window in which `previous`, that began it whole and is above `most`,
--- weighs at most `most`.
-local function falls_to(previous, most, window)
-    return window - ceil((most + 1) * window / previous) + 1
+local sum = math.floor(previous * (window - at + start) / window) + current
+local granted = cost == 0 or sum + cost <= quota
+--- keeps
+current, previous, start, at, moved, timed, sum
+--- settle
+-- detail: the count of this window
+local elapsed, reset, retry = at - start, 0, 0
+if take then
+    current, sum = current + cost, sum + cost
 end
-
--- returns remaining, reset, retry, and the count of this window
-local function settle(
-    key, _, quota, window, _, cost, granted, take, current, previous, start, now, moved)
-    local elapsed = now - start
-    if take then
-        current = current + cost
+if take or (moved and cost > 0) then
+    if timed then
+        redis.call('SETRANGE', key, '8', struct.pack('<d', current))
+    else
+        redis.call('SET', key, struct.pack('<dddI4', start, current, previous, window / 1000000),
+                   'PX', string.format('%d', math.ceil((start + 2 * window - now) / 1000)))
     end
-    if take or (moved and cost > 0) then
-        call('SET', key, format('%d/%d/%d', start, current, previous),
-             'PX', format('%d', ceil((2 * window - elapsed) / 1000)))
-    end
-    local sum = floor(previous * (window - elapsed) / window) + current
-
-    local reset = 0
-    if current > 0 then
-        reset = window - elapsed + window - ceil(window / current) + 1
-    elseif sum > 0 then
-        reset = window - ceil(window / previous) + 1 - elapsed
-    end
-
-    local retry = 0
-    if not granted then
-        local most = quota - cost
+end
+if current > 0 then
+    reset = window - elapsed + window - math.ceil(window / current) + 1
+elseif sum > 0 then
+    reset = window - math.ceil(window / previous) + 1 - elapsed
+end
+if not granted then
+    if cost > quota then
+        retry = -1
+    else
+        -- The first microsecond of a window in which what began it whole, and is too much now,
+        -- weighs no more than it may: the previous count in this window, or this one in the next.
+        local count, most, past = previous, quota - cost - current, 0
         if most < 0 then
-            retry = -1
-        else
-            -- While this window lasts, or else in the next, where `current` is the previous one.
-            local at = current <= most and falls_to(previous, most - current, window) or window
-            if at >= window then
-                at = window + (current > most and falls_to(current, most, window) or 0)
-            end
-            retry = max(1, at - elapsed)
+            count, most, past = current, quota - cost, window
         end
+        retry = math.max(1, past + window - math.ceil((most + 1) * window / count) + 1 - elapsed)
     end
-    return quota > sum and quota - sum or 0, reset, retry, current
 end
+local remaining, detail = quota > sum and quota - sum or 0, current

@@ -18,7 +18,8 @@ sub connections {
 # How many requests of a key Redis has counted.
 sub counted {
     my ($node, $key) = @_;
-    return $node->{redis}->cmd('GET', "rl:test:{k$key}") =~ s{.*/}{}r;
+    my (undef, $count) = unpack 'd<2', $node->{redis}->cmd('GET', "rl:test:{k$key}");
+    return $count;
 }
 
 # What a process holds: how many file descriptors, shared mappings, and kilobytes of memory.

@@ -10,7 +10,8 @@ my $zone = 'rate=100r/d algorithm=fixed_window';
 sub counted {
     my ($node, $key) = @_;
     my $value = $node->{redis}->cmd('GET', "rl:test:{k$key}") // return 0;
-    return $value =~ s{.*/}{}r;
+    my (undef, $count) = unpack 'd<2', $value;
+    return $count;
 }
 
 my $node = node(

@@ -1,5 +1,7 @@
 #include "check/script_call.h"
 
+#include <array>
+
 namespace ratelimit {
 
 namespace {
@@ -16,21 +18,27 @@ std::int64_t param_of(const Policy& policy) noexcept
     return 0;
 }
 
+/// now, quota, window, param
+std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
+{
+    return { check.now.value_or(microseconds{ 0 }).count(), check.policy.rate.quota,
+             check.policy.rate.window.count(), param_of(check.policy) };
+}
+
 void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
-    arguments.arg(check.now.value_or(microseconds{ 0 }).count());
-    arguments.arg(check.policy.rate.quota);
-    arguments.arg(check.policy.rate.window.count());
-    arguments.arg(param_of(check.policy));
+    for (const std::int64_t number : numbers_of(check)) {
+        arguments.arg(number);
+    }
 }
 
 }  // namespace
 
 void write_single_arguments(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
+    const auto [now, quota, window, param] = numbers_of(check);
     arguments.key(check.key);
-    write_limit(check, arguments);
-    arguments.arg(check.cost);
+    arguments.arg(std::array{ now, quota, window, param, check.cost });
 }
 
 void write_several_arguments(

@@ -8,8 +8,11 @@ namespace ratelimit {
 
 namespace {
 
-/// The file of lua/ that counts this way.
-std::string_view source_of(Algorithm algorithm) noexcept
+using Pieces = std::span<const lua::Piece>;
+
+/// The file of lua/ that counts this way: its check sets `granted` and what it keeps, its settling
+/// counts the request if `take` says so and sets the answer.
+Pieces source_of(Algorithm algorithm) noexcept
 {
     switch (algorithm) {
     case Algorithm::fixed_window:
@@ -25,6 +28,21 @@ std::string_view source_of(Algorithm algorithm) noexcept
     }
 }
 
+/// A frame with an algorithm's pieces in the places that it names.
+std::string filled(Pieces frame, Pieces source)
+{
+    std::string text;
+    for (const lua::Piece& part : frame) {
+        for (const lua::Piece& piece : source) {
+            if (piece.name == part.name) {
+                text += piece.text;
+            }
+        }
+        text += part.text;
+    }
+    return text;
+}
+
 std::string code_of(Algorithm algorithm)
 {
     return std::to_string(static_cast<int>(algorithm));
@@ -34,10 +52,7 @@ std::string code_of(Algorithm algorithm)
 
 std::string single_script(Algorithm algorithm)
 {
-    std::string text{ lua::common };
-    text += source_of(algorithm);
-    text += lua::single;
-    return text;
+    return filled(lua::single, source_of(algorithm));
 }
 
 std::string several_script(std::span<const Algorithm> algorithms)
@@ -56,7 +71,7 @@ std::string several_script(std::span<const Algorithm> algorithms)
         }
         // A block of its own: every file calls its functions check and settle.
         text += "do\n";
-        text += source_of(algorithm);
+        text += filled(lua::functions, source_of(algorithm));
         text += "algorithms['" + code_of(algorithm) + "'] = { check = check, settle = settle }\n";
         text += "end\n";
     }

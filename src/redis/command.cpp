@@ -1,6 +1,7 @@
 #include "redis/command.h"
 
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -41,6 +42,15 @@ char* put_number(char* out, std::int64_t number) noexcept
         return out + 1;
     }
     return std::to_chars(out, out + most_digits, number).ptr;
+}
+
+char* put_double(char* out, double number) noexcept
+{
+    auto bits = std::bit_cast<std::uint64_t>(number);
+    for (std::size_t i = 0; i < sizeof(bits); ++i, bits >>= 8U) {
+        *out++ = static_cast<char>(bits & 0xFFU);
+    }
+    return out;
 }
 
 void append_bulk(std::string& out, std::string_view text)
@@ -109,6 +119,18 @@ void ScriptArguments::arg(std::int64_t number)
     *begin = '$';
     put(put_number(begin + 1, static_cast<std::int64_t>(length)), line_end);
     used_up_to(put(digits + length, line_end));
+}
+
+void ScriptArguments::arg(std::span<const std::int64_t> numbers)
+{
+    const std::size_t size = numbers.size() * sizeof(double);
+    char* end = room(most_digits + marks.size() + size);
+    *end++ = '$';
+    end = put(put_number(end, static_cast<std::int64_t>(size)), line_end);
+    for (const std::int64_t number : numbers) {
+        end = put_double(end, static_cast<double>(number));
+    }
+    used_up_to(put(end, line_end));
 }
 
 void ScriptArguments::bulk(std::string_view text)

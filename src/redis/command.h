@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,9 @@ public:
     void key(std::string_view name) { bulk(name); }
     void arg(std::string_view text) { bulk(text); }
     void arg(std::int64_t number);
+    /// One arg of many numbers, which a script unpacks with '<d' for each: little-endian doubles,
+    /// as Lua's numbers are. Each is exact up to 2^53.
+    void arg(std::span<const std::int64_t> numbers);
 
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 

@@ -9,7 +9,7 @@ use warnings;
 use Ratelimit::Http qw(request);
 use Ratelimit::Redis;
 
-use Bench::Generators qw(redis_benchmark generator_version);
+use Bench::Generators qw(calls_of_redis generator_version);
 use Bench::Measure qw($rounds $seconds measure figure spread);
 use Bench::Report;
 use Bench::Scripts qw(load_script call_words send_calls);
@@ -72,10 +72,9 @@ sub bare {
     my $calls = 20_000;    # a second, in the round before
     return load => sub {
         my ($duration) = @_;
-        my $load = redis_benchmark(
-            redis => $redis, connections => 1, pipeline => $pipeline, keys => $keys,
-            calls => int $calls * $duration,
-            words => [call_words($digest, 'rl:keys:{k__rand_int__}', @numbers)],
+        my $load = calls_of_redis(
+            redis => $redis, pipeline => $pipeline, calls => int $calls * $duration,
+            words => sub { call_words($digest, sprintf('rl:keys:{k%012d}', rand $keys), @numbers) },
         );
         $calls = $load->{requests} / $load->{seconds};
         return $load;
@@ -104,7 +103,7 @@ my @rows = (
         limit => $most],
     [peer_hot => 'lua-nginx-module, one hot key', nginx => $peer, @each, counted('peer_hot'),
         limit => $most],
-    [bare => 'no nginx: redis-benchmark -c 1 -P 64', bare(64), @each],
+    [bare => 'no nginx: one connection, 64 calls at a time', bare(64), @each],
 );
 my @calm = (
     map({
@@ -116,7 +115,7 @@ my @calm = (
             ["peer_$_" => "lua-nginx-module, $keys keys$few", nginx => $peer, path => '/keys', @each, @few],
         )
     } 1, 2),
-    [round_trip => 'bare round trip: redis-benchmark -c 1', bare(1), @each],
+    [round_trip => 'bare round trip: one call at a time', bare(1), @each],
 );
 my %row;
 for (@rows, @calm) {

@@ -29,19 +29,14 @@ end
 -- address, port  of Redis
 -- digest         of the script, which is loaded
 -- prefix         of the keys
--- numbers        ARGV
+-- numbers        ARGV[1]
 -- capacity       as the X-RateLimit-Limit header says it
 -- answer         how many bytes the script returns
 function peer.limit(settings)
     local address, port, prefix = settings.address, settings.port, settings.prefix
     local capacity = tostring(settings.capacity)
-    local head = "*" .. 4 + #settings.numbers .. "\r\n" .. bulk("EVALSHA") .. bulk(settings.digest)
-        .. bulk("1") .. "$"
-    local tail = { "}\r\n" }
-    for i, value in ipairs(settings.numbers) do
-        tail[i + 1] = bulk(string.format("%d", value))
-    end
-    tail = table.concat(tail)
+    local head = "*5\r\n" .. bulk("EVALSHA") .. bulk(settings.digest) .. bulk("1") .. "$"
+    local tail = "}\r\n" .. bulk(settings.numbers)
     local around = #prefix + 2  -- and the braces
     local begin = "\r\n" .. prefix .. "{"
     local start = "$" .. settings.answer .. "\r\n"

@@ -23,6 +23,7 @@ my @patterns = (
     ['fixed_window', 'one hot key, passing', 1e9, 60, 0, sub { $_[0] * 50, 'hot' }],
     ['fixed_window', 'refusing',             10,  60, 0, sub { $_[0],      'hot' }],
     ['fixed_window', 'small keys',           10,  60, 0, sub { $_[0], 'k' . $_[0] % 5000 }],
+    ['fixed_window', 'this server\'s clock', 1e9, 60, 0, sub { undef, 'hot' }],
     ['sliding_window_counter', 'one hot key, passing', 1e9, 1, 0, sub { $_[0] * 500, 'hot' }],
     ['sliding_window_counter', 'refusing',   10, 60, 0, sub { $_[0], 'hot' }],
     ['sliding_window_counter', 'small keys', 10, 60, 0, sub { $_[0], 'k' . $_[0] % 5000 }],
@@ -49,22 +50,27 @@ my @patterns = (
 
 my $redis = Ratelimit::Redis->new;
 
-sub ours { return load_script($redis, $_[0]) }
+# A script: the function that makes a call's words of its key and numbers.
+sub ours {
+    my $digest = load_script($redis, $_[0]);
+    return sub { call_words($digest, @_) };
+}
 
+# The last word is for the sorted set, whose entries it keeps apart.
 sub textbook {
     my ($algorithm) = @_;
-    return $redis->cmd('SCRIPT', 'LOAD', read_file("$top/t/bench/textbook/$algorithm.lua"));
+    my $digest = $redis->cmd('SCRIPT', 'LOAD', read_file("$top/t/bench/textbook/$algorithm.lua"));
+    return sub { ('EVALSHA', $digest, 1, @_, ++$unique) };
 }
 
 # $count calls of a pattern, from the $from-th on.
 sub call_many {
-    my ($digest, $prefix, $pattern, $from, $count) = @_;
+    my ($words, $prefix, $pattern, $from, $count) = @_;
     my (undef, undef, $quota, $window, $param, $step) = @{$pattern};
     send_calls($redis, $count, sub {
         my ($offset, $key) = $step->($from + $_[0]);
-        # The last word is for the textbook ones, whose entries it keeps apart.
-        return call_words($digest, "$prefix$key", defined $offset ? $start + $offset : 0, $quota,
-            $window * $second, $param, 1, ++$unique);
+        return $words->("$prefix$key", defined $offset ? $start + $offset : 0, $quota,
+            $window * $second, $param, 1);
     });
     return;
 }
@@ -83,16 +89,16 @@ sub compare {
     my ($pattern) = @_;
     my ($algorithm, $name, undef, undef, undef, undef, $before, $against) = @{$pattern};
     $redis->cmd('FLUSHALL');
-    my %digest = (ours => ours($algorithm), textbook => textbook($against // $algorithm));
+    my %script = (ours => ours($algorithm), textbook => textbook($against // $algorithm));
     my $calls = 10_000;
     my %times;
-    for my $who (sort keys %digest) {
-        call_many($digest{$who}, $who, $pattern, 0, $before) if $before;
+    for my $who (sort keys %script) {
+        call_many($script{$who}, $who, $pattern, 0, $before) if $before;
     }
     for my $round (0 .. $rounds - 1) {
-        for my $who (sort keys %digest) {
+        for my $who (sort keys %script) {
             my $from = ($before // 0) + $round * $calls;
-            push @{ $times{$who} }, timed($digest{$who}, $who, $pattern, $from, $calls);
+            push @{ $times{$who} }, timed($script{$who}, $who, $pattern, $from, $calls);
         }
     }
     my ($ours, $theirs) = map { median(@{ $times{$_} }) } qw(ours textbook);
@@ -104,17 +110,17 @@ sub compare {
 sub memory {
     my ($algorithm, $quota, $window, $requests, $spread) = @_;
     my @bytes;
-    for my $digest (ours($algorithm), textbook($algorithm)) {
+    for my $words (ours($algorithm), textbook($algorithm)) {
         $redis->cmd('FLUSHALL');
         my $pattern = [$algorithm, '', $quota, $window, $quota, sub { $_[0] * $spread, 'key' }];
-        call_many($digest, 'm', $pattern, 0, $requests);
+        call_many($words, 'm', $pattern, 0, $requests);
         # The most that it takes while as many again come: a string grows and is written anew.
         my $most = 0;
         for my $part (0 .. 20) {
             my $sum = 0;
             $sum += $redis->cmd('MEMORY', 'USAGE', $_, 'SAMPLES', 0) for $redis->keys_like;
             $most = $sum if $sum > $most;
-            call_many($digest, 'm', $pattern, $requests + $part * $quota / 10, $quota / 10);
+            call_many($words, 'm', $pattern, $requests + $part * $quota / 10, $quota / 10);
         }
         push @bytes, $most;
     }
@@ -130,15 +136,15 @@ sub memory {
 sub stall {
     my ($live) = @_;
     my @longest;
-    for my $digest (ours('sliding_window_log'), textbook('sliding_window_log')) {
+    for my $words (ours('sliding_window_log'), textbook('sliding_window_log')) {
         $redis->cmd('FLUSHALL');
         my $late = $live ? 3600 * $second + 99_999 : 3601 * $second;
         my $step = sub { ($_[0] < 100_000 ? $_[0] : $late + $_[0] - 100_000), 'key' };
         my $pattern = ['sliding_window_log', '', 1e5, 3600, 0, $step];
-        call_many($digest, 's', $pattern, 0, 100_000);
+        call_many($words, 's', $pattern, 0, 100_000);
         my $longest = 0;
         for my $i (100_000 .. 100_099) {
-            my $usec = timed($digest, 's', $pattern, $i, 1);
+            my $usec = timed($words, 's', $pattern, $i, 1);
             $longest = $usec if $usec > $longest;
         }
         push @longest, $longest;
@@ -153,12 +159,12 @@ sub stall {
 sub rewrite {
     my @longest;
     $redis->cmd('CONFIG', 'SET', 'slowlog-log-slower-than', 50);
-    for my $digest (ours('sliding_window_log'), textbook('sliding_window_log')) {
+    for my $words (ours('sliding_window_log'), textbook('sliding_window_log')) {
         $redis->cmd('FLUSHALL');
         my $pattern = ['sliding_window_log', '', 1e5, 3600, 0, sub { $_[0] * 36_000, 'key' }];
-        call_many($digest, 'r', $pattern, 0, 100_000);
+        call_many($words, 'r', $pattern, 0, 100_000);
         $redis->cmd('SLOWLOG', 'RESET');
-        call_many($digest, 'r', $pattern, 100_000, 110_000);
+        call_many($words, 'r', $pattern, 100_000, 110_000);
         my $longest = 0;
         for my $entry (@{ $redis->cmd('SLOWLOG', 'GET', 128) }) {
             $longest = $entry->[2] if $entry->[2] > $longest;

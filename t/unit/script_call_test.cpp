@@ -4,6 +4,7 @@
 #include "redis/script_registry.h"
 
 #include <array>
+#include <bit>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -37,7 +38,20 @@ std::string resp(std::initializer_list<std::string_view> words)
     return redis::plain_command(words);
 }
 
-TEST(ScriptCall, one_limit_is_its_key_and_five_numbers)
+/// As little-endian doubles.
+std::string doubles(std::initializer_list<double> numbers)
+{
+    std::string text;
+    for (const double number : numbers) {
+        const auto bits = std::bit_cast<std::uint64_t>(number);
+        for (unsigned shift = 0; shift < 64; shift += 8) {
+            text += static_cast<char>(bits >> shift);
+        }
+    }
+    return text;
+}
+
+TEST(ScriptCall, one_limit_is_its_key_and_five_numbers_in_one)
 {
     const LimitCheck check{ std::string_view("rl:z:{a\0\r\n}", 11),
                             { Algorithm::token_bucket, { 10, 60s }, 25, {} },
@@ -46,7 +60,21 @@ TEST(ScriptCall, one_limit_is_its_key_and_five_numbers)
                             5us };
     EXPECT_EQ(
         written(check),
-        resp({ "EVALSHA", digest, "1", check.key, "5", "10", "60000000", "25", "3" }));
+        resp({ "EVALSHA", digest, "1", check.key, doubles({ 5, 10, 60'000'000, 25, 3 }) }));
+}
+
+TEST(ScriptCall, numbers_are_as_exact_as_lua_has_them)
+{
+    constexpr std::int64_t most = std::int64_t{ 1 } << 53;
+    const LimitCheck check{ "a",
+                            { Algorithm::gcra, { 1'000'000'000, 366 * 24h }, 999'999'999, {} },
+                            most - 1,
+                            false,
+                            microseconds{ most } };
+    EXPECT_EQ(
+        written(check),
+        resp({ "EVALSHA", digest, "1", "a",
+               doubles({ 0x1p53, 1e9, 31'622'400e6, 1e9, 0x1p53 - 1 }) }));
 }
 
 TEST(ScriptCall, several_limits_say_their_algorithm_and_whether_they_are_shadows)

@@ -15,6 +15,23 @@ namespace {
 constexpr std::string_view far_life = "100000000000000";
 constexpr std::int64_t far = 10'000'000'000'000;
 
+/// Lua that gives the script after it a Redis whose clock says what the last ARGV does.
+constexpr std::string_view clock = R"lua(
+local redis, microseconds = redis, table.remove(ARGV) + 0
+do
+    local real = redis
+    redis = {
+        pcall = real.pcall,
+        call = function(command, ...)
+            if command == 'TIME' then
+                return { math.floor(microseconds / 1000000), microseconds % 1000000 }
+            end
+            return real.call(command, ...)
+        end,
+    }
+end
+)lua";
+
 /// `moved`: by how much Redis's clock moved on from before the script to after PTTL.
 TraceCaller::KeyLife life_of(std::int64_t pttl, std::int64_t moved)
 {
@@ -64,6 +81,11 @@ std::string TraceCaller::load(const std::string& script)
     return digest;
 }
 
+std::string TraceCaller::load_with_clock(const std::string& script)
+{
+    return load(std::string(clock) + script);
+}
+
 TraceCaller::Answer TraceCaller::check(
     const std::string& digest, std::span<const LimitCheck> checks, bool several)
 {
@@ -76,6 +98,23 @@ TraceCaller::Answer TraceCaller::check(
         arguments_.begin(digest, several_argument_count(checks.size(), runs));
         write_several_arguments(checks, runs, arguments_);
     }
+    return call(checks, single);
+}
+
+TraceCaller::Answer TraceCaller::check_by_redis_clock(
+    const std::string& digest, const LimitCheck& check)
+{
+    LimitCheck asked = check;
+    asked.now.reset();
+    arguments_.begin(digest, { single_argument_count.keys, single_argument_count.args + 1 });
+    write_single_arguments(asked, arguments_);
+    arguments_.arg(check.now->count());
+    return call({ &check, 1 }, true);
+}
+
+/// Of what has been written.
+TraceCaller::Answer TraceCaller::call(std::span<const LimitCheck> checks, bool single)
+{
     append(redis::plain_command({ "MULTI" }));
     append(redis::plain_command({ "TIME" }));
     append(arguments_.text());

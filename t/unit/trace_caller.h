@@ -23,6 +23,8 @@ public:
     TraceCaller& operator=(const TraceCaller&) = delete;
 
     std::string load(const std::string& script);
+    /// The same, for check_by_redis_clock.
+    std::string load_with_clock(const std::string& script);
 
     /// What a script did to the life of a key.
     enum class Life { none, kept, given, endless };
@@ -39,6 +41,8 @@ public:
     /// `several`: the digest is several_script's, though there may be but one limit.
     Answer check(
         const std::string& digest, std::span<const LimitCheck> checks, bool several = false);
+    /// By single_script, as if `now` of the check were what Redis's clock says.
+    Answer check_by_redis_clock(const std::string& digest, const LimitCheck& check);
 
     /// By several_script, for runs of requests as write_several_arguments takes them. What each
     /// request is told by each limit; empty: the reply could not be read.
@@ -55,6 +59,7 @@ public:
     std::int64_t number(std::initializer_list<std::string_view> words);
 
 private:
+    Answer call(std::span<const LimitCheck> checks, bool single);
     void append(std::string_view text);
     redisReply* next_reply();
     bool read_states(
@@ -66,13 +71,16 @@ private:
 };
 
 /// When a key would be gone, if the trace's time were Redis's: it passes as the checks' clock does,
-/// but where that steps back it stands still, as the time that a key has left to live does.
+/// but where that steps back it stands still, as the time that a key has left to live does; unless
+/// Redis's clock is theirs, and steps back with it.
 class Expiry {
 public:
+    explicit Expiry(bool by_redis_clock = false) : by_redis_clock_(by_redis_clock) {}
+
     void pass(Model::Time step)
     {
         stepped_back_ = stepped_back_ || step < 0;
-        time_ += step > 0 ? step : 0;
+        time_ += step > 0 || by_redis_clock_ ? step : 0;
     }
     void note(const TraceCaller::KeyLife& key)
     {
@@ -90,6 +98,7 @@ private:
     Model::Time least_end_ = 0;
     Model::Time most_end_ = 0;
     bool stepped_back_ = false;
+    const bool by_redis_clock_;
 };
 
 }  // namespace ratelimit

@@ -22,53 +22,64 @@ class Trace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     /// A key lives as long as its state matters, and little longer.
     void expect_right_life(
-        const Policy& policy, Time decided_at, const LimitState& state, bool taken,
-        const TraceCaller::KeyLife& key, const Expiry& expiry, bool behind)
+        const LimitCheck& check, Time decided_at, const LimitState& state, bool taken,
+        const TraceCaller::KeyLife& key, const Expiry& expiry)
     {
         using Life = TraceCaller::Life;
         ASSERT_NE(key.life, Life::endless);
         if (!taken && key.life != Life::given) {
             return;
         }
+        const Policy& policy = check.policy;
         const Time window = policy.rate.window.count();
-        const Time needed = policy.algorithm == Algorithm::sliding_window_counter
-            ? 2 * window - decided_at % window
-            : state.reset.count();
-        ASSERT_NE(key.life, Life::none);
-        ASSERT_LE(expiry.least_left(), needed + window / 16 + second);
+        const Time ahead = decided_at - check.now->count();
         // The logs give a new life only now and then, by the checks' clock: one that has stepped
-        // back to a time after the newest entry deceives them.
+        // back to a time after the newest entry deceives them. One that is before it they follow.
         const bool now_and_then = policy.algorithm == Algorithm::sliding_window_log
             || policy.algorithm == Algorithm::sliding_window_buckets;
-        if (!now_and_then || !expiry.stepped_back() || behind) {
+        Time needed = policy.algorithm == Algorithm::sliding_window_counter
+            ? 2 * window - decided_at % window
+            : state.reset.count();
+        if (!now_and_then) {
+            needed += ahead;
+        }
+        ASSERT_NE(key.life, Life::none);
+        ASSERT_LE(expiry.least_left(), needed + window / 16 + second);
+        if (!now_and_then || !expiry.stepped_back() || ahead > 0) {
             ASSERT_GE(expiry.most_left(), needed);
         }
     }
 
-    RedisServer server_;
-    TraceCaller caller_{ server_.port() };
-};
+    enum class Clock { ours, redis };
+    void agree(Clock clock)
+    {
+        const bool ours = clock == Clock::ours;
+        const auto text = single_script(GetParam());
+        const auto digest = ours ? caller_.load(text) : caller_.load_with_clock(text);
+        const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
+        for (int trace = 0; trace < traces && !HasFatalFailure(); ++trace) {
+            const std::string key = "rl:test:{" + std::to_string(trace) + "}";
+            agree_on_trace(digest, key, trace, clock);
+            caller_.number({ "DEL", key });
+            ASSERT_EQ(caller_.number({ "DBSIZE" }), 0) << "one key is all";
+        }
+    }
 
-TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
-{
-    const auto digest = caller_.load(single_script(GetParam()));
-    const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
-
-    for (int trace = 0; trace < traces; ++trace) {
+    void agree_on_trace(const std::string& digest, const std::string& key, int trace, Clock clock)
+    {
         const auto model = Model::of(GetParam());
-        const std::string key = "rl:test:{" + std::to_string(trace) + "}";
         Policy policy = any_policy(GetParam());
         Time now = 1'800'000'000 * second + any(0, day);
-        Expiry expiry;
+        Expiry expiry(clock == Clock::redis);
         const bool forwards = any(0, 2) == 0;
-
         for (int step = 0; step < 100; ++step) {
             if (any(0, 39) == 0) {
                 change_quota(policy);
             }
             const auto cost = any_cost(policy);
             const LimitCheck check{ key, policy, cost, false, microseconds{ now } };
-            const auto answer = caller_.check(digest, { &check, 1 });
+            const auto answer = clock == Clock::ours ? caller_.check(digest, { &check, 1 })
+                                                     : caller_.check_by_redis_clock(digest, check);
             ASSERT_EQ(answer.states.size(), 1U);
 
             Time decided_at = now;
@@ -79,8 +90,7 @@ TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
             ASSERT_EQ(text_of(answer.states[0]), text_of(expected));
 
             expiry.note(answer.lives[0]);
-            expect_right_life(
-                policy, decided_at, expected, taken, answer.lives[0], expiry, decided_at > now);
+            expect_right_life(check, decided_at, expected, taken, answer.lives[0], expiry);
             Time later = any_later(policy, now, expected);
             if (forwards) {
                 later = std::max(now, later);
@@ -95,8 +105,46 @@ TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
                 return;
             }
         }
-        caller_.number({ "DEL", key });
-        ASSERT_EQ(caller_.number({ "DBSIZE" }), 0) << "one key is all";
+    }
+
+    RedisServer server_;
+    TraceCaller caller_{ server_.port() };
+};
+
+TEST_P(Trace, script_and_model_agree_on_every_decision_and_every_number)
+{
+    agree(Clock::ours);
+}
+
+/// Then a key's deadline, which is of that clock, need not always be set anew.
+TEST_P(Trace, script_and_model_agree_by_redis_clock_too)
+{
+    agree(Clock::redis);
+}
+
+TEST_P(Trace, a_deadline_is_set_again_only_where_it_moves)
+{
+    const auto digest = caller_.load_with_clock(single_script(GetParam()));
+    const Time noon = 1'800'014'400 * second;
+    const auto life = [&](const Policy& policy, Time now) {
+        const LimitCheck check{ "key", policy, 1, false, microseconds{ now } };
+        return caller_.check_by_redis_clock(digest, check).lives.at(0);
+    };
+    using Life = TraceCaller::Life;
+    for (const std::int64_t quota : { 36'000, 35'999 }) {  // a tenth of a second each, and above
+        Policy policy{ GetParam(), { quota, microseconds{ 3600 * second } }, {}, {} };
+        if (keeps_arrival_time(GetParam())) {
+            policy.burst = 9;
+        }
+        EXPECT_EQ(life(policy, noon).life, Life::given);
+        EXPECT_EQ(life(policy, noon).life, Life::kept);
+        EXPECT_EQ(life(policy, noon + second / 2).life, Life::kept);
+        // The longer window begins with this one.
+        policy.rate.window *= 2;
+        if (!keeps_arrival_time(GetParam())) {
+            EXPECT_GE(life(policy, noon + second).least_ms, 7'199'000);
+        }
+        caller_.number({ "DEL", "key" });
     }
 }
 

@@ -12,7 +12,7 @@ use IO::Socket::INET;
 use Ratelimit::Redis;
 
 use Exporter 'import';
-our @EXPORT_OK = qw($top $output load_script call_words send_calls);
+our @EXPORT_OK = qw($top $output load_script call_words command send_calls);
 
 our $top    = abs_path(dirname(__FILE__) . '/../../..');
 our $output = ($ENV{RATELIMIT_BUILD} // "$top/build") . '/bench';
@@ -42,10 +42,16 @@ sub load_script {
 }
 
 # The words of a call: key, now (microseconds; 0: Redis's time), quota, window (microseconds), param,
-# cost, in the order of lua/single.lua.
+# cost, in the order of lua/single.lua, which has them in one word.
 sub call_words {
     my ($digest, $key, @numbers) = @_;
-    return ('EVALSHA', $digest, 1, $key, @numbers);
+    return ('EVALSHA', $digest, 1, $key, pack 'd<*', @numbers);
+}
+
+# As RESP.
+sub command {
+    my (@words) = @_;
+    return '*' . @words . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @words;
 }
 
 # Sends $count commands, the words of the i-th from $words->(i), a hundred at a time.
@@ -56,8 +62,7 @@ sub send_calls {
     for (my $i = 0; $i < $count;) {
         my ($text, $pending) = ('', 0);
         while ($pending < 100 && $i < $count) {
-            my @words = $words->($i++);
-            $text .= '*' . @words . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @words;
+            $text .= command($words->($i++));
             ++$pending;
         }
         print {$socket} $text or die "redis: $!\n";

@@ -51,11 +51,12 @@ sub peer {
         my %limit = %{ $limits{$name} };
         my @numbers = (0, @limit{qw(quota window param)}, 1);
         my $digest  = load_script($redis, $limit{algorithm});
-        my $size    = length $redis->cmd(call_words($digest, 'probe', @numbers));
-        my $numbers = join ', ', @numbers;
+        my @words   = call_words($digest, 'probe', @numbers);
+        my $size    = length $redis->cmd(@words);
+        my $numbers = join '', map { "\\$_" } unpack 'C*', $words[-1];
         $init .= "package.loaded.limit_$name = require('peer').limit{"
             . "address = '@{[ $redis->host ]}', port = @{[ $redis->port ]}, digest = '$digest', "
-            . "prefix = 'rl:$name:', capacity = $limit{param}, answer = $size, numbers = {$numbers}}\n";
+            . "prefix = 'rl:$name:', capacity = $limit{param}, answer = $size, numbers = '$numbers'}\n";
         $server .= location("/$name", "access_by_lua_block { require('limit_$name')(ngx.var.$limit{key}) }");
     }
     $redis->cmd('DEL', 'probe');
