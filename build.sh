@@ -33,7 +33,7 @@ Usage: ./build.sh [--no-install] [command]
   install             put the module, and the line that loads it, where nginx looks for them
   uninstall           take both away
   deb                 make a Debian package for this machine's nginx, in build/deb
-  test-packages       make and try the package and the image in clean systems (as root, ten minutes)
+  test-packages       make and try the package and the image in clean systems (as root, 15 minutes)
   clean               remove what was built
 
 BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
