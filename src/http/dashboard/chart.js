@@ -1,0 +1,225 @@
+// The chart of a zone: rates of the last minutes, stacked, drawn anew at each answer.
+
+const CHART_HEIGHT = 176;
+const MARGIN = { left: 44, right: 10, top: 10, bottom: 22 };
+
+// Steps of 1, 2 or 5 of a power of ten, so that two to five lines divide 0 to `most`.
+function scaleOf(most) {
+    const rough = Math.max(most, 0.01) / 4;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough * 0.999);
+    const lines = Math.max(1, Math.ceil(most / step - 0.001));
+    return { top: step * lines, ticks: Array.from({ length: lines + 1 }, (_, i) => step * i) };
+}
+
+const tickLabel = number => short(number).replace(/\.0+(?=\D|$)/, '').replace(/(\.\d)0$/, '$1');
+
+// Runs of intervals that follow each other without a gap.
+function runsOf(intervals) {
+    const runs = [];
+    let run = null;
+    for (const interval of intervals) {
+        if (!interval.rates) {
+            run = null;
+        } else if (run) {
+            run.push(interval);
+        } else {
+            run = [interval];
+            runs.push(run);
+        }
+    }
+    return runs;
+}
+
+// Where the rates of a run stand on the time axis: each in the middle of the interval that it is the mean
+// of, the first and the last out to the ends.
+const timesOf = run =>
+    [run[0].from, ...run.map(({ from, to }) => (from + to) / 2), run.at(-1).to];
+
+const outToTheEnds = rates => [rates[0], ...rates, rates.at(-1)];
+
+// Paths of the stacked areas, and of the line on top of all.
+function stack(intervals, x, y) {
+    const areas = new Map();
+    let top = '';
+    for (const run of runsOf(intervals)) {
+        const times = timesOf(run).map(x);
+        const line = heights => heights.map((height, i) => `${times[i]},${y(height)}`);
+        let floor = times.map(() => 0);
+        for (const { name } of FROM_THE_FLOOR) {
+            const rates = outToTheEnds(run.map(interval => interval.rates[name] ?? 0));
+            if (rates.some(rate => rate > 0)) {
+                const ceiling = rates.map((rate, i) => floor[i] + rate);
+                areas.set(name, `${areas.get(name) ?? ''}M${line(ceiling).join(' ')}`
+                    + ` ${line(floor).reverse().join(' ')}Z`);
+                floor = ceiling;
+            }
+        }
+        top += `M${line(floor).join(' ')}`;
+    }
+    return [...[...areas].map(([name, d]) => svg('path', { class: `area ${name}`, d })),
+        svg('path', { class: 'top-line', d: top })];
+}
+
+const sum = rates => RESULTS.reduce((all, { name }) => all + (rates?.[name] ?? 0), 0);
+
+const place = number => Number(number.toFixed(1));
+
+// A small picture of a row of the list: what passed, what was refused, what failed.
+function drawSpark(element, intervals, until) {
+    const width = 132;
+    const height = 28;
+    const most = Math.max(...intervals.map(({ rates }) => sum(rates)), 0);
+    const x = time => place(width * (1 - (until - Math.max(time, until - SECONDS_KEPT)) / SECONDS_KEPT));
+    const y = rate => place(height - 1 - (height - 2) * rate / (most || 1));
+    element.replaceChildren(svg('path', { class: 'axis', d: `M0,${height - 0.5}H${width}` }),
+        ...stack(intervals, x, y));
+}
+
+// A chart that can be read at a point of time: with the pointer, or with the arrow keys. `onPoint` is
+// told the interval, or null for now.
+class Chart {
+    intervals = [];
+    until = 0;
+    at = null;
+    width = 0;
+
+    constructor(label, described, onPoint) {
+        this.onPoint = onPoint;
+        this.picture = svg('svg', { 'aria-hidden': 'true', height: CHART_HEIGHT });
+        this.root = h('div', {
+            class: 'chart', role: 'slider', tabindex: '0', 'aria-label': label, 'aria-describedby': described,
+            'aria-orientation': 'horizontal', 'aria-valuemin': 0, 'aria-valuemax': 0, 'aria-valuenow': 0,
+            'aria-valuetext': 'now',
+        }, this.picture);
+        this.root.addEventListener('pointermove', event => this.#pointAt(event));
+        this.root.addEventListener('pointerdown', event => this.#pointAt(event));
+        this.root.addEventListener('pointerleave', () => this.point(null));
+        this.root.addEventListener('blur', () => this.point(null));
+        this.root.addEventListener('keydown', event => this.#onKey(event));
+        new ResizeObserver(() => {
+            if (this.root.clientWidth !== this.width) {
+                this.draw();
+            }
+        }).observe(this.root);
+    }
+
+    show(intervals, until) {
+        this.intervals = intervals;
+        this.until = until;
+        if (this.at && !intervals.includes(this.at)) {
+            this.point(null);
+        }
+        this.draw();
+    }
+
+    get #known() {
+        return this.intervals.filter(({ rates }) => rates);
+    }
+
+    point(interval) {
+        if (interval !== this.at) {
+            this.at = interval;
+            this.onPoint(interval);
+            this.draw();
+        }
+    }
+
+    #pointAt(event) {
+        const known = this.#known;
+        const time = this.#time(event.clientX - this.root.getBoundingClientRect().left);
+        this.point(known.find(({ from, to }) => from < time && time <= to) ?? null);
+    }
+
+    #onKey(event) {
+        const known = this.#known;
+        const last = known.length - 1;
+        const here = this.at ? known.indexOf(this.at) : last;
+        const there = { ArrowLeft: here - 1, ArrowRight: here + 1, ArrowDown: here - 1, ArrowUp: here + 1,
+            PageUp: here + 15, PageDown: here - 15, Home: 0, End: last, Escape: null }[event.key];
+        if (there === undefined || last < 0) {
+            return;
+        }
+        event.preventDefault();
+        this.point(there === null ? null : known[Math.min(Math.max(there, 0), last)]);
+        // Only now, when somebody asks, and not at each answer: a screen reader says every change.
+        set(this.root, 'aria-valuemax', last);
+        set(this.root, 'aria-valuenow', this.at ? known.indexOf(this.at) : last);
+        set(this.root, 'aria-valuetext', this.at ? `${clock(this.at.to)}: ${spoken(this.at.rates)}` : 'now');
+    }
+
+    #x(time) {
+        const plot = this.width - MARGIN.left - MARGIN.right;
+        const ago = this.until - Math.max(time, this.until - SECONDS_KEPT);
+        return place(MARGIN.left + plot * (1 - ago / SECONDS_KEPT));
+    }
+
+    #time(x) {
+        const plot = this.width - MARGIN.left - MARGIN.right;
+        return this.until - SECONDS_KEPT * (1 - (x - MARGIN.left) / plot);
+    }
+
+    draw() {
+        this.width = this.root.clientWidth;
+        if (this.width < 100 || !this.until) {
+            return;
+        }
+        const bottom = CHART_HEIGHT - MARGIN.bottom;
+        const scale = scaleOf(Math.max(...this.intervals.map(({ rates }) => sum(rates)), 0));
+        const x = time => this.#x(time);
+        const y = rate => place(bottom - (bottom - MARGIN.top) * rate / scale.top);
+        set(this.picture, 'width', this.width);
+        this.picture.replaceChildren(
+            ...this.#lines(scale, y),
+            ...this.#gaps(x, bottom),
+            ...stack(this.intervals, x, y),
+            ...this.#minutes(x, bottom),
+            ...this.#cursor(x, bottom));
+    }
+
+    #lines({ ticks }, y) {
+        return ticks.flatMap(tick => [
+            svg('path', { class: tick === 0 ? 'axis' : 'line',
+                d: `M${MARGIN.left},${Math.round(y(tick)) + 0.5}H${this.width - MARGIN.right}` }),
+            svg('text', { x: MARGIN.left - 8, y: y(tick) + 4, 'text-anchor': 'end' },
+                tick === 0 ? '0' : tickLabel(tick)),
+        ]);
+    }
+
+    #gaps(x, bottom) {
+        return this.intervals.filter(({ rates }) => !rates).map(({ from, to }) =>
+            svg('rect', { class: 'gap', x: x(from), y: MARGIN.top, width: Math.max(0, x(to) - x(from)),
+                height: bottom - MARGIN.top }));
+    }
+
+    #minutes(x, bottom) {
+        const marks = [];
+        // Each label takes some 50 pixels: every second minute where there is no room for all.
+        const step = this.width < 420 ? 120 : 60;
+        const first = Math.ceil((this.until - SECONDS_KEPT) / step) * step;
+        for (let time = first; time <= this.until; time += step) {
+            const inside = x(time) > MARGIN.left + 14 && x(time) < this.width - 18;
+            marks.push(svg('path', { class: 'axis', d: `M${x(time)},${bottom}v4` }));
+            if (inside) {
+                marks.push(svg('text', { x: x(time), y: bottom + 17, 'text-anchor': 'middle' },
+                    clock(time).slice(0, 5)));
+            }
+        }
+        return marks;
+    }
+
+    #cursor(x, bottom) {
+        if (!this.at) {
+            return [];
+        }
+        const middle = place((x(this.at.from) + x(this.at.to)) / 2);
+        return [svg('path', { class: 'cursor', d: `M${middle},${MARGIN.top}V${bottom}` })];
+    }
+}
+
+// Rates in words, for a chart's text.
+function spoken(rates) {
+    const known = RESULTS.filter(({ name }) => rates[name] > 0)
+        .map(({ name, label }) => `${label.toLowerCase()} ${short(rates[name])} per second`);
+    return known.join('; ') || 'nothing';
+}

@@ -1,0 +1,165 @@
+// What is kept of a zone's counters: samples of the last minutes, and the rates between them.
+
+const SECONDS_KEPT = 300;
+const SECONDS_OF_NOW = 10;
+// A longer pause between two samples (a hidden tab, a node that was away) is a gap, and has no rate.
+const SECONDS_OF_GAP = 15;
+
+// Results from the top of the chart to its floor: what is looked for stands on the floor, where it is
+// read best. `of` is where an overview counts them.
+const RESULTS = [
+    { name: 'passed', label: 'Passed', of: 'passed' },
+    { name: 'passed_shadow', label: 'Passed, in shadow', of: 'passed' },
+    { name: 'delayed', label: 'Delayed', of: 'passed' },
+    { name: 'delayed_shadow', label: 'Would delay, in shadow', of: 'passed' },
+    { name: 'delayed_dry_run', label: 'Would delay, dry run', of: 'passed' },
+    { name: 'rejected_shadow', label: 'Would refuse, in shadow', of: 'would' },
+    { name: 'rejected_dry_run', label: 'Would refuse, dry run', of: 'would' },
+    { name: 'rejected', label: 'Refused', of: 'refused' },
+    { name: 'failed_open', label: 'No decision, let in', of: 'failed' },
+    { name: 'failed_closed', label: 'No decision, refused', of: 'failed' },
+];
+const FROM_THE_FLOOR = RESULTS.toReversed();
+const ALWAYS_SHOWN = ['passed', 'rejected'];
+const SOURCES = ['redis', 'cache', 'lease', 'local'];
+
+// {result: {source: n}} as two plain tables; a result of a newer node counts, under its own name.
+function totalsOf(counters) {
+    const results = {};
+    const sources = {};
+    for (const [result, bySource] of Object.entries(counters ?? {})) {
+        for (const [source, number] of Object.entries(bySource)) {
+            results[result] = (results[result] ?? 0) + number;
+            sources[source] = (sources[source] ?? 0) + number;
+        }
+    }
+    return { results, sources };
+}
+
+const fell = (before, after) => Object.keys(before).some(name => (after[name] ?? 0) < before[name]);
+
+function differences(before, after) {
+    const result = {};
+    for (const name of Object.keys(after)) {
+        result[name] = after[name] - (before[name] ?? 0);
+    }
+    return result;
+}
+
+function ratesBetween(before, after) {
+    const seconds = after.time - before.time;
+    const rates = differences(before.results, after.results);
+    for (const name of Object.keys(rates)) {
+        rates[name] /= seconds;
+    }
+    return rates;
+}
+
+// Sums of a table of rates or numbers, by what an overview tells: passed, would, refused, failed.
+function overview(table) {
+    const sums = { passed: 0, would: 0, refused: 0, failed: 0 };
+    for (const { name, of } of RESULTS) {
+        sums[of] += table[name] ?? 0;
+    }
+    return sums;
+}
+
+class History {
+    samples = [];
+    intervals = [];
+
+    // A counter that falls means that the node was started again: what was before says nothing now; so
+    // does a clock that is set back.
+    add(time, counters, busiest) {
+        const sample = { time, ...totalsOf(counters), busiest };
+        const last = this.samples.at(-1);
+        if (last && (time < last.time - SECONDS_OF_GAP || fell(last.results, sample.results)
+            || fell(last.sources, sample.sources))) {
+            this.samples = [];
+            this.intervals = [];
+        } else if (last && time <= last.time) {
+            return;
+        } else if (last) {
+            const gap = time - last.time > SECONDS_OF_GAP;
+            this.intervals.push({ from: last.time, to: time, rates: gap ? null : ratesBetween(last, sample) });
+        }
+        this.samples.push(sample);
+        this.#forget(time - SECONDS_KEPT);
+    }
+
+    #forget(until) {
+        while (this.samples.length > 1 && this.samples[1].time <= until) {
+            this.samples.shift();
+        }
+        while (this.intervals.length > 0 && this.intervals[0].to <= until) {
+            this.intervals.shift();
+        }
+        // What the busiest keys were is asked of the last seconds only.
+        const recent = this.samples.at(-1).time - 2 * SECONDS_OF_NOW;
+        for (let i = this.samples.length - 1; i >= 0 && this.samples[i].busiest; i -= 1) {
+            if (this.samples[i].time < recent) {
+                this.samples[i].busiest = null;
+            }
+        }
+    }
+
+    get last() {
+        return this.samples.at(-1);
+    }
+
+    // The sample that the last seconds are measured from; null right after the start and after a gap.
+    #before(seconds) {
+        let first = null;
+        for (let i = this.samples.length - 2; i >= 0; i -= 1) {
+            const { time } = this.samples[i];
+            if (this.samples[i + 1].time - time > SECONDS_OF_GAP || this.last.time - time > seconds + 1) {
+                break;
+            }
+            first = this.samples[i];
+        }
+        return first;
+    }
+
+    // Rates by result over the last seconds, or null while they are not known.
+    now() {
+        const first = this.#before(SECONDS_OF_NOW);
+        return first && ratesBetween(first, this.last);
+    }
+
+    // The highest rate of each result, and of each overview's sum.
+    peaks() {
+        const peaks = {};
+        for (const { rates } of this.intervals) {
+            for (const [name, rate] of Object.entries(rates ?? {})) {
+                peaks[name] = Math.max(peaks[name] ?? 0, rate);
+            }
+        }
+        return peaks;
+    }
+
+    // Decisions by source since the first sample kept.
+    sources() {
+        return differences(this.samples[0].sources, this.last.sources);
+    }
+
+    // How fast a key is refused now. The node estimates: its number is comparable while its error is the
+    // same, otherwise the key left the list and came again.
+    refusedNow(id) {
+        const now = this.last.busiest.get(id);
+        for (const sample of this.samples) {
+            const then = sample.busiest?.get(id);
+            const seconds = this.last.time - sample.time;
+            if (then && seconds > 0 && seconds <= SECONDS_OF_NOW + 1
+                && then.error === now.error && then.refused <= now.refused) {
+                return (now.refused - then.refused) / seconds;
+            }
+        }
+        return null;
+    }
+
+    // The zones' order: what is refused now, would be, or has no decision.
+    rank() {
+        const { refused, would, failed } = overview(this.now() ?? {});
+        return refused + would + failed;
+    }
+}

@@ -1,0 +1,148 @@
+// The keys that a zone refuses most, and freeing one of them.
+
+const SECONDS_TO_FREE = 10;
+
+// What a path cannot carry goes as an argument: nginx answers 400 to a zero byte in a path, and browsers
+// take the segments "." and ".." away, percent-encoded or not.
+function keyUrl(zone, id) {
+    const keys = `zones/${encodeURIComponent(zone)}/keys`;
+    return id.includes('%00') || /^(\.|%2e){1,2}$/i.test(id)
+        ? `${keys}?key=${id.replace(/[&+=#]/g, encodeURIComponent)}`
+        : `${keys}/${id.replace(/[/?#\\]/g, encodeURIComponent)}`;
+}
+
+// [freed, what became of it in words].
+async function freeKey(zone, key) {
+    const name = `${middleCut(visible(key.key), 60)} in ${visible(zone)}`;
+    try {
+        const { ok, status } = await fetch(keyUrl(zone, key.id),
+            { method: 'DELETE', cache: 'no-store', signal: AbortSignal.timeout(1000 * SECONDS_TO_FREE) });
+        const reasons = {
+            403: 'this address or user may not',
+            404: 'there is no such zone any more',
+            405: 'the API is read-only (write=on is not set)',
+        };
+        return ok ? [true, `Freed ${name}.`]
+            : [false, `Not freed: ${name}: ${reasons[status] ?? `the node answered ${status}`}.`];
+    } catch {
+        return [false, `No answer: ${name} may be freed or not.`];
+    }
+}
+
+// Asks in the page, and resolves to whether to go on.
+function confirmFree(zone, key) {
+    const dialog = document.getElementById('free');
+    const yes = document.getElementById('free-yes');
+    say(document.getElementById('free-key'), visible(key.key));
+    say(document.getElementById('free-zone'), visible(zone));
+    dialog.returnValue = 'no';
+    dialog.showModal();
+    return new Promise(resolve => {
+        yes.onclick = () => dialog.close('yes');
+        // The event comes later: that of a question before this one finds it open again.
+        dialog.onclose = () => {
+            if (!dialog.open) {
+                resolve(dialog.returnValue === 'yes');
+            }
+        };
+    });
+}
+
+// "5,115 to 5,127": the node's number is too high by at most its error.
+const refusals = ({ refused, error }) =>
+    error > 0 ? `${whole(Math.max(0, refused - error))} to ${whole(refused)}` : whole(refused);
+
+class BusiestKeys {
+    rows = new Map();
+    // Freed keys by id, with what they had then: they come back when they are refused again.
+    freed = new Map();
+
+    constructor(page, id) {
+        this.page = page;
+        this.columns = [['Key', 'wide'], ['Refused now', 'number'], ['In all', 'number'], ['', 'action']];
+        const { root, head, body } = table('Busiest refused keys', this.columns);
+        head.lastElementChild.append(hidden('Action'));
+        this.table = root;
+        this.table.id = `${id}-keys`;
+        this.body = body;
+        this.nothing = h('p', { class: 'quiet', tabindex: '-1' });
+        this.root = h('div', {}, this.table, this.nothing);
+    }
+
+    show(zone, history) {
+        this.zone = zone.name;
+        const keys = (zone.busiest ?? []).filter(({ id, refused }) => !(refused <= this.freed.get(id)));
+        const ids = new Set(keys.map(({ id }) => id));
+        for (const id of this.rows.keys()) {
+            if (!ids.has(id)) {
+                this.rows.delete(id);
+            }
+        }
+        arrange(this.body, keys.map(key => this.#show(key, history)));
+        this.#someOrNone(keys.length > 0);
+        this.table.classList.toggle('read-only', !this.page.write);
+        say(this.nothing, history.last.results.rejected > 0
+            ? 'No key is known to be refused now.' : 'No key has been refused.');
+    }
+
+    #show(key, history) {
+        if (!this.rows.has(key.id)) {
+            this.rows.set(key.id, this.#make(key));
+        }
+        const { root, cells, free } = this.rows.get(key.id);
+        const now = history.refusedNow(key.id);
+        say(cells[1], perSecond(now));
+        cells[1].classList.toggle('some', now > 0);
+        say(cells[2], refusals(key));
+        free.hidden = !this.page.write;
+        return root;
+    }
+
+    #someOrNone(some) {
+        this.table.hidden = !some;
+        this.nothing.hidden = some;
+        this.root.closest('.zone-body')?.classList.toggle('no-keys', !some);
+    }
+
+    #make(key) {
+        const made = row(this.columns);
+        const text = visible(key.key);
+        made.cells[0].append(longText(key.key, 36));
+        made.free = button('Free', 'small', () => this.#free(key));
+        made.free.append(hidden(` ${middleCut(text, 60)}`));
+        made.cells[3].append(made.free);
+        return made;
+    }
+
+    async #free(key) {
+        const { root, free } = this.rows.get(key.id) ?? {};
+        if (!free || free.getAttribute('aria-disabled') || !await confirmFree(this.zone, key)) {
+            return;
+        }
+        // Not `disabled`, which would take the focus from it.
+        set(free, 'aria-disabled', 'true');
+        const [freed, text] = await freeKey(this.zone, key);
+        set(free, 'aria-disabled', null);
+        if (freed) {
+            this.#remove(key, root);
+        }
+        this.page.tell(text, freed);
+    }
+
+    // The focus goes to the next key's button, or to what is said when there is none.
+    #remove(key, root) {
+        const current = this.page.busiest(this.zone).find(({ id }) => id === key.id);
+        this.freed.set(key.id, (current ?? key).refused);
+        const next = root.nextElementSibling ?? root.previousElementSibling;
+        const focused = root.contains(document.activeElement) || document.activeElement === document.body;
+        this.rows.delete(key.id);
+        root.remove();
+        if (!next) {
+            this.#someOrNone(false);
+            say(this.nothing, 'No key is known to be refused now.');
+        }
+        if (focused) {
+            (next?.querySelector('.small') ?? this.nothing).focus();
+        }
+    }
+}

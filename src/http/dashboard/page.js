@@ -1,0 +1,206 @@
+// The page: its head, the sums of all zones, the list of zones, what became of a button.
+
+const ROWS_AT_A_TIME = 50;
+const SECONDS_OF_OUTCOME = 15;
+
+const byId = id => document.getElementById(id);
+
+class Page {
+    views = new Map();
+    filter = '';
+    rows = ROWS_AT_A_TIME;
+    write = false;
+    made = 0;
+    sorted = 0;
+
+    constructor() {
+        this.redis = new RedisView();
+        this.poller = new Poller((zones, redis) => this.#take(zones, redis), () => this.#showState());
+        byId('theme').addEventListener('click', () => theme.toggle());
+        byId('pause').addEventListener('click', () => this.poller.pause(!this.poller.paused));
+        byId('again').addEventListener('click', () => this.poller.ask());
+        byId('outcome-close').addEventListener('click', () => this.tell('', true));
+        byId('free-no').addEventListener('click', () => byId('free').close('no'));
+        byId('filter').addEventListener('input', event => this.#filterBy(event.target.value));
+        byId('sort').addEventListener('change', () => this.#showZones(true));
+        byId('more').addEventListener('click', () => this.#showMore());
+        byId('clear').addEventListener('click', () => {
+            byId('filter').value = '';
+            this.#filterBy('');
+            byId('filter').focus();
+        });
+        theme.show();
+        this.poller.ask();
+    }
+
+    busiest(zone) {
+        return this.views.get(zone)?.zone.busiest ?? [];
+    }
+
+    // What became of a button, in the page and to screen readers.
+    tell(text, good) {
+        const area = byId('outcome');
+        clearTimeout(this.timer);
+        say(byId('outcome-text'), text);
+        area.classList.toggle('shown', text !== '');
+        area.classList.toggle('bad', !good);
+        byId('outcome-close').hidden = text === '';
+        if (text !== '' && good) {
+            this.timer = setTimeout(() => this.tell('', true), 1000 * SECONDS_OF_OUTCOME);
+        }
+    }
+
+    #take(zones, redis) {
+        this.write = zones.write === true;
+        this.time = zones.time ?? Date.now() / 1000;
+        this.redis.show(redis, this.time);
+        // Another node's counters, behind one address, say nothing about this one's.
+        if (this.node !== zones.node) {
+            this.node = zones.node;
+            this.views.clear();
+        }
+        const names = new Set(zones.zones.map(({ name }) => name));
+        for (const name of this.views.keys()) {
+            if (!names.has(name)) {
+                this.views.delete(name);
+            }
+        }
+        for (const zone of zones.zones) {
+            if (!this.views.has(zone.name)) {
+                this.made += 1;
+                this.views.set(zone.name, new ZoneView(zone.name, `zone-${this.made}`, this));
+            }
+            this.views.get(zone.name).take(zone, this.time);
+        }
+        say(byId('node'), visible(zones.node ?? ''));
+        say(byId('version'), zones.version ? `version ${visible(zones.version)}` : '');
+        document.title = `${visible(zones.node ?? '')} – rate limits`;
+        this.#openFirst();
+        this.#showSums();
+        this.#showZones();
+    }
+
+    // A few zones are open from the start; of many, the one that refuses most, once that is known.
+    #openFirst() {
+        const views = this.#ordered();
+        const few = views.length <= 2;
+        if (!this.opened && views.length > 0 && (few || views[0].history.intervals.length > 0)) {
+            this.opened = true;
+            (few ? views : views.slice(0, 1)).forEach(view => view.open(true));
+        }
+    }
+
+    #ordered() {
+        const views = [...this.views.values()];
+        const byName = (a, b) => a.zone.name < b.zone.name ? -1 : 1;
+        if (byId('sort').value === 'name') {
+            return views.sort(byName);
+        }
+        const ranks = new Map(views.map(view => [view, view.history.rank()]));
+        return views.sort((a, b) => ranks.get(b) - ranks.get(a) || byName(a, b));
+    }
+
+    #showSums() {
+        const sums = { passed: 0, would: 0, refused: 0, failed: 0 };
+        let known = this.views.size === 0;
+        for (const { history } of this.views.values()) {
+            const now = history.now();
+            known ||= now !== null;
+            for (const [name, rate] of Object.entries(overview(now ?? {}))) {
+                sums[name] += rate;
+            }
+        }
+        const all = sums.passed + sums.would + sums.refused;
+        const tell = (id, text, more, some) => {
+            const [, number, unit] = text.match(/^(.*?)(\/s)?$/);
+            byId(`${id}-now`).replaceChildren(number, h('span', { class: 'unit' }, unit ?? ''));
+            say(byId(`${id}-more`), more);
+            byId(`${id}-now`).classList.toggle('some', Boolean(some));
+        };
+        tell('passed', perSecond(known ? sums.passed + sums.would : null),
+            sums.would > 0 ? `trials would refuse ${perSecond(sums.would)}` : '');
+        tell('refused', perSecond(known ? sums.refused : null),
+            known && all > 0 ? `${percent(sums.refused, all)} of all` : '', sums.refused);
+        tell('failed', perSecond(known ? sums.failed : null),
+            sums.failed > 0 ? 'no decision, the fail mode decides' : '', sums.failed);
+        const { all: servers, up } = this.redis.count;
+        tell('redis', servers === 0 ? 'None' : up === servers ? 'Up' : `${servers - up} not up`,
+            servers === 0 ? 'counted on this node' : up === servers ? count(servers, 'server', 'servers')
+                : `of ${count(servers, 'server', 'servers')}`, up < servers);
+    }
+
+    #filterBy(text) {
+        this.filter = text.trim().toLowerCase();
+        this.rows = ROWS_AT_A_TIME;
+        this.#showZones(true);
+        const all = this.views.size;
+        say(byId('found'), this.filter ? `${this.found} of ${count(all, 'zone', 'zones')}` : '');
+    }
+
+    // The focus goes on to the first of the new rows.
+    #showMore() {
+        const last = byId('zone-list').lastElementChild;
+        this.rows += ROWS_AT_A_TIME;
+        this.#showZones();
+        last?.nextElementSibling?.querySelector('.zone-name').focus();
+    }
+
+    // Rows move at most once in the ten seconds that the rates are of, so that they can be read; but at
+    // once when somebody sorts or filters (`asked`), even under the pointer.
+    #showZones(asked = false) {
+        const list = byId('zone-list');
+        const held = !asked && (inUse(list) || this.time - this.sorted < SECONDS_OF_NOW);
+        let found = this.#ordered().filter(view => view.matches(this.filter));
+        if (!held && !asked && this.sorted) {
+            found = this.#aroundOpen(found);
+        }
+        this.sorted = held || !this.opened ? this.sorted : this.time;
+        const there = new Set(held ? list.children : []);
+        const shown = [...found.filter(({ root }) => there.has(root)), ...found.filter(({ root }) => !there.has(root))]
+            .slice(0, this.rows);
+        this.found = found.length;
+        arrange(list, shown.map(view => view.root), held);
+        shown.forEach(view => view.show());
+        say(byId('zone-count'), this.views.size ? whole(this.views.size) : '');
+        byId('more').hidden = shown.length === found.length;
+        say(byId('more'), `Show ${Math.min(ROWS_AT_A_TIME, found.length - shown.length)} more of`
+            + ` ${found.length - shown.length}`);
+        byId('no-zones').hidden = this.views.size > 0;
+        byId('no-match').hidden = this.views.size === 0 || found.length > 0;
+        byId('tools').hidden = byId('list-head').hidden = this.views.size === 0;
+        byId('list-head').hidden ||= found.length === 0;
+        say(byId('no-match-text'), `No zone has “${visible(this.filter)}” in its name, key, rate or Redis.`);
+    }
+
+    // A zone that is open is being read: it stays in its row, and the others sort around it.
+    #aroundOpen(found) {
+        const rows = [...byId('zone-list').children];
+        const open = rows.map(root => found.find(view => view.root === root && view.isOpen));
+        const order = found.filter(view => !open.includes(view));
+        open.forEach((view, i) => {
+            if (view) {
+                order.splice(i, 0, view);
+            }
+        });
+        return order;
+    }
+
+    #showState() {
+        const { failures, paused, reason, answered, next } = this.poller;
+        const failing = failures > 0 && !paused;
+        set(byId('live'), 'class', paused ? 'paused' : failing ? 'failing' : 'fine');
+        say(byId('live-text'), paused ? 'Paused' : failing ? 'No numbers' : 'Live');
+        say(byId('updated'), answered ? `at ${clock(this.time)}` : '');
+        say(byId('pause'), paused ? 'Resume' : 'Pause');
+        byId('notice').classList.toggle('shown', failing);
+        document.body.classList.toggle('stale', failing && answered);
+        byId('again').hidden = !failing;
+        // Said once: the times beside it change, and are not announced.
+        say(byId('notice-text'), !failing ? '' : answered
+            ? `This node ${reason}. The numbers shown are the last known, from ${clock(this.time)}.`
+            : `This node ${reason}.`);
+        say(byId('notice-next'), failing ? `Next try in ${Math.round(next)} s.` : '');
+    }
+}
+
+document.addEventListener('DOMContentLoaded', () => new Page());

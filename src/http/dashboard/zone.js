@@ -1,0 +1,251 @@
+// One zone: its row in the list, and below it, once opened, its details.
+
+const ALGORITHMS_WITH_BURST = ['gcra', 'leaky_bucket'];
+
+function burstText({ burst, algorithm }) {
+    if (burst !== null && burst !== undefined) {
+        return whole(burst);
+    }
+    if (algorithm === 'token_bucket') {
+        return 'the quota';
+    }
+    return ALGORITHMS_WITH_BURST.includes(algorithm) ? '0' : 'none';
+}
+
+const optional = (value, otherwise, text = whole) =>
+    value === null || value === undefined ? otherwise : text(value);
+
+// Label and text of each setting; one that a newer node has besides is shown as it comes.
+const SETTINGS = {
+    name: ['Name', zone => zone.name],
+    key: ['Key', zone => zone.key],
+    algorithm: ['Algorithm', zone => words(zone.algorithm ?? '')],
+    rate: ['Rate', zone => zone.rate],
+    burst: ['Burst', burstText],
+    precision: ['Precision', zone => optional(zone.precision, 'none', seconds => `${seconds} s`)],
+    limit: ['Limit', zone => optional(zone.limit, 'as the rate says')],
+    redis: ['Counted in', zone => optional(zone.redis, 'this node’s memory', name => `Redis ${name}`)],
+    clock: ['Clock', zone => zone.clock === 'local' ? 'this node’s' : 'of Redis'],
+    cache: ['Denial cache', zone => zone.cache ? 'on' : 'off'],
+    lease: ['Leases', zone => zone.lease ? `up to ${whole(zone.lease)}` : 'off'],
+    nodes: ['Nodes', zone => whole(zone.nodes ?? 1)],
+    size: ['Memory', zone => bytes(zone.size ?? 0)],
+    keys: ['Keys in memory', zone => whole(zone.keys ?? 0)],
+    evictions: ['Evictions', zone => whole(zone.evictions ?? 0)],
+};
+const NOT_SETTINGS = ['counters', 'busiest'];
+
+function settingsOf(zone) {
+    const known = Object.entries(SETTINGS).filter(([name]) => name in zone)
+        .map(([, [label, text]]) => [label, text(zone)]);
+    const more = Object.keys(zone).filter(name => !(name in SETTINGS) && !NOT_SETTINGS.includes(name))
+        .map(name => [words(name), JSON.stringify(zone[name])]);
+    return [...known, ...more];
+}
+
+// Results that this zone has had, and those that every zone shows.
+const resultsOf = totals => RESULTS.filter(({ name }) => totals[name] > 0 || ALWAYS_SHOWN.includes(name));
+
+const swatch = name => svg('svg', { class: 'swatch', width: 12, height: 12, 'aria-hidden': 'true' },
+    svg('rect', { class: `area ${name}`, width: 12, height: 12, rx: 2 }));
+
+// What the zone decides now, after a heading for each column.
+class ResultsTable {
+    constructor() {
+        this.columns = [['Result'], ['Now', 'number'], ['Peak', 'number'], ['Since start', 'number']];
+        const { root, head, body } = table('Rates by result', this.columns);
+        this.root = root;
+        this.nowHead = head.children[1];
+        this.body = body;
+        this.rows = new Map();
+    }
+
+    show(history, at) {
+        const totals = history.last.results;
+        const rates = at ? at.rates : history.now();
+        const peaks = history.peaks();
+        say(this.nowHead, at ? `At ${clock(at.to)}` : 'Now');
+        arrange(this.body, resultsOf(totals).map(({ name, label }) => {
+            const { root, cells } = this.#row(name, label);
+            say(cells[1], rates ? perSecond(rates[name] ?? 0) : '–');
+            say(cells[2], history.intervals.length ? perSecond(peaks[name] ?? 0) : '–');
+            say(cells[3], short(totals[name] ?? 0));
+            cells[3].title = whole(totals[name] ?? 0);
+            return root;
+        }));
+    }
+
+    #row(name, label) {
+        if (!this.rows.has(name)) {
+            const made = row(this.columns);
+            made.cells[0].append(swatch(name), label);
+            this.rows.set(name, made);
+        }
+        return this.rows.get(name);
+    }
+}
+
+// Who decided: a bar of shares, and the same in words.
+class SourcesBar {
+    constructor() {
+        this.parts = new Map(SOURCES.map(name => [name, h('span', { class: `part ${name}` })]));
+        this.labels = new Map(SOURCES.map(name => [name, h('b', { class: 'number' })]));
+        this.bar = h('div', { class: 'bar', 'aria-hidden': 'true' }, ...this.parts.values());
+        this.list = h('ul', { class: 'shares' }, ...SOURCES.map(name =>
+            h('li', {}, h('span', { class: `part ${name}` }), `${name} `, this.labels.get(name))));
+        this.nothing = h('p', { class: 'quiet' });
+        this.root = h('div', {}, this.bar, this.list, this.nothing);
+    }
+
+    show(history) {
+        const numbers = history.sources();
+        const all = SOURCES.reduce((sum, name) => sum + (numbers[name] ?? 0), 0);
+        this.bar.hidden = this.list.hidden = all === 0;
+        this.nothing.hidden = all > 0;
+        say(this.nothing, history.samples.length < 2 ? 'Measuring…' : 'No decisions in the last minutes.');
+        for (const name of SOURCES) {
+            const number = numbers[name] ?? 0;
+            this.parts.get(name).style.flexGrow = all ? number / all : 0;
+            this.parts.get(name).hidden = number === 0;
+            this.labels.get(name).parentNode.classList.toggle('none', number === 0);
+            say(this.labels.get(name), percent(number, all));
+        }
+    }
+}
+
+class ZoneView {
+    constructor(name, id, page) {
+        this.page = page;
+        this.id = id;
+        this.history = new History();
+        this.title = button(h('span', {}, visible(name)), 'zone-name', () => this.open(!this.isOpen));
+        this.title.title = visible(name);
+        set(this.title, 'aria-expanded', 'false');
+        set(this.title, 'aria-controls', `${id}-body`);
+        this.aboutText = h('span');
+        this.trouble = h('b');
+        this.about = h('p', { class: 'about' }, this.aboutText, this.trouble);
+        this.spark = svg('svg', { class: 'spark', width: 132, height: 28, viewBox: '0 0 132 28',
+            preserveAspectRatio: 'none', 'aria-hidden': 'true' });
+        this.numbers = {};
+        const figures = [['passed', 'Passed/s'], ['refused', 'Refused/s'], ['share', 'Share'],
+            ['failed', 'Failed/s']].map(([key, label]) => {
+            this.numbers[key] = h('dd');
+            return h('div', { class: `figure ${key}` }, h('dt', {}, label), this.numbers[key]);
+        });
+        this.body = h('div', { class: 'zone-body', id: `${id}-body`, hidden: '' });
+        this.root = h('li', { class: 'zone' },
+            h('div', { class: 'zone-head' },
+                h('div', { class: 'zone-title' }, h('h3', {}, this.title), this.about),
+                this.spark, h('dl', { class: 'figures' }, ...figures)),
+            this.body);
+    }
+
+    get isOpen() {
+        return !this.body.hidden;
+    }
+
+    open(yes) {
+        this.body.hidden = !yes;
+        set(this.title, 'aria-expanded', yes);
+        this.#showBody();
+    }
+
+    // New numbers: kept in any case, drawn only where they can be seen.
+    take(zone, time) {
+        this.zone = zone;
+        const busiest = new Map((zone.busiest ?? []).map(key => [key.id, key]));
+        this.history.add(time, zone.counters, busiest);
+        this.text ??= [zone.name, zone.key, zone.rate, zone.redis, zone.algorithm, words(zone.algorithm ?? '')]
+            .join(' ').toLowerCase();
+    }
+
+    matches(filter) {
+        return this.text.includes(filter);
+    }
+
+    show() {
+        const { zone, history } = this;
+        say(this.aboutText, visible(`${zone.rate} per ${zone.key} · ${words(zone.algorithm ?? '')}`
+            + ` · ${zone.redis ? `Redis ${zone.redis}` : 'this node'}`));
+        say(this.trouble, this.page.redis.trouble.get(zone.redis) ?? '');
+        set(this.about, 'title', this.about.textContent);
+        const now = history.now();
+        const sums = now && overview(now);
+        const all = sums && sums.passed + sums.refused + sums.would;
+        // A limit on trial refuses nothing yet: its row tells what it would.
+        const trial = Boolean(sums && sums.would > 0 && sums.refused === 0);
+        const refused = sums && (trial ? sums.would : sums.refused);
+        say(this.numbers.passed, short(sums && sums.passed + (trial ? 0 : sums.would)));
+        say(this.numbers.refused, short(refused));
+        say(this.numbers.share, sums ? percent(refused, all) : '–');
+        say(this.numbers.failed, short(sums && sums.failed));
+        this.root.classList.toggle('trial', trial);
+        say(this.numbers.refused.previousSibling, trial ? 'On trial/s' : 'Refused/s');
+        for (const name of ['refused', 'failed']) {
+            this.numbers[name].classList.toggle('some', Boolean(sums && (name === 'refused' ? refused : sums.failed)));
+        }
+        drawSpark(this.spark, history.intervals, history.last.time);
+        this.#showBody();
+    }
+
+    #showBody() {
+        if (!this.isOpen || !this.zone) {
+            return;
+        }
+        if (!this.chart) {
+            this.#build();
+        }
+        const { history, zone } = this;
+        this.chart.show(history.intervals, history.last.time);
+        this.results.show(history, this.chart.at);
+        this.sources.show(history);
+        this.keys.show(zone, history);
+        this.#showSettings(settingsOf(zone));
+        this.empty.hidden = history.intervals.length > 0;
+        say(this.summary, this.#summary());
+    }
+
+    #build() {
+        const { id } = this;
+        const name = visible(this.zone.name);
+        this.summary = h('p', { class: 'unseen', id: `${id}-summary` });
+        this.chart = new Chart(`Chart of ${name}: rates of the last five minutes`, `${id}-summary`,
+            at => this.results.show(this.history, at));
+        this.results = new ResultsTable();
+        this.sources = new SourcesBar();
+        this.keys = new BusiestKeys(this.page, id);
+        this.settings = h('dl', { class: 'settings' });
+        this.empty = h('p', { class: 'chart-empty' }, 'Measuring: a rate needs two answers, two seconds apart.');
+        const part = (classes, title, ...content) =>
+            h('section', { class: `part-of-zone ${classes}` }, h('h4', {}, title), ...content);
+        this.body.append(
+            part('rates', 'Requests per second', this.chart.root, this.empty, this.summary),
+            part('results', 'Results', this.results.root),
+            part('busiest', 'Busiest refused keys', this.keys.root),
+            part('origins', 'Where decisions came from', this.sources.root),
+            part('all-settings', 'Settings', this.settings));
+    }
+
+    #showSettings(settings) {
+        while (this.settings.children.length > settings.length) {
+            this.settings.lastElementChild.remove();
+        }
+        settings.forEach(([label, text], i) => {
+            const pair = this.settings.children[i]
+                ?? this.settings.appendChild(h('div', {}, h('dt'), h('dd')));
+            say(pair.children[0], label);
+            say(pair.children[1], visible(text));
+        });
+    }
+
+    #summary() {
+        const { history } = this;
+        const now = history.now();
+        if (!now) {
+            return 'Nothing is known yet.';
+        }
+        return `Now: ${spoken(now)}. Highest of the last five minutes: ${spoken(history.peaks())}.`
+            + ' The arrow keys read the chart at a point of time.';
+    }
+}
