@@ -1,0 +1,89 @@
+// A stand-in for the module's API, with numbers that move, for work on the dashboard and for its test.
+//
+//   node mock.mjs [scenario] [port]       serves it at http://127.0.0.1:8088/ratelimit/
+//
+// Scenarios: see scenarios.mjs. The page is put together anew for each request, so that a reload shows
+// what was edited, and comes with the policy that the module sends.
+
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { createServer } from 'node:http';
+import { fileURLToPath } from 'node:url';
+
+import { scenario } from './scenarios.mjs';
+
+const EMBED = fileURLToPath(new URL('../../src/http/dashboard/embed.sh', import.meta.url));
+const PREFIX = '/ratelimit/';
+
+export const page = () => execFileSync('sh', [EMBED, 'page'], { encoding: 'utf8' });
+
+// The text of the page's one element of that name, as a browser hashes it.
+export function hashOf(html, tag) {
+    const found = [...html.matchAll(new RegExp(`<${tag}>(.*?)</${tag}>`, 'gs'))];
+    if (found.length !== 1) {
+        throw new Error(`${found.length} elements <${tag}> instead of one`);
+    }
+    return `sha256-${createHash('sha256').update(found[0][1]).digest('base64')}`;
+}
+
+export const policy = html => [
+    "default-src 'none'", `script-src '${hashOf(html, 'script')}'`, `style-src '${hashOf(html, 'style')}'`,
+    "connect-src 'self'", 'img-src data:', "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+].join('; ');
+
+// Starts the API of a scenario. What a test turns: `world` (its numbers), `fails` (a status to answer
+// everything with, or 'hang up'), and `requests`, all that were made, as "GET zones".
+export async function serve(name, port = 0) {
+    const mock = { world: scenario(name), fails: null, requests: [] };
+    const server = createServer((request, response) => answer(mock, request, response));
+    await new Promise(resolve => server.listen(port, '127.0.0.1', resolve));
+    const clock = setInterval(() => mock.world.move(0.25), 250);
+    mock.url = `http://127.0.0.1:${server.address().port}${PREFIX}`;
+    mock.close = () => {
+        clearInterval(clock);
+        server.closeAllConnections();
+        return new Promise(resolve => server.close(resolve));
+    };
+    return mock;
+}
+
+function answer(mock, request, response) {
+    const path = request.url.startsWith(PREFIX) ? request.url.slice(PREFIX.length) : null;
+    mock.requests.push(`${request.method} ${path ?? request.url}`);
+    if (path === '') {
+        const html = page();
+        response.writeHead(200, {
+            'content-type': 'text/html; charset=utf-8', 'content-security-policy': policy(html),
+            'cache-control': 'no-store', 'x-content-type-options': 'nosniff',
+        });
+        response.end(html);
+        return;
+    }
+    if (mock.fails === 'hang up') {
+        request.socket.destroy();
+        return;
+    }
+    const [status, body] = mock.fails ? [mock.fails] : api(mock.world, request.method, path);
+    response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' });
+    response.end(body === undefined ? '' : JSON.stringify(body));
+}
+
+function api(world, method, path) {
+    // As nginx does, before any module sees it.
+    if (path === null || path.split('?')[0].includes('%00')) {
+        return [path === null ? 404 : 400];
+    }
+    if (method === 'GET') {
+        return path === 'zones' ? [200, world.zones()] : path === 'redis' ? [200, world.redis()] : [404];
+    }
+    const [, zone, id] = path.match(/^zones\/([^/?]+)\/keys(?:\/|\?key=)([^/?&]+)$/) ?? [];
+    if (method !== 'DELETE' || !id) {
+        return [404];
+    }
+    return [world.write ? world.free(decodeURIComponent(zone), id) : 405];
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+    const mock = await serve(process.argv[2] ?? 'fleet', Number(process.argv[3] ?? 8088));
+    console.log(mock.url);
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Tests the dashboard, in a browser where that is needed, and installs with apt and npm what is missing.
+# Usage: bash t/dashboard/run.sh [file.test.mjs...]
+#
+# Without more it runs against the stand-in of mock.mjs. RATELIMIT_DASHBOARD and RATELIMIT_TRAFFIC make
+# page.test.mjs run against a real node, see there. CHROMIUM names another browser.
+set -eu
+cd "$(dirname "$0")"
+
+if ! node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null; then
+    echo 'run.sh: Node.js 20 or later is needed' >&2
+    exit 1
+fi
+if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
+    echo 'Installing chromium' >&2
+    apt-get -qq update
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null
+fi
+# Anew when the lock file is newer than what was installed from it.
+if [ ! -f node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
+    npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+fi
+exec node --test --test-concurrency=1 "$@"

@@ -1,0 +1,209 @@
+// What the stand-in for the API tells: zones and Redis servers whose numbers move with time.
+
+// Numbers that look like chance and are the same in each run.
+function chance(seed) {
+    let state = seed;
+    return () => {
+        state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+        return state / 2 ** 32;
+    };
+}
+
+const DEFAULTS = {
+    key: '$binary_remote_addr', algorithm: 'sliding_window_counter', rate: '100r/m', burst: null,
+    precision: null, limit: 100, redis: 'main', clock: 'redis', cache: true, lease: 0, nodes: 1,
+    size: 1048576, keys: 4211, evictions: 0,
+};
+
+// A zone: settings, and `flow`: what it decides a second, as {"passed.redis": n, ...}. Its rates swing.
+class Zone {
+    constructor(name, settings, flow, busiest, seed) {
+        this.settings = { name, ...DEFAULTS, ...settings };
+        this.flow = flow;
+        this.totals = Object.fromEntries(Object.entries(flow).map(([what, rate]) => [what, rate * 1800]));
+        this.busiest = busiest.map(([key, id, refused, error]) => ({ key, id, refused, error }));
+        this.random = chance(seed);
+        this.time = seed * 17;
+    }
+
+    move(seconds) {
+        this.time += seconds;
+        const swing = 1 + 0.35 * Math.sin(this.time / 29) + 0.2 * Math.sin(this.time / 7.3);
+        const burst = Math.sin(this.time / 41) > 0.55 ? 2.4 : 0.6;
+        for (const [what, rate] of Object.entries(this.flow)) {
+            const factor = what.startsWith('rejected') ? swing * burst : swing;
+            this.totals[what] += rate * factor * seconds * (0.8 + 0.4 * this.random());
+        }
+        this.busiest.forEach((key, i) => {
+            key.refused += this.flow['rejected.cache'] > 0 && i < 3 ? 9 * seconds * swing / (i + 1) : 0;
+        });
+        this.busiest.sort((a, b) => b.refused - a.refused);
+    }
+
+    json() {
+        const counters = {};
+        for (const [what, total] of Object.entries(this.totals)) {
+            const [result, source] = what.split('.');
+            if (Math.floor(total) > 0) {
+                counters[result] = { ...counters[result], [source]: Math.floor(total) };
+            }
+        }
+        const busiest = this.busiest.map(key => ({ ...key, refused: Math.floor(key.refused) }));
+        return { ...this.settings, counters, busiest };
+    }
+
+    restart() {
+        Object.keys(this.totals).forEach(what => { this.totals[what] = 0; });
+        this.busiest = [];
+    }
+}
+
+class World {
+    write = true;
+    blocks = [];
+
+    constructor(zones, blocks = [block('main', 'standalone', ['10.0.0.5:6379'])]) {
+        this.list = zones;
+        this.blocks = blocks;
+        // Kept apart from this machine's clock: the page must go by the node's.
+        this.time = 1800000000.123;
+    }
+
+    move(seconds) {
+        this.time += seconds;
+        this.list.forEach(zone => zone.move(seconds));
+        this.blocks.flatMap(({ servers }) => servers).filter(({ state }) => state === 'up')
+            .forEach(server => { server.calls += Math.round(640 * seconds); });
+    }
+
+    zones() {
+        return { node: 'edge-fra-03', version: '0.4', write: this.write, time: this.time,
+            zones: this.list.map(zone => zone.json()) };
+    }
+
+    redis() {
+        return { redis: this.blocks };
+    }
+
+    // The status of DELETE zones/NAME/keys/ID.
+    free(name, id) {
+        const zone = this.list.find(({ settings }) => settings.name === name);
+        if (!zone) {
+            return 404;
+        }
+        zone.busiest = zone.busiest.filter(key => key.id !== id);
+        return 204;
+    }
+}
+
+const server = (address, role = 'master', more = {}) => ({
+    server: address, role, state: 'up', workers_up: 2, workers: 2, latency: { p50: 0.00021, p99: 0.0011 },
+    calls: 812345, errors: { timeout: 0, connection: 0, error_reply: 0 }, reconnects: 0, ...more,
+});
+
+const block = (name, topology, addresses) =>
+    ({ name, topology, servers: addresses.map(address => typeof address === 'string' ? server(address) : address) });
+
+const ADDRESSES = [
+    ['\\xC0\\x00\\x02\\x01', '%C0%00%02%01', 512704, 0],
+    ['\\xC6\\x33d\\x17', '%C63d%17', 218113, 12],
+    ['\\xCB\\x00qM', '%CB%00qM', 93402, 12],
+    ['192.0.2.77', '192.0.2.77', 5127, 88],
+    ['198.51.100.4', '198.51.100.4', 812, 140],
+    ['203.0.113.250', '203.0.113.250', 144, 144],
+];
+
+const JWT = 'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4ifQ.4f1g';
+
+function fleet() {
+    return new World([
+        new Zone('per_ip', {}, { 'passed.redis': 640, 'passed.lease': 210, 'rejected.redis': 9,
+            'rejected.cache': 160 }, ADDRESSES, 1),
+        new Zone('per_key', { key: '$http_x_api_key', rate: '$plan_rate', algorithm: 'token_bucket', limit: null,
+            burst: 50, lease: 20, nodes: 4 }, { 'passed.lease': 920, 'passed.redis': 140, 'rejected.cache': 3.2,
+            'rejected.redis': 0.6 }, [[JWT, JWT, 1200, 0], ['gold-4711', 'gold-4711', 12, 0]], 2),
+        new Zone('login', { algorithm: 'sliding_window_log', rate: '5r/15m', limit: 5, cache: false,
+            evictions: 17 }, { 'passed.redis': 2.4, 'rejected.redis': 0.31, 'failed_closed.none': 0 }, [], 3),
+        new Zone('uploads', { algorithm: 'leaky_bucket', rate: '10r/s', limit: 21, burst: 20 },
+            { 'passed.redis': 8, 'delayed.redis': 5.5, 'rejected.cache': 1.1 }, ADDRESSES.slice(3, 5), 4),
+        new Zone('next_limit', { algorithm: 'gcra', rate: '60r/m', limit: 31, burst: 30 },
+            { 'passed_shadow.redis': 61, 'rejected_shadow.redis': 14 }, [], 5),
+        new Zone('search', { rate: '20r/s', limit: 20, algorithm: 'sliding_window_buckets', precision: 1 },
+            { 'passed.redis': 31, 'rejected_dry_run.redis': 4.2, 'delayed_dry_run.redis': 1.1 }, [], 6),
+        new Zone('static', { redis: null, clock: 'local', rate: '1000r/s', limit: 1000 },
+            { 'passed.local': 1830 }, [], 7),
+        new Zone('webhooks', { rate: '1000r/d', limit: 1000, algorithm: 'fixed_window', keys: 0 }, {}, [], 8),
+    ]);
+}
+
+function many() {
+    const random = chance(99);
+    const zones = Array.from({ length: 312 }, (_, i) => new Zone(
+        `tenant_${String(i + 1).padStart(3, '0')}`, { key: '$http_x_api_key', rate: `${10 + i}r/s` },
+        { 'passed.redis': 400 * random() ** 3, 'rejected.cache': i % 3 ? 0 : 40 * random() ** 4 },
+        i % 3 ? [] : ADDRESSES, i + 1));
+    zones.push(new Zone(`customer-with-a-very-long-name-${'that-goes-on-'.repeat(6)}end`,
+        { key: '$scheme$host$request_method$http_x_api_key$binary_remote_addr$uri' },
+        { 'passed.redis': 4, 'rejected.redis': 0.02 }, [], 400));
+    return new World(zones, [block('main', 'cluster', Array.from({ length: 6 }, (_, i) =>
+        server(`10.0.${i % 3}.${5 + i}:6379`, i < 3 ? 'master' : 'replica')))]);
+}
+
+// Redis in all its states, and zones that fail.
+function away() {
+    const world = fleet();
+    world.blocks = [
+        block('main', 'standalone', [server('10.0.0.5:6379', 'master', { state: 'away', workers_up: 0,
+            latency: { p50: 0.0004, p99: 0.1 }, errors: { timeout: 1204, connection: 31, error_reply: 0 },
+            reconnects: 12 })]),
+        block('ring', 'ring', ['10.0.1.1:6379', server('10.0.1.2:6379', 'master', { state: 'breaker_open',
+            workers_up: 0, errors: { timeout: 5, connection: 0, error_reply: 0 }, reconnects: 1 }),
+        server('cache-3.internal.a-long-domain-name.example.org:16379', 'master', { workers_up: 1,
+            reconnects: 3 })]),
+        block('sessions', 'sentinel', [server('unix:/run/redis/sessions.sock', 'master'),
+            server('[2001:db8::17]:6379', 'replica', { latency: { p50: null, p99: null }, calls: 0 })]),
+    ];
+    for (const zone of world.list.slice(0, 3)) {
+        const all = Object.values(zone.flow).reduce((sum, rate) => sum + rate, 0);
+        const kind = zone.settings.name === 'login' ? 'failed_closed.none' : 'failed_open.none';
+        Object.assign(zone.flow, Object.fromEntries(Object.keys(zone.flow).map(what => [what, 0])),
+            { [kind]: all });
+        zone.totals[kind] = all * 20;
+    }
+    return world;
+}
+
+// Names and keys that want to be markup, commands or unreadable.
+function hostile() {
+    const evil = [
+        ['<img src=x onerror=alert(1)>', '%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E', 90, 0],
+        ['"><script>alert(2)</script>', '%22%3E%3Cscript%3Ealert(2)%3C%2Fscript%3E', 80, 0],
+        ['user\u202Egnp.exe\u2066', 'user%E2%80%AEgnp.exe', 70, 3],
+        ['../../redis', '..%2F..%2Fredis', 60, 60],
+        ['..', '%2E%2E', 50, 0],
+        ['a&key=b#c?d', 'a%26key%3Db%23c%3Fd', 40, 0],
+        [`${'k'.repeat(120)}end`, `${'k'.repeat(120)}end`, 30, 0],
+        ['Z̸̢̛͚̯̬a̴͙̍̓l̷̥͝g̵̗̈o', 'Z%CC%B8', 20, 0],
+    ];
+    return new World([
+        new Zone('<b>bold</b>', { key: '${cookie_<i>}', algorithm: '<u>x</u>', future: { setting: '<s>' } },
+            { 'passed.redis': 3, 'rejected.cache': 2, '__proto__.redis': 1 }, evil, 1),
+        new Zone('зона-限制', { key: '日本語\u0000' }, { 'passed.redis': 1, 'odd_result.odd': 4 }, [], 2),
+    ], [block('<b>main</b>', '<i>odd</i>', [server('<script>', '<b>role</b>', { state: '<u>' })])]);
+}
+
+const SCENARIOS = {
+    fleet, many, away, hostile,
+    empty: () => new World([], []),
+    memory: () => new World([new Zone('per_client', { redis: null, clock: 'local', cache: false },
+        { 'passed.local': 12, 'rejected.local': 3 }, ADDRESSES.slice(3), 1)], []),
+    idle: () => new World([new Zone('per_client', {}, {}, [], 1)]),
+    readonly: () => Object.assign(fleet(), { write: false }),
+};
+
+export function scenario(name) {
+    if (!(name in SCENARIOS)) {
+        throw new Error(`no scenario ${name}: ${Object.keys(SCENARIOS).join(', ')}`);
+    }
+    return SCENARIOS[name]();
+}

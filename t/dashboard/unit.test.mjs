@@ -1,0 +1,127 @@
+// The parts of the page that need no browser: numbers, histories, scales, addresses.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+
+const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
+const NAMES = ['short', 'percent', 'latency', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
+    'keyUrl', 'refusals', 'tickLabel'];
+
+const text = ['format.js', 'history.js', 'chart.js', 'keys.js']
+    .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
+const parts = new Function(`'use strict';${text}\nreturn { ${NAMES.join(', ')} };`)();
+
+const table = (name, rows) => test(name, () => {
+    for (const [input, expected] of rows) {
+        assert.equal(parts[name](...[input].flat()), expected, `${name}(${input})`);
+    }
+});
+
+table('short', [[0, '0'], [0.001, '<0.01'], [0.034, '0.03'], [0.996, '1.0'], [3.44, '3.4'], [9.96, '10'],
+    [340.4, '340'], [999.4, '999'], [999.6, '1.0k'], [1234, '1.2k'], [12345, '12k'], [999600, '1.0M'],
+    [3.2e9, '3.2G'], [null, '–'], [NaN, '–'], [Infinity, '–']]);
+table('percent', [[[0, 5], '0%'], [[5, 5], '100%'], [[1, 1000], '<1%'], [[999, 1000], '>99%'], [[1, 3], '33%'],
+    [[0, 0], '–'], [[1, null], '–']]);
+table('latency', [[0.0002, '0.20 ms'], [0.0011, '1.10 ms'], [0.0123, '12.3 ms'], [0.25, '250 ms'],
+    [1.25, '1.3 s'], [null, '–'], [[], '–']]);
+table('bytes', [[512, '512 bytes'], [1048576, '1 MiB'], [1536, '1.5 KiB'], [2 ** 31, '2 GiB']]);
+table('visible', [['plain', 'plain'], ['日本', '日本'], ['a\u202Eb', 'a\\u{202E}b'], ['a\nb\0', 'a\\u{A}b\\u{0}'],
+    ['\uD800x', '\\u{D800}x'], [5, '5']]);
+table('middleCut', [[['short', 36], 'short'], [['abcdefghijkl', 9], 'abcde…jkl'], [['😀😀😀😀😀', 4], '😀😀…😀']]);
+table('tickLabel', [[0.5, '0.5'], [0.05, '0.05'], [1, '1'], [1500, '1.5k'], [2000, '2k'], [0.2, '0.2']]);
+table('keyUrl', [
+    [['per_ip', '192.0.2.1'], 'zones/per_ip/keys/192.0.2.1'],
+    [['per_ip', '%C0%00%02%01'], 'zones/per_ip/keys?key=%C0%00%02%01'],
+    [['a/b?c', 'k'], 'zones/a%2Fb%3Fc/keys/k'],
+    [['z', '..'], 'zones/z/keys?key=..'],
+    [['z', '%2E'], 'zones/z/keys?key=%2E'],
+    [['z', '../../redis?x#y'], 'zones/z/keys/..%2F..%2Fredis%3Fx%23y'],
+    [['z', '%00&b=+'], 'zones/z/keys?key=%00%26b%3D%2B'],
+]);
+
+test('refusals are told as a range when the node estimates', () => {
+    assert.equal(parts.refusals({ refused: 5127, error: 0 }), '5,127');
+    assert.equal(parts.refusals({ refused: 5127, error: 12 }), '5,115 to 5,127');
+    assert.equal(parts.refusals({ refused: 10, error: 12 }), '0 to 10');
+});
+
+test('a scale has a few round lines, and room for the highest rate', () => {
+    for (const most of [0, 0.02, 0.7, 1, 3, 99, 100, 101, 1519, 2e6]) {
+        const { top, ticks } = parts.scaleOf(most);
+        assert.ok(top >= most && ticks.length >= 2 && ticks.length <= 6, `${most}: ${ticks}`);
+        assert.equal(ticks[0], 0);
+    }
+    assert.deepEqual(parts.scaleOf(1519).ticks, [0, 500, 1000, 1500, 2000]);
+});
+
+// A history of numbers of passed requests at these times.
+function historyOf(samples) {
+    const history = new parts.History();
+    for (const [time, passed, more = {}, busiest = []] of samples) {
+        history.add(time, { passed: { redis: passed }, ...more }, new Map(busiest.map(key => [key.id, key])));
+    }
+    return history;
+}
+
+test('rates are differences over time', () => {
+    const history = historyOf([[100, 50], [102, 70], [104, 80]]);
+    assert.deepEqual(history.intervals.map(({ rates }) => rates.passed), [10, 5]);
+    assert.equal(history.now().passed, 7.5);
+    assert.equal(history.peaks().passed, 10);
+    assert.equal(historyOf([[100, 50]]).now(), null, 'one answer is no rate');
+});
+
+test('the rates of now are those of the last ten seconds', () => {
+    const history = historyOf([[80, 0], [90, 1000], [92, 1002], [96, 1006], [100, 1010]]);
+    assert.equal(history.now().passed, 1);
+});
+
+test('a counter that falls begins a new history, also one that is gone', () => {
+    assert.deepEqual(historyOf([[100, 50], [102, 70], [104, 3]]).intervals, []);
+    const history = historyOf([[100, 50], [102, 70]]);
+    history.add(104, {}, new Map());
+    assert.equal(history.samples.length, 1);
+    assert.deepEqual(history.last.results, {});
+});
+
+test('a long pause is a gap without a rate', () => {
+    const history = historyOf([[100, 0], [102, 2], [150, 200], [152, 204]]);
+    assert.deepEqual(history.intervals.map(({ rates }) => rates?.passed ?? null), [1, null, 2]);
+    assert.equal(history.now().passed, 2);
+});
+
+test('what is older than five minutes is forgotten', () => {
+    const history = historyOf(Array.from({ length: 400 }, (_, i) => [1000 + 2 * i, i]));
+    assert.ok(history.samples.length <= 152, `${history.samples.length} samples`);
+    assert.ok(history.intervals.length <= 151);
+});
+
+test('a clock that stands or is set back gives no rate', () => {
+    const history = historyOf([[100, 50], [102, 70], [102, 80]]);
+    assert.equal(history.intervals.length, 1);
+    history.add(40, { passed: { redis: 90 } }, new Map());
+    assert.equal(history.now(), null);
+    history.add(42, { passed: { redis: 94 } }, new Map());
+    assert.equal(history.now().passed, 2);
+});
+
+test('sources are those of the minutes kept', () => {
+    const history = historyOf([[100, 50], [102, 70, { rejected: { cache: 5 } }]]);
+    assert.deepEqual(history.sources(), { redis: 20, cache: 5 });
+});
+
+test('trials are counted beside what is refused and what failed', () => {
+    assert.deepEqual(parts.overview({ passed: 5, delayed: 1, passed_shadow: 2, delayed_dry_run: 1, rejected: 3,
+        rejected_shadow: 4, rejected_dry_run: 5, failed_open: 6, failed_closed: 7 }),
+    { passed: 9, would: 9, refused: 3, failed: 13 });
+});
+
+test('how fast a key is refused now is told while its error stays the same', () => {
+    const key = (refused, error) => [{ id: 'a', refused, error }];
+    const rate = samples => historyOf(samples.map(([time, busiest]) => [time, 0, {}, busiest])).refusedNow('a');
+    assert.equal(rate([[100, key(10, 2)], [104, key(30, 2)]]), 5);
+    assert.equal(rate([[100, key(10, 2)], [104, key(30, 12)]]), null);
+    assert.equal(rate([[100, []], [102, key(10, 0)], [104, key(30, 0)]]), 10);
+    assert.equal(rate([[100, key(10, 0)]]), null);
+});
