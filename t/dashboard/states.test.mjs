@@ -1,0 +1,207 @@
+// The page in every state of a node, played by the stand-in: nothing there, much there, Redis away, a node
+// that does not answer or was started again, texts that want to be markup.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { axe, open, overflowing, start, until } from './browser.mjs';
+import { serve } from './mock.mjs';
+
+let browser;
+before(async () => { browser = await start(); });
+after(() => browser.close());
+
+// The page on a stand-in of its own, with answers 40 times as often as usual.
+async function on(name, run, options = {}) {
+    const mock = await serve(name);
+    try {
+        const page = await open(browser, mock.url, { fast: true, ...options });
+        await page.locator('#live.fine').waitFor();
+        await run(page, mock);
+        await page.finish();
+    } finally {
+        await mock.close();
+    }
+}
+
+const text = (page, selector) => page.locator(selector).first().textContent();
+const texts = (page, selector) => page.locator(selector).allTextContents();
+const seen = (page, selector) => page.locator(selector).first().isVisible();
+
+test('no zones, no Redis', () => on('empty', async page => {
+    assert.ok(await seen(page, '#no-zones pre'));
+    assert.match(await text(page, '#no-zones pre'), /^ {4}ratelimit zone=per_client;$/m, 'as one would write it');
+    assert.match(await text(page, '#redis-empty'), /counted on this node/);
+    assert.ok(!await seen(page, '#tools') && !await seen(page, '#list-head'));
+    assert.equal(await text(page, '#redis-now'), 'None');
+    assert.deepEqual(await axe(page), []);
+}));
+
+test('a zone that counts on this node', () => on('memory', async page => {
+    assert.match(await text(page, '.about'), /this node$/);
+    assert.match(await text(page, '.settings'), /Counted inthis node’s memory/);
+    assert.equal(await text(page, '#redis-more'), 'counted on this node');
+}));
+
+test('a zone that nothing asks', () => on('idle', async page => {
+    await until('rates', async () => await text(page, '#passed-now') === '0/s');
+    assert.match(await text(page, '.busiest .quiet'), /No key has been refused/);
+    assert.match(await text(page, '.origins .quiet'), /No decisions in the last minutes/);
+}));
+
+test('without write=on there is nothing to press', () => on('readonly', async page => {
+    await page.locator('.busiest tbody tr').first().waitFor();
+    assert.ok(!await seen(page, '.busiest .small'));
+}));
+
+test('Redis in trouble is told by words and shapes', () => on('away', async page => {
+    const states = await texts(page, '.redis-block tbody .state');
+    for (const state of ['Away 0 of 2 workers', 'Breaker open 0 of 2 workers', 'Up in part 1 of 2 workers']) {
+        assert.ok(states.includes(state), state);
+    }
+    const shapes = await page.locator('.redis-block .mark path').evaluateAll(marks =>
+        new Set(marks.map(mark => mark.getAttribute('d'))).size);
+    assert.equal(shapes, 4);
+    assert.equal(await text(page, '#redis-now'), '3 not up');
+    assert.match(await text(page, '.about b'), /is not up/);
+    assert.match((await texts(page, '.redis-block tbody td:nth-child(7)'))[0], /1,235 1,204 timeout, 31 connection/);
+    await until('failures', async () => /^[\d.]+k\/s$/.test(await text(page, '#failed-now')));
+    assert.deepEqual(await axe(page), []);
+}));
+
+test('hundreds of zones: the most refused first, fifty at a time', () => on('many', async (page, mock) => {
+    await until('an order', async () => await text(page, '.refused dd') !== '–');
+    assert.equal(await page.locator('.zone').count(), 50);
+    await until('the order', async () => {
+        // By the node's clock it is time to sort again.
+        mock.world.move(10.5);
+        await page.waitForTimeout(300);
+        const now = (await texts(page, '.zone:has(.zone-body[hidden]) .figure.refused dd')).map(Number);
+        return now.every((rate, i) => i === 0 || rate <= 1.3 * now[i - 1] + 0.5);
+    });
+    assert.match(await text(page, '#more'), /^Show 50 more of 263$/);
+    await page.locator('#more').click();
+    assert.equal(await page.locator('.zone').count(), 100);
+    assert.equal(await page.evaluate(() => [...document.querySelectorAll('.zone-name')]
+        .indexOf(document.activeElement)), 50, 'the focus is on the first new one');
+    await page.locator('#filter').fill('very-long');
+    assert.equal(await page.locator('.zone').count(), 1);
+    assert.equal(await text(page, '#found'), '1 of 313 zones');
+    assert.deepEqual(await overflowing(page), []);
+    await page.locator('#filter').fill('');
+    await page.locator('#sort').selectOption('name');
+    assert.deepEqual((await texts(page, '.zone-name')).slice(1, 3), ['tenant_001', 'tenant_002']);
+}));
+
+test('the list does not move under the pointer', () => on('fleet', async (page, mock) => {
+    await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
+    await page.locator('.zone-name').nth(2).hover();
+    const order = await texts(page, '.zone-name');
+    const last = mock.world.list.find(({ settings }) => settings.name === order.at(-1));
+    Object.assign(last.flow, { 'rejected.redis': 1e4 });
+    Object.assign(last.totals, { 'rejected.redis': 0 });
+    const laterBy10Seconds = () => {
+        mock.world.move(10.5);
+        return page.waitForTimeout(400);
+    };
+    await laterBy10Seconds();
+    await laterBy10Seconds();
+    assert.deepEqual(await texts(page, '.zone-name'), order);
+    await page.locator('h1').hover();
+    await laterBy10Seconds();
+    const first = (await texts(page, '.zone-name')).slice(0, 2);
+    assert.deepEqual(first, [order[0], order.at(-1)], 'but once it is gone, around the zone that is open');
+}));
+
+test('a node that does not answer: the last numbers stay, and it is asked less and less', () =>
+    on('fleet', async (page, mock) => {
+        await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
+        mock.fails = 503;
+        await page.locator('#notice.shown').waitFor();
+        assert.match(await text(page, '#notice-text'), /^This node answers 503\. The numbers shown are the last known/);
+        assert.equal(await text(page, '#live-text'), 'No numbers');
+        assert.ok(await seen(page, '.chart .area'));
+        const passed = await text(page, '#passed-now');
+        assert.match(passed, /^[\d.]+k?\/s$/);
+        assert.deepEqual(await axe(page), []);
+        const next = async () => Number((await text(page, '#notice-next')).match(/\d+/)[0]);
+        await until('longer pauses', async () => await next() >= 15);
+        assert.equal(await text(page, '#passed-now'), passed);
+        mock.fails = 'hang up';
+        await page.locator('#again').click();
+        await until('the other reason', async () => /^This node does not answer/.test(await text(page, '#notice-text')));
+        mock.fails = null;
+        await page.locator('#again').click();
+        await page.locator('#live.fine').waitFor();
+        assert.ok(!await seen(page, '#again'));
+        assert.equal(await text(page, '#notice-text'), '');
+    }, { expected: /Failed to load resource/ }));
+
+test('a node that was started again begins a new chart', () => on('fleet', async (page, mock) => {
+    const points = async () => (await page.locator('.chart .top-line').first().getAttribute('d')).split(' ').length;
+    await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
+    await until('some points', async () => await points() > 20);
+    mock.world.list.forEach(zone => zone.restart());
+    await until('few points', async () => await points() < 12, 3);
+    assert.doesNotMatch((await texts(page, '.results td, .figure dd, .sums dd')).join(' '), /-\d|NaN|undefined/);
+}));
+
+test('answers that are no numbers are told as such', () => on('fleet', async (page, mock) => {
+    mock.world.zones = () => ['not', 'this'];
+    await until('the notice', async () => /something else than numbers/.test(await text(page, '#notice-text')));
+}));
+
+test('what became of freeing is told, whatever it is', () => on('fleet', async (page, mock) => {
+    const answers = [[404, /no such zone/], [405, /read-only/], [403, /may not/], [500, /answered 500/]];
+    for (const [status, told] of answers) {
+        mock.world.free = () => status;
+        await page.locator('.busiest .small').first().click();
+        await page.locator('#free-yes').click();
+        await until(`the message for ${status}`, async () => told.test(await text(page, '#outcome-text')));
+        assert.match(await text(page, '#outcome-text'), /^Not freed: /);
+        assert.ok(await seen(page, '#outcome.bad'));
+    }
+}, { expected: /Failed to load resource/ }));
+
+test('texts of strangers stay texts, and each key is freed by its own name', () => on('hostile', async (page, mock) => {
+    assert.equal(await page.locator('main :is(i, u, s, img, script)').count(), 0);
+    assert.equal(await page.locator('main b', { hasText: /^(bold|main|role)$/ }).count(), 0);
+    const names = await texts(page, '.zone-name');
+    assert.ok(names.includes('<b>bold</b>') && names.includes('зона-限制'));
+    const open = page.locator('.zone', { hasText: '<b>bold</b>' });
+    assert.ok((await open.locator('.busiest .code').allTextContents()).includes('user\\u{202E}gnp.exe\\u{2066}'));
+    assert.match(await open.locator('.settings').textContent(), /future\{"setting":"<s>"\}/, 'settings of tomorrow');
+    const freed = [];
+    const ids = mock.world.list[0].busiest.map(({ id }) => id);
+    const free = mock.world.free.bind(mock.world);
+    mock.world.free = (zone, id) => {
+        freed.push([zone, id]);
+        return free(zone, id);
+    };
+    const long = open.locator('.busiest .cut');
+    assert.match(await long.textContent(), /^k+…k+end$/);
+    await long.click();
+    assert.equal((await long.textContent()).length, 123);
+    for (let left = ids.length; left > 0; left -= 1) {
+        await open.locator('.busiest .small').first().click();
+        await page.locator('#free-yes').click();
+        await until('the row to go', async () => await open.locator('.busiest tbody tr').count() < left);
+    }
+    assert.deepEqual(freed.map(([zone]) => zone), ids.map(() => '<b>bold</b>'));
+    assert.deepEqual(freed.map(([, id]) => id).sort(), ids.sort());
+    assert.deepEqual(await overflowing(page), []);
+    assert.match(await open.locator('.busiest .quiet').textContent(), /No key is known to be refused/);
+}));
+
+test('only what the page needs is asked for', () => on('fleet', async (page, mock) => {
+    await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
+    assert.deepEqual([...new Set(mock.requests)].sort(), ['GET ', 'GET redis', 'GET zones']);
+}));
+
+test('who wants less motion gets none', () => on('idle', async page => {
+    const moving = () => page.evaluate(() => [...document.querySelectorAll('*')].flatMap(element =>
+        [null, '::before', '::after'].map(part => getComputedStyle(element, part)))
+        .filter(({ transitionDuration, animationName }) =>
+            transitionDuration !== '0s' || animationName !== 'none').length);
+    assert.equal(await moving(), 0);
+}, { reducedMotion: 'reduce' }));
