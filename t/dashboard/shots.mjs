@@ -1,0 +1,77 @@
+// Pictures of the page in each of its states, to look at: node shots.mjs FOLDER [name...]
+
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+
+import { start } from './browser.mjs';
+import { serve } from './mock.mjs';
+
+const NARROW = { width: 360, height: 780 };
+const DARK = { colorScheme: 'dark' };
+
+// name: [scenario, options of the browser's context, what to do before].
+const PICTURES = {
+    light: ['fleet'],
+    dark: ['fleet', DARK],
+    medium: ['fleet', { viewport: { width: 860, height: 900 } }],
+    narrow: ['fleet', { viewport: NARROW }],
+    empty: ['empty'],
+    memory: ['memory'],
+    away: ['away'],
+    'away-dark': ['away', DARK],
+    'away-narrow': ['away', { viewport: NARROW }],
+    many: ['many'],
+    hostile: ['hostile'],
+    question: ['fleet', {}, page => page.locator('.busiest .small').nth(1).click()],
+    freed: ['fleet', {}, async page => {
+        await page.locator('.busiest .small').nth(1).click();
+        await page.locator('#free-yes').click();
+        await page.locator('#outcome.shown').waitFor();
+    }],
+    point: ['fleet', DARK, async page => {
+        await page.locator('.chart').first().focus();
+        for (let i = 0; i < 50; i += 1) {
+            await page.keyboard.press('ArrowLeft');
+        }
+    }],
+    'no-answer': ['fleet', {}, async (page, mock) => {
+        mock.fails = 502;
+        await page.locator('#notice.shown').waitFor();
+    }],
+};
+const WHOLE = ['light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow', 'many', 'hostile'];
+
+// Five minutes pass in a few seconds: the page asks 80 times as often, and each time the node's clock has
+// moved on by two seconds.
+async function take(browser, folder, name) {
+    const [scenario, options = {}, before = () => {}] = PICTURES[name];
+    const mock = await serve(scenario);
+    const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
+    const page = await context.newPage();
+    await page.addInitScript(() => {
+        const real = window.setTimeout;
+        window.setTimeout = (run, ms, ...rest) => real(run, ms > 500 && ms < 14000 ? ms / 80 : ms, ...rest);
+    });
+    await page.route('**/zones', route => {
+        mock.world.move(2);
+        return route.continue();
+    });
+    await page.goto(mock.url);
+    await page.waitForTimeout(9000);
+    await before(page, mock);
+    await page.waitForTimeout(300);
+    await page.screenshot({ path: join(folder, `${name}.png`), fullPage: WHOLE.includes(name) });
+    await context.close();
+    await mock.close();
+}
+
+const [folder, ...names] = process.argv.slice(2);
+if (!folder) {
+    throw new Error('node shots.mjs FOLDER [name...]');
+}
+mkdirSync(folder, { recursive: true });
+const browser = await start();
+for (const name of names.length > 0 ? names : Object.keys(PICTURES)) {
+    await take(browser, folder, name);
+}
+await browser.close();
