@@ -126,7 +126,7 @@ class History {
         return first && ratesBetween(first, this.last);
     }
 
-    // The highest rate of each result, and of each overview's sum.
+    // The highest rate of each result.
     peaks() {
         const peaks = {};
         for (const { rates } of this.intervals) {
