@@ -15,6 +15,8 @@ my $dnsmasq = start_process('dnsmasq', "$folder/log", 'dnsmasq', '--keep-in-fore
     '--conf-file=/dev/null', '--no-resolv', '--no-hosts', "--addn-hosts=$folder/hosts",
     '--listen-address=127.0.0.1', '--bind-interfaces', "--port=$port", '--local-ttl=1',
     '--user=root', '--log-facility=-', "--pid-file=$folder/pid");
+# Before that, HUP would end it.
+wait_until('the name server has read its names', sub { read_file("$folder/log") =~ /: read .*hosts/ });
 
 sub following_node {
     my (%options) = @_;
