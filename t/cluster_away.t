@@ -90,11 +90,11 @@ subtest 'a cluster that is down is told of once, and asked for its map once a se
     my $node = node_of(seeds() . " password 'open sesame'; breaker failures=1000000;");
     is $node->status('/?k=before'), 200;
     my $victim = $cluster->node_of_slot($cluster->slot_of('kbefore'));
-    my ($other) = grep { $_ != $victim } $cluster->nodes;
+    my @others = grep { $_ != $victim } $cluster->nodes;
     $victim->stop('KILL');
     wait_until('it is down', sub {
         $node->status("/?k=$_") for 1 .. 30;
-        return $other->cmd('CLUSTER', 'INFO') =~ /cluster_state:fail/
+        return @others == grep({ $_->cmd('CLUSTER', 'INFO') =~ /cluster_state:fail/ } @others)
             && $node->count_log(qr/answered: CLUSTERDOWN/);
     }, 20);
     my ($began, $before, $asked) = (time, map_calls(), 0);
