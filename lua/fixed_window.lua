@@ -10,7 +10,7 @@ do
     local stored = redis.pcall('GET', key)
     if type(stored) == 'string' and #stored == 20 then
         local from, stored_count, length = struct.unpack('<ddI4', stored)
-        if from == start or from > now then
+        if from == start or (from > now and from < 2^53) then
             count = stored_count
             if from - now <= window then
                 start, at = from, from > now and from or now

@@ -1,10 +1,10 @@
 -- token_bucket, leaky_bucket and gcra: the generic cell rate algorithm (ITU-T I.371) with one
 -- theoretical arrival time (tat). param: the capacity, in requests.
 --
--- State: tat in microseconds since the epoch, as a plain number; where the emission interval
--- window/quota is not a whole number of microseconds, two big-endian doubles (no number begins as
--- those do): tat rounded down, and the rest in units of 1/quota us.
--- All arithmetic is in those units, so that nothing is rounded: `debt` is (tat - now) * quota, and a
+-- State: tat in microseconds since the epoch, as a plain number; where it is no whole number of them,
+-- as the emission interval window/quota is none, two big-endian doubles (no number begins as those
+-- do): tat rounded down, and the rest in units of 1/quota us.
+-- All arithmetic is in those units, so that nothing is rounded up to 2^53: `debt` is (tat - now) * quota, and a
 -- request of cost c adds c * window to it, up to capacity * window.
 --
 -- The key goes at the end of the second that tat is in: what moves it within that need not move the
@@ -18,7 +18,7 @@ local tat, rest = tonumber(stored), nil
 if not tat and type(stored) == 'string' and #stored == 16 then
     tat, rest = struct.unpack('>dd', stored)
 end
-if tat and tat >= now then
+if tat and tat >= now and tat < 2^53 then
     -- Another quota (a variable rate) had other units: less than a microsecond either way.
     debt = (tat - now) * quota + (rest and math.min(rest, quota - 1) or 0)
     if debt > full then

@@ -22,6 +22,7 @@ local function time_of(now)
     if server_time == 0 then
         local time = call('TIME')
         server_time = time[1] * 1000000 + time[2]
+        server_now = server_time
     end
     return server_time
 end
@@ -42,8 +43,8 @@ local function decide(i, at, answers_before, requests, passing)
     local granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
-        fit = math.min(requests, floor(settle(
-            key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost))
+        fit = math.min(requests, max(1, floor(settle(
+            key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost)))
     end
     local enforced = ARGV[from + 2] ~= '1'
     passing = decide(

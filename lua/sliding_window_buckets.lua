@@ -69,7 +69,7 @@ if take then
         -- The newest bucket is this one, or ahead: it is written over.
         place, bucket = count - 1, newest
     end
-    local life = bucket + window + math.floor(window / 16) - at
+    local life = bucket + window + math.floor(window / 16) - now
     total, newest = total + cost, bucket
     if head >= count or (head >= 16 and head >= count - head) then
         local kept = head >= place and '' or redis.call(
@@ -78,8 +78,8 @@ if take then
                    trailer, bucket, total, math.max(place - head, 0) + 1, 0, head_time, base,
                    now + life, 'sb'), 'PX', string.format('%d', math.ceil(life / 1000)))
     else
-        -- The deadline is of the checks' clock: one that is behind may have stepped back.
-        local late = deadline < bucket + window or now < at
+        -- The deadline is of the checks' clock, which may be another than the last one's.
+        local late = deadline < bucket + window or now ~= server_now
         deadline = late and now + life or deadline
         redis.call('SETRANGE', key, string.format('%d', place * 13), struct.pack(
                    trailer, bucket, total, place + 1, head, head_time, base, deadline, 'sb'))

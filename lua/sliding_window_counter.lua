@@ -12,7 +12,7 @@ do
         local from, stored_current, stored_previous, length = struct.unpack('<dddI4', stored)
         if from == start - window then
             previous = stored_current
-        elseif from == start or from > now then
+        elseif from == start or (from > now and from < 2^53) then
             current, previous = stored_current, stored_previous
             if from - now <= window then
                 start, at = from, from > now and from or now

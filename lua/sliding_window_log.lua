@@ -67,8 +67,8 @@ if moved then
 end
 if take or (moved and cost > 0) then
     -- A sixteenth longer than needed, so that not every check has to move the deadline. It is a time
-    -- of the checks' clock; where that is behind the newest entry, the stored one may be of another.
-    local life = window + math.floor(window / 16)
+    -- of the checks' clock: unless that is the server's own, the stored one may be of another.
+    local life = at - now + window + math.floor(window / 16)
     if moved and cost > 0 and live > 0 then
         count, head, deadline = live, 0, at + life
         redis.call('SET', key, string.rep(struct.pack('>I7', at), live)
@@ -91,7 +91,7 @@ if take or (moved and cost > 0) then
                 redis.call('SETRANGE', key, string.format('%d', live * 7), rest)
             end
         else
-            local late = deadline < at + window or now < at
+            local late = deadline < at + window or now ~= server_now
             deadline = late and now + life or deadline
             redis.call('SETRANGE', key, string.format('%d', count * 7), entries .. struct.pack(
                        '>I7I4I4I7I7c2', at, count + cost, head, head_time, deadline, 'sl'))

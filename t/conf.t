@@ -39,6 +39,8 @@ my @bad = (
         qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets)),
     (map { [zone_with("algorithm=$_ precision=5s"), '', qr/invalid "precision=5s", expected no precision/] }
         qw(fixed_window sliding_window_counter sliding_window_log token_bucket leaky_bucket gcra)),
+    [zone_with('algorithm=sliding_window_log') =~ s/rate=\S+/rate=10000001r\/d/r, '', qr/invalid "rate=10000001r", expected at most 10000000/],
+    [zone_with('algorithm=gcra burst=60000') =~ s/rate=\S+/rate=1r\/d/r, '', qr/invalid "burst=60000", expected a burst that the rate makes up/],
     [zone_with('algorithm=token_bucket burst=0'), '', qr/invalid "burst=0", expected a bucket that holds/],
     [zone_with('algorithm=sliding_window_buckets precision=2m'), '', qr/invalid "precision=120s", expected at most the window/],
     ["$redis ratelimit_zone k rate=1r/s;", '', qr/"ratelimit_zone" must have a "zone=" parameter/],

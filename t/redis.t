@@ -216,8 +216,8 @@ subtest 'a value of another kind under the key is replaced' => sub {
                 . "ratelimit_zone k\$arg_k zone=test rate=2r/d algorithm=$algorithm;",
             server => 'location / { ratelimit zone=test; ratelimit_fail_mode closed; }',
         );
-        for my $make (['HSET', 'field', 1], ['RPUSH', 'x'], ['SET', ''], ['SET', 'x' x 31],
-            ['SET', 'x' x 43], ['SET', '1:2:3'], ['SET', '-5'], ['SET', 'nan']) {
+        for my $make (['HSET', 'field', 1], ['RPUSH', 'x'], ['SET', ''], (map { ['SET', 'x' x $_] } 16, 20, 28, 31, 43),
+            ['SET', 'inf'], ['SET', '0x1p60'], ['SET', '1:2:3'], ['SET', '-5'], ['SET', 'nan']) {
             my ($command, @words) = @{$make};
             $redis->cmd('FLUSHALL');
             $redis->cmd($command, 'rl:test:{k}', @words);

@@ -34,11 +34,10 @@ void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 
 }  // namespace
 
-void write_single_arguments(const LimitCheck& check, redis::ScriptArguments& arguments)
+void write_single_numbers(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
     const auto [now, quota, window, param] = numbers_of(check);
-    arguments.key(check.key);
-    arguments.arg(std::array{ now, quota, window, param, check.cost });
+    arguments.packed(std::array{ now, quota, window, param, check.cost });
 }
 
 void write_several_arguments(

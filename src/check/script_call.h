@@ -21,14 +21,15 @@ struct LimitCheck {
 };
 
 /// KEYS and ARGV of a check of one limit (single_script) or of several (several_script):
-///   single   KEYS key; ARGV one, of now quota window param cost, which costs Redis less than five
+///   single   KEYS key; ARGV one, of now quota window param cost, which costs Redis less than five;
+///            more keys have their numbers behind those
 ///   several  KEYS key...; ARGV for each limit: algorithm shadow now quota window param; then for
 ///            each run of requests of the same costs: how many, and the cost for each limit
 /// now: microseconds since the epoch, 0: Redis's TIME. window: microseconds. param: the capacity
 /// for token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
 /// sliding_window_buckets, else 0.
-inline constexpr redis::ArgumentCount single_argument_count{ 1, 1 };
-void write_single_arguments(const LimitCheck& check, redis::ScriptArguments& arguments);
+inline constexpr redis::JointScript joint_script{ 5, 32 };
+void write_single_numbers(const LimitCheck& check, redis::ScriptArguments& arguments);
 
 /// `runs`: the runs' numbers, as they are written.
 constexpr redis::ArgumentCount several_argument_count(

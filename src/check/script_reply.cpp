@@ -1,5 +1,7 @@
 #include "check/script_reply.h"
 
+#include "check/script_call.h"
+
 #include <hiredis/hiredis.h>
 
 namespace ratelimit {
@@ -7,12 +9,11 @@ namespace ratelimit {
 namespace {
 
 constexpr std::size_t field_size = 8;
-constexpr std::size_t single_fields = 4;
 constexpr std::size_t several_fields = 6;
 
-std::int64_t field(const redisReply& reply, std::size_t index) noexcept
+std::int64_t field(const char* fields, std::size_t index) noexcept
 {
-    const char* bytes = reply.str + index * field_size;
+    const char* bytes = fields + index * field_size;
     const auto byte = [bytes](std::size_t at) {
         return static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at]));
     };
@@ -38,22 +39,24 @@ bool good_flag(std::int64_t field) noexcept
 }
 
 /// remaining, reset and retry
-bool good_state(const redisReply& reply, std::size_t at) noexcept
+bool good_state(const char* fields, std::size_t at) noexcept
 {
-    return field(reply, at) >= 0 && field(reply, at + 1) >= 0 && field(reply, at + 2) >= -1;
+    return field(fields, at) >= 0 && field(fields, at + 1) >= 0 && field(fields, at + 2) >= -1;
 }
 
 }  // namespace
 
-bool read_single_reply(const redisReply& reply, LimitState& state) noexcept
+bool read_single_part(std::string_view part, LimitState& state) noexcept
 {
-    if (!has_fields(reply, single_fields) || !good_flag(field(reply, 0)) || !good_state(reply, 1)) {
+    const char* fields = part.data();
+    if (part.size() != joint_script.reply_bytes || !good_flag(field(fields, 0))
+        || !good_state(fields, 1)) {
         return false;
     }
-    state.granted = field(reply, 0) == 1;
-    state.remaining = field(reply, 1);
-    state.reset = microseconds{ field(reply, 2) };
-    state.retry_after = retry_of(field(reply, 3));
+    state.granted = field(fields, 0) == 1;
+    state.remaining = field(fields, 1);
+    state.reset = microseconds{ field(fields, 2) };
+    state.retry_after = retry_of(field(fields, 3));
     return true;
 }
 
@@ -64,8 +67,8 @@ bool SeveralReply::good() const noexcept
     }
     for (std::size_t i = 0; i < answers_; ++i) {
         const std::size_t at = i * several_fields;
-        if (field(reply_, at) < 0 || !good_flag(field(reply_, at + 1))
-            || !good_state(reply_, at + 2) || field(reply_, at + 5) < 0) {
+        if (field(reply_.str, at) < 0 || !good_flag(field(reply_.str, at + 1))
+            || !good_state(reply_.str, at + 2) || field(reply_.str, at + 5) < 0) {
             return false;
         }
     }
@@ -76,18 +79,18 @@ BatchAnswer SeveralReply::answer(std::size_t index) const noexcept
 {
     const std::size_t at = index * several_fields;
     BatchAnswer answer;
-    answer.taken = field(reply_, at);
-    answer.open = field(reply_, at + 1) == 1;
-    answer.remaining = field(reply_, at + 2);
-    answer.reset = microseconds{ field(reply_, at + 3) };
-    answer.retry_after = retry_of(field(reply_, at + 4));
-    answer.detail = field(reply_, at + 5);
+    answer.taken = field(reply_.str, at);
+    answer.open = field(reply_.str, at + 1) == 1;
+    answer.remaining = field(reply_.str, at + 2);
+    answer.reset = microseconds{ field(reply_.str, at + 3) };
+    answer.retry_after = retry_of(field(reply_.str, at + 4));
+    answer.detail = field(reply_.str, at + 5);
     return answer;
 }
 
 microseconds SeveralReply::server_time() const noexcept
 {
-    return microseconds{ field(reply_, answers_ * several_fields) };
+    return microseconds{ field(reply_.str, answers_ * several_fields) };
 }
 
 }  // namespace ratelimit

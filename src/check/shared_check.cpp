@@ -174,31 +174,26 @@ redis::ScriptId SharedCheck::script() const noexcept
     return single() ? scripts_.single : scripts_.several;
 }
 
+const redis::JointScript* SharedCheck::joint() const noexcept
+{
+    return single() ? &joint_script : nullptr;
+}
+
+void SharedCheck::write_numbers(redis::ScriptArguments& arguments) const
+{
+    LimitCheck check = limits_.front();
+    check.cost = runs_.back();
+    write_single_numbers(check, arguments);
+}
+
 redis::ArgumentCount SharedCheck::argument_count() const noexcept
 {
-    return single() ? single_argument_count : several_argument_count(limits_.size(), runs_);
+    return several_argument_count(limits_.size(), runs_);
 }
 
 void SharedCheck::write(redis::ScriptArguments& arguments) const
 {
-    if (single()) {
-        LimitCheck check = limits_.front();
-        check.cost = runs_.back();
-        write_single_arguments(check, arguments);
-        return;
-    }
     write_several_arguments(limits_, runs_, arguments);
-}
-
-void SharedCheck::read_single(const redisReply& reply) noexcept
-{
-    asked_.each([&](CheckGroup& group) {
-        LimitState state;
-        if (read_single_reply(reply, state)) {
-            *group.checks().front().state = state;
-            group.end_ = CheckGroup::End::answered;
-        }
-    });
 }
 
 void SharedCheck::read_several(const redisReply& reply) noexcept
@@ -298,10 +293,20 @@ void SharedCheck::tell(
 void SharedCheck::on_reply(const redisReply& reply) noexcept
 {
     fail_asked(false);
-    if (single()) {
-        read_single(reply);
-    } else {
-        read_several(reply);
+    read_several(reply);
+    end(false);
+}
+
+/// One request, of one limit.
+void SharedCheck::on_part(std::string_view part) noexcept
+{
+    fail_asked(false);
+    LimitState state;
+    if (read_single_part(part, state)) {
+        asked_.each([&](CheckGroup& group) {
+            *group.checks().front().state = state;
+            group.end_ = CheckGroup::End::answered;
+        });
     }
     end(false);
 }

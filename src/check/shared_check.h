@@ -26,6 +26,9 @@ public:
     void wait(CheckGroup& group) noexcept { waiting_.push_back(group); }
 
     redis::ScriptId script() const noexcept override;
+    const redis::JointScript* joint() const noexcept override;
+    void write_numbers(redis::ScriptArguments& arguments) const override;
+    void on_part(std::string_view part) noexcept override;
     redis::ArgumentCount argument_count() const noexcept override;
     void write(redis::ScriptArguments& arguments) const override;
     std::string_view routing_key() const noexcept override { return limits_.front().key; }
@@ -44,8 +47,6 @@ private:
     bool ask_waiting(bool in_haste) noexcept;
     void watch_own_times() noexcept;
     void fail_overdue() noexcept;
-    void read(const redisReply& reply) noexcept;
-    void read_single(const redisReply& reply) noexcept;
     void read_several(const redisReply& reply) noexcept;
     bool lapsed(std::span<const BatchAnswer> answers) const noexcept;
     void hand_on(const SeveralReply& reply) noexcept;

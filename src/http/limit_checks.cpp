@@ -48,7 +48,8 @@ Read read_rate(ngx_http_request_t* r, ZoneConf& zone, Rate& rate)
         return Read::unlimited;
     }
     const auto parsed = parse_rate(view(text));
-    if (!parsed) {
+    const bool log = zone.zone.policy.algorithm == Algorithm::sliding_window_log;
+    if (!parsed || (log && parsed->quota > max_logged_quota)) {
         if (may_complain(zone.rate_complaint)) {
             complain(r, zone, "rate", text);
         }

@@ -166,6 +166,13 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
         return complain(
             cf, limit, "invalid \"burst=0\", expected a bucket that holds at least one request");
     }
+    Policy policy = limit.zone->zone.policy;
+    policy.burst = limit.burst;
+    if (limit.burst && !limit.zone->variable_rate && !policy.burst_fits()) {
+        return complain(
+            cf, limit,
+            "invalid \"burst\", expected one that the rate makes up for within 142 years");
+    }
     if ((limit.nodelay || limit.delay) && algorithm != Algorithm::leaky_bucket) {
         return complain(
             cf, limit, "invalid \"nodelay\" or \"delay\", only leaky_bucket delays requests");

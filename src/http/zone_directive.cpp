@@ -231,6 +231,14 @@ char* check_policy(ZoneReader& reader)
         if (policy.algorithm == Algorithm::token_bucket && *policy.burst == 0) {
             return reader.expected("a bucket that holds at least one request");
         }
+        if (!reader.conf.variable_rate && !policy.burst_fits()) {
+            return reader.expected("a burst that the rate makes up for within 142 years");
+        }
+    }
+    if (policy.algorithm == Algorithm::sliding_window_log && policy.rate.quota > max_logged_quota) {
+        text = "rate=" + std::to_string(policy.rate.quota) + "r";
+        reader.parameter = text;
+        return reader.expected("at most 10000000 requests for sliding_window_log, which logs each");
     }
     if (policy.precision) {
         const auto precision = std::chrono::ceil<std::chrono::seconds>(*policy.precision);

@@ -1,23 +1,14 @@
 #include "limit/gcra.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace ratelimit {
 
 namespace {
 
-constexpr std::int64_t end_of_time = std::numeric_limits<std::int64_t>::max();
-
-/// A large burst at a slow rate is worth more than the 292,000 years that 64 bits hold.
-std::int64_t saturated(Wide time) noexcept
+std::int64_t rounded_up(Wide dividend, std::int64_t divisor) noexcept
 {
-    return static_cast<std::int64_t>(std::min<Wide>(time, end_of_time));
-}
-
-Wide rounded_up(Wide dividend, std::int64_t divisor) noexcept
-{
-    return (dividend + divisor - 1) / divisor;
+    return static_cast<std::int64_t>((dividend + divisor - 1) / divisor);
 }
 
 }  // namespace
@@ -51,8 +42,8 @@ LimitState GcraCheck::settle(bool take) noexcept
     if (!granted_) {
         answer.retry_after.reset();
         if (cost_ <= capacity_) {
-            answer.retry_after = microseconds{ saturated(
-                rounded_up(debt_ + Wide{ cost_ } * window_ - full, quota_)) };
+            answer.retry_after =
+                microseconds{ rounded_up(debt_ + Wide{ cost_ } * window_ - full, quota_) };
         }
     }
     if (take) {
@@ -62,13 +53,13 @@ LimitState GcraCheck::settle(bool take) noexcept
         write();
     }
     answer.remaining = static_cast<std::int64_t>((full - debt_) / window_);
-    answer.reset = microseconds{ saturated(rounded_up(debt_, quota_)) };
+    answer.reset = microseconds{ rounded_up(debt_, quota_) };
     return answer;
 }
 
 void GcraCheck::write() noexcept
 {
-    state_.whole = saturated(now_ + debt_ / quota_);
+    state_.whole = static_cast<std::int64_t>(now_ + debt_ / quota_);
     state_.rest = static_cast<std::int64_t>(debt_ % quota_);
 }
 
@@ -78,7 +69,7 @@ microseconds GcraCheck::life() const noexcept
         return microseconds{ 0 };
     }
     // Of what is stored, not of this check's debt: one of cost 0 may have seen it cut.
-    return microseconds{ saturated(Wide{ state_.whole } - now_ + (state_.rest > 0 ? 1 : 0)) };
+    return microseconds{ state_.whole - now_ + (state_.rest > 0 ? 1 : 0) };
 }
 
 }  // namespace ratelimit

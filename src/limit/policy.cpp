@@ -18,6 +18,18 @@ constexpr std::array<std::string_view, algorithm_count> names = {
     "gcra",
 };
 
+/// So many requests, or as many as the rate brings in longest_refill, but one at least.
+std::int64_t capped(std::int64_t requests, const Rate& rate) noexcept
+{
+    const auto quota = static_cast<double>(rate.quota);
+    const auto window = static_cast<double>(rate.window.count());
+    const double most = static_cast<double>(longest_refill.count()) * quota;
+    if (rate.quota == 0 || static_cast<double>(requests) * window <= most) {
+        return requests;
+    }
+    return std::max(std::int64_t{ 1 }, static_cast<std::int64_t>(most / window));
+}
+
 }  // namespace
 
 std::string_view name_of(Algorithm algorithm) noexcept
@@ -38,13 +50,18 @@ std::int64_t Policy::limit() const noexcept
 {
     switch (algorithm) {
     case Algorithm::token_bucket:
-        return burst.value_or(rate.quota);
+        return capped(burst.value_or(rate.quota), rate);
     case Algorithm::leaky_bucket:
     case Algorithm::gcra:
-        return 1 + burst.value_or(0);
+        return capped(1 + burst.value_or(0), rate);
     default:
         return rate.quota;
     }
+}
+
+bool Policy::burst_fits() const noexcept
+{
+    return limit() >= burst.value_or(0);
 }
 
 microseconds Policy::limit_window() const noexcept

@@ -21,6 +21,12 @@ enum class Algorithm : std::uint8_t {
 
 inline constexpr std::size_t algorithm_count = 7;
 
+/// Every request of sliding_window_log takes at least seven bytes, which Redis moves now and then.
+inline constexpr std::int64_t max_logged_quota = 10'000'000;
+
+/// 142 years: an arrival time so far ahead of now is still exact to the microsecond as a double.
+inline constexpr microseconds longest_refill{ std::int64_t{ 1 } << 52U };
+
 std::string_view name_of(Algorithm algorithm) noexcept;
 std::optional<Algorithm> algorithm_named(std::string_view name) noexcept;
 
@@ -39,8 +45,11 @@ struct Policy {
     std::optional<microseconds> precision;  // of one bucket; empty: the default
 
     /// The most requests that can ever remain: the quota for the windows, the capacity for
-    /// token_bucket, 1 + burst for gcra and leaky_bucket.
+    /// token_bucket, 1 + burst for gcra and leaky_bucket; at most what longest_refill makes up for.
     std::int64_t limit() const noexcept;
+
+    /// Whether the burst is one that the rate makes up for within longest_refill.
+    bool burst_fits() const noexcept;
 
     /// The time in which limit() requests become available: `w` of the RateLimit-Policy header.
     microseconds limit_window() const noexcept;

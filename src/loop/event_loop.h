@@ -26,6 +26,14 @@ public:
     virtual void on_exit(OnExit choice) noexcept = 0;  // may change while it runs
 };
 
+/// Something to be done at the end of the loop's turn, before what it writes leaves. Destroying it
+/// takes it back.
+class TurnEnd {
+public:
+    virtual ~TurnEnd() = default;
+    virtual void want() noexcept = 0;  // once for each turn, however often it is called
+};
+
 /// What a name stands for.
 struct Addresses {
     std::vector<std::string> all;  // numeric, without brackets; empty: it could not be looked up
@@ -50,6 +58,9 @@ public:
 
     /// `fired` must not throw.
     virtual std::unique_ptr<Timer> make_timer(std::function<void()> fired) = 0;
+
+    /// `done` must not throw.
+    virtual std::unique_ptr<TurnEnd> make_turn_end(std::function<void()> done) = 0;
 
     /// `done` must not throw. Null: this loop looks no names up.
     virtual std::unique_ptr<Lookup> look_up(

@@ -130,6 +130,34 @@ private:
     bool* ended_ = nullptr;  // told when the context is freed inside redisAsyncHandleWrite
 };
 
+/// One of nginx's posted events, which run at the end of a turn in the order of their posting: what
+/// is written by it leaves with an event that is posted behind it.
+class PostedEvent final : public TurnEnd {
+public:
+    explicit PostedEvent(std::function<void()> done) : done_(std::move(done))
+    {
+        event_.data = this;
+        event_.log = ngx_cycle->log;
+        event_.handler = [](ngx_event_t* event) noexcept {
+            static_cast<PostedEvent*>(event->data)->done_();
+        };
+    }
+    ~PostedEvent() override
+    {
+        if (event_.posted) {
+            ngx_delete_posted_event(&event_);
+        }
+    }
+    PostedEvent(const PostedEvent&) = delete;
+    PostedEvent& operator=(const PostedEvent&) = delete;
+
+    void want() noexcept override { ngx_post_event(&event_, &ngx_posted_events); }
+
+private:
+    std::function<void()> done_;
+    ngx_event_t event_{};
+};
+
 }  // namespace
 
 bool NgxLoop::attach(redisAsyncContext& context) noexcept
@@ -150,6 +178,11 @@ bool NgxLoop::attach(redisAsyncContext& context) noexcept
 std::unique_ptr<Timer> NgxLoop::make_timer(std::function<void()> fired)
 {
     return std::make_unique<NgxTimer>(std::move(fired));
+}
+
+std::unique_ptr<TurnEnd> NgxLoop::make_turn_end(std::function<void()> done)
+{
+    return std::make_unique<PostedEvent>(std::move(done));
 }
 
 void NgxLoop::use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept

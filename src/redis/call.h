@@ -29,10 +29,18 @@ std::string_view describe(Failure failure) noexcept;
 
 struct PendingCall;
 
+/// How a script that takes any number of calls at once has them: KEYS are their keys, its one ARGV
+/// their numbers, one call after another (ScriptArguments::packed), and its reply a string with so
+/// many bytes for each, in that order.
+struct JointScript {
+    std::size_t numbers = 0;
+    std::size_t reply_bytes = 0;
+};
+
 /// One call on its way: owned by the caller from Client::send until its end. Exactly one of
-/// on_reply and on_failure is called, never from inside send; afterwards the client has forgotten
-/// the call and either may destroy it. A call that is destroyed before is forgotten: its reply is
-/// read and dropped, and never taken for another's.
+/// on_reply (or on_part) and on_failure is called, never from inside send; afterwards the client
+/// has forgotten the call and either may destroy it. A call that is destroyed before is forgotten:
+/// its reply is read and dropped, and never taken for another's.
 class Call {
 public:
     Call() = default;
@@ -41,11 +49,19 @@ public:
     virtual ~Call();
 
     virtual ScriptId script() const noexcept = 0;
+
+    /// Not null: the call may go together with others of its script, whose replies must not depend
+    /// on each other. Its one key is routing_key; and of what follows, only write_numbers and
+    /// on_part are called.
+    virtual const JointScript* joint() const noexcept { return nullptr; }
+    virtual void write_numbers(ScriptArguments&) const {}
+    /// In place of on_reply: its part of the reply; empty: that had not the shape of one.
+    virtual void on_part(std::string_view) noexcept {}
+
     virtual ArgumentCount argument_count() const noexcept = 0;
 
-    /// Writes the call's KEYS, then its ARGV, as many as argument_count says. Called whenever the
-    /// call is sent, more than once when a script has to be loaded again, so what it writes must
-    /// live as long as the call.
+    /// Writes the call's KEYS, then its ARGV, as many as argument_count says. This and what it may
+    /// write must be there as long as the call: it is written again when a script has to be loaded.
     virtual void write(ScriptArguments& arguments) const = 0;
 
     /// A key of the call, which decides the server that it goes to. All its keys must have the

@@ -39,12 +39,14 @@ private:
 
 ClusterClient::ClusterClient(const RouterParts& parts)
     : Router(parts),
+      node_options_(options_.server),
       waiting_(loop_, records_, [] {}),
       retired_(loop_, options_.server),
       seeds_(loop_, endpoints_of(options_)),
       probe_options_(options_.server),
       refresh_timer_(loop_.make_timer([this] { refresh(); }))
 {
+    node_options_.most_joint = 1;  // keys of one slot are seldom asked at once
     probe_options_.connections = 1;
     refresh_timer_->on_exit(Timer::OnExit::ignore);
 }
@@ -122,7 +124,7 @@ Server& ClusterClient::node_at(const Endpoint& endpoint)
         known->announced_at(endpoint.host);
         return *known;
     }
-    nodes_.push_back(std::make_unique<Server>(loop_, endpoint, options_.server, scripts_, *this));
+    nodes_.push_back(std::make_unique<Server>(loop_, endpoint, node_options_, scripts_, *this));
     Server& node = *nodes_.back();
     node.start();
     return node;

@@ -49,6 +49,7 @@ private:
     void use_map(std::span<const SlotRange> map);
     void tell_map(std::span<const SlotRange> map);
 
+    ServerOptions node_options_;
     RecordPool records_;
     WaitingCalls waiting_;  // for the first map
     std::vector<std::unique_ptr<Server>> nodes_;

@@ -121,16 +121,26 @@ void ScriptArguments::arg(std::int64_t number)
     used_up_to(put(digits + length, line_end));
 }
 
-void ScriptArguments::arg(std::span<const std::int64_t> numbers)
+void ScriptArguments::begin_packed(std::size_t numbers)
 {
-    const std::size_t size = numbers.size() * sizeof(double);
+    const std::size_t size = numbers * sizeof(double);
     char* end = room(most_digits + marks.size() + size);
     *end++ = '$';
-    end = put(put_number(end, static_cast<std::int64_t>(size)), line_end);
+    used_up_to(put(put_number(end, static_cast<std::int64_t>(size)), line_end));
+}
+
+void ScriptArguments::packed(std::span<const std::int64_t> numbers)
+{
+    char* end = room(numbers.size() * sizeof(double));
     for (const std::int64_t number : numbers) {
         end = put_double(end, static_cast<double>(number));
     }
-    used_up_to(put(end, line_end));
+    used_up_to(end);
+}
+
+void ScriptArguments::end_packed()
+{
+    used_up_to(put(room(line_end.size()), line_end));
 }
 
 void ScriptArguments::bulk(std::string_view text)

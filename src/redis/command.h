@@ -28,9 +28,11 @@ public:
     void key(std::string_view name) { bulk(name); }
     void arg(std::string_view text) { bulk(text); }
     void arg(std::int64_t number);
-    /// One arg of many numbers, which a script unpacks with '<d' for each: little-endian doubles,
-    /// as Lua's numbers are. Each is exact up to 2^53.
-    void arg(std::span<const std::int64_t> numbers);
+    /// One arg of so many numbers, which a script unpacks with '<d' for each: little-endian
+    /// doubles, as Lua's numbers are. Each is exact up to 2^53. All of them have to follow.
+    void begin_packed(std::size_t numbers);
+    void packed(std::span<const std::int64_t> numbers);
+    void end_packed();
 
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 

@@ -1,6 +1,7 @@
 #include "redis/connection.h"
 #include "redis/connection_hooks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <hiredis/async.h>
@@ -13,6 +14,29 @@ namespace {
 std::string_view text_of(const redisReply& reply) noexcept
 {
     return { reply.str, reply.len };
+}
+
+/// Empty: it is not a reply with so many parts of so many bytes.
+std::string_view part_of(
+    const redisReply& reply, std::size_t part, std::size_t parts, std::size_t bytes) noexcept
+{
+    if (reply.type != REDIS_REPLY_STRING || reply.len != parts * bytes) {
+        return {};
+    }
+    return text_of(reply).substr(part * bytes, bytes);
+}
+
+/// The error that a script met, as it is where no script is: Redis before 7.0 wraps it, as
+/// "ERR Error running script (...): ...: -READONLY You can't write against a read only replica."
+std::string_view unwrapped(std::string_view error) noexcept
+{
+    constexpr std::string_view mark = ": -";
+    const auto place = error.find(mark);
+    const bool wrapped = error.starts_with("ERR Error running script") && place != error.npos
+        && place + mark.size() < error.size();
+    const auto inner = wrapped ? error.substr(place + mark.size()) : error;
+    const auto is_upper = [](char letter) { return letter >= 'A' && letter <= 'Z'; };
+    return is_upper(inner.front()) ? inner : error;
 }
 
 /// Errors of a server that is of no use now, and maybe no more the right one.
@@ -40,7 +64,9 @@ Connection::Connection(
       connect_timer_(loop.make_timer([this] { fire(); })),
       deadline_timer_(loop.make_timer([this] { contained(*this, [this] { check_deadlines(); }); })),
       backoff_(std::random_device{}()),
-      digests_(scripts.size())
+      digests_(scripts.size()),
+      together_(scripts.size()),
+      turn_end_(loop.make_turn_end([this] { write_gathered(); }))
 {
     connect_timer_->on_exit(Timer::OnExit::ignore);
     deadline_timer_->on_exit(Timer::OnExit::ignore);
@@ -74,6 +100,7 @@ void Connection::move()
     }
     if (state_ == State::ready || state_ == State::moving) {
         state_ = State::moving;
+        write_gathered();
         finish_move();
     } else {
         restart();
@@ -92,7 +119,7 @@ void Connection::restart()
 {
     ++losses_;
     give_up_context();
-    CallQueue forgotten = std::exchange(in_flight_, {});
+    CallQueue forgotten = take_all_calls();
     fail_all(forgotten, records_, Failure::connection);
     deadline_timer_->stop();
     introductions_ = 0;
@@ -108,33 +135,58 @@ void Connection::give_up_context() noexcept
 
 bool Connection::send(PendingCall& record) noexcept
 {
+    if (record.call->joint() != nullptr) {
+        gather(record);
+        return true;
+    }
     if (!write(record)) {
         record.release();
         records_.give_back(record);
         return false;
     }
-    record.sent = loop_.now();
-    in_flight_.push(record);
-    if (in_flight_.size() == 1) {
-        last_reply_ = record.sent;
+    CallQueue sent;
+    sent.push(record);
+    put_in_flight(sent);
+    return true;
+}
+
+/// Calls that have been written, and are answered by one reply.
+void Connection::put_in_flight(CallQueue& sent) noexcept
+{
+    const milliseconds now = loop_.now();
+    milliseconds due = milliseconds::max();
+    bool delays_exit = false;
+    if (in_flight_.empty()) {
+        last_reply_ = now;
+    }
+    sent.front()->joint = static_cast<unsigned>(sent.size());
+    while (!sent.empty()) {
+        PendingCall& record = sent.pop();
+        record.sent = now;
+        due = std::min(due, record.deadline);
+        delays_exit = delays_exit || record.call->delays_exit();
+        in_flight_.push(record);
     }
     // It may run for a later one: the stall bound of calls that have timed out.
-    if (!deadline_timer_->running() || deadline_due_ > record.deadline) {
-        watch_until(record.deadline);
+    if (!deadline_timer_->running() || deadline_due_ > due) {
+        watch_until(due);
     }
-    if (record.call->delays_exit()) {
+    if (delays_exit) {
         deadline_timer_->on_exit(Timer::OnExit::wait);
     }
-    return true;
+}
+
+bool Connection::write_asking() noexcept
+{
+    static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
+    return redisAsyncFormattedCommand(context_, nullptr, nullptr, asking.data(), asking.size())
+        == REDIS_OK;
 }
 
 bool Connection::write(const PendingCall& record) noexcept
 try {
-    static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
     const Call& call = *record.call;
-    if (record.asking
-        && redisAsyncFormattedCommand(context_, nullptr, nullptr, asking.data(), asking.size())
-            != REDIS_OK) {
+    if (record.asking && !write_asking()) {
         return false;
     }
     if (const auto text = call.command(); !text.empty()) {
@@ -152,7 +204,7 @@ try {
     return false;
 }
 
-/// Replies come in the order of the calls: this one is the oldest's.
+/// Replies come in the order of what was written: this one is that of the oldest calls.
 void Connection::answered(const redisReply& reply)
 {
     if (in_flight_.empty()) {
@@ -160,65 +212,89 @@ void Connection::answered(const redisReply& reply)
         return;
     }
     last_reply_ = loop_.now();
-    PendingCall& record = in_flight_.pop();
+    CallQueue answered;
+    bool in_time = false;
+    for (unsigned left = in_flight_.front()->joint; left != 0; --left) {
+        PendingCall& record = in_flight_.pop();
+        in_time = in_time || !record.timed_out;
+        answered.push(record);
+    }
     if (in_flight_.empty()) {
         deadline_timer_->on_exit(Timer::OnExit::ignore);
     }
     if (reply.type == REDIS_REPLY_ERROR) {
-        answered_with_error(record, text_of(reply));
+        answered_with_error(answered, reply.len == 0 ? "ERR" : unwrapped(text_of(reply)));
         return;
     }
     // Only now: one that takes scripts and refuses calls is not to be asked again at once.
-    if (!record.timed_out) {
+    if (in_time) {
         backoff_.reset();
         owner_.call_answered();
     }
-    Call* call = record.release();
-    records_.give_back(record);
-    if (call != nullptr) {
-        call->on_reply(reply);
+    const std::size_t parts = answered.size();
+    for (std::size_t part = 0; part < parts; ++part) {
+        PendingCall& record = answered.pop();
+        Call* call = record.release();
+        records_.give_back(record);
+        if (call == nullptr) {
+            continue;
+        }
+        if (const JointScript* joint = call->joint()) {
+            call->on_part(part_of(reply, part, parts, joint->reply_bytes));
+        } else {
+            call->on_reply(reply);
+        }
     }
 }
 
-void Connection::answered_with_error(PendingCall& record, std::string_view error)
+void Connection::answered_with_error(CallQueue& answered, std::string_view error)
 {
-    if (error.starts_with("NOSCRIPT") && record.call != nullptr && !record.sent_again) {
-        resend(record);
-        return;
-    }
     const unsigned losses = losses_;
-    Call* call = record.release();
-    records_.give_back(record);
-    const ErrorFate fate = owner_.fate_of(call, error);
-    if (fate == ErrorFate::refused) {
-        owner_.call_refused(error, call == nullptr ? 1 : call->stands_for());
-    }
-    if (call != nullptr && fate != ErrorFate::redirected) {
-        call->on_failure(
-            fate == ErrorFate::keys_apart ? Failure::keys_apart : Failure::error_reply);
+    const bool lost_scripts = error.starts_with("NOSCRIPT");
+    // Nothing of it was executed.
+    const bool apart = answered.size() > 1 && error.starts_with("CROSSSLOT");
+    one_by_one_ = one_by_one_ || apart;
+    while (!answered.empty()) {
+        PendingCall& record = answered.pop();
+        if (record.call != nullptr && (apart || (lost_scripts && !record.sent_again))) {
+            resend(record, lost_scripts);
+            continue;
+        }
+        Call* call = record.release();
+        records_.give_back(record);
+        const ErrorFate fate = owner_.fate_of(call, error);
+        if (fate == ErrorFate::refused) {
+            owner_.call_refused(error, call == nullptr ? 1 : call->stands_for());
+        }
+        if (call != nullptr && fate != ErrorFate::redirected) {
+            call->on_failure(
+                fate == ErrorFate::keys_apart ? Failure::keys_apart : Failure::error_reply);
+        }
     }
     if (leaves_server(error) && losses == losses_) {
         lose(error, Loss::refused);
     }
 }
 
-/// The server has lost its scripts: they are loaded again, once, however many calls have met that,
-/// and the calls sent again behind them.
-void Connection::resend(PendingCall& record)
+/// Where the server has lost its scripts, they are loaded again, once, however many calls have met
+/// that, and the calls sent again behind them.
+void Connection::resend(PendingCall& record, bool load)
 {
     Call& call = *record.call;
     record.sent_again = true;
+    bool sendable = state_ == State::ready || state_ == State::moving;
     try {
-        if (introductions_ == 0) {
+        if (sendable && load && introductions_ == 0) {
             load_scripts();
         }
     } catch (const std::exception&) {
+        sendable = false;
+    }
+    if (!sendable) {
         record.release();
         records_.give_back(record);
-        call.on_failure(Failure::error_reply);
-        return;
     }
-    if (!send(record)) {
+    if (!sendable || !send(record)) {
         call.on_failure(Failure::error_reply);
     }
 }
@@ -230,7 +306,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     ++losses_;
     redisAsyncContext* context = std::exchange(context_, nullptr);
     tls_ = nullptr;
-    CallQueue lost = std::exchange(in_flight_, {});
+    CallQueue lost = take_all_calls();
     deadline_timer_->stop();
     introductions_ = 0;
     state_ = State::pausing;
@@ -252,7 +328,7 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
 void Connection::close() noexcept
 {
     ++losses_;
-    CallQueue lost = std::exchange(in_flight_, {});
+    CallQueue lost = take_all_calls();
     state_ = State::closed;
     connect_timer_->stop();
     deadline_timer_->stop();

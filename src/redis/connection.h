@@ -65,10 +65,11 @@ public:
     {
         return state_ == State::connecting || state_ == State::moving;
     }
-    std::size_t in_flight() const noexcept { return in_flight_.size(); }
+    std::size_t in_flight() const noexcept { return in_flight_.size() + gathered_; }
 
-    /// Only when ready. The record holds its call, and is this connection's from now on. False: out
-    /// of memory; the call was not sent, and is let go of.
+    /// Only when ready. The record holds its call, and is this connection's from now on. Calls that
+    /// can go together (Call::joint) are written at the end of the loop's turn. False: out of
+    /// memory; the call was not sent, and is let go of.
     bool send(PendingCall& record) noexcept;
 
 private:
@@ -97,9 +98,17 @@ private:
     bool accepts(const redisReply& reply, Digest* digest);
     void introduced(const redisReply& reply, Digest* digest);
     void answered(const redisReply& reply);
-    void answered_with_error(PendingCall& record, std::string_view error);
-    void resend(PendingCall& record);
+    void answered_with_error(CallQueue& answered, std::string_view error);
+    void resend(PendingCall& record, bool load);
     bool write(const PendingCall& record) noexcept;
+    bool write_asking() noexcept;
+    void put_in_flight(CallQueue& sent) noexcept;
+
+    void gather(PendingCall& record) noexcept;
+    bool write_joint(CallQueue& queue) noexcept;
+    bool format_joint(const CallQueue& queue) noexcept;
+    void write_gathered() noexcept;
+    CallQueue take_all_calls() noexcept;
     void check_deadlines();
     bool anybody_waits() const noexcept;
     void watch_deadlines(milliseconds now);
@@ -133,6 +142,10 @@ private:
     std::size_t introductions_ = 0;  // replies to AUTH, SELECT, ROLE, SCRIPT LOAD still to come
     std::vector<Digest> digests_;    // of the scripts, by ScriptId
     CallQueue in_flight_;
+    std::vector<CallQueue> together_;  // by ScriptId, calls until the end of the turn
+    std::size_t gathered_ = 0;         // all of those
+    std::unique_ptr<TurnEnd> turn_end_;
+    bool one_by_one_ = false;         // the server does not take keys of several hash slots
     milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs
     milliseconds last_reply_{ 0 };
     unsigned losses_ = 0;  // counts lost connections, so that loops notice one

@@ -49,6 +49,9 @@ bool Connection::fail_overdue(milliseconds now)
 
 bool Connection::anybody_waits() const noexcept
 {
+    if (gathered_ != 0) {
+        return true;
+    }
     for (const PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
         if (record->call != nullptr) {
             return true;

@@ -20,7 +20,8 @@ struct ServerOptions {
     milliseconds timeout{ 100 };  // of one call, from send to reply
     int breaker_failures = 5;     // in a row that open the circuit breaker
     milliseconds breaker_open{ 1000 };
-    bool master_only = false;  // a replica (ROLE) is left
+    std::size_t most_joint = 16;  // calls that go together, at most
+    bool master_only = false;     // a replica (ROLE) is left
 };
 
 }  // namespace ratelimit::redis

@@ -81,7 +81,9 @@ sub bare {
     };
 }
 
-my @each = (calls => [1, 1]);
+# Each request has a decision of its own in Redis; ours go together up to sixteen in a call.
+my @each = (calls => [1, 1], reads => [1, 1]);
+my @joint = (calls => [1 / 17, 1], reads => [1, 1]);
 my @flood = (refused => 1, limit => 1);
 
 # Each row: its name here, which is its path unless another is given; its text; what Bench::Measure wants
@@ -91,14 +93,14 @@ my @rows = (
     [req_keys => "limit_req, $keys keys", nginx => $ours],
     [req_hot => 'limit_req, one hot key', nginx => $ours],
     [req_refused => 'limit_req, refused flood', nginx => $ours, refused => 1],
-    [keys => "this module, $keys keys", nginx => $ours, @each, limit => $most],
+    [keys => "this module, $keys keys", nginx => $ours, @joint, limit => $most],
     [hot => 'this module, one hot key, exact', nginx => $ours, calls => [0.005, 1], counted('hot'),
         limit => $most],
     [refused => 'this module, refused flood', nginx => $ours, calls => [0, 0.001], @flood],
     [uncached => 'this module, refused flood, cache=off', nginx => $ours, calls => [0.005, 1], @flood],
     [leases => 'this module, one hot key, lease=100', nginx => $ours, calls => [0.001, 0.1],
         counted('leases'), surplus => 0.02, limit => $most],
-    [three => "this module, three limits, $keys keys", nginx => $ours, @each, limit => $most],
+    [three => "this module, three limits, $keys keys", nginx => $ours, calls => [1, 1], reads => [3, 3], limit => $most],
     [peer_keys => "lua-nginx-module, $keys keys", nginx => $peer, path => '/keys', @each,
         limit => $most],
     [peer_hot => 'lua-nginx-module, one hot key', nginx => $peer, @each, counted('peer_hot'),
@@ -111,7 +113,7 @@ my @calm = (
         my $few = ', ' . ($_ == 1 ? 'one connection' : "$_ connections");
         (
             ["none_$_" => "no limit$few", nginx => $ours, path => '/none', @few],
-            ["keys_$_" => "this module, $keys keys$few", nginx => $ours, path => '/keys', @each, @few],
+            ["keys_$_" => "this module, $keys keys$few", nginx => $ours, path => '/keys', @joint, @few],
             ["peer_$_" => "lua-nginx-module, $keys keys$few", nginx => $peer, path => '/keys', @each, @few],
         )
     } 1, 2),

@@ -22,7 +22,7 @@ sub row {
     my $limit = $zones ? 'ratelimit zone=all;' : '';
     my $nginx = ours(http => $zones, server => location('/all', $limit));
     return {name => $name, nginx => $nginx, path => '/all', keys => 100_000, connections => 200,
-        redis => \@servers, $zones ? (calls => [1, 1]) : ()};
+        redis => \@servers, $zones ? (calls => [1 / 17, 1], reads => [1, 1]) : ()};
 }
 
 my @rows = (

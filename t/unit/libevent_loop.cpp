@@ -49,6 +49,28 @@ private:
     event* event_;
 };
 
+/// Runs with the events that are active, which those that write to sockets are only after it.
+class ActiveEvent final : public TurnEnd {
+public:
+    ActiveEvent(event_base* base, std::function<void()> done)
+        : done_(std::move(done)),
+          event_(event_new(
+              base, -1, 0,
+              [](evutil_socket_t, short, void* self) { static_cast<ActiveEvent*>(self)->done_(); },
+              this))
+    {
+    }
+    ~ActiveEvent() override { event_free(event_); }
+    ActiveEvent(const ActiveEvent&) = delete;
+    ActiveEvent& operator=(const ActiveEvent&) = delete;
+
+    void want() noexcept override { event_active(event_, EV_TIMEOUT, 0); }
+
+private:
+    std::function<void()> done_;
+    event* event_;
+};
+
 /// Answers from the loop, as a resolver does.
 class TableLookup final : public Lookup {
 public:
@@ -64,6 +86,11 @@ private:
 };
 
 }  // namespace
+
+std::unique_ptr<TurnEnd> LibeventLoop::make_turn_end(std::function<void()> done)
+{
+    return std::make_unique<ActiveEvent>(base_, std::move(done));
+}
 
 std::unique_ptr<Lookup> LibeventLoop::look_up(
     const std::string& name, std::function<void(const Addresses&)> done)

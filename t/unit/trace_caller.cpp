@@ -91,8 +91,7 @@ TraceCaller::Answer TraceCaller::check(
 {
     const bool single = checks.size() == 1 && !several;
     if (single) {
-        arguments_.begin(digest, single_argument_count);
-        write_single_arguments(checks.front(), arguments_);
+        write_single(digest, checks.front(), 0);
     } else {
         const auto runs = one_request(checks);
         arguments_.begin(digest, several_argument_count(checks.size(), runs));
@@ -101,13 +100,22 @@ TraceCaller::Answer TraceCaller::check(
     return call(checks, single);
 }
 
+void TraceCaller::write_single(
+    const std::string& digest, const LimitCheck& check, std::size_t more_args)
+{
+    arguments_.begin(digest, { 1, 1 + more_args });
+    arguments_.key(check.key);
+    arguments_.begin_packed(joint_script.numbers);
+    write_single_numbers(check, arguments_);
+    arguments_.end_packed();
+}
+
 TraceCaller::Answer TraceCaller::check_by_redis_clock(
     const std::string& digest, const LimitCheck& check)
 {
     LimitCheck asked = check;
     asked.now.reset();
-    arguments_.begin(digest, { single_argument_count.keys, single_argument_count.args + 1 });
-    write_single_arguments(asked, arguments_);
+    write_single(digest, asked, 1);
     arguments_.arg(check.now->count());
     return call({ &check, 1 }, true);
 }
@@ -153,7 +161,8 @@ bool TraceCaller::read_states(
 {
     states.resize(checks.size());
     if (single) {
-        return read_single_reply(reply, states.front());
+        return reply.type == REDIS_REPLY_STRING
+            && read_single_part({ reply.str, reply.len }, states.front());
     }
     const SeveralReply several(reply, checks.size());
     for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {

@@ -59,6 +59,7 @@ public:
     std::int64_t number(std::initializer_list<std::string_view> words);
 
 private:
+    void write_single(const std::string& digest, const LimitCheck& check, std::size_t more_args);
     Answer call(std::span<const LimitCheck> checks, bool single);
     void append(std::string_view text);
     redisReply* next_reply();
@@ -77,11 +78,7 @@ class Expiry {
 public:
     explicit Expiry(bool by_redis_clock = false) : by_redis_clock_(by_redis_clock) {}
 
-    void pass(Model::Time step)
-    {
-        stepped_back_ = stepped_back_ || step < 0;
-        time_ += step > 0 || by_redis_clock_ ? step : 0;
-    }
+    void pass(Model::Time step) { time_ += step > 0 || by_redis_clock_ ? step : 0; }
     void note(const TraceCaller::KeyLife& key)
     {
         if (key.life == TraceCaller::Life::given) {
@@ -91,13 +88,11 @@ public:
     }
     Model::Time least_left() const { return least_end_ - time_; }
     Model::Time most_left() const { return most_end_ - time_; }
-    bool stepped_back() const { return stepped_back_; }
 
 private:
     Model::Time time_ = 0;
     Model::Time least_end_ = 0;
     Model::Time most_end_ = 0;
-    bool stepped_back_ = false;
     const bool by_redis_clock_;
 };
 

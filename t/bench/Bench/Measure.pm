@@ -75,11 +75,14 @@ sub measure_one {
     my @workers = $row->{nginx} ? $row->{nginx}->workers : ();
     my @redis   = map { $_->pid } @{ $row->{redis} };
     my $state   = sub {
-        my $calls = 0;
-        $calls += $_->calls('evalsha') for @{ $row->{redis} };
+        my ($calls, $reads) = (0, 0);
+        for my $redis (@{ $row->{redis} }) {
+            $calls += $redis->calls('evalsha');
+            $reads += $redis->calls('get') + $redis->calls('getrange');    # every decision has one
+        }
         my $counted = $row->{counted} ? $row->{counted}->() : 0;
         return { nginx => cpu_time(@workers), redis => cpu_time(@redis), calls => $calls,
-            counted => $counted };
+            reads => $reads, counted => $counted };
     };
     my $before = $state->();
     my $load = $row->{load} ? $row->{load}->($duration)
@@ -110,9 +113,12 @@ sub check {
         $wrong->('only %d were refused', $load->{refused})
             if $row->{refused} && $load->{refused} < 0.999 * $requests;
     }
-    my ($least, $most) = @{ $row->{calls} // [0, 0] };
-    $wrong->('there were %d calls of scripts', $grown->{calls})
-        if $grown->{calls} < $least * $requests || $grown->{calls} > $most * $requests + $late;
+    for (['calls', 'calls of scripts'], ['reads', 'decisions in Redis']) {
+        my ($what, $text) = @{$_};
+        my ($least, $most) = @{ $row->{$what} // next };
+        $wrong->("there were %d $text", $grown->{$what})
+            if $grown->{$what} < $least * $requests || $grown->{$what} > $most * ($requests + $late);
+    }
     $wrong->('Redis counted %d', $grown->{counted})
         if $row->{counted}
         && ($grown->{counted} < $requests - 0.5
