@@ -20,7 +20,7 @@ my $keys = 100_000;
 # One request a minute and very many at once: nothing is refused, no key expires meanwhile, and a key's
 # state tells how many requests it has counted.
 my $minute  = 60_000_000;
-my $most    = 100_000_000;
+my $most    = 60_000_000;
 my $passing = "algorithm=gcra rate=1r/m burst=@{[ $most - 1 ]}";
 my %passing = (algorithm => 'gcra', quota => 1, window => $minute, param => $most);
 my @numbers = (0, 1, $minute, $most, 1);    # as a call of the script has them
@@ -35,7 +35,7 @@ sub start_ours {
     my %zones = (
         (map { $_ => "\$arg_key $passing" } qw(keys first second third)),
         hot      => "\$arg_one $passing",
-        leases   => "\$arg_one $passing lease=100",
+        leases   => "\$arg_one $passing lease=1000",
         refused  => '$arg_one algorithm=gcra rate=1r/m',
         uncached => '$arg_one algorithm=gcra rate=1r/m cache=off',
     );
@@ -98,7 +98,7 @@ my @rows = (
         limit => $most],
     [refused => 'this module, refused flood', nginx => $ours, calls => [0, 0.001], @flood],
     [uncached => 'this module, refused flood, cache=off', nginx => $ours, calls => [0.005, 1], @flood],
-    [leases => 'this module, one hot key, lease=100', nginx => $ours, calls => [0.001, 0.1],
+    [leases => 'this module, one hot key, lease=1000', nginx => $ours, calls => [0.0001, 0.1],
         counted('leases'), surplus => 0.02, limit => $most],
     [three => "this module, three limits, $keys keys", nginx => $ours, calls => [1, 1], reads => [3, 3], limit => $most],
     [peer_keys => "lua-nginx-module, $keys keys", nginx => $peer, path => '/keys', @each,

@@ -117,7 +117,7 @@ sub check {
         my ($what, $text) = @{$_};
         my ($least, $most) = @{ $row->{$what} // next };
         $wrong->("there were %d $text", $grown->{$what})
-            if $grown->{$what} < $least * $requests || $grown->{$what} > $most * ($requests + $late);
+            if $grown->{$what} < $least * $requests || $grown->{$what} > $most * ($requests + 2 * $late);
     }
     $wrong->('Redis counted %d', $grown->{counted})
         if $row->{counted}
