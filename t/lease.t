@@ -9,9 +9,9 @@ my @slow = (
     ['sliding_window_counter', 'rate=100000r/d algorithm=sliding_window_counter'],
     ['sliding_window_log',     'rate=100000r/d algorithm=sliding_window_log'],
     ['sliding_window_buckets', 'rate=100000r/d algorithm=sliding_window_buckets'],
-    ['token_bucket',           'rate=1r/d algorithm=token_bucket burst=100000'],
-    ['gcra',                   'rate=1r/d algorithm=gcra burst=99999'],
-    ['leaky_bucket',           'rate=1r/d algorithm=leaky_bucket burst=99999', 'nodelay'],
+    ['token_bucket',           'rate=1r/d algorithm=token_bucket burst=50000'],
+    ['gcra',                   'rate=1r/d algorithm=gcra burst=49999'],
+    ['leaky_bucket',           'rate=1r/d algorithm=leaky_bucket burst=49999', 'nodelay'],
 );
 
 sub lease_node {
