@@ -98,7 +98,7 @@ subtest 'a cluster that is down is told of once, and asked for its map once a se
             && $node->count_log(qr/answered: CLUSTERDOWN/);
     }, 20);
     my ($began, $before, $asked) = (time, map_calls(), 0);
-    while (time < $began + 3) { $node->status("/?k=$asked") == 503 or last; $asked++ }
+    while (time < $began + 3) { $node->status("/?k=down$asked") == 503 or last; $asked++ }
     cmp_ok $asked, '>', 50, 'requests are refused';
     cmp_ok map_calls() - $before, '<=', time - $began + 2, 'and the map is asked for now and then';
     cmp_ok map_calls() - $before, '>=', 1;
