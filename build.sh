@@ -9,12 +9,14 @@ nginx_source=${NGX_SRC:-/usr/share/nginx/src}
 jobs=$(nproc)
 may_install=yes
 
-build_packages=(gcc g++ make nginx nginx-dev pkg-config libssl-dev dpkg-dev ca-certificates)
+build_packages=(
+    gcc g++ make nginx nginx-dev pkg-config libssl-dev openssl dpkg-dev ca-certificates
+)
 demo_packages=(redis-server curl)
 test_packages=(
     redis-server redis-sentinel redis-tools curl cmake libevent-dev libgtest-dev libgmock-dev
     clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
-    nghttp2-client openssl procps dnsmasq-base
+    nghttp2-client procps dnsmasq-base prometheus
 )
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)

@@ -17,7 +17,7 @@ my %may = (
     nginx => ['loop', 'hiredis', 'ngx'],
     store => ['nginx', 'limit'],
     zone  => [qw(check store redis limit)],
-    http  => [qw(zone check store redis nginx loop limit ngx_http)],
+    http  => [qw(zone check store redis nginx loop limit ngx_http dashboard_page)],
 );
 
 # What a line includes, as a word of the table; nothing for the standard library. What the table has no
@@ -25,13 +25,13 @@ my %may = (
 sub included {
     my ($line) = @_;
     my ($name) = $line =~ /^\s*#\s*include\b\s*(.*?)\s*(?:\/[\/*].*)?$/ or return;
-    return 'lua_scripts' if $name eq '"lua_scripts.h"';
+    return $1 if $name =~ /^"(lua_scripts|dashboard_page)\.h"$/;
     return if $name =~ /^<[a-z0-9_]+>$/;
     return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/;
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
     return 'sockets' if $name eq '<arpa/inet.h>';
     return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
-    return $1 if $name =~ m{^"(\w+)/\w+\.h"$} && $may{$1};
+    return $1 if $name =~ m{^"(\w+)/(?:\w+/)?\w+\.h"$} && $may{$1};
     return $name;
 }
 

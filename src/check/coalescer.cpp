@@ -38,6 +38,7 @@ try {
             return false;
         }
         check->wait(group);
+        ++waited_;
         return true;
     }
     SharedCheck& check = add(hash, group);

@@ -3,7 +3,9 @@
 #include "check/shared_check.h"
 #include "redis/client.h"
 
+#include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 namespace ratelimit {
@@ -25,6 +27,9 @@ public:
     /// then forgotten. No group waits longer than connect_timeout + timeout.
     bool send(CheckGroup& group) noexcept;
 
+    /// How many have waited for others since this was last called.
+    std::uint64_t take_waited() noexcept { return std::exchange(waited_, 0); }
+
 private:
     friend class SharedCheck;
 
@@ -40,6 +45,7 @@ private:
     std::size_t used_ = 0;
     std::deque<SharedCheck> all_;  // their memory is used again
     SharedCheck* free_ = nullptr;
+    std::uint64_t waited_ = 0;
 };
 
 }  // namespace ratelimit

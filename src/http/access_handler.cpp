@@ -1,5 +1,6 @@
 #include "http/access_handler.h"
 
+#include "http/decision_count.h"
 #include "http/limit_checks.h"
 #include "http/refusal_log.h"
 #include "http/request_state.h"
@@ -66,6 +67,7 @@ ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
 {
     state.stage = Stage::done;
     log_decision(state);
+    count_decision(state);
 
     switch (state.result) {
     case Result::rejected:

@@ -1,5 +1,6 @@
 #include "http/commands.h"
 
+#include "http/api/handler.h"
 #include "http/conf.h"
 #include "http/conf_error.h"
 #include "http/limit_directive.h"
@@ -177,6 +178,9 @@ ngx_command_t commands[] = {
 
     { ngx_string("ratelimit_phase"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, set_choice,
       NGX_HTTP_MAIN_CONF_OFFSET, offsetof(MainSettings, phase), post(phases) },
+
+    { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1,
+      api_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
 
     ngx_null_command
 };

@@ -1,10 +1,13 @@
 #include "http/conf.h"
 
+#include "check/script_text.h"
+#include "http/api/handler.h"
 #include "http/limit_directive.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
 #include "store/local_limiter.h"
+#include "store/redis_counters.h"
 #include "zone/fail_mode.h"
 
 #include <algorithm>
@@ -62,6 +65,36 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
         && LocalLimiter::largest_key(zone.zone.policy) > zone.memory->shm.size / 2) {
         return complain(
             cf, zone, "too small a size for one key of this rate and algorithm, expected more");
+    }
+    return NGX_CONF_OK;
+}
+
+/// `if` and limit_except are of their location. Of a method that limit_except is for, nginx asks
+/// its handler.
+void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept
+{
+    auto* core = static_cast<ngx_http_core_loc_conf_t*>(
+        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
+    if (core->noname && conf.api == api_none) {
+        conf.api = above.api;
+    }
+    if (core->lmt_excpt && core->handler == nullptr && conf.api != api_none) {
+        core->handler = api_handler;
+    }
+}
+
+/// Where the workers count what they see of Redis. No zone can have a name with a space.
+char* add_counters(ngx_conf_t* cf, MainConf& main)
+{
+    static char tag;
+    static ngx_str_t name = ngx_string("ratelimit redis");
+    main.redis_counters = ngx_shared_memory_add(cf, &name, RedisCounters::memory_size, &tag);
+    if (main.redis_counters == nullptr) {
+        return static_cast<char*>(NGX_CONF_ERROR);
+    }
+    RedisCounters::prepare(*main.redis_counters);
+    for (RedisBlock& block : main.redis) {
+        block.counters = main.redis_counters;
     }
     return NGX_CONF_OK;
 }
@@ -135,7 +168,13 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
                 return result;
             }
         }
-        return NGX_CONF_OK;
+        for (ZoneConf& zone : main.zones) {
+            if (main.has_api && zone.redis != nullptr) {
+                const Algorithm algorithm = zone.zone.policy.algorithm;
+                zone.peek.several = zone.redis->scripts.add(several_script({ &algorithm, 1 }));
+            }
+        }
+        return main.redis.empty() ? NGX_CONF_OK : add_counters(cf, main);
     });
 }
 
@@ -171,6 +210,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 
+    inherit_api(cf, above, conf);
     if (conf.limits == nullptr) {
         return NGX_CONF_OK;
     }

@@ -35,6 +35,9 @@ struct ZoneConf {
     RedisBlock* redis = nullptr;  // null: counted in this node's memory
     ngx_shm_zone_t* memory = nullptr;
     microseconds remembered = DenialCache::longest;  // a refusal, at most
+    CheckScripts peek;                               // what the API asks for a key's state
+    std::string key_text;
+    std::string rate_text;
     ConfPosition position;
     time_t rate_complaint = 0;  // when this worker last logged a malformed rate
     time_t cost_complaint = 0;
@@ -79,7 +82,11 @@ struct LocationConf {
     ngx_uint_t dry_run;
     ngx_uint_t log_level;
     ngx_uint_t delay_log_level;
+    ngx_uint_t api;  // ApiMode; of this location only
 };
+
+/// ratelimit_api.
+enum ApiMode : ngx_uint_t { api_none, api_reads, api_writes };
 
 enum Phase : ngx_uint_t { phase_access, phase_preaccess };
 
@@ -92,6 +99,8 @@ struct MainSettings {
 struct MainConf : MainSettings {
     std::deque<RedisBlock> redis;  // deques: what is in them keeps its place
     std::deque<ZoneConf> zones;
+    ngx_shm_zone_t* redis_counters = nullptr;  // null: there is no Redis
+    bool has_api = false;
 
     ZoneConf* zone_named(std::string_view name) noexcept;
     RedisBlock* redis_named(std::string_view name) noexcept;

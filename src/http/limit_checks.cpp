@@ -79,7 +79,7 @@ Read read_cost(ngx_http_request_t* r, const LimitConf& limit, std::int64_t& cost
     return Read::ok;
 }
 
-/// The key as it is counted: a long one by its hash. Empty: not limited.
+/// Empty: not limited.
 Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
 {
     ngx_str_t text;
@@ -89,15 +89,8 @@ Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
     if (text.len == 0) {
         return Read::unlimited;
     }
-    key = view(text);
-    if (key.size() > max_key_length) {
-        const ngx_str_t digest = nginx::copied(r->pool, nginx::md5(key).view());
-        if (digest.data == nullptr) {
-            return Read::failed;
-        }
-        key = view(digest);
-    }
-    return Read::ok;
+    key = counted_key(r->pool, view(text));
+    return key.data() == nullptr ? Read::failed : Read::ok;
 }
 
 /// What takes nothing needs no turn to wait for.
@@ -167,6 +160,11 @@ Read make_check(
 
 }  // namespace
 
+std::string_view counted_key(ngx_pool_t* pool, std::string_view key) noexcept
+{
+    return key.size() <= max_key_length ? key : view(nginx::copied(pool, nginx::md5(key).view()));
+}
+
 Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& state)
 {
     state = RequestState::make(r, set.limits.size());
@@ -183,7 +181,9 @@ Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& st
         case Read::unlimited:
             break;
         case Read::malformed:
-            state->undecided = state->undecided || !limit.shadow;
+            if (!limit.shadow) {
+                state->note_undecided(*limit.zone);
+            }
             break;
         case Read::failed:
             return Checks::failed;

@@ -4,6 +4,7 @@
 #include "http/commands.h"
 #include "http/conf.h"
 #include "http/header_filter.h"
+#include "http/redis_report.h"
 #include "http/refusal_log.h"
 #include "http/variables.h"
 #include "nginx/guarded.h"
@@ -66,6 +67,9 @@ void end_runs() noexcept
 {
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
+        for (RedisBlock& block : conf->redis) {
+            report(block);
+        }
     }
     if (log_timer != nullptr) {
         log_timer->start(log_pause);

@@ -1,6 +1,7 @@
 #include "http/redis_block.h"
 
 #include "http/conf.h"
+#include "http/redis_report.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
 #include "store/zone_memory.h"
@@ -57,6 +58,7 @@ Coalescer& RedisBlock::coalescer()
 
 void RedisBlock::stop() noexcept
 {
+    report(*this);
     client_.reset();  // it tells the coalescer of what fails
     coalescer_.reset();
 }
@@ -65,6 +67,7 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
 {
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
+    report(*this);
     ngx_log_error(
         NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
     if (std::exchange(was_away_, false)) {
@@ -87,6 +90,7 @@ void RedisBlock::forget_refusals() noexcept
 void RedisBlock::server_down(const redis::Endpoint& server, std::string_view reason) noexcept
 {
     was_away_ = true;
+    report(*this);
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
     char line[shown_text_limit];

@@ -19,6 +19,7 @@ public:
     redis::TlsOptions tls;  // as configured; options.server.tls is made of it
     bool weighted = false;  // a server has a weight=
     redis::ScriptRegistry scripts;
+    ngx_shm_zone_t* counters = nullptr;  // RedisCounters
 
     /// Whether all keys are always on one server.
     bool one_place() const noexcept
@@ -35,6 +36,10 @@ public:
     redis::Client& client() { return coalescer().client(); }
     /// Where checks go to that client.
     Coalescer& coalescer();
+
+    /// The client, if there is one yet.
+    redis::Client* started_client() noexcept { return client_.get(); }
+    std::uint64_t take_coalesced() noexcept { return coalescer_->take_waited(); }
 
     /// Ends what is on its way and closes the connections.
     void stop() noexcept;

@@ -55,6 +55,20 @@ RequestState* RequestState::make(ngx_http_request_t* r, std::size_t limits)
     return state;
 }
 
+void RequestState::note_undecided(ZoneConf& zone) noexcept
+{
+    undecided = true;
+    if (undecided_zones.data() == nullptr) {
+        const auto room = nginx::make_array<ZoneConf*>(request->pool, conf.limits->limits.size());
+        if (room.data() == nullptr) {
+            return;
+        }
+        undecided_zones = room.first(0);
+    }
+    undecided_zones = { undecided_zones.data(), undecided_zones.size() + 1 };
+    undecided_zones.back() = &zone;
+}
+
 bool RequestState::ask()
 {
     if (checks.empty() || fails_closed()) {
@@ -158,6 +172,9 @@ void RequestState::leave_out_unknown() noexcept
     std::size_t kept = 0;
     for (std::size_t i = 0; i < decided.size(); ++i) {
         if (!limits[i].known) {
+            if (!refused_here && !decided[i].shadow) {
+                note_undecided(*limits[i].zone);
+            }
             continue;
         }
         for (RemoteCheck& check : checks) {

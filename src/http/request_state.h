@@ -66,6 +66,9 @@ public:
         std::span<const RemoteCheck> answered, std::span<const BatchAnswer> answers,
         std::int64_t spent) noexcept override;
 
+    /// A limit of this zone, which enforces, cannot be decided.
+    void note_undecided(ZoneConf& zone) noexcept;
+
     bool has_outcome() const noexcept
     {
         return result != Result::none && result != Result::failed_closed && !decided.empty();
@@ -81,7 +84,8 @@ public:
     std::span<RemoteCheck> checks;  // what Redis is asked, in any order
     Outcome outcome;
     ngx_msec_t started = ngx_current_msec;
-    ngx_msec_t waited = 0;      // for the decision
+    ngx_msec_t waited = 0;                 // for the decision
+    std::span<ZoneConf*> undecided_zones;  // whose limits are left out
     bool undecided = false;     // an enforced limit is left out: its rate or its state is not known
     bool refused_here = false;  // so what is not known need not be
 

@@ -76,6 +76,7 @@ char* set_zone(ZoneReader& reader, std::string_view value)
 
 char* set_rate(ZoneReader& reader, std::string_view value)
 {
+    reader.conf.rate_text = value;
     if (value.find('$') != std::string_view::npos) {
         ngx_str_t text = borrowed(value);
         ngx_http_compile_complex_value_t compile{};
@@ -259,6 +260,7 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
     auto* values = static_cast<ngx_str_t*>(cf->args->elts);
     ZoneConf conf;
     conf.position = position_of(cf);
+    conf.key_text = view(values[1]);
 
     ngx_http_compile_complex_value_t compile{};
     compile.cf = cf;

@@ -69,6 +69,13 @@ bool Client::refuses(std::string_view key) const noexcept
     return router_->refuses(key);
 }
 
+void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
+{
+    router_->each_server([&](Server& server) {
+        look({ server.endpoint(), server.up(), server.refuses(), server.take_stats() });
+    });
+}
+
 std::uint32_t Client::place_of(std::string_view key) const noexcept
 {
     return router_->place_of(key);

@@ -4,6 +4,7 @@
 #include "redis/call.h"
 #include "redis/script_registry.h"
 #include "redis/server_options.h"
+#include "redis/server_stats.h"
 
 #include <functional>
 #include <memory>
@@ -53,6 +54,14 @@ public:
     virtual void servers_unknown(std::string_view reason) noexcept = 0;
 };
 
+/// One of a client's servers, as it stands.
+struct ServerView {
+    const Endpoint& endpoint;
+    bool up;
+    bool breaker_open;
+    ServerStats stats;  // since it was last looked at
+};
+
 class Router;
 
 /// Calls scripts on Redis, on one event loop, in one thread: finds the server that has a call's
@@ -96,6 +105,9 @@ public:
 
     /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
     std::uint32_t place_of(std::string_view key) const noexcept;
+
+    /// Shows every server that keys are on, as far as they are known, and begins to count anew.
+    void look_at_servers(const std::function<void(const ServerView&)>& look);
 
 private:
     EventLoop& loop_;

@@ -84,6 +84,13 @@ bool ClusterClient::refuses(std::string_view key) const noexcept
     return node != nullptr && node->refuses();
 }
 
+void ClusterClient::each_server(const std::function<void(Server&)>& visit)
+{
+    for (const auto& node : nodes_) {
+        visit(*node);
+    }
+}
+
 void ClusterClient::close() noexcept
 {
     closed_ = true;

@@ -25,6 +25,7 @@ public:
     void close() noexcept override;
     std::uint32_t place_of(std::string_view key) const noexcept override;
     bool refuses(std::string_view key) const noexcept override;
+    void each_server(const std::function<void(Server&)>& visit) override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;

@@ -160,6 +160,8 @@ void Connection::put_in_flight(CallQueue& sent) noexcept
         last_reply_ = now;
     }
     sent.front()->joint = static_cast<unsigned>(sent.size());
+    sent.front()->written = std::chrono::steady_clock::now();
+    owner_.command_sent();
     while (!sent.empty()) {
         PendingCall& record = sent.pop();
         record.sent = now;
@@ -212,6 +214,7 @@ void Connection::answered(const redisReply& reply)
         return;
     }
     last_reply_ = loop_.now();
+    const auto written = in_flight_.front()->written;
     CallQueue answered;
     bool in_time = false;
     for (unsigned left = in_flight_.front()->joint; left != 0; --left) {
@@ -229,7 +232,7 @@ void Connection::answered(const redisReply& reply)
     // Only now: one that takes scripts and refuses calls is not to be asked again at once.
     if (in_time) {
         backoff_.reset();
-        owner_.call_answered();
+        owner_.call_answered(std::chrono::steady_clock::now() - written);
     }
     const std::size_t parts = answered.size();
     for (std::size_t part = 0; part < parts; ++part) {

@@ -38,7 +38,10 @@ public:
     /// `checks`: Call::stands_for. By an error reply:
     virtual void call_refused(std::string_view error, unsigned checks) noexcept = 0;
     virtual void call_timed_out(unsigned checks) noexcept = 0;
-    virtual void call_answered() noexcept = 0;
+    /// A command, maybe of many calls.
+    virtual void command_sent() noexcept = 0;
+    /// In time; `took`: since its command was sent.
+    virtual void call_answered(std::chrono::steady_clock::duration took) noexcept = 0;
 };
 
 /// One pipelined connection to one server. Connects, authenticates and loads the scripts before it
@@ -60,6 +63,8 @@ public:
     void close() noexcept;
 
     bool ready() const noexcept { return state_ == State::ready; }
+    /// How often it has been ready.
+    unsigned times_ready() const noexcept { return times_ready_; }
     /// Calls that wait for it may be sent soon.
     bool connecting() const noexcept
     {
@@ -148,6 +153,7 @@ private:
     bool one_by_one_ = false;         // the server does not take keys of several hash slots
     milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs
     milliseconds last_reply_{ 0 };
+    unsigned times_ready_ = 0;
     unsigned losses_ = 0;  // counts lost connections, so that loops notice one
     ScriptArguments arguments_;
 };

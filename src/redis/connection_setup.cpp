@@ -112,6 +112,7 @@ void Connection::introduced(const redisReply& reply, Digest* digest)
     --introductions_;
     if (introductions_ == 0 && state_ == State::connecting) {
         state_ = State::ready;
+        ++times_ready_;
         connect_timer_->stop();
         owner_.connection_ready(*this);
     }

@@ -13,9 +13,10 @@ struct PendingCall {
     Call* call = nullptr;  // null: nobody waits any more
     milliseconds sent{ 0 };
     milliseconds deadline{ 0 };
-    unsigned joint = 1;       // so many records, this one first, share a reply
-    bool asking = false;      // sent with ASKING before it
-    bool sent_again = false;  // after NOSCRIPT
+    unsigned joint = 1;  // so many records, this one first, share a reply
+    std::chrono::steady_clock::time_point written;  // of the first of those
+    bool asking = false;                            // sent with ASKING before it
+    bool sent_again = false;                        // after NOSCRIPT
     bool timed_out = false;
     PendingCall* next = nullptr;
 

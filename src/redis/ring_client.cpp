@@ -51,6 +51,13 @@ bool RingClient::refuses(std::string_view key) const noexcept
     return servers_[ring_.member_of(key)]->refuses();
 }
 
+void RingClient::each_server(const std::function<void(Server&)>& visit)
+{
+    for (const auto& server : servers_) {
+        visit(*server);
+    }
+}
+
 void RingClient::close() noexcept
 {
     for (const auto& server : servers_) {

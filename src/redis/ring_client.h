@@ -15,6 +15,7 @@ public:
     void close() noexcept override;
     std::uint32_t place_of(std::string_view key) const noexcept override;
     bool refuses(std::string_view key) const noexcept override;
+    void each_server(const std::function<void(Server&)>& visit) override;
 
 private:
     HashRing ring_;

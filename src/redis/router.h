@@ -3,6 +3,7 @@
 #include "redis/client.h"
 #include "redis/server.h"
 
+#include <functional>
 #include <string_view>
 
 namespace ratelimit::redis {
@@ -30,6 +31,7 @@ public:
     virtual void close() noexcept = 0;
     virtual std::uint32_t place_of(std::string_view key) const noexcept = 0;
     virtual bool refuses(std::string_view key) const noexcept = 0;
+    virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
     void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }
     void server_down(Server& server, std::string_view reason) noexcept override

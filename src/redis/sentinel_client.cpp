@@ -51,6 +51,13 @@ bool SentinelClient::refuses(std::string_view) const noexcept
     return master_ != nullptr && master_->refuses();
 }
 
+void SentinelClient::each_server(const std::function<void(Server&)>& visit)
+{
+    if (master_ != nullptr) {
+        visit(*master_);
+    }
+}
+
 void SentinelClient::close() noexcept
 {
     closed_ = true;

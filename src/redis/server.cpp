@@ -13,7 +13,7 @@ Server::Server(
       options_(options),
       owner_(owner),
       breaker_(options.breaker_failures, options.breaker_open),
-      waiting_(loop, records_, [this] { note_failure(describe(Failure::timeout)); }),
+      waiting_(loop, records_, [this] { call_timed_out(1); }),
       look_up_timer_(loop.make_timer([this] { look_up(); }))
 {
     look_up_timer_->on_exit(Timer::OnExit::ignore);
@@ -163,6 +163,7 @@ ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
 
 void Server::connection_ready(Connection& connection)
 {
+    stats_.reconnects += connection.times_ready() > 1 ? 1 : 0;
     // One that let itself be set up is no failure, unless it refused calls after that before.
     if (!refusing_) {
         breaker_.succeeded();
@@ -173,6 +174,7 @@ void Server::connection_ready(Connection& connection)
 
 void Server::connection_lost(Connection&, std::string_view reason, bool refused)
 {
+    ++stats_.connection_errors;
     refusing_ = refusing_ || refused;
     note_failure(reason);
     if (ready()) {
@@ -187,6 +189,7 @@ void Server::connection_lost(Connection&, std::string_view reason, bool refused)
 
 void Server::call_refused(std::string_view error, unsigned checks) noexcept
 try {
+    ++stats_.error_replies;
     note_failure(error, checks);
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
@@ -201,11 +204,13 @@ try {
 
 void Server::call_timed_out(unsigned checks) noexcept
 {
+    ++stats_.timeouts;
     note_failure(describe(Failure::timeout), checks);
 }
 
-void Server::call_answered() noexcept
+void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
 {
+    stats_.answered(std::chrono::duration_cast<microseconds>(took));
     breaker_.succeeded();
     refusing_ = false;
     report_up();

@@ -2,11 +2,13 @@
 
 #include "redis/circuit_breaker.h"
 #include "redis/connection.h"
+#include "redis/server_stats.h"
 #include "redis/waiting_calls.h"
 
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ratelimit::redis {
@@ -56,6 +58,10 @@ public:
     const Endpoint& endpoint() const noexcept { return endpoint_; }
     /// Its circuit breaker is open; the trial that goes now and then is up to send.
     bool refuses() const noexcept { return breaker_.open(); }
+    /// It answers, as far as is known.
+    bool up() const noexcept { return up_; }
+    /// What has been counted since this was last called.
+    ServerStats take_stats() noexcept { return std::exchange(stats_, {}); }
     /// Whether a call would leave at once.
     bool ready() const noexcept;
 
@@ -64,7 +70,8 @@ public:
     void connection_lost(Connection& connection, std::string_view reason, bool refused) override;
     void call_refused(std::string_view error, unsigned checks) noexcept override;
     void call_timed_out(unsigned checks) noexcept override;
-    void call_answered() noexcept override;
+    void call_answered(std::chrono::steady_clock::duration took) noexcept override;
+    void command_sent() noexcept override { ++stats_.calls; }
 
 private:
     static constexpr std::size_t most_told_errors = 16;
@@ -93,6 +100,7 @@ private:
     WaitingCalls waiting_;
     std::unique_ptr<Timer> look_up_timer_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
+    ServerStats stats_;
     bool finding_ = false;  // its first address is being looked up
     bool up_ = false;
     bool down_reported_ = false;

@@ -49,7 +49,6 @@ void DenialCache::Shared::init() noexcept
     tree.init();
     ngx_queue_init(&used);
     blocks = 0;
-    size = 0;
     generation = 0;
 }
 
@@ -118,7 +117,6 @@ DenialCache::Entry* DenialCache::find_or_add(const Request& request) noexcept
         if (entry == nullptr) {
             return nullptr;
         }
-        shared_->size = shared_->size + 1;
     }
     ngx_queue_insert_head(&shared_->used, &entry->queue);
     return entry;
@@ -141,7 +139,6 @@ void DenialCache::remove(Entry& entry) noexcept
 {
     ngx_queue_remove(&entry.queue);
     shared_->tree.remove(entry, blocks_);
-    shared_->size = shared_->size - 1;
 }
 
 /// Those that were used longest ago, if their time is over: two for each that comes.
@@ -163,6 +160,13 @@ void DenialCache::forget(const Request& request) noexcept
     if (Entry* entry = find_entry(request)) {
         remove(*entry);
     }
+}
+
+void DenialCache::forget_key(std::string_view key) noexcept
+{
+    const SlabLock lock(pool_);
+
+    shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
 }
 
 bool DenialCache::forget_oldest() noexcept

@@ -20,9 +20,8 @@ class DenialCache {
 public:
     struct Shared {
         KeyedTree tree;
-        ngx_queue_t used;   // most recently first
-        ngx_uint_t blocks;  // that all entries have
-        ngx_atomic_t size;
+        ngx_queue_t used;          // most recently first
+        ngx_uint_t blocks;         // that all entries have
         std::uint64_t generation;  // what is of an earlier one is void
         void init() noexcept;
     };
@@ -62,12 +61,14 @@ public:
     /// What is known of the key under this policy.
     void forget(const Request& request) noexcept;
     void forget_all() noexcept;
+    /// What is known of the key under any policy.
+    void forget_key(std::string_view key) noexcept;
 
     /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
     bool forget_oldest() noexcept;
 
     /// Without the lock: whether there is anything to look for.
-    bool empty() const noexcept { return shared_->size == 0; }
+    bool empty() const noexcept { return shared_->tree.size() == 0; }
 
 private:
     struct Entry;

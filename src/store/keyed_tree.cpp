@@ -78,11 +78,13 @@ void KeyedTree::insert(KeyedNode& node, std::string_view key, u_char tag) noexce
     first.copy(first_bytes_of(node), first.size());
     key.substr(first.size()).copy(node.more_bytes, key.size() - first.size());
     ngx_rbtree_insert(&tree_, &node.node);
+    size_ = size_ + 1;
 }
 
 void KeyedTree::remove(KeyedNode& node, SharedBlocks& blocks) noexcept
 {
     ngx_rbtree_delete(&tree_, &node.node);
+    size_ = size_ - 1;
     if (node.more_bytes != nullptr) {
         blocks.free(node.more_bytes);
     }

@@ -33,9 +33,27 @@ struct KeyedNode {
 /// A red-black tree of nodes in shared memory, which has the tree as well. The owner has the lock.
 class KeyedTree {
 public:
-    void init() noexcept { ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::place); }
+    void init() noexcept
+    {
+        ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::place);
+        size_ = 0;
+    }
+
+    /// How many nodes it has. May be read without the lock.
+    std::size_t size() const noexcept { return size_; }
 
     KeyedNode* find(std::string_view key, u_char tag) const noexcept;
+
+    /// Calls `visit` with each node of the key, whatever its tag; it may remove that node.
+    template <class Visit>
+    void each(std::string_view key, Visit&& visit) const
+    {
+        for (unsigned tag = 0; tag <= 0xFF; ++tag) {
+            if (KeyedNode* node = find(key, static_cast<u_char>(tag))) {
+                visit(*node);
+            }
+        }
+    }
 
     /// Makes an Entry, which derives from KeyedNode, for a key that is not there. Null: no memory.
     template <class Entry>
@@ -68,6 +86,7 @@ private:
 
     ngx_rbtree_t tree_;
     ngx_rbtree_node_t sentinel_;
+    ngx_atomic_t size_;
 };
 
 }  // namespace ratelimit

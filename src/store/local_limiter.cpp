@@ -1,6 +1,6 @@
 #include "store/local_limiter.h"
 
-#include "store/zone_memory.h"
+#include "store/slab_lock.h"
 
 #include <algorithm>
 #include <functional>
@@ -68,6 +68,13 @@ std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
 bool LocalLimiter::has_older() const noexcept
 {
     return ngx_queue_head(&shared_->used) != ngx_queue_last(&shared_->used);
+}
+
+void LocalLimiter::forget_key(ngx_slab_pool_t* pool, std::string_view key) noexcept
+{
+    const SlabLock lock(pool);
+
+    shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
 }
 
 bool LocalLimiter::forget_oldest() noexcept

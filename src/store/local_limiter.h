@@ -56,6 +56,8 @@ public:
     template <class Between>
     LimitState decide(const LocalCheck& check, microseconds now, Between&& between) noexcept;
 
+    void forget_key(ngx_slab_pool_t* pool, std::string_view key) noexcept;
+
     /// Whether there is a key besides that which was used last.
     bool has_older() const noexcept;
 

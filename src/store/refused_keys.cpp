@@ -38,13 +38,12 @@ void RefusedKeys::Shared::init() noexcept
     ngx_queue_init(&refused);
     ngx_queue_init(&ending);
     blocks = 0;
-    size = 0;
     forgotten.count = 0;
 }
 
 bool RefusedKeys::empty() const noexcept
 {
-    return shared_->size == 0;
+    return shared_->tree.size() == 0;
 }
 
 RefusedKeys::Entry* RefusedKeys::find(std::string_view key, Kind kind) const noexcept
@@ -58,7 +57,6 @@ RefusedKeys::Ended RefusedKeys::remove(Entry& entry) noexcept
     entry.copy_key(ended.key_bytes.data());
     ngx_queue_remove(&entry.queue);
     shared_->tree.remove(entry, blocks_);
-    shared_->size = shared_->size - 1;
     return ended;
 }
 
@@ -111,7 +109,6 @@ bool RefusedKeys::begin(
         }
         entry->began = now;
         entry->count = 0;
-        shared_->size = shared_->size + 1;
     } else {
         ngx_queue_remove(&entry->queue);
     }

@@ -35,8 +35,7 @@ public:
         ngx_queue_t refused;  // newest refusal first
         ngx_queue_t ending;   // newest first
         ngx_uint_t blocks;    // that all entries have
-        ngx_atomic_t size;
-        Ended forgotten;  // one that made room, and is yet to be told; a count of 0: none
+        Ended forgotten;      // one that made room, and is yet to be told; a count of 0: none
         void init() noexcept;
     };
 

@@ -191,6 +191,13 @@ void TokenLeases::forget_expired(microseconds now) noexcept
     }
 }
 
+void TokenLeases::forget_key(std::string_view key) noexcept
+{
+    const SlabLock lock(pool_);
+
+    shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
+}
+
 bool TokenLeases::forget_oldest() noexcept
 {
     if (ngx_queue_empty(&shared_->used)) {

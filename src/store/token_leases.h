@@ -58,6 +58,8 @@ public:
         const Request& request, const Policy& policy, const BatchAnswer& answer, std::int64_t left,
         microseconds sent) noexcept;
 
+    void forget_key(std::string_view key) noexcept;
+
     /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
     bool forget_oldest() noexcept;
 

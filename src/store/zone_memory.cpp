@@ -24,7 +24,13 @@ ngx_int_t ZoneMemory::set_up(ngx_shm_zone_t* zone, void* old_data) noexcept
 /// Of a pool in which nothing is allocated.
 bool ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
 {
-    auto* shared = static_cast<Shared*>(ngx_slab_alloc_locked(pool, sizeof(Shared)));
+    // More than half a page is whole pages, whose rest is for the busiest keys.
+    const std::size_t page = ngx_pagesize;
+    const std::size_t spare = (page - sizeof(Shared) % page) % page;
+    const auto zone = static_cast<std::size_t>(pool->end - reinterpret_cast<u_char*>(pool));
+    const std::size_t counters = BusiestKeys::capacity_for(zone, spare);
+    auto* shared = static_cast<Shared*>(
+        ngx_slab_alloc_locked(pool, sizeof(Shared) + counters * sizeof(BusiestKeys::Counter)));
     if (shared == nullptr) {
         return false;
     }
@@ -32,6 +38,9 @@ bool ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     shared->denials.init();
     shared->leases.init();
     shared->local_limiter.init();
+    shared->counters.init();
+    shared->evictions = 0;
+    shared->busiest_keys.init(counters);
     pool->data = shared;
     pool->log_nomem = 0;  // full memory is no event: the oldest makes room
     ngx_memory_barrier();
@@ -95,9 +104,25 @@ bool ZoneMemory::make_room(SharedBlocks::Owner needs_it) const noexcept
     std::sort(shares.begin(), shares.end(), [](const Share& left, const Share& right) {
         return left.weighted > right.weighted;
     });
-    return std::any_of(shares.begin(), shares.end(), [&](const Share& share) {
+    const bool made = std::any_of(shares.begin(), shares.end(), [&](const Share& share) {
         return share.weighted > 0 && forget_oldest(share.owner);
     });
+    shared_->evictions = shared_->evictions + (made ? 1 : 0);
+    return made;
+}
+
+std::uint64_t ZoneMemory::keys() const noexcept
+{
+    return shared_->denials.tree.size() + shared_->leases.tree.size()
+        + shared_->local_limiter.tree.size();
+}
+
+void ZoneMemory::forget_key(std::string_view key) const noexcept
+{
+    denials().forget_key(key);
+    leases().forget_key(key);
+    local_limiter().forget_key(pool_, key);
+    busiest_keys().forget(key);
 }
 
 }  // namespace ratelimit

@@ -1,18 +1,21 @@
 #pragma once
 
 #include "nginx/ngx.h"
+#include "store/busiest_keys.h"
 #include "store/denial_cache.h"
 #include "store/local_limiter.h"
 #include "store/refused_keys.h"
 #include "store/token_leases.h"
+#include "store/zone_counters.h"
 
 namespace ratelimit {
 
 /// The shared memory of one zone, with all that lives there. It survives a reload that leaves the
 /// zone's size as it is.
 ///
-/// Layout: the slab pool's data is one Shared, which has what each part has. All that the parts
-/// allocate are SharedBlocks. The pool's mutex is the lock of it all.
+/// Layout: the slab pool's data is one Shared, which has what each part has, and behind it the
+/// counters of the busiest keys. All that the parts allocate are SharedBlocks. The pool's mutex is
+/// the lock of it all.
 class ZoneMemory {
 public:
     /// Makes nginx set the zone's memory up. Its `data` is then ours.
@@ -36,6 +39,16 @@ public:
     DenialCache denials() const noexcept { return { pool_, shared_->denials }; }
     TokenLeases leases() const noexcept { return { pool_, shared_->leases }; }
     LocalLimiter local_limiter() const noexcept { return { pool_, shared_->local_limiter }; }
+    ZoneCounters counters() const noexcept { return ZoneCounters(shared_->counters); }
+    BusiestKeys busiest_keys() const noexcept { return { pool_, shared_->busiest_keys }; }
+
+    /// How many keys are counted, leased or known to be refused here; and how many had to go since
+    /// memory was full.
+    std::uint64_t keys() const noexcept;
+    std::uint64_t evictions() const noexcept { return shared_->evictions; }
+
+    /// Forgets all that is known of a key, under any policy.
+    void forget_key(std::string_view key) const noexcept;
 
     /// Frees at least one block, of what was used least recently. False: there is nothing that may
     /// go. The caller has the lock.
@@ -47,7 +60,10 @@ private:
         DenialCache::Shared denials;
         TokenLeases::Shared leases;
         LocalLimiter::Shared local_limiter;
-        bool in_hand;  // the lock's owner is at work
+        ZoneCounters::Shared counters;
+        ngx_atomic_t evictions;
+        bool in_hand;                      // the lock's owner is at work
+        BusiestKeys::Shared busiest_keys;  // last: its counters follow
     };
 
     static ngx_int_t set_up(ngx_shm_zone_t* zone, void* old_data) noexcept;

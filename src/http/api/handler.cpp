@@ -1,0 +1,157 @@
+#include "http/api/handler.h"
+
+#include "http/api/key_views.h"
+#include "http/api/path.h"
+#include "http/api/response.h"
+#include "http/api/views.h"
+#include "http/conf.h"
+#include "http/conf_error.h"
+#include "http/limit_checks.h"
+#include "http/redis_report.h"
+#include "nginx/guarded.h"
+#include "nginx/pool.h"
+#include "nginx/text.h"
+
+#include <string>
+
+#include "dashboard_page.h"
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::view;
+using View = ApiPath::View;
+
+const ngx_http_core_loc_conf_t& core_conf(ngx_http_request_t* r) noexcept
+{
+    return *static_cast<const ngx_http_core_loc_conf_t*>(
+        ngx_http_get_module_loc_conf(r, ngx_http_core_module));
+}
+
+ngx_int_t send_dashboard(ngx_http_request_t* r)
+{
+    static const std::string policy = "default-src 'none'; script-src '"
+        + std::string(dashboard::script_hash) + "'; style-src '"
+        + std::string(dashboard::style_hash)
+        + "'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+          "frame-ancestors 'none'";
+    const ApiHeader header{ "Content-Security-Policy", policy };
+    return send_response(
+        r, NGX_HTTP_OK, "text/html; charset=utf-8", dashboard::page, { &header, 1 });
+}
+
+/// To the same path with a slash behind it, which the page's addresses are below.
+ngx_int_t send_slash(ngx_http_request_t* r)
+{
+    const auto location = view(core_conf(r).name);
+    const std::string path = std::string(location) + "/";
+    r->headers_out.location = static_cast<ngx_table_elt_t*>(ngx_list_push(&r->headers_out.headers));
+    const ngx_str_t target = nginx::copied(r->pool, path);
+    if (r->headers_out.location == nullptr || target.data == nullptr) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    *r->headers_out.location = {};
+    r->headers_out.location->hash = 1;
+    ngx_str_set(&r->headers_out.location->key, "Location");
+    r->headers_out.location->value = target;
+    return NGX_HTTP_MOVED_PERMANENTLY;
+}
+
+ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& path)
+{
+    const auto key = counted_key(r->pool, path.key);
+    if (key.data() == nullptr) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    return r->method == NGX_HTTP_DELETE ? free_key(r, zone, key)
+                                        : show_key(r, zone, key, view(r->args));
+}
+
+ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
+{
+    MainConf& conf = main_conf(r);
+    const ZoneConf* zone = path.zone ? conf.zone_named(*path.zone) : nullptr;
+    if (path.zone && zone == nullptr) {
+        return send_error(r, NGX_HTTP_NOT_FOUND, "no such zone");
+    }
+    for (RedisBlock& block : conf.redis) {
+        report(block);  // what this worker knows is not a second old
+    }
+    switch (path.view) {
+    case View::dashboard:
+        return send_dashboard(r);
+    case View::metrics:
+        return send_response(r, NGX_HTTP_OK, metrics_type, metrics_text(conf));
+    case View::redis:
+        return send_response(r, NGX_HTTP_OK, json_type, redis_json(conf));
+    case View::zones:
+        return send_response(
+            r, NGX_HTTP_OK, json_type, zone ? zone_json(*zone) : zones_json(conf, writable));
+    case View::key:
+        return send_key(r, *zone, path);
+    default:
+        return send_error(r, NGX_HTTP_NOT_FOUND, "no such page");
+    }
+}
+
+ngx_int_t handle(ngx_http_request_t* r)
+{
+    const bool writable = location_conf(r).api == api_writes;
+    const auto path =
+        parse_api_path(view(core_conf(r).name), view(r->uri), view(r->unparsed_uri), view(r->args));
+
+    if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) {
+        return rc;
+    }
+    if (path.view == View::nothing) {
+        return send_error(r, NGX_HTTP_NOT_FOUND, "no such page");
+    }
+    const bool reads = (r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)) != 0;
+    const bool deletes = r->method == NGX_HTTP_DELETE && path.view == View::key && writable;
+    if (!reads && !deletes) {
+        const bool deletable = path.view == View::key && writable;
+        const ApiHeader allow{ "Allow", deletable ? "GET, HEAD, DELETE" : "GET, HEAD" };
+        return send_error(r, NGX_HTTP_NOT_ALLOWED, "method not allowed", { &allow, 1 });
+    }
+    return path.view == View::slash_missing ? send_slash(r) : send_view(r, path, writable);
+}
+
+}  // namespace
+
+ngx_int_t api_handler(ngx_http_request_t* r) noexcept
+{
+    return nginx::guarded(
+        r->connection->log, ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR }, [r] { return handle(r); });
+}
+
+char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+{
+    auto& location = *static_cast<LocationConf*>(conf);
+    auto* core = static_cast<ngx_http_core_loc_conf_t*>(
+        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
+    if (location.api != api_none) {
+        return const_cast<char*>("is duplicate");
+    }
+#if (NGX_PCRE)
+    const bool regex = core->regex != nullptr;
+#else
+    const bool regex = false;
+#endif
+    if (regex || core->named || core->exact_match) {
+        return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/");
+    }
+    location.api = api_reads;
+    if (cf->args->nelts > 1) {
+        const auto value = view(static_cast<const ngx_str_t*>(cf->args->elts)[1]);
+        if (value != "write=on" && value != "write=off") {
+            return bad_value(cf, "ratelimit_api", value, "write=on or write=off");
+        }
+        location.api = value == "write=on" ? api_writes : api_reads;
+    }
+    core->handler = api_handler;
+    main_conf(cf).has_api = true;
+    return NGX_CONF_OK;
+}
+
+}  // namespace ratelimit::http

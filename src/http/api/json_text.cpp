@@ -1,0 +1,220 @@
+#include "http/api/json_text.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+namespace ratelimit::http {
+
+namespace {
+
+constexpr std::string_view digits = "0123456789ABCDEF";
+
+void append_hex(std::string& out, char byte)
+{
+    const auto value = static_cast<unsigned char>(byte);
+    out += digits[value >> 4U];
+    out += digits[value & 0xFU];
+}
+
+/// Two hexadecimal digits at `at`; empty: they are not.
+std::optional<char> hex_byte(std::string_view text, std::size_t at) noexcept
+{
+    unsigned value = 0;
+    if (text.size() < at + 2) {
+        return std::nullopt;
+    }
+    const char* begin = text.data() + at;
+    const auto [end, error] = std::from_chars(begin, begin + 2, value, 16);
+    if (error != std::errc{} || end != begin + 2) {
+        return std::nullopt;
+    }
+    return static_cast<char>(value);
+}
+
+bool is_unreserved(char character) noexcept
+{
+    return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z')
+        || (character >= '0' && character <= '9')
+        || std::string_view{ "-._~" }.find(character) != std::string_view::npos;
+}
+
+/// How many bytes of well-formed UTF-8 `text` begins with as one character; 0: none.
+std::size_t utf8_length(std::string_view text) noexcept
+{
+    const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const unsigned lead = byte(0);
+    std::size_t length = 1;
+    unsigned least = 0x80;  // of the second byte, and the most of it: RFC 3629
+    unsigned most = 0xBF;
+    if (lead < 0x80) {
+        return 1;
+    }
+    if (lead >= 0xC2 && lead <= 0xDF) {
+        length = 2;
+    } else if (lead >= 0xE0 && lead <= 0xEF) {
+        length = 3;
+        least = lead == 0xE0 ? 0xA0 : least;
+        most = lead == 0xED ? 0x9F : most;
+    } else if (lead >= 0xF0 && lead <= 0xF4) {
+        length = 4;
+        least = lead == 0xF0 ? 0x90 : least;
+        most = lead == 0xF4 ? 0x8F : most;
+    } else {
+        return 0;
+    }
+    if (text.size() < length || byte(1) < least || byte(1) > most) {
+        return 0;
+    }
+    for (std::size_t i = 2; i < length; ++i) {
+        if ((byte(i) & 0xC0U) != 0x80) {
+            return 0;
+        }
+    }
+    return length;
+}
+
+}  // namespace
+
+void JsonText::quoted(std::string_view text)
+{
+    text_ += '"';
+    while (!text.empty()) {
+        const std::size_t length = utf8_length(text);
+        const char character = text.front();
+        if (length == 0) {
+            text_ += "\\ufffd";
+        } else if (character == '"' || character == '\\') {
+            text_ += '\\';
+            text_ += character;
+        } else if (static_cast<unsigned char>(character) < ' ' || character == '\x7f') {
+            text_ += "\\u00";
+            append_hex(text_, character);
+        } else {
+            text_ += text.substr(0, length);
+        }
+        text.remove_prefix(length == 0 ? 1 : length);
+    }
+    text_ += '"';
+}
+
+void JsonText::begin_value(std::string_view name)
+{
+    if (!first_) {
+        text_ += ',';
+    }
+    first_ = false;
+    if (!name.empty()) {
+        quoted(name);
+        text_ += ':';
+    }
+}
+
+JsonText& JsonText::begin_object(std::string_view name)
+{
+    begin_value(name);
+    text_ += '{';
+    first_ = true;
+    return *this;
+}
+
+JsonText& JsonText::end_object()
+{
+    text_ += '}';
+    first_ = false;
+    return *this;
+}
+
+JsonText& JsonText::begin_array(std::string_view name)
+{
+    begin_value(name);
+    text_ += '[';
+    first_ = true;
+    return *this;
+}
+
+JsonText& JsonText::end_array()
+{
+    text_ += ']';
+    first_ = false;
+    return *this;
+}
+
+JsonText& JsonText::text(std::string_view name, std::string_view value)
+{
+    begin_value(name);
+    quoted(value);
+    return *this;
+}
+
+JsonText& JsonText::number(std::string_view name, std::uint64_t value)
+{
+    begin_value(name);
+    text_ += std::to_string(value);
+    return *this;
+}
+
+JsonText& JsonText::number(std::string_view name, std::int64_t value)
+{
+    begin_value(name);
+    text_ += std::to_string(value);
+    return *this;
+}
+
+JsonText& JsonText::seconds(std::string_view name, double value)
+{
+    std::array<char, 64> room{};
+    begin_value(name);
+    const int length = std::snprintf(room.data(), room.size(), "%.6f", value);
+    text_.append(room.data(), static_cast<std::size_t>(length));
+    return *this;
+}
+
+JsonText& JsonText::flag(std::string_view name, bool value)
+{
+    begin_value(name);
+    text_ += value ? "true" : "false";
+    return *this;
+}
+
+JsonText& JsonText::null(std::string_view name)
+{
+    begin_value(name);
+    text_ += "null";
+    return *this;
+}
+
+std::string percent_encoded(std::string_view bytes)
+{
+    std::string text;
+    for (const char byte : bytes) {
+        if (is_unreserved(byte)) {
+            text += byte;
+        } else {
+            text += '%';
+            append_hex(text, byte);
+        }
+    }
+    return text;
+}
+
+std::optional<std::string> percent_decoded(std::string_view text)
+{
+    std::string bytes;
+    while (!text.empty()) {
+        if (text.front() != '%') {
+            bytes += text.front();
+            text.remove_prefix(1);
+            continue;
+        }
+        const auto byte = hex_byte(text, 1);
+        if (!byte) {
+            return std::nullopt;
+        }
+        bytes += *byte;
+        text.remove_prefix(3);
+    }
+    return bytes;
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ratelimit::http {
+
+/// A JSON text in the making. Values of an object or array are parted by commas by themselves.
+class JsonText {
+public:
+    JsonText& begin_object(std::string_view name = {});
+    JsonText& end_object();
+    JsonText& begin_array(std::string_view name = {});
+    JsonText& end_array();
+
+    /// Members of an object; bytes of `value` that are not UTF-8 are written as U+FFFD.
+    JsonText& text(std::string_view name, std::string_view value);
+    JsonText& number(std::string_view name, std::int64_t value);
+    JsonText& number(std::string_view name, std::uint64_t value);
+    JsonText& seconds(std::string_view name, double value);  // to the microsecond
+    JsonText& flag(std::string_view name, bool value);
+    JsonText& null(std::string_view name);
+
+    const std::string& str() const noexcept { return text_; }
+
+private:
+    void begin_value(std::string_view name);
+    void quoted(std::string_view text);
+
+    std::string text_;
+    bool first_ = true;  // of its object or array
+};
+
+/// RFC 3986: everything but unreserved characters as %HH.
+std::string percent_encoded(std::string_view bytes);
+
+/// Empty: a percent sign is not followed by two hexadecimal digits.
+std::optional<std::string> percent_decoded(std::string_view text);
+
+}  // namespace ratelimit::http

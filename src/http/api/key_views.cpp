@@ -1,0 +1,260 @@
+#include "http/api/key_views.h"
+
+#include "http/api/json_text.h"
+#include "http/api/path.h"
+#include "http/api/response.h"
+#include "limit/rate_text.h"
+#include "nginx/clock.h"
+#include "nginx/guarded.h"
+#include "nginx/pool.h"
+#include "nginx/text.h"
+#include "redis/command.h"
+#include "store/zone_memory.h"
+
+#include <array>
+#include <chrono>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+
+constexpr std::string_view no_answer = "Redis does not answer";
+
+/// A request that waits for Redis, and is answered from nginx's posted events. It lives in the
+/// request's pool.
+class Waiting {
+public:
+    explicit Waiting(ngx_http_request_t* r) noexcept : r_(r)
+    {
+        answer_.data = this;
+        answer_.handler = &Waiting::resume;
+        answer_.log = r->connection->log;
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    virtual ~Waiting()
+    {
+        if (answer_.posted) {
+            ngx_delete_posted_event(&answer_);
+        }
+    }
+
+protected:
+    /// What a content handler returns that has sent its question. `respond` follows.
+    ngx_int_t wait() noexcept
+    {
+        if (!r_->discard_body) {
+            r_->read_event_handler = ngx_http_test_reading;
+        }
+        r_->write_event_handler = ngx_http_request_empty_handler;
+        ++r_->main->count;
+        return NGX_DONE;
+    }
+    void answered() noexcept { ngx_post_event(&answer_, &ngx_posted_events); }
+
+    virtual ngx_int_t respond() = 0;
+
+    ngx_http_request_t* const r_;
+
+private:
+    static void resume(ngx_event_t* event) noexcept
+    {
+        auto* self = static_cast<Waiting*>(event->data);
+        ngx_http_request_t* r = self->r_;
+        ngx_connection_t* connection = r->connection;
+        ngx_http_set_log_request(connection->log, r);
+        if (!r->discard_body) {
+            r->read_event_handler = ngx_http_block_reading;
+        }
+        ngx_http_finalize_request(
+            r, nginx::guarded(connection->log, ngx_int_t{ NGX_ERROR }, [self] {
+                return self->respond();
+            }));
+        ngx_http_run_posted_requests(connection);
+    }
+
+    ngx_event_t answer_{};
+};
+
+ngx_int_t send_state(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
+    const LimitState& state, std::string_view source)
+{
+    const auto seconds = [](microseconds time) {
+        return std::chrono::duration<double>(time).count();
+    };
+    std::string shown(4 * key.size(), '\0');
+    JsonText json;
+    json.begin_object()
+        .text("zone", zone.zone.name)
+        .text("key", nginx::escaped_for_log(key, shown.data(), shown.size()))
+        .number("limit", policy.limit())
+        .number("remaining", state.remaining)
+        .seconds("reset", seconds(state.reset));
+    if (state.retry_after) {
+        json.seconds("retry_after", seconds(*state.retry_after));
+    } else {
+        json.null("retry_after");
+    }
+    json.text("source", source).end_object();
+    return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
+}
+
+/// Asks for one request of the key, together with one that no limit lets in: so nothing is taken.
+class KeyQuestion final : public Waiting, private CheckGroup::Owner {
+public:
+    KeyQuestion(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
+        : Waiting(r), zone_(zone), key_(key), policy_(policy)
+    {
+        std::string room(zone.zone.redis_key_length(key), '\0');
+        redis_key_ = zone.zone.redis_key(key, room.data());
+        for (std::size_t i = 0; i < checks_.size(); ++i) {
+            RemoteCheck& check = checks_[i];
+            check.key = redis_key_;
+            check.policy = policy;
+            check.cost = i == 0 ? 1 : policy.limit() + 1;
+            check.coalescer = &zone.redis->coalescer();
+            check.scripts = zone.peek;
+            check.state = &states_[i];
+            if (zone.zone.clock == Clock::local) {
+                check.now = nginx::local_time();
+            }
+        }
+    }
+
+    ngx_int_t ask()
+    {
+        group_.set(checks_, true, *this);
+        return group_.send() ? wait() : respond();
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        if (group_.end() != CheckGroup::End::answered) {
+            return send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+        }
+        return send_state(r_, zone_, key_, policy_, states_.front(), "redis");
+    }
+
+    void group_ended(CheckGroup&) noexcept override { answered(); }
+    void group_apart(CheckGroup&) noexcept override { answered(); }
+    void taken_ahead(CheckGroup&, std::span<const BatchAnswer>, std::int64_t) noexcept override {}
+
+    const ZoneConf& zone_;
+    const std::string key_;
+    const Policy policy_;
+    std::string redis_key_;
+    std::array<LimitState, 2> states_;
+    std::array<RemoteCheck, 2> checks_;
+    CheckGroup group_;
+};
+
+/// DEL
+class KeyDeletion final : public Waiting, private redis::Call {
+public:
+    KeyDeletion(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+        : Waiting(r), zone_(zone), key_(key)
+    {
+        std::string room(zone.zone.redis_key_length(key), '\0');
+        redis_key_ = zone.zone.redis_key(key, room.data());
+        text_ = redis::plain_command({ "DEL", redis_key_ });
+    }
+
+    ngx_int_t ask()
+    {
+        return zone_.redis->client().send(*this)
+            ? wait()
+            : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        if (!deleted_) {
+            return send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+        }
+        ZoneMemory(*zone_.memory).forget_key(key_);
+        return send_response(r_, NGX_HTTP_NO_CONTENT, {}, {});
+    }
+
+    redis::ScriptId script() const noexcept override { return {}; }
+    redis::ArgumentCount argument_count() const noexcept override { return {}; }
+    void write(redis::ScriptArguments&) const override {}
+    std::string_view routing_key() const noexcept override { return redis_key_; }
+    std::string_view command() const noexcept override { return text_; }
+    void on_reply(const redisReply&) noexcept override
+    {
+        deleted_ = true;
+        answered();
+    }
+    void on_failure(redis::Failure) noexcept override { answered(); }
+
+    const ZoneConf& zone_;
+    const std::string key_;
+    std::string redis_key_;
+    std::string text_;
+    bool deleted_ = false;
+};
+
+/// Of a key that is counted here.
+ngx_int_t show_local_key(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
+{
+    LimitState state;
+    const LocalCheck check{ zone.memory, key, policy, 1, false, &state };
+    decide_locally({ &check, 1 }, nginx::local_time(), false);
+    return send_state(r, zone, key, policy, state, "local");
+}
+
+/// A number of an argument; what it had is kept if there is none. False: it is malformed.
+bool read_burst(std::string_view arguments, Policy& policy)
+{
+    const auto text = api_argument(arguments, "burst");
+    if (!text) {
+        return true;
+    }
+    policy.burst = parse_number(*text, 0, max_quota);
+    return policy.burst.has_value() && keeps_arrival_time(policy.algorithm);
+}
+
+}  // namespace
+
+ngx_int_t show_key(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
+{
+    Policy policy = zone.zone.policy;
+    if (const auto text = api_argument(arguments, "rate")) {
+        const auto rate = parse_rate(*text);
+        if (!rate) {
+            return send_error(r, NGX_HTTP_BAD_REQUEST, "invalid rate");
+        }
+        policy.rate = *rate;
+    } else if (zone.variable_rate) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST, "the zone's rate is a variable, expected an argument rate=");
+    }
+    if (!read_burst(arguments, policy)) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, "invalid burst");
+    }
+    if (zone.redis == nullptr) {
+        return show_local_key(r, zone, key, policy);
+    }
+    auto* question = nginx::make<KeyQuestion>(r->pool, r, zone, key, policy);
+    return question == nullptr ? ngx_int_t{ NGX_ERROR } : question->ask();
+}
+
+ngx_int_t free_key(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+{
+    if (zone.redis == nullptr) {
+        ZoneMemory(*zone.memory).forget_key(key);
+        return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
+    }
+    auto* deletion = nginx::make<KeyDeletion>(r->pool, r, zone, key);
+    return deletion == nullptr ? ngx_int_t{ NGX_ERROR } : deletion->ask();
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,218 @@
+#include "http/api/views.h"
+#include "http/decision_count.h"
+#include "http/redis_report.h"
+#include "http/version.h"
+#include "store/zone_memory.h"
+
+#include <array>
+#include <cstdio>
+#include <vector>
+
+namespace ratelimit::http {
+
+namespace {
+
+struct Label {
+    std::string_view name;
+    std::string_view value;
+};
+using Labels = std::initializer_list<Label>;
+
+/// Prometheus's text format: a family is named once, before all of its samples.
+class MetricsText {
+public:
+    void family(std::string_view name, std::string_view type, std::string_view help)
+    {
+        name_ = name;
+        text_ += "# HELP ";
+        text_ += name;
+        text_ += " ";
+        text_ += help;
+        text_ += "\n# TYPE ";
+        text_ += name;
+        text_ += " ";
+        text_ += type;
+        text_ += "\n";
+    }
+
+    void sample(Labels labels, std::uint64_t value, std::string_view suffix = {})
+    {
+        begin_sample(labels, suffix);
+        text_ += std::to_string(value);
+        text_ += "\n";
+    }
+
+    void sample(Labels labels, double value, std::string_view suffix = {})
+    {
+        std::array<char, 32> digits{};
+        std::snprintf(digits.data(), digits.size(), "%.6f", value);
+        begin_sample(labels, suffix);
+        text_ += digits.data();
+        text_ += "\n";
+    }
+
+    std::string& str() noexcept { return text_; }
+
+private:
+    void begin_sample(Labels labels, std::string_view suffix)
+    {
+        text_ += name_;
+        text_ += suffix;
+        char before = '{';
+        for (const Label& label : labels) {
+            text_ += before;
+            text_ += label.name;
+            text_ += "=\"";
+            for (const char character : label.value) {
+                if (character == '"' || character == '\\') {
+                    text_ += '\\';
+                }
+                text_ += character;
+            }
+            text_ += '"';
+            before = ',';
+        }
+        text_ += labels.size() == 0 ? " " : "} ";
+    }
+
+    std::string text_;
+    std::string_view name_;
+};
+
+void write_zones(MetricsText& text, const MainConf& conf)
+{
+    text.family(
+        "ratelimit_requests_total", "counter",
+        "Decisions of limits by zone, what became of the request, and who decided.");
+    for (const ZoneConf& zone : conf.zones) {
+        for (const Count& count : counts_of(zone)) {
+            text.sample(
+                { { "zone", zone.zone.name },
+                  { "result", count.outcome },
+                  { "source", count.source } },
+                count.count);
+        }
+    }
+    text.family(
+        "ratelimit_zone_keys", "gauge",
+        "Keys in a zone's shared memory: refused, leased or counted there.");
+    for (const ZoneConf& zone : conf.zones) {
+        text.sample({ { "zone", zone.zone.name } }, ZoneMemory(*zone.memory).keys());
+    }
+    text.family(
+        "ratelimit_zone_evictions_total", "counter",
+        "Keys that were forgotten since a zone's shared memory was full.");
+    for (const ZoneConf& zone : conf.zones) {
+        text.sample({ { "zone", zone.zone.name } }, ZoneMemory(*zone.memory).evictions());
+    }
+}
+
+struct BlockServers {
+    const RedisBlock& block;
+    std::vector<RedisCounters::Server> servers;
+};
+
+template <class Visit>
+void each_server(std::span<const BlockServers> all, Visit&& visit)
+{
+    for (const BlockServers& servers : all) {
+        for (const RedisCounters::Server& server : servers.servers) {
+            visit(servers.block.name, server);
+        }
+    }
+}
+
+void write_latencies(MetricsText& text, std::string_view redis, const RedisCounters::Server& server)
+{
+    const auto& latencies = server.counts.latencies;
+    const auto& bounds = redis::ServerStats::bounds;
+    std::uint64_t below = 0;
+    for (std::size_t i = 0; i < latencies.size(); ++i) {
+        std::array<char, 32> bound{ "+Inf" };
+        if (i < bounds.size()) {
+            std::snprintf(
+                bound.data(), bound.size(), "%g", static_cast<double>(bounds[i].count()) / 1e6);
+        }
+        below += latencies[i];
+        text.sample(
+            { { "redis", redis }, { "server", server.name }, { "le", bound.data() } }, below,
+            "_bucket");
+    }
+    const Labels labels = { { "redis", redis }, { "server", server.name } };
+    text.sample(labels, static_cast<double>(server.counts.total_us) / 1e6, "_sum");
+    text.sample(labels, below, "_count");
+}
+
+void write_states(MetricsText& text, std::span<const BlockServers> all)
+{
+    text.family("ratelimit_redis_up", "gauge", "Whether a worker has a Redis server that answers.");
+    each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
+        text.sample(
+            { { "redis", redis }, { "server", server.name } },
+            std::uint64_t{ server.workers_up > 0 });
+    });
+    text.family(
+        "ratelimit_breaker_open", "gauge", "Workers whose circuit breaker of a server is open.");
+    each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
+        text.sample(
+            { { "redis", redis }, { "server", server.name } },
+            std::uint64_t{ server.breakers_open });
+    });
+}
+
+void write_servers(MetricsText& text, std::span<const BlockServers> all)
+{
+    write_states(text, all);
+    text.family(
+        "ratelimit_redis_request_duration_seconds", "histogram",
+        "How long commands to Redis took, of those that were answered in time.");
+    each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
+        write_latencies(text, redis, server);
+    });
+    text.family(
+        "ratelimit_redis_errors_total", "counter",
+        "Checks without an answer in time, connections lost or not made, and error replies.");
+    each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
+        for (std::size_t i = 0; i < redis_error_names.size(); ++i) {
+            text.sample(
+                { { "redis", redis }, { "server", server.name }, { "kind", redis_error_names[i] } },
+                server.counts.errors[i]);
+        }
+    });
+    text.family(
+        "ratelimit_redis_reconnects_total", "counter",
+        "Connections to Redis that were made again.");
+    each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
+        text.sample({ { "redis", redis }, { "server", server.name } }, server.counts.reconnects);
+    });
+}
+
+}  // namespace
+
+std::string metrics_text(MainConf& conf)
+{
+    MetricsText text;
+    text.family("ratelimit_build_info", "gauge", "The module's version.");
+    text.sample({ { "version", version } }, std::uint64_t{ 1 });
+    write_zones(text, conf);
+
+    std::vector<BlockServers> all;
+    for (const RedisBlock& block : conf.redis) {
+        all.push_back(
+            { block, redis_counters(conf).servers(block.name, worker_count(), report_time()) });
+    }
+    if (!all.empty()) {
+        write_servers(text, all);
+        text.family(
+            "ratelimit_coalesced_total", "counter",
+            "Checks that waited for one of the same keys, and went together.");
+        for (const BlockServers& servers : all) {
+            text.sample(
+                { { "redis", servers.block.name } },
+                redis_counters(conf).coalesced(servers.block.name));
+        }
+    }
+    return std::move(text.str());
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,125 @@
+#include "http/api/path.h"
+
+#include "http/api/json_text.h"
+
+namespace ratelimit::http {
+
+namespace {
+
+/// Takes the text up to the next slash, and that, off the front.
+std::string_view take_segment(std::string_view& path) noexcept
+{
+    const auto slash = path.find('/');
+    const auto segment = path.substr(0, slash);
+    path.remove_prefix(slash == std::string_view::npos ? path.size() : slash + 1);
+    return segment;
+}
+
+/// nginx takes them out of a path, but not out of the raw one.
+bool is_idle(std::string_view segment) noexcept
+{
+    return segment.empty() || segment == ".";
+}
+
+std::size_t count_segments(std::string_view path) noexcept
+{
+    std::size_t count = 0;
+    while (!path.empty()) {
+        count += is_idle(take_segment(path)) ? 0 : 1;
+    }
+    return count;
+}
+
+/// What follows so many segments of the raw path, the last of which are these three, decoded.
+/// Empty: it is not of this form, since the request was rewritten or its path goes up and down.
+std::optional<std::string> key_of_raw(
+    std::string_view raw, std::size_t segments_before, std::string_view zone)
+{
+    raw = raw.substr(0, raw.find('?'));
+    const std::size_t wanted = segments_before + 3;
+    for (std::size_t count = 0; count < wanted;) {
+        if (raw.empty()) {
+            return std::nullopt;
+        }
+        const auto segment = percent_decoded(take_segment(raw));
+        if (!segment || *segment == "..") {
+            return std::nullopt;
+        }
+        if (is_idle(*segment)) {
+            continue;
+        }
+        const std::size_t place = count++ - segments_before;
+        if ((place == 0 && *segment != "zones") || (place == 1 && *segment != zone)
+            || (place == 2 && *segment != "keys")) {
+            return std::nullopt;
+        }
+    }
+    return percent_decoded(raw);
+}
+
+}  // namespace
+
+std::optional<std::string> api_argument(std::string_view arguments, std::string_view name)
+{
+    while (!arguments.empty()) {
+        const auto end = arguments.find('&');
+        auto argument = arguments.substr(0, end);
+        arguments.remove_prefix(end == std::string_view::npos ? arguments.size() : end + 1);
+        if (argument.starts_with(name) && argument.substr(name.size()).starts_with('=')) {
+            return percent_decoded(argument.substr(name.size() + 1));
+        }
+    }
+    return std::nullopt;
+}
+
+ApiPath parse_api_path(
+    std::string_view location, std::string_view path, std::string_view raw,
+    std::string_view arguments)
+{
+    using View = ApiPath::View;
+    ApiPath found;
+    if (!path.starts_with(location)) {
+        return found;
+    }
+    auto rest = path.substr(location.size());
+    if (!location.ends_with('/')) {
+        if (rest.empty()) {
+            found.view = View::slash_missing;
+            return found;
+        }
+        if (rest.front() != '/') {
+            return found;
+        }
+        rest.remove_prefix(1);
+    }
+    if (rest.empty()) {
+        found.view = View::dashboard;
+        return found;
+    }
+    const auto first = take_segment(rest);
+    if (first != "zones") {
+        const auto view = first == "metrics" ? View::metrics : View::redis;
+        found.view =
+            rest.empty() && (first == "metrics" || first == "redis") ? view : View::nothing;
+        return found;
+    }
+    found.view = View::zones;
+    if (rest.empty()) {
+        return found;
+    }
+    found.zone = take_segment(rest);
+    if (rest.empty()) {
+        return found;
+    }
+    found.view = View::nothing;
+    if (take_segment(rest) != "keys") {
+        return found;
+    }
+    auto key = rest.empty() ? api_argument(arguments, "key")
+                            : key_of_raw(raw, count_segments(location), *found.zone);
+    found.key = key ? std::move(*key) : std::string(rest);
+    found.view = found.key.empty() ? View::nothing : View::key;
+    return found;
+}
+
+}  // namespace ratelimit::http

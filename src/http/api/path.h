@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ratelimit::http {
+
+/// What of the API is asked for.
+struct ApiPath {
+    enum class View : std::uint8_t {
+        nothing,
+        slash_missing,
+        dashboard,
+        metrics,
+        zones,
+        key,
+        redis
+    };
+
+    View view = View::nothing;
+    std::optional<std::string> zone;  // zones: of this one only
+    std::string key;                  // key: any bytes
+};
+
+/// `location`: the prefix that the API is below; `path`: as nginx has normalized and decoded it;
+/// `raw`: the request's line, of which a key is taken, since it may have slashes and the like;
+/// `arguments`: may have the key too, "key=", percent-encoded.
+ApiPath parse_api_path(
+    std::string_view location, std::string_view path, std::string_view raw,
+    std::string_view arguments);
+
+/// The value of an argument, percent-decoded; empty: there is none, or it is malformed.
+std::optional<std::string> api_argument(std::string_view arguments, std::string_view name);
+
+}  // namespace ratelimit::http

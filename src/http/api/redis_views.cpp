@@ -1,0 +1,101 @@
+#include "http/api/json_text.h"
+#include "http/api/views.h"
+#include "http/redis_report.h"
+
+#include <numeric>
+
+namespace ratelimit::http {
+
+namespace {
+
+constexpr double us_a_second = 1e6;
+
+void write_latency(JsonText& json, const RedisCounters::Latencies& latencies)
+{
+    struct Quantile {
+        std::string_view name;
+        double part;
+    };
+    json.begin_object("latency");
+    for (const Quantile& quantile : { Quantile{ "p50", 0.5 }, Quantile{ "p99", 0.99 } }) {
+        if (const auto latency = latency_quantile(latencies, quantile.part)) {
+            json.seconds(quantile.name, *latency);
+        } else {
+            json.null(quantile.name);
+        }
+    }
+    json.end_object();
+}
+
+void write_server(JsonText& json, const RedisCounters::Server& server)
+{
+    std::string_view state = "up";
+    if (server.workers_up == 0) {
+        state = server.breakers_open > 0 ? "breaker_open" : "away";
+    }
+    json.begin_object()
+        .text("server", server.name)
+        .text("role", "master")
+        .text("state", state)
+        .number("workers_up", std::uint64_t{ server.workers_up })
+        .number("workers", std::uint64_t{ worker_count() });
+    write_latency(json, server.recent);
+    json.number("calls", server.counts.calls).begin_object("errors");
+    for (std::size_t i = 0; i < redis_error_names.size(); ++i) {
+        json.number(redis_error_names[i], server.counts.errors[i]);
+    }
+    json.end_object().number("reconnects", server.counts.reconnects).end_object();
+}
+
+}  // namespace
+
+std::string_view topology_of(const RedisBlock& block) noexcept
+{
+    switch (block.options.topology) {
+    case redis::Topology::cluster:
+        return "cluster";
+    case redis::Topology::sentinel:
+        return "sentinel";
+    default:
+        return block.options.servers.size() == 1 ? "standalone" : "ring";
+    }
+}
+
+std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies, double part)
+{
+    const auto& bounds = redis::ServerStats::bounds;
+    const auto all = std::accumulate(latencies.begin(), latencies.end(), std::uint64_t{ 0 });
+    if (all == 0) {
+        return std::nullopt;
+    }
+    double left = part * static_cast<double>(all);
+    for (std::size_t i = 0; i < bounds.size(); ++i) {
+        const auto count = static_cast<double>(latencies[i]);
+        if (count > 0 && left <= count) {
+            const auto from = i == 0 ? 0.0 : static_cast<double>(bounds[i - 1].count());
+            const auto to = static_cast<double>(bounds[i].count());
+            return (from + (to - from) * left / count) / us_a_second;
+        }
+        left -= count;
+    }
+    return static_cast<double>(bounds.back().count()) / us_a_second;
+}
+
+std::string redis_json(const MainConf& conf)
+{
+    JsonText json;
+    json.begin_object().begin_array("redis");
+    for (const RedisBlock& block : conf.redis) {
+        json.begin_object().text("name", block.name).text("topology", topology_of(block));
+        json.begin_array("servers");
+        for (const auto& server :
+             redis_counters(conf).servers(block.name, worker_count(), report_time())) {
+            write_server(json, server);
+        }
+        json.end_array().end_object();
+    }
+    json.end_array().end_object();
+    return json.str() + "\n";
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,103 @@
+#include "http/decision_count.h"
+
+#include "store/zone_memory.h"
+
+namespace ratelimit::http {
+
+namespace {
+
+struct Outcome {
+    CountedAs counted_as;
+    std::string_view name;
+    /// By the column that a source is counted in: what this node knew without asking is a lease for
+    /// those that pass, and the cache for those that do not.
+    std::array<std::string_view, ZoneCounters::sources> sources;
+};
+
+constexpr std::array<std::string_view, 3> letting_in = { "redis", "lease", "local" };
+constexpr std::array<std::string_view, 3> refusing = { "redis", "cache", "local" };
+constexpr std::array<std::string_view, 3> by_nobody = { "none", "", "" };
+
+constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
+    Outcome{ CountedAs::passed, "passed", letting_in },
+    Outcome{ CountedAs::delayed, "delayed", letting_in },
+    Outcome{ CountedAs::rejected, "rejected", refusing },
+    Outcome{ CountedAs::delayed_dry_run, "delayed_dry_run", letting_in },
+    Outcome{ CountedAs::rejected_dry_run, "rejected_dry_run", refusing },
+    Outcome{ CountedAs::failed_open, "failed_open", by_nobody },
+    Outcome{ CountedAs::failed_closed, "failed_closed", by_nobody },
+    Outcome{ CountedAs::passed_shadow, "passed_shadow", letting_in },
+    Outcome{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
+};
+
+std::size_t column_of(Source source) noexcept
+{
+    switch (source) {
+    case Source::redis:
+        return 0;
+    case Source::local:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+/// Of a limit that was decided; empty: it is not counted.
+std::optional<CountedAs> counted_as(const RequestState& state, const DecidedLimit& limit) noexcept
+{
+    const bool enforced = state.conf.dry_run == 0;
+    if (!limit.state.granted) {
+        if (limit.shadow) {
+            return CountedAs::rejected_shadow;
+        }
+        return enforced ? CountedAs::rejected : CountedAs::rejected_dry_run;
+    }
+    if (state.outcome.refused || state.result == Result::failed_closed) {
+        return std::nullopt;
+    }
+    if (limit.shadow) {
+        return CountedAs::passed_shadow;
+    }
+    if (delay_of(limit).count() > 0) {
+        return enforced ? CountedAs::delayed : CountedAs::delayed_dry_run;
+    }
+    return CountedAs::passed;
+}
+
+}  // namespace
+
+void count_decision(const RequestState& state) noexcept
+{
+    for (std::size_t i = 0; i < state.decided.size(); ++i) {
+        const ZoneMemory memory(*state.limits[i].zone->memory);
+        if (!state.decided[i].state.granted) {
+            memory.busiest_keys().refuse(state.limits[i].key, ngx_time());
+        }
+        if (const auto as = counted_as(state, state.decided[i])) {
+            memory.counters().count(
+                static_cast<std::size_t>(*as), column_of(state.decided[i].source));
+        }
+    }
+    const bool closed = state.result == Result::failed_closed;
+    const auto failed = closed ? CountedAs::failed_closed : CountedAs::failed_open;
+    for (ZoneConf* zone : state.undecided_zones) {
+        ZoneMemory(*zone->memory).counters().count(static_cast<std::size_t>(failed), 0);
+    }
+}
+
+std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
+{
+    const ZoneCounters counters = ZoneMemory(*zone.memory).counters();
+    std::array<Count, counts_of_zone> all{};
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        for (std::size_t column = 0; column < ZoneCounters::sources; ++column) {
+            if (const auto source = outcomes[i].sources[column]; !source.empty()) {
+                all[next++] = { outcomes[i].name, source, counters.sum(i, column) };
+            }
+        }
+    }
+    return all;
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,213 @@
+# ratelimit_api: what operators ask a node for its zones.
+
+use Ratelimit::Test;
+use JSON::PP qw(decode_json);
+use Time::HiRes qw(time sleep);
+
+my $api = 'location /ops/ { ratelimit_api; }';
+
+sub json_of {
+    my ($node, $path, %options) = @_;
+    my $answer = $node->get($path, %options);
+    is $answer->header('Content-Type'), 'application/json', "$path is JSON";
+    return decode_json($answer->body);
+}
+
+sub zone_of {
+    my ($node, $name) = @_;
+    return json_of($node, '/ops/zones/' . ($name // 'test'));
+}
+
+subtest 'zones are told with their settings' => sub {
+    my $node = node(zone => 'rate=3r/m', server => $api,
+        http => 'ratelimit_zone $arg_other zone=bucket:512k rate=10r/s algorithm=token_bucket burst=25 '
+            . 'clock=local cache=off lease=20 nodes=4;'
+            . 'ratelimit_zone $arg_k zone=fine rate=60r/2m algorithm=sliding_window_buckets precision=4s;'
+            . 'ratelimit_zone $arg_k zone=plan rate=$arg_rate algorithm=gcra;');
+    my $all = json_of($node, '/ops/zones');
+    is $all->{write}, JSON::PP::false, 'nothing can be changed';
+    like $all->{version}, qr/^\d+\.\d+/;
+    ok length $all->{node}, 'the node has a name';
+    cmp_ok abs($all->{time} - time), '<', 2, 'and a clock';
+    my %zone = map { $_->{name} => $_ } @{ $all->{zones} };
+    is_deeply [sort keys %zone], [qw(bucket fine plan test)];
+    my $settings = sub {
+        my ($zone, @names) = @_;
+        return { map { $_ => $zone{$zone}{$_} } @names };
+    };
+    is_deeply $settings->('test', qw(key algorithm rate burst precision limit redis clock cache lease nodes size)),
+        { key => 'k$arg_k', algorithm => 'sliding_window_counter', rate => '3r/m', burst => undef,
+            precision => undef, limit => 3, redis => 'main', clock => 'redis', cache => JSON::PP::true,
+            lease => 0, nodes => 1, size => 1048576 };
+    is_deeply $settings->('bucket', qw(key rate burst limit clock cache lease nodes size)),
+        { key => '$arg_other', rate => '10r/s', burst => 25, limit => 25, clock => 'local',
+            cache => JSON::PP::false, lease => 20, nodes => 4, size => 524288 };
+    cmp_ok $zone{fine}{precision}, '==', 4;
+    is_deeply $settings->('plan', qw(rate limit)), { rate => '$arg_rate', limit => undef };
+    my $one = zone_of($node, 'bucket');
+    is_deeply [@{$one}{qw(name rate)}], ['bucket', '10r/s'], 'one zone alone';
+};
+
+subtest 'decisions are counted by what became of them and who decided' => sub {
+    my $redis = redis();
+    my $node = node(redis => $redis, zone => 'rate=2r/d', server => "$api
+        location /dry/ { ratelimit zone=dry; ratelimit_dry_run on; try_files /index.html =404; }
+        location /slow/ { ratelimit zone=slow delay=0; try_files /index.html =404; }
+        location /shadow/ { ratelimit zone=wide; ratelimit zone=new shadow; try_files /index.html =404; }
+        location /both/ { ratelimit zone=wide; ratelimit zone=narrow; try_files /index.html =404; }
+        location /bad/ { ratelimit zone=plan; ratelimit_fail_mode closed; try_files /index.html =404; }",
+        http => 'ratelimit_zone $arg_k zone=dry rate=1r/d cache=off;'
+            . 'ratelimit_zone $arg_k zone=slow rate=20r/s burst=5 algorithm=leaky_bucket;'
+            . 'ratelimit_zone $arg_k zone=wide rate=100r/d; ratelimit_zone $arg_k zone=narrow rate=1r/d;'
+            . 'ratelimit_zone $arg_k zone=new rate=1r/d; ratelimit_zone $arg_k zone=plan rate=$arg_rate;');
+    my $counted = sub { return zone_of($node, $_[0])->{counters} };
+    is_deeply $counted->('test'), {}, 'nothing yet';
+    $node->status('/') for 1 .. 5;
+    is_deeply $counted->('test'), { passed => { redis => 2 }, rejected => { redis => 1, cache => 2 } };
+    $node->status('/dry/?k=a') for 1 .. 3;
+    is_deeply $counted->('dry'), { passed => { redis => 1 }, rejected_dry_run => { redis => 2 } };
+    $node->status('/slow/?k=a') for 1 .. 2;
+    is_deeply $counted->('slow'), { passed => { redis => 1 }, delayed => { redis => 1 } };
+    $node->status('/shadow/?k=a') for 1 .. 3;
+    is_deeply $counted->('new'), { passed_shadow => { redis => 1 }, rejected_shadow => { redis => 1, cache => 1 } };
+    $node->status('/both/?k=b') for 1 .. 2;
+    is_deeply $counted->('narrow'), { passed => { redis => 1 }, rejected => { redis => 1 } };
+    is_deeply $counted->('wide'), { passed => { redis => 4 } },
+        'a limit that would have let in who was refused by another is not counted';
+    is $node->status('/bad/?k=c&rate=nonsense'), 503;
+    is_deeply $counted->('plan'), { failed_closed => { none => 1 } };
+    $redis->stop;
+    is $node->status('/?k=other'), 200;
+    wait_until('the fail mode decides', sub {
+        $node->status('/?k=another');
+        return ($counted->('test')->{failed_open} // {})->{none};
+    });
+    pass 'failing open is counted';
+};
+
+subtest 'this node\'s own memory and leases are sources of their own' => sub {
+    my $alone = nginx(http => 'ratelimit_zone $arg_k zone=here rate=1r/d;',
+        server => "$api location / { ratelimit zone=here; try_files /index.html =404; }");
+    $alone->status('/?k=a') for 1 .. 2;
+    is_deeply zone_of($alone, 'here')->{counters}, { passed => { local => 1 }, rejected => { local => 1 } };
+    is zone_of($alone, 'here')->{redis}, undef;
+    is zone_of($alone, 'here')->{keys}, 1;
+    my $node = node(zone => 'rate=100000r/d lease=50', server => $api);
+    $node->status('/') for 1 .. 60;
+    my $passed = zone_of($node)->{counters}{passed};
+    is $passed->{redis} + $passed->{lease}, 60;
+    cmp_ok $passed->{lease}, '>', 0, 'leases let some in';
+};
+
+subtest 'what is counted is of all workers, and survives a reload' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => $api, workers => 3);
+    burst($node->port, '/', 90, 30);
+    is zone_of($node)->{counters}{passed}{redis}, 90;
+    $node->reload;
+    is zone_of($node)->{counters}{passed}{redis}, 90;
+    $node->status('/');
+    is zone_of($node)->{counters}{passed}{redis}, 91;
+};
+
+subtest 'evictions are told' => sub {
+    my $node = nginx(http => 'ratelimit_zone $arg_k zone=here:32k rate=1r/d;',
+        server => "$api location / { ratelimit zone=here; try_files /index.html =404; }");
+    $node->status("/?k=$_") for 1 .. 400;
+    my $zone = zone_of($node, 'here');
+    cmp_ok $zone->{evictions}, '>', 0;
+    cmp_ok $zone->{keys} + $zone->{evictions}, '>=', 400, 'no key is missing';
+};
+
+subtest 'the busiest refused keys are told' => sub {
+    my $node = node(zone => 'rate=1r/d', server => $api);
+    my %refused = (a => 5, b => 9, c => 2);
+    for my $key (keys %refused) {
+        $node->status("/?k=$key") for 0 .. $refused{$key};
+    }
+    is_deeply [map { [@{$_}{qw(key id refused error)}] } @{ zone_of($node)->{busiest} }],
+        [['kb', 'kb', 9, 0], ['ka', 'ka', 5, 0], ['kc', 'kc', 2, 0]];
+    $node->status("/?k=many$_") for map { ($_, $_) } 1 .. 500;
+    my @busiest = @{ zone_of($node)->{busiest} };
+    cmp_ok scalar(@busiest), '<=', 10;
+    $node->status('/?k=b') for 1 .. 40;
+    is zone_of($node)->{busiest}[0]{key}, 'kb', 'in a flood of others the busiest stays';
+};
+
+subtest 'keys are shown as the log shows them, and told apart by their id' => sub {
+    my $node = node(zone => 'rate=1r/d', key => '$binary_remote_addr$arg_k$http_x_key', server => $api);
+    my @key = (headers => ['X-Key' => qq{"\\ \xff\xc3\xa9<}]);
+    $node->status('/', @key) for 1 .. 2;
+    is_deeply [@{ zone_of($node)->{busiest}[0] }{qw(key id)}],
+        ['\x7f\x00\x00\x01\x22\x5c \xff\xc3\xa9<', '%7F%00%00%01%22%5C%20%FF%C3%A9%3C'];
+};
+
+subtest 'methods, paths and addresses' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => "$api
+        location /bare { ratelimit_api; }
+        location ~ ^/inner { rewrite ^/inner/(.*) /ops/\$1 last; }
+        location /limited/ { ratelimit zone=test; ratelimit_api; }");
+    my $got = $node->get('/ops/zones');
+    my $head = $node->get('/ops/zones/test', method => 'HEAD');
+    is_deeply [$head->status, $head->body], [200, ''];
+    cmp_ok $head->header('Content-Length'), '>', 100, 'HEAD has the length of GET';
+    is $got->header('Cache-Control'), 'no-store';
+    for my $path ('/ops/', '/ops/zones', '/ops/metrics', '/ops/redis', '/ops/zones/test', '/bare/zones',
+        '/bare/', '/ops/zones/', '/ops//zones', '/inner/zones', '/limited/redis') {
+        is $node->status($path), 200, $path;
+    }
+    for my $path ('/ops/nothing', '/ops/zones/none', '/ops/zones/test/other', '/ops/zones/test/keys',
+        '/ops/zones/test/keys/', '/ops/metrics/x', '/barely', '/ops/zones/none/keys/k') {
+        my $answer = $node->get($path);
+        is $answer->status, 404, $path;
+        ok decode_json($answer->body)->{error}, 'with a reason';
+    }
+    for my $method (qw(POST PUT DELETE OPTIONS)) {
+        my $answer = $node->get('/ops/zones', method => $method, body => 'x');
+        is $answer->status, 405, $method;
+        is $answer->header('Allow'), 'GET, HEAD';
+    }
+    my $slash = $node->get('/bare');
+    is $slash->status, 301;
+    like $slash->header('Location'), qr{^http://[^/]+/bare/$};
+    my $page = $node->get('/ops/');
+    is $page->header('Content-Type'), 'text/html; charset=utf-8';
+    like $page->header('Content-Security-Policy'), qr/^default-src 'none'; script-src 'sha256-/;
+    like $page->body, qr/^<!doctype html>/i;
+};
+
+subtest 'limit_except tells who may free keys' => sub {
+    my $node = node(zone => 'rate=1r/d', server =>
+        'location /ops/ { ratelimit_api write=on; limit_except GET { deny all; } }'
+            . 'location /ours/ { ratelimit_api write=on; limit_except GET { allow 127.0.0.1; deny all; } }');
+    is $node->status('/ops/zones'), 200;
+    is $node->status('/ops/zones/test/keys/k', method => 'DELETE'), 403;
+    is $node->status('/ours/zones/test/keys/k', method => 'DELETE'), 204;
+};
+
+subtest 'connections are kept' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => $api);
+    my $socket = http_connect($node->port);
+    for my $path ('/ops/zones', '/ops/zones/test/keys/k', '/ops/nothing', '/ops/metrics') {
+        http_send($socket, $path, method => 'GET', body => 'a body that nobody reads');
+        ok http_read($socket)->status, $path;
+    }
+};
+
+subtest 'bad directives' => sub {
+    my @wrong = (
+        ['location /a/ { ratelimit_api on; }', qr/"ratelimit_api": invalid "on", expected write=on or write=off/],
+        ['location /a/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
+        ['location = /a/ { ratelimit_api; }', qr/"ratelimit_api" directive needs a location that is a prefix/],
+        ['location ~ ^/a/ { ratelimit_api; }', qr/needs a location that is a prefix/],
+        ['location @a { ratelimit_api; }', qr/needs a location that is a prefix/],
+        ['ratelimit_api;', qr/"ratelimit_api" directive is not allowed here/],
+    );
+    for my $case (@wrong) {
+        my ($status, $text) = conf_test(server => $case->[0]);
+        isnt $status, 0, $case->[0];
+        like $text, $case->[1];
+    }
+    is((conf_test(server => 'location /a/ { ratelimit_api write=on; }'))[0], 0, 'no zone is needed');
+};
+
+finish();

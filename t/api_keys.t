@@ -1,0 +1,178 @@
+# ratelimit_api: a key's state, and freeing a key.
+
+use Ratelimit::Test;
+use JSON::PP qw(decode_json);
+
+my $api = 'location /ops/ { ratelimit_api write=on; } location /seen/ { ratelimit_api; }';
+my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets
+    token_bucket leaky_bucket gcra);
+
+sub key_of {
+    my ($node, $key, %options) = @_;
+    my $answer = $node->get("/ops/zones/test/keys/$key", %options);
+    is $answer->status, 200, "the state of $key" or diag $answer->body;
+    return decode_json($answer->body);
+}
+
+sub freed { my ($node, $path) = @_; return $node->status("/ops/zones/test/$path", method => 'DELETE') }
+
+subtest 'a key\'s state is what its next request would meet, and nothing is taken' => sub {
+    for my $algorithm (@algorithms) {
+        my $burst = $algorithm =~ /gcra|leaky/ ? 'burst=2' : '';
+        my $node = node(zone => "rate=3r/d algorithm=$algorithm $burst", server => $api,
+            limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '');
+        my $new = key_of($node, 'ka');
+        is_deeply $new, { zone => 'test', key => 'ka', limit => 3, remaining => 3, reset => 0,
+            retry_after => 0, source => 'redis' } if $algorithm !~ /^fixed|counter$/;
+        is_deeply [@{$new}{qw(limit remaining retry_after)}], [3, 3, 0], $algorithm;
+        is $node->{redis}->cmd('DBSIZE'), 0, 'looking makes no key';
+        $node->status('/?k=a') for 1 .. 2;
+        is key_of($node, 'ka')->{remaining}, 1, 'two are counted' for 1 .. 3;
+        is $node->status('/?k=a'), 200;
+        my $full = key_of($node, 'ka');
+        is_deeply [@{$full}{qw(remaining)}], [0];
+        my $retry = $node->get('/?k=a')->header('Retry-After');
+        cmp_ok abs($full->{retry_after} - $retry), '<=', 2, 'and when the next one passes is told';
+        cmp_ok $full->{reset}, '>=', $full->{retry_after};
+    }
+};
+
+subtest 'a key that is freed can go on at once, here' => sub {
+    for my $algorithm (@algorithms) {
+        my $node = node(zone => "rate=1r/d algorithm=$algorithm", server => $api, workers => 2,
+            limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '');
+        is_deeply [map { $node->status('/?k=a') } 1 .. 3], [200, 429, 429], "$algorithm refuses";
+        is freed($node, 'keys/ka'), 204;
+        is $node->{redis}->cmd('DBSIZE'), 0, 'it is not in Redis any more';
+        my $zone = decode_json($node->get('/ops/zones/test')->body);
+        is_deeply $zone->{busiest}, [], 'nor among the busiest';
+        is $node->status('/?k=a'), 200, 'nor known to be refused';
+    }
+};
+
+subtest 'leases of a freed key are gone' => sub {
+    my $node = node(zone => 'rate=100000r/d lease=100', server => $api);
+    $node->status('/?k=a') for 1 .. 30;
+    is freed($node, 'keys/ka'), 204;
+    is $node->status('/?k=a'), 200;
+    is key_of($node, 'ka')->{remaining}, 99_999, 'it begins anew';
+};
+
+subtest 'freeing needs write=on' => sub {
+    my $node = node(zone => 'rate=1r/d', server => $api);
+    $node->status('/?k=a');
+    my $answer = $node->get('/seen/zones/test/keys/ka', method => 'DELETE');
+    is $answer->status, 405;
+    is $answer->header('Allow'), 'GET, HEAD';
+    is $node->{redis}->cmd('DBSIZE'), 1;
+    is $node->get('/ops/zones/test/keys/ka', method => 'POST')->header('Allow'), 'GET, HEAD, DELETE';
+    is freed($node, 'keys/never-seen'), 204, 'what is not there is free';
+    is freed($node, 'zones'), 404;
+    is $node->status('/ops/zones/none/keys/ka', method => 'DELETE'), 404;
+};
+
+subtest 'any key can be asked for' => sub {
+    my $node = node(zone => 'rate=2r/d', key => '$http_x_key', server => $api);
+    my @keys = ('a b', 'a/b', '/lead//ing/', '../..', 'a?b#c', "\xff\xfe", 'a%2Fb', '{braces}', 'zones/test/keys/x',
+        'a;b', 'x' x 128, '.');
+    for my $key (@keys) {
+        is $node->status('/', headers => ['X-Key' => $key]), 200;
+        my $encoded = $key =~ s/([^A-Za-z0-9_-])/sprintf '%%%02X', ord $1/ger;
+        is decode_json($node->get("/ops/zones/test/keys?key=$encoded")->body)->{remaining}, 1, "$key as argument";
+        next if $key =~ /^\.|\.\./;    # nginx resolves those in paths
+        is key_of($node, $encoded)->{remaining}, 1, "$key in the path";
+    }
+    is $node->status('/', headers => ['X-Key' => 'y' x 500]), 200;
+    is key_of($node, 'y' x 500)->{remaining}, 1, 'a long key by itself';
+    is freed($node, 'keys/a%2Fb'), 204;
+    is key_of($node, 'a%2Fb')->{remaining}, 2;
+};
+
+subtest 'keys with zero bytes' => sub {
+    my $node = node(zone => 'rate=2r/d', key => '$binary_remote_addr', server => $api);
+    $node->status('/');
+    my $answer = $node->get('/ops/zones/test/keys?key=%7f%00%00%01');
+    is_deeply [@{ decode_json($answer->body) }{qw(key remaining)}], ['\x7f\x00\x00\x01', 1];
+    is freed($node, 'keys?key=%7f%00%00%01'), 204;
+    is $node->{redis}->cmd('DBSIZE'), 0;
+};
+
+subtest 'a variable rate or another burst is asked for by arguments' => sub {
+    my $node = node(zone => 'rate=$arg_rate algorithm=gcra', server => $api);
+    is $node->status('/?k=a&rate=10r/d'), 200;
+    my $answer = $node->get('/ops/zones/test/keys/ka');
+    is $answer->status, 400;
+    like decode_json($answer->body)->{error}, qr/rate is a variable/;
+    is $node->status('/ops/zones/test/keys/ka?rate=nonsense'), 400;
+    is $node->status('/ops/zones/test/keys/ka?rate=10r/d&burst=-1'), 400;
+    is decode_json($node->get('/ops/zones/test/keys/ka?rate=10r/d&burst=4')->body)->{remaining}, 4;
+    is freed($node, 'keys/ka'), 204, 'freeing needs no rate';
+};
+
+subtest 'zones of this node alone' => sub {
+    my $node = nginx(http => 'ratelimit_zone $arg_k zone=test rate=2r/d;',
+        server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+    $node->status('/?k=a') for 1 .. 3;
+    my $state = key_of($node, 'a');
+    is_deeply [@{$state}{qw(remaining source)}], [0, 'local'];
+    cmp_ok $state->{retry_after}, '>', 0;
+    is key_of($node, 'b')->{remaining}, 2;
+    is freed($node, 'keys/a'), 204;
+    is $node->status('/?k=a'), 200;
+};
+
+subtest 'Redis that is away is told, and nothing is forgotten' => sub {
+    my $redis = redis();
+    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 200ms; }"
+            . 'ratelimit_zone k$arg_k zone=test rate=1r/d;',
+        server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+    $node->{redis} = $redis;
+    $node->status('/?k=a') for 1 .. 2;
+    $node->{redis}->pause;
+    for my $method (qw(GET DELETE)) {
+        my $answer = $node->get('/ops/zones/test/keys/ka', method => $method);
+        is $answer->status, 503, $method;
+        like decode_json($answer->body)->{error}, qr/Redis does not answer/;
+    }
+    is $node->status('/?k=a'), 429, 'it is known to be refused as before';
+    $node->{redis}->resume;
+    wait_until('it answers', sub { $node->status('/ops/zones/test/keys/ka') == 200 });
+    $node->{redis}->stop;
+    wait_until('it is gone', sub { $node->status('/ops/zones/test/keys/ka') == 503 });
+    pass 'a dead one too';
+};
+
+subtest 'clients that leave while Redis is asked' => sub {
+    my $node = node(zone => 'rate=1r/d', server => $api);
+    $node->status('/?k=a');
+    $node->{redis}->pause;
+    for my $method (qw(GET DELETE)) {
+        for (1 .. 20) {
+            my $socket = http_connect($node->port);
+            http_send($socket, "/ops/zones/test/keys/k$_", method => $method);
+            close $socket;
+        }
+    }
+    is $node->status('/ops/redis'), 200;
+    $node->{redis}->resume;
+    is key_of($node, 'ka')->{remaining}, 0;
+};
+
+subtest 'in a cluster and a ring' => sub {
+    my $cluster = cluster(replicas => 0);
+    my @ring = map { redis() } 1 .. 3;
+    for my $block ('topology cluster; ' . join('', map { "server $_;" } $cluster->addrs),
+        join('', map { 'server ' . $_->addr . ';' } @ring)) {
+        my $node = nginx(http => "ratelimit_redis main { $block timeout 5s; connect_timeout 5s; }"
+                . 'ratelimit_zone $arg_k zone=test rate=1r/d;',
+            server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+        for my $key ('a' .. 'f') {
+            is_deeply [map { $node->status("/?k=$key") } 1, 2], [200, 429];
+            is key_of($node, $key)->{remaining}, 0;
+            is freed($node, "keys/$key"), 204;
+            is $node->status("/?k=$key"), 200;
+        }
+    }
+};
+
+finish();

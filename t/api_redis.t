@@ -1,0 +1,96 @@
+# ratelimit_api: what operators ask a node for its Redis servers.
+
+use Ratelimit::Test;
+use JSON::PP qw(decode_json);
+
+my $api = 'location /ops/ { ratelimit_api; }';
+
+sub blocks_of { my ($node) = @_; return @{ decode_json($node->get('/ops/redis')->body)->{redis} } }
+sub server_of { my ($node) = @_; return (blocks_of($node))[0]{servers}[0] }
+
+subtest 'a server that is up, asked, and answers' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => $api, workers => 2);
+    $node->status("/?k=$_") for 1 .. 20;
+    my ($block) = blocks_of($node);
+    is_deeply [@{$block}{qw(name topology)}], ['main', 'standalone'];
+    wait_until('both workers have told', sub {
+        my $server = server_of($node);
+        return $server->{workers_up} == 2 && $server->{calls} >= 20;
+    });
+    my $server = server_of($node);
+    is_deeply [@{$server}{qw(server role state workers reconnects errors)}],
+        [$node->{redis}->addr, 'master', 'up', 2, 0, { timeout => 0, connection => 0, error_reply => 0 }];
+    my ($p50, $p99) = @{ $server->{latency} }{qw(p50 p99)};
+    ok $p50 > 0 && $p50 <= $p99 && $p99 < 5, 'latency in seconds' or diag "$p50 $p99";
+};
+
+subtest 'a server that is away, hangs, refuses, and comes back' => sub {
+    my $redis = redis();
+    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms; }"
+            . 'ratelimit_zone k$arg_k zone=test rate=1000r/d;',
+        server => "$api location / { ratelimit zone=test; ratelimit_fail_mode closed; try_files /index.html =404; }");
+    is $node->status('/'), 200;
+    is server_of($node)->{state}, 'up';
+
+    $redis->pause;
+    wait_until('it is seen to hang', sub {
+        $node->status('/');
+        return server_of($node)->{state} eq 'breaker_open';
+    });
+    cmp_ok server_of($node)->{errors}{timeout}, '>=', 2;
+    $redis->resume;
+    wait_until('it is up again', sub { $node->status('/'); return server_of($node)->{state} eq 'up' });
+
+    $redis->cmd('CONFIG', 'SET', 'maxmemory', 1);
+    $node->status('/?k=full');
+    is server_of($node)->{errors}{error_reply}, 1;
+    $redis->cmd('CONFIG', 'SET', 'maxmemory', 0);
+    wait_until('it answers', sub { $node->status('/?k=full') == 200 });
+
+    $redis->stop('KILL');
+    wait_until('it is seen to be away', sub { server_of($node)->{state} =~ /away|breaker_open/ });
+    $redis->start;
+    wait_until('it is up again', sub { $node->status('/'); return server_of($node)->{state} eq 'up' });
+    cmp_ok server_of($node)->{errors}{connection}, '>', 0;
+    cmp_ok server_of($node)->{reconnects}, '>', 0;
+};
+
+subtest 'what was counted survives a reload' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => $api);
+    $node->status('/') for 1 .. 10;
+    my $calls = server_of($node)->{calls};
+    cmp_ok $calls, '>=', 10;
+    $node->reload;
+    wait_until('the new worker tells of it', sub { server_of($node) && server_of($node)->{workers_up} == 1 });
+    cmp_ok server_of($node)->{calls}, '>=', $calls;
+};
+
+subtest 'each server of a ring, each master of a cluster, the master of sentinels' => sub {
+    my @ring = map { redis() } 1 .. 2;
+    my $cluster = cluster(replicas => 0);
+    my $sentinels = sentinels();
+    my @cases = (
+        ['ring', join('', map { 'server ' . $_->addr . ';' } @ring), map { $_->addr } @ring],
+        ['cluster', 'topology cluster; server ' . ($cluster->addrs)[0] . ';', $cluster->addrs],
+        ['sentinel', 'topology sentinel master=main; ' . join('', map { "server $_;" } $sentinels->addrs),
+            $sentinels->master->addr],
+    );
+    for my $case (@cases) {
+        my ($topology, $block, @servers) = @{$case};
+        my $node = nginx(http => "ratelimit_redis main { $block timeout 5s; connect_timeout 5s; }"
+                . 'ratelimit_zone $arg_k zone=test rate=1r/d;',
+            server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+        is $node->status("/?k=$_"), 200 for 'a' .. 'f';
+        my ($told) = blocks_of($node);
+        is $told->{topology}, $topology;
+        is_deeply [map { $_->{server} } @{ $told->{servers} }], [sort @servers];
+        is_deeply [map { $_->{state} } @{ $told->{servers} }], [('up') x @servers];
+    }
+};
+
+subtest 'without Redis there are none' => sub {
+    my $node = nginx(http => 'ratelimit_zone $arg_k zone=test rate=1r/d;', server => $api);
+    is_deeply [blocks_of($node)], [];
+};
+
+finish();

@@ -1,0 +1,59 @@
+// Whatever a server sends, through hiredis's reader: cluster maps, scripts' replies and errors.
+
+#include "fuzz.h"
+
+#include "check/script_reply.h"
+#include "redis/cluster_slots.h"
+#include "redis/hash_slot.h"
+
+#include <hiredis/hiredis.h>
+
+using namespace ratelimit;
+
+namespace {
+
+void read(const redisReply& reply)
+{
+    const redis::Endpoint asked = redis::announced_endpoint("10.0.0.1", 6379);
+    if (const auto map = redis::read_cluster_slots(reply, asked)) {
+        must(!map->empty());
+        for (const redis::SlotRange& range : *map) {
+            must(range.first <= range.last && range.last < redis::slot_count);
+        }
+    }
+    if (reply.type == REDIS_REPLY_ERROR) {
+        redis::read_redirection({ reply.str, reply.len }, asked);
+    }
+    for (const std::size_t answers : { 1, 2, 7 }) {
+        const SeveralReply several(reply, answers);
+        if (!several.good()) {
+            continue;
+        }
+        for (std::size_t i = 0; i < answers; ++i) {
+            const auto answer = several.answer(i);
+            must(answer.taken >= 0 && answer.remaining >= 0 && answer.reset.count() >= 0);
+            must(!answer.retry_after || answer.retry_after->count() >= 0);
+        }
+    }
+    LimitState state;
+    if (reply.type == REDIS_REPLY_STRING && read_single_part({ reply.str, reply.len }, state)) {
+        must(state.remaining >= 0 && state.reset.count() >= 0);
+        must(!state.retry_after || state.retry_after->count() >= 0);
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+{
+    redisReader* reader = redisReaderCreate();
+    redisReaderFeed(reader, reinterpret_cast<const char*>(data), size);
+    void* reply = nullptr;
+    while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != nullptr) {
+        read(*static_cast<const redisReply*>(reply));
+        freeReplyObject(reply);
+        reply = nullptr;
+    }
+    redisReaderFree(reader);
+    return 0;
+}

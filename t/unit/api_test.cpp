@@ -1,0 +1,124 @@
+// What the API understands of an address, and how it writes JSON.
+
+#include "http/api/json_text.h"
+#include "http/api/path.h"
+
+#include <gtest/gtest.h>
+
+namespace ratelimit::http {
+namespace {
+
+using View = ApiPath::View;
+
+View view_of(std::string_view path, std::string_view location = "/ops/")
+{
+    return parse_api_path(location, path, path, {}).view;
+}
+
+std::string key_of(
+    std::string_view raw, std::string_view path = "/ops/zones/z/keys/as/nginx/sees",
+    std::string_view arguments = {}, std::string_view location = "/ops/")
+{
+    const auto found = parse_api_path(location, path, raw, arguments);
+    return found.view == View::key ? found.key : "no key";
+}
+
+TEST(ApiPath, is_below_its_location)
+{
+    EXPECT_EQ(view_of("/ops/"), View::dashboard);
+    EXPECT_EQ(view_of("/ops/metrics"), View::metrics);
+    EXPECT_EQ(view_of("/ops/redis"), View::redis);
+    EXPECT_EQ(view_of("/ops/zones"), View::zones);
+    EXPECT_EQ(view_of("/ops/zones/"), View::zones);
+    EXPECT_EQ(view_of("/ops/zones/z"), View::zones);
+    EXPECT_EQ(view_of("/ops/zones/z/keys/k"), View::key);
+    EXPECT_EQ(view_of("/"), View::nothing);
+    EXPECT_EQ(view_of("/other/metrics"), View::nothing);
+    EXPECT_EQ(view_of("/ops/metrics/more"), View::nothing);
+    EXPECT_EQ(view_of("/ops/zones/z/keys"), View::nothing);
+    EXPECT_EQ(view_of("/ops/zones/z/keys/"), View::nothing);
+    EXPECT_EQ(view_of("/ops/zones/z/other/k"), View::nothing);
+}
+
+TEST(ApiPath, may_be_of_a_location_without_a_slash_at_its_end)
+{
+    EXPECT_EQ(view_of("/ops", "/ops"), View::slash_missing);
+    EXPECT_EQ(view_of("/ops/", "/ops"), View::dashboard);
+    EXPECT_EQ(view_of("/ops/redis", "/ops"), View::redis);
+    EXPECT_EQ(view_of("/opsredis", "/ops"), View::nothing);
+    EXPECT_EQ(view_of("/redis", "/"), View::redis);
+}
+
+TEST(ApiPath, takes_the_key_as_it_was_sent)
+{
+    EXPECT_EQ(key_of("/ops/zones/z/keys/a%2Fb%3fc%25"), "a/b?c%");
+    EXPECT_EQ(key_of("/ops/zones/z/keys//a//b/"), "/a//b/");
+    EXPECT_EQ(key_of("/ops/zones/z/keys/a?rate=1r/s"), "a");
+    EXPECT_EQ(key_of("//ops/.//%7aones/z//keys/a"), "a") << "what nginx makes one is one";
+    EXPECT_EQ(key_of("/a/b/zones/z/keys/k", "/a/b/zones/z/keys/k", {}, "/a/b/"), "k");
+    EXPECT_EQ(key_of("/zones/z/keys/k", "/zones/z/keys/k", {}, "/"), "k");
+}
+
+TEST(ApiPath, takes_the_key_of_a_rewritten_request_as_nginx_has_it)
+{
+    for (const auto* raw :
+         { "/elsewhere", "/ops/zones/other/keys/k", "/ops/x/../zones/z/keys/k", "", "/",
+           "/ops/zones/z/keys/%", "/ops/zones/z/keys/%0", "/ops/zones/z/keys/%gg" }) {
+        EXPECT_EQ(key_of(raw), "as/nginx/sees") << raw;
+    }
+}
+
+TEST(ApiPath, takes_keys_that_no_path_can_have_as_an_argument)
+{
+    const auto key = [](std::string_view arguments) {
+        return key_of("/ops/zones/z/keys", "/ops/zones/z/keys", arguments);
+    };
+    EXPECT_EQ(key("key=%2E%2E"), "..");
+    EXPECT_EQ(key("other=1&key=a+b%26&key=second"), "a+b&");
+    EXPECT_EQ(key("key=%00"), std::string(1, '\0'));
+    EXPECT_EQ(key("key="), "no key");
+    EXPECT_EQ(key("key"), "no key");
+    EXPECT_EQ(key("monkey=1"), "no key");
+    EXPECT_EQ(key("key=%"), "no key");
+}
+
+std::string written(std::string_view text)
+{
+    JsonText json;
+    json.begin_object().text("t", text).end_object();
+    return json.str();
+}
+
+TEST(JsonText, is_valid_whatever_it_is_to_say)
+{
+    EXPECT_EQ(written("a\"b\\c/"), R"({"t":"a\"b\\c/"})");
+    EXPECT_EQ(written({ "\0\x1f\x7f\n", 4 }), R"({"t":"\u0000\u001F\u007F\u000A"})");
+    EXPECT_EQ(written("é€😀"), R"({"t":"é€😀"})");
+    for (const auto* bad :
+         { "\xff", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80" }) {
+        const auto text = written(bad);
+        EXPECT_EQ(text.find_first_not_of("{\"t:}\\ufffd"), std::string::npos) << text;
+    }
+}
+
+TEST(JsonText, parts_what_stands_side_by_side)
+{
+    JsonText json;
+    json.begin_object().begin_array("a").begin_object().number("n", std::int64_t{ -1 });
+    json.end_object().begin_object().end_object().end_array();
+    json.flag("f", true).null("z").seconds("s", 1.5).end_object();
+    EXPECT_EQ(json.str(), R"({"a":[{"n":-1},{}],"f":true,"z":null,"s":1.500000})");
+}
+
+TEST(PercentEncoding, comes_back_as_it_was)
+{
+    std::string all;
+    for (int byte = 0; byte < 256; ++byte) {
+        all += static_cast<char>(byte);
+    }
+    EXPECT_EQ(percent_decoded(percent_encoded(all)), all);
+    EXPECT_EQ(percent_encoded("a-Z_0.~ /"), "a-Z_0.~%20%2F");
+}
+
+}  // namespace
+}  // namespace ratelimit::http
