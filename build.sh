@@ -16,7 +16,7 @@ demo_packages=(redis-server curl)
 test_packages=(
     redis-server redis-sentinel redis-tools curl cmake libevent-dev libgtest-dev libgmock-dev
     clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
-    nghttp2-client procps dnsmasq-base prometheus
+    cppcheck nghttp2-client procps dnsmasq-base prometheus
 )
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)

@@ -1,4 +1,4 @@
-# Style and likely mistakes: clang-format, clang-tidy, luacheck over the scripts as they are put
+# Style and likely mistakes: clang-format, clang-tidy, cppcheck, luacheck over the scripts as they are put
 # together, perl -c, bash -n.
 
 use Ratelimit::Test;
@@ -26,7 +26,8 @@ sub passes {
 
 sub files { return map { glob } @_ }
 
-my @cpp = files(qw(src/*/*.cpp src/*/*.h t/unit/*.cpp t/unit/*.h t/bench/*.cpp));
+my @cpp = files(qw(src/*/*.cpp src/*/*.h src/*/*/*.cpp src/*/*/*.h t/unit/*.cpp t/unit/*.h
+    t/fuzz/*.cpp t/fuzz/*.h t/bench/*.cpp));
 cmp_ok scalar(@cpp), '>', 50, 'the C++ files are found';
 passes("clang-format --dry-run -Werror @cpp", 'clang-format');
 
@@ -62,12 +63,15 @@ subtest 'clang-tidy' => sub {
     my $flags = "-std=c++20 -Isrc -I$build/nginx -I$build/nginx/ratelimit $hiredis "
         . join ' ', map { "-isystem $nginx/src/$_" }
         qw(core event event/modules os/unix http http/modules http/v2);
-    my ($good, $output) = run("printf '%s\\n' src/*/*.cpp | xargs -P 2 -n 4 sh -c "
+    my ($good, $output) = run("printf '%s\\n' src/*/*.cpp src/*/*/*.cpp | xargs -P 2 -n 4 sh -c "
             . "'clang-tidy --quiet \"\$@\" -- $flags 2>/dev/null' tidy");
     ok $good, 'no warning' or diag $output;
     ($good) = run("echo 'int BadName() { int *p = 0; return *p; }' > $build/bad.cpp;"
             . "clang-tidy --quiet --config-file=.clang-tidy $build/bad.cpp -- -std=c++20");
     ok !$good, 'and it would notice one';
 };
+
+passes('cppcheck --quiet --enable=warning,performance,portability --std=c++20 --language=c++'
+        . ' --suppressions-list=.cppcheck --error-exitcode=1 -I src src', 'cppcheck');
 
 finish();

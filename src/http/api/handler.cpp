@@ -68,13 +68,23 @@ ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& p
                                         : show_key(r, zone, key, view(r->args));
 }
 
+ngx_int_t send_zones(ngx_http_request_t* r, const ApiPath& path, bool writable)
+{
+    MainConf& conf = main_conf(r);
+    if (!path.zone) {
+        return send_response(r, NGX_HTTP_OK, json_type, zones_json(conf, writable));
+    }
+    const ZoneConf* zone = conf.zone_named(*path.zone);
+    if (zone == nullptr) {
+        return send_error(r, NGX_HTTP_NOT_FOUND, "no such zone");
+    }
+    return path.view == View::key ? send_key(r, *zone, path)
+                                  : send_response(r, NGX_HTTP_OK, json_type, zone_json(*zone));
+}
+
 ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
 {
     MainConf& conf = main_conf(r);
-    const ZoneConf* zone = path.zone ? conf.zone_named(*path.zone) : nullptr;
-    if (path.zone && zone == nullptr) {
-        return send_error(r, NGX_HTTP_NOT_FOUND, "no such zone");
-    }
     for (RedisBlock& block : conf.redis) {
         report(block);  // what this worker knows is not a second old
     }
@@ -85,13 +95,8 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
         return send_response(r, NGX_HTTP_OK, metrics_type, metrics_text(conf));
     case View::redis:
         return send_response(r, NGX_HTTP_OK, json_type, redis_json(conf));
-    case View::zones:
-        return send_response(
-            r, NGX_HTTP_OK, json_type, zone ? zone_json(*zone) : zones_json(conf, writable));
-    case View::key:
-        return send_key(r, *zone, path);
     default:
-        return send_error(r, NGX_HTTP_NOT_FOUND, "no such page");
+        return send_zones(r, path, writable);
     }
 }
 

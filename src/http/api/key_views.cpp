@@ -18,8 +18,6 @@ namespace ratelimit::http {
 
 namespace {
 
-using nginx::borrowed;
-
 constexpr std::string_view no_answer = "Redis does not answer";
 
 /// A request that waits for Redis, and is answered from nginx's posted events. It lives in the
