@@ -170,7 +170,17 @@ run_sanitized() {
     need "${build_packages[@]}" "${test_packages[@]}"
     choose_hiredis
     build_unit_tests -sanitize ON
-    ctest --test-dir "$build/unit-sanitize" --output-on-failure
+    [ $# -gt 0 ] || ctest --test-dir "$build/unit-sanitize" --output-on-failure
+
+    # The tests that meet nginx. What it holds until it ends is no leak.
+    SANITIZE=1 sh "$top/.ci/nginx.sh" "$build/nginx-sanitize"
+    export ASAN_OPTIONS=detect_odr_violation=0:detect_leaks=0:abort_on_error=0
+    export UBSAN_OPTIONS=print_stacktrace=1
+    export BUILD_DIR=$build/sanitized NGX_SRC=$build/nginx-sanitize/src
+    export RATELIMIT_NGINX=$build/nginx-sanitize/nginx
+    local skipped='arrows|install|lib|lib_topologies|lint|unit' tests=("$@")
+    [ $# -gt 0 ] || mapfile -t tests < <(cd "$top" && ls t/*.t | grep -vE "/($skipped)\.t$")
+    exec "$top/build.sh" test "${tests[@]}"
 }
 
 main() {
@@ -194,7 +204,7 @@ main() {
         ;;
     test) run_tests "$@" ;;
     bench) run_bench "$@" ;;
-    sanitize) run_sanitized ;;
+    sanitize) run_sanitized "$@" ;;
     install)
         build_module
         exec bash "$top/.packaging/install.sh" install "$module"

@@ -175,6 +175,17 @@ subtest 'methods, paths and addresses' => sub {
     like $page->body, qr/^<!doctype html>/i;
 };
 
+subtest 'it can be included in a page' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => "$api location /pages/ { ssi on; ssi_types *; }");
+    my $include = sub { qq{<!--# include virtual="/ops/$_[0]" -->} };
+    mkdir "$node->{folder}/html/pages" or die "mkdir: $!";
+    open my $page, '>', "$node->{folder}/html/pages/p.html" or die "p.html: $!";
+    print {$page} 'HEAD ', $include->('zones/test'), ' MIDDLE ', $include->('zones/test/keys/k'), ' TAIL';
+    close $page;
+    my $body = $node->get('/pages/p.html')->body;
+    like $body, qr/^HEAD \{"name":"test".*\}\s+MIDDLE \{"zone":"test".*\}\s+TAIL$/s;
+};
+
 subtest 'limit_except tells who may free keys' => sub {
     my $node = node(zone => 'rate=1r/d', server =>
         'location /ops/ { ratelimit_api write=on; limit_except GET { deny all; } }'

@@ -37,6 +37,41 @@ subtest 'a key\'s state is what its next request would meet, and nothing is take
     }
 };
 
+subtest 'looking changes nothing, whatever rate or burst it is told' => sub {
+    my @questions = ('', '?rate=1r/s', '?rate=1r/366d', '?rate=1000r/d');
+    for my $algorithm (@algorithms) {
+        my $arrival = $algorithm =~ /gcra|leaky|token/;
+        my $limit = $arrival ? 'burst=20 ' . ($algorithm eq 'leaky_bucket' ? 'nodelay' : '') : '';
+        my $node = node(zone => "rate=10r/h algorithm=$algorithm cache=off", server => $api, limit => $limit);
+        $node->status('/?k=a') for 1 .. 25;
+        my ($redis, @before) = ($node->{redis});
+        my $state = sub { return join ' ', $redis->cmd('GET', 'rl:test:{ka}'), $redis->cmd('PEXPIRETIME', 'rl:test:{ka}') };
+        my $before = $state->();
+        for my $question (@questions, $arrival ? ('?burst=1', '?burst=0&rate=1r/s') : ()) {
+            next if $question =~ /burst=0/ && $algorithm eq 'token_bucket';
+            is $node->status("/ops/zones/test/keys/ka$question"), 200, "$algorithm $question";
+            is $state->(), $before, 'its state is what it was';
+        }
+        is $node->status('/?k=a'), 429, 'and it is refused as before';
+    }
+};
+
+subtest 'looking changes nothing in this node\'s memory either' => sub {
+    for my $algorithm (@algorithms) {
+        my $arrival = $algorithm =~ /gcra|leaky|token/;
+        my $burst = $arrival ? 'burst=5' : '';
+        my $delay = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';
+        my $node = nginx(http => "ratelimit_zone \$arg_k zone=test rate=2r/d algorithm=$algorithm $burst;",
+            server => "$api location / { ratelimit zone=test $delay; try_files /index.html =404; }");
+        $node->status('/?k=a') for 1 .. 8;
+        for my $question ('', '?rate=1r/s', $arrival ? '?burst=1' : ()) {
+            my $status = $question =~ /rate/ && $algorithm =~ /log|buckets/ ? 400 : 200;
+            is $node->status("/ops/zones/test/keys/a$question"), $status, "$algorithm $question";
+            is $node->status('/?k=a'), 429, 'it is refused as before';
+        }
+    }
+};
+
 subtest 'a key that is freed can go on at once, here' => sub {
     for my $algorithm (@algorithms) {
         my $node = node(zone => "rate=1r/d algorithm=$algorithm", server => $api, workers => 2,
@@ -84,6 +119,8 @@ subtest 'any key can be asked for' => sub {
     }
     is $node->status('/', headers => ['X-Key' => 'y' x 500]), 200;
     is key_of($node, 'y' x 500)->{remaining}, 1, 'a long key by itself';
+    is $node->status('/', headers => ['X-Key' => '/']), 200;
+    is key_of($node, '%2F')->{remaining}, 1, 'a slash';
     is freed($node, 'keys/a%2Fb'), 204;
     is key_of($node, 'a%2Fb')->{remaining}, 2;
 };

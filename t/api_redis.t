@@ -88,6 +88,36 @@ subtest 'each server of a ring, each master of a cluster, the master of sentinel
     }
 };
 
+subtest 'sentinels and clusters that nobody answers for are not up' => sub {
+    for my $topology ('sentinel master=main', 'cluster') {
+        my $port = free_port();
+        my $node = nginx(http => "ratelimit_redis main { topology $topology; server 127.0.0.1:$port; }"
+                . 'ratelimit_zone $arg_k zone=test rate=1r/d;',
+            server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+        is $node->status('/'), 200;
+        is_deeply [map { [@{$_}{qw(name servers)}] } blocks_of($node)], [['main', []]];
+        like $node->get('/ops/metrics')->body, qr/^ratelimit_redis_up\{redis="main",server=""\} 0$/m, $topology;
+    }
+};
+
+subtest 'a server that hung is known to be up again without a request' => sub {
+    my $redis = redis();
+    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms; }"
+            . 'ratelimit_zone k$arg_k zone=test rate=1000r/d;',
+        server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+    $node->status('/');
+    $redis->pause;
+    wait_until('it is seen to hang', sub { $node->status('/'); return server_of($node)->{state} eq 'breaker_open' });
+    $redis->resume;
+    wait_until('it is up', sub { server_of($node)->{state} eq 'up' });
+    is $node->count_log(qr/is away/), 1;
+    $redis->cmd('CONFIG', 'SET', 'maxmemory', 1);
+    $node->status("/?k=full$_") for 1 .. 5;
+    sleep 3;    # some probes' time: nothing may happen
+    is server_of($node)->{state}, 'breaker_open', 'one that refuses checks is not asked like that';
+    cmp_ok $node->count_log(qr/is away/), '<=', 2, 'nor comes and goes';
+};
+
 subtest 'without Redis there are none' => sub {
     my $node = nginx(http => 'ratelimit_zone $arg_k zone=test rate=1r/d;', server => $api);
     is_deeply [blocks_of($node)], [];

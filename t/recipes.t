@@ -35,10 +35,12 @@ my %try = (
         is $tries->('unknown', 12), 10, 'the free plan';
         is $tries->('gold-4711', 30), 30, 'gold';
         is $tries->('internal-99', 30), 30, 'no limit';
+        is $tries->("invented$_", 1), 0, 'one of many invented keys' for 1 .. 3;
+        is $node->status('/api/'), 429, 'nor is none a way around';
     },
     'Login protection' => sub {
         my ($node) = @_;
-        my $post = sub { $node->status("/login?user=$_[0]", method => 'POST') };
+        my $post = sub { $node->status('/login', method => 'POST', headers => ['X-Account' => $_[0]]) };
         is_deeply [map { $post->('ann') } 1 .. 6], [(200) x 5, 429], 'an account';
         is $node->status('/login?user=ann'), 200, 'the form itself';
         is_deeply [map { $post->("user$_") } 1 .. 16], [(200) x 15, 429], 'an address';

@@ -79,6 +79,11 @@ std::string several_script(std::span<const Algorithm> algorithms)
     return text;
 }
 
+std::string look_script(std::span<const Algorithm> algorithms)
+{
+    return std::string(lua::look) + several_script(algorithms);
+}
+
 std::string give_back_script()
 {
     std::string text{ lua::common };

@@ -30,11 +30,13 @@ constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
     Outcome{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
 };
 
-std::size_t column_of(Source source) noexcept
+std::size_t column_of(const DecidedLimit& limit) noexcept
 {
-    switch (source) {
+    switch (limit.source) {
     case Source::redis:
         return 0;
+    case Source::lease:
+        return limit.state.granted ? 1 : 0;  // what a shadow refuses of a batch, Redis has
     case Source::local:
         return 2;
     default:
@@ -74,8 +76,7 @@ void count_decision(const RequestState& state) noexcept
             memory.busiest_keys().refuse(state.limits[i].key, ngx_time());
         }
         if (const auto as = counted_as(state, state.decided[i])) {
-            memory.counters().count(
-                static_cast<std::size_t>(*as), column_of(state.decided[i].source));
+            memory.counters().count(static_cast<std::size_t>(*as), column_of(state.decided[i]));
         }
     }
     const bool closed = state.result == Result::failed_closed;

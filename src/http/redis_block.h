@@ -39,7 +39,10 @@ public:
 
     /// The client, if there is one yet.
     redis::Client* started_client() noexcept { return client_.get(); }
-    std::uint64_t take_coalesced() noexcept { return coalescer_->take_waited(); }
+    std::uint64_t take_coalesced() noexcept
+    {
+        return coalescer_ == nullptr ? 0 : coalescer_->take_waited();
+    }
 
     /// Ends what is on its way and closes the connections.
     void stop() noexcept;

@@ -3,6 +3,8 @@
 #include "http/conf.h"
 #include "nginx/guarded.h"
 
+#include <algorithm>
+
 namespace ratelimit::http {
 
 namespace {
@@ -58,7 +60,8 @@ unsigned worker_count() noexcept
 {
     const auto* core =
         reinterpret_cast<ngx_core_conf_t*>(ngx_get_conf(ngx_cycle->conf_ctx, ngx_core_module));
-    return core->master ? static_cast<unsigned>(core->worker_processes) : 1;
+    constexpr unsigned most = RedisCounters::most_workers;
+    return core->master ? std::min(static_cast<unsigned>(core->worker_processes), most) : 1;
 }
 
 }  // namespace ratelimit::http

@@ -72,6 +72,7 @@ bool Client::refuses(std::string_view key) const noexcept
 void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
 {
     router_->each_server([&](Server& server) {
+        server.probe();
         look({ server.endpoint(), server.up(), server.refuses(), server.take_stats() });
     });
 }

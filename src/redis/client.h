@@ -106,7 +106,8 @@ public:
     /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
     std::uint32_t place_of(std::string_view key) const noexcept;
 
-    /// Shows every server that keys are on, as far as they are known, and begins to count anew.
+    /// Shows every server that keys are on, as far as they are known, and begins to count anew;
+    /// asks those that are not asked any more whether they answer again.
     void look_at_servers(const std::function<void(const ServerView&)>& look);
 
 private:

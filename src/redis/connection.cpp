@@ -100,8 +100,7 @@ void Connection::move()
     }
     if (state_ == State::ready || state_ == State::moving) {
         state_ = State::moving;
-        write_gathered();
-        finish_move();
+        write_gathered();  // and moves, if nobody waits
     } else {
         restart();
     }
@@ -219,7 +218,7 @@ void Connection::answered(const redisReply& reply)
     bool in_time = false;
     for (unsigned left = in_flight_.front()->joint; left != 0; --left) {
         PendingCall& record = in_flight_.pop();
-        in_time = in_time || !record.timed_out;
+        in_time = in_time || (!record.timed_out && record.deadline >= last_reply_);
         answered.push(record);
     }
     if (in_flight_.empty()) {

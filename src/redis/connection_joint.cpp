@@ -84,6 +84,7 @@ void Connection::write_gathered() noexcept
             fail_all(failed, records_, Failure::connection);
         }
     }
+    contained(*this, [this] { finish_move(); });
 }
 
 /// What is on its way, and what waits for the end of the turn.

@@ -81,6 +81,15 @@ bool Server::send_on(Connection& connection, Call& call)
     return connection.send(record);
 }
 
+void Server::probe()
+{
+    // One that refuses checks would answer this all the same.
+    if (breaker_.open() && !refuses_checks_ && ready() && !probe_.pending()) {
+        probe_.travel = {};
+        send(probe_);
+    }
+}
+
 void Server::close() noexcept
 {
     look_up_timer_->stop();
@@ -189,7 +198,8 @@ void Server::connection_lost(Connection&, std::string_view reason, bool refused)
 
 void Server::call_refused(std::string_view error, unsigned checks) noexcept
 try {
-    ++stats_.error_replies;
+    stats_.error_replies += checks;
+    refuses_checks_ = true;
     note_failure(error, checks);
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
@@ -204,7 +214,8 @@ try {
 
 void Server::call_timed_out(unsigned checks) noexcept
 {
-    ++stats_.timeouts;
+    stats_.timeouts += checks;
+    refuses_checks_ = false;
     note_failure(describe(Failure::timeout), checks);
 }
 

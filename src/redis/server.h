@@ -58,6 +58,10 @@ public:
     const Endpoint& endpoint() const noexcept { return endpoint_; }
     /// Its circuit breaker is open; the trial that goes now and then is up to send.
     bool refuses() const noexcept { return breaker_.open(); }
+    /// Where the circuit breaker is open and its pause is over, asks whether the server answers, so
+    /// that this is known without a call.
+    void probe();
+
     /// It answers, as far as is known.
     bool up() const noexcept { return up_; }
     /// What has been counted since this was last called.
@@ -74,6 +78,15 @@ public:
     void command_sent() noexcept override { ++stats_.calls; }
 
 private:
+    /// PING
+    class Probe final : public CommandCall {
+    public:
+        Probe() : CommandCall(plain_command({ "PING" })) {}
+        bool delays_exit() const noexcept override { return false; }
+        void on_reply(const redisReply&) noexcept override {}
+        void on_failure(Failure) noexcept override {}
+    };
+
     static constexpr std::size_t most_told_errors = 16;
     static constexpr milliseconds error_pause{ 10'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
@@ -101,8 +114,10 @@ private:
     std::unique_ptr<Timer> look_up_timer_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
     ServerStats stats_;
+    Probe probe_;
     bool finding_ = false;  // its first address is being looked up
     bool up_ = false;
+    bool refuses_checks_ = false;  // its last failure was an error reply
     bool down_reported_ = false;
     bool refusing_ = false;                 // it refused calls: up only when it has answered one
     std::vector<std::string> told_errors_;  // first words of the errors of this run

@@ -27,10 +27,10 @@ struct ServerStats {
     std::array<std::uint64_t, bounds.size() + 1> latencies{};  // of replies in time, but for errors
     microseconds total{ 0 };                                   // of those
     std::uint64_t calls = 0;     // commands; those of many checks, and each time they were sent
-    std::uint64_t timeouts = 0;  // calls without a reply in time
+    std::uint64_t timeouts = 0;  // checks without a reply in time
     std::uint64_t connection_errors = 0;  // connections that were lost, or could not be made
-    std::uint64_t error_replies = 0;
-    std::uint64_t reconnects = 0;  // connections that were made again
+    std::uint64_t error_replies = 0;      // to checks
+    std::uint64_t reconnects = 0;         // connections that were made again
 
     void answered(microseconds took) noexcept
     {

@@ -14,9 +14,10 @@ std::uint32_t hash_of(std::string_view key) noexcept
 }
 
 /// The clock may have been set back since.
-bool has_lapsed(const BusiestKeys::Counter& counter, time_t now) noexcept
+bool has_lapsed(const BusiestKeys::Rank& rank, std::uint32_t now_s) noexcept
 {
-    return counter.refused == 0 || now - counter.last >= BusiestKeys::lapses_s;
+    return rank.refused == 0
+        || (now_s > rank.last_s && now_s - rank.last_s >= BusiestKeys::lapses_s);
 }
 
 }  // namespace
@@ -32,42 +33,47 @@ std::size_t BusiestKeys::capacity_for(std::size_t zone, std::size_t spare) noexc
 {
     constexpr std::size_t most = 128;
     constexpr std::size_t share = 50;  // of the zone that they may take, one part in so many
-    return std::min(std::max(spare, zone / share) / sizeof(Counter), most);
+    return std::min(std::max(spare, zone / share) / counter_size, most);
 }
 
-BusiestKeys::Counter* BusiestKeys::find(std::string_view key, std::uint32_t hash) const noexcept
+bool BusiestKeys::is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept
 {
-    const auto is_it = [&](const Counter& counter) {
-        return counter.hash == hash && counter.refused != 0 && counter.key() == key;
-    };
-    const auto all = in_use();
+    const Rank& rank = ranks()[index];
+    return rank.hash == hash && rank.refused != 0 && keys()[index].view() == key;
+}
+
+/// Its index; that of none: so many are used.
+std::uint32_t BusiestKeys::find(std::string_view key, std::uint32_t hash) const noexcept
+{
     // A flood is mostly of one key.
-    if (shared_->last < all.size() && is_it(all[shared_->last])) {
-        return &all[shared_->last];
+    if (shared_->last < shared_->used && is(shared_->last, key, hash)) {
+        return shared_->last;
     }
-    const auto found = std::find_if(all.begin(), all.end(), is_it);
-    return found == all.end() ? nullptr : &*found;
+    std::uint32_t index = 0;
+    while (index < shared_->used && !is(index, key, hash)) {
+        ++index;
+    }
+    return index;
 }
 
 /// A counter that is free, has lapsed, or is the smallest.
-BusiestKeys::Counter& BusiestKeys::take_over(time_t now) noexcept
+std::uint32_t BusiestKeys::take_over(std::uint32_t now_s) noexcept
 {
-    Counter* smallest = &counters().front();
-    for (Counter& counter : in_use()) {
-        if (has_lapsed(counter, now)) {
-            counter.refused = 0;
-            return counter;
+    std::uint32_t smallest = 0;
+    for (std::uint32_t i = 0; i < shared_->used; ++i) {
+        if (has_lapsed(ranks()[i], now_s)) {
+            ranks()[i].refused = 0;
+            return i;
         }
-        if (counter.refused < smallest->refused) {
-            smallest = &counter;
+        if (ranks()[i].refused < ranks()[smallest].refused) {
+            smallest = i;
         }
     }
     if (shared_->used == shared_->capacity) {
-        return *smallest;
+        return smallest;
     }
-    Counter& next = counters()[shared_->used++];
-    next.refused = 0;
-    return next;
+    ranks()[shared_->used].refused = 0;
+    return shared_->used++;
 }
 
 void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
@@ -75,25 +81,27 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
     if (shared_->capacity == 0) {
         return;
     }
+    const auto now_s = static_cast<std::uint32_t>(now);
     key = key.substr(0, KeyedNode::key_limit);
     const std::uint32_t hash = hash_of(key);
     const SlabLock lock(pool_);
 
-    Counter* counter = find(key, hash);
-    if (counter == nullptr || has_lapsed(*counter, now)) {
-        if (counter == nullptr) {
-            counter = &take_over(now);
+    std::uint32_t index = find(key, hash);
+    const bool known = index < shared_->used;
+    if (!known || has_lapsed(ranks()[index], now_s)) {
+        if (known) {
+            ranks()[index].refused = 0;
         } else {
-            counter->refused = 0;
+            index = take_over(now_s);
         }
-        counter->error = counter->refused;
-        counter->hash = hash;
-        counter->length = static_cast<std::uint32_t>(key.size());
-        key.copy(counter->bytes.data(), key.size());
+        Key& held = keys()[index];
+        held.error = ranks()[index].refused;
+        held.length = static_cast<std::uint32_t>(key.copy(held.bytes.data(), key.size()));
+        ranks()[index].hash = hash;
     }
-    ++counter->refused;
-    counter->last = now;
-    shared_->last = static_cast<std::uint32_t>(counter - counters().data());
+    ++ranks()[index].refused;
+    ranks()[index].last_s = now_s;
+    shared_->last = index;
 }
 
 void BusiestKeys::forget(std::string_view key) noexcept
@@ -101,30 +109,29 @@ void BusiestKeys::forget(std::string_view key) noexcept
     key = key.substr(0, KeyedNode::key_limit);
     const SlabLock lock(pool_);
 
-    if (Counter* counter = find(key, hash_of(key))) {
-        counter->refused = 0;
+    const std::uint32_t index = find(key, hash_of(key));
+    if (index < shared_->used) {
+        ranks()[index].refused = 0;
     }
 }
 
 std::size_t BusiestKeys::top(std::span<Counter> out, time_t now) const noexcept
 {
-    const auto more = [](const Counter& left, const Counter& right) {
-        return left.refused > right.refused;
-    };
     std::size_t count = 0;
     const SlabLock lock(pool_);
 
     // By insertion: they are few.
-    for (const Counter& counter : in_use()) {
-        if (has_lapsed(counter, now)
-            || (count == out.size() && (count == 0 || !more(counter, out.back())))) {
+    for (std::uint32_t i = 0; i < shared_->used; ++i) {
+        const std::uint64_t refused = ranks()[i].refused;
+        if (has_lapsed(ranks()[i], static_cast<std::uint32_t>(now))
+            || (count == out.size() && (count == 0 || refused <= out.back().refused))) {
             continue;
         }
         std::size_t place = count < out.size() ? count++ : count - 1;
-        for (; place > 0 && more(counter, out[place - 1]); --place) {
+        for (; place > 0 && refused > out[place - 1].refused; --place) {
             out[place] = out[place - 1];
         }
-        out[place] = counter;
+        out[place] = { refused, keys()[i] };
     }
     return count;
 }

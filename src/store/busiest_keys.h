@@ -17,22 +17,29 @@ namespace ratelimit {
 /// counted as its error, so that every key that was refused more often than all refusals divided by
 /// the counters has one. A key that was not refused for an hour lapses.
 ///
-/// Layout: one Shared, at the end of its owner's memory, and behind it the Counters; all under the
-/// zone's lock.
+/// Layout: one Shared, at the end of its owner's memory, and behind it the Ranks, then the Keys, of
+/// as many counters; all under the zone's lock.
 class BusiestKeys {
 public:
-    struct Counter {
+    /// What is looked at for every refusal, apart from the rest.
+    struct Rank {
         std::uint64_t refused;  // 0: the counter is free
-        std::uint64_t error;    // so many of them may be other keys'
-        time_t last;            // refusal, in seconds since the epoch
+        std::uint32_t last_s;   // refusal, in seconds since the epoch
         std::uint32_t hash;
+    };
+    struct Key {
+        std::uint64_t error;  // so many of its refusals may be other keys'
         std::uint32_t length;
         std::array<char, KeyedNode::key_limit> bytes;
 
-        std::string_view key() const noexcept { return { bytes.data(), length }; }
+        std::string_view view() const noexcept { return { bytes.data(), length }; }
+    };
+    struct Counter {
+        std::uint64_t refused;
+        Key key;
     };
 
-    struct Shared {
+    struct alignas(8) Shared {
         std::uint32_t capacity;  // of counters
         std::uint32_t used;      // so many of the first ones, or fewer, are in use
         std::uint32_t last;      // counter that was counted in
@@ -43,7 +50,8 @@ public:
     /// at no cost.
     static std::size_t capacity_for(std::size_t zone, std::size_t spare) noexcept;
 
-    static constexpr time_t lapses_s = 3600;
+    static constexpr std::size_t counter_size = sizeof(Rank) + sizeof(Key);
+    static constexpr std::uint32_t lapses_s = 3600;
 
     BusiestKeys(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
 
@@ -56,13 +64,11 @@ public:
     std::size_t top(std::span<Counter> out, time_t now) const noexcept;
 
 private:
-    std::span<Counter> counters() const noexcept
-    {
-        return { reinterpret_cast<Counter*>(shared_ + 1), shared_->capacity };
-    }
-    std::span<Counter> in_use() const noexcept { return counters().first(shared_->used); }
-    Counter* find(std::string_view key, std::uint32_t hash) const noexcept;
-    Counter& take_over(time_t now) noexcept;
+    Rank* ranks() const noexcept { return reinterpret_cast<Rank*>(shared_ + 1); }
+    Key* keys() const noexcept { return reinterpret_cast<Key*>(ranks() + shared_->capacity); }
+    bool is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept;
+    std::uint32_t find(std::string_view key, std::uint32_t hash) const noexcept;
+    std::uint32_t take_over(std::uint32_t now_s) noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;

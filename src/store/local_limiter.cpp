@@ -129,6 +129,25 @@ LocalLimiter::Entry* LocalLimiter::add(std::string_view key, Kind kind, const St
     return entry;
 }
 
+LimitState LocalLimiter::look(const LocalCheck& check, microseconds now) noexcept
+{
+    const Kind kind = kind_of(check.policy.algorithm);
+    auto* entry = static_cast<Entry*>(shared_->tree.find(check.key, static_cast<u_char>(kind)));
+    TimedQueue::Head no_counts;
+    State copy = entry == nullptr ? State::of_none(kind, no_counts) : entry->state;
+    switch (kind) {
+    case Kind::arrival_time:
+        return GcraCheck(copy.arrival_time, check.policy, now, check.cost).settle(false);
+    case Kind::window_counts:
+        return WindowCheck(copy.window_counts, check.policy, now, check.cost).settle(false);
+    default:
+        // What it lets go of has left the window.
+        TimedQueue queue(*copy.timed_counts, blocks_);
+        return TimedCheck(queue, copy.timed_counts->total, check.policy, now, check.cost)
+            .settle(false);
+    }
+}
+
 template <class Between>
 LimitState LocalLimiter::decide(
     const LocalCheck& check, microseconds now, Between&& between) noexcept
@@ -237,6 +256,18 @@ bool decide_next(std::span<const LocalCheck> checks, microseconds now, bool gran
 }
 
 }  // namespace
+
+LimitState look_locally(const LocalCheck& check, microseconds now) noexcept
+{
+    const ZoneLocks locks({ &check, 1 });
+    return ZoneMemory(*check.memory).local_limiter().look(check, now);
+}
+
+bool has_timed_counts(Algorithm algorithm) noexcept
+{
+    return algorithm == Algorithm::sliding_window_log
+        || algorithm == Algorithm::sliding_window_buckets;
+}
 
 void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept
 {

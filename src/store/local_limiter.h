@@ -28,6 +28,12 @@ struct LocalCheck {
 /// has refused.
 void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept;
 
+/// What a check would be answered.
+LimitState look_locally(const LocalCheck& check, microseconds now) noexcept;
+
+/// Whether its state tells only by the window that it is counted by.
+bool has_timed_counts(Algorithm algorithm) noexcept;
+
 /// The keys of one zone that are counted in its shared memory. When that is full, the keys that
 /// were used least recently are forgotten.
 ///
@@ -55,6 +61,9 @@ public:
     /// returns whether to count it. The caller has the zone's lock.
     template <class Between>
     LimitState decide(const LocalCheck& check, microseconds now, Between&& between) noexcept;
+
+    /// What the check would answer; nothing is counted or noted. The caller has the zone's lock.
+    LimitState look(const LocalCheck& check, microseconds now) noexcept;
 
     void forget_key(ngx_slab_pool_t* pool, std::string_view key) noexcept;
 

@@ -91,7 +91,7 @@ struct RedisCounters::Slot {
 };
 
 struct RedisCounters::Shared {
-    std::array<Slot, 256> slots;
+    std::array<Slot, 128> slots;
 };
 
 void RedisCounters::prepare(ngx_shm_zone_t& zone) noexcept

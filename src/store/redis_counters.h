@@ -24,7 +24,7 @@ public:
     static constexpr std::size_t memory_size = std::size_t{ 1024 } * 1024;
     static constexpr std::size_t latency_buckets = 23;
     static constexpr std::size_t error_kinds = 3;  // what they are is the caller's
-    static constexpr std::size_t most_workers = 128;
+    static constexpr std::size_t most_workers = 512;
 
     using Latencies = std::array<std::uint64_t, latency_buckets>;
     struct Counts {

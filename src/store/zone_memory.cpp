@@ -30,7 +30,7 @@ bool ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     const auto zone = static_cast<std::size_t>(pool->end - reinterpret_cast<u_char*>(pool));
     const std::size_t counters = BusiestKeys::capacity_for(zone, spare);
     auto* shared = static_cast<Shared*>(
-        ngx_slab_alloc_locked(pool, sizeof(Shared) + counters * sizeof(BusiestKeys::Counter)));
+        ngx_slab_alloc_locked(pool, sizeof(Shared) + counters * BusiestKeys::counter_size));
     if (shared == nullptr) {
         return false;
     }

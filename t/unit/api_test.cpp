@@ -57,12 +57,13 @@ TEST(ApiPath, takes_the_key_as_it_was_sent)
     EXPECT_EQ(key_of("//ops/.//%7aones/z//keys/a"), "a") << "what nginx makes one is one";
     EXPECT_EQ(key_of("/a/b/zones/z/keys/k", "/a/b/zones/z/keys/k", {}, "/a/b/"), "k");
     EXPECT_EQ(key_of("/zones/z/keys/k", "/zones/z/keys/k", {}, "/"), "k");
+    EXPECT_EQ(key_of("/ops/zones/z/keys/%2F", "/ops/zones/z/keys/"), "/");
 }
 
 TEST(ApiPath, takes_the_key_of_a_rewritten_request_as_nginx_has_it)
 {
     for (const auto* raw :
-         { "/elsewhere", "/ops/zones/other/keys/k", "/ops/x/../zones/z/keys/k", "", "/",
+         { "/elsewhere", "/ops/zones/other/keys/k", "/ops/x/../zones/z/keys/k", "/ops/zones/z/keys/../../z/keys/k", "", "/",
            "/ops/zones/z/keys/%", "/ops/zones/z/keys/%0", "/ops/zones/z/keys/%gg" }) {
         EXPECT_EQ(key_of(raw), "as/nginx/sees") << raw;
     }

@@ -100,7 +100,8 @@ ngx_int_t send_state(
     return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
 }
 
-/// Asks for one request of the key, together with one that no limit lets in: so nothing is taken.
+/// Asks a script that only looks for one request of the key, together with one that no limit lets
+/// in: so the answer is what is there before it.
 class KeyQuestion final : public Waiting, private CheckGroup::Owner {
 public:
     KeyQuestion(
@@ -173,7 +174,9 @@ private:
     ngx_int_t respond() override
     {
         if (!deleted_) {
-            return send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+            return send_error(
+                r_, NGX_HTTP_SERVICE_UNAVAILABLE,
+                refused_ ? "Redis answered with an error" : no_answer);
         }
         ZoneMemory(*zone_.memory).forget_key(key_);
         return send_response(r_, NGX_HTTP_NO_CONTENT, {}, {});
@@ -189,23 +192,26 @@ private:
         deleted_ = true;
         answered();
     }
-    void on_failure(redis::Failure) noexcept override { answered(); }
+    void on_failure(redis::Failure failure) noexcept override
+    {
+        refused_ = failure == redis::Failure::error_reply;
+        answered();
+    }
 
     const ZoneConf& zone_;
     const std::string key_;
     std::string redis_key_;
     std::string text_;
     bool deleted_ = false;
+    bool refused_ = false;
 };
 
 /// Of a key that is counted here.
 ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
-    LimitState state;
-    const LocalCheck check{ zone.memory, key, policy, 1, false, &state };
-    decide_locally({ &check, 1 }, nginx::local_time(), false);
-    return send_state(r, zone, key, policy, state, "local");
+    const LocalCheck check{ zone.memory, key, policy, 1, false, nullptr };
+    return send_state(r, zone, key, policy, look_locally(check, nginx::local_time()), "local");
 }
 
 /// A number of an argument; what it had is kept if there is none. False: it is malformed.
@@ -237,6 +243,11 @@ ngx_int_t show_key(
     }
     if (!read_burst(arguments, policy)) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, "invalid burst");
+    }
+    const bool own_rate = policy.rate == zone.zone.policy.rate;
+    if (zone.redis == nullptr && !own_rate && has_timed_counts(policy.algorithm)) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST, "counts of this node are known by their own rate only");
     }
     if (zone.redis == nullptr) {
         return show_local_key(r, zone, key, policy);

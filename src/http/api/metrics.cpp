@@ -67,7 +67,7 @@ private:
                 if (character == '"' || character == '\\') {
                     text_ += '\\';
                 }
-                text_ += character;
+                text_ += character >= ' ' && character < '\x7f' ? character : '?';
             }
             text_ += '"';
             before = ',';
@@ -151,6 +151,11 @@ void write_states(MetricsText& text, std::span<const BlockServers> all)
             { { "redis", redis }, { "server", server.name } },
             std::uint64_t{ server.workers_up > 0 });
     });
+    for (const BlockServers& servers : all) {
+        if (servers.servers.empty()) {  // no master or map is known
+            text.sample({ { "redis", servers.block.name }, { "server", "" } }, std::uint64_t{ 0 });
+        }
+    }
     text.family(
         "ratelimit_breaker_open", "gauge", "Workers whose circuit breaker of a server is open.");
     each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
@@ -198,6 +203,9 @@ std::string metrics_text(MainConf& conf)
 
     std::vector<BlockServers> all;
     for (const RedisBlock& block : conf.redis) {
+        if (block.scripts.size() == 0) {
+            continue;  // no limit asks it
+        }
         all.push_back(
             { block, redis_counters(conf).servers(block.name, worker_count(), report_time()) });
     }

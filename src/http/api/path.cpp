@@ -54,6 +54,11 @@ std::optional<std::string> key_of_raw(
             return std::nullopt;
         }
     }
+    for (auto rest = raw; !rest.empty();) {
+        if (percent_decoded(take_segment(rest)) == "..") {
+            return std::nullopt;  // nginx has gone up, maybe to another location
+        }
+    }
     return percent_decoded(raw);
 }
 
@@ -115,8 +120,11 @@ ApiPath parse_api_path(
     if (take_segment(rest) != "keys") {
         return found;
     }
-    auto key = rest.empty() ? api_argument(arguments, "key")
-                            : key_of_raw(raw, count_segments(location), *found.zone);
+    // nginx makes many slashes one: of a key of slashes, nothing is left in the path.
+    auto key = rest.empty() ? api_argument(arguments, "key") : std::nullopt;
+    if (!key) {
+        key = key_of_raw(raw, count_segments(location), *found.zone);
+    }
     found.key = key ? std::move(*key) : std::string(rest);
     found.view = found.key.empty() ? View::nothing : View::key;
     return found;

@@ -86,6 +86,9 @@ std::string redis_json(const MainConf& conf)
     JsonText json;
     json.begin_object().begin_array("redis");
     for (const RedisBlock& block : conf.redis) {
+        if (block.scripts.size() == 0) {
+            continue;  // no limit asks it
+        }
         json.begin_object().text("name", block.name).text("topology", topology_of(block));
         json.begin_array("servers");
         for (const auto& server :

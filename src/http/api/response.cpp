@@ -55,8 +55,8 @@ ngx_int_t send_response(
     }
     buffer->pos = buffer->start = copy.data;
     buffer->last = buffer->end = copy.data + copy.len;
-    buffer->memory = body.empty() ? 0 : 1;
-    buffer->last_buf = 1;
+    buffer->memory = 1;
+    buffer->last_buf = r == r->main ? 1 : 0;
     buffer->last_in_chain = 1;
     ngx_chain_t out{ buffer, nullptr };
     return ngx_http_output_filter(r, &out);

@@ -97,10 +97,10 @@ void write_busiest(JsonText& json, const ZoneConf& zone)
     for (const BusiestKeys::Counter& counter : std::span(top).first(count)) {
         char room[4 * KeyedNode::key_limit];
         json.begin_object()
-            .text("key", nginx::escaped_for_log(counter.key(), room, sizeof(room)))
-            .text("id", percent_encoded(counter.key()))
+            .text("key", nginx::escaped_for_log(counter.key.view(), room, sizeof(room)))
+            .text("id", percent_encoded(counter.key.view()))
             .number("refused", counter.refused)
-            .number("error", counter.error)
+            .number("error", counter.key.error)
             .end_object();
     }
     json.end_array();

@@ -111,7 +111,7 @@ class RedisView {
         this.count = { all: servers.length, up: servers.filter(server => !isTrouble(server)).length };
         this.trouble = new Map(redis.map(block => {
             const away = block.servers.filter(isTrouble).length;
-            return [block.name, away === 0 ? '' : block.servers.length === 1 ? ' is not up'
+            return [block.name, block.servers.length === 0 ? ': no server is known' : away === 0 ? '' : block.servers.length === 1 ? ' is not up'
                 : `: ${away} of ${block.servers.length} servers not up`];
         }));
         this.empty.hidden = redis.length > 0;
