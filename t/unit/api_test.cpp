@@ -62,9 +62,9 @@ TEST(ApiPath, takes_the_key_as_it_was_sent)
 
 TEST(ApiPath, takes_the_key_of_a_rewritten_request_as_nginx_has_it)
 {
-    for (const auto* raw :
-         { "/elsewhere", "/ops/zones/other/keys/k", "/ops/x/../zones/z/keys/k", "/ops/zones/z/keys/../../z/keys/k", "", "/",
-           "/ops/zones/z/keys/%", "/ops/zones/z/keys/%0", "/ops/zones/z/keys/%gg" }) {
+    for (const auto* raw : { "/elsewhere", "/ops/zones/other/keys/k", "/ops/x/../zones/z/keys/k",
+                             "/ops/zones/z/keys/../../z/keys/k", "", "/", "/ops/zones/z/keys/%",
+                             "/ops/zones/z/keys/%0", "/ops/zones/z/keys/%gg" }) {
         EXPECT_EQ(key_of(raw), "as/nginx/sees") << raw;
     }
 }
