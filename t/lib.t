@@ -28,6 +28,7 @@ is $nginx->get('/gone')->body, 'gone', 'of errors too';
 is length $nginx->get('/big.bin')->body, 200_000, 'of large files too';
 is_deeply [burst($nginx->port, '/', 100, 10)], [(200) x 100], 'many requests at once';
 
+wait_until('both workers are there', sub { $nginx->workers == 2 });
 my @before = sort $nginx->workers;
 is scalar @before, 2, 'it has its workers';
 $nginx->reload(gone => 1);

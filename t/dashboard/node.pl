@@ -1,0 +1,25 @@
+#!/usr/bin/env perl
+
+# Tests the dashboard as a real node serves it, with traffic of which some is refused.
+# Usage: perl -It/lib t/dashboard/node.pl, after ./build.sh
+
+use strict;
+use warnings;
+
+use File::Basename qw(dirname);
+use Ratelimit::Nginx;
+use Ratelimit::Redis;
+
+my $redis = Ratelimit::Redis->new;
+my $node = Ratelimit::Nginx->new(
+    workers => 2,
+    http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; }"
+        . 'ratelimit_zone $ratelimit_client zone=per_client rate=3r/s algorithm=gcra burst=5;'
+        . 'ratelimit_zone $arg_k zone=other rate=100r/m;',
+    server => 'location /ratelimit/ { ratelimit_api write=on; }'
+        . 'location /api/ { ratelimit zone=per_client; ratelimit zone=other; empty_gif; }',
+);
+my $at = 'http://127.0.0.1:' . $node->port;
+@ENV{qw(RATELIMIT_DASHBOARD RATELIMIT_TRAFFIC)} = ("$at/ratelimit/", "$at/api/?k=x");
+system('bash', dirname(__FILE__) . '/run.sh', 'page.test.mjs');
+exit $? >> 8;
