@@ -45,10 +45,6 @@ bool BusiestKeys::is(std::uint32_t index, std::string_view key, std::uint32_t ha
 /// Its index; that of none: so many are used.
 std::uint32_t BusiestKeys::find(std::string_view key, std::uint32_t hash) const noexcept
 {
-    // A flood is mostly of one key.
-    if (shared_->last < shared_->used && is(shared_->last, key, hash)) {
-        return shared_->last;
-    }
     std::uint32_t index = 0;
     while (index < shared_->used && !is(index, key, hash)) {
         ++index;
@@ -83,9 +79,16 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
     }
     const auto now_s = static_cast<std::uint32_t>(now);
     key = key.substr(0, KeyedNode::key_limit);
-    const std::uint32_t hash = hash_of(key);
     const SlabLock lock(pool_);
 
+    // A flood is mostly of one key.
+    const std::uint32_t last = shared_->last;
+    if (last < shared_->used && keys()[last].view() == key && !has_lapsed(ranks()[last], now_s)) {
+        ++ranks()[last].refused;
+        ranks()[last].last_s = now_s;
+        return;
+    }
+    const std::uint32_t hash = hash_of(key);
     std::uint32_t index = find(key, hash);
     const bool known = index < shared_->used;
     if (!known || has_lapsed(ranks()[index], now_s)) {
