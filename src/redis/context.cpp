@@ -74,6 +74,8 @@ redisAsyncContext* open_context(
     } else if (!loop.attach(*context)) {
         reason = "no connection or memory left for it";
     } else {
+        // No reply has more; hiredis allocates for as many as are announced.
+        context->c.reader->maxelements = 65'536;
         context->data = &owner;
         redisAsyncSetConnectCallback(context, on_connect);
         redisAsyncSetDisconnectCallback(context, on_disconnect);

@@ -47,6 +47,7 @@ void read(const redisReply& reply)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 {
     redisReader* reader = redisReaderCreate();
+    reader->maxelements = 65'536;  // as the client's
     redisReaderFeed(reader, reinterpret_cast<const char*>(data), size);
     void* reply = nullptr;
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != nullptr) {
