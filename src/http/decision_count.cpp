@@ -30,6 +30,17 @@ constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
     Outcome{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
 };
 
+static_assert(
+    [] {
+        for (std::size_t i = 0; i < outcomes.size(); ++i) {
+            if (static_cast<std::size_t>(outcomes[i].counted_as) != i) {
+                return false;
+            }
+        }
+        return true;
+    }(),
+    "they are counted by their places");
+
 std::size_t column_of(const DecidedLimit& limit) noexcept
 {
     switch (limit.source) {

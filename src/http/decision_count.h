@@ -21,8 +21,7 @@ enum class CountedAs : std::uint8_t {
 /// no other refused it: a request that is refused is counted where it was.
 void count_decision(const RequestState& state) noexcept;
 
-/// For `visit`, each outcome with its source ("none" where nobody decided), and how many decisions
-/// of the zone they are of.
+/// How many decisions of a zone had this outcome, from this source: "none" where nobody decided.
 struct Count {
     std::string_view outcome;
     std::string_view source;

@@ -99,16 +99,21 @@ private:
 /// A call of a command without a script.
 class CommandCall : public Call {
 public:
-    explicit CommandCall(std::string text) : text_(std::move(text)) {}  // as RESP
+    /// `text`: as RESP. `key`: that decides its server, if any does.
+    explicit CommandCall(std::string text, std::string key = {})
+        : text_(std::move(text)), key_(std::move(key))
+    {
+    }
 
     ScriptId script() const noexcept final { return {}; }
     ArgumentCount argument_count() const noexcept final { return {}; }
     void write(ScriptArguments&) const final {}
-    std::string_view routing_key() const noexcept final { return {}; }
+    std::string_view routing_key() const noexcept final { return key_; }
     std::string_view command() const noexcept final { return text_; }
 
 private:
     std::string text_;
+    std::string key_;
 };
 
 }  // namespace ratelimit::redis

@@ -184,6 +184,13 @@ bool Connection::write_asking() noexcept
         == REDIS_OK;
 }
 
+/// A command that is answered. False: out of memory.
+bool Connection::write(std::string_view text) noexcept
+{
+    return redisAsyncFormattedCommand(context_, Hooks::on_answer, nullptr, text.data(), text.size())
+        == REDIS_OK;
+}
+
 bool Connection::write(const PendingCall& record) noexcept
 try {
     const Call& call = *record.call;
@@ -191,16 +198,12 @@ try {
         return false;
     }
     if (const auto text = call.command(); !text.empty()) {
-        return redisAsyncFormattedCommand(
-                   context_, Hooks::on_answer, nullptr, text.data(), text.size())
-            == REDIS_OK;
+        return write(text);
     }
     const auto& digest = digests_[static_cast<std::size_t>(call.script())];
     arguments_.begin({ digest.data(), digest.size() }, call.argument_count());
     call.write(arguments_);
-    const std::string_view text = arguments_.text();
-    return redisAsyncFormattedCommand(context_, Hooks::on_answer, nullptr, text.data(), text.size())
-        == REDIS_OK;
+    return write(arguments_.text());
 } catch (const std::exception&) {
     return false;
 }

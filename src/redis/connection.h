@@ -106,6 +106,7 @@ private:
     void answered_with_error(CallQueue& answered, std::string_view error);
     void resend(PendingCall& record, bool load);
     bool write(const PendingCall& record) noexcept;
+    bool write(std::string_view text) noexcept;
     bool write_asking() noexcept;
     void put_in_flight(CallQueue& sent) noexcept;
 

@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include <hiredis/async.h>
-
 namespace ratelimit::redis {
 
 void Connection::gather(PendingCall& record) noexcept
@@ -68,9 +66,7 @@ try {
         record->call->write_numbers(arguments_);
     }
     arguments_.end_packed();
-    const std::string_view text = arguments_.text();
-    return redisAsyncFormattedCommand(context_, Hooks::on_answer, nullptr, text.data(), text.size())
-        == REDIS_OK;
+    return write(arguments_.text());
 } catch (const std::exception&) {
     return false;
 }

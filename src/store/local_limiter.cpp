@@ -263,12 +263,6 @@ LimitState look_locally(const LocalCheck& check, microseconds now) noexcept
     return ZoneMemory(*check.memory).local_limiter().look(check, now);
 }
 
-bool has_timed_counts(Algorithm algorithm) noexcept
-{
-    return algorithm == Algorithm::sliding_window_log
-        || algorithm == Algorithm::sliding_window_buckets;
-}
-
 void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept
 {
     const ZoneLocks locks(checks);

@@ -31,9 +31,6 @@ void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool t
 /// What a check would be answered.
 LimitState look_locally(const LocalCheck& check, microseconds now) noexcept;
 
-/// Whether its state tells only by the window that it is counted by.
-bool has_timed_counts(Algorithm algorithm) noexcept;
-
 /// The keys of one zone that are counted in its shared memory. When that is full, the keys that
 /// were used least recently are forgotten.
 ///
@@ -48,6 +45,12 @@ public:
         ngx_uint_t blocks;  // that all entries have
         void init() noexcept;
     };
+
+    /// Whether a key's state is only known by the window that it is counted by.
+    static bool has_timed_counts(Algorithm algorithm) noexcept
+    {
+        return kind_of(algorithm) == Kind::timed_counts;
+    }
 
     /// How much memory, in bytes, a key may come to need.
     static std::size_t largest_key(const Policy& policy) noexcept;

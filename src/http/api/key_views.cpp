@@ -76,6 +76,13 @@ private:
     ngx_event_t answer_{};
 };
 
+std::string redis_key_of(const ZoneConf& zone, std::string_view key)
+{
+    std::string text(zone.zone.redis_key_length(key), '\0');
+    zone.zone.redis_key(key, text.data());
+    return text;
+}
+
 ngx_int_t send_state(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
     const LimitState& state, std::string_view source)
@@ -106,10 +113,8 @@ class KeyQuestion final : public Waiting, private CheckGroup::Owner {
 public:
     KeyQuestion(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
-        : Waiting(r), zone_(zone), key_(key), policy_(policy)
+        : Waiting(r), zone_(zone), key_(key), policy_(policy), redis_key_(redis_key_of(zone, key))
     {
-        std::string room(zone.zone.redis_key_length(key), '\0');
-        redis_key_ = zone.zone.redis_key(key, room.data());
         for (std::size_t i = 0; i < checks_.size(); ++i) {
             RemoteCheck& check = checks_[i];
             check.key = redis_key_;
@@ -146,21 +151,22 @@ private:
     const ZoneConf& zone_;
     const std::string key_;
     const Policy policy_;
-    std::string redis_key_;
+    const std::string redis_key_;
     std::array<LimitState, 2> states_;
     std::array<RemoteCheck, 2> checks_;
     CheckGroup group_;
 };
 
 /// DEL
-class KeyDeletion final : public Waiting, private redis::Call {
+class KeyDeletion final : public Waiting, private redis::CommandCall {
 public:
     KeyDeletion(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
-        : Waiting(r), zone_(zone), key_(key)
+        : Waiting(r),
+          CommandCall(
+              redis::plain_command({ "DEL", redis_key_of(zone, key) }), redis_key_of(zone, key)),
+          zone_(zone),
+          key_(key)
     {
-        std::string room(zone.zone.redis_key_length(key), '\0');
-        redis_key_ = zone.zone.redis_key(key, room.data());
-        text_ = redis::plain_command({ "DEL", redis_key_ });
     }
 
     ngx_int_t ask()
@@ -182,11 +188,6 @@ private:
         return send_response(r_, NGX_HTTP_NO_CONTENT, {}, {});
     }
 
-    redis::ScriptId script() const noexcept override { return {}; }
-    redis::ArgumentCount argument_count() const noexcept override { return {}; }
-    void write(redis::ScriptArguments&) const override {}
-    std::string_view routing_key() const noexcept override { return redis_key_; }
-    std::string_view command() const noexcept override { return text_; }
     void on_reply(const redisReply&) noexcept override
     {
         deleted_ = true;
@@ -200,8 +201,6 @@ private:
 
     const ZoneConf& zone_;
     const std::string key_;
-    std::string redis_key_;
-    std::string text_;
     bool deleted_ = false;
     bool refused_ = false;
 };
@@ -245,7 +244,7 @@ ngx_int_t show_key(
         return send_error(r, NGX_HTTP_BAD_REQUEST, "invalid burst");
     }
     const bool own_rate = policy.rate == zone.zone.policy.rate;
-    if (zone.redis == nullptr && !own_rate && has_timed_counts(policy.algorithm)) {
+    if (zone.redis == nullptr && !own_rate && LocalLimiter::has_timed_counts(policy.algorithm)) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST, "counts of this node are known by their own rate only");
     }
