@@ -140,23 +140,7 @@ subtest 'workers that are killed at work leave memory that can be used' => sub {
             . "ratelimit_zone k\$arg_k zone=one_$_:64k rate=\$arg_r algorithm=$_ $burst{$_};" } @algorithms),
         server => 'location / {' . join('', map { "ratelimit zone=all_$_; ratelimit zone=one_$_;" } @algorithms) . '}');
     my @loads = map { load(port => $node->port, path => '/?r=50r/s', clients => 16) } 1 .. 2;
-    for my $crash (1 .. 25) {
-        my ($victim) = $node->workers;
-        kill KILL => $victim;
-        wait_until('another worker', sub {
-            my @workers = $node->workers;
-            return @workers == 2 && !grep { $_ == $victim } @workers;
-        });
-        $_->wait_for_more(30) for @loads;
-    }
-    my $failed = 0;
-    $failed += $_->stop->{failed} for @loads;
-    cmp_ok $failed, '<=', 25 * 32, 'requests failed only with their worker';
-    is $node->count_log(qr/exited on signal (?!9)/), 0, 'no other worker died of it';
-    for my $key (1 .. 3) {
-        my @statuses = burst($node->port, "/?r=50r/d&k=new$key", 100, 20);
-        is scalar(grep { $_ == 200 } @statuses), 50, 'limits are enforced';
-    }
+    survives_kills($node, 25, @loads);
 };
 
 finish();

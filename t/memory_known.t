@@ -126,23 +126,7 @@ subtest 'workers that are killed at work leave what can be used' => sub {
         http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $zones",
         server => 'location / { ratelimit zone=all; ratelimit zone=one; try_files /index.html =404; }');
     my @loads = map { load(port => $node->port, path => "/?$_", clients => 16) } 'r=50r/s', 'r=9r/d';
-    for my $crash (1 .. 15) {
-        my ($victim) = $node->workers;
-        kill KILL => $victim;
-        wait_until('another worker', sub {
-            my @workers = $node->workers;
-            return @workers == 2 && !grep { $_ == $victim } @workers;
-        });
-        $_->wait_for_more(30) for @loads;
-    }
-    my $failed = 0;
-    $failed += $_->stop->{failed} for @loads;
-    cmp_ok $failed, '<=', 15 * 32, 'requests failed only with their worker';
-    is $node->count_log(qr/exited on signal (?!9)/), 0, 'no other worker died of it';
-    for my $key (1 .. 3) {
-        my @statuses = burst($node->port, "/?r=50r/d&k=new$key", 100, 20);
-        is scalar(grep { $_ == 200 } @statuses), 50, 'limits are enforced';
-    }
+    survives_kills($node, 15, @loads);
 };
 
 finish();

@@ -30,16 +30,17 @@ constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
     Outcome{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
 };
 
-static_assert(
-    [] {
-        for (std::size_t i = 0; i < outcomes.size(); ++i) {
-            if (static_cast<std::size_t>(outcomes[i].counted_as) != i) {
-                return false;
-            }
+constexpr bool are_in_their_places() noexcept
+{
+    for (std::size_t place = 0; place < outcomes.size(); ++place) {
+        if (static_cast<std::size_t>(outcomes[place].counted_as) != place) {
+            return false;
         }
-        return true;
-    }(),
-    "they are counted by their places");
+    }
+    return true;
+}
+
+static_assert(are_in_their_places(), "they are counted by their places");
 
 std::size_t column_of(const DecidedLimit& limit) noexcept
 {

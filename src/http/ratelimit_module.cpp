@@ -16,9 +16,9 @@ namespace ratelimit::http {
 
 namespace {
 
-constexpr milliseconds log_pause{ 1000 };
+constexpr milliseconds second{ 1000 };
 
-std::unique_ptr<nginx::NgxTimer> log_timer;
+std::unique_ptr<nginx::NgxTimer> second_timer;
 
 /// Puts the handler where it runs after all others of its phase that are known now: nginx runs a
 /// phase's handlers from the last to the first.
@@ -63,7 +63,7 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
     return NGX_OK;
 }
 
-void end_runs() noexcept
+void each_second() noexcept
 {
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
@@ -71,8 +71,8 @@ void end_runs() noexcept
             report(block);
         }
     }
-    if (log_timer != nullptr) {
-        log_timer->start(log_pause);
+    if (second_timer != nullptr) {
+        second_timer->start(second);
     }
 }
 
@@ -89,16 +89,16 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
                 block.client();
             }
         }
-        log_timer = std::make_unique<nginx::NgxTimer>(end_runs);
-        log_timer->on_exit(Timer::OnExit::ignore);
-        log_timer->start(log_pause);
+        second_timer = std::make_unique<nginx::NgxTimer>(each_second);
+        second_timer->on_exit(Timer::OnExit::ignore);
+        second_timer->start(second);
         return ngx_int_t{ NGX_OK };
     });
 }
 
 void exit_process(ngx_cycle_t* cycle) noexcept
 {
-    log_timer.reset();
+    second_timer.reset();
     if (MainConf* conf = main_conf(cycle)) {
         for (RedisBlock& block : conf->redis) {
             block.stop();

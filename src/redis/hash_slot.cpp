@@ -7,7 +7,8 @@ namespace ratelimit::redis {
 namespace {
 
 /// The remainders of each byte, for the polynomial x^16 + x^12 + x^5 + 1.
-constexpr std::array<std::uint16_t, 256> remainders = [] {
+constexpr std::array<std::uint16_t, 256> remainders_of_bytes() noexcept
+{
     std::array<std::uint16_t, 256> table{};
     for (unsigned byte = 0; byte < table.size(); ++byte) {
         unsigned remainder = byte << 8U;
@@ -17,7 +18,9 @@ constexpr std::array<std::uint16_t, 256> remainders = [] {
         table[byte] = static_cast<std::uint16_t>(remainder);
     }
     return table;
-}();
+}
+
+constexpr std::array<std::uint16_t, 256> remainders = remainders_of_bytes();
 
 }  // namespace
 

@@ -18,7 +18,7 @@ use Ratelimit::Redis;
 use Ratelimit::Sentinel;
 
 our @EXPORT = (
-    qw(redis cluster sentinels nginx node proxy load conf_test finish),
+    qw(redis cluster sentinels nginx node proxy load conf_test survives_kills finish),
     qw(request http_connect http_send http_read burst http2),
     qw(free_port wait_until read_file write_file),
 );
@@ -76,6 +76,30 @@ END
     );
     $node->{redis} = $options{redis};
     return $node;
+}
+
+# Kills one of two workers so many times, under loads of 16 clients each; then the limit of 50r/d that the
+# arguments r and k ask for holds for keys that are new.
+sub survives_kills {
+    my ($node, $times, @loads) = @_;
+    for my $crash (1 .. $times) {
+        my ($victim) = $node->workers;
+        kill KILL => $victim;
+        wait_until('another worker', sub {
+            my @workers = $node->workers;
+            return @workers == 2 && !grep { $_ == $victim } @workers;
+        });
+        $_->wait_for_more(30) for @loads;
+    }
+    my $failed = 0;
+    $failed += $_->stop->{failed} for @loads;
+    cmp_ok $failed, '<=', $times * 32, 'requests failed only with their worker';
+    is $node->count_log(qr/exited on signal (?!9)/), 0, 'no other worker died of it';
+    for my $key (1 .. 3) {
+        my @statuses = burst($node->port, "/?r=50r/d&k=new$key", 100, 20);
+        is scalar(grep { $_ == 200 } @statuses), 50, 'limits are enforced';
+    }
+    return;
 }
 
 # nginx -t of lines in http {} and server {}: (exit status, its complaints).
