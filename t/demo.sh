@@ -81,6 +81,9 @@ http {
             root $folder/html;
             ratelimit zone=per_client;
         }
+        location /ratelimit/ {
+            ratelimit_api;
+        }
     }
 }
 END
@@ -91,11 +94,9 @@ redis-server --bind 127.0.0.1 --port "$redis_port" --save '' --dir "$folder" \
 redis_pid=$!
 nginx -p "$folder/" -e "$folder/nginx.log" -c "$folder/nginx.conf" 2>>"$folder/nginx.log" &
 nginx_pid=$!
-wait_for nginx curl -s -o /dev/null "http://127.0.0.1:$port/"
+wait_for nginx curl -s -o /dev/null "http://127.0.0.1:$port/ratelimit/"
 wait_for 'the connection to Redis' \
     sh -c "[ \$(grep -c 'is up' $folder/nginx.log) -ge 2 ]"
-redis_flush() { printf 'FLUSHALL\r\n' >"/dev/tcp/127.0.0.1/$redis_port"; }
-redis_flush
 
 echo
 echo '2. What nginx.conf says of the limit:'
@@ -116,12 +117,17 @@ for number in 1 2 3 4 5 6 7; do
 done
 
 [ "$statuses" = ' 200 200 200 200 200 429 429' ] || fail "unexpected statuses:$statuses"
+metrics=$(curl -s "http://127.0.0.1:$port/ratelimit/metrics")
 
 cat <<END
 
    Five passed, then 429: the count is in Redis, so it did not matter which worker was asked.
 
-4. Where to go next: README.md shows a complete configuration and describes every directive.
+4. What Prometheus would read of it at /ratelimit/metrics, beside a dashboard at /ratelimit/:
+
+$(sed -n -e '/ 0$/d' -e 's/^ratelimit_requests_total/   &/p' <<<"$metrics")
+
+5. Where to go next: README.md shows a complete configuration and describes every directive.
    Your nginx loads this build with
 
    load_module $module;

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The Dockerfile, for real but without a Docker engine: built by buildah over a base that is made
 # like debian:trixie-slim, then run against a Redis on loopback. As root, with buildah and
-# debootstrap; port 8080 has to be free. Three minutes.
+# debootstrap; ports 8080 and 8081 have to be free. Three minutes.
 # Usage: t/packaging/image.sh
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 image=nginx-ratelimit
 url=http://127.0.0.1:8080
+watch=http://127.0.0.1:8081
 redis_pid=
 run_pid=
 mount=
@@ -143,6 +144,12 @@ END
     mount=$work/nginx.conf:/etc/nginx/nginx.conf:ro
 }
 
+# The page, and that the metrics have the two requests that were refused.
+dashboard() {
+    curl -s "$watch/" | grep -o '<title>.*</title>' &&
+        curl -s "$watch/metrics" | grep '^ratelimit_requests_total{.*rejected.*} 2$'
+}
+
 own_limit() {
     [ "$(for _ in 1 2; do curl -s -o /dev/null -w '%{http_code} ' "$url/"; done)" = '200 429 ' ]
 }
@@ -168,6 +175,7 @@ wait_for 'Redis answers' redis-cli -p "$port" ping
 start
 wait_for 'the module is connected' says err 'is up'
 check 'ten requests a minute pass, the others are 429, with headers' answers
+check 'the dashboard and the metrics on a port of their own' dashboard
 check 'they are counted in Redis' sh -c "redis-cli -p $port --scan | grep '^rl:per_client:'"
 check 'neither master nor workers are root' none_is_root
 check 'nginx -t passes' run nginx -t
