@@ -195,6 +195,10 @@ function hostile() {
 const SCENARIOS = {
     fleet, many, away, hostile,
     empty: () => new World([], []),
+    unknown: () => new World([
+        new Zone('per_client', { redis: 'sessions' }, { 'failed_open.none': 12 }, [], 1),
+        new Zone('per_key', { redis: 'caches' }, { 'failed_open.none': 3 }, [], 2),
+    ], [block('sessions', 'sentinel', []), block('caches', 'cluster', [])]),
     memory: () => new World([new Zone('per_client', { redis: null, clock: 'local', cache: false },
         { 'passed.local': 12, 'rejected.local': 3 }, ADDRESSES.slice(3), 1)], []),
     idle: () => new World([new Zone('per_client', {}, {}, [], 1)]),

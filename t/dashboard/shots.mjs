@@ -16,6 +16,7 @@ const PICTURES = {
     medium: ['fleet', { viewport: { width: 860, height: 900 } }],
     narrow: ['fleet', { viewport: NARROW }],
     empty: ['empty'],
+    unknown: ['unknown'],
     memory: ['memory'],
     away: ['away'],
     'away-dark': ['away', DARK],
@@ -39,7 +40,7 @@ const PICTURES = {
         await page.locator('#notice.shown').waitFor();
     }],
 };
-const WHOLE = ['light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow', 'many', 'hostile'];
+const WHOLE = ['unknown', 'light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow', 'many', 'hostile'];
 
 // Five minutes pass in a few seconds: the page asks 80 times as often, and each time the node's clock has
 // moved on by two seconds.

@@ -69,6 +69,16 @@ test('Redis in trouble is told by words and shapes', () => on('away', async page
     assert.deepEqual(await axe(page), []);
 }));
 
+test('a Redis of which no server is known is in trouble, and says why', () => on('unknown', async page => {
+    const blocks = await texts(page, '.redis-block');
+    assert.match(blocks[0], /watched by sentinels.*No server is known: no sentinel knows where the master is/);
+    assert.match(blocks[1], /cluster ?No server is known: no node of the cluster knows its slots/);
+    assert.ok(!await seen(page, '.redis-block table'));
+    assert.equal(await text(page, '#redis-now'), '2 not up');
+    assert.match(await text(page, '.about'), /sessions has no server/);
+    assert.deepEqual(await axe(page), []);
+}));
+
 test('hundreds of zones: the most refused first, fifty at a time', () => on('many', async (page, mock) => {
     await until('an order', async () => await text(page, '.refused dd') !== '–');
     assert.equal(await page.locator('.zone').count(), 50);

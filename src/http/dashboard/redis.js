@@ -12,14 +12,32 @@ const stateOf = ({ state, workers, workers_up: up }) => state === 'up' && up < w
 
 const isTrouble = server => stateOf(server) !== 'up';
 
+// Why a block has no servers yet.
+const UNKNOWN_SERVERS = {
+    cluster: 'No server is known: no node of the cluster knows its slots.',
+    sentinel: 'No server is known: no sentinel knows where the master is.',
+};
+
 function topologyText({ topology, servers }) {
     const kinds = {
         standalone: 'standalone',
         ring: `ring of ${count(servers.length, 'server', 'servers')}`,
-        cluster: `cluster, ${count(servers.length, 'node', 'nodes')}`,
+        cluster: servers.length > 0 ? `cluster, ${count(servers.length, 'node', 'nodes')}` : 'cluster',
         sentinel: 'watched by sentinels',
     };
     return kinds[topology] ?? words(String(topology));
+}
+
+// What a zone says of its Redis, behind the name; empty: nothing is wrong.
+function troubleText({ servers }) {
+    const away = servers.filter(isTrouble).length;
+    if (servers.length === 0) {
+        return ' has no server';
+    }
+    if (away === 0) {
+        return '';
+    }
+    return servers.length === 1 ? ' is not up' : `: ${away} of ${servers.length} servers not up`;
 }
 
 class ServerRow {
@@ -79,14 +97,19 @@ class RedisBlock {
             ['Calls', 'number'], ['Errors', 'number'], ['Reconnects', 'number']];
         const { root, body } = table(`Servers of ${visible(name)}`, this.columns);
         this.body = body;
+        this.table = root;
+        this.unknown = h('p', {});
         this.rows = new Map();
         this.about = h('span', { class: 'quiet' });
         this.root = h('section', { class: 'panel redis-block' },
-            h('h3', {}, h('span', {}, visible(name)), ' ', this.about), root);
+            h('h3', {}, h('span', {}, visible(name)), ' ', this.about), this.unknown, root);
     }
 
     show(block, time) {
         say(this.about, topologyText(block));
+        this.table.hidden = block.servers.length === 0;
+        this.unknown.hidden = block.servers.length > 0;
+        say(this.unknown, UNKNOWN_SERVERS[block.topology] ?? 'No server is known.');
         arrange(this.body, block.servers.map(server => {
             if (!this.rows.has(server.server)) {
                 this.rows.set(server.server, new ServerRow(this.columns, server));
@@ -107,13 +130,11 @@ class RedisView {
     }
 
     show({ redis }, time) {
-        const servers = redis.flatMap(block => block.servers);
-        this.count = { all: servers.length, up: servers.filter(server => !isTrouble(server)).length };
-        this.trouble = new Map(redis.map(block => {
-            const away = block.servers.filter(isTrouble).length;
-            return [block.name, block.servers.length === 0 ? ': no server is known' : away === 0 ? '' : block.servers.length === 1 ? ' is not up'
-                : `: ${away} of ${block.servers.length} servers not up`];
-        }));
+        // A block that knows no server is one that is not up.
+        const up = redis.flatMap(block => block.servers.length > 0 ? block.servers.map(server =>
+            !isTrouble(server)) : [false]);
+        this.count = { all: up.length, up: up.filter(Boolean).length };
+        this.trouble = new Map(redis.map(block => [block.name, troubleText(block)]));
         this.empty.hidden = redis.length > 0;
         arrange(this.list, redis.map(block => {
             if (!this.blocks.has(block.name)) {
