@@ -169,6 +169,7 @@ subtest 'methods, paths and addresses' => sub {
     my $slash = $node->get('/bare');
     is $slash->status, 301;
     like $slash->header('Location'), qr{^http://[^/]+/bare/$};
+    like $node->get('/bare?from=mail')->header('Location'), qr{/bare/\?from=mail$};
     my $page = $node->get('/ops/');
     is $page->header('Content-Type'), 'text/html; charset=utf-8';
     like $page->header('Content-Security-Policy'), qr/^default-src 'none'; script-src 'sha256-/;

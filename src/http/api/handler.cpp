@@ -45,7 +45,11 @@ ngx_int_t send_dashboard(ngx_http_request_t* r)
 ngx_int_t send_slash(ngx_http_request_t* r)
 {
     const auto location = view(core_conf(r).name);
-    const std::string path = std::string(location) + "/";
+    std::string path = std::string(location) + "/";
+    if (r->args.len > 0) {
+        path += "?";
+        path += view(r->args);
+    }
     r->headers_out.location = static_cast<ngx_table_elt_t*>(ngx_list_push(&r->headers_out.headers));
     const ngx_str_t target = nginx::copied(r->pool, path);
     if (r->headers_out.location == nullptr || target.data == nullptr) {
