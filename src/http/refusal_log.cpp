@@ -70,6 +70,21 @@ void end(const RequestState& state, std::size_t index, Kind kind) noexcept
     }
 }
 
+/// Of the keys that had no line, one line says how many they were.
+void log_unlogged(const ZoneConf& zone, RefusedKeys& keys) noexcept
+{
+    const auto unlogged = keys.take_unlogged(ngx_current_msec);
+    for (const Kind kind : { Kind::refused, Kind::delayed }) {
+        const auto& more = unlogged[static_cast<std::size_t>(kind)];
+        const ngx_str_t name = borrowed(zone.zone.name);
+        if (more.keys > 0) {
+            ngx_log_error(
+                more.level, ngx_cycle->log, 0, "%s requests of %ui more keys, by zone \"%V\"",
+                kind == Kind::refused ? "limiting" : "delaying", more.keys, &name);
+        }
+    }
+}
+
 }  // namespace
 
 void log_decision(const RequestState& state) noexcept
@@ -97,16 +112,15 @@ void log_decision(const RequestState& state) noexcept
 
 void log_ended(MainConf& conf) noexcept
 {
-    constexpr int most_lines = 100;  // of one turn; what is left waits for the next
     for (ZoneConf& zone : conf.zones) {
         RefusedKeys keys = ZoneMemory(*zone.memory).refused_keys();
-        for (int lines = 0; lines < most_lines && !keys.empty(); ++lines) {
-            const auto ended = keys.sweep(ngx_current_msec);
-            if (!ended) {
-                break;
-            }
+        if (keys.empty()) {
+            continue;
+        }
+        while (const auto ended = keys.sweep(ngx_current_msec)) {
             log_end(ngx_cycle->log, zone, *ended);
         }
+        log_unlogged(zone, keys);
     }
 }
 

@@ -30,7 +30,22 @@ ngx_msec_int_t elapsed(ngx_msec_t since, ngx_msec_t now) noexcept
     return static_cast<ngx_msec_int_t>(now - since);
 }
 
+bool second_over(ngx_msec_t since, ngx_msec_t now) noexcept
+{
+    const auto past = elapsed(since, now);
+    return past >= 1000 || past < 0;  // below 0: another system's clock, or since it was made
+}
+
 }  // namespace
+
+bool RefusedKeys::Lines::take(ngx_msec_t now) noexcept
+{
+    if (second_over(since, now)) {
+        since = now;
+        count = 0;
+    }
+    return count < lines_a_second && ++count != 0;
+}
 
 void RefusedKeys::Shared::init() noexcept
 {
@@ -39,6 +54,9 @@ void RefusedKeys::Shared::init() noexcept
     ngx_queue_init(&ending);
     blocks = 0;
     forgotten.count = 0;
+    begins = ends = {};
+    unlogged = {};
+    unlogged_taken = 0;
 }
 
 bool RefusedKeys::empty() const noexcept
@@ -82,9 +100,9 @@ bool RefusedKeys::forget_oldest() noexcept
     return true;
 }
 
-std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten() noexcept
+std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten(ngx_msec_t now) noexcept
 {
-    if (shared_->forgotten.count == 0) {
+    if (shared_->forgotten.count == 0 || !shared_->ends.take(now)) {
         return std::nullopt;
     }
     const Ended forgotten = shared_->forgotten;
@@ -100,15 +118,20 @@ bool RefusedKeys::begin(
     const SlabLock lock(pool_);
 
     Entry* entry = find(key, kind);
-    const bool first = entry == nullptr;
-    if (first) {
+    bool to_log = false;
+    if (entry == nullptr) {
         entry = shared_->tree.add<Entry>(key, static_cast<u_char>(kind), blocks_);
-        forgotten = take_forgotten();
+        forgotten = take_forgotten(now);
         if (entry == nullptr) {
             return false;  // not even room for one: no line rather than one a request
         }
         entry->began = now;
         entry->count = 0;
+        to_log = shared_->begins.take(now);
+        if (!to_log) {
+            auto& unlogged = shared_->unlogged[static_cast<std::size_t>(kind)];
+            unlogged = { unlogged.keys + 1, level };
+        }
     } else {
         ngx_queue_remove(&entry->queue);
     }
@@ -116,7 +139,7 @@ bool RefusedKeys::begin(
     entry->last = now;
     entry->level = static_cast<u_char>(level);
     ++entry->count;
-    return first;
+    return to_log;
 }
 
 std::optional<RefusedKeys::Ended> RefusedKeys::let_in(
@@ -129,7 +152,7 @@ std::optional<RefusedKeys::Ended> RefusedKeys::let_in(
     if (entry == nullptr) {
         return std::nullopt;
     }
-    if (elapsed(entry->began, now) >= shortest_run_ms) {
+    if (elapsed(entry->began, now) >= shortest_run_ms && shared_->ends.take(now)) {
         return remove(*entry);
     }
     ngx_queue_remove(&entry->queue);
@@ -142,7 +165,7 @@ std::optional<RefusedKeys::Ended> RefusedKeys::sweep(ngx_msec_t now) noexcept
 {
     const SlabLock lock(pool_);
 
-    if (auto forgotten = take_forgotten()) {
+    if (auto forgotten = take_forgotten(now)) {
         return forgotten;
     }
     for (const auto& [queue, limit] : { std::pair{ &shared_->ending, shortest_run_ms },
@@ -151,11 +174,23 @@ std::optional<RefusedKeys::Ended> RefusedKeys::sweep(ngx_msec_t now) noexcept
             continue;
         }
         Entry* oldest = Entry::of(ngx_queue_last(queue));
-        if (elapsed(oldest->last, now) >= limit) {
+        if (elapsed(oldest->last, now) >= limit && shared_->ends.take(now)) {
             return remove(*oldest);
         }
     }
     return std::nullopt;
+}
+
+std::array<RefusedKeys::Unlogged, RefusedKeys::kinds> RefusedKeys::take_unlogged(
+    ngx_msec_t now) noexcept
+{
+    const SlabLock lock(pool_);
+
+    if (!second_over(shared_->unlogged_taken, now)) {
+        return {};
+    }
+    shared_->unlogged_taken = now;
+    return std::exchange(shared_->unlogged, {});
 }
 
 }  // namespace ratelimit

@@ -11,13 +11,17 @@ namespace ratelimit {
 
 /// The keys of one zone that are being refused or delayed, in the zone's shared memory, so that a
 /// flood is two lines of the log whatever worker meets it: one when it starts, one when it ends.
-/// Full memory forgets the keys that were refused longest ago.
+/// Of many keys at once, `lines_a_second` have a line, and the others a number, so that a client
+/// that thinks up keys does not fill the log. Full memory forgets the keys that were refused
+/// longest ago.
 ///
 /// Layout: one Shared: a tree of all Entries, with the Kind as their tag, and two queues with each
 /// entry in one of them; all under the pool's mutex.
 class RefusedKeys {
 public:
     enum class Kind : std::uint8_t { refused, delayed };
+    static constexpr std::size_t kinds = 2;
+    static constexpr ngx_uint_t lines_a_second = 100;  // of runs that begin, and of those that end
 
     /// A key whose refusals ended: how many they were.
     struct Ended {
@@ -30,12 +34,27 @@ public:
         std::string_view key() const noexcept { return { key_bytes.data(), key_length }; }
     };
 
+    /// Keys whose runs began without a line.
+    struct Unlogged {
+        ngx_uint_t keys;
+        ngx_uint_t level;  // of the log, as the last was told
+    };
+
+    struct Lines {
+        ngx_msec_t since;
+        ngx_uint_t count;
+        bool take(ngx_msec_t now) noexcept;
+    };
+
     struct Shared {
         KeyedTree tree;
         ngx_queue_t refused;  // newest refusal first
         ngx_queue_t ending;   // newest first
         ngx_uint_t blocks;    // that all entries have
         Ended forgotten;      // one that made room, and is yet to be told; a count of 0: none
+        Lines begins, ends;   // of this second
+        std::array<Unlogged, kinds> unlogged;
+        ngx_msec_t unlogged_taken;
         void init() noexcept;
     };
 
@@ -46,19 +65,23 @@ public:
     {
     }
 
-    /// Counts one refusal (or delay). True: it is the first of a run, the line to log.
+    /// Counts one refusal (or delay). True: it is the first of a run, and to be logged.
     /// `level` is kept for the line that ends the run. `forgotten` receives the key that had to
     /// make room, if any did; of several, one.
     bool begin(
         std::string_view key, Kind kind, ngx_uint_t level, ngx_msec_t now,
         std::optional<Ended>& forgotten) noexcept;
 
-    /// The key was let in: its run ends, or, when it began less than a second ago, ends in `sweep`
-    /// unless it goes on: a key that is let in and refused by turns is one run, not one a request.
+    /// The key was let in: its run ends, or, when it began less than a second ago or the log has
+    /// enough lines, ends in `sweep` unless it goes on: a key that is let in and refused by turns
+    /// is one run, not one a request.
     std::optional<Ended> let_in(std::string_view key, Kind kind, ngx_msec_t now) noexcept;
 
     /// One run that is over or was forgotten: let in a second ago, or nothing for a minute.
     std::optional<Ended> sweep(ngx_msec_t now) noexcept;
+
+    /// What `begin` kept from the log, by Kind; at most once a second.
+    std::array<Unlogged, kinds> take_unlogged(ngx_msec_t now) noexcept;
 
     /// Forgets the key that was refused or let in longest ago; unless others were before it, begin
     /// or sweep tells of it. False: there is none. The caller has the zone's lock.
@@ -76,7 +99,7 @@ private:
     }
     Entry* find(std::string_view key, Kind kind) const noexcept;
     Ended remove(Entry& entry) noexcept;
-    std::optional<Ended> take_forgotten() noexcept;
+    std::optional<Ended> take_forgotten(ngx_msec_t now) noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;

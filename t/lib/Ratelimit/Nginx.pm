@@ -167,6 +167,14 @@ sub count_log {
     return scalar grep { $_ =~ $pattern } split /\n/, $self->log;
 }
 
+# How many runs of refused keys of a zone the log tells of, in lines of their own or as a number.
+sub logged_runs {
+    my ($self, $zone) = @_;
+    my $runs = $self->count_log(qr/limiting requests, by zone "$zone", key/);
+    $runs += $_ for $self->log =~ /limiting requests of (\d+) more keys, by zone "$zone"/g;
+    return $runs;
+}
+
 sub wait_for_log {
     my ($self, $pattern, $count) = @_;
     return wait_until("log has $pattern", sub { $self->count_log($pattern) >= ($count // 1) });
