@@ -175,7 +175,7 @@ run_sanitized() {
 
     # The tests that meet nginx. What it holds until it ends is no leak. Not lifecycle.t: a nginx that
     # is upgraded has no ASAN_OPTIONS, and freed memory is kept for a while.
-    SANITIZE=1 sh "$top/.ci/nginx.sh" "$build/nginx-sanitize"
+    CHECKED=sanitizers sh "$top/.ci/nginx.sh" "$build/nginx-sanitize"
     export ASAN_OPTIONS=detect_odr_violation=0:detect_leaks=0:abort_on_error=0
     export UBSAN_OPTIONS=print_stacktrace=1
     export BUILD_DIR=$build/sanitized NGX_SRC=$build/nginx-sanitize/src

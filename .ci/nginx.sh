@@ -1,9 +1,10 @@
 #!/bin/sh
 # Builds a newer nginx than Debian 12's: DEST/src, the configured tree (NGX_SRC for build.sh), and
-# DEST/nginx. Usage: [SANITIZE=1] sh .ci/nginx.sh DEST
+# DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] sh .ci/nginx.sh DEST
 #
-# SANITIZE: with AddressSanitizer, UndefinedBehaviorSanitizer, and each allocation from a pool on its
-# own. nginx's core reads words at any address, and passes null for empty memory, which is not looked for.
+# CHECKED: each allocation from a pool is one of its own, as both need it. With `sanitizers`, those of
+# addresses and of undefined behaviour; nginx's core reads words at any address, and passes null for
+# empty memory, which is not looked for.
 set -eu
 . "$(dirname "$0")/debian.sh"
 
@@ -26,11 +27,14 @@ set -- --with-compat --with-debug
 for module in $modules; do
     set -- "$@" "--with-http_${module}_module"
 done
-if [ -n "${SANITIZE:-}" ]; then
-    sanitizers='-fsanitize=address,undefined -fno-sanitize=alignment,nonnull-attribute,pointer-overflow'
-    set -- "$@" "--with-ld-opt=$sanitizers" \
-        "--with-cc-opt=$sanitizers -fno-sanitize-recover=all -DNGX_DEBUG_PALLOC=1 -g -O1 -Wno-error"
-fi
+checks='-DNGX_DEBUG_PALLOC=1 -g -O1 -Wno-error'
+sanitizers='-fsanitize=address,undefined -fno-sanitize=alignment,nonnull-attribute,pointer-overflow'
+case ${CHECKED:-} in
+sanitizers)
+    set -- "$@" "--with-ld-opt=$sanitizers" "--with-cc-opt=$sanitizers -fno-sanitize-recover=all $checks"
+    ;;
+valgrind) set -- "$@" "--with-cc-opt=$checks" ;;
+esac
 # As Debian does it: build.sh configures the module with the same.
 {
     printf 'NGX_CONF_FLAGS=('

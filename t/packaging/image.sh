@@ -144,10 +144,10 @@ END
     mount=$work/nginx.conf:/etc/nginx/nginx.conf:ro
 }
 
-# The page, and that the metrics have the two requests that were refused.
+# The page, and that the metrics have the ten requests that passed.
 dashboard() {
     curl -s "$watch/" | grep -o '<title>.*</title>' &&
-        curl -s "$watch/metrics" | grep '^ratelimit_requests_total{.*rejected.*} 2$'
+        curl -s "$watch/metrics" | grep '^ratelimit_requests_total{.*result="passed",source="redis"} 10$'
 }
 
 own_limit() {
