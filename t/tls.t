@@ -1,53 +1,26 @@
 # TLS to Redis: who is trusted, and what is said of one who is not.
 
 use Ratelimit::Test;
-use Ratelimit::Process qw(temp_folder);
+use Ratelimit::Certificates;
 
-my $folder = temp_folder();
-
-# Runs openssl in the folder.
-sub openssl {
-    my (@words) = @_;
-    system("cd $folder && openssl @words >>log 2>&1") == 0 or die "openssl @words: " . read_file("$folder/log");
-    return;
+my $certificates = Ratelimit::Certificates->new;
+my $folder = $certificates->folder;
+$certificates->authority($_) for qw(ours theirs);
+for (
+    ['good',    'ours',   'DNS:redis.test,IP:127.0.0.1'],
+    ['expired', 'ours',   'DNS:redis.test,IP:127.0.0.1', -1],
+    ['named',   'ours',   'DNS:other.test'],
+    ['client',  'ours',   'DNS:nginx.test'],
+    ['foreign', 'theirs', 'DNS:nginx.test'],
+) {
+    $certificates->certificate(@{$_});
 }
-
-sub authority {
-    my ($name) = @_;
-    openssl("req -x509 -newkey rsa:2048 -nodes -keyout $name.key -out $name.pem -days 30 -subj /CN=$name");
-    return;
-}
-
-# A certificate signed by an authority, for names; days may be negative.
-sub certificate {
-    my ($name, $authority, $alternatives, $days) = @_;
-    write_file("$folder/$name.ext", "subjectAltName=$alternatives\n");
-    openssl("req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name");
-    openssl("x509 -req -in $name.csr -CA $authority.pem -CAkey $authority.key -CAcreateserial"
-            . " -days $days -extfile $name.ext -out $name.pem");
-    chmod 0644, glob "$folder/*.key";
-    return;
-}
-
-authority($_) for qw(ours theirs);
-certificate('good',    'ours',   'DNS:redis.test,IP:127.0.0.1', 30);
-certificate('expired', 'ours',   'DNS:redis.test,IP:127.0.0.1', -1);
-certificate('named',   'ours',   'DNS:other.test',              30);
-certificate('client',  'ours',   'DNS:nginx.test',              30);
-certificate('foreign', 'theirs', 'DNS:nginx.test',              30);
 
 # A Redis with TLS on a port of its own, and that port.
 sub tls_redis {
     my ($certificate, $clients) = @_;
-    my $port  = free_port();
-    my $redis = redis(conf => <<"END");
-tls-port $port
-tls-cert-file $folder/$certificate.pem
-tls-key-file $folder/$certificate.key
-tls-ca-cert-file $folder/ours.pem
-tls-auth-clients $clients
-END
-    return ($redis, $port);
+    my $redis = redis(tls => $certificates->redis_lines($certificate, 'ours') . "tls-auth-clients $clients\n");
+    return ($redis, $redis->public_port);
 }
 
 sub node_to {

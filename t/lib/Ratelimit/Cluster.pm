@@ -12,7 +12,7 @@ use Ratelimit::Redis;
 my $slots = 16_384;
 
 # Options: masters (3, no fewer), replicas (of each master, 1), password, conf (more lines of each
-# redis.conf).
+# redis.conf), tls (as in Ratelimit::Redis: nodes talk by it too).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {masters => 3, replicas => 1, %options}, $class;
@@ -31,7 +31,9 @@ sub _new_node {
     my $conf = 'cluster-enabled yes' . "\ncluster-port " . free_port()
         . "\ncluster-node-timeout 2000\ncluster-allow-replica-migration no\nrepl-diskless-sync-delay 0\n";
     $conf .= "masterauth \"$self->{password}\"\n" if defined $self->{password};
-    return Ratelimit::Redis->new(password => $self->{password}, conf => $conf . ($self->{conf} // ''));
+    $conf .= "tls-cluster yes\ntls-replication yes\n" if $self->{tls};
+    return Ratelimit::Redis->new(password => $self->{password}, tls => $self->{tls},
+        conf => $conf . ($self->{conf} // ''));
 }
 
 sub _all_attached {
@@ -53,8 +55,8 @@ sub masters {
     return grep { $masters{ $_->port } } $self->nodes;
 }
 
-# "ip:port" of each master.
-sub addrs { return map { $_->addr } $_[0]->masters }
+# "ip:port" of each master, as nginx is to know it.
+sub addrs { return map { $_->public_addr } $_[0]->masters }
 
 sub slot_of { return $_[0]->_alive->cmd('CLUSTER', 'KEYSLOT', $_[1]) }
 

@@ -13,10 +13,11 @@ use Ratelimit::Process qw(free_port wait_until start_process stop_process ended_
     write_file read_file);
 
 # Options: port, host, conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
-# sentinel (1: it watches others and stores nothing).
+# tls (lines with its certificate: a port with TLS too), sentinel (1: it watches others and stores nothing).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {port => free_port(), %options, folder => temp_folder()}, $class;
+    $self->{tls_port} = free_port() if $options{tls};
     $self->{path} = $self->{folder} . '/redis.sock' if $options{socket};
     $self->configure;
     $self->start;
@@ -29,6 +30,7 @@ sub configure {
     my $conf = "bind @{[ $self->host ]}\nport $self->{port}\nsave \"\"\nappendonly no\ndir $folder\n";
     $conf .= "requirepass \"$self->{password}\"\n" if defined $self->{password};
     $conf .= "unixsocket $self->{path}\nunixsocketperm 777\n" if $self->{path};
+    $conf .= "tls-port $self->{tls_port}\n$self->{tls}" if $self->{tls};
     $conf .= $self->{conf} // '';
     write_file("$folder/redis.conf", $conf);
     return;
@@ -57,6 +59,10 @@ sub pid  { return $_[0]{pid} }
 sub port { return $_[0]{port} }
 sub host { return $_[0]{host} // '127.0.0.1' }
 sub addr { my ($self) = @_; return $self->host . ":$self->{port}" }
+
+# The port that others are told to use: the one with TLS if there is one.
+sub public_port { return $_[0]{tls_port} // $_[0]{port} }
+sub public_addr { my ($self) = @_; return $self->host . ':' . $self->public_port }
 
 # TERM unless another signal is given.
 sub stop {

@@ -10,12 +10,13 @@ use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
 
 # Options: count (of sentinels, 3), master (the name, "main"), replicas (1), password (of master and
-# replicas), sentinel_password, conf (more lines of each redis.conf).
+# replicas), sentinel_password, conf (more lines of each redis.conf), tls (as in Ratelimit::Redis: all
+# talk by it).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {count => 3, master => 'main', replicas => 1, %options}, $class;
     my $master = $self->_new_node('');
-    my @replicas = map { $self->_new_node("replicaof 127.0.0.1 @{[ $master->port ]}\n") }
+    my @replicas = map { $self->_new_node("replicaof 127.0.0.1 @{[ $master->public_port ]}\n") }
         1 .. $self->{replicas};
     $self->{nodes} = [$master, @replicas];
     # A sentinel asks a master for its replicas when it sees it first, and not soon again.
@@ -29,19 +30,25 @@ sub _new_node {
     my ($self, $more) = @_;
     my $conf = "repl-diskless-sync-delay 0\n$more" . ($self->{conf} // '');
     $conf .= "masterauth \"$self->{password}\"\n" if defined $self->{password};
-    return Ratelimit::Redis->new(password => $self->{password}, conf => $conf);
+    return $self->_redis(password => $self->{password}, conf => $conf);
+}
+
+sub _redis {
+    my ($self, %options) = @_;
+    $options{conf} .= "tls-replication yes\n" if $self->{tls};
+    return Ratelimit::Redis->new(%options, tls => $self->{tls});
 }
 
 sub _new_sentinel {
     my ($self, $master) = @_;
     my $name   = $self->{master};
     my $quorum = $self->{count} > 1 ? 2 : 1;
-    my $conf   = "sentinel monitor $name 127.0.0.1 @{[ $master->port ]} $quorum\n"
+    my $conf   = "sentinel monitor $name 127.0.0.1 @{[ $master->public_port ]} $quorum\n"
         . "sentinel down-after-milliseconds $name 1000\nsentinel failover-timeout $name 3000\n";
     $conf .= "sentinel auth-pass $name $self->{password}\n" if defined $self->{password};
     $conf .= "sentinel sentinel-pass $self->{sentinel_password}\n"
         if defined $self->{sentinel_password};
-    return Ratelimit::Redis->new(sentinel => 1, password => $self->{sentinel_password}, conf => $conf);
+    return $self->_redis(sentinel => 1, password => $self->{sentinel_password}, conf => $conf);
 }
 
 sub _attached { return $_[0]->cmd('INFO', 'replication') =~ /^master_link_status:up/m }
@@ -63,8 +70,8 @@ sub _complete {
 sub nodes     { return @{ $_[0]{nodes} } }
 sub sentinels { return @{ $_[0]{sentinels} } }
 
-# "ip:port" of each sentinel.
-sub addrs { return map { $_->addr } $_[0]->sentinels }
+# "ip:port" of each sentinel, as nginx is to know it.
+sub addrs { return map { $_->public_addr } $_[0]->sentinels }
 
 # Who is the master in the eyes of a sentinel (of the first that lives).
 sub master {
@@ -72,7 +79,7 @@ sub master {
     ($sentinel) = grep { $_->lives } $self->sentinels unless $sentinel;
     croak 'no sentinel lives' unless $sentinel;
     my (undef, $port) = @{ $sentinel->cmd('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', $self->{master}) };
-    my ($node) = grep { $_->port == $port } $self->nodes;
+    my ($node) = grep { $_->public_port == $port } $self->nodes;
     return $node;
 }
 

@@ -1,0 +1,52 @@
+package Ratelimit::Certificates;
+
+# A folder of private certificates, made by openssl: NAME.pem and NAME.key.
+
+use strict;
+use warnings;
+
+use Ratelimit::Process qw(temp_folder read_file write_file);
+
+sub new {
+    my ($class) = @_;
+    return bless {folder => temp_folder()}, $class;
+}
+
+sub folder { return $_[0]{folder} }
+
+# One that signs others and itself.
+sub authority {
+    my ($self, $name) = @_;
+    return $self->_openssl(
+        "req -x509 -newkey rsa:2048 -nodes -keyout $name.key -out $name.pem -days 30 -subj /CN=$name");
+}
+
+# One signed by an authority, for names ("DNS:a.test,IP:127.0.0.1"); days may be negative.
+sub certificate {
+    my ($self, $name, $authority, $alternatives, $days) = @_;
+    $days //= 30;
+    write_file("$self->{folder}/$name.ext", "subjectAltName=$alternatives\n");
+    $self->_openssl("req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name");
+    $self->_openssl("x509 -req -in $name.csr -CA $authority.pem -CAkey $authority.key -CAcreateserial"
+            . " -days $days -extfile $name.ext -out $name.pem");
+    chmod 0644, glob "$self->{folder}/*.key";
+    return $self;
+}
+
+# The lines of redis.conf that use one, and trust an authority.
+sub redis_lines {
+    my ($self, $name, $authority) = @_;
+    my $folder = $self->{folder};
+    return "tls-cert-file $folder/$name.pem\ntls-key-file $folder/$name.key\n"
+        . "tls-ca-cert-file $folder/$authority.pem\n";
+}
+
+sub _openssl {
+    my ($self, @words) = @_;
+    my $folder = $self->{folder};
+    system("cd $folder && openssl @words >>log 2>&1") == 0
+        or die "openssl @words: " . read_file("$folder/log");
+    return $self;
+}
+
+1;
