@@ -16,8 +16,9 @@ demo_packages=(redis-server curl)
 test_packages=(
     redis-server redis-sentinel redis-tools curl cmake libevent-dev libgtest-dev libgmock-dev
     clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
-    cppcheck nghttp2-client procps dnsmasq-base prometheus
+    cppcheck nghttp2-client ngtcp2-client procps dnsmasq-base prometheus
 )
+meet_no_nginx='arrows|install|lib|lib_topologies|lint|unit'  # these of t/*.t, or none of their own
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
@@ -33,6 +34,7 @@ Usage: ./build.sh [--no-install] [command]
                       and lua-nginx-module), growth, ring
   sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
                       sanitizers; takes long
+  valgrind [t/f.t …]  the tests with nginx under valgrind; takes an hour
   install             put the module, and the line that loads it, where nginx looks for them
   uninstall           take both away
   deb                 make a Debian package for this machine's nginx, in build/deb
@@ -180,9 +182,31 @@ run_sanitized() {
     export UBSAN_OPTIONS=print_stacktrace=1
     export BUILD_DIR=$build/sanitized NGX_SRC=$build/nginx-sanitize/src
     export RATELIMIT_NGINX=$build/nginx-sanitize/nginx
-    local skipped='arrows|install|lib|lib_topologies|lifecycle|lint|unit' tests=("$@")
-    [ $# -gt 0 ] || mapfile -t tests < <(cd "$top" && ls t/*.t | grep -vE "/($skipped)\.t$")
+    local tests=("$@")
+    [ $# -gt 0 ] || mapfile -t tests < <(cd "$top" && ls t/*.t | grep -vE "/($meet_no_nginx|lifecycle)\.t$")
     exec "$top/build.sh" test "${tests[@]}"
+}
+
+# A test that is too slow so may fail: what counts is what valgrind says.
+run_valgrind() {
+    mkdir -p "$build"
+    need "${build_packages[@]}" "${test_packages[@]}" valgrind
+    local folder=$build/nginx-valgrind tests=("$@")
+    CHECKED=valgrind sh "$top/.ci/nginx.sh" "$folder"
+    rm -rf "$folder/said"
+    mkdir "$folder/said"
+    cat >"$folder/run" <<END
+#!/bin/sh
+exec valgrind --quiet --vgdb=no --trace-children=yes --leak-check=full --show-leak-kinds=definite \\
+    --suppressions=$top/.ci/valgrind.supp --log-file=$folder/said/%p $folder/nginx "\$@"
+END
+    chmod +x "$folder/run"
+    [ $# -gt 0 ] || mapfile -t tests < <(cd "$top" && ls t/*.t | grep -vE "/($meet_no_nginx)\.t$")
+    BUILD_DIR=$build/valgrind NGX_SRC=$folder/src RATELIMIT_NGINX=$folder/run \
+        "$top/build.sh" test "${tests[@]}" || say 'Not every test passed so slowly.'
+    [ "$(ls -A "$folder/said")" ] || fail 'no nginx ran under valgrind'
+    find "$folder/said" -type f -size +0 -exec cat {} + | grep . && fail 'valgrind found something'
+    echo 'valgrind found nothing.'
 }
 
 main() {
@@ -207,6 +231,7 @@ main() {
     test) run_tests "$@" ;;
     bench) run_bench "$@" ;;
     sanitize) run_sanitized "$@" ;;
+    valgrind) run_valgrind "$@" ;;
     install)
         build_module
         exec bash "$top/.packaging/install.sh" install "$module"

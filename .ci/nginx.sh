@@ -11,7 +11,7 @@ set -eu
 dest=${1:?usage: nginx.sh DEST}
 version=1.26.3
 sha256=69ee2b237744036e61d24b836668aad3040dda461fe6f570f1787eab570c75aa
-modules='ssl v2 realip auth_request dav stub_status'
+modules='ssl v2 v3 realip auth_request dav stub_status'
 
 [ -f "$dest/complete-$version" ] && exit 0
 rm -rf "$dest/src"

@@ -78,12 +78,16 @@ END
     return $self;
 }
 
+# With its folder, without which nginx cannot start itself anew.
+sub program {
+    my ($nginx) = grep { m{/} && -x } $ENV{RATELIMIT_NGINX} // map { "$_/nginx" } File::Spec->path;
+    return $nginx // croak 'no nginx';
+}
+
 sub command {
     my ($self, @more) = @_;
     my $folder = $self->{folder};
-    # With its folder, without which nginx cannot start itself anew.
-    my ($nginx) = grep { m{/} && -x } $ENV{RATELIMIT_NGINX} // map { "$_/nginx" } File::Spec->path;
-    return ($nginx // croak('no nginx'), '-p', "$folder/", '-e', "$folder/error.log", '-c',
+    return (program(), '-p', "$folder/", '-e', "$folder/error.log", '-c',
         "$folder/nginx.conf", @more);
 }
 
@@ -186,10 +190,17 @@ sub workers {
     $master //= $self->{pid};
     my @pids;
     for my $line (split /\n/, `ps -o pid=,args= --ppid $master`) {
-        my ($pid, $title) = $line =~ /^\s*(\d+)\s+nginx: (worker process.*)/ or next;
-        push @pids, $pid if ($title =~ /shutting down/ ? 1 : 0) == ($leaving // 0);
+        my ($pid, $title) = $line =~ /^\s*(\d+)\s+(nginx: worker process|\S*valgrind).*/ or next;
+        # Under valgrind a process has no title of its own, so the log has to tell.
+        my $leaves = $line =~ /shutting down/ || $title =~ /valgrind/ && $self->has_begun_to_leave($pid);
+        push @pids, $pid if ($leaves ? 1 : 0) == ($leaving // 0);
     }
     return @pids;
+}
+
+sub has_begun_to_leave {
+    my ($self, $pid) = @_;
+    return $self->log =~ / $pid#\d+: (?:gracefully shutting down|exiting)$/m;
 }
 
 # HUP; returns when the new workers are there, and with gone => 1 when the old ones have left.
