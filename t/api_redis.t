@@ -55,6 +55,23 @@ subtest 'a server that is away, hangs, refuses, and comes back' => sub {
     cmp_ok server_of($node)->{reconnects}, '>', 0;
 };
 
+subtest 'workers that nobody asks notice that it hangs, and that it is back' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => $api, workers => 2);
+    wait_until('it is up', sub { (server_of($node) // {})->{workers_up} });
+    my $redis = $node->{redis};
+    $node->configure(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms; }"
+            . 'ratelimit_zone k$arg_k zone=test rate=1000r/d;');
+    $node->reload(gone => 1);
+    my $up = sub { my $server = server_of($node); return $server && $server->{workers_up} };
+    wait_until('both are up', sub { $up->() == 2 });
+    $redis->pause;
+    wait_until('both notice', sub { !$up->() }, 30);
+    is server_of($node)->{state}, 'breaker_open';
+    $redis->resume;
+    wait_until('both are up again', sub { $up->() == 2 });
+    is $node->count_log(qr/is away, the fail mode decides: no reply in time/), 2, 'in a line each';
+};
+
 subtest 'what was counted survives a reload' => sub {
     my $node = node(zone => 'rate=1000r/d', server => $api);
     $node->status('/') for 1 .. 10;

@@ -58,8 +58,9 @@ public:
     const Endpoint& endpoint() const noexcept { return endpoint_; }
     /// Its circuit breaker is open; the trial that goes now and then is up to send.
     bool refuses() const noexcept { return breaker_.open(); }
-    /// Where the circuit breaker is open and its pause is over, asks whether the server answers, so
-    /// that this is known without a call.
+    /// To be called each second: asks whether the server answers, so that this is known without a
+    /// call, where the circuit breaker is open and its pause is over, or nothing was heard of it for
+    /// five seconds.
     void probe();
 
     /// It answers, as far as is known.
@@ -78,10 +79,10 @@ public:
     void command_sent() noexcept override { ++stats_.calls; }
 
 private:
-    /// PING
+    /// TIME, for which scripts need the right already.
     class Probe final : public CommandCall {
     public:
-        Probe() : CommandCall(plain_command({ "PING" })) {}
+        Probe() : CommandCall(plain_command({ "TIME" })) {}
         bool delays_exit() const noexcept override { return false; }
         void on_reply(const redisReply&) noexcept override {}
         void on_failure(Failure) noexcept override {}
@@ -90,6 +91,7 @@ private:
     static constexpr std::size_t most_told_errors = 16;
     static constexpr milliseconds error_pause{ 10'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
+    static constexpr milliseconds most_silence{ 5000 };
 
     bool send_on(Connection& connection, Call& call);
     void connect();
@@ -122,6 +124,7 @@ private:
     bool refusing_ = false;                 // it refused calls: up only when it has answered one
     std::vector<std::string> told_errors_;  // first words of the errors of this run
     milliseconds last_error_at_{ 0 };
+    milliseconds heard_at_{ 0 };  // of it, last: ready, or an answer
 };
 
 }  // namespace ratelimit::redis
