@@ -59,8 +59,8 @@ public:
     /// Its circuit breaker is open; the trial that goes now and then is up to send.
     bool refuses() const noexcept { return breaker_.open(); }
     /// To be called each second: asks whether the server answers, so that this is known without a
-    /// call, where the circuit breaker is open and its pause is over, or nothing was heard of it for
-    /// five seconds.
+    /// call, where the circuit breaker is open and its pause is over, or nothing was heard of it
+    /// for five seconds.
     void probe();
 
     /// It answers, as far as is known.
