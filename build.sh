@@ -67,7 +67,13 @@ need() {
     local as_root=()
     [ "$(id -u)" -eq 0 ] || as_root=(sudo)
     say "Installing ${missing[*]}"
+    # No server that comes with a package is started: nginx, redis-server and prometheus would be.
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
+        policy=/usr/sbin/policy-rc.d
+        if [ ! -e $policy ]; then
+            trap "rm -f $policy" EXIT
+            printf "#!/bin/sh\nexit 101\n" >$policy && chmod 755 $policy
+        fi
         apt-get -qq update && apt-get -qq install -y --no-install-recommends "$@"' \
         apt "${missing[@]}" >"$build/apt.log" 2>&1 ||
         fail "apt-get could not install ${missing[*]}, see $build/apt.log"
@@ -85,7 +91,8 @@ choose_hiredis() {
 
 # nginx's configure with the flags this nginx was built with.
 configure_nginx() {
-    local flags=(--with-compat)
+    local flags=()
+    [ -n "${NGX_FLAGS+given}" ] || flags=(--with-compat)
     if [ -f "$nginx_source/conf_flags" ]; then
         # shellcheck source=/dev/null
         . "$nginx_source/conf_flags"

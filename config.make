@@ -17,8 +17,8 @@ done
 cat << END                                                    >> $NGX_MAKEFILE
 
 $ratelimit_scripts: `echo $ngx_addon_dir/lua/*`
-	sh $ngx_addon_dir/lua/embed.sh $ngx_addon_dir/lua/*.lua > \$@
+	sh $ngx_addon_dir/lua/embed.sh $ngx_addon_dir/lua/*.lua > \$@.new && mv \$@.new \$@
 
 $ratelimit_page: `echo $ngx_addon_dir/src/http/dashboard/*`
-	sh $ngx_addon_dir/src/http/dashboard/embed.sh > \$@
+	sh $ngx_addon_dir/src/http/dashboard/embed.sh > \$@.new && mv \$@.new \$@
 END

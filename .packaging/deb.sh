@@ -11,7 +11,7 @@ dest=${1:?usage: deb.sh DEST}
 package=libnginx-mod-http-ratelimit
 hiredis=${RATELIMIT_HIREDIS:-}
 # What the package is made of, besides .packaging/debian.
-parts=(config config.make src lua LICENSE README.md CHANGELOG.md)
+parts=(config config.make src lua doc LICENSE README.md CHANGELOG.md)
 cd "$top"
 
 of_git() { git -C "$top" "$@" 2>/dev/null; }
@@ -19,14 +19,14 @@ of_git() { git -C "$top" "$@" 2>/dev/null; }
 # When this was last changed, in seconds since the epoch.
 changed_at() { of_git log -1 --format=%ct || stat -c %Y CHANGELOG.md; }
 
-# CHANGELOG.md's newest release, after that with the minute of the last change, so that versions
-# grow; and the release of Debian that it is for, since each has an nginx of its own.
+# CHANGELOG.md's newest version; until it is released, one before it with the minute of the last change,
+# so that versions grow; and the release of Debian that it is for, since each has an nginx of its own.
 version() {
     local newest=${VERSION:-}
     if [ -z "$newest" ]; then
-        newest=$(sed -n 's/^## v\{0,1\}\([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)
-        ! grep -q '^## Unreleased' CHANGELOG.md ||
-            newest=${newest:-0}+$(date -u -d "@$(changed_at)" +%Y%m%d.%H%M)
+        newest=$(sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)
+        ! grep -q "^## $newest, not released" CHANGELOG.md ||
+            newest=$newest~$(date -u -d "@$(changed_at)" +%Y%m%d.%H%M)
     fi
     # shellcheck source=/dev/null
     (. /etc/os-release && printf '%s-1~%s%s\n' "$newest" "$ID" "${VERSION_ID:-}")
@@ -80,7 +80,8 @@ dest=$(cd "$dest" && pwd)
 tree=$dest/$package
 cp -r "${parts[@]}" "$tree/"
 cp -r .packaging/debian "$tree/debian"
-sed -i "s/@MAINTAINER@/$(maintainer)/" "$tree/debian/control"
+MAINTAINER=$(maintainer) awk '$1 == "Maintainer:" { $2 = ENVIRON["MAINTAINER"] } { print }' \
+    .packaging/debian/control >"$tree/debian/control"
 copyright_file >"$tree/debian/copyright"
 changelog_file >"$tree/debian/changelog"
 

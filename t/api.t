@@ -118,6 +118,15 @@ subtest 'evictions are told' => sub {
     cmp_ok $zone->{keys} + $zone->{evictions}, '>=', 400, 'no key is missing';
 };
 
+subtest 'what is only for the log is no eviction' => sub {
+    my $node = node(key => '$arg_k', zone => 'rate=1r/d cache=off', server => $api,
+        http => 'ratelimit_zone $arg_k zone=small:32k rate=1r/d algorithm=fixed_window cache=off;');
+    $node->configure(server => "$api location / { ratelimit zone=small; try_files /index.html =404; }");
+    $node->reload(gone => 1);
+    for my $key (1 .. 400) { $node->status("/?k=$key") for 1 .. 2 }
+    is_deeply [@{ zone_of($node, 'small') }{qw(keys evictions)}], [0, 0];
+};
+
 subtest 'the busiest refused keys are told' => sub {
     my $node = node(zone => 'rate=1r/d', server => $api);
     my %refused = (a => 5, b => 9, c => 2);
@@ -155,10 +164,12 @@ subtest 'methods, paths and addresses' => sub {
         '/bare/', '/ops/zones/', '/ops//zones', '/inner/zones', '/limited/redis') {
         is $node->status($path), 200, $path;
     }
-    for my $path ('/ops/nothing', '/ops/zones/none', '/ops/zones/test/other', '/ops/zones/test/keys',
-        '/ops/zones/test/keys/', '/ops/metrics/x', '/barely', '/ops/zones/none/keys/k') {
+    my %none = (404 => ['/ops/nothing', '/ops/zones/none', '/ops/zones/test/other', '/ops/metrics/x', '/barely',
+        '/ops/zones/none/keys/k'], 400 => ['/ops/zones/test/keys', '/ops/zones/test/keys/', '/ops/zones/test/keys?key=%']);
+    for my $case (map { my $status = $_; map { [$status, $_] } @{ $none{$status} } } keys %none) {
+        my ($status, $path) = @{$case};
         my $answer = $node->get($path);
-        is $answer->status, 404, $path;
+        is $answer->status, $status, $path;
         ok decode_json($answer->body)->{error}, 'with a reason';
     }
     for my $method (qw(POST PUT DELETE OPTIONS)) {
@@ -174,6 +185,25 @@ subtest 'methods, paths and addresses' => sub {
     is $page->header('Content-Type'), 'text/html; charset=utf-8';
     like $page->header('Content-Security-Policy'), qr/^default-src 'none'; script-src 'sha256-/;
     like $page->body, qr/^<!doctype html>/i;
+};
+
+subtest 'an exact location serves one page of it, and nothing else' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => 'location = /prom/metrics { ratelimit_api; }'
+            . ' location = /status/redis { ratelimit_api; } location = /status/zones { ratelimit_api; }');
+    like $node->get('/prom/metrics')->body, qr/^# HELP ratelimit_/;
+    is $node->status($_), 200, $_ for '/status/redis', '/status/zones';
+    is $node->get('/prom/metrics/')->header('X-RateLimit-Limit'), 1000, 'what is below it is of another location';
+    ok !defined $node->get('/prom/metrics')->header('X-RateLimit-Limit');
+};
+
+subtest 'gzip and charset know its types' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => "$api gzip on; gzip_types text/plain application/json;"
+            . ' gzip_min_length 1; gzip_http_version 1.0; charset koi8-r; charset_types *;');
+    for my $path ('', 'metrics', 'zones') {
+        my $answer = $node->get("/ops/$path", headers => ['Accept-Encoding' => 'gzip']);
+        is $answer->header('Content-Encoding'), 'gzip', "/ops/$path";
+        unlike $answer->header('Content-Type'), qr/charset.*charset/;
+    }
 };
 
 subtest 'it can be included in a page' => sub {
@@ -209,7 +239,6 @@ subtest 'bad directives' => sub {
     my @wrong = (
         ['location /a/ { ratelimit_api on; }', qr/"ratelimit_api": invalid "on", expected write=on or write=off/],
         ['location /a/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
-        ['location = /a/ { ratelimit_api; }', qr/"ratelimit_api" directive needs a location that is a prefix/],
         ['location ~ ^/a/ { ratelimit_api; }', qr/needs a location that is a prefix/],
         ['location @a { ratelimit_api; }', qr/needs a location that is a prefix/],
         ['ratelimit_api;', qr/"ratelimit_api" directive is not allowed here/],

@@ -125,6 +125,22 @@ subtest 'any key can be asked for' => sub {
     is key_of($node, 'a%2Fb')->{remaining}, 2;
 };
 
+subtest 'a key with dots never leads to another zone, or another page' => sub {
+    my $node = node(zone => 'rate=1r/d', key => '$http_x_key', server => "$api location /admin/ { return 200 left; }",
+        http => 'ratelimit_zone $http_x_key zone=other rate=1r/d;');
+    my $evil = '../../other/keys/victim';
+    $node->status('/', headers => ['X-Key' => $_]) for $evil, 'victim';
+    for my $path ('..%2F..%2Fother%2Fkeys%2Fvictim', '%2e%2e/../other/keys/victim', '../../test/keys/victim') {
+        is $node->status("/ops/zones/test/keys/$path"), 400, $path;
+        is freed($node, "keys/$path"), 400;
+    }
+    is $node->{redis}->cmd('DBSIZE'), 2, 'nothing was freed';
+    my ($busiest) = grep { $_->{key} eq $evil } map { $node->status('/', headers => ['X-Key' => $evil]);
+        @{ decode_json($node->get('/ops/zones/test')->body)->{busiest} } } 1;
+    is freed($node, "keys?key=$busiest->{id}"), 204, 'as an argument it is itself';
+    is_deeply [$node->{redis}->keys_like], ['rl:test:{victim}'];
+};
+
 subtest 'keys with zero bytes' => sub {
     my $node = node(zone => 'rate=2r/d', key => '$binary_remote_addr', server => $api);
     $node->status('/');
@@ -141,9 +157,25 @@ subtest 'a variable rate or another burst is asked for by arguments' => sub {
     is $answer->status, 400;
     like decode_json($answer->body)->{error}, qr/rate is a variable/;
     is $node->status('/ops/zones/test/keys/ka?rate=nonsense'), 400;
-    is $node->status('/ops/zones/test/keys/ka?rate=10r/d&burst=-1'), 400;
+    is $node->status("/ops/zones/test/keys/ka?rate=10r/d&$_"), 400, $_
+        for 'burst=-1', 'burst=%', 'burst=99999999999';
+    is $node->status("/ops/zones/test/keys/ka?$_"), 400, "$_: nginx -t would refuse that, too"
+        for 'rate=%zz', 'rate=1r/366d&burst=1000000000';
     is decode_json($node->get('/ops/zones/test/keys/ka?rate=10r/d&burst=4')->body)->{remaining}, 4;
     is freed($node, 'keys/ka'), 204, 'freeing needs no rate';
+};
+
+subtest 'counts of this node by a variable rate cannot be looked at, which is said' => sub {
+    my $node = nginx(http => 'ratelimit_zone $arg_k zone=test rate=$arg_r algorithm=sliding_window_log;',
+        server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+    is $node->status('/?k=a&r=1r/d'), 200;
+    for my $question ('', '?rate=1r/d') {
+        my $answer = $node->get("/ops/zones/test/keys/a$question");
+        is $answer->status, 400;
+        like decode_json($answer->body)->{error}, qr/its own, fixed rate only/;
+    }
+    is freed($node, 'keys/a'), 204;
+    is $node->status('/?k=a&r=1r/d'), 200;
 };
 
 subtest 'zones of this node alone' => sub {

@@ -54,6 +54,7 @@ my @bad = (
         ['zone=a"b',    'zone=name'],
         ['zone=a{b',    'zone=name'],
         ['zone=a/b',    'zone=name'],
+        ['zone=a@b',    'zone=name'],
         ['zone=z:',     'a size such as'],
         ['zone=z:x',    'a size such as'],
         ['zone=z:16k',  'a size of at least']),
@@ -130,6 +131,7 @@ my @bad = (
     (map { [block_with("breaker $_;"), '', qr/"breaker": invalid "\Q$_\E", expected failures= with a number/] }
         qw(5 failures=0 failures=x failures=-1 open=0 open=x open= now)),
     [block_with('breaker failures=1 open=1s 5;'), '', qr/invalid number of arguments in "breaker"/],
+    [block_with('password x; password_file /tmp/x;'), '', qr/"password_file" is duplicate in "ratelimit_redis"/],
     [block_with('username me;'), '', qr/has a "username" but no "password"/],
 
     # the rest

@@ -88,23 +88,45 @@ subtest 'a zone whose memory is full forgets its oldest keys and goes on' => sub
     cmp_ok $node->count_log(qr/limited 1 request, by zone "small"/), '>=', 50, 'forgotten ones are told';
 };
 
-subtest 'a client that thinks up keys does not fill the log' => sub {
-    my $node = node(key => '$arg_k', zone => 'rate=1r/d algorithm=fixed_window', workers => 2);
-    my $keys = 3000;
-    my $began = time;
+# Each of so many keys is let in once and refused once.
+sub refuse_each {
+    my ($node, $keys, $more) = @_;
     my @sockets = map { http_connect($node->port) } 1 .. 8;
     for my $round (1 .. $keys / @sockets) {
-        for my $try (1 .. 2) {
-            http_send($sockets[$_], "/?k=$round-$_") for 0 .. $#sockets;
-            is http_read($_)->status, $try == 1 ? 200 : 429 or last for @sockets;
+        for my $status (200, 429) {
+            http_send($sockets[$_], "/?k=$round-$_$more") for 0 .. $#sockets;
+            is http_read($_)->status, $status or return for @sockets;
         }
     }
+    return;
+}
+
+subtest 'a client that invents keys does not fill the log' => sub {
+    my $node = node(key => '$arg_k', zone => 'rate=$arg_r algorithm=fixed_window cache=off', workers => 2);
+    my $keys = 3000;
+    my $began = time;
+    refuse_each($node, $keys, '&r=1r/d');
     # Lines in each second that this took, and in the one in which it began.
     my $most = 100 * (int(time - $began) + 2);
     my $named = $node->count_log(qr/limiting requests, by zone "test", key/);
     cmp_ok $named, '>=', 100, 'some keys are named';
     cmp_ok $named, '<=', $most, "$named of $keys, in at most $most lines";
     wait_until('the others are a number', sub { $node->logged_runs('test') == $keys });
+    $_ = $node->status("/?k=$_&r=9r/d") for map { my $round = $_; map { "$round-$_" } 0 .. 7 } 1 .. $keys / 8;
+    $node->status('/?k=end&r=1r/d') for 1 .. 2;
+    $node->status('/?k=end&r=9r/d');
+    $node->wait_for_log(qr/limited 1 request, by zone "test", key "end"/);
+    is $node->count_log(qr/limited \d+ request/), $named + 1, 'only those that were named have an end';
+};
+
+subtest 'keys that are delayed do not hide those that are refused' => sub {
+    my $node = node(key => '$arg_k', zone => 'rate=1r/s algorithm=leaky_bucket burst=1', level => 'error');
+    my @sockets = map { http_connect($node->port) } 1 .. 150;
+    for my $i (0 .. $#sockets) { http_send($sockets[$i], "/?k=d$i") }
+    http_read($_) for @sockets;
+    for my $i (0 .. $#sockets) { http_send($sockets[$i], "/?k=d$i") }
+    my @statuses = burst($node->port, '/?k=attacker', 5, 5);
+    is $node->count_log(qr/limiting requests, by zone "test", key "attacker"/), 1;
 };
 
 finish();

@@ -42,6 +42,19 @@ constexpr bool are_in_their_places() noexcept
 
 static_assert(are_in_their_places(), "they are counted by their places");
 
+constexpr std::size_t named_sources() noexcept
+{
+    std::size_t count = 0;
+    for (const Outcome& outcome : outcomes) {
+        for (const std::string_view source : outcome.sources) {
+            count += source.empty() ? 0 : 1;
+        }
+    }
+    return count;
+}
+
+static_assert(named_sources() == counts_of_zone);
+
 std::size_t column_of(const DecidedLimit& limit) noexcept
 {
     switch (limit.source) {

@@ -27,7 +27,7 @@ struct Count {
     std::string_view source;
     std::uint64_t count;
 };
-constexpr std::size_t counts_of_zone = 23;
+constexpr std::size_t counts_of_zone = 23;  // outcomes with each of their sources
 std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept;
 
 }  // namespace ratelimit::http

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <span>
 
 namespace ratelimit::http {
@@ -55,23 +56,34 @@ char* set_password(ngx_conf_t*, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
-char* set_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
+/// The first line of a file.
+char* read_password(
+    ngx_conf_t* cf, std::string_view directive, std::string& password, ngx_str_t path)
 {
-    const ngx_str_t& value = values.front();
-    ngx_str_t path = value;
     if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
         return failed();
     }
     std::ifstream file(std::string{ view(path) });
-    std::getline(file, block.options.server.password);
-    if (!file && block.options.server.password.empty()) {
+    std::getline(file, password);
+    if (!file && password.empty()) {
         return bad_value(
-            cf, "password_file", view(path), "a readable file with the password in its first line");
+            cf, directive, view(path), "a readable file with the password in its first line");
     }
-    if (block.options.server.password.ends_with('\r')) {
-        block.options.server.password.pop_back();
+    if (password.ends_with('\r')) {
+        password.pop_back();
     }
     return NGX_CONF_OK;
+}
+
+char* set_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    return read_password(cf, "password_file", block.options.server.password, values.front());
+}
+
+char* set_sentinel_password_file(ngx_conf_t* cf, RedisBlock& block, Values values)
+{
+    return read_password(
+        cf, "sentinel_password_file", block.options.sentinel_password, values.front());
 }
 
 char* set_connections(ngx_conf_t* cf, RedisBlock& block, Values values)
@@ -203,6 +215,7 @@ constexpr BlockDirective directives[] = {
     { "breaker", set_breaker, 2 },
     { "sentinel_username", set_sentinel_username },
     { "sentinel_password", set_sentinel_password },
+    { "sentinel_password_file", set_sentinel_password_file },
     { "tls", set_tls },
     { "tls_verify", set_tls_verify },
     { "tls_server_name", set_tls_server_name },
@@ -214,7 +227,7 @@ constexpr BlockDirective directives[] = {
 /// What is being read: the block, and which of its directives have been seen.
 struct BlockReader {
     RedisBlock& block;
-    bool seen[std::size(directives)] = {};
+    std::set<std::string_view> seen = {};
 };
 
 char* read_directive(ngx_conf_t* cf, BlockReader& reader)
@@ -235,14 +248,14 @@ char* read_directive(ngx_conf_t* cf, BlockReader& reader)
             &values[0]);
         return failed();
     }
-    bool& seen = reader.seen[found - std::begin(directives)];
-    // A second server has a line of its own.
-    if (seen && found->set != set_server) {
+    // A password is given once, in either way; a second server has a line of its own.
+    const std::string_view name = found->name;
+    const auto same = name.substr(0, name.find("_file"));
+    if (found->set != set_server && !reader.seen.insert(same).second) {
         ngx_conf_log_error(
             NGX_LOG_EMERG, cf, 0, "\"%V\" is duplicate in \"ratelimit_redis\"", &values[0]);
         return failed();
     }
-    seen = true;
     return found->set(cf, reader.block, { values + 1, cf->args->nelts - 1 });
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 static_assert(RedisCounters::latency_buckets == redis::ServerStats::bounds.size() + 1);
 
-RedisCounters::Counts counts_of(const redis::ServerStats& stats) noexcept
+RedisCounters::Counts counts_in(const redis::ServerStats& stats) noexcept
 {
     RedisCounters::Counts counts;
     counts.latencies = stats.latencies;
@@ -35,7 +35,7 @@ void report(RedisBlock& block) noexcept
         client->look_at_servers([&](const redis::ServerView& view) {
             const RedisCounters::Sight sight{ view.up, view.breaker_open };
             counters.add(
-                block.name, view.endpoint.name, counts_of(view.stats),
+                block.name, view.endpoint.name, counts_in(view.stats),
                 ngx_exiting ? nullptr : &sight, static_cast<unsigned>(ngx_worker), report_time());
         });
         if (const auto coalesced = block.take_coalesced(); coalesced != 0) {

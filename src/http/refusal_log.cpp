@@ -12,6 +12,7 @@ using nginx::borrowed;
 using Kind = RefusedKeys::Kind;
 
 constexpr std::size_t shown_key_limit = 160;
+constexpr int most_turns = 500;  // of looking for runs that are over; what is left waits
 
 void log_end(ngx_log_t* log, const ZoneConf& zone, const RefusedKeys::Ended& ended) noexcept
 {
@@ -42,11 +43,12 @@ void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
     std::optional<RefusedKeys::Ended> forgotten;
 
     RefusedKeys keys = ZoneMemory(*limit.zone->memory).refused_keys();
-    const bool first = keys.begin(limit.key, kind, level, ngx_current_msec, forgotten);
+    const bool named =
+        keys.begin(limit.key, kind, level, level <= log->log_level, ngx_current_msec, forgotten);
     if (forgotten) {
         log_end(log, *limit.zone, *forgotten);
     }
-    if (!first) {
+    if (!named) {
         return;
     }
     char text[shown_key_limit];
@@ -71,16 +73,17 @@ void end(const RequestState& state, std::size_t index, Kind kind) noexcept
 }
 
 /// Of the keys that had no line, one line says how many they were.
-void log_unlogged(const ZoneConf& zone, RefusedKeys& keys) noexcept
+void log_unnamed(const ZoneConf& zone, RefusedKeys& keys) noexcept
 {
-    const auto unlogged = keys.take_unlogged(ngx_current_msec);
+    const auto unnamed = keys.take_unnamed(ngx_current_msec);
     for (const Kind kind : { Kind::refused, Kind::delayed }) {
-        const auto& more = unlogged[static_cast<std::size_t>(kind)];
+        const auto& more = unnamed[static_cast<std::size_t>(kind)];
         const ngx_str_t name = borrowed(zone.zone.name);
         if (more.keys > 0) {
             ngx_log_error(
-                more.level, ngx_cycle->log, 0, "%s requests of %ui more keys, by zone \"%V\"",
-                kind == Kind::refused ? "limiting" : "delaying", more.keys, &name);
+                more.level, ngx_cycle->log, 0, "%s requests of %ui more key%s, by zone \"%V\"",
+                kind == Kind::refused ? "limiting" : "delaying", more.keys,
+                more.keys == 1 ? "" : "s", &name);
         }
     }
 }
@@ -117,10 +120,13 @@ void log_ended(MainConf& conf) noexcept
         if (keys.empty()) {
             continue;
         }
-        while (const auto ended = keys.sweep(ngx_current_msec)) {
-            log_end(ngx_cycle->log, zone, *ended);
+        std::optional<RefusedKeys::Ended> ended;
+        for (int turns = 0; turns < most_turns && keys.sweep(ngx_current_msec, ended); ++turns) {
+            if (ended) {
+                log_end(ngx_cycle->log, zone, *ended);
+            }
         }
-        log_unlogged(zone, keys);
+        log_unnamed(zone, keys);
     }
 }
 

@@ -46,10 +46,10 @@ char* failed() noexcept
 /// Names go into Redis keys, header strings and URLs.
 bool good_name(std::string_view name) noexcept
 {
-    return !name.empty() && std::all_of(name.begin(), name.end(), [](char character) {
-        return character > ' ' && character < '\x7f'
-            && std::string_view{ "{}\"\\/%:" }.find(character) == std::string_view::npos;
-    });
+    constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyz"
+                                         "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    return !name.empty() && name.front() != '.'
+        && name.find_first_not_of(allowed) == std::string_view::npos;
 }
 
 char* set_zone(ZoneReader& reader, std::string_view value)
@@ -57,8 +57,8 @@ char* set_zone(ZoneReader& reader, std::string_view value)
     const auto colon = value.find(':');
     const auto name = value.substr(0, colon);
     if (!good_name(name)) {
-        return reader.expected(
-            "zone=name or zone=name:size, the name of letters, digits, _ . or -");
+        return reader.expected("zone=name or zone=name:size, the name of letters, digits, _ . or "
+                               "-, without a dot first");
     }
     if (colon != std::string_view::npos) {
         ngx_str_t size = borrowed(value.substr(colon + 1));

@@ -64,6 +64,14 @@ bool Policy::burst_fits() const noexcept
     return limit() >= burst.value_or(0);
 }
 
+bool Policy::possible() const noexcept
+{
+    if (algorithm == Algorithm::sliding_window_log) {
+        return rate.quota <= max_logged_quota;
+    }
+    return limit() > 0 && burst_fits();
+}
+
 microseconds Policy::limit_window() const noexcept
 {
     if (!keeps_arrival_time(algorithm)) {

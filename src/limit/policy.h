@@ -51,6 +51,9 @@ struct Policy {
     /// Whether the burst is one that the rate makes up for within longest_refill.
     bool burst_fits() const noexcept;
 
+    /// Whether a limit may have this burst and so large a quota.
+    bool possible() const noexcept;
+
     /// The time in which limit() requests become available: `w` of the RateLimit-Policy header.
     microseconds limit_window() const noexcept;
 

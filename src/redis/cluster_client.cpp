@@ -40,7 +40,7 @@ private:
 ClusterClient::ClusterClient(const RouterParts& parts)
     : Router(parts),
       node_options_(options_.server),
-      waiting_(loop_, records_, [] {}),
+      waiting_(loop_, records_, [](unsigned) {}),
       retired_(loop_, options_.server),
       seeds_(loop_, endpoints_of(options_)),
       probe_options_(options_.server),

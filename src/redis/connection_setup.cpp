@@ -64,7 +64,7 @@ void Connection::set_up()
     load_scripts();
     if (introductions_ == 0) {
         // No script: nothing to ask, but whether anybody is there.
-        command(plain_command({ "PING" }));
+        command(plain_command({ "TIME" }));
     }
 }
 
@@ -93,8 +93,8 @@ bool Connection::accepts(const redisReply& reply, Digest* digest)
         std::memcpy(digest->data(), reply.str, reply.len);
         return true;
     }
-    // Only ROLE's reply is an array.
-    if (reply.type == REDIS_REPLY_ARRAY
+    // Of the commands of a connection that is to be a master's, only ROLE's reply is an array.
+    if (options_.master_only && reply.type == REDIS_REPLY_ARRAY
         && (reply.elements == 0 || reply.element[0]->type != REDIS_REPLY_STRING
             || std::string_view(reply.element[0]->str, reply.element[0]->len) != "master")) {
         lose("it is not a master");

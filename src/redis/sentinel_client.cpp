@@ -10,7 +10,7 @@ SentinelClient::SentinelClient(const RouterParts& parts)
     : Router(parts),
       master_options_(options_.server),
       sentinel_options_(options_.server),
-      waiting_(loop_, records_, [] {}),
+      waiting_(loop_, records_, [](unsigned) {}),
       retired_(loop_, options_.server),
       sentinels_(loop_, endpoints_of(options_)),
       link_(loop_, sentinel_options_, options_.master, *this),

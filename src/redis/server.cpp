@@ -13,7 +13,7 @@ Server::Server(
       options_(options),
       owner_(owner),
       breaker_(options.breaker_failures, options.breaker_open),
-      waiting_(loop, records_, [this] { call_timed_out(1); }),
+      waiting_(loop, records_, [this](unsigned checks) { call_timed_out(checks); }),
       look_up_timer_(loop.make_timer([this] { look_up(); }))
 {
     look_up_timer_->on_exit(Timer::OnExit::ignore);

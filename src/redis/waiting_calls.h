@@ -10,8 +10,8 @@ namespace ratelimit::redis {
 /// Calls that cannot be sent yet, each until its deadline.
 class WaitingCalls {
 public:
-    /// `overdue` is told before calls whose time is up fail.
-    WaitingCalls(EventLoop& loop, RecordPool& records, std::function<void()> overdue)
+    /// `overdue` is told, before calls whose time is up fail, for how many checks they stand.
+    WaitingCalls(EventLoop& loop, RecordPool& records, std::function<void(unsigned)> overdue)
         : loop_(loop),
           records_(records),
           overdue_(std::move(overdue)),
@@ -70,25 +70,27 @@ private:
         const milliseconds now = loop_.now();
         CallQueue all = std::exchange(queue_, {});
         CallQueue overdue;
+        unsigned checks = 0;
         milliseconds next = milliseconds::max();
         while (!all.empty()) {
             PendingCall& record = all.pop();
             const bool waits = record.call != nullptr && record.deadline > now;
+            checks += waits || record.call == nullptr ? 0 : record.call->stands_for();
             (waits ? queue_ : overdue).push(record);
             next = waits ? std::min(next, record.deadline) : next;
         }
         if (!queue_.empty()) {
             watch_until(next);
         }
-        if (!overdue.empty()) {
-            overdue_();
+        if (checks > 0) {
+            overdue_(checks);
         }
         redis::fail_all(overdue, records_, Failure::timeout);
     }
 
     EventLoop& loop_;
     RecordPool& records_;
-    std::function<void()> overdue_;
+    std::function<void(unsigned)> overdue_;
     CallQueue queue_;
     std::unique_ptr<Timer> timer_;
     milliseconds due_{ 0 };  // when the timer fires, if it runs

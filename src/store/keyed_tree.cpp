@@ -9,13 +9,6 @@ namespace {
 
 static_assert(KeyedNode::key_limit <= KeyedNode::first_bytes + SharedBlocks::size);
 
-ngx_rbtree_key_t order_of(std::string_view key, u_char tag) noexcept
-{
-    static_assert(sizeof(ngx_rbtree_key_t) > sizeof(uint32_t), "there is room for the tag");
-    auto* bytes = reinterpret_cast<u_char*>(const_cast<char*>(key.data()));
-    return ngx_rbtree_key_t{ tag } << 32U | ngx_crc32_short(bytes, key.size());
-}
-
 const KeyedNode& keyed(const ngx_rbtree_node_t* node) noexcept
 {
     return *reinterpret_cast<const KeyedNode*>(node);
@@ -53,9 +46,14 @@ void KeyedNode::copy_key(char* out) const noexcept
     more.copy(out, more.size());
 }
 
-KeyedNode* KeyedTree::find(std::string_view key, u_char tag) const noexcept
+std::uint32_t KeyedTree::hash_of(std::string_view key) noexcept
 {
-    const auto wanted = order_of(key, tag);
+    auto* bytes = reinterpret_cast<u_char*>(const_cast<char*>(key.data()));
+    return ngx_crc32_short(bytes, key.size());
+}
+
+KeyedNode* KeyedTree::find_at(ngx_rbtree_key_t wanted, std::string_view key) const noexcept
+{
     for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {
         bool before = wanted < node->key;
         if (wanted == node->key) {
@@ -72,7 +70,7 @@ KeyedNode* KeyedTree::find(std::string_view key, u_char tag) const noexcept
 
 void KeyedTree::insert(KeyedNode& node, std::string_view key, u_char tag) noexcept
 {
-    node.node.key = order_of(key, tag);
+    node.node.key = order_of(hash_of(key), tag);
     node.node.data = static_cast<u_char>(key.size());
     const auto first = key.substr(0, KeyedNode::first_bytes);
     first.copy(first_bytes_of(node), first.size());

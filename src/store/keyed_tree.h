@@ -3,6 +3,7 @@
 #include "nginx/ngx.h"
 #include "store/shared_blocks.h"
 
+#include <cstdint>
 #include <new>
 #include <string_view>
 
@@ -42,14 +43,18 @@ public:
     /// How many nodes it has. May be read without the lock.
     std::size_t size() const noexcept { return size_; }
 
-    KeyedNode* find(std::string_view key, u_char tag) const noexcept;
+    KeyedNode* find(std::string_view key, u_char tag) const noexcept
+    {
+        return find_at(order_of(hash_of(key), tag), key);
+    }
 
     /// Calls `visit` with each node of the key, whatever its tag; it may remove that node.
     template <class Visit>
     void each(std::string_view key, Visit&& visit) const
     {
+        const std::uint32_t hash = hash_of(key);
         for (unsigned tag = 0; tag <= 0xFF; ++tag) {
-            if (KeyedNode* node = find(key, static_cast<u_char>(tag))) {
+            if (KeyedNode* node = find_at(order_of(hash, static_cast<u_char>(tag)), key)) {
                 visit(*node);
             }
         }
@@ -80,6 +85,13 @@ public:
     void remove(KeyedNode& node, SharedBlocks& blocks) noexcept;
 
 private:
+    static std::uint32_t hash_of(std::string_view key) noexcept;
+    static ngx_rbtree_key_t order_of(std::uint32_t hash, u_char tag) noexcept
+    {
+        static_assert(sizeof(ngx_rbtree_key_t) > sizeof(hash), "there is room for the tag");
+        return ngx_rbtree_key_t{ tag } << 32U | hash;
+    }
+    KeyedNode* find_at(ngx_rbtree_key_t order, std::string_view key) const noexcept;
     static void place(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
     void insert(KeyedNode& node, std::string_view key, u_char tag) noexcept;

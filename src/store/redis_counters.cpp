@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <span>
 
 namespace ratelimit {
@@ -88,6 +90,28 @@ struct RedisCounters::Slot {
             part.latencies[i] += static_cast<std::uint32_t>(latencies[i]);
         }
     }
+
+    /// Empty: none of so many workers has told of it in the last seconds.
+    std::optional<Server> seen_by(std::size_t count, seconds now) const
+    {
+        Server seen{ std::string(server.view()), counts, {} };
+        bool told = false;
+        for (const Told& worker : std::span(workers).first(std::min(count, most_workers))) {
+            if (worker.is_fresh(now)) {
+                told = true;
+                seen.workers_up += worker.up;
+                seen.breakers_open += worker.breaker_open;
+            }
+        }
+        for (const Recent& part : recent) {
+            if (part.minute >= now / minute - 1) {
+                for (std::size_t i = 0; i < part.latencies.size(); ++i) {
+                    seen.recent[i] += part.latencies[i];
+                }
+            }
+        }
+        return told ? std::optional(std::move(seen)) : std::nullopt;
+    }
 };
 
 struct RedisCounters::Shared {
@@ -117,33 +141,37 @@ RedisCounters::Shared& RedisCounters::shared() const noexcept
     return *static_cast<Shared*>(pool_->data);
 }
 
-const RedisCounters::Slot* RedisCounters::find(
+RedisCounters::Slot* RedisCounters::find(
     std::string_view redis, std::string_view server) const noexcept
 {
-    const auto& slots = shared().slots;
-    const auto* const found = std::find_if(slots.begin(), slots.end(), [&](const Slot& slot) {
+    auto& slots = shared().slots;
+    auto* const found = std::find_if(slots.begin(), slots.end(), [&](const Slot& slot) {
         return slot.used && slot.server.is(server) && slot.redis.is(redis);
     });
     return found == slots.end() ? nullptr : found;
 }
 
-/// In the place of what nobody has told of for longest, when there is no other.
-RedisCounters::Slot& RedisCounters::find_or_add(
-    std::string_view redis, std::string_view server) noexcept
+/// In the place of what nobody has told of for longest, when there is no other. Null: all are in
+/// use.
+RedisCounters::Slot* RedisCounters::find_or_add(
+    std::string_view redis, std::string_view server, seconds now) noexcept
 {
-    if (const Slot* known = find(redis, server)) {
-        return const_cast<Slot&>(*known);
+    if (Slot* known = find(redis, server)) {
+        return known;
     }
     auto& slots = shared().slots;
     auto& slot =
         *std::min_element(slots.begin(), slots.end(), [](const Slot& left, const Slot& right) {
             return left.used != right.used ? !left.used : left.told_s < right.told_s;
         });
+    if (slot.used && now - seconds{ slot.told_s } < fresh) {
+        return nullptr;
+    }
     std::memset(static_cast<void*>(&slot), 0, sizeof(slot));
     slot.redis.set(redis);
     slot.server.set(server);
     slot.used = true;
-    return slot;
+    return &slot;
 }
 
 void RedisCounters::add(
@@ -152,14 +180,17 @@ void RedisCounters::add(
 {
     const Lock lock(pool_);
 
-    Slot& slot = find_or_add(redis, server);
-    slot.told_s = now.count();
-    add_to(slot.counts, counts);
-    slot.add_recent(counts.latencies, now);
+    Slot* slot = find_or_add(redis, server, now);
+    if (slot == nullptr) {
+        return;
+    }
+    slot->told_s = now.count();
+    add_to(slot->counts, counts);
+    slot->add_recent(counts.latencies, now);
     if (sight != nullptr && worker < most_workers) {
-        slot.workers[worker] = { static_cast<std::uint32_t>(now.count()),
-                                 static_cast<std::uint8_t>(sight->up),
-                                 static_cast<std::uint8_t>(sight->breaker_open) };
+        slot->workers[worker] = { static_cast<std::uint32_t>(now.count()),
+                                  static_cast<std::uint8_t>(sight->up),
+                                  static_cast<std::uint8_t>(sight->breaker_open) };
     }
 }
 
@@ -168,9 +199,10 @@ void RedisCounters::add_coalesced(
 {
     const Lock lock(pool_);
 
-    Slot& slot = find_or_add(redis, {});
-    slot.told_s = now.count();
-    slot.coalesced += checks;
+    if (Slot* slot = find_or_add(redis, {}, now)) {
+        slot->told_s = now.count();
+        slot->coalesced += checks;
+    }
 }
 
 std::uint64_t RedisCounters::coalesced(std::string_view redis) const noexcept
@@ -184,39 +216,21 @@ std::uint64_t RedisCounters::coalesced(std::string_view redis) const noexcept
 std::vector<RedisCounters::Server> RedisCounters::servers(
     std::string_view redis, unsigned workers, seconds now) const
 {
+    // One that a worker has told of is copied as a whole, and with the lock, nothing is allocated.
+    auto slot = std::make_unique<Slot>();
     std::vector<Server> servers;
-    servers.reserve(shared().slots.size());  // nothing is allocated, and thrown, with the lock
-    std::vector<const Slot*> known;
-    known.reserve(shared().slots.size());
-    for (const Slot& slot : shared().slots) {
-        if (slot.used && slot.redis.is(redis) && !slot.server.view().empty()) {
-            known.push_back(&slot);
-        }
-    }
-    for (const Slot* slot : known) {
-        Server server{ std::string(slot->server.view()), {}, {} };
-        const Lock lock(pool_);
-        unsigned told = 0;
-        for (const Told& worker :
-             std::span(slot->workers).first(std::min<std::size_t>(workers, most_workers))) {
-            if (worker.is_fresh(now)) {
-                ++told;
-                server.workers_up += worker.up;
-                server.breakers_open += worker.breaker_open;
+    for (const Slot& shared_slot : shared().slots) {
+        {
+            const Lock lock(pool_);
+            if (!shared_slot.used || !shared_slot.redis.is(redis)
+                || shared_slot.server.view().empty()) {
+                continue;
             }
+            *slot = shared_slot;
         }
-        if (told == 0) {
-            continue;
+        if (auto server = slot->seen_by(workers, now)) {
+            servers.push_back(std::move(*server));
         }
-        server.counts = slot->counts;
-        for (const Recent& part : slot->recent) {
-            if (part.minute >= now / minute - 1) {
-                for (std::size_t i = 0; i < part.latencies.size(); ++i) {
-                    server.recent[i] += part.latencies[i];
-                }
-            }
-        }
-        servers.push_back(std::move(server));
     }
     std::sort(servers.begin(), servers.end(), [](const Server& left, const Server& right) {
         return left.name < right.name;

@@ -16,7 +16,8 @@ namespace ratelimit {
 /// own, which survives a reload.
 ///
 /// Layout: the slab pool's data is one Shared, an array of Slots; all under the pool's mutex. A
-/// worker that dies with it leaves counts that are a little off, and nothing worse.
+/// worker that dies with it leaves counts that are a little off, and nothing worse. When all slots
+/// are in use, further servers are not counted.
 class RedisCounters {
 public:
     using seconds = std::chrono::seconds;  // of a clock that only goes on, for all workers the same
@@ -77,8 +78,8 @@ private:
 
     static ngx_int_t set_up(ngx_shm_zone_t* zone, void* old_data) noexcept;
     Shared& shared() const noexcept;
-    const Slot* find(std::string_view redis, std::string_view server) const noexcept;
-    Slot& find_or_add(std::string_view redis, std::string_view server) noexcept;
+    Slot* find(std::string_view redis, std::string_view server) const noexcept;
+    Slot* find_or_add(std::string_view redis, std::string_view server, seconds now) noexcept;
 
     ngx_slab_pool_t* pool_;
 };

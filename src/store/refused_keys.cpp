@@ -12,6 +12,7 @@ struct RefusedKeys::Entry : KeyedNode {
     ngx_msec_t last;   // when it took its place in the queue
     ngx_uint_t count;  // of refusals
     u_char level;      // of the log
+    bool named;        // its beginning was logged, and its end is to be
 
     Kind kind() const noexcept { return static_cast<Kind>(tag()); }
     static Entry* of(ngx_queue_t* link) noexcept
@@ -24,6 +25,7 @@ namespace {
 
 constexpr ngx_msec_int_t shortest_run_ms = 1000;
 constexpr ngx_msec_int_t idle_limit_ms = 60'000;
+constexpr int most_swept = 100;  // at once, with the lock
 
 ngx_msec_int_t elapsed(ngx_msec_t since, ngx_msec_t now) noexcept
 {
@@ -33,7 +35,8 @@ ngx_msec_int_t elapsed(ngx_msec_t since, ngx_msec_t now) noexcept
 bool second_over(ngx_msec_t since, ngx_msec_t now) noexcept
 {
     const auto past = elapsed(since, now);
-    return past >= 1000 || past < 0;  // below 0: another system's clock, or since it was made
+    // Workers' clocks are a little apart; by more than that, it is the first second.
+    return past >= 1000 || past < -1000;
 }
 
 }  // namespace
@@ -54,9 +57,10 @@ void RefusedKeys::Shared::init() noexcept
     ngx_queue_init(&ending);
     blocks = 0;
     forgotten.count = 0;
-    begins = ends = {};
-    unlogged = {};
-    unlogged_taken = 0;
+    begins = {};
+    ends = {};
+    unnamed = {};
+    unnamed_taken = 0;
 }
 
 bool RefusedKeys::empty() const noexcept
@@ -93,16 +97,22 @@ bool RefusedKeys::forget_oldest() noexcept
     if (oldest == nullptr) {
         return false;
     }
+    const bool named = oldest->named;
     const Ended forgotten = remove(*oldest);
-    if (shared_->forgotten.count == 0) {
+    if (named && shared_->forgotten.count == 0) {
         shared_->forgotten = forgotten;
     }
     return true;
 }
 
+bool RefusedKeys::may_tell(Kind kind, ngx_msec_t now) noexcept
+{
+    return shared_->ends[static_cast<std::size_t>(kind)].take(now);
+}
+
 std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten(ngx_msec_t now) noexcept
 {
-    if (shared_->forgotten.count == 0 || !shared_->ends.take(now)) {
+    if (shared_->forgotten.count == 0 || !may_tell(shared_->forgotten.kind, now)) {
         return std::nullopt;
     }
     const Ended forgotten = shared_->forgotten;
@@ -111,15 +121,16 @@ std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten(ngx_msec_t now) no
 }
 
 bool RefusedKeys::begin(
-    std::string_view key, Kind kind, ngx_uint_t level, ngx_msec_t now,
+    std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now,
     std::optional<Ended>& forgotten) noexcept
 {
     key = cut(key);
     const SlabLock lock(pool_);
 
+    const auto which = static_cast<std::size_t>(kind);
     Entry* entry = find(key, kind);
-    bool to_log = false;
-    if (entry == nullptr) {
+    const bool first = entry == nullptr;
+    if (first) {
         entry = shared_->tree.add<Entry>(key, static_cast<u_char>(kind), blocks_);
         forgotten = take_forgotten(now);
         if (entry == nullptr) {
@@ -127,10 +138,9 @@ bool RefusedKeys::begin(
         }
         entry->began = now;
         entry->count = 0;
-        to_log = shared_->begins.take(now);
-        if (!to_log) {
-            auto& unlogged = shared_->unlogged[static_cast<std::size_t>(kind)];
-            unlogged = { unlogged.keys + 1, level };
+        entry->named = logs && shared_->begins[which].take(now);
+        if (logs && !entry->named) {
+            shared_->unnamed[which] = { shared_->unnamed[which].keys + 1, level };
         }
     } else {
         ngx_queue_remove(&entry->queue);
@@ -139,7 +149,7 @@ bool RefusedKeys::begin(
     entry->last = now;
     entry->level = static_cast<u_char>(level);
     ++entry->count;
-    return to_log;
+    return first && entry->named;
 }
 
 std::optional<RefusedKeys::Ended> RefusedKeys::let_in(
@@ -152,8 +162,10 @@ std::optional<RefusedKeys::Ended> RefusedKeys::let_in(
     if (entry == nullptr) {
         return std::nullopt;
     }
-    if (elapsed(entry->began, now) >= shortest_run_ms && shared_->ends.take(now)) {
-        return remove(*entry);
+    const bool named = entry->named;
+    if (elapsed(entry->began, now) >= shortest_run_ms && (!named || may_tell(kind, now))) {
+        const Ended ended = remove(*entry);
+        return named ? std::optional(ended) : std::nullopt;
     }
     ngx_queue_remove(&entry->queue);
     ngx_queue_insert_head(&shared_->ending, &entry->queue);
@@ -161,36 +173,50 @@ std::optional<RefusedKeys::Ended> RefusedKeys::let_in(
     return std::nullopt;
 }
 
-std::optional<RefusedKeys::Ended> RefusedKeys::sweep(ngx_msec_t now) noexcept
+RefusedKeys::Entry* RefusedKeys::oldest_over(ngx_msec_t now) const noexcept
 {
-    const SlabLock lock(pool_);
-
-    if (auto forgotten = take_forgotten(now)) {
-        return forgotten;
-    }
     for (const auto& [queue, limit] : { std::pair{ &shared_->ending, shortest_run_ms },
                                         std::pair{ &shared_->refused, idle_limit_ms } }) {
         if (ngx_queue_empty(queue)) {
             continue;
         }
         Entry* oldest = Entry::of(ngx_queue_last(queue));
-        if (elapsed(oldest->last, now) >= limit && shared_->ends.take(now)) {
-            return remove(*oldest);
+        if (elapsed(oldest->last, now) >= limit) {
+            return oldest;
         }
     }
-    return std::nullopt;
+    return nullptr;
 }
 
-std::array<RefusedKeys::Unlogged, RefusedKeys::kinds> RefusedKeys::take_unlogged(
+bool RefusedKeys::sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept
+{
+    const SlabLock lock(pool_);
+
+    ended = take_forgotten(now);
+    for (int i = 0; i < most_swept && !ended; ++i) {
+        Entry* entry = oldest_over(now);
+        if (entry == nullptr || (entry->named && !may_tell(entry->kind(), now))) {
+            return false;
+        }
+        const bool named = entry->named;
+        const Ended removed = remove(*entry);
+        if (named) {
+            ended = removed;
+        }
+    }
+    return true;
+}
+
+std::array<RefusedKeys::Unnamed, RefusedKeys::kinds> RefusedKeys::take_unnamed(
     ngx_msec_t now) noexcept
 {
     const SlabLock lock(pool_);
 
-    if (!second_over(shared_->unlogged_taken, now)) {
+    if (!second_over(shared_->unnamed_taken, now)) {
         return {};
     }
-    shared_->unlogged_taken = now;
-    return std::exchange(shared_->unlogged, {});
+    shared_->unnamed_taken = now;
+    return std::exchange(shared_->unnamed, {});
 }
 
 }  // namespace ratelimit

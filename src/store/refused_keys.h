@@ -11,9 +11,8 @@ namespace ratelimit {
 
 /// The keys of one zone that are being refused or delayed, in the zone's shared memory, so that a
 /// flood is two lines of the log whatever worker meets it: one when it starts, one when it ends.
-/// Of many keys at once, `lines_a_second` have a line, and the others a number, so that a client
-/// that thinks up keys does not fill the log. Full memory forgets the keys that were refused
-/// longest ago.
+/// Of many keys at once, `lines_a_second` are named, and the others a number, so that a client that
+/// invents keys does not fill the log. Full memory forgets the keys that were refused longest ago.
 ///
 /// Layout: one Shared: a tree of all Entries, with the Kind as their tag, and two queues with each
 /// entry in one of them; all under the pool's mutex.
@@ -21,9 +20,9 @@ class RefusedKeys {
 public:
     enum class Kind : std::uint8_t { refused, delayed };
     static constexpr std::size_t kinds = 2;
-    static constexpr ngx_uint_t lines_a_second = 100;  // of runs that begin, and of those that end
+    static constexpr ngx_uint_t lines_a_second = 100;  // of each kind, for beginnings and for ends
 
-    /// A key whose refusals ended: how many they were.
+    /// A key that was named whose refusals ended: how many they were.
     struct Ended {
         static constexpr std::size_t key_limit = KeyedNode::key_limit;
         std::array<char, key_limit> key_bytes;
@@ -35,11 +34,12 @@ public:
     };
 
     /// Keys whose runs began without a line.
-    struct Unlogged {
+    struct Unnamed {
         ngx_uint_t keys;
         ngx_uint_t level;  // of the log, as the last was told
     };
 
+    /// The lines of one second.
     struct Lines {
         ngx_msec_t since;
         ngx_uint_t count;
@@ -52,9 +52,9 @@ public:
         ngx_queue_t ending;   // newest first
         ngx_uint_t blocks;    // that all entries have
         Ended forgotten;      // one that made room, and is yet to be told; a count of 0: none
-        Lines begins, ends;   // of this second
-        std::array<Unlogged, kinds> unlogged;
-        ngx_msec_t unlogged_taken;
+        std::array<Lines, kinds> begins, ends;
+        std::array<Unnamed, kinds> unnamed;
+        ngx_msec_t unnamed_taken;  // last
         void init() noexcept;
     };
 
@@ -66,22 +66,24 @@ public:
     }
 
     /// Counts one refusal (or delay). True: it is the first of a run, and to be logged.
-    /// `level` is kept for the line that ends the run. `forgotten` receives the key that had to
-    /// make room, if any did; of several, one.
+    /// `level` is kept for the line that ends the run; `logs`: the log has such lines. `forgotten`
+    /// receives the named key that had to make room, if any did; of several, one.
     bool begin(
-        std::string_view key, Kind kind, ngx_uint_t level, ngx_msec_t now,
+        std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now,
         std::optional<Ended>& forgotten) noexcept;
 
     /// The key was let in: its run ends, or, when it began less than a second ago or the log has
     /// enough lines, ends in `sweep` unless it goes on: a key that is let in and refused by turns
-    /// is one run, not one a request.
+    /// is one run, not one a request. Empty: it goes on, or was not named.
     std::optional<Ended> let_in(std::string_view key, Kind kind, ngx_msec_t now) noexcept;
 
-    /// One run that is over or was forgotten: let in a second ago, or nothing for a minute.
-    std::optional<Ended> sweep(ngx_msec_t now) noexcept;
+    /// Ends some runs that are over (let in a second ago, or nothing for a minute): up to the first
+    /// that was named, which `ended` receives. False: there is no more to do now.
+    bool sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept;
 
-    /// What `begin` kept from the log, by Kind; at most once a second.
-    std::array<Unlogged, kinds> take_unlogged(ngx_msec_t now) noexcept;
+    /// How many runs began without a line since this was last asked, by Kind; at most once a
+    /// second.
+    std::array<Unnamed, kinds> take_unnamed(ngx_msec_t now) noexcept;
 
     /// Forgets the key that was refused or let in longest ago; unless others were before it, begin
     /// or sweep tells of it. False: there is none. The caller has the zone's lock.
@@ -98,6 +100,8 @@ private:
         return key.substr(0, KeyedNode::key_limit);
     }
     Entry* find(std::string_view key, Kind kind) const noexcept;
+    Entry* oldest_over(ngx_msec_t now) const noexcept;
+    bool may_tell(Kind kind, ngx_msec_t now) noexcept;
     Ended remove(Entry& entry) noexcept;
     std::optional<Ended> take_forgotten(ngx_msec_t now) noexcept;
 

@@ -18,11 +18,17 @@ ngx_int_t ZoneMemory::set_up(ngx_shm_zone_t* zone, void* old_data) noexcept
     if (old_data != nullptr || zone->shm.exists) {
         return NGX_OK;
     }
-    return begin(pool) ? NGX_OK : NGX_ERROR;
+    Shared* shared = begin(pool);
+    if (shared == nullptr) {
+        return NGX_ERROR;
+    }
+    shared->counters.init();
+    shared->evictions = 0;
+    return NGX_OK;
 }
 
-/// Of a pool in which nothing is allocated.
-bool ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
+/// Of a pool in which nothing is allocated. All but the counts, which need no lock.
+ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
 {
     // More than half a page is whole pages, whose rest is for the busiest keys.
     const std::size_t page = ngx_pagesize;
@@ -32,20 +38,18 @@ bool ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     auto* shared = static_cast<Shared*>(
         ngx_slab_alloc_locked(pool, sizeof(Shared) + counters * BusiestKeys::counter_size));
     if (shared == nullptr) {
-        return false;
+        return nullptr;
     }
     shared->refused_keys.init();
     shared->denials.init();
     shared->leases.init();
     shared->local_limiter.init();
-    shared->counters.init();
-    shared->evictions = 0;
     shared->busiest_keys.init(counters);
     pool->data = shared;
     pool->log_nomem = 0;  // full memory is no event: the oldest makes room
     ngx_memory_barrier();
     shared->in_hand = false;
-    return true;
+    return shared;
 }
 
 void ZoneMemory::lock(ngx_slab_pool_t* pool) noexcept
@@ -57,7 +61,7 @@ void ZoneMemory::lock(ngx_slab_pool_t* pool) noexcept
             NGX_LOG_WARN, ngx_cycle->log, 0,
             "ratelimit: a worker died at work on a zone's memory, which begins anew");
         ngx_slab_init(pool);
-        begin(pool);  // at the same place as ever
+        begin(pool);  // at the same place as ever, so that the counts go on
     }
     shared->in_hand = true;
     ngx_memory_barrier();
@@ -104,11 +108,14 @@ bool ZoneMemory::make_room(SharedBlocks::Owner needs_it) const noexcept
     std::sort(shares.begin(), shares.end(), [](const Share& left, const Share& right) {
         return left.weighted > right.weighted;
     });
-    const bool made = std::any_of(shares.begin(), shares.end(), [&](const Share& share) {
-        return share.weighted > 0 && forget_oldest(share.owner);
-    });
-    shared_->evictions = shared_->evictions + (made ? 1 : 0);
-    return made;
+    for (const Share& share : shares) {
+        if (share.weighted > 0 && forget_oldest(share.owner)) {
+            // What is only for the log is no loss that more memory would spare.
+            shared_->evictions = shared_->evictions + (share.owner == Owner::refused_keys ? 0 : 1);
+            return true;
+        }
+    }
+    return false;
 }
 
 std::uint64_t ZoneMemory::keys() const noexcept

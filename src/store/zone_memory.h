@@ -43,7 +43,7 @@ public:
     BusiestKeys busiest_keys() const noexcept { return { pool_, shared_->busiest_keys }; }
 
     /// How many keys are counted, leased or known to be refused here; and how many had to go since
-    /// memory was full.
+    /// memory was full. Neither has what is only for the log.
     std::uint64_t keys() const noexcept;
     std::uint64_t evictions() const noexcept { return shared_->evictions; }
 
@@ -67,7 +67,7 @@ private:
     };
 
     static ngx_int_t set_up(ngx_shm_zone_t* zone, void* old_data) noexcept;
-    static bool begin(ngx_slab_pool_t* pool) noexcept;
+    static Shared* begin(ngx_slab_pool_t* pool) noexcept;
     bool forget_oldest(SharedBlocks::Owner owner) const noexcept;
 
     ngx_slab_pool_t* pool_;

@@ -35,8 +35,8 @@ TEST(ApiPath, is_below_its_location)
     EXPECT_EQ(view_of("/"), View::nothing);
     EXPECT_EQ(view_of("/other/metrics"), View::nothing);
     EXPECT_EQ(view_of("/ops/metrics/more"), View::nothing);
-    EXPECT_EQ(view_of("/ops/zones/z/keys"), View::nothing);
-    EXPECT_EQ(view_of("/ops/zones/z/keys/"), View::nothing);
+    EXPECT_EQ(view_of("/ops/zones/z/keys"), View::no_key);
+    EXPECT_EQ(view_of("/ops/zones/z/keys/"), View::no_key);
     EXPECT_EQ(view_of("/ops/zones/z/other/k"), View::nothing);
 }
 
@@ -62,10 +62,17 @@ TEST(ApiPath, takes_the_key_as_it_was_sent)
 
 TEST(ApiPath, takes_the_key_of_a_rewritten_request_as_nginx_has_it)
 {
-    for (const auto* raw : { "/elsewhere", "/ops/zones/other/keys/k", "/ops/x/../zones/z/keys/k",
-                             "/ops/zones/z/keys/../../z/keys/k", "", "/", "/ops/zones/z/keys/%",
-                             "/ops/zones/z/keys/%0", "/ops/zones/z/keys/%gg" }) {
-        EXPECT_EQ(key_of(raw), "as/nginx/sees") << raw;
+    EXPECT_EQ(key_of(""), "as/nginx/sees");
+}
+
+TEST(ApiPath, has_no_key_where_nginx_came_from_another_path)
+{
+    for (const auto* raw :
+         { "/elsewhere", "/ops/zones/other/keys/k", "/ops/zones/other/keys/..%2F..%2Fz%2Fkeys%2Fk",
+           "/ops/zones/other/keys/%2e%2E/../z/keys/k", "/ops/x/../zones/z/keys/k",
+           "/ops/zones/z/keys/../../z/keys/k", "/", "/ops/zones/z/keys/%", "/ops/zones/z/keys/%0",
+           "/ops/zones/z/keys/%gg" }) {
+        EXPECT_EQ(key_of(raw), "no key") << raw;
     }
 }
 

@@ -41,11 +41,19 @@ ngx_int_t send_dashboard(ngx_http_request_t* r)
         r, NGX_HTTP_OK, "text/html; charset=utf-8", dashboard::page, { &header, 1 });
 }
 
+/// As an address has it.
+std::string escaped_path(const ngx_str_t& path)
+{
+    const std::uintptr_t more = ngx_escape_uri(nullptr, path.data, path.len, NGX_ESCAPE_URI);
+    std::string text(path.len + 2 * more, '\0');
+    ngx_escape_uri(reinterpret_cast<u_char*>(text.data()), path.data, path.len, NGX_ESCAPE_URI);
+    return text;
+}
+
 /// To the same path with a slash behind it, which the page's addresses are below.
 ngx_int_t send_slash(ngx_http_request_t* r)
 {
-    const auto location = view(core_conf(r).name);
-    std::string path = std::string(location) + "/";
+    std::string path = escaped_path(core_conf(r).name) + "/";
     if (r->args.len > 0) {
         path += "?";
         path += view(r->args);
@@ -104,17 +112,29 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
     }
 }
 
+/// What is served by an exact location, such as /status/metrics, is as if it were below its folder.
+std::string_view prefix_of(const ngx_http_core_loc_conf_t& location) noexcept
+{
+    const auto name = view(location.name);
+    return location.exact_match ? name.substr(0, name.rfind('/') + 1) : name;
+}
+
 ngx_int_t handle(ngx_http_request_t* r)
 {
     const bool writable = location_conf(r).api == api_writes;
-    const auto path =
-        parse_api_path(view(core_conf(r).name), view(r->uri), view(r->unparsed_uri), view(r->args));
+    const auto raw = r->valid_unparsed_uri ? view(r->unparsed_uri) : std::string_view{};
+    const auto path = parse_api_path(prefix_of(core_conf(r)), view(r->uri), raw, view(r->args));
 
     if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) {
         return rc;
     }
     if (path.view == View::nothing) {
         return send_error(r, NGX_HTTP_NOT_FOUND, "no such page");
+    }
+    if (path.view == View::no_key) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST,
+            "no key, or none that a path can have: expected an argument key=");
     }
     const bool reads = (r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)) != 0;
     const bool deletes = r->method == NGX_HTTP_DELETE && path.view == View::key && writable;
@@ -147,8 +167,9 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 #else
     const bool regex = false;
 #endif
-    if (regex || core->named || core->exact_match) {
-        return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/");
+    if (regex || core->named) {
+        return const_cast<char*>(
+            "needs a location that is a prefix, such as /ratelimit/, or exact");
     }
     location.api = api_reads;
     if (cf->args->nelts > 1) {

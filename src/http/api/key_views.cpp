@@ -213,15 +213,25 @@ ngx_int_t show_local_key(
     return send_state(r, zone, key, policy, look_locally(check, nginx::local_time()), "local");
 }
 
-/// A number of an argument; what it had is kept if there is none. False: it is malformed.
-bool read_burst(std::string_view arguments, Policy& policy)
+/// What the arguments say of rate and burst; what they do not say is kept. Empty: all is well, else
+/// what is wrong.
+std::string_view read_policy(std::string_view arguments, Policy& policy)
 {
-    const auto text = api_argument(arguments, "burst");
-    if (!text) {
-        return true;
+    if (const auto rate = api_argument(arguments, "rate"); rate.given) {
+        const auto parsed = rate.value ? parse_rate(*rate.value) : std::nullopt;
+        if (!parsed) {
+            return "invalid rate";
+        }
+        policy.rate = *parsed;
     }
-    policy.burst = parse_number(*text, 0, max_quota);
-    return policy.burst.has_value() && keeps_arrival_time(policy.algorithm);
+    if (const auto burst = api_argument(arguments, "burst"); burst.given) {
+        policy.burst = burst.value ? parse_number(*burst.value, 0, max_quota) : std::nullopt;
+        if (!policy.burst || !keeps_arrival_time(policy.algorithm)) {
+            return "invalid burst";
+        }
+    }
+    return policy.rate.quota == 0 || policy.possible() ? ""
+                                                       : "no limit can have this rate and burst";
 }
 
 }  // namespace
@@ -230,23 +240,19 @@ ngx_int_t show_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
 {
     Policy policy = zone.zone.policy;
-    if (const auto text = api_argument(arguments, "rate")) {
-        const auto rate = parse_rate(*text);
-        if (!rate) {
-            return send_error(r, NGX_HTTP_BAD_REQUEST, "invalid rate");
-        }
-        policy.rate = *rate;
-    } else if (zone.variable_rate) {
-        return send_error(
-            r, NGX_HTTP_BAD_REQUEST, "the zone's rate is a variable, expected an argument rate=");
+    if (const auto wrong = read_policy(arguments, policy); !wrong.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
     }
-    if (!read_burst(arguments, policy)) {
-        return send_error(r, NGX_HTTP_BAD_REQUEST, "invalid burst");
-    }
-    const bool own_rate = policy.rate == zone.zone.policy.rate;
+    const bool own_rate = !zone.variable_rate && policy.rate == zone.zone.policy.rate;
     if (zone.redis == nullptr && !own_rate && LocalLimiter::has_timed_counts(policy.algorithm)) {
         return send_error(
-            r, NGX_HTTP_BAD_REQUEST, "counts of this node are known by their own rate only");
+            r, NGX_HTTP_BAD_REQUEST,
+            "what this node counts by this algorithm can be looked at under its own, fixed rate "
+            "only");
+    }
+    if (policy.rate.quota == 0) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST, "the zone's rate is a variable, expected an argument rate=");
     }
     if (zone.redis == nullptr) {
         return show_local_key(r, zone, key, policy);

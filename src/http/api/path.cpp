@@ -31,7 +31,8 @@ std::size_t count_segments(std::string_view path) noexcept
 }
 
 /// What follows so many segments of the raw path, the last of which are these three, decoded.
-/// Empty: it is not of this form, since the request was rewritten or its path goes up and down.
+/// Empty: it is not of this form: a key with ".." between slashes, which nginx has resolved, may
+/// have brought the request here from the address of another zone.
 std::optional<std::string> key_of_raw(
     std::string_view raw, std::size_t segments_before, std::string_view zone)
 {
@@ -56,7 +57,7 @@ std::optional<std::string> key_of_raw(
     }
     for (auto rest = raw; !rest.empty();) {
         if (percent_decoded(take_segment(rest)) == "..") {
-            return std::nullopt;  // nginx has gone up, maybe to another location
+            return std::nullopt;  // as it is no segment of the key's
         }
     }
     return percent_decoded(raw);
@@ -64,17 +65,17 @@ std::optional<std::string> key_of_raw(
 
 }  // namespace
 
-std::optional<std::string> api_argument(std::string_view arguments, std::string_view name)
+ApiArgument api_argument(std::string_view arguments, std::string_view name)
 {
     while (!arguments.empty()) {
         const auto end = arguments.find('&');
         auto argument = arguments.substr(0, end);
         arguments.remove_prefix(end == std::string_view::npos ? arguments.size() : end + 1);
         if (argument.starts_with(name) && argument.substr(name.size()).starts_with('=')) {
-            return percent_decoded(argument.substr(name.size() + 1));
+            return { true, percent_decoded(argument.substr(name.size() + 1)) };
         }
     }
-    return std::nullopt;
+    return {};
 }
 
 ApiPath parse_api_path(
@@ -121,12 +122,15 @@ ApiPath parse_api_path(
         return found;
     }
     // nginx makes many slashes one: of a key of slashes, nothing is left in the path.
-    auto key = rest.empty() ? api_argument(arguments, "key") : std::nullopt;
-    if (!key) {
+    auto argument = rest.empty() ? api_argument(arguments, "key") : ApiArgument{};
+    std::optional<std::string> key(rest);
+    if (argument.given) {
+        key = std::move(argument.value);
+    } else if (!raw.empty()) {
         key = key_of_raw(raw, count_segments(location), *found.zone);
     }
-    found.key = key ? std::move(*key) : std::string(rest);
-    found.view = found.key.empty() ? View::nothing : View::key;
+    found.key = key ? std::move(*key) : std::string{};
+    found.view = found.key.empty() ? View::no_key : View::key;
     return found;
 }
 

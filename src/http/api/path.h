@@ -16,6 +16,7 @@ struct ApiPath {
         metrics,
         zones,
         key,
+        no_key,  // it has none, or one that no path can have
         redis
     };
 
@@ -25,13 +26,16 @@ struct ApiPath {
 };
 
 /// `location`: the prefix that the API is below; `path`: as nginx has normalized and decoded it;
-/// `raw`: the request's line, of which a key is taken, since it may have slashes and the like;
-/// `arguments`: may have the key too, "key=", percent-encoded.
+/// `raw`: the request's line, of which a key is taken, since it may have slashes and the like,
+/// empty where nginx has rewritten it; `arguments`: may have the key too, "key=", percent-encoded.
 ApiPath parse_api_path(
     std::string_view location, std::string_view path, std::string_view raw,
     std::string_view arguments);
 
-/// The value of an argument, percent-decoded; empty: there is none, or it is malformed.
-std::optional<std::string> api_argument(std::string_view arguments, std::string_view name);
+struct ApiArgument {
+    bool given = false;
+    std::optional<std::string> value;  // percent-decoded; empty: there is none, or it is malformed
+};
+ApiArgument api_argument(std::string_view arguments, std::string_view name);
 
 }  // namespace ratelimit::http

@@ -10,57 +10,7 @@ namespace {
 
 constexpr double us_a_second = 1e6;
 
-void write_latency(JsonText& json, const RedisCounters::Latencies& latencies)
-{
-    struct Quantile {
-        std::string_view name;
-        double part;
-    };
-    json.begin_object("latency");
-    for (const Quantile& quantile : { Quantile{ "p50", 0.5 }, Quantile{ "p99", 0.99 } }) {
-        if (const auto latency = latency_quantile(latencies, quantile.part)) {
-            json.seconds(quantile.name, *latency);
-        } else {
-            json.null(quantile.name);
-        }
-    }
-    json.end_object();
-}
-
-void write_server(JsonText& json, const RedisCounters::Server& server)
-{
-    std::string_view state = "up";
-    if (server.workers_up == 0) {
-        state = server.breakers_open > 0 ? "breaker_open" : "away";
-    }
-    json.begin_object()
-        .text("server", server.name)
-        .text("role", "master")
-        .text("state", state)
-        .number("workers_up", std::uint64_t{ server.workers_up })
-        .number("workers", std::uint64_t{ worker_count() });
-    write_latency(json, server.recent);
-    json.number("calls", server.counts.calls).begin_object("errors");
-    for (std::size_t i = 0; i < redis_error_names.size(); ++i) {
-        json.number(redis_error_names[i], server.counts.errors[i]);
-    }
-    json.end_object().number("reconnects", server.counts.reconnects).end_object();
-}
-
-}  // namespace
-
-std::string_view topology_of(const RedisBlock& block) noexcept
-{
-    switch (block.options.topology) {
-    case redis::Topology::cluster:
-        return "cluster";
-    case redis::Topology::sentinel:
-        return "sentinel";
-    default:
-        return block.options.servers.size() == 1 ? "standalone" : "ring";
-    }
-}
-
+/// The latency, in seconds, that this part of those counted is below. Empty: there are none.
 std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies, double part)
 {
     const auto& bounds = redis::ServerStats::bounds;
@@ -81,6 +31,62 @@ std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies
     return static_cast<double>(bounds.back().count()) / us_a_second;
 }
 
+void write_latency(JsonText& json, const RedisCounters::Latencies& latencies)
+{
+    struct Quantile {
+        std::string_view name;
+        double part;
+    };
+    json.begin_object("latency");
+    for (const Quantile& quantile : { Quantile{ "p50", 0.5 }, Quantile{ "p99", 0.99 } }) {
+        if (const auto latency = latency_quantile(latencies, quantile.part)) {
+            json.seconds(quantile.name, *latency);
+        } else {
+            json.null(quantile.name);
+        }
+    }
+    json.end_object();
+}
+
+/// "standalone", "ring", "cluster" or "sentinel".
+std::string_view topology_of(const RedisBlock& block) noexcept
+{
+    switch (block.options.topology) {
+    case redis::Topology::cluster:
+        return "cluster";
+    case redis::Topology::sentinel:
+        return "sentinel";
+    default:
+        return block.options.servers.size() == 1 ? "standalone" : "ring";
+    }
+}
+
+void write_server(JsonText& json, const RedisBlock& block, const RedisCounters::Server& server)
+{
+    std::string_view state = "up";
+    if (server.workers_up == 0) {
+        state = server.breakers_open > 0 ? "breaker_open" : "away";
+    }
+    json.begin_object().text("server", server.name);
+    // Where servers have roles, only masters are asked.
+    if (block.options.topology == redis::Topology::ring) {
+        json.null("role");
+    } else {
+        json.text("role", "master");
+    }
+    json.text("state", state)
+        .number("workers_up", std::uint64_t{ server.workers_up })
+        .number("workers", std::uint64_t{ worker_count() });
+    write_latency(json, server.recent);
+    json.number("calls", server.counts.calls).begin_object("errors");
+    for (std::size_t i = 0; i < redis_error_names.size(); ++i) {
+        json.number(redis_error_names[i], server.counts.errors[i]);
+    }
+    json.end_object().number("reconnects", server.counts.reconnects).end_object();
+}
+
+}  // namespace
+
 std::string redis_json(const MainConf& conf)
 {
     JsonText json;
@@ -93,7 +99,7 @@ std::string redis_json(const MainConf& conf)
         json.begin_array("servers");
         for (const auto& server :
              redis_counters(conf).servers(block.name, worker_count(), report_time())) {
-            write_server(json, server);
+            write_server(json, block, server);
         }
         json.end_array().end_object();
     }

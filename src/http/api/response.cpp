@@ -3,6 +3,8 @@
 #include "http/api/json_text.h"
 #include "nginx/text.h"
 
+#include <algorithm>
+
 namespace ratelimit::http {
 
 namespace {
@@ -42,7 +44,7 @@ ngx_int_t send_response(
     r->headers_out.status = status;
     r->headers_out.content_length_n = static_cast<off_t>(body.size());
     r->headers_out.content_type = borrowed(type);
-    r->headers_out.content_type_len = type.size();
+    r->headers_out.content_type_len = std::min(type.find(';'), type.size());  // as gzip compares it
 
     ngx_int_t rc = ngx_http_send_header(r);
     if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {

@@ -1,27 +1,19 @@
 #pragma once
 
 #include "http/conf.h"
-#include "store/redis_counters.h"
 
-#include <optional>
 #include <string>
 #include <string_view>
 
 namespace ratelimit::http {
 
 /// JSON of the API: this node and its zones, or one of them; its Redis blocks and their servers.
-std::string zones_json(MainConf& conf, bool writable);
+std::string zones_json(const MainConf& conf, bool writable);
 std::string zone_json(const ZoneConf& zone);
 std::string redis_json(const MainConf& conf);
 
 /// The same as numbers, in Prometheus's text format 0.0.4.
 inline constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";
 std::string metrics_text(MainConf& conf);
-
-/// "standalone", "ring", "cluster" or "sentinel".
-std::string_view topology_of(const RedisBlock& block) noexcept;
-
-/// The latency, in seconds, that this part of those counted is below. Empty: there are none.
-std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies, double part);
 
 }  // namespace ratelimit::http

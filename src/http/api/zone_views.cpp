@@ -117,27 +117,18 @@ void write_zone(JsonText& json, const ZoneConf& zone)
     json.end_object();
 }
 
-std::string json_of(std::span<const ZoneConf* const> zones, bool writable)
+}  // namespace
+
+std::string zones_json(const MainConf& conf, bool writable)
 {
     JsonText json;
     begin_node(json, writable);
     json.begin_array("zones");
-    for (const ZoneConf* zone : zones) {
-        write_zone(json, *zone);
+    for (const ZoneConf& zone : conf.zones) {
+        write_zone(json, zone);
     }
     json.end_array().end_object();
     return json.str() + "\n";
-}
-
-}  // namespace
-
-std::string zones_json(MainConf& conf, bool writable)
-{
-    std::vector<const ZoneConf*> zones;
-    for (const ZoneConf& zone : conf.zones) {
-        zones.push_back(&zone);
-    }
-    return json_of(zones, writable);
 }
 
 std::string zone_json(const ZoneConf& zone)

@@ -2,13 +2,10 @@
 
 const SECONDS_TO_FREE = 10;
 
-// What a path cannot carry goes as an argument: nginx answers 400 to a zero byte in a path, and browsers
-// take the segments "." and ".." away, percent-encoded or not.
+// Always as an argument: of a path, nginx and browsers resolve "..", percent-encoded or not, so that a
+// stranger's key could lead to another zone, or out of the API.
 function keyUrl(zone, id) {
-    const keys = `zones/${encodeURIComponent(zone)}/keys`;
-    return id.includes('%00') || /^(\.|%2e){1,2}$/i.test(id)
-        ? `${keys}?key=${id.replace(/[&+=#]/g, encodeURIComponent)}`
-        : `${keys}/${id.replace(/[/?#\\]/g, encodeURIComponent)}`;
+    return `zones/${encodeURIComponent(zone)}/keys?key=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
 }
 
 // [freed, what became of it in words].
