@@ -1,7 +1,7 @@
 # Debian 13's nginx with the rate limit module, and a configuration that shows it.
 #
 #   docker build -t nginx-ratelimit .
-#   docker run -p 8080:8080 -e REDIS_ADDR=10.0.0.5:6379 nginx-ratelimit
+#   docker run -p 8080:8080 -p 127.0.0.1:8081:8081 -e REDIS_ADDR=10.0.0.5:6379 nginx-ratelimit
 #
 # README.md says more under "Docker".
 

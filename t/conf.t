@@ -210,7 +210,7 @@ for (@good) {
 }
 
 subtest 'the complete example of the README passes' => sub {
-    my ($example) = read_file('README.md') =~ /^## A complete example\n+```nginx\n(.*?)```/ms;
+    my ($example) = read_file('README.md') =~ /^```nginx\n(load_module .*?)```/ms;
     my ($http) = $example =~ /^http \{\n(.*)^\}/ms;
     write_file('/tmp/ratelimit-readme.password', "secret\n");
     $http =~ s{/etc/nginx/redis.password}{/tmp/ratelimit-readme.password};
