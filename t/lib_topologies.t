@@ -47,6 +47,8 @@ subtest 'a cluster has masters with a replica each, and every slot is owned' => 
     };
 
     subtest 'a master that is killed is replaced, and comes back as a replica' => sub {
+        $other->cmd('SET', 'foo', 'bar');
+        is $other->cmd('WAIT', 1, 10_000), 1, 'its replica has what it has';
         my $killed = $cluster->kill_master_of('foo');
         is $killed->addr, $other->addr;
         ok !$killed->lives;
