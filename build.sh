@@ -31,7 +31,7 @@ Usage: ./build.sh [--no-install] [command]
   demo                build, start a private Redis and nginx, and show a location being limited
   test [t/file.t …]   build and run the tests: all, or those named
   bench [part …]      measure, all or parts: scripts (beside the textbook ones), load (beside limit_req
-                      and lua-nginx-module), growth, ring
+                      and lua-nginx-module), growth, ring; soak, which is only run when it is named
   sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
                       sanitizers; takes long
   valgrind [t/f.t …]  the tests with nginx under valgrind; takes an hour
@@ -70,9 +70,10 @@ need() {
     # No server that comes with a package is started: nginx, redis-server and prometheus would be.
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
         policy=/usr/sbin/policy-rc.d
-        if [ ! -e $policy ]; then
+        if [ ! -e $policy ] || grep -q "by build.sh" $policy; then
             trap "rm -f $policy" EXIT
-            printf "#!/bin/sh\nexit 101\n" >$policy && chmod 755 $policy
+            trap "exit 1" INT TERM HUP
+            printf "#!/bin/sh\n# by build.sh, until apt-get ends\nexit 101\n" >$policy && chmod 755 $policy
         fi
         apt-get -qq update && apt-get -qq install -y --no-install-recommends "$@"' \
         apt "${missing[@]}" >"$build/apt.log" 2>&1 ||
@@ -112,8 +113,9 @@ build_module() {
     # What decides the Makefile: the nginx, and our build files and their list.
     local stamp
     stamp=$(cd "$top" && {
-        echo "$top" "$nginx_source" "${NGX_FLAGS:-}" "${RATELIMIT_HIREDIS:-system}"
+        echo "$top" "$nginx_source" "${NGX_FLAGS-unset}" "${RATELIMIT_HIREDIS:-system}"
         cksum config config.make "$nginx_source/src/core/nginx.h"
+        cksum "$nginx_source/conf_flags" 2>/dev/null
         find src lua -type f | sort
     })
     if [ ! -f "$build/nginx/Makefile" ] || [ "$stamp" != "$(cat "$build/nginx/stamp" 2>/dev/null)" ]; then

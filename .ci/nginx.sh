@@ -13,7 +13,8 @@ version=1.26.3
 sha256=69ee2b237744036e61d24b836668aad3040dda461fe6f570f1787eab570c75aa
 modules='ssl v2 v3 realip auth_request dav stub_status'
 
-[ -f "$dest/complete-$version" ] && exit 0
+mark=complete-$(cat "$0" | cksum | cut -d' ' -f1)-${CHECKED:-plain}
+[ -f "$dest/$mark" ] && exit 0
 rm -rf "$dest/src"
 mkdir -p "$dest"
 dest=$(cd "$dest" && pwd)
@@ -44,4 +45,4 @@ esac
 ./configure "$@" >>"$work/log" 2>&1 || fail "nginx's configure failed"
 make -s -j"$(nproc)" >>"$work/log" 2>&1 || fail 'it did not build'
 cp objs/nginx "$dest/nginx"
-touch "$dest/complete-$version"
+touch "$dest/$mark"

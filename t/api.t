@@ -239,6 +239,8 @@ subtest 'bad directives' => sub {
     my @wrong = (
         ['location /a/ { ratelimit_api on; }', qr/"ratelimit_api": invalid "on", expected write=on or write=off/],
         ['location /a/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
+        ['location = /a { ratelimit_api; }', qr/needs a location that is a prefix, .* or exact and ends in/],
+        ['location = /a/zones/z { ratelimit_api; }', qr/needs a location that is a prefix/],
         ['location ~ ^/a/ { ratelimit_api; }', qr/needs a location that is a prefix/],
         ['location @a { ratelimit_api; }', qr/needs a location that is a prefix/],
         ['ratelimit_api;', qr/"ratelimit_api" directive is not allowed here/],

@@ -126,13 +126,15 @@ subtest 'any key can be asked for' => sub {
 };
 
 subtest 'a key with dots never leads to another zone, or another page' => sub {
-    my $node = node(zone => 'rate=1r/d', key => '$http_x_key', server => "$api location /admin/ { return 200 left; }",
+    my $node = node(zone => 'rate=1r/d', key => '$http_x_key', server => "$api location /admin/ { return 200 left; }"
+            . ' rewrite ^/short/(.*)$ /ops/$1 last;',
         http => 'ratelimit_zone $http_x_key zone=other rate=1r/d;');
     my $evil = '../../other/keys/victim';
     $node->status('/', headers => ['X-Key' => $_]) for $evil, 'victim';
     for my $path ('..%2F..%2Fother%2Fkeys%2Fvictim', '%2e%2e/../other/keys/victim', '../../test/keys/victim') {
         is $node->status("/ops/zones/test/keys/$path"), 400, $path;
         is freed($node, "keys/$path"), 400;
+        is $node->status("/short/zones/test/keys/$path", method => 'DELETE'), 400, 'nor through a rewrite';
     }
     is $node->{redis}->cmd('DBSIZE'), 2, 'nothing was freed';
     my ($busiest) = grep { $_->{key} eq $evil } map { $node->status('/', headers => ['X-Key' => $evil]);

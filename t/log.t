@@ -119,6 +119,13 @@ subtest 'a client that invents keys does not fill the log' => sub {
     is $node->count_log(qr/limited \d+ request/), $named + 1, 'only those that were named have an end';
 };
 
+subtest 'a key that began where nothing is logged is named where it is' => sub {
+    my $node = node(zone => 'rate=1r/d', level => 'error', server => 'location /quiet/ { ratelimit zone=test; '
+            . 'ratelimit_log_level info; try_files /index.html =404; }');
+    $node->status("/$_?k=both") for 'quiet/', 'quiet/', '', '';
+    is $node->count_log(qr/limiting requests, by zone "test", key "kboth"/), 1;
+};
+
 subtest 'keys that are delayed do not hide those that are refused' => sub {
     my $node = node(key => '$arg_k', zone => 'rate=1r/s algorithm=leaky_bucket burst=1', level => 'error');
     my @sockets = map { http_connect($node->port) } 1 .. 150;

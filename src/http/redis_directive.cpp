@@ -65,12 +65,12 @@ char* read_password(
     }
     std::ifstream file(std::string{ view(path) });
     std::getline(file, password);
-    if (!file && password.empty()) {
-        return bad_value(
-            cf, directive, view(path), "a readable file with the password in its first line");
-    }
     if (password.ends_with('\r')) {
         password.pop_back();
+    }
+    if (password.empty()) {
+        return bad_value(
+            cf, directive, view(path), "a readable file with the password in its first line");
     }
     return NGX_CONF_OK;
 }

@@ -34,21 +34,33 @@ const char* remark_of(const RequestState& state, const DecidedLimit& limit) noex
     return state.conf.dry_run ? ", dry run" : "";
 }
 
+/// Of the keys that had no line, one line says how many they were.
+void log_unnamed(
+    ngx_log_t* log, const ZoneConf& zone, Kind kind, ngx_uint_t level, ngx_uint_t keys) noexcept
+{
+    const ngx_str_t name = borrowed(zone.zone.name);
+    if (keys > 0) {
+        ngx_log_error(
+            level, log, 0, "%s requests of %ui more key%s, by zone \"%V\"",
+            kind == Kind::refused ? "limiting" : "delaying", keys, keys == 1 ? "" : "s", &name);
+    }
+}
+
 void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
 {
     const auto& limit = state.limits[index];
     const bool refused = kind == Kind::refused;
     const ngx_uint_t level = refused ? state.conf.log_level : state.conf.delay_log_level;
     ngx_log_t* log = state.request->connection->log;
-    std::optional<RefusedKeys::Ended> forgotten;
 
     RefusedKeys keys = ZoneMemory(*limit.zone->memory).refused_keys();
-    const bool named =
-        keys.begin(limit.key, kind, level, level <= log->log_level, ngx_current_msec, forgotten);
-    if (forgotten) {
-        log_end(log, *limit.zone, *forgotten);
+    const auto to_log =
+        keys.begin(limit.key, kind, level, level <= log->log_level, ngx_current_msec);
+    if (to_log.forgotten) {
+        log_end(log, *limit.zone, *to_log.forgotten);
     }
-    if (!named) {
+    log_unnamed(log, *limit.zone, kind, level, to_log.unnamed);
+    if (!to_log.run) {
         return;
     }
     char text[shown_key_limit];
@@ -69,22 +81,6 @@ void end(const RequestState& state, std::size_t index, Kind kind) noexcept
     }
     if (const auto ended = keys.let_in(limit.key, kind, ngx_current_msec)) {
         log_end(state.request->connection->log, *limit.zone, *ended);
-    }
-}
-
-/// Of the keys that had no line, one line says how many they were.
-void log_unnamed(const ZoneConf& zone, RefusedKeys& keys) noexcept
-{
-    const auto unnamed = keys.take_unnamed(ngx_current_msec);
-    for (const Kind kind : { Kind::refused, Kind::delayed }) {
-        const auto& more = unnamed[static_cast<std::size_t>(kind)];
-        const ngx_str_t name = borrowed(zone.zone.name);
-        if (more.keys > 0) {
-            ngx_log_error(
-                more.level, ngx_cycle->log, 0, "%s requests of %ui more key%s, by zone \"%V\"",
-                kind == Kind::refused ? "limiting" : "delaying", more.keys,
-                more.keys == 1 ? "" : "s", &name);
-        }
     }
 }
 
@@ -126,7 +122,10 @@ void log_ended(MainConf& conf) noexcept
                 log_end(ngx_cycle->log, zone, *ended);
             }
         }
-        log_unnamed(zone, keys);
+        for (const Kind kind : { Kind::refused, Kind::delayed }) {
+            const auto more = keys.take_unnamed(kind, ngx_current_msec);
+            log_unnamed(ngx_cycle->log, zone, kind, more.level, more.keys);
+        }
     }
 }
 

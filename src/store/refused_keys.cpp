@@ -60,12 +60,13 @@ void RefusedKeys::Shared::init() noexcept
     begins = {};
     ends = {};
     unnamed = {};
-    unnamed_taken = 0;
+    unnamed_taken = {};
 }
 
 bool RefusedKeys::empty() const noexcept
 {
-    return shared_->tree.size() == 0;
+    return shared_->tree.size() == 0 && shared_->unnamed[0].keys == 0
+        && shared_->unnamed[1].keys == 0;
 }
 
 RefusedKeys::Entry* RefusedKeys::find(std::string_view key, Kind kind) const noexcept
@@ -120,28 +121,25 @@ std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten(ngx_msec_t now) no
     return forgotten;
 }
 
-bool RefusedKeys::begin(
-    std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now,
-    std::optional<Ended>& forgotten) noexcept
+RefusedKeys::ToLog RefusedKeys::begin(
+    std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now) noexcept
 {
     key = cut(key);
     const SlabLock lock(pool_);
 
+    ToLog to_log;
     const auto which = static_cast<std::size_t>(kind);
     Entry* entry = find(key, kind);
     const bool first = entry == nullptr;
     if (first) {
         entry = shared_->tree.add<Entry>(key, static_cast<u_char>(kind), blocks_);
-        forgotten = take_forgotten(now);
+        to_log.forgotten = take_forgotten(now);
         if (entry == nullptr) {
-            return false;  // not even room for one: no line rather than one a request
+            return to_log;  // not even room for one: no line rather than one a request
         }
         entry->began = now;
         entry->count = 0;
-        entry->named = logs && shared_->begins[which].take(now);
-        if (logs && !entry->named) {
-            shared_->unnamed[which] = { shared_->unnamed[which].keys + 1, level };
-        }
+        entry->named = false;
     } else {
         ngx_queue_remove(&entry->queue);
     }
@@ -149,7 +147,14 @@ bool RefusedKeys::begin(
     entry->last = now;
     entry->level = static_cast<u_char>(level);
     ++entry->count;
-    return first && entry->named;
+    if (logs && !entry->named) {
+        to_log.run = entry->named = shared_->begins[which].take(now);
+        if (first && !to_log.run) {
+            shared_->unnamed[which] = { shared_->unnamed[which].keys + 1, level };
+        }
+        to_log.unnamed = unnamed_until(kind, now).keys;
+    }
+    return to_log;
 }
 
 std::optional<RefusedKeys::Ended> RefusedKeys::let_in(
@@ -207,16 +212,21 @@ bool RefusedKeys::sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept
     return true;
 }
 
-std::array<RefusedKeys::Unnamed, RefusedKeys::kinds> RefusedKeys::take_unnamed(
-    ngx_msec_t now) noexcept
+/// Nothing, where it was asked less than a second ago.
+RefusedKeys::Unnamed RefusedKeys::unnamed_until(Kind kind, ngx_msec_t now) noexcept
 {
-    const SlabLock lock(pool_);
-
-    if (!second_over(shared_->unnamed_taken, now)) {
+    const auto which = static_cast<std::size_t>(kind);
+    if (shared_->unnamed[which].keys == 0 || !second_over(shared_->unnamed_taken[which], now)) {
         return {};
     }
-    shared_->unnamed_taken = now;
-    return std::exchange(shared_->unnamed, {});
+    shared_->unnamed_taken[which] = now;
+    return std::exchange(shared_->unnamed[which], {});
+}
+
+RefusedKeys::Unnamed RefusedKeys::take_unnamed(Kind kind, ngx_msec_t now) noexcept
+{
+    const SlabLock lock(pool_);
+    return unnamed_until(kind, now);
 }
 
 }  // namespace ratelimit

@@ -54,7 +54,7 @@ public:
         Ended forgotten;      // one that made room, and is yet to be told; a count of 0: none
         std::array<Lines, kinds> begins, ends;
         std::array<Unnamed, kinds> unnamed;
-        ngx_msec_t unnamed_taken;  // last
+        std::array<ngx_msec_t, kinds> unnamed_taken;  // last
         void init() noexcept;
     };
 
@@ -65,12 +65,17 @@ public:
     {
     }
 
-    /// Counts one refusal (or delay). True: it is the first of a run, and to be logged.
-    /// `level` is kept for the line that ends the run; `logs`: the log has such lines. `forgotten`
-    /// receives the named key that had to make room, if any did; of several, one.
-    bool begin(
-        std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now,
-        std::optional<Ended>& forgotten) noexcept;
+    /// What a refusal makes a line of.
+    struct ToLog {
+        bool run = false;  // the key's run, which began now or could not be named before
+        std::optional<Ended> forgotten;  // a named key that had to make room; of several, one
+        ngx_uint_t unnamed = 0;          // so many keys that had no line of their own
+    };
+
+    /// Counts one refusal (or delay). `level` is kept for the line that ends the run; `logs`: the
+    /// log has such lines.
+    ToLog begin(
+        std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now) noexcept;
 
     /// The key was let in: its run ends, or, when it began less than a second ago or the log has
     /// enough lines, ends in `sweep` unless it goes on: a key that is let in and refused by turns
@@ -81,9 +86,8 @@ public:
     /// that was named, which `ended` receives. False: there is no more to do now.
     bool sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept;
 
-    /// How many runs began without a line since this was last asked, by Kind; at most once a
-    /// second.
-    std::array<Unnamed, kinds> take_unnamed(ngx_msec_t now) noexcept;
+    /// How many runs began without a line and were not told of; once a second.
+    Unnamed take_unnamed(Kind kind, ngx_msec_t now) noexcept;
 
     /// Forgets the key that was refused or let in longest ago; unless others were before it, begin
     /// or sweep tells of it. False: there is none. The caller has the zone's lock.
@@ -102,6 +106,7 @@ private:
     Entry* find(std::string_view key, Kind kind) const noexcept;
     Entry* oldest_over(ngx_msec_t now) const noexcept;
     bool may_tell(Kind kind, ngx_msec_t now) noexcept;
+    Unnamed unnamed_until(Kind kind, ngx_msec_t now) noexcept;
     Ended remove(Entry& entry) noexcept;
     std::optional<Ended> take_forgotten(ngx_msec_t now) noexcept;
 

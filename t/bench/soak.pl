@@ -9,6 +9,7 @@ use warnings;
 use Ratelimit::Http qw(request);
 use Ratelimit::Process qw(start_code ended_with alive wait_until read_file);
 use Ratelimit::Redis;
+use POSIX ();
 
 use Bench::Generators qw(wrk generator_version);
 use Bench::Report;
@@ -16,6 +17,8 @@ use Bench::Servers qw(location ours redis_block versions all_stopped);
 
 my $minutes = $ENV{SOAK_MINUTES} // 15;
 my $most_growth_kb = 256;
+my $least_a_minute = 100_000;
+die "SOAK_MINUTES is at least 4\n" if $minutes < 4;
 
 my $redis = Ratelimit::Redis->new(conf => "maxmemory 200mb\nmaxmemory-policy allkeys-lru\n");
 my $zones = redis_block($redis) . join '', map { "ratelimit_zone $_;\n" } (
@@ -40,6 +43,7 @@ my ($worker) = $nginx->workers;
 sub minute {
     my @loads = map { my $path = "/$_"; start_code('wrk', sub {
         wrk(port => $nginx->port, path => $path, keys => 100_000, connections => 8, seconds => 60);
+        POSIX::_exit(0);
     }) } sort keys %limits;
     my @asked = ('metrics', 'zones', 'redis', 'zones/keys/keys?key=k1', '');
     while (grep { alive($_) } @loads) {
@@ -50,7 +54,7 @@ sub minute {
         request($nginx->port, '/api/zones/refused/keys?key=k000000000001', method => 'DELETE');
         select undef, undef, undef, 0.2;
     }
-    ended_with($_) == 127 << 8 or die "wrk failed\n" for @loads;
+    ended_with($_) == 0 or die "wrk failed\n" for @loads;
     return;
 }
 
@@ -70,10 +74,11 @@ for my $minute (1 .. $minutes) {
     my ($used) = $redis->cmd('INFO', 'memory') =~ /^used_memory:(\d+)/m;
     push @rows, [$minute, requests(), resident(), descriptors(), int $used / 1024];
     print join('  ', @{ $rows[-1] }), "\n";
+    die "too few decisions\n" if $rows[-1][1] - ($minute > 1 ? $rows[-2][1] : 0) < $least_a_minute;
 }
 $report->table(@rows);
 # In its first minutes a worker has its connections' buffers made, and its keys'.
-my $growth = $rows[-1][2] - $rows[ @rows > 4 ? 3 : 1 ][2];
+my $growth = $rows[-1][2] - $rows[3][2];
 $report->lines("From the third minute on the worker grew by $growth kB.");
 $report->save;
 all_stopped();

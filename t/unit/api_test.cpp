@@ -12,14 +12,14 @@ using View = ApiPath::View;
 
 View view_of(std::string_view path, std::string_view location = "/ops/")
 {
-    return parse_api_path(location, path, path, {}).view;
+    return parse_api_path(location, path, path, false, {}).view;
 }
 
 std::string key_of(
     std::string_view raw, std::string_view path = "/ops/zones/z/keys/as/nginx/sees",
-    std::string_view arguments = {}, std::string_view location = "/ops/")
+    std::string_view arguments = {}, std::string_view location = "/ops/", bool rewritten = false)
 {
-    const auto found = parse_api_path(location, path, raw, arguments);
+    const auto found = parse_api_path(location, path, raw, rewritten, arguments);
     return found.view == View::key ? found.key : "no key";
 }
 
@@ -62,7 +62,16 @@ TEST(ApiPath, takes_the_key_as_it_was_sent)
 
 TEST(ApiPath, takes_the_key_of_a_rewritten_request_as_nginx_has_it)
 {
-    EXPECT_EQ(key_of(""), "as/nginx/sees");
+    const auto key = [](std::string_view raw) {
+        return key_of(raw, "/ops/zones/z/keys/as/nginx/sees", {}, "/ops/", true);
+    };
+    for (const auto* raw : { "", "/", "/elsewhere", "/ops/zones/other/keys/k", "/a..b/..c?/../" }) {
+        EXPECT_EQ(key(raw), "as/nginx/sees") << raw;
+    }
+    for (const auto* raw :
+         { "/admin/zones/other/keys/..%2F..%2Fz%2Fkeys%2Fk", "/x/../y", "/%2e%2e/", "/%" }) {
+        EXPECT_EQ(key(raw), "no key") << raw << ": another zone's, maybe";
+    }
 }
 
 TEST(ApiPath, has_no_key_where_nginx_came_from_another_path)

@@ -122,8 +122,9 @@ std::string_view prefix_of(const ngx_http_core_loc_conf_t& location) noexcept
 ngx_int_t handle(ngx_http_request_t* r)
 {
     const bool writable = location_conf(r).api == api_writes;
-    const auto raw = r->valid_unparsed_uri ? view(r->unparsed_uri) : std::string_view{};
-    const auto path = parse_api_path(prefix_of(core_conf(r)), view(r->uri), raw, view(r->args));
+    const auto path = parse_api_path(
+        prefix_of(core_conf(r)), view(r->uri), view(r->unparsed_uri), !r->valid_unparsed_uri,
+        view(r->args));
 
     if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) {
         return rc;
@@ -167,9 +168,13 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 #else
     const bool regex = false;
 #endif
-    if (regex || core->named) {
-        return const_cast<char*>(
-            "needs a location that is a prefix, such as /ratelimit/, or exact");
+    const auto name = view(core->name);
+    const bool page = name.ends_with("/metrics") || name.ends_with("/zones")
+        || name.ends_with("/redis") || name.ends_with("/");
+    if (regex || core->named || (core->exact_match && !page)) {
+        return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/, or exact "
+                                 "and ends in /metrics, "
+                                 "/zones, /redis or /");
     }
     location.api = api_reads;
     if (cf->args->nelts > 1) {

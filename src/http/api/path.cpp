@@ -30,6 +30,21 @@ std::size_t count_segments(std::string_view path) noexcept
     return count;
 }
 
+/// Whether nginx may have gone up on its way to the path: then it may be of another zone's address.
+bool goes_up(std::string_view raw)
+{
+    const auto decoded = percent_decoded(raw.substr(0, raw.find('?')));
+    if (!decoded) {
+        return true;
+    }
+    for (std::string_view rest = *decoded; !rest.empty();) {
+        if (take_segment(rest) == "..") {
+            return true;
+        }
+    }
+    return false;
+}
+
 /// What follows so many segments of the raw path, the last of which are these three, decoded.
 /// Empty: it is not of this form: a key with ".." between slashes, which nginx has resolved, may
 /// have brought the request here from the address of another zone.
@@ -79,7 +94,7 @@ ApiArgument api_argument(std::string_view arguments, std::string_view name)
 }
 
 ApiPath parse_api_path(
-    std::string_view location, std::string_view path, std::string_view raw,
+    std::string_view location, std::string_view path, std::string_view raw, bool rewritten,
     std::string_view arguments)
 {
     using View = ApiPath::View;
@@ -123,11 +138,13 @@ ApiPath parse_api_path(
     }
     // nginx makes many slashes one: of a key of slashes, nothing is left in the path.
     auto argument = rest.empty() ? api_argument(arguments, "key") : ApiArgument{};
-    std::optional<std::string> key(rest);
+    std::optional<std::string> key;
     if (argument.given) {
         key = std::move(argument.value);
-    } else if (!raw.empty()) {
+    } else if (!rewritten) {
         key = key_of_raw(raw, count_segments(location), *found.zone);
+    } else if (!goes_up(raw)) {
+        key = rest;
     }
     found.key = key ? std::move(*key) : std::string{};
     found.view = found.key.empty() ? View::no_key : View::key;

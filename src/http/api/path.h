@@ -26,10 +26,11 @@ struct ApiPath {
 };
 
 /// `location`: the prefix that the API is below; `path`: as nginx has normalized and decoded it;
-/// `raw`: the request's line, of which a key is taken, since it may have slashes and the like,
-/// empty where nginx has rewritten it; `arguments`: may have the key too, "key=", percent-encoded.
+/// `raw`: as the client sent it, of which a key is taken, since it may have slashes and the like,
+/// unless nginx has rewritten the request; `arguments`: may have the key too, "key=",
+/// percent-encoded.
 ApiPath parse_api_path(
-    std::string_view location, std::string_view path, std::string_view raw,
+    std::string_view location, std::string_view path, std::string_view raw, bool rewritten,
     std::string_view arguments);
 
 struct ApiArgument {

@@ -175,7 +175,7 @@ sub count_log {
 sub logged_runs {
     my ($self, $zone) = @_;
     my $runs = $self->count_log(qr/limiting requests, by zone "$zone", key/);
-    $runs += $_ for $self->log =~ /limiting requests of (\d+) more keys, by zone "$zone"/g;
+    $runs += $_ for $self->log =~ /limiting requests of (\d+) more keys?, by zone "$zone"/g;
     return $runs;
 }
 
