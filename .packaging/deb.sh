@@ -26,10 +26,10 @@ version() {
     if [ -z "$newest" ]; then
         newest=$(sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)
         ! grep -q "^## $newest, not released" CHANGELOG.md ||
-            newest=$newest~$(date -u -d "@$(changed_at)" +%Y%m%d.%H%M)
+            newest=$newest~$(date -u -d "@$(changed_at)" +%y%m%d%H%M)
     fi
     # shellcheck source=/dev/null
-    (. /etc/os-release && printf '%s-1~%s%s\n' "$newest" "$ID" "${VERSION_ID:-}")
+    (. /etc/os-release && printf '%s-1~%s%s\n' "$newest" "${ID/debian/deb}" "${VERSION_ID:-}")
 }
 
 maintainer() {
