@@ -34,7 +34,7 @@ Usage: ./build.sh [--no-install] [command]
                       and lua-nginx-module), growth, ring; soak, which is only run when it is named
   sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
                       sanitizers; takes long
-  valgrind [t/f.t …]  the tests with nginx under valgrind; takes an hour
+  valgrind [t/f.t …]  the tests with nginx under valgrind; takes half an hour
   install             put the module, and the line that loads it, where nginx looks for them
   uninstall           take both away
   deb                 make a Debian package for this machine's nginx, in build/deb

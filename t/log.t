@@ -112,11 +112,16 @@ subtest 'a client that invents keys does not fill the log' => sub {
     cmp_ok $named, '>=', 100, 'some keys are named';
     cmp_ok $named, '<=', $most, "$named of $keys, in at most $most lines";
     wait_until('the others are a number', sub { $node->logged_runs('test') == $keys });
-    $_ = $node->status("/?k=$_&r=9r/d") for map { my $round = $_; map { "$round-$_" } 0 .. 7 } 1 .. $keys / 8;
+    for my $round (1 .. $keys / 8) {
+        $node->status("/?k=$round-$_&r=9r/d") for 0 .. 7;
+    }
+    my $end = qr/limited \d+ request/;
+    wait_until('those that were named have an end', sub { $node->count_log($end) >= $named });
+    # One more, whose end comes after all others.
     $node->status('/?k=end&r=1r/d') for 1 .. 2;
     $node->status('/?k=end&r=9r/d');
     $node->wait_for_log(qr/limited 1 request, by zone "test", key "end"/);
-    is $node->count_log(qr/limited \d+ request/), $named + 1, 'only those that were named have an end';
+    is $node->count_log($end), $named + 1, 'and no others';
 };
 
 subtest 'a key that began where nothing is logged is named where it is' => sub {
@@ -126,14 +131,16 @@ subtest 'a key that began where nothing is logged is named where it is' => sub {
     is $node->count_log(qr/limiting requests, by zone "test", key "kboth"/), 1;
 };
 
-subtest 'keys that are delayed do not hide those that are refused' => sub {
-    my $node = node(key => '$arg_k', zone => 'rate=1r/s algorithm=leaky_bucket burst=1', level => 'error');
-    my @sockets = map { http_connect($node->port) } 1 .. 150;
-    for my $i (0 .. $#sockets) { http_send($sockets[$i], "/?k=d$i") }
-    http_read($_) for @sockets;
-    for my $i (0 .. $#sockets) { http_send($sockets[$i], "/?k=d$i") }
-    my @statuses = burst($node->port, '/?k=attacker', 5, 5);
-    is $node->count_log(qr/limiting requests, by zone "test", key "attacker"/), 1;
-};
+for my $level (qw(info error)) {
+    subtest "keys that are delayed do not hide those that are refused, in a log of $level" => sub {
+        my $node = node(key => '$arg_k', zone => 'rate=1r/s algorithm=leaky_bucket burst=1', level => $level);
+        my @sockets = map { http_connect($node->port) } 1 .. 150;
+        for my $i (0 .. $#sockets) { http_send($sockets[$i], "/?k=d$i") }
+        http_read($_) for @sockets;
+        for my $i (0 .. $#sockets) { http_send($sockets[$i], "/?k=d$i") }
+        my @statuses = burst($node->port, '/?k=attacker', 5, 5);
+        is $node->count_log(qr/limiting requests, by zone "test", key "attacker"/), 1;
+    };
+}
 
 finish();

@@ -160,6 +160,8 @@ Read make_check(
 
 }  // namespace
 
+static_assert(max_key_length <= KeyedNode::key_limit, "shared memory has room for every key");
+
 std::string_view counted_key(ngx_pool_t* pool, std::string_view key) noexcept
 {
     return key.size() <= max_key_length ? key : view(nginx::copied(pool, nginx::md5(key).view()));

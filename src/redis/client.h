@@ -107,7 +107,7 @@ public:
     std::uint32_t place_of(std::string_view key) const noexcept;
 
     /// Shows every server that keys are on, as far as they are known, and begins to count anew;
-    /// asks those that are not asked any more whether they answer again.
+    /// asks those of which nothing was heard whether they answer.
     void look_at_servers(const std::function<void(const ServerView&)>& look);
 
 private:

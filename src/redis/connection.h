@@ -70,6 +70,8 @@ public:
     {
         return state_ == State::connecting || state_ == State::moving;
     }
+    /// When it was answered last, by the loop's clock.
+    milliseconds last_reply() const noexcept { return last_reply_; }
     std::size_t in_flight() const noexcept { return in_flight_.size() + gathered_; }
 
     /// Only when ready. The record holds its call, and is this connection's from now on. Calls that

@@ -83,7 +83,9 @@ bool Server::send_on(Connection& connection, Call& call)
 
 void Server::probe()
 {
-    const bool silent = loop_.now() - heard_at_ >= most_silence;
+    const bool silent = !any([since = loop_.now() - most_silence](const Connection& connection) {
+        return connection.ready() && connection.last_reply() > since;
+    });
     // One that refuses checks would answer this all the same.
     if ((breaker_.open() || silent) && !refuses_checks_ && ready() && !probe_.pending()) {
         probe_.travel = {};
@@ -174,7 +176,6 @@ ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
 void Server::connection_ready(Connection& connection)
 {
     stats_.reconnects += connection.times_ready() > 1 ? 1 : 0;
-    heard_at_ = loop_.now();
     // One that let itself be set up is no failure, unless it refused calls after that before.
     if (!refusing_) {
         breaker_.succeeded();
@@ -227,7 +228,6 @@ void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
     breaker_.succeeded();
     refusing_ = false;
     refuses_checks_ = false;
-    heard_at_ = loop_.now();
     report_up();
     if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
         told_errors_.clear();

@@ -124,7 +124,6 @@ private:
     bool refusing_ = false;                 // it refused calls: up only when it has answered one
     std::vector<std::string> told_errors_;  // first words of the errors of this run
     milliseconds last_error_at_{ 0 };
-    milliseconds heard_at_{ 0 };  // of it, last: ready, or an answer
 };
 
 }  // namespace ratelimit::redis

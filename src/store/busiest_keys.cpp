@@ -78,7 +78,6 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
         return;
     }
     const auto now_s = static_cast<std::uint32_t>(now);
-    key = key.substr(0, KeyedNode::key_limit);
     const SlabLock lock(pool_);
 
     // A flood is mostly of one key.
@@ -109,7 +108,6 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
 
 void BusiestKeys::forget(std::string_view key) noexcept
 {
-    key = key.substr(0, KeyedNode::key_limit);
     const SlabLock lock(pool_);
 
     const std::uint32_t index = find(key, hash_of(key));

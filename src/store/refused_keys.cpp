@@ -32,22 +32,17 @@ ngx_msec_int_t elapsed(ngx_msec_t since, ngx_msec_t now) noexcept
     return static_cast<ngx_msec_int_t>(now - since);
 }
 
-bool second_over(ngx_msec_t since, ngx_msec_t now) noexcept
-{
-    const auto past = elapsed(since, now);
-    // Workers' clocks are a little apart; by more than that, it is the first second.
-    return past >= 1000 || past < -1000;
-}
-
 }  // namespace
 
-bool RefusedKeys::Lines::take(ngx_msec_t now) noexcept
+bool RefusedKeys::Lines::take(ngx_msec_t now, ngx_uint_t most) noexcept
 {
-    if (second_over(since, now)) {
+    // Workers' clocks are a little apart; by more than that, it is the first second.
+    const auto past = elapsed(since, now);
+    if (past >= 1000 || past < -1000) {
         since = now;
         count = 0;
     }
-    return count < lines_a_second && ++count != 0;
+    return count++ < most;
 }
 
 void RefusedKeys::Shared::init() noexcept
@@ -57,16 +52,13 @@ void RefusedKeys::Shared::init() noexcept
     ngx_queue_init(&ending);
     blocks = 0;
     forgotten.count = 0;
-    begins = {};
-    ends = {};
-    unnamed = {};
-    unnamed_taken = {};
+    logs = {};
 }
 
 bool RefusedKeys::empty() const noexcept
 {
-    return shared_->tree.size() == 0 && shared_->unnamed[0].keys == 0
-        && shared_->unnamed[1].keys == 0;
+    return shared_->tree.size() == 0 && log_of(Kind::refused).unnamed.keys == 0
+        && log_of(Kind::delayed).unnamed.keys == 0;
 }
 
 RefusedKeys::Entry* RefusedKeys::find(std::string_view key, Kind kind) const noexcept
@@ -74,13 +66,15 @@ RefusedKeys::Entry* RefusedKeys::find(std::string_view key, Kind kind) const noe
     return static_cast<Entry*>(shared_->tree.find(key, static_cast<u_char>(kind)));
 }
 
-RefusedKeys::Ended RefusedKeys::remove(Entry& entry) noexcept
+/// Empty: it was not named.
+std::optional<RefusedKeys::Ended> RefusedKeys::remove(Entry& entry) noexcept
 {
+    const bool named = entry.named;
     Ended ended{ {}, entry.key_length(), entry.kind(), entry.level, entry.count };
     entry.copy_key(ended.key_bytes.data());
     ngx_queue_remove(&entry.queue);
     shared_->tree.remove(entry, blocks_);
-    return ended;
+    return named ? std::optional(ended) : std::nullopt;
 }
 
 bool RefusedKeys::forget_oldest() noexcept
@@ -98,17 +92,16 @@ bool RefusedKeys::forget_oldest() noexcept
     if (oldest == nullptr) {
         return false;
     }
-    const bool named = oldest->named;
-    const Ended forgotten = remove(*oldest);
-    if (named && shared_->forgotten.count == 0) {
-        shared_->forgotten = forgotten;
+    const auto forgotten = remove(*oldest);
+    if (forgotten && shared_->forgotten.count == 0) {
+        shared_->forgotten = *forgotten;
     }
     return true;
 }
 
 bool RefusedKeys::may_tell(Kind kind, ngx_msec_t now) noexcept
 {
-    return shared_->ends[static_cast<std::size_t>(kind)].take(now);
+    return log_of(kind).ends.take(now, lines_a_second);
 }
 
 std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten(ngx_msec_t now) noexcept
@@ -124,11 +117,9 @@ std::optional<RefusedKeys::Ended> RefusedKeys::take_forgotten(ngx_msec_t now) no
 RefusedKeys::ToLog RefusedKeys::begin(
     std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now) noexcept
 {
-    key = cut(key);
     const SlabLock lock(pool_);
 
     ToLog to_log;
-    const auto which = static_cast<std::size_t>(kind);
     Entry* entry = find(key, kind);
     const bool first = entry == nullptr;
     if (first) {
@@ -148,9 +139,10 @@ RefusedKeys::ToLog RefusedKeys::begin(
     entry->level = static_cast<u_char>(level);
     ++entry->count;
     if (logs && !entry->named) {
-        to_log.run = entry->named = shared_->begins[which].take(now);
+        Log& log = log_of(kind);
+        to_log.run = entry->named = log.begins.take(now, lines_a_second);
         if (first && !to_log.run) {
-            shared_->unnamed[which] = { shared_->unnamed[which].keys + 1, level };
+            log.unnamed = { log.unnamed.keys + 1, level };
         }
         to_log.unnamed = unnamed_until(kind, now).keys;
     }
@@ -160,17 +152,14 @@ RefusedKeys::ToLog RefusedKeys::begin(
 std::optional<RefusedKeys::Ended> RefusedKeys::let_in(
     std::string_view key, Kind kind, ngx_msec_t now) noexcept
 {
-    key = cut(key);
     const SlabLock lock(pool_);
 
     Entry* entry = find(key, kind);
     if (entry == nullptr) {
         return std::nullopt;
     }
-    const bool named = entry->named;
-    if (elapsed(entry->began, now) >= shortest_run_ms && (!named || may_tell(kind, now))) {
-        const Ended ended = remove(*entry);
-        return named ? std::optional(ended) : std::nullopt;
+    if (elapsed(entry->began, now) >= shortest_run_ms && (!entry->named || may_tell(kind, now))) {
+        return remove(*entry);
     }
     ngx_queue_remove(&entry->queue);
     ngx_queue_insert_head(&shared_->ending, &entry->queue);
@@ -203,11 +192,7 @@ bool RefusedKeys::sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept
         if (entry == nullptr || (entry->named && !may_tell(entry->kind(), now))) {
             return false;
         }
-        const bool named = entry->named;
-        const Ended removed = remove(*entry);
-        if (named) {
-            ended = removed;
-        }
+        ended = remove(*entry);
     }
     return true;
 }
@@ -215,12 +200,11 @@ bool RefusedKeys::sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept
 /// Nothing, where it was asked less than a second ago.
 RefusedKeys::Unnamed RefusedKeys::unnamed_until(Kind kind, ngx_msec_t now) noexcept
 {
-    const auto which = static_cast<std::size_t>(kind);
-    if (shared_->unnamed[which].keys == 0 || !second_over(shared_->unnamed_taken[which], now)) {
+    Log& log = log_of(kind);
+    if (log.unnamed.keys == 0 || !log.numbers.take(now, 1)) {
         return {};
     }
-    shared_->unnamed_taken[which] = now;
-    return std::exchange(shared_->unnamed[which], {});
+    return std::exchange(log.unnamed, {});
 }
 
 RefusedKeys::Unnamed RefusedKeys::take_unnamed(Kind kind, ngx_msec_t now) noexcept

@@ -43,7 +43,15 @@ public:
     struct Lines {
         ngx_msec_t since;
         ngx_uint_t count;
-        bool take(ngx_msec_t now) noexcept;
+        bool take(ngx_msec_t now, ngx_uint_t most) noexcept;
+    };
+
+    /// What the log gets of one Kind.
+    struct Log {
+        Lines begins;
+        Lines ends;
+        Lines numbers;
+        Unnamed unnamed;  // not told yet
     };
 
     struct Shared {
@@ -52,9 +60,7 @@ public:
         ngx_queue_t ending;   // newest first
         ngx_uint_t blocks;    // that all entries have
         Ended forgotten;      // one that made room, and is yet to be told; a count of 0: none
-        std::array<Lines, kinds> begins, ends;
-        std::array<Unnamed, kinds> unnamed;
-        std::array<ngx_msec_t, kinds> unnamed_taken;  // last
+        std::array<Log, kinds> logs;
         void init() noexcept;
     };
 
@@ -99,15 +105,12 @@ public:
 private:
     struct Entry;
 
-    static std::string_view cut(std::string_view key) noexcept
-    {
-        return key.substr(0, KeyedNode::key_limit);
-    }
+    Log& log_of(Kind kind) const noexcept { return shared_->logs[static_cast<std::size_t>(kind)]; }
     Entry* find(std::string_view key, Kind kind) const noexcept;
     Entry* oldest_over(ngx_msec_t now) const noexcept;
     bool may_tell(Kind kind, ngx_msec_t now) noexcept;
     Unnamed unnamed_until(Kind kind, ngx_msec_t now) noexcept;
-    Ended remove(Entry& entry) noexcept;
+    std::optional<Ended> remove(Entry& entry) noexcept;
     std::optional<Ended> take_forgotten(ngx_msec_t now) noexcept;
 
     ngx_slab_pool_t* pool_;

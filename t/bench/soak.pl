@@ -1,13 +1,13 @@
 #!/usr/bin/env perl
 
 # Fifteen minutes (SOAK_MINUTES) of all that a worker does, as fast as it can: distinct keys, a hot key, leases,
-# several limits, refusals, keys counted here, and the API. Its memory has to stay as it is.
+# several limits, refusals, a shadow limit, and the API. Its memory has to stay as it is.
 
 use strict;
 use warnings;
 
 use Ratelimit::Http qw(request);
-use Ratelimit::Process qw(start_code ended_with alive wait_until read_file);
+use Ratelimit::Process qw(start_code ended_with alive read_file);
 use Ratelimit::Redis;
 use POSIX ();
 

@@ -119,6 +119,13 @@ std::string_view prefix_of(const ngx_http_core_loc_conf_t& location) noexcept
     return location.exact_match ? name.substr(0, name.rfind('/') + 1) : name;
 }
 
+/// Whether there is something to serve at an exact location of this name.
+bool is_page(std::string_view name)
+{
+    const auto folder = name.substr(0, name.rfind('/') + 1);
+    return parse_api_path(folder, name, name, false, {}).view != View::nothing;
+}
+
 ngx_int_t handle(ngx_http_request_t* r)
 {
     const bool writable = location_conf(r).api == api_writes;
@@ -168,13 +175,9 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 #else
     const bool regex = false;
 #endif
-    const auto name = view(core->name);
-    const bool page = name.ends_with("/metrics") || name.ends_with("/zones")
-        || name.ends_with("/redis") || name.ends_with("/");
-    if (regex || core->named || (core->exact_match && !page)) {
+    if (regex || core->named || (core->exact_match && !is_page(view(core->name)))) {
         return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/, or exact "
-                                 "and ends in /metrics, "
-                                 "/zones, /redis or /");
+                                 "and ends in /metrics, /zones, /redis or /");
     }
     location.api = api_reads;
     if (cf->args->nelts > 1) {

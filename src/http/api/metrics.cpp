@@ -204,7 +204,7 @@ std::string metrics_text(MainConf& conf)
     std::vector<BlockServers> all;
     for (const RedisBlock& block : conf.redis) {
         if (block.scripts.size() == 0) {
-            continue;  // no limit asks it
+            continue;  // nothing is asked of it
         }
         all.push_back(
             { block, redis_counters(conf).servers(block.name, worker_count(), report_time()) });

@@ -93,7 +93,7 @@ std::string redis_json(const MainConf& conf)
     json.begin_object().begin_array("redis");
     for (const RedisBlock& block : conf.redis) {
         if (block.scripts.size() == 0) {
-            continue;  // no limit asks it
+            continue;  // nothing is asked of it
         }
         json.begin_object().text("name", block.name).text("topology", topology_of(block));
         json.begin_array("servers");
