@@ -139,7 +139,8 @@ TEST_F(JointChecks, all_fail_when_they_are_closed_before_they_are_written)
 /// One node that has all hash slots, and is used without its cluster.
 class SlottedServer : public CoalescerTest {
 protected:
-    RedisServer slotted_{ "cluster-enabled yes\n" };
+    // Without a port of its own the cluster's bus takes the server's + 10000, free or not.
+    RedisServer slotted_{ "cluster-enabled yes\ncluster-port " + std::to_string(free_port()) };
 };
 
 TEST_F(SlottedServer, takes_checks_one_by_one_once_it_has_refused_keys_of_several_slots)

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -19,21 +20,39 @@
 
 namespace ratelimit {
 
+namespace {
+
+/// A socket bound to the port of an IPv4 address, or -1 where another has it.
+int bound_socket(const char* address, int port)
+{
+    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(static_cast<in_port_t>(port));
+    name.sin_addr.s_addr = inet_addr(address);
+    if (bind(descriptor, reinterpret_cast<sockaddr*>(&name), sizeof(name)) == 0) {
+        return descriptor;
+    }
+    close(descriptor);
+    return -1;
+}
+
+}  // namespace
+
 int free_port()
 {
-    // Below the ports that the kernel gives to clients, so that none takes it meanwhile.
+    // Below the ports that the kernel gives to clients, so that none takes it meanwhile. The claim
+    // on another loopback address, kept until this process ends, keeps the tests that run beside it
+    // away: t/lib/Ratelimit/Process.pm makes the same.
     static int next = 10'000 + getpid() * 31 % 20'000;
-    for (int tries = 0; tries < 1000; ++tries) {
+    for (int tries = 0; tries < 2000; ++tries) {
         next = next >= 32'000 ? 10'000 : next + 1;
-        const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(static_cast<in_port_t>(next));
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        const bool free =
-            bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-        close(descriptor);
-        if (free) {
+        const int port = bound_socket("127.0.0.1", next);
+        if (port < 0) {
+            continue;
+        }
+        close(port);
+        if (bound_socket("127.99.0.1", next) >= 0) {
             return next;
         }
     }
@@ -73,13 +92,19 @@ void RedisServer::start()
         execlp("redis-server", "redis-server", (folder_ + "/redis.conf").c_str(), nullptr);
         _exit(127);
     }
-    for (int tries = 0; tries < 500; ++tries) {
+    for (int tries = 0; tries < 2000; ++tries) {
         if (ask({ "PING" }) == "PONG") {
             return;
         }
+        if (waitpid(pid_, nullptr, WNOHANG) != 0) {
+            pid_ = 0;
+            break;
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds{ 10 });
     }
-    throw std::runtime_error("redis-server did not start");
+    std::ostringstream log;
+    log << std::ifstream(folder_ + "/log").rdbuf();
+    throw std::runtime_error("redis-server did not start: " + log.str());
 }
 
 void RedisServer::pause() const
