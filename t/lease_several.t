@@ -1,4 +1,5 @@
-# Leases where a request has several limits: all of them take ahead, or none; on one server or on two.
+# Leases where a request has several limits: each spends its own, and what is asked takes ahead if all of
+# it can; on one server or on two.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
@@ -43,8 +44,11 @@ sub counted {
 my $zones = 'ratelimit_zone a$arg_a zone=one rate=5000r/d algorithm=fixed_window lease=40;'
     . 'ratelimit_zone b$arg_b zone=two rate=5000r/d algorithm=sliding_window_log lease=20;'
     . 'ratelimit_zone a$arg_a zone=none rate=5000r/d algorithm=fixed_window;'
-    . 'ratelimit_zone b$arg_b zone=tight rate=30r/d algorithm=fixed_window lease=20;';
-my $peeks = join '', map { "location = /peek/$_ { ratelimit zone=$_ cost=0; }" } qw(one two none tight);
+    . 'ratelimit_zone b$arg_b zone=tight rate=30r/d algorithm=fixed_window lease=20;'
+    . 'ratelimit_zone c$arg_c zone=client rate=5000r/d algorithm=fixed_window lease=20;'
+    . 'ratelimit_zone a$arg_a zone=few rate=90r/d algorithm=fixed_window lease=20;';
+my $peeks = join '', map { "location = /peek/$_ { ratelimit zone=$_ cost=0; }" }
+    qw(one two none tight client);
 
 # Keys for a and b that are on other servers of the ring.
 sub keys_apart {
@@ -65,6 +69,10 @@ my %locations = (
     mixed  => 'ratelimit zone=one; ratelimit zone=none;',
     shadow => 'ratelimit zone=one; ratelimit zone=tight shadow;',
     narrow => 'ratelimit zone=one; ratelimit zone=tight;',
+    few    => 'ratelimit zone=few;',
+    refuse => 'ratelimit zone=few; ratelimit zone=tight;',
+    all    => 'ratelimit zone=one; ratelimit zone=client;',
+    costly => 'ratelimit zone=one cost=2; ratelimit zone=two cost=2;',
     free   => 'ratelimit zone=one; ratelimit zone=two cost=0;',
 );
 my $server = $peeks . join '', map { "location = /$_ { $locations{$_} }" } sort keys %locations;
@@ -86,6 +94,32 @@ for my $case (['one server', $servers[0]], ['two servers', @servers]) {
         }
     };
 
+    subtest "both have leases again after a lull, though one of them has some left: $where" => sub {
+        $_->cmd('FLUSHALL') for @servers;
+        count_told($node, "/both?$keys", 100);
+        wait_until('some are left', sub {
+            my $told = told($node, "/both?$keys");
+            return $told eq '200 redis' && told($node, "/both?$keys") eq '200 lease';
+        });
+        my $began = time;
+        wait_until('those that slide have lapsed', sub { time > $began + 1.2 });
+        cmp_ok count_told($node, "/both?$keys", 300)->{'200 lease'}, '>', 150;
+        cmp_ok count_told($node, "/costly?$keys", 300)->{'200 lease'}, '>', 150, 'or too few for the cost';
+    };
+
+    subtest "a limit for all clients has leases beside one for each: $where" => sub {
+        $_->cmd('FLUSHALL') for @servers;
+        my %seen = map { $_ => 0 } '200 redis', '200 lease';
+        my $fresh = $keys =~ s/a=/a=all/r;
+        for my $turn (1 .. 150) {
+            $seen{ told($node, "/all?$fresh&c=$_") }++ for 1 .. 4;
+        }
+        is $seen{'200 redis'} + $seen{'200 lease'}, 600;
+        cmp_ok $seen{'200 lease'}, '>', 300, 'most are leased';
+        cmp_ok counted($node, "/peek/one?$fresh"), '>=', 600, 'and all are counted';
+        cmp_ok counted($node, "/peek/client?c=$_"), '>=', 150 for 1 .. 4;
+    };
+
     subtest "one has none, so nobody has: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
         for my $path ("/mixed?$keys", "/free?$keys") {
@@ -98,10 +132,29 @@ for my $case (['one server', $servers[0]], ['two servers', @servers]) {
 
     subtest "a shadow limit that would refuse does not stand in the way: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
-        my $seen = count_told($node, "/shadow?$keys", 200);
-        is $seen->{'200 redis'} + $seen->{'200 lease'} + ($seen->{'200 cache'} // 0), 200, 'all pass';
-        cmp_ok counted($node, "/peek/one?$keys"), '>=', 200, 'and are counted by the one that counts';
+        my $fresh = $keys =~ s/a=/a=shadow/r;
+        my $seen = count_told($node, "/shadow?$fresh", 400);
+        is $seen->{'200 redis'} + $seen->{'200 lease'} + ($seen->{'200 cache'} // 0), 400, 'all pass';
+        cmp_ok $seen->{'200 lease'}, '>', 200, 'most by leases';
+        my $counted = counted($node, "/peek/one?$fresh");
+        cmp_ok $counted, '>=', 400, 'and are counted by the one that counts';
+        cmp_ok $counted, '<=', 400 + 2 * 40, 'which does not take ahead again what it has';
         cmp_ok counted($node, "/peek/tight?$keys"), '<=', 30;
+    };
+
+    subtest "who is refused spends nothing that is leased: $where" => sub {
+        $_->cmd('FLUSHALL') for @servers;
+        my $refuse = '/refuse?' . $keys =~ s/=/=spend/gr;
+        is_deeply [map { told($node, $refuse) =~ /^(\d+)/ } 1 .. 30], [(200) x 30], 'one limit is used up';
+        my $few = $refuse =~ s/refuse/few/r;
+        my $passed = 30;
+        until (told($node, $few) eq '200 lease') { ++$passed < 90 or last }
+        ++$passed;
+        my $seen = count_told($node, $refuse, 100);
+        is $seen->{'429 redis'} + $seen->{'429 cache'}, 100;
+        $seen = count_told($node, $few, 100);
+        cmp_ok $seen->{'200 lease'}, '>', 0;
+        is $passed + $seen->{'200 lease'} + $seen->{'200 redis'}, 90, 'of the other all is there';
     };
 
     subtest "what one refuses is not spent in the other: $where" => sub {

@@ -41,21 +41,6 @@ private:
     const microseconds taken_at_;
 };
 
-void put_back(const RemoteCheck& check)
-{
-    LimitState& state = *check.state;
-    const Policy& policy = check.policy;
-    state.remaining = std::min(policy.limit(), state.remaining + check.cost);
-    if (state.remaining == policy.limit()) {
-        state.reset = microseconds{ 0 };
-    } else if (keeps_arrival_time(policy.algorithm)) {
-        const double debt = static_cast<double>(check.cost)
-            * static_cast<double>(policy.rate.window.count())
-            / static_cast<double>(policy.rate.quota);
-        state.reset -= std::min(state.reset, microseconds{ static_cast<std::int64_t>(debt) });
-    }
-}
-
 }  // namespace
 
 void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
@@ -64,7 +49,7 @@ try {
     if (check.coalescer->client().send(*call)) {
         static_cast<void>(call.release());
     }
-    put_back(check);
+    put_back(*check.state, check.policy, check.cost);
 } catch (const std::exception&) {
     // Out of memory: it stays counted.
 }

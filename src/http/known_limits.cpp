@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace ratelimit::http {
@@ -62,71 +63,73 @@ std::optional<LimitState> refusal_of(
     return denial->state;
 }
 
+/// Takes out of what is to be asked the limits that `settled` has decided.
+template <class Settled>
+void settle_some(RequestState& state, Settled&& settled) noexcept
+{
+    const auto end =
+        std::remove_if(state.checks.begin(), state.checks.end(), [&](const RemoteCheck& check) {
+            Limit& limit = state.limits[check.limit];
+            limit.known = settled(check, limit, state.decided[check.limit]);
+            return limit.known;
+        });
+    state.checks = { state.checks.begin(), end };
+}
+
 }  // namespace
 
 bool refused_by_cache(RequestState& state) noexcept
 {
     bool refused = false;
-    const auto settled = [&](const RemoteCheck& check) {
-        Limit& limit = state.limits[check.limit];
-        DecidedLimit& decided = state.decided[check.limit];
-        if (const auto refusal = refusal_of(limit, decided.policy, check)) {
-            limit.known = true;
-            decided.source = Source::cache;
-            decided.state = *refusal;
-            refused = refused || !decided.shadow;
+    settle_some(state, [&](const RemoteCheck& check, Limit& limit, DecidedLimit& decided) {
+        const auto refusal = refusal_of(limit, decided.policy, check);
+        if (!refusal) {
+            return false;
         }
-        return limit.known;
-    };
-    const auto end = std::remove_if(state.checks.begin(), state.checks.end(), settled);
-    state.checks = { state.checks.begin(), end };
+        decided.source = Source::cache;
+        decided.state = *refusal;
+        refused = refused || !decided.shadow;
+        return true;
+    });
     return refused;
 }
 
-bool taken_from_leases(RequestState& state, std::int64_t& ahead) noexcept
+void take_from_leases(RequestState& state) noexcept
 {
-    ahead = 0;
-    const bool all_lease =
-        std::all_of(state.checks.begin(), state.checks.end(), [&](const RemoteCheck& check) {
-            const Limit& limit = state.limits[check.limit];
-            return limit.zone->zone.lease > 0 && limit.cost > 0;
-        });
-    if (!all_lease) {
-        return false;
-    }
-    bool all_taken = true;
-    bool first = true;
-    for (const RemoteCheck& check : state.checks) {
-        Limit& limit = state.limits[check.limit];
-        DecidedLimit& decided = state.decided[check.limit];
+    settle_some(state, [](const RemoteCheck& check, Limit& limit, DecidedLimit& decided) {
+        if (limit.zone->zone.lease == 0 || limit.cost == 0) {
+            return false;
+        }
         const auto answer = leases_of(limit).take(
             { limit.key, limit.policy, limit.cost }, decided.policy, limit.zone->zone.lease,
             asked_at(check));
-        // Only where nothing is left anywhere: what one limit has would pile up.
-        ahead = first ? answer.ahead : std::min(ahead, answer.ahead);
-        first = false;
-        all_taken = all_taken && answer.state.has_value();
-        if (answer.state) {
-            limit.leased = answer.sent;
-            decided.source = Source::lease;
-            decided.state = *answer.state;
+        limit.ahead = answer.ahead;
+        if (!answer.state) {
+            return false;
         }
-    }
-    if (!all_taken) {
-        return_leases(state);
-        return false;
-    }
+        limit.leased = answer.sent;
+        decided.source = Source::lease;
+        decided.state = *answer.state;
+        return true;
+    });
+}
+
+std::int64_t wanted_ahead(const RequestState& state) noexcept
+{
+    std::int64_t wanted = std::numeric_limits<std::int64_t>::max();
     for (const RemoteCheck& check : state.checks) {
-        state.limits[check.limit].known = true;
+        wanted = std::min(wanted, state.limits[check.limit].ahead);
     }
-    return true;
+    return wanted;
 }
 
 void return_leases(RequestState& state) noexcept
 {
-    for (Limit& limit : state.limits) {
+    for (std::size_t i = 0; i < state.limits.size(); ++i) {
+        Limit& limit = state.limits[i];
         if (const auto sent = std::exchange(limit.leased, std::nullopt)) {
             leases_of(limit).put_back({ limit.key, limit.policy, limit.cost }, *sent);
+            put_back(state.decided[i].state, state.decided[i].policy, limit.cost);
         }
     }
 }
@@ -159,14 +162,12 @@ void remember_refusal(const RequestState& state, const RemoteCheck& check) noexc
             limit.zone->remembered);
 }
 
-void forget_refusals(const RequestState& state) noexcept
+void forget_refusal(const RequestState& state, const RemoteCheck& check) noexcept
 {
-    for (const RemoteCheck& check : state.checks) {
-        const Limit& limit = state.limits[check.limit];
-        DenialCache denials = ZoneMemory(*limit.zone->memory).denials();
-        if (check.state->granted && !denials.empty()) {
-            denials.forget({ limit.key, limit.policy, limit.cost });
-        }
+    const Limit& limit = state.limits[check.limit];
+    DenialCache denials = ZoneMemory(*limit.zone->memory).denials();
+    if (check.state->granted && !denials.empty()) {
+        denials.forget({ limit.key, limit.policy, limit.cost });
     }
 }
 

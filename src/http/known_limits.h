@@ -11,9 +11,11 @@ namespace ratelimit::http {
 /// an enforced one refuses, and nothing need be asked.
 bool refused_by_cache(RequestState& state) noexcept;
 
-/// Settles all that would be asked, if there are leases for all of it. If not, `ahead`: for how
-/// many requests more to ask.
-bool taken_from_leases(RequestState& state, std::int64_t& ahead) noexcept;
+/// Settles the limits that this node has leases for, and takes them out of what is to be asked.
+void take_from_leases(RequestState& state) noexcept;
+
+/// For how many requests more to ask: as many as all that is asked is worth asking ahead for.
+std::int64_t wanted_ahead(const RequestState& state) noexcept;
 
 /// What Redis has refused.
 void remember_refusal(const RequestState& state, const RemoteCheck& check) noexcept;
@@ -23,10 +25,10 @@ void keep_leases(
     const RequestState& state, std::span<const RemoteCheck> checks,
     std::span<const BatchAnswer> answers, std::int64_t spent) noexcept;
 
-/// Gives leases back what the request took of them.
+/// Gives leases back what the request took of them, and puts it back into its states.
 void return_leases(RequestState& state) noexcept;
 
-/// After some of what was asked is given back in Redis: others may pass sooner than they were told.
-void forget_refusals(const RequestState& state) noexcept;
+/// After what this limit took is given back in Redis: others may pass sooner than they were told.
+void forget_refusal(const RequestState& state, const RemoteCheck& check) noexcept;
 
 }  // namespace ratelimit::http

@@ -79,10 +79,7 @@ bool RequestState::ask()
         check.asked = asked;
     }
     // First: Redis refuses also since it has counted what is leased.
-    std::int64_t ahead = 0;
-    if (taken_from_leases(*this, ahead)) {
-        return false;
-    }
+    take_from_leases(*this);
     if (refused_by_cache(*this)) {
         refused_here = true;
         return false;
@@ -91,7 +88,7 @@ bool RequestState::ask()
         return false;
     }
     check_.emplace(checks, *this);
-    check_->ask_ahead(ahead);
+    check_->ask_ahead(wanted_ahead(*this));
     return check_->send();
 }
 
@@ -214,7 +211,7 @@ void RequestState::give_back() noexcept
 {
     return_leases(*this);
     if (check_ && check_->give_back(nginx::local_time())) {
-        forget_refusals(*this);
+        check_->each_answered([&](const RemoteCheck& check) { forget_refusal(*this, check); });
     }
 }
 

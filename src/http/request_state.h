@@ -42,6 +42,7 @@ public:
         std::uint64_t policy;                // Zone::policy_hash
         bool known = false;                  // its state in decided is
         std::optional<microseconds> leased;  // taken from this node's lease that was sent then
+        std::int64_t ahead = 0;              // for so many requests more it is worth asking
     };
 
     static RequestState* find(ngx_http_request_t* r) noexcept;

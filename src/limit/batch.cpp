@@ -67,6 +67,19 @@ LimitState state_in_batch(
     return state;
 }
 
+void put_back(LimitState& state, const Policy& policy, std::int64_t cost) noexcept
+{
+    state.remaining = std::min(policy.limit(), state.remaining + cost);
+    if (state.remaining == policy.limit()) {
+        state.reset = microseconds{ 0 };
+    } else if (keeps_arrival_time(policy.algorithm)) {
+        const double debt = static_cast<double>(cost)
+            * static_cast<double>(policy.rate.window.count())
+            / static_cast<double>(policy.rate.quota);
+        state.reset -= std::min(state.reset, microseconds{ static_cast<std::int64_t>(debt) });
+    }
+}
+
 microseconds life_ahead(const BatchAnswer& answer, Algorithm algorithm) noexcept
 {
     return algorithm == Algorithm::fixed_window ? answer.reset : std::chrono::seconds{ 1 };

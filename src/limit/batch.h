@@ -33,6 +33,10 @@ LimitState state_in_batch(
     const BatchAnswer& answer, const Policy& policy, std::int64_t cost,
     std::int64_t index) noexcept;
 
+/// A request's state as if its `cost`, which it took, had not been: as far as the state tells,
+/// which is of the reset only for the algorithms that keep an arrival time.
+void put_back(LimitState& state, const Policy& policy, std::int64_t cost) noexcept;
+
 /// From the batch's time on, for how long what it took ahead may be spent: in its own fixed window;
 /// a second where windows slide, which is by how much more time can be met by what passes.
 microseconds life_ahead(const BatchAnswer& answer, Algorithm algorithm) noexcept;

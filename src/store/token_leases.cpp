@@ -28,6 +28,7 @@ struct TokenLeases::Entry : KeyedNode {
         return static_cast<Entry*>(KeyedNode::of(link));
     }
     void count_request(microseconds now) noexcept;
+    std::int64_t requests_in_a_period(microseconds now) const noexcept;
 };
 
 namespace {
@@ -51,12 +52,22 @@ void TokenLeases::Shared::init() noexcept
 void TokenLeases::Entry::count_request(microseconds now) noexcept
 {
     const microseconds elapsed = now - period_began;
-    if (elapsed >= period || elapsed.count() < 0) {
-        previous = elapsed.count() >= 0 && elapsed < 2 * period ? count : 0;
+    if (elapsed >= 2 * period || elapsed.count() < 0) {
+        previous = 0;
         count = 0;
         period_began = now;
+    } else if (elapsed >= period) {
+        previous = count;
+        count = 0;
+        period_began += period;
     }
     count += count < std::numeric_limits<std::uint32_t>::max() ? 1 : 0;
+}
+
+/// In the last one until now, if those of the period before came evenly.
+std::int64_t TokenLeases::Entry::requests_in_a_period(microseconds now) const noexcept
+{
+    return count + previous * (period - (now - period_began)).count() / period.count();
 }
 
 TokenLeases::Entry* TokenLeases::find(const Request& request) const noexcept
@@ -108,12 +119,8 @@ TokenLeases::Answer TokenLeases::take(
         drop_lease(*entry);
         lease = nullptr;
     }
-    if (lease == nullptr || lease->left == 0) {
-        const std::int64_t busy = std::max(entry->count, entry->previous);
-        return { std::nullopt, std::min(most, busy - 1), {} };
-    }
-    if (lease->left < request.cost) {
-        return {};
+    if (lease == nullptr || lease->left < request.cost) {
+        return { std::nullopt, std::min(most, entry->requests_in_a_period(now) - 1), {} };
     }
     lease->left -= request.cost;
     LimitState state = state_before(lease->answer, policy, lease->left);

@@ -43,8 +43,8 @@ public:
     {
     }
 
-    /// Spends what the request costs, if there is as much. If there is nothing, as many requests
-    /// are worth asking for as there were for this key in a second, up to `most`.
+    /// Spends what the request costs, if there is as much. If there is not, as many requests are
+    /// worth asking for as there were for this key in the last second, up to `most`.
     Answer take(
         const Request& request, const Policy& policy, std::int64_t most, microseconds now) noexcept;
 
