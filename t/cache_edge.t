@@ -72,4 +72,42 @@ for my $clock (qw(redis local)) {
     }
 }
 
+# A refusal is known from when its check was sent. Were it from the answer, which comes late here, the
+# first whom Redis would let in again was refused for as much longer.
+sub ask_at_edge {
+    my ($socket, $look, $path) = @_;
+    my ($status, $source) = (200);
+    ($status, undef, $source) = ask($socket, $path) while $status == 200;
+    return if $source ne 'redis';
+    (undef, undef, $source) = ask($socket, $path);
+    wait_until('redis would let it in', sub { (ask($look, '/peek'))[1] > 0 });
+    ($status) = ask($socket, $path);
+    return ($status, $source eq 'cache' ? 1 : 0);
+}
+
+for my $clock (qw(redis local)) {
+    for my $zone (grep { $clock eq 'redis' || /gcra|fixed_window/ } 'rate=2r/s algorithm=gcra', 'rate=2r/s algorithm=token_bucket burst=2',
+        'rate=2r/s algorithm=leaky_bucket', 'rate=2r/s algorithm=sliding_window_log',
+        'rate=2r/s algorithm=sliding_window_counter', 'rate=3r/3s algorithm=sliding_window_buckets precision=1s',
+        'rate=2r/s algorithm=fixed_window') {
+        subtest "answers that come late, $zone clock=$clock" => sub {
+            my $proxy = proxy(to => $redis->addr);
+            my ($slow, $fast) = map { node(redis => $_, zone => "$zone clock=$clock", key => "late$clock",
+                    server => 'add_header X-Source $ratelimit_source always;') } $proxy, $redis;
+            my ($socket, $look) = map { http_connect($_->port) } $slow, $fast;
+            $proxy->delay(0.2);
+            my ($asked, $passed, $cached) = (0, 0, 0);
+            for (1 .. 2) {
+                my ($status, $known) = ask_at_edge($socket, $look, '/') or next;
+                $asked++;
+                $passed++ if $status == 200;
+                $cached += $known;
+            }
+            cmp_ok $asked, '>=', 1;
+            is $passed, $asked, 'who would be let in, is';
+            cmp_ok $cached, '>=', 1, 'the refusal was known';
+        };
+    }
+}
+
 finish();

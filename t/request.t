@@ -112,17 +112,22 @@ subtest 'thousands of HTTP/2 streams at once are counted exactly' => sub {
 };
 
 subtest 'checks of one turn of the loop leave in one write' => sub {
-    my $turn = node(zone => $zone);
+    # Of two limits each, since checks of one limit share calls.
+    my $turn = node(zone => $zone, http => 'ratelimit_zone x$arg_k zone=other rate=100r/d;',
+        location => 'ratelimit zone=other;');
     my @sockets = map { http_connect($turn->port) } 1 .. 30;
-    for (@sockets) { http_send($_, '/'); http_read($_) }
+    for (@sockets) { http_send($_, '/?k=warm'); http_read($_) }
     my ($worker) = $turn->workers;
     kill STOP => $worker;
     my $reads = sub { $turn->{redis}->cmd('INFO', 'stats') =~ /total_reads_processed:(\d+)/ ? $1 : 0 };
+    my $calls = $turn->{redis}->calls('evalsha');
     my $before = $reads->();
-    http_send($_, '/') for @sockets;
+    http_send($sockets[$_], "/?k=$_") for 0 .. 29;
     kill CONT => $worker;
     is scalar(grep { http_read($_)->status == 200 } @sockets), 30;
-    cmp_ok $reads->() - $before, '<=', 5, 'thirty checks in one read of Redis, or a few';
+    my $read = $reads->() - $before;
+    is $turn->{redis}->calls('evalsha') - $calls, 30, 'a call each';
+    cmp_ok $read, '<=', 5, 'in one read of Redis, or a few';
 };
 
 for my $protocol ('', 'http2') {
