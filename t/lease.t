@@ -101,14 +101,19 @@ subtest 'a key that is not busy loses nothing' => sub {
 
 subtest 'the limit holds, whatever is taken ahead' => sub {
     for (
-        ['fixed_window',       'rate=500r/d algorithm=fixed_window'],
-        ['sliding_window_log', 'rate=500r/d algorithm=sliding_window_log'],
-        ['token_bucket',       'rate=1r/d algorithm=token_bucket burst=500'],
+        ['fixed_window',           'rate=500r/d algorithm=fixed_window'],
+        ['sliding_window_log',     'rate=500r/d algorithm=sliding_window_log'],
+        ['sliding_window_counter', 'rate=500r/d algorithm=sliding_window_counter'],
+        ['sliding_window_buckets', 'rate=500r/d algorithm=sliding_window_buckets'],
+        ['token_bucket',           'rate=1r/d algorithm=token_bucket burst=500'],
+        ['gcra',                   'rate=1r/d algorithm=gcra burst=499'],
+        ['leaky_bucket',           'rate=1r/d algorithm=leaky_bucket burst=499', 'nodelay'],
     ) {
-        my ($name, $zone) = @{$_};
+        my ($name, $zone, $limit) = @{$_};
         my $redis = redis();
-        my @nodes = map { lease_node(redis => $redis, zone => "$zone lease=30", workers => 2) } 1 .. 3;
-        for my $key (1 .. 4) {
+        my @nodes = map { lease_node(redis => $redis, zone => "$zone lease=30", limit => $limit,
+                workers => 2) } 1 .. 3;
+        for my $key (1 .. 2) {
             my @statuses = burst([map { $_->port } @nodes], "/?k=$key", 1500, 100);
             my $passed = grep { $_ == 200 } @statuses;
             is scalar(grep { $_ != 200 && $_ != 429 } @statuses), 0, "$name: all are decided";
