@@ -2,24 +2,34 @@
 
 #include "check/coalescer.h"
 
-#include <memory>
 #include <string>
+#include <utility>
 
 namespace ratelimit {
 
 namespace {
 
-/// One limit's; deletes itself at its end.
+/// One limit's. Used again after its end, with its memory.
 class GiveBack final : public redis::Call {
 public:
-    GiveBack(const RemoteCheck& check, microseconds taken_at, microseconds now)
-        : key_(check.key), check_(check), state_(*check.state), taken_at_(taken_at)
+    /// One that is free.
+    static GiveBack& make()
     {
+        return free_ == nullptr ? *new GiveBack : *std::exchange(free_, free_->next_free_);
+    }
+
+    void begin(const RemoteCheck& check, microseconds taken_at, microseconds now)
+    {
+        key_ = check.key;
+        check_ = check;
         check_.key = key_;
         if (check_.now) {
             check_.now = now;  // not when it was taken: what has drained since is nobody's
         }
+        state_ = *check.state;
+        taken_at_ = taken_at;
     }
+    void end() noexcept { next_free_ = std::exchange(free_, this); }
 
     redis::ScriptId script() const noexcept override { return check_.scripts.give_back; }
     redis::ArgumentCount argument_count() const noexcept override
@@ -31,23 +41,27 @@ public:
         write_give_back_arguments(check_, taken_at_, state_, arguments);
     }
     std::string_view routing_key() const noexcept override { return key_; }
-    void on_reply(const redisReply&) noexcept override { delete this; }
-    void on_failure(redis::Failure) noexcept override { delete this; }
+    void on_reply(const redisReply&) noexcept override { end(); }
+    void on_failure(redis::Failure) noexcept override { end(); }
 
 private:
-    const std::string key_;
+    static inline GiveBack* free_ = nullptr;
+
+    GiveBack* next_free_ = nullptr;
+    std::string key_;
     RemoteCheck check_;
-    const LimitState state_;
-    const microseconds taken_at_;
+    LimitState state_;
+    microseconds taken_at_{ 0 };
 };
 
 }  // namespace
 
 void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
 try {
-    auto call = std::make_unique<GiveBack>(check, taken_at, now);
-    if (check.coalescer->client().send(*call)) {
-        static_cast<void>(call.release());
+    GiveBack& call = GiveBack::make();
+    call.begin(check, taken_at, now);
+    if (!check.coalescer->client().send(call)) {
+        call.end();
     }
     put_back(*check.state, check.policy, check.cost);
 } catch (const std::exception&) {

@@ -65,16 +65,18 @@ void SplitCheck::split(std::span<RemoteCheck> checks)
 
 CheckGroup& SplitCheck::add_group(std::span<RemoteCheck> checks)
 {
-    CheckGroup& group = *more_.emplace_back(std::make_unique<CheckGroup>());
-    group.set(checks, false, *this);
-    return group;
+    auto more = std::make_unique<More>();
+    more->group.set(checks, false, *this);
+    more->next = std::move(more_);
+    more_ = std::move(more);
+    return more_->group;
 }
 
 void SplitCheck::ask_ahead(std::int64_t requests) noexcept
 {
     first_.ask_ahead(requests);
-    for (const auto& group : more_) {
-        group->ask_ahead(requests);
+    for (More* more = more_.get(); more != nullptr; more = more->next.get()) {
+        more->group.ask_ahead(requests);
     }
 }
 
@@ -110,9 +112,12 @@ void SplitCheck::settle_ahead(microseconds now) noexcept
         return;
     }
     std::int64_t kept = std::numeric_limits<std::int64_t>::max();
+    std::size_t groups = 0;
     each_group([&](const CheckGroup& group) {
-        kept = group.took() && ahead_.size() == 1 + more_.size() ? kept : 0;
+        ++groups;
+        kept = group.took() ? kept : 0;
     });
+    kept = ahead_.size() == groups ? kept : 0;
     for (const Ahead& ahead : ahead_) {
         kept = std::min(kept, ahead.passing() - ahead.spent);
     }
@@ -145,8 +150,8 @@ void SplitCheck::settle(Ahead& ahead, std::int64_t kept, microseconds now) noexc
 bool SplitCheck::send()
 {
     pending_ = first_.send() ? 1 : 0;
-    for (const auto& group : more_) {
-        pending_ += group->send() ? 1 : 0;
+    for (More* more = more_.get(); more != nullptr; more = more->next.get()) {
+        pending_ += more->group.send() ? 1 : 0;
     }
     return pending_ != 0;
 }
@@ -161,19 +166,20 @@ void SplitCheck::group_ended(CheckGroup&) noexcept
 void SplitCheck::group_apart(CheckGroup& group) noexcept
 {
     const auto checks = group.checks();
-    const std::size_t known = more_.size();
+    More* const known = more_.get();
     try {
-        more_.reserve(known + checks.size() - 1);
         for (std::size_t i = 1; i < checks.size(); ++i) {
             add_group(checks.subspan(i, 1)).expire_with(group);
         }
     } catch (const std::exception&) {
-        more_.resize(known);  // out of memory: the group has failed
+        while (more_.get() != known) {
+            more_ = std::move(more_->next);  // out of memory: the group has failed
+        }
         group_ended(group);
         return;
     }
-    for (std::size_t i = known; i < more_.size(); ++i) {
-        pending_ += more_[i]->send() ? 1 : 0;
+    for (More* more = more_.get(); more != known; more = more->next.get()) {
+        pending_ += more->group.send() ? 1 : 0;
     }
     group.set(checks.first(1), false, *this);
     if (!group.send()) {

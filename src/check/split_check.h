@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/check_group.h"
+#include "check/recycled.h"
 
 #include <memory>
 #include <span>
@@ -62,12 +63,18 @@ public:
         std::int64_t spent) noexcept override;
 
 private:
+    /// One of the places but the first.
+    struct More final : Recycled<More> {
+        CheckGroup group;
+        std::unique_ptr<More> next;
+    };
+
     template <class Visit>
     void each_group(Visit&& visit) const
     {
         visit(first_);
-        for (const auto& group : more_) {
-            visit(*group);
+        for (const More* more = more_.get(); more != nullptr; more = more->next.get()) {
+            visit(more->group);
         }
     }
     /// What one of several groups took ahead.
@@ -85,7 +92,7 @@ private:
 
     Owner& owner_;
     CheckGroup first_;
-    std::vector<std::unique_ptr<CheckGroup>> more_;
+    std::unique_ptr<More> more_;  // the latest first
     std::vector<Ahead> ahead_;
     std::size_t pending_ = 0;
 };

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <new>
+#include <utility>
+
+namespace ratelimit {
+
+/// Base of a final class whose objects come and go with requests: their memory is kept, as much as
+/// was ever in use at once, and used again. For one thread.
+template <class Object>
+class Recycled {
+public:
+    static void* operator new(std::size_t size)
+    {
+        static_assert(sizeof(Object) >= sizeof(Free));
+        return free_ == nullptr ? ::operator new(size) : std::exchange(free_, free_->next);
+    }
+    static void operator delete(void* memory) noexcept { free_ = new (memory) Free{ free_ }; }
+
+private:
+    struct Free {
+        Free* next;
+    };
+    static inline Free* free_ = nullptr;
+};
+
+}  // namespace ratelimit
