@@ -37,10 +37,11 @@ SplitCheck::SplitCheck(std::span<RemoteCheck> checks, Owner& owner) : owner_(own
         first_.set(checks, true, *this);
         return;
     }
-    std::stable_sort(
-        checks.begin(), checks.end(), [](const RemoteCheck& left, const RemoteCheck& right) {
-            return std::tie(left.coalescer, left.place) < std::tie(right.coalescer, right.place);
-        });
+    // Not std::stable_sort, which allocates.
+    std::sort(checks.begin(), checks.end(), [](const RemoteCheck& left, const RemoteCheck& right) {
+        return std::tie(left.coalescer, left.place, left.limit)
+            < std::tie(right.coalescer, right.place, right.limit);
+    });
     split(checks);
 }
 

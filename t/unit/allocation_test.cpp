@@ -2,6 +2,7 @@
 // they need is used again.
 
 #include "allocation_count.h"
+#include "check/split_check.h"
 #include "coalescer_fixture.h"
 #include "redis_server.h"
 
@@ -64,6 +65,89 @@ TEST_F(Allocations, none_for_checks_of_several_limits)
                      + std::to_string(i % 10) } });
     }
     EXPECT_EQ(in_the_steady_state(), 0U);
+}
+
+/// Requests of two limits whose keys are on two servers, both of which give back what they took.
+class SplitAllocations : public CoalescerTest {
+protected:
+    struct Split final : SplitCheck::Owner {
+        void checked() noexcept override { ended = true; }
+        void taken_ahead(
+            std::span<const RemoteCheck>, std::span<const BatchAnswer>,
+            std::int64_t) noexcept override
+        {
+        }
+
+        std::array<std::string, 2> keys;
+        std::array<LimitState, 2> states;
+        std::array<RemoteCheck, 2> checks;
+        std::optional<SplitCheck> check;
+        bool ended = false;
+    };
+
+    void SetUp() override
+    {
+        const auto give_back = scripts_.add(give_back_script());
+        auto options = options_to(one_.port());
+        options.servers.push_back(options_to(other_.port()).servers.front());
+        options.topology = redis::Topology::ring;
+        begin(options);
+        for (Split& split : splits_) {
+            for (std::size_t i = 0; i < 2; ++i) {
+                split.keys[i] = key_at(i);
+                RemoteCheck& check = split.checks[i];
+                static_cast<LimitCheck&>(check) = { split.keys[i], policy_, 1, false, {} };
+                check.coalescer = &*coalescer_;
+                check.scripts = { singles_[0], several_, give_back };
+                check.limit = i;
+            }
+        }
+    }
+
+    std::string key_at(std::size_t place)
+    {
+        std::string key;
+        do {
+            key = "a key that is longer than short strings are " + std::to_string(keys_++);
+        } while (client_->place_of(key) != place);
+        return key;
+    }
+
+    void again()
+    {
+        for (Split& split : splits_) {
+            for (RemoteCheck& check : split.checks) {
+                check.state = &split.states[check.limit];
+            }
+            split.ended = false;
+            split.check.emplace(split.checks, split);
+            EXPECT_TRUE(split.check->send());
+        }
+        EXPECT_TRUE(loop_.run_until([this] {
+            return std::all_of(
+                splits_.begin(), splits_.end(), [](const Split& split) { return split.ended; });
+        }));
+        for (Split& split : splits_) {
+            EXPECT_TRUE(split.check->give_back(microseconds{ 0 }));
+        }
+    }
+
+    RedisServer one_;
+    RedisServer other_;
+    const Policy policy_{ Algorithm::fixed_window, { 100, std::chrono::hours{ 24 } }, {}, {} };
+    std::array<Split, 20> splits_;
+    int keys_ = 0;
+};
+
+TEST_F(SplitAllocations, none_for_limits_on_two_servers_nor_for_what_is_given_back)
+{
+    again();
+    again();
+    again();
+    const std::size_t before = allocation_count();
+    again();
+    EXPECT_EQ(allocation_count() - before, 0U);
+    EXPECT_EQ(splits_.back().states[0].remaining, 100) << "which was given back each time";
 }
 
 }  // namespace
