@@ -57,7 +57,7 @@ subtest 'decisions are counted by what became of them and who decided' => sub {
         location /both/ { ratelimit zone=wide; ratelimit zone=narrow; try_files /index.html =404; }
         location /bad/ { ratelimit zone=plan; ratelimit_fail_mode closed; try_files /index.html =404; }",
         http => 'ratelimit_zone $arg_k zone=dry rate=1r/d cache=off;'
-            . 'ratelimit_zone $arg_k zone=slow rate=20r/s burst=5 algorithm=leaky_bucket;'
+            . 'ratelimit_zone $arg_k zone=slow rate=1r/s burst=5 algorithm=leaky_bucket;'
             . 'ratelimit_zone $arg_k zone=wide rate=100r/d; ratelimit_zone $arg_k zone=narrow rate=1r/d;'
             . 'ratelimit_zone $arg_k zone=new rate=1r/d; ratelimit_zone $arg_k zone=plan rate=$arg_rate;');
     my $counted = sub { return zone_of($node, $_[0])->{counters} };

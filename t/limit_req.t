@@ -72,7 +72,7 @@ for (
 }
 
 subtest 'excess waits for its turn' => sub {
-    my $slow = pair('10r/s', all => ['burst=5'], some => ['burst=5 delay=3']);
+    my $slow = pair('4r/s', all => ['burst=5'], some => ['burst=5 delay=3']);
     for my $name (qw(all some)) {
         $redis->cmd('FLUSHALL');
         my %took;
@@ -87,7 +87,7 @@ subtest 'excess waits for its turn' => sub {
             is scalar(grep { $_ eq 'PASSED' } @results), 6 - $delayed;
         }
         cmp_ok abs($took{ours} - $took{theirs}), '<', 0.5, 'and as long';
-        cmp_ok $took{ours}, '>', $name eq 'all' ? 0.4 : 0.1;
+        cmp_ok $took{ours}, '>', $name eq 'all' ? 1.1 : 0.35;
     }
 };
 

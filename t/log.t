@@ -3,7 +3,7 @@
 use Ratelimit::Test;
 
 subtest 'a flood is one line when it starts and one when it ends, with its size' => sub {
-    my $node = node(zone => 'rate=1r/2s algorithm=gcra', workers => 2);
+    my $node = node(zone => 'rate=1r/5s algorithm=gcra', workers => 2);
     my @statuses = burst($node->port, '/?k=flood', 300, 8);
     my $refused = grep { $_ == 429 } @statuses;
     cmp_ok $refused, '>', 290;
@@ -37,7 +37,7 @@ subtest 'each key has its lines, and one that is never refused has none' => sub 
 
 for my $level (qw(info notice warn error)) {
     subtest "ratelimit_log_level $level" => sub {
-        my $node = node(zone => 'rate=4r/s algorithm=leaky_bucket burst=1',
+        my $node = node(zone => 'rate=1r/s algorithm=leaky_bucket burst=1',
             location => "ratelimit_log_level $level;");
         burst($node->port, '/?k=l', 4, 4);
         my %lower = (error => 'warn', warn => 'notice', notice => 'info', info => 'info');

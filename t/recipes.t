@@ -17,14 +17,18 @@ sub node_of {
     my ($http, $server) = $recipe =~ /^(.*?)^server \{\n(.*)^\}/ms or return;
     s{http://backend}{http://127.0.0.1:@{[ $backend->port ]}}g for $server;
     s{/var/log/nginx/}{logs-} for $server;
+    # Where clients of the test are; and windows that do not end while it runs.
+    s{10\.0\.0\.0/8}{127.0.0.0/24}, s{192\.0\.2\.7}{127.0.1.7} for $http;
+    s{\d+r/\Kh}{d}g, s{\d+r/\Km\b}{d}g for $http;
     $http = "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $http";
     return nginx(http => $http, server => $server);
 }
 
 my %try = (
     'Dry run first' => sub {
-        my ($node) = @_;
-        is $node->status('/api/'), 200 for 1 .. 60;
+        my ($node, $recipe) = @_;
+        is $node->status('/api/'), 200 for 1 .. 100;
+        is $node->status('/api/'), $recipe =~ /ratelimit_dry_run/ ? 200 : 429;
     },
     'Plans' => sub {
         my ($node) = @_;
@@ -53,12 +57,25 @@ my %try = (
     },
     'Allow lists' => sub {
         my ($node) = @_;
-        is $node->status('/'), 200 for 1 .. 100;
-        is $node->status('/'), 429;
+        for my $address ('127.0.2.1', '127.0.2.2') {
+            is $node->status('/', from => $address), 200 for 1 .. 100;
+            is $node->status('/', from => $address), 429, 'others are';
+        }
+        is $node->status('/', from => '127.0.0.9'), 200 for 1 .. 101;
+        is $node->status('/', from => '127.0.1.7'), 200 for 1 .. 101;
     },
     'Behind a CDN or a load balancer' => sub {
         my ($node) = @_;
-        is $node->status('/'), 200;
+        my $status = sub {
+            my ($forwarded, @from) = @_;
+            return $node->status('/', headers => ['X-Forwarded-For' => $forwarded], @from);
+        };
+        for my $client ('198.51.100.1', '198.51.100.2') {
+            is $status->("192.0.2.$_, $client"), 200 for 1 .. 100;
+            is $status->("192.0.2.101, $client"), 429, 'whatever the client has put before it';
+        }
+        is $status->("192.0.2.$_", from => '127.0.2.1'), 200 for 1 .. 100;
+        is $status->('192.0.2.101', from => '127.0.2.1'), 429, 'nor is one believed who is no proxy';
     },
     'Costly requests' => sub {
         my ($node) = @_;
@@ -89,7 +106,7 @@ while (my ($name, $part) = splice @parts, 0, 2) {
     subtest $name => sub {
         for my $recipe ($part =~ /^```nginx\n(.*?)^```/msg) {
             $redis->cmd('FLUSHALL');
-            $try{$name}->(node_of($recipe));
+            $try{$name}->(node_of($recipe), $recipe);
         }
     };
 }

@@ -13,11 +13,11 @@ use Time::HiRes qw(time);
 use Exporter 'import';
 our @EXPORT_OK = qw(request http_connect http_send http_read burst);
 
-# request($port, $path, method =>, headers => [name, value, ...], body =>, address =>): an answer
-# with status, headers ([name, value] in order), body.
+# request($port, $path, method =>, headers => [name, value, ...], body =>, address =>, from => of
+# the client): an answer with status, headers ([name, value] in order), body.
 sub request {
     my ($port, $path, %options) = @_;
-    my $socket = http_connect($port, $options{address});
+    my $socket = http_connect($port, $options{address}, $options{from});
     http_send($socket, $path, %options, close => 1);
     my $answer = http_read($socket, $options{method});
     close $socket;
@@ -25,9 +25,9 @@ sub request {
 }
 
 sub http_connect {
-    my ($port, $address) = @_;
+    my ($port, $address, $from) = @_;
     return IO::Socket::INET->new(PeerAddr => $address // '127.0.0.1', PeerPort => $port,
-        Timeout => 10) // croak "connect to $port: $!";
+        LocalAddr => $from, Timeout => 10) // croak "connect to $port: $!";
 }
 
 sub http_send {
