@@ -1,6 +1,7 @@
 # ratelimit_api: what operators ask a node for its zones.
 
 use Ratelimit::Test;
+use Digest::SHA qw(sha256_base64);
 use JSON::PP qw(decode_json);
 use Time::HiRes qw(time sleep);
 
@@ -183,7 +184,12 @@ subtest 'methods, paths and addresses' => sub {
     like $node->get('/bare?from=mail')->header('Location'), qr{/bare/\?from=mail$};
     my $page = $node->get('/ops/');
     is $page->header('Content-Type'), 'text/html; charset=utf-8';
-    like $page->header('Content-Security-Policy'), qr/^default-src 'none'; script-src 'sha256-/;
+    my $policy = $page->header('Content-Security-Policy');
+    like $policy, qr/^default-src 'none'; script-src 'sha256-/;
+    for my $kind (qw(script style)) {
+        my @hashes = map { "'sha256-" . sha256_base64($_) . "='" } $page->body =~ m{<$kind>(.*?)</$kind>}gs;
+        is "$kind-src @hashes", $policy =~ /($kind-src [^;]*)/ ? $1 : '', "the policy lets each $kind of the page run";
+    }
     like $page->body, qr/^<!doctype html>/i;
 };
 

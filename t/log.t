@@ -2,6 +2,10 @@
 
 use Ratelimit::Test;
 
+# Its key is refused twice, and then never asked for again.
+my $silent = node(zone => 'rate=1r/d algorithm=fixed_window');
+$silent->status('/?k=silent') for 1 .. 3;
+
 subtest 'a flood is one line when it starts and one when it ends, with its size' => sub {
     my $node = node(zone => 'rate=1r/5s algorithm=gcra', workers => 2);
     my @statuses = burst($node->port, '/?k=flood', 300, 8);
@@ -142,5 +146,14 @@ for my $level (qw(info error)) {
         is $node->count_log(qr/limiting requests, by zone "test", key "attacker"/), 1;
     };
 }
+
+subtest 'a run ends when nobody has asked for a minute' => sub {
+    is $silent->count_log(qr/limiting requests.*key "ksilent"/), 1;
+    # A zone looks for such keys when it is asked.
+    wait_until('it has ended', sub {
+        $silent->status('/?k=other');
+        return $silent->count_log(qr/limited 2 requests, by zone "test", key "ksilent"/);
+    }, 90);
+};
 
 finish();
