@@ -129,18 +129,29 @@ subtest 'what is only for the log is no eviction' => sub {
 };
 
 subtest 'the busiest refused keys are told' => sub {
-    my $node = node(zone => 'rate=1r/d', server => $api);
+    my $node = node(zone => 'rate=1r/d', server => $api, http => 'keepalive_requests 10000;');
     my %refused = (a => 5, b => 9, c => 2);
     for my $key (keys %refused) {
         $node->status("/?k=$key") for 0 .. $refused{$key};
     }
     is_deeply [map { [@{$_}{qw(key id refused error)}] } @{ zone_of($node)->{busiest} }],
         [['kb', 'kb', 9, 0], ['ka', 'ka', 5, 0], ['kc', 'kc', 2, 0]];
-    $node->status("/?k=many$_") for map { ($_, $_) } 1 .. 500;
+    my $socket = http_connect($node->port);
+    my $ask = sub { http_send($socket, "/?k=$_[0]"); http_read($socket) };
+    my $flood = sub { $ask->("$_[0]$_") for map { ($_) x 3 } 1 .. 250 };
+    $flood->('many');
+    $ask->('late') for 0 .. 40;
+    $flood->('more');
+    $refused{late} = 40;
     my @busiest = @{ zone_of($node)->{busiest} };
     cmp_ok scalar(@busiest), '<=', 10;
-    $node->status('/?k=b') for 1 .. 40;
-    is zone_of($node)->{busiest}[0]{key}, 'kb', 'in a flood of others the busiest stays';
+    is $busiest[0]{key}, 'klate', 'in a flood of others the busiest is found, and stays';
+    for (@busiest) {
+        my $times = $refused{ substr $_->{key}, 1 } // 2;
+        cmp_ok $_->{refused} - $_->{error}, '<=', $times, "$_->{key}: no more than it was, but for the error";
+        cmp_ok $_->{refused}, '>=', $times, 'and no less';
+    }
+    ok scalar(grep { $_->{error} > 0 } @busiest), 'who took over a counter tells its error';
 };
 
 subtest 'keys are shown as the log shows them, and told apart by their id' => sub {
