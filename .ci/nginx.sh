@@ -32,7 +32,7 @@ checks='-DNGX_DEBUG_PALLOC=1 -g -O1 -Wno-error'
 sanitizers='-fsanitize=address,undefined -fno-sanitize=alignment,nonnull-attribute,pointer-overflow'
 case ${CHECKED:-} in
 sanitizers)
-    set -- "$@" "--with-ld-opt=$sanitizers" "--with-cc-opt=$sanitizers -fno-sanitize-recover=all $checks"
+    set -- "$@" "--with-ld-opt=$sanitizers" "--with-cc-opt=$sanitizers -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS $checks"
     ;;
 valgrind) set -- "$@" "--with-cc-opt=$checks" ;;
 esac

@@ -55,7 +55,9 @@ subtest 'decisions are counted by what became of them and who decided' => sub {
         location /dry/ { ratelimit zone=dry; ratelimit_dry_run on; try_files /index.html =404; }
         location /slow/ { ratelimit zone=slow delay=0; try_files /index.html =404; }
         location /shadow/ { ratelimit zone=wide; ratelimit zone=new shadow; try_files /index.html =404; }
+        location /slow_shadow/ { ratelimit zone=slow delay=0 shadow; try_files /index.html =404; }
         location /both/ { ratelimit zone=wide; ratelimit zone=narrow; try_files /index.html =404; }
+        location /mixed/ { ratelimit zone=narrow; ratelimit zone=plan; try_files /index.html =404; }
         location /bad/ { ratelimit zone=plan; ratelimit_fail_mode closed; try_files /index.html =404; }",
         http => 'ratelimit_zone $arg_k zone=dry rate=1r/d cache=off;'
             . 'ratelimit_zone $arg_k zone=slow rate=1r/s burst=5 algorithm=leaky_bucket;'
@@ -69,6 +71,8 @@ subtest 'decisions are counted by what became of them and who decided' => sub {
     is_deeply $counted->('dry'), { passed => { redis => 1 }, rejected_dry_run => { redis => 2 } };
     $node->status('/slow/?k=a') for 1 .. 2;
     is_deeply $counted->('slow'), { passed => { redis => 1 }, delayed => { redis => 1 } };
+    $node->status('/slow_shadow/?k=b') for 1 .. 2;
+    is_deeply [@{ $counted->('slow') }{qw(passed_shadow delayed_shadow)}], [{ redis => 1 }, { redis => 1 }];
     $node->status('/shadow/?k=a') for 1 .. 3;
     is_deeply $counted->('new'), { passed_shadow => { redis => 1 }, rejected_shadow => { redis => 1, cache => 1 } };
     $node->status('/both/?k=b') for 1 .. 2;
@@ -77,6 +81,8 @@ subtest 'decisions are counted by what became of them and who decided' => sub {
         'a limit that would have let in who was refused by another is not counted';
     is $node->status('/bad/?k=c&rate=nonsense'), 503;
     is_deeply $counted->('plan'), { failed_closed => { none => 1 } };
+    is $node->status("/mixed/?k=$_&rate=nonsense"), $_ eq 'b' ? 429 : 200 for qw(b d);
+    is_deeply $counted->('plan')->{failed_open}, { none => 1 }, 'nobody is let in whom another limit refuses';
     $redis->stop;
     is $node->status('/?k=other'), 200;
     wait_until('the fail mode decides', sub {

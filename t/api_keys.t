@@ -208,6 +208,12 @@ subtest 'Redis that is away is told, and nothing is forgotten' => sub {
     is $node->status('/?k=a'), 429, 'it is known to be refused as before';
     $node->{redis}->resume;
     wait_until('it answers', sub { $node->status('/ops/zones/test/keys/ka') == 200 });
+    $node->{redis}->cmd('ACL', 'SETUSER', 'default', '-@scripting', '-del');
+    for my $method (qw(GET DELETE)) {
+        my $answer = $node->get('/ops/zones/test/keys/ka', method => $method);
+        is $answer->status, 503, $method;
+        like decode_json($answer->body)->{error}, qr/with an error/;
+    }
     $node->{redis}->stop;
     wait_until('it is gone', sub { $node->status('/ops/zones/test/keys/ka') == 503 });
     pass 'a dead one too';

@@ -27,6 +27,7 @@ constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
     Outcome{ CountedAs::failed_open, "failed_open", by_nobody },
     Outcome{ CountedAs::failed_closed, "failed_closed", by_nobody },
     Outcome{ CountedAs::passed_shadow, "passed_shadow", letting_in },
+    Outcome{ CountedAs::delayed_shadow, "delayed_shadow", letting_in },
     Outcome{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
 };
 
@@ -82,10 +83,11 @@ std::optional<CountedAs> counted_as(const RequestState& state, const DecidedLimi
     if (state.outcome.refused || state.result == Result::failed_closed) {
         return std::nullopt;
     }
+    const bool delayed = delay_of(limit).count() > 0;
     if (limit.shadow) {
-        return CountedAs::passed_shadow;
+        return delayed ? CountedAs::delayed_shadow : CountedAs::passed_shadow;
     }
-    if (delay_of(limit).count() > 0) {
+    if (delayed) {
         return enforced ? CountedAs::delayed : CountedAs::delayed_dry_run;
     }
     return CountedAs::passed;
@@ -105,6 +107,9 @@ void count_decision(const RequestState& state) noexcept
         }
     }
     const bool closed = state.result == Result::failed_closed;
+    if (state.outcome.refused && !closed) {
+        return;  // another limit's refusal is no failure that lets it in
+    }
     const auto failed = closed ? CountedAs::failed_closed : CountedAs::failed_open;
     for (ZoneConf* zone : state.undecided_zones) {
         ZoneMemory(*zone->memory).counters().count(static_cast<std::size_t>(failed), 0);

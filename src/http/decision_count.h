@@ -14,6 +14,7 @@ enum class CountedAs : std::uint8_t {
     failed_open,
     failed_closed,
     passed_shadow,
+    delayed_shadow,
     rejected_shadow,
 };
 
@@ -27,7 +28,7 @@ struct Count {
     std::string_view source;
     std::uint64_t count;
 };
-constexpr std::size_t counts_of_zone = 23;  // outcomes with each of their sources
+constexpr std::size_t counts_of_zone = 26;  // outcomes with each of their sources
 std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept;
 
 }  // namespace ratelimit::http

@@ -13,7 +13,7 @@ namespace ratelimit {
 /// reading sums them.
 class ZoneCounters {
 public:
-    static constexpr std::size_t outcomes = 9;  // what they are is the caller's
+    static constexpr std::size_t outcomes = 10;  // what they are is the caller's
     static constexpr std::size_t sources = 3;
 
     struct Shared {

@@ -83,3 +83,4 @@ $report->lines("From the third minute on the worker grew by $growth kB.");
 $report->save;
 all_stopped();
 die "that is more than $most_growth_kb kB\n" if $growth > $most_growth_kb;
+die "it has opened more than it closed\n" if $rows[-1][3] > $rows[3][3] + 2;

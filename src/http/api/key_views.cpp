@@ -139,7 +139,8 @@ private:
     ngx_int_t respond() override
     {
         if (group_.end() != CheckGroup::End::answered) {
-            return send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+            return send_error(
+                r_, NGX_HTTP_SERVICE_UNAVAILABLE, "Redis does not answer, or with an error");
         }
         return send_state(r_, zone_, key_, policy_, states_.front(), "redis");
     }
