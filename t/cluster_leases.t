@@ -1,0 +1,83 @@
+# Redis Cluster with leases and the denial cache: while slots move no more pass than a limit allows, and
+# nothing of it is lost.
+
+use Ratelimit::Test;
+
+my $cluster = cluster();
+my $quota   = 30_000;
+my $node    = nginx(
+    workers => 2,
+    http => 'ratelimit_redis main { topology cluster; timeout 5s; connect_timeout 5s; '
+        . join('', map { 'server ' . $_->addr . ';' } $cluster->masters) . ' }'
+        . "ratelimit_zone k\$arg_k zone=leased rate=${quota}r/d algorithm=fixed_window lease=40;"
+        . "ratelimit_zone k\$arg_k zone=beside rate=${quota}r/d algorithm=token_bucket lease=40;"
+        . 'ratelimit_zone k$arg_k zone=refused rate=1r/d algorithm=fixed_window;',
+    server => 'ratelimit_fail_mode closed; add_header X-Source $ratelimit_source always;'
+        . 'location /api/ { ratelimit_api write=on; }'
+        . join('', map { s/\{/{ try_files \/index.html =404;/r }
+            'location = /leased { ratelimit zone=leased; }',
+            'location = /both { ratelimit zone=leased; ratelimit zone=beside; }',
+            'location = /refused { ratelimit zone=refused; }',
+            'location = /peek { ratelimit zone=leased cost=0; }'),
+);
+
+# Begins to move the slot of a key to another master, and moves its keys after a while; then ends it.
+sub move_under {
+    my ($key, $step, @zones) = @_;
+    my $slot = $cluster->slot_of($key);
+    my $from = $cluster->node_of_slot($slot);
+    my ($to) = grep { $_ != $from } $cluster->masters;
+    $step->();
+    $cluster->migrate_begin($slot, $to);
+    $step->();
+    for my $zone (@zones) {
+        $cluster->migrate_key("rl:$zone:{$key}");
+        $step->();
+    }
+    $cluster->migrate_end($slot);
+    $step->();
+    return;
+}
+
+for (['leased', 'leased'], ['both', 'leased', 'beside']) {
+    my ($path, @zones) = @{$_};
+    subtest "a key that moves keeps its leases, and its limit: $path" => sub {
+        my $load = load(port => $node->port, path => "/$path?k=$path", clients => 8);
+        move_under("k$path", sub { $load->wait_for_more(100) }, @zones);
+        my $moving = $load->seen->{200};
+        cmp_ok $moving, '<', $quota, 'it has moved before the limit is reached';
+        wait_until('the limit is reached', sub { $load->seen->{429} }, 60);
+        my $seen = $load->stop;
+        is $seen->{failed}, 0, 'no request failed' or diag $seen->{why};
+        is join(' ', grep { /^\d+$/ } sort keys %{$seen}), '200 429', 'all are decided';
+        my @rest = burst($node->port, "/$path?k=$path", 300, 10);
+        my $passed = $seen->{200} + grep { $_ == 200 } @rest;
+        cmp_ok $passed, '<=', $quota, 'no more pass than may';
+        is $passed, $quota, 'nor fewer' if $path eq 'leased';
+        is $node->get("/peek?k=$path")->header('X-RateLimit-Remaining'), 0 if $path eq 'leased';
+    };
+}
+
+subtest 'a refused key that moves stays refused, from memory, and is freed where it is' => sub {
+    is $node->status('/refused?k=moves'), $_ for 200, 429;
+    move_under('kmoves', sub {
+        my $answer = $node->get('/refused?k=moves');
+        is $answer->status, 429;
+        is $answer->header('X-Source'), 'cache';
+    }, 'refused');
+    is $node->status('/api/zones/refused/keys/kmoves', method => 'DELETE'), 204;
+    is $node->status('/refused?k=moves'), $_, 'freed' for 200, 429;
+};
+
+subtest 'a key is freed while its slot moves' => sub {
+    is $node->status('/refused?k=between'), $_ for 200, 429;
+    my $freed = sub {
+        is $node->status('/api/zones/refused/keys/kbetween', method => 'DELETE'), 204;
+        is $node->status('/refused?k=between'), $_ for 200, 429;
+    };
+    move_under('kbetween', $freed, 'refused');
+};
+
+is $node->count_log(qr/is away|answered:/), 0, 'and nothing to tell';
+
+finish();
