@@ -194,7 +194,7 @@ subtest 'zones of this node alone' => sub {
 
 subtest 'Redis that is away is told, and nothing is forgotten' => sub {
     my $redis = redis();
-    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 200ms; }"
+    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 1s; connect_timeout 5s; }"
             . 'ratelimit_zone k$arg_k zone=test rate=1r/d;',
         server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
     $node->{redis} = $redis;

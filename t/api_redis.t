@@ -26,8 +26,8 @@ subtest 'a server that is up, asked, and answers' => sub {
 
 subtest 'a server that is away, hangs, refuses, and comes back' => sub {
     my $redis = redis();
-    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms; }"
-            . 'ratelimit_zone k$arg_k zone=test rate=1000r/d;',
+    my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms;"
+            . ' timeout 1s; connect_timeout 5s; } ratelimit_zone k$arg_k zone=test rate=1000r/d;',
         server => "$api location / { ratelimit zone=test; ratelimit_fail_mode closed; try_files /index.html =404; }");
     is $node->status('/'), 200;
     is server_of($node)->{state}, 'up';
@@ -59,8 +59,8 @@ subtest 'workers that nobody asks notice that it hangs, and that it is back' => 
     my $node = node(zone => 'rate=1000r/d', server => $api, workers => 2);
     wait_until('it is up', sub { (server_of($node) // {})->{workers_up} });
     my $redis = $node->{redis};
-    $node->configure(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms; }"
-            . 'ratelimit_zone k$arg_k zone=test rate=1000r/d;');
+    $node->configure(http => "ratelimit_redis main { server @{[ $redis->addr ]}; breaker failures=2 open=300ms;"
+            . ' connect_timeout 5s; } ratelimit_zone k$arg_k zone=test rate=1000r/d;');
     $node->reload(gone => 1);
     my $up = sub { my $server = server_of($node); return $server && $server->{workers_up} };
     wait_until('both are up', sub { $up->() == 2 });
@@ -102,7 +102,9 @@ subtest 'each server of a ring, each master of a cluster, the master of sentinel
         my ($told) = blocks_of($node);
         is $told->{topology}, $topology;
         is_deeply [map { $_->{server} } @{ $told->{servers} }], [sort @servers];
-        is_deeply [map { $_->{state} } @{ $told->{servers} }], [('up') x @servers];
+        wait_until('all are up', sub {
+            return !grep { $_->{state} ne 'up' } @{ (blocks_of($node))[0]{servers} };
+        });
     }
 };
 

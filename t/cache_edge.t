@@ -97,11 +97,12 @@ for my $clock (qw(redis local)) {
             my ($socket, $look) = map { http_connect($_->port) } $slow, $fast;
             $proxy->delay(0.2);
             my ($asked, $passed, $cached) = (0, 0, 0);
-            for (1 .. 2) {
+            for (1 .. 8) {
                 my ($status, $known) = ask_at_edge($socket, $look, '/') or next;
                 $asked++;
                 $passed++ if $status == 200;
                 $cached += $known;
+                last if $asked >= 2 && $cached;
             }
             cmp_ok $asked, '>=', 1;
             is $passed, $asked, 'who would be let in, is';

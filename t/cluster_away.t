@@ -119,8 +119,7 @@ subtest 'hung nodes delay a request by the timeouts at most, and no worker that 
     is $node->status('/?k=hung1'), 503;
     cmp_ok time - $began, '<', 5;
     $node->configure(http => $node->{http} =~ s/timeout 1s/timeout 30s/gr);
-    kill HUP => $node->pid;
-    wait_until('old workers are gone', sub { $node->workers == 2 && !$node->workers(1) }, 8);
+    $node->reload(gone => 1);
     $began = time;
     is $node->stop('QUIT') // 0, 0;
     cmp_ok time - $began, '<', 5, 'a query of the map keeps nobody';

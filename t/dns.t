@@ -23,7 +23,7 @@ sub following_node {
     return nginx(
         %options,
         http => <<"END" . ($options{http} // ''),
-    ratelimit_redis main { server localhost:@{[ $first->port ]}; timeout 2s; }
+    ratelimit_redis main { server localhost:@{[ $first->port ]}; timeout 2s; connect_timeout 5s; }
     ratelimit_zone k\$arg_k zone=test rate=1000r/h cache=off;
     log_format status '\$ratelimit_status';
     access_log access.log status;

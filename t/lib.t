@@ -175,7 +175,7 @@ subtest 'a test that ends badly leaves neither a process nor a folder' => sub {
         is scalar @left, 13, "$how: it ran";
         ok eval {
             # A process that has ended, though nobody has asked how, has no program any more.
-            wait_until('all is gone', sub { !grep { m{^/} ? -e : -e "/proc/$_/exe" } @left }, 3);
+            wait_until('all is gone', sub { !grep { m{^/} ? -e : -e "/proc/$_/exe" } @left });
             1;
         }, "$how: nothing is left" or diag $@;
     }
@@ -183,6 +183,7 @@ subtest 'a test that ends badly leaves neither a process nor a folder' => sub {
 
 subtest 'an end that should not be is noticed' => sub {
     my $crash = nginx(module => 0);
+    $crash->wait_for_workers($crash->pid);
     kill SEGV => $crash->workers;
     $crash->wait_for_log(qr/exited on signal 11/);
     like join(' ', Ratelimit::Nginx::complaints()), qr/on signal 11/, 'a worker that crashes';
@@ -194,6 +195,7 @@ subtest 'an end that should not be is noticed' => sub {
         'nginx without a master too';
 
     my $known = nginx(module => 0, expected => qr/exited on signal 11/);
+    $known->wait_for_workers($known->pid);
     kill SEGV => $known->workers;
     $known->wait_for_log(qr/exited on signal 11/);
     is join(' ', Ratelimit::Nginx::complaints()), '', 'but not one that the test expects';

@@ -63,7 +63,7 @@ subtest 'clang-tidy' => sub {
     my $flags = "-std=c++20 -Isrc -I$build/nginx -I$build/nginx/ratelimit $hiredis "
         . join ' ', map { "-isystem $nginx/src/$_" }
         qw(core event event/modules os/unix http http/modules http/v2);
-    my ($good, $output) = run("printf '%s\\n' src/*/*.cpp src/*/*/*.cpp | xargs -P 2 -n 4 sh -c "
+    my ($good, $output) = run("printf '%s\\n' src/*/*.cpp src/*/*/*.cpp | xargs -P 2 -n 4 nice -n 19 sh -c "
             . "'clang-tidy --quiet \"\$@\" -- $flags 2>/dev/null' tidy");
     ok $good, 'no warning' or diag $output;
     ($good) = run("echo 'int BadName() { int *p = 0; return *p; }' > $build/bad.cpp;"

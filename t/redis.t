@@ -197,7 +197,7 @@ subtest 'every algorithm gets along with the rights of the README, and leaves no
 
 subtest 'errors of redis are logged once, not per request' => sub {
     my $redis = redis();
-    my $node = node_of("server @{[ $redis->addr ]};", location => 'ratelimit_fail_mode closed;');
+    my $node = node_of("server @{[ $redis->addr ]}; timeout 1s;", location => 'ratelimit_fail_mode closed;');
     is $node->status('/'), 200;
     $redis->cmd('CONFIG', 'SET', 'maxmemory', 1);
     is $node->status('/?k=full'), 503 for 1 .. 10;

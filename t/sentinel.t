@@ -182,8 +182,7 @@ subtest 'sentinels that die take nobody along: the master is used on' => sub {
     is $node->count_log(qr/is away/), 0;
     $first->pause;
     $master->pause;
-    kill HUP => $node->pid;
-    wait_until('old workers are gone', sub { $node->workers == 1 && !$node->workers(1) }, 8);
+    $node->reload(gone => 1);
     my $began = time;
     is $node->stop('QUIT') // 0, 0;
     cmp_ok time - $began, '<', 5, 'neither keeps a worker that leaves';

@@ -50,7 +50,8 @@ subtest 'sentinels' => sub {
     my $users = 'password pw; sentinel_password watch;';
     my $node  = node_of('sentinel master=main', [$group->addrs], "$trusted $users");
     is_deeply statuses($node, 'before'), [200, 200, 429];
-    $group->failover;
+    my $new = $group->failover->public_addr;
+    $node->wait_for_log(qr/master main is at \Q$new\E/);
     wait_until('the new master decides', sub { $node->status('/?k=trial') != 503 });
     is_deeply statuses($node, 'after'), [200, 200, 429], 'after a failover';
 

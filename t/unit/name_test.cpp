@@ -21,6 +21,7 @@ protected:
     {
         auto options = options_to(first_.port());
         options.servers[0].endpoint.host_name = "redis.test";
+        options.server.timeout = 10s;
         return options;
     }
     void move_name() { loop_.names["redis.test"] = { { "127.0.0.2", "127.0.0.9" }, valid }; }

@@ -28,8 +28,8 @@ protected:
         options.master = "main";
         options.server.connections = connections;
         options.server.breaker_failures = 1000;
-        options.server.timeout = 300ms;
-        options.server.connect_timeout = 300ms;
+        options.server.timeout = 1s;
+        options.server.connect_timeout = 1s;
         return start(std::move(options));
     }
 

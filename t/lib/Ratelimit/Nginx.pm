@@ -206,6 +206,7 @@ sub has_begun_to_leave {
 # HUP; returns when the new workers are there, and with gone => 1 when the old ones have left.
 sub reload {
     my ($self, %options) = @_;
+    $self->wait_for_workers($self->{pid}) unless $self->{single};
     my %old = map { $_ => 1 } $self->workers, $self->workers(1);
     kill HUP => $self->{pid};
     wait_until('new workers serve',

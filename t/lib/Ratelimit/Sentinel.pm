@@ -99,13 +99,18 @@ sub failover {
     my ($sentinel) = grep { $_->lives } $self->sentinels;
     wait_until('a sentinel begins the failover',
         sub { eval { $sentinel->cmd('SENTINEL', 'FAILOVER', $self->{master}) } }, 15);
+    for (1 .. 5) {    # one may be given up
+        my $new = eval { $self->wait_for_new_master($old, 7) };
+        return $new if $new;
+        eval { $sentinel->cmd('SENTINEL', 'FAILOVER', $self->{master}) };
+    }
     return $self->wait_for_new_master($old);
 }
 
 # Waits until every sentinel that lives names the same other master than $old, which knows that it is
 # the master; returns it.
 sub wait_for_new_master {
-    my ($self, $old) = @_;
+    my ($self, $old, $seconds) = @_;
     return wait_until(
         'another master',
         sub {
@@ -115,7 +120,7 @@ sub wait_for_new_master {
             return if @others || $new == $old || !$new->lives;
             return eval { $new->cmd('ROLE')->[0] eq 'master' } ? $new : undef;
         },
-        30
+        $seconds // 60
     );
 }
 
