@@ -55,6 +55,8 @@ my @bad = (
         ['zone=a{b',    'zone=name'],
         ['zone=a/b',    'zone=name'],
         ['zone=a@b',    'zone=name'],
+        ['zone=.a',     'zone=name'],
+        ["zone=\xc3\xa9", 'zone=name'],
         ['zone=z:',     'a size such as'],
         ['zone=z:x',    'a size such as'],
         ['zone=z:16k',  'a size of at least']),
@@ -101,6 +103,9 @@ my @bad = (
     ['ratelimit_redis main { }', '', qr/"ratelimit_redis" "main" has no "server"/],
     ['ratelimit_redis { server 127.0.0.1; }', '', qr/invalid number of arguments in "ratelimit_redis"/],
     ["$redis $redis", '', qr/duplicate "ratelimit_redis" "main"/],
+    (map { ["ratelimit_redis '$_' { server 127.0.0.1; }", '',
+            qr/"ratelimit_redis": invalid "\Q$_\E", expected a name of letters, digits, _ \. or -, without a dot first/] }
+        '', 'a b', 'a"b', 'a{b', 'a/b', 'a@b', '.a', "\xc3\xa9"),
     [block_with('server 127.0.0.1:6379;'), '', qr/"main" has one "server" twice/],
     (map { [block_with("server 127.0.0.2 $_;"), '', qr/"server": invalid "\Q$_\E", expected weight= with a number/] }
         qw(weight=0 weight=1001 weight=x weight= 5)),
@@ -190,6 +195,7 @@ my @good = (
     ['ratelimit_redis main { server unix:/tmp/x.sock; }', ''],
     ['ratelimit_redis main { server [::1]:6380; }', ''],
     ['ratelimit_redis main { server localhost; }', ''],
+    ['ratelimit_redis Z9.-_ { server 127.0.0.1; }', ''],
     [block_with('server 127.0.0.2 weight=1000; server [::1]; server unix:/tmp/x; topology ring;'), ''],
     [block_with('server 127.0.0.1:6380; topology cluster;'), ''],
     ['ratelimit_redis a { server 127.0.0.1; } ratelimit_redis b { server 127.0.0.1; }'

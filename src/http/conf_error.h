@@ -21,4 +21,14 @@ inline char* bad_value(
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
+/// Letters, digits, _ . and -, without a dot first: names of zones and of ratelimit_redis blocks go
+/// into Redis keys, header strings, URLs and the labels of metrics.
+inline bool good_name(std::string_view name) noexcept
+{
+    constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyz"
+                                         "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    return !name.empty() && name.front() != '.'
+        && name.find_first_not_of(allowed) == std::string_view::npos;
+}
+
 }  // namespace ratelimit::http

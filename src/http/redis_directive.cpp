@@ -306,6 +306,11 @@ char* check_block(ngx_conf_t* cf, RedisBlock& block)
 char* read_block(ngx_conf_t* cf, MainConf& main)
 {
     const auto& name = static_cast<const ngx_str_t*>(cf->args->elts)[1];
+    if (!good_name(view(name))) {
+        return bad_value(
+            cf, "ratelimit_redis", view(name),
+            "a name of letters, digits, _ . or -, without a dot first");
+    }
     if (main.redis_named(view(name)) != nullptr) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_redis\" \"%V\"", &name);
         return failed();

@@ -43,15 +43,6 @@ char* failed() noexcept
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-/// Names go into Redis keys, header strings and URLs.
-bool good_name(std::string_view name) noexcept
-{
-    constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyz"
-                                         "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    return !name.empty() && name.front() != '.'
-        && name.find_first_not_of(allowed) == std::string_view::npos;
-}
-
 char* set_zone(ZoneReader& reader, std::string_view value)
 {
     const auto colon = value.find(':');
