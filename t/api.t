@@ -249,6 +249,15 @@ subtest 'limit_except tells who may free keys' => sub {
     is $node->status('/ours/zones/test/keys/k', method => 'DELETE'), 204;
 };
 
+subtest 'what nginx refuses before has nginx\'s own page' => sub {
+    my $node = node(zone => 'rate=1000r/d', server => "$api location /kept/ { ratelimit_api; deny all; }");
+    for (['/ops/zones/test/keys/%00', 400], ['/kept/zones', 403]) {
+        my ($path, $status) = @{$_};
+        my $answer = $node->get($path);
+        is_deeply [$answer->status, $answer->header('Content-Type')], [$status, 'text/html'], $path;
+    }
+};
+
 subtest 'connections are kept' => sub {
     my $node = node(zone => 'rate=1000r/d', server => $api);
     my $socket = http_connect($node->port);

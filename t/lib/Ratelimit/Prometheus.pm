@@ -1,0 +1,70 @@
+package Ratelimit::Prometheus;
+
+# A private Prometheus that scrapes a node each second, and evaluates rules as often.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use JSON::PP qw(decode_json);
+use Ratelimit::Http qw(request);
+use Ratelimit::Process qw(free_port wait_until start_process stop_process temp_folder write_file);
+
+# target => port, path => of the metrics, rules => a file of alerts.
+sub new {
+    my ($class, %options) = @_;
+    my $self = bless {%options, port => free_port(), folder => temp_folder()}, $class;
+    my $folder = $self->{folder};
+    write_file("$folder/prometheus.yml", <<"END");
+global: { scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }
+rule_files: ['$self->{rules}']
+scrape_configs:
+  - job_name: ratelimit
+    metrics_path: $self->{path}
+    static_configs: [{ targets: ['127.0.0.1:$self->{target}'] }]
+END
+    $self->{pid} = start_process('prometheus', "$folder/prometheus.log", 'prometheus',
+        "--config.file=$folder/prometheus.yml", "--storage.tsdb.path=$folder/data",
+        "--web.listen-address=127.0.0.1:$self->{port}");
+    wait_until('Prometheus is ready', sub {
+        my $answer = eval { request($self->{port}, '/-/ready') };
+        return $answer && $answer->status == 200;
+    }, 60);
+    return $self;
+}
+
+# What its API says below /api/v1/; dies with the reason when it is an error.
+sub ask {
+    my ($self, $path) = @_;
+    my $answer = decode_json(request($self->{port}, "/api/v1/$path")->body);
+    croak "Prometheus: $path: $answer->{error}" if $answer->{status} ne 'success';
+    return $answer->{data};
+}
+
+# The series of an expression: hashes with `metric`, its labels, and `value`.
+sub query {
+    my ($self, $expression) = @_;
+    my $escaped = $expression =~ s/([^A-Za-z0-9])/sprintf '%%%02X', ord $1/ger;
+    return map { { metric => $_->{metric}, value => $_->{value}[1] } } @{ $self->ask("query?query=$escaped")->{result} };
+}
+
+# The alerting rules: name, query, health, alerts and so on.
+sub rules {
+    my ($self) = @_;
+    return map { @{ $_->{rules} } } @{ $self->ask('rules')->{groups} };
+}
+
+# The alerts of that name that fire.
+sub firing {
+    my ($self, $name) = @_;
+    return grep { $_->{labels}{alertname} eq $name && $_->{state} eq 'firing' } @{ $self->ask('alerts')->{alerts} };
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    local ($?, $@);
+    stop_process($self->{pid}, 'KILL') if $self->{pid};
+    return;
+}
+
+1;
