@@ -21,6 +21,7 @@ test_packages=(
 meet_no_nginx='arrows|install|lib|lib_topologies|lint|unit'  # these of t/*.t, or none of their own
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
+fuzz_packages=(clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
 help() {
@@ -35,6 +36,8 @@ Usage: ./build.sh [--no-install] [command]
   sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
                       sanitizers; takes long
   valgrind [t/f.t …]  the tests with nginx under valgrind; takes half an hour
+  fuzz [target…] [s]  let libFuzzer try the parsers of t/fuzz: all or those named, 600 seconds each or as
+                      many as said
   install             put the module, and the line that loads it, where nginx looks for them
   uninstall           take both away
   deb                 make a Debian package for this machine's nginx, in build/deb
@@ -132,10 +135,11 @@ build_module() {
     mv "$module.new" "$module"
 }
 
+# Those of build/unit$1, sanitized if $2 is ON; what follows is for cmake.
 build_unit_tests() {
     local folder=$build/unit$1 sanitize=$2
     cmake -S "$top/t/unit" -B "$folder" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DSANITIZE="$sanitize" \
-        -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" >"$build/cmake.log" 2>&1 ||
+        -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" "${@:3}" >"$build/cmake.log" 2>&1 ||
         fail "cmake failed, see $build/cmake.log"
     cmake --build "$folder" -j"$jobs" >"$build/unit.log" 2>&1 || {
         grep -E 'error|Error' -A5 "$build/unit.log" | head -n 40 >&2
@@ -196,6 +200,15 @@ run_sanitized() {
     exec "$top/build.sh" test "${tests[@]}"
 }
 
+run_fuzz() {
+    need "${fuzz_packages[@]}"
+    choose_hiredis
+    build_unit_tests -fuzz ON -DFUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None \
+        -DCMAKE_CXX_FLAGS='-O1 -g'
+    mkdir -p "$build/fuzz"
+    exec bash "$top/t/fuzz/run.sh" "$build/unit-fuzz" "$build/fuzz" "$@"
+}
+
 # A test that is too slow so may fail: what counts is what valgrind says.
 run_valgrind() {
     mkdir -p "$build"
@@ -241,6 +254,7 @@ main() {
     bench) run_bench "$@" ;;
     sanitize) run_sanitized "$@" ;;
     valgrind) run_valgrind "$@" ;;
+    fuzz) run_fuzz "$@" ;;
     install)
         build_module
         exec bash "$top/.packaging/install.sh" install "$module"

@@ -97,13 +97,13 @@ subtest 'the dashboard shows what happens, in a dry run too' => sub {
             wait_until($title, sub {
                 @seen = map { my ($series) = $prometheus->query($_); $series ? $series->{value} + 0 : undef } @counts;
                 return "@{[ map { $_ // 'none' } @seen ]}" eq "@{ $of_five{$title} }";
-            });
+            }, 30);
         };
         is_deeply \@seen, $of_five{$title}, "$title has all five requests";
     }
     for my $panel (@panels) {
         for my $query (queries($panel)) {
-            ok eval { wait_until($query, sub { $prometheus->query($query) }) }, "$panel->{title} has a line" or diag $@;
+            ok eval { wait_until($query, sub { $prometheus->query($query) }, 30) }, "$panel->{title} has a line" or diag $@;
         }
     }
 };
@@ -123,7 +123,7 @@ subtest 'two ratelimit_redis blocks with one server are two lines of the dashboa
                     # As Grafana puts the labels in.
                     %lines = map { my $labels = $_->{metric}; $target->{legendFormat} =~ s/\{\{(\w+)\}\}/$labels->{$1}/gr => 1 } @series;
                     return @series >= 2 && keys %lines == @series;
-                });
+                }, 30);
             };
             is scalar(grep { /^second / } keys %lines), scalar(keys %lines) / 2, "$panel->{title}: $target->{legendFormat}";
             cmp_ok scalar(keys %lines), '>=', 2, 'a line for each';

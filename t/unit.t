@@ -1,4 +1,4 @@
-# The GoogleTest binary of t/unit, each of its tests one of ours.
+# The GoogleTest binary of t/unit, each of its tests one of ours; and what t/fuzz begins with.
 
 use Ratelimit::Test;
 use Cwd qw(abs_path);
@@ -23,5 +23,13 @@ while (my $line = <$output>) {
 close $output;
 is $?, 0, 'and pass as a whole' or diag join "\n", @since;
 cmp_ok $tests // 0, '>', 40, 'all of them ran';
+
+my $fuzz = dirname(abs_path(__FILE__)) . '/fuzz';
+my @targets = map { m{(\w+)\.cpp$} } grep { !/replay/ } glob "$fuzz/*.cpp";
+cmp_ok scalar(@targets), '>=', 5, 'the targets of t/fuzz are found';
+for my $target (@targets) {
+    my $said = qx("$folder/fuzz_$target" "$fuzz/seeds/$target" 2>&1);
+    is $?, 0, "the seeds of t/fuzz/$target.cpp are read as they should" or diag $said;
+}
 
 finish();

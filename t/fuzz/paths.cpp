@@ -9,6 +9,66 @@
 
 using namespace ratelimit::http;
 
+namespace {
+
+/// RFC 3629: no character in more bytes than it needs, no surrogates.
+bool is_utf8(std::string_view text)
+{
+    constexpr unsigned least[] = { 0, 0x80, 0x800, 0x10000 };
+    while (!text.empty()) {
+        const unsigned lead = static_cast<unsigned char>(text.front());
+        const std::size_t more = lead < 0x80 ? 0 : lead >> 5U == 6 ? 1 : lead >> 4U == 14 ? 2 : 3;
+        if ((more == 3 && lead >> 3U != 30) || text.size() <= more) {
+            return false;
+        }
+        unsigned code = more == 0 ? lead : lead & (0x3FU >> more);
+        for (std::size_t i = 1; i <= more; ++i) {
+            const unsigned byte = static_cast<unsigned char>(text[i]);
+            if (byte >> 6U != 2) {
+                return false;
+            }
+            code = code << 6U | (byte & 0x3FU);
+        }
+        if (code < least[more] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
+            return false;
+        }
+        text.remove_prefix(more + 1);
+    }
+    return true;
+}
+
+/// Reads a string of RFC 8259 as far as its last quotation mark, with U+FFFD as "?": what was
+/// written for a byte that is no text.
+std::string string_of(std::string_view json)
+{
+    must(is_utf8(json) && json.starts_with('"'));
+    std::string text;
+    for (json.remove_prefix(1); !json.starts_with('"'); json.remove_prefix(1)) {
+        must(!json.empty() && static_cast<unsigned char>(json.front()) >= ' ');
+        if (json.front() != '\\') {
+            text += json.front();
+            continue;
+        }
+        json.remove_prefix(1);
+        must(!json.empty());
+        if (json.front() == '"' || json.front() == '\\') {
+            text += json.front();
+            continue;
+        }
+        must(json.front() == 'u' && json.size() > 4);
+        const auto digits = std::string(json.substr(1, 4));
+        must(digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos);
+        const auto code = std::stoul(digits, nullptr, 16);
+        must(code == 0xFFFD || code < 0x80);
+        text += code == 0xFFFD ? '?' : static_cast<char>(code);
+        json.remove_prefix(4);
+    }
+    must(json == "\"");
+    return text;
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 {
     auto input = text_of(data, size);
@@ -27,8 +87,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
     JsonText json;
     json.begin_object().text("t", input).end_object();
-    for (const char character : json.str()) {
-        must(static_cast<unsigned char>(character) >= ' ');
-    }
+    const std::string_view written = json.str();
+    must(written.starts_with("{\"t\":") && written.ends_with('}'));
+    const auto read = string_of(written.substr(5, written.size() - 6));
+    must(read.size() == input.size() && (!is_utf8(input) || read == input));
     return 0;
 }

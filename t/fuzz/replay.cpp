@@ -1,0 +1,25 @@
+// Instead of libFuzzer: gives a target each file of the folders that are named, and ends with an
+// error when there is none. A target that fails aborts, the last file that is told being the one.
+
+#include "fuzz.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+int main(int count, char** folders)
+{
+    int files = 0;
+    for (int i = 1; i < count; ++i) {
+        for (const auto& entry : std::filesystem::directory_iterator(folders[i])) {
+            std::fprintf(stderr, "%s\n", entry.path().c_str());
+            std::ifstream file(entry.path(), std::ios::binary);
+            const std::string text(std::istreambuf_iterator<char>(file), {});
+            LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+            ++files;
+        }
+    }
+    return files == 0 ? 1 : 0;
+}
