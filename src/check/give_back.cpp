@@ -15,7 +15,7 @@ public:
     /// One that is free.
     static GiveBack& make()
     {
-        return free_ == nullptr ? *new GiveBack : *std::exchange(free_, free_->next_free_);
+        return unused == nullptr ? *new GiveBack : *std::exchange(unused, unused->next_free_);
     }
 
     void begin(const RemoteCheck& check, microseconds taken_at, microseconds now)
@@ -29,7 +29,7 @@ public:
         state_ = *check.state;
         taken_at_ = taken_at;
     }
-    void end() noexcept { next_free_ = std::exchange(free_, this); }
+    void end() noexcept { next_free_ = std::exchange(unused, this); }
 
     redis::ScriptId script() const noexcept override { return check_.scripts.give_back; }
     redis::ArgumentCount argument_count() const noexcept override
@@ -45,7 +45,7 @@ public:
     void on_failure(redis::Failure) noexcept override { end(); }
 
 private:
-    static inline GiveBack* free_ = nullptr;
+    static inline GiveBack* unused = nullptr;
 
     GiveBack* next_free_ = nullptr;
     std::string key_;

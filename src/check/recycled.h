@@ -14,15 +14,15 @@ public:
     static void* operator new(std::size_t size)
     {
         static_assert(sizeof(Object) >= sizeof(Free));
-        return free_ == nullptr ? ::operator new(size) : std::exchange(free_, free_->next);
+        return unused == nullptr ? ::operator new(size) : std::exchange(unused, unused->next);
     }
-    static void operator delete(void* memory) noexcept { free_ = new (memory) Free{ free_ }; }
+    static void operator delete(void* memory) noexcept { unused = new (memory) Free{ unused }; }
 
 private:
     struct Free {
         Free* next;
     };
-    static inline Free* free_ = nullptr;
+    static inline Free* unused = nullptr;
 };
 
 }  // namespace ratelimit
