@@ -173,4 +173,29 @@ for my $case (['one server', $servers[0]], ['two servers', @servers]) {
     };
 }
 
+subtest 'who is refused elsewhere spends nothing that is leased, though it is asked for again meanwhile' => sub {
+    my $slow = proxy(to => $servers[1]->addr);
+    my $node = nginx(
+        http => join('', map { "ratelimit_redis $_->[0] { server $_->[1]; timeout 5s; connect_timeout 5s; }" }
+                ['a', $servers[0]->addr], ['b', $slow->addr])
+            . 'keepalive_requests 1000000;'
+            . 'ratelimit_zone all zone=a redis=a rate=1000000r/d algorithm=fixed_window lease=100;'
+            . 'ratelimit_zone all zone=b redis=b rate=1r/d algorithm=fixed_window cache=off;',
+        server => join '', map { s/\{/{ try_files \/index.html =404;/r }
+            'location = /a { ratelimit zone=a; }', 'location = /both { ratelimit zone=a; ratelimit zone=b; }',
+            'location = /peek { ratelimit zone=a cost=0; }'
+    );
+    is $node->status('/both'), 200;
+    $slow->delay(0.05);
+    my $load = load(port => $node->port, path => '/a', clients => 4);
+    $load->wait_for_more(1000);
+    my @statuses = map { burst($node->port, '/both', 100, 50) } 1 .. 8;
+    is scalar(grep { $_ == 429 } @statuses), 800;
+    my $seen = $load->stop;
+    is $seen->{failed}, 0 or diag $seen->{why};
+    my $more = counted($node, '/peek') - $seen->{200} - 1;
+    cmp_ok $more, '>=', 0, 'who passed is counted';
+    cmp_ok $more, '<=', 300, 'and who did not is not';
+};
+
 finish();

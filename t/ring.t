@@ -231,4 +231,35 @@ subtest 'limits of one location may be in two blocks' => sub {
     is_deeply [$servers[1]->keys_like], ['rl:z1:{k}'];
 };
 
+subtest 'what is given back late is given back too, and no failure of its server' => sub {
+    my @servers = map { redis() } 1 .. 2;
+    my @proxies = map { proxy(to => $_->addr) } @servers;
+    my $node = nginx(
+        http => 'ratelimit_redis main { timeout 500ms; connect_timeout 500ms; breaker failures=5 open=5s; '
+            . join('', map { "server @{[ $_->addr ]}; " } @proxies) . '}'
+            . 'ratelimit_zone a$arg_a zone=one rate=1000r/d algorithm=fixed_window;'
+            . 'ratelimit_zone b$arg_b zone=two rate=1r/d algorithm=fixed_window cache=off;',
+        server => join '', map { s/\{/{ try_files \/index.html =404;/r }
+            'location = /both { ratelimit zone=one; ratelimit zone=two; }',
+            'location = /peek { ratelimit zone=one cost=0; }'
+    );
+    my %on;
+    for my $key (1 .. 40) {
+        $node->get("/both?a=$key&b=$key");
+        $on{a}{ $servers[0]->cmd('EXISTS', "rl:one:{a$key}") ? 0 : 1 } = $key;
+        $on{b}{ $servers[0]->cmd('EXISTS', "rl:two:{b$key}") ? 0 : 1 } = $key;
+    }
+    $_->cmd('FLUSHALL') for @servers;
+    my $keys = "a=$on{a}{0}&b=$on{b}{1}";
+    is $node->status("/both?$keys"), 200;
+    $_->delay(0.03) for @proxies;
+    for my $time (1 .. 2) {
+        is scalar(grep { $_ == 429 } burst($node->port, "/both?$keys", 20, 20)), 20;
+        my $began = time;
+        wait_until('later than any of them could have been answered', sub { time - $began > 1.2 });
+        is $node->get("/peek?$keys")->header('X-RateLimit-Remaining'), 999, 'all is given back';
+    }
+    is $node->count_log(qr/is away/), 0;
+};
+
 finish();

@@ -28,6 +28,7 @@ public:
         }
         state_ = *check.state;
         taken_at_ = taken_at;
+        travel = {};
     }
     void end() noexcept { next_free_ = std::exchange(unused, this); }
 
@@ -57,15 +58,21 @@ private:
 }  // namespace
 
 void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
-try {
-    GiveBack& call = GiveBack::make();
-    call.begin(check, taken_at, now);
-    if (!check.coalescer->client().send(call)) {
-        call.end();
+{
+    GiveBack* call = nullptr;
+    try {
+        call = &GiveBack::make();
+        call->begin(check, taken_at, now);
+        if (!check.coalescer->client().send(*call)) {
+            call->end();
+        }
+        put_back(*check.state, check.policy, check.cost);
+    } catch (const std::exception&) {
+        // Out of memory: it stays counted.
+        if (call != nullptr && !call->pending()) {
+            call->end();
+        }
     }
-    put_back(*check.state, check.policy, check.cost);
-} catch (const std::exception&) {
-    // Out of memory: it stays counted.
 }
 
 }  // namespace ratelimit

@@ -107,7 +107,7 @@ void count_decision(const RequestState& state) noexcept
         }
     }
     const bool closed = state.result == Result::failed_closed;
-    if (state.outcome.refused && !closed) {
+    if (state.outcome.refused) {
         return;  // another limit's refusal is no failure that lets it in
     }
     const auto failed = closed ? CountedAs::failed_closed : CountedAs::failed_open;

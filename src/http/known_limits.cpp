@@ -107,7 +107,7 @@ void take_from_leases(RequestState& state) noexcept
         if (!answer.state) {
             return false;
         }
-        limit.leased = answer.sent;
+        limit.leased = answer.source;
         decided.source = Source::lease;
         decided.state = *answer.state;
         return true;
@@ -127,8 +127,8 @@ void return_leases(RequestState& state) noexcept
 {
     for (std::size_t i = 0; i < state.limits.size(); ++i) {
         Limit& limit = state.limits[i];
-        if (const auto sent = std::exchange(limit.leased, std::nullopt)) {
-            leases_of(limit).put_back({ limit.key, limit.policy, limit.cost }, *sent);
+        if (const auto source = std::exchange(limit.leased, std::nullopt)) {
+            leases_of(limit).put_back({ limit.key, limit.policy, limit.cost }, *source);
             put_back(state.decided[i].state, state.decided[i].policy, limit.cost);
         }
     }

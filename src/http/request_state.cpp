@@ -192,13 +192,10 @@ void RequestState::decide() noexcept
     waited = ngx_current_msec - started;
     take_answers();
     if (!all_known()) {
-        if (decide_here()) {
-            leave_out_unknown();
-        } else {
+        if (!decide_here()) {
             undecided = true;
-            limits = {};
-            decided = {};
         }
+        leave_out_unknown();
     }
     settle();
     if (outcome.refused || result == Result::failed_closed) {

@@ -2,6 +2,7 @@
 
 #include "check/split_check.h"
 #include "http/conf.h"
+#include "store/token_leases.h"
 #include "zone/decision_set.h"
 
 #include <optional>
@@ -39,10 +40,10 @@ public:
         ZoneConf* zone;
         std::string_view key;
         std::int64_t cost;
-        std::uint64_t policy;                // Zone::policy_hash
-        bool known = false;                  // its state in decided is
-        std::optional<microseconds> leased;  // taken from this node's lease that was sent then
-        std::int64_t ahead = 0;              // for so many requests more it is worth asking
+        std::uint64_t policy;                       // Zone::policy_hash
+        bool known = false;                         // its state in decided is
+        std::optional<TokenLeases::Source> leased;  // its cost was taken of this node's lease
+        std::int64_t ahead = 0;                     // for so many requests more it is worth asking
     };
 
     static RequestState* find(ngx_http_request_t* r) noexcept;

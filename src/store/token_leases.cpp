@@ -8,12 +8,34 @@
 
 namespace ratelimit {
 
-/// One block.
+/// What one call has taken ahead.
+struct TokenLeases::Part : Source {
+    std::int64_t left;  // units: requests times cost
+
+    /// A clock that has stepped back since ends it, too.
+    bool over(microseconds now) const noexcept { return expires <= now || sent > now; }
+    void lapse(microseconds now) noexcept { left = over(now) ? 0 : left; }
+};
+
+/// One block. What is left of calls before is spent first.
 struct TokenLeases::Lease {
-    BatchAnswer answer;  // that it came with
-    std::int64_t left;   // units: requests times cost
-    microseconds sent;   // no later than the answer's time
-    microseconds expires;
+    BatchAnswer answer;  // of the newest call
+    Part newest;
+    Part older;
+
+    std::int64_t left() const noexcept { return newest.left + older.left; }
+    bool over(microseconds now) const noexcept { return newest.over(now) && older.over(now); }
+    void lapse(microseconds now) noexcept
+    {
+        newest.lapse(now);
+        older.lapse(now);
+    }
+    /// Null: neither has so much.
+    Part* with(std::int64_t units) noexcept
+    {
+        return older.left >= units ? &older : newest.left >= units ? &newest : nullptr;
+    }
+    void add(const BatchAnswer& another, const Part& part) noexcept;
 };
 
 struct TokenLeases::Entry : KeyedNode {
@@ -70,6 +92,17 @@ std::int64_t TokenLeases::Entry::requests_in_a_period(microseconds now) const no
     return count + previous * (period - (now - period_began)).count() / period.count();
 }
 
+/// Of three, the two older ones are one: all of it is spent until the first of them lapses. (The
+/// newest may have been sent before them, by another worker.)
+void TokenLeases::Lease::add(const BatchAnswer& another, const Part& part) noexcept
+{
+    older = older.left == 0 || older.expires <= part.sent
+        ? newest
+        : Part{ { newest.sent, std::min(older.expires, newest.expires) }, left() };
+    newest = part;
+    answer = another;
+}
+
 TokenLeases::Entry* TokenLeases::find(const Request& request) const noexcept
 {
     auto* entry = static_cast<Entry*>(shared_->tree.find(request.key, tag_of(request.policy)));
@@ -114,28 +147,40 @@ TokenLeases::Answer TokenLeases::take(
     }
     entry->count_request(now);
     Lease* lease = entry->lease;
-    // Sent later than now: the clock has stepped back since.
-    if (lease != nullptr && (lease->expires <= now || lease->sent > now)) {
+    if (lease != nullptr && lease->over(now)) {
         drop_lease(*entry);
         lease = nullptr;
     }
-    if (lease == nullptr || lease->left < request.cost) {
+    Part* part = nullptr;
+    if (lease != nullptr) {
+        lease->lapse(now);
+        part = lease->with(request.cost);
+    }
+    if (part == nullptr) {
         return { std::nullopt, std::min(most, entry->requests_in_a_period(now) - 1), {} };
     }
-    lease->left -= request.cost;
-    LimitState state = state_before(lease->answer, policy, lease->left);
-    state.reset -= std::min(state.reset, now - lease->sent);
-    return { state, 0, lease->sent };
+    part->left -= request.cost;
+    LimitState state = state_before(lease->answer, policy, lease->left());
+    state.reset -= std::clamp(now - lease->newest.sent, microseconds{ 0 }, state.reset);
+    return { state, 0, *part };
 }
 
-void TokenLeases::put_back(const Request& request, microseconds sent) noexcept
+void TokenLeases::put_back(const Request& request, const Source& source) noexcept
 {
     const SlabLock lock(pool_);
 
     Entry* entry = find(request);
-    if (entry != nullptr && entry->lease != nullptr && entry->lease->sent == sent) {
-        entry->lease->left += request.cost;
+    if (entry == nullptr || entry->lease == nullptr) {
+        return;
     }
+    if (entry->lease->newest.sent == source.sent) {
+        entry->lease->newest.left += request.cost;
+        return;
+    }
+    Part& older = entry->lease->older;
+    older = older.left == 0 ? Part{ source, request.cost }
+                            : Part{ { older.sent, std::min(older.expires, source.expires) },
+                                    older.left + request.cost };
 }
 
 void TokenLeases::add(
@@ -148,22 +193,18 @@ void TokenLeases::add(
     if (entry == nullptr) {
         return;
     }
-    microseconds expires = sent + life_ahead(answer, policy.algorithm);
-    std::int64_t units = left * request.cost;
-    if (entry->lease == nullptr) {
-        ngx_queue_remove(&entry->queue);  // so that it is not forgotten meanwhile
-        entry->lease = static_cast<Lease*>(blocks_.allocate());
-        ngx_queue_insert_head(&shared_->used, &entry->queue);
-        if (entry->lease == nullptr) {
-            return;
-        }
-    } else if (entry->lease->left > 0 && entry->lease->expires > sent) {
-        // Of two workers that asked at once: all are spent until the first of them lapse.
-        units += entry->lease->left;
-        expires = std::min(expires, entry->lease->expires);
+    const Part part{ { sent, sent + life_ahead(answer, policy.algorithm) }, left * request.cost };
+    if (entry->lease != nullptr) {
+        entry->lease->add(answer, part);
+        return;
     }
-    static_assert(sizeof(Lease) <= SharedBlocks::size);
-    new (entry->lease) Lease{ answer, units, sent, expires };
+    ngx_queue_remove(&entry->queue);  // so that it is not forgotten meanwhile
+    void* memory = blocks_.allocate();
+    ngx_queue_insert_head(&shared_->used, &entry->queue);
+    if (memory != nullptr) {
+        static_assert(sizeof(Lease) <= SharedBlocks::size);
+        entry->lease = new (memory) Lease{ answer, part, {} };
+    }
 }
 
 void TokenLeases::drop_lease(Entry& entry) noexcept
@@ -188,7 +229,7 @@ void TokenLeases::forget_expired(microseconds now) noexcept
     for (int i = 0; i < 2 && !ngx_queue_empty(&shared_->used); ++i) {
         Entry& oldest = *Entry::of(ngx_queue_last(&shared_->used));
         const bool lapsed =
-            oldest.lease == nullptr || oldest.lease->left == 0 || oldest.lease->expires <= now;
+            oldest.lease == nullptr || oldest.lease->left() == 0 || oldest.lease->over(now);
         // Began later than now: by another clock, before a reload.
         const bool recent = oldest.period_began <= now && now - oldest.period_began < 2 * period;
         if (!lapsed || recent) {

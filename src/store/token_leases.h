@@ -32,10 +32,16 @@ public:
         std::int64_t cost;
     };
 
+    /// What a request's cost was taken of: when that was asked for, and lapses.
+    struct Source {
+        microseconds sent{ 0 };
+        microseconds expires{ 0 };
+    };
+
     struct Answer {
         std::optional<LimitState> state;  // granted; empty: Redis has to be asked
         std::int64_t ahead = 0;           // for so many requests more, at most
-        microseconds sent{ 0 };           // tells the lease that it was taken from
+        Source source;                    // of what was granted
     };
 
     TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept
@@ -44,13 +50,12 @@ public:
     }
 
     /// Spends what the request costs, if there is as much. If there is not, as many requests are
-    /// worth asking for as there were for this key in the last second, up to `most`.
+    /// worth asking for as there were for this key in about the last second, up to `most`.
     Answer take(
         const Request& request, const Policy& policy, std::int64_t most, microseconds now) noexcept;
 
-    /// For a request that took, and that another limit has refused: into the same lease, if that is
-    /// still there.
-    void put_back(const Request& request, microseconds sent) noexcept;
+    /// For a request that took, and that another limit has refused. It lapses when it would have.
+    void put_back(const Request& request, const Source& source) noexcept;
 
     /// Keeps what `answer` took and nobody has spent: `left` requests of this cost. `sent`: no
     /// later than it was counted.
@@ -64,6 +69,7 @@ public:
     bool forget_oldest() noexcept;
 
 private:
+    struct Part;
     struct Lease;
     struct Entry;
 
