@@ -19,7 +19,7 @@ const RESULTS = [
     { name: 'failed_open', label: 'No decision, let in', of: 'failed' },
     { name: 'failed_closed', label: 'No decision, refused', of: 'failed' },
 ];
-const FROM_THE_FLOOR = RESULTS.toReversed();
+const FROM_THE_FLOOR = [...RESULTS].reverse();
 const ALWAYS_SHOWN = ['passed', 'rejected'];
 const SOURCES = ['redis', 'cache', 'lease', 'local'];
 
