@@ -143,9 +143,13 @@ class History {
     }
 
     // How fast a key is refused now. The node estimates: its number is comparable while its error is the
-    // same, otherwise the key left the list and came again.
+    // same, otherwise the key left the list and came again. Where the clock stands, the answer with a
+    // key that came again was no sample.
     refusedNow(id) {
         const now = this.last.busiest.get(id);
+        if (!now) {
+            return null;
+        }
         for (const sample of this.samples) {
             const then = sample.busiest?.get(id);
             const seconds = this.last.time - sample.time;
