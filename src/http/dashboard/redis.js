@@ -129,7 +129,12 @@ class RedisView {
         this.trouble = new Map();
     }
 
-    show({ redis }, time) {
+    // `node` is who tells it: a rate is no difference of two nodes' numbers.
+    show({ redis }, node, time) {
+        if (this.node !== node) {
+            this.node = node;
+            this.blocks.clear();
+        }
         // A block that knows no server is one that is not up.
         const up = redis.flatMap(block => block.servers.length > 0 ? block.servers.map(server =>
             !isTrouble(server)) : [false]);
