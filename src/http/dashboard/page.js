@@ -37,10 +37,6 @@ class Page {
         this.poller.ask();
     }
 
-    busiest(zone) {
-        return this.views.get(zone)?.zone.busiest ?? [];
-    }
-
     // What became of a button, in the page and to screen readers.
     tell(text, good) {
         const area = byId('outcome');
