@@ -13,6 +13,8 @@ subtest 'a server that is up, asked, and answers' => sub {
     $node->status("/?k=$_") for 1 .. 20;
     my ($block) = blocks_of($node);
     is_deeply [@{$block}{qw(name topology)}], ['main', 'standalone'];
+    my @nodes = map { decode_json($node->get("/ops/$_")->body)->{node} } qw(redis zones);
+    is $nodes[0], $nodes[1], 'seen from the node that tells the zones';
     wait_until('both workers have told', sub {
         my $server = server_of($node);
         return $server->{workers_up} == 2 && $server->{calls} >= 20;

@@ -6,6 +6,8 @@ import { readFileSync } from 'node:fs';
 
 import { chromium } from 'playwright-core';
 
+import { serve } from './mock.mjs';
+
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 export const start = () => chromium.launch({
@@ -56,6 +58,23 @@ export async function open(browser, url, { fast = false, expected = null, prepar
     };
     return page;
 }
+
+// Runs a test with the page on a stand-in of its own, whose answers come 40 times as often as usual.
+export async function onScenario(browser, name, run, options = {}) {
+    const mock = await serve(name);
+    try {
+        const page = await open(browser, mock.url, { fast: true, ...options });
+        await page.locator('#live.fine').waitFor();
+        await run(page, mock);
+        await page.finish();
+    } finally {
+        await mock.close();
+    }
+}
+
+export const text = (page, selector) => page.locator(selector).first().textContent();
+export const texts = (page, selector) => page.locator(selector).allTextContents();
+export const seen = (page, selector) => page.locator(selector).first().isVisible();
 
 // Waits until the function, run here, returns something true.
 export async function until(what, check, seconds = 10) {

@@ -40,6 +40,17 @@ test('the header compiles, holds the page to the byte, and the hashes that a bro
         `${hashOf(html, 'script')} ${hashOf(html, 'style')}\n`);
 });
 
+test('strings of the scripts are in the page as they were written', () => {
+    const folderOf = join(EMBED, '..');
+    const literal = /'(?:[^'\\\n]|\\.)*'|`[^`]*`/g;
+    for (const file of execFileSync('ls', [folderOf], { encoding: 'utf8' }).match(/\S+\.js/g)) {
+        const code = readFileSync(join(folderOf, file), 'utf8').replace(/^ *\/\/.*$/gm, '');
+        const strings = code.match(literal) ?? [];
+        assert.deepEqual(strings.filter(string => string.includes('\n')), [], `${file}: none spans lines`);
+        assert.deepEqual(strings.filter(string => !html.includes(string)), [], file);
+    }
+});
+
 test('each literal of the header is short', () => {
     const header = execFileSync('sh', [EMBED], { encoding: 'utf8' });
     const literals = [...header.matchAll(/R"html\(([^]*?)\)html"/g)].map(([, literal]) => literal.length);

@@ -64,8 +64,11 @@ function answer(mock, request, response) {
         return;
     }
     const [status, body] = mock.fails ? [mock.fails] : api(mock.world, request.method, path);
-    response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' });
-    response.end(body === undefined ? '' : JSON.stringify(body));
+    // A text is a page of nginx, or of what stands before it.
+    const isText = typeof body === 'string';
+    response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json',
+        'cache-control': 'no-store' });
+    response.end(isText ? body : body && JSON.stringify(body));
 }
 
 function api(world, method, path) {
@@ -74,13 +77,14 @@ function api(world, method, path) {
         return [path === null ? 404 : 400];
     }
     if (method === 'GET') {
-        return path === 'zones' ? [200, world.zones()] : path === 'redis' ? [200, world.redis()] : [404];
+        return path === 'zones' ? [200, world.zones()] : path === 'redis' ? [200, world.redis()]
+            : [404, { error: 'no such page' }];
     }
     const [, zone, id] = path.match(/^zones\/([^/?]+)\/keys(?:\/|\?key=)([^/?&]+)$/) ?? [];
     if (method !== 'DELETE' || !id) {
-        return [404];
+        return [404, { error: 'no such page' }];
     }
-    return [world.write ? world.free(decodeURIComponent(zone), id) : 405];
+    return world.free(decodeURIComponent(zone), id);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { axe, open, overflowing, start, until } from './browser.mjs';
+import { axe, open, overflowing, start, text, until } from './browser.mjs';
 import { serve } from './mock.mjs';
 
 let browser;
@@ -40,8 +40,6 @@ async function opened(options) {
     await page.locator('.busiest .small').first().waitFor();
     return page;
 }
-
-const text = (page, selector) => page.locator(selector).first().textContent();
 
 test('numbers move, and the chart has points', async () => {
     const page = await opened();

@@ -22,6 +22,7 @@ class Zone {
         this.flow = flow;
         this.totals = Object.fromEntries(Object.entries(flow).map(([what, rate]) => [what, rate * 1800]));
         this.busiest = busiest.map(([key, id, refused, error]) => ({ key, id, refused, error }));
+        this.texts = new Map(busiest.map(([key, id]) => [id, key]));
         this.random = chance(seed);
         this.time = seed * 17;
     }
@@ -52,6 +53,20 @@ class Zone {
         return { ...this.settings, counters, busiest };
     }
 
+    free(id) {
+        this.busiest = this.busiest.filter(key => key.id !== id);
+    }
+
+    // Once: a key that was freed begins at 1 again.
+    refuse(id) {
+        const key = this.busiest.find(known => known.id === id);
+        if (key) {
+            key.refused += 1;
+        } else {
+            this.busiest.push({ key: this.texts.get(id), id, refused: 1, error: 0 });
+        }
+    }
+
     restart() {
         Object.keys(this.totals).forEach(what => { this.totals[what] = 0; });
         this.busiest = [];
@@ -61,6 +76,8 @@ class Zone {
 class World {
     write = true;
     blocks = [];
+    // They answer in turn; all tell the same numbers.
+    nodes = ['edge-fra-03'];
 
     constructor(zones, blocks = [block('main', 'standalone', ['10.0.0.5:6379'])]) {
         this.list = zones;
@@ -76,33 +93,44 @@ class World {
             .forEach(server => { server.calls += Math.round(640 * seconds); });
     }
 
+    zone(name) {
+        return this.list.find(({ settings }) => settings.name === name);
+    }
+
     zones() {
-        return { node: 'edge-fra-03', version: '0.4', write: this.write, time: this.time,
+        this.nodes.push(this.nodes.shift());
+        return { node: this.nodes[0], version: '0.4', write: this.write, time: this.time,
             zones: this.list.map(zone => zone.json()) };
     }
 
     redis() {
-        return { redis: this.blocks };
+        return { node: this.nodes[0], redis: this.blocks };
     }
 
-    // The status of DELETE zones/NAME/keys/ID.
+    // The status of DELETE zones/NAME/keys/ID, and what is said with it.
     free(name, id) {
-        const zone = this.list.find(({ settings }) => settings.name === name);
-        if (!zone) {
-            return 404;
+        if (!this.write) {
+            return [405, { error: 'method not allowed' }];
         }
-        zone.busiest = zone.busiest.filter(key => key.id !== id);
-        return 204;
+        const zone = this.zone(name);
+        if (!zone) {
+            return [404, { error: 'no such zone' }];
+        }
+        zone.free(id);
+        return [204];
     }
 }
 
-const server = (address, role = 'master', more = {}) => ({
-    server: address, role, state: 'up', workers_up: 2, workers: 2, latency: { p50: 0.00021, p99: 0.0011 },
+const server = (address, more = {}) => ({
+    server: address, state: 'up', workers_up: 2, workers: 2, latency: { p50: 0.00021, p99: 0.0011 },
     calls: 812345, errors: { timeout: 0, connection: 0, error_reply: 0 }, reconnects: 0, ...more,
 });
 
-const block = (name, topology, addresses) =>
-    ({ name, topology, servers: addresses.map(address => typeof address === 'string' ? server(address) : address) });
+// Where servers have roles, the module knows and tells the masters only.
+const ROLES = { cluster: 'master', sentinel: 'master' };
+
+const block = (name, topology, addresses) => ({ name, topology, servers: addresses.map(address =>
+    ({ role: ROLES[topology] ?? null, ...(typeof address === 'string' ? server(address) : address) })) });
 
 const ADDRESSES = [
     ['\\xC0\\x00\\x02\\x01', '%C0%00%02%01', 512704, 0],
@@ -145,23 +173,23 @@ function many() {
     zones.push(new Zone(`customer-with-a-very-long-name-${'that-goes-on-'.repeat(6)}end`,
         { key: '$scheme$host$request_method$http_x_api_key$binary_remote_addr$uri' },
         { 'passed.redis': 4, 'rejected.redis': 0.02 }, [], 400));
-    return new World(zones, [block('main', 'cluster', Array.from({ length: 6 }, (_, i) =>
-        server(`10.0.${i % 3}.${5 + i}:6379`, i < 3 ? 'master' : 'replica')))]);
+    return new World(zones, [block('main', 'cluster', ['10.0.0.5:6379', '10.0.1.6:6379', '10.0.2.7:6379'])]);
 }
 
 // Redis in all its states, and zones that fail.
 function away() {
     const world = fleet();
     world.blocks = [
-        block('main', 'standalone', [server('10.0.0.5:6379', 'master', { state: 'away', workers_up: 0,
+        block('main', 'standalone', [server('10.0.0.5:6379', { state: 'away', workers_up: 0,
             latency: { p50: 0.0004, p99: 0.1 }, errors: { timeout: 1204, connection: 31, error_reply: 0 },
             reconnects: 12 })]),
-        block('ring', 'ring', ['10.0.1.1:6379', server('10.0.1.2:6379', 'master', { state: 'breaker_open',
+        block('ring', 'ring', ['10.0.1.1:6379', server('10.0.1.2:6379', { state: 'breaker_open',
             workers_up: 0, errors: { timeout: 5, connection: 0, error_reply: 0 }, reconnects: 1 }),
-        server('cache-3.internal.a-long-domain-name.example.org:16379', 'master', { workers_up: 1,
+        server('cache-3.internal.a-long-domain-name.example.org:16379', { workers_up: 1,
             reconnects: 3 })]),
-        block('sessions', 'sentinel', [server('unix:/run/redis/sessions.sock', 'master'),
-            server('[2001:db8::17]:6379', 'replica', { latency: { p50: null, p99: null }, calls: 0 })]),
+        block('sessions', 'sentinel', [server('[2001:db8::17]:6379', { latency: { p50: null, p99: null },
+            calls: 0 })]),
+        block('beside', 'standalone', ['unix:/run/redis/beside.sock']),
     ];
     for (const zone of world.list.slice(0, 3)) {
         const all = Object.values(zone.flow).reduce((sum, rate) => sum + rate, 0);
@@ -189,7 +217,7 @@ function hostile() {
         new Zone('<b>bold</b>', { key: '${cookie_<i>}', algorithm: '<u>x</u>', future: { setting: '<s>' } },
             { 'passed.redis': 3, 'rejected.cache': 2, '__proto__.redis': 1 }, evil, 1),
         new Zone('зона-限制', { key: '日本語\u0000' }, { 'passed.redis': 1, 'odd_result.odd': 4 }, [], 2),
-    ], [block('<b>main</b>', '<i>odd</i>', [server('<script>', '<b>role</b>', { state: '<u>' })])]);
+    ], [block('<b>main</b>', '<i>odd</i>', [server('<script>', { role: '<b>role</b>', state: '<u>' })])]);
 }
 
 const SCENARIOS = {
@@ -202,12 +230,15 @@ const SCENARIOS = {
     memory: () => new World([new Zone('per_client', { redis: null, clock: 'local', cache: false },
         { 'passed.local': 12, 'rejected.local': 3 }, ADDRESSES.slice(3), 1)], []),
     idle: () => new World([new Zone('per_client', {}, {}, [], 1)]),
+    balanced: () => Object.assign(fleet(), { nodes: ['edge-fra-03', 'edge-fra-04'] }),
     readonly: () => Object.assign(fleet(), { write: false }),
 };
 
+export const names = Object.keys(SCENARIOS);
+
 export function scenario(name) {
     if (!(name in SCENARIOS)) {
-        throw new Error(`no scenario ${name}: ${Object.keys(SCENARIOS).join(', ')}`);
+        throw new Error(`no scenario ${name}: ${names.join(', ')}`);
     }
     return SCENARIOS[name]();
 }

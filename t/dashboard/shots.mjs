@@ -9,6 +9,20 @@ import { serve } from './mock.mjs';
 const NARROW = { width: 360, height: 780 };
 const DARK = { colorScheme: 'dark' };
 
+const fail = async (page, mock) => {
+    mock.fails = 502;
+    await page.locator('#notice.shown').waitFor();
+};
+
+const ask = page => page.locator('.busiest .small').nth(1).click();
+
+const refuse = async (page, mock) => {
+    mock.world.free = () => [503, { error: 'Redis does not answer' }];
+    await ask(page);
+    await page.locator('#free-yes').click();
+    await page.locator('#outcome.shown').waitFor();
+};
+
 // name: [scenario, options of the browser's context, what to do before].
 const PICTURES = {
     light: ['fleet'],
@@ -22,25 +36,32 @@ const PICTURES = {
     'away-dark': ['away', DARK],
     'away-narrow': ['away', { viewport: NARROW }],
     many: ['many'],
+    'many-dark': ['many', DARK],
     hostile: ['hostile'],
-    question: ['fleet', {}, page => page.locator('.busiest .small').nth(1).click()],
+    question: ['fleet', {}, ask],
+    'question-dark': ['fleet', DARK, ask],
+    'question-alone': ['memory', {}, ask],
     freed: ['fleet', {}, async page => {
-        await page.locator('.busiest .small').nth(1).click();
+        await ask(page);
         await page.locator('#free-yes').click();
         await page.locator('#outcome.shown').waitFor();
     }],
+    'not-freed': ['fleet', {}, refuse],
+    'not-freed-dark': ['fleet', DARK, refuse],
+    several: ['balanced'],
+    'several-dark': ['balanced', DARK],
+    'several-narrow': ['balanced', { viewport: NARROW }],
     point: ['fleet', DARK, async page => {
         await page.locator('.chart').first().focus();
         for (let i = 0; i < 50; i += 1) {
             await page.keyboard.press('ArrowLeft');
         }
     }],
-    'no-answer': ['fleet', {}, async (page, mock) => {
-        mock.fails = 502;
-        await page.locator('#notice.shown').waitFor();
-    }],
+    'no-answer': ['fleet', {}, fail],
+    'no-answer-dark': ['fleet', DARK, fail],
 };
-const WHOLE = ['unknown', 'light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow', 'many', 'hostile'];
+const WHOLE = ['unknown', 'light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow',
+    'many', 'many-dark', 'hostile'];
 
 // Five minutes pass in a few seconds: the page asks 80 times as often, and each time the node's clock has
 // moved on by two seconds.

@@ -4,29 +4,13 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { axe, open, overflowing, start, until } from './browser.mjs';
-import { serve } from './mock.mjs';
+import { axe, onScenario, overflowing, seen, start, text, texts, until } from './browser.mjs';
 
 let browser;
 before(async () => { browser = await start(); });
 after(() => browser.close());
 
-// The page on a stand-in of its own, with answers 40 times as often as usual.
-async function on(name, run, options = {}) {
-    const mock = await serve(name);
-    try {
-        const page = await open(browser, mock.url, { fast: true, ...options });
-        await page.locator('#live.fine').waitFor();
-        await run(page, mock);
-        await page.finish();
-    } finally {
-        await mock.close();
-    }
-}
-
-const text = (page, selector) => page.locator(selector).first().textContent();
-const texts = (page, selector) => page.locator(selector).allTextContents();
-const seen = (page, selector) => page.locator(selector).first().isVisible();
+const on = (...scenario) => onScenario(browser, ...scenario);
 
 test('no zones, no Redis', () => on('empty', async page => {
     assert.ok(await seen(page, '#no-zones pre'));
@@ -78,6 +62,41 @@ test('a Redis of which no server is known is in trouble, and says why', () => on
     assert.match(await text(page, '.about'), /sessions has no server/);
     assert.deepEqual(await axe(page), []);
 }));
+
+test('a cluster\'s servers are its masters, and columns say what is of now and what since the start', () =>
+    on('many', async page => {
+        assert.equal(await text(page, '.redis-block h3'), 'main cluster, 3 masters');
+        assert.deepEqual(await texts(page, '.redis-block thead th'), ['Server', 'Role', 'State', 'p50', 'p99',
+            'Calls now', 'Errors since start', 'Reconnects since start']);
+        assert.deepEqual(await overflowing(page), []);
+    }));
+
+test('a zone is found by what a reload of nginx made of it', () => on('fleet', async (page, mock) => {
+    const found = () => texts(page, '.zone-name');
+    await page.locator('#filter').fill('777r/s');
+    assert.deepEqual(await found(), []);
+    Object.assign(mock.world.zone('static').settings, { rate: '777r/s', redis: 'spare' });
+    await until('the zone', async () => (await found()).includes('static'), 4);
+    assert.equal(await text(page, '#found'), '1 of 8 zones');
+    await page.locator('#filter').fill('spare');
+    assert.deepEqual(await found(), ['static']);
+    await page.locator('#filter').fill('1000r/s');
+    assert.deepEqual(await found(), []);
+}));
+
+test('screen readers meet no empty part of the page, and are told of trouble', () => on('fleet', async (page, mock) => {
+    const parts = await page.getByRole('region').all();
+    assert.ok(parts.length >= 3);
+    for (const part of parts) {
+        assert.notEqual((await part.innerText()).trim(), '', await part.evaluate(({ id }) => id));
+    }
+    // The element that is watched from the start is the one that tells.
+    const told = await page.getByRole('banner').getByRole('status').elementHandle();
+    assert.equal(await told.textContent(), '');
+    mock.fails = 503;
+    await until('the notice', async () => /^This node answers 503/.test(await told.textContent()));
+    assert.ok(await told.isVisible());
+}, { expected: /Failed to load resource/ }));
 
 test('hundreds of zones: the most refused first, fifty at a time', () => on('many', async (page, mock) => {
     await until('an order', async () => await text(page, '.refused dd') !== '–');
@@ -160,18 +179,6 @@ test('answers that are no numbers are told as such', () => on('fleet', async (pa
     mock.world.zones = () => ['not', 'this'];
     await until('the notice', async () => /something else than numbers/.test(await text(page, '#notice-text')));
 }));
-
-test('what became of freeing is told, whatever it is', () => on('fleet', async (page, mock) => {
-    const answers = [[404, /no such zone/], [405, /read-only/], [403, /may not/], [500, /answered 500/]];
-    for (const [status, told] of answers) {
-        mock.world.free = () => status;
-        await page.locator('.busiest .small').first().click();
-        await page.locator('#free-yes').click();
-        await until(`the message for ${status}`, async () => told.test(await text(page, '#outcome-text')));
-        assert.match(await text(page, '#outcome-text'), /^Not freed: /);
-        assert.ok(await seen(page, '#outcome.bad'));
-    }
-}, { expected: /Failed to load resource/ }));
 
 test('texts of strangers stay texts, and each key is freed by its own name', () => on('hostile', async (page, mock) => {
     assert.equal(await page.locator('main :is(i, u, s, img, script)').count(), 0);

@@ -4,11 +4,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
+import { names, scenario } from './scenarios.mjs';
+
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
-    'keyUrl', 'refusals', 'tickLabel'];
+    'keyUrl', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS'];
 
-const text = ['format.js', 'history.js', 'chart.js', 'keys.js']
+const text = ['format.js', 'history.js', 'chart.js', 'keys.js', 'nodes.js']
     .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
 const parts = new Function(`'use strict';${text}\nreturn { ${NAMES.join(', ')} };`)();
 
@@ -124,4 +126,51 @@ test('how fast a key is refused now is told while its error stays the same', () 
     assert.equal(rate([[100, key(10, 2)], [104, key(30, 12)]]), null);
     assert.equal(rate([[100, []], [102, key(10, 0)], [104, key(30, 0)]]), 10);
     assert.equal(rate([[100, key(10, 0)]]), null);
+    assert.equal(rate([[100, key(10, 0)], [102, []], [102, key(1, 0)]]), null, 'it came again while the clock stood');
+});
+
+// What is seen of a key that had 50 refusals when it was freed, at 10: after each answer, [asked, refused].
+function seenOf(answers) {
+    const freed = new parts.FreedKeys();
+    freed.add({ id: 'a', refused: 50 }, 10);
+    return answers.map(([asked, refused]) =>
+        freed.seen(refused === null ? [] : [{ id: 'a', refused }], asked).length);
+}
+
+test('a freed key is hidden as long as an answer may be from before', () => {
+    assert.deepEqual(seenOf([[8, 50], [9, 51], [9, 51]]), [0, 0, 0]);
+    assert.deepEqual(seenOf([[9, 51], [10, 51]]), [0, 1], 'asked for later');
+    assert.deepEqual(seenOf([[9, 1], [9, 60]]), [1, 1], 'a smaller number');
+    assert.deepEqual(seenOf([[9, null], [9, 60]]), [0, 1], 'it was gone');
+});
+
+test('several nodes are told of after the second change within a minute, and for a minute', () => {
+    const told = answers => {
+        const nodes = new parts.Nodes();
+        return answers.map(([now, zones, redis = zones]) => [nodes.take(zones, redis, now), nodes.several]);
+    };
+    assert.deepEqual(told([[0, 'a'], [2, 'b'], [4, 'b']]), [[false, false], [true, false], [false, false]],
+        'a node that took over');
+    assert.deepEqual(told([[0, 'a'], [2, 'b'], [4, 'a'], [6, 'a'], [61, 'a'], [62, 'a']]).map(([, several]) => several),
+        [false, false, true, true, true, false]);
+    assert.deepEqual(told([[0, 'a'], [2, 'b'], [62, 'a']]).at(-1), [true, false], 'two that took over');
+    assert.deepEqual(told([[0, 'a', 'b'], [2, 'a', 'b']]), [[false, false], [false, true]], 'at one time');
+});
+
+test('the results are those that the metrics name', () => {
+    const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+    const [, list] = readme.match(/`ratelimit_requests_total\{.*?`result`: (.*?)\. `source`/);
+    const named = [...list.matchAll(/`(\w+)`/g)].map(([, name]) => name);
+    assert.ok(named.length > 5);
+    assert.deepEqual(parts.RESULTS.map(({ name }) => name).sort(), named.sort());
+});
+
+test('the stand-in tells of Redis what the module does: the masters, where servers have roles', () => {
+    for (const name of names.filter(known => known !== 'hostile')) {
+        for (const { topology, servers } of scenario(name).redis().redis) {
+            const role = ['cluster', 'sentinel'].includes(topology) ? 'master' : null;
+            servers.forEach(server => assert.equal(server.role, role, `${name}: ${topology}`));
+            assert.ok(['cluster', 'ring'].includes(topology) || servers.length <= 1, `${name}: ${topology}`);
+        }
+    }
 });

@@ -1,6 +1,7 @@
 #include "http/api/json_text.h"
 #include "http/api/views.h"
 #include "http/redis_report.h"
+#include "nginx/text.h"
 
 #include <numeric>
 
@@ -90,7 +91,9 @@ void write_server(JsonText& json, const RedisBlock& block, const RedisCounters::
 std::string redis_json(const MainConf& conf)
 {
     JsonText json;
-    json.begin_object().begin_array("redis");
+    json.begin_object()
+        .text("node", nginx::view(const_cast<const ngx_cycle_t*>(ngx_cycle)->hostname))
+        .begin_array("redis");
     for (const RedisBlock& block : conf.redis) {
         if (block.scripts.size() == 0) {
             continue;  // nothing is asked of it

@@ -94,7 +94,8 @@ class Chart {
         }, this.picture);
         this.root.addEventListener('pointermove', event => this.#pointAt(event));
         this.root.addEventListener('pointerdown', event => this.#pointAt(event));
-        this.root.addEventListener('pointerleave', () => this.point(null));
+        this.root.addEventListener('pointercancel', () => this.point(null));
+        this.root.addEventListener('pointerleave', event => this.#onLeave(event));
         this.root.addEventListener('blur', () => this.point(null));
         this.root.addEventListener('keydown', event => this.#onKey(event));
         new ResizeObserver(() => {
@@ -121,7 +122,27 @@ class Chart {
         if (interval !== this.at) {
             this.at = interval;
             this.onPoint(interval);
+            this.#tell();
             this.draw();
+        }
+    }
+
+    // Only when the point changes, and not at each answer: a screen reader says every change. The
+    // highest value is now.
+    #tell() {
+        const known = this.#known;
+        set(this.root, 'aria-valuemax', known.length);
+        set(this.root, 'aria-valuenow', this.at ? known.indexOf(this.at) : known.length);
+        set(this.root, 'aria-valuetext', this.at ? `${clock(this.at.to)}: ${spoken(this.at.rates)}` : 'now');
+    }
+
+    // A finger leaves by being lifted, so that one sees what is below it: what it pointed at stays until
+    // the focus, which a drag does not bring by itself, goes elsewhere.
+    #onLeave({ pointerType }) {
+        if (pointerType === 'touch' && this.at) {
+            this.root.focus({ preventScroll: true });
+        } else {
+            this.point(null);
         }
     }
 
@@ -133,19 +154,15 @@ class Chart {
 
     #onKey(event) {
         const known = this.#known;
-        const last = known.length - 1;
-        const here = this.at ? known.indexOf(this.at) : last;
+        const now = known.length;
+        const here = this.at ? known.indexOf(this.at) : now;
         const there = { ArrowLeft: here - 1, ArrowRight: here + 1, ArrowDown: here - 1, ArrowUp: here + 1,
-            PageUp: here + 15, PageDown: here - 15, Home: 0, End: last, Escape: null }[event.key];
-        if (there === undefined || last < 0) {
+            PageUp: here + 15, PageDown: here - 15, Home: 0, End: now, Escape: now }[event.key];
+        if (there === undefined || now === 0) {
             return;
         }
         event.preventDefault();
-        this.point(there === null ? null : known[Math.min(Math.max(there, 0), last)]);
-        // Only now, when somebody asks, and not at each answer: a screen reader says every change.
-        set(this.root, 'aria-valuemax', last);
-        set(this.root, 'aria-valuenow', this.at ? known.indexOf(this.at) : last);
-        set(this.root, 'aria-valuetext', this.at ? `${clock(this.at.to)}: ${spoken(this.at.rates)}` : 'now');
+        this.point(known[Math.max(there, 0)] ?? null);
     }
 
     #x(time) {

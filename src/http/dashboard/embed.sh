@@ -8,19 +8,32 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
 # The page, with the files where page.html names them, without indentation, empty lines, whole lines of
-# comment, and spaces beside a style's punctuation: no string of ours spans lines or has such.
+# comment, and spaces beside punctuation: it has to fit one literal. Of a script, only what stands before
+# a line's first quotation mark is in no string for sure, as no string of ours spans lines.
 page() {
     awk -v here="$here" '
+        function style(line) {
+            gsub(/: /, ":", line)
+            gsub(/; /, ";", line)
+            gsub(/, /, ",", line)
+            gsub(/;? *\}/, "}", line)
+            gsub(/ *\{ */, "{", line)
+            return line
+        }
+        function script(line,    code, rest, operator) {
+            code = match(line, /[\047"`]/) ? substr(line, 1, RSTART - 1) : line
+            rest = substr(line, length(code) + 1)
+            while (match(code, / ([=!]==|=>|&&|[|][|]|[?][?]|[-+*\/]?=|[<>]=?|[?:*\/]) |[,:;{] | [}{]/)) {
+                operator = substr(code, RSTART, RLENGTH)
+                gsub(/ /, "", operator)
+                code = substr(code, 1, RSTART - 1) operator substr(code, RSTART + RLENGTH)
+            }
+            return code rest
+        }
         function put(line) {
             sub(/^[ \t]+/, "", line)
-            if (file ~ /\.css$/) {
-                gsub(/: /, ":", line)
-                gsub(/; /, ";", line)
-                gsub(/, /, ",", line)
-                gsub(/;? *\}/, "}", line)
-                gsub(/ *\{ */, "{", line)
-            }
-            if (line != "" && line !~ /^\/\// && line !~ /^\/\*.*\*\/$/) { print line }
+            if (line == "" || line ~ /^\/\// || line ~ /^\/\*.*\*\/$/) { return }
+            print file ~ /\.css$/ ? style(line) : file ~ /\.js$/ ? script(line) : line
         }
         /<pre/, /<\/pre>/ { print; next }
         /^@[a-z]+\.(css|js)@$/ {

@@ -19,7 +19,7 @@ const RESULTS = [
     { name: 'failed_open', label: 'No decision, let in', of: 'failed' },
     { name: 'failed_closed', label: 'No decision, refused', of: 'failed' },
 ];
-const FROM_THE_FLOOR = RESULTS.toReversed();
+const FROM_THE_FLOOR = [...RESULTS].reverse();
 const ALWAYS_SHOWN = ['passed', 'rejected'];
 const SOURCES = ['redis', 'cache', 'lease', 'local'];
 
@@ -143,9 +143,13 @@ class History {
     }
 
     // How fast a key is refused now. The node estimates: its number is comparable while its error is the
-    // same, otherwise the key left the list and came again.
+    // same, otherwise the key left the list and came again. Where the clock stands, the answer with a
+    // key that came again was no sample.
     refusedNow(id) {
         const now = this.last.busiest.get(id);
+        if (!now) {
+            return null;
+        }
         for (const sample of this.samples) {
             const then = sample.busiest?.get(id);
             const seconds = this.last.time - sample.time;

@@ -8,19 +8,26 @@ function keyUrl(zone, id) {
     return `zones/${encodeURIComponent(zone)}/keys?key=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
 }
 
+// Why it was not done: what the API says of it, and what that does not say. Pages of nginx or of what
+// stands before it are no JSON.
+async function refusalText(answer) {
+    const known = {
+        403: 'this address or user may not',
+        405: 'the API is read-only (write=on is not set)',
+    }[answer.status];
+    const said = (await answer.json().catch(() => null))?.error;
+    const told = typeof said === 'string' && said !== '' ? middleCut(visible(said), 200) : null;
+    return [known, told].filter(Boolean).join(': ') || `the node answered ${answer.status}`;
+}
+
 // [freed, what became of it in words].
 async function freeKey(zone, key) {
     const name = `${middleCut(visible(key.key), 60)} in ${visible(zone)}`;
     try {
-        const { ok, status } = await fetch(keyUrl(zone, key.id),
+        const answer = await fetch(keyUrl(zone, key.id),
             { method: 'DELETE', cache: 'no-store', signal: AbortSignal.timeout(1000 * SECONDS_TO_FREE) });
-        const reasons = {
-            403: 'this address or user may not',
-            404: 'there is no such zone any more',
-            405: 'the API is read-only (write=on is not set)',
-        };
-        return ok ? [true, `Freed ${name}.`]
-            : [false, `Not freed: ${name}: ${reasons[status] ?? `the node answered ${status}`}.`];
+        return answer.ok ? [true, `Freed ${name}.`]
+            : [false, `Not freed: ${name}: ${await refusalText(answer)}.`];
     } catch {
         return [false, `No answer: ${name} may be freed or not.`];
     }
@@ -31,7 +38,9 @@ function confirmFree(zone, key) {
     const dialog = document.getElementById('free');
     const yes = document.getElementById('free-yes');
     say(document.getElementById('free-key'), visible(key.key));
-    say(document.getElementById('free-zone'), visible(zone));
+    say(document.getElementById('free-zone'), visible(zone.name));
+    // Only what is counted in Redis is refused by other nodes too, and only a cache remembers it there.
+    document.getElementById('free-others').hidden = !zone.redis || !zone.cache;
     dialog.returnValue = 'no';
     dialog.showModal();
     return new Promise(resolve => {
@@ -49,10 +58,30 @@ function confirmFree(zone, key) {
 const refusals = ({ refused, error }) =>
     error > 0 ? `${whole(Math.max(0, refused - error))} to ${whole(refused)}` : whole(refused);
 
+// Keys that were freed here. Only an answer that was asked for before that can still have one as it was:
+// in any later one, or with a smaller number, it was refused again.
+class FreedKeys {
+    freed = new Map();
+
+    add({ id, refused }, at) {
+        this.freed.set(id, { refused, at });
+    }
+
+    // Those of an answer's keys that are to be seen; `asked` is when it was asked for.
+    seen(keys, asked) {
+        const refused = new Map(keys.map(key => [key.id, key.refused]));
+        for (const [id, before] of this.freed) {
+            if (asked >= before.at || !(refused.get(id) >= before.refused)) {
+                this.freed.delete(id);
+            }
+        }
+        return keys.filter(({ id }) => !this.freed.has(id));
+    }
+}
+
 class BusiestKeys {
     rows = new Map();
-    // Freed keys by id, with what they had then: they come back when they are refused again.
-    freed = new Map();
+    freed = new FreedKeys();
 
     constructor(page, id) {
         this.page = page;
@@ -67,8 +96,8 @@ class BusiestKeys {
     }
 
     show(zone, history) {
-        this.zone = zone.name;
-        const keys = (zone.busiest ?? []).filter(({ id, refused }) => !(refused <= this.freed.get(id)));
+        this.zone = zone;
+        const keys = this.freed.seen(zone.busiest ?? [], this.page.asked);
         const ids = new Set(keys.map(({ id }) => id));
         for (const id of this.rows.keys()) {
             if (!ids.has(id)) {
@@ -112,28 +141,31 @@ class BusiestKeys {
     }
 
     async #free(key) {
-        const { root, free } = this.rows.get(key.id) ?? {};
+        const { free } = this.rows.get(key.id) ?? {};
         if (!free || free.getAttribute('aria-disabled') || !await confirmFree(this.zone, key)) {
             return;
         }
         // Not `disabled`, which would take the focus from it.
         set(free, 'aria-disabled', 'true');
-        const [freed, text] = await freeKey(this.zone, key);
+        const [freed, text] = await freeKey(this.zone.name, key);
         set(free, 'aria-disabled', null);
         if (freed) {
-            this.#remove(key, root);
+            this.#remove(key);
         }
         this.page.tell(text, freed);
     }
 
     // The focus goes to the next key's button, or to what is said when there is none.
-    #remove(key, root) {
-        const current = this.page.busiest(this.zone).find(({ id }) => id === key.id);
-        this.freed.set(key.id, (current ?? key).refused);
-        const next = root.nextElementSibling ?? root.previousElementSibling;
-        const focused = root.contains(document.activeElement) || document.activeElement === document.body;
+    #remove(key) {
+        const current = (this.zone.busiest ?? []).find(({ id }) => id === key.id);
+        this.freed.add(current ?? key, performance.now());
+        // None, when an answer that came meanwhile had the key no more.
+        const root = this.rows.get(key.id)?.root;
+        const focused = root?.contains(document.activeElement) || document.activeElement === document.body;
+        const beside = root?.nextElementSibling ?? root?.previousElementSibling;
         this.rows.delete(key.id);
-        root.remove();
+        root?.remove();
+        const next = beside ?? this.body.firstElementChild;
         if (!next) {
             this.#someOrNone(false);
             say(this.nothing, 'No key is known to be refused now.');

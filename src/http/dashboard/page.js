@@ -3,6 +3,9 @@
 const ROWS_AT_A_TIME = 50;
 const SECONDS_OF_OUTCOME = 15;
 
+const SEVERAL_NODES = 'Several nodes answer at this address, each with numbers of its own: '
+    + 'open one node’s own address.';
+
 const byId = id => document.getElementById(id);
 
 class Page {
@@ -15,7 +18,8 @@ class Page {
 
     constructor() {
         this.redis = new RedisView();
-        this.poller = new Poller((zones, redis) => this.#take(zones, redis), () => this.#showState());
+        this.nodes = new Nodes();
+        this.poller = new Poller((...answer) => this.#take(...answer), () => this.#showState());
         byId('theme').addEventListener('click', () => theme.toggle());
         byId('pause').addEventListener('click', () => this.poller.pause(!this.poller.paused));
         byId('again').addEventListener('click', () => this.poller.ask());
@@ -33,10 +37,6 @@ class Page {
         this.poller.ask();
     }
 
-    busiest(zone) {
-        return this.views.get(zone)?.zone.busiest ?? [];
-    }
-
     // What became of a button, in the page and to screen readers.
     tell(text, good) {
         const area = byId('outcome');
@@ -50,21 +50,16 @@ class Page {
         }
     }
 
-    #take(zones, redis) {
+    #take(zones, redis, asked) {
+        this.asked = asked;
         this.write = zones.write === true;
         this.time = zones.time ?? Date.now() / 1000;
-        this.redis.show(redis, this.time);
-        // Another node's counters, behind one address, say nothing about this one's.
-        if (this.node !== zones.node) {
-            this.node = zones.node;
-            this.views.clear();
+        const ofRedis = redis.node ?? zones.node;
+        this.redis.show(redis, ofRedis, this.time);
+        if (this.nodes.take(zones.node, ofRedis, asked / 1000)) {
+            this.views.forEach(view => view.forget());
         }
-        const names = new Set(zones.zones.map(({ name }) => name));
-        for (const name of this.views.keys()) {
-            if (!names.has(name)) {
-                this.views.delete(name);
-            }
-        }
+        this.#keepOnly(new Set(zones.zones.map(({ name }) => name)));
         for (const zone of zones.zones) {
             if (!this.views.has(zone.name)) {
                 this.made += 1;
@@ -78,6 +73,18 @@ class Page {
         this.#openFirst();
         this.#showSums();
         this.#showZones();
+    }
+
+    // Where the last open zone goes, others are opened in its stead, as at the start.
+    #keepOnly(names) {
+        const open = () => [...this.views.values()].some(view => view.isOpen);
+        const wasOpen = open();
+        for (const name of this.views.keys()) {
+            if (!names.has(name)) {
+                this.views.delete(name);
+            }
+        }
+        this.opened &&= open() || !wasOpen;
     }
 
     // A few zones are open from the start; of many, the one that refuses most, once that is known.
@@ -133,8 +140,6 @@ class Page {
         this.filter = text.trim().toLowerCase();
         this.rows = ROWS_AT_A_TIME;
         this.#showZones(true);
-        const all = this.views.size;
-        say(byId('found'), this.filter ? `${this.found} of ${count(all, 'zone', 'zones')}` : '');
     }
 
     // The focus goes on to the first of the new rows.
@@ -158,10 +163,11 @@ class Page {
         const there = new Set(held ? list.children : []);
         const shown = [...found.filter(({ root }) => there.has(root)), ...found.filter(({ root }) => !there.has(root))]
             .slice(0, this.rows);
-        this.found = found.length;
         arrange(list, shown.map(view => view.root), held);
         shown.forEach(view => view.show());
         say(byId('zone-count'), this.views.size ? whole(this.views.size) : '');
+        say(byId('found'),
+            this.filter ? `${found.length} of ${count(this.views.size, 'zone', 'zones')}` : '');
         byId('more').hidden = shown.length === found.length;
         say(byId('more'), `Show ${Math.min(ROWS_AT_A_TIME, found.length - shown.length)} more of`
             + ` ${found.length - shown.length}`);
@@ -192,13 +198,13 @@ class Page {
         say(byId('live-text'), paused ? 'Paused' : failing ? 'No numbers' : 'Live');
         say(byId('updated'), answered ? `at ${clock(this.time)}` : '');
         say(byId('pause'), paused ? 'Resume' : 'Pause');
-        byId('notice').classList.toggle('shown', failing);
+        byId('notice').classList.toggle('shown', failing || this.nodes.several);
         document.body.classList.toggle('stale', failing && answered);
         byId('again').hidden = !failing;
         // Said once: the times beside it change, and are not announced.
-        say(byId('notice-text'), !failing ? '' : answered
-            ? `This node ${reason}. The numbers shown are the last known, from ${clock(this.time)}.`
-            : `This node ${reason}.`);
+        const lastKnown = answered ? ` The numbers shown are the last known, from ${clock(this.time)}.` : '';
+        say(byId('notice-text'), failing ? `This node ${reason}.${lastKnown}`
+            : this.nodes.several ? SEVERAL_NODES : '');
         say(byId('notice-next'), failing ? `Next try in ${Math.round(next)} s.` : '');
     }
 }

@@ -30,7 +30,8 @@ class Poller {
     busy = false;
     answered = false;
 
-    // `onAnswer` gets the JSON of zones and of redis, `onState` this, at each change.
+    // `onAnswer` gets the JSON of zones and of redis, and when they were asked for; `onState` this, at each
+    // change.
     constructor(onAnswer, onState) {
         this.onAnswer = onAnswer;
         this.onState = onState;
@@ -53,7 +54,7 @@ class Poller {
         const started = performance.now();
         try {
             const [zones, redis] = await Promise.all([getJson('zones', 'zones'), getJson('redis', 'redis')]);
-            this.onAnswer(zones, redis);
+            this.onAnswer(zones, redis, started);
             this.failures = 0;
             this.answered = true;
         } catch (error) {

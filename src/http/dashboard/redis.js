@@ -22,7 +22,7 @@ function topologyText({ topology, servers }) {
     const kinds = {
         standalone: 'standalone',
         ring: `ring of ${count(servers.length, 'server', 'servers')}`,
-        cluster: servers.length > 0 ? `cluster, ${count(servers.length, 'node', 'nodes')}` : 'cluster',
+        cluster: servers.length > 0 ? `cluster, ${count(servers.length, 'master', 'masters')}` : 'cluster',
         sentinel: 'watched by sentinels',
     };
     return kinds[topology] ?? words(String(topology));
@@ -94,7 +94,7 @@ class ServerRow {
 class RedisBlock {
     constructor({ name }) {
         this.columns = [['Server', 'wide'], ['Role'], ['State'], ['p50', 'number'], ['p99', 'number'],
-            ['Calls', 'number'], ['Errors', 'number'], ['Reconnects', 'number']];
+            ['Calls now', 'number'], ['Errors since start', 'number'], ['Reconnects since start', 'number']];
         const { root, body } = table(`Servers of ${visible(name)}`, this.columns);
         this.body = body;
         this.table = root;
@@ -129,7 +129,12 @@ class RedisView {
         this.trouble = new Map();
     }
 
-    show({ redis }, time) {
+    // `node` is who tells it: a rate is no difference of two nodes' numbers.
+    show({ redis }, node, time) {
+        if (this.node !== node) {
+            this.node = node;
+            this.blocks.clear();
+        }
         // A block that knows no server is one that is not up.
         const up = redis.flatMap(block => block.servers.length > 0 ? block.servers.map(server =>
             !isTrouble(server)) : [false]);

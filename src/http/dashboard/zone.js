@@ -151,12 +151,18 @@ class ZoneView {
         this.#showBody();
     }
 
+    // Another node's counters say nothing about this one's. The zone stays as open as it was.
+    forget() {
+        this.history = new History();
+    }
+
     // New numbers: kept in any case, drawn only where they can be seen.
     take(zone, time) {
         this.zone = zone;
         const busiest = new Map((zone.busiest ?? []).map(key => [key.id, key]));
         this.history.add(time, zone.counters, busiest);
-        this.text ??= [zone.name, zone.key, zone.rate, zone.redis, zone.algorithm, words(zone.algorithm ?? '')]
+        // Anew each time: after a reload a zone may have another rate.
+        this.text = [zone.name, zone.key, zone.rate, zone.redis, zone.algorithm, words(zone.algorithm ?? '')]
             .join(' ').toLowerCase();
     }
 
