@@ -155,8 +155,17 @@ run_tests() {
     esac
     cd "$top"
     export RATELIMIT_BUILD=$build RATELIMIT_MODULE=$module RATELIMIT_UNIT=$build/unit
-    [ $# -gt 0 ] || set -- -r t
-    exec prove -It/lib -j"$jobs" "$@"
+    local tests=("$@") test
+    if [ $# -eq 0 ]; then
+        tests=(t/lint.t t/unit.t)    # the longest, so that no processor waits for them in the end
+        for test in t/*.t; do
+            case $test in
+            t/lint.t | t/unit.t) ;;
+            *) tests+=("$test") ;;
+            esac
+        done
+    fi
+    exec prove -It/lib -j"$jobs" "${tests[@]}"
 }
 
 run_bench() {
