@@ -1,54 +1,27 @@
 #!/bin/sh
-# Puts the dashboard together, and prints it as the C++ header that the module serves it from: the page,
-# and what its Content-Security-Policy needs to allow its script and its style.
+# Puts the dashboard together and prints it as the C++ header that the module serves it from: the page,
+# and the hashes with which its Content-Security-Policy allows its script and its style.
 # Usage: sh embed.sh > dashboard_page.h
 #        sh embed.sh page > page.html
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 
-# The page, with the files where page.html names them, without indentation, empty lines, whole lines of
-# comment, and spaces beside punctuation: it has to fit one literal. Of a script, only what stands before
-# a line's first quotation mark is in no string for sure, as no string of ours spans lines.
+# page.html as it is written; a line @file@ is replaced by that file as it is written.
 page() {
-    awk -v here="$here" '
-        function style(line) {
-            gsub(/: /, ":", line)
-            gsub(/; /, ";", line)
-            gsub(/, /, ",", line)
-            gsub(/;? *\}/, "}", line)
-            gsub(/ *\{ */, "{", line)
-            return line
-        }
-        function script(line,    code, rest, operator) {
-            code = match(line, /[\047"`]/) ? substr(line, 1, RSTART - 1) : line
-            rest = substr(line, length(code) + 1)
-            while (match(code, / ([=!]==|=>|&&|[|][|]|[?][?]|[-+*\/]?=|[<>]=?|[?:*\/]) |[,:;{] | [}{]/)) {
-                operator = substr(code, RSTART, RLENGTH)
-                gsub(/ /, "", operator)
-                code = substr(code, 1, RSTART - 1) operator substr(code, RSTART + RLENGTH)
-            }
-            return code rest
-        }
-        function put(line) {
-            sub(/^[ \t]+/, "", line)
-            if (line == "" || line ~ /^\/\// || line ~ /^\/\*.*\*\/$/) { return }
-            print file ~ /\.css$/ ? style(line) : file ~ /\.js$/ ? script(line) : line
-        }
-        /<pre/, /<\/pre>/ { print; next }
-        /^@[a-z]+\.(css|js)@$/ {
-            file = here "/" substr($0, 2, length($0) - 2)
-            while ((got = (getline line < file)) > 0) { put(line) }
-            if (got < 0) { print "embed.sh: " file " cannot be read" > "/dev/stderr"; exit 1 }
-            close(file)
-            file = ""
-            next
-        }
-        { put($0) }
-    ' "$here/page.html"
+    while IFS= read -r line; do
+        case $line in
+        @*.css@ | @*.js@)
+            file=${line#@}
+            cat "$here/${file%@}"
+            ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done <"$here/page.html"
 }
 
-# What stands between a tag's lines <tag> and </tag>, to the byte, as the browser hashes it.
+# The hash of everything between the lines <tag> and </tag>, including the line feed after <tag>: a
+# browser hashes the same bytes.
 hash_of() {
     {
         echo
@@ -56,14 +29,9 @@ hash_of() {
     } | openssl dgst -sha256 -binary | openssl base64
 }
 
-# The page's lines as raw strings that are far below any compiler's limit, set side by side.
-literals() {
-    awk -v most=4000 '
-        index($0, ")html\"") { print "embed.sh: line " NR " ends a raw string" > "/dev/stderr"; exit 1 }
-        NR > 1 && size + length($0) > most { printf ")html\"\n    R\"html("; size = 0 }
-        { print; size += length($0) + 1 }
-    ' "$1"
-}
+# Bytes as character literals: a string literal this long is more than a compiler has to accept, and
+# numbers above 127 do not fit a char on every machine.
+bytes() { od -An -v -t o1 "$1" | sed -e "s/ *\([0-7][0-7]*\)/'\\\\\1',/g"; }
 
 header() {
     script=$(hash_of script "$1")
@@ -75,15 +43,19 @@ header() {
 
 namespace ratelimit::dashboard {
 
-/// What the page's one script and its one style are allowed by, in script-src and style-src.
+/// Sources for script-src and style-src that allow the page's one script and its one style.
 inline constexpr std::string_view script_hash = "sha256-$script";
 inline constexpr std::string_view style_hash = "sha256-$style";
 
+inline constexpr char page_bytes[] = {
+$(bytes "$1")
+};
+
 /// UTF-8.
+inline constexpr std::string_view page{ page_bytes, sizeof page_bytes };
+
+}  // namespace ratelimit::dashboard
 END
-    printf 'inline constexpr std::string_view page =\n    R"html('
-    literals "$1"
-    printf ')html";\n\n}  // namespace ratelimit::dashboard\n'
 }
 
 whole=$(mktemp)
