@@ -19,8 +19,8 @@ RUN --mount=type=bind,from=build,source=/src/build/deb,target=/mnt \
     && ln -sf /dev/stdout /var/log/nginx/access.log \
     && ln -sf /dev/stderr /var/log/nginx/error.log \
     && chown www-data:www-data /run /var/lib/nginx
-COPY .packaging/image/nginx.conf /etc/nginx/nginx.conf
-COPY .packaging/image/entrypoint.sh /usr/local/bin/entrypoint.sh
+COPY packaging/image/nginx.conf /etc/nginx/nginx.conf
+COPY packaging/image/entrypoint.sh /usr/local/bin/entrypoint.sh
 
 ENV REDIS_ADDR=127.0.0.1:6379
 # www-data by its number, so that Kubernetes can tell that it is not root: neither master nor workers.

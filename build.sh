@@ -187,7 +187,7 @@ make_deb() {
     hiredis=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p')
     ! dpkg --compare-versions "$hiredis" ge 1.1 || need libhiredis-dev
     choose_hiredis
-    exec bash "$top/.packaging/deb.sh" "$build/deb"
+    exec bash "$top/packaging/deb.sh" "$build/deb"
 }
 
 run_sanitized() {
@@ -266,9 +266,9 @@ main() {
     fuzz) run_fuzz "$@" ;;
     install)
         build_module
-        exec bash "$top/.packaging/install.sh" install "$module"
+        exec bash "$top/packaging/install.sh" install "$module"
         ;;
-    uninstall) exec bash "$top/.packaging/install.sh" uninstall "$module" ;;
+    uninstall) exec bash "$top/packaging/install.sh" uninstall "$module" ;;
     deb) make_deb ;;
     test-packages)
         [ "$(id -u)" -eq 0 ] || fail 'test-packages needs root, for debootstrap and chroot'

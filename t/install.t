@@ -150,7 +150,7 @@ subtest 'an nginx that cannot load this build' => sub {
     my $node = debian_node();
     my $bad  = write_file("$node->{root}/bad.so", "no module\n");
     local $ENV{RATELIMIT_NGINX} = "$node->{root}/nginx";
-    my $answer = qx('$top/.packaging/install.sh' install $bad 2>&1);
+    my $answer = qx('$top/packaging/install.sh' install $bad 2>&1);
     isnt $?, 0, 'it fails';
     like $answer, qr{^build\.sh\ install:\ \S+/nginx\ does\ not\ load\ this\ build:
         \ dlopen\(\)\ "\Q$bad\E"\ failed\ \(.*\)\n$}x, 'in one line';

@@ -36,7 +36,7 @@ for my $file (files(qw(t/*.t t/bench/*.pl t/bench/Bench/*.pm t/lib/Ratelimit/*.p
     is $output, "$file syntax OK\n", "perl -c $file, without a warning";
 }
 passes("bash -n $_", "bash -n $_")
-    for files(qw(build.sh t/*.sh t/*/*.sh .ci/*.sh .ci/run .packaging/*.sh .packaging/*/*.sh
+    for files(qw(build.sh t/*.sh t/*/*.sh .ci/*.sh .ci/run packaging/*.sh packaging/*/*.sh
         lua/*.sh));
 
 subtest 'luacheck on every script as Redis gets it' => sub {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts the built module and the line that loads it where an nginx looks for them, or takes both
-# away. Usage: .packaging/install.sh install|uninstall MODULE (`./build.sh install` calls it)
+# away. Usage: packaging/install.sh install|uninstall MODULE (`./build.sh install` calls it)
 #
 # RATELIMIT_NGINX names the nginx, DESTDIR stands before every path that is written. Either
 # everything is done, and nginx accepts its configuration with it, or all is as it was.

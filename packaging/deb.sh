@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the Debian package libnginx-mod-http-ratelimit for this machine's nginx.
-# Usage: .packaging/deb.sh DEST (`./build.sh deb` calls it, and has what is needed installed)
+# Usage: packaging/deb.sh DEST (`./build.sh deb` calls it, and has what is needed installed)
 #
 # RATELIMIT_HIREDIS as in ../config. VERSION names a version other than CHANGELOG.md's, DEBFULLNAME
 # and DEBEMAIL the packager, as for Debian's own tools.
@@ -10,7 +10,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 dest=${1:?usage: deb.sh DEST}
 package=libnginx-mod-http-ratelimit
 hiredis=${RATELIMIT_HIREDIS:-}
-# What the package is made of, besides .packaging/debian.
+# What the package is made of, besides packaging/debian.
 parts=(config config.make src lua doc LICENSE README.md CHANGELOG.md)
 cd "$top"
 
@@ -79,9 +79,9 @@ mkdir -p "$dest/$package"
 dest=$(cd "$dest" && pwd)
 tree=$dest/$package
 cp -r "${parts[@]}" "$tree/"
-cp -r .packaging/debian "$tree/debian"
+cp -r packaging/debian "$tree/debian"
 MAINTAINER=$(maintainer) awk '$1 == "Maintainer:" { $2 = ENVIRON["MAINTAINER"] } { print }' \
-    .packaging/debian/control >"$tree/debian/control"
+    packaging/debian/control >"$tree/debian/control"
 copyright_file >"$tree/debian/copyright"
 changelog_file >"$tree/debian/changelog"
 
