@@ -1,0 +1,257 @@
+# How the sources are layered: what each room may include, that no files include each other in a circle,
+# that a class is not cut over several sources, and how long files and functions may be.
+
+use Ratelimit::Test;
+use File::Find qw(find);
+use Ratelimit::Build qw(top);
+
+my $top = top();
+
+# Rooms of src/ and what they may include besides themselves and the standard library: rooms, hiredis,
+# openssl, nginx's headers ("ngx") or its HTTP part ("ngx_http").
+my %may = (
+    limit => [],
+    loop  => ['hiredis'],
+    redis => ['loop', 'hiredis', 'openssl', 'sockets'],
+    check => ['redis', 'limit', 'hiredis', 'lua_scripts'],
+    nginx => ['loop', 'hiredis', 'ngx'],
+    store => ['nginx', 'limit'],
+    zone  => [qw(check store redis limit)],
+    http  => [qw(zone check store redis nginx loop limit ngx_http dashboard_page)],
+);
+
+# This list must only shrink. These includes close a circle of files, and these classes are cut over more
+# than two sources. An exception that is no longer needed fails the test: remove it then.
+my @known_circles = (
+    'redis/call -> redis/pipeline',
+    'redis/connection_hooks -> redis/connection',
+    'redis/router -> redis/client',
+    'check/shared_check -> check/coalescer',
+    'check/shared_check -> check/check_group',
+    'check/give_back -> check/split_check',
+    'store/slab_lock -> store/zone_memory',
+    'store/shared_blocks -> store/zone_memory',
+    'http/conf -> http/api/handler',
+    'http/conf -> http/limit_directive',
+    'http/conf -> http/redis_block',
+    'http/redis_report -> http/redis_block',
+    'http/known_limits -> http/request_state',
+);
+my @known_cuts = ('redis/Connection');
+
+# What a line includes, as a word of the table; nothing for the standard library. What the table has no
+# word for (a system's header, a path that is not room/file.h) no room may include.
+sub included {
+    my ($line) = @_;
+    my ($name) = $line =~ /^\s*#\s*include\b\s*(.*?)\s*(?:\/[\/*].*)?$/ or return;
+    return $1 if $name =~ /^"(lua_scripts|dashboard_page)\.h"$/;
+    return if $name =~ /^<[a-z0-9_]+>$/;
+    return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/;
+    return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
+    return 'sockets' if $name eq '<arpa/inet.h>';
+    return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
+    return $1 if $name =~ m{^"(\w+)/(?:\w+/)?\w+\.h"$} && $may{$1};
+    return $name;
+}
+
+# Complaints about the includes of a file's text.
+sub wrong_arrows {
+    my ($room, $text) = @_;
+    my %allowed = map { $_ => 1 } $room, @{ $may{$room} };
+    return grep { defined && !$allowed{$_} } map { included($_) } split /\n/, $text;
+}
+
+# Which files include which, of texts by their paths below src/: { file => { file => 1 } }. A header and
+# its source are one file here, named without an ending.
+sub includes {
+    my (%texts) = @_;
+    my %graph;
+    for my $path (sort keys %texts) {
+        my $name = $path =~ s/\.\w+$//r;
+        for my $header ($texts{$path} =~ /^\s*#\s*include\s*"([\w\/]+)\.h"/mg) {
+            $graph{$name}{$header} = 1 if $header ne $name && exists $texts{"$header.h"};
+        }
+    }
+    return \%graph;
+}
+
+# The files on the shortest way from one to another, both named; empty if there is none.
+sub way {
+    my ($graph, $from, $to) = @_;
+    my %before = ($from => undef);
+    my @reached = ($from);
+    while (@reached) {
+        my $file = shift @reached;
+        if ($file eq $to) {
+            my @way = ($file);
+            unshift @way, $file while defined($file = $before{$file});
+            return @way;
+        }
+        for my $next (grep { !exists $before{$_} } sort keys %{ $graph->{$file} // {} }) {
+            $before{$next} = $file;
+            push @reached, $next;
+        }
+    }
+    return;
+}
+
+# Complaints about circles of includes but for the known ones, and about known ones that are none.
+sub wrong_circles {
+    my ($graph, @known) = @_;
+    my %is_edge;
+    my %rest = map { $_ => { %{ $graph->{$_} } } } keys %{$graph};
+    for (@known) {
+        my ($from, $to) = split / -> /;
+        $is_edge{$_} = delete $rest{$from}{$to};
+    }
+    my (%seen, @wrong);
+    for my $from (sort keys %rest) {
+        for my $to (sort keys %{ $rest{$from} }) {
+            my @circle = way(\%rest, $to, $from) or next;
+            push @wrong, "circle: @circle" unless $seen{ join ' ', sort @circle }++;
+        }
+    }
+    return @wrong, map { "no longer needed: $_" }
+        grep { !$is_edge{$_} || !way(\%rest, reverse split / -> /) } @known;
+}
+
+# Complaints about classes of which more than two sources define functions, but for the known ones, and
+# about known ones that are not cut. A nested class counts as its outermost one.
+sub wrong_cuts {
+    my ($texts, @known) = @_;
+    my (%is_class, %files);
+    for my $path (keys %{$texts}) {
+        my ($room) = $path =~ m{^(\w+)/};
+        $is_class{"$room/$_"} = 1 for $texts->{$path} =~ /^\s*(?:class|struct)\s+(\w+)/mg;
+    }
+    for my $path (keys %{$texts}) {
+        my ($room) = $path =~ m{^(\w+)/};
+        for my $head ($texts->{$path} =~ /^(?![\s#\/}])[^=(\n]*?((?:\w+::)+)(?:~?\w+|operator\S+)\(/mg) {
+            my ($class) = grep { $is_class{"$room/$_"} } split /::/, $head or next;
+            $files{"$room/$class"}{$path} = 1;
+        }
+    }
+    my %cut = map { $_ => 1 } grep { keys %{ $files{$_} } > 2 } keys %files;
+    my %is_known = map { $_ => 1 } @known;
+    return (map { "cut: $_: " . join ' ', sort keys %{ $files{$_} } } grep { !$is_known{$_} } sort keys %cut),
+        map { "no longer needed: $_" } grep { !$cut{$_} } @known;
+}
+
+# [name, lines] of the functions of a C++, Lua, Perl or shell file, told by their indentation: each
+# ends with the closing line that stands as far in as its head.
+sub functions {
+    my ($path, $text) = @_;
+    my @lines = split /\n/, $text;
+    my $head =
+          $path =~ /\.lua$/         ? qr/^(\s*)(?:local )?function \w+/
+        : $path =~ /\.(?:t|pm|pl)$/ ? qr/^(\s*)(?:sub \w+|subtest ).*\{$/
+        :                             qr/^()\w+\(\) [\{\(]$/;
+    my @functions;
+    for my $i (0 .. $#lines) {
+        if ($path =~ /\.(?:cpp|h)$/) {
+            # A body begins with a brace alone on its line, below its head.
+            next unless $lines[$i] =~ /^(\s*)(?:try )?\{$/;
+            my $indent = $1;
+            next if $i == 0 || $lines[$i - 1] =~ /[;{]$/;
+            push @functions, [$lines[$i - 1], body_length(\@lines, $i, qr/^$indent\}/)];
+            next;
+        }
+        next unless $lines[$i] =~ $head;
+        my $indent = $1;
+        push @functions, [$lines[$i], body_length(\@lines, $i, qr/^$indent(?:end|\}|\))/)];
+    }
+    return @functions;
+}
+
+sub body_length {
+    my ($lines, $from, $end) = @_;
+    for my $i ($from + 1 .. $#{$lines}) {
+        return $i - $from + 1 if $lines->[$i] =~ $end;
+    }
+    return @{$lines} - $from;
+}
+
+my @files;
+find({ no_chdir => 1, wanted => sub {
+    push @files, $File::Find::name
+        if -f && /\.(?:cpp|h|lua|t|pm|pl|sh)$/ && !m{/(?:build|\.git)/};
+} }, $top);
+
+subtest 'circles of files are noticed, but for those that are known' => sub {
+    my %texts = (
+        'redis/a.h' => qq{#include "redis/b.h"\n}, 'redis/b.h' => qq{#include <vector>\n},
+        'redis/b.cpp' => qq{#include "redis/b.h"\n#include "redis/c.h"\n}, 'redis/c.h' => '',
+    );
+    is_deeply [wrong_circles(includes(%texts))], [], 'there is none';
+    $texts{'redis/c.cpp'} = qq{#include "redis/a.h"\n};
+    my $graph = includes(%texts);
+    is_deeply [wrong_circles($graph)], ['circle: redis/b redis/c redis/a'], 'one through sources';
+    is_deeply [wrong_circles($graph, 'redis/c -> redis/a')], [], 'it is known';
+    is_deeply [wrong_circles($graph, 'redis/c -> redis/a', 'redis/b -> redis/c')],
+        ['no longer needed: redis/c -> redis/a', 'no longer needed: redis/b -> redis/c'], 'one is enough';
+    is_deeply [wrong_circles($graph, 'redis/c -> redis/a', 'redis/c -> redis/b')],
+        ['no longer needed: redis/c -> redis/b'], 'what is not included is no exception';
+};
+
+subtest 'classes cut over more than two sources are noticed, but for those that are known' => sub {
+    my %texts = (
+        'redis/a.h'   => "class A {\n    struct B {\n        void h();\n    };\n};\nvoid A::f()\n{\n}\n",
+        'redis/a.cpp' => "A::~A()\n{\n}\nconst int n = A::count(1);\n",
+        'redis/c.cpp' => "int f()\n{\n    A::g();\n}\n",
+    );
+    is_deeply [wrong_cuts(\%texts)], [], 'two';
+    $texts{'redis/b.cpp'} = "bool A::B::operator==(const B&)\n{\n}\n";
+    is_deeply [wrong_cuts(\%texts)], ['cut: redis/A: redis/a.cpp redis/a.h redis/b.cpp'], 'three';
+    is_deeply [wrong_cuts(\%texts, 'redis/A')], [], 'it is known';
+    is_deeply [wrong_cuts(\%texts, 'redis/A', 'redis/C')], ['no longer needed: redis/C'];
+};
+
+subtest 'the checker notices what it is for' => sub {
+    is_deeply [wrong_arrows('limit', qq{#include <vector>\n#include "redis/client.h"\n})], ['redis'];
+    is_deeply [wrong_arrows('redis', qq{#include "nginx/ngx.h"\n  #include <ngx_core.h>\n})],
+        ['nginx', 'ngx'];
+    is_deeply [wrong_arrows('zone', qq{#include "http/conf.h"\n#include <hiredis/hiredis.h>\n})],
+        ['http', 'hiredis'];
+    is_deeply [wrong_arrows('http', qq{#include "zone/zone.h"\n#include <string>\n})], [];
+    is_deeply [wrong_arrows('limit', qq{#include "../http/conf.h"\n#include "rate.h"\n})],
+        ['"../http/conf.h"', '"rate.h"'], 'no way around the table';
+    is_deeply [wrong_arrows('redis', qq{#include <sys/socket.h>\n#include <cstring>  // memcpy\n})],
+        ['<sys/socket.h>'];
+    is_deeply [wrong_arrows('check', qq{# include NGINX_HEADER\n})], ['NGINX_HEADER'];
+    my $long = "    x();\n" x 70;
+    for (
+        ['a.cpp', "void f(int a)\n{\n$long}\n"],
+        ['a.cpp', "void f() noexcept\ntry {\n$long} catch (...) {\n}\n"],
+        ['a.lua', "local function f(a)\n${long}end\n"],
+        ['a.pm',  "sub f {\n$long}\n"],
+        ['a.sh',  "f() {\n$long}\n"],
+    ) {
+        my ($path, $text) = @{$_};
+        is scalar(grep { $_->[1] > 60 } functions($path, $text)), 1, $path;
+    }
+};
+
+cmp_ok scalar(@files), '>', 60, 'the files are found';
+
+my %sources = map { s{^\Q$top\E/src/}{}r => read_file($_) } grep { m{^\Q$top\E/src/.*\.(?:cpp|h)$} } @files;
+is join("\n", wrong_circles(includes(%sources), @known_circles)), '', 'no files include each other in a circle';
+is join("\n", wrong_cuts(\%sources, @known_cuts)), '', 'no class is cut over more than two sources';
+
+for my $path (@files) {
+    my $text = read_file($path);
+    my $name = $path =~ s{^\Q$top\E/}{}r;
+    my $length = () = $text =~ /\n/g;
+    cmp_ok $length, '<=', 400, "$name has $length lines";
+    is join(', ', map { "$_->[0]: $_->[1]" } grep { $_->[1] > 60 } functions($path, $text)), '',
+        "$name has no function above 60";
+    next unless $name =~ m{^src/(\w+)/};
+    ok $may{$1}, "src/$1 is a room that the table knows";
+    is join(', ', wrong_arrows($1, $text)), '', "$name includes what its room may";
+}
+
+my $readme = read_file("$top/README.md");
+for my $room (sort keys %may) {
+    like $readme, qr{^\| `src/$room/` \|}m, "README's picture has src/$room";
+}
+
+finish();
