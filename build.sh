@@ -3,7 +3,7 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=${BUILD_DIR:-$top/build}
+build=$(realpath -m "${BUILD_DIR:-$top/build}")
 module=$build/ngx_http_ratelimit_module.so
 nginx_source=${NGX_SRC:-/usr/share/nginx/src}
 jobs=$(nproc)
@@ -13,14 +13,12 @@ build_packages=(
     gcc g++ make nginx nginx-dev pkg-config libssl-dev openssl dpkg-dev ca-certificates
 )
 demo_packages=(redis-server curl)
-test_packages=(
-    redis-server redis-sentinel redis-tools curl cmake libevent-dev libgtest-dev libgmock-dev
-    clang-format clang-tidy lua-check perl libprotocol-http2-perl libio-socket-ssl-perl
-    cppcheck nghttp2-client ngtcp2-client procps dnsmasq-base prometheus
-)
-meet_no_nginx='arrows|install|lib|lib_topologies|lint|unit'  # these of t/*.t, or none of their own
+test_packages=(perl procps redis-server redis-tools)  # of every test; "# needs:" in a test names its own
+lint_tests=(t/lint.t t/layering.t)
+meet_no_nginx='build_sh|install|lib|lib_topologies|unit'  # tests without an nginx, or with one of their own
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
+dashboard_packages=(nodejs npm chromium)
 fuzz_packages=(clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
@@ -30,7 +28,10 @@ Usage: ./build.sh [--no-install] [command]
 
   (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree
   demo                build, start a private Redis and nginx, and show a location being limited
-  test [t/file.t …]   build and run the tests: all, or those named
+  test [t/file.t …]   build and run the tests: all, those named, or with --except 'a|b' all but t/a.t, t/b.t
+  lint                check how the code is written: format, likely mistakes, what includes what
+  format              format the C++ code with clang-format
+  test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the files named
   bench [part …]      measure, all or parts: scripts (beside the textbook ones), load (beside limit_req
                       and lua-nginx-module), growth, ring; soak, which is only run when it is named
   sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
@@ -46,6 +47,11 @@ Usage: ./build.sh [--no-install] [command]
 
 BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
 the programs to test with, RATELIMIT_NGINX the one to install for, too. DESTDIR=dir installs under dir.
+
+One test:         ./build.sh test t/cache.t, or once the module is built: prove -v t/cache.t
+One GoogleTest:   ./build.sh test t/unit.t builds them; build/unit/unit --gtest_filter='Rate.*' runs some,
+                  --gtest_list_tests lists them. After a change: cmake --build build/unit
+For an editor:    each build writes build/compile_commands.json, which clangd finds there
 
 What is missing is installed with apt-get; --no-install fails with the list instead.
 END
@@ -71,6 +77,7 @@ need() {
     [ "$(id -u)" -eq 0 ] || as_root=(sudo)
     say "Installing ${missing[*]}"
     # No server that comes with a package is started: nginx, redis-server and prometheus would be.
+    # shellcheck disable=SC2016  # the inner shell expands
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
         policy=/usr/sbin/policy-rc.d
         if [ ! -e $policy ] || grep -q "by build.sh" $policy; then
@@ -102,6 +109,7 @@ configure_nginx() {
         . "$nginx_source/conf_flags"
         flags=("${NGX_CONF_FLAGS[@]}")
     fi
+    # shellcheck disable=SC2086  # NGX_FLAGS holds several words
     (cd "$nginx_source" && ./configure "${flags[@]}" ${NGX_FLAGS:-} --add-dynamic-module="$top" \
         --builddir="$build/nginx") >"$build/configure.log" 2>&1 ||
         fail "nginx's configure failed, see $build/configure.log"
@@ -133,6 +141,29 @@ build_module() {
     # Not over the old one: an nginx that has it loaded would run into the new one's bytes.
     cp "$build/nginx/ngx_http_ratelimit_module.so" "$module.new"
     mv "$module.new" "$module"
+    write_compile_commands
+}
+
+cpp_files() {
+    find "$top/src" "$top/t" -name node_modules -prune -o \( -name '*.cpp' -o -name '*.h' \) -print | sort
+}
+
+# For clangd and clang-tidy: the flags with which every C++ source here can be read.
+write_compile_commands() {
+    local folder flag file separator='['
+    local flags=(-std=c++20 -I"$top/src" -I"$build/nginx" -I"$build/nginx/ratelimit")
+    [ -z "${RATELIMIT_HIREDIS:-}" ] || flags+=(-isystem "$RATELIMIT_HIREDIS/include")
+    for folder in core event os/unix http http/modules http/v2; do
+        flags+=(-isystem "$nginx_source/src/$folder")
+    done
+    cpp_files | grep '\.cpp$' | while read -r file; do
+        printf '%s\n{"directory": "%s", "file": "%s", "arguments": ["c++"' "$separator" "$top" "$file"
+        for flag in "${flags[@]}" -c "$file"; do printf ', "%s"' "$flag"; done
+        printf ']}'
+        separator=,
+    done >"$build/compile_commands.json.new"
+    echo ']' >>"$build/compile_commands.json.new"
+    mv "$build/compile_commands.json.new" "$build/compile_commands.json"
 }
 
 # Those of build/unit$1, sanitized if $2 is ON; what follows is for cmake.
@@ -147,31 +178,36 @@ build_unit_tests() {
     }
 }
 
+# The packages that these tests need besides those of every test.
+needs_of() { grep -rhs '^# needs: ' -- "$@" | sed 's/^# needs: //' | tr ' ' '\n' | sort -u; }
+
+# The tests of behaviour but those named (a|b), the longest first: no processor is to wait for them in
+# the end.
+all_tests() {
+    printf '%s\n' t/unit.t t/lease_time.t t/cache_edge.t t/log.t t/*.t | awk '!seen[$0]++' |
+        grep -vxF "$(printf '%s\n' "${lint_tests[@]}")" | grep -vE "^t/(${1:-})\.t$"
+}
+
 run_tests() {
-    build_module
-    need "${test_packages[@]}"
-    case " $* " in
-    '  ' | *unit.t*) build_unit_tests "" OFF ;;
-    esac
+    local tests=("$@") packages
     cd "$top"
-    export RATELIMIT_BUILD=$build RATELIMIT_MODULE=$module RATELIMIT_UNIT=$build/unit
-    local tests=("$@") test
-    if [ $# -eq 0 ]; then
-        tests=(t/lint.t t/unit.t)    # the longest, so that no processor waits for them in the end
-        for test in t/*.t; do
-            case $test in
-            t/lint.t | t/unit.t) ;;
-            *) tests+=("$test") ;;
-            esac
-        done
-    fi
-    exec prove -It/lib -j"$jobs" "${tests[@]}"
+    case ${1:-} in
+    '' | --except) mapfile -t tests < <(all_tests "${2:-}") ;;
+    esac
+    mapfile -t packages < <(needs_of "${tests[@]}")
+    need "${test_packages[@]}" "${packages[@]}"
+    build_module
+    case " ${tests[*]} " in
+    *unit.t*) build_unit_tests "" OFF ;;
+    esac
+    export BUILD_DIR=$build
+    exec prove -j"$jobs" "${tests[@]}"
 }
 
 run_bench() {
     need "${build_packages[@]}" "${bench_packages[@]}"
     build_module
-    export RATELIMIT_BUILD=$build RATELIMIT_MODULE=$module
+    export BUILD_DIR=$build
     [ $# -gt 0 ] || set -- scripts load growth ring
     local part
     for part in "$@"; do
@@ -191,8 +227,9 @@ make_deb() {
 }
 
 run_sanitized() {
-    mkdir -p "$build"
-    need "${build_packages[@]}" "${test_packages[@]}"
+    local packages
+    mapfile -t packages < <(needs_of "$top/t/unit.t")
+    need "${build_packages[@]}" "${test_packages[@]}" "${packages[@]}"
     choose_hiredis
     build_unit_tests -sanitize ON
     [ $# -gt 0 ] || ctest --test-dir "$build/unit-sanitize" --output-on-failure
@@ -204,9 +241,22 @@ run_sanitized() {
     export UBSAN_OPTIONS=print_stacktrace=1
     export BUILD_DIR=$build/sanitized NGX_SRC=$build/nginx-sanitize/src
     export RATELIMIT_NGINX=$build/nginx-sanitize/nginx
-    local tests=("$@")
-    [ $# -gt 0 ] || mapfile -t tests < <(cd "$top" && ls t/*.t | grep -vE "/($meet_no_nginx|lifecycle)\.t$")
-    exec "$top/build.sh" test "${tests[@]}"
+    [ $# -gt 0 ] || set -- --except "$meet_no_nginx|lifecycle"
+    exec "$top/build.sh" test "$@"
+}
+
+test_dashboard() {
+    local package
+    for package in "${dashboard_packages[@]}"; do
+        # nodejs need not be Debian's, and CHROMIUM may name another browser.
+        case $package in
+        nodejs) ! command -v node >/dev/null || continue ;;
+        npm) ! command -v npm >/dev/null || continue ;;
+        chromium) [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ] || continue ;;
+        esac
+        need "$package"
+    done
+    exec bash "$top/t/dashboard/run.sh" "$@"
 }
 
 run_fuzz() {
@@ -222,7 +272,7 @@ run_fuzz() {
 run_valgrind() {
     mkdir -p "$build"
     need "${build_packages[@]}" "${test_packages[@]}" valgrind
-    local folder=$build/nginx-valgrind tests=("$@")
+    local folder=$build/nginx-valgrind
     CHECKED=valgrind sh "$top/.ci/nginx.sh" "$folder"
     rm -rf "$folder/said"
     mkdir "$folder/said"
@@ -232,9 +282,9 @@ exec valgrind --quiet --vgdb=no --trace-children=yes --leak-check=full --show-le
     --suppressions=$top/.ci/valgrind.supp --log-file=$folder/said/%p $folder/nginx "\$@"
 END
     chmod +x "$folder/run"
-    [ $# -gt 0 ] || mapfile -t tests < <(cd "$top" && ls t/*.t | grep -vE "/($meet_no_nginx)\.t$")
+    [ $# -gt 0 ] || set -- --except "$meet_no_nginx"
     BUILD_DIR=$build/valgrind NGX_SRC=$folder/src RATELIMIT_NGINX=$folder/run \
-        "$top/build.sh" test "${tests[@]}" || say 'Not every test passed so slowly.'
+        "$top/build.sh" test "$@" || say 'Not every test passed so slowly.'
     [ "$(ls -A "$folder/said")" ] || fail 'no nginx ran under valgrind'
     find "$folder/said" -type f -size +0 -exec cat {} + | grep . && fail 'valgrind found something'
     echo 'valgrind found nothing.'
@@ -260,6 +310,12 @@ main() {
         exec bash "$top/t/demo.sh" "$module"
         ;;
     test) run_tests "$@" ;;
+    lint) run_tests "${lint_tests[@]}" ;;
+    format)
+        need clang-format
+        cpp_files | xargs -d '\n' clang-format -i
+        ;;
+    test-dashboard) test_dashboard "$@" ;;
     bench) run_bench "$@" ;;
     sanitize) run_sanitized "$@" ;;
     valgrind) run_valgrind "$@" ;;

@@ -22,9 +22,8 @@ debian_lists() {
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     chmod 755 "$work"
-    cd "$work"
+    cd "$work" || exit
     mkdir -p state/lists/partial cache/archives/partial
-    local release
     for release; do
         echo "${release%% *} [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
             "http://deb.debian.org/debian ${release#* } main" >>sources.list

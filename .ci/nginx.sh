@@ -1,6 +1,9 @@
 #!/bin/sh
-# Builds a newer nginx than Debian 12's: DEST/src, the configured tree (NGX_SRC for build.sh), and
-# DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] sh .ci/nginx.sh DEST
+# Builds an nginx newer than Debian 12's: DEST/src, the configured tree (NGX_SRC for build.sh), and
+# DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] sh .ci/nginx.sh DEST [1.26|stable|mainline]
+#
+# 1.26, the default, is Debian 13's source package; stable and mainline are the newest of nginx's releases
+# at GitHub, which needs git.
 #
 # CHECKED: each allocation from a pool is one of its own, as both need it. With `sanitizers`, those of
 # addresses and of undefined behaviour; nginx's core reads words at any address, and passes null for
@@ -8,20 +11,47 @@
 set -eu
 . "$(dirname "$0")/debian.sh"
 
-dest=${1:?usage: nginx.sh DEST}
-version=1.26.3
-sha256=69ee2b237744036e61d24b836668aad3040dda461fe6f570f1787eab570c75aa
+dest=${1:?usage: nginx.sh DEST [1.26|stable|mainline]}
+upstream=https://github.com/nginx/nginx
+
+# The newest release whose minor number ends so.
+newest() {
+    git ls-remote --tags "$upstream" 'refs/tags/release-*' |
+        sed -n "s|.*refs/tags/release-\([0-9]*\.[0-9]*$1\.[0-9]*\)\$|\1|p" | sort -V | tail -n 1
+}
+
+# nginx's stable releases have even minor numbers, its mainline has odd ones.
+case ${2:-1.26} in
+1.26)
+    version=1.26.3
+    sha256=69ee2b237744036e61d24b836668aad3040dda461fe6f570f1787eab570c75aa
+    ;;
+stable) version=$(newest '[02468]') ;;
+mainline) version=$(newest '[13579]') ;;
+*) version='' ;;
+esac
+if [ -z "$version" ]; then
+    echo "nginx.sh: no release of nginx is known as $2" >&2
+    exit 1
+fi
 modules='ssl v2 v3 realip auth_request dav stub_status'
 
-mark=complete-$(cat "$0" | cksum | cut -d' ' -f1)-${CHECKED:-plain}
+mark=complete-$(cksum <"$0" | cut -d' ' -f1)-$version-${CHECKED:-plain}
 [ -f "$dest/$mark" ] && exit 0
 rm -rf "$dest/src"
 mkdir -p "$dest"
 dest=$(cd "$dest" && pwd)
 
-debian_lists 'deb-src trixie'
-source_of nginx "nginx_$version.orig.tar.gz" "$sha256"
-mv "nginx-$version" "$dest/src"
+if [ "${2:-1.26}" = 1.26 ]; then
+    debian_lists 'deb-src trixie'
+    source_of nginx "nginx_$version.orig.tar.gz" "$sha256"
+    mv "nginx-$version" "$dest/src"
+else
+    work=$dest
+    git -c advice.detachedHead=false clone -q --depth 1 --branch "release-$version" "$upstream" \
+        "$dest/src" >"$work/log" 2>&1 || fail "could not fetch nginx $version from $upstream"
+    cp "$dest/src/auto/configure" "$dest/src/configure"  # as in the tarballs of releases
+fi
 cd "$dest/src"
 
 set -- --with-compat --with-debug

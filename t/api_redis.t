@@ -1,4 +1,5 @@
 # ratelimit_api: what operators ask a node for its Redis servers.
+# needs: redis-sentinel
 
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);

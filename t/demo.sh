@@ -35,9 +35,9 @@ free_port() {
 }
 
 wait_for() {
-    local what=$1 tries
+    local what=$1
     shift
-    for tries in {1..100}; do
+    for _ in {1..100}; do
         "$@" >/dev/null 2>&1 && return
         sleep 0.05
     done
@@ -92,6 +92,8 @@ echo "1. A private Redis on 127.0.0.1:$redis_port, and nginx with two workers on
 redis-server --bind 127.0.0.1 --port "$redis_port" --save '' --dir "$folder" \
     >"$folder/redis.log" 2>&1 &
 redis_pid=$!
+# Both append to the log.
+# shellcheck disable=SC2094
 nginx -p "$folder/" -e "$folder/nginx.log" -c "$folder/nginx.conf" 2>>"$folder/nginx.log" &
 nginx_pid=$!
 wait_for nginx curl -s -o /dev/null "http://127.0.0.1:$port/ratelimit/"

@@ -1,4 +1,5 @@
 # A Redis that is known by its name is followed to the address that nginx's resolver has for it.
+# needs: dnsmasq-base
 
 use Ratelimit::Test;
 use Ratelimit::Process qw(start_process temp_folder);

@@ -1,4 +1,5 @@
 # What a response says of its limits: headers and variables, with exact values.
+# needs: curl
 
 use Ratelimit::Test;
 

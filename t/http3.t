@@ -1,4 +1,5 @@
 # HTTP/3: each stream is limited for itself. The nginx of Debian 12 has none, a later one does.
+# needs: ngtcp2-client
 
 use Ratelimit::Certificates;
 use Ratelimit::Http3 qw(http3 http3_command);

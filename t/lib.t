@@ -1,4 +1,5 @@
 # The tests' own library: what it starts works, and what it promises to notice is noticed.
+# needs: libprotocol-http2-perl
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
 # The tests' own library: clusters and sentinels do what they promise.
+# needs: redis-sentinel
 
 use Ratelimit::Test;
 

@@ -1,14 +1,14 @@
 # Style and likely mistakes: clang-format, clang-tidy, cppcheck, luacheck over the scripts as they are put
-# together, perl -c, bash -n.
+# together, perl -c, shellcheck.
+# needs: clang-format clang-tidy cppcheck lua-check shellcheck
 
 use Ratelimit::Test;
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
 use File::Temp ();
+use Ratelimit::Build qw(top build_folder);
 
-my $top = abs_path(dirname(__FILE__) . '/..');
+my $top = top();
 chdir $top or die "$top: $!";
-my $build = $ENV{RATELIMIT_BUILD} // "$top/build";
+my $build = build_folder();
 
 # A command's output, and whether it succeeded.
 sub run {
@@ -24,20 +24,25 @@ sub passes {
     return;
 }
 
-sub files { return map { glob } @_ }
+# The files below these folders whose names end so.
+sub files {
+    my ($ending, @folders) = @_;
+    my @found = split /\n/, qx(find @folders -name node_modules -prune -o -type f -print);
+    return sort grep { /\.(?:$ending)$/ } @found;
+}
 
-my @cpp = files(qw(src/*/*.cpp src/*/*.h src/*/*/*.cpp src/*/*/*.h t/unit/*.cpp t/unit/*.h
-    t/fuzz/*.cpp t/fuzz/*.h t/bench/*.cpp));
+my @cpp = files('cpp|h', qw(src t));
 cmp_ok scalar(@cpp), '>', 50, 'the C++ files are found';
-passes("clang-format --dry-run -Werror @cpp", 'clang-format');
+passes("clang-format --dry-run -Werror @cpp", 'clang-format; ./build.sh format mends it');
 
-for my $file (files(qw(t/*.t t/bench/*.pl t/bench/Bench/*.pm t/lib/Ratelimit/*.pm))) {
+for my $file (files('t|pl|pm', 't')) {
     my (undef, $output) = run("perl -It/lib -It/bench -wc $file");
     is $output, "$file syntax OK\n", "perl -c $file, without a warning";
 }
-passes("bash -n $_", "bash -n $_")
-    for files(qw(build.sh t/*.sh t/*/*.sh .ci/*.sh .ci/run packaging/*.sh packaging/*/*.sh
-        lua/*.sh));
+
+my @scripts = ('build.sh', '.ci/run', files('sh', qw(.ci lua packaging src t)));
+cmp_ok scalar(@scripts), '>', 10, 'the shell scripts are found';
+passes("shellcheck @scripts", 'shellcheck');
 
 subtest 'luacheck on every script as Redis gets it' => sub {
     my $folder = File::Temp->newdir;
@@ -58,13 +63,8 @@ passes("luacheck --no-color --no-config --std ngx_lua --globals init request don
 
 # clang-tidy is slow: one process for each processor.
 subtest 'clang-tidy' => sub {
-    my $nginx = $ENV{NGX_SRC} // '/usr/share/nginx/src';
-    my $hiredis = -d "$top/build/hiredis" ? "-isystem $top/build/hiredis/include" : '';
-    my $flags = "-std=c++20 -Isrc -I$build/nginx -I$build/nginx/ratelimit $hiredis "
-        . join ' ', map { "-isystem $nginx/src/$_" }
-        qw(core event event/modules os/unix http http/modules http/v2);
-    my ($good, $output) = run("printf '%s\\n' src/*/*.cpp src/*/*/*.cpp | xargs -P 2 -n 4 nice -n 19 sh -c "
-            . "'clang-tidy --quiet \"\$@\" -- $flags 2>/dev/null' tidy");
+    my ($good, $output) = run("find src -name '*.cpp' | xargs -P 2 -n 4 nice -n 19"
+            . " clang-tidy --quiet -p $build 2>/dev/null");
     ok $good, 'no warning' or diag $output;
     ($good) = run("echo 'int BadName() { int *p = 0; return *p; }' > $build/bad.cpp;"
             . "clang-tidy --quiet --config-file=.clang-tidy $build/bad.cpp -- -std=c++20");

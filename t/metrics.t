@@ -1,4 +1,5 @@
 # ratelimit_api: Prometheus.
+# needs: prometheus
 
 use Ratelimit::Test;
 use Ratelimit::Process qw(temp_folder);

@@ -1,4 +1,5 @@
 # doc/monitoring: a real Prometheus evaluates the alerts and what the dashboard of Grafana asks.
+# needs: prometheus
 
 use Ratelimit::Test;
 use Ratelimit::Process qw(temp_folder);

@@ -1,4 +1,5 @@
 # One decision for each request, whatever becomes of it on its way through nginx.
+# needs: curl nghttp2-client
 
 use Ratelimit::Test;
 use IO::Socket::INET;

@@ -1,4 +1,5 @@
 # A master that sentinels name: found, followed when it changes, and used on when they are gone.
+# needs: redis-sentinel
 
 use Ratelimit::Test;
 use IO::Select;

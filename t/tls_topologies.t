@@ -1,4 +1,5 @@
 # TLS to every server of a cluster, and to sentinels and the masters that they name.
+# needs: redis-sentinel
 
 use Ratelimit::Certificates;
 use Ratelimit::Test;

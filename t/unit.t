@@ -1,11 +1,10 @@
 # The GoogleTest binary of t/unit, each of its tests one of ours; and what t/fuzz begins with.
+# needs: cmake libevent-dev libgtest-dev libgmock-dev
 
 use Ratelimit::Test;
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
+use Ratelimit::Build qw(top built);
 
-my $folder = $ENV{RATELIMIT_UNIT} // dirname(abs_path(__FILE__)) . '/../build/unit';
-ok -x "$folder/unit", 'the unit tests are built' or BAIL_OUT("no $folder/unit: run ./build.sh test");
+my $folder = built('unit', './build.sh test t/unit.t');
 
 open my $output, '-|', "$folder/unit --gtest_color=no 2>&1" or die "unit: $!";
 my (@since, $tests);
@@ -24,7 +23,7 @@ close $output;
 is $?, 0, 'and pass as a whole' or diag join "\n", @since;
 cmp_ok $tests // 0, '>', 40, 'all of them ran';
 
-my $fuzz = dirname(abs_path(__FILE__)) . '/fuzz';
+my $fuzz = top() . '/t/fuzz';
 my @targets = map { m{(\w+)\.cpp$} } grep { !/replay/ } glob "$fuzz/*.cpp";
 cmp_ok scalar(@targets), '>=', 5, 'the targets of t/fuzz are found';
 for my $target (@targets) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the dashboard, in a browser where that is needed, and installs with apt and npm what is missing.
-# Usage: bash t/dashboard/run.sh [file.test.mjs...]
+# Tests the dashboard, in a browser where that is needed; npm installs what package-lock.json names.
+# Usage: ./build.sh test-dashboard [file.test.mjs...], which installs Node.js and Chromium first
 #
 # Without more it runs against the stand-in of mock.mjs. RATELIMIT_DASHBOARD and RATELIMIT_TRAFFIC make
 # page.test.mjs run against a real node, see there. CHROMIUM names another browser.
@@ -12,11 +12,10 @@ if ! node -e 'process.exit(process.versions.node.split(".")[0] >= 18 ? 0 : 1)' 2
     exit 1
 fi
 if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
-    echo 'Installing chromium' >&2
-    apt-get -qq update
-    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null
+    echo 'run.sh: Chromium is needed: run ./build.sh test-dashboard, or set CHROMIUM' >&2
+    exit 1
 fi
-# Anew when the lock file is newer than what was installed from it.
+# Again when the lock file is newer than what was installed from it.
 if [ ! -f node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
     npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 fi

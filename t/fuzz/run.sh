@@ -18,7 +18,7 @@ for word in "$@"; do
     *) seconds=$word ;;
     esac
 done
-[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls ./*.cpp | sed 's|^./||; s|\.cpp$||' | grep -v '^replay$')
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(basename -as .cpp ./*.cpp | grep -vx replay)
 
 for target in "${targets[@]}"; do
     if [ ! -f "$target.cpp" ] || [ ! -x "$folder/fuzz_$target" ]; then

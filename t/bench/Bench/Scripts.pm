@@ -5,17 +5,16 @@ package Bench::Scripts;
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
 use File::Path qw(make_path);
 use IO::Socket::INET;
+use Ratelimit::Build qw(top build_folder);
 use Ratelimit::Redis;
 
 use Exporter 'import';
 our @EXPORT_OK = qw($top $output load_script call_words command send_calls);
 
-our $top    = abs_path(dirname(__FILE__) . '/../../..');
-our $output = ($ENV{RATELIMIT_BUILD} // "$top/build") . '/bench';
+our $top    = top();
+our $output = build_folder() . '/bench';
 
 my ($printer, %sockets);
 

@@ -8,7 +8,6 @@ use warnings;
 
 use Carp qw(croak);
 use IO::Select;
-use Protocol::HTTP2::Client;
 use Ratelimit::Http qw(http_connect);
 use Time::HiRes qw(time);
 
@@ -23,6 +22,7 @@ sub http2 {
     my $socket = http_connect($port);
     my $left = @{$paths};
     my @answers = (undef) x $left;
+    require Protocol::HTTP2::Client;    # here: only tests that use it need its package
     my $client = Protocol::HTTP2::Client->new(on_error => sub { croak "HTTP/2: error @_" });
     my @headers = @{ $options{headers} // [] };
     $headers[$_] = lc $headers[$_] for grep { $_ % 2 == 0 } 0 .. $#headers;

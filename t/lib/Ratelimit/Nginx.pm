@@ -8,6 +8,7 @@ use warnings;
 use Carp qw(croak);
 use File::Spec;
 use IO::Socket::INET;
+use Ratelimit::Build qw(built);
 use Ratelimit::Http qw(request);
 use Ratelimit::Process
     qw(free_port wait_until start_process adopt_process stop_process ended_with alive temp_folder
@@ -44,8 +45,7 @@ sub configure {
     my ($self, %changes) = @_;
     %{$self} = (%{$self}, %changes);
     my $folder = $self->{folder};
-    my $module = File::Spec->rel2abs($ENV{RATELIMIT_MODULE} // 'build/ngx_http_ratelimit_module.so');
-    my $load   = ($self->{module} // 1) ? "load_module $module;\n" : '';
+    my $load   = ($self->{module} // 1) ? 'load_module ' . module() . ";\n" : '';
     my $master = $self->{single} ? 'off' : 'on';
     my $daemon = $self->{daemon} ? 'on' : 'off';
     my $listen = join '',
@@ -78,10 +78,18 @@ END
     return $self;
 }
 
-# With its folder, without which nginx cannot start itself anew.
+# RATELIMIT_MODULE, or the one that ./build.sh has built.
+sub module {
+    return File::Spec->rel2abs($ENV{RATELIMIT_MODULE}) if defined $ENV{RATELIMIT_MODULE};
+    return built('ngx_http_ratelimit_module.so', './build.sh');
+}
+
+# Its full path: nginx needs it to start a new binary at an upgrade. Debian's is in /usr/sbin, which
+# only root's PATH has.
 sub program {
-    my ($nginx) = grep { m{/} && -x } $ENV{RATELIMIT_NGINX} // map { "$_/nginx" } File::Spec->path;
-    return $nginx // croak 'no nginx';
+    my ($nginx) = grep { m{/} && -x }
+        $ENV{RATELIMIT_NGINX} // map { "$_/nginx" } File::Spec->path, '/usr/sbin';
+    return $nginx // croak 'there is no nginx in PATH, and RATELIMIT_NGINX names none';
 }
 
 sub command {

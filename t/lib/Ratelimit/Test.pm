@@ -34,10 +34,13 @@ sub import {
     return;
 }
 
-# Windows of a day end for all at once: no test begins shortly before that.
+# Windows of a day end at midnight UTC, so that a test that runs then would see its limits start over:
+# none begins in the four minutes before.
 sub wait_for_another_day {
     my $left = 86_400 - time % 86_400;
-    sleep $left + 1 if $left < 240;
+    return if $left >= 240;
+    diag "waiting $left seconds for midnight UTC, when windows of a day end";
+    sleep $left + 1;
     return;
 }
 

@@ -1,0 +1,91 @@
+# build.sh and prove, as a contributor uses them to run one test.
+
+use Ratelimit::Test;
+use JSON::PP qw(decode_json);
+use Ratelimit::Build qw(top build_folder);
+use Ratelimit::Process qw(temp_folder);
+
+my $top = top();
+my $folder = temp_folder();
+delete @ENV{qw(RATELIMIT_MODULE HARNESS_ACTIVE HARNESS_VERSION)};
+
+my $passing = write_file("$folder/passing.t", <<'END');
+use Ratelimit::Test;
+is nginx()->status('/'), 200, 'nginx serves';
+finish();
+END
+
+# A command's exit status and all that it printed, run at the top of the sources.
+sub run {
+    my ($command, %environment) = @_;
+    local @ENV{keys %environment} = values %environment;
+    my $output = qx(cd '$top' && $command 2>&1);
+    return ($?, $output);
+}
+
+# A program that stands in for one of the machine's, in a folder for PATH.
+sub stand_in {
+    my ($name, $text) = @_;
+    mkdir "$folder/bin";
+    chmod 0755, write_file("$folder/bin/$name", "#!/bin/sh\n$text\n");
+    return "$folder/bin:$ENV{PATH}";
+}
+
+subtest 'prove runs a test with the module that build.sh built' => sub {
+    my ($status, $output) = run("prove $passing");
+    is $status, 0, 'without options or variables' or diag $output;
+
+    mkdir "$folder/empty";
+    ($status, $output) = run("prove $passing", BUILD_DIR => "$folder/empty");
+    isnt $status, 0, 'with a BUILD_DIR where nothing is built it fails';
+    like $output, qr{^\Q$folder\E/empty/ngx_http_ratelimit_module\.so is not built yet: run \./build\.sh$}m,
+        'and says what to run';
+    ($status, $output) = run('prove t/unit.t', BUILD_DIR => "$folder/empty");
+    like $output, qr{^\Q$folder\E/empty/unit is not built yet: run \./build\.sh test t/unit\.t$}m,
+        'also for the unit tests';
+};
+
+subtest 'a test that waits for midnight says so' => sub {
+    my (undef, $output) = run("$^X -It/lib -e '"
+            . 'BEGIN { *CORE::GLOBAL::time = sub () { 86_400 * 20_000 - $ENV{LEFT} };'
+            . ' *CORE::GLOBAL::sleep = sub { print "slept $_[0]\n" } }'
+            . "use Ratelimit::Test; done_testing(1) if ok 1'", LEFT => 239);
+    like $output, qr/^# waiting 239 seconds for midnight UTC/m, 'before it does';
+    like $output, qr/^slept 240$/m, 'and waits until then';
+};
+
+subtest 'a test installs its own packages, not those of all tests' => sub {
+    my %installed = map { $_ => 1 } qw(perl procps redis-server redis-tools);
+    my $path = stand_in('dpkg-query', 'case " ' . join(' ', sort keys %installed)
+            . ' " in *" $3 "*) echo "install ok installed" ;; *) exit 1 ;; esac');
+    my $failed = sub {
+        my ($status, $output) = run("./build.sh --no-install $_[0]", PATH => $path);
+        return $status ? $output : 'no failure';
+    };
+    is $failed->('test t/dns.t'), "build.sh: not installed: dnsmasq-base\n", 'one test';
+    is $failed->('test t/dns.t t/headers.t'), "build.sh: not installed: curl dnsmasq-base\n", 'two tests';
+    unlike $failed->('test'), qr/clang-tidy/, 'all tests need nothing of lint';
+    like $failed->('test'), qr/cmake .*prometheus/, 'but what any of them needs';
+    like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'which lint installs';
+};
+
+subtest 'every C++ source is in compile_commands.json' => sub {
+    my $commands = decode_json(read_file(build_folder() . '/compile_commands.json'));
+    my %known = map { $_->{file} => $_->{arguments} } @{$commands};
+    my @sources = split /\n/, qx(find '$top/src' '$top/t' -name node_modules -prune -o -name '*.cpp' -print);
+    cmp_ok scalar(@sources), '>', 100, 'the sources are found';
+    is_deeply [grep { !$known{$_} } @sources], [], 'none is left out';
+    my @folders = map { m{^(?:-I)?(/.*)} } @{ $known{ $sources[0] } };
+    cmp_ok scalar(@folders), '>', 5, 'folders of headers are named';
+    is_deeply [grep { !-e } @folders], [], 'and are there';
+};
+
+subtest 'build.sh help names every command' => sub {
+    my (undef, $help) = run('./build.sh help');
+    my ($cases) = read_file("$top/build.sh") =~ /^    case \$command in\n(.*?)^    esac/ms;
+    my @commands = grep { !/^(?:build|help)$/ } $cases =~ /^    ([a-z-]+)\)/mg;
+    cmp_ok scalar(@commands), '>', 10, 'they are found';
+    is_deeply [grep { $help !~ /^  $_\b/m } @commands], [];
+};
+
+finish();
