@@ -49,7 +49,7 @@ BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX
 the programs to test with, RATELIMIT_NGINX the one to install for, too. DESTDIR=dir installs under dir.
 
 One test:         ./build.sh test t/cache.t, or once the module is built: prove -v t/cache.t
-One GoogleTest:   ./build.sh test t/unit.t builds them; build/unit/unit --gtest_filter='Rate.*' runs some,
+One GoogleTest:   ./build.sh test t/unit.t builds them; build/unit/unit --gtest_filter='RateText.*' runs some,
                   --gtest_list_tests lists them. After a change: cmake --build build/unit
 For an editor:    each build writes build/compile_commands.json, which clangd finds there
 

@@ -2,8 +2,8 @@
 # Makes the Debian package libnginx-mod-http-ratelimit for this machine's nginx.
 # Usage: packaging/deb.sh DEST (`./build.sh deb` calls it, and has what is needed installed)
 #
-# RATELIMIT_HIREDIS as in ../config. VERSION names a version other than CHANGELOG.md's, DEBFULLNAME
-# and DEBEMAIL the packager, as for Debian's own tools.
+# RATELIMIT_HIREDIS as in ../config. VERSION names a version other than the source's, DEBFULLNAME and
+# DEBEMAIL the packager, as for Debian's own tools.
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,17 +19,18 @@ of_git() { git -C "$top" "$@" 2>/dev/null; }
 # When this was last changed, in seconds since the epoch.
 changed_at() { of_git log -1 --format=%ct || stat -c %Y CHANGELOG.md; }
 
-# CHANGELOG.md's newest version; until it is released, one before it with the minute of the last change,
-# so that versions grow; and the release of Debian that it is for, since each has an nginx of its own.
+# The version of the source. Until CHANGELOG.md has its release, the minute of the last change is added,
+# so that apt puts it before the release and versions grow. Then the release of Debian that the package
+# is for, since each has an nginx of its own.
 version() {
-    local newest=${VERSION:-}
-    if [ -z "$newest" ]; then
-        newest=$(sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)
-        ! grep -q "^## $newest, not released" CHANGELOG.md ||
-            newest=$newest~$(date -u -d "@$(changed_at)" +%y%m%d%H%M)
+    local version=${VERSION:-}
+    if [ -z "$version" ]; then
+        version=$(sed -n 's/.*version = "\(.*\)";/\1/p' src/http/version.h)
+        grep -qF "## [$version] - " CHANGELOG.md ||
+            version=$version~$(date -u -d "@$(changed_at)" +%y%m%d%H%M)
     fi
     # shellcheck source=/dev/null
-    (. /etc/os-release && printf '%s-1~%s%s\n' "$newest" "${ID/debian/deb}" "${VERSION_ID:-}")
+    (. /etc/os-release && printf '%s-1~%s%s\n' "$version" "${ID/debian/deb}" "${VERSION_ID:-}")
 }
 
 maintainer() {
