@@ -69,6 +69,19 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
     like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'which lint installs';
 };
 
+subtest 'all tests are those of behaviour, without lint and without those that --except names' => sub {
+    # Its function alone: two builds at once, of this test and another one, would disturb each other.
+    write_file("$folder/list.sh", <<'END');
+eval "$(sed -n '/^lint_tests=/p; /^all_tests()/,/^}/p' build.sh)"
+all_tests "$@"
+END
+    my @there = map { s{^\Q$top\E/}{}r } glob "$top/t/*.t";
+    my (undef, $all) = run("bash $folder/list.sh");
+    is_deeply [sort split /\n/, $all], [grep { !m{/(?:lint|layering)\.t$} } @there], 'each once';
+    my (undef, $most) = run("bash $folder/list.sh 'unit|dns'");
+    is_deeply [sort split /\n/, $most], [grep { !m{/(?:lint|layering|unit|dns)\.t$} } @there], 'but those';
+};
+
 subtest 'every C++ source is in compile_commands.json' => sub {
     my $commands = decode_json(read_file(build_folder() . '/compile_commands.json'));
     my %known = map { $_->{file} => $_->{arguments} } @{$commands};
