@@ -128,6 +128,43 @@ subtest 'a client that invents keys does not fill the log' => sub {
     is $node->count_log($end), $named + 1, 'and no others';
 };
 
+# Clients by their addresses; each asks for keys that begin with its own letter.
+my %clients = (a => '127.0.0.2', s => '127.0.0.3');
+
+subtest 'no line names a client but that a key of its own starts being refused' => sub {
+    my $node = node(key => '$arg_k', zone => 'rate=$arg_r algorithm=fixed_window cache=off',
+        http => 'ratelimit_zone $arg_k zone=small:32k rate=1r/d algorithm=fixed_window;',
+        server => 'location /small/ { ratelimit zone=small; try_files /index.html =404; }');
+    my $ask = sub { return $node->status("$_[0]k=$_[1]", from => $clients{ substr $_[1], 0, 1 }) };
+    # A full memory forgets keys of the one when the other is refused, and not all keys have a line.
+    for my $key (1 .. 300) {
+        $ask->('/small/?', "a$key") for 1 .. 2;
+        $ask->('/?r=1r/d&', "a$key") for 1 .. 2;
+        $ask->('/small/?', "s$key") for 1 .. 2;
+        $ask->('/?r=1r/d&', "s$key") for 1 .. 2;
+    }
+    # A key that all clients share: the one that is let in is not the one that was refused.
+    $node->status('/?r=1r/d&k=both', from => $clients{a}) for 1 .. 3;
+    wait_until('it is named', sub {
+        $node->status('/?r=1r/d&k=both', from => $clients{a});
+        return $node->count_log(qr/limiting requests.*key "both", client: 127\.0\.0\.2/);
+    });
+    wait_until('its run has an end', sub {
+        $node->status('/?r=900r/d&k=both', from => $clients{s});
+        return $node->count_log(qr/limited \d+ requests, by zone "test", key "both"/);
+    });
+    wait_until('some keys are a number', sub { $node->count_log(qr/limiting requests of \d+ more keys/) });
+    my $ends = qr/limited \d+ request|limiting requests of/;
+    cmp_ok $node->count_log($ends), '>=', 50, 'runs end, and keys are left out';
+    is $node->count_log(qr/(?:$ends).*(?:client|request: )/), 0, 'without a client';
+    my $starts = qr/limiting requests, by zone "\w+", key/;
+    for my $who (sort keys %clients) {
+        my $own = $node->count_log(qr/$starts "$who\d+", client: \Q$clients{$who}\E,/);
+        cmp_ok $own, '>=', 50, 'the lines of keys that start have one';
+        is $own, $node->count_log(qr/$starts "$who\d+"/), 'which is their own';
+    }
+};
+
 subtest 'a key that began where nothing is logged is named where it is' => sub {
     my $node = node(zone => 'rate=1r/d', level => 'error', server => 'location /quiet/ { ratelimit zone=test; '
             . 'ratelimit_log_level info; try_files /index.html =404; }');

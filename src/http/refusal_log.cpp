@@ -14,13 +14,15 @@ using Kind = RefusedKeys::Kind;
 constexpr std::size_t shown_key_limit = 160;
 constexpr int most_turns = 500;  // of looking for runs that are over; what is left waits
 
-void log_end(ngx_log_t* log, const ZoneConf& zone, const RefusedKeys::Ended& ended) noexcept
+/// Without the present request: it was let in, or has another key. nginx would append its client,
+/// whom a ban by the log would hit.
+void log_end(const ZoneConf& zone, const RefusedKeys::Ended& ended) noexcept
 {
     char text[shown_key_limit];
     const ngx_str_t name = borrowed(zone.zone.name);
     const ngx_str_t key = borrowed(nginx::escaped_for_log(ended.key(), text, sizeof(text)));
     ngx_log_error(
-        ended.level, log, 0, "%s %ui request%s, by zone \"%V\", key \"%V\"",
+        ended.level, ngx_cycle->log, 0, "%s %ui request%s, by zone \"%V\", key \"%V\"",
         ended.kind == Kind::refused ? "limited" : "delayed", ended.count,
         ended.count == 1 ? "" : "s", &name, &key);
 }
@@ -34,14 +36,13 @@ const char* remark_of(const RequestState& state, const DecidedLimit& limit) noex
     return state.conf.dry_run ? ", dry run" : "";
 }
 
-/// Of the keys that had no line, one line says how many they were.
-void log_unnamed(
-    ngx_log_t* log, const ZoneConf& zone, Kind kind, ngx_uint_t level, ngx_uint_t keys) noexcept
+/// Logs how many keys had no line of their own. Without the present request, as above.
+void log_unnamed(const ZoneConf& zone, Kind kind, ngx_uint_t level, ngx_uint_t keys) noexcept
 {
     const ngx_str_t name = borrowed(zone.zone.name);
     if (keys > 0) {
         ngx_log_error(
-            level, log, 0, "%s requests of %ui more key%s, by zone \"%V\"",
+            level, ngx_cycle->log, 0, "%s requests of %ui more key%s, by zone \"%V\"",
             kind == Kind::refused ? "limiting" : "delaying", keys, keys == 1 ? "" : "s", &name);
     }
 }
@@ -57,9 +58,9 @@ void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
     const auto to_log =
         keys.begin(limit.key, kind, level, level <= log->log_level, ngx_current_msec);
     if (to_log.forgotten) {
-        log_end(log, *limit.zone, *to_log.forgotten);
+        log_end(*limit.zone, *to_log.forgotten);
     }
-    log_unnamed(log, *limit.zone, kind, level, to_log.unnamed);
+    log_unnamed(*limit.zone, kind, level, to_log.unnamed);
     if (!to_log.run) {
         return;
     }
@@ -80,7 +81,7 @@ void end(const RequestState& state, std::size_t index, Kind kind) noexcept
         return;
     }
     if (const auto ended = keys.let_in(limit.key, kind, ngx_current_msec)) {
-        log_end(state.request->connection->log, *limit.zone, *ended);
+        log_end(*limit.zone, *ended);
     }
 }
 
@@ -119,12 +120,12 @@ void log_ended(MainConf& conf) noexcept
         std::optional<RefusedKeys::Ended> ended;
         for (int turns = 0; turns < most_turns && keys.sweep(ngx_current_msec, ended); ++turns) {
             if (ended) {
-                log_end(ngx_cycle->log, zone, *ended);
+                log_end(zone, *ended);
             }
         }
         for (const Kind kind : { Kind::refused, Kind::delayed }) {
             const auto more = keys.take_unnamed(kind, ngx_current_msec);
-            log_unnamed(ngx_cycle->log, zone, kind, more.level, more.keys);
+            log_unnamed(zone, kind, more.level, more.keys);
         }
     }
 }
