@@ -152,14 +152,17 @@ my @bad = (
     [$zone, 'ratelimit_headers draft off;', qr/"ratelimit_headers": invalid "off"/],
     [$zone, 'ratelimit_headers draft draft;', qr/"ratelimit_headers": invalid "draft"/],
     (map { ["ratelimit_ipv6_prefix $_;", '', qr/"ratelimit_ipv6_prefix": invalid "$_", expected a number of bits/] } 0, 129, 'x'),
+    ['', 'location /a { ratelimit_phase content; }',
+        qr/"ratelimit_phase": invalid "content", expected access or preaccess/],
     ['ratelimit_phase rewrite;', '', qr/"ratelimit_phase": invalid "rewrite", expected access or preaccess/],
     (map { [$zone, "$_; $_;", qr/"@{[ first_word($_) ]}" directive is duplicate/] }
         'ratelimit_status 429', 'ratelimit_fail_status 503', 'ratelimit_fail_mode open',
-        'ratelimit_dry_run on', 'ratelimit_log_level info', 'ratelimit_headers off'),
+        'ratelimit_dry_run on', 'ratelimit_log_level info', 'ratelimit_headers off',
+        'ratelimit_phase access'),
     (map { ["$_; $_;", '', qr/"@{[ first_word($_) ]}" directive is duplicate/] }
         'ratelimit_ipv6_prefix 64', 'ratelimit_phase access'),
     (map { ['', "$_;", qr/"@{[ first_word($_) ]}" directive is not allowed here/] }
-        'ratelimit_zone k zone=z rate=1r/s', 'ratelimit_ipv6_prefix 64', 'ratelimit_phase access'),
+        'ratelimit_zone k zone=z rate=1r/s', 'ratelimit_ipv6_prefix 64'),
 );
 
 for (@bad) {
@@ -189,6 +192,7 @@ my @good = (
         . 'ratelimit_log_level warn; ratelimit_fail_mode closed; ratelimit_fail_status 500;'
         . 'ratelimit_ipv6_prefix 56; ratelimit_phase preaccess;',
         'ratelimit_headers x-ratelimit draft legacy; location / { ratelimit_status 400; }'],
+    [$zone, 'ratelimit zone=z; ratelimit_phase access; location /login { ratelimit_phase preaccess; }'],
     [block_with('database 15; username u; password p; connections 128; connect_timeout 1s;'
             . "timeout 10ms; prefix ''; breaker failures=9 open=10s;"), ''],
     [block_with('breaker open=100ms;'), ''],

@@ -153,21 +153,26 @@ bool satisfy_any(ngx_http_request_t* r) noexcept
     return core->satisfy == NGX_HTTP_SATISFY_ANY;
 }
 
+bool is_of(ngx_http_request_t* r, Phase phase) noexcept
+{
+    return location_conf(r).phase == phase;
+}
+
 }  // namespace
 
 ngx_int_t access_handler(ngx_http_request_t* r) noexcept
 {
-    return satisfy_any(r) ? NGX_DECLINED : guarded_run(r);
+    return is_of(r, phase_access) && !satisfy_any(r) ? guarded_run(r) : NGX_DECLINED;
 }
 
 ngx_int_t precontent_handler(ngx_http_request_t* r) noexcept
 {
-    return satisfy_any(r) ? guarded_run(r) : NGX_DECLINED;
+    return is_of(r, phase_access) && satisfy_any(r) ? guarded_run(r) : NGX_DECLINED;
 }
 
 ngx_int_t preaccess_handler(ngx_http_request_t* r) noexcept
 {
-    return guarded_run(r);
+    return is_of(r, phase_preaccess) ? guarded_run(r) : NGX_DECLINED;
 }
 
 }  // namespace ratelimit::http

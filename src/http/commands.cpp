@@ -176,8 +176,8 @@ ngx_command_t commands[] = {
     { ngx_string("ratelimit_ipv6_prefix"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, set_number,
       NGX_HTTP_MAIN_CONF_OFFSET, offsetof(MainSettings, ipv6_prefix), post(ipv6_prefix) },
 
-    { ngx_string("ratelimit_phase"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, set_choice,
-      NGX_HTTP_MAIN_CONF_OFFSET, offsetof(MainSettings, phase), post(phases) },
+    { ngx_string("ratelimit_phase"), anywhere | NGX_CONF_TAKE1, set_choice,
+      NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, phase), post(phases) },
 
     { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1,
       api_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },

@@ -151,7 +151,6 @@ void* create_main_conf(ngx_conf_t* cf) noexcept
             return nullptr;
         }
         conf->ipv6_prefix = NGX_CONF_UNSET_UINT;
-        conf->phase = NGX_CONF_UNSET_UINT;
         return static_cast<MainSettings*>(conf);
     });
 }
@@ -160,7 +159,6 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
 {
     auto& main = static_cast<MainConf&>(*static_cast<MainSettings*>(conf));
     ngx_conf_init_uint_value(main.ipv6_prefix, 64);
-    ngx_conf_init_uint_value(main.phase, phase_access);
 
     return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&]() -> char* {
         for (ZoneConf& zone : main.zones) {
@@ -191,6 +189,7 @@ void* create_location_conf(ngx_conf_t* cf) noexcept
     conf->headers = NGX_CONF_UNSET_UINT;
     conf->dry_run = NGX_CONF_UNSET_UINT;
     conf->log_level = NGX_CONF_UNSET_UINT;
+    conf->phase = NGX_CONF_UNSET_UINT;
     return conf;
 }
 
@@ -207,6 +206,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     ngx_conf_merge_uint_value(conf.headers, above.headers, headers_x_ratelimit);
     ngx_conf_merge_uint_value(conf.dry_run, above.dry_run, 0);
     ngx_conf_merge_uint_value(conf.log_level, above.log_level, NGX_LOG_ERR);
+    ngx_conf_merge_uint_value(conf.phase, above.phase, phase_access);
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 

@@ -82,6 +82,7 @@ struct LocationConf {
     ngx_uint_t dry_run;
     ngx_uint_t log_level;
     ngx_uint_t delay_log_level;
+    ngx_uint_t phase;
     ngx_uint_t api;  // ApiMode; of this location only
 };
 
@@ -93,7 +94,6 @@ enum Phase : ngx_uint_t { phase_access, phase_preaccess };
 /// What nginx sets by offset in the main configuration.
 struct MainSettings {
     ngx_uint_t ipv6_prefix;
-    ngx_uint_t phase;
 };
 
 struct MainConf : MainSettings {

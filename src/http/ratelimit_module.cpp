@@ -50,12 +50,13 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
         ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module));
     auto* phases = core->phases;
 
-    const bool installed = main_conf(cf).phase == phase_preaccess
+    // In every phase: each location has its own ratelimit_phase.
+    const bool installed =
         // After realip, which gives the client its address in this phase too.
-        ? run_last(phases[NGX_HTTP_PREACCESS_PHASE].handlers, preaccess_handler)
+        run_last(phases[NGX_HTTP_PREACCESS_PHASE].handlers, preaccess_handler)
         // After authentication, whose results can be keys; and before try_files and mirror.
-        : run_last(phases[NGX_HTTP_ACCESS_PHASE].handlers, access_handler)
-            && run_first(phases[NGX_HTTP_PRECONTENT_PHASE].handlers, precontent_handler);
+        && run_last(phases[NGX_HTTP_ACCESS_PHASE].handlers, access_handler)
+        && run_first(phases[NGX_HTTP_PRECONTENT_PHASE].handlers, precontent_handler);
     if (!installed) {
         return NGX_ERROR;
     }
