@@ -77,6 +77,26 @@ void each_second() noexcept
     }
 }
 
+/// Says so when Redis takes most of a worker's connections.
+ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
+{
+    MainConf* conf = main_conf(cycle);
+    if (conf == nullptr) {
+        return NGX_OK;
+    }
+    std::size_t connections = 0;
+    for (const RedisBlock& block : conf->redis) {
+        connections += block.scripts.size() == 0 ? 0 : block.least_connections();
+    }
+    if (connections > cycle->connection_n / 2) {
+        ngx_log_error(
+            NGX_LOG_WARN, cycle->log, 0,
+            "ratelimit: connections to Redis take %uz or more of the %ui worker_connections",
+            connections, cycle->connection_n);
+    }
+    return NGX_OK;
+}
+
 ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
 {
     const bool serves = ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_SINGLE;
@@ -130,7 +150,7 @@ ngx_module_t ngx_http_ratelimit_module = {
     ratelimit::http::commands,
     NGX_HTTP_MODULE,
     nullptr,                        // init master
-    nullptr,                        // init module
+    ratelimit::http::init_module,   //
     ratelimit::http::init_process,  //
     nullptr,                        // init thread
     nullptr,                        // exit thread

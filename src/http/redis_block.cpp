@@ -4,6 +4,7 @@
 #include "http/redis_report.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
+#include "redis/context.h"
 #include "store/zone_memory.h"
 
 #include <memory>
@@ -91,6 +92,9 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
 {
     was_away_ = true;
     report(*this);
+    if (reason == redis::no_connection_left) {
+        return;  // the event loop has said so, and it is not the server's fault
+    }
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
     char line[shown_text_limit];

@@ -28,6 +28,14 @@ public:
             || (options.topology == redis::Topology::ring && options.servers.size() == 1);
     }
 
+    /// How many connections a worker keeps, where no more servers become known.
+    std::size_t least_connections() const noexcept
+    {
+        const auto each = static_cast<std::size_t>(options.server.connections);
+        return options.topology == redis::Topology::sentinel ? each + 1
+                                                             : each * options.servers.size();
+    }
+
     /// Tells one place of keys from another: topology, servers and database.
     std::string place() const;
 

@@ -4,6 +4,7 @@
 #include "nginx/timer.h"
 
 #include <new>
+#include <utility>
 
 #include <hiredis/async.h>
 
@@ -162,10 +163,21 @@ private:
 
 bool NgxLoop::attach(redisAsyncContext& context) noexcept
 {
-    ngx_connection_t* connection = ngx_get_connection(context.c.fd, ngx_cycle->log);
+    // nginx's own line would come with each attempt to connect.
+    static ngx_log_t quiet;
+    ngx_connection_t* connection = ngx_get_connection(context.c.fd, &quiet);
     if (connection == nullptr) {
+        if (!std::exchange(used_up_, true)) {
+            ngx_log_error(
+                NGX_LOG_ERR, ngx_cycle->log, 0,
+                "ratelimit: no connection to Redis can be made, the fail mode decides: all %ui "
+                "worker_connections are in use",
+                ngx_cycle->connection_n);
+        }
         return false;
     }
+    used_up_ = false;
+    connection->log = ngx_cycle->log;
     auto* events = new (std::nothrow) HiredisEvents(context, *connection);
     if (events == nullptr) {
         HiredisEvents::release(*connection);

@@ -22,6 +22,7 @@ public:
 private:
     ngx_resolver_t* resolver_ = nullptr;
     ngx_msec_t resolver_timeout_ = 0;
+    bool used_up_ = false;  // nginx had no connection left, and the log has it
 };
 
 }  // namespace ratelimit::nginx

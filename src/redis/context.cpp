@@ -72,7 +72,7 @@ redisAsyncContext* open_context(
     if (context->err != 0) {
         reason = context->errstr;
     } else if (!loop.attach(*context)) {
-        reason = "no connection or memory left for it";
+        reason = no_connection_left;
     } else {
         // No reply has more; hiredis allocates for as many as are announced.
         context->c.reader->maxelements = 65'536;

@@ -21,6 +21,9 @@ public:
     virtual const ssl_st* tls() const noexcept = 0;  // the context's; null: none
 };
 
+/// The `reason` when it is this process that has no room for one more connection.
+inline constexpr std::string_view no_connection_left = "no worker_connections are left";
+
 /// Begins to connect, in the loop. The caller owns the context. Null: it failed, for this `reason`.
 redisAsyncContext* open_context(
     EventLoop& loop, const Endpoint& server, ContextOwner& owner, std::string& reason);

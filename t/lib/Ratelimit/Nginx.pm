@@ -17,7 +17,7 @@ use Ratelimit::Process
 my @all;
 
 # Options, all texts of configuration: main, http, server (inside the one server block); and
-# workers (1), single (1: master_process off), daemon (1: on), module (0: not loaded), ports (how many
+# workers (1), connections (worker_connections, 2048), single (1: master_process off), daemon (1: on), module (0: not loaded), ports (how many
 # listens, 1), listen (parameters of each listen), level (of the error log: info), expected (a pattern
 # of lines that its log may have though they are complaints).
 # The server's root holds index.html ("ok\n") and big.bin (200 000 bytes).
@@ -54,6 +54,7 @@ sub configure {
         qw(client_body proxy fastcgi uwsgi scgi);
     my $workers = $self->{workers} // 1;
     my $level   = $self->{level} // 'info';
+    my $connections = $self->{connections} // 2048;
     my ($main, $http, $server) = map { $self->{$_} // '' } qw(main http server);
     write_file("$folder/nginx.conf", <<"END");
 ${load}error_log $folder/error.log $level;
@@ -62,7 +63,7 @@ daemon $daemon;
 master_process $master;
 worker_processes $workers;
 $main
-events { worker_connections 2048; }
+events { worker_connections $connections; }
 http {
     default_type text/plain;
     access_log off;
