@@ -70,7 +70,8 @@ my @bad = (
         '0', '10001', 'x', ''),
     ["ratelimit_zone k zone=z:64k rate=100000r/m algorithm=sliding_window_log;", '',
         qr/"ratelimit_zone" "z": too small a size for one key of this rate/],
-    ["$redis ratelimit_zone k zone=z rate=1r/s redis=other;", '', qr/"ratelimit_zone" "z": "redis=" names no "ratelimit_redis" block/],
+    ["$redis ratelimit_zone k zone=z rate=1r/s redis=other;", '', 
+        qr/"ratelimit_zone" "z": invalid "redis=other", expected the name of a "ratelimit_redis" in .*nginx\.conf:\d+/],
     ["$zone ratelimit_redis second { server 127.0.0.1; }", '', qr/several "ratelimit_redis" blocks, expected "redis=name"/],
 
     # ratelimit
@@ -218,6 +219,44 @@ for (@good) {
     my ($exit, @lines) = conf_test(http => $http, server => $server);
     is $exit, 0, "accepted: $http $server" or diag join "\n", @lines;
 }
+
+subtest 'ratelimit_redis includes files, by paths from nginx.conf\'s folder and by masks' => sub {
+    my $redis = redis(password => 'secret');
+    my $node = nginx;
+    mkdir "$node->{folder}/redis.d";
+    write_file("$node->{folder}/redis.d/1.conf", "server @{[ $redis->addr ]};\ninclude password.conf;\n");
+    write_file("$node->{folder}/redis.d/2.conf", "prefix here:;\n# a comment\n");
+    write_file("$node->{folder}/password.conf",  "password secret;\n");
+    $node->configure(
+        http   => 'ratelimit_redis main { include redis.d/*.conf; include none/*.conf; timeout 5s; }'
+            . 'ratelimit_zone $arg_k zone=z rate=1r/d;',
+        server => 'location / { ratelimit zone=z; try_files /index.html =404; }');
+    $node->reload(gone => 1);
+    is join(' ', map { $node->status('/?k=a') } 1 .. 2), '200 429';
+    is_deeply $redis->cmd('KEYS', '*'), ['here:z:{a}'];
+};
+
+subtest 'what is wrong in an included file is told with its name and line' => sub {
+    my $folder = Ratelimit::Process::temp_folder();
+    write_file("$folder/database.conf", "database 1;\n");
+    for (
+        ["\nnonsense 5;\n",        qr/unknown directive "nonsense" in "ratelimit_redis" in \S+part\.conf:2$/],
+        ["\n\ntimeout fast;\n",    qr/"timeout": invalid "fast", expected a time such as .* in \S+part\.conf:3$/],
+        ["include $folder/database.conf; include $folder/database.conf;",
+            qr/"database" is duplicate in "ratelimit_redis" in \S+database\.conf:1$/],
+        ["include $folder/missing.conf;", qr/open\(\) "\S+missing\.conf" failed .* in \S+part\.conf:1$/],
+        (map { ["include$_;", qr/invalid number of arguments in "include" of "ratelimit_redis" in \S+part\.conf:1$/] }
+            '', " $folder/database.conf $folder/database.conf"),
+        ['}',                      qr/unexpected "}" in \S+part\.conf:1$/],
+    ) {
+        my ($text, $expected) = @{$_};
+        write_file("$folder/part.conf", $text);
+        my ($exit, @lines) = conf_test(http => block_with("include $folder/part.conf;"));
+        isnt $exit, 0, $text;
+        is scalar(@lines), 1, 'one line';
+        like $lines[0], $expected;
+    }
+};
 
 subtest 'the complete example of the README passes' => sub {
     my ($example) = read_file('README.md') =~ /^```nginx\n(load_module .*?)```/ms;

@@ -43,7 +43,9 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
     if (zone.redis_name) {
         zone.redis = main.redis_named(*zone.redis_name);
         if (zone.redis == nullptr) {
-            return complain(cf, zone, "\"redis=\" names no \"ratelimit_redis\" block");
+            const auto what = "invalid \"redis=" + *zone.redis_name
+                + "\", expected the name of a \"ratelimit_redis\"";
+            return complain(cf, zone, what.c_str());
         }
     } else if (main.redis.size() == 1) {
         zone.redis = &main.redis.front();

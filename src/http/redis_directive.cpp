@@ -201,7 +201,14 @@ char* set_prefix(ngx_conf_t* cf, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
+/// nginx's own: each directive of the files comes to this block's handler.
+char* set_include(ngx_conf_t* cf, RedisBlock&, Values)
+{
+    return ngx_conf_include(cf, nullptr, nullptr);
+}
+
 constexpr BlockDirective directives[] = {
+    { "include", set_include },
     { "server", set_server, 2 },
     { "topology", set_topology, 2 },
     { "database", set_database },
@@ -248,10 +255,11 @@ char* read_directive(ngx_conf_t* cf, BlockReader& reader)
             &values[0]);
         return failed();
     }
-    // A password is given once, in either way; a second server has a line of its own.
+    // A password is given once, in either way; servers and files have a line each.
     const std::string_view name = found->name;
     const auto same = name.substr(0, name.find("_file"));
-    if (found->set != set_server && !reader.seen.insert(same).second) {
+    const bool repeatable = found->set == set_server || found->set == set_include;
+    if (!repeatable && !reader.seen.insert(same).second) {
         ngx_conf_log_error(
             NGX_LOG_EMERG, cf, 0, "\"%V\" is duplicate in \"ratelimit_redis\"", &values[0]);
         return failed();
