@@ -33,6 +33,8 @@ my @bad = (
         (map { ["lease=$_", 'a number of requests from 1 to 1000000, or lease=off'] }
             '0', '-1', 'on', '', '1000001', '5r'),
         ['speed=5',           'zone=, rate=, algorithm='],
+        ['hash_keys',         'hash_key alone, without a value'],
+        ['hash_key=on',       'hash_key alone, without a value'],
         ['nodelay',           'zone=, rate=, algorithm='],
         ['rate=5r/s',         'each parameter once']),
     (map { [zone_with("algorithm=$_ burst=5"), '', qr/invalid "burst=5", expected no burst/] }
@@ -41,6 +43,7 @@ my @bad = (
         qw(fixed_window sliding_window_counter sliding_window_log token_bucket leaky_bucket gcra)),
     [zone_with('algorithm=sliding_window_log') =~ s/rate=\S+/rate=10000001r\/d/r, '', qr/invalid "rate=10000001r", expected at most 10000000/],
     [zone_with('algorithm=gcra burst=60000') =~ s/rate=\S+/rate=1r\/d/r, '', qr/invalid "burst=60000", expected a burst that the rate makes up/],
+    [zone_with('hash_key hash_key'), '', qr/invalid "hash_key", expected each parameter once/],
     [zone_with('algorithm=token_bucket burst=0'), '', qr/invalid "burst=0", expected a bucket that holds/],
     [zone_with('algorithm=sliding_window_buckets precision=2m'), '', qr/invalid "precision=120s", expected at most the window/],
     ["$redis ratelimit_zone k rate=1r/s;", '', qr/"ratelimit_zone" must have a "zone=" parameter/],
@@ -209,6 +212,8 @@ my @good = (
     ['ratelimit_zone k zone=z rate=1r/s; ratelimit_fail_mode local;', 'ratelimit zone=z;'],
     (map { [zone_with($_), 'ratelimit zone=z;'] } 'cache=on', 'cache=off', 'lease=off', 'lease=1',
         'lease=1000000', 'cache=off lease=100'),
+    [zone_with('hash_key'), 'ratelimit zone=z;'],
+    ['ratelimit_zone k zone=z rate=1r/s hash_key;', 'ratelimit zone=z;'],
     [zone_with('nodes=4'), 'ratelimit zone=z; ratelimit_fail_mode local;'],
     [block_with('server 127.0.0.2; topology sentinel master=m; sentinel_username a; sentinel_password b;'), ''],
     ['', ''],

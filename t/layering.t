@@ -17,7 +17,7 @@ my %may = (
     nginx => ['loop', 'hiredis', 'ngx'],
     store => ['nginx', 'limit'],
     zone  => [qw(check store redis limit)],
-    http  => [qw(zone check store redis nginx loop limit ngx_http dashboard_page)],
+    http  => [qw(zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
 );
 
 # This list must only shrink. These includes close a circle of files, and these classes are cut over more

@@ -28,6 +28,7 @@ ConfPosition position_of(const ngx_conf_t* cf) noexcept;
 struct ZoneConf {
     Zone zone;
     ngx_http_complex_value_t key{};
+    bool hash_key = false;  // keys are known by their hash everywhere
     bool variable_rate = false;
     ngx_http_complex_value_t rate{};  // when variable_rate
     std::optional<std::string> redis_name;

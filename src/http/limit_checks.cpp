@@ -1,5 +1,6 @@
 #include "http/limit_checks.h"
 
+#include "http/counted_key.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
 #include "nginx/text.h"
@@ -89,7 +90,7 @@ Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
     if (text.len == 0) {
         return Read::unlimited;
     }
-    key = counted_key(r->pool, view(text));
+    key = counted_key(r->pool, zone, view(text));
     return key.data() == nullptr ? Read::failed : Read::ok;
 }
 
@@ -159,13 +160,6 @@ Read make_check(
 }
 
 }  // namespace
-
-static_assert(max_key_length <= KeyedNode::key_limit, "shared memory has room for every key");
-
-std::string_view counted_key(ngx_pool_t* pool, std::string_view key) noexcept
-{
-    return key.size() <= max_key_length ? key : view(nginx::copied(pool, nginx::md5(key).view()));
-}
 
 Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& state)
 {

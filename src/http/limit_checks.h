@@ -13,7 +13,4 @@ enum class Checks : std::uint8_t {
 /// Evaluates keys, rates and costs of a location's limits for this request.
 Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& state);
 
-/// A key as it is counted: a long one by its hash, in the pool. Null data: out of memory.
-std::string_view counted_key(ngx_pool_t* pool, std::string_view key) noexcept;
-
 }  // namespace ratelimit::http

@@ -8,6 +8,8 @@
 #include "zone/fail_mode.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 
 namespace ratelimit::http {
 
@@ -165,11 +167,20 @@ char* set_lease(ZoneReader& reader, std::string_view value)
     return NGX_CONF_OK;
 }
 
+char* set_hash_key(ZoneReader& reader, std::string_view value)
+{
+    if (!value.empty()) {
+        return reader.expected("hash_key alone, without a value");
+    }
+    reader.conf.hash_key = true;
+    return NGX_CONF_OK;
+}
+
 constexpr Parameter parameters[] = {
     { "zone=", set_zone },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
     { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
     { "clock=", set_clock }, { "nodes=", set_nodes },         { "cache=", set_cache },
-    { "lease=", set_lease },
+    { "lease=", set_lease }, { "hash_key", set_hash_key },
 };
 
 char* read_parameters(ZoneReader& reader)
@@ -185,8 +196,8 @@ char* read_parameters(ZoneReader& reader)
             });
         if (found == std::end(parameters)) {
             return reader.expected(
-                "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache= or "
-                "lease=");
+                "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, "
+                "lease= or hash_key");
         }
         if (std::exchange(seen[found - std::begin(parameters)], true)) {
             return reader.expected("each parameter once");
@@ -246,6 +257,37 @@ char* check_policy(ZoneReader& reader)
     return NGX_CONF_OK;
 }
 
+/// The tag of a zone's memory: one for all that its content depends on but its name. nginx keeps
+/// memory over a reload only if the tag is the same one, and the workers that leave keep the old.
+void* meaning_of(const ZoneConf& conf)
+{
+    static std::set<std::string> meanings;  // of this process, over its reloads
+    const char hashed = conf.hash_key ? 'h' : '-';
+    const std::string_view algorithm = name_of(conf.zone.policy.algorithm);
+    const auto& meaning =
+        *meanings.insert(std::string(algorithm) + ' ' + hashed + ' ' + conf.key_text).first;
+    return const_cast<std::string*>(&meaning);  // nginx compares it, and no more
+}
+
+/// Says so when this zone's memory is not to be kept over a reload.
+void warn_of_other_meaning(ngx_conf_t* cf, const ngx_shm_zone_t& memory)
+{
+    const ngx_cycle_t* running = cf->cycle->old_cycle;
+    for (const ngx_list_part_t* part = running == nullptr ? nullptr : &running->shared_memory.part;
+         part != nullptr; part = part->next) {
+        for (const auto& old : std::span(static_cast<ngx_shm_zone_t*>(part->elts), part->nelts)) {
+            if (view(old.shm.name) == view(memory.shm.name) && old.init == memory.init
+                && old.tag != memory.tag) {
+                ngx_conf_log_error(
+                    NGX_LOG_WARN, cf, 0,
+                    "\"ratelimit_zone\" \"%V\" had another key, hash_key or algorithm: its memory "
+                    "on this node starts empty",
+                    &memory.shm.name);
+            }
+        }
+    }
+}
+
 char* read_zone(ngx_conf_t* cf, MainConf& main)
 {
     auto* values = static_cast<ngx_str_t*>(cf->args->elts);
@@ -278,12 +320,13 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_zone\" \"%V\"", &name);
         return failed();
     }
-    conf.memory = ngx_shared_memory_add(
-        cf, &name, static_cast<size_t>(reader.size), &ngx_http_ratelimit_module);
+    conf.memory =
+        ngx_shared_memory_add(cf, &name, static_cast<size_t>(reader.size), meaning_of(conf));
     if (conf.memory == nullptr) {
         return failed();
     }
     ZoneMemory::prepare(*conf.memory);
+    warn_of_other_meaning(cf, *conf.memory);
     main.zones.push_back(std::move(conf));
     return NGX_CONF_OK;
 }

@@ -1,23 +1,6 @@
 #include "nginx/text.h"
 
-extern "C" {
-#include <ngx_md5.h>
-}
-
 namespace ratelimit::nginx {
-
-HexDigest md5(std::string_view bytes) noexcept
-{
-    ngx_md5_t context;
-    u_char digest[16];
-    ngx_md5_init(&context);
-    ngx_md5_update(&context, bytes.data(), bytes.size());
-    ngx_md5_final(digest, &context);
-
-    HexDigest text;
-    ngx_hex_dump(reinterpret_cast<u_char*>(text.digits), digest, sizeof(digest));
-    return text;
-}
 
 std::string_view escaped_for_log(std::string_view bytes, char* out, std::size_t limit) noexcept
 {

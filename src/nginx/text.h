@@ -30,14 +30,6 @@ inline ngx_str_t copied(ngx_pool_t* pool, std::string_view text) noexcept
     return { text.size(), data };
 }
 
-/// MD5 of `bytes` as 32 hexadecimal digits.
-struct HexDigest {
-    char digits[32];
-    std::string_view view() const noexcept { return { digits, sizeof(digits) }; }
-};
-
-HexDigest md5(std::string_view bytes) noexcept;
-
 /// `bytes` for a log line: what is not printable ASCII, quotes and backslashes as \xHH, cut to
 /// `limit` bytes of `out`. Returns what was written.
 std::string_view escaped_for_log(std::string_view bytes, char* out, std::size_t limit) noexcept;

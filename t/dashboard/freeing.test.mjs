@@ -85,6 +85,24 @@ test('an answer without the key that is being freed leaves the other rows', () =
     assert.ok(await seen(page, '.busiest tbody tr'));
 }));
 
+test('a key of a zone with hash_key is freed by its hash', () => on('fleet', async (page, mock) => {
+    const asked = [];
+    await page.route('**/keys?*', async route => {
+        asked.push(new URL(route.request().url()).search);
+        await route.continue();
+    });
+    await free(page);
+    await until('the row to go', async () => !await hasRow(page));
+    const { settings } = mock.world.zone(ZONE);
+    settings.hash_key = true;
+    await until('the setting', async () => (await texts(page, '.settings')).join().includes('known bytheir hash'));
+    await page.locator('.busiest .small').first().click();
+    await page.locator('#free-yes').click();
+    await until('the message', async () => asked.length === 2);
+    assert.equal(asked[0], `?key=${KEY}`);
+    assert.match(asked[1], /^\?hash=./);
+}));
+
 const ANSWERS = [
     [404, { error: 'no such zone' }, / in per_ip: no such zone\.$/],
     [405, { error: 'method not allowed' }, /: the API is read-only \(write=on is not set\): method not allowed\.$/],

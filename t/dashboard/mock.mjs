@@ -80,7 +80,7 @@ function api(world, method, path) {
         return path === 'zones' ? [200, world.zones()] : path === 'redis' ? [200, world.redis()]
             : [404, { error: 'no such page' }];
     }
-    const [, zone, id] = path.match(/^zones\/([^/?]+)\/keys(?:\/|\?key=)([^/?&]+)$/) ?? [];
+    const [, zone, id] = path.match(/^zones\/([^/?]+)\/keys(?:\/|\?(?:key|hash)=)([^/?&]+)$/) ?? [];
     if (method !== 'DELETE' || !id) {
         return [404, { error: 'no such page' }];
     }

@@ -10,7 +10,7 @@ function chance(seed) {
 }
 
 const DEFAULTS = {
-    key: '$binary_remote_addr', algorithm: 'sliding_window_counter', rate: '100r/m', burst: null,
+    key: '$binary_remote_addr', hash_key: false, algorithm: 'sliding_window_counter', rate: '100r/m', burst: null,
     precision: null, limit: 100, redis: 'main', clock: 'redis', cache: true, lease: 0, nodes: 1,
     size: 1048576, keys: 4211, evictions: 0,
 };

@@ -33,13 +33,15 @@ table('visible', [['plain', 'plain'], ['日本', '日本'], ['a\u202Eb', 'a\\u{2
 table('middleCut', [[['short', 36], 'short'], [['abcdefghijkl', 9], 'abcde…jkl'], [['😀😀😀😀😀', 4], '😀😀…😀']]);
 table('tickLabel', [[0.5, '0.5'], [0.05, '0.05'], [1, '1'], [1500, '1.5k'], [2000, '2k'], [0.2, '0.2']]);
 table('keyUrl', [
-    [['per_ip', '192.0.2.1'], 'zones/per_ip/keys?key=192.0.2.1'],
-    [['per_ip', '%C0%00%02%01'], 'zones/per_ip/keys?key=%C0%00%02%01'],
-    [['a/b?c', 'k'], 'zones/a%2Fb%3Fc/keys?key=k'],
-    [['z', '..'], 'zones/z/keys?key=..'],
-    [['z', '%2E'], 'zones/z/keys?key=%2E'],
-    [['z', '../../redis?x#y'], 'zones/z/keys?key=..%2F..%2Fredis%3Fx%23y'],
-    [['z', '%00&b=+'], 'zones/z/keys?key=%00%26b%3D%2B'],
+    [[{ name: 'per_ip' }, '192.0.2.1'], 'zones/per_ip/keys?key=192.0.2.1'],
+    [[{ name: 'per_ip' }, '%C0%00%02%01'], 'zones/per_ip/keys?key=%C0%00%02%01'],
+    [[{ name: 'a/b?c' }, 'k'], 'zones/a%2Fb%3Fc/keys?key=k'],
+    [[{ name: 'z' }, '..'], 'zones/z/keys?key=..'],
+    [[{ name: 'z' }, '%2E'], 'zones/z/keys?key=%2E'],
+    [[{ name: 'z' }, '../../redis?x#y'], 'zones/z/keys?key=..%2F..%2Fredis%3Fx%23y'],
+    [[{ name: 'z' }, '%00&b=+'], 'zones/z/keys?key=%00%26b%3D%2B'],
+    [[{ name: 'z', hash_key: true }, '9f86d081884c7d659a2feaa0c55ad015'],
+        'zones/z/keys?hash=9f86d081884c7d659a2feaa0c55ad015'],
 ]);
 
 test('refusals are told as a range when the node estimates', () => {

@@ -99,6 +99,19 @@ TEST(ApiPath, takes_keys_that_no_path_can_have_as_an_argument)
     EXPECT_EQ(key("key=%"), "no key");
 }
 
+TEST(ApiPath, takes_a_hash_where_no_key_is_given)
+{
+    const auto found = [](std::string_view arguments) {
+        return parse_api_path("/ops/", "/ops/zones/z/keys", "/ops/zones/z/keys", false, arguments);
+    };
+    EXPECT_EQ(found("hash=9f86").key, "9f86");
+    EXPECT_TRUE(found("hash=9f86").hashed);
+    EXPECT_EQ(found("hash=9f86&key=k").key, "k");
+    EXPECT_FALSE(found("hash=9f86&key=k").hashed);
+    EXPECT_EQ(found("hash=").view, View::no_key);
+    EXPECT_EQ(key_of("/ops/zones/z/keys/k", "/ops/zones/z/keys/k", "hash=9f86"), "k");
+}
+
 std::string written(std::string_view text)
 {
     JsonText json;

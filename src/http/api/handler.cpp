@@ -6,7 +6,7 @@
 #include "http/api/views.h"
 #include "http/conf.h"
 #include "http/conf_error.h"
-#include "http/limit_checks.h"
+#include "http/counted_key.h"
 #include "http/redis_report.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
@@ -72,7 +72,12 @@ ngx_int_t send_slash(ngx_http_request_t* r)
 
 ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& path)
 {
-    const auto key = counted_key(r->pool, path.key);
+    if (path.hashed && !is_key_hash(path.key)) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST, "invalid hash=, expected 32 digits of 0 to 9 and a to f");
+    }
+    const auto key =
+        path.hashed ? std::string_view(path.key) : counted_key(r->pool, zone, path.key);
     if (key.data() == nullptr) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -142,7 +147,7 @@ ngx_int_t handle(ngx_http_request_t* r)
     if (path.view == View::no_key) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST,
-            "no key, or none that a path can have: expected an argument key=");
+            "no key, or none that a path can have: expected an argument key= or hash=");
     }
     const bool reads = (r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)) != 0;
     const bool deletes = r->method == NGX_HTTP_DELETE && path.view == View::key && writable;

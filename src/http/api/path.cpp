@@ -138,6 +138,10 @@ ApiPath parse_api_path(
     }
     // nginx makes many slashes one: of a key of slashes, nothing is left in the path.
     auto argument = rest.empty() ? api_argument(arguments, "key") : ApiArgument{};
+    if (rest.empty() && !argument.given) {
+        argument = api_argument(arguments, "hash");
+        found.hashed = argument.given;
+    }
     std::optional<std::string> key;
     if (argument.given) {
         key = std::move(argument.value);

@@ -23,12 +23,13 @@ struct ApiPath {
     View view = View::nothing;
     std::optional<std::string> zone;  // zones: of this one only
     std::string key;                  // key: any bytes
+    bool hashed = false;              // key is what the zone knows it by, an argument hash=
 };
 
 /// `location`: the prefix that the API is below; `path`: as nginx has normalized and decoded it;
 /// `raw`: as the client sent it, of which a key is taken, since it may have slashes and the like,
 /// unless nginx has rewritten the request; `arguments`: may have the key too, "key=",
-/// percent-encoded.
+/// percent-encoded, or its hash, "hash=".
 ApiPath parse_api_path(
     std::string_view location, std::string_view path, std::string_view raw, bool rewritten,
     std::string_view arguments);

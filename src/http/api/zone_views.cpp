@@ -35,6 +35,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     const Zone& zone = conf.zone;
     json.text("name", zone.name)
         .text("key", conf.key_text)
+        .flag("hash_key", conf.hash_key)
         .text("algorithm", name_of(zone.policy.algorithm))
         .text("rate", conf.rate_text);
     if (zone.policy.burst) {

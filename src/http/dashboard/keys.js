@@ -4,8 +4,9 @@ const SECONDS_TO_FREE = 10;
 
 // Always as an argument: of a path, nginx and browsers resolve "..", percent-encoded or not, so that a
 // stranger's key could lead to another zone, or out of the API.
-function keyUrl(zone, id) {
-    return `zones/${encodeURIComponent(zone)}/keys?key=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
+// Of a zone with hash_key, what is shown as a key is its hash.
+function keyUrl({ name, hash_key: hashed }, id) {
+    return `zones/${encodeURIComponent(name)}/keys?${hashed ? 'hash' : 'key'}=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
 }
 
 // Why it was not done: what the API says of it, and what that does not say. Pages of nginx or of what
@@ -22,7 +23,7 @@ async function refusalText(answer) {
 
 // [freed, what became of it in words].
 async function freeKey(zone, key) {
-    const name = `${middleCut(visible(key.key), 60)} in ${visible(zone)}`;
+    const name = `${middleCut(visible(key.key), 60)} in ${visible(zone.name)}`;
     try {
         const answer = await fetch(keyUrl(zone, key.id),
             { method: 'DELETE', cache: 'no-store', signal: AbortSignal.timeout(1000 * SECONDS_TO_FREE) });
@@ -147,7 +148,7 @@ class BusiestKeys {
         }
         // Not `disabled`, which would take the focus from it.
         set(free, 'aria-disabled', 'true');
-        const [freed, text] = await freeKey(this.zone.name, key);
+        const [freed, text] = await freeKey(this.zone, key);
         set(free, 'aria-disabled', null);
         if (freed) {
             this.#remove(key);

@@ -19,6 +19,7 @@ const optional = (value, otherwise, text = whole) =>
 const SETTINGS = {
     name: ['Name', zone => zone.name],
     key: ['Key', zone => zone.key],
+    hash_key: ['Keys are known by', zone => zone.hash_key ? 'their hash' : 'themselves'],
     algorithm: ['Algorithm', zone => words(zone.algorithm ?? '')],
     rate: ['Rate', zone => zone.rate],
     burst: ['Burst', burstText],
