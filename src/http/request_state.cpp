@@ -69,8 +69,9 @@ void RequestState::note_undecided(ZoneConf& zone) noexcept
     undecided_zones.back() = &zone;
 }
 
-bool RequestState::ask()
+bool RequestState::ask(Decided when_decided)
 {
+    decided_ = when_decided;
     if (checks.empty() || fails_closed()) {
         return false;
     }
@@ -233,14 +234,10 @@ void RequestState::settle() noexcept
     }
 }
 
-/// The one resume of a parked request: from nginx's posted events, as if its connection had become
-/// writable, so that whatever protocol it came by is run as nginx itself runs it.
 void RequestState::checked() noexcept
 {
     decide();
-    stage = Stage::answered;
-    request->write_event_handler = ngx_http_core_run_phases;
-    ngx_post_event(request->connection->write, &ngx_posted_events);
+    decided_(*this);
 }
 
 }  // namespace ratelimit::http
