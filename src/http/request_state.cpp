@@ -201,6 +201,8 @@ void RequestState::decide() noexcept
     settle();
     if (outcome.refused || result == Result::failed_closed) {
         give_back();
+    } else if (check_) {
+        forget_refusals();
     }
 }
 
@@ -209,8 +211,16 @@ void RequestState::give_back() noexcept
 {
     return_leases(*this);
     if (check_ && check_->give_back(nginx::local_time())) {
-        check_->each_answered([&](const RemoteCheck& check) { forget_refusal(*this, check); });
+        forget_refusals();
     }
+    if (outcome.refused) {
+        outcome = outcome_of(decided);  // of what is left now
+    }
+}
+
+void RequestState::forget_refusals() noexcept
+{
+    check_->each_answered([&](const RemoteCheck& check) { http::forget_refusals(*this, check); });
 }
 
 void RequestState::settle() noexcept

@@ -102,6 +102,7 @@ private:
     void leave_out_unknown() noexcept;
     void settle() noexcept;
     void give_back() noexcept;
+    void forget_refusals() noexcept;
 
     std::optional<SplitCheck> check_;
     Decided decided_ = nullptr;
