@@ -1,5 +1,6 @@
 # A client that leaves changes nothing about its decision: what was sent is decided, refunded, remembered,
 # logged and counted; and nginx serves or drops the request as it would without the module.
+# needs: libprotocol-http2-perl
 
 use Ratelimit::Http2 qw(http2_send http2_reset);
 use Ratelimit::Test;
