@@ -69,7 +69,7 @@ subtest 'a client that leaves while its checks are in flight changes nothing abo
     $_->pause for @servers;
     my $client = start_process('gtlsclient', "$node->{folder}/client", http3_command($port, "/?$keys", 30));
     wait_until('its checks are made', sub { $node->count_log(qr/ratelimit check sent/) == $made + 30 });
-    # Of the end of its time, to nginx: a connection that has streams in flight is closed with them.
+    # When its idle timeout is over, nginx closes the connection and terminates the requests of its streams.
     stop_process($client, 'KILL');
     wait_until('nginx gives them up', sub { $node->count_log(qr/http terminate request/) >= 30 });
     $_->resume for @servers;
