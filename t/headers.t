@@ -92,6 +92,35 @@ subtest 'several limits: the least left speaks, the draft has them all in order'
     is $t, $refused->header('Retry-After'), 'the refusing limit\'s t is its retry time';
 };
 
+subtest 'what a limit on another server took and gave back is not shown' => sub {
+    my @servers = map { redis() } 1 .. 2;
+    my $node = node(
+        redis  => $servers[0], block => "server @{[ $servers[1]->addr ]};",
+        zone   => 'rate=2r/d algorithm=token_bucket',
+        http   => 'ratelimit_zone t$arg_t zone=tight rate=3r/d algorithm=fixed_window;',
+        server => 'location = /both { ratelimit zone=test; ratelimit zone=tight cost=2; ratelimit_headers x-ratelimit draft;'
+            . ' try_files /index.html =404; }'
+            . 'location = /tight { ratelimit zone=tight cost=$arg_c; try_files /index.html =404; }',
+    );
+    my %on;
+    for my $key (1 .. 40) {
+        $node->status("/both?k=$key&t=$key");
+        $on{k}{ $servers[0]->cmd('EXISTS', "rl:test:{k$key}") ? 0 : 1 } = $key;
+        $on{t}{ $servers[0]->cmd('EXISTS', "rl:tight:{t$key}") ? 0 : 1 } = $key;
+    }
+    $_->cmd('FLUSHALL') for @servers;
+    my ($k, $t) = ($on{k}{0}, $on{t}{1});
+    # One of two is left, and one of three. What the request takes of the first would leave none there.
+    is $node->status("/?k=$k"), 200;
+    is $node->status("/tight?t=$t&c=2"), 200;
+    my $answer = $node->get("/both?k=$k&t=$t");
+    is $answer->status, 429;
+    is $answer->header('X-RateLimit-Limit'), 3, 'the limit that refuses speaks';
+    my ($remaining, $reset) = $answer->header('RateLimit') =~ /^"test";r=(\d+);t=(\d+), "tight";r=1;/;
+    is $remaining, 1;
+    ok $reset > 43_000 && $reset <= 43_200, 'one is to come back, not two' or diag $reset;
+};
+
 subtest 'a cost that never fits has no Retry-After' => sub {
     my $node = node(zone => 'rate=3r/d algorithm=fixed_window', limit => 'cost=$arg_c');
     my $answer = $node->get('/?c=4');

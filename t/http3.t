@@ -18,7 +18,7 @@ sub http3_node {
     my (%options) = @_;
     my $port = free_port();
     my $node = node(%options, server => "listen 127.0.0.1:$port quic reuseport; keepalive_timeout 2s; ssl_protocols TLSv1.3;"
-            . " ssl_certificate $folder/ours.pem; ssl_certificate_key $folder/ours.key;");
+            . " ssl_certificate $folder/ours.pem; ssl_certificate_key $folder/ours.key;" . ($options{more} // ''));
     return ($node, $port);
 }
 
@@ -50,15 +50,33 @@ subtest 'a stream that is delayed goes on when it is its turn' => sub {
     is_deeply statuses(http3($port, '/?k=delayed', 5)), [(200) x 5];
 };
 
-subtest 'a client that leaves while its check is in flight harms nothing' => sub {
-    my ($node, $port) = http3_node(zone => 'rate=100r/d algorithm=fixed_window');
-    is_deeply statuses(http3($port, '/?k=warm', 1)), [200];
-    $node->{redis}->pause;
-    my $client = start_process('gtlsclient', "$node->{folder}/client", http3_command($port, '/?k=gone', 10));
-    wait_until('its requests are sent', sub { $node->file('client') =~ /stream 0x24 submit request headers/ });
+subtest 'a client that leaves while its checks are in flight changes nothing about them' => sub {
+    my @servers = map { redis() } 1 .. 2;
+    my ($node, $port) = http3_node(
+        redis => $servers[0], block => "server @{[ $servers[1]->addr ]};", level => 'debug',
+        zone  => 'rate=1000r/d algorithm=fixed_window', location => 'ratelimit zone=tight;',
+        http  => 'ratelimit_zone t$arg_t zone=tight rate=3r/d algorithm=fixed_window;',
+        more  => 'location /ratelimit/ { ratelimit_api; }',
+    );
+    my (%on, $answer);
+    for my $key (1 .. 40) {
+        $node->status("/?k=$key&t=$key");
+        $on{k}{ $servers[0]->cmd('EXISTS', "rl:test:{k$key}") ? 0 : 1 } = $key;
+        $on{t}{ $servers[0]->cmd('EXISTS', "rl:tight:{t$key}") ? 0 : 1 } = $key;
+    }
+    $_->cmd('FLUSHALL') for @servers;
+    my ($keys, $made) = ("k=$on{k}{0}&t=$on{t}{1}", $node->count_log(qr/ratelimit check sent/));
+    $_->pause for @servers;
+    my $client = start_process('gtlsclient', "$node->{folder}/client", http3_command($port, "/?$keys", 30));
+    wait_until('its checks are made', sub { $node->count_log(qr/ratelimit check sent/) == $made + 30 });
+    # When its idle timeout is over, nginx closes the connection and terminates the requests of its streams.
     stop_process($client, 'KILL');
-    $node->{redis}->resume;
-    is_deeply statuses(http3($port, '/?k=next', 1)), [200], 'the next request gets its own answer';
+    wait_until('nginx gives them up', sub { $node->count_log(qr/http terminate request/) >= 30 });
+    $_->resume for @servers;
+    wait_until('it is given back', sub { ($answer = $node->get("/peek?$keys"))->header('X-RateLimit-Remaining') == 997 });
+    like $node->get('/ratelimit/metrics')->body, qr/zone="tight",result="rejected",source="redis"\} 27\n/, 'counted';
+    is $node->count_log(qr/limiting requests, by zone "tight"/), 1, 'logged';
+    is_deeply statuses(http3($port, '/?k=next&t=next', 1)), [200], 'the next request gets its own answer';
 };
 
 finish();

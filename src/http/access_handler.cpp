@@ -5,6 +5,9 @@
 #include "http/refusal_log.h"
 #include "http/request_state.h"
 #include "nginx/guarded.h"
+#include "nginx/text.h"
+
+#include <array>
 
 namespace ratelimit::http {
 
@@ -12,7 +15,7 @@ namespace {
 
 using Stage = RequestState::Stage;
 
-/// Watches the client while the request waits: one that leaves ends it.
+/// Watches the client of a delayed request, as limit_req does: a client that leaves ends it.
 bool watch_client(ngx_http_request_t* r) noexcept
 {
     ngx_event_t* read = r->connection->read;
@@ -58,16 +61,56 @@ ngx_int_t delay(ngx_http_request_t* r, RequestState& state) noexcept
     r->write_event_handler = delay_over;
     r->connection->write->delayed = 1;
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(state.outcome.wait);
+    ngx_log_debug1(
+        NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit delay: %L ms", wait.count());
     ngx_add_timer(r->connection->write, static_cast<ngx_msec_t>(wait.count()));
     return NGX_AGAIN;
 }
 
-/// The decision is there: what becomes of the request.
+#if (NGX_DEBUG)
+
+constexpr std::array<const char*, 4> source_names = { "redis", "cache", "lease", "local" };
+
+void debug_decision(const RequestState& state) noexcept
+{
+    ngx_log_t* log = state.request->connection->log;
+    if ((log->log_level & NGX_LOG_DEBUG_HTTP) == 0) {
+        return;
+    }
+    for (std::size_t i = 0; i < state.decided.size(); ++i) {
+        const DecidedLimit& limit = state.decided[i];
+        const auto& retry_after = limit.state.retry_after;
+        const ngx_str_t zone = nginx::borrowed(state.limits[i].zone->zone.name);
+        ngx_log_debug6(
+            NGX_LOG_DEBUG_HTTP, log, 0,
+            "ratelimit zone \"%V\": %s by %s, remaining %L, reset %L us, retry after %L us", &zone,
+            limit.state.granted ? "granted" : "refused",
+            source_names[static_cast<std::size_t>(limit.source)], limit.state.remaining,
+            limit.state.reset.count(), retry_after ? retry_after->count() : -1);
+    }
+    ngx_log_debug3(
+        NGX_LOG_DEBUG_HTTP, log, 0, "ratelimit decision: %s, %ui undecided, waited %M ms",
+        state.outcome.refused ? "refused" : "passed", state.undecided_zones.size(), state.waited);
+}
+
+#else
+
+void debug_decision(const RequestState&) noexcept {}
+
+#endif
+
+/// Once for each decision, whether or not its client is still there.
+void record(const RequestState& state) noexcept
+{
+    log_decision(state);
+    count_decision(state);
+    debug_decision(state);
+}
+
+/// What becomes of a request whose decision is made and recorded.
 ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
 {
     state.stage = Stage::done;
-    log_decision(state);
-    count_decision(state);
 
     switch (state.result) {
     case Result::rejected:
@@ -79,6 +122,45 @@ ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
     default:
         return NGX_DECLINED;
     }
+}
+
+ngx_int_t decide_and_act(ngx_http_request_t* r, RequestState& state) noexcept
+{
+    state.decide();
+    record(state);
+    return act(r, state);
+}
+
+/// Parks the request while its check is in flight. The client is not watched: what was sent is
+/// decided, and nginx notices later, as it would without the module, that the client has left.
+/// `blocked` keeps the request where nginx itself terminates it (a QUIC connection that closes, a
+/// body that is discarded and does not come): nginx then waits for `resume`.
+ngx_int_t park(ngx_http_request_t* r, RequestState& state) noexcept
+{
+    ngx_log_debug1(
+        NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit check sent, %uz limits",
+        state.checks.size());
+    state.stage = Stage::waiting;
+    ++r->blocked;
+    r->write_event_handler = ngx_http_request_empty_handler;
+    return NGX_AGAIN;
+}
+
+/// The one resume of a parked request: from nginx's posted events, as if its connection had become
+/// writable, so that every protocol's request is run as nginx itself runs it.
+void resume(RequestState& state) noexcept
+{
+    ngx_http_request_t* r = state.request;
+
+    ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit check ended");
+    record(state);
+    state.stage = Stage::answered;
+    --r->blocked;
+    // Another handler is nginx's, which ends a request that was terminated meanwhile.
+    if (r->write_event_handler == ngx_http_request_empty_handler) {
+        r->write_event_handler = ngx_http_core_run_phases;
+    }
+    ngx_post_event(r->connection->write, &ngx_posted_events);
 }
 
 ngx_int_t begin(ngx_http_request_t* r)
@@ -97,21 +179,7 @@ ngx_int_t begin(ngx_http_request_t* r)
         break;
     }
 
-    if (state->checks.empty()) {
-        state->decide();
-        return act(r, *state);
-    }
-    // Watched before anything is on its way: from here on only the answer resumes the request.
-    if (!watch_client(r)) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-    if (!state->ask()) {
-        state->decide();
-        return unwatch_client(r) ? act(r, *state) : ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR };
-    }
-    state->stage = Stage::waiting;
-    r->write_event_handler = ngx_http_request_empty_handler;
-    return NGX_AGAIN;
+    return state->ask(resume) ? park(r, *state) : decide_and_act(r, *state);
 }
 
 ngx_int_t run(ngx_http_request_t* r)
@@ -127,9 +195,6 @@ ngx_int_t run(ngx_http_request_t* r)
     case Stage::waiting:
         return NGX_AGAIN;
     case Stage::answered:
-        if (!unwatch_client(r)) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
         return act(r, *state);
     case Stage::delaying:
         state->stage = Stage::done;

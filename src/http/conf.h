@@ -36,7 +36,8 @@ struct ZoneConf {
     RedisBlock* redis = nullptr;  // null: counted in this node's memory
     ngx_shm_zone_t* memory = nullptr;
     microseconds remembered = DenialCache::longest;  // a refusal, at most
-    CheckScripts peek;                               // what the API asks for a key's state
+    std::optional<std::int64_t> cost;  // of the limits resolved so far, where all have the same
+    CheckScripts peek;                 // what the API asks for a key's state
     std::string key_text;
     std::string rate_text;
     ConfPosition position;

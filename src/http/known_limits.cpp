@@ -162,12 +162,13 @@ void remember_refusal(const RequestState& state, const RemoteCheck& check) noexc
             limit.zone->remembered);
 }
 
-void forget_refusal(const RequestState& state, const RemoteCheck& check) noexcept
+void forget_refusals(const RequestState& state, const RemoteCheck& check) noexcept
 {
     const Limit& limit = state.limits[check.limit];
     DenialCache denials = ZoneMemory(*limit.zone->memory).denials();
-    if (check.state->granted && !denials.empty()) {
-        denials.forget({ limit.key, limit.policy, limit.cost });
+    if (check.state->granted && limit.cost > 0 && limit.zone->remembered < DenialCache::longest
+        && !denials.empty()) {
+        denials.forget_key(limit.key);
     }
 }
 

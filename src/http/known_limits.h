@@ -28,7 +28,10 @@ void keep_leases(
 /// Gives leases back what the request took of them, and puts it back into its states.
 void return_leases(RequestState& state) noexcept;
 
-/// After what this limit took is given back in Redis: others may pass sooner than they were told.
-void forget_refusal(const RequestState& state, const RemoteCheck& check) noexcept;
+/// After what this limit took is given back in Redis: others may pass sooner than was remembered.
+/// And after a request that passed: what it left to those of a larger cost or another policy, whose
+/// refusal is remembered, is less than was remembered. Only where a zone can have such requests,
+/// which are remembered briefly for the same reason.
+void forget_refusals(const RequestState& state, const RemoteCheck& check) noexcept;
 
 }  // namespace ratelimit::http

@@ -94,6 +94,28 @@ Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
     return key.data() == nullptr ? Read::failed : Read::ok;
 }
 
+#if (NGX_DEBUG)
+
+void debug_limit(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::int64_t cost) noexcept
+{
+    if ((r->connection->log->log_level & NGX_LOG_DEBUG_HTTP) == 0) {
+        return;
+    }
+    char text[128];
+    const ngx_str_t name = borrowed(zone.zone.name);
+    const ngx_str_t shown = borrowed(nginx::escaped_for_log(key, text, sizeof(text)));
+    ngx_log_debug3(
+        NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit zone \"%V\": key \"%V\", cost %L",
+        &name, &shown, cost);
+}
+
+#else
+
+void debug_limit(ngx_http_request_t*, const ZoneConf&, std::string_view, std::int64_t) noexcept {}
+
+#endif
+
 /// What takes nothing needs no turn to wait for.
 std::optional<std::int64_t> undelayed_of(const LimitConf& limit, std::int64_t cost) noexcept
 {
@@ -149,6 +171,7 @@ Read make_check(
         policy.burst = limit.burst;
     }
     state.limits[index] = { &zone, key, cost, zone.zone.policy_hash(policy) };
+    debug_limit(r, zone, key, cost);
     state.decided[index] = { policy, {}, undelayed_of(limit, cost), limit.shadow, Source::redis };
     if (zone.redis == nullptr) {
         return Read::ok;

@@ -180,7 +180,7 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
     return NGX_CONF_OK;
 }
 
-/// How long a refusal is remembered, at most, where not only time frees a key.
+/// How long a refusal is remembered, at most, where not only time changes what a key has left.
 void remember_briefly(ZoneConf& zone) noexcept
 {
     zone.remembered = std::min<microseconds>(zone.remembered, std::chrono::seconds{ 1 });
@@ -229,10 +229,15 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
             continue;
         }
         add_scripts(limit, algorithms, apart);
-        // Who asks under another policy may leave less of what a key holds under this one.
-        if (limit.zone->variable_rate
-            || (limit.burst && limit.burst != limit.zone->zone.policy.burst)) {
+        // Who asks under another policy may leave less of what a key holds under this one, and a
+        // request of a smaller cost may pass while a larger one is refused, on any node.
+        if (limit.zone->variable_rate || limit.variable_cost
+            || (limit.burst && limit.burst != limit.zone->zone.policy.burst)
+            || (limit.cost > 0 && limit.zone->cost.value_or(limit.cost) != limit.cost)) {
             remember_briefly(*limit.zone);
+        }
+        if (limit.cost > 0) {
+            limit.zone->cost = limit.cost;
         }
     }
     set.resolved = true;

@@ -69,8 +69,9 @@ void RequestState::note_undecided(ZoneConf& zone) noexcept
     undecided_zones.back() = &zone;
 }
 
-bool RequestState::ask()
+bool RequestState::ask(Decided when_decided)
 {
+    decided_ = when_decided;
     if (checks.empty() || fails_closed()) {
         return false;
     }
@@ -200,6 +201,8 @@ void RequestState::decide() noexcept
     settle();
     if (outcome.refused || result == Result::failed_closed) {
         give_back();
+    } else if (check_) {
+        forget_refusals();
     }
 }
 
@@ -208,8 +211,16 @@ void RequestState::give_back() noexcept
 {
     return_leases(*this);
     if (check_ && check_->give_back(nginx::local_time())) {
-        check_->each_answered([&](const RemoteCheck& check) { forget_refusal(*this, check); });
+        forget_refusals();
     }
+    if (outcome.refused) {
+        outcome = outcome_of(decided);  // of what is left now
+    }
+}
+
+void RequestState::forget_refusals() noexcept
+{
+    check_->each_answered([&](const RemoteCheck& check) { http::forget_refusals(*this, check); });
 }
 
 void RequestState::settle() noexcept
@@ -233,14 +244,10 @@ void RequestState::settle() noexcept
     }
 }
 
-/// The one resume of a parked request: from nginx's posted events, as if its connection had become
-/// writable, so that whatever protocol it came by is run as nginx itself runs it.
 void RequestState::checked() noexcept
 {
     decide();
-    stage = Stage::answered;
-    request->write_event_handler = ngx_http_core_run_phases;
-    ngx_post_event(request->connection->write, &ngx_posted_events);
+    decided_(*this);
 }
 
 }  // namespace ratelimit::http

@@ -22,9 +22,9 @@ enum class Result : std::uint8_t {
     failed_closed,
 };
 
-/// The one decision of a main request: it lives in the request's pool, so a client that leaves
-/// takes its check along, and is found again after an internal redirect, which clears nginx's
-/// module contexts.
+/// The one decision of a main request. It lives in the request's pool, and is found again after an
+/// internal redirect, which clears nginx's module contexts. While a check is in flight the request
+/// is blocked, so the pool outlives the check.
 class RequestState final : public SplitCheck::Owner {
 public:
     enum class Stage : std::uint8_t {
@@ -55,9 +55,11 @@ public:
     {
     }
 
-    /// Asks Redis. False: nobody is asked, `decide` can be called at once; else the request is
-    /// resumed when it has been decided.
-    bool ask();
+    using Decided = void (*)(RequestState& state) noexcept;
+
+    /// Sends the check to Redis. False: nothing was sent, and `decide` can be called at once; else
+    /// `when_decided` is called once, when the decision is made, and never from inside `ask`.
+    bool ask(Decided when_decided);
 
     /// Takes the answers apart: outcome, result. Limits that have none are decided by the fail
     /// mode, or in this node's memory.
@@ -100,8 +102,10 @@ private:
     void leave_out_unknown() noexcept;
     void settle() noexcept;
     void give_back() noexcept;
+    void forget_refusals() noexcept;
 
     std::optional<SplitCheck> check_;
+    Decided decided_ = nullptr;
 };
 
 }  // namespace ratelimit::http

@@ -153,15 +153,6 @@ void DenialCache::forget_expired(microseconds now) noexcept
     }
 }
 
-void DenialCache::forget(const Request& request) noexcept
-{
-    const SlabLock lock(pool_);
-
-    if (Entry* entry = find_entry(request)) {
-        remove(*entry);
-    }
-}
-
 void DenialCache::forget_key(std::string_view key) noexcept
 {
     const SlabLock lock(pool_);

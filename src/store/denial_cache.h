@@ -58,8 +58,6 @@ public:
         const Request& request, const LimitState& refusal, microseconds sent, microseconds now,
         microseconds at_most) noexcept;
 
-    /// What is known of the key under this policy.
-    void forget(const Request& request) noexcept;
     void forget_all() noexcept;
     /// What is known of the key under any policy.
     void forget_key(std::string_view key) noexcept;

@@ -12,7 +12,7 @@ use Ratelimit::Http qw(http_connect);
 use Time::HiRes qw(time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(http2);
+our @EXPORT_OK = qw(http2 http2_send http2_reset);
 
 # http2($port, [path, ...], method =>, headers => [name, value, ...], body =>): one request for each
 # path, all sent before the first answer is read, on one connection; the port's listen must have
@@ -41,6 +41,28 @@ sub http2 {
     _exchange($socket, $client, sub { $left == 0 });
     close $socket;
     return @answers;
+}
+
+# http2_send($port, [path, ...]): sends the requests on one connection and reads no answer; its socket.
+sub http2_send {
+    my ($port, $paths) = @_;
+    my $socket = http_connect($port);
+    my $client = Protocol::HTTP2::Client->new;
+    for my $path (@{$paths}) {
+        $client->request(':scheme' => 'http', ':authority' => 'localhost', ':path' => $path, ':method' => 'GET');
+    }
+    while (my $frame = $client->next_frame) {
+        print {$socket} $frame or croak "HTTP/2: $!";
+    }
+    return $socket;
+}
+
+# Resets the first so many streams of a connection, as a client that cancels them does.
+sub http2_reset {
+    my ($socket, $count) = @_;
+    my ($type, $cancel) = (3, 8);
+    print {$socket} map { pack 'xnCCNN', 4, $type, 0, 2 * $_ - 1, $cancel } 1 .. $count or croak "HTTP/2: $!";
+    return;
 }
 
 sub _exchange {
