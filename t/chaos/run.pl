@@ -14,7 +14,7 @@ use warnings;
 use FindBin ();
 use lib $FindBin::Bin, "$FindBin::Bin/../lib";
 
-use Chaos::Faults qw(faults clock_library);
+use Chaos::Faults qw(faults);
 use Chaos::Fleet qw(topologies);
 use Chaos::Report qw(add_to_file sum_of_file table);
 use Chaos::Run qw(run);
@@ -37,7 +37,6 @@ my @only = split /,/, $options{fault} // '';
 my ($unknown) = grep { !faults()->{$_} } @only;
 die "no fault $unknown, but " . join(', ', sort keys %{ faults() }) . "\n" if defined $unknown;
 print "seed $seed\n";
-print "no clock steps: libfaketime (Debian: faketime) is not there\n" unless clock_library();
 
 my @summaries;
 for my $topology (@topologies) {

@@ -9,7 +9,7 @@ use Ratelimit::Process qw(wait_until);
 use Time::HiRes qw(sleep time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(faults faults_for clock_library);
+our @EXPORT_OK = qw(faults faults_for);
 
 my $timed  = 0.15;    # DESIGN.md 8: requests may fail so long after a fault's end,
 my $killed = 0.6;     # and after one that took a server or its connections away
@@ -23,7 +23,7 @@ my %faults = (
     kill => {
         where => \&_alone, lasts => [0, 2], slack => $killed, weight => 2,
         start => sub { _victim(@_)->stop('KILL') },
-        end   => sub { _start_with_its_clock($_[1]{victim}) },
+        end   => sub { $_[1]{victim}->start },
     },
     stop => {
         lasts => [0.3, 0.7], slack => $timed, weight => 2,
@@ -102,10 +102,9 @@ my %faults = (
         start => sub { kill KILL => _worker(@_) },
         after => sub { $_[1]{nginx}->wait_for_workers($_[1]{nginx}->pid) },
     },
-    'clock step' => {    # a new start on a host with another clock
-        where => sub { _alone(@_) && clock_library() }, lasts => [0, 0.2], slack => $killed,
+    'clock step' => {    # Redis's; a cluster and Sentinel would take it for a silence
+        where => \&_alone, lasts => [0, 0], weight => 2,
         start => sub { my ($fleet, $run, $choice) = @_; _step($run, $choice, _victim(@_)) },
-        end   => sub { _start_with_its_clock($_[1]{victim}) },
     },
 );
 
@@ -170,27 +169,11 @@ sub _move {
     return $group->migrate_end($run->{slot});
 }
 
-sub clock_library {
-    my ($library) = glob '/usr/lib/*/faketime/libfaketime.so.1';
-    return $library;
-}
-
 # By a multiple of every window, so that the windows of Redis's clock stay where they are.
 sub _step {
     my ($run, $choice, $redis) = @_;
     $run->{step} = 4 * int(1 + $choice * 10) * (int($choice * 1000) % 2 ? 1 : -1);
-    $redis->{clock_offset} = ($redis->{clock_offset} // 0) + $run->{step};
-    return $redis->stop('KILL');
-}
-
-# Also when it is killed and started again later.
-sub _start_with_its_clock {
-    my ($redis) = @_;
-    return $redis->start unless $redis->{clock_offset};
-    local $ENV{LD_PRELOAD} = clock_library();
-    local $ENV{FAKETIME} = sprintf '%+ds', $redis->{clock_offset};
-    local $ENV{FAKETIME_DONT_FAKE_MONOTONIC} = 1;
-    return $redis->start;
+    return $redis->{clock}->step($run->{step});
 }
 
 1;

@@ -5,6 +5,7 @@ package Chaos::Fleet;
 use strict;
 use warnings;
 
+use Chaos::Clock;
 use Chaos::Limits qw(zone_lines location_lines);
 use Ratelimit::Certificates;
 use Ratelimit::Cluster;
@@ -84,14 +85,19 @@ sub _certificates {
 
 sub _one {
     my ($self, %options) = @_;
-    my $redis = Ratelimit::Redis->new(%options);
+    my $redis = _with_clock(%options);
     $self->{servers} = [$redis];
     return "server @{[ $self->tls ? $self->_behind_proxy($redis) : $redis->public_addr ]};";
 }
 
+sub _with_clock {
+    my $clock = Chaos::Clock->new;
+    return Ratelimit::Redis->new(@_, clock => $clock, environment => $clock->environment);
+}
+
 sub _ring {
     my ($self, %options) = @_;
-    my @servers = map { Ratelimit::Redis->new(%options) } 1 .. 3;
+    my @servers = map { _with_clock(%options) } 1 .. 3;
     $self->{servers} = \@servers;
     my @addresses = ($servers[0]->public_addr, map { $self->_behind_proxy($_) } @servers[1, 2]);
     return join ' ', map { "server $_;" } @addresses;
@@ -119,7 +125,8 @@ sub _sentinel {
 sub _node {
     my ($redis) = @_;
     my $http2_port = free_port();
-    my $locations = location_lines() . 'location /api/ { ratelimit_api; }';
+    my $locations = 'access_log left.log left if=$arg_l;' . location_lines()
+        . 'location /api/ { ratelimit_api; }';
     my $zones = zone_lines();
     my $node = Ratelimit::Nginx->new(workers => 2, level => 'notice', expected => qr/exited on signal 9/,
         http => <<"END", server => $locations);
@@ -129,7 +136,6 @@ sub _node {
     add_header X-Status \$ratelimit_status always;
     add_header X-Source \$ratelimit_source always;
     log_format left '\$arg_i \$msec \$status "\$ratelimit_status" "\$ratelimit_source"';
-    access_log left.log left if=\$arg_l;
     server { listen 127.0.0.1:$http2_port http2; root html; $locations }
 END
     $node->{http2_port} = $http2_port;

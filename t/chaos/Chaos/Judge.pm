@@ -14,20 +14,21 @@ use List::Util qw(max);
 use Exporter 'import';
 our @EXPORT_OK = qw(judge_requests with_logs);
 
-# The requests, those of clients that left with what nginx logged of them; without that, nginx has not
-# seen them.
+# The requests, those of clients that left with what nginx logged of them; without that they are UNSEEN:
+# nginx has not read them, or its worker was killed.
 sub with_logs {
     my ($requests, @nodes) = @_;
     my %logged;
     for my $node (@nodes) {
         for my $line (split /\n/, $node->file('left.log')) {
             my ($id, $when, $http, $status, $source) = $line =~ /^(\d+) (\S+) (\d+) "([^"]*)" "([^"]*)"/ or next;
+            s/^-$// for $status, $source;
             $logged{$id} = { received => $when + 0.002, http => $http, status => $status || 'none',
                 source => $source };
         }
     }
-    return [map { $_->{status} eq 'left' ? ($logged{ $_->{id} } ? { %{$_}, %{ $logged{ $_->{id} } } } : ())
-                : $_ } @{$requests}];
+    return [map { $_->{status} eq 'left' ? { %{$_}, %{ $logged{ $_->{id} } // { status => 'UNSEEN' } } } : $_ }
+        @{$requests}];
 }
 
 # Returns sentences, and how many failures a busy machine excuses.
@@ -42,8 +43,8 @@ sub judge_requests {
     my @all = (
         @{$sentences},
         judge_waits([grep { $_->{way} =~ /^(?:stay|half)$/ } @{$requests}], \&_longest_wait, \%pauses, $busy),
-        _undecided($requests, \%kills),
         _bounds($requests, $faults, \%pauses),
+        _undecided($requests, \%kills, $faults),
     );
     return (\@all, $excused);
 }
@@ -54,17 +55,25 @@ sub _longest_wait {
     return connect_timeout() + timeout() + 0.1 + (limits()->{ $request->{zone} }{delay} // 0);
 }
 
-# Requests that got no decision, or no answer, but for those whose worker was killed.
+# Of requests that got no decision, or no answer, a sentence for each way in which clients leave or
+# stay; but not of those whose worker was killed, and those that left while they were delayed. What
+# each way of leaving cost is added to the faults.
 sub _undecided {
-    my ($requests, $kills) = @_;
-    my @sentences;
-    for my $request (grep { $_->{status} !~ /^[A-Z]/ } @{$requests}) {
+    my ($requests, $kills, $faults) = @_;
+    my (%bad, %ways);
+    for my $request (sort { $a->{sent} <=> $b->{sent} } @{$requests}) {
+        my $way = $request->{way};
+        $ways{$way}++;
+        next if $request->{status} =~ /^[A-Z]/;
+        next if $way ne 'stay' && limits()->{ $request->{zone} }{delay};
         next if grep { $_ > $request->{sent} - 0.5 && $_ < $request->{received} + 0.5 }
             @{ $kills->{ $request->{node} } // [] };
-        push @sentences, in_words($request) . " (HTTP $request->{http}, way $request->{way}):"
-            . ' no decision, or no answer';
+        push @{ $bad{$way} }, $request;
     }
-    return @sentences;
+    push @{$faults}, map { { name => "client leaves: $_", times => $ways{$_}, bad => scalar @{ $bad{$_} // [] } } }
+        grep { $_ ne 'stay' } keys %ways;
+    return map { in_words($bad{$_}[0]) . " (HTTP $bad{$_}[0]{http}): no decision, or no answer, client: $_"
+            . ', and ' . (@{ $bad{$_} } - 1) . ' more' } sort keys %bad;
 }
 
 # Every key of every limit.

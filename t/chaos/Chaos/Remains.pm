@@ -79,8 +79,9 @@ sub judge_totals {
     for my $node (grep { !$killed->{$_} } 0 .. $#{ $after->{totals} }) {
         my (%recorded, $unknown);
         for my $request (grep { $_->{node} == $node } @{$requests}) {
-            if ($request->{status} =~ /^[A-Z]/) { $recorded{"$request->{zone} " . lc $request->{status}}++ }
-            else                                { $unknown++ }
+            my $status = $request->{status};
+            if ($status =~ /^[A-Z]/ && $status ne 'UNSEEN') { $recorded{"$request->{zone} " . lc $status}++ }
+            else                                            { $unknown++ }
         }
         my ($new, $old) = map { $_->{totals}[$node] } $after, $before;
         my %names = map { $_ => 1 } keys %recorded, keys %{$new};

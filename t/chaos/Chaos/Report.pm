@@ -22,7 +22,7 @@ sub summary {
     my %faults;
     for my $fault (@{ delete $run{faults} }) {
         my $row = $faults{ $fault->{name} } //= { times => 0, failed => 0, longest => 0, bad => 0 };
-        $row->{times}++;
+        $row->{times} += $fault->{times} // 1;
         $row->{$_} += $fault->{$_} // 0 for qw(failed bad);
         $row->{longest} = max($row->{longest}, $fault->{longest} // 0);
     }

@@ -33,7 +33,6 @@ sub run {
     sleep 1.5;    # connections are made and memory is taken
     $first->stop;
     sleep 0.5;
-    unlink "$folder/first";
     my $before   = measure($fleet);
     my $watchdog = Chaos::Watchdog->new;
     my $requests = Chaos::Clients->new(@start, output => "$folder/requests");
@@ -43,11 +42,12 @@ sub run {
     my $seen     = with_logs($requests->stop, $fleet->nginx);
     my ($busy, $delays) = $watchdog->stop;
 
+    my $played = @{$faults};
     my ($sentences, $excused) = judge_requests($seen, $faults, $busy);
     my ($after, @remains) = judge_remains($fleet, $before);
     my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
     my @all = (@{$sentences}, @remains, judge_totals($seen, $before, $after, \%killed),
-        judge_logs($fleet, scalar @{$faults}));
+        judge_logs($fleet, $played));
     return (summary(topology => $options{topology}, seed => $options{seed}, seconds => $seconds,
         requests => scalar @{$seen}, violations => scalar @all, excused => $excused,
         busy => max(0, map { $_->[1] } @{$delays}), faults => $faults), @all);
