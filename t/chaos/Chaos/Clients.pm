@@ -9,7 +9,7 @@ use warnings;
 
 use Ratelimit::Process qw(start_code stop_process wait_until read_file);
 
-# nodes: a Chaos::Node each; clients, seed, output (a file).
+# nodes: hashes with port and http2_port; clients, seed, output (a file), first_id (1).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {%options}, $class;
@@ -60,7 +60,7 @@ sub new {
     }
     my @nodes = @{ $options->{nodes} };
     return bless {
-        output  => $output, choices => \@choices, nodes => \@nodes, last_id => 0,
+        output  => $output, choices => \@choices, nodes => \@nodes, last_id => ($options->{first_id} // 1) - 1,
         select  => IO::Select->new, by_socket => {}, limits => $limits,
         clients => [map { { node => $_ % @nodes, next => time + rand $pause } } 1 .. $options->{clients}],
     }, $class;

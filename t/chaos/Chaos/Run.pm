@@ -29,7 +29,8 @@ sub run {
     my $fleet  = Chaos::Fleet->new(topology => $options{topology});
     my @start  = (nodes => [map { { port => $_->port, http2_port => $_->{http2_port} } } $fleet->nginx],
         clients => $clients, seed => $options{seed});
-    my $first = Chaos::Clients->new(@start, output => "$folder/first");
+    my $first = Chaos::Clients->new(@start, output => "$folder/first",
+        first_id => 1_000_000_000);
     sleep 1.5;    # connections are made and memory is taken
     $first->stop;
     sleep 0.5;

@@ -25,9 +25,10 @@ sub _watch {
     my ($root, $path) = @_;
     open my $file, '>', $path or die "$path: $!";
     $file->autoflush(1);
-    my ($rounds, %waited, @pids) = (0);
+    my %waited = map { $_ => undef } _descendants($root);    # what ran before is not counted
+    my ($rounds, @pids) = (0);
     while (1) {
-        @pids = _descendants($root) if $rounds++ % 10 == 0;
+        @pids = _descendants($root) if $rounds++ % 5 == 0;
         my $before = time;
         sleep $tick;
         my $now   = time;
@@ -35,7 +36,8 @@ sub _watch {
         for my $pid (@pids) {
             my (undef, $wait) = split ' ', read_file("/proc/$pid/schedstat");
             next unless defined $wait;
-            my $more = ($wait - ($waited{$pid} // $wait)) / 1e9;
+            my $known = exists $waited{$pid} ? $waited{$pid} // $wait : 0;
+            my $more = ($wait - $known) / 1e9;
             $waited{$pid} = $wait;
             $worst = $more if $more > $worst;
         }
