@@ -11,11 +11,11 @@ use Time::HiRes qw(sleep time);
 use Exporter 'import';
 our @EXPORT_OK = qw(faults faults_for);
 
-my $timed  = 0.15;    # DESIGN.md 8: requests may fail so long after a fault's end,
+my $timed  = 0.15;    # DESIGN.md 8: how long requests may fail after a fault's end,
 my $killed = 0.6;     # and after one that took a server or its connections away
 
 # name => where (which fleets: all without it), lasts (least and most seconds), slack (seconds after its
-# end in which requests may be decided by the fail mode; none: not a single one may be, at any time),
+# end in which the fail mode may decide requests; without it, it may decide none at any time),
 # loses (1: Redis may lose what it had counted), weight (1), start and end (code; each gets the fleet,
 # the fault that runs, and a number from 0 to 1 that chooses), after (code: puts back what the next
 # fault needs, when this one is over).
@@ -97,6 +97,16 @@ my %faults = (
         start => sub { kill STOP => _worker(@_) },
         end   => sub { kill CONT => $_[1]{worker} },
     },
+    'worker stop in flight' => {    # Redis replies while the worker is stopped
+        lasts => [0.3, 0.6], weight => 2,
+        start => sub {
+            _victim(@_)->pause;
+            sleep 0.04;
+            kill STOP => _worker(@_);
+            $_[1]{victim}->resume;
+        },
+        end => sub { kill CONT => $_[1]{worker} },
+    },
     'worker kill' => {
         lasts => [0, 0],
         start => sub { kill KILL => _worker(@_) },
@@ -149,7 +159,7 @@ sub _run_away {
     return;
 }
 
-# The slot of the keys that most requests ask for.
+# The slot of the keys that most requests use.
 sub _begin_to_move {
     my ($fleet, $run, $choice) = @_;
     my $group = $fleet->group;

@@ -37,7 +37,7 @@ sub judge_requests {
     my ($sentences, $excused) = judge_failures($requests, $faults, $busy, timeout() / 2);
     my (%pauses, %kills);
     for my $fault (@{$faults}) {
-        push @{ $pauses{ $fault->{node} } }, [$fault->{from}, $fault->{to}] if $fault->{name} eq 'worker stop';
+        push @{ $pauses{ $fault->{node} } }, [$fault->{from}, $fault->{to}] if $fault->{name} =~ /^worker stop/;
         push @{ $kills{ $fault->{node} } }, $fault->{from} if $fault->{name} eq 'worker kill';
     }
     my @all = (
@@ -101,8 +101,8 @@ sub _bounds {
     return @sentences;
 }
 
-# A step of Redis's clock forwards is time that passes, for limits that drain; windows are judged anew
-# after one, as what they refer to has moved.
+# A step of Redis's clock forwards is time that passes, for limits that drain; windows before
+# one are judged apart from those after it, as their beginnings have moved.
 sub _by_redis_clock {
     my ($limit, $passes, $lost, $steps) = @_;
     return ($passes, [@{$lost}, map { [$_->{from}, $_->{to}] } @{$steps}])

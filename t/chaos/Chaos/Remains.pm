@@ -95,7 +95,7 @@ sub judge_totals {
     return @sentences;
 }
 
-# Sentences about logs with complaints, or with more lines than so many faults explain.
+# Sentences about logs with complaints, or with more lines than the number of faults explains.
 sub judge_logs {
     my ($fleet, $faults) = @_;
     my @sentences;
