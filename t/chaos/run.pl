@@ -53,12 +53,15 @@ for my $topology (@topologies) {
         say => sub { print "  $_[0]\n" if $options{verbose} });
     push @summaries, $summary;
     add_to_file($options{file}, $summary) if $options{file};
-    printf "%s: %d requests in %.0f s, %d violations\n", @{$summary}{qw(topology requests seconds violations)};
-    print map { "  VIOLATION $topology: $_\n" } grep { defined } @sentences[0 .. $shown - 1];
-    printf "  and %d more\n", @sentences - $shown if @sentences > $shown;
+    printf "%s: %d requests in %.0f s, %d violations\n",
+        @{$summary}{qw(topology requests seconds violations)};
+    next unless @sentences;
+    my @first = splice @sentences, 0, $shown;
+    print map { "  VIOLATION $topology: $_\n" } @first;
+    printf "  and %d more\n", scalar @sentences if @sentences;
     my $fault = $options{fault} ? " --fault '$options{fault}'" : '';
     printf "  repeat: ./build.sh chaos %.3g --seed %d --topology %s%s\n", $minutes / @topologies, $seed,
-        $topology, $fault if @sentences;
+        $topology, $fault;
 }
 print "\n", table(@summaries);
 exit((grep { $_->{violations} } @summaries) ? 1 : 0);

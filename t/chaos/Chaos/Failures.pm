@@ -16,8 +16,8 @@ sub is_failure {
     return $request->{status} =~ /^FAILED/ || ($request->{source} // '') eq 'local';
 }
 
-# Sentences, one for each fault, about requests that failed outside it and its slack; adds to each fault what it cost:
-# `failed`, `longest` (how long after its end one was sent that failed), `bad` (how many should not).
+# Sentences, one for each fault, about requests that failed outside it and its slack; adds to each fault
+# what it cost: `failed`, `longest` (how long after its end one was sent that failed), `bad` (how many should not).
 # faults: name, from, to, slack (seconds after its end in which requests may fail; undef: it may cost
 # nothing at all). busy: code that says how long processes waited for a processor from one time to
 # another, which is added to the slack; a request that met no fault is excused when that is more than
@@ -33,7 +33,8 @@ sub judge_failures {
             $fault->{longest} = max($fault->{longest} // 0, $late);
             next if $allowed;
         }
-        if ($busy->($request->{sent} - 0.05, $request->{received}) > $patience) {
+        # A breaker that a busy machine opened may stay open for a moment.
+        if ($busy->($request->{sent} - 0.2, $request->{received}) > $patience) {
             $excused++;
             next;
         }

@@ -27,8 +27,8 @@ sub with_logs {
                 source => $source };
         }
     }
-    return [map { $_->{status} eq 'left' ? { %{$_}, %{ $logged{ $_->{id} } // { status => 'UNSEEN' } } } : $_ }
-        @{$requests}];
+    my $unseen = { status => 'UNSEEN' };
+    return [map { $_->{status} eq 'left' ? { %{$_}, %{ $logged{ $_->{id} } // $unseen } } : $_ } @{$requests}];
 }
 
 # Returns sentences, and how many failures a busy machine excuses.
@@ -70,8 +70,10 @@ sub _undecided {
             @{ $kills->{ $request->{node} } // [] };
         push @{ $bad{$way} }, $request;
     }
-    push @{$faults}, map { { name => "client leaves: $_", times => $ways{$_}, bad => scalar @{ $bad{$_} // [] } } }
-        grep { $_ ne 'stay' } keys %ways;
+    for my $way (grep { $_ ne 'stay' } keys %ways) {
+        push @{$faults},
+            { name => "client leaves: $way", times => $ways{$way}, bad => scalar @{ $bad{$way} // [] } };
+    }
     return map { in_words($bad{$_}[0]) . " (HTTP $bad{$_}[0]{http}): no decision, or no answer, client: $_"
             . ', and ' . (@{ $bad{$_} } - 1) . ' more' } sort keys %bad;
 }

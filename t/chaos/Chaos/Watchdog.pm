@@ -6,17 +6,19 @@ package Chaos::Watchdog;
 use strict;
 use warnings;
 
-use Ratelimit::Process qw(start_code stop_process temp_folder read_file);
+use Ratelimit::Process qw(start_code stop_process temp_folder read_file wait_until);
 use Time::HiRes qw(sleep time);
 
 my $tick  = 0.02;
 my $least = 0.004;    # what is no delay
+my $longest = 3;
 
 sub new {
     my ($class) = @_;
     my $self = bless { folder => temp_folder() }, $class;
-    my $root = $$;
-    $self->{pid} = start_code('watchdog', sub { _watch($root, "$self->{folder}/delays") });
+    my ($root, $path) = ($$, "$self->{folder}/delays");
+    $self->{pid} = start_code('watchdog', sub { _watch($root, $path) });
+    wait_until('the watchdog watches', sub { -s $path });
     return $self;
 }
 
@@ -27,6 +29,7 @@ sub _watch {
     $file->autoflush(1);
     my %waited = map { $_ => undef } _descendants($root);    # what ran before is not counted
     my ($rounds, @pids) = (0);
+    printf {$file} "%.4f 0\n", time;
     while (1) {
         @pids = _descendants($root) if $rounds++ % 5 == 0;
         my $before = time;
@@ -68,10 +71,11 @@ sub _sum {
         else                               { $high = $middle }
     }
     my $sum = 0;
-    # A delay is noted when it is over.
+    # A delay is noted when it is over, which may be long after what it delayed has failed.
     for my $i ($low .. $#{$delays}) {
-        last if $delays->[$i][0] > $to + 2 * $tick;
-        $sum += $delays->[$i][1];
+        my ($noted, $delay) = @{ $delays->[$i] };
+        last if $noted > $to + $longest;
+        $sum += $delay if $noted - $delay - 2 * $tick < $to;
     }
     return $sum;
 }
