@@ -5,6 +5,7 @@ use lib "$FindBin::Bin/chaos";
 
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits);
+use Chaos::Report qw(summary table);
 use Ratelimit::Test;
 
 my $window = { quota => 100, window => 2, precision => 0.5, burst => 40 };
@@ -90,6 +91,7 @@ subtest 'requests fail only in a fault and its slack' => sub {
     is $sentences->(\@stop, $idle, failed(11.2, status => 'PASSED', source => 'local')), 1,
         'what this node decided in place of Redis is one';
     is $sentences->(\@stop, sub { 0.08 }, failed(11.2)), 0, 'a busy machine adds to the slack';
+    is $stop[0]{excused}, 1, 'and that is counted';
     is $sentences->([], sub { 0.2 }, failed(11.2)), 0, 'and excuses what it delayed';
     my @kill = { name => 'client_kill', from => 10, to => 10.01 };
     is $sentences->(\@kill, $idle, failed(10)), 1, 'a fault that may cost none';
@@ -105,6 +107,18 @@ subtest 'a request waits no longer than its bound' => sub {
     is $late->({}, 0.5), 0, 'a busy machine';
     is $late->({ 0 => [[9, 10.5]] }, 0), 0, 'a worker that was stopped';
     is $late->({ 1 => [[9, 10.5]] }, 0), 1, "another node's worker";
+};
+
+subtest 'the table sums up runs' => sub {
+    my $run = sub {
+        return summary(topology => 'one', seed => 1, seconds => 30, requests => 100, violations => 1, excused => 0,
+            busy => 0.01, faults => [@_]);
+    };
+    my $text = table($run->({ name => 'stop', failed => 3, longest => 0.1 }, { name => 'stop', failed => 1 }),
+        $run->({ name => 'stop', failed => 5, longest => 0.9, bad => 2 }, { name => 'kill' }));
+    like $text, qr/^\| stop \| 3 \| 9 \| 0.90 s \| 0.15 s \|  \| \*\*2 too many\*\* \|$/m, 'a fault that cost too much';
+    like $text, qr/^\| kill \| 1 \| 0 \|  \| 0.6 s \|  \| pass \|$/m, 'one that did not';
+    like $text, qr/^200 requests in 60 s \(one 60 s\); 2 violations/m, 'and all together';
 };
 
 finish();

@@ -16,7 +16,7 @@ use lib $FindBin::Bin, "$FindBin::Bin/../lib";
 
 use Chaos::Faults qw(faults);
 use Chaos::Fleet qw(topologies);
-use Chaos::Report qw(add_to_file sum_of_file table);
+use Chaos::Report qw(add_to_file summary sum_of_file table);
 use Chaos::Run qw(run);
 use Getopt::Long qw(GetOptions);
 
@@ -46,9 +46,19 @@ sub free_megabytes {
     return (split ' ', $line)[3];
 }
 
+# A run that cannot go on is a violation, too.
+sub run_or_say {
+    my (%run) = @_;
+    my @found = eval { run(%run) };
+    return @found if @found;
+    my $why = "the run ended: $@";
+    return (summary(%run{qw(topology seed seconds)}, requests => 0, violations => 1, excused => 0, busy => 0,
+        faults => []), $why, Ratelimit::Nginx::complaints());
+}
+
 my @summaries;
 for my $topology (@topologies) {
-    my ($summary, @sentences) = run(topology => $topology, seed => $seed,
+    my ($summary, @sentences) = run_or_say(topology => $topology, seed => $seed,
         seconds => 60 * $minutes / @topologies, (@only ? (only => \@only) : ()),
         say => sub { print "  $_[0]\n" if $options{verbose} });
     push @summaries, $summary;

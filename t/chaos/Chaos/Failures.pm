@@ -17,11 +17,12 @@ sub is_failure {
 }
 
 # Sentences, one for each fault, about requests that failed outside it and its slack; adds to each fault
-# what it cost: `failed`, `longest` (how long after its end one was sent that failed), `bad` (how many should not).
+# what it cost: `failed`, `longest` (how long after its end one was sent that failed), `bad` (how many
+# should not), `excused`.
 # faults: name, from, to, slack (seconds after its end in which requests may fail; undef: it may cost
 # nothing at all). busy: code that says how long processes waited for a processor from one time to
 # another, which is added to the slack; a request that met no fault is excused when that is more than
-# `patience`. Both are counted in `excused` of the result's second part.
+# `patience`. All that a busy machine excuses is the second part of the result.
 sub judge_failures {
     my ($requests, $faults, $busy, $patience) = @_;
     my ($excused, @bad) = (0);    # [fault, first sentence, how many more] of each fault
@@ -30,11 +31,12 @@ sub judge_failures {
         my ($fault, $late, $allowed) = _blamed($request, \@faults, $busy);
         if ($fault) {
             $fault->{failed}++;
-            $fault->{longest} = max($fault->{longest} // 0, $late);
-            next if $allowed;
+            $fault->{longest} = max($fault->{longest} // 0, $late) if $allowed ne 'busy';
+            next if $allowed eq 'allowed';
         }
         # A breaker that a busy machine opened may stay open for a moment.
-        if ($busy->($request->{sent} - 0.2, $request->{received}) > $patience) {
+        if ($allowed || $busy->($request->{sent} - 0.2, $request->{received}) > $patience) {
+            $fault->{excused}++ if $fault;
             $excused++;
             next;
         }
@@ -48,7 +50,7 @@ sub judge_failures {
 }
 
 # The fault that explains a request that failed, or else the last that had begun; how long after its
-# end the request was sent; and whether that is allowed.
+# end the request was sent; and "allowed", or "busy" if it is that only on a busy machine.
 sub _blamed {
     my ($request, $faults, $busy) = @_;
     my ($last, $last_late);
@@ -59,10 +61,10 @@ sub _blamed {
         last if $late > 30;
         next unless defined $fault->{slack};
         my $slack = $fault->{slack};
-        return ($fault, $late, 1) if $late <= $slack;
-        return ($fault, $late, 1) if $late <= $slack + $busy->($fault->{to}, $request->{sent});
+        return ($fault, $late, 'allowed') if $late <= $slack;
+        return ($fault, $late, 'busy') if $late <= $slack + $busy->($fault->{to}, $request->{sent});
     }
-    return ($last, $last_late, 0);
+    return ($last, $last_late, '');
 }
 
 sub _after {

@@ -56,7 +56,8 @@ sub location_lines {
     } @locations;
 }
 
-# Of a zone, by key: [sent, received] of the requests that Redis let in, or a lease of it. `lag`: how
+# Of a zone, by key: [sent, received] of the requests that Redis let in, or a lease of it; and apart from
+# them those that a node let in by its own memory, whose limit is as large. `lag`: how
 # much later than it was counted, in seconds, a lease may have been spent.
 sub let_in {
     my ($zone, $requests, $lag) = @_;
@@ -64,9 +65,9 @@ sub let_in {
     for my $request (@{$requests}) {
         next unless $request->{status} =~ /^(?:PASSED|DELAYED)$/;
         my $source = $request->{source} // '';
-        next if $source eq 'local';
         my $in = $request->{zone} eq $zone ? $request->{key}
             : $zone eq 'whole' && $request->{zone} eq 'several' ? 'all' : next;
+        $in .= " of node $request->{node} alone" if $source eq 'local';
         # Clocks that are read once in a turn: a millisecond either way.
         my $early = 0.001 + ($source eq 'lease' ? $lag->($request) : 0);
         push @{ $keys{$in} }, [$request->{sent} - $early, $request->{received} + 0.001];
