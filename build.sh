@@ -15,7 +15,8 @@ build_packages=(
 demo_packages=(redis-server curl)
 test_packages=(perl procps redis-server redis-tools)  # of every test; "# needs:" in a test names its own
 lint_tests=(t/lint.t t/layering.t)
-meet_no_nginx='build_sh|chaos_checker|install|lib|lib_topologies|unit'  # tests without an nginx, or with one of their own
+# Tests without an nginx, or with one of their own.
+meet_no_nginx='build_sh|chaos_checker|install|lib|lib_topologies|unit'
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
 dashboard_packages=(nodejs npm chromium)

@@ -27,7 +27,8 @@ __attribute__((constructor)) static void open_shift(void)
 int clock_gettime(clockid_t clock, struct timespec* now)
 {
     long result = syscall(SYS_clock_gettime, clock, now);
-    if (result == 0 && shift != NULL && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+    if (result == 0 && shift != NULL
+        && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
         int64_t us = now->tv_sec * 1000000LL + now->tv_nsec / 1000 + *shift;
         now->tv_nsec = us % 1000000 * 1000 + now->tv_nsec % 1000;
         now->tv_sec = us / 1000000;
