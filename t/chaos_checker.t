@@ -5,6 +5,8 @@ use lib "$FindBin::Bin/chaos";
 
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits);
+use Chaos::Judge qw(judge_requests);
+use Chaos::Remains qw(judge_totals);
 use Chaos::Report qw(summary table);
 use Ratelimit::Test;
 
@@ -107,6 +109,41 @@ subtest 'a request waits no longer than its bound' => sub {
     is $late->({}, 0.5), 0, 'a busy machine';
     is $late->({ 0 => [[9, 10.5]] }, 0), 0, 'a worker that was stopped';
     is $late->({ 1 => [[9, 10.5]] }, 0), 1, "another node's worker";
+};
+
+subtest 'totals agree with what clients recorded' => sub {
+    my @requests = map { failed($_, zone => 'free', status => 'PASSED') } 1 .. 5;
+    my $wrong = sub {
+        my ($counted, $killed, @more) = @_;
+        return scalar judge_totals([@requests, @more], { totals => [{ 'free passed' => 10 }] },
+            { totals => [{ 'free passed' => 10 + $counted }] }, $killed);
+    };
+    is $wrong->(5, {}), 0, 'when they do';
+    is $wrong->(4, {}), 1, 'too few';
+    is $wrong->(6, {}), 1, 'too many';
+    is $wrong->(6, {}, failed(9, status => 'lost')), 0, 'unless one got no answer';
+    is $wrong->(4, { 0 => 1 }), 0, 'not where a worker was killed';
+};
+
+subtest 'every request is decided, and every key of a limit is checked' => sub {
+    my $found = sub { my ($faults, @requests) = @_; return (judge_requests(\@requests, $faults, sub { 0 }))[0] };
+    my @way = (way => 'half', http => 0);
+    is scalar @{ $found->([], failed(1, @way, zone => 'free', status => 'lost')) }, 1, 'a client without an answer';
+    is scalar @{ $found->([], failed(1, @way, zone => 'leaky', status => 'lost')) }, 0, 'not if it was delayed';
+    is scalar @{ $found->([{ name => 'worker kill', node => 0, from => 1, to => 1 }],
+            failed(1, @way, zone => 'free', status => 'lost')) }, 0, 'nor if its worker was killed';
+
+    # Of zone gcra, 21 may pass at once.
+    my @burst = map { failed(4, way => 'stay', zone => 'gcra', status => 'PASSED', source => 'redis') } 1 .. 41;
+    like $found->([], @burst)->[0], qr/^key k of zone gcra: gcra let in 41/, 'too many for a key';
+    my @apart = map { { %{ $burst[$_] }, sent => $_ < 20 ? 2 : 4, received => $_ < 20 ? 2 : 4 } } 0 .. 40;
+    is_deeply $found->([], @apart), [], 'not if they come apart';
+    my @step = ({ name => 'clock step', from => 4.05, to => 4.06, step => 20 });
+    my @later = map { { %{ $burst[$_] }, sent => $_ < 21 ? 4 : 4.1, received => $_ < 21 ? 4.01 : 4.2 } } 0 .. 40;
+    like $found->([], @later)->[0], qr/gcra let in 41/, 'soon after one another';
+    is_deeply $found->(\@step, @later), [], 'unless the clock made a step forwards in between';
+    $step[0]{step} = -20;
+    like $found->(\@step, @later)->[0], qr/gcra let in 41/, 'a step backwards frees no key';
 };
 
 subtest 'the table sums up runs' => sub {
