@@ -15,10 +15,12 @@ build_packages=(
 demo_packages=(redis-server curl)
 test_packages=(perl procps redis-server redis-tools)  # of every test; "# needs:" in a test names its own
 lint_tests=(t/lint.t t/layering.t)
-meet_no_nginx='build_sh|install|lib|lib_topologies|unit'  # tests without an nginx, or with one of their own
+# Tests without an nginx, or with one of their own.
+meet_no_nginx='build_sh|chaos_checker|install|lib|lib_topologies|unit'
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
 dashboard_packages=(nodejs npm chromium)
+chaos_packages=(redis-server redis-sentinel redis-tools perl openssl procps)
 fuzz_packages=(clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
@@ -34,6 +36,10 @@ Usage: ./build.sh [--no-install] [command]
   test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the files named
   bench [part …]      measure, all or parts: scripts (beside the textbook ones), load (beside limit_req
                       and lua-nginx-module), growth, ring; soak, which is only run when it is named
+  chaos [minutes]     8 minutes, or as many as said, of random faults over every topology while nodes
+                      decide, and every decision checked.
+                      --seed n, --topology name[,name], --fault name[,name], --verbose;
+                      --file f adds a summary to f, and --sum f prints a table of all summaries there
   sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
                       sanitizers; takes long
   valgrind [t/f.t …]  the tests with nginx under valgrind; takes half an hour
@@ -216,6 +222,18 @@ run_bench() {
     done
 }
 
+run_chaos() {
+    case " $* " in
+    *' --sum '*) ;;
+    *)
+        need "${build_packages[@]}" "${chaos_packages[@]}"
+        build_module
+        ;;
+    esac
+    export BUILD_DIR=$build
+    exec perl "$top/t/chaos/run.pl" "$@"
+}
+
 make_deb() {
     need "${build_packages[@]}" "${deb_packages[@]}"
     # A package leaves hiredis to Debian where Debian's is new enough.
@@ -317,6 +335,7 @@ main() {
         ;;
     test-dashboard) test_dashboard "$@" ;;
     bench) run_bench "$@" ;;
+    chaos) run_chaos "$@" ;;
     sanitize) run_sanitized "$@" ;;
     valgrind) run_valgrind "$@" ;;
     fuzz) run_fuzz "$@" ;;

@@ -36,7 +36,7 @@ cmp_ok scalar(@cpp), '>', 50, 'the C++ files are found';
 passes("clang-format --dry-run -Werror @cpp", 'clang-format; ./build.sh format mends it');
 
 for my $file (files('t|pl|pm', 't')) {
-    my (undef, $output) = run("perl -It/lib -It/bench -wc $file");
+    my (undef, $output) = run("perl -It/lib -It/bench -It/chaos -wc $file");
     is $output, "$file syntax OK\n", "perl -c $file, without a warning";
 }
 

@@ -26,6 +26,9 @@ sub new {
     return $self;
 }
 
+# Whether every master is there and has its replicas.
+sub is_complete { my ($self) = @_; return $self->is_ok && $self->_all_attached }
+
 sub _new_node {
     my ($self) = @_;
     my $conf = 'cluster-enabled yes' . "\ncluster-port " . free_port()
@@ -77,11 +80,11 @@ sub kill_master_of {
 # Waits until all that live agree who owns each of the slots, that these live too, and that all is well.
 sub wait_ok {
     my ($self) = @_;
-    wait_until('the cluster is well', sub { $self->_is_ok }, 30);
+    wait_until('the cluster is well', sub { $self->is_ok }, 30);
     return $self;
 }
 
-sub _is_ok {
+sub is_ok {
     my ($self) = @_;
     my %lives = map { $_->port => 1 } grep { $_->lives } $self->nodes;
     my %opinions;

@@ -13,7 +13,8 @@ use Ratelimit::Process qw(free_port wait_until start_process stop_process ended_
     write_file read_file);
 
 # Options: port, host, conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
-# tls (lines with its certificate: a port with TLS too), sentinel (1: it watches others and stores nothing).
+# tls (lines with its certificate: a port with TLS too), sentinel (1: it watches others and stores nothing),
+# environment (a hash: variables that it starts with).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {port => free_port(), %options, folder => temp_folder()}, $class;
@@ -41,6 +42,8 @@ sub start {
     my ($self) = @_;
     my $folder = $self->{folder};
     delete $self->{paused};
+    my %environment = %{ $self->{environment} // {} };
+    local @ENV{ keys %environment } = values %environment;
     $self->{pid} = start_process(
         'redis', "$folder/redis.log", $ENV{REDIS_SERVER} // 'redis-server',
         "$folder/redis.conf", $self->{sentinel} ? '--sentinel' : ()

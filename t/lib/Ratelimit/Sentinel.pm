@@ -53,6 +53,13 @@ sub _new_sentinel {
 
 sub _attached { return $_[0]->cmd('INFO', 'replication') =~ /^master_link_status:up/m }
 
+# Whether every sentinel sees the others and all replicas, and these follow the master.
+sub is_complete {
+    my ($self) = @_;
+    my $master = $self->master;
+    return $self->_complete && !grep { $_ != $master && !_attached($_) } $self->nodes;
+}
+
 # Whether every sentinel knows all others and all replicas, and thinks them well.
 sub _complete {
     my ($self) = @_;

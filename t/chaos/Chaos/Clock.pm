@@ -1,0 +1,47 @@
+package Chaos::Clock;
+
+# The clock of one program, which can be stepped while it runs.
+
+use strict;
+use warnings;
+
+use File::Basename qw(dirname);
+use Ratelimit::Process qw(temp_folder);
+
+my ($folder, $library, $clocks);
+
+sub new {
+    my ($class) = @_;
+    if (!$library) {
+        $folder  = temp_folder();
+        my $code = dirname(__FILE__) . '/../clock_shift.c';
+        my $made = "$folder/clock_shift.so";
+        system('cc', qw(-O2 -shared -fPIC -o), $made, $code) == 0 or die "$code cannot be compiled\n";
+        $library = $made;
+    }
+    my $self = bless { path => "$folder/" . ++$clocks, offset => 0 }, $class;
+    $self->_write;
+    return $self;
+}
+
+# For the environment of the program.
+sub environment {
+    my ($self) = @_;
+    return { LD_PRELOAD => $library, CLOCK_SHIFT => $self->{path} };
+}
+
+# Seconds, forwards or backwards.
+sub step {
+    my ($self, $seconds) = @_;
+    $self->{offset} += $seconds;
+    return $self->_write;
+}
+
+sub _write {
+    my ($self) = @_;
+    open my $file, -e $self->{path} ? '+<' : '>', $self->{path} or die "$self->{path}: $!\n";
+    syswrite $file, pack 'q', 1_000_000 * $self->{offset};
+    return close $file;
+}
+
+1;

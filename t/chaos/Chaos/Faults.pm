@@ -1,0 +1,189 @@
+package Chaos::Faults;
+
+# The faults that come over a fleet, and what each may cost.
+
+use strict;
+use warnings;
+
+use Ratelimit::Process qw(wait_until);
+use Time::HiRes qw(sleep time);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(faults faults_for);
+
+my $timed  = 0.15;    # DESIGN.md 8: how long requests may fail after a fault's end,
+my $killed = 0.6;     # and after one that took a server or its connections away
+
+# name => where (which fleets: all without it), lasts (least and most seconds), slack (seconds after its
+# end in which the fail mode may decide requests; without it, it may decide none at any time),
+# loses (1: Redis may lose what it had counted), weight (1), start and end (code; each gets the fleet,
+# the fault that runs, and a number from 0 to 1 that chooses), after (code: puts back what the next
+# fault needs, when this one is over).
+my %faults = (
+    kill => {
+        where => \&_alone, lasts => [0, 2], slack => $killed, weight => 2,
+        start => sub { _victim(@_)->stop('KILL') },
+        end   => sub { $_[1]{victim}->start },
+    },
+    stop => {
+        lasts => [0.3, 0.7], slack => $timed, weight => 2,
+        start => sub { _victim(@_)->pause },
+        end   => sub { $_[1]{victim}->resume },
+    },
+    'short stop' => {
+        lasts => [0.02, 0.1],
+        start => sub { _victim(@_)->pause },
+        end   => sub { $_[1]{victim}->resume },
+    },
+    'CLIENT KILL' => {
+        lasts => [0, 0], weight => 2,
+        start => sub { _victim(@_)->cmd(qw(CLIENT KILL TYPE normal)) },
+    },
+    'CLIENT PAUSE' => {
+        lasts => [0.3, 0.6], slack => $timed,
+        start => sub { my ($fleet, $run) = @_; _victim(@_)->cmd(qw(CLIENT PAUSE), int(1000 * $run->{lasts})) },
+        end   => sub { $_[1]{victim}->cmd('PING') },    # it waits for its end, too
+    },
+    'SCRIPT FLUSH' => {
+        lasts => [0, 0],
+        start => sub { _victim(@_)->cmd(qw(SCRIPT FLUSH)) },
+    },
+    OOM => {
+        lasts => [0.1, 1], slack => $timed,
+        start => sub { _victim(@_)->cmd(qw(CONFIG SET maxmemory 1)) },
+        end   => sub { $_[1]{victim}->cmd(qw(CONFIG SET maxmemory 0)) },
+    },
+    'busy script' => {
+        lasts => [0.3, 0.6], slack => $timed,
+        start => sub { _run_away(_victim(@_)) },
+        end   => sub { $_[1]{victim}->cmd(qw(SCRIPT KILL)) },
+    },
+    'slow link' => {    # but not slower than the timeout
+        where => \&_linked, lasts => [0.3, 1.5],
+        start => sub { _link(@_)->delay(0.06) },
+        end   => sub { $_[1]{link}->pass; sleep 0.06 },
+    },
+    'stalled link' => {
+        where => \&_linked, lasts => [0.3, 1], slack => $timed,
+        start => sub { _link(@_)->delay(0.5) },
+        end   => sub { $_[1]{link}->pass; sleep 0.5 },    # what is under way comes so late
+    },
+    'cut link' => {
+        where => \&_linked, lasts => [0, 0],
+        start => sub { _link(@_)->cut },
+    },
+    'dead link' => {
+        where => \&_linked, lasts => [0.3, 1.5], slack => $killed,
+        start => sub { _link(@_)->drop },
+        end   => sub { $_[1]{link}->pass },
+    },
+    takeover => {
+        where => sub { $_[0]->group }, lasts => [0, 0], slack => $killed, loses => 1, weight => 3,
+        start => sub { _victim(@_)->stop('KILL') },
+        end   => sub { my ($fleet, $run) = @_; $fleet->wait_for_takeover($run->{victim}) },
+        after => sub { my ($fleet, $run) = @_; $run->{victim}->start; $fleet->wait_for_replicas },
+    },
+    'slots move' => {
+        where => sub { $_[0]->kind eq 'cluster' && !$_[0]->tls }, lasts => [0.1, 0.5], weight => 2,
+        start => \&_begin_to_move,
+        end   => \&_move,
+    },
+    reload => {
+        lasts => [0, 0], weight => 2,
+        start => sub { my ($fleet, $run, $choice) = @_; _chosen($choice, $fleet->nginx)->reload },
+    },
+    'worker stop' => {
+        lasts => [0.1, 0.8], weight => 2,
+        start => sub { kill STOP => _worker(@_) },
+        end   => sub { kill CONT => $_[1]{worker} },
+    },
+    'worker stop in flight' => {    # Redis replies while the worker is stopped
+        lasts => [0.3, 0.6], weight => 2,
+        start => sub {
+            _victim(@_)->pause;
+            sleep 0.04;
+            kill STOP => _worker(@_);
+            $_[1]{victim}->resume;
+        },
+        end => sub { kill CONT => $_[1]{worker} },
+    },
+    'worker kill' => {
+        lasts => [0, 0],
+        start => sub { kill KILL => _worker(@_) },
+        after => sub { $_[1]{nginx}->wait_for_workers($_[1]{nginx}->pid) },
+    },
+    'clock step' => {    # Redis's; a cluster and Sentinel would take it for a silence
+        where => \&_alone, lasts => [0, 0], weight => 2,
+        start => sub { my ($fleet, $run, $choice) = @_; _step($run, $choice, _victim(@_)) },
+    },
+);
+
+sub faults { return \%faults }
+
+# Names of those that a fleet can have, each as often as its weight.
+sub faults_for {
+    my ($fleet) = @_;
+    return map { ($_) x ($faults{$_}{weight} // 1) }
+        grep { !$faults{$_}{where} || $faults{$_}{where}->($fleet) } sort keys %faults;
+}
+
+sub _alone  { return !$_[0]->group }
+sub _linked { return scalar $_[0]->proxies }
+
+sub _chosen { my ($choice, @of) = @_; return $of[$choice * @of] }
+
+sub _victim {
+    my ($fleet, $run, $choice) = @_;
+    return $run->{victim} = _chosen($choice, $fleet->masters);
+}
+
+sub _link {
+    my ($fleet, $run, $choice) = @_;
+    return $run->{link} = _chosen($choice, $fleet->proxies);
+}
+
+sub _worker {
+    my ($fleet, $run, $choice) = @_;
+    my @all = $fleet->nginx;
+    $run->{node}  = int($choice * @all);
+    $run->{nginx} = $all[$run->{node}];
+    return $run->{worker} = _chosen($choice * @all - $run->{node}, $run->{nginx}->workers);
+}
+
+# A script that does not end, from a connection of its own.
+sub _run_away {
+    my ($redis) = @_;
+    my $other = bless { %{$redis}, connection => undef, pid => undef }, ref $redis;
+    $redis->{busy_connection} = $other->connect_plain;
+    syswrite $redis->{busy_connection}, "EVAL 'while true do end' 0\r\n";
+    return;
+}
+
+# The slot of the keys that most requests use.
+sub _begin_to_move {
+    my ($fleet, $run, $choice) = @_;
+    my $group = $fleet->group;
+    my $slot = $run->{slot} = $group->slot_of($choice < 0.7 ? '{a}' : '{b}');
+    my $from = $run->{from_node} = $group->node_of_slot($slot);
+    $group->migrate_begin($slot, _chosen($choice, grep { $_ != $from } $group->masters));
+    return;
+}
+
+sub _move {
+    my ($fleet, $run) = @_;
+    my $group = $fleet->group;
+    while (my @keys = @{ $run->{from_node}->cmd(qw(CLUSTER GETKEYSINSLOT), $run->{slot}, 3) }) {
+        $group->migrate_key($_) for @keys;
+        sleep 0.02;
+    }
+    return $group->migrate_end($run->{slot});
+}
+
+# By a multiple of every window, so that the windows of Redis's clock stay where they are.
+sub _step {
+    my ($run, $choice, $redis) = @_;
+    $run->{step} = 4 * int(1 + $choice * 10) * (int($choice * 1000) % 2 ? 1 : -1);
+    return $redis->{clock}->step($run->{step});
+}
+
+1;

@@ -1,0 +1,145 @@
+package Chaos::Fleet;
+
+# Redis in one of its topologies, and the nodes of nginx that count there.
+
+use strict;
+use warnings;
+
+use Chaos::Clock;
+use Chaos::Limits qw(zone_lines location_lines);
+use Ratelimit::Certificates;
+use Ratelimit::Cluster;
+use Ratelimit::Nginx;
+use Ratelimit::Process qw(free_port wait_until);
+use Ratelimit::Proxy;
+use Ratelimit::Redis;
+use Ratelimit::Sentinel;
+
+use Exporter 'import';
+our @EXPORT_OK = qw(topologies connect_timeout timeout);
+
+sub topologies { return map { ($_, "$_-tls") } qw(one ring cluster sentinel) }
+
+# Seconds.
+sub connect_timeout { return 0.25 }
+sub timeout         { return 0.25 }
+
+# What Redis has said outlives a kill: it is in the file before it is sent.
+my $conf = "appendonly yes\nappendfsync no\nlua-time-limit 50\n";
+
+# topology => a name, nodes => how many (2). `proxies` may be slow or cut: one in front of the server
+# with TLS, and of two of a ring's three; where there are none, faults of links are not played.
+sub new {
+    my ($class, %options) = @_;
+    my ($kind, $tls) = split /-/, $options{topology};
+    my $self = bless { nodes => 2, %options, kind => $kind, proxies => [] }, $class;
+    my ($redis_tls, $lines) = $tls ? $self->_certificates : (undef, '');
+    my $start = { one => \&_one, ring => \&_ring, cluster => \&_cluster, sentinel => \&_sentinel }->{$kind}
+        // die "no topology $options{topology}, but " . join(', ', topologies()) . "\n";
+    my $servers = $self->$start(tls => $redis_tls, conf => $conf);
+    my $timeouts = sprintf 'connect_timeout %dms; timeout %dms;', 1000 * connect_timeout(), 1000 * timeout();
+    $self->{nginx} = [map { _node("ratelimit_redis main { $servers $lines $timeouts }") } 1 .. $self->{nodes}];
+    return $self;
+}
+
+sub kind  { return $_[0]{kind} }
+sub tls   { return $_[0]{certificates} ? 1 : 0 }
+sub nginx { return @{ $_[0]{nginx} } }
+sub proxies { return @{ $_[0]{proxies} } }
+
+# Every redis-server that stores counters, and those that decide now.
+sub servers {
+    my ($self) = @_;
+    return $self->{group} ? $self->{group}->nodes : @{ $self->{servers} };
+}
+
+sub masters {
+    my ($self) = @_;
+    return $self->{group}->masters if $self->{kind} eq 'cluster';
+    return $self->{group}->master if $self->{kind} eq 'sentinel';
+    return @{ $self->{servers} };
+}
+
+sub group { return $_[0]{group} }
+
+sub wait_for_takeover {
+    my ($self, $killed) = @_;
+    return $self->{group}->wait_for_new_master($killed) if $self->{kind} eq 'sentinel';
+    return wait_until('a replica has taken over', sub { eval { $self->{group}->is_ok } }, 30);
+}
+
+# Until the next takeover is possible.
+sub wait_for_replicas {
+    my ($self) = @_;
+    return wait_until('replicas are attached', sub { eval { $self->{group}->is_complete } }, 60);
+}
+
+sub _certificates {
+    my ($self) = @_;
+    my $certificates = $self->{certificates} = Ratelimit::Certificates->new;
+    $certificates->authority('ours');
+    $certificates->certificate('good', 'ours', 'IP:127.0.0.1');
+    return ($certificates->redis_lines('good', 'ours') . "tls-auth-clients no\n",
+        "tls on; tls_trusted_certificate @{[ $certificates->folder ]}/ours.pem;");
+}
+
+sub _one {
+    my ($self, %options) = @_;
+    my $redis = _with_clock(%options);
+    $self->{servers} = [$redis];
+    return "server @{[ $self->tls ? $self->_behind_proxy($redis) : $redis->public_addr ]};";
+}
+
+sub _with_clock {
+    my $clock = Chaos::Clock->new;
+    return Ratelimit::Redis->new(@_, clock => $clock, environment => $clock->environment);
+}
+
+sub _ring {
+    my ($self, %options) = @_;
+    my @servers = map { _with_clock(%options) } 1 .. 3;
+    $self->{servers} = \@servers;
+    my @addresses = ($servers[0]->public_addr, map { $self->_behind_proxy($_) } @servers[1, 2]);
+    return join ' ', map { "server $_;" } @addresses;
+}
+
+sub _behind_proxy {
+    my ($self, $redis) = @_;
+    push @{ $self->{proxies} }, Ratelimit::Proxy->new(to => $redis->public_addr);
+    return $self->{proxies}[-1]->addr;
+}
+
+sub _cluster {
+    my ($self, %options) = @_;
+    $self->{group} = Ratelimit::Cluster->new(%options);
+    return 'topology cluster; ' . join ' ', map { "server $_;" } $self->{group}->addrs;
+}
+
+sub _sentinel {
+    my ($self, %options) = @_;
+    $self->{group} = Ratelimit::Sentinel->new(%options);
+    return 'topology sentinel master=main; ' . join ' ', map { "server $_;" } $self->{group}->addrs;
+}
+
+# Requests with the argument l leave: what came of them is in left.log.
+sub _node {
+    my ($redis) = @_;
+    my $http2_port = free_port();
+    my $locations = 'access_log left.log left if=$arg_l;' . location_lines()
+        . 'location /api/ { ratelimit_api; }';
+    my $zones = zone_lines();
+    my $node = Ratelimit::Nginx->new(workers => 2, level => 'notice', expected => qr/exited on signal 9/,
+        http => <<"END", server => $locations);
+    $redis
+    $zones
+    ratelimit_log_level info;
+    add_header X-Status \$ratelimit_status always;
+    add_header X-Source \$ratelimit_source always;
+    log_format left '\$arg_i \$msec \$status "\$ratelimit_status" "\$ratelimit_source"';
+    server { listen 127.0.0.1:$http2_port http2; root html; $locations }
+END
+    $node->{http2_port} = $http2_port;
+    return $node;
+}
+
+1;

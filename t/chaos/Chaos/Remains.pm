@@ -1,0 +1,111 @@
+package Chaos::Remains;
+
+# What is left when the faults are over: memory, files and connections, totals, the log.
+
+use strict;
+use warnings;
+
+use List::Util qw(max sum0);
+use Ratelimit::Process qw(read_file);
+use Time::HiRes qw(sleep time);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(measure judge_remains judge_totals judge_logs);
+
+my $patience = 5;        # seconds in which all comes back
+my $growth_kb = 4096;    # of a worker's own memory
+
+# Of workers and of Redis, while there are no requests.
+sub measure {
+    my ($fleet) = @_;
+    my @workers = map { ($_->workers, $_->workers(1)) } $fleet->nginx;
+    return {
+        workers     => scalar @workers,
+        memory      => max(map { read_file("/proc/$_/status") =~ /^RssAnon:\s+(\d+)/m ? $1 : 0 } @workers),
+        files       => max(map { my @files = glob "/proc/$_/fd/*"; scalar @files } @workers),
+        connections => sum0(map { _connections($_) } grep { $_->lives } $fleet->servers),
+        totals      => [map { _totals($_) } $fleet->nginx],
+    };
+}
+
+# Of clients that are no replicas, no Sentinels and not this one.
+sub _connections {
+    my ($redis) = @_;
+    my @clients = split /\n/, $redis->cmd(qw(CLIENT LIST TYPE normal));
+    return scalar grep { !/ name=sentinel-/ && !/ cmd=client\|list / } @clients;
+}
+
+# ratelimit_requests_total of a node: "zone result" => number.
+sub _totals {
+    my ($node) = @_;
+    my %totals;
+    for my $line (split /\n/, $node->get('/api/metrics')->body) {
+        my ($labels, $number) = $line =~ /^ratelimit_requests_total\{(.*)\} (\d+)/ or next;
+        my %label = $labels =~ /(\w+)="([^"]*)"/g;
+        $totals{"$label{zone} $label{result}"} += $number;
+    }
+    return \%totals;
+}
+
+# Sentences about what has not come back to what it was before, after some seconds at most.
+sub judge_remains {
+    my ($fleet, $before) = @_;
+    my $end = time + $patience;
+    while (1) {
+        my $now = measure($fleet);
+        # A cluster's and Sentinel's masters change, and connections to those before may stay a while.
+        my $connections = max($before->{connections}, $before->{workers} * $fleet->masters);
+        my @sentences;
+        my $check = sub {
+            my ($name, $most) = @_;
+            push @sentences, "$name: $before->{$name} before, $now->{$name} $patience s after, at most $most"
+                if $now->{$name} > $most;
+        };
+        $check->(workers     => $before->{workers});
+        $check->(files       => $before->{files} + 2);
+        $check->(connections => $connections + 1);
+        $check->(memory      => $before->{memory} + $growth_kb);
+        return ($now, @sentences) if !@sentences || time > $end;
+        sleep 0.2;
+    }
+}
+
+# Sentences about nodes whose totals are not what their clients recorded. Not those in `killed`, by
+# number, and not zones that several locations count in. What became of a request that got no answer
+# is unknown.
+sub judge_totals {
+    my ($requests, $before, $after, $killed) = @_;
+    my @sentences;
+    for my $node (grep { !$killed->{$_} } 0 .. $#{ $after->{totals} }) {
+        my (%recorded, $unknown);
+        for my $request (grep { $_->{node} == $node } @{$requests}) {
+            my $status = $request->{status};
+            if ($status =~ /^[A-Z]/ && $status ne 'UNSEEN') { $recorded{"$request->{zone} " . lc $status}++ }
+            else                                            { $unknown++ }
+        }
+        my ($new, $old) = map { $_->{totals}[$node] } $after, $before;
+        my %names = map { $_ => 1 } keys %recorded, keys %{$new};
+        for my $name (grep { !/^(?:several|whole) / } sort keys %names) {
+            my $counted = ($new->{$name} // 0) - ($old->{$name} // 0);
+            my $seen = $recorded{$name} // 0;
+            next if $counted >= $seen && $counted <= $seen + ($unknown // 0);
+            push @sentences, "node $node counted $counted times \"$name\", its clients recorded $seen";
+        }
+    }
+    return @sentences;
+}
+
+# Sentences about logs with complaints, or with more lines than the number of faults explains.
+sub judge_logs {
+    my ($fleet, $faults) = @_;
+    my @sentences;
+    my $most = 200 + 40 * $faults;
+    for my $node ($fleet->nginx) {
+        my $lines = $node->count_log(qr/\[(?:warn|error|crit)\]/);
+        push @sentences, "$lines lines in a node's log, at most $most for $faults faults" if $lines > $most;
+    }
+    push @sentences, Ratelimit::Nginx::complaints();
+    return @sentences;
+}
+
+1;

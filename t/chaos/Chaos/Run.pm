@@ -1,0 +1,96 @@
+package Chaos::Run;
+
+# One run: a fleet, its clients, and faults that a seed chooses.
+
+use strict;
+use warnings;
+
+use Chaos::Clients;
+use Chaos::Faults qw(faults faults_for);
+use Chaos::Fleet;
+use Chaos::Judge qw(judge_requests with_logs);
+use Chaos::Remains qw(measure judge_remains judge_totals judge_logs);
+use Chaos::Report qw(summary);
+use Chaos::Watchdog;
+use List::Util qw(max);
+use Ratelimit::Process qw(temp_folder);
+use Time::HiRes qw(sleep time);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(run);
+
+my $clients = 40;
+
+# topology, seed, seconds, only (names of faults; all without it), say (code that gets a line).
+# Returns the summary and sentences about what was wrong.
+sub run {
+    my (%options) = @_;
+    my $folder = temp_folder();
+    my $fleet  = Chaos::Fleet->new(topology => $options{topology});
+    my @start  = (nodes => [map { { port => $_->port, http2_port => $_->{http2_port} } } $fleet->nginx],
+        clients => $clients, seed => $options{seed});
+    my $first = Chaos::Clients->new(@start, output => "$folder/first",
+        first_id => 1_000_000_000);
+    sleep 1.5;    # connections are made and memory is taken
+    $first->stop;
+    sleep 0.5;
+    my $before   = measure($fleet);
+    my $watchdog = Chaos::Watchdog->new;
+    my $requests = Chaos::Clients->new(@start, output => "$folder/requests");
+    my $begun    = time;
+    my $faults   = _play($fleet, \%options);
+    my $seconds  = time - $begun;
+    my $seen     = with_logs($requests->stop, $fleet->nginx);
+    my ($busy, $delays) = $watchdog->stop;
+
+    my $played = @{$faults};
+    my ($sentences, $excused) = judge_requests($seen, $faults, $busy);
+    my ($after, @remains) = judge_remains($fleet, $before);
+    my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
+    my @all = (@{$sentences}, @remains, judge_totals($seen, $before, $after, \%killed),
+        judge_logs($fleet, $played));
+    return (summary(topology => $options{topology}, seed => $options{seed}, seconds => $seconds,
+        requests => scalar @{$seen}, violations => scalar @all, excused => $excused,
+        busy => max(0, map { $_->[1] } @{$delays}), faults => $faults), @all);
+}
+
+# Plays faults one after another until the time is over; returns them, each with what its row says and
+# when it was.
+sub _play {
+    my ($fleet, $options) = @_;
+    srand $options->{seed};
+    my @names = faults_for($fleet);
+    if (my $only = $options->{only}) {
+        my %only = map { $_ => 1 } @{$only};
+        @names = grep { $only{$_} } @names;
+    }
+    my ($end, @played) = (time + $options->{seconds});
+    while (1) {
+        # As many numbers for every fault, so that a seed's faults do not depend on what they do.
+        my ($name, $gap, $length, $choice) = (_pick(\@names), 0.7 + rand 1.3, rand, rand);
+        last if time + $gap > $end;
+        sleep $gap;
+        push @played, _play_one($fleet, $name, $length, $choice, $options->{say}) if defined $name;
+    }
+    sleep 0.7;
+    return \@played;
+}
+
+sub _pick { my ($of) = @_; return $of->[rand @{$of}] }
+
+sub _play_one {
+    my ($fleet, $name, $length, $choice, $say) = @_;
+    my $fault = faults()->{$name};
+    my ($least, $most) = @{ $fault->{lasts} };
+    my %run = (name => $name, slack => $fault->{slack}, loses => $fault->{loses},
+        lasts => $least + $length * ($most - $least), from => time);
+    $fault->{start}->($fleet, \%run, $choice);
+    sleep $run{lasts};
+    $fault->{end}->($fleet, \%run, $choice) if $fault->{end};
+    $run{to} = time;
+    $fault->{after}->($fleet, \%run, $choice) if $fault->{after};
+    $say->(sprintf '%.3f %s, %.3f s', @run{qw(from name)}, $run{to} - $run{from});
+    return \%run;
+}
+
+1;

@@ -1,0 +1,77 @@
+#!/usr/bin/env perl
+
+# Random faults over every topology while nodes decide, and every decision checked.
+#
+#   run.pl [minutes] [--seed n] [--topology name[,name]] [--fault name[,name]] [--file f] [--verbose]
+#   run.pl --sum f
+#
+# minutes (8) are shared by the topologies. A summary of each run is added to the file; --sum prints a
+# table of all that a file has.
+
+use strict;
+use warnings;
+
+use FindBin ();
+use lib $FindBin::Bin, "$FindBin::Bin/../lib";
+
+use Chaos::Faults qw(faults);
+use Chaos::Fleet qw(topologies);
+use Chaos::Report qw(add_to_file summary sum_of_file table);
+use Chaos::Run qw(run);
+use Getopt::Long qw(GetOptions);
+
+my $shown = 20;    # violations of one run
+
+GetOptions(\my %options, 'seed=i', 'topology=s', 'fault=s', 'file=s', 'sum=s', 'verbose')
+    or die "see the head of $0\n";
+STDOUT->autoflush(1);
+if ($options{sum}) {
+    print sum_of_file($options{sum});
+    exit;
+}
+my $minutes = shift // 8;
+die "minutes are a number, not $minutes\n" unless $minutes =~ /^\d+(?:\.\d+)?$/ && $minutes > 0;
+my $seed = $options{seed} // 1 + time % 1_000_000;
+my @topologies = split /,/, $options{topology} // join ',', topologies();
+my @only = split /,/, $options{fault} // '';
+my ($unknown) = grep { !faults()->{$_} } @only;
+die "no fault $unknown, but " . join(', ', sort keys %{ faults() }) . "\n" if defined $unknown;
+# A busy disk would stop Redis, which writes down what it counts before it replies.
+$ENV{TMPDIR} //= '/dev/shm' if -w '/dev/shm' && free_megabytes('/dev/shm') > 256;
+print "seed $seed\n";
+
+sub free_megabytes {
+    my ($folder) = @_;
+    my ($line) = grep { m{/} } reverse qx(df -Pm $folder);
+    return (split ' ', $line)[3];
+}
+
+# A run that cannot go on is a violation, too.
+sub run_or_say {
+    my (%run) = @_;
+    my @found = eval { run(%run) };
+    return @found if @found;
+    my $why = "the run ended: $@";
+    return (summary(%run{qw(topology seed seconds)}, requests => 0, violations => 1, excused => 0, busy => 0,
+        faults => []), $why, Ratelimit::Nginx::complaints());
+}
+
+my @summaries;
+for my $topology (@topologies) {
+    my ($summary, @sentences) = run_or_say(topology => $topology, seed => $seed,
+        seconds => 60 * $minutes / @topologies, (@only ? (only => \@only) : ()),
+        say => sub { print "  $_[0]\n" if $options{verbose} });
+    push @summaries, $summary;
+    add_to_file($options{file}, $summary) if $options{file};
+    printf "%s: %d requests in %.0f s, %d violations\n",
+        @{$summary}{qw(topology requests seconds violations)};
+    next unless @sentences;
+    my @first = splice @sentences, 0, $shown;
+    print map { "  VIOLATION $topology: $_\n" } @first;
+    printf "  and %d more\n", scalar @sentences if @sentences;
+    my $fault = $options{fault} ? " --fault '$options{fault}'" : '';
+    printf "  repeat: ./build.sh chaos %.3g --seed %d --topology %s%s\n", $minutes / @topologies, $seed,
+        $topology, $fault;
+}
+print "\n", table(@summaries);
+exit((grep { $_->{violations} } @summaries) ? 1 : 0);
