@@ -27,6 +27,9 @@ public:
     /// then forgotten. No group waits longer than connect_timeout + timeout.
     bool send(CheckGroup& group) noexcept;
 
+    /// No check is in flight.
+    bool idle() const noexcept { return used_ == 0; }
+
     /// How many have waited for others since this was last called.
     std::uint64_t take_waited() noexcept { return std::exchange(waited_, 0); }
 

@@ -70,6 +70,10 @@ void each_second() noexcept
         log_ended(*conf);
         for (RedisBlock& block : conf->redis) {
             report(block);
+            if (ngx_exiting) {
+                // A long response may keep this worker; it needs no connections to Redis for that.
+                block.rest();
+            }
         }
     }
     if (second_timer != nullptr) {

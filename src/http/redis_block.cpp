@@ -2,6 +2,7 @@
 
 #include "http/conf.h"
 #include "http/redis_report.h"
+#include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
 #include "redis/context.h"
@@ -57,6 +58,13 @@ Coalescer& RedisBlock::coalescer()
     return *coalescer_;
 }
 
+void RedisBlock::rest() noexcept
+{
+    if (coalescer_ != nullptr && coalescer_->idle()) {
+        nginx::guarded(ngx_cycle->log, [this] { client_->rest(); });
+    }
+}
+
 void RedisBlock::stop() noexcept
 {
     report(*this);
@@ -71,13 +79,10 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
     report(*this);
     ngx_log_error(
         NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
-    if (std::exchange(was_away_, false)) {
-        forget_refusals();
-    }
 }
 
-/// It may have lost what it had counted.
-void RedisBlock::forget_refusals() noexcept
+/// What was refused by those counts may pass now.
+void RedisBlock::counts_may_be_lost(const redis::Endpoint&) noexcept
 {
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         for (const ZoneConf& zone : conf->zones) {
@@ -90,7 +95,6 @@ void RedisBlock::forget_refusals() noexcept
 
 void RedisBlock::server_down(const redis::Endpoint& server, std::string_view reason) noexcept
 {
-    was_away_ = true;
     report(*this);
     if (reason == redis::no_connection_left) {
         return;  // the event loop has said so, and it is not the server's fault

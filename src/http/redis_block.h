@@ -52,21 +52,22 @@ public:
         return coalescer_ == nullptr ? 0 : coalescer_->take_waited();
     }
 
+    /// Closes the connections, unless a check is in flight; the next check connects again.
+    void rest() noexcept;
+
     /// Ends what is on its way and closes the connections.
     void stop() noexcept;
 
     void server_up(const redis::Endpoint& server) noexcept override;
     void server_down(const redis::Endpoint& server, std::string_view reason) noexcept override;
+    void counts_may_be_lost(const redis::Endpoint& server) noexcept override;
     void error_reply(const redis::Endpoint& server, std::string_view text) noexcept override;
     void servers_known(std::string_view text) noexcept override;
     void servers_unknown(std::string_view reason) noexcept override;
 
 private:
-    void forget_refusals() noexcept;
-
     std::unique_ptr<redis::Client> client_;
     std::unique_ptr<Coalescer> coalescer_;
-    bool was_away_ = false;  // a server of it
 };
 
 }  // namespace ratelimit::http

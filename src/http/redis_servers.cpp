@@ -26,6 +26,14 @@ std::string_view without_brackets(std::string_view host) noexcept
     return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
+std::string text_of(const ngx_addr_t& address)
+{
+    u_char text[NGX_SOCKADDR_STRLEN];
+    const std::size_t length =
+        ngx_sock_ntop(address.sockaddr, address.socklen, text, sizeof(text), 0);
+    return std::string(without_brackets({ reinterpret_cast<const char*>(text), length }));
+}
+
 /// Where nginx says that an address is. Looks names up, as nginx does when it starts.
 bool read_address(ngx_conf_t* cf, const ngx_str_t& value, redis::Endpoint& endpoint)
 {
@@ -45,10 +53,10 @@ bool read_address(ngx_conf_t* cf, const ngx_str_t& value, redis::Endpoint& endpo
         return true;
     }
     endpoint.host_name = without_brackets(view(url.host));
-    u_char text[NGX_SOCKADDR_STRLEN];
-    const std::size_t length =
-        ngx_sock_ntop(url.addrs[0].sockaddr, url.addrs[0].socklen, text, sizeof(text), 0);
-    endpoint.host = without_brackets({ reinterpret_cast<const char*>(text), length });
+    for (ngx_uint_t i = 0; i < url.naddrs; ++i) {
+        endpoint.addresses.push_back(text_of(url.addrs[i]));
+    }
+    endpoint.host = endpoint.addresses.front();
     endpoint.port = ngx_inet_get_port(url.addrs[0].sockaddr);
     return true;
 }

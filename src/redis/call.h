@@ -86,6 +86,7 @@ public:
     struct Travel {
         // By then it has ended. 0: decided when it is sent; one that is sent again keeps it.
         milliseconds expires{ 0 };
+        milliseconds waits_until{ 0 };  // for a takeover; 0: it has not waited for one
         std::uint8_t redirections = 0;
         bool asking = false;  // its slot is on its way to that server (ASK)
     };

@@ -37,7 +37,9 @@ Client::Client(
     EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts, ClientEvents& events)
     : loop_(loop),
       options_(std::move(options)),
-      router_(make_router({ loop_, options_, scripts, events }))
+      scripts_(scripts),
+      events_(events),
+      router_(make_router({ loop_, options_, scripts_, events_ }))
 {
 }
 
@@ -48,11 +50,26 @@ Client::~Client()
 
 void Client::start()
 {
+    started_ = true;
     router_->start();
+}
+
+void Client::rest()
+{
+    bool idle = started_;
+    router_->each_server([&](const Server& server) { idle = idle && server.idle(); });
+    if (idle) {
+        router_->close();
+        router_ = make_router({ loop_, options_, scripts_, events_ });
+        started_ = false;
+    }
 }
 
 bool Client::send(Call& call)
 {
+    if (!started_) {
+        start();
+    }
     const milliseconds expires = call.travel.expires;
     call.travel = {};
     call.travel.expires = expires.count() != 0 ? expires : now() + longest_wait();

@@ -48,6 +48,9 @@ public:
     /// Redis answered a call with an error. Once for errors of one kind (the first word), until ten
     /// seconds have passed without any.
     virtual void error_reply(const Endpoint& server, std::string_view text) noexcept = 0;
+    /// A server may have lost what it had counted: a connection to it had to be made again, or
+    /// another server has its keys now.
+    virtual void counts_may_be_lost(const Endpoint& server) noexcept = 0;
     /// Cluster and sentinel: where the keys are has been learnt, or is another place than before.
     virtual void servers_known(std::string_view text) noexcept = 0;
     /// Nobody says where the keys are; once until the next servers_known.
@@ -86,6 +89,9 @@ public:
     /// Fails what is on its way with Failure::connection and closes every connection.
     void close() noexcept;
 
+    /// Closes every connection, if nothing is in flight; the next call connects again.
+    void rest();
+
     /// Whether the circuit breaker of the server that has this key is open. A call may still be the
     /// trial that goes now and then.
     bool refuses(std::string_view key) const noexcept;
@@ -113,7 +119,10 @@ public:
 private:
     EventLoop& loop_;
     const ClientOptions options_;
+    const ScriptRegistry& scripts_;
+    ClientEvents& events_;
     std::unique_ptr<Router> router_;
+    bool started_ = false;
 };
 
 }  // namespace ratelimit::redis

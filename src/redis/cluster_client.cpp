@@ -4,51 +4,18 @@
 #include <set>
 #include <utility>
 
-#include <hiredis/hiredis.h>
-
 namespace ratelimit::redis {
-
-class ClusterClient::MapQuery final : public CommandCall {
-public:
-    explicit MapQuery(ClusterClient& client)
-        : CommandCall(plain_command({ "CLUSTER", "SLOTS" })), client_(client)
-    {
-    }
-    bool delays_exit() const noexcept override { return false; }
-    // The client may destroy this in both.
-    void on_reply(const redisReply& reply) noexcept override
-    {
-        ClusterClient& client = client_;
-        try {
-            client.map_answered(reply);
-        } catch (const std::exception&) {
-            client.map_failed();
-        }
-    }
-    void on_failure(Failure failure) noexcept override
-    {
-        if (client_.last_reason_.empty()) {
-            client_.last_reason_ = describe(failure);
-        }
-        client_.map_failed();
-    }
-
-private:
-    ClusterClient& client_;
-};
 
 ClusterClient::ClusterClient(const RouterParts& parts)
     : Router(parts),
       node_options_(options_.server),
       waiting_(loop_, records_, [](unsigned) {}),
       retired_(loop_, options_.server),
-      seeds_(loop_, endpoints_of(options_)),
-      probe_options_(options_.server),
-      refresh_timer_(loop_.make_timer([this] { refresh(); }))
+      search_(loop_, options_, *this),
+      retry_timer_(loop_.make_timer([this] { retry_waiting(); }))
 {
     node_options_.most_joint = 1;  // keys of one slot are seldom asked at once
-    probe_options_.connections = 1;
-    refresh_timer_->on_exit(Timer::OnExit::ignore);
+    retry_timer_->on_exit(Timer::OnExit::ignore);
 }
 
 ClusterClient::~ClusterClient()
@@ -58,51 +25,51 @@ ClusterClient::~ClusterClient()
 
 void ClusterClient::start()
 {
-    refresh();
-}
-
-bool ClusterClient::send(Call& call)
-{
-    if (!known_) {
-        if (!refreshing_) {
-            return false;
-        }
-        waiting_.add(call, call.travel.expires);
-        return true;
-    }
-    Server* node = slots_[hash_slot(call.routing_key())];
-    if (node != nullptr && node->send(call)) {
-        return true;
-    }
-    want_map();
-    return false;
-}
-
-bool ClusterClient::refuses(std::string_view key) const noexcept
-{
-    const Server* node = known_ ? slots_[hash_slot(key)] : nullptr;
-    return node != nullptr && node->refuses();
-}
-
-void ClusterClient::each_server(const std::function<void(Server&)>& visit)
-{
-    for (const auto& node : nodes_) {
-        visit(*node);
-    }
+    search_.start();
 }
 
 void ClusterClient::close() noexcept
 {
     closed_ = true;
-    refresh_timer_->stop();
-    for (const auto& node : nodes_) {
+    retry_timer_->stop();
+    search_.close();
+    for (const auto& [name, node] : nodes_) {
         node->close();
-    }
-    if (probe_ != nullptr) {
-        probe_->close();
     }
     retired_.close();
     waiting_.fail_all(Failure::connection);
+}
+
+bool ClusterClient::send(Call& call)
+{
+    if (!known_) {
+        if (!search_.running()) {
+            return false;
+        }
+        waiting_.add(call, call.travel.expires);
+        return true;
+    }
+    Server* owner = slots_[hash_slot(call.routing_key())];
+    // No call waits for a connection to a node that is away: it would miss the takeover.
+    const bool usable = owner != nullptr && (owner->ready() || !owner->away());
+    if (usable && owner->send(call)) {
+        return true;
+    }
+    search_.want();
+    return send_elsewhere(call) || wait(call);
+}
+
+bool ClusterClient::refuses(std::string_view key) const noexcept
+{
+    const Server* node = known_ ? slots_[hash_slot(key)] : nullptr;
+    return node != nullptr && node->refuses() && !takeover_.is_open(loop_.now());
+}
+
+void ClusterClient::each_server(const std::function<void(Server&)>& visit)
+{
+    for (const auto& [name, node] : nodes_) {
+        visit(*node);
+    }
 }
 
 std::uint32_t ClusterClient::place_of(std::string_view key) const noexcept
@@ -110,37 +77,33 @@ std::uint32_t ClusterClient::place_of(std::string_view key) const noexcept
     return hash_slot(key);
 }
 
+/// Not one that has been retired.
 bool ClusterClient::is_node(const Server& server) const noexcept
 {
-    return std::any_of(
-        nodes_.begin(), nodes_.end(), [&](const auto& node) { return node.get() == &server; });
-}
-
-Server* ClusterClient::node_named(std::string_view name) const noexcept
-{
-    const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-        return node->endpoint().name == name;
-    });
-    return found == nodes_.end() ? nullptr : found->get();
+    const auto found = nodes_.find(server.endpoint().name);
+    return found != nodes_.end() && found->second.get() == &server;
 }
 
 /// The node, which is connected to when it is new.
 Server& ClusterClient::node_at(const Endpoint& endpoint)
 {
-    if (Server* known = node_named(endpoint.name)) {
-        known->announced_at(endpoint.host);
-        return *known;
+    const auto known = nodes_.find(endpoint.name);
+    if (known != nodes_.end()) {
+        known->second->announced_at(endpoint.host);
+        return *known->second;
     }
-    nodes_.push_back(std::make_unique<Server>(loop_, endpoint, node_options_, scripts_, *this));
-    Server& node = *nodes_.back();
-    node.start();
-    return node;
+    auto node = std::make_unique<Server>(loop_, endpoint, node_options_, scripts_, *this);
+    Server& added = *node;
+    nodes_.emplace(endpoint.name, std::move(node));
+    added.start();
+    return added;
 }
 
 void ClusterClient::server_up(Server& server) noexcept
 {
     if (is_node(server)) {
         Router::server_up(server);
+        retry_waiting_soon();
     }
 }
 
@@ -148,19 +111,22 @@ void ClusterClient::server_down(Server& server, std::string_view reason) noexcep
 {
     if (is_node(server)) {
         Router::server_down(server, reason);
-        want_map();
-    } else if (&server == probe_.get()) {
-        last_reason_ = reason;
+        search_.want();
     }
 }
 
-void ClusterClient::error_reply(Server& server, std::string_view text) noexcept
+void ClusterClient::server_reconnected(Server& server) noexcept
 {
-    if (&server == probe_.get()) {
-        last_reason_ = text;  // told once, when no candidate answers
-        return;
+    if (is_node(server)) {
+        Router::server_reconnected(server);
     }
-    Router::error_reply(server, text);
+}
+
+bool ClusterClient::take_back(Server&, Call& call) noexcept
+try {
+    return !closed_ && send(call);
+} catch (const std::exception&) {
+    return false;
 }
 
 ErrorFate ClusterClient::fate_of(Server& server, Call* call, std::string_view error) noexcept
@@ -169,15 +135,14 @@ try {
         return ErrorFate::keys_apart;
     }
     if (error.starts_with("CLUSTERDOWN")) {
-        want_map();
-        return ErrorFate::refused;
+        return cluster_down(server, call, error);
     }
     const auto redirection = read_redirection(error, server.endpoint());
     if (!redirection) {
         return ErrorFate::refused;
     }
     if (!redirection->asking) {
-        want_map();
+        search_.want();
     }
     if (call == nullptr || closed_) {
         return ErrorFate::unreachable;
@@ -187,6 +152,16 @@ try {
     return ErrorFate::refused;
 }
 
+/// A node that answers so is well: another one is away, and has slots that nobody serves yet.
+ErrorFate ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
+{
+    search_.want();
+    if (takeover_.first_error(loop_.now())) {
+        error_reply(server, error);
+    }
+    return call != nullptr && wait(*call) ? ErrorFate::redirected : ErrorFate::unreachable;
+}
+
 ErrorFate ClusterClient::pass_on(Call& call, const Redirection& redirection)
 {
     if (++call.travel.redirections > most_redirections) {
@@ -194,130 +169,155 @@ ErrorFate ClusterClient::pass_on(Call& call, const Redirection& redirection)
     }
     Server& node = node_at(redirection.target);
     if (!redirection.asking) {
-        slots_[redirection.slot] = &node;
+        moved(redirection.slot, node);
     }
     call.travel.asking = redirection.asking;
-    return node.send(call) ? ErrorFate::redirected : ErrorFate::unreachable;
+    if (node.send(call)) {
+        return ErrorFate::redirected;
+    }
+    return wait(call) ? ErrorFate::redirected : ErrorFate::unreachable;
 }
 
-void ClusterClient::want_map() noexcept
+/// MOVED: the slot has another owner. A replica that takes over has all slots of its master.
+void ClusterClient::moved(std::uint16_t slot, Server& owner)
 {
-    if (refreshing_ || closed_ || refresh_timer_->running()) {
+    Server* old = std::exchange(slots_[slot], &owner);
+    if (old == nullptr || old == &owner || !old->away()) {
         return;
     }
-    const milliseconds due = last_refresh_ + refresh_pause;
-    refresh_timer_->start(std::max(due - loop_.now(), milliseconds{ 1 }));
+    std::replace(slots_.begin(), slots_.end(), old, &owner);
+    events_.counts_may_be_lost(owner.endpoint());
+    retry_waiting_soon();
 }
 
-void ClusterClient::refresh()
+/// To another node than its owner, which is away: that node's MOVED says who the owner is by now.
+/// False: none can be asked, or one was asked not long ago.
+bool ClusterClient::send_elsewhere(Call& call)
 {
-    refreshing_ = true;
-    last_refresh_ = loop_.now();
-    last_reason_.clear();
-    candidates_.clear();
-    next_candidate_ = 0;
-
-    // The nodes that can answer at once, from another one on each time; then all others.
-    const auto turn = static_cast<std::size_t>(last_refresh_.count());
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-        const Server& node = *nodes_[(turn + i) % nodes_.size()];
-        if (node.ready()) {
-            candidates_.push_back(node.endpoint());
+    if (loop_.now() - sent_elsewhere_at_ < retry_pause) {
+        return false;
+    }
+    const Server* owner = slots_[hash_slot(call.routing_key())];
+    for (const auto& [name, node] : nodes_) {
+        if (node.get() != owner && node->ready() && !node->refuses() && node->send(call)) {
+            sent_elsewhere_at_ = loop_.now();
+            return true;
         }
     }
-    candidates_.insert(candidates_.end(), seeds_.endpoints().begin(), seeds_.endpoints().end());
-    for (const auto& node : nodes_) {
-        if (!node->ready()) {
-            candidates_.push_back(node->endpoint());
-        }
-    }
-    ask_next();
+    return false;
 }
 
-void ClusterClient::ask_next()
-{
-    retired_.add(std::move(probe_));
-    while (next_candidate_ < candidates_.size() && !closed_) {
-        asked_ = candidates_[next_candidate_++];
-        query_ = std::make_unique<MapQuery>(*this);
-        Server* server = node_named(asked_.name);
-        if (server == nullptr || !server->ready()) {
-            probe_ = std::make_unique<Server>(loop_, asked_, probe_options_, no_scripts_, *this);
-            server = probe_.get();
-            server->start();
-        }
-        if (server->send(*query_)) {
-            return;
-        }
-        retired_.add(std::move(probe_));
-    }
-    refreshing_ = false;
-    waiting_.fail_all(Failure::connection);
-    if (closed_) {
-        return;
-    }
-    seeds_.look_up();
-    if (!std::exchange(unknown_told_, true)) {
-        events_.servers_unknown(last_reason_);
-    }
-    refresh_timer_->start(refresh_pause);
-}
-
-void ClusterClient::map_failed() noexcept
+/// Until another server has taken over, or its timeout has passed. False: that is not expected.
+bool ClusterClient::wait(Call& call) noexcept
 try {
-    ask_next();
+    const milliseconds now = loop_.now();
+    milliseconds& until = call.travel.waits_until;
+    if (until.count() == 0) {
+        until = std::min(now + options_.server.timeout, call.travel.expires);
+    }
+    if (!takeover_.note(now) || until <= now || closed_) {
+        return false;
+    }
+    call.travel.redirections = 0;
+    call.travel.asking = false;
+    waiting_.add(call, until);
+    if (!retry_timer_->running()) {
+        retry_timer_->start(retry_pause);
+    }
+    return true;
 } catch (const std::exception&) {
-    refreshing_ = false;  // out of memory: asked again when a call needs it
-    want_map();
+    return false;
 }
 
-void ClusterClient::map_answered(const redisReply& reply)
+void ClusterClient::retry_waiting_soon() noexcept
 {
-    const auto map = read_cluster_slots(reply, asked_);
-    if (!map) {
-        last_reason_ = "CLUSTER SLOTS was not answered with a map";
-        ask_next();
-        return;
+    if (retry_timer_->running()) {
+        retry_timer_->start(milliseconds{ 1 });
     }
-    retired_.add(std::move(probe_));
-    refreshing_ = false;
-    use_map(*map);
-    tell_map(*map);
-    known_ = true;
+}
+
+void ClusterClient::retry_waiting()
+{
     waiting_.release([this](Call& call) { return send(call); });
+}
+
+std::vector<Server*> ClusterClient::known_nodes()
+{
+    std::vector<Server*> nodes;
+    for (const auto& [name, node] : nodes_) {
+        nodes.push_back(node.get());
+    }
+    return nodes;
+}
+
+void ClusterClient::map_found(std::span<const SlotRange> map)
+{
+    use_map(map);
+    retire_unused();
+    report_masters();
+    known_ = true;
+    if (std::any_of(
+            nodes_.begin(), nodes_.end(), [](const auto& node) { return node.second->away(); })) {
+        search_.want();
+    }
+    retry_waiting();
+}
+
+void ClusterClient::map_not_found(std::string_view reason) noexcept
+{
+    if (!known_) {
+        waiting_.fail_all(Failure::connection);
+    }
+    if (!std::exchange(unknown_reported_, true)) {
+        events_.servers_unknown(reason);
+    }
 }
 
 void ClusterClient::use_map(std::span<const SlotRange> map)
 {
-    slots_.fill(nullptr);
+    std::array<Server*, slot_count> owners{};
+    // In a fragmented map a master has many ranges: each is looked up once.
+    std::map<std::string_view, Server*> masters;
     for (const SlotRange& range : map) {
-        std::fill(
-            slots_.begin() + range.first, slots_.begin() + range.last + 1, &node_at(range.master));
+        Server*& master = masters[range.master.name];
+        if (master == nullptr) {
+            master = &node_at(range.master);
+        }
+        std::fill(owners.begin() + range.first, owners.begin() + range.last + 1, master);
     }
-    const std::set<const Server*> used(slots_.begin(), slots_.end());
-    const auto unused = std::partition(
-        nodes_.begin(), nodes_.end(), [&](const auto& node) { return used.contains(node.get()); });
-    for (auto node = unused; node != nodes_.end(); ++node) {
-        retired_.add(std::move(*node));
+    for (std::size_t slot = 0; slot < slot_count; ++slot) {
+        const Server* old = slots_[slot];
+        if (old != nullptr && old->away() && owners[slot] != nullptr && owners[slot] != old) {
+            events_.counts_may_be_lost(owners[slot]->endpoint());
+            break;
+        }
     }
-    nodes_.erase(unused, nodes_.end());
+    slots_ = owners;
 }
 
-/// Tells the owner, when the masters are others than before.
-void ClusterClient::tell_map(std::span<const SlotRange> map)
+void ClusterClient::retire_unused()
 {
-    std::set<std::string_view> masters;
-    for (const SlotRange& range : map) {
-        masters.insert(range.master.name);
+    const std::set<const Server*> used(slots_.begin(), slots_.end());
+    for (auto node = nodes_.begin(); node != nodes_.end();) {
+        if (used.contains(node->second.get())) {
+            ++node;
+            continue;
+        }
+        retired_.add(std::move(node->second));
+        node = nodes_.erase(node);
     }
-    std::string text = "cluster of " + std::to_string(masters.size()) + " masters:";
-    for (const std::string_view name : masters) {
-        text += " ";
-        text += name;
+}
+
+/// When the masters are others than before.
+void ClusterClient::report_masters()
+{
+    std::string text = "cluster of " + std::to_string(nodes_.size()) + " masters:";
+    for (const auto& [name, node] : nodes_) {
+        text += " " + name;
     }
-    if (std::exchange(unknown_told_, false) || text != told_map_) {
-        told_map_ = std::move(text);
-        events_.servers_known(told_map_);
+    if (std::exchange(unknown_reported_, false) || text != reported_masters_) {
+        reported_masters_ = std::move(text);
+        events_.servers_known(reported_masters_);
     }
 }
 

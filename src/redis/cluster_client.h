@@ -2,20 +2,24 @@
 
 #include "redis/cluster_slots.h"
 #include "redis/hash_slot.h"
+#include "redis/map_search.h"
 #include "redis/retired_servers.h"
 #include "redis/router.h"
-#include "redis/seeds.h"
+#include "redis/takeover_window.h"
 #include "redis/waiting_calls.h"
 
 #include <array>
+#include <map>
 #include <span>
 
 namespace ratelimit::redis {
 
-/// Redis Cluster. Learns which master has which slot from CLUSTER SLOTS, of any node that answers;
-/// follows MOVED and ASK, and asks for the map again, at most once a second, when one of them, an
-/// error or a lost connection says that it is old.
-class ClusterClient final : public Router {
+/// Redis Cluster. Has a map of which master has which slot, and follows MOVED and ASK. The map is
+/// requested again when one of them, an error or a lost connection says that it is old, and as long
+/// as a master is away. A call whose master is away waits for a takeover, within its timeout: one
+/// such call at a time goes to another node, whose MOVED names the new master as soon as that node
+/// knows it.
+class ClusterClient final : public Router, public MapSearchOwner {
 public:
     explicit ClusterClient(const RouterParts& parts);
     ~ClusterClient() override;
@@ -29,51 +33,45 @@ public:
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
-    void error_reply(Server& server, std::string_view text) noexcept override;
+    void server_reconnected(Server& server) noexcept override;
     ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
+    bool take_back(Server& server, Call& call) noexcept override;
 
 private:
-    static constexpr milliseconds refresh_pause{ 1000 };
+    static constexpr milliseconds retry_pause{ 100 };
     static constexpr int most_redirections = 5;
 
-    class MapQuery;
-
     bool is_node(const Server& server) const noexcept;
-    Server* node_named(std::string_view name) const noexcept;
     Server& node_at(const Endpoint& endpoint);
+    ErrorFate cluster_down(Server& server, Call* call, std::string_view error) noexcept;
     ErrorFate pass_on(Call& call, const Redirection& redirection);
-    void want_map() noexcept;
-    void refresh();
-    void ask_next();
-    void map_answered(const redisReply& reply);
-    void map_failed() noexcept;
+    void moved(std::uint16_t slot, Server& owner);
+    bool send_elsewhere(Call& call);
+    bool wait(Call& call) noexcept;
+    void retry_waiting();
+    void retry_waiting_soon() noexcept;
+
+    std::vector<Server*> known_nodes() override;
+    void map_found(std::span<const SlotRange> map) override;
+    void map_not_found(std::string_view reason) noexcept override;
     void use_map(std::span<const SlotRange> map);
-    void tell_map(std::span<const SlotRange> map);
+    void retire_unused();
+    void report_masters();
 
     ServerOptions node_options_;
     RecordPool records_;
-    WaitingCalls waiting_;  // for the first map
-    std::vector<std::unique_ptr<Server>> nodes_;
+    WaitingCalls waiting_;  // for the first map, or a takeover
+    std::map<std::string, std::unique_ptr<Server>, std::less<>> nodes_;  // by name
     std::array<Server*, slot_count> slots_{};
     RetiredServers retired_;
-
-    // Getting the map: each candidate is asked, until one answers.
-    Seeds seeds_;
-    ServerOptions probe_options_;
-    const ScriptRegistry no_scripts_;
-    std::vector<Endpoint> candidates_;
-    std::size_t next_candidate_ = 0;
-    std::unique_ptr<MapQuery> query_;
-    std::unique_ptr<Server> probe_;  // the one that is asked, if it is no node
-    Endpoint asked_;
-    std::unique_ptr<Timer> refresh_timer_;
-    milliseconds last_refresh_{ 0 };
-    bool refreshing_ = false;
+    MapSearch search_;
+    TakeoverWindow takeover_;
+    std::unique_ptr<Timer> retry_timer_;  // until calls that wait are tried again
+    milliseconds sent_elsewhere_at_{ 0 };
     bool known_ = false;
-    bool unknown_told_ = false;
+    bool unknown_reported_ = false;
     bool closed_ = false;
-    std::string last_reason_;  // why a candidate did not answer
-    std::string told_map_;     // the masters, as told to the owner
+    std::string reported_masters_;
 };
 
 }  // namespace ratelimit::redis

@@ -304,6 +304,15 @@ void Connection::resend(PendingCall& record, bool load)
     }
 }
 
+/// Before the state changes: whether the next attempt goes to another address of the server's name.
+bool Connection::goes_elsewhere(Loss loss) noexcept
+try {
+    const bool useless = state_ == State::connecting || loss == Loss::refused;
+    return useless && owner_.address_failed(address_);
+} catch (const std::exception&) {
+    return false;  // out of memory: the same address again
+}
+
 /// Gives the context up, unless hiredis frees it itself, and fails its calls. Then, unless close is
 /// the reason, it pauses before the next attempt.
 void Connection::lose(std::string_view reason, Loss loss) noexcept
@@ -314,8 +323,9 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     CallQueue lost = take_all_calls();
     deadline_timer_->stop();
     introductions_ = 0;
+    elsewhere_ = goes_elsewhere(loss);
     state_ = State::pausing;
-    connect_timer_->start(backoff_.next());
+    connect_timer_->start(elsewhere_ ? milliseconds{ 1 } : backoff_.next());
 
     try {
         owner_.connection_lost(*this, reason, loss == Loss::refused);

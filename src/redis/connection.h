@@ -32,6 +32,9 @@ public:
     /// `call` is null when nobody waits for it any more.
     virtual ErrorFate fate_of(Call* call, std::string_view error) noexcept = 0;
     virtual void connection_ready(Connection& connection) = 0;
+    /// No connection could be made to this address, or its server is of no use. True: the server
+    /// has another address, which is to be tried at once.
+    virtual bool address_failed(std::string_view address) = 0;
     /// It waits to connect again. Called before the calls that were on it fail.
     /// `refused`: its server answers, but that it is of no use.
     virtual void connection_lost(Connection& connection, std::string_view reason, bool refused) = 0;
@@ -68,7 +71,8 @@ public:
     /// Calls that wait for it may be sent soon.
     bool connecting() const noexcept
     {
-        return state_ == State::connecting || state_ == State::moving;
+        return state_ == State::connecting || state_ == State::moving
+            || (state_ == State::pausing && elsewhere_);
     }
     /// When it was answered last, by the loop's clock.
     milliseconds last_reply() const noexcept { return last_reply_; }
@@ -102,6 +106,7 @@ private:
     void begin();
     void set_up();
     void load_scripts();
+    bool goes_elsewhere(Loss loss) noexcept;
     bool accepts(const redisReply& reply, Digest* digest);
     void introduced(const redisReply& reply, Digest* digest);
     void answered(const redisReply& reply);
@@ -142,6 +147,8 @@ private:
     RecordPool& records_;
     ConnectionOwner& owner_;
     State state_ = State::closed;
+    std::string address_;     // of the last attempt
+    bool elsewhere_ = false;  // the next attempt goes to another address, at once
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;                  // the context's, if it has TLS
     std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it

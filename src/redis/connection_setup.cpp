@@ -11,6 +11,7 @@ namespace ratelimit::redis {
 void Connection::begin()
 {
     std::string reason;
+    address_ = server_.host;
     context_ = open_context(loop_, server_, *this, reason);
     if (context_ == nullptr) {
         lose(reason);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ratelimit::redis {
 
@@ -14,6 +15,8 @@ struct Endpoint {
     std::string unix_path;  // not empty: a unix socket
     std::string name;       // as configured or announced, for logs
     std::string host_name;  // the host as configured or announced: for TLS and to be looked up
+    std::vector<std::string>
+        addresses;  // all that host_name stands for, `host` among them, if known
 };
 
 /// Of what Redis announces: an address or a name, and a port. The name may be of more use in logs

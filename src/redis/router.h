@@ -42,6 +42,11 @@ public:
     {
         events_.error_reply(server.endpoint(), text);
     }
+    void server_reconnected(Server& server) noexcept override
+    {
+        events_.counts_may_be_lost(server.endpoint());
+    }
+    bool take_back(Server&, Call&) noexcept override { return false; }
     ErrorFate fate_of(Server&, Call*, std::string_view) noexcept override
     {
         return ErrorFate::refused;

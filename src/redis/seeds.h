@@ -1,7 +1,7 @@
 #pragma once
 
 #include "loop/event_loop.h"
-#include "redis/endpoint.h"
+#include "redis/address_cycle.h"
 
 #include <memory>
 #include <vector>
@@ -16,7 +16,21 @@ public:
     {
     }
 
-    const std::vector<Endpoint>& endpoints() const noexcept { return endpoints_; }
+    /// Each seed at each of its addresses.
+    std::vector<Endpoint> candidates() const
+    {
+        std::vector<Endpoint> all;
+        for (const Endpoint& seed : endpoints_) {
+            all.push_back(seed);
+            for (const std::string& address : seed.addresses) {
+                if (address != seed.host) {
+                    all.push_back(seed);
+                    all.back().host = address;
+                }
+            }
+        }
+        return all;
+    }
 
     /// Looks the names up again, where the loop does; the addresses change when answers come.
     void look_up()
@@ -28,7 +42,7 @@ public:
             }
             lookups_[i] = loop_.look_up(name, [this, i](const Addresses& addresses) {
                 if (!addresses.all.empty()) {
-                    endpoints_[i].host = addresses.all.front();
+                    AddressCycle(endpoints_[i]).found(addresses.all);
                 }
             });
         }

@@ -13,10 +13,12 @@ SentinelClient::SentinelClient(const RouterParts& parts)
       waiting_(loop_, records_, [](unsigned) {}),
       retired_(loop_, options_.server),
       sentinels_(loop_, endpoints_of(options_)),
-      link_(loop_, sentinel_options_, options_.master, *this),
+      tries_(
+          loop_, [this](std::size_t candidate) { return ask(candidate); },
+          [this] { none_knows(); }),
       look_up_timer_(loop_.make_timer([this] { look_up(); })),
-      // Not all workers of a fleet listen to the first one.
-      next_sentinel_(std::random_device{}() % options_.servers.size())
+      // Not all workers of a fleet listen to the same one.
+      first_(std::random_device{}())
 {
     master_options_.master_only = true;
     sentinel_options_.username = options_.sentinel_username;
@@ -34,21 +36,70 @@ void SentinelClient::start()
     look_up();
 }
 
+void SentinelClient::close() noexcept
+{
+    closed_ = true;
+    look_up_timer_->stop();
+    tries_.end();
+    for (const auto& link : asked_) {
+        link->close();
+    }
+    if (link_ != nullptr) {
+        link_->close();
+    }
+    if (master_ != nullptr) {
+        master_->close();
+    }
+    retired_.close();
+    waiting_.fail_all(Failure::connection);
+}
+
 bool SentinelClient::send(Call& call)
 {
     if (master_ == nullptr) {
-        if (!looking_up_) {
+        if (!tries_.running()) {
             return false;
         }
         waiting_.add(call, call.travel.expires);
         return true;
     }
-    return master_->send(call);
+    // No call waits for a connection to a master that is away: it would miss the takeover.
+    const bool usable = master_->ready() || !master_->away();
+    return (usable && master_->send(call)) || wait(call);
+}
+
+/// Until there is another master, or its timeout has passed. False: that is not expected.
+bool SentinelClient::wait(Call& call) noexcept
+try {
+    const milliseconds now = loop_.now();
+    milliseconds& until = call.travel.waits_until;
+    if (until.count() == 0) {
+        until = std::min(now + options_.server.timeout, call.travel.expires);
+    }
+    if (!takeover_.note(now) || until <= now || closed_) {
+        return false;
+    }
+    waiting_.add(call, until);
+    return true;
+} catch (const std::exception&) {
+    return false;
+}
+
+bool SentinelClient::take_back(Server&, Call& call) noexcept
+try {
+    return !closed_ && send(call);
+} catch (const std::exception&) {
+    return false;
+}
+
+void SentinelClient::retry_waiting()
+{
+    waiting_.release([this](Call& call) { return send(call); });
 }
 
 bool SentinelClient::refuses(std::string_view) const noexcept
 {
-    return master_ != nullptr && master_->refuses();
+    return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
 }
 
 void SentinelClient::each_server(const std::function<void(Server&)>& visit)
@@ -58,29 +109,20 @@ void SentinelClient::each_server(const std::function<void(Server&)>& visit)
     }
 }
 
-void SentinelClient::close() noexcept
-{
-    closed_ = true;
-    look_up_timer_->stop();
-    link_.close();
-    if (master_ != nullptr) {
-        master_->close();
-    }
-    retired_.close();
-    waiting_.fail_all(Failure::connection);
-}
-
 std::uint32_t SentinelClient::place_of(std::string_view) const noexcept
 {
     return 0;
 }
 
 void SentinelClient::server_up(Server& server) noexcept
-{
+try {
     if (&server == master_.get()) {
         up_ = true;
         Router::server_up(server);
+        retry_waiting();
     }
+} catch (const std::exception&) {
+    // Out of memory: the calls that are left wait until their deadline.
 }
 
 void SentinelClient::server_down(Server& server, std::string_view reason) noexcept
@@ -92,57 +134,90 @@ void SentinelClient::server_down(Server& server, std::string_view reason) noexce
     }
 }
 
-ErrorFate SentinelClient::fate_of(Server& server, Call*, std::string_view error) noexcept
+void SentinelClient::server_reconnected(Server& server) noexcept
 {
-    if (&server == master_.get() && error.starts_with("READONLY")) {
+    if (&server == master_.get()) {
+        Router::server_reconnected(server);
+    }
+}
+
+ErrorFate SentinelClient::fate_of(Server& server, Call* call, std::string_view error) noexcept
+{
+    const bool demoted = error.starts_with("READONLY") || error.starts_with("MASTERDOWN");
+    if (!demoted || closed_) {
+        return ErrorFate::refused;
+    }
+    if (&server == master_.get()) {
         doubted_ = true;
         want_master();
+        if (takeover_.first_error(loop_.now())) {
+            error_reply(server, error);
+        }
+        return call != nullptr && wait(*call) ? ErrorFate::redirected : ErrorFate::unreachable;
     }
-    return ErrorFate::refused;
+    return call != nullptr && take_back(server, *call) ? ErrorFate::redirected
+                                                       : ErrorFate::unreachable;
 }
 
 void SentinelClient::want_master() noexcept
 {
-    if (!looking_up_ && !closed_ && !look_up_timer_->running()) {
+    if (!tries_.running() && !closed_ && !look_up_timer_->running()) {
         look_up_timer_->start(pause_);
     }
 }
 
 void SentinelClient::look_up() noexcept
-{
-    if (up_ && !doubted_ && link_.is_open()) {
+try {
+    dropped_.clear();
+    asked_.clear();
+    if (up_ && !doubted_ && link_ != nullptr && link_->is_open()) {
         return;  // all is well again
     }
-    looking_up_ = true;
-    left_to_ask_ = sentinels_.endpoints().size();
-    open_next();
+    reason_.clear();
+    candidates_ = sentinels_.candidates();
+    const auto turn = static_cast<std::ptrdiff_t>(++first_ % candidates_.size());
+    std::rotate(candidates_.begin(), candidates_.begin() + turn, candidates_.end());
+    tries_.begin(candidates_.size());
+} catch (const std::exception&) {
+    want_master();  // out of memory
 }
 
-void SentinelClient::open_next() noexcept
-{
-    --left_to_ask_;
-    next_sentinel_ = (next_sentinel_ + 1) % sentinels_.endpoints().size();
-    link_.open(sentinels_.endpoints()[next_sentinel_]);
+bool SentinelClient::ask(std::size_t candidate) noexcept
+try {
+    SentinelLink& link = *asked_.emplace_back(std::make_unique<SentinelLink>(
+        loop_, candidates_[candidate], sentinel_options_, options_.master, *this));
+    link.open();
+    return true;
+} catch (const std::exception&) {
+    return false;
 }
 
-void SentinelClient::link_lost(std::string_view reason) noexcept
-{
+void SentinelClient::link_lost(SentinelLink& link, std::string_view reason) noexcept
+try {
     if (closed_) {
         return;
     }
-    if (looking_up_ && left_to_ask_ > 0) {
-        open_next();
+    if (&link == link_.get()) {
+        want_master();
         return;
     }
-    const bool asked_all = std::exchange(looking_up_, false);
-    waiting_.fail_all(Failure::connection);
+    reason_ = reason;
+    tries_.failed();
+} catch (const std::exception&) {
+    tries_.failed();  // only the reason was lost
+}
+
+/// No sentinel has named the master.
+void SentinelClient::none_knows() noexcept
+{
+    if (master_ == nullptr) {
+        waiting_.fail_all(Failure::connection);
+    }
     look_sentinels_up();
-    if (asked_all && !std::exchange(unknown_told_, true)) {
-        events_.servers_unknown(reason);
+    if (!std::exchange(unknown_reported_, true)) {
+        events_.servers_unknown(reason_);
     }
-    if (asked_all) {
-        pause_ = std::min(pause_ * 2, longest_pause);
-    }
+    pause_ = std::min(pause_ * 2, longest_pause);
     want_master();
 }
 
@@ -153,16 +228,39 @@ try {
     // Out of memory: they are looked up when they are lost again.
 }
 
-void SentinelClient::master_is(const Endpoint& master) noexcept
+/// The first that names the master; the other links are dropped.
+void SentinelClient::listen_to(SentinelLink& link) noexcept
 try {
-    looking_up_ = false;
+    if (&link == link_.get()) {
+        return;
+    }
+    tries_.end();
+    if (link_ != nullptr) {
+        asked_.push_back(std::move(link_));
+    }
+    for (auto& asked : asked_) {
+        if (asked.get() == &link) {
+            link_ = std::move(asked);
+        } else {
+            asked->close();
+            dropped_.push_back(std::move(asked));
+        }
+    }
+    asked_.clear();
+} catch (const std::exception&) {
+    // Out of memory: the other links stay until the next look-up.
+}
+
+void SentinelClient::master_is(SentinelLink& link, const Endpoint& master) noexcept
+try {
+    listen_to(link);
     doubted_ = false;
     pause_ = look_up_pause;
-    const bool was_unknown = std::exchange(unknown_told_, false);
+    const bool was_unknown = std::exchange(unknown_reported_, false);
     if (master_ == nullptr || master_->endpoint().name != master.name) {
         use_master(master);
     } else if (was_unknown) {
-        tell_master();
+        report_master();
     }
     if (!up_) {
         want_master();  // what this sentinel says may be old
@@ -173,15 +271,19 @@ try {
 
 void SentinelClient::use_master(const Endpoint& master)
 {
+    const bool replaced = master_ != nullptr;
     up_ = false;
     retired_.add(std::move(master_));
     master_ = std::make_unique<Server>(loop_, master, master_options_, scripts_, *this);
     master_->start();
-    tell_master();
-    waiting_.release([this](Call& call) { return send(call); });
+    report_master();
+    if (replaced) {
+        events_.counts_may_be_lost(master_->endpoint());
+    }
+    retry_waiting();
 }
 
-void SentinelClient::tell_master()
+void SentinelClient::report_master()
 {
     events_.servers_known("master " + options_.master + " is at " + master_->endpoint().name);
 }

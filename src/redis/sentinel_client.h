@@ -4,12 +4,15 @@
 #include "redis/router.h"
 #include "redis/seeds.h"
 #include "redis/sentinel_link.h"
+#include "redis/staggered_tries.h"
+#include "redis/takeover_window.h"
 #include "redis/waiting_calls.h"
 
 namespace ratelimit::redis {
 
 /// One master, which Redis Sentinels watch. One of them is listened to; when that is lost, or the
-/// master is away or has become a replica, the next one is asked.
+/// master is away or has become a replica, they are asked again, side by side, and the first that
+/// knows the master is listened to from then on. Meanwhile calls wait within their timeout.
 class SentinelClient final : public Router, public SentinelLinkOwner {
 public:
     explicit SentinelClient(const RouterParts& parts);
@@ -24,39 +27,49 @@ public:
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
+    void server_reconnected(Server& server) noexcept override;
     ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
-
-    void master_is(const Endpoint& master) noexcept override;
-    void link_lost(std::string_view reason) noexcept override;
+    bool take_back(Server& server, Call& call) noexcept override;
 
 private:
     static constexpr milliseconds look_up_pause{ 500 };
     static constexpr milliseconds longest_pause{ 4000 };  // when no sentinel answers
 
+    void master_is(SentinelLink& link, const Endpoint& master) noexcept override;
+    void link_lost(SentinelLink& link, std::string_view reason) noexcept override;
+
+    bool wait(Call& call) noexcept;
     void want_master() noexcept;
     void look_up() noexcept;
-    void open_next() noexcept;
+    bool ask(std::size_t candidate) noexcept;
+    void none_knows() noexcept;
     void look_sentinels_up() noexcept;
+    void listen_to(SentinelLink& link) noexcept;
     void use_master(const Endpoint& master);
-    void tell_master();
+    void report_master();
+    void retry_waiting();
 
     ServerOptions master_options_;
     ServerOptions sentinel_options_;
     RecordPool records_;
-    WaitingCalls waiting_;  // for the first master
+    WaitingCalls waiting_;  // for the first master, or a takeover
     std::unique_ptr<Server> master_;
     RetiredServers retired_;
     Seeds sentinels_;
-    SentinelLink link_;
+    StaggeredTries tries_;
+    std::vector<Endpoint> candidates_;                    // of this look-up
+    std::vector<std::unique_ptr<SentinelLink>> asked_;    // in this look-up
+    std::unique_ptr<SentinelLink> link_;                  // the one that is listened to
+    std::vector<std::unique_ptr<SentinelLink>> dropped_;  // until the next look-up, closed
     std::unique_ptr<Timer> look_up_timer_;
-    std::size_t next_sentinel_;
-    std::size_t left_to_ask_ = 0;  // sentinels, in this look-up
+    std::size_t first_;  // candidate of the next look-up
+    TakeoverWindow takeover_;
     milliseconds pause_ = look_up_pause;
-    bool looking_up_ = false;
     bool doubted_ = false;  // the master said that it is none
     bool up_ = false;
-    bool unknown_told_ = false;
+    bool unknown_reported_ = false;
     bool closed_ = false;
+    std::string reason_;  // why a sentinel did not name the master
 };
 
 }  // namespace ratelimit::redis

@@ -63,9 +63,11 @@ struct SentinelLink::Hooks {
 };
 
 SentinelLink::SentinelLink(
-    EventLoop& loop, const ServerOptions& options, std::string master, SentinelLinkOwner& owner)
+    EventLoop& loop, Endpoint sentinel, const ServerOptions& options, std::string master,
+    SentinelLinkOwner& owner)
     : loop_(loop),
       options_(options),
+      sentinel_(std::move(sentinel)),
       master_(std::move(master)),
       owner_(owner),
       timer_(loop.make_timer([this] { lose("no answer in time"); }))
@@ -78,13 +80,9 @@ SentinelLink::~SentinelLink()
     close();
 }
 
-void SentinelLink::open(const Endpoint& sentinel) noexcept
+void SentinelLink::open() noexcept
 {
-    close();
-    Hooks::contained(*this, [&] {
-        sentinel_ = sentinel;
-        begin();
-    });
+    Hooks::contained(*this, [&] { begin(); });
 }
 
 void SentinelLink::close() noexcept
@@ -150,7 +148,7 @@ void SentinelLink::answered(const redisReply& reply)
         // Only now: what cannot be heard of again is not to be relied on.
         awaited_ = Awaited::news;
         timer_->stop();
-        owner_.master_is(found_);
+        owner_.master_is(*this, found_);
         break;
     case Awaited::news:
         heard(reply);
@@ -183,7 +181,7 @@ void SentinelLink::heard(const redisReply& reply)
     next_word(text);
     const auto host = next_word(text);
     if (find(host, text)) {
-        owner_.master_is(found_);
+        owner_.master_is(*this, found_);
     }
 }
 
@@ -217,7 +215,7 @@ void SentinelLink::lose(std::string_view reason, bool freed_by_hiredis) noexcept
         std::exchange(context_, nullptr)->data = nullptr;
     }
     close();
-    owner_.link_lost({ kept, length });
+    owner_.link_lost(*this, { kept, length });
 }
 
 }  // namespace ratelimit::redis

@@ -12,29 +12,30 @@ struct redisReply;
 
 namespace ratelimit::redis {
 
-/// What a link tells its owner, who may open another sentinel from inside.
+class SentinelLink;
+
+/// Who has links. It may close them from inside these, but not destroy them.
 class SentinelLinkOwner {
 public:
     virtual ~SentinelLinkOwner() = default;
-    virtual void master_is(const Endpoint& master) noexcept = 0;
-    /// Until then, the sentinel that was opened may or may not have said where the master is.
-    virtual void link_lost(std::string_view reason) noexcept = 0;
+    virtual void master_is(SentinelLink& link, const Endpoint& master) noexcept = 0;
+    /// The sentinel may or may not have said where the master is before.
+    virtual void link_lost(SentinelLink& link, std::string_view reason) noexcept = 0;
 };
 
-/// A connection to one Redis Sentinel at a time: asks it where a master is, and hears from then on
-/// when that changes (+switch-master).
+/// A connection to one Redis Sentinel: asks it where a master is, and hears from then on when that
+/// changes (+switch-master).
 class SentinelLink final : private ContextOwner {
 public:
     /// `options`: username and password are the sentinel's. It must outlive this.
     SentinelLink(
-        EventLoop& loop, const ServerOptions& options, std::string master,
+        EventLoop& loop, Endpoint sentinel, const ServerOptions& options, std::string master,
         SentinelLinkOwner& owner);
     ~SentinelLink() override;
     SentinelLink(const SentinelLink&) = delete;
     SentinelLink& operator=(const SentinelLink&) = delete;
 
-    /// Leaves the sentinel that it has for this one.
-    void open(const Endpoint& sentinel) noexcept;
+    void open() noexcept;
     void close() noexcept;
     bool is_open() const noexcept { return context_ != nullptr; }
 
@@ -55,9 +56,9 @@ private:
 
     EventLoop& loop_;
     const ServerOptions& options_;
+    const Endpoint sentinel_;
     const std::string master_;
     SentinelLinkOwner& owner_;
-    Endpoint sentinel_;
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;         // the context's, if it has TLS
     std::unique_ptr<Timer> timer_;  // until it has answered

@@ -10,6 +10,7 @@ Server::Server(
     ServerOwner& owner)
     : loop_(loop),
       endpoint_(std::move(endpoint)),
+      addresses_(endpoint_),
       options_(options),
       owner_(owner),
       breaker_(options.breaker_failures, options.breaker_open),
@@ -125,31 +126,28 @@ try {
 void Server::looked_up(const Addresses& addresses) noexcept
 try {
     look_up_timer_->start(std::max(addresses.valid, look_up_pause));
-    const auto& all = addresses.all;
+    found_ = !addresses.all.empty();
+    const bool moved = found_ && addresses_.found(addresses.all);
     if (finding_) {
-        endpoint_.host = all.empty() ? "" : all.front();
         connect();
-        return;
+    } else if (moved) {
+        reconnect();
     }
-    if (all.empty() || std::find(all.begin(), all.end(), endpoint_.host) != all.end()) {
-        return;
-    }
-    move_to(all.front());
 } catch (const std::exception&) {
     // Out of memory: the next look-up finds it.
 }
 
 void Server::announced_at(const std::string& address)
 {
-    const bool trusted = endpoint_.host.empty() || lookup_ == nullptr;
-    if (!finding_ && trusted && !address.empty() && address != endpoint_.host) {
-        move_to(address);
+    const bool other = !address.empty() && address != endpoint_.host;
+    if (other && !finding_ && !found_ && addresses_.found({ address })) {
+        reconnect();
     }
 }
 
-void Server::move_to(const std::string& address)
+/// At the address that is in use now, when the calls in flight have ended.
+void Server::reconnect()
 {
-    endpoint_.host = address;
     for (const auto& connection : connections_) {
         connection->move();
     }
@@ -168,6 +166,12 @@ bool Server::ready() const noexcept
     return any([](const Connection& connection) { return connection.ready(); });
 }
 
+bool Server::idle() const noexcept
+{
+    return waiting_.empty()
+        && !any([](const Connection& connection) { return connection.in_flight() != 0; });
+}
+
 ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
 {
     return owner_.fate_of(*this, call, error);
@@ -176,6 +180,10 @@ ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
 void Server::connection_ready(Connection& connection)
 {
     stats_.reconnects += connection.times_ready() > 1 ? 1 : 0;
+    addresses_.worked();
+    if (std::exchange(lost_, false)) {
+        owner_.server_reconnected(*this);
+    }
     // One that let itself be set up is no failure, unless it refused calls after that before.
     if (!refusing_) {
         breaker_.succeeded();
@@ -184,10 +192,14 @@ void Server::connection_ready(Connection& connection)
     waiting_.release([&](Call& call) { return connection.ready() && send_on(connection, call); });
 }
 
-void Server::connection_lost(Connection&, std::string_view reason, bool refused)
+void Server::connection_lost(Connection& lost, std::string_view reason, bool refused)
 {
     ++stats_.connection_errors;
     refusing_ = refusing_ || refused;
+    if (lost.connecting()) {
+        return;  // to another address of its name
+    }
+    lost_ = true;
     note_failure(reason);
     if (ready()) {
         return;
@@ -195,7 +207,7 @@ void Server::connection_lost(Connection&, std::string_view reason, bool refused)
     report_down(reason);
     look_up_soon();
     if (!any([](const Connection& other) { return other.connecting(); })) {
-        waiting_.fail_all(Failure::connection);
+        waiting_.release([this](Call& call) { return owner_.take_back(*this, call); });
     }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "redis/address_cycle.h"
 #include "redis/circuit_breaker.h"
 #include "redis/connection.h"
 #include "redis/server_stats.h"
@@ -26,6 +27,11 @@ public:
     virtual void error_reply(Server& server, std::string_view text) noexcept = 0;
     /// Each error that a call is answered with; `call` is null when nobody waits for it any more.
     virtual ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept = 0;
+    /// The call waited for a connection, which could not be made. True: the owner has it now.
+    virtual bool take_back(Server& server, Call& call) noexcept = 0;
+    /// A connection was lost and has been made again: the server may have restarted, or be another
+    /// one, and have lost what it had counted.
+    virtual void server_reconnected(Server& server) noexcept = 0;
 };
 
 /// One Redis server, through `connections` pipelined connections. Follows its name, if it has one
@@ -42,7 +48,8 @@ public:
 
     void start();
 
-    /// A cluster's map says that its name stands for this address; look-ups of our own know better.
+    /// A cluster's map says that its name stands for this address. Our own look-up of the name
+    /// counts more, unless it failed.
     void announced_at(const std::string& address);
 
     /// Sends the call, or keeps it until the connection that is being made is ready; no call waits
@@ -65,12 +72,17 @@ public:
 
     /// It answers, as far as is known.
     bool up() const noexcept { return up_; }
+    /// It was reported down, and has not answered since.
+    bool away() const noexcept { return down_reported_; }
     /// What has been counted since this was last called.
     ServerStats take_stats() noexcept { return std::exchange(stats_, {}); }
+    /// Nothing is in flight, and no call waits for a connection.
+    bool idle() const noexcept;
     /// Whether a call would leave at once.
     bool ready() const noexcept;
 
     ErrorFate fate_of(Call* call, std::string_view error) noexcept override;
+    bool address_failed(std::string_view address) override { return addresses_.failed(address); }
     void connection_ready(Connection& connection) override;
     void connection_lost(Connection& connection, std::string_view reason, bool refused) override;
     void call_refused(std::string_view error, unsigned checks) noexcept override;
@@ -98,7 +110,7 @@ private:
     void look_up_soon() noexcept;
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
-    void move_to(const std::string& address);
+    void reconnect();
     void note_failure(std::string_view reason, unsigned checks = 1) noexcept;
     void report_up() noexcept;
     void report_down(std::string_view reason) noexcept;
@@ -107,6 +119,7 @@ private:
 
     EventLoop& loop_;
     Endpoint endpoint_;
+    AddressCycle addresses_;
     const ServerOptions& options_;
     ServerOwner& owner_;
     CircuitBreaker breaker_;
@@ -118,6 +131,8 @@ private:
     ServerStats stats_;
     Probe probe_;
     bool finding_ = false;  // its first address is being looked up
+    bool lost_ = false;     // a connection was lost, or not made, since one was made
+    bool found_ = false;    // the last look-up of its name found addresses
     bool up_ = false;
     bool refuses_checks_ = false;  // its last failure was an error reply
     bool down_reported_ = false;

@@ -46,6 +46,11 @@ void TlsContext::Free::operator()(ssl_ctx_st* context) const noexcept
     SSL_CTX_free(context);
 }
 
+void TlsContext::Free::operator()(ssl_session_st* session) const noexcept
+{
+    SSL_SESSION_free(session);
+}
+
 TlsContext::TlsContext(TlsOptions options)
     : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method()))
 {
@@ -54,6 +59,9 @@ TlsContext::TlsContext(TlsOptions options)
         throw std::runtime_error(last_error());
     }
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    SSL_CTX_set_session_cache_mode(
+        context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL_STORE);
+    SSL_CTX_sess_set_new_cb(context, keep_session);
     SSL_CTX_set_verify(context, options_.verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
 
     const std::string& trusted = options_.trusted_certificate;
@@ -75,6 +83,38 @@ TlsContext::TlsContext(TlsOptions options)
     }
 }
 
+/// A session comes with its handshake (TLS 1.2), or in tickets after it (TLS 1.3): the last one is
+/// kept. As a copy, since OpenSSL voids a session whose connection ends without a goodbye.
+int TlsContext::keep_session(ssl_st* connection, ssl_session_st* session) noexcept
+{
+    auto& kept = *static_cast<Session*>(SSL_get_app_data(connection));
+    kept.reset(SSL_SESSION_dup(session));
+    return 0;
+}
+
+/// The name that the server is verified by, and the session that is resumed.
+bool TlsContext::prepare(SSL* ssl, const redisContext& context, const std::string& host) const
+{
+    const std::string& name = options_.server_name.empty() ? host : options_.server_name;
+    const bool named = name.empty()
+        || ((is_address(name) || SSL_set_tlsext_host_name(ssl, name.c_str()) == 1)
+            && expect_name(ssl, name));
+    if (!named) {
+        return false;
+    }
+    const std::string server = context.unix_sock.path != nullptr
+        ? context.unix_sock.path
+        : std::string(context.tcp.host) + " " + std::to_string(context.tcp.port);
+    // A resumed session's certificate was verified when the session began: by this name.
+    Session& kept = sessions_[server + " " + name];
+    SSL_set_app_data(ssl, &kept);
+    if (kept != nullptr) {
+        const Session resumed(SSL_SESSION_dup(kept.get()));
+        return resumed != nullptr && SSL_set_session(ssl, resumed.get()) == 1;
+    }
+    return true;
+}
+
 ssl_st* TlsContext::start(redisContext& context, const std::string& host, std::string& reason) const
 {
     reason = "TLS could not be started";
@@ -82,13 +122,10 @@ ssl_st* TlsContext::start(redisContext& context, const std::string& host, std::s
     if (ssl == nullptr) {
         return nullptr;
     }
-    const std::string& name = options_.server_name.empty() ? host : options_.server_name;
-    const bool named = name.empty()
-        || ((is_address(name) || SSL_set_tlsext_host_name(ssl, name.c_str()) == 1)
-            && expect_name(ssl, name));
+    const bool prepared = prepare(ssl, context, host);
     // A name that is an address leaves an error behind when it is tried as one.
     ERR_clear_error();
-    if (!named) {
+    if (!prepared) {
         SSL_free(ssl);
         return nullptr;
     }

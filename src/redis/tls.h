@@ -1,10 +1,12 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
 struct redisContext;
 struct ssl_ctx_st;
+struct ssl_session_st;
 struct ssl_st;
 
 namespace ratelimit::redis {
@@ -20,15 +22,18 @@ struct TlsOptions {
 };
 
 /// What TLS connections to a client's servers have in common: files are read once, by the
-/// constructor.
+/// constructor. The last session of each server is kept and resumed by the next connection to it,
+/// which saves both sides the certificates and most of the arithmetic.
 class TlsContext {
 public:
     /// Throws std::runtime_error: which file could not be used, and why.
     explicit TlsContext(TlsOptions options);
+    TlsContext(const TlsContext&) = delete;
+    TlsContext& operator=(const TlsContext&) = delete;
 
     /// Begins the handshake of a connection that has just been made; it goes on with hiredis's
     /// reads and writes. `host` is the server's name or address, empty for a unix socket. The
-    /// connection owns the result. Null: it failed, for this `reason`.
+    /// connection owns the result, which must not outlive this. Null: it failed, for this `reason`.
     ssl_st* start(redisContext& context, const std::string& host, std::string& reason) const;
 
     /// Why a connection was lost, if TLS says; empty: it does not. Empties OpenSSL's error queue,
@@ -38,9 +43,15 @@ public:
 private:
     struct Free {
         void operator()(ssl_ctx_st* context) const noexcept;
+        void operator()(ssl_session_st* session) const noexcept;
     };
+    using Session = std::unique_ptr<ssl_session_st, Free>;
+
+    static int keep_session(ssl_st* connection, ssl_session_st* session) noexcept;
+    bool prepare(ssl_st* connection, const redisContext& context, const std::string& host) const;
 
     TlsOptions options_;
+    mutable std::map<std::string, Session> sessions_;  // by server, and the name it is verified by
     std::unique_ptr<ssl_ctx_st, Free> context_;
 };
 

@@ -34,6 +34,8 @@ public:
         }
     }
 
+    bool empty() const noexcept { return queue_.empty(); }
+
     /// All that still wait, in order of arrival: `send` gets each call, and says whether it was
     /// sent; one that was not fails.
     template <class Send>

@@ -24,6 +24,7 @@ public:
         ++downs;
         last_reason = reason;
     }
+    void counts_may_be_lost(const redis::Endpoint&) noexcept override { ++losses; }
     void error_reply(const redis::Endpoint&, std::string_view text) noexcept override
     {
         errors.emplace_back(text);
@@ -37,6 +38,7 @@ public:
 
     int ups = 0;
     int downs = 0;
+    int losses = 0;  // of counts, maybe
     std::string last_reason;
     std::vector<std::string> errors;
     std::vector<std::string> known;

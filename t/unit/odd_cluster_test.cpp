@@ -71,14 +71,17 @@ TEST_F(OddCluster, two_nodes_that_send_a_call_to_each_other_do_not_keep_it)
     EXPECT_LE(one.calls() + other.calls(), 6);
 }
 
-TEST_F(OddCluster, a_call_that_is_sent_to_a_dead_node_fails)
+TEST_F(OddCluster, a_call_that_is_sent_to_a_dead_node_waits_for_a_takeover_within_its_timeout)
 {
     const int dead = free_port();
     int own = 0;
     MockServer one([&] { return moved_to(dead); }, [&] { return map_to(own); });
     own = one.port();
     start_cluster(one);
-    EXPECT_EQ(ask("x"), "no connection");
+    const auto began = loop_.now();
+    EXPECT_EQ(ask("x"), "no reply in time");
+    EXPECT_GE(loop_.now() - began, 900ms);
+    EXPECT_LT(loop_.now() - began, 2s);
 }
 
 TEST_F(OddCluster, a_call_that_is_sent_on_and_on_ends_in_time)

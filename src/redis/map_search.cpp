@@ -1,0 +1,186 @@
+#include "redis/map_search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <hiredis/hiredis.h>
+
+namespace ratelimit::redis {
+
+/// CLUSTER SLOTS, to one candidate.
+class MapSearch::Query final : public CommandCall {
+public:
+    explicit Query(MapSearch& search)
+        : CommandCall(plain_command({ "CLUSTER", "SLOTS" })), search_(search)
+    {
+    }
+    ~Query() override { search_.retired_.add(std::move(probe)); }
+
+    bool delays_exit() const noexcept override { return false; }
+
+    // The search may destroy this in both.
+    void on_reply(const redisReply& reply) noexcept override
+    {
+        MapSearch& search = search_;
+        try {
+            search.answered(*this, reply);
+        } catch (const std::exception& error) {
+            search.end();
+            search.owner_.map_not_found(error.what());
+            search.want();
+        }
+    }
+    void on_failure(Failure failure) noexcept override { search_.failed(*this, describe(failure)); }
+
+    /// The server that is asked.
+    const Endpoint& asked() const noexcept { return server->endpoint(); }
+
+    Server* server = nullptr;
+    std::unique_ptr<Server> probe;  // that server, if it is not a node's that is ready
+
+private:
+    MapSearch& search_;
+};
+
+MapSearch::MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwner& owner)
+    : loop_(loop),
+      probe_options_(options.server),
+      owner_(owner),
+      seeds_(loop, endpoints_of(options)),
+      retired_(loop, options.server),
+      tries_(
+          loop, [this](std::size_t candidate) { return ask(candidate); }, [this] { exhausted(); }),
+      timer_(loop.make_timer([this] { start(); }))
+{
+    probe_options_.connections = 1;
+    timer_->on_exit(Timer::OnExit::ignore);
+}
+
+MapSearch::~MapSearch()
+{
+    close();
+}
+
+void MapSearch::close() noexcept
+{
+    closed_ = true;
+    timer_->stop();
+    end();
+    retired_.close();
+}
+
+void MapSearch::end() noexcept
+{
+    tries_.end();
+    const auto dropped = std::exchange(queries_, {});
+}
+
+void MapSearch::want() noexcept
+{
+    if (!running() && !closed_ && !timer_->running()) {
+        timer_->start(std::max(began_ + pause - loop_.now(), milliseconds{ 1 }));
+    }
+}
+
+void MapSearch::start() noexcept
+try {
+    began_ = loop_.now();
+    reason_.clear();
+    find_candidates();
+    tries_.begin(candidates_.size());
+} catch (const std::exception&) {
+    want();  // out of memory
+}
+
+void MapSearch::find_candidates()
+{
+    std::vector<Server*> nodes = owner_.known_nodes();
+    if (!nodes.empty()) {
+        // Begins at another node each time: some may know an old map.
+        const auto turn = static_cast<std::size_t>(began_.count()) % nodes.size();
+        std::rotate(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(turn), nodes.end());
+    }
+    const auto others = std::stable_partition(
+        nodes.begin(), nodes.end(), [](const Server* node) { return node->ready(); });
+    candidates_.clear();
+    const auto add_nodes = [this](auto from, auto to) {
+        std::for_each(from, to, [this](Server* node) {
+            candidates_.push_back({ node->endpoint(), node });
+        });
+    };
+    add_nodes(nodes.begin(), others);
+    for (Endpoint& seed : seeds_.candidates()) {
+        candidates_.push_back({ std::move(seed), nullptr });
+    }
+    add_nodes(others, nodes.end());
+}
+
+/// False: this candidate cannot be asked.
+bool MapSearch::ask(std::size_t candidate) noexcept
+try {
+    const auto& [endpoint, node] = candidates_[candidate];
+    Query& query = *queries_.emplace_back(std::make_unique<Query>(*this));
+    query.server = node;
+    if (node == nullptr || !node->ready()) {
+        query.probe = std::make_unique<Server>(loop_, endpoint, probe_options_, no_scripts_, *this);
+        query.server = query.probe.get();
+        query.probe->start();
+    }
+    return query.server->send(query);
+} catch (const std::exception&) {
+    return false;
+}
+
+void MapSearch::answered(Query& query, const redisReply& reply)
+{
+    const auto map = read_cluster_slots(reply, query.asked());
+    if (!map) {
+        failed(query, "CLUSTER SLOTS was not answered with a map");
+        return;
+    }
+    end();
+    owner_.map_found(*map);
+}
+
+void MapSearch::failed(Query& query, std::string_view reason) noexcept
+try {
+    if (reason_.empty()) {
+        reason_ = reason;
+    }
+    const auto place = std::find_if(
+        queries_.begin(), queries_.end(), [&](const auto& other) { return other.get() == &query; });
+    if (place != queries_.end()) {
+        const auto ended = std::move(*place);
+        queries_.erase(place);
+    }
+    tries_.failed();
+} catch (const std::exception&) {
+    tries_.failed();  // only the reason was lost
+}
+
+void MapSearch::exhausted() noexcept
+try {
+    end();
+    if (closed_) {
+        return;
+    }
+    owner_.map_not_found(reason_);
+    seeds_.look_up();
+    want();
+} catch (const std::exception&) {
+    want();  // out of memory
+}
+
+void MapSearch::server_down(Server&, std::string_view reason) noexcept
+try {
+    reason_ = reason;
+} catch (const std::exception&) {
+    // Only the reason was lost.
+}
+
+void MapSearch::error_reply(Server& server, std::string_view text) noexcept
+{
+    server_down(server, text);  // reported once, when no candidate has a map
+}
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,85 @@
+#pragma once
+
+#include "redis/cluster_slots.h"
+#include "redis/retired_servers.h"
+#include "redis/router.h"
+#include "redis/seeds.h"
+#include "redis/staggered_tries.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::redis {
+
+/// Where a search gets candidates from and reports to.
+class MapSearchOwner {
+public:
+    virtual ~MapSearchOwner() = default;
+    /// Nodes of the last map. They stay until the search has ended.
+    virtual std::vector<Server*> known_nodes() = 0;
+    virtual void map_found(std::span<const SlotRange> map) = 0;
+    /// No candidate has answered with a map.
+    virtual void map_not_found(std::string_view reason) noexcept = 0;
+};
+
+/// Gets a cluster's map from any node that has one (CLUSTER SLOTS), at most once a second. Known
+/// nodes and seeds are asked side by side; the first map wins.
+class MapSearch final : public ServerOwner {
+public:
+    MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwner& owner);
+    ~MapSearch() override;
+    MapSearch(const MapSearch&) = delete;
+    MapSearch& operator=(const MapSearch&) = delete;
+
+    /// Now.
+    void start() noexcept;
+    /// As soon as a second has passed since the last search began.
+    void want() noexcept;
+    bool running() const noexcept { return tries_.running(); }
+    void close() noexcept;
+
+private:
+    static constexpr milliseconds pause{ 1000 };
+
+    class Query;
+    struct Candidate {
+        Endpoint endpoint;
+        Server* node;  // which is asked if it is ready; null: a seed
+    };
+
+    void find_candidates();
+    bool ask(std::size_t candidate) noexcept;
+    void answered(Query& query, const redisReply& reply);
+    void failed(Query& query, std::string_view reason) noexcept;
+    void exhausted() noexcept;
+    void end() noexcept;
+
+    void server_up(Server&) noexcept override {}
+    void server_down(Server& server, std::string_view reason) noexcept override;
+    void error_reply(Server& server, std::string_view text) noexcept override;
+    void server_reconnected(Server&) noexcept override {}
+    bool take_back(Server&, Call&) noexcept override { return false; }
+    ErrorFate fate_of(Server&, Call*, std::string_view) noexcept override
+    {
+        return ErrorFate::refused;
+    }
+
+    EventLoop& loop_;
+    ServerOptions probe_options_;
+    MapSearchOwner& owner_;
+    const ScriptRegistry no_scripts_;
+    Seeds seeds_;
+    RetiredServers retired_;
+    StaggeredTries tries_;
+    std::unique_ptr<Timer> timer_;  // until the next search may begin
+    std::vector<Candidate> candidates_;
+    std::vector<std::unique_ptr<Query>> queries_;  // of this search
+    milliseconds began_{ 0 };
+    bool closed_ = false;
+    std::string reason_;  // why a candidate gave no map
+};
+
+}  // namespace ratelimit::redis
