@@ -66,4 +66,31 @@ subtest 'without a resolver, it stays at the address that was found at the start
     is $first->calls('evalsha'), $before + 1;
 };
 
+subtest 'with a resolver, the address that works is found among several' => sub {
+    $first->stop('KILL');
+    name_stands_for("127.0.0.3 localhost\n127.0.0.2");
+    kill HUP => $dnsmasq;
+    wait_until('it has read its names', sub { (() = read_file("$folder/log") =~ /: read .*hosts/g) >= 3 });
+    for my $time (1 .. 4) {    # nginx begins at any of them
+        my $node = following_node(http => $resolver);
+        is $node->status("/?k=several$time"), 200;
+        unlike $node->file('access.log'), qr/FAILED/, 'Redis has decided';
+    }
+};
+
+subtest 'without one, all addresses that the name had at the start are tried' => sub {
+    plan skip_all => 'no mount namespaces' if system('unshare -m true 2>/dev/null') != 0;
+    write_file("$folder/etc-hosts", "127.0.0.3 localhost\n127.0.0.2 localhost\n");
+    my $program = Ratelimit::Nginx::program();
+    local $ENV{RATELIMIT_NGINX} = write_file("$folder/nginx", <<"END");
+#!/bin/sh
+exec unshare -m sh -c 'mount --bind $folder/etc-hosts /etc/hosts && exec $program "\$@"' sh "\$@"
+END
+    chmod 0755, "$folder/nginx";
+    my $node = following_node();
+    is $node->status('/?k=all'), 200;
+    unlike $node->file('access.log'), qr/FAILED/, 'Redis has decided';
+    is $node->count_log(qr/is away/), 0, 'a dead address is no server that is away';
+};
+
 finish();

@@ -99,6 +99,34 @@ subtest 'an old worker answers what it has begun, and leaves at once then' => su
     wait_until('one connection is left', sub { connections($node) == 1 });
 };
 
+subtest 'workers that a long response keeps have no connection to Redis, and decide all the same' => sub {
+    my $backend = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 5) or die $!;
+    my $node = node(zone => $many, workers => 1,
+        server => 'location /long/ { proxy_pass http://127.0.0.1:' . $backend->sockport . '; }');
+    my (@kept, $late);
+    for (1 .. 3) {
+        my $client = http_connect($node->port);
+        http_send($client, '/long/');
+        my $asked = $backend->accept or die $!;
+        push @kept, [$client, $asked];
+        $late //= http_connect($node->port);
+        print {$late} "GET /?k=late HTTP/1.1\r\n" if $_ == 1;
+        is $node->status('/?k=first'), 200;
+        $node->reload;
+    }
+    is scalar($node->workers(1)), 3, 'three workers stay for their responses';
+    wait_until('only the new worker is connected', sub { connections($node) == 1 });
+    print {$late} "Host: localhost\r\n\r\n";
+    is http_read($late)->status, 200, 'a request of an old worker is answered';
+    is counted($node, 'late'), 1, 'and counted';
+    wait_until('the old worker has closed its connection again', sub { connections($node) == 1 });
+    for my $pair (@kept) {
+        print { $pair->[1] } "HTTP/1.0 200 OK\r\n\r\nfinally";
+        close $pair->[1];
+        is http_read($pair->[0])->body, 'finally';
+    }
+};
+
 subtest 'a request that is being delayed is answered by its old worker' => sub {
     my $node = node(zone => 'rate=30r/m algorithm=leaky_bucket burst=5');
     is $node->status('/'), 200;

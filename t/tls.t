@@ -53,6 +53,30 @@ subtest 'many checks at once' => sub {
     is scalar(grep { $_ == 200 } burst($node->port, '/?k=many', 600, 32)), 500;
 };
 
+for my $version ('TLSv1.2', 'TLSv1.3') {
+    subtest "the second connection resumes the first one's session, $version" => sub {
+        my $redis = redis(tls => $certificates->redis_lines('good', 'ours')
+            . "tls-auth-clients no\ntls-protocols \"$version\"\n");
+        my $proxy = proxy(to => '127.0.0.1:' . $redis->public_port);
+        my $node  = node_to($proxy->port, $trusted, '1000r/d');
+        is $node->status('/'), 200;
+        my $first = $proxy->seen->{answers};
+        for my $time (2, 3) {
+            my $before = $proxy->seen->{answers};
+            $proxy->cut;
+            wait_until('it is connected again', sub { $node->status('/') == 200 });
+            cmp_ok $proxy->seen->{answers} - $before, '<', $first - 600,
+                "connection $time brought no certificate";
+        }
+        $redis->stop('KILL');
+        $redis->{tls} = $certificates->redis_lines('expired', 'ours') . "tls-auth-clients no\n";
+        $redis->configure;
+        $redis->start;
+        $node->wait_for_log(qr/certificate was refused: certificate has expired/);
+        is $node->status('/'), 503, 'a server with another certificate is verified again';
+    };
+}
+
 subtest 'a redis that restarts is taken up again' => sub {
     my $node = node_to($good_port, $trusted);
     is $node->status('/?k=before'), 200;

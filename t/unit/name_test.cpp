@@ -1,6 +1,7 @@
 // Servers that are known by a name, which may come to stand for another address.
 
 #include "client_fixture.h"
+#include "redis/server.h"
 
 #include <gtest/gtest.h>
 
@@ -92,6 +93,77 @@ TEST_F(NamedServerTest, StaysWhileItsAddressIsAmongThoseOfItsName)
     loop_.run_for(valid + 200ms);
     EXPECT_EQ(ask("still"), "still");
     EXPECT_EQ(second_calls(), 0);
+}
+
+TEST_F(NamedServerTest, OfSeveralAddressesTheNextIsTriedAtOnceWhenOneIsDead)
+{
+    loop_.names.clear();  // as where nothing is looked up after the start
+    auto options = named_options();
+    options.server.connections = 2;
+    options.servers[0].endpoint.host = "127.0.0.8";
+    options.servers[0].endpoint.addresses = { "127.0.0.8", "127.0.0.9", "127.0.0.2" };
+    start(options);
+    EXPECT_EQ(ask("first"), "first");
+    EXPECT_EQ(second_calls(), 1);
+    EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(NamedServerTest, GoesOnToALiveAddressWhenItsOwnDies)
+{
+    loop_.names["redis.test"] = { { "127.0.0.1", "127.0.0.2" }, valid };
+    start_ready(named_options());
+    EXPECT_EQ(ask("before"), "before");
+    first_.kill();
+    EXPECT_TRUE(loop_.run_until([&] { return ask("after") == "after"; }));
+    EXPECT_GT(second_calls(), 0);
+}
+
+/// Has one server, of which it wants to know nothing.
+class LonelyOwner final : public redis::ServerOwner {
+public:
+    void server_up(redis::Server&) noexcept override { ++ups; }
+    void server_down(redis::Server&, std::string_view) noexcept override { ++downs; }
+    void error_reply(redis::Server&, std::string_view) noexcept override {}
+    void server_reconnected(redis::Server&) noexcept override {}
+    bool take_back(redis::Server&, redis::Call&) noexcept override { return false; }
+    redis::ErrorFate fate_of(redis::Server&, redis::Call*, std::string_view) noexcept override
+    {
+        return redis::ErrorFate::refused;
+    }
+    int ups = 0;
+    int downs = 0;
+};
+
+TEST_F(NamedServerTest, AnAnnouncedAddressIsTrustedAfterALookUpThatFailed)
+{
+    loop_.names.clear();
+    LonelyOwner owner;
+    const auto options = named_options();
+    auto endpoint = options.servers[0].endpoint;
+    endpoint.host = "127.0.0.8";
+    redis::Server server(loop_, endpoint, options.server, scripts_, owner);
+    server.start();
+    EXPECT_TRUE(loop_.run_until([&] { return owner.downs == 1; }));
+    loop_.run_for(20ms);
+    server.announced_at("127.0.0.1");
+    EXPECT_TRUE(loop_.run_until([&] { return owner.ups == 1; }));
+}
+
+TEST_F(NamedServerTest, CountsMayBeLostWithAConnectionOnly)
+{
+    auto options = options_to(first_.port());
+    options.server.timeout = 50ms;
+    options.server.breaker_failures = 1;
+    options.server.breaker_open = 50ms;
+    start_ready(options);
+    first_.pause();
+    EXPECT_EQ(ask("slow"), "no reply in time");
+    EXPECT_TRUE(loop_.run_until([&] { return events_.downs == 1; }));
+    first_.resume();
+    EXPECT_TRUE(loop_.run_until([&] { return ask("after") == "after"; }));
+    EXPECT_EQ(events_.losses, 0) << "the breaker has opened and closed";
+    first_.ask({ "CLIENT", "KILL", "TYPE", "normal" });
+    EXPECT_TRUE(loop_.run_until([&] { return events_.losses == 1; }));
 }
 
 TEST_F(NamedServerTest, WithoutAnAddressIsLookedUpFirst)

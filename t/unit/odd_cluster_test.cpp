@@ -99,6 +99,47 @@ TEST_F(OddCluster, a_call_that_is_sent_on_and_on_ends_in_time)
     hung.resume();
 }
 
+TEST_F(OddCluster, seeds_that_hang_delay_the_map_by_a_moment_each)
+{
+    RedisServer one;
+    RedisServer other;
+    RedisServer third;
+    one.pause();
+    other.pause();
+    third.pause();
+    int own = 0;
+    MockServer good([] { return text("x"); }, [&] { return map_to(own); });
+    own = good.port();
+    auto options = options_to(one.port());
+    options.servers.push_back(server_at(other.port()));
+    options.servers.push_back(server_at(third.port()));
+    options.servers.push_back(server_at(good.port()));
+    options.topology = redis::Topology::cluster;
+    const auto began = loop_.now();
+    start(std::move(options));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_LT(loop_.now() - began, 1500ms) << "less than the timeout of one of them";
+    one.resume();
+    other.resume();
+    third.resume();
+}
+
+TEST_F(OddCluster, a_node_that_knows_of_no_owner_for_a_moment_is_asked_again_and_is_not_away)
+{
+    int own = 0;
+    int calls = 0;
+    MockServer one(
+        [&] {
+            return ++calls <= 3 ? std::string("-CLUSTERDOWN Hash slot not served\r\n") : text("x");
+        },
+        [&] { return map_to(own); });
+    own = one.port();
+    start_cluster(one);
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.downs, 0);
+    EXPECT_EQ(events_.errors.size(), 1U) << "it is reported once";
+}
+
 TEST_F(OddCluster, a_client_that_closes_while_it_asks_for_the_map_leaves_nothing)
 {
     RedisServer hung;

@@ -45,6 +45,27 @@ TEST_F(OddSentinel, one_that_is_sane_names_the_master)
     EXPECT_EQ(sentinel_.connections(), 1);
 }
 
+TEST_F(OddSentinel, those_that_hang_delay_the_look_up_by_a_moment_each)
+{
+    RedisServer hung;
+    RedisServer other;
+    hung.pause();
+    other.pause();
+    for (int i = 0; i < 3; ++i) {  // it begins at any of them
+        auto options = options_to(hung.port());
+        options.servers.push_back(server_at(other.port()));
+        options.servers.push_back(server_at(sentinel_.port()));
+        options.topology = redis::Topology::sentinel;
+        options.master = "main";
+        const auto began = loop_.now();
+        start(std::move(options));
+        EXPECT_EQ(ask("x"), "x");
+        EXPECT_LT(loop_.now() - began, 1500ms) << "less than the timeout of one of them";
+    }
+    hung.resume();
+    other.resume();
+}
+
 TEST_F(OddSentinel, nonsense_for_an_address_is_told_once)
 {
     for (const std::string nonsense :
