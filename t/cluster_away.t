@@ -87,7 +87,8 @@ subtest 'seeds that are dead, or in no cluster, are complained about once' => su
 };
 
 subtest 'a cluster that is down is told of once, and asked for its map once a second at most' => sub {
-    my $node = node_of(seeds() . " password 'open sesame'; breaker failures=1000000;");
+    my $node = node_of(seeds() . " password 'open sesame'; breaker failures=1000000;"
+        . "timeout 300ms; connect_timeout 5s;");
     is $node->status('/?k=before'), 200;
     my $victim = $cluster->node_of_slot($cluster->slot_of('kbefore'));
     my @others = grep { $_ != $victim } $cluster->nodes;
@@ -99,8 +100,9 @@ subtest 'a cluster that is down is told of once, and asked for its map once a se
     }, 20);
     my ($began, $before, $asked) = (time, map_calls(), 0);
     while (time < $began + 3) { $node->status("/?k=down$asked") == 503 or last; $asked++ }
-    cmp_ok $asked, '>', 50, 'requests are refused';
-    cmp_ok map_calls() - $before, '<=', time - $began + 2, 'and the map is asked for now and then';
+    cmp_ok $asked, '>', 5, 'requests are refused';
+    # Each search may ask more than one node, when the first does not answer within 50 ms.
+    cmp_ok map_calls() - $before, '<=', 4 * (time - $began + 2), 'and the map is requested now and then';
     cmp_ok map_calls() - $before, '>=', 1;
     is $node->count_log(qr/\Q@{[ $victim->addr ]}\E is away/), 1, 'one line of the dead';
     cmp_ok $node->count_log(qr/answered: CLUSTERDOWN/), '<=', 2, 'one of each other';

@@ -114,7 +114,7 @@ subtest 'workers that a long response keeps have no connection to Redis, and dec
         is $node->status('/?k=first'), 200;
         $node->reload;
     }
-    is scalar($node->workers(1)), 3, 'three workers stay for their responses';
+    wait_until('three workers stay for their responses', sub { $node->workers(1) == 3 });
     wait_until('only the new worker is connected', sub { connections($node) == 1 });
     print {$late} "Host: localhost\r\n\r\n";
     is http_read($late)->status, 200, 'a request of an old worker is answered';

@@ -79,7 +79,8 @@ TEST_F(OddCluster, a_call_that_is_sent_to_a_dead_node_waits_for_a_takeover_withi
     own = one.port();
     start_cluster(one);
     const auto began = loop_.now();
-    EXPECT_EQ(ask("x"), "no reply in time");
+    const auto end = ask("x");  // in flight to the other node at that moment, or not
+    EXPECT_TRUE(end == "no reply in time" || end == "error reply") << end;
     EXPECT_GE(loop_.now() - began, 900ms);
     EXPECT_LT(loop_.now() - began, 2s);
 }
