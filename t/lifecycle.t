@@ -104,17 +104,19 @@ subtest 'workers that a long response keeps have no connection to Redis, and dec
     my $node = node(zone => $many, workers => 1,
         server => 'location /long/ { proxy_pass http://127.0.0.1:' . $backend->sockport . '; }');
     my (@kept, $late);
-    for (1 .. 3) {
+    for my $time (1 .. 3) {
         my $client = http_connect($node->port);
         http_send($client, '/long/');
         my $asked = $backend->accept or die $!;
+        sysread $asked, my $request, 4000;
         push @kept, [$client, $asked];
         $late //= http_connect($node->port);
-        print {$late} "GET /?k=late HTTP/1.1\r\n" if $_ == 1;
+        print {$late} "GET /?k=late HTTP/1.1\r\n" if $time == 1;
         is $node->status('/?k=first'), 200;
         $node->reload;
+        # It may still accept connections until it knows.
+        wait_until('the old worker stays for its response', sub { $node->workers(1) == $time });
     }
-    wait_until('three workers stay for their responses', sub { $node->workers(1) == 3 });
     wait_until('only the new worker is connected', sub { connections($node) == 1 });
     print {$late} "Host: localhost\r\n\r\n";
     is http_read($late)->status, 200, 'a request of an old worker is answered';

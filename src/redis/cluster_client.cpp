@@ -210,17 +210,12 @@ bool ClusterClient::send_elsewhere(Call& call)
 /// Until another server has taken over, or its timeout has passed. False: that is not expected.
 bool ClusterClient::wait(Call& call) noexcept
 try {
-    const milliseconds now = loop_.now();
-    milliseconds& until = call.travel.waits_until;
-    if (until.count() == 0) {
-        until = std::min(now + options_.server.timeout, call.travel.expires);
-    }
-    if (!takeover_.note(now) || until <= now || closed_) {
+    if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
     call.travel.redirections = 0;
     call.travel.asking = false;
-    waiting_.add(call, until);
+    waiting_.add(call, call.travel.waits_until);
     if (!retry_timer_->running()) {
         retry_timer_->start(retry_pause);
     }

@@ -71,15 +71,10 @@ bool SentinelClient::send(Call& call)
 /// Until there is another master, or its timeout has passed. False: that is not expected.
 bool SentinelClient::wait(Call& call) noexcept
 try {
-    const milliseconds now = loop_.now();
-    milliseconds& until = call.travel.waits_until;
-    if (until.count() == 0) {
-        until = std::min(now + options_.server.timeout, call.travel.expires);
-    }
-    if (!takeover_.note(now) || until <= now || closed_) {
+    if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
-    waiting_.add(call, until);
+    waiting_.add(call, call.travel.waits_until);
     return true;
 } catch (const std::exception&) {
     return false;

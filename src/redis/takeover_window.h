@@ -1,6 +1,8 @@
 #pragma once
 
-#include "loop/event_loop.h"
+#include "redis/call.h"
+
+#include <algorithm>
 
 namespace ratelimit::redis {
 
@@ -9,15 +11,20 @@ namespace ratelimit::redis {
 /// server that stays away longer delays no call.
 class TakeoverWindow {
 public:
-    /// A sign that a server is away. True: a takeover may be under way.
-    bool note(milliseconds now) noexcept
+    /// Whether this call, whose server is away, may wait until its `travel.waits_until`: `timeout`
+    /// from the first time that it waits.
+    bool admits(Call& call, milliseconds now, milliseconds timeout) noexcept
     {
         if (!open_ || now - last_ > quiet) {
             first_ = now;
         }
         open_ = true;
         last_ = now;
-        return is_open(now);
+        milliseconds& until = call.travel.waits_until;
+        if (until.count() == 0) {
+            until = std::min(now + timeout, call.travel.expires);
+        }
+        return is_open(now) && until > now;
     }
 
     /// Whether an error that goes with it is to be reported: once for each case.
