@@ -1,5 +1,6 @@
-# Another server takes over, of a cluster or behind sentinels: while nginx has traffic, and while it has
-# none.
+# Another server takes over, of a cluster or behind sentinels: while nginx has traffic, and while it
+# has none.
+# needs: redis-sentinel
 
 use Ratelimit::Test;
 use Time::HiRes qw(time sleep);
@@ -64,7 +65,7 @@ subtest 'a master that sentinels watch' => sub {
     my $old = $group->master;
     $old->stop('KILL');
     $patient->wait_for_log(qr/is away/, 2);
-    is passed(decisions($patient, @keys)), @keys, 'requests that meet the dead master wait for another';
+    is passed(decisions($patient, @keys)), @keys, 'requests that meet the dead one wait';
     $group->wait_for_new_master($old);
     my $began = time;
     is passed(decisions($idle, @keys)), @keys, 'the first requests after it are decided by Redis';
