@@ -8,11 +8,12 @@ namespace ratelimit::redis {
 
 milliseconds Connection::stall_bound() const noexcept
 {
-    return std::max(milliseconds{ 1000 }, 10 * options_.timeout);
+    return options_.timeout + options_.breaker_open;
 }
 
 void Connection::check_deadlines()
 {
+    stamp();
     const milliseconds now = loop_.now();
     if (!fail_overdue(now) || in_flight_.empty()) {
         return;
@@ -23,7 +24,7 @@ void Connection::check_deadlines()
     }
     const milliseconds waiting_since = std::max(in_flight_.front()->sent, last_reply_);
     if (now - waiting_since >= stall_bound()) {
-        lose("no reply");
+        lose("no reply", Loss::silent);
         return;
     }
     watch_deadlines(now);
@@ -37,7 +38,7 @@ bool Connection::fail_overdue(milliseconds now)
     for (PendingCall* record = in_flight_.front(); record != nullptr; record = record->next) {
         if (record->call != nullptr && record->deadline <= now) {
             record->timed_out = true;
-            owner_.call_timed_out(record->call->stands_for());
+            owner_.call_timed_out(record->call->stands_for(), record->sent);
             record->release()->on_failure(Failure::timeout);
             if (losses != losses_) {
                 return false;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include <unistd.h>
+
 namespace ratelimit::redis {
 
 void Connection::begin()
@@ -24,7 +26,7 @@ void Connection::connected() noexcept
 
 void Connection::disconnected(std::string_view reason) noexcept
 {
-    lose(reason, Loss::freed_by_hiredis);
+    lose(reason, Loss::failed, Context::freed_by_hiredis);
 }
 
 void Connection::command(std::string_view text, Digest* digest)
@@ -55,6 +57,7 @@ void Connection::set_up()
     if (!options_.password.empty()) {
         command(auth_command(options_.username, options_.password));
     }
+    name_connection();
     if (options_.database != 0) {
         command(plain_command({ "SELECT", std::to_string(options_.database) }));
     }
@@ -66,6 +69,14 @@ void Connection::set_up()
         // No script: nothing to ask, but whether anybody is there.
         command(plain_command({ "TIME" }));
     }
+}
+
+/// For CLIENT LIST: which worker's it is. The reply is dropped: a server may refuse it.
+void Connection::name_connection()
+{
+    const auto text = plain_command(
+        { "CLIENT", "SETNAME", "nginx-ratelimit-" + std::to_string(getpid()) });
+    redisAsyncFormattedCommand(context_, nullptr, nullptr, text.data(), text.size());
 }
 
 void Connection::load_scripts()
@@ -82,12 +93,12 @@ void Connection::load_scripts()
 bool Connection::accepts(const redisReply& reply, Digest* digest)
 {
     if (reply.type == REDIS_REPLY_ERROR) {
-        lose({ reply.str, reply.len });
+        lose({ reply.str, reply.len }, Loss::rejected);
         return false;
     }
     if (digest != nullptr) {
         if (reply.type != REDIS_REPLY_STRING || reply.len != digest->size()) {
-            lose("SCRIPT LOAD returned no digest");
+            lose("SCRIPT LOAD returned no digest", Loss::rejected);
             return false;
         }
         std::memcpy(digest->data(), reply.str, reply.len);
@@ -97,7 +108,7 @@ bool Connection::accepts(const redisReply& reply, Digest* digest)
     if (options_.master_only && reply.type == REDIS_REPLY_ARRAY
         && (reply.elements == 0 || reply.element[0]->type != REDIS_REPLY_STRING
             || std::string_view(reply.element[0]->str, reply.element[0]->len) != "master")) {
-        lose("it is not a master");
+        lose("it is not a master", Loss::rejected);
         return false;
     }
     return true;
@@ -113,6 +124,7 @@ void Connection::introduced(const redisReply& reply, Digest* digest)
     if (introductions_ == 0 && state_ == State::connecting) {
         state_ = State::ready;
         ++times_ready_;
+        ready_at_ = last_reply_;
         connect_timer_->stop();
         owner_.connection_ready(*this);
     }

@@ -54,7 +54,7 @@ sub configure {
         qw(client_body proxy fastcgi uwsgi scgi);
     my $workers = $self->{workers} // 1;
     my $level   = $self->{level} // 'info';
-    my ($main, $http, $server) = map { $self->{$_} // '' } qw(main http server);
+    my ($main, $events, $http, $server) = map { $self->{$_} // '' } qw(main events http server);
     write_file("$folder/nginx.conf", <<"END");
 ${load}error_log $folder/error.log $level;
 pid $folder/nginx.pid;
@@ -62,7 +62,7 @@ daemon $daemon;
 master_process $master;
 worker_processes $workers;
 $main
-events { worker_connections 2048; }
+events { worker_connections 2048; $events }
 http {
     default_type text/plain;
     access_log off;
