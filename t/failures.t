@@ -52,8 +52,7 @@ sub observe {
 
 sub failed { return grep { $_->[1] ne 'PASSED' } @_ }
 
-# The requests that the fail mode decided came within so many seconds after the first, and none
-# later than `$after` seconds after the fault's end.
+# The fail mode decided no request later than `$after` seconds after the fault's end.
 sub holds {
     my ($what, $end, $after, @seen) = @_;
     my $last = max(0, map { $_->[0] - $end } failed(@seen));
@@ -70,8 +69,6 @@ subtest 'a redis that stalls costs no more fail mode than its stall' => sub {
         my @seen = observe($node, $stall + 1.5, 0.3 => sub { $redis->pause }, 0.3 + $stall => sub { $redis->resume; $end = time });
         holds("a stall of $stall s", $end, 0.05, @seen);
         cmp_ok scalar(failed(@seen)), '>', 0, 'there was a stall' if $stall > 0.5;
-        my ($first) = failed(@seen);
-        cmp_ok $end - $first->[0], '<', $stall - 0.1 + 0.02, 'after a timeout' if $first;
     }
 };
 

@@ -250,7 +250,10 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (loss == Loss::failed || loss == Loss::silent) {
         note_silence(connection.attempted(), reason);
     }
-    if (ready()) {
+    const auto serves = [&](const Connection& other) {
+        return other.ready() || (&other != &connection && other.connecting());
+    };
+    if (any(serves)) {
         return;
     }
     report_down(reason, loss == Loss::refused ? State::refusing : State::away);

@@ -103,7 +103,7 @@ TEST_F(FailingRedis, the_breaker_opens_after_silences_in_a_row_and_then_nothing_
 TEST_F(FailingRedis, calls_that_wait_together_are_one_silence)
 {
     auto options = options_to(server_.port());
-    options.server.timeout = 200ms;
+    options.server.timeout = 1s;
     options.server.breaker_failures = 2;
     auto& client = start_ready(options);
     server_.pause();
@@ -175,6 +175,7 @@ TEST_F(FailingRedis, a_loop_that_was_stopped_itself_fails_no_call_that_has_been_
         for (const EchoCall& call : calls) {
             EXPECT_EQ(call.failure, std::nullopt);
         }
+        loop_.run_for(500ms);  // a stop is excused once for each time that a timer runs
     }
     EXPECT_EQ(events_.downs, 0);
 }
@@ -291,7 +292,7 @@ TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
     options.server.timeout = 50ms;
     start(options);
     const auto began = loop_.now();
-    EXPECT_EQ(ask("x"), "no connection");
+    EXPECT_EQ(ask("x"), "no reply in time") << "it waits for the next attempt, too";
     EXPECT_GE(loop_.now() - began, 90ms);
     EXPECT_LT(loop_.now() - began, 1s);
     EXPECT_EQ(events_.last_reason, "timed out while connecting");

@@ -15,7 +15,7 @@ use Ratelimit::Process
 
 my @all;
 
-# Options, all texts of configuration: main, http, server (inside the one server block); and
+# Options, all texts of configuration: main, events, http, server (inside the one server block); and
 # workers (1), single (1: master_process off), daemon (1: on), module (0: not loaded), ports (how many
 # listens, 1), listen (parameters of each listen), level (of the error log: info), expected (a pattern
 # of lines that its log may have though they are complaints).
