@@ -68,10 +68,10 @@ private:
     std::vector<LimitCheck> limits_;  // without the costs
     CheckScripts scripts_;
     bool alone_ = true;
-    std::vector<std::int64_t> runs_;  // as they are written
-    unsigned requests_ = 0;           // of all runs, but those ahead
-    std::int64_t ahead_ = 0;          // so many of the last run
-    microseconds asked_at_{ 0 };      // by its owner's clock, the last request
+    std::vector<std::int64_t> runs_;    // as they are written
+    unsigned requests_ = 0;             // of all runs, but those ahead
+    std::int64_t ahead_ = 0;            // so many of the last run
+    microseconds asked_at_{ 0 };        // by its owner's clock, the last request
     redis::milliseconds sent_at_{ 0 };  // one that counts ahead
     GroupList asked_;
     GroupList waiting_;

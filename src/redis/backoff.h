@@ -8,8 +8,8 @@ namespace ratelimit::redis {
 
 using std::chrono::milliseconds;
 
-/// Pauses between attempts to connect: 50 ms, doubling to 500 ms, each cut by up to a half at random,
-/// so that a fleet whose Redis comes back does not come back all at once.
+/// Pauses between attempts to connect: 50 ms, doubling to 500 ms, each cut by up to a half at
+/// random, so that a fleet whose Redis comes back does not come back all at once.
 class Backoff {
 public:
     static constexpr milliseconds first{ 50 };

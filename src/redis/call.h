@@ -17,8 +17,8 @@ enum class ScriptId : std::uint16_t {};
 
 /// Why a call has no reply that can be used.
 enum class Failure : std::uint8_t {
-    timeout,      // no reply within the client's timeout
-    connection,   // could not connect, or the connection was lost; it may have been executed
+    timeout,     // no reply within the client's timeout
+    connection,  // could not connect, or the connection was lost; it may have been executed
     /// Redis answered with an error (NOSCRIPT and redirections are dealt with before), or with
     /// something that is no reply to the call.
     error_reply,

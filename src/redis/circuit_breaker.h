@@ -31,8 +31,8 @@ public:
 
 private:
     int limit_;
-    int silences_ = 0;           // in a row
-    milliseconds noted_{ 0 };    // when the last one was
+    int silences_ = 0;         // in a row
+    milliseconds noted_{ 0 };  // when the last one was
 };
 
 }  // namespace ratelimit::redis

@@ -171,43 +171,6 @@ void Connection::put_in_flight(CallQueue& sent) noexcept
     }
 }
 
-/// The time of what was written in this turn begins at its end, when it leaves.
-void Connection::stamp() noexcept
-{
-    if (unstamped_ == nullptr) {
-        return;
-    }
-    const milliseconds now = loop_.now();
-    const auto written = std::chrono::steady_clock::now();
-    milliseconds due = milliseconds::max();
-    bool delays_exit = false;
-    for (PendingCall* record = std::exchange(unstamped_, nullptr); record != nullptr;
-         record = record->next) {
-        record->sent = now;
-        record->written = written;
-        record->deadline = deadline_of(*record, now);
-        due = std::min(due, record->deadline);
-        delays_exit = delays_exit || (record->call != nullptr && record->call->delays_exit());
-    }
-    // It may run for a later one: the stall bound of calls that have timed out.
-    if (!deadline_timer_->running() || deadline_due_ > due) {
-        watch_until(due);
-    }
-    if (delays_exit) {
-        deadline_timer_->on_exit(Timer::OnExit::wait);
-    }
-}
-
-/// What the turn took, which is long when the process was stopped, is not the call's; and one whose
-/// time is over although nobody failed it has lost it to such a stop.
-milliseconds Connection::deadline_of(
-    const PendingCall& record, milliseconds now) const noexcept
-{
-    const milliseconds end = now + options_.timeout;
-    const milliseconds expires = record.deadline + (now - turn_began_);
-    return expires <= now ? end : std::min(end, expires);
-}
-
 void Connection::end_turn() noexcept
 {
     write_gathered();
@@ -355,8 +318,8 @@ void Connection::resend(PendingCall& record, bool load)
     }
 }
 
-/// Gives the context up, unless hiredis frees it itself, and connects again, at once if it was good.
-/// Its calls are sent again, or fail.
+/// Gives the context up, unless hiredis frees it itself, and connects again, at once if it was
+/// good. Its calls are sent again, or fail.
 void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
 {
     ++losses_;
@@ -372,8 +335,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     connect_again(good, loss == Loss::silent || reason.starts_with("BUSY"));
 
     try {
-        owner_.connection_lost(
-            *this, reason, loss == Loss::failed ? failed : loss);
+        owner_.connection_lost(*this, reason, loss == Loss::failed ? failed : loss);
     } catch (const std::exception&) {
         // Only the report of it was lost.
     }
@@ -383,25 +345,6 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
         context->data = nullptr;
     }
     send_again(lost);
-}
-
-/// It was of use: a server that accepts connections and closes them is not connected to in a loop.
-bool Connection::proven() const noexcept
-{
-    const bool was_ready = state_ == State::ready || state_ == State::moving;
-    return was_ready && (answered_ || loop_.now() - ready_at_ >= proven_after);
-}
-
-/// `probing`: the attempts themselves find out when a silent server answers again.
-void Connection::connect_again(bool at_once, bool probing) noexcept
-{
-    milliseconds pause{ 0 };
-    if (!at_once) {
-        pause = probing ? std::max(attempted_ + probe_pause - loop_.now(), milliseconds{ 0 })
-                        : backoff_.next();
-    }
-    state_ = pause.count() == 0 ? State::returning : State::pausing;
-    connect_timer_->start(pause);
 }
 
 void Connection::send_again(CallQueue& lost) noexcept

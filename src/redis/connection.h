@@ -81,8 +81,7 @@ public:
     /// Calls that wait for it may be sent soon.
     bool connecting() const noexcept
     {
-        return state_ == State::connecting || state_ == State::returning
-            || state_ == State::moving;
+        return state_ == State::connecting || state_ == State::returning || state_ == State::moving;
     }
     /// When it was answered last, by the loop's clock.
     milliseconds last_reply() const noexcept { return last_reply_; }
@@ -182,8 +181,8 @@ private:
     CallQueue in_flight_;
     PendingCall* unstamped_ = nullptr;  // the first of those written in this turn
     milliseconds turn_began_{ 0 };      // when the first call of this turn was sent
-    std::vector<CallQueue> together_;  // by ScriptId, calls until the end of the turn
-    std::size_t gathered_ = 0;         // all of those
+    std::vector<CallQueue> together_;   // by ScriptId, calls until the end of the turn
+    std::size_t gathered_ = 0;          // all of those
     std::unique_ptr<TurnEnd> turn_end_;
     bool one_by_one_ = false;         // the server does not take keys of several hash slots
     milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs

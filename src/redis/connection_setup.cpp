@@ -3,6 +3,7 @@
 #include "redis/connection.h"
 #include "redis/connection_hooks.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -17,6 +18,25 @@ void Connection::begin()
     if (context_ == nullptr) {
         lose(reason);
     }
+}
+
+/// It was of use: a server that accepts connections and closes them is not connected to in a loop.
+bool Connection::proven() const noexcept
+{
+    const bool was_ready = state_ == State::ready || state_ == State::moving;
+    return was_ready && (answered_ || loop_.now() - ready_at_ >= proven_after);
+}
+
+/// `probing`: the attempts themselves find out when a silent server answers again.
+void Connection::connect_again(bool at_once, bool probing) noexcept
+{
+    milliseconds pause{ 0 };
+    if (!at_once) {
+        pause = probing ? std::max(attempted_ + probe_pause - loop_.now(), milliseconds{ 0 })
+                        : backoff_.next();
+    }
+    state_ = pause.count() == 0 ? State::returning : State::pausing;
+    connect_timer_->start(pause);
 }
 
 void Connection::connected() noexcept
@@ -74,8 +94,8 @@ void Connection::set_up()
 /// For CLIENT LIST: which worker's it is. The reply is dropped: a server may refuse it.
 void Connection::name_connection()
 {
-    const auto text = plain_command(
-        { "CLIENT", "SETNAME", "nginx-ratelimit-" + std::to_string(getpid()) });
+    const auto text =
+        plain_command({ "CLIENT", "SETNAME", "nginx-ratelimit-" + std::to_string(getpid()) });
     redisAsyncFormattedCommand(context_, nullptr, nullptr, text.data(), text.size());
 }
 

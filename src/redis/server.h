@@ -30,8 +30,9 @@ public:
 
 /// One Redis server, through `connections` pipelined connections. Follows its name, if it has one
 /// and the loop looks names up, to other addresses. Connects at start(), loads every script before
-/// the first call, and again when Redis answers NOSCRIPT. A connection that is lost is made again at
-/// once, then with backoff (50 ms to 500 ms, with jitter); what was in flight is sent again, once.
+/// the first call, and again when Redis answers NOSCRIPT. A connection that is lost is made again
+/// at once, then with backoff (50 ms to 500 ms, with jitter); what was in flight is sent again,
+/// once.
 class Server final : public ConnectionOwner {
 public:
     /// `options` and `scripts` must outlive it.
