@@ -85,7 +85,9 @@ void SharedCheck::finish_runs(const CheckGroup& last) noexcept
 {
     ahead_ = last.ahead_;
     asked_at_ = last.checks().front().asked;
-    sent_at_ = owner_.client().now();
+    if (ahead_ > 0) {
+        sent_at_ = owner_.client().now();
+    }
     runs_[last.run_ * (1 + limits_.size())] += ahead_;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         limits_[i].now = last.checks()[i].now;
@@ -199,9 +201,6 @@ void SharedCheck::write(redis::ScriptArguments& arguments) const
 void SharedCheck::read_several(const redisReply& reply) noexcept
 {
     const SeveralReply answer(reply, answers());
-    if (!answer.good()) {
-        return;
-    }
     asked_.each([&](CheckGroup& group) {
         const auto checks = group.checks();
         for (std::size_t i = 0; i < checks.size(); ++i) {
@@ -290,9 +289,19 @@ void SharedCheck::tell(
     group.end_ = CheckGroup::End::answered;
 }
 
+bool SharedCheck::accepts(const redisReply& reply) const noexcept
+{
+    return SeveralReply(reply, answers()).good();
+}
+
+bool SharedCheck::accepts_part(std::string_view part) const noexcept
+{
+    LimitState state;
+    return read_single_part(part, state);
+}
+
 void SharedCheck::on_reply(const redisReply& reply) noexcept
 {
-    fail_asked(false);
     read_several(reply);
     end(false);
 }
@@ -300,14 +309,12 @@ void SharedCheck::on_reply(const redisReply& reply) noexcept
 /// One request, of one limit.
 void SharedCheck::on_part(std::string_view part) noexcept
 {
-    fail_asked(false);
     LimitState state;
-    if (read_single_part(part, state)) {
-        asked_.each([&](CheckGroup& group) {
-            *group.checks().front().state = state;
-            group.end_ = CheckGroup::End::answered;
-        });
-    }
+    read_single_part(part, state);
+    asked_.each([&](CheckGroup& group) {
+        *group.checks().front().state = state;
+        group.end_ = CheckGroup::End::answered;
+    });
     end(false);
 }
 

@@ -29,6 +29,9 @@ public:
     const redis::JointScript* joint() const noexcept override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void on_part(std::string_view part) noexcept override;
+    bool accepts_part(std::string_view part) const noexcept override;
+    bool accepts(const redisReply& reply) const noexcept override;
+    bool repeatable() const noexcept override { return true; }  // at worst it counts twice
     redis::ArgumentCount argument_count() const noexcept override;
     void write(redis::ScriptArguments& arguments) const override;
     std::string_view routing_key() const noexcept override { return limits_.front().key; }
@@ -65,11 +68,11 @@ private:
     std::vector<LimitCheck> limits_;  // without the costs
     CheckScripts scripts_;
     bool alone_ = true;
-    std::vector<std::int64_t> runs_;  // as they are written
-    unsigned requests_ = 0;           // of all runs, but those ahead
-    std::int64_t ahead_ = 0;          // so many of the last run
-    microseconds asked_at_{ 0 };      // by its owner's clock, the last request
-    redis::milliseconds sent_at_{ 0 };
+    std::vector<std::int64_t> runs_;    // as they are written
+    unsigned requests_ = 0;             // of all runs, but those ahead
+    std::int64_t ahead_ = 0;            // so many of the last run
+    microseconds asked_at_{ 0 };        // by its owner's clock, the last request
+    redis::milliseconds sent_at_{ 0 };  // one that counts ahead
     GroupList asked_;
     GroupList waiting_;
     std::unique_ptr<Timer> own_times_;  // of those asked in haste; null: never needed yet

@@ -12,7 +12,8 @@ namespace ratelimit {
 
 using std::chrono::milliseconds;
 
-/// A one-shot timer of an event loop. Destroying it stops it.
+/// A one-shot timer of an event loop. Destroying it stops it. What has arrived is read before it
+/// fires, also when the process was stopped meanwhile (DueTime).
 class Timer {
 public:
     /// Whether a process that is asked to exit waits for this timer (a check in flight) or not (a
@@ -26,8 +27,8 @@ public:
     virtual void on_exit(OnExit choice) noexcept = 0;  // may change while it runs
 };
 
-/// Something to be done at the end of the loop's turn, before what it writes leaves. Destroying it
-/// takes it back.
+/// Something to be done at the end of the loop's turn, before what was written since it was wanted
+/// leaves. Destroying it takes it back.
 class TurnEnd {
 public:
     virtual ~TurnEnd() = default;
@@ -66,7 +67,7 @@ public:
     virtual std::unique_ptr<Lookup> look_up(
         const std::string& name, std::function<void(const Addresses&)> done) = 0;
 
-    /// A clock that only goes forward, as of this turn of the loop.
+    /// A clock of the moment that only goes forward; to a few milliseconds.
     virtual milliseconds now() const noexcept = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "nginx/hiredis_events.h"
 
+#include "nginx/clock.h"
 #include "nginx/name_lookup.h"
 #include "nginx/timer.h"
 
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include <hiredis/async.h>
+#include <openssl/err.h>
 
 namespace ratelimit::nginx {
 
@@ -110,13 +112,26 @@ private:
         add(event);
     }
 
-    void read() noexcept { redisAsyncHandleRead(&context_); }
+    /// OpenSSL takes an error that another connection has left in the thread's queue for its own.
+    void forget_tls_errors() const noexcept
+    {
+        if (context_.c.privctx != nullptr) {
+            ERR_clear_error();
+        }
+    }
+
+    void read() noexcept
+    {
+        forget_tls_errors();
+        redisAsyncHandleRead(&context_);
+    }
 
     void write() noexcept
     {
         bool ended = false;
         ended_ = &ended;
         writing_ = true;
+        forget_tls_errors();
         redisAsyncHandleWrite(&context_);
         if (ended) {
             return;
@@ -214,7 +229,7 @@ std::unique_ptr<Lookup> NgxLoop::look_up(
 
 milliseconds NgxLoop::now() const noexcept
 {
-    return milliseconds{ static_cast<milliseconds::rep>(ngx_current_msec) };
+    return coarse_time();
 }
 
 }  // namespace ratelimit::nginx

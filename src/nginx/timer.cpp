@@ -1,5 +1,6 @@
 #include "nginx/timer.h"
 
+#include "nginx/clock.h"
 #include "nginx/guarded.h"
 
 namespace ratelimit::nginx {
@@ -22,6 +23,7 @@ void NgxTimer::start(milliseconds delay) noexcept
 {
     // Not just ngx_add_timer: it leaves a running timer as it is when the change is below 300 ms.
     stop();
+    due_.start(coarse_time(), delay);
     ngx_add_timer(&event_, static_cast<ngx_msec_t>(delay.count()));
 }
 
@@ -30,12 +32,32 @@ void NgxTimer::stop() noexcept
     if (event_.timer_set) {
         ngx_del_timer(&event_);
     }
+    if (event_.posted) {
+        ngx_delete_posted_event(&event_);
+    }
+    event_.timedout = 0;
 }
 
 void NgxTimer::handle(ngx_event_t* event) noexcept
 {
     auto* timer = static_cast<NgxTimer*>(static_cast<ngx_connection_t*>(event->data)->data);
-    guarded(ngx_cycle->log, [timer] { timer->fired_(); });
+    timer->expired();
+}
+
+/// Called by nginx's timers, which may run before what arrived in this turn is read (accept_mutex);
+/// and then by the events that nginx runs last.
+void NgxTimer::expired() noexcept
+{
+    if (event_.timedout) {
+        event_.timedout = 0;
+        if (const auto left = due_.left(coarse_time()); left.count() > 0) {
+            ngx_add_timer(&event_, static_cast<ngx_msec_t>(left.count()));
+        } else {
+            ngx_post_event(&event_, &ngx_posted_events);
+        }
+        return;
+    }
+    guarded(ngx_cycle->log, [this] { fired_(); });
 }
 
 }  // namespace ratelimit::nginx

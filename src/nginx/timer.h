@@ -1,11 +1,13 @@
 #pragma once
 
+#include "loop/due_time.h"
 #include "loop/event_loop.h"
 #include "nginx/ngx.h"
 
 namespace ratelimit::nginx {
 
-/// A timer of nginx's loop. A worker that is asked to exit waits for those that say so.
+/// A timer of nginx's loop, which fires behind the I/O of its turn. A worker that exits waits for
+/// those that say so.
 class NgxTimer final : public Timer {
 public:
     explicit NgxTimer(std::function<void()> fired);
@@ -15,13 +17,16 @@ public:
 
     void start(milliseconds delay) noexcept override;
     void stop() noexcept override;
-    bool running() const noexcept override { return event_.timer_set; }
+    bool running() const noexcept override { return event_.timer_set || event_.posted; }
     void on_exit(OnExit choice) noexcept override { event_.cancelable = choice == OnExit::ignore; }
 
 private:
     static void handle(ngx_event_t* event) noexcept;
 
+    void expired() noexcept;
+
     std::function<void()> fired_;
+    DueTime due_;
     ngx_event_t event_{};
     // nginx's debug log reads the descriptor of an event's connection, so a timer has one too.
     ngx_connection_t connection_{};

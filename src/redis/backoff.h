@@ -8,12 +8,12 @@ namespace ratelimit::redis {
 
 using std::chrono::milliseconds;
 
-/// Pauses between attempts to connect: 50 ms, doubling to 2 s, each cut by up to a half at random,
-/// so that a fleet whose Redis comes back does not come back all at once.
+/// Pauses between attempts to connect: 50 ms, doubling to 500 ms, each cut by up to a half at
+/// random, so that a fleet whose Redis comes back does not come back all at once.
 class Backoff {
 public:
     static constexpr milliseconds first{ 50 };
-    static constexpr milliseconds longest{ 2000 };
+    static constexpr milliseconds longest{ 500 };
 
     explicit Backoff(std::uint_fast32_t seed) : random_(seed) {}
 

@@ -17,9 +17,11 @@ enum class ScriptId : std::uint16_t {};
 
 /// Why a call has no reply that can be used.
 enum class Failure : std::uint8_t {
-    timeout,      // no reply within the client's timeout
-    connection,   // could not connect, or the connection was lost; it may have been executed
-    error_reply,  // Redis answered with an error (NOSCRIPT and redirections are dealt with before)
+    timeout,     // no reply within the client's timeout
+    connection,  // could not connect, or the connection was lost; it may have been executed
+    /// Redis answered with an error (NOSCRIPT and redirections are dealt with before), or with
+    /// something that is no reply to the call.
+    error_reply,
     /// A cluster is moving the slot of its keys, which are now apart (TRYAGAIN): it was not
     /// executed, and calls of one key each would be.
     keys_apart,
@@ -55,7 +57,7 @@ public:
     /// on_part are called.
     virtual const JointScript* joint() const noexcept { return nullptr; }
     virtual void write_numbers(ScriptArguments&) const {}
-    /// In place of on_reply: its part of the reply; empty: that had not the shape of one.
+    /// In place of on_reply: its part of the reply.
     virtual void on_part(std::string_view) noexcept {}
 
     virtual ArgumentCount argument_count() const noexcept = 0;
@@ -71,10 +73,19 @@ public:
     /// Another command instead of a script, as RESP.
     virtual std::string_view command() const noexcept { return {}; }
 
+    /// Whether the reply to it has the shape that it must have: called before on_reply and on_part,
+    /// and one that has not fails the call.
+    virtual bool accepts(const redisReply&) const noexcept { return true; }
+    virtual bool accepts_part(std::string_view) const noexcept { return true; }
+
+    /// Whether it may be sent again when its connection was lost, so that Redis may execute it
+    /// twice.
+    virtual bool repeatable() const noexcept { return false; }
+
     /// Whether a process that is asked to exit waits for its end.
     virtual bool delays_exit() const noexcept { return true; }
 
-    /// How many checks fail with it, for the circuit breaker.
+    /// How many checks fail with it, for the counters.
     virtual unsigned stands_for() const noexcept { return 1; }
 
     virtual void on_reply(const redisReply& reply) noexcept = 0;
@@ -88,7 +99,8 @@ public:
         milliseconds expires{ 0 };
         milliseconds waits_until{ 0 };  // for a takeover; 0: it has not waited for one
         std::uint8_t redirections = 0;
-        bool asking = false;  // its slot is on its way to that server (ASK)
+        bool asking = false;      // its slot is on its way to that server (ASK)
+        bool sent_again = false;  // after a connection was lost
     };
     Travel travel;
 

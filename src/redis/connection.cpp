@@ -2,6 +2,7 @@
 #include "redis/connection_hooks.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <hiredis/async.h>
@@ -16,12 +17,14 @@ std::string_view text_of(const redisReply& reply) noexcept
     return { reply.str, reply.len };
 }
 
-/// Empty: it is not a reply with so many parts of so many bytes.
-std::string_view part_of(
+constexpr std::string_view malformed = "malformed reply";
+
+/// Of a reply that is a string with as many parts, each of so many bytes.
+std::optional<std::string_view> part_of(
     const redisReply& reply, std::size_t part, std::size_t parts, std::size_t bytes) noexcept
 {
     if (reply.type != REDIS_REPLY_STRING || reply.len != parts * bytes) {
-        return {};
+        return std::nullopt;
     }
     return text_of(reply).substr(part * bytes, bytes);
 }
@@ -66,7 +69,7 @@ Connection::Connection(
       backoff_(std::random_device{}()),
       digests_(scripts.size()),
       together_(scripts.size()),
-      turn_end_(loop.make_turn_end([this] { write_gathered(); }))
+      turn_end_(loop.make_turn_end([this] { end_turn(); }))
 {
     connect_timer_->on_exit(Timer::OnExit::ignore);
     deadline_timer_->on_exit(Timer::OnExit::ignore);
@@ -80,7 +83,7 @@ Connection::~Connection()
 void Connection::fire() noexcept
 {
     if (state_ == State::connecting) {
-        lose("timed out while connecting");
+        lose("timed out while connecting", Loss::silent);
     } else {
         contained(*this, [this] { connect(); });
     }
@@ -89,6 +92,8 @@ void Connection::fire() noexcept
 void Connection::connect()
 {
     state_ = State::connecting;
+    answered_ = false;
+    attempted_ = loop_.now();
     connect_timer_->start(options_.connect_timeout);
     begin();
 }
@@ -100,7 +105,7 @@ void Connection::move()
     }
     if (state_ == State::ready || state_ == State::moving) {
         state_ = State::moving;
-        write_gathered();  // and moves, if nobody waits
+        end_turn();  // and moves, if nobody waits
     } else {
         restart();
     }
@@ -134,6 +139,10 @@ void Connection::give_up_context() noexcept
 
 bool Connection::send(PendingCall& record) noexcept
 {
+    if (unstamped_ == nullptr && gathered_ == 0) {
+        turn_began_ = loop_.now();
+    }
+    turn_end_->want();  // before anything is written
     if (record.call->joint() != nullptr) {
         gather(record);
         return true;
@@ -152,29 +161,21 @@ bool Connection::send(PendingCall& record) noexcept
 /// Calls that have been written, and are answered by one reply.
 void Connection::put_in_flight(CallQueue& sent) noexcept
 {
-    const milliseconds now = loop_.now();
-    milliseconds due = milliseconds::max();
-    bool delays_exit = false;
-    if (in_flight_.empty()) {
-        last_reply_ = now;
-    }
     sent.front()->joint = static_cast<unsigned>(sent.size());
-    sent.front()->written = std::chrono::steady_clock::now();
     owner_.command_sent();
+    if (unstamped_ == nullptr) {
+        unstamped_ = sent.front();
+    }
     while (!sent.empty()) {
-        PendingCall& record = sent.pop();
-        record.sent = now;
-        due = std::min(due, record.deadline);
-        delays_exit = delays_exit || record.call->delays_exit();
-        in_flight_.push(record);
+        in_flight_.push(sent.pop());
     }
-    // It may run for a later one: the stall bound of calls that have timed out.
-    if (!deadline_timer_->running() || deadline_due_ > due) {
-        watch_until(due);
-    }
-    if (delays_exit) {
-        deadline_timer_->on_exit(Timer::OnExit::wait);
-    }
+}
+
+void Connection::end_turn() noexcept
+{
+    write_gathered();
+    stamp();
+    contained(*this, [this] { finish_move(); });
 }
 
 bool Connection::write_asking() noexcept
@@ -215,13 +216,16 @@ void Connection::answered(const redisReply& reply)
         lose("a reply that nobody asked for");
         return;
     }
+    if (in_flight_.front() == unstamped_) {
+        stamp();
+    }
     last_reply_ = loop_.now();
     const auto written = in_flight_.front()->written;
     CallQueue answered;
     bool in_time = false;
     for (unsigned left = in_flight_.front()->joint; left != 0; --left) {
         PendingCall& record = in_flight_.pop();
-        in_time = in_time || (!record.timed_out && record.deadline >= last_reply_);
+        in_time = in_time || !record.timed_out;
         answered.push(record);
     }
     if (in_flight_.empty()) {
@@ -232,8 +236,10 @@ void Connection::answered(const redisReply& reply)
         return;
     }
     // Only now: one that takes scripts and refuses calls is not to be asked again at once.
+    answered_ = true;
+    backoff_.reset();
+    owner_.command_answered();
     if (in_time) {
-        backoff_.reset();
         owner_.call_answered(std::chrono::steady_clock::now() - written);
     }
     const std::size_t parts = answered.size();
@@ -245,11 +251,19 @@ void Connection::answered(const redisReply& reply)
             continue;
         }
         if (const JointScript* joint = call->joint()) {
-            call->on_part(part_of(reply, part, parts, joint->reply_bytes));
+            const auto own = part_of(reply, part, parts, joint->reply_bytes);
+            own && call->accepts_part(*own) ? call->on_part(*own) : fail(*call, malformed);
         } else {
-            call->on_reply(reply);
+            call->accepts(reply) ? call->on_reply(reply) : fail(*call, malformed);
         }
     }
+}
+
+/// Its own failure, and no other call's.
+void Connection::fail(Call& call, std::string_view error) noexcept
+{
+    owner_.call_refused(error, call.stands_for());
+    call.on_failure(Failure::error_reply);
 }
 
 void Connection::answered_with_error(CallQueue& answered, std::string_view error)
@@ -313,9 +327,9 @@ try {
     return false;  // out of memory: the same address again
 }
 
-/// Gives the context up, unless hiredis frees it itself, and fails its calls. Then, unless close is
-/// the reason, it pauses before the next attempt.
-void Connection::lose(std::string_view reason, Loss loss) noexcept
+/// Gives the context up, unless hiredis frees it itself, and connects again, at once if it was
+/// good, or if the server's name has another address. Its calls are sent again, or fail.
+void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
 {
     ++losses_;
     redisAsyncContext* context = std::exchange(context_, nullptr);
@@ -323,21 +337,41 @@ void Connection::lose(std::string_view reason, Loss loss) noexcept
     CallQueue lost = take_all_calls();
     deadline_timer_->stop();
     introductions_ = 0;
-    elsewhere_ = goes_elsewhere(loss);
-    state_ = State::pausing;
-    connect_timer_->start(elsewhere_ ? milliseconds{ 1 } : backoff_.next());
+    const bool was_ready = ready();
+    const bool good = proven();
+    const bool elsewhere = goes_elsewhere(loss);
+    if (elsewhere) {
+        loss = Loss::elsewhere;
+    } else if (loss == Loss::failed) {
+        // One that was ready and of no use is told from one that could not be made.
+        loss = good ? Loss::good : was_ready ? Loss::refused : Loss::failed;
+    }
+    connect_again(good || elsewhere, loss == Loss::silent || reason.starts_with("BUSY"));
 
     try {
-        owner_.connection_lost(*this, reason, loss == Loss::refused);
+        owner_.connection_lost(*this, reason, loss);
     } catch (const std::exception&) {
         // Only the report of it was lost.
     }
-    if (loss != Loss::freed_by_hiredis) {
+    if (whose == Context::ours) {
         free_context(context);
     } else if (context != nullptr) {
         context->data = nullptr;
     }
-    fail_all(lost, records_, Failure::connection);
+    send_again(lost);
+}
+
+void Connection::send_again(CallQueue& lost) noexcept
+{
+    while (!lost.empty()) {
+        PendingCall& record = lost.pop();
+        const milliseconds deadline = record.deadline;
+        Call* call = record.release();
+        records_.give_back(record);
+        if (call != nullptr && !owner_.send_again(*call, deadline)) {
+            call->on_failure(Failure::connection);
+        }
+    }
 }
 
 void Connection::close() noexcept

@@ -25,6 +25,16 @@ enum class ErrorFate : std::uint8_t {
     keys_apart,   // it fails with Failure::keys_apart
 };
 
+/// How a connection was lost.
+enum class Loss : std::uint8_t {
+    good,       // it had answered, and is made again at once
+    elsewhere,  // it was of no use, and another address of the server's name is tried at once
+    failed,     // it could not be made, or was closed
+    silent,     // no reply in time
+    rejected,   // it was answered with an error while it was set up
+    refused,    // its server let it be set up and answers calls with an error, or hangs up
+};
+
 /// What a connection tells the server that has it.
 class ConnectionOwner {
 public:
@@ -35,21 +45,25 @@ public:
     /// No connection could be made to this address, or its server is of no use. True: the server
     /// has another address, which is to be tried at once.
     virtual bool address_failed(std::string_view address) = 0;
-    /// It waits to connect again. Called before the calls that were on it fail.
-    /// `refused`: its server answers, but that it is of no use.
-    virtual void connection_lost(Connection& connection, std::string_view reason, bool refused) = 0;
+    /// It will connect again. Called before the calls that were on it are sent again or fail.
+    virtual void connection_lost(Connection& connection, std::string_view reason, Loss loss) = 0;
+    /// Of a lost connection. False: it cannot be sent again before the deadline.
+    virtual bool send_again(Call& call, milliseconds deadline) noexcept = 0;
     /// `checks`: Call::stands_for. By an error reply:
     virtual void call_refused(std::string_view error, unsigned checks) noexcept = 0;
-    virtual void call_timed_out(unsigned checks) noexcept = 0;
+    /// One of those whose command was `sent` then.
+    virtual void call_timed_out(unsigned checks, milliseconds sent) noexcept = 0;
     /// A command, maybe of many calls.
     virtual void command_sent() noexcept = 0;
+    /// Not with an error; maybe too late for those who waited.
+    virtual void command_answered() noexcept = 0;
     /// In time; `took`: since its command was sent.
     virtual void call_answered(std::chrono::steady_clock::duration took) noexcept = 0;
 };
 
 /// One pipelined connection to one server. Connects, authenticates and loads the scripts before it
-/// is ready; when it is lost, or its server turns out to be of no use, connects again after a
-/// pause.
+/// is ready. When it is lost, or its server turns out to be of no use, it connects again: at once
+/// if it was good, else after a pause.
 class Connection final : private ContextOwner {
 public:
     Connection(
@@ -71,12 +85,15 @@ public:
     /// Calls that wait for it may be sent soon.
     bool connecting() const noexcept
     {
-        return state_ == State::connecting || state_ == State::moving
-            || (state_ == State::pausing && elsewhere_);
+        return state_ == State::connecting || state_ == State::returning || state_ == State::moving;
     }
     /// When it was answered last, by the loop's clock.
     milliseconds last_reply() const noexcept { return last_reply_; }
+    /// When it began to connect.
+    milliseconds attempted() const noexcept { return attempted_; }
     std::size_t in_flight() const noexcept { return in_flight_.size() + gathered_; }
+    /// Calls wait for others to share their command.
+    bool filling() const noexcept { return gathered_ != 0; }
 
     /// Only when ready. The record holds its call, and is this connection's from now on. Calls that
     /// can go together (Call::joint) are written at the end of the loop's turn. False: out of
@@ -90,32 +107,39 @@ private:
         closed,
         connecting,  // until every script is loaded
         ready,
-        moving,   // until the calls on their way have ended
-        pausing,  // before the next attempt
+        moving,     // until the calls on their way have ended
+        returning,  // connects again in the loop's next turn
+        pausing,    // before the next attempt
     };
 
-    enum class Loss : std::uint8_t {
-        given_up,
-        refused,           // by an error of a server that is of no use
-        freed_by_hiredis,  // which noticed it
-    };
+    enum class Context : std::uint8_t { ours, freed_by_hiredis };
+
+    /// From attempt to attempt, where a server says nothing or is busy: each is a probe.
+    static constexpr milliseconds probe_pause{ 100 };
+    /// One that was ready for so long was good, whether it was used or not.
+    static constexpr milliseconds proven_after{ 1000 };
 
     void connected() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
     const ssl_st* tls() const noexcept override { return tls_; }
     void begin();
     void set_up();
+    void name_connection();
     void load_scripts();
     bool goes_elsewhere(Loss loss) noexcept;
     bool accepts(const redisReply& reply, Digest* digest);
     void introduced(const redisReply& reply, Digest* digest);
     void answered(const redisReply& reply);
+    void fail(Call& call, std::string_view error) noexcept;
     void answered_with_error(CallQueue& answered, std::string_view error);
     void resend(PendingCall& record, bool load);
     bool write(const PendingCall& record) noexcept;
     bool write(std::string_view text) noexcept;
     bool write_asking() noexcept;
     void put_in_flight(CallQueue& sent) noexcept;
+    void stamp() noexcept;
+    milliseconds deadline_of(const PendingCall& record, milliseconds now) const noexcept;
+    void end_turn() noexcept;
 
     void gather(PendingCall& record) noexcept;
     bool write_joint(CallQueue& queue) noexcept;
@@ -128,7 +152,12 @@ private:
     bool fail_overdue(milliseconds now);
     milliseconds stall_bound() const noexcept;
     void watch_until(milliseconds due) noexcept;
-    void lose(std::string_view reason, Loss loss = Loss::given_up) noexcept;
+    void lose(
+        std::string_view reason, Loss loss = Loss::failed,
+        Context context = Context::ours) noexcept;
+    void connect_again(bool at_once, bool probing) noexcept;
+    void send_again(CallQueue& lost) noexcept;
+    bool proven() const noexcept;
     void fire() noexcept;
     void give_up_context() noexcept;
     void finish_move();
@@ -147,8 +176,7 @@ private:
     RecordPool& records_;
     ConnectionOwner& owner_;
     State state_ = State::closed;
-    std::string address_;     // of the last attempt
-    bool elsewhere_ = false;  // the next attempt goes to another address, at once
+    std::string address_;  // of the last attempt
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;                  // the context's, if it has TLS
     std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it
@@ -157,12 +185,17 @@ private:
     std::size_t introductions_ = 0;  // replies to AUTH, SELECT, ROLE, SCRIPT LOAD still to come
     std::vector<Digest> digests_;    // of the scripts, by ScriptId
     CallQueue in_flight_;
-    std::vector<CallQueue> together_;  // by ScriptId, calls until the end of the turn
-    std::size_t gathered_ = 0;         // all of those
+    PendingCall* unstamped_ = nullptr;  // the first of those written in this turn
+    milliseconds turn_began_{ 0 };      // when the first call of this turn was sent
+    std::vector<CallQueue> together_;   // by ScriptId, calls until the end of the turn
+    std::size_t gathered_ = 0;          // all of those
     std::unique_ptr<TurnEnd> turn_end_;
     bool one_by_one_ = false;         // the server does not take keys of several hash slots
     milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs
     milliseconds last_reply_{ 0 };
+    milliseconds attempted_{ 0 };
+    milliseconds ready_at_{ 0 };
+    bool answered_ = false;  // a call, since it is ready
     unsigned times_ready_ = 0;
     unsigned losses_ = 0;  // counts lost connections, so that loops notice one
     ScriptArguments arguments_;

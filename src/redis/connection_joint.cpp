@@ -19,9 +19,6 @@ void Connection::gather(PendingCall& record) noexcept
     if (record.asking || one_by_one_ || queue.size() >= options_.most_joint) {
         write_joint(queue);
     }
-    if (gathered_ != 0) {
-        turn_end_->want();
-    }
 }
 
 /// False: out of memory; they are still there.
@@ -80,7 +77,6 @@ void Connection::write_gathered() noexcept
             fail_all(failed, records_, Failure::connection);
         }
     }
-    contained(*this, [this] { finish_move(); });
 }
 
 /// What is on its way, and what waits for the end of the turn.
@@ -93,6 +89,7 @@ CallQueue Connection::take_all_calls() noexcept
         }
     }
     gathered_ = 0;
+    unstamped_ = nullptr;
     return all;
 }
 

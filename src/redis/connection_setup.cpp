@@ -3,8 +3,11 @@
 #include "redis/connection.h"
 #include "redis/connection_hooks.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
+
+#include <unistd.h>
 
 namespace ratelimit::redis {
 
@@ -18,6 +21,25 @@ void Connection::begin()
     }
 }
 
+/// It was of use: a server that accepts connections and closes them is not connected to in a loop.
+bool Connection::proven() const noexcept
+{
+    const bool was_ready = state_ == State::ready || state_ == State::moving;
+    return was_ready && (answered_ || loop_.now() - ready_at_ >= proven_after);
+}
+
+/// `probing`: the attempts themselves find out when a silent server answers again.
+void Connection::connect_again(bool at_once, bool probing) noexcept
+{
+    milliseconds pause{ 0 };
+    if (!at_once) {
+        pause = probing ? std::max(attempted_ + probe_pause - loop_.now(), milliseconds{ 0 })
+                        : backoff_.next();
+    }
+    state_ = pause.count() == 0 ? State::returning : State::pausing;
+    connect_timer_->start(pause);
+}
+
 void Connection::connected() noexcept
 {
     contained(*this, [this] { set_up(); });
@@ -25,7 +47,7 @@ void Connection::connected() noexcept
 
 void Connection::disconnected(std::string_view reason) noexcept
 {
-    lose(reason, Loss::freed_by_hiredis);
+    lose(reason, Loss::failed, Context::freed_by_hiredis);
 }
 
 void Connection::command(std::string_view text, Digest* digest)
@@ -56,6 +78,7 @@ void Connection::set_up()
     if (!options_.password.empty()) {
         command(auth_command(options_.username, options_.password));
     }
+    name_connection();
     if (options_.database != 0) {
         command(plain_command({ "SELECT", std::to_string(options_.database) }));
     }
@@ -67,6 +90,14 @@ void Connection::set_up()
         // No script: nothing to ask, but whether anybody is there.
         command(plain_command({ "TIME" }));
     }
+}
+
+/// For CLIENT LIST: which worker's it is. The reply is dropped: a server may refuse it.
+void Connection::name_connection()
+{
+    const auto text =
+        plain_command({ "CLIENT", "SETNAME", "nginx-ratelimit-" + std::to_string(getpid()) });
+    redisAsyncFormattedCommand(context_, nullptr, nullptr, text.data(), text.size());
 }
 
 void Connection::load_scripts()
@@ -83,12 +114,12 @@ void Connection::load_scripts()
 bool Connection::accepts(const redisReply& reply, Digest* digest)
 {
     if (reply.type == REDIS_REPLY_ERROR) {
-        lose({ reply.str, reply.len });
+        lose({ reply.str, reply.len }, Loss::rejected);
         return false;
     }
     if (digest != nullptr) {
         if (reply.type != REDIS_REPLY_STRING || reply.len != digest->size()) {
-            lose("SCRIPT LOAD returned no digest");
+            lose("SCRIPT LOAD returned no digest", Loss::rejected);
             return false;
         }
         std::memcpy(digest->data(), reply.str, reply.len);
@@ -98,7 +129,7 @@ bool Connection::accepts(const redisReply& reply, Digest* digest)
     if (options_.master_only && reply.type == REDIS_REPLY_ARRAY
         && (reply.elements == 0 || reply.element[0]->type != REDIS_REPLY_STRING
             || std::string_view(reply.element[0]->str, reply.element[0]->len) != "master")) {
-        lose("it is not a master");
+        lose("it is not a master", Loss::rejected);
         return false;
     }
     return true;
@@ -114,6 +145,7 @@ void Connection::introduced(const redisReply& reply, Digest* digest)
     if (introductions_ == 0 && state_ == State::connecting) {
         state_ = State::ready;
         ++times_ready_;
+        ready_at_ = last_reply_;
         connect_timer_->stop();
         owner_.connection_ready(*this);
     }

@@ -10,10 +10,10 @@ namespace ratelimit::redis {
 /// The client's record of a call on its way. It outlives the call when that is forgotten or times
 /// out, to take the reply that still comes.
 struct PendingCall {
-    Call* call = nullptr;  // null: nobody waits any more
-    milliseconds sent{ 0 };
-    milliseconds deadline{ 0 };
-    unsigned joint = 1;  // so many records, this one first, share a reply
+    Call* call = nullptr;        // null: nobody waits any more
+    milliseconds sent{ 0 };      // 0: it is not written yet
+    milliseconds deadline{ 0 };  // before it is written: by when it has to be answered in all
+    unsigned joint = 1;          // so many records, this one first, share a reply
     std::chrono::steady_clock::time_point written;  // of the first of those
     bool asking = false;                            // sent with ASKING before it
     bool sent_again = false;                        // after NOSCRIPT

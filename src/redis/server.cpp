@@ -13,10 +13,12 @@ Server::Server(
       addresses_(endpoint_),
       options_(options),
       owner_(owner),
-      breaker_(options.breaker_failures, options.breaker_open),
-      waiting_(loop, records_, [this](unsigned checks) { call_timed_out(checks); }),
-      look_up_timer_(loop.make_timer([this] { look_up(); }))
+      breaker_(options.breaker_failures),
+      waiting_(loop, records_, [this](unsigned checks) { stats_.timeouts += checks; }),
+      look_up_timer_(loop.make_timer([this] { look_up(); })),
+      probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {
+    probe_timer_->on_exit(Timer::OnExit::ignore);
     look_up_timer_->on_exit(Timer::OnExit::ignore);
     for (int i = 0; i < options_.connections; ++i) {
         connections_.push_back(
@@ -32,15 +34,16 @@ Server::~Server()
 void Server::start()
 {
     look_up();
-    finding_ = endpoint_.host.empty() && lookup_ != nullptr;
-    if (!finding_) {
+    if (endpoint_.host.empty() && lookup_ != nullptr) {
+        state_ = State::finding;
+    } else {
         connect();
     }
 }
 
 void Server::connect()
 {
-    finding_ = false;
+    state_ = State::starting;
     for (const auto& connection : connections_) {
         connection->connect();
     }
@@ -51,26 +54,59 @@ bool Server::send(Call& call)
     if (call.travel.expires.count() == 0) {
         call.travel.expires = loop_.now() + options_.connect_timeout + options_.timeout;
     }
-    if (!breaker_.allows(loop_.now())) {
+    if (breaker_.open()) {
         return false;
     }
-    Connection* best = nullptr;
-    bool connecting = finding_;
-    for (const auto& connection : connections_) {
-        connecting = connecting || connection->connecting();
-        if (connection->ready()
-            && (best == nullptr || connection->in_flight() < best->in_flight())) {
-            best = connection.get();
-        }
+    if (Connection* connection = next_connection()) {
+        return send_on(*connection, call);
     }
-    if (best != nullptr) {
-        return send_on(*best, call);
-    }
-    if (!connecting) {
+    if (!connecting()) {
         return false;
     }
     waiting_.add(call, call.travel.expires);
     return true;
+}
+
+/// One connection's batch is filled before the next one's; else the one with the least in flight.
+/// Null: none is ready.
+Connection* Server::next_connection() noexcept
+{
+    if (filling_ != nullptr && filling_->ready() && filling_->filling()) {
+        return filling_;
+    }
+    filling_ = nullptr;
+    for (const auto& connection : connections_) {
+        if (connection->ready()
+            && (filling_ == nullptr || connection->in_flight() < filling_->in_flight())) {
+            filling_ = connection.get();
+        }
+    }
+    return filling_;
+}
+
+bool Server::connecting() const noexcept
+{
+    return state_ == State::finding
+        || any([](const Connection& connection) { return connection.connecting(); });
+}
+
+/// Sent again, with what is left of its time.
+bool Server::send_again(Call& call, milliseconds deadline) noexcept
+try {
+    if (call.travel.sent_again || !call.repeatable() || breaker_.open()) {
+        return false;
+    }
+    call.travel.sent_again = true;
+    if (Connection* connection = next_connection()) {
+        return send_on(*connection, call);
+    }
+    if (!connecting()) {
+        return false;
+    }
+    waiting_.add(call, deadline);
+    return true;
+} catch (const std::exception&) {
+    return false;
 }
 
 bool Server::send_on(Connection& connection, Call& call)
@@ -78,7 +114,7 @@ bool Server::send_on(Connection& connection, Call& call)
     PendingCall& record = records_.take();
     record.hold(call);
     record.asking = call.travel.asking;
-    record.deadline = std::min(loop_.now() + options_.timeout, call.travel.expires);
+    record.deadline = call.travel.expires;
     return connection.send(record);
 }
 
@@ -87,16 +123,37 @@ void Server::probe()
     const bool silent = !any([since = loop_.now() - most_silence](const Connection& connection) {
         return connection.ready() && connection.last_reply() > since;
     });
-    // One that refuses checks would answer this all the same.
-    if ((breaker_.open() || silent) && !refuses_checks_ && ready() && !probe_.pending()) {
+    if (silent) {
+        send_probe();
+    }
+}
+
+void Server::send_probe() noexcept
+try {
+    Connection* connection = next_connection();
+    // A server that refuses calls would answer this all the same.
+    if (connection != nullptr && state_ != State::refusing && !probe_.pending()) {
         probe_.travel = {};
-        send(probe_);
+        probe_.travel.expires = loop_.now() + options_.timeout;
+        send_on(*connection, probe_);
+    }
+} catch (const std::exception&) {
+    // Out of memory: the next one is sent.
+}
+
+/// While the breaker is open and a connection stands, no call is sent on it but this.
+void Server::probe_silent() noexcept
+{
+    if (breaker_.open()) {
+        send_probe();
+        probe_timer_->start(probe_pause);
     }
 }
 
 void Server::close() noexcept
 {
     look_up_timer_->stop();
+    probe_timer_->stop();
     lookup_.reset();
     for (const auto& connection : connections_) {
         connection->close();
@@ -128,7 +185,7 @@ try {
     look_up_timer_->start(std::max(addresses.valid, look_up_pause));
     found_ = !addresses.all.empty();
     const bool moved = found_ && addresses_.found(addresses.all);
-    if (finding_) {
+    if (state_ == State::finding) {
         connect();
     } else if (moved) {
         reconnect();
@@ -140,7 +197,7 @@ try {
 void Server::announced_at(const std::string& address)
 {
     const bool other = !address.empty() && address != endpoint_.host;
-    if (other && !finding_ && !found_ && addresses_.found({ address })) {
+    if (other && state_ != State::finding && !found_ && addresses_.found({ address })) {
         reconnect();
     }
 }
@@ -184,38 +241,42 @@ void Server::connection_ready(Connection& connection)
     if (std::exchange(lost_, false)) {
         owner_.server_reconnected(*this);
     }
-    // One that let itself be set up is no failure, unless it refused calls after that before.
-    if (!refusing_) {
-        breaker_.succeeded();
+    breaker_.answered();
+    // One that let itself be set up is up, unless it refused calls after that before.
+    if (state_ != State::refusing) {
         report_up();
     }
     waiting_.release([&](Call& call) { return connection.ready() && send_on(connection, call); });
 }
 
-void Server::connection_lost(Connection& lost, std::string_view reason, bool refused)
+void Server::connection_lost(Connection& connection, std::string_view reason, Loss loss)
 {
     ++stats_.connection_errors;
-    refusing_ = refusing_ || refused;
-    if (lost.connecting()) {
-        return;  // to another address of its name
+    lost_ = lost_ || loss != Loss::elsewhere || connection.times_ready() > 0;
+    if (loss == Loss::good || loss == Loss::elsewhere) {
+        return;  // it is up, unless the attempt that follows fails
     }
-    lost_ = true;
-    note_failure(reason);
-    if (ready()) {
+    if (loss == Loss::failed || loss == Loss::silent) {
+        note_silence(connection.attempted(), reason);
+    }
+    const auto serves = [&](const Connection& other) {
+        return other.ready() || (&other != &connection && other.connecting());
+    };
+    if (any(serves)) {
         return;
     }
-    report_down(reason);
+    report_down(reason, loss == Loss::refused ? State::refusing : State::away);
     look_up_soon();
-    if (!any([](const Connection& other) { return other.connecting(); })) {
+    if (!connecting()) {
         waiting_.release([this](Call& call) { return owner_.take_back(*this, call); });
     }
 }
 
+/// An answer, if a useless one: the breaker is for silence.
 void Server::call_refused(std::string_view error, unsigned checks) noexcept
 try {
     stats_.error_replies += checks;
-    refuses_checks_ = true;
-    note_failure(error, checks);
+    breaker_.answered();
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
     if (told_errors_.size() < most_told_errors
@@ -227,47 +288,48 @@ try {
     // Only the report of it was lost.
 }
 
-void Server::call_timed_out(unsigned checks) noexcept
+void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
 {
     stats_.timeouts += checks;
-    refuses_checks_ = false;
-    note_failure(describe(Failure::timeout), checks);
+    note_silence(sent, describe(Failure::timeout));
 }
 
-void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
+void Server::command_answered() noexcept
 {
-    stats_.answered(std::chrono::duration_cast<microseconds>(took));
-    breaker_.succeeded();
-    refusing_ = false;
-    refuses_checks_ = false;
+    breaker_.answered();
     report_up();
     if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
         told_errors_.clear();
     }
 }
 
+void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
+{
+    stats_.answered(std::chrono::duration_cast<microseconds>(took));
+}
+
 void Server::report_up() noexcept
 {
-    if (!up_) {
-        up_ = true;
-        down_reported_ = false;
+    if (std::exchange(state_, State::up) != State::up) {
         owner_.server_up(*this);
     }
 }
 
 /// A breaker that opens is a server that is away.
-void Server::note_failure(std::string_view reason, unsigned checks) noexcept
+void Server::note_silence(milliseconds began, std::string_view reason) noexcept
 {
-    if (breaker_.failed(loop_.now(), checks)) {
+    if (breaker_.silent(began, loop_.now())) {
         report_down(reason);
+        probe_timer_->start(probe_pause);
     }
 }
 
-void Server::report_down(std::string_view reason) noexcept
+void Server::report_down(std::string_view reason, State state) noexcept
 {
-    up_ = false;
-    if (!down_reported_) {
-        down_reported_ = true;
+    const bool reported = state_ == State::away || state_ == State::refusing;
+    // What has refused calls is not up before it answers one, whatever happens meanwhile.
+    state_ = state_ == State::refusing ? state_ : state;
+    if (!reported) {
         owner_.server_down(*this, reason);
     }
 }

@@ -35,9 +35,10 @@ public:
 };
 
 /// One Redis server, through `connections` pipelined connections. Follows its name, if it has one
-/// and the loop looks names up, to other addresses. Connects at start(), loads every
-/// script before the first call, reconnects with backoff (50 ms to 2 s, with jitter), loads the
-/// scripts again when Redis answers NOSCRIPT and sends the calls that met it again.
+/// and the loop looks names up, to other addresses. Connects at start(), loads every script before
+/// the first call, and again when Redis answers NOSCRIPT. A connection that is lost is made again
+/// at once, then with backoff (50 ms to 500 ms, with jitter); what was in flight is sent again,
+/// once.
 class Server final : public ConnectionOwner {
 public:
     /// `options` and `scripts` must outlive it.
@@ -63,17 +64,15 @@ public:
 
     /// Where it is; its address changes when its name is found to stand for another.
     const Endpoint& endpoint() const noexcept { return endpoint_; }
-    /// Its circuit breaker is open; the trial that goes now and then is up to send.
+    /// Its circuit breaker is open: it did not answer, and is only probed.
     bool refuses() const noexcept { return breaker_.open(); }
-    /// To be called each second: asks whether the server answers, so that this is known without a
-    /// call, where the circuit breaker is open and its pause is over, or nothing was heard of it
-    /// for five seconds.
+    /// To be called each second: probes a server that was silent for five seconds.
     void probe();
 
-    /// It answers, as far as is known.
-    bool up() const noexcept { return up_; }
+    /// It answers, as far as is known; maybe with errors.
+    bool up() const noexcept { return state_ == State::up; }
     /// It was reported down, and has not answered since.
-    bool away() const noexcept { return down_reported_; }
+    bool away() const noexcept { return state_ == State::away || state_ == State::refusing; }
     /// What has been counted since this was last called.
     ServerStats take_stats() noexcept { return std::exchange(stats_, {}); }
     /// Nothing is in flight, and no call waits for a connection.
@@ -84,18 +83,29 @@ public:
     ErrorFate fate_of(Call* call, std::string_view error) noexcept override;
     bool address_failed(std::string_view address) override { return addresses_.failed(address); }
     void connection_ready(Connection& connection) override;
-    void connection_lost(Connection& connection, std::string_view reason, bool refused) override;
+    void connection_lost(Connection& connection, std::string_view reason, Loss loss) override;
+    bool send_again(Call& call, milliseconds deadline) noexcept override;
     void call_refused(std::string_view error, unsigned checks) noexcept override;
-    void call_timed_out(unsigned checks) noexcept override;
+    void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
+    void command_answered() noexcept override;
     void call_answered(std::chrono::steady_clock::duration took) noexcept override;
     void command_sent() noexcept override { ++stats_.calls; }
 
 private:
+    enum class State : std::uint8_t {
+        finding,   // its first address is looked up
+        starting,  // never connected yet
+        up,
+        away,      // reported as down
+        refusing,  // so, since it refused calls: up only when it has answered one
+    };
+
     /// TIME, for which scripts need the right already.
     class Probe final : public CommandCall {
     public:
         Probe() : CommandCall(plain_command({ "TIME" })) {}
         bool delays_exit() const noexcept override { return false; }
+        unsigned stands_for() const noexcept override { return 0; }
         void on_reply(const redisReply&) noexcept override {}
         void on_failure(Failure) noexcept override {}
     };
@@ -104,16 +114,21 @@ private:
     static constexpr milliseconds error_pause{ 10'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
     static constexpr milliseconds most_silence{ 5000 };
+    static constexpr milliseconds probe_pause{ 100 };
 
+    Connection* next_connection() noexcept;
+    bool connecting() const noexcept;
     bool send_on(Connection& connection, Call& call);
+    void send_probe() noexcept;
+    void probe_silent() noexcept;
     void connect();
     void look_up_soon() noexcept;
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
     void reconnect();
-    void note_failure(std::string_view reason, unsigned checks = 1) noexcept;
+    void note_silence(milliseconds began, std::string_view reason) noexcept;
     void report_up() noexcept;
-    void report_down(std::string_view reason) noexcept;
+    void report_down(std::string_view reason, State state = State::away) noexcept;
     template <class Predicate>
     bool any(Predicate&& predicate) const;
 
@@ -125,18 +140,16 @@ private:
     CircuitBreaker breaker_;
     RecordPool records_;  // before the connections, which give their records back
     std::vector<std::unique_ptr<Connection>> connections_;
+    Connection* filling_ = nullptr;  // the one that the last call was sent on
     WaitingCalls waiting_;
     std::unique_ptr<Timer> look_up_timer_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
     ServerStats stats_;
     Probe probe_;
-    bool finding_ = false;  // its first address is being looked up
-    bool lost_ = false;     // a connection was lost, or not made, since one was made
-    bool found_ = false;    // the last look-up of its name found addresses
-    bool up_ = false;
-    bool refuses_checks_ = false;  // its last failure was an error reply
-    bool down_reported_ = false;
-    bool refusing_ = false;                 // it refused calls: up only when it has answered one
+    bool lost_ = false;                   // a connection was lost, or not made, since one was made
+    bool found_ = false;                  // the last look-up of its name found addresses
+    std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
+    State state_ = State::starting;
     std::vector<std::string> told_errors_;  // first words of the errors of this run
     milliseconds last_error_at_{ 0 };
 };

@@ -18,7 +18,8 @@ struct ServerOptions {
     int connections = 1;                    // to each server
     milliseconds connect_timeout{ 250 };
     milliseconds timeout{ 100 };  // of one call, from send to reply
-    int breaker_failures = 5;     // in a row that open the circuit breaker
+    int breaker_failures = 5;     // silences in a row that open the circuit breaker
+    // A connection that says nothing for so much longer than `timeout` is made again.
     milliseconds breaker_open{ 1000 };
     std::size_t most_joint = 16;  // calls that go together, at most
     bool master_only = false;     // a replica (ROLE) is left

@@ -7,50 +7,38 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(CircuitBreaker, opens_after_failures_in_a_row)
+TEST(CircuitBreaker, opens_after_silences_in_a_row_and_says_so_once)
 {
-    CircuitBreaker breaker(3, 1s);
-    EXPECT_FALSE(breaker.failed(0ms));
-    EXPECT_FALSE(breaker.failed(0ms));
-    EXPECT_TRUE(breaker.allows(0ms));
-    EXPECT_TRUE(breaker.failed(0ms));
-    EXPECT_FALSE(breaker.failed(0ms)) << "it opens once";
-    EXPECT_TRUE(breaker.open());
-    EXPECT_FALSE(breaker.allows(0ms));
-    EXPECT_FALSE(breaker.allows(999ms));
-}
-
-TEST(CircuitBreaker, a_success_between_failures_keeps_it_closed)
-{
-    CircuitBreaker breaker(2, 1s);
-    for (int i = 0; i < 10; ++i) {
-        EXPECT_FALSE(breaker.failed(0ms));
-        breaker.succeeded();
-    }
+    CircuitBreaker breaker(3);
+    EXPECT_FALSE(breaker.silent(0ms, 100ms));
+    EXPECT_FALSE(breaker.silent(100ms, 200ms));
     EXPECT_FALSE(breaker.open());
+    EXPECT_TRUE(breaker.silent(200ms, 300ms));
+    EXPECT_TRUE(breaker.open());
+    EXPECT_FALSE(breaker.silent(300ms, 400ms));
 }
 
-TEST(CircuitBreaker, lets_one_trial_go_in_each_pause)
+TEST(CircuitBreaker, takes_all_commands_that_were_in_flight_for_one_silence)
 {
-    CircuitBreaker breaker(1, 1s);
-    breaker.failed(0ms);
-    EXPECT_TRUE(breaker.allows(1s));
-    EXPECT_FALSE(breaker.allows(1s));
-    EXPECT_FALSE(breaker.allows(1999ms)) << "a trial in flight";
-    EXPECT_TRUE(breaker.allows(2s)) << "a trial never heard of again";
+    CircuitBreaker breaker(2);
+    for (int sent = 0; sent < 100; ++sent) {
+        EXPECT_FALSE(breaker.silent(milliseconds{ sent }, milliseconds{ 100 + sent })) << sent;
+    }
+    EXPECT_TRUE(breaker.silent(100ms, 200ms)) << "sent when the first silence was known";
 }
 
-TEST(CircuitBreaker, a_trial_that_fails_begins_the_pause_anew_and_one_that_succeeds_closes_it)
+TEST(CircuitBreaker, is_closed_by_any_reply)
 {
-    CircuitBreaker breaker(1, 1s);
-    breaker.failed(0ms);
-    ASSERT_TRUE(breaker.allows(1s));
-    breaker.failed(1100ms);
-    EXPECT_FALSE(breaker.allows(2s));
-    ASSERT_TRUE(breaker.allows(2100ms));
-    breaker.succeeded();
-    EXPECT_TRUE(breaker.allows(2100ms));
-    EXPECT_TRUE(breaker.allows(2100ms));
+    CircuitBreaker breaker(2);
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_FALSE(breaker.silent(milliseconds{ i }, milliseconds{ i }));
+        breaker.answered();
+    }
+    breaker.silent(20ms, 30ms);
+    EXPECT_TRUE(breaker.silent(30ms, 40ms));
+    breaker.answered();
+    EXPECT_FALSE(breaker.open());
+    EXPECT_FALSE(breaker.silent(40ms, 50ms)) << "it begins to count again";
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ public:
         arguments.arg(argument_);
     }
     std::string_view routing_key() const noexcept override { return key_; }
+    bool repeatable() const noexcept override { return may_repeat; }
     void on_reply(const redisReply& reply) noexcept override
     {
         ++ends;
@@ -84,6 +85,7 @@ public:
     std::optional<std::string> answer;
     std::optional<redis::Failure> failure;
     std::function<void()> then;
+    bool may_repeat = true;
 
 private:
     std::string argument_;

@@ -4,6 +4,7 @@
 #include "mock_server.h"
 
 #include <deque>
+#include <thread>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -77,12 +78,12 @@ TEST_F(FailingRedis, a_call_sent_after_others_timed_out_times_out_as_soon)
     server_.resume();
 }
 
-TEST_F(FailingRedis, the_breaker_opens_after_failures_in_a_row_and_then_nothing_waits)
+TEST_F(FailingRedis, the_breaker_opens_after_silences_in_a_row_and_then_nothing_waits)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 200ms;
     options.server.breaker_failures = 3;
-    options.server.breaker_open = 300ms;
+    options.server.breaker_open = 60s;
     auto& client = start_ready(options);
     server_.pause();
     for (int i = 0; i < 3; ++i) {
@@ -94,25 +95,112 @@ TEST_F(FailingRedis, the_breaker_opens_after_failures_in_a_row_and_then_nothing_
     EXPECT_EQ(ask("x"), "not sent");
 
     server_.resume();
-    ASSERT_TRUE(loop_.run_until([&] { return ask("trial") == "trial"; }));
+    ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; })) << "by the late replies";
     EXPECT_EQ(ask("after"), "after");
-    EXPECT_EQ(events_.ups, 2);
     EXPECT_EQ(events_.downs, 1);
 }
 
-TEST_F(FailingRedis, a_server_that_is_always_late_opens_the_breaker_too)
+TEST_F(FailingRedis, calls_that_wait_together_are_one_silence)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 1s;
+    options.server.breaker_failures = 2;
+    auto& client = start_ready(options);
+    server_.pause();
+    std::deque<EchoCall> calls;
+    for (int i = 0; i < 50; ++i) {
+        ASSERT_TRUE(client.send(calls.emplace_back("x")));
+        loop_.run_for(1ms);
+    }
+    ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+    EXPECT_EQ(events_.downs, 0);
+    EchoCall call("x");
+    EXPECT_TRUE(client.send(call));
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([&] { return call.ended(); }));
+}
+
+TEST_F(FailingRedis, the_breaker_closes_with_a_late_reply_and_counts_again)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 30ms;
-    options.server.breaker_failures = 3;
+    options.server.breaker_failures = 1;
+    options.server.breaker_open = 60s;
     start_ready(options);
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 1; i <= 3; ++i) {
         server_.pause();
         EXPECT_EQ(ask("x"), "no reply in time");
+        EXPECT_EQ(ask("x"), "not sent");
+        EXPECT_EQ(events_.downs, i);
         server_.resume();
-        loop_.run_for(20ms);  // the late reply comes
+        const auto began = loop_.now();
+        ASSERT_TRUE(loop_.run_until([&] { return events_.ups == i + 1; }));
+        EXPECT_LT(loop_.now() - began, 1s) << "the breaker's time is not waited for";
     }
-    EXPECT_EQ(ask("x"), "not sent");
+}
+
+TEST_F(FailingRedis, a_connection_is_probed_while_the_breaker_is_open)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 30ms;
+    options.server.breaker_failures = 1;
+    options.server.breaker_open = 60s;
+    start_ready(options);
+    server_.pause();
+    EXPECT_EQ(ask("x"), "no reply in time");
+    loop_.run_for(500ms);
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([&] { return events_.ups == 2; }));
+    EXPECT_GE(server_.calls("time"), 3);
+    const auto probes = server_.calls("time");
+    loop_.run_for(400ms);
+    EXPECT_EQ(server_.calls("time"), probes) << "and no more when it is closed";
+}
+
+TEST_F(FailingRedis, a_loop_that_was_stopped_itself_fails_no_call_that_has_been_answered)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 200ms;
+    options.server.connect_timeout = 300ms;
+    auto& client = start_ready(options);
+    for (int i = 0; i < 5; ++i) {
+        std::deque<EchoCall> calls;
+        for (int sent = 0; sent < 100; ++sent) {
+            ASSERT_TRUE(client.send(calls.emplace_back(std::string(2000, 'x'))));
+        }
+        std::this_thread::sleep_for(400ms);  // in the turn that writes them
+        loop_.run_for(1ms);
+        std::this_thread::sleep_for(400ms);  // when they may be answered
+        ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+        for (const EchoCall& call : calls) {
+            EXPECT_EQ(call.failure, std::nullopt);
+        }
+        loop_.run_for(500ms);  // a stop is excused once for each time that a timer runs
+    }
+    EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(FailingRedis, a_connection_that_is_killed_fails_no_call)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    for (int i = 0; i < 5; ++i) {
+        EXPECT_EQ(ask("before"), "before");
+        server_.pause();
+        std::deque<EchoCall> calls;
+        for (int sent = 0; sent < 50; ++sent) {
+            ASSERT_TRUE(client.send(calls.emplace_back("x")));
+        }
+        loop_.run_for(5ms);
+        server_.resume();
+        server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
+        ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+        for (const EchoCall& call : calls) {
+            EXPECT_EQ(call.failure, std::nullopt);
+            EXPECT_EQ(call.ends, 1);
+        }
+    }
+    EXPECT_EQ(events_.downs, 0);
+    EXPECT_EQ(events_.ups, 1) << "it was up all the time";
 }
 
 TEST_F(FailingRedis, a_server_silent_for_long_is_left_and_connected_to_anew)
@@ -204,7 +292,7 @@ TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
     options.server.timeout = 50ms;
     start(options);
     const auto began = loop_.now();
-    EXPECT_EQ(ask("x"), "no connection");
+    EXPECT_EQ(ask("x"), "no reply in time") << "it waits for the next attempt, too";
     EXPECT_GE(loop_.now() - began, 90ms);
     EXPECT_LT(loop_.now() - began, 1s);
     EXPECT_EQ(events_.last_reason, "timed out while connecting");
@@ -220,6 +308,77 @@ TEST_F(ClientTest, like_errors_are_told_once)
     }
     EXPECT_EQ(events_.errors, std::vector<std::string>{ "OOM command not allowed" });
     EXPECT_EQ(server.connections(), 1);
+}
+
+TEST_F(ClientTest, errors_never_open_the_breaker)
+{
+    bool failing = true;
+    MockServer server([&] { return failing ? "-OOM command not allowed\r\n" : "$1\r\nx\r\n"; });
+    auto options = options_to(server.port());
+    options.server.breaker_failures = 2;
+    start_ready(options);
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_EQ(ask("x"), "error reply");
+    }
+    failing = false;
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(ClientTest, what_was_in_flight_is_sent_again_once)
+{
+    MockServer server([] { return "close"; });
+    EchoCall first("first");
+    start_ready(options_to(server.port()));
+    loop_.run_for(1200ms);  // so that the connection has proved good
+    ASSERT_TRUE(client_->send(first));
+    ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
+    EXPECT_EQ(first.failure, Failure::connection);
+    EXPECT_EQ(first.ends, 1);
+    EXPECT_EQ(server.calls(), 2);
+}
+
+TEST_F(ClientTest, a_call_that_must_not_be_executed_twice_is_not_sent_again)
+{
+    int calls = 0;
+    MockServer server([&] { return ++calls == 1 ? "$1\r\nx\r\n" : "close"; });
+    start_ready(options_to(server.port()));
+    EXPECT_EQ(ask("x"), "x");
+    EchoCall refund("refund");
+    refund.may_repeat = false;
+    ASSERT_TRUE(client_->send(refund));
+    ASSERT_TRUE(loop_.run_until([&] { return refund.ended(); }));
+    EXPECT_EQ(refund.failure, Failure::connection);
+    EXPECT_EQ(server.calls(), 2);
+}
+
+TEST_F(ClientTest, a_server_that_closes_every_connection_is_not_connected_to_in_a_loop)
+{
+    MockServer server([] { return "close"; });
+    start_ready(options_to(server.port()));
+    const auto end = loop_.now() + 1s;
+    while (loop_.now() < end) {
+        ask("x");
+        loop_.run_for(1ms);
+    }
+    EXPECT_LE(server.connections(), 10);
+    EXPECT_EQ(events_.downs, 1);
+}
+
+TEST_F(ClientTest, connections_are_named_and_a_server_that_forbids_it_is_used_all_the_same)
+{
+    RedisServer server;
+    start_ready(options_to(server.port()));
+    EXPECT_NE(
+        server.ask({ "CLIENT", "LIST" }).find("name=nginx-ratelimit-" + std::to_string(getpid())),
+        std::string::npos);
+    client_.reset();
+
+    server.ask({ "ACL", "SETUSER", "default", "-client|setname" });
+    events_ = {};
+    start_ready(options_to(server.port()));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_TRUE(events_.errors.empty());
 }
 
 TEST_F(ClientTest, a_server_that_is_no_master_or_not_ready_is_connected_to_anew)

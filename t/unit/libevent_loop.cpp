@@ -18,12 +18,13 @@ timeval timeval_of(milliseconds time)
 
 class LibeventTimer final : public Timer {
 public:
-    LibeventTimer(event_base* base, std::function<void()> fired)
-        : fired_(std::move(fired)),
+    LibeventTimer(const EventLoop& loop, event_base* base, std::function<void()> fired)
+        : loop_(loop),
+          fired_(std::move(fired)),
           event_(event_new(
               base, -1, 0,
               [](evutil_socket_t, short, void* self) {
-                  static_cast<LibeventTimer*>(self)->fired_();
+                  static_cast<LibeventTimer*>(self)->expired();
               },
               this))
     {
@@ -34,8 +35,8 @@ public:
 
     void start(milliseconds delay) noexcept override
     {
-        const timeval value = timeval_of(delay);
-        event_add(event_, &value);
+        due_.start(loop_.now(), delay);
+        wait(delay);
     }
     void stop() noexcept override { event_del(event_); }
     bool running() const noexcept override
@@ -45,7 +46,24 @@ public:
     void on_exit(OnExit) noexcept override {}
 
 private:
+    void wait(milliseconds time) noexcept
+    {
+        const timeval value = timeval_of(time);
+        event_add(event_, &value);
+    }
+    /// libevent runs it behind the I/O of its turn.
+    void expired()
+    {
+        if (const auto left = due_.left(loop_.now()); left.count() > 0) {
+            wait(left);
+        } else {
+            fired_();
+        }
+    }
+
+    const EventLoop& loop_;
     std::function<void()> fired_;
+    DueTime due_;
     event* event_;
 };
 
@@ -114,7 +132,7 @@ bool LibeventLoop::attach(redisAsyncContext& context) noexcept
 
 std::unique_ptr<Timer> LibeventLoop::make_timer(std::function<void()> fired)
 {
-    return std::make_unique<LibeventTimer>(base_, std::move(fired));
+    return std::make_unique<LibeventTimer>(*this, base_, std::move(fired));
 }
 
 milliseconds LibeventLoop::now() const noexcept

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "loop/due_time.h"
 #include "loop/event_loop.h"
 
 #include <map>

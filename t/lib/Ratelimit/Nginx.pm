@@ -16,7 +16,7 @@ use Ratelimit::Process
 
 my @all;
 
-# Options, all texts of configuration: main, http, server (inside the one server block); and
+# Options, all texts of configuration: main, events, http, server (inside the one server block); and
 # workers (1), connections (worker_connections, 2048), single (1: master_process off), daemon (1: on), module (0: not loaded), ports (how many
 # listens, 1), listen (parameters of each listen), level (of the error log: info), expected (a pattern
 # of lines that its log may have though they are complaints).
@@ -55,7 +55,7 @@ sub configure {
     my $workers = $self->{workers} // 1;
     my $level   = $self->{level} // 'info';
     my $connections = $self->{connections} // 2048;
-    my ($main, $http, $server) = map { $self->{$_} // '' } qw(main http server);
+    my ($main, $events, $http, $server) = map { $self->{$_} // '' } qw(main events http server);
     write_file("$folder/nginx.conf", <<"END");
 ${load}error_log $folder/error.log $level;
 pid $folder/nginx.pid;
@@ -63,7 +63,7 @@ daemon $daemon;
 master_process $master;
 worker_processes $workers;
 $main
-events { worker_connections $connections; }
+events { worker_connections $connections; $events }
 http {
     default_type text/plain;
     access_log off;

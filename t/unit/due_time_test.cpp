@@ -1,0 +1,40 @@
+#include "loop/due_time.h"
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(DueTime, is_due_after_its_delay_and_not_before)
+{
+    DueTime due;
+    due.start(1000ms, 100ms);
+    EXPECT_EQ(due.left(1040ms), 60ms) << "the loop's idea of the time was old";
+    EXPECT_EQ(due.left(1100ms), 0ms);
+    EXPECT_EQ(due.left(1100ms + DueTime::tolerance - 1ms), 0ms);
+}
+
+TEST(DueTime, gives_the_time_back_that_the_process_was_away_once)
+{
+    DueTime due;
+    due.start(1000ms, 100ms);
+    EXPECT_EQ(due.left(1150ms), 50ms);
+    EXPECT_EQ(due.left(1180ms), 20ms);
+    EXPECT_EQ(due.left(1300ms), 0ms) << "away again";
+    due.start(2000ms, 100ms);
+    EXPECT_EQ(due.left(2150ms), 50ms);
+}
+
+TEST(DueTime, gives_no_more_back_than_its_delay)
+{
+    DueTime due;
+    due.start(1000ms, 100ms);
+    EXPECT_EQ(due.left(9000ms), 100ms);
+    due.start(1000ms, 0ms);
+    EXPECT_EQ(due.left(9000ms), 0ms);
+}
+
+}  // namespace
+}  // namespace ratelimit
