@@ -328,14 +328,11 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     CallQueue lost = take_all_calls();
     deadline_timer_->stop();
     introductions_ = 0;
-    const bool was_ready = ready();
     const bool good = proven();
-    // One that was ready and of no use is told from one that could not be made.
-    const Loss failed = good ? Loss::good : was_ready ? Loss::refused : Loss::failed;
     connect_again(good, loss == Loss::silent || reason.starts_with("BUSY"));
 
     try {
-        owner_.connection_lost(*this, reason, loss == Loss::failed ? failed : loss);
+        owner_.connection_lost(*this, reason, good && loss == Loss::failed ? Loss::good : loss);
     } catch (const std::exception&) {
         // Only the report of it was lost.
     }
