@@ -337,14 +337,12 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     CallQueue lost = take_all_calls();
     deadline_timer_->stop();
     introductions_ = 0;
-    const bool was_ready = ready();
     const bool good = proven();
     const bool elsewhere = goes_elsewhere(loss);
     if (elsewhere) {
         loss = Loss::elsewhere;
-    } else if (loss == Loss::failed) {
-        // One that was ready and of no use is told from one that could not be made.
-        loss = good ? Loss::good : was_ready ? Loss::refused : Loss::failed;
+    } else if (good && loss == Loss::failed) {
+        loss = Loss::good;
     }
     connect_again(good || elsewhere, loss == Loss::silent || reason.starts_with("BUSY"));
 

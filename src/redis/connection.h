@@ -32,7 +32,7 @@ enum class Loss : std::uint8_t {
     failed,     // it could not be made, or was closed
     silent,     // no reply in time
     rejected,   // it was answered with an error while it was set up
-    refused,    // its server let it be set up and answers calls with an error, or hangs up
+    refused,    // its server answers calls with an error that says that it is of no use
 };
 
 /// What a connection tells the server that has it.

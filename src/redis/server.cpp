@@ -97,14 +97,13 @@ try {
         return false;
     }
     call.travel.sent_again = true;
-    if (Connection* connection = next_connection()) {
-        return send_on(*connection, call);
+    // Others that seem ready may have been lost with it: a new connection has not.
+    if (connecting()) {
+        waiting_.add(call, deadline);
+        return true;
     }
-    if (!connecting()) {
-        return false;
-    }
-    waiting_.add(call, deadline);
-    return true;
+    Connection* connection = next_connection();
+    return connection != nullptr && send_on(*connection, call);
 } catch (const std::exception&) {
     return false;
 }
@@ -262,6 +261,9 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     const auto serves = [&](const Connection& other) {
         return other.ready() || (&other != &connection && other.connecting());
     };
+    if (ready()) {
+        waiting_.release([this](Call& call) { return send(call); });
+    }
     if (any(serves)) {
         return;
     }

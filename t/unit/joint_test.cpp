@@ -38,6 +38,20 @@ TEST_F(JointChecks, of_one_turn_share_calls_and_each_has_its_own_answer)
     }
 }
 
+TEST_F(JointChecks, share_as_few_calls_over_several_connections)
+{
+    auto options = options_to(server_.port());
+    options.server.connections = 8;
+    begin(options);
+    loop_.run_for(300ms);  // all are connected
+    for (int i = 0; i < 64; ++i) {
+        send_key(i);
+    }
+    ASSERT_TRUE(run());
+    EXPECT_EQ(calls(), 64 / 16);
+    EXPECT_EQ(count(End::answered), 64);
+}
+
 TEST_F(JointChecks, share_a_call_with_those_of_their_algorithm_only)
 {
     begin(options_to(server_.port()));
