@@ -12,7 +12,7 @@ do
     if type(stored) == 'string' and #stored == 20 then
         local from, stored_count, length = struct.unpack('<ddI4', stored)
         if (from == start or (from > now and from < 2^53))
-            and stored_count >= 0 and stored_count < 2^53 then
+            and stored_count >= 0 and stored_count < 2^53 and stored_count % 1 == 0 then
             count = stored_count
             if from - now <= window then
                 start = from

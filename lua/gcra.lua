@@ -49,9 +49,9 @@ if not granted then
 end
 if take then
     debt = debt + cost * window
-    -- fmod is exact, also where the numbers are so large that products are not.
+    -- fmod is exact, also where the numbers are so large that products and quotients are not.
     rest = math.fmod(debt, quota)
-    ahead, detail = (debt - rest) / quota, rest
+    ahead, detail = math.floor((debt - rest) / quota + 0.5), rest
 end
 if take or (moved and cost > 0) then
     local whole = now + ahead

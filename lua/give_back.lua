@@ -129,7 +129,7 @@ local function gcra(key, taken, reset, now, quota, window, _, cost)
     elseif own > 0 then
         debt = debt - own
         rest = math.fmod(debt, quota)
-        local whole = now + (debt - rest) / quota
+        local whole = now + floor((debt - rest) / quota + 0.5)
         local life = whole - whole % 1000000 + 1000000 - now
         call('SET', key, pack('>I7I4I7', whole, rest, math.min(latest, whole)),
              'PX', format('%d', ceil(life / 1000)))

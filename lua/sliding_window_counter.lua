@@ -10,8 +10,9 @@ do
     local stored = redis.pcall('GET', key)
     if type(stored) == 'string' and #stored == 28 then
         local from, stored_current, stored_previous, length = struct.unpack('<dddI4', stored)
-        if not (stored_current >= 0 and stored_current < 2^53
-                and stored_previous >= 0 and stored_previous < 2^53) then
+        if not (stored_current >= 0 and stored_previous >= 0
+                and stored_current + stored_previous < 2^53
+                and stored_current % 1 + stored_previous % 1 == 0) then
             from = 0  -- foreign
         end
         if from == start - window then

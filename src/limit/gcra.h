@@ -11,8 +11,8 @@ namespace ratelimit {
 /// A theoretical arrival time, all that token_bucket, leaky_bucket and gcra keep of a key. No state
 /// is one in the past, such as the epoch.
 struct ArrivalTime {
-    std::int64_t whole = 0;  // us since the epoch
-    std::int64_t rest = 0;   // in 1/quota us, from 0 to quota - 1
+    std::int64_t whole = 0;   // us since the epoch
+    std::int64_t rest = 0;    // in 1/quota us, from 0 to quota - 1
     std::int64_t latest = 0;  // time of the latest request that was counted, us since the epoch
 
     friend bool operator==(const ArrivalTime&, const ArrivalTime&) = default;

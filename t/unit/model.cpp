@@ -279,7 +279,8 @@ LimitState Model::settle(
     if (take_it) {
         take(policy, now, cost);
     }
-    // Where the clock is behind the state, decisions are made at the state's time until it is there.
+    // Where the clock is behind the state, decisions are made at the state's time until it is
+    // there.
     const auto decided_after = [&](Time later) { return std::max(now, asked_ + later); };
     LimitState state;
     state.granted = granted;

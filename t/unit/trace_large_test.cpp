@@ -90,6 +90,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 class AnyChange : public Large {
 protected:
+    static bool has_aligned_windows()
+    {
+        return GetParam() == Algorithm::fixed_window
+            || GetParam() == Algorithm::sliding_window_counter;
+    }
     /// The same check of a copy of the key, some time later.
     bool granted_later(const std::string& digest, LimitCheck check, microseconds wait)
     {
@@ -107,6 +112,7 @@ TEST_P(AnyChange, is_answered_and_its_retry_is_true)
 {
     const auto digest = caller_.load(single_script(GetParam()));
     Time now = 1'800'000'000 * second;
+    Time newest = now;
     for (int step = 0; step < 2000; ++step) {
         Policy policy;
         policy.algorithm = GetParam();
@@ -118,6 +124,7 @@ TEST_P(AnyChange, is_answered_and_its_retry_is_true)
             policy.precision = microseconds{ any(1, policy.rate.window.count() / second) * second };
         }
         now += any(0, 9) == 0 ? -any(0, 200 * second) : any(0, 5 * second);
+        newest = std::max(newest, now);
         const LimitCheck check{ "any", policy, any(0, 5), false, microseconds{ now } };
         const auto states = caller_.check(digest, { &check, 1 }).states;
         ASSERT_EQ(states.size(), 1U) << "step " << step;
@@ -131,8 +138,11 @@ TEST_P(AnyChange, is_answered_and_its_retry_is_true)
             continue;
         }
         ASSERT_GE(states[0].retry_after, microseconds{ 1 }) << "step " << step;
-        ASSERT_FALSE(granted_later(digest, check, *states[0].retry_after - microseconds{ 1 }));
-        ASSERT_TRUE(granted_later(digest, check, *states[0].retry_after)) << "step " << step;
+        if (now >= newest || !has_aligned_windows()) {
+            // A window of another length that begins later is forgotten before it ends.
+            ASSERT_FALSE(granted_later(digest, check, *states[0].retry_after - microseconds{ 1 }));
+            ASSERT_TRUE(granted_later(digest, check, *states[0].retry_after)) << "step " << step;
+        }
     }
 }
 
