@@ -21,10 +21,13 @@ for my $store (sort keys %stores) {
         my ($large, $small) = $algorithm eq 'token_bucket' ? (10, 1) : (11, 2);
         my $delay = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';
         my $file = 'try_files /index.html =404;';
+        $redis->cmd('FLUSHALL');
+        my $cache = $stores{$store} ? "cache=off" : "";
+        my $http = $stores{$store};
         my $node = nginx(
-            http => "$stores{$store} ratelimit_zone \$arg_k zone=t rate=\$rate algorithm=$algorithm cache=off;"
-                . 'ratelimit_zone $arg_k zone=other rate=1r/h algorithm=fixed_window cache=off;'
-                . 'map $arg_rate $rate { default 1r/h; slow 1r/d; fast 100r/s; }',
+            http => "$http ratelimit_zone \$arg_k zone=t rate=\$rate algorithm=$algorithm $cache;"
+                . "ratelimit_zone \$arg_k zone=other rate=1r/h algorithm=fixed_window $cache;"
+                . 'map $arg_rate $rate { default 1r/h; slow 1r/2h; fast 100r/s; }',
             server => "location /a { ratelimit zone=t burst=10 $delay; $file }"
                 . "location /b { ratelimit zone=t burst=1 $delay; $file }"
                 . "location /shadow { ratelimit zone=t burst=1 $delay shadow; $file }"
