@@ -1,9 +1,9 @@
 -- token_bucket, leaky_bucket and gcra: the generic cell rate algorithm (ITU-T I.371) with one
 -- theoretical arrival time (tat). param: the capacity, in requests.
 --
--- State: three unsigned big-endian integers: tat in microseconds since the epoch, rounded down (u56);
--- the rest of it in units of 1/quota us (u32); the latest time at which a request was counted (u56).
--- Text is no such state: its tat would be above 2^53.
+-- State: three unsigned big-endian integers: tat in microseconds since the epoch, rounded down
+-- (u56); the rest of it in units of 1/quota us (u32); the latest time at which a request was counted
+-- (u56). Text is no such state: its tat would be above 2^53.
 --
 -- All arithmetic is in units of 1/quota us, so that nothing is rounded up to 2^53: `debt` is
 -- (tat - now) * quota, and a request of cost c adds c * window to it, up to capacity * window.

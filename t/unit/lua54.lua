@@ -1,16 +1,13 @@
--- Plays Redis for the scripts, in a Lua with 64-bit integers: reads commands from its standard input
--- and writes the replies to its standard output, both as RESP. No time passes here: a key is there
--- until it is deleted, and PTTL tells what life it was given last. `struct` is Redis's, by Lua's own
--- string.pack, which unlike that refuses numbers that are not whole.
+-- Plays Redis for the scripts, in a Lua with 64-bit integers: reads commands from its standard
+-- input and writes the replies to its standard output, both as RESP. No time passes: a key lasts
+-- until it is deleted, and PTTL tells the life that was set last. `struct` is Redis's, by Lua's
+-- own string.pack, which unlike that refuses numbers that are not whole.
 
 local values, lives, scripts = {}, {}, {}
 
 struct = {}
 
--- Redis's library reads "I7I4" from the left; "c2" are two bytes of a string.
-function struct.pack(format, ...)
-    return string.pack(format, ...)
-end
+struct.pack = string.pack
 
 -- From Redis numbers come as floats; here as integers, where a script could let them wrap.
 function struct.unpack(format, text, at)
@@ -116,7 +113,8 @@ local function resp(reply)
     elseif not reply then
         return '$-1\r\n'
     elseif reply.err or reply.ok then
-        return (reply.err and '-' .. string.gsub(reply.err, '[\r\n]', ' ') or '+' .. reply.ok) .. '\r\n'
+        local line = reply.err and '-' .. reply.err or '+' .. reply.ok
+        return string.gsub(line, '[\r\n]', ' ') .. '\r\n'
     end
     local text = { '*' .. #reply .. '\r\n' }
     for _, part in ipairs(reply) do
