@@ -3,17 +3,19 @@
 -- State: two doubles, little-endian: the window's start in microseconds since the epoch, and the
 -- count; then the window's length in seconds (u32). Another algorithm's text is no start of our time.
 --- check
--- at: effective now; moved: the state is taken over from a start far ahead, as the clock ran
--- backwards; timed: the key goes at the end of this window, by the clock that decides
-local start, count, at, moved, timed = now - now % window, 0, now, false, false
+-- start: ahead of now, by a window at most, where the clock is behind the state; moved: the state is
+-- taken over from a start further ahead, as the clock ran backwards; timed: the key expires at the
+-- end of this window, by the clock that decides
+local start, count, moved, timed = now - now % window, 0, false, false
 do
     local stored = redis.pcall('GET', key)
     if type(stored) == 'string' and #stored == 20 then
         local from, stored_count, length = struct.unpack('<ddI4', stored)
-        if from == start or (from > now and from < 2^53) then
+        if (from == start or (from > now and from < 2^53))
+            and stored_count >= 0 and stored_count < 2^53 and stored_count % 1 == 0 then
             count = stored_count
             if from - now <= window then
-                start, at = from, from > now and from or now
+                start = from
                 timed = now == server_now and length == window / 1000000
             else
                 moved = true
@@ -23,9 +25,9 @@ do
 end
 local granted = cost == 0 or count + cost <= quota
 --- keeps
-count, start, at, moved, timed
+count, start, moved, timed
 --- settle
-local left, retry, detail = start + window - at, 0, 0
+local left, retry, detail = start + window - now, 0, 0
 if take then
     count = count + cost
 end

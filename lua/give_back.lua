@@ -11,8 +11,8 @@ local function fixed_window(key, taken, _, _, _, window, _, cost)
     if type(stored) ~= 'string' or #stored ~= 20 then
         return
     end
-    local start, count = unpack_from('<dd', stored)
-    if start <= taken and taken < start + window then
+    local start, count, length = unpack_from('<ddI4', stored)
+    if start <= taken and taken < start + window and length == window / 1000000 then
         call('SETRANGE', key, '8', pack('<d', max(0, count - cost)))
     end
 end
@@ -24,8 +24,10 @@ local function sliding_window_counter(key, taken, _, now, _, window, _, cost)
     if type(stored) ~= 'string' or #stored ~= 28 then
         return
     end
-    local start, current, previous = unpack_from('<ddd', stored)
-    if start <= taken and taken < start + window then
+    local start, current, previous, length = unpack_from('<dddI4', stored)
+    if length ~= window / 1000000 then
+        return  -- another rate's
+    elseif start <= taken and taken < start + window then
         call('SETRANGE', key, '8', pack('<d', max(0, current - cost)))
     elseif start - window <= taken and taken < start and start <= now then
         call('SETRANGE', key, '16', pack('<d', max(0, previous - cost)))
@@ -39,7 +41,7 @@ local function sliding_window_log(key, taken, _, _, _, _, _, cost)
         return
     end
     local count, head, _, deadline, mark = unpack_from('>I4I4I7I7c2', text, #text - 23)
-    if mark ~= 'sl' then
+    if mark ~= 'sl' or head >= count or #text ~= count * 7 + 24 then
         return
     end
     local function time_of(index)
@@ -76,7 +78,7 @@ local function sliding_window_buckets(key, taken, _, _, _, _, width, cost)
         unpack_from('>I6I4I4I7I6I7c2', text, #text - 35)
     local bucket = taken - taken % width
     local index = count - 1
-    if mark ~= 'sb' or total - base < cost then
+    if mark ~= 'sb' or head >= count or #text ~= count * 13 + 30 or total - base < cost then
         return
     end
     while index > head and unpack_from('>I7', text, index * 13 + 1) > bucket do
@@ -112,15 +114,14 @@ end
 -- What lay below it may have been given back meanwhile: then up to what was on its way at once is lost.
 local function gcra(key, taken, reset, now, quota, window, _, cost)
     local stored = pcall('GET', key)
-    local tat, rest = tonumber(stored), 0
-    if not tat and type(stored) == 'string' and #stored == 16 then
-        tat, rest = unpack_from('>dd', stored)
-        rest = math.min(rest, quota - 1)
-    end
-    if not tat or tat < now then
+    if type(stored) ~= 'string' or #stored ~= 18 then
         return
     end
-    local debt = (tat - now) * quota + rest
+    local tat, rest, latest = unpack_from('>I7I4I7', stored)
+    if tat < now or tat >= 2^53 or tat < latest then
+        return
+    end
+    local debt = (tat - now) * quota + math.min(rest, quota - 1)
     -- The reset was rounded up to a microsecond.
     local own = math.min(cost * window, (taken + reset - 1 - now) * quota)
     if own >= debt then
@@ -128,9 +129,9 @@ local function gcra(key, taken, reset, now, quota, window, _, cost)
     elseif own > 0 then
         debt = debt - own
         rest = math.fmod(debt, quota)
-        local whole = now + (debt - rest) / quota
+        local whole = now + floor((debt - rest) / quota + 0.5)
         local life = whole - whole % 1000000 + 1000000 - now
-        call('SET', key, rest == 0 and format('%d', whole) or pack('>dd', whole, rest),
+        call('SET', key, pack('>I7I4I7', whole, rest, math.min(latest, whole)),
              'PX', format('%d', ceil(life / 1000)))
     end
 end
@@ -142,12 +143,13 @@ local algorithms = {
 local fields = 8
 for i = 1, #KEYS do
     local at = (i - 1) * fields
-    local now = ARGV[at + 4] + 0
+    local now = ARGV[at + 4] + 0.0
     if now == 0 then
         local time = call('TIME')
-        now = time[1] * 1000000 + time[2]
+        now = time[1] * 1000000.0 + time[2]
     end
-    algorithms[ARGV[at + 1]](KEYS[i], ARGV[at + 2] + 0, ARGV[at + 3] + 0, now, ARGV[at + 5] + 0,
-                             ARGV[at + 6] + 0, ARGV[at + 7] + 0, ARGV[at + 8] + 0)
+    algorithms[ARGV[at + 1]](KEYS[i], ARGV[at + 2] + 0.0, ARGV[at + 3] + 0.0, now,
+                             ARGV[at + 5] + 0.0, ARGV[at + 6] + 0.0, ARGV[at + 7] + 0.0,
+                             ARGV[at + 8] + 0.0)
 end
 return 'OK'

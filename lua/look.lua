@@ -4,7 +4,8 @@ local server = redis
 local redis = {
     pcall = server.pcall,
     call = function(command, ...)
-        if command == 'GET' or command == 'GETRANGE' or command == 'TIME' then
+        if command == 'GET' or command == 'GETRANGE' or command == 'STRLEN'
+            or command == 'TIME' then
             return server.call(command, ...)
         end
     end,

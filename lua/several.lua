@@ -21,7 +21,7 @@ local function time_of(now)
     end
     if server_time == 0 then
         local time = call('TIME')
-        server_time = time[1] * 1000000 + time[2]
+        server_time = time[1] * 1000000.0 + time[2]
         server_now = server_time
     end
     return server_time
@@ -35,9 +35,9 @@ local function decide(i, at, answers_before, requests, passing)
         return passing
     end
     local from = (i - 1) * fields
-    local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0)
-    local quota, window, param = ARGV[from + 4] + 0, ARGV[from + 5] + 0, ARGV[from + 6] + 0
-    local cost = ARGV[at + i] + 0
+    local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0.0)
+    local quota, window = ARGV[from + 4] + 0.0, ARGV[from + 5] + 0.0
+    local param, cost = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0
     local check, settle = counts.check, counts.settle
 
     local granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
@@ -72,7 +72,7 @@ end
 local runs = (#ARGV - limits * fields) / (1 + limits)
 for run = 0, runs - 1 do
     local at = limits * fields + run * (1 + limits) + 1
-    decide(1, at, run * limits, ARGV[at] + 0, ARGV[at] + 0)
+    decide(1, at, run * limits, ARGV[at] + 0.0, ARGV[at] + 0.0)
 end
 
 answer[runs * limits + 1] = pack('>i8', server_time)

@@ -16,7 +16,7 @@ for asked = 1, #KEYS do
     if now == 0 then
         if not server_now then
             local time = redis.call('TIME')
-            server_now = time[1] * 1000000 + time[2]
+            server_now = time[1] * 1000000.0 + time[2]
         end
         now = server_now
     end

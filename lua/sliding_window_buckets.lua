@@ -15,12 +15,16 @@ do
         local mark
         newest, total, count, head, head_time, base, deadline, mark =
             struct.unpack('>I7I6I4I4I7I6I7c2', text)
-        if mark ~= 'sb' then
-            newest, total, count = 0, 0, 0
+        -- Foreign values: as in sliding_window_log.
+        if mark ~= 'sb' or head >= count or count >= 2^25 or head_time > newest or total < base or (
+            newest - now > window and redis.call('STRLEN', key) ~= count * 13 + 30) then
+            newest, total, count, base = 0, 0, 0, 0
         end
         local past = (newest > now and newest or now) - window
         if newest <= past then
             head, base = count, total
+        elseif head_time <= past and redis.call('STRLEN', key) ~= count * 13 + 30 then
+            newest, total, count, head, base = 0, 0, 0, 0, 0
         elseif head_time <= past then
             -- Buckets are few: halves alone.
             local gone, live = head, count - 1
@@ -71,21 +75,30 @@ if take then
     end
     local life = bucket + window + math.floor(window / 16) - now
     total, newest = total + cost, bucket
-    if head >= count or (head >= 16 and head >= count - head) then
-        local kept = head >= place and '' or redis.call(
-            'GETRANGE', key, string.format('%d', head * 13), string.format('%d', place * 13 - 1))
-        redis.call('SET', key, kept .. struct.pack(
-                   trailer, bucket, total, math.max(place - head, 0) + 1, 0, head_time, base,
-                   now + life, 'sb'), 'PX', string.format('%d', math.ceil(life / 1000)))
-    else
+    local append = head < count and (head < 16 or head < count - head)
+    if append then
         -- The deadline is of the checks' clock, which may be another than the last one's.
         local late = deadline < bucket + window or now ~= server_now
         deadline = late and now + life or deadline
-        redis.call('SETRANGE', key, string.format('%d', place * 13), struct.pack(
+        local size = redis.call('SETRANGE', key, string.format('%d', place * 13), struct.pack(
                    trailer, bucket, total, place + 1, head, head_time, base, deadline, 'sb'))
-        if late then
+        if size and size ~= (place + 1) * 13 + 30 then
+            -- It was foreign.
+            append, place, head, total, base, head_time = false, 0, 0, cost, 0, bucket
+        elseif late then
             redis.call('PEXPIRE', key, string.format('%d', math.ceil(life / 1000)))
         end
+    end
+    if not append then
+        local kept = head >= place and '' or redis.call(
+            'GETRANGE', key, string.format('%d', head * 13), string.format('%d', place * 13 - 1))
+        if #kept ~= math.max(place - head, 0) * 13 then
+            -- It was foreign.
+            kept, place, head, total, base, head_time = '', 0, 0, cost, 0, bucket
+        end
+        redis.call('SET', key, kept .. struct.pack(
+                   trailer, bucket, total, math.max(place - head, 0) + 1, 0, head_time, base,
+                   now + life, 'sb'), 'PX', string.format('%d', math.ceil(life / 1000)))
     end
 end
 
@@ -94,7 +107,7 @@ if not granted then
     if cost > quota then
         retry = -1
     elseif moved then
-        retry = head_time + window - at
+        retry = head_time + window - now
     else
         -- The first bucket by whose end so many had passed as must leave.
         local wanted = base + sum + cost - quota
@@ -102,17 +115,18 @@ if not granted then
         while first < last do
             local middle = math.floor((first + last) / 2)
             local from = middle * 13 + 7
-            if struct.unpack('>I6', redis.call(
-                'GETRANGE', key, string.format('%d', from), string.format('%d', from + 5)))
-                >= wanted then
+            local upto = redis.call(
+                'GETRANGE', key, string.format('%d', from), string.format('%d', from + 5))
+            if #upto < 6 or struct.unpack('>I6', upto) >= wanted then
                 last = middle
             else
                 first = middle + 1
             end
         end
         local from = first * 13
-        retry = struct.unpack('>I7', redis.call('GETRANGE', key, string.format('%d', from),
-                                                string.format('%d', from + 6))) + window - at
+        local entry = redis.call('GETRANGE', key, string.format('%d', from),
+                                 string.format('%d', from + 6))
+        retry = math.max(1, (#entry == 7 and struct.unpack('>I7', entry) or newest) + window - now)
     end
 end
-local remaining, reset = quota > sum and quota - sum or 0, sum > 0 and newest + window - at or 0
+local remaining, reset = quota > sum and quota - sum or 0, sum > 0 and newest + window - now or 0

@@ -4,18 +4,23 @@
 -- State: three doubles, little-endian: the window's start in microseconds since the epoch, its count
 -- and that of the one before; then the window's length in seconds (u32).
 --- check
--- at, moved, timed: as in fixed_window; the key goes at the end of the next window
-local start, current, previous, at, moved, timed = now - now % window, 0, 0, now, false, false
+-- start, moved, timed: as in fixed_window; the key expires at the end of the next window
+local start, current, previous, moved, timed = now - now % window, 0, 0, false, false
 do
     local stored = redis.pcall('GET', key)
     if type(stored) == 'string' and #stored == 28 then
         local from, stored_current, stored_previous, length = struct.unpack('<dddI4', stored)
+        if not (stored_current >= 0 and stored_previous >= 0
+                and stored_current + stored_previous < 2^53
+                and stored_current % 1 + stored_previous % 1 == 0) then
+            from = 0  -- foreign
+        end
         if from == start - window then
             previous = stored_current
         elseif from == start or (from > now and from < 2^53) then
             current, previous = stored_current, stored_previous
             if from - now <= window then
-                start, at = from, from > now and from or now
+                start = from
                 timed = now == server_now and length == window / 1000000
             else
                 current, previous, moved = current + previous, 0, true
@@ -23,13 +28,13 @@ do
         end
     end
 end
-local sum = math.floor(previous * (window - at + start) / window) + current
+local sum = math.floor(previous * (window - math.max(0, now - start)) / window) + current
 local granted = cost == 0 or sum + cost <= quota
 --- keeps
-current, previous, start, at, moved, timed, sum
+current, previous, start, moved, timed, sum
 --- settle
--- detail: the count of this window
-local elapsed, reset, retry = at - start, 0, 0
+-- detail: the count of this window; elapsed: below 0 where the clock is behind the state
+local elapsed, reset, retry = now - start, 0, 0
 if take then
     current, sum = current + cost, sum + cost
 end

@@ -14,7 +14,10 @@ do
     if #text == 31 then
         local mark
         newest, count, head, head_time, deadline, mark = struct.unpack('>I7I4I4I7I7c2', text)
-        if mark ~= 'sl' then
+        -- Foreign values are no log: their lengths are compared where that costs next to nothing,
+        -- or before much is read or written by what they say.
+        if mark ~= 'sl' or head >= count or count >= 2^25 or head_time > newest or (
+            newest - now > window and redis.call('STRLEN', key) ~= count * 7 + 24) then
             newest, count = 0, 0
         end
         local past = (newest > now and newest or now) - window  -- what is no later has left
@@ -25,11 +28,13 @@ do
             local block = redis.call('GETRANGE', key, string.format('%d', from),
                                      string.format('%d', from + 27))
             local i = 1
-            repeat
+            while i <= #block - 6 and i <= 22 and head_time <= past do
                 head_time = struct.unpack('>I7', block, i)
                 head, i = head + 1, i + 7
-            until head_time > past or i > 22
-            if head_time <= past then
+            end
+            if head_time <= past and redis.call('STRLEN', key) ~= count * 7 + 24 then
+                newest, count, head = 0, 0, 0
+            elseif head_time <= past then
                 -- Many have left: strides that double, then halves, so that no check reads them all.
                 local function time_of(index)
                     return (struct.unpack('>I7', redis.call(
@@ -77,9 +82,24 @@ if take or (moved and cost > 0) then
     end
     if take then
         local entries = cost > 1 and string.rep(struct.pack('>I7', at), cost - 1) or ''
-        if live == 0 or (head >= 16 and head >= live) then
+        local append = live > 0 and (head < 16 or head < live)
+        if append then
+            local late = deadline < at + window or now ~= server_now
+            deadline = late and now + life or deadline
+            local size = redis.call('SETRANGE', key, string.format('%d', count * 7), entries
+                .. struct.pack('>I7I4I4I7I7c2', at, count + cost, head, head_time, deadline, 'sl'))
+            if size and size ~= (count + cost) * 7 + 24 then
+                append, live = false, 0  -- it was foreign
+            elseif late then
+                redis.call('PEXPIRE', key, string.format('%d', math.ceil(life / 1000)))
+            end
+        end
+        if not append then
             local kept = live == 0 and '' or redis.call(
                 'GETRANGE', key, string.format('%d', head * 7), string.format('%d', count * 7 - 1))
+            if #kept ~= live * 7 then
+                kept, live = '', 0  -- it was foreign
+            end
             local rest = entries .. struct.pack('>I7I4I4I7I7c2', at, live + cost, 0,
                                                 live == 0 and at or head_time, now + life, 'sl')
             local ms = string.format('%d', math.ceil(life / 1000))
@@ -90,14 +110,6 @@ if take or (moved and cost > 0) then
                 redis.call('SET', key, kept, 'PX', ms)
                 redis.call('SETRANGE', key, string.format('%d', live * 7), rest)
             end
-        else
-            local late = deadline < at + window or now ~= server_now
-            deadline = late and now + life or deadline
-            redis.call('SETRANGE', key, string.format('%d', count * 7), entries .. struct.pack(
-                       '>I7I4I4I7I7c2', at, count + cost, head, head_time, deadline, 'sl'))
-            if late then
-                redis.call('PEXPIRE', key, string.format('%d', math.ceil(life / 1000)))
-            end
         end
         live, newest = live + cost, at
     end
@@ -106,12 +118,15 @@ if not granted then
     local leaving = live + cost - quota  -- so many of the oldest make room
     if cost > quota then
         retry = -1
-    elseif leaving == 1 or moved then
-        retry = head_time + window - at
     else
-        local from = (head + leaving - 1) * 7
-        retry = struct.unpack('>I7', redis.call('GETRANGE', key, string.format('%d', from),
-                                                string.format('%d', from + 6))) + window - at
+        local leaves = head_time
+        if leaving > 1 and not moved then
+            local from = (head + leaving - 1) * 7
+            local entry = redis.call('GETRANGE', key, string.format('%d', from),
+                                     string.format('%d', from + 6))
+            leaves = #entry == 7 and struct.unpack('>I7', entry) or newest
+        end
+        retry = math.max(1, leaves + window - now)
     end
 end
-local remaining, reset = quota > live and quota - live or 0, live > 0 and newest + window - at or 0
+local remaining, reset = quota > live and quota - live or 0, live > 0 and newest + window - now or 0

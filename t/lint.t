@@ -60,6 +60,8 @@ subtest 'luacheck on every script as Redis gets it' => sub {
 
 passes("luacheck --no-color --no-config --std ngx_lua --globals init request done -- t/bench/*.lua",
     'luacheck on what the benchmark runs in nginx and wrk');
+passes("luacheck --no-color --no-config --std lua54 --max-line-length 100 --globals redis struct KEYS ARGV"
+        . " -- t/unit/lua54.lua", 'luacheck on what plays Redis in Lua 5.4');
 
 # clang-tidy is slow: one process for each processor.
 subtest 'clang-tidy' => sub {

@@ -1,5 +1,5 @@
 # The GoogleTest binary of t/unit, each of its tests one of ours; and what t/fuzz begins with.
-# needs: cmake libevent-dev libgtest-dev libgmock-dev
+# needs: cmake libevent-dev libgtest-dev libgmock-dev lua5.4
 
 use Ratelimit::Test;
 use Ratelimit::Build qw(top built);

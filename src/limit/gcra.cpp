@@ -20,16 +20,21 @@ GcraCheck::GcraCheck(
       quota_(policy.rate.quota),
       window_(policy.rate.window.count()),
       capacity_(policy.limit()),
-      cost_(cost)
+      cost_(cost),
+      latest_(std::max(state.latest, now_))
 {
-    const Wide full = Wide{ capacity_ } * window_;
-    if (state.whole >= now_) {
+    std::int64_t arrival = state.whole;
+    if (latest_ - now_ > window_) {
+        moved_ = true;
+        arrival -= latest_ - now_;
+        latest_ = now_;
+    }
+    if (arrival >= now_) {
         // Another quota (a variable rate) had other units: less than a microsecond either way.
         const std::int64_t rest = std::min(state.rest, quota_ - 1);
-        debt_ = (Wide{ state.whole } - now_) * quota_ + rest;
-        cut_ = debt_ > full;
-        debt_ = std::min(debt_, full);
+        debt_ = Wide{ arrival - now_ } * quota_ + rest;
     }
+    const Wide full = Wide{ capacity_ } * window_;
     granted_ = cost == 0 || debt_ + Wide{ cost } * window_ <= full;
 }
 
@@ -49,10 +54,10 @@ LimitState GcraCheck::settle(bool take) noexcept
     if (take) {
         debt_ += Wide{ cost_ } * window_;
     }
-    if (take || (cut_ && cost_ > 0)) {
+    if (take || (moved_ && cost_ > 0)) {
         write();
     }
-    answer.remaining = static_cast<std::int64_t>((full - debt_) / window_);
+    answer.remaining = static_cast<std::int64_t>(std::max<Wide>(0, full - debt_) / window_);
     answer.reset = microseconds{ rounded_up(debt_, quota_) };
     return answer;
 }
@@ -61,6 +66,7 @@ void GcraCheck::write() noexcept
 {
     state_.whole = static_cast<std::int64_t>(now_ + debt_ / quota_);
     state_.rest = static_cast<std::int64_t>(debt_ % quota_);
+    state_.latest = latest_;
 }
 
 microseconds GcraCheck::life() const noexcept
@@ -68,7 +74,7 @@ microseconds GcraCheck::life() const noexcept
     if (state_.whole < now_) {
         return microseconds{ 0 };
     }
-    // Of what is stored, not of this check's debt: one of cost 0 may have seen it cut.
+    // Of what is stored, not of this check's debt: one of cost 0 may have seen it moved.
     return microseconds{ state_.whole - now_ + (state_.rest > 0 ? 1 : 0) };
 }
 

@@ -11,8 +11,9 @@ namespace ratelimit {
 /// A theoretical arrival time, all that token_bucket, leaky_bucket and gcra keep of a key. No state
 /// is one in the past, such as the epoch.
 struct ArrivalTime {
-    std::int64_t whole = 0;  // us since the epoch
-    std::int64_t rest = 0;   // in 1/quota us, from 0 to quota - 1
+    std::int64_t whole = 0;   // us since the epoch
+    std::int64_t rest = 0;    // in 1/quota us, from 0 to quota - 1
+    std::int64_t latest = 0;  // time of the latest request that was counted, us since the epoch
 
     friend bool operator==(const ArrivalTime&, const ArrivalTime&) = default;
 };
@@ -22,7 +23,11 @@ struct ArrivalTime {
 ///
 /// The generic cell rate algorithm (ITU-T I.371), in units of 1/quota us, so that nothing is
 /// rounded: `debt` is (arrival time - now) * quota, a request of cost c adds c * window to it, up
-/// to capacity * window, the capacity being Policy::limit().
+/// to capacity * window, the capacity being Policy::limit(). A debt that other policies made above
+/// this capacity stays whole.
+///
+/// A clock up to a window behind the latest count finds the arrival time as it is; one further
+/// behind ran backwards, and the state steps back with it.
 class GcraCheck {
 public:
     /// Looks, and changes nothing. `now` is a time since the epoch; a cost of 0 always passes.
@@ -49,7 +54,8 @@ private:
     std::int64_t capacity_;
     std::int64_t cost_;
     Wide debt_ = 0;
-    bool cut_ = false;  // the debt was above the capacity, which was larger once
+    std::int64_t latest_;  // of this or an earlier request
+    bool moved_ = false;   // the state stepped back with the clock
     bool granted_ = false;
 };
 

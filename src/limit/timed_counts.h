@@ -185,7 +185,7 @@ LimitState TimedCheck<Queue>::settle(bool take_it) noexcept
         take();
     }
     answer.remaining = std::max<std::int64_t>(0, quota_ - live_);
-    answer.reset = microseconds{ live_ > 0 ? newest_ + window_ - now_ : 0 };
+    answer.reset = microseconds{ live_ > 0 ? newest_ + window_ - asked_ : 0 };
     return answer;
 }
 
@@ -242,7 +242,7 @@ microseconds TimedCheck<Queue>::retry_after() const noexcept
         time = (*entry).time;
         leaving -= (*entry).count;
     }
-    return microseconds{ time + window_ - now_ };
+    return microseconds{ time + window_ - asked_ };
 }
 
 template <TimedCountQueue Queue>

@@ -81,7 +81,7 @@ LimitState WindowCheck::settle(bool take) noexcept
 
 microseconds WindowCheck::reset() const noexcept
 {
-    const std::int64_t left = window_ - (now_ - seen_.start);
+    const std::int64_t left = window_ - (asked_ - seen_.start);
     if (!sliding_) {
         return microseconds{ left };
     }
@@ -97,7 +97,7 @@ microseconds WindowCheck::reset() const noexcept
 /// Of a refused request that may pass one day, so that `previous` is above what it may be.
 microseconds WindowCheck::retry_after() const noexcept
 {
-    const std::int64_t elapsed = now_ - seen_.start;
+    const std::int64_t elapsed = asked_ - seen_.start;  // below 0: the clock is behind
     if (!sliding_) {
         return microseconds{ window_ - elapsed };
     }

@@ -132,6 +132,11 @@ TEST_F(BatchTrace, requests_of_one_call_are_told_what_they_would_be_told_one_by_
         const auto limits = any_of<std::size_t>({ 1, 1, 2, 3 });
         begin(trace, limits, all_algorithms[static_cast<std::size_t>(trace) % 7]);
         for (int step_number = 0; step_number < 12 && !HasFailure(); ++step_number) {
+            for (Limit& limit : limits_) {
+                if (any(0, 2) == 0) {
+                    change_policy(limit.policy);
+                }
+            }
             SCOPED_TRACE(
                 "trace " + std::to_string(trace) + ", step " + std::to_string(step_number) + ": "
                 + trace_text());

@@ -66,23 +66,40 @@ TEST_F(LocalLimits, gcra_keeps_the_thirds_of_a_microsecond)
 {
     const Policy policy{ Algorithm::token_bucket, { 3, seconds{ 1 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon), passed(2, 333'334));
-    EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ noon + 333'333, 1 }));
+    EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ noon + 333'333, 1, noon }));
     EXPECT_EQ(life_, 333'334);
     EXPECT_EQ(ask(policy, noon), passed(1, 666'667));
     EXPECT_EQ(ask(policy, noon), passed(0, 1'000'000));
-    EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ noon + 1'000'000, 0 }));
+    EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ noon + 1'000'000, 0, noon }));
 }
 
-TEST_F(LocalLimits, gcra_forgets_what_is_above_a_smaller_capacity_when_a_request_asks)
+TEST_F(LocalLimits, gcra_forgets_nothing_of_a_larger_burst_where_a_smaller_one_refuses)
 {
     const Policy large{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 10, {} };
     const Policy small{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 4, {} };
     EXPECT_EQ(ask(large, noon, 10), passed(0, 10 * second));
-    EXPECT_EQ(ask(small, noon, 0), passed(0, 4 * second));
-    EXPECT_EQ(life_, 10 * second) << "a look has not cut it";
-    EXPECT_EQ(ask(small, noon), refused(0, 4 * second, second));
-    EXPECT_EQ(life_, 4 * second);
-    EXPECT_EQ(ask(large, noon, 0), passed(6, 4 * second));
+    EXPECT_EQ(ask(small, noon, 0), passed(0, 10 * second));
+    EXPECT_EQ(ask(small, noon), refused(0, 10 * second, 7 * second));
+    EXPECT_EQ(life_, 10 * second);
+    EXPECT_EQ(ask(large, noon), refused(0, 10 * second, second));
+    EXPECT_EQ(ask(small, noon + 7 * second - 1), refused(0, 3 * second + 1, 1));
+    EXPECT_EQ(ask(small, noon + 7 * second), passed(0, 4 * second));
+    EXPECT_EQ(ask(large, noon + 7 * second, 0), passed(6, 4 * second));
+}
+
+TEST_F(LocalLimits, gcra_keeps_the_whole_debt_where_the_clock_steps_back_and_not_for_longer)
+{
+    const Policy large{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 20, {} };
+    const Policy small{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 4, {} };
+    EXPECT_EQ(ask(large, noon, 20), passed(0, 20 * second));
+    const std::int64_t waiting = noon - 10 * second;
+    EXPECT_EQ(ask(large, waiting), refused(0, 30 * second, 11 * second)) << "by a window: waits";
+    const std::int64_t earlier = waiting - 1;
+    EXPECT_EQ(ask(small, earlier, 0), passed(0, 20 * second));
+    EXPECT_EQ(limit_.arrival_time.latest, noon) << "a look writes nothing";
+    EXPECT_EQ(ask(small, earlier), refused(0, 20 * second, 17 * second));
+    EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ earlier + 20 * second, 0, earlier }));
+    EXPECT_EQ(ask(large, earlier + second), passed(0, 20 * second));
 }
 
 TEST_F(LocalLimits, no_cost_is_so_high_that_it_passes)
@@ -124,9 +141,10 @@ TEST_F(LocalLimits, a_clock_behind_by_a_window_is_waited_for_and_by_more_is_beli
 {
     const Policy policy{ Algorithm::fixed_window, { 3, seconds{ 10 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon + 10 * second), passed(2, 10 * second));
-    EXPECT_EQ(ask(policy, noon), passed(1, 10 * second));
-    EXPECT_EQ(limit_.window_counts.start, noon + 10 * second);
+    EXPECT_EQ(ask(policy, noon), passed(1, 20 * second));
     EXPECT_EQ(life_, 20 * second) << "until that window is over by the clock that is behind";
+    EXPECT_EQ(limit_.window_counts.start, noon + 10 * second);
+    EXPECT_EQ(ask(policy, noon + 1, 2), refused(1, 20 * second - 1, 20 * second - 1));
 
     EXPECT_EQ(ask(policy, noon - 1, 0), passed(1, 1));
     EXPECT_EQ(limit_.window_counts.start, noon + 10 * second) << "a look writes nothing";
@@ -168,7 +186,7 @@ TEST_F(LocalLimits, entries_that_have_left_come_back_with_the_clock_unless_one_w
     EXPECT_EQ(life_, 0);
     EXPECT_EQ(ask(policy, noon + 9 * second, 2), refused(1, second, second));
     EXPECT_EQ(ask(policy, noon + 10 * second, 2), passed(1, 10 * second));
-    EXPECT_EQ(ask(policy, noon + 9 * second, 2), refused(1, 10 * second, 10 * second))
+    EXPECT_EQ(ask(policy, noon + 9 * second, 2), refused(1, 11 * second, 11 * second))
         << "decided at the newest entry's time";
 }
 
@@ -193,7 +211,7 @@ TEST_F(LocalLimits, a_log_is_taken_over_by_an_earlier_clock_as_one_entry_and_wit
         ask(policy, noon + i);
     }
     limit_.entries.room = 0;
-    EXPECT_EQ(ask(policy, noon - 10 * second + 2), refused(0, 10 * second, 10 * second - 2))
+    EXPECT_EQ(ask(policy, noon - 10 * second + 2), refused(0, 20 * second, 20 * second - 2))
         << "not far enough: decided at the newest entry's time";
     const std::int64_t earlier = noon - 10 * second + 1;
     EXPECT_EQ(ask(policy, earlier, 0), passed(0, 10 * second));

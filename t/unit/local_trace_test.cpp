@@ -39,10 +39,9 @@ protected:
     static Time needed_life(const Policy& policy, Time now, const Decision& decision)
     {
         const Time window = policy.rate.window.count();
-        const Time from_decision = policy.algorithm == Algorithm::sliding_window_counter
-            ? 2 * window - decision.at % window
+        return policy.algorithm == Algorithm::sliding_window_counter
+            ? decision.at - now + 2 * window - decision.at % window
             : decision.state.reset.count();
-        return decision.at - now + from_decision;
     }
 
     /// A check that nobody settles must leave no trace.
@@ -64,10 +63,11 @@ TEST_P(LocalTrace, memory_and_model_agree_on_every_decision_and_every_number)
         Time now = start_of_traces + any(0, day);
         Time forgotten_at = now;
         const bool forwards = any(0, 2) == 0;
+        const auto rarity = any_rarity();
 
         for (int step = 0; step < 100; ++step) {
-            if (any(0, 39) == 0) {
-                change_quota(policy);
+            if (any(1, rarity) == 1) {
+                change_policy(policy);
             }
             if (forwards && now >= forgotten_at) {
                 limit = {};
@@ -190,6 +190,7 @@ TEST_F(SeveralLocal, limits_are_counted_in_all_or_in_none)
             request.shadow = any(0, 3) == 0;
         }
         Time now = start_of_traces + any(0, day);
+        const auto rarity = any_rarity();
 
         for (int step = 0; step < 100; ++step) {
             std::vector<LocalLimit::Check> checks;
@@ -198,8 +199,8 @@ TEST_F(SeveralLocal, limits_are_counted_in_all_or_in_none)
             bool all_pass = true;
             for (std::size_t i = 0; i < count; ++i) {
                 LimitCheck& request = requests[i];
-                if (any(0, 39) == 0) {
-                    change_quota(request.policy);
+                if (any(1, rarity) == 1) {
+                    change_policy(request.policy);
                 }
                 request.cost = any_cost(request.policy);
                 request.now = microseconds{ now };

@@ -9,10 +9,14 @@ namespace {
 
 using Time = Model::Time;
 
-/// The first `r` in [from, to] for which the condition holds; it holds ever after.
+/// The first time from `from` on for which the condition holds; it holds ever after.
 template <class Condition>
-Time first_time(Time from, Time to, Condition&& holds)
+Time first_time(Time from, Condition&& holds)
 {
+    Time to = from + 1;
+    while (!holds(to)) {
+        to *= 2;
+    }
     while (from < to) {
         const Time middle = from + (to - from) / 2;
         if (holds(middle)) {
@@ -185,7 +189,11 @@ class Buckets final : public Log {
 class Bucket final : public Model {
     Time adjusted(const Policy& policy, Time now, bool writes) override
     {
-        seen_level_ = std::max<__int128>(0, level_ - per_time(policy, now - as_of_, units_));
+        const Time behind = latest_ - now;
+        const bool moved = behind > window_of(policy);
+        const Time as_of = moved ? as_of_ - behind : as_of_;
+        seen_latest_ = moved ? now : std::max(latest_, now);
+        seen_level_ = std::max<__int128>(0, level_ - static_cast<__int128>(now - as_of) * units_);
         seen_at_ = now;
         seen_quota_ = policy.rate.quota;
         if (units_ != policy.rate.quota) {
@@ -195,12 +203,8 @@ class Bucket final : public Model {
             seen_level_ =
                 whole_us * policy.rate.quota + std::min<__int128>(rest, policy.rate.quota - 1);
         }
-        const auto full = static_cast<__int128>(policy.limit()) * window_of(policy);
-        if (seen_level_ > full) {
-            seen_level_ = full;
-            if (writes) {
-                keep();
-            }
+        if (moved && writes) {
+            keep();
         }
         return now;
     }
@@ -208,10 +212,6 @@ class Bucket final : public Model {
     {
         return std::max<__int128>(
             0, seen_level_ - static_cast<__int128>(now - seen_at_) * seen_quota_);
-    }
-    static __int128 per_time(const Policy&, Time time, std::int64_t units)
-    {
-        return static_cast<__int128>(time) * units;
     }
     std::int64_t used(const Policy&, Time) const override { return 0; }
     bool fits(const Policy& policy, Time now, std::int64_t cost) const override
@@ -239,10 +239,12 @@ class Bucket final : public Model {
         level_ = seen_level_;
         as_of_ = seen_at_;
         units_ = seen_quota_;
+        latest_ = seen_latest_;
     }
 
     __int128 level_ = 0, seen_level_ = 0;
     Time as_of_ = 0, seen_at_ = 0;
+    Time latest_ = 0, seen_latest_ = 0;  // when a request was counted
     std::int64_t units_ = 1, seen_quota_ = 1;
 };
 
@@ -266,6 +268,7 @@ std::unique_ptr<Model> Model::of(Algorithm algorithm)
 
 bool Model::grants(const Policy& policy, Time& now, std::int64_t cost)
 {
+    asked_ = now;
     now = adjusted(policy, now, cost > 0);
     return cost == 0 || fits(policy, now, cost);
 }
@@ -276,18 +279,19 @@ LimitState Model::settle(
     if (take_it) {
         take(policy, now, cost);
     }
-    // Nothing lasts longer than two windows, or than the whole bucket.
-    const Time longest = 3 * window_of(policy) + policy.limit_window().count() + 10;
+    // Where the clock is behind the state, decisions are made at the state's time until it is
+    // there.
+    const auto decided_after = [&](Time later) { return std::max(now, asked_ + later); };
     LimitState state;
     state.granted = granted;
     state.remaining = remaining(policy, now);
     state.reset = microseconds{ first_time(
-        0, longest, [&](Time later) { return whole(policy, now + later); }) };
+        0, [&](Time later) { return whole(policy, decided_after(later)); }) };
     if (!granted) {
         state.retry_after = std::nullopt;
         if (cost <= policy.limit()) {
             state.retry_after = microseconds{ first_time(
-                1, longest, [&](Time later) { return fits(policy, now + later, cost); }) };
+                1, [&](Time later) { return fits(policy, decided_after(later), cost); }) };
         }
     }
     return state;

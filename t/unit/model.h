@@ -39,6 +39,9 @@ protected:
     }
     virtual bool whole(const Policy& policy, Time now) const { return used(policy, now) == 0; }
     virtual void take(const Policy& policy, Time now, std::int64_t cost) = 0;
+
+private:
+    Time asked_ = 0;  // before it was set right
 };
 
 }  // namespace ratelimit

@@ -66,6 +66,11 @@ TraceCaller::TraceCaller(int port) : context_(redisConnect("127.0.0.1", port))
     EXPECT_EQ(context_->err, 0) << context_->errstr;
 }
 
+TraceCaller::TraceCaller(int fd, OnSocket) : context_(redisConnectFd(fd))
+{
+    EXPECT_EQ(context_->err, 0) << context_->errstr;
+}
+
 TraceCaller::~TraceCaller()
 {
     redisFree(context_);
@@ -118,6 +123,39 @@ TraceCaller::Answer TraceCaller::check_by_redis_clock(
     write_single(digest, asked, 1);
     arguments_.arg(check.now->count());
     return call({ &check, 1 }, true);
+}
+
+std::vector<std::optional<LimitState>> TraceCaller::check_together(
+    const std::string& digest, std::span<const LimitCheck> checks, microseconds now)
+{
+    arguments_.begin(digest, { checks.size(), 2 });
+    for (const LimitCheck& check : checks) {
+        arguments_.key(check.key);
+    }
+    arguments_.begin_packed(checks.size() * joint_script.numbers);
+    for (LimitCheck check : checks) {
+        check.now.reset();
+        write_single_numbers(check, arguments_);
+    }
+    arguments_.end_packed();
+    arguments_.arg(now.count());
+    append(arguments_.text());
+    redisReply* reply = next_reply();
+    std::vector<std::optional<LimitState>> states;
+    if (reply->type != REDIS_REPLY_STRING) {
+        ADD_FAILURE() << (reply->type == REDIS_REPLY_ERROR ? reply->str : "wrong type");
+    } else {
+        constexpr std::size_t size = joint_script.reply_bytes;
+        const std::string_view text{ reply->str, reply->len };
+        EXPECT_EQ(text.size(), checks.size() * size);
+        for (std::size_t at = 0; at + size <= text.size(); at += size) {
+            LimitState state;
+            const bool good = read_single_part(text.substr(at, size), state);
+            states.push_back(good ? std::optional{ state } : std::nullopt);
+        }
+    }
+    freeReplyObject(reply);
+    return states;
 }
 
 /// Of what has been written.

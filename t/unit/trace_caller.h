@@ -3,6 +3,7 @@
 #include "check/script_call.h"
 #include "model.h"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ namespace ratelimit {
 class TraceCaller {
 public:
     explicit TraceCaller(int port);
+    /// Over a socket that is connected, which it closes.
+    static TraceCaller on_socket(int fd) { return TraceCaller(fd, OnSocket{}); }
     ~TraceCaller();
     TraceCaller(const TraceCaller&) = delete;
     TraceCaller& operator=(const TraceCaller&) = delete;
@@ -44,6 +47,11 @@ public:
     /// By single_script, as if `now` of the check were what Redis's clock says.
     Answer check_by_redis_clock(const std::string& digest, const LimitCheck& check);
 
+    /// By single_script, in one call for all of the checks, by the clock that load_with_clock sets;
+    /// an answer is empty where a key's part could not be read, and there is none after an error.
+    std::vector<std::optional<LimitState>> check_together(
+        const std::string& digest, std::span<const LimitCheck> checks, microseconds now);
+
     /// By several_script, for runs of requests as write_several_arguments takes them. What each
     /// request is told by each limit; empty: the reply could not be read.
     std::vector<std::vector<LimitState>> check_runs(
@@ -59,6 +67,8 @@ public:
     std::int64_t number(std::initializer_list<std::string_view> words);
 
 private:
+    struct OnSocket {};
+    TraceCaller(int fd, OnSocket);
     void write_single(const std::string& digest, const LimitCheck& check, std::size_t more_args);
     Answer call(std::span<const LimitCheck> checks, bool single);
     void append(std::string_view text);

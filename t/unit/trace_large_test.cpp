@@ -90,6 +90,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 class AnyChange : public Large {
 protected:
+    static bool has_aligned_windows()
+    {
+        return GetParam() == Algorithm::fixed_window
+            || GetParam() == Algorithm::sliding_window_counter;
+    }
     /// The same check of a copy of the key, some time later.
     bool granted_later(const std::string& digest, LimitCheck check, microseconds wait)
     {
@@ -133,8 +138,8 @@ TEST_P(AnyChange, is_answered_and_its_retry_is_true)
             continue;
         }
         ASSERT_GE(states[0].retry_after, microseconds{ 1 }) << "step " << step;
-        if (now >= newest) {
-            // Where the clock is behind the state, times count from the state.
+        if (now >= newest || !has_aligned_windows()) {
+            // A window of another length that begins later is forgotten before it ends.
             ASSERT_FALSE(granted_later(digest, check, *states[0].retry_after - microseconds{ 1 }));
             ASSERT_TRUE(granted_later(digest, check, *states[0].retry_after)) << "step " << step;
         }

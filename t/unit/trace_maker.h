@@ -109,10 +109,15 @@ protected:
         return now + steps[random_() % std::size(steps)];
     }
 
-    /// Another quota, burst and width, as a variable rate may bring; the window stays.
-    void change_quota(Policy& policy)
+    /// Another quota, burst and width, as several locations and variable rates bring for one key.
+    /// The window changes only where an arrival time is all that is kept.
+    void change_policy(Policy& policy)
     {
         policy.rate.quota = any_of<std::int64_t>({ any(1, 60), any(1, 60), 9973 });
+        if (keeps_arrival_time(policy.algorithm) && any(0, 1) == 0) {
+            policy.rate.window =
+                microseconds{ any_of<Time>({ second, any(1, 100) * second, 3600 * second }) };
+        }
         if (policy.burst) {
             policy.burst = any(1, 30);
         }
@@ -120,6 +125,9 @@ protected:
             set_width(policy);
         }
     }
+
+    /// One in how many requests of a trace changes the policy: from each to hardly any.
+    std::int64_t any_rarity() { return any_of<std::int64_t>({ 1, 2, 5, 40 }); }
 
     std::string where(int trace, int step, const LimitCheck& check) const
     {

@@ -33,10 +33,9 @@ protected:
         const Policy& policy = check.policy;
         const Time window = policy.rate.window.count();
         const Time ahead = decided_at - check.now->count();
-        const Time needed = ahead
-            + (policy.algorithm == Algorithm::sliding_window_counter
-                   ? 2 * window - decided_at % window
-                   : state.reset.count());
+        const Time needed = policy.algorithm == Algorithm::sliding_window_counter
+            ? ahead + 2 * window - decided_at % window
+            : state.reset.count();
         ASSERT_NE(key.life, Life::none);
         ASSERT_LE(expiry.least_left(), needed + window / 16 + second);
         ASSERT_GE(expiry.most_left(), needed);
@@ -64,9 +63,10 @@ protected:
         Time now = 1'800'000'000 * second + any(0, day);
         Expiry expiry(clock == Clock::redis);
         const bool forwards = any(0, 2) == 0;
+        const auto rarity = any_rarity();
         for (int step = 0; step < 100; ++step) {
-            if (any(0, 39) == 0) {
-                change_quota(policy);
+            if (any(1, rarity) == 1) {
+                change_policy(policy);
             }
             const auto cost = any_cost(policy);
             const LimitCheck check{ key, policy, cost, false, microseconds{ now } };
@@ -200,11 +200,12 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
             checks[i].shadow = any(0, 3) == 0;
         }
         Time now = 1'800'000'000 * second + any(0, day);
+        const auto rarity = any_rarity();
 
         for (int step = 0; step < 100; ++step) {
             for (std::size_t i = 0; i < limits; ++i) {
-                if (any(0, 39) == 0) {
-                    change_quota(checks[i].policy);
+                if (any(1, rarity) == 1) {
+                    change_policy(checks[i].policy);
                 }
                 checks[i].key = keys[i];
                 checks[i].cost = any_cost(checks[i].policy);

@@ -1,0 +1,223 @@
+// Values under sixteen keys of one call that no script of ours wrote, of every type and shape: the
+// call answers for all keys, the others exactly, and a request that passes overwrites the value.
+
+#include "check/script_text.h"
+#include "redis_server.h"
+#include "trace_caller.h"
+#include "trace_maker.h"
+
+#include <bit>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+using Time = Model::Time;
+
+constexpr std::size_t keys_of_a_call = 16;
+
+class ForeignValue : public testing::TestWithParam<Algorithm>, protected TraceMaker {
+protected:
+    std::string any_bytes(std::int64_t size)
+    {
+        std::string text;
+        for (; size > 0; --size) {
+            text += static_cast<char>(any(0, 255));
+        }
+        return text;
+    }
+    static std::string big_endian(std::uint64_t number, unsigned bytes)
+    {
+        std::string text;
+        while (bytes-- > 0) {
+            text += static_cast<char>(number >> 8 * bytes);
+        }
+        return text;
+    }
+    std::uint64_t any_count()
+    {
+        return static_cast<std::uint64_t>(
+            any_of<std::int64_t>({ 0, 1, any(1, 30), any(1, 30), any(1, 3000), 0xFFFF'FFFF }));
+    }
+    std::uint64_t any_time(Time now)
+    {
+        return static_cast<std::uint64_t>(
+            any_of<Time>({ 0, 1, now, now - any(0, 100 * second), now - any(0, 100 * second),
+                           now + any(0, 100 * second), now + 10 * day, (Time{ 1 } << 56) - 1 }));
+    }
+    /// The end of a log or of buckets, behind entries that need not be there.
+    std::string any_trailer(Time now)
+    {
+        const bool log = any(0, 1) == 0;
+        std::string text = any_bytes(any_of<std::int64_t>({ 0, any(0, 13), any(0, 3000) }));
+        for (auto entries = any(0, 20); entries > 0; --entries) {
+            text += big_endian(any_time(now), 7) + (log ? "" : big_endian(any_count(), 6));
+        }
+        text += big_endian(any_time(now), 7);
+        text += log ? "" : big_endian(any_count(), 6);
+        text += big_endian(any_count(), 4) + big_endian(any_count(), 4);
+        text += big_endian(any_time(now), 7);
+        text += log ? "" : big_endian(any_count(), 6);
+        return text + big_endian(any_time(now), 7) + (log ? "sl" : "sb");
+    }
+    std::string any_doubles(Time now)
+    {
+        std::string text;
+        const auto window = 10 * second;
+        for (auto left = any(2, 3); left > 0; --left) {
+            const double number = any_of<double>({ 0.0, -0.0, -1.0, -1e300, 1e300, 0x1p53, 0.5,
+                                                   std::bit_cast<double>(~0ULL), 1.0,
+                                                   static_cast<double>(now - now % window),
+                                                   static_cast<double>(now - now % window + window),
+                                                   static_cast<double>(now - now % window - window),
+                                                   std::numeric_limits<double>::infinity() });
+            auto bits = std::bit_cast<std::uint64_t>(number);
+            for (int byte = 0; byte < 8; ++byte, bits >>= 8) {
+                text += static_cast<char>(bits);
+            }
+        }
+        return text + std::string("\x0a\0\0\0", 4);
+    }
+    std::string any_arrival_time(Time now)
+    {
+        return big_endian(any_time(now), 7) + big_endian(any_count(), 4)
+            + big_endian(any_time(now), 7);
+    }
+    /// What a script wrote, with a few bytes changed, or more or fewer of them.
+    std::string any_damage(std::string text)
+    {
+        for (auto left = any(1, 3); left > 0 && !text.empty(); --left) {
+            text[static_cast<std::size_t>(any(0, std::ssize(text) - 1))] =
+                static_cast<char>(any(0, 255));
+        }
+        if (any(0, 2) == 0) {
+            text.resize(static_cast<std::size_t>(any(0, std::ssize(text))));
+        }
+        return any(0, 2) == 0 ? any_bytes(any(1, 20)) + text : text;
+    }
+
+    void make_foreign(const std::string& key, Time now)
+    {
+        const std::string own = server_.ask({ "GET", key });
+        caller_.number({ "DEL", key });
+        switch (any(0, 9)) {
+        case 0:
+            caller_.number({ "RPUSH", key, "x" });
+            return;
+        case 1:
+            caller_.number({ "HSET", key, "field", "1" });
+            return;
+        case 2:
+            caller_.number({ "ZADD", key, "1", "x" });
+            return;
+        default:
+            break;
+        }
+        const std::string texts[] = { any_bytes(any(0, 60)),
+                                      any_of<const char*>({ "", "1e3", "9223372036854775807",
+                                                            "1800000000000000", "-5", "nan" }),
+                                      any_trailer(now),
+                                      any_trailer(now),
+                                      any_doubles(now),
+                                      any_arrival_time(now),
+                                      any_damage(own),
+                                      any_damage(own) };
+        caller_.number({ "SET", key, texts[any(0, 7)] });
+    }
+
+    struct Key {
+        std::string name;
+        std::unique_ptr<Model> model;
+        bool foreign = false;
+    };
+
+    void expect_right(
+        Key& key, const LimitCheck& check, const std::optional<LimitState>& state, Time now)
+    {
+        ASSERT_TRUE(state) << "the part of a key";
+        if (key.foreign) {
+            return;
+        }
+        Time at = now;
+        const bool granted = key.model->grants(check.policy, at, check.cost);
+        ASSERT_EQ(
+            text_of(*state),
+            text_of(key.model->settle(
+                check.policy, at, check.cost, granted, granted && check.cost > 0)));
+    }
+
+    RedisServer server_;
+    TraceCaller caller_{ server_.port() };
+};
+
+TEST_P(ForeignValue, fails_no_call_and_all_other_keys_are_decided_exactly)
+{
+    const auto digest = caller_.load_with_clock(single_script(GetParam()));
+    const auto traces = from_environment("TRACE_STEPS", 12'000) / 200;
+    for (int trace = 0; trace < traces && !HasFatalFailure(); ++trace) {
+        std::vector<Key> keys(keys_of_a_call);
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            keys[i].name = "k" + std::to_string(trace) + "." + std::to_string(i);
+            keys[i].model = Model::of(GetParam());
+        }
+        Policy policy = any_policy(GetParam());
+        policy.rate.window = microseconds{ any_of<Time>({ 10 * second, 60 * second }) };
+        Time now = 1'800'000'000 * second + any(0, day);
+        for (int step = 0; step < 12 && !HasFatalFailure(); ++step) {
+            change_policy(policy);
+            std::vector<LimitCheck> checks;
+            for (Key& key : keys) {
+                if (any(0, 15) == 0 || (key.foreign && any(0, 1) == 0)) {
+                    key.foreign = true;
+                    make_foreign(key.name, now);
+                }
+                checks.push_back(
+                    { key.name, policy, any_cost(policy), false, microseconds{ now } });
+            }
+            const auto states = caller_.check_together(digest, checks, microseconds{ now });
+            ASSERT_EQ(states.size(), keys.size()) << where(trace, step, checks[0]);
+            for (std::size_t i = 0; i < keys.size() && !HasFatalFailure(); ++i) {
+                SCOPED_TRACE(where(trace, step, checks[i]));
+                expect_right(keys[i], checks[i], states[i], now);
+            }
+            now += any_of<Time>({ 0, 1, any(0, second), any(0, 20 * second), -any(0, second) });
+        }
+        caller_.number({ "FLUSHALL" });
+    }
+}
+
+TEST_P(ForeignValue, is_overwritten_by_a_request_that_passes)
+{
+    const auto digest = caller_.load_with_clock(single_script(GetParam()));
+    Policy policy = any_policy(GetParam());
+    policy.rate = { 9, microseconds{ 10 * second } };
+    policy.burst = keeps_arrival_time(GetParam()) ? std::optional<std::int64_t>{ 8 } : std::nullopt;
+    policy.precision.reset();
+    const Time now = 1'800'000'000 * second;
+    const LimitCheck check{ "key", policy, 1, false, {} };
+    for (const std::string& text :
+         { std::string("1e3"), std::string("9223372036854775807"), std::string(18, 'x'),
+           std::string(20, 'x'), std::string(28, 'x'), std::string(40, 'x') + "sl",
+           std::string(50, '\0') + "sb", std::string(31, '\0') }) {
+        caller_.number({ "SET", "key", text });
+        const auto first = caller_.check_together(digest, { &check, 1 }, microseconds{ now });
+        const auto second_one = caller_.check_together(digest, { &check, 1 }, microseconds{ now });
+        ASSERT_TRUE(first.at(0) && second_one.at(0)) << text;
+        EXPECT_TRUE(first[0]->granted) << text;
+        EXPECT_EQ(first[0]->remaining, policy.limit() - 1) << text;
+        EXPECT_EQ(second_one[0]->remaining, policy.limit() - 2) << text;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, ForeignValue,
+    testing::Values(
+        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
+        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::gcra),
+    [](const auto& test) { return std::string(name_of(test.param)); });
+
+}  // namespace
+}  // namespace ratelimit

@@ -1,0 +1,173 @@
+// The scripts in a Lua with 64-bit integers, as some servers of Redis's protocol have, beside a
+// real Redis over the same random traces: every answer is the same, however large the numbers.
+
+#include "check/script_text.h"
+#include "redis_server.h"
+#include "trace_caller.h"
+#include "trace_maker.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace ratelimit {
+namespace {
+
+using Time = Model::Time;
+
+constexpr std::array all_algorithms = {
+    Algorithm::fixed_window,
+    Algorithm::sliding_window_counter,
+    Algorithm::sliding_window_log,
+    Algorithm::sliding_window_buckets,
+    Algorithm::token_bucket,
+    Algorithm::leaky_bucket,
+    Algorithm::gcra,
+};
+
+/// lua54.lua, which plays Redis until its socket is closed.
+class LuaProcess {
+public:
+    LuaProcess()
+    {
+        std::array<int, 2> sockets{};
+        EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
+        socket_ = sockets[0];
+        const std::string file =
+            std::string(__FILE__, sizeof(__FILE__) - sizeof("lua54_trace_test.cpp")) + "lua54.lua";
+        pid_ = fork();
+        if (pid_ == 0) {
+            dup2(sockets[1], STDIN_FILENO);
+            dup2(sockets[1], STDOUT_FILENO);
+            execlp("lua5.4", "lua5.4", file.c_str(), nullptr);
+            _exit(127);
+        }
+        close(sockets[1]);
+    }
+    ~LuaProcess() { waitpid(pid_, nullptr, 0); }
+    LuaProcess(const LuaProcess&) = delete;
+    LuaProcess& operator=(const LuaProcess&) = delete;
+
+    int socket() const { return socket_; }
+
+private:
+    int socket_ = -1;
+    pid_t pid_ = -1;
+};
+
+class Lua54Trace : public testing::Test, protected TraceMaker {
+protected:
+    Policy any_large_policy(Algorithm algorithm)
+    {
+        Policy policy = any_policy(algorithm);
+        const bool log = algorithm == Algorithm::sliding_window_log;
+        if (!log && any(0, 1) == 0) {
+            policy.rate.quota =
+                any_of<std::int64_t>({ 999'999'937, 1'000'000'000, any(1, 1'000'000'000) });
+            policy.rate.window = microseconds{ any_of<Time>({ day, 30 * day, 366 * day }) };
+            if (keeps_arrival_time(algorithm)) {
+                policy.burst = any_of<std::int64_t>({ 5, 999'999'999 });
+            }
+        }
+        if (algorithm == Algorithm::sliding_window_buckets) {
+            policy.precision = policy.rate.window / any(1, 60) / second * second;
+        }
+        return policy;
+    }
+    std::int64_t any_moderate_cost(const Policy& policy)
+    {
+        const bool log = policy.algorithm == Algorithm::sliding_window_log;
+        const auto limit = std::min<std::int64_t>(policy.limit(), log ? 100 : 1'000'000'000);
+        return any_of<std::int64_t>({ 1, 1, 0, 2, any(1, limit), limit + 1 });
+    }
+    Time any_step(const Policy& policy)
+    {
+        const Time window = policy.rate.window.count();
+        return any_of<Time>({ 0, 1, any(0, second), any(0, window), window, -any(0, window / 3),
+                              -window, any(0, 9) == 0 ? -2 * window : 1 });
+    }
+
+    RedisServer server_;
+    TraceCaller redis_{ server_.port() };
+    LuaProcess process_;
+    TraceCaller lua_ = TraceCaller::on_socket(process_.socket());
+};
+
+TEST_F(Lua54Trace, one_limit_is_decided_as_in_redis)
+{
+    for (const Algorithm algorithm : all_algorithms) {
+        const auto script = single_script(algorithm);
+        const std::array digests = { redis_.load_with_clock(script), lua_.load_with_clock(script) };
+        Time now = 1'800'000'000 * second + any(0, day);
+        const std::string key(name_of(algorithm));
+        for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 12; ++step) {
+            const Policy policy = any_large_policy(algorithm);
+            const LimitCheck check{ key, policy, any_moderate_cost(policy), false,
+                                    microseconds{ now } };
+            SCOPED_TRACE(where(0, step, check));
+            const auto expected = redis_.check_by_redis_clock(digests[0], check);
+            const auto actual = lua_.check_by_redis_clock(digests[1], check);
+            ASSERT_EQ(actual.states.size(), 1U);
+            ASSERT_EQ(text_of(actual.states[0]), text_of(expected.states.at(0)));
+            ASSERT_EQ(actual.lives.at(0).life, expected.lives.at(0).life);
+            if (any(0, 30) == 0) {
+                redis_.number({ "DEL", key });
+                lua_.number({ "DEL", key });
+            }
+            now += any_step(policy);
+        }
+    }
+}
+
+TEST_F(Lua54Trace, several_limits_are_decided_and_given_back_as_in_redis)
+{
+    const std::array several = { redis_.load(several_script(all_algorithms)),
+                                 lua_.load(several_script(all_algorithms)) };
+    const std::array peek = { redis_.load(look_script(all_algorithms)),
+                              lua_.load(look_script(all_algorithms)) };
+    const std::array refund = { redis_.load(give_back_script()), lua_.load(give_back_script()) };
+    Time now = 1'800'000'000 * second + any(0, day);
+    for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 6; ++step) {
+        std::vector<LimitCheck> checks;
+        for (auto left = any(1, 4); left > 0; --left) {
+            const auto algorithm = all_algorithms[static_cast<std::size_t>(any(0, 6))];
+            if (checks.empty() || checks.back().policy.algorithm < algorithm) {
+                const Policy policy = any_large_policy(algorithm);
+                checks.push_back({ name_of(algorithm), policy, any_moderate_cost(policy),
+                                   any(0, 4) == 0, microseconds{ now } });
+            }
+        }
+        std::vector<std::int64_t> runs;
+        for (auto left = any(1, 2); left > 0; --left) {
+            runs.push_back(any(1, 3));
+            for (const LimitCheck& check : checks) {
+                runs.push_back(any_moderate_cost(check.policy));
+            }
+        }
+        SCOPED_TRACE(where(0, step, checks.front()));
+        for (const auto& digests : { peek, several, peek }) {
+            const auto expected = redis_.check_runs(digests[0], checks, runs);
+            ASSERT_FALSE(expected.empty());
+            ASSERT_EQ(lua_.check_runs(digests[1], checks, runs), expected);
+        }
+        if (any(0, 1) == 0) {
+            const auto taken = redis_.check(several[0], checks, true);
+            ASSERT_EQ(lua_.check(several[1], checks, true).states, taken.states);
+            for (std::size_t i = 0; i < checks.size(); ++i) {
+                if (checks[i].cost > 0 && taken.states.at(i).granted) {
+                    redis_.give_back(refund[0], checks[i], microseconds{ now }, taken.states[i]);
+                    lua_.give_back(refund[1], checks[i], microseconds{ now }, taken.states[i]);
+                }
+            }
+        }
+        now += any_step(checks.front().policy);
+    }
+}
+
+}  // namespace
+}  // namespace ratelimit
