@@ -12,9 +12,9 @@
 
 namespace ratelimit {
 
-/// What was counted in Redis ahead for busy keys of one zone, in the zone's shared memory, for any
-/// worker to spend without asking. It lapses when its time is over, and with the least recently
-/// used keys when memory is full; what has lapsed stays counted.
+/// Tokens that Redis granted in advance for busy keys of one zone, in the zone's shared memory: any
+/// worker spends them without Redis. They expire, and those of the least recently used keys are
+/// evicted when memory is full; in Redis they stay counted.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag. An entry with tokens has a
 /// Lease in another block. A call takes the zone's lock; a request's cost is at least 1.

@@ -59,8 +59,8 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     return shared;
 }
 
-/// All is at the same addresses as before: `counters` and `evictions` go on, and `held` stays set, in
-/// case that this worker is killed too.
+/// All is at the same addresses as before: `counters` and `evictions` go on, and `held` stays set,
+/// in case that this worker is killed too.
 void ZoneMemory::reset(ngx_slab_pool_t* pool) noexcept
 {
     ngx_slab_init(pool);
