@@ -175,8 +175,10 @@ write_compile_commands() {
 # Those of build/unit$1, sanitized if $2 is ON; what follows is for cmake.
 build_unit_tests() {
     local folder=$build/unit$1 sanitize=$2
+    ONLY=source sh "$top/.ci/nginx.sh" "$top/build/nginx-core"
     cmake -S "$top/t/unit" -B "$folder" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DSANITIZE="$sanitize" \
-        -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" "${@:3}" >"$build/cmake.log" 2>&1 ||
+        -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" -DNGINX_SOURCE="$top/build/nginx-core/src" \
+        "${@:3}" >"$build/cmake.log" 2>&1 ||
         fail "cmake failed, see $build/cmake.log"
     cmake --build "$folder" -j"$jobs" >"$build/unit.log" 2>&1 || {
         grep -E 'error|Error' -A5 "$build/unit.log" | head -n 40 >&2

@@ -1,9 +1,12 @@
 #!/bin/sh
 # Builds an nginx newer than Debian 12's: DEST/src, the configured tree (NGX_SRC for build.sh), and
-# DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] sh .ci/nginx.sh DEST [1.26|stable|mainline]
+# DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] [ONLY=source] sh .ci/nginx.sh DEST [1.26|stable|mainline]
 #
 # 1.26, the default, is Debian 13's source package; stable and mainline are the newest of nginx's releases
 # at GitHub, which needs git.
+#
+# ONLY=source: DEST/src alone, configured for nginx's core: for the unit tests, since nginx-dev has no
+# *.c files.
 #
 # CHECKED: each allocation from a pool is one of its own, as both need it. With `sanitizers`, those of
 # addresses and of undefined behaviour; nginx's core reads words at any address, and passes null for
@@ -36,7 +39,7 @@ if [ -z "$version" ]; then
 fi
 modules='ssl v2 v3 realip auth_request dav stub_status'
 
-mark=complete-$(cksum <"$0" | cut -d' ' -f1)-$version-${CHECKED:-plain}
+mark=complete-$(cksum <"$0" | cut -d' ' -f1)-$version-${CHECKED:-plain}${ONLY:+-$ONLY}
 [ -f "$dest/$mark" ] && exit 0
 rm -rf "$dest/src"
 mkdir -p "$dest"
@@ -53,6 +56,12 @@ else
     cp "$dest/src/auto/configure" "$dest/src/configure"  # as in the tarballs of releases
 fi
 cd "$dest/src"
+
+if [ "${ONLY:-}" = source ]; then
+    ./configure --without-http --without-pcre >>"$work/log" 2>&1 || fail "nginx's configure failed"
+    touch "$dest/$mark"
+    exit 0
+fi
 
 set -- --with-compat --with-debug
 for module in $modules; do

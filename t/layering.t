@@ -29,8 +29,6 @@ my @known_circles = (
     'check/shared_check -> check/coalescer',
     'check/shared_check -> check/check_group',
     'check/give_back -> check/split_check',
-    'store/slab_lock -> store/zone_memory',
-    'store/shared_blocks -> store/zone_memory',
     'http/conf -> http/api/handler',
     'http/conf -> http/limit_directive',
     'http/conf -> http/redis_block',

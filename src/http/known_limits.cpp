@@ -100,10 +100,10 @@ void take_from_leases(RequestState& state) noexcept
         if (limit.zone->zone.lease == 0 || limit.cost == 0) {
             return false;
         }
-        const auto answer = leases_of(limit).take(
+        const auto answer = leases_of(limit).spend(
             { limit.key, limit.policy, limit.cost }, decided.policy, limit.zone->zone.lease,
             asked_at(check));
-        limit.ahead = answer.ahead;
+        limit.ahead = answer.worth_leasing;
         if (!answer.state) {
             return false;
         }
@@ -128,7 +128,7 @@ void return_leases(RequestState& state) noexcept
     for (std::size_t i = 0; i < state.limits.size(); ++i) {
         Limit& limit = state.limits[i];
         if (const auto source = std::exchange(limit.leased, std::nullopt)) {
-            leases_of(limit).put_back({ limit.key, limit.policy, limit.cost }, *source);
+            leases_of(limit).refund({ limit.key, limit.policy, limit.cost }, *source);
             put_back(state.decided[i].state, state.decided[i].policy, limit.cost);
         }
     }

@@ -9,14 +9,14 @@ namespace ratelimit::http {
 namespace {
 
 using nginx::borrowed;
-using Kind = RefusedKeys::Kind;
+using Kind = LogRuns::Kind;
 
 constexpr std::size_t shown_key_limit = 160;
 constexpr int most_turns = 500;  // of looking for runs that are over; what is left waits
 
 /// Without the present request: it was let in, or has another key. nginx would append its client,
 /// whom a ban by the log would hit.
-void log_end(const ZoneConf& zone, const RefusedKeys::Ended& ended) noexcept
+void log_end(const ZoneConf& zone, const LogRuns::Ended& ended) noexcept
 {
     char text[shown_key_limit];
     const ngx_str_t name = borrowed(zone.zone.name);
@@ -54,9 +54,9 @@ void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
     const ngx_uint_t level = refused ? state.conf.log_level : state.conf.delay_log_level;
     ngx_log_t* log = state.request->connection->log;
 
-    RefusedKeys keys = ZoneMemory(*limit.zone->memory).refused_keys();
+    LogRuns runs = ZoneMemory(*limit.zone->memory).log_runs();
     const auto to_log =
-        keys.begin(limit.key, kind, level, level <= log->log_level, ngx_current_msec);
+        runs.begin(limit.key, kind, level, level <= log->log_level, ngx_current_msec);
     if (to_log.forgotten) {
         log_end(*limit.zone, *to_log.forgotten);
     }
@@ -76,11 +76,11 @@ void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
 void end(const RequestState& state, std::size_t index, Kind kind) noexcept
 {
     const auto& limit = state.limits[index];
-    RefusedKeys keys = ZoneMemory(*limit.zone->memory).refused_keys();
-    if (keys.empty()) {
+    LogRuns runs = ZoneMemory(*limit.zone->memory).log_runs();
+    if (runs.empty()) {
         return;
     }
-    if (const auto ended = keys.let_in(limit.key, kind, ngx_current_msec)) {
+    if (const auto ended = runs.let_in(limit.key, kind, ngx_current_msec)) {
         log_end(*limit.zone, *ended);
     }
 }
@@ -113,18 +113,18 @@ void log_decision(const RequestState& state) noexcept
 void log_ended(MainConf& conf) noexcept
 {
     for (ZoneConf& zone : conf.zones) {
-        RefusedKeys keys = ZoneMemory(*zone.memory).refused_keys();
-        if (keys.empty()) {
+        LogRuns runs = ZoneMemory(*zone.memory).log_runs();
+        if (runs.empty()) {
             continue;
         }
-        std::optional<RefusedKeys::Ended> ended;
-        for (int turns = 0; turns < most_turns && keys.sweep(ngx_current_msec, ended); ++turns) {
+        std::optional<LogRuns::Ended> ended;
+        for (int turns = 0; turns < most_turns && runs.sweep(ngx_current_msec, ended); ++turns) {
             if (ended) {
                 log_end(zone, *ended);
             }
         }
         for (const Kind kind : { Kind::refused, Kind::delayed }) {
-            const auto more = keys.take_unnamed(kind, ngx_current_msec);
+            const auto more = runs.pop_unnamed(kind, ngx_current_msec);
             log_unnamed(zone, kind, more.level, more.keys);
         }
     }

@@ -3,7 +3,7 @@
 #include "http/known_limits.h"
 #include "nginx/clock.h"
 #include "nginx/pool.h"
-#include "store/local_limiter.h"
+#include "store/zone_memory.h"
 #include "zone/fail_mode.h"
 
 #include <algorithm>
@@ -156,8 +156,12 @@ bool RequestState::decide_here() noexcept
             }
             limits[i].known = true;
             limit.source = Source::local;
-            here[count++] = { zone.memory,    limits[i].key, limit.policy,
-                              limits[i].cost, limit.shadow,  &limit.state };
+            here[count++] = { ZoneMemory(*zone.memory).local_limiter(),
+                              limits[i].key,
+                              limit.policy,
+                              limits[i].cost,
+                              limit.shadow,
+                              &limit.state };
         }
     }
     decide_locally(here.first(count), nginx::local_time(), take);

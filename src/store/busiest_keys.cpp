@@ -1,17 +1,12 @@
 #include "store/busiest_keys.h"
 
-#include "store/slab_lock.h"
+#include "store/zone_lock.h"
 
 #include <algorithm>
 
 namespace ratelimit {
 
 namespace {
-
-std::uint32_t hash_of(std::string_view key) noexcept
-{
-    return ngx_crc32_short(reinterpret_cast<u_char*>(const_cast<char*>(key.data())), key.size());
-}
 
 /// The clock may have been set back since.
 bool has_lapsed(const BusiestKeys::Rank& rank, std::uint32_t now_s) noexcept
@@ -78,7 +73,7 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
         return;
     }
     const auto now_s = static_cast<std::uint32_t>(now);
-    const SlabLock lock(pool_);
+    const ZoneLock lock(pool_);
 
     // A flood is mostly of one key.
     const std::uint32_t last = shared_->last;
@@ -87,7 +82,7 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
         ranks()[last].last_s = now_s;
         return;
     }
-    const std::uint32_t hash = hash_of(key);
+    const std::uint32_t hash = KeyedTree::hash_of(key);
     std::uint32_t index = find(key, hash);
     const bool known = index < shared_->used;
     if (!known || has_lapsed(ranks()[index], now_s)) {
@@ -108,9 +103,9 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
 
 void BusiestKeys::forget(std::string_view key) noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(pool_);
 
-    const std::uint32_t index = find(key, hash_of(key));
+    const std::uint32_t index = find(key, KeyedTree::hash_of(key));
     if (index < shared_->used) {
         ranks()[index].refused = 0;
     }
@@ -119,7 +114,7 @@ void BusiestKeys::forget(std::string_view key) noexcept
 std::size_t BusiestKeys::top(std::span<Counter> out, time_t now) const noexcept
 {
     std::size_t count = 0;
-    const SlabLock lock(pool_);
+    const ZoneLock lock(pool_);
 
     // By insertion: they are few.
     for (std::uint32_t i = 0; i < shared_->used; ++i) {
@@ -128,11 +123,11 @@ std::size_t BusiestKeys::top(std::span<Counter> out, time_t now) const noexcept
             || (count == out.size() && (count == 0 || refused <= out.back().refused))) {
             continue;
         }
-        std::size_t place = count < out.size() ? count++ : count - 1;
-        for (; place > 0 && refused > out[place - 1].refused; --place) {
-            out[place] = out[place - 1];
+        std::size_t rank = count < out.size() ? count++ : count - 1;
+        for (; rank > 0 && refused > out[rank - 1].refused; --rank) {
+            out[rank] = out[rank - 1];
         }
-        out[place] = { refused, keys()[i] };
+        out[rank] = { refused, keys()[i] };
     }
     return count;
 }

@@ -1,7 +1,5 @@
 #include "store/denial_cache.h"
 
-#include "store/slab_lock.h"
-
 #include <algorithm>
 #include <limits>
 
@@ -14,21 +12,11 @@ struct DenialCache::Entry : KeyedNode {
     microseconds reset_at;
     std::uint32_t cost;
     std::uint32_t remaining;
-
-    static Entry* of(ngx_queue_t* link) noexcept
-    {
-        return static_cast<Entry*>(KeyedNode::of(link));
-    }
 };
 
 namespace {
 
 constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-
-u_char tag_of(std::uint64_t policy) noexcept
-{
-    return static_cast<u_char>(policy);
-}
 
 /// `time` + `span`, which may be without end.
 microseconds later(microseconds time, microseconds span) noexcept
@@ -46,32 +34,29 @@ bool is_over(microseconds until, microseconds now) noexcept
 
 void DenialCache::Shared::init() noexcept
 {
-    tree.init();
-    ngx_queue_init(&used);
-    blocks = 0;
+    LruTable<Entry>::Shared::init();
     generation = 0;
 }
 
-DenialCache::Entry* DenialCache::find_entry(const Request& request) const noexcept
+DenialCache::Entry* DenialCache::find_entry(const KeyedRequest& request) const noexcept
 {
-    return static_cast<Entry*>(shared_->tree.find(request.key, tag_of(request.policy)));
+    return table_.find(request.key, request.tag());
 }
 
 std::optional<DenialCache::Denial> DenialCache::find(
-    const Request& request, microseconds now) noexcept
+    const KeyedRequest& request, microseconds now) noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
     Entry* entry = find_entry(request);
     if (entry == nullptr || entry->stamp != stamp_of(request) || request.cost < entry->cost) {
         return std::nullopt;
     }
     if (is_over(entry->until, now)) {
-        remove(*entry);
+        table_.remove(*entry);
         return std::nullopt;
     }
-    ngx_queue_remove(&entry->queue);
-    ngx_queue_insert_head(&shared_->used, &entry->queue);
+    table_.use(*entry);
 
     LimitState state;
     state.remaining = entry->remaining;
@@ -81,7 +66,7 @@ std::optional<DenialCache::Denial> DenialCache::find(
 }
 
 void DenialCache::add(
-    const Request& request, const LimitState& refusal, microseconds sent, microseconds now,
+    const KeyedRequest& request, const LimitState& refusal, microseconds sent, microseconds now,
     microseconds at_most) noexcept
 {
     if (!refusal.retry_after) {
@@ -92,7 +77,7 @@ void DenialCache::add(
     if (until <= now || request.cost <= 0 || request.cost > most || refusal.remaining > most) {
         return;
     }
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
     Entry* entry = find_or_add(request);
     if (entry != nullptr) {
@@ -103,26 +88,21 @@ void DenialCache::add(
         entry->cost = static_cast<std::uint32_t>(request.cost);
         entry->remaining = static_cast<std::uint32_t>(refusal.remaining);
     }
-    forget_expired(now);
+    table_.forget_expired([now](const Entry& other) { return is_over(other.until, now); });
 }
 
-/// At the head of the queue. Null: there is no memory.
-DenialCache::Entry* DenialCache::find_or_add(const Request& request) noexcept
+/// The most recently used entry. Null: there is no memory.
+DenialCache::Entry* DenialCache::find_or_add(const KeyedRequest& request) noexcept
 {
     Entry* entry = find_entry(request);
-    if (entry != nullptr) {
-        ngx_queue_remove(&entry->queue);
-    } else {
-        entry = shared_->tree.add<Entry>(request.key, tag_of(request.policy), blocks_);
-        if (entry == nullptr) {
-            return nullptr;
-        }
+    if (entry == nullptr) {
+        return table_.insert(request.key, request.tag());
     }
-    ngx_queue_insert_head(&shared_->used, &entry->queue);
+    table_.use(*entry);
     return entry;
 }
 
-std::uint64_t DenialCache::stamp_of(const Request& request) const noexcept
+std::uint64_t DenialCache::stamp_of(const KeyedRequest& request) const noexcept
 {
     constexpr std::uint64_t odd = 0x9E37'79B9'7F4A'7C15;  // spreads the generations
     return request.policy + shared_->generation * odd;
@@ -130,43 +110,21 @@ std::uint64_t DenialCache::stamp_of(const Request& request) const noexcept
 
 void DenialCache::forget_all() noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
     ++shared_->generation;
 }
 
-void DenialCache::remove(Entry& entry) noexcept
-{
-    ngx_queue_remove(&entry.queue);
-    shared_->tree.remove(entry, blocks_);
-}
-
-/// Those that were used longest ago, if their time is over: two for each that comes.
-void DenialCache::forget_expired(microseconds now) noexcept
-{
-    for (int i = 0; i < 2 && !ngx_queue_empty(&shared_->used); ++i) {
-        Entry& oldest = *Entry::of(ngx_queue_last(&shared_->used));
-        if (!is_over(oldest.until, now)) {
-            return;
-        }
-        remove(oldest);
-    }
-}
-
 void DenialCache::forget_key(std::string_view key) noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
-    shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
+    table_.forget_key(key);
 }
 
 bool DenialCache::forget_oldest() noexcept
 {
-    if (ngx_queue_empty(&shared_->used)) {
-        return false;
-    }
-    remove(*Entry::of(ngx_queue_last(&shared_->used)));
-    return true;
+    return table_.forget_oldest();
 }
 
 }  // namespace ratelimit

@@ -2,8 +2,10 @@
 
 #include "limit/decision.h"
 #include "nginx/ngx.h"
-#include "store/keyed_tree.h"
+#include "store/keyed_request.h"
+#include "store/lru_table.h"
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -14,15 +16,14 @@ namespace ratelimit {
 /// from here is one that Redis would give. Full memory forgets the keys that were used least
 /// recently, of which Redis is then asked again.
 ///
-/// Layout: one Shared: a tree of all Entries, whose tag is a byte of the policy's hash, and a queue
-/// of them by use; all under the zone's lock.
+/// Layout: one Shared: a table of Entries by key and KeyedRequest::tag. A call takes the zone's
+/// lock.
 class DenialCache {
+    struct Entry;
+
 public:
-    struct Shared {
-        KeyedTree tree;
-        ngx_queue_t used;          // most recently first
-        ngx_uint_t blocks;         // that all entries have
-        std::uint64_t generation;  // what is of an earlier one is void
+    struct Shared : LruTable<Entry>::Shared {
+        std::uint64_t generation;  // entries of earlier ones are void
         void init() noexcept;
     };
 
@@ -30,16 +31,8 @@ public:
     /// in Redis by hand, are noticed.
     static constexpr microseconds longest{ std::chrono::seconds{ 60 } };
 
-    /// What is refused: requests of this key under a policy, of this cost or more. `policy`: a hash
-    /// of all that the zone decides by.
-    struct Request {
-        std::string_view key;
-        std::uint64_t policy;
-        std::int64_t cost;
-    };
-
     DenialCache(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : pool_(pool), shared_(&shared), blocks_(pool, SharedBlocks::Owner::denials, shared.blocks)
+        : shared_(&shared), table_(pool, shared, SharedBlocks::Owner::denials)
     {
     }
 
@@ -49,13 +42,13 @@ public:
     };
 
     /// Empty: Redis has to be asked. Times are of one clock for each policy.
-    std::optional<Denial> find(const Request& request, microseconds now) noexcept;
+    std::optional<Denial> find(const KeyedRequest& request, microseconds now) noexcept;
 
     /// Remembers a refusal until its retry time, but not longer than `at_most`; one that has none,
     /// not at all. `sent`: no later
     /// than the check was sent, so that the time is not over later than for Redis.
     void add(
-        const Request& request, const LimitState& refusal, microseconds sent, microseconds now,
+        const KeyedRequest& request, const LimitState& refusal, microseconds sent, microseconds now,
         microseconds at_most) noexcept;
 
     void forget_all() noexcept;
@@ -66,20 +59,15 @@ public:
     bool forget_oldest() noexcept;
 
     /// Without the lock: whether there is anything to look for.
-    bool empty() const noexcept { return shared_->tree.size() == 0; }
+    bool empty() const noexcept { return table_.size() == 0; }
 
 private:
-    struct Entry;
+    std::uint64_t stamp_of(const KeyedRequest& request) const noexcept;
+    Entry* find_entry(const KeyedRequest& request) const noexcept;
+    Entry* find_or_add(const KeyedRequest& request) noexcept;
 
-    std::uint64_t stamp_of(const Request& request) const noexcept;
-    Entry* find_entry(const Request& request) const noexcept;
-    Entry* find_or_add(const Request& request) noexcept;
-    void remove(Entry& entry) noexcept;
-    void forget_expired(microseconds now) noexcept;
-
-    ngx_slab_pool_t* pool_;
     Shared* shared_;
-    SharedBlocks blocks_;
+    LruTable<Entry> table_;
 };
 
 }  // namespace ratelimit

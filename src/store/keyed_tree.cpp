@@ -75,6 +75,7 @@ void KeyedTree::insert(KeyedNode& node, std::string_view key, u_char tag) noexce
     const auto first = key.substr(0, KeyedNode::first_bytes);
     first.copy(first_bytes_of(node), first.size());
     key.substr(first.size()).copy(node.more_bytes, key.size() - first.size());
+    ngx_queue_init(&node.queue);
     ngx_rbtree_insert(&tree_, &node.node);
     size_ = size_ + 1;
 }
@@ -89,24 +90,24 @@ void KeyedTree::remove(KeyedNode& node, SharedBlocks& blocks) noexcept
     blocks.free(&node);
 }
 
-void KeyedTree::place(
+void KeyedTree::insert_node(
     ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept
 {
     char key[KeyedNode::key_limit];
     keyed(node).copy_key(key);
-    ngx_rbtree_node_t** place = nullptr;
+    ngx_rbtree_node_t** link = nullptr;
 
     while (true) {
         const bool before = node->key != parent->key
             ? node->key < parent->key
             : compare({ key, keyed(node).key_length() }, keyed(parent)) < 0;
-        place = before ? &parent->left : &parent->right;
-        if (*place == sentinel) {
+        link = before ? &parent->left : &parent->right;
+        if (*link == sentinel) {
             break;
         }
-        parent = *place;
+        parent = *link;
     }
-    *place = node;
+    *link = node;
     node->parent = parent;
     node->left = sentinel;
     node->right = sentinel;

@@ -9,15 +9,15 @@
 
 namespace ratelimit {
 
-/// What is found by its key in shared memory: a block that ends with the key's first bytes, before
-/// which what derives from this has room, and another block for the others if there are any.
+/// A node in shared memory that is found by its key. Its block ends with the key's first bytes;
+/// what derives from this has the bytes before them. A longer key has a second block.
 struct KeyedNode {
     static constexpr std::size_t key_offset = 104;
     static constexpr std::size_t first_bytes = SharedBlocks::size - key_offset;
     static constexpr std::size_t key_limit = 128;
 
     ngx_rbtree_node_t node;  // its key: the tag and the CRC32; its data: the length of the key
-    ngx_queue_t queue;       // for the owner's order
+    ngx_queue_t queue;       // for the owner's order; linked to itself: in no queue
     char* more_bytes;        // of the key; null: none
 
     static KeyedNode* of(ngx_queue_t* link) noexcept
@@ -29,18 +29,22 @@ struct KeyedNode {
     std::size_t key_length() const noexcept { return node.data; }
     /// Writes the key to `out`, which has room for key_limit bytes.
     void copy_key(char* out) const noexcept;
+    /// Frees the blocks that what derives from this has besides its own.
+    void release(SharedBlocks& /*blocks*/) noexcept {}
 };
 
-/// A red-black tree of nodes in shared memory, which has the tree as well. The owner has the lock.
+/// A red-black tree of nodes; it is in shared memory itself. The caller has the zone's lock.
 class KeyedTree {
 public:
+    static std::uint32_t hash_of(std::string_view key) noexcept;
+
     void init() noexcept
     {
-        ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::place);
+        ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::insert_node);
         size_ = 0;
     }
 
-    /// How many nodes it has. May be read without the lock.
+    /// The number of nodes. May be called without the lock.
     std::size_t size() const noexcept { return size_; }
 
     KeyedNode* find(std::string_view key, u_char tag) const noexcept
@@ -81,18 +85,17 @@ public:
         insert(*entry, key, tag);
         return entry;
     }
-    /// Takes it out, and frees its blocks.
+    /// Removes it, and frees its blocks.
     void remove(KeyedNode& node, SharedBlocks& blocks) noexcept;
 
 private:
-    static std::uint32_t hash_of(std::string_view key) noexcept;
     static ngx_rbtree_key_t order_of(std::uint32_t hash, u_char tag) noexcept
     {
         static_assert(sizeof(ngx_rbtree_key_t) > sizeof(hash), "there is room for the tag");
         return ngx_rbtree_key_t{ tag } << 32U | hash;
     }
     KeyedNode* find_at(ngx_rbtree_key_t order, std::string_view key) const noexcept;
-    static void place(
+    static void insert_node(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
     void insert(KeyedNode& node, std::string_view key, u_char tag) noexcept;
 

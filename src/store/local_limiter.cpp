@@ -1,7 +1,5 @@
 #include "store/local_limiter.h"
 
-#include "store/slab_lock.h"
-
 #include <algorithm>
 #include <functional>
 
@@ -12,18 +10,14 @@ struct LocalLimiter::Entry : KeyedNode {
     State state;
 
     Kind kind() const noexcept { return static_cast<Kind>(tag()); }
-    static Entry* of(ngx_queue_t* link) noexcept
+    void release(SharedBlocks& blocks) noexcept
     {
-        return static_cast<Entry*>(KeyedNode::of(link));
+        if (kind() == Kind::timed_counts) {
+            TimedQueue(*state.timed_counts, blocks).clear();
+            blocks.free(state.timed_counts);
+        }
     }
 };
-
-void LocalLimiter::Shared::init() noexcept
-{
-    tree.init();
-    ngx_queue_init(&used);
-    blocks = 0;
-}
 
 LocalLimiter::State LocalLimiter::State::of_none(Kind kind, TimedQueue::Head& counts) noexcept
 {
@@ -65,60 +59,29 @@ std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
     return entry + TimedQueue::bytes_of(static_cast<std::size_t>(counts));
 }
 
-bool LocalLimiter::has_older() const noexcept
+void LocalLimiter::forget_key(std::string_view key) noexcept
 {
-    return ngx_queue_head(&shared_->used) != ngx_queue_last(&shared_->used);
-}
+    const ZoneLock lock(table_.pool());
 
-void LocalLimiter::forget_key(ngx_slab_pool_t* pool, std::string_view key) noexcept
-{
-    const SlabLock lock(pool);
-
-    shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
+    table_.forget_key(key);
 }
 
 bool LocalLimiter::forget_oldest() noexcept
 {
-    if (ngx_queue_empty(&shared_->used)) {
-        return false;
-    }
-    remove(*Entry::of(ngx_queue_last(&shared_->used)));
-    return true;
+    return table_.forget_oldest();
 }
 
-/// Those that were used longest ago, if their time is over: two for each that comes.
-void LocalLimiter::forget_expired(microseconds now) noexcept
-{
-    for (int i = 0; i < 2 && !ngx_queue_empty(&shared_->used); ++i) {
-        Entry& oldest = *Entry::of(ngx_queue_last(&shared_->used));
-        if (oldest.expires > now) {
-            return;
-        }
-        remove(oldest);
-    }
-}
-
-void LocalLimiter::remove(Entry& entry) noexcept
-{
-    if (entry.kind() == Kind::timed_counts) {
-        TimedQueue(*entry.state.timed_counts, blocks_).clear();
-        blocks_.free(entry.state.timed_counts);
-    }
-    ngx_queue_remove(&entry.queue);
-    shared_->tree.remove(entry, blocks_);
-}
-
-/// A new entry, in no queue yet. Null: there is no room even for one.
+/// A new entry, the most recently used one. Null: there is no memory.
 LocalLimiter::Entry* LocalLimiter::add(std::string_view key, Kind kind, const State& state) noexcept
 {
     void* head = nullptr;
-    if (kind == Kind::timed_counts && (head = blocks_.allocate()) == nullptr) {
+    if (kind == Kind::timed_counts && (head = table_.blocks().allocate()) == nullptr) {
         return nullptr;
     }
-    auto* entry = shared_->tree.add<Entry>(key, static_cast<u_char>(kind), blocks_);
+    Entry* entry = table_.insert(key, static_cast<u_char>(kind));
     if (entry == nullptr) {
         if (head != nullptr) {
-            blocks_.free(head);
+            table_.blocks().free(head);
         }
         return nullptr;
     }
@@ -129,10 +92,10 @@ LocalLimiter::Entry* LocalLimiter::add(std::string_view key, Kind kind, const St
     return entry;
 }
 
-LimitState LocalLimiter::look(const LocalCheck& check, microseconds now) noexcept
+LimitState LocalLimiter::peek(const LocalCheck& check, microseconds now) noexcept
 {
     const Kind kind = kind_of(check.policy.algorithm);
-    auto* entry = static_cast<Entry*>(shared_->tree.find(check.key, static_cast<u_char>(kind)));
+    Entry* entry = table_.find(check.key, static_cast<u_char>(kind));
     TimedQueue::Head no_counts;
     State copy = entry == nullptr ? State::of_none(kind, no_counts) : entry->state;
     switch (kind) {
@@ -142,7 +105,7 @@ LimitState LocalLimiter::look(const LocalCheck& check, microseconds now) noexcep
         return WindowCheck(copy.window_counts, check.policy, now, check.cost).settle(false);
     default:
         // What it lets go of has left the window.
-        TimedQueue queue(*copy.timed_counts, blocks_);
+        TimedQueue queue(*copy.timed_counts, table_.blocks());
         return TimedCheck(queue, copy.timed_counts->total, check.policy, now, check.cost)
             .settle(false);
     }
@@ -161,11 +124,11 @@ LimitState LocalLimiter::decide(
         life = decision.life();
     };
 
-    auto* entry = static_cast<Entry*>(shared_->tree.find(check.key, static_cast<u_char>(kind)));
+    Entry* entry = table_.find(check.key, static_cast<u_char>(kind));
     TimedQueue::Head no_counts;
     State fresh = State::of_none(kind, no_counts);
     if (entry != nullptr) {
-        ngx_queue_remove(&entry->queue);  // so that it is not forgotten meanwhile
+        table_.hold(*entry);
     }
     State& state = entry == nullptr ? fresh : entry->state;
     switch (kind) {
@@ -176,7 +139,7 @@ LimitState LocalLimiter::decide(
         run(WindowCheck(state.window_counts, check.policy, now, check.cost));
         break;
     case Kind::timed_counts: {
-        TimedQueue queue(*state.timed_counts, blocks_);
+        TimedQueue queue(*state.timed_counts, table_.blocks());
         run(TimedCheck(queue, state.timed_counts->total, check.policy, now, check.cost));
         break;
     }
@@ -186,21 +149,16 @@ LimitState LocalLimiter::decide(
     }
     if (entry != nullptr) {
         entry->expires = now + life;
-        ngx_queue_insert_head(&shared_->used, &entry->queue);
+        table_.use(*entry);
         if (life.count() == 0) {
-            remove(*entry);
+            table_.remove(*entry);
         }
     }
-    forget_expired(now);
+    table_.forget_expired([now](const Entry& other) { return other.expires <= now; });
     return answer;
 }
 
 namespace {
-
-ngx_slab_pool_t* pool_of(const LocalCheck& check) noexcept
-{
-    return reinterpret_cast<ngx_slab_pool_t*>(check.memory->shm.addr);
-}
 
 /// The locks of all checks' zones, taken in the order of their addresses, so that no two workers
 /// wait for each other.
@@ -210,14 +168,14 @@ public:
     {
         ngx_slab_pool_t* last = nullptr;
         while (ngx_slab_pool_t* next = after(last)) {
-            ZoneMemory::lock(next);
+            ZoneLock::lock(next);
             last = next;
         }
     }
     ~ZoneLocks()
     {
         for (const LocalCheck& check : checks_) {
-            ZoneMemory::unlock(pool_of(check));
+            ZoneLock::unlock(check.limiter.pool());
         }
     }
     ZoneLocks(const ZoneLocks&) = delete;
@@ -228,7 +186,7 @@ private:
     {
         ngx_slab_pool_t* next = nullptr;
         for (const LocalCheck& check : checks_) {
-            ngx_slab_pool_t* pool = pool_of(check);
+            ngx_slab_pool_t* pool = check.limiter.pool();
             if (std::less<>{}(last, pool) && (next == nullptr || std::less<>{}(pool, next))) {
                 next = pool;
             }
@@ -246,7 +204,7 @@ bool decide_next(std::span<const LocalCheck> checks, microseconds now, bool gran
         return granted;
     }
     const LocalCheck& check = checks.front();
-    LocalLimiter limiter = ZoneMemory(*check.memory).local_limiter();
+    LocalLimiter limiter = check.limiter;
     bool all_granted = false;
     *check.state = limiter.decide(check, now, [&](bool this_one) {
         all_granted = decide_next(checks.subspan(1), now, granted && (this_one || check.shadow));
@@ -257,10 +215,10 @@ bool decide_next(std::span<const LocalCheck> checks, microseconds now, bool gran
 
 }  // namespace
 
-LimitState look_locally(const LocalCheck& check, microseconds now) noexcept
+LimitState peek_locally(const LocalCheck& check, microseconds now) noexcept
 {
     const ZoneLocks locks({ &check, 1 });
-    return ZoneMemory(*check.memory).local_limiter().look(check, now);
+    return LocalLimiter(check.limiter).peek(check, now);
 }
 
 void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept

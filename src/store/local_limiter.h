@@ -5,7 +5,7 @@
 #include "limit/policy.h"
 #include "limit/window_counts.h"
 #include "nginx/ngx.h"
-#include "store/keyed_tree.h"
+#include "store/lru_table.h"
 #include "store/timed_queue.h"
 
 #include <span>
@@ -13,38 +13,18 @@
 
 namespace ratelimit {
 
-/// One limit of one request, to be decided in this node's memory.
-struct LocalCheck {
-    ngx_shm_zone_t* memory = nullptr;  // the zone's, and no other check's of the request
-    std::string_view key;              // at most KeyedNode::key_limit bytes
-    Policy policy;
-    std::int64_t cost = 1;
-    bool shadow = false;          // never stands in the way of the other limits
-    LimitState* state = nullptr;  // where the answer goes
-};
-
-/// Decides several limits as one: a request is counted in all of them or in none, as
-/// lua/several.lua does. `now`: since the epoch. `take`: unless a limit that is decided elsewhere
-/// has refused.
-void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept;
-
-/// What a check would be answered.
-LimitState look_locally(const LocalCheck& check, microseconds now) noexcept;
+struct LocalCheck;
 
 /// The keys of one zone that are counted in its shared memory. When that is full, the keys that
 /// were used least recently are forgotten.
 ///
-/// Layout: one Shared: a tree of all Entries, whose tag is the kind of their state, and a queue of
-/// them by use; all under the zone's lock. An entry has its state in itself; that of a log or of
-/// buckets is a TimedQueue.
+/// Layout: one Shared, a table of Entries by key and kind of state. An entry has its state in
+/// itself; that of a log or of buckets is a TimedQueue.
 class LocalLimiter {
+    struct Entry;
+
 public:
-    struct Shared {
-        KeyedTree tree;
-        ngx_queue_t used;   // most recently first; without the one that is being decided
-        ngx_uint_t blocks;  // that all entries have
-        void init() noexcept;
-    };
+    using Shared = LruTable<Entry>::Shared;
 
     /// Whether a key's state is only known by the window that it is counted by.
     static bool has_timed_counts(Algorithm algorithm) noexcept
@@ -55,23 +35,27 @@ public:
     /// How much memory, in bytes, a key may come to need.
     static std::size_t largest_key(const Policy& policy) noexcept;
 
+    LocalLimiter() noexcept = default;
     LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : shared_(&shared), blocks_(pool, SharedBlocks::Owner::local_limiter, shared.blocks)
+        : table_(pool, shared, SharedBlocks::Owner::local_limiter)
     {
     }
+
+    ngx_slab_pool_t* pool() const noexcept { return table_.pool(); }
 
     /// Decides one limit in the two steps of src/limit: `between` gets whether it is granted, and
     /// returns whether to count it. The caller has the zone's lock.
     template <class Between>
     LimitState decide(const LocalCheck& check, microseconds now, Between&& between) noexcept;
 
-    /// What the check would answer; nothing is counted or noted. The caller has the zone's lock.
-    LimitState look(const LocalCheck& check, microseconds now) noexcept;
+    /// The answer that the check would have; nothing is counted. The caller has the zone's lock.
+    LimitState peek(const LocalCheck& check, microseconds now) noexcept;
 
-    void forget_key(ngx_slab_pool_t* pool, std::string_view key) noexcept;
+    /// Takes the zone's lock.
+    void forget_key(std::string_view key) noexcept;
 
     /// Whether there is a key besides that which was used last.
-    bool has_older() const noexcept;
+    bool has_older() const noexcept { return table_.has_several(); }
 
     /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
     bool forget_oldest() noexcept;
@@ -85,15 +69,29 @@ private:
         State() noexcept : timed_counts(nullptr) {}
         static State of_none(Kind kind, TimedQueue::Head& counts) noexcept;
     };
-    struct Entry;
 
     static Kind kind_of(Algorithm algorithm) noexcept;
-    void forget_expired(microseconds now) noexcept;
-    void remove(Entry& entry) noexcept;
     Entry* add(std::string_view key, Kind kind, const State& state) noexcept;
 
-    Shared* shared_;
-    SharedBlocks blocks_;
+    LruTable<Entry> table_;
 };
+
+/// One limit of one request, to be decided in this node's memory.
+struct LocalCheck {
+    LocalLimiter limiter;  // of the zone; another check of the request has another one
+    std::string_view key;  // at most KeyedNode::key_limit bytes
+    Policy policy;
+    std::int64_t cost = 1;
+    bool shadow = false;          // never stands in the way of the other limits
+    LimitState* state = nullptr;  // where the answer goes
+};
+
+/// Decides several limits as one: a request is counted in all of them or in none, as
+/// lua/several.lua does. `now`: since the epoch. `take`: unless a limit that is decided elsewhere
+/// has refused.
+void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept;
+
+/// The answer that a check would have.
+LimitState peek_locally(const LocalCheck& check, microseconds now) noexcept;
 
 }  // namespace ratelimit

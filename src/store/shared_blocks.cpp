@@ -1,17 +1,16 @@
 #include "store/shared_blocks.h"
 
-#include "store/zone_memory.h"
-
 namespace ratelimit {
 
 void* SharedBlocks::allocate() noexcept
 {
+    const Head& head = static_cast<Head&>(*static_cast<ZoneLock::Head*>(pool_->data));
     do {
         if (void* block = ngx_slab_alloc_locked(pool_, size)) {
             *used_ += 1;
             return block;
         }
-    } while (ZoneMemory(pool_).make_room(owner_));
+    } while (head.make_room(pool_, owner_));
     return nullptr;
 }
 

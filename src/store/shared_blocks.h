@@ -1,34 +1,45 @@
 #pragma once
 
 #include "nginx/ngx.h"
+#include "store/zone_lock.h"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace ratelimit {
 
-/// A zone's memory in blocks of one size, so that what one entry frees has room for any other. When
-/// there are none left, ZoneMemory::make_room frees some. The caller has the zone's lock.
+/// A zone's memory in blocks of one size, so that a block that one entry frees fits any other. The
+/// caller has the zone's lock.
 class SharedBlocks {
 public:
-    static constexpr std::size_t size = 128;  // bytes; one that the slab allocator has
+    static constexpr std::size_t size = 128;  // bytes; one of the slab allocator's sizes
 
-    enum class Owner : std::uint8_t { refused_keys, denials, leases, local_limiter };
+    enum class Owner : std::uint8_t { log_runs, denials, leases, local_limiter };
 
-    /// `used`: how many blocks the owner has, in shared memory.
+    /// The first part of a zone's shared memory.
+    struct Head : ZoneLock::Head {
+        /// Evicts an entry of any owner, so that the owner named may have a block. False: no entry
+        /// may be evicted.
+        bool (*make_room)(ngx_slab_pool_t* pool, Owner needs_it) noexcept;
+    };
+
+    SharedBlocks() noexcept = default;
+    /// `used`: the number of blocks that the owner has, in shared memory.
     SharedBlocks(ngx_slab_pool_t* pool, Owner owner, ngx_uint_t& used) noexcept
         : pool_(pool), owner_(owner), used_(&used)
     {
     }
 
-    /// Null: there is nothing left to make room.
+    ngx_slab_pool_t* pool() const noexcept { return pool_; }
+
+    /// Evicts entries if there is no free block. Null: none could be evicted.
     void* allocate() noexcept;
     void free(void* block) noexcept;
 
 private:
-    ngx_slab_pool_t* pool_;
-    Owner owner_;
-    ngx_uint_t* used_;
+    ngx_slab_pool_t* pool_ = nullptr;
+    Owner owner_ = Owner::log_runs;
+    ngx_uint_t* used_ = nullptr;
 };
 
 }  // namespace ratelimit

@@ -1,7 +1,5 @@
 #include "store/token_leases.h"
 
-#include "store/slab_lock.h"
-
 #include <algorithm>
 #include <limits>
 #include <new>
@@ -45,10 +43,7 @@ struct TokenLeases::Entry : KeyedNode {
     std::uint32_t count;        // requests in this period
     std::uint32_t previous;     // in the one before
 
-    static Entry* of(ngx_queue_t* link) noexcept
-    {
-        return static_cast<Entry*>(KeyedNode::of(link));
-    }
+    void release(SharedBlocks& blocks) noexcept;
     void count_request(microseconds now) noexcept;
     std::int64_t requests_in_a_period(microseconds now) const noexcept;
 };
@@ -57,18 +52,14 @@ namespace {
 
 constexpr microseconds period{ std::chrono::seconds{ 1 } };
 
-u_char tag_of(std::uint64_t policy) noexcept
-{
-    return static_cast<u_char>(policy);
-}
-
 }  // namespace
 
-void TokenLeases::Shared::init() noexcept
+void TokenLeases::Entry::release(SharedBlocks& blocks) noexcept
 {
-    tree.init();
-    ngx_queue_init(&used);
-    blocks = 0;
+    if (lease != nullptr) {
+        blocks.free(lease);
+        lease = nullptr;
+    }
 }
 
 void TokenLeases::Entry::count_request(microseconds now) noexcept
@@ -103,42 +94,38 @@ void TokenLeases::Lease::add(const BatchAnswer& another, const Part& part) noexc
     answer = another;
 }
 
-TokenLeases::Entry* TokenLeases::find(const Request& request) const noexcept
+TokenLeases::Entry* TokenLeases::find(const KeyedRequest& request) const noexcept
 {
-    auto* entry = static_cast<Entry*>(shared_->tree.find(request.key, tag_of(request.policy)));
+    auto* entry = table_.find(request.key, request.tag());
     return entry != nullptr && entry->policy == request.policy ? entry : nullptr;
 }
 
-/// At the head of the queue. Null: there is no memory.
-TokenLeases::Entry* TokenLeases::find_or_add(const Request& request, microseconds now) noexcept
+/// The most recently used entry. Null: there is no memory.
+TokenLeases::Entry* TokenLeases::find_or_add(const KeyedRequest& request, microseconds now) noexcept
 {
-    const u_char tag = tag_of(request.policy);
-    auto* entry = static_cast<Entry*>(shared_->tree.find(request.key, tag));
-    if (entry != nullptr && entry->policy != request.policy) {
-        remove(*entry);
-        entry = nullptr;
+    Entry* entry = table_.find(request.key, request.tag());
+    if (entry != nullptr && entry->policy == request.policy) {
+        table_.use(*entry);
+        return entry;
     }
     if (entry != nullptr) {
-        ngx_queue_remove(&entry->queue);
-    } else {
-        entry = shared_->tree.add<Entry>(request.key, tag, blocks_);
-        if (entry == nullptr) {
-            return nullptr;
-        }
+        table_.remove(*entry);
+    }
+    entry = table_.insert(request.key, request.tag());
+    if (entry != nullptr) {
         entry->policy = request.policy;
         entry->lease = nullptr;
         entry->period_began = now;
         entry->count = 0;
         entry->previous = 0;
     }
-    ngx_queue_insert_head(&shared_->used, &entry->queue);
     return entry;
 }
 
-TokenLeases::Answer TokenLeases::take(
-    const Request& request, const Policy& policy, std::int64_t most, microseconds now) noexcept
+TokenLeases::Answer TokenLeases::spend(
+    const KeyedRequest& request, const Policy& policy, std::int64_t most, microseconds now) noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
     forget_expired(now);
     Entry* entry = find_or_add(request, now);
@@ -148,7 +135,7 @@ TokenLeases::Answer TokenLeases::take(
     entry->count_request(now);
     Lease* lease = entry->lease;
     if (lease != nullptr && lease->over(now)) {
-        drop_lease(*entry);
+        entry->release(table_.blocks());
         lease = nullptr;
     }
     Part* part = nullptr;
@@ -165,9 +152,9 @@ TokenLeases::Answer TokenLeases::take(
     return { state, 0, *part };
 }
 
-void TokenLeases::put_back(const Request& request, const Source& source) noexcept
+void TokenLeases::refund(const KeyedRequest& request, const Source& source) noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
     Entry* entry = find(request);
     if (entry == nullptr || entry->lease == nullptr) {
@@ -184,10 +171,10 @@ void TokenLeases::put_back(const Request& request, const Source& source) noexcep
 }
 
 void TokenLeases::add(
-    const Request& request, const Policy& policy, const BatchAnswer& answer, std::int64_t left,
+    const KeyedRequest& request, const Policy& policy, const BatchAnswer& answer, std::int64_t left,
     microseconds sent) noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
     Entry* entry = find_or_add(request, sent);
     if (entry == nullptr) {
@@ -198,61 +185,37 @@ void TokenLeases::add(
         entry->lease->add(answer, part);
         return;
     }
-    ngx_queue_remove(&entry->queue);  // so that it is not forgotten meanwhile
-    void* memory = blocks_.allocate();
-    ngx_queue_insert_head(&shared_->used, &entry->queue);
+    table_.hold(*entry);
+    void* memory = table_.blocks().allocate();
+    table_.use(*entry);
     if (memory != nullptr) {
         static_assert(sizeof(Lease) <= SharedBlocks::size);
         entry->lease = new (memory) Lease{ answer, part, {} };
     }
 }
 
-void TokenLeases::drop_lease(Entry& entry) noexcept
-{
-    if (entry.lease != nullptr) {
-        blocks_.free(entry.lease);
-        entry.lease = nullptr;
-    }
-}
-
-void TokenLeases::remove(Entry& entry) noexcept
-{
-    drop_lease(entry);
-    ngx_queue_remove(&entry.queue);
-    shared_->tree.remove(entry, blocks_);
-}
-
-/// Of those that were used longest ago, two for each that comes: what has lapsed, and tells nothing
-/// of how busy the key is.
+/// An entry expires when its lease has, and its counts say nothing any more of how busy the key is.
 void TokenLeases::forget_expired(microseconds now) noexcept
 {
-    for (int i = 0; i < 2 && !ngx_queue_empty(&shared_->used); ++i) {
-        Entry& oldest = *Entry::of(ngx_queue_last(&shared_->used));
+    table_.forget_expired([now](const Entry& entry) {
         const bool lapsed =
-            oldest.lease == nullptr || oldest.lease->left() == 0 || oldest.lease->over(now);
+            entry.lease == nullptr || entry.lease->left() == 0 || entry.lease->over(now);
         // Began later than now: by another clock, before a reload.
-        const bool recent = oldest.period_began <= now && now - oldest.period_began < 2 * period;
-        if (!lapsed || recent) {
-            return;
-        }
-        remove(oldest);
-    }
+        const bool recent = entry.period_began <= now && now - entry.period_began < 2 * period;
+        return lapsed && !recent;
+    });
 }
 
 void TokenLeases::forget_key(std::string_view key) noexcept
 {
-    const SlabLock lock(pool_);
+    const ZoneLock lock(table_.pool());
 
-    shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
+    table_.forget_key(key);
 }
 
 bool TokenLeases::forget_oldest() noexcept
 {
-    if (ngx_queue_empty(&shared_->used)) {
-        return false;
-    }
-    remove(*Entry::of(ngx_queue_last(&shared_->used)));
-    return true;
+    return table_.forget_oldest();
 }
 
 }  // namespace ratelimit

@@ -3,65 +3,58 @@
 #include "limit/batch.h"
 #include "limit/policy.h"
 #include "nginx/ngx.h"
-#include "store/keyed_tree.h"
+#include "store/keyed_request.h"
+#include "store/lru_table.h"
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
 namespace ratelimit {
 
-/// What was counted in Redis ahead for busy keys of one zone, in the zone's shared memory, for any
-/// worker to spend without asking. It lapses when its time is over, and with the least recently
-/// used keys when memory is full; what has lapsed stays counted.
+/// Tokens that Redis granted in advance for busy keys of one zone, in the zone's shared memory: any
+/// worker spends them without Redis. They expire, and those of the least recently used keys are
+/// evicted when memory is full; in Redis they stay counted.
 ///
-/// Layout: one Shared: a tree of all Entries, whose tag is a byte of the policy's hash, and a queue
-/// of them by use; all under the zone's lock. An entry with tokens has a Lease in another block.
+/// Layout: one Shared, a table of Entries by key and KeyedRequest::tag. An entry with tokens has a
+/// Lease in another block. A call takes the zone's lock; a request's cost is at least 1.
 class TokenLeases {
+    struct Entry;
+
 public:
-    struct Shared {
-        KeyedTree tree;
-        ngx_queue_t used;   // most recently first; without one that is given its Lease
-        ngx_uint_t blocks;  // that all entries have
-        void init() noexcept;
-    };
+    using Shared = LruTable<Entry>::Shared;
 
-    /// `policy`: a hash of all that the zone decides by. `cost`: at least 1.
-    struct Request {
-        std::string_view key;
-        std::uint64_t policy;
-        std::int64_t cost;
-    };
-
-    /// What a request's cost was taken of: when that was asked for, and lapses.
+    /// The call whose tokens a request spent: when it was sent, and when its tokens expire.
     struct Source {
         microseconds sent{ 0 };
         microseconds expires{ 0 };
     };
 
     struct Answer {
-        std::optional<LimitState> state;  // granted; empty: Redis has to be asked
-        std::int64_t ahead = 0;           // for so many requests more, at most
+        std::optional<LimitState> state;  // granted; empty: Redis decides
+        std::int64_t worth_leasing = 0;   // requests, at most; if Redis decides
         Source source;                    // of what was granted
     };
 
     TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : pool_(pool), shared_(&shared), blocks_(pool, SharedBlocks::Owner::leases, shared.blocks)
+        : table_(pool, shared, SharedBlocks::Owner::leases)
     {
     }
 
-    /// Spends what the request costs, if there is as much. If there is not, as many requests are
-    /// worth asking for as there were for this key in about the last second, up to `most`.
-    Answer take(
-        const Request& request, const Policy& policy, std::int64_t most, microseconds now) noexcept;
+    /// Spends what the request costs, if that much is leased. If not, it is worth leasing for as
+    /// many requests as this key had in about the last second, up to `most`.
+    Answer spend(
+        const KeyedRequest& request, const Policy& policy, std::int64_t most,
+        microseconds now) noexcept;
 
-    /// For a request that took, and that another limit has refused. It lapses when it would have.
-    void put_back(const Request& request, const Source& source) noexcept;
+    /// Returns what a request spent, since another limit has refused it. It expires as before.
+    void refund(const KeyedRequest& request, const Source& source) noexcept;
 
-    /// Keeps what `answer` took and nobody has spent: `left` requests of this cost. `sent`: no
-    /// later than it was counted.
+    /// Keeps what Redis has granted beyond the requests of a call: `left` requests of this cost.
+    /// `sent`: no later than Redis counted them.
     void add(
-        const Request& request, const Policy& policy, const BatchAnswer& answer, std::int64_t left,
-        microseconds sent) noexcept;
+        const KeyedRequest& request, const Policy& policy, const BatchAnswer& answer,
+        std::int64_t left, microseconds sent) noexcept;
 
     void forget_key(std::string_view key) noexcept;
 
@@ -71,17 +64,12 @@ public:
 private:
     struct Part;
     struct Lease;
-    struct Entry;
 
-    Entry* find(const Request& request) const noexcept;
-    Entry* find_or_add(const Request& request, microseconds now) noexcept;
-    void drop_lease(Entry& entry) noexcept;
-    void remove(Entry& entry) noexcept;
+    Entry* find(const KeyedRequest& request) const noexcept;
+    Entry* find_or_add(const KeyedRequest& request, microseconds now) noexcept;
     void forget_expired(microseconds now) noexcept;
 
-    ngx_slab_pool_t* pool_;
-    Shared* shared_;
-    SharedBlocks blocks_;
+    LruTable<Entry> table_;
 };
 
 }  // namespace ratelimit

@@ -8,11 +8,11 @@ namespace ratelimit {
 void ZoneMemory::prepare(ngx_shm_zone_t& zone) noexcept
 {
     static char ours;
-    zone.init = &ZoneMemory::set_up;
-    zone.data = &ours;  // tells a reload, which hands it over, from a new zone
+    zone.init = &ZoneMemory::init;
+    zone.data = &ours;  // `init` gets it as old_data if a reload keeps the memory
 }
 
-ngx_int_t ZoneMemory::set_up(ngx_shm_zone_t* zone, void* old_data) noexcept
+ngx_int_t ZoneMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
 {
     auto* pool = reinterpret_cast<ngx_slab_pool_t*>(zone->shm.addr);
     if (old_data != nullptr || zone->shm.exists) {
@@ -22,12 +22,19 @@ ngx_int_t ZoneMemory::set_up(ngx_shm_zone_t* zone, void* old_data) noexcept
     if (shared == nullptr) {
         return NGX_ERROR;
     }
+    shared->held = false;
     shared->counters.init();
     shared->evictions = 0;
     return NGX_OK;
 }
 
-/// Of a pool in which nothing is allocated. All but the counts, which need no lock.
+ZoneMemory::ZoneMemory(ngx_slab_pool_t* pool) noexcept
+    : pool_(pool), shared_(static_cast<Shared*>(static_cast<ZoneLock::Head*>(pool->data)))
+{
+}
+
+/// Initialises a pool in which nothing is allocated; not `held`, `counters` and `evictions`, which
+/// outlive a reset.
 ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
 {
     // More than half a page is whole pages, whose rest is for the busiest keys.
@@ -40,45 +47,31 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     if (shared == nullptr) {
         return nullptr;
     }
-    shared->refused_keys.init();
+    shared->reset = &ZoneMemory::reset;
+    shared->make_room = &ZoneMemory::make_room;
+    shared->log_runs.init();
     shared->denials.init();
     shared->leases.init();
     shared->local_limiter.init();
     shared->busiest_keys.init(counters);
-    pool->data = shared;
-    pool->log_nomem = 0;  // full memory is no event: the oldest makes room
-    ngx_memory_barrier();
-    shared->in_hand = false;
+    pool->data = static_cast<ZoneLock::Head*>(shared);
+    pool->log_nomem = 0;  // full memory is no event: the oldest entry is evicted
     return shared;
 }
 
-void ZoneMemory::lock(ngx_slab_pool_t* pool) noexcept
+/// All is at the same addresses as before: `counters` and `evictions` go on, and `held` stays set,
+/// in case that this worker is killed too.
+void ZoneMemory::reset(ngx_slab_pool_t* pool) noexcept
 {
-    ngx_shmtx_lock(&pool->mutex);
-    auto* shared = static_cast<Shared*>(pool->data);
-    if (shared->in_hand) {
-        ngx_log_error(
-            NGX_LOG_WARN, ngx_cycle->log, 0,
-            "ratelimit: a worker died at work on a zone's memory, which begins anew");
-        ngx_slab_init(pool);
-        begin(pool);  // at the same place as ever, so that the counts go on
-    }
-    shared->in_hand = true;
-    ngx_memory_barrier();
-}
-
-void ZoneMemory::unlock(ngx_slab_pool_t* pool) noexcept
-{
-    ngx_memory_barrier();
-    static_cast<Shared*>(pool->data)->in_hand = false;
-    ngx_shmtx_unlock(&pool->mutex);
+    ngx_slab_init(pool);
+    begin(pool);
 }
 
 bool ZoneMemory::forget_oldest(SharedBlocks::Owner owner) const noexcept
 {
     switch (owner) {
-    case SharedBlocks::Owner::refused_keys:
-        return refused_keys().forget_oldest();
+    case SharedBlocks::Owner::log_runs:
+        return log_runs().forget_oldest();
     case SharedBlocks::Owner::denials:
         return denials().forget_oldest();
     case SharedBlocks::Owner::leases:
@@ -88,20 +81,26 @@ bool ZoneMemory::forget_oldest(SharedBlocks::Owner owner) const noexcept
     }
 }
 
-bool ZoneMemory::make_room(SharedBlocks::Owner needs_it) const noexcept
+bool ZoneMemory::make_room(ngx_slab_pool_t* pool, SharedBlocks::Owner needs_it) noexcept
+{
+    return ZoneMemory(pool).evict(needs_it);
+}
+
+/// Evicts an entry of the owner with the largest share.
+bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
 {
     using Owner = SharedBlocks::Owner;
     struct Share {
         Owner owner;
-        ngx_uint_t weighted;  // blocks, three times for what Redis knows as well or is for the log
+        ngx_uint_t weighted;  // blocks; three times those that Redis knows too or are for the log
     };
     std::array<Share, 4> shares = {
-        Share{ Owner::refused_keys, 3 * shared_->refused_keys.blocks },
+        Share{ Owner::log_runs, 3 * shared_->log_runs.blocks },
         Share{ Owner::denials, 3 * shared_->denials.blocks },
         Share{ Owner::leases, 3 * shared_->leases.blocks },
         Share{ Owner::local_limiter, shared_->local_limiter.blocks },
     };
-    // A key whose counts fill all memory must not lose them to what is known of its refusal.
+    // A key whose counts fill all memory must not lose them to its own refusal.
     if (needs_it != Owner::local_limiter && !local_limiter().has_older()) {
         shares.back().weighted = 0;
     }
@@ -110,8 +109,8 @@ bool ZoneMemory::make_room(SharedBlocks::Owner needs_it) const noexcept
     });
     for (const Share& share : shares) {
         if (share.weighted > 0 && forget_oldest(share.owner)) {
-            // What is only for the log is no loss that more memory would spare.
-            shared_->evictions = shared_->evictions + (share.owner == Owner::refused_keys ? 0 : 1);
+            // A run that is not logged is not a reason to give the zone more memory.
+            shared_->evictions = shared_->evictions + (share.owner == Owner::log_runs ? 0 : 1);
             return true;
         }
     }
@@ -128,7 +127,7 @@ void ZoneMemory::forget_key(std::string_view key) const noexcept
 {
     denials().forget_key(key);
     leases().forget_key(key);
-    local_limiter().forget_key(pool_, key);
+    local_limiter().forget_key(key);
     busiest_keys().forget(key);
 }
 

@@ -210,8 +210,10 @@ private:
 ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
-    const LocalCheck check{ zone.memory, key, policy, 1, false, nullptr };
-    return send_state(r, zone, key, policy, look_locally(check, nginx::local_time()), "local");
+    const LocalCheck check{
+        ZoneMemory(*zone.memory).local_limiter(), key, policy, 1, false, nullptr
+    };
+    return send_state(r, zone, key, policy, peek_locally(check, nginx::local_time()), "local");
 }
 
 /// What the arguments say of rate and burst; what they do not say is kept. Empty: all is well, else

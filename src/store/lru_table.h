@@ -1,0 +1,136 @@
+#pragma once
+
+#include "nginx/ngx.h"
+#include "store/keyed_tree.h"
+#include "store/shared_blocks.h"
+
+#include <cstddef>
+#include <string_view>
+
+namespace ratelimit {
+
+/// Nodes in shared memory in the order of their use. A node is in at most one queue.
+class UseQueue {
+public:
+    void init() noexcept { ngx_queue_init(&nodes_); }
+
+    /// The node that was used least recently. Null: there is none.
+    KeyedNode* oldest() const noexcept
+    {
+        return ngx_queue_empty(&nodes_) ? nullptr : KeyedNode::of(ngx_queue_last(&nodes_));
+    }
+    bool has_several() const noexcept { return ngx_queue_head(&nodes_) != ngx_queue_last(&nodes_); }
+
+    /// Makes the node the most recently used one, whatever queue it was in.
+    void use(KeyedNode& node) noexcept
+    {
+        ngx_queue_remove(&node.queue);
+        ngx_queue_insert_head(&nodes_, &node.queue);
+    }
+    static void remove(KeyedNode& node) noexcept
+    {
+        ngx_queue_remove(&node.queue);
+        ngx_queue_init(&node.queue);
+    }
+
+private:
+    ngx_queue_t nodes_;  // the most recently used first
+};
+
+/// Entries in a zone's shared memory: found by key and tag, and kept in the order of their use, so
+/// that the least recently used one is evicted first. The caller has the zone's lock.
+///
+/// An Entry derives from KeyedNode. One that has further blocks frees them in
+/// `void release(SharedBlocks&) noexcept`.
+template <class Entry>
+class LruTable {
+public:
+    struct Shared {
+        KeyedTree tree;
+        UseQueue used;
+        ngx_uint_t blocks;  // that all entries have
+        void init() noexcept
+        {
+            tree.init();
+            used.init();
+            blocks = 0;
+        }
+    };
+
+    LruTable() noexcept = default;
+    LruTable(ngx_slab_pool_t* pool, Shared& shared, SharedBlocks::Owner owner) noexcept
+        : shared_(&shared), blocks_(pool, owner, shared.blocks)
+    {
+    }
+
+    ngx_slab_pool_t* pool() const noexcept { return blocks_.pool(); }
+    SharedBlocks& blocks() noexcept { return blocks_; }
+
+    /// May be called without the lock.
+    std::size_t size() const noexcept { return shared_->tree.size(); }
+
+    /// Null: there is none.
+    Entry* find(std::string_view key, u_char tag) const noexcept
+    {
+        return static_cast<Entry*>(shared_->tree.find(key, tag));
+    }
+
+    /// Makes an entry for a key that has none with this tag; it is the most recently used one.
+    /// Null: there is no memory.
+    Entry* insert(std::string_view key, u_char tag) noexcept
+    {
+        auto* entry = shared_->tree.template add<Entry>(key, tag, blocks_);
+        if (entry != nullptr) {
+            use(*entry);
+        }
+        return entry;
+    }
+
+    void use(Entry& entry) noexcept { shared_->used.use(entry); }
+    /// Until it is used again, the entry is not evicted.
+    void hold(Entry& entry) noexcept { UseQueue::remove(entry); }
+    bool has_several() const noexcept { return shared_->used.has_several(); }
+
+    void remove(Entry& entry) noexcept
+    {
+        entry.release(blocks_);
+        UseQueue::remove(entry);
+        shared_->tree.remove(entry, blocks_);
+    }
+
+    /// Removes the entry that was used least recently. False: there is none.
+    bool forget_oldest() noexcept
+    {
+        Entry* oldest = static_cast<Entry*>(shared_->used.oldest());
+        if (oldest != nullptr) {
+            remove(*oldest);
+        }
+        return oldest != nullptr;
+    }
+
+    /// Removes up to two of the least recently used entries, while `expired(entry)`. Called for
+    /// each new entry, it keeps pace with them.
+    template <class Expired>
+    void forget_expired(Expired&& expired) noexcept
+    {
+        for (int i = 0; i < 2; ++i) {
+            Entry* oldest = static_cast<Entry*>(shared_->used.oldest());
+            if (oldest == nullptr || !expired(*oldest)) {
+                return;
+            }
+            remove(*oldest);
+        }
+    }
+
+    /// Removes all entries of the key, whatever their tags.
+    void forget_key(std::string_view key) noexcept
+    {
+        shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
+    }
+
+private:
+    Shared* shared_ = nullptr;
+    SharedBlocks blocks_;
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,191 @@
+// Remembered refusals, on nginx's own slab memory.
+
+#include "slab_zone.h"
+
+#include <limits>
+
+namespace ratelimit {
+namespace {
+
+using std::chrono::seconds;
+
+LimitState refusal(std::optional<microseconds> retry_after, seconds reset = seconds{ 20 })
+{
+    LimitState state;
+    state.remaining = 3;
+    state.reset = reset;
+    state.retry_after = retry_after;
+    return state;
+}
+
+class DenialCacheTest : public testing::Test {
+protected:
+    /// Remembers a refusal that was sent at 100 s and arrives at 102 s.
+    void add(
+        const KeyedRequest& request, const LimitState& state,
+        microseconds at_most = DenialCache::longest)
+    {
+        denials_.add(request, state, seconds{ 100 }, seconds{ 102 }, at_most);
+    }
+    bool refuses(const KeyedRequest& request, microseconds now = seconds{ 103 })
+    {
+        return denials_.find(request, now).has_value();
+    }
+
+    TestZone zone_;
+    DenialCache denials_ = zone_.memory().denials();
+    const KeyedRequest request_{ "key", 0x1234, 1 };
+};
+
+TEST_F(DenialCacheTest, a_refusal_counts_down_from_when_its_check_was_sent)
+{
+    EXPECT_TRUE(denials_.empty());
+    add(request_, refusal(seconds{ 10 }));
+    EXPECT_FALSE(denials_.empty());
+    const auto denial = denials_.find(request_, seconds{ 106 });
+    ASSERT_TRUE(denial);
+    EXPECT_FALSE(denial->state.granted);
+    EXPECT_EQ(denial->state.retry_after, microseconds(seconds{ 4 }));
+    EXPECT_EQ(denial->state.reset, seconds{ 14 });
+    EXPECT_EQ(denial->state.remaining, 3);
+    EXPECT_EQ(denial->cost, 1);
+}
+
+TEST_F(DenialCacheTest, a_refusal_is_forgotten_at_its_retry_time)
+{
+    add(request_, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses(request_, seconds{ 110 } - microseconds{ 1 }));
+    EXPECT_FALSE(refuses(request_, seconds{ 110 }));
+    EXPECT_TRUE(denials_.empty());
+}
+
+TEST_F(DenialCacheTest, a_refusal_is_remembered_no_longer_than_is_allowed)
+{
+    add(request_, refusal(seconds{ 1000 }), seconds{ 5 });
+    EXPECT_EQ(
+        denials_.find(request_, seconds{ 104 })->state.retry_after, microseconds(seconds{ 996 }));
+    EXPECT_FALSE(refuses(request_, seconds{ 105 }));
+}
+
+TEST_F(DenialCacheTest, a_retry_time_too_large_to_be_added_to_the_time_is_no_end)
+{
+    add(request_, refusal(microseconds::max(), seconds{ 1 }));
+    const auto denial = denials_.find(request_, seconds{ 110 });
+    ASSERT_TRUE(denial);
+    EXPECT_GT(*denial->state.retry_after, seconds{ 1'000'000'000 });
+    EXPECT_EQ(denial->state.reset, seconds{ 0 }) << "not below zero";
+    EXPECT_FALSE(refuses(request_, seconds{ 160 }));
+}
+
+TEST_F(DenialCacheTest, what_cannot_be_remembered_is_not)
+{
+    constexpr std::int64_t too_much = std::int64_t{ 1 } << 32U;
+    add(request_, refusal(std::nullopt));
+    add(request_, refusal(seconds{ 2 }));  // over when it arrives
+    add({ "key", 1, 0 }, refusal(seconds{ 10 }));
+    add({ "key", 1, too_much }, refusal(seconds{ 10 }));
+    LimitState much_left = refusal(seconds{ 10 });
+    much_left.remaining = too_much;
+    add(request_, much_left);
+    EXPECT_TRUE(denials_.empty());
+    add({ "key", 1, too_much - 1 }, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses({ "key", 1, too_much - 1 }));
+}
+
+TEST_F(DenialCacheTest, only_requests_of_the_same_cost_or_more_are_refused)
+{
+    add({ "key", 1, 5 }, refusal(seconds{ 10 }));
+    EXPECT_FALSE(refuses({ "key", 1, 4 }));
+    EXPECT_TRUE(refuses({ "key", 1, 5 }));
+    EXPECT_EQ(denials_.find({ "key", 1, 50 }, seconds{ 103 })->cost, 5);
+}
+
+TEST_F(DenialCacheTest, other_keys_and_policies_are_not_refused)
+{
+    add(request_, refusal(seconds{ 10 }));
+    EXPECT_FALSE(refuses({ "key2", 0x1234, 1 }));
+    EXPECT_FALSE(refuses({ "key", 0x1235, 1 }));
+    EXPECT_FALSE(refuses({ "key", 0x5634, 1 })) << "one of the same tag";
+    EXPECT_TRUE(refuses(request_));
+
+    add({ "key", 0x1235, 1 }, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses(request_));
+    EXPECT_TRUE(refuses({ "key", 0x1235, 1 }));
+}
+
+TEST_F(DenialCacheTest, a_policy_replaces_another_one_with_its_tag)
+{
+    add(request_, refusal(seconds{ 10 }));
+    add({ "key", 0x5634, 2 }, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses({ "key", 0x5634, 2 }));
+    EXPECT_FALSE(refuses(request_));
+    EXPECT_EQ(zone_.memory().keys(), 1U);
+}
+
+TEST_F(DenialCacheTest, a_key_is_forgotten_under_all_policies)
+{
+    add({ "key", 1, 1 }, refusal(seconds{ 10 }));
+    add({ "key", 2, 1 }, refusal(seconds{ 10 }));
+    add({ "key", 3, 1 }, refusal(seconds{ 10 }));
+    add({ "other", 1, 1 }, refusal(seconds{ 10 }));
+    denials_.forget_key("key");
+    EXPECT_FALSE(refuses({ "key", 1, 1 }));
+    EXPECT_FALSE(refuses({ "key", 2, 1 }));
+    EXPECT_FALSE(refuses({ "key", 3, 1 }));
+    EXPECT_TRUE(refuses({ "other", 1, 1 }));
+}
+
+TEST_F(DenialCacheTest, all_refusals_are_forgotten_at_once_and_new_ones_remembered)
+{
+    add(request_, refusal(seconds{ 10 }));
+    add({ "other", 1, 1 }, refusal(seconds{ 10 }));
+    denials_.forget_all();
+    EXPECT_FALSE(refuses(request_));
+    EXPECT_FALSE(refuses({ "other", 1, 1 }));
+    add(request_, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses(request_));
+    EXPECT_FALSE(refuses({ "other", 1, 1 }));
+}
+
+TEST_F(DenialCacheTest, a_clock_that_was_set_back_does_not_prolong_a_refusal)
+{
+    add(request_, refusal(seconds{ 50 }));
+    EXPECT_TRUE(refuses(request_, seconds{ 95 }));
+    EXPECT_FALSE(refuses(request_, seconds{ 89 })) << "for longer than any is remembered";
+    EXPECT_TRUE(denials_.empty());
+}
+
+TEST_F(DenialCacheTest, refusals_that_expire_are_removed_as_others_come)
+{
+    for (int i = 0; i < 50; ++i) {
+        add({ "old " + std::to_string(i), 1, 1 }, refusal(seconds{ 10 }));
+    }
+    EXPECT_EQ(zone_.memory().keys(), 50U);
+    for (int i = 0; i < 50; ++i) {
+        const std::string key = "new " + std::to_string(i);
+        denials_.add(
+            { key, 1, 1 }, refusal(seconds{ 10 }), seconds{ 110 }, seconds{ 110 },
+            DenialCache::longest);
+    }
+    EXPECT_EQ(zone_.memory().keys(), 50U);
+    EXPECT_EQ(zone_.memory().evictions(), 0U);
+}
+
+TEST_F(DenialCacheTest, full_memory_evicts_the_refusals_that_were_used_least_recently)
+{
+    constexpr int count = 1000;
+    const auto key = [](int i) { return "key " + std::to_string(i); };
+    for (int i = 0; i < count; ++i) {
+        add({ key(i), 1, 1 }, refusal(seconds{ 10 }));
+        ASSERT_TRUE(refuses({ key(0), 1, 1 })) << "which is used again and again";
+    }
+    const auto kept = static_cast<int>(zone_.memory().keys());
+    EXPECT_LT(kept, count / 2);
+    EXPECT_EQ(zone_.memory().evictions(), static_cast<std::uint64_t>(count - kept));
+    for (int i = 1; i < count; ++i) {
+        ASSERT_EQ(refuses({ key(i), 1, 1 }), i > count - kept) << i;
+    }
+}
+
+}  // namespace
+}  // namespace ratelimit

@@ -1,0 +1,84 @@
+#pragma once
+
+#include "nginx/ngx.h"
+#include "store/zone_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <utility>
+#include <vector>
+
+namespace ratelimit {
+
+/// Initialises what the slab allocator needs of nginx; once.
+void begin_nginx();
+
+/// The formats of what was logged since the last call.
+std::vector<std::string> take_log();
+
+/// Shared memory with nginx's slab allocator in it, as ngx_init_cycle makes it for a zone.
+class SlabZone {
+public:
+    explicit SlabZone(std::size_t size)
+    {
+        begin_nginx();
+        zone_.shm.size = size;
+        zone_.shm.addr = static_cast<u_char*>(
+            mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        pool()->end = zone_.shm.addr + size;
+        pool()->min_shift = 3;
+        pool()->addr = zone_.shm.addr;
+        EXPECT_EQ(ngx_shmtx_create(&pool()->mutex, &pool()->lock, nullptr), NGX_OK);
+        ngx_slab_init(pool());
+    }
+    ~SlabZone()
+    {
+        ngx_shmtx_destroy(&pool()->mutex);
+        munmap(zone_.shm.addr, zone_.shm.size);
+    }
+    SlabZone(const SlabZone&) = delete;
+    SlabZone& operator=(const SlabZone&) = delete;
+
+    ngx_slab_pool_t* pool() const { return reinterpret_cast<ngx_slab_pool_t*>(zone_.shm.addr); }
+    ngx_shm_zone_t& zone() { return zone_; }
+
+    /// Pages that have no block.
+    ngx_uint_t free_pages() const { return pool()->pfree; }
+
+    /// What a worker process does before it is killed, and what the master does then.
+    template <class Work>
+    void in_killed_worker(Work&& work)
+    {
+        const pid_t worker = fork();
+        ASSERT_GE(worker, 0);
+        if (worker == 0) {
+            ngx_pid = getpid();
+            work();
+            raise(SIGKILL);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(worker, &status, 0), worker);
+        ASSERT_TRUE(WIFSIGNALED(status));
+        ngx_shmtx_force_unlock(&pool()->mutex, worker);
+    }
+
+private:
+    ngx_shm_zone_t zone_{};
+};
+
+/// A zone's memory as its first worker finds it.
+class TestZone : public SlabZone {
+public:
+    explicit TestZone(std::size_t size = std::size_t{ 32 } * 1024) : SlabZone(size)
+    {
+        ZoneMemory::prepare(zone());
+        EXPECT_EQ(zone().init(&zone(), nullptr), NGX_OK);
+    }
+    ZoneMemory memory() { return ZoneMemory(zone()); }
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,218 @@
+// Tokens that Redis granted in advance, on nginx's own slab memory.
+
+#include "slab_zone.h"
+
+namespace ratelimit {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr microseconds start = seconds{ 1000 };
+
+class TokenLeasesTest : public testing::Test {
+protected:
+    TokenLeases::Answer spend(const KeyedRequest& request, microseconds now)
+    {
+        return leases_.spend(request, policy_, 10, now);
+    }
+    bool spends(const KeyedRequest& request, microseconds now)
+    {
+        return spend(request, now).state.has_value();
+    }
+    /// Redis, asked at `sent`, has granted these requests beyond one, and has 50 more.
+    void add(std::int64_t left, microseconds sent, const KeyedRequest& request)
+    {
+        BatchAnswer answer;
+        answer.taken = left + 1;
+        answer.open = true;
+        answer.remaining = 50;
+        answer.reset = seconds{ 30 };
+        leases_.add(request, policy_, answer, left, sent);
+    }
+    void add(std::int64_t left, microseconds sent) { add(left, sent, request_); }
+    /// How many requests can spend at this time.
+    int spendable(microseconds now)
+    {
+        int count = 0;
+        while (spends(request_, now)) {
+            ++count;
+        }
+        return count;
+    }
+
+    Policy policy_{ Algorithm::sliding_window_log, { 100, seconds{ 60 } }, {}, {} };
+    TestZone zone_;
+    TokenLeases leases_ = zone_.memory().leases();
+    const KeyedRequest request_{ "key", 0x1234, 1 };
+};
+
+TEST_F(TokenLeasesTest, tokens_are_spent_one_by_one_and_then_redis_decides)
+{
+    EXPECT_FALSE(spends(request_, start));
+    add(3, start);
+    for (int left = 2; left >= 0; --left) {
+        const auto answer = spend(request_, start + milliseconds{ 100 });
+        ASSERT_TRUE(answer.state);
+        EXPECT_TRUE(answer.state->granted);
+        EXPECT_EQ(answer.state->remaining, 50 + left);
+        EXPECT_EQ(answer.state->reset, seconds{ 30 } - milliseconds{ 100 });
+        EXPECT_EQ(answer.source.sent, start);
+        EXPECT_EQ(answer.source.expires, start + seconds{ 1 });
+    }
+    EXPECT_FALSE(spends(request_, start + milliseconds{ 100 }));
+}
+
+TEST_F(TokenLeasesTest, a_request_spends_its_cost_or_nothing)
+{
+    const KeyedRequest three{ "key", 0x1234, 3 };
+    add(2, start, three);  // 6 tokens
+    EXPECT_TRUE(spends(request_, start));
+    EXPECT_TRUE(spends(three, start));
+    EXPECT_FALSE(spends(three, start)) << "of two tokens";
+    EXPECT_EQ(spendable(start), 2);
+}
+
+TEST_F(TokenLeasesTest, tokens_expire_a_second_after_they_were_requested)
+{
+    add(5, start);
+    EXPECT_TRUE(spends(request_, start + seconds{ 1 } - microseconds{ 1 }));
+    EXPECT_FALSE(spends(request_, start + seconds{ 1 }));
+}
+
+TEST_F(TokenLeasesTest, tokens_of_a_fixed_window_expire_with_it)
+{
+    policy_.algorithm = Algorithm::fixed_window;
+    add(5, start);
+    EXPECT_TRUE(spends(request_, start + seconds{ 29 }));
+    EXPECT_FALSE(spends(request_, start + seconds{ 30 }));
+}
+
+TEST_F(TokenLeasesTest, a_clock_that_was_set_back_ends_a_lease)
+{
+    add(5, start);
+    EXPECT_FALSE(spends(request_, start - microseconds{ 1 }));
+    EXPECT_FALSE(spends(request_, start));
+}
+
+TEST_F(TokenLeasesTest, tokens_of_the_call_before_are_spent_first)
+{
+    add(2, start);
+    add(3, start + milliseconds{ 500 });
+    EXPECT_EQ(spend(request_, start + milliseconds{ 600 }).source.sent, start);
+    EXPECT_EQ(spend(request_, start + milliseconds{ 600 }).source.sent, start);
+    EXPECT_EQ(spendable(start + seconds{ 1 }), 3);
+}
+
+TEST_F(TokenLeasesTest, tokens_of_the_call_before_expire_before_the_others)
+{
+    add(2, start);
+    add(3, start + milliseconds{ 500 });
+    EXPECT_EQ(spendable(start + milliseconds{ 1100 }), 3);
+}
+
+TEST_F(TokenLeasesTest, tokens_of_two_calls_before_expire_with_the_first_of_them)
+{
+    add(2, start);
+    add(3, start + milliseconds{ 300 });
+    add(4, start + milliseconds{ 600 });
+    EXPECT_EQ(spendable(start + milliseconds{ 1000 }), 4);
+}
+
+TEST_F(TokenLeasesTest, a_refund_can_be_spent_again)
+{
+    add(1, start);
+    const auto answer = spend(request_, start);
+    EXPECT_FALSE(spends(request_, start));
+    leases_.refund(request_, answer.source);
+    EXPECT_EQ(spendable(start + milliseconds{ 900 }), 1);
+}
+
+TEST_F(TokenLeasesTest, a_refund_expires_as_what_was_spent_and_not_as_a_later_lease)
+{
+    add(1, start);
+    const auto answer = spend(request_, start);
+    add(2, start + milliseconds{ 800 });
+    leases_.refund(request_, answer.source);
+    EXPECT_EQ(spendable(start + milliseconds{ 1100 }), 2);
+    leases_.refund(request_, answer.source);
+    EXPECT_EQ(spendable(start + milliseconds{ 1100 }), 0);
+}
+
+TEST_F(TokenLeasesTest, a_refund_to_an_unknown_key_is_lost)
+{
+    leases_.refund(request_, { start, start + seconds{ 1 } });
+    EXPECT_EQ(zone_.memory().keys(), 0U);
+    EXPECT_FALSE(spends(request_, start));
+    leases_.refund(request_, { start, start + seconds{ 1 } });
+    EXPECT_FALSE(spends(request_, start)) << "a key without a lease";
+}
+
+TEST_F(TokenLeasesTest, as_much_is_worth_leasing_as_the_key_had_requests_in_a_second)
+{
+    EXPECT_EQ(spend(request_, start).worth_leasing, 0) << "the first request";
+    for (int i = 1; i <= 6; ++i) {
+        EXPECT_EQ(spend(request_, start + milliseconds{ 100 * i }).worth_leasing, i);
+    }
+    // Half of the 7 of the period before, and this one.
+    EXPECT_EQ(spend(request_, start + milliseconds{ 1500 }).worth_leasing, 3);
+    EXPECT_EQ(spend(request_, start + seconds{ 5 }).worth_leasing, 0);
+    for (int i = 0; i < 30; ++i) {
+        spend(request_, start + seconds{ 5 });
+    }
+    EXPECT_EQ(spend(request_, start + seconds{ 5 }).worth_leasing, 10) << "lease=10";
+}
+
+TEST_F(TokenLeasesTest, other_keys_and_policies_have_no_part_of_a_lease)
+{
+    add(3, start);
+    EXPECT_FALSE(spends({ "key2", 0x1234, 1 }, start));
+    EXPECT_FALSE(spends({ "key", 0x1235, 1 }, start));
+    EXPECT_EQ(spendable(start), 3);
+    add(3, start);
+    EXPECT_FALSE(spends({ "key", 0x5634, 1 }, start)) << "a policy with the same tag";
+    EXPECT_FALSE(spends(request_, start)) << "whose entry was replaced";
+}
+
+TEST_F(TokenLeasesTest, a_key_is_forgotten_under_all_policies)
+{
+    add(3, start);
+    add(3, start, { "key", 2, 1 });
+    add(3, start, { "other", 2, 1 });
+    leases_.forget_key("key");
+    EXPECT_FALSE(spends(request_, start));
+    EXPECT_FALSE(spends({ "key", 2, 1 }, start));
+    EXPECT_TRUE(spends({ "other", 2, 1 }, start));
+}
+
+TEST_F(TokenLeasesTest, keys_that_are_no_longer_busy_are_removed_as_others_come)
+{
+    for (int i = 0; i < 50; ++i) {
+        add(3, start, { "old " + std::to_string(i), 1, 1 });
+    }
+    EXPECT_EQ(zone_.memory().keys(), 50U);
+    for (int i = 0; i < 50; ++i) {
+        spend({ "new " + std::to_string(i), 1, 1 }, start + seconds{ 3 });
+    }
+    EXPECT_EQ(zone_.memory().keys(), 50U);
+    EXPECT_EQ(zone_.memory().evictions(), 0U);
+}
+
+TEST_F(TokenLeasesTest, full_memory_evicts_the_leases_that_were_used_least_recently)
+{
+    constexpr int count = 1000;
+    const auto key = [](int i) { return "key " + std::to_string(i); };
+    for (int i = 0; i < count; ++i) {
+        add(count, start, { key(i), 1, 1 });
+        ASSERT_TRUE(spends({ key(0), 1, 1 }, start)) << "which is used again and again";
+    }
+    const auto kept = static_cast<int>(zone_.memory().keys());
+    EXPECT_LT(kept, count / 2);
+    for (int i = count - 1; i > count - kept; --i) {
+        ASSERT_TRUE(spends({ key(i), 1, 1 }, start)) << i;
+    }
+    EXPECT_FALSE(spends({ key(count - kept - 1), 1, 1 }, start));
+}
+
+}  // namespace
+}  // namespace ratelimit

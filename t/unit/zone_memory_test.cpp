@@ -1,0 +1,265 @@
+// A zone's memory as a whole, on nginx's own slab memory: whose entries are evicted, and what
+// workers that are killed leave.
+
+#include "slab_zone.h"
+
+#include <functional>
+
+namespace ratelimit {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::seconds;
+
+constexpr microseconds now = hours{ 24 * 365 };
+constexpr Policy counted{ Algorithm::fixed_window, { 100, hours{ 24 } }, {}, {} };
+
+class ZoneMemoryTest : public testing::Test {
+protected:
+    ZoneMemory memory() { return zone_.memory(); }
+
+    LimitState count(std::string_view key, const Policy& policy = counted, microseconds at = now)
+    {
+        LimitState state;
+        const LocalCheck check{ memory().local_limiter(), key, policy, 1, false, &state };
+        decide_locally({ &check, 1 }, at, true);
+        return state;
+    }
+    bool is_counted(std::string_view key)
+    {
+        return peek_locally({ memory().local_limiter(), key, counted, 1, false, nullptr }, now)
+                   .remaining
+            < 100;
+    }
+    void deny(std::string_view key)
+    {
+        LimitState refusal;
+        refusal.retry_after = seconds{ 50 };
+        memory().denials().add({ key, 1, 1 }, refusal, now, now, DenialCache::longest);
+    }
+    bool is_denied(std::string_view key)
+    {
+        return memory().denials().find({ key, 1, 1 }, now).has_value();
+    }
+    void lease(std::string_view key)
+    {
+        BatchAnswer answer;
+        answer.taken = 1000;
+        answer.reset = hours{ 1 };
+        memory().leases().add({ key, 1, 1 }, counted, answer, 999, now);
+    }
+    bool is_leased(std::string_view key)
+    {
+        return memory().leases().spend({ key, 1, 1 }, counted, 0, now).state.has_value();
+    }
+    void refuse(std::string_view key)
+    {
+        memory().log_runs().begin(key, LogRuns::Kind::refused, NGX_LOG_ERR, false, 1000);
+    }
+
+    static std::string key(int i) { return "key " + std::to_string(i); }
+    /// How many of the keys are there: only the newest may be.
+    static int newest(int total, const std::function<bool(std::string_view)>& is_there)
+    {
+        int found = 0;
+        while (found < total && is_there(key(total - 1 - found))) {
+            ++found;
+        }
+        return found;
+    }
+
+    TestZone zone_{ std::size_t{ 64 } * 1024 };
+};
+
+constexpr int many = 5000;
+
+TEST_F(ZoneMemoryTest, refusals_that_redis_knows_too_take_a_quarter_beside_counted_keys)
+{
+    for (int i = 0; i < many; ++i) {
+        count(key(i));
+        deny(key(i));
+    }
+    const int denied = newest(many, [&](auto key) { return is_denied(key); });
+    const int counted_keys = newest(many, [&](auto key) { return is_counted(key); });
+    EXPECT_NEAR(counted_keys, 3 * denied, 6);
+    EXPECT_EQ(memory().keys(), static_cast<std::uint64_t>(denied + counted_keys));
+    EXPECT_EQ(memory().evictions(), 2U * many - memory().keys());
+}
+
+TEST_F(ZoneMemoryTest, leases_and_refusals_share_evenly)
+{
+    for (int i = 0; i < many; ++i) {
+        lease(key(i));  // two blocks each
+        deny(key(i));
+    }
+    const int denied = newest(many, [&](auto key) { return is_denied(key); });
+    const int leased = newest(many, [&](auto key) { return is_leased(key); });
+    EXPECT_NEAR(denied, 2 * leased, 6);
+}
+
+TEST_F(ZoneMemoryTest, runs_for_the_log_leave_three_quarters_to_counted_keys_and_are_no_evictions)
+{
+    for (int i = 0; i < many; ++i) {
+        refuse(key(i));
+    }
+    EXPECT_EQ(memory().evictions(), 0U);
+    EXPECT_EQ(memory().keys(), 0U);
+    for (int i = 0; i < many; ++i) {
+        count(key(i));
+    }
+    const int alone = newest(many, [&](auto key) { return is_counted(key); });
+    EXPECT_EQ(memory().keys(), static_cast<std::uint64_t>(alone));
+    EXPECT_EQ(memory().evictions(), static_cast<std::uint64_t>(many - alone));
+    EXPECT_FALSE(memory().log_runs().empty()) << "a quarter is left to them";
+    EXPECT_GT(alone, 200);
+}
+
+TEST_F(ZoneMemoryTest, a_structure_that_is_small_evicts_nothing_of_its_own)
+{
+    deny("refused");
+    lease("leased");
+    for (int i = 0; i < many; ++i) {
+        count(key(i));
+    }
+    EXPECT_TRUE(is_denied("refused"));
+    EXPECT_TRUE(is_leased("leased"));
+}
+
+TEST_F(ZoneMemoryTest, a_key_whose_log_fills_the_memory_keeps_it_while_its_refusal_is_remembered)
+{
+    const Policy log{ Algorithm::sliding_window_log, { 100'000, hours{ 24 } }, {}, {} };
+    std::int64_t remaining = 0;
+    for (int i = 0; i < 10'000; ++i) {
+        remaining = count("key", log, now + microseconds{ i }).remaining;
+    }
+    EXPECT_EQ(remaining, 90'000);
+    for (int i = 0; i < 20; ++i) {
+        deny(key(i));
+        lease(key(i));
+        refuse(key(i));
+    }
+    EXPECT_EQ(count("key", log, now + seconds{ 1 }).remaining, 89'999);
+}
+
+TEST_F(ZoneMemoryTest, full_memory_counts_every_new_key_whatever_else_there_is)
+{
+    const std::string long_key(110, 'l');
+    for (int i = 0; i < many; ++i) {
+        const std::string name = (i % 3 == 0 ? long_key : "") + key(i);
+        refuse(name);
+        deny(name);
+        lease(name);
+        ASSERT_EQ(count(name).remaining, 99) << i;
+        ASSERT_EQ(count(name).remaining, 98) << i;
+        ASSERT_TRUE(is_denied(name)) << i;
+        ASSERT_TRUE(is_leased(name)) << i;
+    }
+    EXPECT_TRUE(take_log().empty());
+}
+
+TEST_F(ZoneMemoryTest, a_key_is_forgotten_by_all_but_the_log)
+{
+    for (const std::string_view name : { "key", "other" }) {
+        count(name);
+        deny(name);
+        lease(name);
+        refuse(name);
+        memory().busiest_keys().refuse(name, 1000);
+    }
+    EXPECT_EQ(memory().keys(), 6U);
+    memory().forget_key("key");
+    EXPECT_EQ(memory().keys(), 3U);
+    EXPECT_FALSE(is_counted("key"));
+    EXPECT_FALSE(is_denied("key"));
+    EXPECT_TRUE(is_counted("other"));
+    EXPECT_TRUE(is_denied("other"));
+    EXPECT_FALSE(memory().log_runs().empty());
+    std::array<BusiestKeys::Counter, 3> top{};
+    EXPECT_EQ(memory().busiest_keys().top(top, 1000), 1U);
+    EXPECT_EQ(top[0].key.view(), "other");
+}
+
+TEST_F(ZoneMemoryTest, keys_that_differ_only_behind_a_nul_or_at_their_ends_are_different)
+{
+    const std::string nul("key\0a", 5);
+    const std::string long_key(128, 'k');
+    std::vector<std::string> names = { "", std::string(1, '\0'), "key", nul, "key" + nul };
+    for (const std::size_t length : { 23U, 24U, 25U, 127U, 128U }) {
+        names.push_back(long_key.substr(0, length));
+        names.push_back(long_key.substr(0, length - 1) + "x");
+        names.push_back("x" + long_key.substr(0, length - 1));
+    }
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        ASSERT_FALSE(is_counted(names[i])) << i;
+        count(names[i]);
+        deny(names[i]);
+    }
+    EXPECT_EQ(memory().keys(), 2 * names.size());
+    for (const std::string& name : names) {
+        EXPECT_EQ(count(name).remaining, 98);
+        EXPECT_TRUE(is_denied(name));
+    }
+}
+
+TEST_F(ZoneMemoryTest, a_reload_keeps_the_memory)
+{
+    count("key");
+    ngx_shm_zone_t after = zone_.zone();
+    ZoneMemory::prepare(after);
+    EXPECT_EQ(after.init(&after, zone_.zone().data), NGX_OK);
+    EXPECT_TRUE(is_counted("key"));
+}
+
+TEST_F(ZoneMemoryTest, a_worker_killed_while_it_holds_the_lock_leaves_a_zone_that_is_reinitialised)
+{
+    for (int i = 0; i < many; ++i) {
+        count(key(i));
+    }
+    memory().counters().count(1, 2);
+    const auto evictions = memory().evictions();
+    const auto keys = memory().keys();
+    take_log();
+
+    for (int crash = 0; crash < 3; ++crash) {
+        ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] { ZoneLock::lock(zone_.pool()); }));
+        EXPECT_EQ(count("key").remaining, 99);
+        EXPECT_EQ(take_log().size(), 1U) << "a line in the log";
+        EXPECT_EQ(memory().keys(), 1U);
+        EXPECT_EQ(count("key").remaining, 98);
+        EXPECT_EQ(take_log().size(), 0U);
+    }
+    EXPECT_EQ(memory().counters().sum(1, 2), 1U);
+    EXPECT_EQ(memory().evictions(), evictions);
+
+    zone_.in_killed_worker([&] { ZoneLock::lock(zone_.pool()); });
+    for (int i = 0; i < many; ++i) {
+        count(key(i));
+    }
+    EXPECT_EQ(memory().keys(), keys) << "all memory is used again";
+}
+
+TEST_F(ZoneMemoryTest, a_worker_killed_while_it_reinitialises_a_zone_leaves_one_that_is_again)
+{
+    count("key");
+    ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] {
+        ZoneLock::lock(zone_.pool());
+        static_cast<ZoneLock::Head*>(zone_.pool()->data)->reset(zone_.pool());
+    }));
+    take_log();
+    EXPECT_EQ(count("key").remaining, 99);
+    EXPECT_EQ(take_log().size(), 1U);
+}
+
+TEST_F(ZoneMemoryTest, a_worker_killed_without_the_lock_leaves_everything)
+{
+    ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] {
+        count("key");
+        memory().counters().count(1, 2);
+    }));
+    EXPECT_EQ(count("key").remaining, 98) << "and it was shared";
+    EXPECT_EQ(memory().counters().sum(1, 2), 1U);
+    EXPECT_TRUE(take_log().empty());
+}
+
+}  // namespace
+}  // namespace ratelimit
