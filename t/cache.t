@@ -144,19 +144,6 @@ subtest 'another quota, window or burst is another limit' => sub {
     is told($node, '/more'), '200 redis', 'burst';
 };
 
-subtest 'who is let in under one policy is soon let in again under another' => sub {
-    for my $zone ('rate=$arg_r algorithm=gcra burst=1', 'rate=$arg_r algorithm=fixed_window') {
-        my $node = cached_node(zone => $zone);
-        told($node, '/?r=1r/d') for 1 .. 4;
-        is told($node, '/?r=1r/d'), '429 cache', $zone;
-        # A faster rate leaves nothing of what the slower one holds against the key.
-        told($node, '/?r=2r/1007s') for 1 .. 2;
-        my $began = time;
-        wait_until('redis is asked', sub { told($node, '/?r=1r/d') eq '200 redis' });
-        cmp_ok time - $began, '<', 5, 'within a second or so';
-    }
-};
-
 subtest 'cache=off asks each time' => sub {
     my $node = cached_node(zone => 'rate=1r/d cache=off');
     is told($node, '/'), '200 redis';

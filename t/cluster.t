@@ -196,7 +196,6 @@ subtest 'a master that is killed under load is replaced' => sub {
     is $node->count_log(qr/cluster of 3 masters: /), 4, 'and where the slots are now';
     $killed->start;
     $cluster->wait_ok;
-    cmp_ok failures($node), '>', 0, 'the fail mode stood in';
 };
 
 subtest 'no node has heard of keys in different slots' => sub {

@@ -36,7 +36,7 @@ void Connection::connect_again(bool at_once, bool probing) noexcept
         pause = probing ? std::max(attempted_ + probe_pause - loop_.now(), milliseconds{ 0 })
                         : backoff_.next();
     }
-    state_ = pause.count() == 0 ? State::returning : State::pausing;
+    state_ = at_once ? State::returning : State::pausing;
     connect_timer_->start(pause);
 }
 

@@ -163,9 +163,16 @@ void Server::close() noexcept
 /// Its last connection is lost: it may have moved.
 void Server::look_up_soon() noexcept
 {
-    if (look_up_timer_->running()) {
-        look_up_timer_->start(look_up_pause);
+    // Not later than it is due already: connections are lost more often than that.
+    if (look_up_timer_->running() && look_up_due_ > loop_.now() + look_up_pause) {
+        look_up_in(look_up_pause);
     }
+}
+
+void Server::look_up_in(milliseconds pause) noexcept
+{
+    look_up_due_ = loop_.now() + pause;
+    look_up_timer_->start(pause);
 }
 
 void Server::look_up() noexcept
@@ -176,12 +183,12 @@ try {
     lookup_ = loop_.look_up(
         endpoint_.host_name, [this](const Addresses& addresses) { looked_up(addresses); });
 } catch (const std::exception&) {
-    look_up_timer_->start(look_up_pause);  // out of memory
+    look_up_in(look_up_pause);  // out of memory
 }
 
 void Server::looked_up(const Addresses& addresses) noexcept
 try {
-    look_up_timer_->start(std::max(addresses.valid, look_up_pause));
+    look_up_in(std::max(addresses.valid, look_up_pause));
     found_ = !addresses.all.empty();
     const bool moved = found_ && addresses_.found(addresses.all);
     if (state_ == State::finding) {

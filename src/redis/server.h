@@ -123,6 +123,7 @@ private:
     void probe_silent() noexcept;
     void connect();
     void look_up_soon() noexcept;
+    void look_up_in(milliseconds pause) noexcept;
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
     void reconnect();
@@ -143,6 +144,7 @@ private:
     Connection* filling_ = nullptr;  // the one that the last call was sent on
     WaitingCalls waiting_;
     std::unique_ptr<Timer> look_up_timer_;  // until the name is looked up again
+    milliseconds look_up_due_{ 0 };         // when look_up_timer_ fires, if it runs
     std::unique_ptr<Lookup> lookup_;
     ServerStats stats_;
     Probe probe_;

@@ -47,6 +47,7 @@ sub http2 {
 sub http2_send {
     my ($port, $paths) = @_;
     my $socket = http_connect($port);
+    require Protocol::HTTP2::Client;
     my $client = Protocol::HTTP2::Client->new;
     for my $path (@{$paths}) {
         $client->request(':scheme' => 'http', ':authority' => 'localhost', ':path' => $path, ':method' => 'GET');
