@@ -117,7 +117,7 @@ private:
     /// From attempt to attempt, where a server says nothing or is busy: each is a probe.
     static constexpr milliseconds probe_pause{ 100 };
     /// One that was ready for so long was good, whether it was used or not.
-    static constexpr milliseconds proven_after{ 1000 };
+    static constexpr milliseconds proven_after{ 100 };
 
     void connected() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
