@@ -14,7 +14,7 @@ my %may = (
     loop  => ['hiredis'],
     redis => ['loop', 'hiredis', 'openssl', 'sockets'],
     check => ['redis', 'limit', 'hiredis', 'lua_scripts'],
-    nginx => ['loop', 'hiredis', 'ngx'],
+    nginx => ['loop', 'hiredis', 'openssl', 'ngx'],
     store => ['nginx', 'limit'],
     zone  => [qw(check store redis limit)],
     http  => [qw(zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
@@ -46,7 +46,7 @@ sub included {
     return if $name =~ /^<[a-z0-9_]+>$/;
     return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/;
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
-    return 'sockets' if $name eq '<arpa/inet.h>';
+    return 'sockets' if $name =~ m{^<(?:arpa/inet|unistd)\.h>$};
     return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
     return $1 if $name =~ m{^"(\w+)/(?:\w+/)?\w+\.h"$} && $may{$1};
     return $name;

@@ -10,8 +10,8 @@ using std::chrono::milliseconds;
 /// When a timer is due, by a clock of the moment. An event loop's own idea of that may be wrong in
 /// both directions: a timer that is started late in a long turn fires early, and a process that was
 /// stopped fires its timers before it has read what arrived meanwhile. So a timer that fires late
-/// waits once more, for as long as the process was away, at most for its delay. A timer that is late
-/// again and again is that of a machine without time to spare: it fires in the end.
+/// waits once more, for as long as the process was away, at most for its delay. A timer that is
+/// late again and again is that of a machine without time to spare: it fires in the end.
 class DueTime {
 public:
     /// A busy loop is late by this much, too.

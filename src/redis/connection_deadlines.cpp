@@ -46,7 +46,7 @@ milliseconds Connection::deadline_of(const PendingCall& record, milliseconds now
 
 milliseconds Connection::stall_bound() const noexcept
 {
-    return std::max(options_.timeout + options_.breaker_open, 10 * options_.timeout);
+    return options_.timeout + options_.breaker_open;
 }
 
 void Connection::check_deadlines()

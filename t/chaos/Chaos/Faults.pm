@@ -13,6 +13,7 @@ our @EXPORT_OK = qw(faults faults_for);
 
 my $timed  = 0.15;    # DESIGN.md 8: how long requests may fail after a fault's end,
 my $killed = 0.6;     # and after one that took a server or its connections away
+my $forgot = 1.4;     # or that left connections which stay silent: each is replaced after timeout + open
 
 # name => where (which fleets: all without it), lasts (least and most seconds), slack (seconds after its
 # end in which the fail mode may decide requests; without it, it may decide none at any time),
@@ -73,7 +74,7 @@ my %faults = (
         start => sub { _link(@_)->cut },
     },
     'dead link' => {
-        where => \&_linked, lasts => [0.3, 1.5], slack => $killed,
+        where => \&_linked, lasts => [0.3, 1.5], slack => $forgot,
         start => sub { _link(@_)->drop },
         end   => sub { $_[1]{link}->pass },
     },
