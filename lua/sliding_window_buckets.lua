@@ -49,6 +49,11 @@ end
 local granted = cost == 0 or total - base + cost <= quota
 --- keeps
 count, head, head_time, base, newest, total, deadline
+--- before
+local before = 0
+if total > base then
+    before = window + (newest - now > window and -(now % param) or newest - now)
+end
 --- settle
 -- at: effective now; moved: all live ones are to be one bucket, now's, as the clock ran backwards
 local retry, detail, width = 0, 0, param

@@ -62,6 +62,11 @@ end
 local granted = cost == 0 or count - head + cost <= quota
 --- keeps
 count, head, head_time, newest, deadline
+--- before
+local before = 0
+if head < count then
+    before = window + (newest - now > window and 0 or newest - now)
+end
 --- settle
 -- at: effective now; moved: all live entries are to take now's time, as the clock ran backwards
 local live, retry, detail = count - head, 0, 0
