@@ -16,8 +16,9 @@ do
         newest, total, count, head, head_time, base, deadline, mark =
             struct.unpack('>I7I6I4I4I7I6I7c2', text)
         -- Foreign values: as in sliding_window_log.
-        if mark ~= 'sb' or head >= count or count >= 2^25 or head_time > newest or total < base or (
-            newest - now > window and redis.call('STRLEN', key) ~= count * 13 + 30) then
+        if mark ~= 'sb' or head >= count or head_time > newest or total < base or (
+            (newest - now > window or count >= 5000)
+            and redis.call('STRLEN', key) ~= count * 13 + 30) then
             newest, total, count, base = 0, 0, 0, 0
         end
         local past = (newest > now and newest or now) - window

@@ -128,7 +128,7 @@ TEST_P(GiveBackTrace, nothing_is_left_of_a_request_that_is_given_back_before_oth
 
 TEST_P(GiveBackTrace, a_request_that_is_given_back_is_shown_what_a_look_would_be_shown_then)
 {
-    const auto traces = from_environment("TRACE_STEPS", 12'000) / 20;
+    const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
     int shown = 0;
     for (int trace = 0; trace < traces; ++trace) {
         begin(trace);
