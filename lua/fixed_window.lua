@@ -26,6 +26,8 @@ end
 local granted = cost == 0 or count + cost <= quota
 --- keeps
 count, start, moved, timed
+--- before
+local before = start + window - now
 --- settle
 local left, retry, detail = start + window - now, 0, 0
 if take then

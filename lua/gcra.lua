@@ -41,6 +41,8 @@ local debt = ahead * quota + rest
 local granted = cost == 0 or debt + cost * window <= full
 --- keeps
 full, debt, ahead, rest, tat, latest, moved
+--- before
+local before = ahead + math.ceil(rest / quota)
 --- settle
 -- detail: what is below one microsecond of the debt that it wrote
 local retry, detail = 0, 0

@@ -8,8 +8,8 @@
 -- returns  a string of signed 64-bit big-endian integers: for each run and each limit: taken (so
 --          many of its requests, the first ones, were counted), open (1: the limit would let in the
 --          next one as well), remaining, reset (us), retry (us; 0: open, -1: never), detail (what
---          the algorithm's settle returns fourth); then this server's time (us since the epoch; 0:
---          no limit needed it)
+--          the algorithm's settle returns fourth), and the reset before those were counted (us; 0:
+--          none was); then this server's time (us since the epoch; 0: no limit needed it)
 
 local fields = 6
 local limits = #KEYS
@@ -51,9 +51,9 @@ local function decide(i, at, answers_before, requests, passing)
         i + 1, at, answers_before, requests, enforced and fit < passing and fit or passing)
 
     local taken = fit < passing and fit or passing
-    local remaining, reset, retry, detail
+    local remaining, reset, retry, detail, before
     if taken > 0 and cost > 0 then
-        remaining, reset, retry, detail = settle(
+        remaining, reset, retry, detail, before = settle(
             key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g)
         if fit == taken and taken < requests then
             granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
@@ -65,7 +65,8 @@ local function decide(i, at, answers_before, requests, passing)
             key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
     end
     answer[answers_before + i] = pack(
-        '>i8i8i8i8i8i8', taken, fit > taken and 1 or 0, remaining, reset, retry, detail or 0)
+        '>i8i8i8i8i8i8i8', taken, fit > taken and 1 or 0, remaining, reset, retry, detail or 0,
+        before or 0)
     return passing
 end
 

@@ -16,8 +16,9 @@ do
         newest, total, count, head, head_time, base, deadline, mark =
             struct.unpack('>I7I6I4I4I7I6I7c2', text)
         -- Foreign values: as in sliding_window_log.
-        if mark ~= 'sb' or head >= count or count >= 2^25 or head_time > newest or total < base or (
-            newest - now > window and redis.call('STRLEN', key) ~= count * 13 + 30) then
+        if mark ~= 'sb' or head >= count or head_time > newest or total < base or (
+            (newest - now > window or count >= 5000)
+            and redis.call('STRLEN', key) ~= count * 13 + 30) then
             newest, total, count, base = 0, 0, 0, 0
         end
         local past = (newest > now and newest or now) - window
@@ -49,6 +50,11 @@ end
 local granted = cost == 0 or total - base + cost <= quota
 --- keeps
 count, head, head_time, base, newest, total, deadline
+--- before
+local before = 0
+if total > base then
+    before = window + (newest - now > window and -(now % param) or newest - now)
+end
 --- settle
 -- at: effective now; moved: all live ones are to be one bucket, now's, as the clock ran backwards
 local retry, detail, width = 0, 0, param

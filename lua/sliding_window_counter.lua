@@ -32,6 +32,13 @@ local sum = math.floor(previous * (window - math.max(0, now - start)) / window) 
 local granted = cost == 0 or sum + cost <= quota
 --- keeps
 current, previous, start, moved, timed, sum
+--- before
+local before = 0
+if current > 0 then
+    before = 2 * window - (now - start) - math.ceil(window / current) + 1
+elseif sum > 0 then
+    before = window - (now - start) - math.ceil(window / previous) + 1
+end
 --- settle
 -- detail: the count of this window; elapsed: below 0 where the clock is behind the state
 local elapsed, reset, retry = now - start, 0, 0

@@ -15,9 +15,10 @@ do
         local mark
         newest, count, head, head_time, deadline, mark = struct.unpack('>I7I4I4I7I7c2', text)
         -- Foreign values are no log: their lengths are compared where that costs next to nothing,
-        -- or before much is read or written by what they say.
-        if mark ~= 'sl' or head >= count or count >= 2^25 or head_time > newest or (
-            newest - now > window and redis.call('STRLEN', key) ~= count * 7 + 24) then
+        -- or before much is read or written by what they say, such as an entry far behind the end.
+        if mark ~= 'sl' or head >= count or head_time > newest or (
+            (newest - now > window or count >= 5000)
+            and redis.call('STRLEN', key) ~= count * 7 + 24) then
             newest, count = 0, 0
         end
         local past = (newest > now and newest or now) - window  -- what is no later has left
@@ -62,6 +63,11 @@ end
 local granted = cost == 0 or count - head + cost <= quota
 --- keeps
 count, head, head_time, newest, deadline
+--- before
+local before = 0
+if head < count then
+    before = window + (newest - now > window and 0 or newest - now)
+end
 --- settle
 -- at: effective now; moved: all live entries are to take now's time, as the clock ran backwards
 local live, retry, detail = count - head, 0, 0

@@ -167,15 +167,18 @@ subtest 'a variable rate or another burst is asked for by arguments' => sub {
     is freed($node, 'keys/ka'), 204, 'freeing needs no rate';
 };
 
-subtest 'counts of this node by a variable rate cannot be looked at, which is said' => sub {
+subtest 'counts of this node by a variable rate are looked at under the rate that is given' => sub {
     my $node = nginx(http => 'ratelimit_zone $arg_k zone=test rate=$arg_r algorithm=sliding_window_log;',
         server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
     is $node->status('/?k=a&r=1r/d'), 200;
-    for my $question ('', '?rate=1r/d') {
-        my $answer = $node->get("/ops/zones/test/keys/a$question");
-        is $answer->status, 400;
-        like decode_json($answer->body)->{error}, qr/its own, fixed rate only/;
+    my $answer = $node->get('/ops/zones/test/keys/a');
+    is $answer->status, 400;
+    like decode_json($answer->body)->{error}, qr/rate is a variable/;
+    for (['1r/d', 0], ['5r/d', 4], ['2r/s', 2], ['1r/d', 0]) {
+        my ($rate, $remaining) = @{$_};
+        is key_of($node, "a?rate=$rate")->{remaining}, $remaining, $rate;
     }
+    is $node->status('/?k=a&r=1r/d'), 429, 'looking has changed nothing';
     is freed($node, 'keys/a'), 204;
     is $node->status('/?k=a&r=1r/d'), 200;
 };

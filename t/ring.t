@@ -146,6 +146,35 @@ END
     };
 }
 
+subtest 'what one server gives back is shown as if it had not been taken, the reset too' => sub {
+    my %rate = (
+        sliding_window_log => '100r/d', sliding_window_buckets => '100r/d precision=1s', gcra => '100r/d burst=99',
+        fixed_window => '100r/d', sliding_window_counter => '100r/6s',
+    );
+    my @names = sort keys %rate;
+    my ($zones, $locations) = ('ratelimit_zone $arg_b zone=full rate=1r/d algorithm=fixed_window cache=off;', '');
+    for my $name (@names) {
+        $zones .= "ratelimit_zone \$arg_a zone=$name rate=$rate{$name} algorithm=$name;";
+        $locations .= "location = /$name { ratelimit zone=$name; ratelimit zone=full; ratelimit_headers draft; }"
+            . "location = /some/$name { ratelimit zone=$name cost=20; }"
+            . "location = /look/$name { ratelimit zone=$name cost=0; ratelimit_headers draft; }";
+    }
+    my $node = ring_node(\@servers, http => $zones, server => "location = /fill { ratelimit zone=full; } $locations");
+    is $node->status("/fill?b=$there"), 200;
+    $node->status("/some/$_?a=$here") for @names;
+    # The counter's next window, so that a request would begin it; by then two seconds have passed for all.
+    my $soon = $servers[0]->cmd('TIME')->[0] + 2;
+    wait_until('the next window', sub { $servers[0]->cmd('TIME')->[0] >= $soon - $soon % 6 + 6 });
+    for my $name (reverse @names) {
+        my $state = sub { return [$_[0]->header('RateLimit') =~ /"$name";r=(\d+);t=(\d+)/] };
+        my $refused = $node->get("/$name?a=$here&b=$there");
+        is $refused->status, 429, $name;
+        my ($told, $look) = map { $state->($_) } $refused, $node->get("/look/$name?a=$here");
+        cmp_ok abs $told->[$_] - $look->[$_], '<=', 1, "$name: as a look says: @{$told} and @{$look}" for 0, 1;
+    }
+    $_->cmd('FLUSHALL') for @servers;
+};
+
 subtest 'two tight limits on two servers count exactly the requests that both let pass' => sub {
     for my $algorithm (@algorithms) {
         my $now = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';

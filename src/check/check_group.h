@@ -22,6 +22,7 @@ struct RemoteCheck : LimitCheck {
     Coalescer* coalescer = nullptr;
     CheckScripts scripts;
     LimitState* state = nullptr;  // written when the answer comes
+    LimitState without;           // of a counted request, if it is given back
     bool leased = false;          // it is of what another request took ahead
     /// No later than it is sent, by a clock of the owner's; if leased, than that was.
     microseconds asked{ 0 };

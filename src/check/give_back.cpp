@@ -66,7 +66,6 @@ void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now
         if (!check.coalescer->client().send(*call)) {
             call->end();
         }
-        put_back(*check.state, check.policy, check.cost);
     } catch (const std::exception&) {
         // Out of memory: it stays counted.
         if (call != nullptr && !call->pending()) {

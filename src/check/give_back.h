@@ -4,9 +4,8 @@
 
 namespace ratelimit {
 
-/// Gives back what a check took at this time, when it is `now` by this node's clock, and puts it
-/// back into the check's state as far as that tells. On its way by itself: the request need not
-/// wait, nor live, for it. What gets lost on the way stays counted.
+/// Gives back what a check took at this time, when it is `now` by this node's clock. It goes by
+/// itself: the request need not wait, nor live, for the reply. What is lost stays counted.
 void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept;
 
 }  // namespace ratelimit

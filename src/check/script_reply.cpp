@@ -9,7 +9,7 @@ namespace ratelimit {
 namespace {
 
 constexpr std::size_t field_size = 8;
-constexpr std::size_t several_fields = 6;
+constexpr std::size_t several_fields = 7;
 
 std::int64_t field(const char* fields, std::size_t index) noexcept
 {
@@ -68,7 +68,8 @@ bool SeveralReply::good() const noexcept
     for (std::size_t i = 0; i < answers_; ++i) {
         const std::size_t at = i * several_fields;
         if (field(reply_.str, at) < 0 || !good_flag(field(reply_.str, at + 1))
-            || !good_state(reply_.str, at + 2) || field(reply_.str, at + 5) < 0) {
+            || !good_state(reply_.str, at + 2) || field(reply_.str, at + 5) < 0
+            || field(reply_.str, at + 6) < 0) {
             return false;
         }
     }
@@ -85,6 +86,7 @@ BatchAnswer SeveralReply::answer(std::size_t index) const noexcept
     answer.reset = microseconds{ field(reply_.str, at + 3) };
     answer.retry_after = retry_of(field(reply_.str, at + 4));
     answer.detail = field(reply_.str, at + 5);
+    answer.reset_before = microseconds{ field(reply_.str, at + 6) };
     return answer;
 }
 

@@ -24,9 +24,10 @@ public:
     {
     }
 
-    /// Whether it has the shape of one; all else only if it does. A string, with six signed 64-bit
-    /// big-endian integers for each answer: taken, open (1 or 0), remaining, reset (microseconds),
-    /// retry (microseconds; 0: open, -1: never), detail; and then Redis's time.
+    /// Whether it has the shape of one; all else only if it does. A string, with seven signed
+    /// 64-bit big-endian integers for each answer: taken, open (1 or 0), remaining, reset
+    /// (microseconds), retry (microseconds; 0: open, -1: never), detail, reset before
+    /// (microseconds); and then Redis's time.
     bool good() const noexcept;
 
     BatchAnswer answer(std::size_t index) const noexcept;

@@ -19,6 +19,14 @@ bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
         && left.now.has_value() == right.now.has_value();
 }
 
+void write_state(RemoteCheck& check, const BatchAnswer& answer, std::int64_t index) noexcept
+{
+    *check.state = state_in_batch(answer, check.policy, check.cost, index);
+    if (index < answer.taken) {
+        check.without = state_without(answer, check.policy, check.cost, index);
+    }
+}
+
 }  // namespace
 
 void SharedCheck::begin(std::size_t hash, const CheckGroup& group)
@@ -205,9 +213,7 @@ void SharedCheck::read_several(const redisReply& reply) noexcept
         const auto checks = group.checks();
         for (std::size_t i = 0; i < checks.size(); ++i) {
             RemoteCheck& check = checks[i];
-            *check.state = state_in_batch(
-                answer.answer(group.run_ * checks.size() + i), check.policy, check.cost,
-                group.index_);
+            write_state(check, answer.answer(group.run_ * checks.size() + i), group.index_);
             check.now = limits_[i].now;
         }
         group.server_time_ = answer.server_time();
@@ -281,7 +287,7 @@ void SharedCheck::tell(
 {
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         RemoteCheck& check = group.checks()[i];
-        *check.state = state_in_batch(answers[i], check.policy, check.cost, index);
+        write_state(check, answers[i], index);
         check.now = limits_[i].now;
         check.leased = true;
         check.asked = asked_at_;

@@ -140,7 +140,7 @@ void SplitCheck::settle(Ahead& ahead, std::int64_t kept, microseconds now) noexc
             check.state = &state;
             check.cost *= rest;
             ratelimit::give_back(check, ahead.group->taken_at(check), now);
-            answer.remaining = state.remaining;
+            answer.remaining = std::min(check.policy.limit(), answer.remaining + check.cost);
         }
     }
     if (kept > 0) {
@@ -198,6 +198,7 @@ bool SplitCheck::give_back(microseconds now) noexcept
         for (const RemoteCheck& check : group.checks()) {
             if (check.state->granted && check.cost > 0) {
                 ratelimit::give_back(check, group.taken_at(check), now);
+                *check.state = check.without;
                 given = true;
             }
         }

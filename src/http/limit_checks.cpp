@@ -135,7 +135,7 @@ Read make_remote(
     if (memory == nullptr) {
         return Read::failed;
     }
-    check.key = zone.redis_key(key, memory);
+    check.key = zone.redis_key(key, zone.record_of(decided.policy), memory);
     check.policy = decided.policy;
     check.shadow = limit.shadow;
     check.coalescer = &limit.zone->redis->coalescer();

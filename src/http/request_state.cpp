@@ -161,7 +161,8 @@ bool RequestState::decide_here() noexcept
                               limit.policy,
                               limits[i].cost,
                               limit.shadow,
-                              &limit.state };
+                              &limit.state,
+                              zone.zone.record_of(limit.policy) };
         }
     }
     decide_locally(here.first(count), nginx::local_time(), take);

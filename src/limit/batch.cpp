@@ -67,6 +67,16 @@ LimitState state_in_batch(
     return state;
 }
 
+LimitState state_without(
+    const BatchAnswer& answer, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
+{
+    LimitState state = state_before(answer, policy, (answer.taken - index) * cost);
+    if (index == 0) {
+        state.reset = answer.reset_before;
+    }
+    return state;
+}
+
 void put_back(LimitState& state, const Policy& policy, std::int64_t cost) noexcept
 {
     state.remaining = std::min(policy.limit(), state.remaining + cost);

@@ -19,6 +19,7 @@ struct BatchAnswer {
     /// sliding_window_counter the count of the current window; for the algorithms that keep an
     /// arrival time, the part of the debt that is below one microsecond, in 1/quota us.
     std::int64_t detail = 0;
+    microseconds reset_before{ 0 };  // before any of them was counted, if any was
 
     friend bool operator==(const BatchAnswer&, const BatchAnswer&) = default;
 };
@@ -30,6 +31,11 @@ LimitState state_before(
 
 /// What a batch's request of this index, from 0, would have been told alone in its turn.
 LimitState state_in_batch(
+    const BatchAnswer& answer, const Policy& policy, std::int64_t cost,
+    std::int64_t index) noexcept;
+
+/// What a batch's request of this index, which was counted, would be told if it had not been.
+LimitState state_without(
     const BatchAnswer& answer, const Policy& policy, std::int64_t cost,
     std::int64_t index) noexcept;
 

@@ -68,7 +68,25 @@ KeyedNode* KeyedTree::find_at(ngx_rbtree_key_t wanted, std::string_view key) con
     return nullptr;
 }
 
-void KeyedTree::insert(KeyedNode& node, std::string_view key, u_char tag) noexcept
+KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noexcept
+{
+    const std::uint32_t hash = hash_of(key);
+    const ngx_rbtree_key_t least = order_of(hash, tag);
+    ngx_rbtree_node_t* next = nullptr;
+    for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {
+        const bool before = node->key < least;
+        next = before ? next : node;
+        node = before ? node->right : node->left;
+    }
+    // Other keys may have the same hash.
+    while (next != nullptr && next->key >> 32U == hash && compare(key, keyed(next)) != 0) {
+        next = ngx_rbtree_next(&tree_, next);
+    }
+    const bool found = next != nullptr && next->key >> 32U == hash;
+    return found ? reinterpret_cast<KeyedNode*>(next) : nullptr;
+}
+
+void KeyedTree::insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept
 {
     node.node.key = order_of(hash_of(key), tag);
     node.node.data = static_cast<u_char>(key.size());

@@ -16,7 +16,7 @@ struct KeyedNode {
     static constexpr std::size_t first_bytes = SharedBlocks::size - key_offset;
     static constexpr std::size_t key_limit = 128;
 
-    ngx_rbtree_node_t node;  // its key: the tag and the CRC32; its data: the length of the key
+    ngx_rbtree_node_t node;  // its key: the CRC32 and the tag; its data: the length of the key
     ngx_queue_t queue;       // for the owner's order; linked to itself: in no queue
     char* more_bytes;        // of the key; null: none
 
@@ -25,7 +25,7 @@ struct KeyedNode {
         return ngx_queue_data(link, KeyedNode, queue);
     }
     /// Nodes of one key and different tags are different.
-    u_char tag() const noexcept { return static_cast<u_char>(node.key >> 32U); }
+    std::uint32_t tag() const noexcept { return static_cast<std::uint32_t>(node.key); }
     std::size_t key_length() const noexcept { return node.data; }
     /// Writes the key to `out`, which has room for key_limit bytes.
     void copy_key(char* out) const noexcept;
@@ -47,7 +47,7 @@ public:
     /// The number of nodes. May be called without the lock.
     std::size_t size() const noexcept { return size_; }
 
-    KeyedNode* find(std::string_view key, u_char tag) const noexcept
+    KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept
     {
         return find_at(order_of(hash_of(key), tag), key);
     }
@@ -56,17 +56,17 @@ public:
     template <class Visit>
     void each(std::string_view key, Visit&& visit) const
     {
-        const std::uint32_t hash = hash_of(key);
-        for (unsigned tag = 0; tag <= 0xFF; ++tag) {
-            if (KeyedNode* node = find_at(order_of(hash, static_cast<u_char>(tag)), key)) {
-                visit(*node);
-            }
+        KeyedNode* node = next_of(key, 0);
+        while (node != nullptr) {
+            const std::uint32_t tag = node->tag();
+            visit(*node);
+            node = tag == UINT32_MAX ? nullptr : next_of(key, tag + 1);
         }
     }
 
     /// Makes an Entry, which derives from KeyedNode, for a key that is not there. Null: no memory.
     template <class Entry>
-    Entry* add(std::string_view key, u_char tag, SharedBlocks& blocks) noexcept
+    Entry* add(std::string_view key, std::uint32_t tag, SharedBlocks& blocks) noexcept
     {
         static_assert(sizeof(Entry) <= KeyedNode::key_offset);
         void* more = nullptr;
@@ -89,17 +89,19 @@ public:
     void remove(KeyedNode& node, SharedBlocks& blocks) noexcept;
 
 private:
-    static ngx_rbtree_key_t order_of(std::uint32_t hash, u_char tag) noexcept
+    static ngx_rbtree_key_t order_of(std::uint32_t hash, std::uint32_t tag) noexcept
     {
-        static_assert(sizeof(ngx_rbtree_key_t) > sizeof(hash), "there is room for the tag");
-        return ngx_rbtree_key_t{ tag } << 32U | hash;
+        static_assert(sizeof(ngx_rbtree_key_t) == sizeof(hash) + sizeof(tag));
+        return ngx_rbtree_key_t{ hash } << 32U | tag;
     }
+    /// The key's node with the lowest tag that is no lower than this one. Null: there is none.
+    KeyedNode* next_of(std::string_view key, std::uint32_t tag) const noexcept;
     KeyedNode* find_at(ngx_rbtree_key_t order, std::string_view key) const noexcept;
     static void insert_node(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
-    void insert(KeyedNode& node, std::string_view key, u_char tag) noexcept;
+    void insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept;
 
-    ngx_rbtree_t tree_;
+    mutable ngx_rbtree_t tree_;  // nginx's functions take no const one
     ngx_rbtree_node_t sentinel_;
     ngx_atomic_t size_;
 };

@@ -9,7 +9,7 @@ struct LocalLimiter::Entry : KeyedNode {
     microseconds expires;  // since the epoch; from then on it is as good as none
     State state;
 
-    Kind kind() const noexcept { return static_cast<Kind>(tag()); }
+    Kind kind() const noexcept { return static_cast<Kind>(tag() & 3U); }
     void release(SharedBlocks& blocks) noexcept
     {
         if (kind() == Kind::timed_counts) {
@@ -71,14 +71,20 @@ bool LocalLimiter::forget_oldest() noexcept
     return table_.forget_oldest();
 }
 
-/// A new entry, the most recently used one. Null: there is no memory.
-LocalLimiter::Entry* LocalLimiter::add(std::string_view key, Kind kind, const State& state) noexcept
+std::uint32_t LocalLimiter::tag_of(const LocalCheck& check) noexcept
 {
+    return check.record << 2U | static_cast<std::uint32_t>(kind_of(check.policy.algorithm));
+}
+
+/// A new entry, the most recently used one. Null: there is no memory.
+LocalLimiter::Entry* LocalLimiter::add(const LocalCheck& check, const State& state) noexcept
+{
+    const Kind kind = kind_of(check.policy.algorithm);
     void* head = nullptr;
     if (kind == Kind::timed_counts && (head = table_.blocks().allocate()) == nullptr) {
         return nullptr;
     }
-    Entry* entry = table_.insert(key, static_cast<u_char>(kind));
+    Entry* entry = table_.insert(check.key, tag_of(check));
     if (entry == nullptr) {
         if (head != nullptr) {
             table_.blocks().free(head);
@@ -95,7 +101,7 @@ LocalLimiter::Entry* LocalLimiter::add(std::string_view key, Kind kind, const St
 LimitState LocalLimiter::peek(const LocalCheck& check, microseconds now) noexcept
 {
     const Kind kind = kind_of(check.policy.algorithm);
-    Entry* entry = table_.find(check.key, static_cast<u_char>(kind));
+    Entry* entry = table_.find(check.key, tag_of(check));
     TimedQueue::Head no_counts;
     State copy = entry == nullptr ? State::of_none(kind, no_counts) : entry->state;
     switch (kind) {
@@ -124,7 +130,7 @@ LimitState LocalLimiter::decide(
         life = decision.life();
     };
 
-    Entry* entry = table_.find(check.key, static_cast<u_char>(kind));
+    Entry* entry = table_.find(check.key, tag_of(check));
     TimedQueue::Head no_counts;
     State fresh = State::of_none(kind, no_counts);
     if (entry != nullptr) {
@@ -145,7 +151,7 @@ LimitState LocalLimiter::decide(
     }
     }
     if (entry == nullptr && life.count() > 0) {
-        entry = add(check.key, kind, fresh);
+        entry = add(check, fresh);
     }
     if (entry != nullptr) {
         entry->expires = now + life;

@@ -18,8 +18,8 @@ struct LocalCheck;
 /// The keys of one zone that are counted in its shared memory. When that is full, the keys that
 /// were used least recently are forgotten.
 ///
-/// Layout: one Shared, a table of Entries by key and kind of state. An entry has its state in
-/// itself; that of a log or of buckets is a TimedQueue.
+/// Layout: one Shared, a table of Entries by key, record and kind of state. An entry has its state
+/// in itself; that of a log or of buckets is a TimedQueue.
 class LocalLimiter {
     struct Entry;
 
@@ -61,7 +61,7 @@ public:
     bool forget_oldest() noexcept;
 
 private:
-    enum class Kind : u_char { arrival_time, window_counts, timed_counts };
+    enum class Kind : std::uint32_t { arrival_time, window_counts, timed_counts };
     union State {
         ArrivalTime arrival_time;
         WindowCounts window_counts;
@@ -71,7 +71,8 @@ private:
     };
 
     static Kind kind_of(Algorithm algorithm) noexcept;
-    Entry* add(std::string_view key, Kind kind, const State& state) noexcept;
+    static std::uint32_t tag_of(const LocalCheck& check) noexcept;
+    Entry* add(const LocalCheck& check, const State& state) noexcept;
 
     LruTable<Entry> table_;
 };
@@ -84,6 +85,8 @@ struct LocalCheck {
     std::int64_t cost = 1;
     bool shadow = false;          // never stands in the way of the other limits
     LimitState* state = nullptr;  // where the answer goes
+    /// Which of the key's records is meant, less than 2^30: they know nothing of each other.
+    std::uint32_t record = 0;
 };
 
 /// Decides several limits as one: a request is counted in all of them or in none, as

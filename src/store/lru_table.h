@@ -70,14 +70,14 @@ public:
     std::size_t size() const noexcept { return shared_->tree.size(); }
 
     /// Null: there is none.
-    Entry* find(std::string_view key, u_char tag) const noexcept
+    Entry* find(std::string_view key, std::uint32_t tag) const noexcept
     {
         return static_cast<Entry*>(shared_->tree.find(key, tag));
     }
 
     /// Makes an entry for a key that has none with this tag; it is the most recently used one.
     /// Null: there is no memory.
-    Entry* insert(std::string_view key, u_char tag) noexcept
+    Entry* insert(std::string_view key, std::uint32_t tag) noexcept
     {
         auto* entry = shared_->tree.template add<Entry>(key, tag, blocks_);
         if (entry != nullptr) {

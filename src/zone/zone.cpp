@@ -1,5 +1,7 @@
 #include "zone/zone.h"
 
+#include <charconv>
+
 namespace ratelimit {
 
 namespace {
@@ -27,12 +29,25 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
     return hash;
 }
 
-std::string_view Zone::redis_key(std::string_view key, char* out) const noexcept
+std::uint32_t Zone::record_of(const Policy& of) const noexcept
+{
+    const bool variable_rate = policy.rate.quota == 0;
+    return variable_rate && !keeps_arrival_time(of.algorithm)
+        ? static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 })
+        : 0;
+}
+
+std::string_view Zone::redis_key(
+    std::string_view key, std::uint32_t record, char* out) const noexcept
 {
     char* end = out;
     end += key_start.copy(end, key_start.size());
     end += key.copy(end, key.size());
     *end++ = '}';
+    if (record != 0) {
+        *end++ = ':';
+        end = std::to_chars(end, out + redis_key_length(key), record).ptr;
+    }
     return { out, static_cast<std::size_t>(end - out) };
 }
 

@@ -26,15 +26,23 @@ struct Zone {
     /// A hash of all that decides a limit of this zone but key, cost and time.
     std::uint64_t policy_hash(const Policy& of) const noexcept;
 
-    /// How long redis_key's result is for this key.
+    /// Which of a key's records this policy counts in. Where the rate is a variable, a window
+    /// algorithm has one for each length of window, as counts of one length say nothing exact about
+    /// another: the length in seconds. 0: the key has one record.
+    std::uint32_t record_of(const Policy& of) const noexcept;
+
+    /// How long redis_key's result is for this key, at most.
     std::size_t redis_key_length(std::string_view key) const noexcept
     {
-        return key_start.size() + key.size() + 1;
+        constexpr std::size_t end = std::char_traits<char>::length("}:4294967295");
+        return key_start.size() + key.size() + end;
     }
 
-    /// Writes `prefix name:{key}` to `out`, which has room for redis_key_length. The braces keep
-    /// all zones that count by one key in one hash slot of a cluster.
-    std::string_view redis_key(std::string_view key, char* out) const noexcept;
+    /// Writes `prefix name:{key}`, and `:record` unless that is 0, to `out`, which has room for
+    /// redis_key_length. The braces keep all zones that count by one key in one hash slot of a
+    /// cluster.
+    std::string_view redis_key(
+        std::string_view key, std::uint32_t record, char* out) const noexcept;
 };
 
 /// A longer key is counted under a hash of 128 bits instead.

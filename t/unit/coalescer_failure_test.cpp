@@ -223,7 +223,7 @@ std::string packed(std::initializer_list<std::int64_t> numbers)
 TEST_F(FailingChecks, are_decided_by_a_server_that_is_slow_but_in_time)
 {
     SlowServer server(
-        1500ms, packed({ 1, 99, 5'000'000, 0 }), packed({ 9, 1, 90, 5'000'000, 0, 0, 0 }));
+        1500ms, packed({ 1, 99, 5'000'000, 0 }), packed({ 9, 1, 90, 5'000'000, 0, 0, 0, 0 }));
     auto options = options_to(server.port());
     options.server.timeout = 2500ms;
     options.server.connect_timeout = 3s;

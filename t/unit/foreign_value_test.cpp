@@ -212,6 +212,32 @@ TEST_P(ForeignValue, is_overwritten_by_a_request_that_passes)
     }
 }
 
+/// Its trailer tells of 16 million entries that are not there, behind which a request would append.
+TEST_P(ForeignValue, costs_redis_no_more_memory_than_it_has_itself)
+{
+    const auto digest = caller_.load_with_clock(single_script(GetParam()));
+    const auto peak = [this] {
+        const std::string text = server_.ask({ "INFO", "memory" });
+        const std::string name = "used_memory_peak:";
+        return std::stoll(text.substr(text.find(name) + name.size()));
+    };
+    Policy policy{ GetParam(), { 1'000'000'000, microseconds{ 10 * second } }, {}, {} };
+    const Time now = 1'800'000'000 * second;
+    const auto recent = big_endian(now - second, 7);
+    const auto counts = big_endian(1U << 24U, 4) + big_endian(0, 4);
+    const LimitCheck check{ "key", policy, 1, false, {} };
+    for (const std::string& text : { recent + counts + recent + big_endian(now + day, 7) + "sl",
+                                     recent + big_endian(1, 6) + counts + recent + big_endian(0, 6)
+                                         + big_endian(now + day, 7) + "sb" }) {
+        caller_.number({ "SET", "key", text });
+        const auto before = peak();
+        const auto answer = caller_.check_together(digest, { &check, 1 }, microseconds{ now });
+        ASSERT_TRUE(answer.at(0));
+        EXPECT_EQ(answer[0]->remaining, policy.limit() - 1);
+        EXPECT_LT(peak() - before, 1'000'000);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, ForeignValue,
     testing::Values(

@@ -28,6 +28,7 @@ protected:
     struct Taken {
         LimitCheck check;
         LimitState state;
+        LimitState without;  // what it is shown when it is given back
     };
 
     void begin(int trace)
@@ -52,7 +53,7 @@ protected:
         if (answer.states.size() != 1 || !answer.states[0].granted || cost == 0) {
             return std::nullopt;
         }
-        return Taken{ check, answer.states[0] };
+        return Taken{ check, answer.states[0], answer.without[0] };
     }
 
     void give_back(Taken taken)
@@ -123,6 +124,30 @@ TEST_P(GiveBackTrace, nothing_is_left_of_a_request_that_is_given_back_before_oth
         }
         end();
     }
+}
+
+TEST_P(GiveBackTrace, a_request_that_is_given_back_is_shown_what_a_look_would_be_shown_then)
+{
+    const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
+    int shown = 0;
+    for (int trace = 0; trace < traces; ++trace) {
+        begin(trace);
+        for (int step = 0; step < 20; ++step) {
+            SCOPED_TRACE(where(trace, step, request(any_cost(policy_))));
+            if (any(0, 2) == 0) {
+                change_policy(policy_);
+            }
+            const auto look = ask(0).script;
+            if (const auto taken = take(any_cost(policy_))) {
+                ASSERT_EQ(text_of(taken->without), text_of(look));
+                give_back(*taken);
+                ++shown;
+            }
+            now_ = any_later(policy_, now_, ask(any(0, 1)).script);
+        }
+        end();
+    }
+    EXPECT_GT(shown, traces);
 }
 
 TEST_P(GiveBackTrace, nobody_passes_who_would_not_if_it_had_never_been_taken)

@@ -137,14 +137,15 @@ TEST(ScriptReply, of_one_limit_has_four_numbers)
     EXPECT_EQ(state, (LimitState{ false, 0, 7us, std::nullopt }));
 }
 
-TEST(ScriptReply, of_several_has_six_numbers_for_each_and_the_time)
+TEST(ScriptReply, of_several_has_seven_numbers_for_each_and_the_time)
 {
-    auto text = packed({ 3, 1, 4, 5'000'000, 0, 9, 0, 0, 2, 7, -1, 0, 1'800'000'000'000'000 });
+    auto text =
+        packed({ 3, 1, 4, 5'000'000, 0, 9, 6, 0, 0, 2, 7, -1, 0, 0, 1'800'000'000'000'000 });
     const auto reply = reply_of(text);
     const SeveralReply several(reply, 2);
     ASSERT_TRUE(several.good());
-    EXPECT_EQ(several.answer(0), (BatchAnswer{ 3, true, 4, 5s, 0us, 9 }));
-    EXPECT_EQ(several.answer(1), (BatchAnswer{ 0, false, 2, 7us, std::nullopt, 0 }));
+    EXPECT_EQ(several.answer(0), (BatchAnswer{ 3, true, 4, 5s, 0us, 9, 6us }));
+    EXPECT_EQ(several.answer(1), (BatchAnswer{ 0, false, 2, 7us, std::nullopt, 0, 0us }));
     EXPECT_EQ(several.server_time(), 1'800'000'000s);
 }
 
@@ -161,17 +162,18 @@ TEST(ScriptReply, of_another_shape_is_no_decision)
     EXPECT_FALSE(reads(packed({ 1, 4, 5, -2 }), one));
 
     const std::size_t answers = 1;
-    EXPECT_TRUE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers));
+    EXPECT_TRUE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads("", answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ -1, 1, 4, 5, 0, 0, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 2, 4, 5, 0, 0, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -2, 0, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, -1, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers, REDIS_REPLY_ERROR));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 0, 8, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ -1, 1, 4, 5, 0, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 2, 4, 5, 0, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -2, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, -1, 0, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, -6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers, REDIS_REPLY_ERROR));
 }
 
 TEST(ScriptText, equal_sets_have_one_script)

@@ -179,7 +179,7 @@ TraceCaller::Answer TraceCaller::call(std::span<const LimitCheck> checks, bool s
     Answer answer;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == answers) {
         const redisReply& decision = *reply->element[1];
-        if (!read_states(decision, single, checks, answer.states)) {
+        if (!read_states(decision, single, checks, answer)) {
             ADD_FAILURE() << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
             answer.states.clear();
         }
@@ -194,9 +194,9 @@ TraceCaller::Answer TraceCaller::call(std::span<const LimitCheck> checks, bool s
 }
 
 bool TraceCaller::read_states(
-    const redisReply& reply, bool single, std::span<const LimitCheck> checks,
-    std::vector<LimitState>& states)
+    const redisReply& reply, bool single, std::span<const LimitCheck> checks, Answer& answer)
 {
+    std::vector<LimitState>& states = answer.states;
     states.resize(checks.size());
     if (single) {
         return reply.type == REDIS_REPLY_STRING
@@ -204,7 +204,9 @@ bool TraceCaller::read_states(
     }
     const SeveralReply several(reply, checks.size());
     for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
-        states[i] = state_in_batch(several.answer(i), checks[i].policy, checks[i].cost, 0);
+        const auto& [key, policy, cost, shadow, now] = checks[i];
+        states[i] = state_in_batch(several.answer(i), policy, cost, 0);
+        answer.without.push_back(state_without(several.answer(i), policy, cost, 0));
     }
     return several.good();
 }

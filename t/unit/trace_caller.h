@@ -38,8 +38,9 @@ public:
         std::int64_t most_ms = 0;
     };
     struct Answer {
-        std::vector<LimitState> states;  // empty: the reply could not be read
-        std::vector<KeyLife> lives;      // of each key
+        std::vector<LimitState> states;   // empty: the reply could not be read
+        std::vector<LimitState> without;  // several_script's: as if the request were given back
+        std::vector<KeyLife> lives;       // of each key
     };
     /// `several`: the digest is several_script's, though there may be but one limit.
     Answer check(
@@ -74,8 +75,7 @@ private:
     void append(std::string_view text);
     redisReply* next_reply();
     bool read_states(
-        const redisReply& reply, bool single, std::span<const LimitCheck> checks,
-        std::vector<LimitState>& states);
+        const redisReply& reply, bool single, std::span<const LimitCheck> checks, Answer& answer);
 
     redisContext* context_;
     redis::ScriptArguments arguments_;

@@ -7,8 +7,10 @@
 #include "redis_server.h"
 #include "trace_caller.h"
 #include "trace_maker.h"
+#include "zone/zone.h"
 
 #include <array>
+#include <map>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -146,6 +148,63 @@ INSTANTIATE_TEST_SUITE_P(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
         Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
         Algorithm::gcra),
+    [](const auto& test) { return std::string(name_of(test.param)); });
+
+class VariableRate : public Trace {
+protected:
+    std::string redis_key(const Policy& policy)
+    {
+        std::string text(zone_.redis_key_length("k"), '\0');
+        text.resize(zone_.redis_key("k", zone_.record_of(policy), text.data()).size());
+        return text;
+    }
+
+    Zone zone_{ .name = "z", .policy = {}, .key_start = "rl:z:{" };
+};
+
+/// A model for each length of window, which no other one touches.
+TEST_P(VariableRate, each_window_of_a_key_is_counted_exactly_whatever_the_others_count)
+{
+    const auto digest = caller_.load(single_script(GetParam()));
+    const auto traces = from_environment("TRACE_STEPS", 12'000) / 200;
+    zone_.policy.algorithm = GetParam();
+    for (int trace = 0; trace < traces; ++trace) {
+        std::map<Time, std::unique_ptr<Model>> models;
+        Policy policy = any_policy(GetParam());
+        Time now = 1'800'000'000 * second + any(0, day);
+        const Time windows[] = { second, 10 * second, any(2, 100) * second, day };
+        for (int step = 0; step < 200; ++step) {
+            policy.rate.quota = any(1, 30);
+            policy.rate.window = microseconds{ windows[any(0, 3)] };
+            const auto key = redis_key(policy);
+            const LimitCheck check{ key, policy, any_cost(policy), false, microseconds{ now } };
+            SCOPED_TRACE(where(trace, step, check));
+            const auto states = caller_.check(digest, { &check, 1 }).states;
+            ASSERT_EQ(states.size(), 1U);
+            auto& model = models[policy.rate.window.count()];
+            if (model == nullptr) {
+                model = Model::of(GetParam());
+            }
+            Time decided_at = now;
+            const bool granted = model->grants(policy, decided_at, check.cost);
+            const auto expected =
+                model->settle(policy, decided_at, check.cost, granted, granted && check.cost > 0);
+            ASSERT_EQ(text_of(states[0]), text_of(expected));
+            now = std::max(now, any_later(policy, now, expected));
+        }
+        for (const auto& [window, model] : models) {
+            policy.rate.window = microseconds{ window };
+            caller_.number({ "DEL", redis_key(policy) });
+        }
+        ASSERT_EQ(caller_.number({ "DBSIZE" }), 0) << "one key for each window";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Windows, VariableRate,
+    testing::Values(
+        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
+        Algorithm::sliding_window_buckets),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 class LongLog : public Trace {};

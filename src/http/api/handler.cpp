@@ -81,7 +81,7 @@ ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& p
     if (key.data() == nullptr) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    return r->method == NGX_HTTP_DELETE ? free_key(r, zone, key)
+    return r->method == NGX_HTTP_DELETE ? free_key(r, zone, key, view(r->args))
                                         : show_key(r, zone, key, view(r->args));
 }
 

@@ -19,6 +19,7 @@ namespace ratelimit::http {
 namespace {
 
 constexpr std::string_view no_answer = "Redis does not answer";
+constexpr std::string_view no_rate = "the zone's rate is a variable, expected an argument rate=";
 
 /// A request that waits for Redis, and is answered from nginx's posted events. It lives in the
 /// request's pool.
@@ -76,10 +77,10 @@ private:
     ngx_event_t answer_{};
 };
 
-std::string redis_key_of(const ZoneConf& zone, std::string_view key)
+std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
     std::string text(zone.zone.redis_key_length(key), '\0');
-    zone.zone.redis_key(key, text.data());
+    text.resize(zone.zone.redis_key(key, zone.zone.record_of(policy), text.data()).size());
     return text;
 }
 
@@ -113,7 +114,11 @@ class KeyQuestion final : public Waiting, private CheckGroup::Owner {
 public:
     KeyQuestion(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
-        : Waiting(r), zone_(zone), key_(key), policy_(policy), redis_key_(redis_key_of(zone, key))
+        : Waiting(r),
+          zone_(zone),
+          key_(key),
+          policy_(policy),
+          redis_key_(redis_key_of(zone, key, policy))
     {
         for (std::size_t i = 0; i < checks_.size(); ++i) {
             RemoteCheck& check = checks_[i];
@@ -161,10 +166,11 @@ private:
 /// DEL
 class KeyDeletion final : public Waiting, private redis::CommandCall {
 public:
-    KeyDeletion(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+    KeyDeletion(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key,
+        const std::string& redis_key)
         : Waiting(r),
-          CommandCall(
-              redis::plain_command({ "DEL", redis_key_of(zone, key) }), redis_key_of(zone, key)),
+          CommandCall(redis::plain_command({ "DEL", redis_key }), redis_key),
           zone_(zone),
           key_(key)
     {
@@ -210,9 +216,13 @@ private:
 ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
-    const LocalCheck check{
-        ZoneMemory(*zone.memory).local_limiter(), key, policy, 1, false, nullptr
-    };
+    const LocalCheck check{ ZoneMemory(*zone.memory).local_limiter(),
+                            key,
+                            policy,
+                            1,
+                            false,
+                            nullptr,
+                            zone.zone.record_of(policy) };
     return send_state(r, zone, key, policy, peek_locally(check, nginx::local_time()), "local");
 }
 
@@ -246,16 +256,15 @@ ngx_int_t show_key(
     if (const auto wrong = read_policy(arguments, policy); !wrong.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
     }
-    const bool own_rate = !zone.variable_rate && policy.rate == zone.zone.policy.rate;
-    if (zone.redis == nullptr && !own_rate && LocalLimiter::has_timed_counts(policy.algorithm)) {
+    if (policy.rate.quota == 0) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
+    }
+    // To look at a log lets go of what has left the window, which has to be the one it counts by.
+    const bool own_record = zone.variable_rate || policy.rate == zone.zone.policy.rate;
+    if (zone.redis == nullptr && !own_record && LocalLimiter::has_timed_counts(policy.algorithm)) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST,
-            "what this node counts by this algorithm can be looked at under its own, fixed rate "
-            "only");
-    }
-    if (policy.rate.quota == 0) {
-        return send_error(
-            r, NGX_HTTP_BAD_REQUEST, "the zone's rate is a variable, expected an argument rate=");
+            "what this node counts by this algorithm can be looked at under its own rate only");
     }
     if (zone.redis == nullptr) {
         return show_local_key(r, zone, key, policy);
@@ -264,13 +273,22 @@ ngx_int_t show_key(
     return question == nullptr ? ngx_int_t{ NGX_ERROR } : question->ask();
 }
 
-ngx_int_t free_key(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+ngx_int_t free_key(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
 {
     if (zone.redis == nullptr) {
         ZoneMemory(*zone.memory).forget_key(key);
         return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
     }
-    auto* deletion = nginx::make<KeyDeletion>(r->pool, r, zone, key);
+    Policy policy = zone.zone.policy;
+    if (const auto wrong = read_policy(arguments, policy); !wrong.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
+    }
+    if (policy.rate.quota == 0 && !keeps_arrival_time(policy.algorithm)) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
+    }
+    auto* deletion =
+        nginx::make<KeyDeletion>(r->pool, r, zone, key, redis_key_of(zone, key, policy));
     return deletion == nullptr ? ngx_int_t{ NGX_ERROR } : deletion->ask();
 }
 
