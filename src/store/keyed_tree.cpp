@@ -52,6 +52,20 @@ std::uint32_t KeyedTree::hash_of(std::string_view key) noexcept
     return ngx_crc32_short(bytes, key.size());
 }
 
+std::optional<ngx_rbtree_key_t> KeyedTree::first_from(ngx_rbtree_key_t order) const noexcept
+{
+    std::optional<ngx_rbtree_key_t> first;
+    for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {
+        if (node->key >= order) {
+            first = node->key;
+            node = node->left;
+        } else {
+            node = node->right;
+        }
+    }
+    return first;
+}
+
 KeyedNode* KeyedTree::find_at(ngx_rbtree_key_t wanted, std::string_view key) const noexcept
 {
     for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <string_view>
 
 namespace ratelimit {
@@ -16,7 +17,7 @@ struct KeyedNode {
     static constexpr std::size_t first_bytes = SharedBlocks::size - key_offset;
     static constexpr std::size_t key_limit = 128;
 
-    ngx_rbtree_node_t node;  // its key: the tag and the CRC32; its data: the length of the key
+    ngx_rbtree_node_t node;  // its key: the CRC32 and the tag; its data: the length of the key
     ngx_queue_t queue;       // for the owner's order; linked to itself: in no queue
     char* more_bytes;        // of the key; null: none
 
@@ -25,7 +26,7 @@ struct KeyedNode {
         return ngx_queue_data(link, KeyedNode, queue);
     }
     /// Nodes of one key and different tags are different.
-    u_char tag() const noexcept { return static_cast<u_char>(node.key >> 32U); }
+    u_char tag() const noexcept { return static_cast<u_char>(node.key); }
     std::size_t key_length() const noexcept { return node.data; }
     /// Writes the key to `out`, which has room for key_limit bytes.
     void copy_key(char* out) const noexcept;
@@ -57,10 +58,14 @@ public:
     void each(std::string_view key, Visit&& visit) const
     {
         const std::uint32_t hash = hash_of(key);
-        for (unsigned tag = 0; tag <= 0xFF; ++tag) {
-            if (KeyedNode* node = find_at(order_of(hash, static_cast<u_char>(tag)), key)) {
+        const auto last = order_of(hash, 0xFF);
+        auto next = first_from(order_of(hash, 0));
+        while (next && *next <= last) {
+            const auto order = *next;
+            if (KeyedNode* node = find_at(order, key)) {
                 visit(*node);
             }
+            next = first_from(order + 1);
         }
     }
 
@@ -92,8 +97,10 @@ private:
     static ngx_rbtree_key_t order_of(std::uint32_t hash, u_char tag) noexcept
     {
         static_assert(sizeof(ngx_rbtree_key_t) > sizeof(hash), "there is room for the tag");
-        return ngx_rbtree_key_t{ tag } << 32U | hash;
+        return ngx_rbtree_key_t{ hash } << 8U | tag;  // a key's nodes are next to each other
     }
+    /// The first order in the tree that is not below this one.
+    std::optional<ngx_rbtree_key_t> first_from(ngx_rbtree_key_t order) const noexcept;
     KeyedNode* find_at(ngx_rbtree_key_t order, std::string_view key) const noexcept;
     static void insert_node(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
