@@ -1,5 +1,7 @@
 # ratelimit_api: a key's state, and freeing a key.
+# needs: libprotocol-http2-perl
 
+use Ratelimit::Http2 qw(http2_send http2_reset);
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);
 
@@ -15,6 +17,8 @@ sub key_of {
 }
 
 sub freed { my ($node, $path) = @_; return $node->status("/ops/zones/test/$path", method => 'DELETE') }
+
+sub ended { my ($node) = @_; return scalar grep { /DELETE/ } split /\n/, $node->file('ended.log') }
 
 subtest 'a key\'s state is what its next request would meet, and nothing is taken' => sub {
     for my $algorithm (@algorithms) {
@@ -220,6 +224,35 @@ subtest 'Redis that is away is told, and nothing is forgotten' => sub {
     $node->{redis}->stop;
     wait_until('it is gone', sub { $node->status('/ops/zones/test/keys/ka') == 503 });
     pass 'a dead one too';
+};
+
+subtest 'a key whose freeing was sent is free here too, though the client left' => sub {
+    my $h2   = free_port();
+    my $node = node(zone => 'rate=1r/d', server => "listen 127.0.0.1:$h2 http2; access_log ended.log; $api");
+    my %leave = (
+        'HTTP/1' => sub { close $_[0] },
+        'HTTP/2, a stream'     => sub { http2_reset($_[0], 1) },
+        'HTTP/2, a connection' => sub { close $_[0] },
+    );
+    for my $way (sort keys %leave) {
+        $node->status('/?k=l') for 1 .. 2;
+        is $node->status('/?k=l'), 429, 'refused from memory';
+        my $path = '/ops/zones/test/keys/kl';
+        my $ended = ended($node);
+        $node->{redis}->pause;
+        my $socket;
+        if ($way eq 'HTTP/1') { http_send($socket = http_connect($node->port), $path, method => 'DELETE') }
+        else                  { $socket = http2_send($h2, [$path], method => 'DELETE') }
+        $node->get('/ops/zones') for 1 .. 2;
+        $leave{$way}->($socket);
+        $node->get('/ops/zones') for 1 .. 2;  # the worker has seen that it left
+        $node->{redis}->resume;
+        wait_until('it is deleted', sub { !$node->{redis}->cmd('EXISTS', 'rl:test:{kl}') });
+        wait_until('the request has ended', sub { ended($node) > $ended });
+        is $node->status('/?k=l'), 200, $way;
+        $node->{redis}->cmd('FLUSHALL');
+        is freed($node, 'keys/kl'), 204;
+    }
 };
 
 subtest 'clients that leave while Redis is asked' => sub {

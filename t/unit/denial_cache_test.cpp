@@ -135,6 +135,20 @@ TEST_F(DenialCacheTest, a_key_is_forgotten_under_all_policies)
     EXPECT_TRUE(refuses({ "other", 1, 1 }));
 }
 
+TEST_F(DenialCacheTest, forgetting_a_key_forgets_no_other_with_its_hash)
+{
+    // Both have the CRC32 0x4DDB0C25.
+    for (const std::uint64_t tag : { 0x00U, 0x7FU, 0xFFU }) {
+        add({ "plumless", tag, 1 }, refusal(seconds{ 10 }));
+        add({ "buckeroo", tag, 1 }, refusal(seconds{ 10 }));
+    }
+    denials_.forget_key("plumless");
+    for (const std::uint64_t tag : { 0x00U, 0x7FU, 0xFFU }) {
+        EXPECT_FALSE(refuses({ "plumless", tag, 1 }));
+        EXPECT_TRUE(refuses({ "buckeroo", tag, 1 }));
+    }
+}
+
 TEST_F(DenialCacheTest, all_refusals_are_forgotten_at_once_and_new_ones_remembered)
 {
     add(request_, refusal(seconds{ 10 }));

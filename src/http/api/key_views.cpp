@@ -41,13 +41,12 @@ public:
     }
 
 protected:
-    /// What a content handler returns that has sent its question. `respond` follows.
+    /// What a content handler returns that has sent its question. `respond` follows. The client is
+    /// not watched, and nginx does not free the request meanwhile: what was sent is completed.
     ngx_int_t wait() noexcept
     {
-        if (!r_->discard_body) {
-            r_->read_event_handler = ngx_http_test_reading;
-        }
         r_->write_event_handler = ngx_http_request_empty_handler;
+        ++r_->blocked;
         ++r_->main->count;
         return NGX_DONE;
     }
@@ -64,8 +63,11 @@ private:
         ngx_http_request_t* r = self->r_;
         ngx_connection_t* connection = r->connection;
         ngx_http_set_log_request(connection->log, r);
-        if (!r->discard_body) {
-            r->read_event_handler = ngx_http_block_reading;
+        --r->blocked;
+        if (r->write_event_handler != ngx_http_request_empty_handler) {
+            // nginx has terminated the request meanwhile, and ends it now.
+            ngx_post_event(connection->write, &ngx_posted_events);
+            return;
         }
         ngx_http_finalize_request(
             r, nginx::guarded(connection->log, ngx_int_t{ NGX_ERROR }, [self] {
@@ -191,13 +193,13 @@ private:
                 r_, NGX_HTTP_SERVICE_UNAVAILABLE,
                 refused_ ? "Redis answered with an error" : no_answer);
         }
-        ZoneMemory(*zone_.memory).forget_key(key_);
         return send_response(r_, NGX_HTTP_NO_CONTENT, {}, {});
     }
 
     void on_reply(const redisReply&) noexcept override
     {
         deleted_ = true;
+        ZoneMemory(*zone_.memory).forget_key(key_);
         answered();
     }
     void on_failure(redis::Failure failure) noexcept override

@@ -43,14 +43,16 @@ sub http2 {
     return @answers;
 }
 
-# http2_send($port, [path, ...]): sends the requests on one connection and reads no answer; its socket.
+# http2_send($port, [path, ...], method =>): sends the requests on one connection and reads no answer; its
+# socket.
 sub http2_send {
-    my ($port, $paths) = @_;
+    my ($port, $paths, %options) = @_;
     my $socket = http_connect($port);
     require Protocol::HTTP2::Client;
     my $client = Protocol::HTTP2::Client->new;
     for my $path (@{$paths}) {
-        $client->request(':scheme' => 'http', ':authority' => 'localhost', ':path' => $path, ':method' => 'GET');
+        $client->request(':scheme' => 'http', ':authority' => 'localhost', ':path' => $path,
+            ':method' => $options{method} // 'GET');
     }
     while (my $frame = $client->next_frame) {
         print {$socket} $frame or croak "HTTP/2: $!";
