@@ -118,6 +118,20 @@ TEST_F(NamedServerTest, GoesOnToALiveAddressWhenItsOwnDies)
     EXPECT_GT(second_calls(), 0);
 }
 
+TEST_F(NamedServerTest, IsAwayAlsoWhenItsAddressesTakeLongerToTryThanTheirNameIsValid)
+{
+    RedisServer silent({}, "127.0.0.1 127.0.0.2 127.0.0.3");
+    silent.pause();  // connections are made, and nothing is said on them
+    const std::vector<std::string> all{ "127.0.0.1", "127.0.0.2", "127.0.0.3" };
+    loop_.names["redis.test"] = { all, valid };
+    auto options = options_to(silent.port());
+    options.servers[0].endpoint.host_name = "redis.test";
+    options.servers[0].endpoint.addresses = all;
+    options.server.connect_timeout = 600ms;
+    start(options);
+    EXPECT_TRUE(loop_.run_until([this] { return events_.downs == 1; }, 5s));
+}
+
 /// Has one server, of which it wants to know nothing.
 class LonelyOwner final : public redis::ServerOwner {
 public:
