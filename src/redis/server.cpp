@@ -86,7 +86,7 @@ Connection* Server::next_connection() noexcept
 
 bool Server::connecting() const noexcept
 {
-    return state_ == State::finding
+    return (state_ == State::finding && lookup_ != nullptr)
         || any([](const Connection& connection) { return connection.connecting(); });
 }
 

@@ -132,6 +132,21 @@ TEST_F(NamedServerTest, IsAwayAlsoWhenItsAddressesTakeLongerToTryThanTheirNameIs
     EXPECT_TRUE(loop_.run_until([this] { return events_.downs == 1; }, 5s));
 }
 
+TEST_F(NamedServerTest, TakesNoCallWhenItIsClosedWhileItsNameIsLookedUp)
+{
+    auto options = named_options();
+    options.servers[0].endpoint.host.clear();
+    start(options);
+    EchoCall first("first");
+    EchoCall second("second");
+    bool taken = true;
+    first.then = [&] { taken = client_->send(second); };
+    ASSERT_TRUE(client_->send(first));
+    client_->close();
+    EXPECT_TRUE(first.ended());
+    EXPECT_FALSE(taken);
+}
+
 /// Has one server, of which it wants to know nothing.
 class LonelyOwner final : public redis::ServerOwner {
 public:
