@@ -132,6 +132,24 @@ TEST_F(NamedServerTest, IsAwayAlsoWhenItsAddressesTakeLongerToTryThanTheirNameIs
     EXPECT_TRUE(loop_.run_until([this] { return events_.downs == 1; }, 5s));
 }
 
+TEST_F(NamedServerTest, WhoseAddressesAllRefuseCallsIsNotConnectedToInALoop)
+{
+    loop_.names.clear();
+    RedisServer replica("replicaof 127.0.0.1 1\n", "127.0.0.1 127.0.0.2");
+    scripts_.add("return redis.call('SET', KEYS[1], ARGV[1])");
+    auto options = options_to(replica.port());
+    options.servers[0].endpoint.host_name = "redis.test";
+    options.servers[0].endpoint.addresses = { "127.0.0.1", "127.0.0.2" };
+    start_ready(options);
+    const auto end = loop_.now() + 1s;
+    while (loop_.now() < end) {
+        ask("x");
+        loop_.run_for(1ms);
+    }
+    EXPECT_GE(replica.calls("evalsha"), 2);
+    EXPECT_LE(replica.calls("evalsha"), 30);
+}
+
 TEST_F(NamedServerTest, TakesNoCallWhenItIsClosedWhileItsNameIsLookedUp)
 {
     auto options = named_options();
