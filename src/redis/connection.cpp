@@ -237,6 +237,7 @@ void Connection::answered(const redisReply& reply)
     }
     // Only now: one that takes scripts and refuses calls is not to be asked again at once.
     answered_ = true;
+    unanswered_ = 0;
     backoff_.reset();
     owner_.command_answered();
     if (in_time) {
@@ -332,19 +333,23 @@ try {
 void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
 {
     ++losses_;
+    const bool silent = loss == Loss::silent;
     redisAsyncContext* context = std::exchange(context_, nullptr);
     tls_ = nullptr;
     CallQueue lost = take_all_calls();
     deadline_timer_->stop();
     introductions_ = 0;
     const bool good = proven();
+    if (good && loss == Loss::failed) {
+        loss = Loss::good;
+    } else if (answers_none(lost) && (loss == Loss::failed || loss == Loss::silent)) {
+        loss = Loss::refused;
+    }
     const bool elsewhere = goes_elsewhere(loss);
     if (elsewhere) {
         loss = Loss::elsewhere;
-    } else if (good && loss == Loss::failed) {
-        loss = Loss::good;
     }
-    connect_again(good || elsewhere, loss == Loss::silent || reason.starts_with("BUSY"));
+    connect_again(good || elsewhere, silent || reason.starts_with("BUSY"));
 
     try {
         owner_.connection_lost(*this, reason, loss);

@@ -32,7 +32,9 @@ enum class Loss : std::uint8_t {
     failed,     // it could not be made, or was closed
     silent,     // no reply in time
     rejected,   // it was answered with an error while it was set up
-    refused,    // its server answers calls with an error that says that it is of no use
+    /// Its server lets itself be connected to, but answers no call, or each with an error that says
+    /// that it is of no use.
+    refused,
 };
 
 /// What a connection tells the server that has it.
@@ -158,6 +160,7 @@ private:
     void connect_again(bool at_once, bool probing) noexcept;
     void send_again(CallQueue& lost) noexcept;
     bool proven() const noexcept;
+    bool answers_none(const CallQueue& lost) noexcept;
     void fire() noexcept;
     void give_up_context() noexcept;
     void finish_move();
@@ -195,7 +198,8 @@ private:
     milliseconds last_reply_{ 0 };
     milliseconds attempted_{ 0 };
     milliseconds ready_at_{ 0 };
-    bool answered_ = false;  // a call, since it is ready
+    bool answered_ = false;    // a call, since it is ready
+    unsigned unanswered_ = 0;  // connections lost in a row that took calls and answered none
     unsigned times_ready_ = 0;
     unsigned losses_ = 0;  // counts lost connections, so that loops notice one
     ScriptArguments arguments_;

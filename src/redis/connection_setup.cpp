@@ -28,6 +28,16 @@ bool Connection::proven() const noexcept
     return was_ready && (answered_ || loop_.now() - ready_at_ >= proven_after);
 }
 
+/// Its server lets connections be made and answers no call: this is at least the second one in a
+/// row that is lost so, and one that is ready says no more that the server is up.
+bool Connection::answers_none(const CallQueue& lost) noexcept
+{
+    const bool was_ready = state_ == State::ready || state_ == State::moving;
+    const bool unanswered = was_ready && !answered_ && !lost.empty();
+    unanswered_ += unanswered ? 1 : 0;
+    return unanswered && unanswered_ > 1;
+}
+
 /// `probing`: the attempts themselves find out when a silent server answers again.
 void Connection::connect_again(bool at_once, bool probing) noexcept
 {

@@ -86,7 +86,7 @@ Connection* Server::next_connection() noexcept
 
 bool Server::connecting() const noexcept
 {
-    return state_ == State::finding
+    return (state_ == State::finding && lookup_ != nullptr)
         || any([](const Connection& connection) { return connection.connecting(); });
 }
 
@@ -243,7 +243,6 @@ ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
 void Server::connection_ready(Connection& connection)
 {
     stats_.reconnects += connection.times_ready() > 1 ? 1 : 0;
-    addresses_.worked();
     if (std::exchange(lost_, false)) {
         owner_.server_reconnected(*this);
     }
@@ -306,6 +305,7 @@ void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
 void Server::command_answered() noexcept
 {
     breaker_.answered();
+    addresses_.worked();  // not when it was connected to: it may refuse all calls
     report_up();
     if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
         told_errors_.clear();

@@ -127,6 +127,48 @@ TEST_F(ClientTest, a_server_that_closes_every_connection_is_not_connected_to_in_
     EXPECT_LE(server.connections(), 10);
 }
 
+TEST_F(ClientTest, a_server_that_takes_scripts_and_answers_no_call_is_not_told_with_each_connection)
+{
+    for (const std::string& answer :
+         std::initializer_list<std::string>{ "close", "!!\r\n", "$100\r\nhalf of it" }) {
+        events_ = {};
+        MockServer server([&] { return answer; });
+        auto options = options_to(server.port());
+        options.server.timeout = 20ms;
+        options.server.breaker_open = 50ms;
+        start_ready(options);
+        loop_.run_until([&] {
+            EchoCall call("x");
+            if (client_->send(call)) {
+                loop_.run_until([&] { return call.ended(); });
+            }
+            loop_.run_for(1ms);
+            return server.connections() == 6;
+        });
+        EXPECT_EQ(server.connections(), 6) << answer;
+        // The first one may have been lost by chance.
+        EXPECT_LE(events_.ups, 2) << answer;
+        EXPECT_LE(events_.downs, 2) << answer;
+        client_.reset();
+    }
+}
+
+TEST_F(ClientTest, a_server_that_answers_calls_again_is_up_again)
+{
+    bool closes = true;
+    MockServer server([&] { return closes ? "close" : "$1\r\nx\r\n"; });
+    start_ready(options_to(server.port()));
+    loop_.run_until([&] {
+        ask("x");
+        loop_.run_for(1ms);
+        return server.connections() == 5;
+    });
+    EXPECT_EQ(events_.downs, 2);
+    closes = false;
+    EXPECT_TRUE(loop_.run_until([&] { return ask("x") == "x"; }));
+    EXPECT_EQ(events_.ups, events_.downs + 1);
+}
+
 TEST_F(ClientTest, connections_are_named_and_a_server_that_forbids_it_is_used_all_the_same)
 {
     RedisServer server;

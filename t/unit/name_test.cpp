@@ -118,6 +118,53 @@ TEST_F(NamedServerTest, GoesOnToALiveAddressWhenItsOwnDies)
     EXPECT_GT(second_calls(), 0);
 }
 
+TEST_F(NamedServerTest, IsAwayAlsoWhenItsAddressesTakeLongerToTryThanTheirNameIsValid)
+{
+    RedisServer silent({}, "127.0.0.1 127.0.0.2 127.0.0.3");
+    silent.pause();  // connections are made, and nothing is said on them
+    const std::vector<std::string> all{ "127.0.0.1", "127.0.0.2", "127.0.0.3" };
+    loop_.names["redis.test"] = { all, valid };
+    auto options = options_to(silent.port());
+    options.servers[0].endpoint.host_name = "redis.test";
+    options.servers[0].endpoint.addresses = all;
+    options.server.connect_timeout = 600ms;
+    start(options);
+    EXPECT_TRUE(loop_.run_until([this] { return events_.downs == 1; }, 5s));
+}
+
+TEST_F(NamedServerTest, WhoseAddressesAllRefuseCallsIsNotConnectedToInALoop)
+{
+    loop_.names.clear();
+    RedisServer replica("replicaof 127.0.0.1 1\n", "127.0.0.1 127.0.0.2");
+    scripts_.add("return redis.call('SET', KEYS[1], ARGV[1])");
+    auto options = options_to(replica.port());
+    options.servers[0].endpoint.host_name = "redis.test";
+    options.servers[0].endpoint.addresses = { "127.0.0.1", "127.0.0.2" };
+    start_ready(options);
+    const auto end = loop_.now() + 1s;
+    while (loop_.now() < end) {
+        ask("x");
+        loop_.run_for(1ms);
+    }
+    EXPECT_GE(replica.calls("evalsha"), 2);
+    EXPECT_LE(replica.calls("evalsha"), 30);
+}
+
+TEST_F(NamedServerTest, TakesNoCallWhenItIsClosedWhileItsNameIsLookedUp)
+{
+    auto options = named_options();
+    options.servers[0].endpoint.host.clear();
+    start(options);
+    EchoCall first("first");
+    EchoCall second("second");
+    bool taken = true;
+    first.then = [&] { taken = client_->send(second); };
+    ASSERT_TRUE(client_->send(first));
+    client_->close();
+    EXPECT_TRUE(first.ended());
+    EXPECT_FALSE(taken);
+}
+
 /// Has one server, of which it wants to know nothing.
 class LonelyOwner final : public redis::ServerOwner {
 public:
