@@ -105,6 +105,7 @@ TEST_F(FailingRedis, calls_that_wait_together_are_one_silence)
     auto options = options_to(server_.port());
     options.server.timeout = 1s;
     options.server.breaker_failures = 2;
+    options.server.breaker_open = 10s;  // the connection is kept
     auto& client = start_ready(options);
     server_.pause();
     std::deque<EchoCall> calls;
