@@ -29,7 +29,8 @@ template <class T>
 std::span<T> make_array(ngx_pool_t* pool, std::size_t count)
 {
     static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= NGX_ALIGNMENT);
-    void* memory = ngx_palloc(pool, count * sizeof(T));
+    // Of an array, since clang-tidy takes the size of a pointer for a mistake.
+    void* memory = ngx_palloc(pool, count * sizeof(T[1]));
     if (memory == nullptr) {
         return {};
     }
