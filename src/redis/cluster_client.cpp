@@ -152,7 +152,7 @@ try {
     return ErrorFate::refused;
 }
 
-/// A node that answers so is well: another one is away, and has slots that nobody serves yet.
+/// A node that answers so is well: another one is away, and has slots without a server yet.
 ErrorFate ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
 {
     search_.want();

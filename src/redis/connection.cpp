@@ -105,7 +105,7 @@ void Connection::move()
     }
     if (state_ == State::ready || state_ == State::moving) {
         state_ = State::moving;
-        end_turn();  // and moves, if nobody waits
+        end_turn();  // and moves, if no call waits
     } else {
         restart();
     }

@@ -10,7 +10,7 @@ namespace ratelimit::redis {
 /// The client's record of a call on its way. It outlives the call when that is forgotten or times
 /// out, to take the reply that still comes.
 struct PendingCall {
-    Call* call = nullptr;        // null: nobody waits any more
+    Call* call = nullptr;        // null: no caller waits any more
     milliseconds sent{ 0 };      // 0: it is not written yet
     milliseconds deadline{ 0 };  // before it is written: by when it has to be answered in all
     unsigned joint = 1;          // so many records, this one first, share a reply
