@@ -34,7 +34,8 @@ Server::~Server()
 void Server::start()
 {
     look_up();
-    if (endpoint_.host.empty() && lookup_ != nullptr) {
+    first_look_up_ = lookup_ != nullptr;
+    if (endpoint_.host.empty() && first_look_up_) {
         state_ = State::finding;
     } else {
         connect();
@@ -86,7 +87,7 @@ Connection* Server::next_connection() noexcept
 
 bool Server::connecting() const noexcept
 {
-    return (state_ == State::finding && lookup_ != nullptr)
+    return first_look_up_
         || any([](const Connection& connection) { return connection.connecting(); });
 }
 
@@ -154,6 +155,7 @@ void Server::close() noexcept
     look_up_timer_->stop();
     probe_timer_->stop();
     lookup_.reset();
+    first_look_up_ = false;
     for (const auto& connection : connections_) {
         connection->close();
     }
@@ -191,9 +193,10 @@ try {
     look_up_in(std::max(addresses.valid, look_up_pause));
     found_ = !addresses.all.empty();
     const bool moved = found_ && addresses_.found(addresses.all);
+    const bool first = std::exchange(first_look_up_, false);
     if (state_ == State::finding) {
         connect();
-    } else if (moved) {
+    } else if (moved || (first && !ready() && !connecting())) {
         reconnect();
     }
 } catch (const std::exception&) {
@@ -270,7 +273,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (ready()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
-    if (any(serves)) {
+    if (first_look_up_ || any(serves)) {
         return;
     }
     report_down(reason, loss == Loss::refused ? State::refusing : State::away);

@@ -146,6 +146,8 @@ private:
     std::unique_ptr<Timer> look_up_timer_;  // until the name is looked up again
     milliseconds look_up_due_{ 0 };         // when look_up_timer_ fires, if it runs
     std::unique_ptr<Lookup> lookup_;
+    // In flight. The address that nginx.conf's name had may be dead: calls wait for the answer.
+    bool first_look_up_ = false;
     ServerStats stats_;
     Probe probe_;
     bool lost_ = false;                   // a connection was lost, or not made, since one was made

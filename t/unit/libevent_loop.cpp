@@ -92,11 +92,12 @@ private:
 /// Answers from the loop, as a resolver does.
 class TableLookup final : public Lookup {
 public:
-    TableLookup(EventLoop& loop, Addresses addresses, std::function<void(const Addresses&)> done)
+    TableLookup(
+        LibeventLoop& loop, Addresses addresses, std::function<void(const Addresses&)> done)
         : timer_(loop.make_timer(
             [addresses = std::move(addresses), done = std::move(done)] { done(addresses); }))
     {
-        timer_->start(milliseconds{ 1 });
+        timer_->start(loop.look_up_takes);
     }
 
 private:

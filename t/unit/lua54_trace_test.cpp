@@ -38,13 +38,11 @@ public:
         std::array<int, 2> sockets{};
         EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
         socket_ = sockets[0];
-        const std::string file =
-            std::string(__FILE__, sizeof(__FILE__) - sizeof("lua54_trace_test.cpp")) + "lua54.lua";
         pid_ = fork();
         if (pid_ == 0) {
             dup2(sockets[1], STDIN_FILENO);
             dup2(sockets[1], STDOUT_FILENO);
-            execlp("lua5.4", "lua5.4", file.c_str(), nullptr);
+            execlp("lua5.4", "lua5.4", LUA54_SERVER, nullptr);
             _exit(127);
         }
         close(sockets[1]);

@@ -108,6 +108,28 @@ TEST_F(NamedServerTest, OfSeveralAddressesTheNextIsTriedAtOnceWhenOneIsDead)
     EXPECT_EQ(events_.downs, 0);
 }
 
+TEST_F(NamedServerTest, CallsWaitForTheFirstLookUpWhenTheAddressFoundBeforeItIsDead)
+{
+    auto options = named_options();
+    options.servers[0].endpoint.host = "127.0.0.8";
+    loop_.look_up_takes = 40ms;  // longer than the refusal of a connection
+    start(options);
+    loop_.run_for(20ms);
+    EXPECT_EQ(ask("first"), "first");
+    EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(NamedServerTest, CallsFailWhenTheFirstLookUpFindsNothingAndTheAddressIsDead)
+{
+    auto options = named_options();
+    options.servers[0].endpoint.host = "127.0.0.8";
+    loop_.names.clear();
+    loop_.look_up_takes = 40ms;
+    start(options);
+    EXPECT_EQ(ask("first"), "no connection");
+    EXPECT_EQ(events_.downs, 1);
+}
+
 TEST_F(NamedServerTest, GoesOnToALiveAddressWhenItsOwnDies)
 {
     loop_.names["redis.test"] = { { "127.0.0.1", "127.0.0.2" }, valid };
