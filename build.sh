@@ -14,7 +14,7 @@ build_packages=(
 )
 demo_packages=(redis-server curl)
 test_packages=(perl procps redis-server redis-tools)  # of every test; "# needs:" in a test names its own
-lint_tests=(t/lint.t t/layering.t)
+lint_tests=t/source
 # Tests without an nginx, or with one of their own.
 meet_no_nginx='build_sh|chaos_checker|install|lib|lib_topologies|unit'
 deb_packages=(build-essential debhelper fakeroot)
@@ -30,7 +30,8 @@ Usage: ./build.sh [--no-install] [command]
 
   (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree
   demo                build, start a private Redis and nginx, and show a location being limited
-  test [t/file.t …]   build and run the tests: all, those named, or with --except 'a|b' all but t/a.t, t/b.t
+  test [t/… …]        build and run the tests: all, the files and folders named, or with --except 'a|b' all
+                      but the files a.t and b.t; t/README.md lists them
   lint                check how the code is written: format, likely mistakes, what includes what
   format              format the C++ code with clang-format
   test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the files named
@@ -54,8 +55,8 @@ Usage: ./build.sh [--no-install] [command]
 BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
 the programs to test with, RATELIMIT_NGINX the one to install for, too. DESTDIR=dir installs under dir.
 
-One test:         ./build.sh test t/cache.t, or once the module is built: prove -v t/cache.t
-One GoogleTest:   ./build.sh test t/unit.t builds them; build/unit/unit --gtest_filter='RateText.*' runs some,
+One test:         ./build.sh test t/redis/cache.t, or once the module is built: prove -v t/redis/cache.t
+One GoogleTest:   ./build.sh test t/unit/unit.t builds them; build/unit/unit --gtest_filter='RateText.*' runs some,
                   --gtest_list_tests lists them. After a change: cmake --build build/unit
 For an editor:    each build writes build/compile_commands.json, which clangd finds there
 
@@ -189,11 +190,10 @@ build_unit_tests() {
 # The packages that these tests need besides those of every test.
 needs_of() { grep -rhs '^# needs: ' -- "$@" | sed 's/^# needs: //' | tr ' ' '\n' | sort -u; }
 
-# The tests of behaviour but those named (a|b), the longest first: no processor is to wait for them in
-# the end.
+# The tests of behaviour but those named (a|b), the longest first, so that no processor is idle at the end.
 all_tests() {
-    printf '%s\n' t/unit.t t/lease_time.t t/cache_edge.t t/log.t t/*.t | awk '!seen[$0]++' |
-        grep -vxF "$(printf '%s\n' "${lint_tests[@]}")" | grep -vE "^t/(${1:-})\.t$"
+    printf '%s\n' t/unit/unit.t t/redis/lease_time.t t/redis/cache_edge.t t/redis/log.t t/*/*.t |
+        awk '!seen[$0]++' | grep -v "^$lint_tests/" | grep -vE "/(${1:-})\.t$"
 }
 
 run_tests() {
@@ -206,7 +206,7 @@ run_tests() {
     need "${test_packages[@]}" "${packages[@]}"
     build_module
     case " ${tests[*]} " in
-    *unit.t*) build_unit_tests "" OFF ;;
+    *t/unit*) build_unit_tests "" OFF ;;
     esac
     export BUILD_DIR=$build
     exec prove -j"$jobs" "${tests[@]}"
@@ -330,7 +330,7 @@ main() {
         exec bash "$top/t/demo.sh" "$module"
         ;;
     test) run_tests "$@" ;;
-    lint) run_tests "${lint_tests[@]}" ;;
+    lint) run_tests "$lint_tests" ;;
     format)
         need clang-format
         cpp_files | xargs -d '\n' clang-format -i

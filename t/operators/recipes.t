@@ -2,10 +2,9 @@
 
 use Ratelimit::Test;
 use Ratelimit::Process qw(read_file free_port);
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
+use Ratelimit::Build qw(top);
 
-my $text = read_file(abs_path(dirname(__FILE__) . '/../doc/recipes.md'));
+my $text = read_file(top() . '/doc/recipes.md');
 my @parts = split /^## (.+)\n/m, $text;
 shift @parts;
 my $redis   = redis();

@@ -40,8 +40,8 @@ subtest 'prove runs a test with the module that build.sh built' => sub {
     isnt $status, 0, 'with a BUILD_DIR where nothing is built it fails';
     like $output, qr{^\Q$folder\E/empty/ngx_http_ratelimit_module\.so is not built yet: run \./build\.sh$}m,
         'and says what to run';
-    ($status, $output) = run('prove t/unit.t', BUILD_DIR => "$folder/empty");
-    like $output, qr{^\Q$folder\E/empty/unit is not built yet: run \./build\.sh test t/unit\.t$}m,
+    ($status, $output) = run('prove t/unit/unit.t', BUILD_DIR => "$folder/empty");
+    like $output, qr{^\Q$folder\E/empty/unit is not built yet: run \./build\.sh test t/unit/unit\.t$}m,
         'also for the unit tests';
 };
 
@@ -62,8 +62,8 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
         my ($status, $output) = run("./build.sh --no-install $_[0]", PATH => $path);
         return $status ? $output : 'no failure';
     };
-    is $failed->('test t/dns.t'), "build.sh: not installed: dnsmasq-base\n", 'one test';
-    is $failed->('test t/dns.t t/headers.t'), "build.sh: not installed: curl dnsmasq-base\n", 'two tests';
+    is $failed->('test t/redis/dns.t'), "build.sh: not installed: dnsmasq-base\n", 'one test';
+    is $failed->('test t/redis/dns.t t/redis/headers.t'), "build.sh: not installed: curl dnsmasq-base\n", 'two tests';
     unlike $failed->('test'), qr/clang-tidy/, 'all tests need nothing of lint';
     like $failed->('test'), qr/cmake .*prometheus/, 'but what any of them needs';
     like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'which lint installs';
@@ -75,11 +75,17 @@ subtest 'all tests are those of behaviour, without lint and without those that -
 eval "$(sed -n '/^lint_tests=/p; /^all_tests()/,/^}/p' build.sh)"
 all_tests "$@"
 END
-    my @there = map { s{^\Q$top\E/}{}r } glob "$top/t/*.t";
+    my @there = map { s{^\Q$top\E/}{}r } glob "$top/t/*/*.t";
     my (undef, $all) = run("bash $folder/list.sh");
-    is_deeply [sort split /\n/, $all], [grep { !m{/(?:lint|layering)\.t$} } @there], 'each once';
+    is_deeply [sort split /\n/, $all], [grep { !m{^t/source/} } @there], 'each once';
     my (undef, $most) = run("bash $folder/list.sh 'unit|dns'");
-    is_deeply [sort split /\n/, $most], [grep { !m{/(?:lint|layering|unit|dns)\.t$} } @there], 'but those';
+    is_deeply [sort split /\n/, $most], [grep { !m{^t/source/|/(?:unit|dns)\.t$} } @there], 'but those';
+};
+
+subtest 't/README.md lists every test' => sub {
+    my @there  = map { m{/t/(.*)$} } glob "$top/t/*/*.t";
+    my @listed = read_file("$top/t/README.md") =~ m{^\| (\w+/\w+\.t) \|}mg;
+    is_deeply [sort @listed], [sort @there];
 };
 
 subtest 'every C++ source is in compile_commands.json' => sub {

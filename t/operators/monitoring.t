@@ -4,11 +4,10 @@
 use Ratelimit::Test;
 use Ratelimit::Process qw(temp_folder);
 use Ratelimit::Prometheus;
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
+use Ratelimit::Build qw(top);
 use JSON::PP qw(decode_json);
 
-my $top = abs_path(dirname(__FILE__) . '/..');
+my $top = top();
 my $api = 'location /ops/ { ratelimit_api; }';
 my $alerts = read_file("$top/doc/monitoring/alerts.yml");
 my $tests = read_file("$top/t/monitoring/alerts.yml");

@@ -4,7 +4,7 @@
 use Ratelimit::Test;
 use Ratelimit::Build qw(top built);
 
-my $folder = built('unit', './build.sh test t/unit.t');
+my $folder = built('unit', './build.sh test t/unit/unit.t');
 
 open my $output, '-|', "$folder/unit --gtest_color=no 2>&1" or die "unit: $!";
 my (@since, $tests);

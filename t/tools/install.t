@@ -2,11 +2,10 @@
 # Each nginx here has folders of its own, which a program before it names as nginx -V does.
 
 use Ratelimit::Test;
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
+use Ratelimit::Build qw(top);
 use Ratelimit::Process qw(temp_folder);
 
-my $top  = abs_path(dirname(__FILE__) . '/..');
+my $top  = top();
 my $name = 'ngx_http_ratelimit_module.so';
 
 # A node with Debian's folders: configured without the module, but for the lines in modules-enabled.

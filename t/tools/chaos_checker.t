@@ -1,7 +1,7 @@
 # The checker of `./build.sh chaos`: it finds what it has to find, and nothing else.
 
 use FindBin ();
-use lib "$FindBin::Bin/chaos";
+use lib "$FindBin::Bin/../chaos";
 
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits);
