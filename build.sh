@@ -14,9 +14,8 @@ build_packages=(
 )
 demo_packages=(redis-server curl)
 test_packages=(perl procps redis-server redis-tools)  # of every test; "# needs:" in a test names its own
-lint_tests=t/source
-# Tests without an nginx, or with one of their own.
-meet_no_nginx='build_sh|chaos_checker|install|lib|lib_topologies|unit'
+nginx_tests=(t/redis t/topologies t/node t/operators)  # those that start the nginx under test
+test_folders=(t/unit t/tools "${nginx_tests[@]}")
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
 dashboard_packages=(nodejs npm chromium)
@@ -30,8 +29,8 @@ Usage: ./build.sh [--no-install] [command]
 
   (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree
   demo                build, start a private Redis and nginx, and show a location being limited
-  test [t/… …]        build and run the tests: all, the files and folders named, or with --except 'a|b' all
-                      but the files a.t and b.t; t/README.md lists them
+  test [t/… …]        build and run the tests: all, or the folders and files named, with --except 'a|b'
+                      before them without a.t and b.t; t/README.md lists them
   lint                check how the code is written: format, likely mistakes, what includes what
   format              format the C++ code with clang-format
   test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the files named
@@ -190,18 +189,29 @@ build_unit_tests() {
 # The packages that these tests need besides those of every test.
 needs_of() { grep -rhs '^# needs: ' -- "$@" | sed 's/^# needs: //' | tr ' ' '\n' | sort -u; }
 
-# The tests of behaviour but those named (a|b), the longest first, so that no processor is idle at the end.
-all_tests() {
+# tests_in EXCEPT [FOLDER…]: the tests of these folders (all but lint's) without those named (a|b). The longest
+# are first, so that no processor is idle at the end.
+tests_in() {
+    local except=$1
+    shift
+    [ $# -gt 0 ] || set -- "${test_folders[@]}"
     printf '%s\n' t/unit/unit.t t/redis/lease_time.t t/redis/cache_edge.t t/redis/log.t t/*/*.t |
-        awk '!seen[$0]++' | grep -v "^$lint_tests/" | grep -vE "/(${1:-})\.t$"
+        awk '!seen[$0]++' | grep -E "^($(IFS='|' && echo "${*%/}"))/" | grep -vE "/($except)\.t$"
 }
 
 run_tests() {
-    local tests=("$@") packages
+    local tests=() folders=() except='' packages name
     cd "$top"
-    case ${1:-} in
-    '' | --except) mapfile -t tests < <(all_tests "${2:-}") ;;
-    esac
+    if [ "${1:-}" = --except ]; then
+        except=$2
+        shift 2
+    fi
+    for name; do
+        if [ -d "$name" ]; then folders+=("$name"); else tests+=("$name"); fi
+    done
+    if [ $# -eq 0 ] || [ ${#folders[@]} -gt 0 ]; then
+        mapfile -t -O ${#tests[@]} tests < <(tests_in "$except" "${folders[@]}")
+    fi
     mapfile -t packages < <(needs_of "${tests[@]}")
     need "${test_packages[@]}" "${packages[@]}"
     build_module
@@ -261,7 +271,7 @@ run_sanitized() {
     export UBSAN_OPTIONS=print_stacktrace=1
     export BUILD_DIR=$build/sanitized NGX_SRC=$build/nginx-sanitize/src
     export RATELIMIT_NGINX=$build/nginx-sanitize/nginx
-    [ $# -gt 0 ] || set -- --except "$meet_no_nginx|lifecycle"
+    [ $# -gt 0 ] || set -- --except lifecycle "${nginx_tests[@]}"
     exec "$top/build.sh" test "$@"
 }
 
@@ -302,7 +312,7 @@ exec valgrind --quiet --vgdb=no --trace-children=yes --leak-check=full --show-le
     --suppressions=$top/.ci/valgrind.supp --log-file=$folder/said/%p $folder/nginx "\$@"
 END
     chmod +x "$folder/run"
-    [ $# -gt 0 ] || set -- --except "$meet_no_nginx"
+    [ $# -gt 0 ] || set -- "${nginx_tests[@]}"
     BUILD_DIR=$build/valgrind NGX_SRC=$folder/src RATELIMIT_NGINX=$folder/run \
         "$top/build.sh" test "$@" || say 'Not every test passed so slowly.'
     [ "$(ls -A "$folder/said")" ] || fail 'no nginx ran under valgrind'
@@ -330,7 +340,7 @@ main() {
         exec bash "$top/t/demo.sh" "$module"
         ;;
     test) run_tests "$@" ;;
-    lint) run_tests "$lint_tests" ;;
+    lint) run_tests t/source ;;
     format)
         need clang-format
         cpp_files | xargs -d '\n' clang-format -i

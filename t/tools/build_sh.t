@@ -72,14 +72,16 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
 subtest 'all tests are those of behaviour, without lint and without those that --except names' => sub {
     # Its function alone: two builds at once, of this test and another one, would disturb each other.
     write_file("$folder/list.sh", <<'END');
-eval "$(sed -n '/^lint_tests=/p; /^all_tests()/,/^}/p' build.sh)"
-all_tests "$@"
+eval "$(sed -n '/^nginx_tests=/p; /^test_folders=/p; /^tests_in()/,/^}/p' build.sh)"
+tests_in "$@"
 END
     my @there = map { s{^\Q$top\E/}{}r } glob "$top/t/*/*.t";
-    my (undef, $all) = run("bash $folder/list.sh");
+    my (undef, $all) = run("bash $folder/list.sh ''");
     is_deeply [sort split /\n/, $all], [grep { !m{^t/source/} } @there], 'each once';
     my (undef, $most) = run("bash $folder/list.sh 'unit|dns'");
     is_deeply [sort split /\n/, $most], [grep { !m{^t/source/|/(?:unit|dns)\.t$} } @there], 'but those';
+    my (undef, $some) = run("bash $folder/list.sh dns t/redis/ t/node");
+    is_deeply [sort split /\n/, $some], [grep { m{^t/(?:redis|node)/} && !m{/dns\.t$} } @there], 'of two folders';
 };
 
 subtest 't/README.md lists every test' => sub {
