@@ -193,7 +193,7 @@ subtest 'doc/benchmarks.md has a place for each table that the benchmark writes'
 
 subtest 'no document names a directive, variable or metric that the module does not have' => sub {
     my %known = map { $_ => 1 } map { @{ $_->[1] } } grep { $_->[0] =~ /^(?:directives|variables|metrics)$/ } @names;
-    for my $path (@documents) {
+    for my $path (grep { $_ ne 'CHANGELOG.md' } @documents) {    # which also names removed ones
         my @unknown = grep { !$known{ s/_(?:bucket|sum|count)$//r } } $text{$path} =~ /\b(ratelimit_\w+)/g;
         is_deeply \@unknown, [], $path;
     }
