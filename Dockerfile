@@ -3,7 +3,7 @@
 #   docker build -t nginx-ratelimit .
 #   docker run -p 8080:8080 -p 127.0.0.1:8081:8081 -e REDIS_ADDR=10.0.0.5:6379 nginx-ratelimit
 #
-# With BuildKit (Docker 23 or later) or buildah. README.md says more under "Docker".
+# With BuildKit (Docker 23 or later) or buildah. doc/install.md says more under "Docker".
 
 FROM debian:trixie-slim AS build
 ARG VERSION=

@@ -35,7 +35,8 @@ Usage: ./build.sh [--no-install] [command]
   format              format the C++ code with clang-format
   test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the files named
   bench [part …]      measure, all or parts: scripts (beside the textbook ones), load (beside limit_req
-                      and lua-nginx-module), growth, ring; soak, which is only run when it is named
+                      and lua-nginx-module), growth, ring; soak, which is only run when it is named.
+                      The tables are written into doc/benchmarks.md
   chaos [minutes]     8 minutes, or as many as said, of random faults over every topology while nodes
                       decide, and every decision checked.
                       --seed n, --topology name[,name], --fault name[,name], --verbose;

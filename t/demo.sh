@@ -129,7 +129,7 @@ cat <<END
 
 $(sed -n -e '/ 0$/d' -e 's/^ratelimit_requests_total/   &/p' <<<"$metrics")
 
-5. Where to go next: README.md shows a complete configuration and describes every directive.
+5. Where to go next: README.md shows a complete configuration, doc/reference.md describes every directive.
    Your nginx loads this build with
 
    load_module $module;

@@ -160,17 +160,17 @@ measure(@limits, @keys, @workers, @logs);
 my $processors = qx(nproc) + 0;
 my $report = Bench::Report->new('growth', 'How cost grows', generator_version(),
     versions($limits[0]{redis}[0]));
-$report->lines("Medians of $rounds rounds of $seconds s, the rows by turns; 64 connections, wrk with one "
-        . 'thread; every request is a key of its own, strict, and nothing is refused.',
-    'us: microseconds of CPU for each request, nginx\'s (all workers) and Redis\'s. +-: how far a round '
-        . 'was off.');
+$report->lines("Medians of $rounds rounds of $seconds s, rows interleaved; 64 connections, wrk with one "
+        . 'thread; each request has one of the keys, and nothing is refused.',
+    'us: microseconds of CPU for each request, nginx\'s (all workers) and Redis\'s. +-: spread '
+        . 'between rounds.');
 growth_table($report, "Limits of one request, gcra, $few keys each:", undef, @limits);
 growth_table($report, 'Keys, one limit, gcra:', undef, @keys);
 growth_table($report, "Workers of nginx, gcra, $few keys (this machine has $processors processors for "
     . 'them, Redis and wrk):', undef, @workers);
-growth_table($report, 'sliding_window_log with keys that hold L requests and keep so, each request that '
-    . 'comes against one that leaves the window (the logs are made beforehand with times of the past; '
-    . 'what they held at the end is in the last column):', 'held', @logs);
+growth_table($report, 'sliding_window_log with keys that hold L requests: as many requests leave the '
+    . 'window as arrive (the logs are filled beforehand with times in the past; the last column is what they '
+    . 'held at the end):', 'held', @logs);
 $report->warn_of_noise(map { spread($_) } @limits, @keys, @workers, @logs);
-$report->save;
+$report->publish;
 all_stopped();

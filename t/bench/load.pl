@@ -258,20 +258,20 @@ sub report {
     my $report = Bench::Report->new('load', 'What a limit costs', generator_version(),
         versions($redis, $peer));
     $report->lines(
-        "Medians of $rounds rounds of $seconds s, the rows by turns; one worker; wrk with one thread and "
+        "Medians of $rounds rounds of $seconds s, rows interleaved; one worker; wrk with one thread and "
             . 'the same requests for every row.',
         'us: microseconds of CPU for each request, nginx\'s and Redis\'s. calls: of scripts, for each '
-            . 'request. +-: how far a round was off.'
+            . 'request. +-: spread between rounds.'
     );
-    $report->lines('64 connections, as fast as they are answered:');
+    $report->lines('64 connections, each with one request in flight:');
     $report->table(absolute_table(@rows));
     $report->table(ratio_table());
-    $report->lines('Moderate load: one or two connections, each asking again once it is answered, so that no '
-            . 'process is at its limit; beside the round trip of one call of the script:');
+    $report->lines('Moderate load: one or two connections, each with one request in flight, so that no process is at '
+            . 'its limit; beside the round trip of one call of the script:');
     $report->table(calm_table());
     $report->table(target_table());
     $report->warn_of_noise(map { spread($_) } values %row);
-    $report->save;
+    $report->publish;
     return;
 }
 

@@ -37,7 +37,7 @@ for my $server (@ring) {
 
 my $report = Bench::Report->new('ring', 'A ring of three Redis servers, 200 clients', generator_version(),
     versions($single));
-$report->lines("Medians of $rounds rounds of $seconds s, the rows by turns; sliding_window_counter, 100000 "
+$report->lines("Medians of $rounds rounds of $seconds s, rows interleaved; sliding_window_counter, 100000 "
         . 'keys, nothing refused; one nginx worker; everything on this machine.');
 my @table = (['', 'requests/s', '+-', 'p50 ms', 'p95 ms', 'p99 ms', 'nginx us', 'Redis us']);
 for my $row (@rows) {
@@ -50,5 +50,5 @@ for my $row (@rows) {
 }
 $report->table(@table, ['stated: a limiter in Go, three shards', 18769, ('-') x 2, '16', ('-') x 3]);
 $report->warn_of_noise(map { spread($_) } @rows);
-$report->save;
+$report->publish;
 all_stopped();

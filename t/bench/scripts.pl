@@ -11,6 +11,7 @@ use Ratelimit::Process qw(read_file);
 use Ratelimit::Redis;
 
 use Bench::Measure qw($rounds median);
+use Bench::Report qw(update_document);
 use Bench::Scripts qw($top load_script call_words send_calls);
 
 my $second = 1_000_000;
@@ -51,6 +52,17 @@ my @patterns = (
 my $redis = Ratelimit::Redis->new;
 
 # A script: the function that makes a call's words of its key and numbers.
+my $printed = '';
+
+# Prints, and keeps what is printed for the document.
+sub out {
+    my ($format, @values) = @_;
+    my $line = sprintf $format, @values;
+    print $line;
+    $printed .= $line;
+    return;
+}
+
 sub ours {
     my $digest = load_script($redis, $_[0]);
     return sub { call_words($digest, @_) };
@@ -102,7 +114,7 @@ sub compare {
         }
     }
     my ($ours, $theirs) = map { median(@{ $times{$_} }) } qw(ours textbook);
-    printf "%-23s %-33s %8.0f %8.0f %6.2f\n", $algorithm, $name, 1e6 / $ours, 1e6 / $theirs,
+    out "%-23s %-33s %8.0f %8.0f %6.2f\n", $algorithm, $name, 1e6 / $ours, 1e6 / $theirs,
         $theirs / $ours;
     return;
 }
@@ -114,7 +126,7 @@ sub memory {
         $redis->cmd('FLUSHALL');
         my $pattern = [$algorithm, '', $quota, $window, $quota, sub { $_[0] * $spread, 'key' }];
         call_many($words, 'm', $pattern, 0, $requests);
-        # The most that it takes while as many again come: a string grows and is written anew.
+        # The most that it takes while as many again come: a string grows and is rewritten.
         my $most = 0;
         for my $part (0 .. 20) {
             my $sum = 0;
@@ -124,7 +136,7 @@ sub memory {
         }
         push @bytes, $most;
     }
-    printf "%-23s %-33s %8d %8d   %s\n", $algorithm,
+    out "%-23s %-33s %8d %8d   %s\n", $algorithm,
         "L = $quota, $requests requests", @bytes,
         $algorithm eq 'sliding_window_log'
         ? sprintf '%.1f and %.1f a request', map { $_ / $quota } @bytes
@@ -149,13 +161,13 @@ sub stall {
         }
         push @longest, $longest;
     }
-    printf "%-23s %-33s %8d %8d\n", 'sliding_window_log',
+    out "%-23s %-33s %8d %8d\n", 'sliding_window_log',
         $live ? '100000 leave, a new string' : '100000 leave, none is left', @longest;
     return;
 }
 
 # The longest check by Redis's own measure (SLOWLOG) while a full log of 100 000 moves on by as many:
-# ours is written anew once, with all of its live entries.
+# ours is rewritten once, with all of its live entries.
 sub rewrite {
     my @longest;
     $redis->cmd('CONFIG', 'SET', 'slowlog-log-slower-than', 50);
@@ -172,17 +184,17 @@ sub rewrite {
         push @longest, $longest;
     }
     $redis->cmd('CONFIG', 'SET', 'slowlog-log-slower-than', -1);
-    printf "%-23s %-33s %8d %8s\n", 'sliding_window_log', '100000 live ones, written anew', $longest[0],
+    out "%-23s %-33s %8d %8s\n", 'sliding_window_log', '100000 live ones, rewritten', $longest[0],
         $longest[1] || '<50';
     return;
 }
 
-printf "Redis %s, %d rounds of 10000 calls, %s\n\n",
+out "Redis %s, %d rounds of 10000 calls, %s\n\n",
     $redis->cmd('INFO', 'server') =~ /redis_version:(\S+)/, $rounds, scalar gmtime;
-printf "%-23s %-33s %8s %8s %6s\n", 'algorithm', 'pattern, calls per second', 'ours', 'textbook',
+out "%-23s %-33s %8s %8s %6s\n", 'algorithm', 'pattern, calls per second', 'ours', 'textbook',
     'ratio';
 compare($_) for @patterns;
-printf "\n%-23s %-33s %8s %8s\n", '', 'memory, most bytes of a key', 'ours', 'textbook';
+out "\n%-23s %-33s %8s %8s\n", '', 'memory, most bytes of a key', 'ours', 'textbook';
 memory('fixed_window', 1000, 60, 500, 1);
 memory('sliding_window_counter', 1000, 60, 1500, 60_000);
 memory('token_bucket', 1000, 60, 500, 1);
@@ -190,7 +202,8 @@ memory('sliding_window_log', 10, 60, 100, 6 * $second);
 memory('sliding_window_log', 1000, 60, 1000, 1);
 memory('sliding_window_log', 1000, 60, 5000, 60_000);
 memory('sliding_window_log', 100_000, 3600, 100_000, 1);
-printf "\n%-23s %-33s %8s %8s\n", '', 'longest check, microseconds', 'ours', 'textbook';
+out "\n%-23s %-33s %8s %8s\n", '', 'longest check, microseconds', 'ours', 'textbook';
 stall(0);
 stall(1);
 rewrite();
+update_document('scripts', "```\n$printed```\n");

@@ -160,8 +160,8 @@ test('several nodes are told of after the second change within a minute, and for
 });
 
 test('the results are those that the metrics name', () => {
-    const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
-    const [, list] = readme.match(/`ratelimit_requests_total\{.*?`result`: (.*?)\. `source`/);
+    const reference = readFileSync(new URL('../../doc/reference.md', import.meta.url), 'utf8');
+    const [, list] = reference.match(/`ratelimit_requests_total\{.*?`result`: (.*?)\. `source`/);
     const named = [...list.matchAll(/`(\w+)`/g)].map(([, name]) => name);
     assert.ok(named.length > 5);
     assert.deepEqual(parts.RESULTS.map(({ name }) => name).sort(), named.sort());

@@ -263,17 +263,4 @@ subtest 'what is wrong in an included file is told with its name and line' => su
     }
 };
 
-subtest 'the complete example of the README passes' => sub {
-    my ($example) = read_file('README.md') =~ /^```nginx\n(load_module .*?)```/ms;
-    my ($http) = $example =~ /^http \{\n(.*)^\}/ms;
-    write_file('/tmp/ratelimit-readme.password', "secret\n");
-    $http =~ s{/etc/nginx/redis.password}{/tmp/ratelimit-readme.password};
-    $http =~ s{access_log \S+}{access_log access.log};
-    $http =~ s{http://backend}{http://127.0.0.1:8080}g;
-    $http =~ s{listen 80;}{listen 127.0.0.1:18099;};
-    my ($exit, @lines) = conf_test(http => $http);
-    is $exit, 0 or diag join "\n", @lines;
-    unlink '/tmp/ratelimit-readme.password';
-};
-
 finish();

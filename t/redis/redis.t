@@ -147,7 +147,7 @@ subtest 'scripts that were flushed are loaded again, and nobody notices' => sub 
 
 subtest 'passwords, users, databases, unix sockets' => sub {
     my $redis = redis(password => 'open sesame', socket => 1);
-    my $rights = read_file('README.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m ? $1 : '';
+    my $rights = read_file('doc/operations.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m ? $1 : '';
     $redis->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', $rights);
     my $server = 'server ' . $redis->addr . ';';
     my $folder = $redis->{folder};
@@ -155,7 +155,7 @@ subtest 'passwords, users, databases, unix sockets' => sub {
     for (
         ['a password', "$server password 'open sesame';"],
         ['a password in a file', "$server password_file $folder/password;"],
-        ['a user with the rights of the README', "$server username limiter; password secret;"],
+        ['a user with the rights of doc/operations.md', "$server username limiter; password secret;"],
         ['a database', "$server password 'open sesame'; database 3;"],
         ['a unix socket', "server unix:$redis->{path}; password 'open sesame';"],
         ['a prefix', "$server password 'open sesame'; prefix other:;"],
@@ -172,9 +172,9 @@ subtest 'passwords, users, databases, unix sockets' => sub {
     is $node->status('/'), 200;
 };
 
-subtest 'every algorithm gets along with the rights of the README, and leaves no key for ever' => sub {
+subtest 'every algorithm works with the rights of doc/operations.md, and every key expires' => sub {
     my $redis = redis();
-    my ($rights) = read_file('README.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m;
+    my ($rights) = read_file('doc/operations.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m;
     $redis->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', $rights);
     my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log
         sliding_window_buckets token_bucket leaky_bucket gcra);

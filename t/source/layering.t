@@ -247,9 +247,9 @@ for my $path (@files) {
     is join(', ', wrong_arrows($1, $text)), '', "$name includes what its room may";
 }
 
-my $readme = read_file("$top/README.md");
+my $architecture = read_file("$top/doc/architecture.md");
 for my $room (sort keys %may) {
-    like $readme, qr{^\| `src/$room/` \|}m, "README's picture has src/$room";
+    like $architecture, qr{^\| `src/$room/` \|}m, "doc/architecture.md has src/$room";
 }
 
 finish();

@@ -32,8 +32,8 @@ sub map_calls {
     return $sum;
 }
 
-subtest 'a user with the rights of the README can do all that is needed' => sub {
-    my ($rights, $more) = read_file('README.md')
+subtest 'a user with the rights of doc/operations.md can do all that is needed' => sub {
+    my ($rights, $more) = read_file('doc/operations.md')
         =~ /^ACL SETUSER ratelimit on >password (.*)\n(?:.*\n)*?ACL SETUSER ratelimit (.*cluster.*)$/m;
     for my $server ($cluster->nodes) {
         $server->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split(' ', $rights),

@@ -127,10 +127,10 @@ subtest 'a master that is killed under load is replaced' => sub {
     is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 2, 'each worker said once that it went';
 };
 
-subtest 'users with the rights of the README can do all that is needed' => sub {
-    my ($rights) = read_file('README.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m;
-    my ($more)   = read_file('README.md') =~ /^ACL SETUSER ratelimit (.*role.*)$/m;
-    my ($watch)  = read_file('README.md') =~ /^ACL SETUSER watcher on >password (.*)$/m;
+subtest 'users with the rights of doc/operations.md can do all that is needed' => sub {
+    my ($rights) = read_file('doc/operations.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m;
+    my ($more)   = read_file('doc/operations.md') =~ /^ACL SETUSER ratelimit (.*role.*)$/m;
+    my ($watch)  = read_file('doc/operations.md') =~ /^ACL SETUSER watcher on >password (.*)$/m;
     my @living = grep { $_->lives } $group->nodes;
     for my $server (@living) {
         $server->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', "$rights $more");

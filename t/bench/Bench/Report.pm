@@ -1,6 +1,7 @@
 package Bench::Report;
 
-# What a part of the benchmark prints: plain text for the terminal, the same as Markdown in a file.
+# What a part of the benchmark prints: plain text for the terminal, the same as Markdown in a file and, if
+# published, in doc/benchmarks.md.
 
 use strict;
 use warnings;
@@ -9,12 +10,15 @@ use File::Path qw(make_path);
 use POSIX qw(uname strftime);
 use Ratelimit::Process qw(read_file write_file);
 
-use Bench::Scripts qw($output);
+use Bench::Scripts qw($top $output);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(update_document);
 
 # Begins with the title and what was measured, where and when.
 sub new {
     my ($class, $name, $title, @versions) = @_;
-    my $self = bless {name => $name, markdown => "### $title\n\n"}, $class;
+    my $self = bless {name => $name, markdown => "## $title\n\n"}, $class;
     print "$title\n\n";
     my (undef, undef, $release) = uname();
     my ($processor) = read_file('/proc/cpuinfo') =~ /^model name\s*:\s*(.+)$/m;
@@ -57,16 +61,35 @@ sub table {
 sub warn_of_noise {
     my ($self, @spreads) = @_;
     my ($most) = sort { $b <=> $a } @spreads;
-    $self->lines(sprintf 'Noise: rounds of one row were up to %.0f %% off.', $most);
+    $self->lines(sprintf 'Noise: the rounds of one row differed by up to %.0f %%.', $most);
     warn "Something else ran on this machine; measure again.\n" if $most > 20;
     return;
 }
 
-# Writes the Markdown; says where.
+# Writes the Markdown to a file of its own; prints where.
 sub save {
     my ($self) = @_;
     make_path($output);
     print 'As Markdown: ', write_file("$output/$self->{name}.md", $self->{markdown}), "\n\n";
+    return;
+}
+
+# Writes it into the document as well.
+sub publish {
+    my ($self) = @_;
+    $self->save;
+    update_document($self->{name}, $self->{markdown} =~ s/\n+\z/\n/r);
+    return;
+}
+
+# Replaces a part between its marks in doc/benchmarks.md.
+sub update_document {
+    my ($part, $text) = @_;
+    my $path     = "$top/doc/benchmarks.md";
+    my $document = read_file($path);
+    $document =~ s/^<!-- bench \Q$part\E -->\n\K.*?(?=^<!-- end -->)/$text/ms
+        or die "$path has no marks for $part\n";
+    write_file($path, $document);
     return;
 }
 

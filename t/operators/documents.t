@@ -1,0 +1,207 @@
+# The documents: every link leads somewhere, every configuration passes nginx -t, and doc/reference.md has
+# exactly the names that the module has.
+
+use Ratelimit::Test;
+use File::Basename qw(dirname);
+use File::Find qw(find);
+use Ratelimit::Build qw(top);
+use Ratelimit::Process qw(temp_folder);
+
+my $top    = top();
+my $folder = temp_folder();
+
+# The files below a folder whose names end in one of these, without those that are built.
+sub files_of {
+    my ($where, $endings) = @_;
+    my @files;
+    find({
+        no_chdir   => 1,
+        preprocess => sub { grep { !/^(?:build|node_modules|\.git)$/ } @_ },
+        wanted     => sub { push @files, $File::Find::name if /\.(?:$endings)$/ },
+    }, $where);
+    return sort @files;
+}
+
+my %text = map { s{^\Q$top\E/}{}r => read_file($_) } files_of($top, 'md');
+my @documents = sort keys %text;
+
+# A document without its code.
+sub prose { return $_[0] =~ s/^```.*?^```\n//msgr =~ s/`[^`\n]*`//gr }
+
+# What GitHub calls the headings of a document.
+sub anchors_of {
+    my ($document) = @_;
+    my (%count, %anchors);
+    for my $heading ($document =~ s/^```.*?^```\n//msgr =~ /^#+ (.+)$/mg) {
+        my $anchor = lc($heading) =~ s/[^\w\- ]//gr =~ tr/ /-/r;
+        $anchor .= "-$count{$anchor}" if $count{$anchor}++;
+        $anchors{$anchor} = 1;
+    }
+    return \%anchors;
+}
+
+# The links of a document to files that are not there, or to headings that the files do not have.
+sub dead_links {
+    my ($path, $text) = @_;
+    my @dead;
+    for my $link (prose($text) =~ /\]\(\s*([^)\s]+)\s*\)/g, prose($text) =~ /^\[[^\]]+\]: (\S+)/mg) {
+        next if $link =~ /^(?:https?|mailto):/;
+        my ($file, $anchor) = split /#/, $link, 2;
+        my $target = $file eq '' ? $path : dirname($path) . "/$file";
+        $target =~ s{^\./}{};
+        1 while $target =~ s{(?:^|/)(?!\.\.)[^/]+/\.\.(?=/)}{};
+        $target =~ s{^/}{};
+        my $there = -e "$top/$target";
+        push @dead, $link unless $there && (!defined $anchor || anchors_of($text{$target} // '')->{$anchor});
+    }
+    return @dead;
+}
+
+# The directives of a configuration, each with its block; those of http {} are taken out of it.
+sub statements {
+    my ($text) = @_;
+    $text =~ s/(?<=\s)#.*|^#.*//mg;
+    my $quoted = qr/"[^"]*"|'[^']*'/;
+    my $block  = qr/(\{(?:$quoted|[^{}"']|(?-1))*\})/;
+    my @found;
+    while ($text =~ /\G\s*((\w+)(?:$quoted|[^{};"'])*(?:;|$block))/gc) {
+        my ($statement, $name, $body) = ($1, $2, $3);
+        push @found, $name eq 'http' ? statements(substr $body, 1, -1) : [$name, $statement];
+    }
+    $text =~ /\G\s*(.*)/gcs;
+    push @found, ['rest', $1] if $1 ne '';
+    return @found;
+}
+
+# Names that stand in http {} only.
+my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone map geo log_format server rest);
+
+# Runs nginx -t on a configuration: all of it, or a part of http {}, of server {} or of both. The zones that a
+# part uses without defining them are added.
+sub complaints_about {
+    my ($text) = @_;
+    my %defined = map { $_ => 1 } $text =~ /ratelimit_zone[^;]*?\bzone=([\w.-]+)/g;
+    my %part = (http => '', server => '');
+    for my $zone ($text =~ /\bratelimit\s+zone=([\w.-]+)/g) {
+        $part{http} .= "ratelimit_zone \$ratelimit_client zone=$zone rate=100r/m;\n" unless $defined{$zone}++;
+    }
+    for (statements($text)) {
+        my ($name, $statement) = @{$_};
+        next if $name =~ /^(?:load_module|events)$/;
+        $part{ $http_only{$name} ? 'http' : 'server' } .= "$statement\n";
+    }
+    # A part of http {} that needs a Redis gets one.
+    $part{http} = "ratelimit_redis main { server 127.0.0.1; }\n$part{http}"
+        if $text =~ /\b(?:redis|nodes|cache|lease)=/ && $text !~ /\bratelimit_redis\b/;
+    write_file("$folder/password", "secret\n");
+    for my $lines (values %part) {
+        my $port = free_port();
+        $lines =~ s{/etc/nginx/redis\.password}{$folder/password}g;
+        $lines =~ s{/var/log/nginx/}{$folder/}g;
+        $lines =~ s{http://backend}{http://127.0.0.1:8080}g;
+        $lines =~ s{listen 80;}{listen 127.0.0.1:$port;}g;
+    }
+    my ($exit, @lines) = conf_test(%part);
+    return $exit == 0 ? '' : join "\n", @lines, $text;
+}
+
+my $sources = join "\n", map { read_file($_) } files_of("$top/src/http", 'cpp');
+my $reference = $text{'doc/reference.md'};
+
+# The text below a heading, up to the next one of its level.
+sub chapter {
+    my ($heading) = @_;
+    my ($level) = $heading =~ /^(#+)/;
+    my ($chapter) = $reference =~ /^\Q$heading\E\n(.*?)(?=^#{1,@{[ length $level ]}} |\z)/ms;
+    return $chapter // '';
+}
+
+# The names before the colon of each item in a chapter's lists: "- `zone=`*name* | `off`: text".
+sub terms {
+    my ($heading) = @_;
+    return map { /`([a-z_]+=?)/g } chapter($heading) =~ /^- (`.*?): /mg;
+}
+
+sub sorted {
+    my %seen;
+    return [sort grep { !$seen{$_}++ } @_];
+}
+
+# Each: what, the names in the sources, the names in doc/reference.md.
+my @names = (
+    ['directives', [$sources =~ /ngx_string\("(ratelimit\w*)"\),\s*(?:NGX_HTTP|anywhere)/g],
+        [chapter('## Directives') =~ /^### (\w+)$/mg]],
+    ['directives of ratelimit_redis', [$sources =~ /^constexpr BlockDirective directives\[\] = \{(.*?)^\};/ms
+            ? $1 =~ /\{ "(\w+)", /g : ()],
+        [chapter('### ratelimit_redis') =~ /^\| \*\*([a-z_]+)\*\* /mg]],
+    ['parameters of ratelimit_zone', [$sources =~ /^constexpr Parameter parameters\[\] = \{(.*?)^\};/ms
+            ? $1 =~ /\{ "(\w+=?)", /g : ()],
+        [terms('### ratelimit_zone')]],
+    ['parameters of ratelimit', [read_file("$top/src/http/limit_directive.cpp")
+                =~ /(?:\bname == |\{ )"([a-z_]+=?)"/g], [terms('### ratelimit')]],
+    ['variables', [$sources =~ /ngx_string\("(ratelimit_\w+)"\),\s*(?:get|&)/g],
+        [chapter('## Variables') =~ /^\| `\$(\w+)` /mg]],
+    ['metrics', [$sources =~ /\.family\(\s*"(\w+)"/g], [chapter('## Metrics') =~ /^\| `(\w+)\{/mg]],
+    ['algorithms', [read_file("$top/src/limit/policy.cpp") =~ /names = \{(.*?)\};/s ? $1 =~ /"(\w+)"/g : ()],
+        [chapter('### ratelimit_zone') =~ /^- `algorithm=`(.*\n(?:  .*\n)*)/m ? $1 =~ /`(\w+)`/g : ()]],
+);
+
+subtest 'README has at most 200 lines' => sub {
+    cmp_ok scalar(() = $text{'README.md'} =~ /\n/g), '<=', 200;
+};
+
+subtest 'every link leads to a file, and to a heading of it' => sub {
+    cmp_ok scalar(@documents), '>', 10, 'the documents are found';
+    is join(', ', dead_links($_, $text{$_})), '', $_ for @documents;
+    is_deeply [dead_links('doc/x.md', '[a](y.md) [b](../README.md#no) [c](reference.md#ratelimit) [d](#e)')],
+        ['y.md', '../README.md#no', '#e'], 'others are noticed';
+};
+
+subtest 'every configuration passes nginx -t' => sub {
+    my $count = 0;
+    for my $path (@documents) {
+        my @snippets = $text{$path} =~ /^```nginx\n(.*?)^```/msg;
+        is complaints_about($snippets[$_]), '', "$path, number " . ($_ + 1) for 0 .. $#snippets;
+        $count += @snippets;
+    }
+    cmp_ok $count, '>', 15, 'there are some';
+    isnt complaints_about($_), '', "not $_"
+        for 'ratelimit zone=a bursts=5;', 'http { ratelimit_zone k zone=a; }', 'location / { ratelimits on; }',
+        'ratelimit zone=a';
+};
+
+for (@names) {
+    my ($what, $sources, $documented) = @{$_};
+    subtest "doc/reference.md has the $what of the module, and no others" => sub {
+        cmp_ok scalar(@{$sources}), '>', 3, 'they are found in the sources';
+        is_deeply sorted(@{$documented}), sorted(@{$sources});
+    };
+}
+
+subtest 'doc/reference.md has every field of the JSON that the API sends' => sub {
+    my @views = map { read_file($_) } files_of("$top/src/http/api", 'cpp');
+    my @fields = map { /\.(?:text|number|flag|seconds|null|begin_array|begin_object)\(\s*"(\w+)"/g } @views;
+    cmp_ok scalar(@fields), '>', 30, 'they are found in the sources';
+    my $api = chapter('## API');
+    is_deeply [grep { $api !~ /`$_`/ } @{ sorted(@fields) }], [], 'each is there';
+};
+
+subtest 'doc/benchmarks.md has a place for each table that the benchmark writes' => sub {
+    my @parts = map { s{.*/(\w+)\.pl$}{$1}r } grep { read_file($_) =~ /\bupdate_document\(|->publish;/ } glob "$top/t/bench/*.pl";
+    is_deeply [sort $text{'doc/benchmarks.md'} =~ /^<!-- bench (\w+) -->\n(?s:.*?)^<!-- end -->$/mg], \@parts;
+};
+
+subtest 'no document names a directive, variable or metric that the module does not have' => sub {
+    my %known = map { $_ => 1 } map { @{ $_->[1] } } grep { $_->[0] =~ /^(?:directives|variables|metrics)$/ } @names;
+    for my $path (grep { $_ ne 'CHANGELOG.md' } @documents) {    # which also names removed ones
+        my @unknown = grep { !$known{ s/_(?:bucket|sum|count)$//r } } $text{$path} =~ /\b(ratelimit_\w+)/g;
+        is_deeply \@unknown, [], $path;
+    }
+};
+
+subtest 'documents are in plain English' => sub {
+    my $dialect = qr/\b(?:so many|is told|are told|told of|is asked|are asked|nobody|anew|in haste|as good as|for itself)\b/;
+    is_deeply [prose($text{$_}) =~ /($dialect)/g], [], $_ for @documents;
+};
+
+finish();
