@@ -259,7 +259,7 @@ make_deb() {
 
 run_sanitized() {
     local packages
-    mapfile -t packages < <(needs_of "$top/t/unit.t")
+    mapfile -t packages < <(needs_of "$top/t/unit/unit.t")
     need "${build_packages[@]}" "${test_packages[@]}" "${packages[@]}"
     choose_hiredis
     build_unit_tests -sanitize ON
