@@ -158,8 +158,8 @@ void remember_refusal(const RequestState& state, const RemoteCheck& check) noexc
     ZoneMemory(*limit.zone->memory)
         .denials()
         .add(
-            { limit.key, limit.policy, limit.cost }, *check.state, asked_at(check), now_for(check),
-            limit.zone->remembered);
+            { limit.key, limit.policy, limit.cost }, check.coalescer->client().server_of(check.key),
+            *check.state, asked_at(check), now_for(check), limit.zone->remembered);
 }
 
 void forget_refusals(const RequestState& state, const RemoteCheck& check) noexcept

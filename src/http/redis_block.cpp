@@ -82,12 +82,12 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
 }
 
 /// What was refused by those counts may pass now.
-void RedisBlock::counts_may_be_lost(const redis::Endpoint&) noexcept
+void RedisBlock::counts_may_be_lost(std::uint32_t server) noexcept
 {
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         for (const ZoneConf& zone : conf->zones) {
             if (zone.redis == this) {
-                ZoneMemory(*zone.memory).denials().forget_all();
+                ZoneMemory(*zone.memory).denials().forget_server(server);
             }
         }
     }

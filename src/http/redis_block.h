@@ -60,7 +60,7 @@ public:
 
     void server_up(const redis::Endpoint& server) noexcept override;
     void server_down(const redis::Endpoint& server, std::string_view reason) noexcept override;
-    void counts_may_be_lost(const redis::Endpoint& server) noexcept override;
+    void counts_may_be_lost(std::uint32_t server) noexcept override;
     void error_reply(const redis::Endpoint& server, std::string_view text) noexcept override;
     void servers_known(std::string_view text) noexcept override;
     void servers_unknown(std::string_view reason) noexcept override;

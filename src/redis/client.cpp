@@ -94,6 +94,11 @@ void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
     });
 }
 
+std::uint32_t Client::server_of(std::string_view key) const noexcept
+{
+    return router_->server_of(key);
+}
+
 std::uint32_t Client::place_of(std::string_view key) const noexcept
 {
     return router_->place_of(key);

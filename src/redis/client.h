@@ -48,9 +48,9 @@ public:
     /// Redis answered a call with an error. Once for errors of one kind (the first word), until ten
     /// seconds have passed without any.
     virtual void error_reply(const Endpoint& server, std::string_view text) noexcept = 0;
-    /// A server may have lost what it had counted: a connection to it had to be made again, or
-    /// another server has its keys now.
-    virtual void counts_may_be_lost(const Endpoint& server) noexcept = 0;
+    /// The server of this number (Client::server_of) may have lost what it had counted: a
+    /// connection to it had to be made again, or another server has its keys now.
+    virtual void counts_may_be_lost(std::uint32_t server) noexcept = 0;
     /// Cluster and sentinel: where the keys are has been learnt, or is another place than before.
     virtual void servers_known(std::string_view text) noexcept = 0;
     /// Nobody says where the keys are; once until the next servers_known.
@@ -111,6 +111,10 @@ public:
 
     /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
     std::uint32_t place_of(std::string_view key) const noexcept;
+
+    /// A number of the server that has the key, the same in each worker. Two servers of a cluster
+    /// may have the same number.
+    std::uint32_t server_of(std::string_view key) const noexcept;
 
     /// Shows every server that keys are on, as far as they are known, and begins to count anew;
     /// asks those of which nothing was heard whether they answer.

@@ -6,6 +6,16 @@
 
 namespace ratelimit::redis {
 
+namespace {
+
+/// By its name: the workers may learn of nodes in any order.
+std::uint32_t number_of(const Server& node) noexcept
+{
+    return static_cast<std::uint32_t>(std::hash<std::string_view>{}(node.endpoint().name));
+}
+
+}  // namespace
+
 ClusterClient::ClusterClient(const RouterParts& parts)
     : Router(parts),
       node_options_(options_.server),
@@ -77,6 +87,12 @@ std::uint32_t ClusterClient::place_of(std::string_view key) const noexcept
     return hash_slot(key);
 }
 
+std::uint32_t ClusterClient::server_of(std::string_view key) const noexcept
+{
+    const Server* node = slots_[hash_slot(key)];
+    return node == nullptr ? 0 : number_of(*node);
+}
+
 /// Not one that has been retired.
 bool ClusterClient::is_node(const Server& server) const noexcept
 {
@@ -118,7 +134,7 @@ void ClusterClient::server_down(Server& server, std::string_view reason) noexcep
 void ClusterClient::server_reconnected(Server& server) noexcept
 {
     if (is_node(server)) {
-        Router::server_reconnected(server);
+        events_.counts_may_be_lost(number_of(server));
     }
 }
 
@@ -186,7 +202,7 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
         return;
     }
     std::replace(slots_.begin(), slots_.end(), old, &owner);
-    events_.counts_may_be_lost(owner.endpoint());
+    events_.counts_may_be_lost(number_of(*old));
     retry_waiting_soon();
 }
 
@@ -280,12 +296,15 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
         }
         std::fill(owners.begin() + range.first, owners.begin() + range.last + 1, master);
     }
+    std::set<const Server*> replaced;
     for (std::size_t slot = 0; slot < slot_count; ++slot) {
         const Server* old = slots_[slot];
         if (old != nullptr && old->away() && owners[slot] != nullptr && owners[slot] != old) {
-            events_.counts_may_be_lost(owners[slot]->endpoint());
-            break;
+            replaced.insert(old);
         }
+    }
+    for (const Server* old : replaced) {
+        events_.counts_may_be_lost(number_of(*old));
     }
     slots_ = owners;
 }

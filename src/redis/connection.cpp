@@ -323,7 +323,7 @@ void Connection::resend(PendingCall& record, bool load)
 bool Connection::goes_elsewhere(Loss loss) noexcept
 try {
     const bool useless = state_ == State::connecting || loss == Loss::refused;
-    return useless && owner_.address_failed(address_);
+    return useless && loss != Loss::starved && owner_.address_failed(address_);
 } catch (const std::exception&) {
     return false;  // out of memory: the same address again
 }

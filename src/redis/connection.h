@@ -30,6 +30,7 @@ enum class Loss : std::uint8_t {
     good,       // it had answered, and is made again at once
     elsewhere,  // it was of no use, and another address of the server's name is tried at once
     failed,     // it could not be made, or was closed
+    starved,    // it could not be made, as this process has no room for it
     silent,     // no reply in time
     rejected,   // it was answered with an error while it was set up
     /// Its server lets itself be connected to, but answers no call, or each with an error that says

@@ -17,7 +17,7 @@ void Connection::begin()
     address_ = server_.host;
     context_ = open_context(loop_, server_, *this, reason);
     if (context_ == nullptr) {
-        lose(reason);
+        lose(reason, is_own_lack(reason) ? Loss::starved : Loss::failed);
     }
 }
 

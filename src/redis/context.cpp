@@ -2,6 +2,8 @@
 
 #include "redis/tls.h"
 
+#include <cerrno>
+
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 
@@ -64,13 +66,15 @@ redisAsyncContext* open_context(
         reason = "its address is not known";  // hiredis would look a name up, and block
         return nullptr;
     }
+    errno = 0;
     redisAsyncContext* context = redisAsyncConnectWithOptions(&options);
+    const bool no_file = errno == EMFILE || errno == ENFILE;
     if (context == nullptr) {
         reason = "out of memory";
         return nullptr;
     }
     if (context->err != 0) {
-        reason = context->errstr;
+        reason = no_file ? no_file_left : context->errstr;
     } else if (!loop.attach(*context)) {
         reason = no_connection_left;
     } else {

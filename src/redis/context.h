@@ -21,8 +21,14 @@ public:
     virtual const ssl_st* tls() const noexcept = 0;  // the context's; null: none
 };
 
-/// The `reason` when it is this process that has no room for one more connection.
+/// The reasons when this process has no room for one more connection: no fault of the server's.
 inline constexpr std::string_view no_connection_left = "no worker_connections are left";
+inline constexpr std::string_view no_file_left = "no file descriptors are left";
+
+inline bool is_own_lack(std::string_view reason) noexcept
+{
+    return reason == no_connection_left || reason == no_file_left;
+}
 
 /// Begins to connect, in the loop. The caller owns the context. Null: it failed, for this `reason`.
 redisAsyncContext* open_context(

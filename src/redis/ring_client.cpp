@@ -65,6 +65,15 @@ void RingClient::close() noexcept
     }
 }
 
+void RingClient::server_reconnected(Server& server) noexcept
+{
+    for (std::uint32_t i = 0; i < servers_.size(); ++i) {
+        if (servers_[i].get() == &server) {
+            events_.counts_may_be_lost(i);
+        }
+    }
+}
+
 std::uint32_t RingClient::place_of(std::string_view key) const noexcept
 {
     return ring_.member_of(key);

@@ -30,6 +30,7 @@ public:
     virtual bool send(Call& call) = 0;
     virtual void close() noexcept = 0;
     virtual std::uint32_t place_of(std::string_view key) const noexcept = 0;
+    virtual std::uint32_t server_of(std::string_view key) const noexcept = 0;
     virtual bool refuses(std::string_view key) const noexcept = 0;
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
@@ -41,10 +42,6 @@ public:
     void error_reply(Server& server, std::string_view text) noexcept override
     {
         events_.error_reply(server.endpoint(), text);
-    }
-    void server_reconnected(Server& server) noexcept override
-    {
-        events_.counts_may_be_lost(server.endpoint());
     }
     bool take_back(Server&, Call&) noexcept override { return false; }
     ErrorFate fate_of(Server&, Call*, std::string_view) noexcept override

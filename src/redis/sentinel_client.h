@@ -22,6 +22,7 @@ public:
     bool send(Call& call) override;
     void close() noexcept override;
     std::uint32_t place_of(std::string_view key) const noexcept override;
+    std::uint32_t server_of(std::string_view key) const noexcept override { return place_of(key); }
     bool refuses(std::string_view key) const noexcept override;
     void each_server(const std::function<void(Server&)>& visit) override;
 

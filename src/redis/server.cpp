@@ -91,20 +91,20 @@ bool Server::connecting() const noexcept
         || any([](const Connection& connection) { return connection.connecting(); });
 }
 
-/// Sent again, with what is left of its time.
+/// Sent again, with what is left of its timeout: here, or where the owner sends it.
 bool Server::send_again(Call& call, milliseconds deadline) noexcept
 try {
-    if (call.travel.sent_again || !call.repeatable() || breaker_.open()) {
+    if (call.travel.sent_again || !call.repeatable()) {
         return false;
     }
     call.travel.sent_again = true;
+    call.travel.expires = std::min(call.travel.expires, deadline);
     // Others that seem ready may have been lost with it: a new connection has not.
-    if (connecting()) {
+    if (connecting() && !breaker_.open()) {
         waiting_.add(call, deadline);
         return true;
     }
-    Connection* connection = next_connection();
-    return connection != nullptr && send_on(*connection, call);
+    return send(call) || owner_.take_back(*this, call);
 } catch (const std::exception&) {
     return false;
 }

@@ -87,9 +87,31 @@ TlsContext::TlsContext(TlsOptions options)
 /// kept. As a copy, since OpenSSL voids a session whose connection ends without a goodbye.
 int TlsContext::keep_session(ssl_st* connection, ssl_session_st* session) noexcept
 {
-    auto& kept = *static_cast<Session*>(SSL_get_app_data(connection));
-    kept.reset(SSL_SESSION_dup(session));
+    const auto* place = static_cast<SessionPlace*>(SSL_get_ex_data(connection, place_index()));
+    (*place)->reset(SSL_SESSION_dup(session));
     return 0;
+}
+
+/// Where a connection has its SessionPlace, which goes with it.
+int TlsContext::place_index() noexcept
+{
+    static const int index = SSL_get_ex_new_index(
+        0, nullptr, nullptr, nullptr, [](void*, void* place, CRYPTO_EX_DATA*, int, long, void*) {
+            delete static_cast<SessionPlace*>(place);
+        });
+    return index;
+}
+
+TlsContext::SessionPlace& TlsContext::place_of(const std::string& server) const
+{
+    if (sessions_.size() >= most_sessions && !sessions_.contains(server)) {
+        std::erase_if(sessions_, [](const auto& kept) { return kept.second.use_count() == 1; });
+    }
+    SessionPlace& place = sessions_[server];
+    if (place == nullptr) {
+        place = std::make_shared<Session>();
+    }
+    return place;
 }
 
 /// The name that the server is verified by, and the session that is resumed.
@@ -106,9 +128,11 @@ bool TlsContext::prepare(SSL* ssl, const redisContext& context, const std::strin
         ? context.unix_sock.path
         : std::string(context.tcp.host) + " " + std::to_string(context.tcp.port);
     // A resumed session's certificate was verified when the session began: by this name.
-    Session& kept = sessions_[server + " " + name];
-    SSL_set_app_data(ssl, &kept);
-    if (kept != nullptr) {
+    auto own = std::make_unique<SessionPlace>(place_of(server + " " + name));
+    if (SSL_set_ex_data(ssl, place_index(), own.get()) != 1) {
+        return false;
+    }
+    if (const Session& kept = **own.release(); kept != nullptr) {
         const Session resumed(SSL_SESSION_dup(kept.get()));
         return resumed != nullptr && SSL_set_session(ssl, resumed.get()) == 1;
     }

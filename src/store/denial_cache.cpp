@@ -6,7 +6,7 @@
 namespace ratelimit {
 
 struct DenialCache::Entry : KeyedNode {
-    std::uint64_t stamp;    // of policy and generation
+    std::uint64_t stamp;    // of policy, server and generation
     microseconds until;     // it is known to be refused
     microseconds retry_at;  // when a request of this cost passes
     microseconds reset_at;
@@ -35,7 +35,7 @@ bool is_over(microseconds until, microseconds now) noexcept
 void DenialCache::Shared::init() noexcept
 {
     LruTable<Entry>::Shared::init();
-    generation = 0;
+    generations = {};
 }
 
 DenialCache::Entry* DenialCache::find_entry(const KeyedRequest& request) const noexcept
@@ -49,7 +49,7 @@ std::optional<DenialCache::Denial> DenialCache::find(
     const ZoneLock lock(table_.pool());
 
     Entry* entry = find_entry(request);
-    if (entry == nullptr || entry->stamp != stamp_of(request) || request.cost < entry->cost) {
+    if (entry == nullptr || !is_of(*entry, request) || request.cost < entry->cost) {
         return std::nullopt;
     }
     if (is_over(entry->until, now)) {
@@ -66,8 +66,8 @@ std::optional<DenialCache::Denial> DenialCache::find(
 }
 
 void DenialCache::add(
-    const KeyedRequest& request, const LimitState& refusal, microseconds sent, microseconds now,
-    microseconds at_most) noexcept
+    const KeyedRequest& request, std::uint32_t server, const LimitState& refusal, microseconds sent,
+    microseconds now, microseconds at_most) noexcept
 {
     if (!refusal.retry_after) {
         return;
@@ -81,7 +81,7 @@ void DenialCache::add(
 
     Entry* entry = find_or_add(request);
     if (entry != nullptr) {
-        entry->stamp = stamp_of(request);
+        entry->stamp = stamp_of(request, server % shared_->generations.size());
         entry->until = until;
         entry->retry_at = retry_at;
         entry->reset_at = later(sent, refusal.reset);
@@ -102,17 +102,25 @@ DenialCache::Entry* DenialCache::find_or_add(const KeyedRequest& request) noexce
     return entry;
 }
 
-std::uint64_t DenialCache::stamp_of(const KeyedRequest& request) const noexcept
+/// Ends with the bits of the server.
+std::uint64_t DenialCache::stamp_of(
+    const KeyedRequest& request, std::uint64_t server) const noexcept
 {
     constexpr std::uint64_t odd = 0x9E37'79B9'7F4A'7C15;  // spreads the generations
-    return request.policy + shared_->generation * odd;
+    return (request.policy + shared_->generations[server] * odd) << server_bits | server;
 }
 
-void DenialCache::forget_all() noexcept
+/// Under that policy, and of its server's present generation.
+bool DenialCache::is_of(const Entry& entry, const KeyedRequest& request) const noexcept
+{
+    return entry.stamp == stamp_of(request, entry.stamp % shared_->generations.size());
+}
+
+void DenialCache::forget_server(std::uint32_t server) noexcept
 {
     const ZoneLock lock(table_.pool());
 
-    ++shared_->generation;
+    ++shared_->generations[server % shared_->generations.size()];
 }
 
 void DenialCache::forget_key(std::string_view key) noexcept

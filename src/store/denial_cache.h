@@ -5,6 +5,7 @@
 #include "store/keyed_request.h"
 #include "store/lru_table.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -22,8 +23,11 @@ class DenialCache {
     struct Entry;
 
 public:
+    /// Servers have numbers; those that are equal in these bits share a generation.
+    static constexpr unsigned server_bits = 6;
     struct Shared : LruTable<Entry>::Shared {
-        std::uint64_t generation;  // entries of earlier ones are void
+        // By server: entries of earlier generations are void.
+        std::array<std::uint16_t, 1U << server_bits> generations;
         void init() noexcept;
     };
 
@@ -44,14 +48,15 @@ public:
     /// Empty: Redis has to be asked. Times are of one clock for each policy.
     std::optional<Denial> find(const KeyedRequest& request, microseconds now) noexcept;
 
-    /// Remembers a refusal until its retry time, but not longer than `at_most`; one that has none,
-    /// not at all. `sent`: no later
-    /// than the check was sent, so that the time is not over later than for Redis.
+    /// Remembers a refusal by the server of this number until its retry time, but not longer than
+    /// `at_most`; one that has none, not at all. `sent`: no later than the check was sent, so that
+    /// the time is not over later than for Redis.
     void add(
-        const KeyedRequest& request, const LimitState& refusal, microseconds sent, microseconds now,
-        microseconds at_most) noexcept;
+        const KeyedRequest& request, std::uint32_t server, const LimitState& refusal,
+        microseconds sent, microseconds now, microseconds at_most) noexcept;
 
-    void forget_all() noexcept;
+    /// What this server has refused: it may have lost its counts.
+    void forget_server(std::uint32_t server) noexcept;
     /// What is known of the key under any policy.
     void forget_key(std::string_view key) noexcept;
 
@@ -62,7 +67,8 @@ public:
     bool empty() const noexcept { return table_.size() == 0; }
 
 private:
-    std::uint64_t stamp_of(const KeyedRequest& request) const noexcept;
+    std::uint64_t stamp_of(const KeyedRequest& request, std::uint64_t server) const noexcept;
+    bool is_of(const Entry& entry, const KeyedRequest& request) const noexcept;
     Entry* find_entry(const KeyedRequest& request) const noexcept;
     Entry* find_or_add(const KeyedRequest& request) noexcept;
 

@@ -64,7 +64,7 @@ sub holds {
 subtest 'a redis that stalls costs no more fail mode than its stall' => sub {
     my $redis = redis();
     my $node = failing_node($redis);
-    for my $stall (0.12, 0.3, 0.5, 1, 3) {
+    for my $stall (0.1, 0.12, 0.2, 0.3, 0.5, 1, 3) {
         my $end;
         my @seen = observe($node, $stall + 1.5, 0.3 => sub { $redis->pause }, 0.3 + $stall => sub { $redis->resume; $end = time });
         holds("a stall of $stall s", $end, 0.05, @seen);
@@ -96,7 +96,10 @@ subtest 'connections that are killed cost nothing' => sub {
     }
 };
 
-# A fault's begin, its end, and how long after that redis decides again.
+my $kill = sub { $_[0]->stop('KILL') };
+my $start = sub { $_[0]->start };
+
+# A fault's begin, its end, how long after that redis decides again, and how long the fault lasts.
 my @faults = (
     ['CLIENT PAUSE', sub { $_[0]->cmd('CLIENT', 'PAUSE', 500, 'ALL'); $_[0]{until} = time + 0.5 }, sub { sleep max(0, $_[0]{until} - time) }, 0.15],
     ['OOM', sub { $_[0]->cmd('CONFIG', 'SET', 'maxmemory', 1) }, sub { $_[0]->cmd('CONFIG', 'SET', 'maxmemory', 0) }, 0.15],
@@ -105,20 +108,22 @@ my @faults = (
         $redis->{busy} = IO::Socket::INET->new(PeerAddr => $redis->addr) or die $!;
         print { $redis->{busy} } "EVAL 'while true do end' 0\r\n";
     }, sub { $_[0]->cmd('SCRIPT', 'KILL') }, 0.15],
-    ['a kill', sub { $_[0]->stop('KILL') }, sub { $_[0]->start }, 0.6],
+    (map { ["a kill for $_ s", $kill, $start, 0.6, $_] } 0.3, 1, 3),
+    ['a kill with a restart at once', sub { }, sub { $kill->(@_); $start->(@_) }, 0.6],
 );
 
 subtest 'when a fault ends redis decides again' => sub {
     for (@faults) {
-        my ($what, $cause, $cure, $after) = @{$_};
+        my ($what, $cause, $cure, $after, $lasts) = @{$_};
+        $lasts //= 1;
         my $redis = redis();
         $redis->cmd('CONFIG', 'SET', 'busy-reply-threshold', 50);
         my $node = failing_node($redis);
         my $end;
-        my @seen = observe($node, 3, 0.3 => sub { $cause->($redis) },
-            1.3 => sub { $cure->($redis); $end = time });
+        my @seen = observe($node, $lasts + 2, 0.3 => sub { $cause->($redis) },
+            0.3 + $lasts => sub { $cure->($redis); $end = time });
         holds($what, $end, $after, @seen);
-        cmp_ok scalar(failed(@seen)), '>', 0, 'it was a fault';
+        cmp_ok scalar(failed(@seen)), '>', 0, 'it was a fault' if $what !~ /at once/;
         is $node->count_log(qr/is away/), 0, 'an error that is answered is no server that is away' if $what eq 'OOM';
     }
 };

@@ -107,6 +107,56 @@ for (
     is $node->status('/'), 503;
 }
 
+subtest 'an error that another connection left in OpenSSL breaks no connection' => sub {
+    # Such an error, after each wait for events; and records come in pieces, so that reads find too little.
+    write_file("$folder/left.c", <<'END');
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+ssize_t read(int file, void *to, size_t most)
+{
+    static int times;
+    int type;
+    socklen_t size = sizeof(type);
+    ssize_t (*real)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
+    if (getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && ++times % 2 == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return real(file, to, most);
+}
+
+int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout)
+{
+    int (*real)(int, struct epoll_event *, int, int) = dlsym(RTLD_NEXT, "epoll_wait");
+    int got = real(epoll, events, most, timeout);
+    ERR_put_error(ERR_LIB_SSL, 0, 1, __FILE__, __LINE__);
+    return got;
+}
+END
+    is system("cc -shared -fPIC -w -o $folder/left.so $folder/left.c -lcrypto"), 0 or return;
+    my $program = Ratelimit::Nginx::program();
+    local $ENV{RATELIMIT_NGINX} = write_file("$folder/nginx", <<"END");
+#!/bin/sh
+export LD_PRELOAD=$folder/left.so ASAN_OPTIONS="\${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+exec $program "\$@"
+END
+    chmod 0755, "$folder/nginx";
+    my $node = node_to($good_port, $trusted, '1000r/d');
+    wait_until('it is connected', sub { $node->status('/?k=left') == 200 });
+    my $connections = sub { ($good->cmd('INFO', 'stats') =~ /total_connections_received:(\d+)/)[0] };
+    my $before = $connections->();
+    is $node->status('/?k=left'), 200 for 1 .. 20;
+    # That includes the connection of the second look.
+    cmp_ok $connections->(), '<=', $before + 1, 'its connection is kept';
+    is $node->count_log(qr/is away/), 0;
+};
+
 subtest 'certificates of clients' => sub {
     my $ours = node_to($strict_port,
         "$trusted tls_certificate $folder/client.pem; tls_certificate_key $folder/client.key;");

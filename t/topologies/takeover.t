@@ -15,27 +15,39 @@ sub decisions {
 
 sub passed { return scalar grep { $_ eq 'PASSED' } @_ }
 
-sub node_of {
-    my ($block, $timeout) = @_;
-    return nginx(
-        workers => 2,
-        http    => "ratelimit_redis main { $block timeout $timeout; connect_timeout 1s; }"
-            . 'ratelimit_zone k$arg_k zone=test rate=1000000r/d;',
-        server => 'add_header X-Status $ratelimit_status always; location / { ratelimit zone=test; '
-            . 'try_files /index.html =404; }',
-    );
+# An nginx that waits long for a takeover and one that has no traffic meanwhile, of which every worker
+# is connected to all of the `$servers` that it needs.
+sub nodes_of {
+    my ($topology, $group, $servers) = @_;
+    my $block = "topology $topology; " . join ' ', map { "server $_;" } $group->addrs;
+    my @nodes = map {
+        nginx(
+            workers => 2,
+            http    => "ratelimit_redis main { $block timeout $_; connect_timeout 1s; }"
+                . 'ratelimit_zone k$arg_k zone=test rate=1000000r/d;',
+            server => 'add_header X-Status $ratelimit_status always; location / { ratelimit zone=test; '
+                . 'try_files /index.html =404; }',
+        )
+    } '20s', '2s';
+    for my $node (@nodes) {
+        wait_until('every worker is connected', sub { $node->count_log(qr/ is up/) == 2 * $servers });
+    }
+    return @nodes;
 }
 
 my @keys = 1 .. 24;
 
+sub decided_at_once {
+    my ($node) = @_;
+    my $began = time;
+    is passed(decisions($node, @keys)), @keys, 'the first requests after it are decided by Redis';
+    cmp_ok time - $began, '<', 1.5, 'soon';
+    return;
+}
+
 subtest 'a cluster' => sub {
     my $cluster = cluster();
-    my $seeds   = 'topology cluster; ' . join ' ', map { "server $_;" } $cluster->addrs;
-    my $idle    = node_of($seeds, '2s');
-    my $patient = node_of($seeds, '20s');
-    for my $node ($idle, $patient) {
-        wait_until('every worker knows all masters', sub { $node->count_log(qr/ is up/) == 6 });
-    }
+    my ($patient, $idle) = nodes_of('cluster', $cluster, 3);
 
     my $slot = $cluster->slot_of('k1');
     my $old  = $cluster->kill_master_of('k1');
@@ -48,28 +60,19 @@ subtest 'a cluster' => sub {
     wait_until('a replica has taken over',
         sub { my $node = eval { $cluster->node_of_slot($slot) }; $node && $node != $old }, 20);
     $cluster->wait_ok;
-    my $began = time;
-    is passed(decisions($idle, @keys)), @keys, 'the first requests after it are decided by Redis';
-    cmp_ok time - $began, '<', 1.5, 'soon';
+    decided_at_once($idle);
     is $idle->count_log(qr/fail/i), $idle->count_log(qr/the fail mode decides/), 'no limit failed';
 };
 
 subtest 'a master that sentinels watch' => sub {
-    my $group   = sentinels();
-    my $seeds   = 'topology sentinel master=main; ' . join ' ', map { "server $_;" } $group->addrs;
-    my $idle    = node_of($seeds, '2s');
-    my $patient = node_of($seeds, '20s');
-    for my $node ($idle, $patient) {
-        wait_until('every worker knows the master', sub { $node->count_log(qr/ is up/) == 2 });
-    }
+    my $group = sentinels();
+    my ($patient, $idle) = nodes_of('sentinel master=main', $group, 1);
     my $old = $group->master;
     $old->stop('KILL');
     $patient->wait_for_log(qr/is away/, 2);
     is passed(decisions($patient, @keys)), @keys, 'requests that meet the dead one wait';
     $group->wait_for_new_master($old);
-    my $began = time;
-    is passed(decisions($idle, @keys)), @keys, 'the first requests after it are decided by Redis';
-    cmp_ok time - $began, '<', 1.5, 'soon';
+    decided_at_once($idle);
 };
 
 finish();

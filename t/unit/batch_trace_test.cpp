@@ -6,7 +6,6 @@
 #include "trace_caller.h"
 #include "trace_maker.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -18,15 +17,6 @@ namespace {
 using Time = Model::Time;
 
 constexpr Time start_of_traces = 1'800'000'000 * second;
-constexpr std::array all_algorithms = {
-    Algorithm::fixed_window,
-    Algorithm::sliding_window_counter,
-    Algorithm::sliding_window_log,
-    Algorithm::sliding_window_buckets,
-    Algorithm::token_bucket,
-    Algorithm::leaky_bucket,
-    Algorithm::gcra,
-};
 
 class BatchTrace : public testing::Test, protected TraceMaker {
 protected:

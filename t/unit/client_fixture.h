@@ -24,7 +24,11 @@ public:
         ++downs;
         last_reason = reason;
     }
-    void counts_may_be_lost(const redis::Endpoint&) noexcept override { ++losses; }
+    void counts_may_be_lost(std::uint32_t server) noexcept override
+    {
+        ++losses;
+        last_lost = server;
+    }
     void error_reply(const redis::Endpoint&, std::string_view text) noexcept override
     {
         errors.emplace_back(text);
@@ -39,6 +43,7 @@ public:
     int ups = 0;
     int downs = 0;
     int losses = 0;  // of counts, maybe
+    std::uint32_t last_lost = 0;
     std::string last_reason;
     std::vector<std::string> errors;
     std::vector<std::string> known;

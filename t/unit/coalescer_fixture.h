@@ -1,5 +1,6 @@
 #pragma once
 
+#include "all_algorithms.h"
 #include "check/coalescer.h"
 #include "check/script_text.h"
 #include "client_fixture.h"
@@ -75,22 +76,12 @@ public:
 /// A coalescer over a client of one server.
 class CoalescerTest : public ClientTest {
 protected:
-    static std::vector<Algorithm> all_algorithms()
-    {
-        std::vector<Algorithm> all;
-        for (std::size_t i = 0; i < algorithm_count; ++i) {
-            all.push_back(static_cast<Algorithm>(i));
-        }
-        return all;
-    }
-
     void begin(redis::ClientOptions options)
     {
-        const auto all = all_algorithms();
-        for (const Algorithm algorithm : all) {
+        for (const Algorithm algorithm : all_algorithms) {
             singles_.push_back(scripts_.add(single_script(algorithm)));
         }
-        several_ = scripts_.add(several_script(all));
+        several_ = scripts_.add(several_script(all_algorithms));
         start_ready(std::move(options));
         coalescer_.emplace(*client_);
     }

@@ -159,7 +159,7 @@ TEST_F(CoalescedChecks, of_keys_that_are_alike_when_put_together_do_not_go_toget
 
 TEST_F(CoalescedChecks, are_told_by_every_algorithm_what_each_would_be_told_alone)
 {
-    for (const Algorithm algorithm : all_algorithms()) {
+    for (const Algorithm algorithm : all_algorithms) {
         SCOPED_TRACE(name_of(algorithm));
         Asked asked;
         asked.key = name_of(algorithm);

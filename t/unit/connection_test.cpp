@@ -2,12 +2,13 @@
 
 #include "client_fixture.h"
 #include "mock_server.h"
+#include "redis/context.h"
 
-#include <deque>
 #include <thread>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,6 +63,52 @@ TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
     close(listener);
 }
 
+TEST_F(ClientTest, a_lack_of_connections_of_our_own_is_no_silence_and_no_address_that_fails)
+{
+    RedisServer server;
+    auto options = options_to(server.port());
+    options.servers[0].endpoint.host_name = "redis.test";
+    options.servers[0].endpoint.addresses = { "127.0.0.1", "127.0.0.3" };
+    options.server.breaker_failures = 2;
+    auto& client = start_ready(options);
+    EXPECT_EQ(ask("x"), "x");
+    loop_.has_room = false;
+    server.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_EQ(events_.last_reason, redis::no_connection_left);
+    loop_.run_for(1s);  // some attempts fail
+    client.look_at_servers([](const redis::ServerView& view) {
+        EXPECT_FALSE(view.breaker_open);
+        EXPECT_EQ(view.endpoint.host, "127.0.0.1");
+        EXPECT_GE(view.stats.connection_errors, 3U);
+    });
+    EXPECT_EQ(events_.downs, 1) << "it is reported once";
+    loop_.has_room = true;
+    ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
+    EXPECT_EQ(ask("x"), "x");
+}
+
+TEST_F(ClientTest, without_a_file_descriptor_no_server_is_silent)
+{
+    RedisServer server;
+    auto options = options_to(server.port());
+    options.server.breaker_failures = 2;
+    auto& client = start_ready(options);
+    EXPECT_EQ(ask("x"), "x");
+    rlimit usual{};
+    getrlimit(RLIMIT_NOFILE, &usual);
+    server.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
+    const rlimit none{ 3, usual.rlim_max };
+    setrlimit(RLIMIT_NOFILE, &none);
+    const bool down = loop_.run_until([this] { return events_.downs == 1; });
+    loop_.run_for(1s);
+    setrlimit(RLIMIT_NOFILE, &usual);
+    EXPECT_TRUE(down);
+    EXPECT_EQ(events_.last_reason, redis::no_file_left);
+    client.look_at_servers([](const redis::ServerView& view) { EXPECT_FALSE(view.breaker_open); });
+    EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
+}
+
 TEST_F(ClientTest, like_errors_are_told_once)
 {
     MockServer server([] { return "-OOM command not allowed\r\n"; });
@@ -98,6 +145,26 @@ TEST_F(ClientTest, what_was_in_flight_is_sent_again_once)
     ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
     EXPECT_EQ(first.failure, Failure::connection);
     EXPECT_EQ(first.ends, 1);
+    EXPECT_EQ(server.calls(), 2);
+}
+
+TEST_F(ClientTest, a_call_that_is_sent_again_has_what_is_left_of_its_timeout)
+{
+    int calls = 0;
+    MockServer server([&]() -> std::string {
+        if (++calls == 1) {
+            std::this_thread::sleep_for(600ms);
+            return "close";
+        }
+        return "";
+    });
+    auto options = options_to(server.port());
+    options.server.timeout = 1s;
+    start_ready(options);
+    loop_.run_for(200ms);  // so that the connection has proved good
+    const auto began = loop_.now();
+    EXPECT_EQ(ask("x"), "no reply in time");
+    EXPECT_LT(loop_.now() - began, 1400ms);
     EXPECT_EQ(server.calls(), 2);
 }
 

@@ -23,9 +23,9 @@ protected:
     /// Remembers a refusal that was sent at 100 s and arrives at 102 s.
     void add(
         const KeyedRequest& request, const LimitState& state,
-        microseconds at_most = DenialCache::longest)
+        microseconds at_most = DenialCache::longest, std::uint32_t server = 0)
     {
-        denials_.add(request, state, seconds{ 100 }, seconds{ 102 }, at_most);
+        denials_.add(request, server, state, seconds{ 100 }, seconds{ 102 }, at_most);
     }
     bool refuses(const KeyedRequest& request, microseconds now = seconds{ 103 })
     {
@@ -149,16 +149,22 @@ TEST_F(DenialCacheTest, forgetting_a_key_forgets_no_other_with_its_hash)
     }
 }
 
-TEST_F(DenialCacheTest, all_refusals_are_forgotten_at_once_and_new_ones_remembered)
+TEST_F(DenialCacheTest, only_the_refusals_of_one_server_are_forgotten_and_new_ones_remembered)
 {
-    add(request_, refusal(seconds{ 10 }));
-    add({ "other", 1, 1 }, refusal(seconds{ 10 }));
-    denials_.forget_all();
-    EXPECT_FALSE(refuses(request_));
-    EXPECT_FALSE(refuses({ "other", 1, 1 }));
-    add(request_, refusal(seconds{ 10 }));
-    EXPECT_TRUE(refuses(request_));
-    EXPECT_FALSE(refuses({ "other", 1, 1 }));
+    const KeyedRequest other{ "other", 0x1234, 1 };
+    const KeyedRequest elsewhere{ "elsewhere", 0x1234, 1 };
+    for (const std::uint32_t server : { 0U, 5U, 63U, 4'000'000'000U }) {
+        add(request_, refusal(seconds{ 10 }), DenialCache::longest, server);
+        add(other, refusal(seconds{ 10 }), DenialCache::longest, server);
+        add(elsewhere, refusal(seconds{ 10 }), DenialCache::longest, server + 1);
+        denials_.forget_server(server);
+        EXPECT_FALSE(refuses(request_)) << server;
+        EXPECT_FALSE(refuses(other)) << server;
+        EXPECT_TRUE(refuses(elsewhere)) << server;
+        add(request_, refusal(seconds{ 10 }), DenialCache::longest, server);
+        EXPECT_TRUE(refuses(request_)) << server;
+        EXPECT_FALSE(refuses(other)) << server;
+    }
 }
 
 TEST_F(DenialCacheTest, a_clock_that_was_set_back_does_not_prolong_a_refusal)
@@ -178,7 +184,7 @@ TEST_F(DenialCacheTest, refusals_that_expire_are_removed_as_others_come)
     for (int i = 0; i < 50; ++i) {
         const std::string key = "new " + std::to_string(i);
         denials_.add(
-            { key, 1, 1 }, refusal(seconds{ 10 }), seconds{ 110 }, seconds{ 110 },
+            { key, 1, 1 }, 0, refusal(seconds{ 10 }), seconds{ 110 }, seconds{ 110 },
             DenialCache::longest);
     }
     EXPECT_EQ(zone_.memory().keys(), 50U);

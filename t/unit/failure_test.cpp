@@ -1,15 +1,9 @@
 // The client when its server stops, hangs, restarts, or is none.
 
 #include "client_fixture.h"
-#include "mock_server.h"
 
 #include <deque>
 #include <thread>
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 namespace ratelimit {
 namespace {

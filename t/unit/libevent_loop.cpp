@@ -92,8 +92,7 @@ private:
 /// Answers from the loop, as a resolver does.
 class TableLookup final : public Lookup {
 public:
-    TableLookup(
-        LibeventLoop& loop, Addresses addresses, std::function<void(const Addresses&)> done)
+    TableLookup(LibeventLoop& loop, Addresses addresses, std::function<void(const Addresses&)> done)
         : timer_(loop.make_timer(
             [addresses = std::move(addresses), done = std::move(done)] { done(addresses); }))
     {
@@ -128,7 +127,7 @@ LibeventLoop::~LibeventLoop()
 
 bool LibeventLoop::attach(redisAsyncContext& context) noexcept
 {
-    return redisLibeventAttach(&context, base_) == REDIS_OK;
+    return has_room && redisLibeventAttach(&context, base_) == REDIS_OK;
 }
 
 std::unique_ptr<Timer> LibeventLoop::make_timer(std::function<void()> fired)

@@ -27,6 +27,7 @@ public:
     /// What names stand for; a name that is not here cannot be looked up.
     std::map<std::string, Addresses> names;
     milliseconds look_up_takes{ 1 };
+    bool has_room = true;  // for one more connection
 
     /// Runs until the condition holds; false: it did not within `longest`.
     bool run_until(

@@ -20,16 +20,6 @@ namespace {
 
 using Time = Model::Time;
 
-constexpr std::array all_algorithms = {
-    Algorithm::fixed_window,
-    Algorithm::sliding_window_counter,
-    Algorithm::sliding_window_log,
-    Algorithm::sliding_window_buckets,
-    Algorithm::token_bucket,
-    Algorithm::leaky_bucket,
-    Algorithm::gcra,
-};
-
 /// lua54.lua, which plays Redis until its socket is closed.
 class LuaProcess {
 public:

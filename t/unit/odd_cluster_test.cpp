@@ -14,10 +14,21 @@ std::string text(const std::string& word)
 }
 
 /// CLUSTER SLOTS' reply of a cluster of one node.
-std::string map_to(int port)
+std::string map_to(int port, const std::string& host = "127.0.0.1")
 {
-    return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" + text("127.0.0.1") + ":" + std::to_string(port)
-        + "\r\n" + text("id");
+    return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" + text(host) + ":" + std::to_string(port) + "\r\n"
+        + text("id");
+}
+
+/// Of a cluster of two nodes: the second one has the slot of "key".
+std::string map_to(int port, int second)
+{
+    const auto range = [](const char* slots, int node) {
+        return slots + std::string("*3\r\n") + text("127.0.0.1") + ":" + std::to_string(node)
+            + "\r\n" + text("id");
+    };
+    return "*2\r\n" + range("*3\r\n:0\r\n:8191\r\n", port)
+        + range("*3\r\n:8192\r\n:16383\r\n", second);
 }
 
 std::string moved_to(int port)
@@ -85,6 +96,19 @@ TEST_F(OddCluster, a_call_that_is_sent_to_a_dead_node_waits_for_a_takeover_withi
     EXPECT_LT(loop_.now() - began, 2s);
 }
 
+TEST_F(OddCluster, a_call_lost_with_a_connection_that_never_answered_is_sent_again_elsewhere)
+{
+    int own = 0;
+    MockServer heir([] { return text("x"); });
+    MockServer dying([] { return "close"; }, [&] { return map_to(heir.port(), own); });
+    own = dying.port();
+    start_cluster(dying);
+    ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(dying.calls(), 1);
+    EXPECT_EQ(heir.calls(), 1);
+}
+
 TEST_F(OddCluster, a_call_that_is_sent_on_and_on_ends_in_time)
 {
     RedisServer hung;
@@ -139,6 +163,18 @@ TEST_F(OddCluster, a_node_that_knows_of_no_owner_for_a_moment_is_asked_again_and
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(events_.downs, 0);
     EXPECT_EQ(events_.errors.size(), 1U) << "it is reported once";
+}
+
+TEST_F(OddCluster, of_several_addresses_that_a_node_s_name_has_the_one_that_works_is_found)
+{
+    int own = 0;
+    MockServer one([] { return text("x"); }, [&] { return map_to(own, "node.test"); });
+    own = one.port();
+    loop_.names["node.test"] = { { "127.0.0.8", "127.0.0.9", "127.0.0.1" }, 1s };
+    start_cluster(one);
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.downs, 0);
+    EXPECT_EQ(one.calls(), 1);
 }
 
 TEST_F(OddCluster, a_client_that_closes_while_it_asks_for_the_map_leaves_nothing)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "all_algorithms.h"
 #include "check/script_call.h"
 #include "model.h"
 

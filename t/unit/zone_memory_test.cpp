@@ -35,7 +35,7 @@ protected:
     {
         LimitState refusal;
         refusal.retry_after = seconds{ 50 };
-        memory().denials().add({ key, 1, 1 }, refusal, now, now, DenialCache::longest);
+        memory().denials().add({ key, 1, 1 }, 0, refusal, now, now, DenialCache::longest);
     }
     bool is_denied(std::string_view key)
     {

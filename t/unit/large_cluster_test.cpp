@@ -1,0 +1,74 @@
+// The map of a large cluster whose slots are in pieces.
+
+#include "client_fixture.h"
+#include "redis/cluster_client.h"
+
+#include <algorithm>
+#include <ctime>
+#include <vector>
+
+namespace ratelimit {
+namespace {
+
+std::string element(const std::string& word)
+{
+    return "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
+}
+
+/// CLUSTER SLOTS' reply where each slot is a range of its own and has another node than its
+/// neighbours.
+std::string fragmented_map(std::size_t nodes)
+{
+    std::string text = "*" + std::to_string(redis::slot_count) + "\r\n";
+    for (std::size_t slot = 0; slot < redis::slot_count; ++slot) {
+        const auto number = ":" + std::to_string(slot) + "\r\n";
+        text += "*3\r\n" + number + number + "*3\r\n"
+            + element("a-node-of-a-large-cluster-" + std::to_string(slot % nodes) + ".test")
+            + ":6379\r\n" + element("id");
+    }
+    return text;
+}
+
+/// The processor's time, in seconds, that a worker takes for a map that it had before: the best of
+/// several tries.
+double time_of_map(LibeventLoop& loop, std::size_t nodes)
+{
+    redis::ClientOptions options;
+    options.servers = { { redis::announced_endpoint("127.0.0.1", 1) } };
+    const redis::ScriptRegistry scripts;
+    Events events;
+    redis::ClusterClient cluster({ loop, options, scripts, events });
+    redis::MapSearchOwner& owner = cluster;
+    const auto text = fragmented_map(nodes);
+    redisReader* reader = redisReaderCreate();
+    redisReaderFeed(reader, text.data(), text.size());
+    void* reply = nullptr;
+    redisReaderGetReply(reader, &reply);
+    double best = 1e9;
+    for (int i = 0; i < 6; ++i) {
+        const auto began = std::clock();
+        const auto map = redis::read_cluster_slots(
+            *static_cast<redisReply*>(reply), options.servers[0].endpoint);
+        owner.map_found(*map);
+        // The first one makes the nodes.
+        best = i == 0 ? best : std::min(best, double(std::clock() - began) / CLOCKS_PER_SEC);
+    }
+    std::size_t known = 0;
+    cluster.each_server([&](redis::Server&) { ++known; });
+    EXPECT_EQ(known, nodes);
+    freeReplyObject(reply);
+    redisReaderFree(reader);
+    return best;
+}
+
+TEST(LargeCluster, a_map_of_a_thousand_nodes_costs_little_more_than_one_of_ten)
+{
+    LibeventLoop loop;
+    const double few = time_of_map(loop, 10);
+    const double many = time_of_map(loop, 1000);
+    EXPECT_LT(many, 8 * few) << many << " s and " << few << " s";
+    EXPECT_LT(many, 1) << "in a worker, which serves nothing else meanwhile";
+}
+
+}  // namespace
+}  // namespace ratelimit
