@@ -6,7 +6,7 @@ use lib "$FindBin::Bin/../chaos";
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits);
 use Chaos::Judge qw(judge_requests);
-use Chaos::Remains qw(judge_totals);
+use Chaos::Remains qw(connections judge_totals);
 use Chaos::Report qw(summary table);
 use Ratelimit::Test;
 
@@ -123,6 +123,19 @@ subtest 'totals agree with what clients recorded' => sub {
     is $wrong->(6, {}), 1, 'too many';
     is $wrong->(6, {}, failed(9, status => 'lost')), 0, 'unless one got no answer';
     is $wrong->(4, { 0 => 1 }), 0, 'not where a worker was killed';
+};
+
+subtest 'connections that stay are counted, but for those that are not nginx\'s' => sub {
+    my $counted = sub {
+        my ($name, $cmd) = @_;
+        return scalar connections("id=7 addr=127.0.0.1:9 laddr=127.0.0.1:8 fd=9 name=$name age=3 idle=2 cmd=$cmd user=default");
+    };
+    is $counted->('nginx-ratelimit-77', 'evalsha'), 1, 'one that counts';
+    is $counted->('nginx-ratelimit-77', 'cluster|slots'), 1, 'one that looks for the map';
+    is $counted->('', 'NULL'), 1, 'one that has not said anything';
+    is $counted->('', 'restore-asking'), 0, 'a node that has moved keys';
+    is $counted->('sentinel-009f0864-cmd', 'ping'), 0, 'a Sentinel';
+    is $counted->('', 'client|list'), 0, 'the one that lists them';
 };
 
 subtest 'every request is decided, and every key of a limit is checked' => sub {

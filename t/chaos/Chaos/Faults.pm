@@ -57,7 +57,11 @@ my %faults = (
     'busy script' => {
         lasts => [0.3, 0.6], slack => $timed,
         start => sub { _run_away(_victim(@_)) },
-        end   => sub { $_[1]{victim}->cmd(qw(SCRIPT KILL)) },
+        end   => sub {
+            my (undef, $run) = @_;
+            $run->{victim}->cmd(qw(SCRIPT KILL));
+            close delete $run->{victim}{busy_connection};
+        },
     },
     'slow link' => {    # but not slower than the timeout
         where => \&_linked, lasts => [0.3, 1.5],
