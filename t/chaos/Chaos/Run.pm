@@ -49,6 +49,7 @@ sub run {
     $evidence->stop_sampling if $evidence;
 
     my $played = @{$faults};
+    push @{$faults}, $fleet->unplanned_takeovers($faults);
     my ($sentences, $excused) = judge_requests($seen, $faults, $busy);
     my ($after, @remains) = judge_remains($fleet, $before);
     my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
