@@ -67,7 +67,10 @@ subtest 'a master that hands over under load is left for the new one' => sub {
     wait_until('requests are decided by the new master',
         sub { is_decided($node, 'over2') && grep { /over2/ } $new->keys_like });
     cmp_ok time - $began, '<', 5, 'soon';
+    my $calls = $old->calls('evalsha');
     $load->wait_for_more(50);
+    is_deeply [$old->cmd('ROLE')->[0], $old->calls('evalsha') - $calls], ['master', 0],
+        'the old one, which says that it is a master still, decides none of them';
     check_load($load);
     is $node->count_log(qr/master main is at/), 4, 'a line for each worker and master';
     cmp_ok $node->count_log(qr/is away/), '<=', 2, 'at most one line that the old one went';

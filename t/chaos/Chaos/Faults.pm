@@ -88,6 +88,16 @@ my %faults = (
         end   => sub { my ($fleet, $run) = @_; $fleet->wait_for_takeover($run->{victim}) },
         after => sub { my ($fleet, $run) = @_; $run->{victim}->start; $fleet->wait_for_replicas },
     },
+    'SENTINEL FAILOVER' => {    # the master lives, and Redis loses what it counts meanwhile
+        where => sub { $_[0]->kind eq 'sentinel' }, lasts => [0, 0], loses => 1,
+        start => sub { $_[0]->group->failover; sleep 0.1 },    # until every worker has heard of it
+        after => sub { $_[0]->wait_for_replicas },
+    },
+    'CLUSTER FAILOVER' => {     # the master lives, pauses its clients, and loses nothing
+        where => sub { $_[0]->kind eq 'cluster' }, lasts => [0, 0], slack => $timed,
+        start => sub { my ($fleet) = @_; $fleet->group->hand_over(_victim(@_)) },
+        after => sub { $_[0]->wait_for_replicas },
+    },
     'slots move' => {
         where => sub { $_[0]->kind eq 'cluster' && !$_[0]->tls }, lasts => [0.1, 0.5], weight => 2,
         start => \&_begin_to_move,
