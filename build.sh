@@ -40,7 +40,8 @@ Usage: ./build.sh [--no-install] [command]
   chaos [minutes]     8 minutes, or as many as said, of random faults over every topology while nodes
                       decide, and every decision checked.
                       --seed n, --topology name[,name], --fault name[,name], --verbose;
-                      --file f adds a summary to f, and --sum f prints a table of all summaries there
+                      --file f adds a summary to f, and --sum f prints a table of all summaries there;
+                      --keep f leaves requests, logs and who decided when in the folder f
   sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
                       sanitizers; takes long
   valgrind [t/f.t …]  the tests with nginx under valgrind; takes half an hour

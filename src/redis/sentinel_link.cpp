@@ -29,6 +29,11 @@ std::string_view next_word(std::string_view& text) noexcept
     return word;
 }
 
+std::string subscription()
+{
+    return plain_command({ "SUBSCRIBE", "+switch-master" });
+}
+
 }  // namespace
 
 struct SentinelLink::Hooks {
@@ -70,7 +75,7 @@ SentinelLink::SentinelLink(
       sentinel_(std::move(sentinel)),
       master_(std::move(master)),
       owner_(owner),
-      timer_(loop.make_timer([this] { lose("no answer in time"); }))
+      timer_(loop.make_timer([this] { fire(); }))
 {
     timer_->on_exit(Timer::OnExit::ignore);
 }
@@ -105,8 +110,6 @@ void SentinelLink::begin()
 
 void SentinelLink::introduce()
 {
-    // One that dies without a word is noticed in a minute; the master that it watches, before.
-    redisEnableKeepAlive(&context_->c);
     if (options_.tls != nullptr) {
         std::string reason;
         tls_ = options_.tls->start(context_->c, sentinel_.host_name, reason);
@@ -125,7 +128,7 @@ void SentinelLink::introduce()
         awaited_ = Awaited::authentication;
     }
     commands += plain_command({ "SENTINEL", "get-master-addr-by-name", master_ });
-    commands += plain_command({ "SUBSCRIBE", "+switch-master" });
+    commands += subscription();
     if (redisAsyncFormattedCommand(
             context_, Hooks::on_reply, nullptr, commands.data(), commands.size())
         != REDIS_OK) {
@@ -147,10 +150,12 @@ void SentinelLink::answered(const redisReply& reply)
     case Awaited::subscription:
         // Only now: what cannot be heard of again is not to be relied on.
         awaited_ = Awaited::news;
-        timer_->stop();
+        timer_->start(most_silence);
         owner_.master_is(*this, found_);
         break;
     case Awaited::news:
+        probed_ = false;
+        timer_->start(most_silence);
         heard(reply);
         break;
     }
@@ -183,6 +188,28 @@ void SentinelLink::heard(const redisReply& reply)
     if (find(host, text)) {
         owner_.master_is(*this, found_);
     }
+}
+
+void SentinelLink::fire() noexcept
+{
+    if (awaited_ == Awaited::news && !probed_) {
+        Hooks::contained(*this, [this] { probe(); });
+    } else {
+        lose("no answer in time");
+    }
+}
+
+/// Subscribes once more, for which the sentinel's user needs no other right. Past hiredis's list of
+/// callbacks: the one that gets every reply is there already.
+void SentinelLink::probe()
+{
+    const std::string command = subscription();
+    if (redisAppendFormattedCommand(&context_->c, command.data(), command.size()) != REDIS_OK) {
+        throw std::runtime_error("out of memory");
+    }
+    context_->ev.addWrite(context_->ev.data);
+    probed_ = true;
+    timer_->start(options_.connect_timeout + options_.timeout);
 }
 
 /// Where the master is said to be. False: nowhere, and the link is lost.

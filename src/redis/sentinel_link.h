@@ -24,7 +24,8 @@ public:
 };
 
 /// A connection to one Redis Sentinel: asks it where a master is, and hears from then on when that
-/// changes (+switch-master).
+/// changes (+switch-master). A sentinel that is silent for a second must answer, or the link is
+/// lost: one that hangs would leave calls with a master that has handed over.
 class SentinelLink final : private ContextOwner {
 public:
     /// `options`: username and password are the sentinel's. It must outlive this.
@@ -40,6 +41,8 @@ public:
     bool is_open() const noexcept { return context_ != nullptr; }
 
 private:
+    static constexpr milliseconds most_silence{ 1000 };
+
     struct Hooks;
     enum class Awaited : std::uint8_t { authentication, address, subscription, news };
 
@@ -48,6 +51,8 @@ private:
     void answered(const redisReply& reply);
     void named(const redisReply& reply);
     void heard(const redisReply& reply);
+    void fire() noexcept;
+    void probe();
     bool find(std::string_view host, std::string_view port);
     void lose(std::string_view reason, bool freed_by_hiredis = false) noexcept;
     void connected() noexcept override;
@@ -61,9 +66,10 @@ private:
     SentinelLinkOwner& owner_;
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;         // the context's, if it has TLS
-    std::unique_ptr<Timer> timer_;  // until it has answered
+    std::unique_ptr<Timer> timer_;  // until it has answered, or is probed
     Awaited awaited_ = Awaited::address;
-    Endpoint found_;  // the master
+    bool probed_ = false;  // since its last reply
+    Endpoint found_;       // the master
 };
 
 }  // namespace ratelimit::redis

@@ -2,11 +2,11 @@
 
 # Random faults over every topology while nodes decide, and every decision checked.
 #
-#   run.pl [minutes] [--seed n] [--topology name[,name]] [--fault name[,name]] [--file f] [--verbose]
+#   run.pl [minutes] [--seed n] [--topology name[,name]] [--fault name[,name]] [--file f] [--keep f] [--verbose]
 #   run.pl --sum f
 #
 # minutes (8) are shared by the topologies. A summary of each run is added to the file; --sum prints a
-# table of all that a file has.
+# table of all that a file has. --keep leaves what each run has seen in a folder there.
 
 use strict;
 use warnings;
@@ -22,7 +22,8 @@ use Getopt::Long qw(GetOptions);
 
 my $shown = 20;    # violations of one run
 
-GetOptions(\my %options, 'seed=i', 'topology=s', 'fault=s', 'file=s', 'sum=s', 'verbose')
+GetOptions(\my %options, 'seed=i', 'topology=s', 'fault=s', 'file=s', 'sum=s', 'keep=s',
+    'verbose')
     or die "see the head of $0\n";
 STDOUT->autoflush(1);
 if ($options{sum}) {
@@ -59,7 +60,7 @@ sub run_or_say {
 my @summaries;
 for my $topology (@topologies) {
     my ($summary, @sentences) = run_or_say(topology => $topology, seed => $seed,
-        seconds => 60 * $minutes / @topologies, (@only ? (only => \@only) : ()),
+        seconds => 60 * $minutes / @topologies, (@only ? (only => \@only) : ()), keep => $options{keep},
         say => sub { print "  $_[0]\n" if $options{verbose} });
     push @summaries, $summary;
     add_to_file($options{file}, $summary) if $options{file};

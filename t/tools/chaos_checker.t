@@ -6,8 +6,9 @@ use lib "$FindBin::Bin/../chaos";
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits);
 use Chaos::Judge qw(judge_requests);
-use Chaos::Remains qw(judge_totals);
+use Chaos::Remains qw(connections judge_totals);
 use Chaos::Report qw(summary table);
+use Chaos::Takeovers qw(takeovers unplanned);
 use Ratelimit::Test;
 
 my $window = { quota => 100, window => 2, precision => 0.5, burst => 40 };
@@ -125,6 +126,19 @@ subtest 'totals agree with what clients recorded' => sub {
     is $wrong->(4, { 0 => 1 }), 0, 'not where a worker was killed';
 };
 
+subtest 'connections that stay are counted, but for those that are not nginx\'s' => sub {
+    my $counted = sub {
+        my ($name, $cmd) = @_;
+        return scalar connections("id=7 addr=127.0.0.1:9 laddr=127.0.0.1:8 fd=9 name=$name age=3 idle=2 cmd=$cmd user=default");
+    };
+    is $counted->('nginx-ratelimit-77', 'evalsha'), 1, 'one that counts';
+    is $counted->('nginx-ratelimit-77', 'cluster|slots'), 1, 'one that looks for the map';
+    is $counted->('', 'NULL'), 1, 'one that has not said anything';
+    is $counted->('', 'restore-asking'), 0, 'a node that has moved keys';
+    is $counted->('sentinel-009f0864-cmd', 'ping'), 0, 'a Sentinel';
+    is $counted->('', 'client|list'), 0, 'the one that lists them';
+};
+
 subtest 'every request is decided, and every key of a limit is checked' => sub {
     my $found = sub { my ($faults, @requests) = @_; return (judge_requests(\@requests, $faults, sub { 0 }))[0] };
     my @way = (way => 'half', http => 0);
@@ -144,6 +158,37 @@ subtest 'every request is decided, and every key of a limit is checked' => sub {
     is_deeply $found->(\@step, @later), [], 'unless the clock made a step forwards in between';
     $step[0]{step} = -20;
     like $found->(\@step, @later)->[0], qr/gcra let in 41/, 'a step backwards frees no key';
+};
+
+# A line of a sentinel's log, so many seconds after noon.
+sub logged { my ($second, $event) = @_; return sprintf "7:X 22 Nov 2026 12:00:%06.3f # %s main\n", $second, $event }
+
+subtest 'a takeover that no fault ordered is known by the logs of the sentinels' => sub {
+    my @logs = (
+        logged(1, '+sdown') . logged(2, '+failover-state-wait-promotion') . logged(3, '+switch-master'),
+        logged(3.04, '+switch-master') . logged(20, '+failover-state-wait-promotion')
+            . logged(30, '+failover-state-wait-promotion') . logged(31, '+switch-master'),
+    );
+    my $noon = POSIX::mktime(0, 0, 12, 22, 10, 126, 0, 0, -1);
+    my @seen = map { [map { sprintf '%.2f', $_ - $noon } @{$_}] } takeovers(@logs);
+    is_deeply \@seen, [['2.00', '3.04'], ['30.00', '31.00']], 'from the promotion to the last sentinel that names it';
+    my @faults = ({ name => 'takeover', from => $noon + 28, to => $noon + 31, loses => 1 },
+        { name => 'busy script', from => $noon + 1.5, to => $noon + 2.5 });
+    my @unplanned = unplanned([takeovers(@logs)], \@faults);
+    is scalar @unplanned, 1, 'one that was ordered is none';
+    is_deeply [unplanned([], \@faults)], [], 'nor is another fault';
+
+    my $found = sub {
+        my ($faults, @times) = @_;
+        my @requests = map { failed($_, zone => 'gcra', way => 'stay', status => 'PASSED', source => 'redis') } @times;
+        return scalar @{ (judge_requests(\@requests, $faults, sub { 0 }))[0] };
+    };
+    my ($before, $after) = map { $noon + $_ } 1.5, 3.2;
+    my @once_more = ((($before) x 21), (($after) x 21));
+    is $found->([], map { $_ > $before ? $before + 0.2 : $_ } @once_more), 1, 'twice a burst is too much';
+    is $found->(\@unplanned, @once_more), 0, 'but not when what was counted is lost between the two';
+    is $found->(\@unplanned, (($before) x 21), (($after) x 26)), 1, 'more than a burst after it is too much';
+    is $found->(\@unplanned, (($before) x 26), (($after) x 21)), 1, 'and so is more than one before it';
 };
 
 subtest 'the table sums up runs' => sub {

@@ -19,10 +19,11 @@ sub node_of {
     my $rate = $options{rate} // '3r/d';
     my $user = $options{user} // "password pw; sentinel_password watch;";
     my $name = $options{name} // 'main';
+    my $more = $options{more} // 'timeout 5s; connect_timeout 5s;';
     return nginx(
         %options,
-        http => "ratelimit_redis main { topology sentinel master=$name; $block $user timeout 5s;"
-            . " connect_timeout 5s; } ratelimit_zone k\$arg_k zone=test rate=$rate;"
+        http => "ratelimit_redis main { topology sentinel master=$name; $block $user $more }"
+            . "ratelimit_zone k\$arg_k zone=test rate=$rate;"
             . 'ratelimit_zone $arg_o zone=log rate=100r/s algorithm=sliding_window_log;',
         server => "ratelimit_fail_mode $mode; add_header X-Status \$ratelimit_status always;"
             . 'location / { ratelimit zone=test; try_files /index.html =404; }'
@@ -67,10 +68,37 @@ subtest 'a master that hands over under load is left for the new one' => sub {
     wait_until('requests are decided by the new master',
         sub { is_decided($node, 'over2') && grep { /over2/ } $new->keys_like });
     cmp_ok time - $began, '<', 5, 'soon';
+    my $calls = $old->calls('evalsha');
     $load->wait_for_more(50);
+    is_deeply [$old->cmd('ROLE')->[0], $old->calls('evalsha') - $calls], ['master', 0],
+        'the old one, which says that it is a master still, decides none of them';
     check_load($load);
     is $node->count_log(qr/master main is at/), 4, 'a line for each worker and master';
     cmp_ok $node->count_log(qr/is away/), '<=', 2, 'at most one line that the old one went';
+};
+
+# How many workers listen to each sentinel; sentinels themselves subscribe at masters and replicas.
+sub listeners {
+    return map { scalar split /\n/, $_->cmd(qw(CLIENT LIST TYPE pubsub)) } $group->sentinels;
+}
+
+subtest 'a sentinel that hangs keeps no worker at a master that has handed over' => sub {
+    my @before = listeners();
+    my $node = node_of(seeds($group->addrs), more => 'connect_timeout 1s; timeout 500ms;');
+    is $node->status('/?k=hang'), 200;
+    my @now = listeners();
+    my ($heard, @others) = ($group->sentinels)[grep { $now[$_] > $before[$_] } 0 .. $#now];
+    is @others, 0, 'it listens to one sentinel';
+    my $old = $group->master;
+    $heard->pause;
+    my $new = $group->failover;
+    $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/);
+    is $old->cmd('ROLE')->[0], 'master', 'it does not wait until the old one is a replica';
+    is $node->status('/?k=hang2'), 200;
+    is_deeply [$new->keys_like('*hang2*')], ['rl:test:{khang2}'], 'the new one decides';
+    is $node->count_log(qr/is away|no sentinel/), 0, 'nothing is said to be away';
+    $heard->resume;
+    wait_until('it has heard of it', sub { $group->master($heard) == $new });
 };
 
 # One that plays a sentinel, and names the port that is in a file.

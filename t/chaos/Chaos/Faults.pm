@@ -57,7 +57,11 @@ my %faults = (
     'busy script' => {
         lasts => [0.3, 0.6], slack => $timed,
         start => sub { _run_away(_victim(@_)) },
-        end   => sub { $_[1]{victim}->cmd(qw(SCRIPT KILL)) },
+        end   => sub {
+            my (undef, $run) = @_;
+            $run->{victim}->cmd(qw(SCRIPT KILL));
+            close delete $run->{victim}{busy_connection};
+        },
     },
     'slow link' => {    # but not slower than the timeout
         where => \&_linked, lasts => [0.3, 1.5],
@@ -83,6 +87,16 @@ my %faults = (
         start => sub { _victim(@_)->stop('KILL') },
         end   => sub { my ($fleet, $run) = @_; $fleet->wait_for_takeover($run->{victim}) },
         after => sub { my ($fleet, $run) = @_; $run->{victim}->start; $fleet->wait_for_replicas },
+    },
+    'SENTINEL FAILOVER' => {    # the master lives, and Redis loses what it counts meanwhile
+        where => sub { $_[0]->kind eq 'sentinel' }, lasts => [0, 0], loses => 1,
+        start => sub { $_[0]->group->failover; sleep 0.1 },    # until every worker has heard of it
+        after => sub { $_[0]->wait_for_replicas },
+    },
+    'CLUSTER FAILOVER' => {     # the master lives, pauses its clients, and loses nothing
+        where => sub { $_[0]->kind eq 'cluster' }, lasts => [0, 0], slack => $timed,
+        start => sub { my ($fleet) = @_; $fleet->group->hand_over(_victim(@_)) },
+        after => sub { $_[0]->wait_for_replicas },
     },
     'slots move' => {
         where => sub { $_[0]->kind eq 'cluster' && !$_[0]->tls }, lasts => [0.1, 0.5], weight => 2,

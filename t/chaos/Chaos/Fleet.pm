@@ -7,6 +7,7 @@ use warnings;
 
 use Chaos::Clock;
 use Chaos::Limits qw(zone_lines location_lines);
+use Chaos::Takeovers qw(takeovers unplanned);
 use Ratelimit::Certificates;
 use Ratelimit::Cluster;
 use Ratelimit::Nginx;
@@ -68,6 +69,13 @@ sub wait_for_takeover {
     return wait_until('a replica has taken over', sub { eval { $self->{group}->is_ok } }, 30);
 }
 
+# Of the group as sentinels see it, what happened besides these faults.
+sub unplanned_takeovers {
+    my ($self, $faults) = @_;
+    return unless $self->{kind} eq 'sentinel';
+    return unplanned([takeovers(map { $_->log } $self->{group}->sentinels)], $faults);
+}
+
 # Until the next takeover is possible.
 sub wait_for_replicas {
     my ($self) = @_;
@@ -117,7 +125,9 @@ sub _cluster {
 
 sub _sentinel {
     my ($self, %options) = @_;
-    $self->{group} = Ratelimit::Sentinel->new(%options);
+    # A sentinel sends a PING once a second, and one that is answered BUSY does not count as answered:
+    # with less than two seconds, a script that runs away for a moment has its master replaced.
+    $self->{group} = Ratelimit::Sentinel->new(%options, down_after => 2000);
     return 'topology sentinel master=main; ' . join ' ', map { "server $_;" } $self->{group}->addrs;
 }
 

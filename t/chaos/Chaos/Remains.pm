@@ -5,12 +5,12 @@ package Chaos::Remains;
 use strict;
 use warnings;
 
-use List::Util qw(max sum0);
+use List::Util qw(max);
 use Ratelimit::Process qw(read_file);
 use Time::HiRes qw(sleep time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(measure judge_remains judge_totals judge_logs);
+our @EXPORT_OK = qw(measure connections judge_remains judge_totals judge_logs);
 
 my $patience = 5;        # seconds in which all comes back
 my $growth_kb = 4096;    # of a worker's own memory
@@ -19,20 +19,28 @@ my $growth_kb = 4096;    # of a worker's own memory
 sub measure {
     my ($fleet) = @_;
     my @workers = map { ($_->workers, $_->workers(1)) } $fleet->nginx;
+    my @connections = map { connections($_->cmd(qw(CLIENT LIST TYPE normal))) } grep { $_->lives } $fleet->servers;
     return {
         workers     => scalar @workers,
         memory      => max(map { read_file("/proc/$_/status") =~ /^RssAnon:\s+(\d+)/m ? $1 : 0 } @workers),
         files       => max(map { my @files = glob "/proc/$_/fd/*"; scalar @files } @workers),
-        connections => sum0(map { _connections($_) } grep { $_->lives } $fleet->servers),
+        connections => scalar @connections,
+        clients     => \@connections,
         totals      => [map { _totals($_) } $fleet->nginx],
     };
 }
 
-# Of clients that are no replicas, no Sentinels and not this one.
-sub _connections {
-    my ($redis) = @_;
-    my @clients = split /\n/, $redis->cmd(qw(CLIENT LIST TYPE normal));
-    return scalar grep { !/ name=sentinel-/ && !/ cmd=client\|list / } @clients;
+# In words, the connections in a server's reply to CLIENT LIST, but for those of Sentinels, this one, and
+# a node of a cluster that has moved keys with MIGRATE, which keeps its own for ten seconds more.
+sub connections {
+    my ($list) = @_;
+    my @words;
+    for my $line (split /\n/, $list) {
+        my %of = $line =~ /([\w-]+)=(\S*)/g;
+        next if $of{name} =~ /^sentinel-/ || $of{cmd} =~ /^(?:client\|list|restore(?:-asking)?)$/;
+        push @words, "$of{name} at $of{laddr}, age $of{age}, idle $of{idle}, cmd $of{cmd}";
+    }
+    return @words;
 }
 
 # ratelimit_requests_total of a node: "zone result" => number.
@@ -63,8 +71,9 @@ sub judge_remains {
         };
         $check->(workers     => $before->{workers});
         $check->(files       => $before->{files} + 2);
-        $check->(connections => $connections + 1);
+        $check->(connections => $connections);
         $check->(memory      => $before->{memory} + $growth_kb);
+        push @sentences, map { "connection: $_" } @{ $now->{clients} } if $now->{connections} > $connections;
         return ($now, @sentences) if !@sentences || time > $end;
         sleep 0.2;
     }

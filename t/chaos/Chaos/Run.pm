@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use Chaos::Clients;
+use Chaos::Evidence;
 use Chaos::Faults qw(faults faults_for);
 use Chaos::Fleet;
 use Chaos::Judge qw(judge_requests with_logs);
@@ -21,7 +22,8 @@ our @EXPORT_OK = qw(run);
 
 my $clients = 40;
 
-# topology, seed, seconds, only (names of faults; all without it), say (code that gets a line).
+# topology, seed, seconds, only (names of faults; all without it), say (code that gets a line), keep (a
+# folder for the evidence).
 # Returns the summary and sentences about what was wrong.
 sub run {
     my (%options) = @_;
@@ -36,19 +38,24 @@ sub run {
     sleep 0.5;
     my $before   = measure($fleet);
     my $watchdog = Chaos::Watchdog->new;
+    my $evidence = $options{keep} && Chaos::Evidence->new(fleet => $fleet,
+        folder => "$options{keep}/$options{topology}-$options{seed}");
     my $requests = Chaos::Clients->new(@start, output => "$folder/requests");
     my $begun    = time;
     my $faults   = _play($fleet, \%options);
     my $seconds  = time - $begun;
     my $seen     = with_logs($requests->stop, $fleet->nginx);
     my ($busy, $delays) = $watchdog->stop;
+    $evidence->stop_sampling if $evidence;
 
     my $played = @{$faults};
+    push @{$faults}, $fleet->unplanned_takeovers($faults);
     my ($sentences, $excused) = judge_requests($seen, $faults, $busy);
     my ($after, @remains) = judge_remains($fleet, $before);
     my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
     my @all = (@{$sentences}, @remains, judge_totals($seen, $before, $after, \%killed),
         judge_logs($fleet, $played));
+    $evidence->keep($seen, $faults, @all) if $evidence;
     return (summary(topology => $options{topology}, seed => $options{seed}, seconds => $seconds,
         requests => scalar @{$seen}, violations => scalar @all, excused => $excused,
         busy => max(0, map { $_->[1] } @{$delays}), faults => $faults), @all);

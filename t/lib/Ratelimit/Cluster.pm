@@ -77,6 +77,15 @@ sub kill_master_of {
     return $node;
 }
 
+# Lets a replica take over from a master that lives, and loses nothing.
+sub hand_over {
+    my ($self, $master) = @_;
+    my ($replica) = grep { $_->lives && $_->cmd('ROLE')->[2] eq $master->public_port } $self->nodes;
+    $replica->cmd('CLUSTER', 'FAILOVER');
+    wait_until('the replica is the master', sub { grep { $_ == $replica } $self->masters }, 20);
+    return $self->wait_ok;
+}
+
 # Waits until all that live agree who owns each of the slots, that these live too, and that all is well.
 sub wait_ok {
     my ($self) = @_;

@@ -10,11 +10,11 @@ use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
 
 # Options: count (of sentinels, 3), master (the name, "main"), replicas (1), password (of master and
-# replicas), sentinel_password, conf (more lines of each redis.conf), tls (as in Ratelimit::Redis: all
-# talk by it).
+# replicas), sentinel_password, conf (more lines of each redis.conf), down_after (milliseconds until a
+# silent master is believed down, 1000), tls (as in Ratelimit::Redis: all talk by it).
 sub new {
     my ($class, %options) = @_;
-    my $self = bless {count => 3, master => 'main', replicas => 1, %options}, $class;
+    my $self = bless {count => 3, master => 'main', replicas => 1, down_after => 1000, %options}, $class;
     my $master = $self->_new_node('');
     my @replicas = map { $self->_new_node("replicaof 127.0.0.1 @{[ $master->public_port ]}\n") }
         1 .. $self->{replicas};
@@ -44,7 +44,7 @@ sub _new_sentinel {
     my $name   = $self->{master};
     my $quorum = $self->{count} > 1 ? 2 : 1;
     my $conf   = "sentinel monitor $name 127.0.0.1 @{[ $master->public_port ]} $quorum\n"
-        . "sentinel down-after-milliseconds $name 1000\nsentinel failover-timeout $name 3000\n";
+        . "sentinel down-after-milliseconds $name $self->{down_after}\nsentinel failover-timeout $name 3000\n";
     $conf .= "sentinel auth-pass $name $self->{password}\n" if defined $self->{password};
     $conf .= "sentinel sentinel-pass $self->{sentinel_password}\n"
         if defined $self->{sentinel_password};
