@@ -2,13 +2,14 @@
 --
 -- State: two doubles, little-endian: the window's start in microseconds since the epoch, and the
 -- count; then the window's length in seconds (u32). Another algorithm's text is no start of our time.
+-- One byte more is read than a state has: it tells a longer value, which may be very long.
 --- check
 -- start: ahead of now, by a window at most, where the clock is behind the state; moved: the state is
 -- taken over from a start further ahead, as the clock ran backwards; timed: the key expires at the
 -- end of this window, by the clock that decides
 local start, count, moved, timed = now - now % window, 0, false, false
 do
-    local stored = redis.pcall('GET', key)
+    local stored = redis.pcall('GETRANGE', key, '0', '20')
     if type(stored) == 'string' and #stored == 20 then
         local from, stored_count, length = struct.unpack('<ddI4', stored)
         if (from == start or (from > now and from < 2^53))

@@ -3,7 +3,8 @@
 --
 -- State: three unsigned big-endian integers: tat in microseconds since the epoch, rounded down
 -- (u56); the rest of it in units of 1/quota us (u32); the latest time at which a request was counted
--- (u56). Text is no such state: its tat would be above 2^53.
+-- (u56). Text is no such state: its tat would be above 2^53. One byte more is read, as in
+-- fixed_window.
 --
 -- All arithmetic is in units of 1/quota us, so that nothing is rounded up to 2^53: `debt` is
 -- (tat - now) * quota, and a request of cost c adds c * window to it, up to capacity * window.
@@ -20,10 +21,11 @@
 local full = param * window
 local ahead, rest, tat, latest, moved = 0, 0, nil, now, false
 do
-    local stored = redis.pcall('GET', key)
+    local stored = redis.pcall('GETRANGE', key, '0', '18')
     if type(stored) == 'string' and #stored == 18 then
         local arrival, fraction, counted = struct.unpack('>I7I4I7', stored)
-        if arrival < 2^53 and arrival >= counted then
+        -- No policy brings tat further ahead of a count than 2^52 us (longest_refill, policy.h).
+        if arrival < 2^53 and arrival >= counted and arrival - counted <= 2^52 then
             tat = arrival
             if counted - now > window then
                 moved, arrival = true, arrival - (counted - now)
@@ -38,6 +40,10 @@ do
     end
 end
 local debt = ahead * quota + rest
+if debt > full and redis.pcall('PTTL', key) == -1 then
+    -- Not a larger burst's: each key of ours expires. It would refuse for years.
+    debt, ahead, rest, tat, latest, moved = 0, 0, 0, nil, now, false
+end
 local granted = cost == 0 or debt + cost * window <= full
 --- keeps
 full, debt, ahead, rest, tat, latest, moved

@@ -7,7 +7,7 @@
 
 -- fixed_window: from its window, if that is still the one that is stored.
 local function fixed_window(key, taken, _, _, _, window, _, cost)
-    local stored = pcall('GET', key)
+    local stored = pcall('GETRANGE', key, '0', '20')
     if type(stored) ~= 'string' or #stored ~= 20 then
         return
     end
@@ -20,7 +20,7 @@ end
 -- sliding_window_counter: from its window, which may be the previous one by now. A start that is ahead
 -- of now tells of a clock that ran backwards: then the window of `taken` is not known.
 local function sliding_window_counter(key, taken, _, now, _, window, _, cost)
-    local stored = pcall('GET', key)
+    local stored = pcall('GETRANGE', key, '0', '28')
     if type(stored) ~= 'string' or #stored ~= 28 then
         return
     end
@@ -113,7 +113,7 @@ end
 -- gcra and its like: as much of the debt as must be the check's own still, were the bucket idle else.
 -- What lay below it may have been given back meanwhile: then up to what was on its way at once is lost.
 local function gcra(key, taken, reset, now, quota, window, _, cost)
-    local stored = pcall('GET', key)
+    local stored = pcall('GETRANGE', key, '0', '18')
     if type(stored) ~= 'string' or #stored ~= 18 then
         return
     end

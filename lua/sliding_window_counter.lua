@@ -2,12 +2,13 @@
 -- of its length is still in sight.
 --
 -- State: three doubles, little-endian: the window's start in microseconds since the epoch, its count
--- and that of the one before; then the window's length in seconds (u32).
+-- and that of the one before; then the window's length in seconds (u32). One byte more is read, as in
+-- fixed_window.
 --- check
 -- start, moved, timed: as in fixed_window; the key expires at the end of the next window
 local start, current, previous, moved, timed = now - now % window, 0, 0, false, false
 do
-    local stored = redis.pcall('GET', key)
+    local stored = redis.pcall('GETRANGE', key, '0', '28')
     if type(stored) == 'string' and #stored == 28 then
         local from, stored_current, stored_previous, length = struct.unpack('<dddI4', stored)
         if not (stored_current >= 0 and stored_previous >= 0
