@@ -29,7 +29,7 @@ local granted = cost == 0 or count + cost <= quota
 count, start, moved, timed
 --- before
 local before = start + window - now
---- settle
+--- commit
 local left, retry, detail = start + window - now, 0, 0
 if take then
     count = count + cost

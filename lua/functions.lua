@@ -11,10 +11,10 @@ return granted,
 --- keeps
 end
 
-local function settle(key, now, quota, window, param, cost, granted, take,
+local function commit(key, now, quota, window, param, cost, granted, take,
 --- keeps
 )
 --- before
---- settle
+--- commit
 return remaining, reset, retry, detail, before
 end

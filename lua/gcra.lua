@@ -49,7 +49,7 @@ local granted = cost == 0 or debt + cost * window <= full
 full, debt, ahead, rest, tat, latest, moved
 --- before
 local before = ahead + math.ceil(rest / quota)
---- settle
+--- commit
 -- detail: what is below one microsecond of the debt that it wrote
 local retry, detail = 0, 0
 if not granted then

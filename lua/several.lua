@@ -8,7 +8,7 @@
 -- returns  a string of signed 64-bit big-endian integers: for each run and each limit: taken (so
 --          many of its requests, the first ones, were counted), open (1: the limit would let in the
 --          next one as well), remaining, reset (us), retry (us; 0: open, -1: never), detail (what
---          the algorithm's settle returns fourth), and the reset before those were counted (us; 0:
+--          the algorithm's commit returns fourth), and the reset before those were counted (us; 0:
 --          none was); then this server's time (us since the epoch; 0: no limit needed it)
 
 local fields = 6
@@ -38,12 +38,12 @@ local function decide(i, at, answers_before, requests, passing)
     local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0.0)
     local quota, window = ARGV[from + 4] + 0.0, ARGV[from + 5] + 0.0
     local param, cost = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0
-    local check, settle = counts.check, counts.settle
+    local check, commit = counts.check, counts.commit
 
     local granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
-        fit = math.min(requests, max(1, floor(settle(
+        fit = math.min(requests, max(1, floor(commit(
             key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost)))
     end
     local enforced = ARGV[from + 2] ~= '1'
@@ -53,15 +53,15 @@ local function decide(i, at, answers_before, requests, passing)
     local taken = fit < passing and fit or passing
     local remaining, reset, retry, detail, before
     if taken > 0 and cost > 0 then
-        remaining, reset, retry, detail, before = settle(
+        remaining, reset, retry, detail, before = commit(
             key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g)
         if fit == taken and taken < requests then
             granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
-            remaining, reset, retry = settle(
+            remaining, reset, retry = commit(
                 key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
         end
     else
-        remaining, reset, retry = settle(
+        remaining, reset, retry = commit(
             key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
     end
     answer[answers_before + i] = pack(

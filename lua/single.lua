@@ -22,7 +22,7 @@ for asked = 1, #KEYS do
     end
 --- check
     local take = granted and cost > 0
---- settle
+--- commit
     answers[asked] = struct.pack('>i8i8i8i8', granted and 1 or 0, remaining, reset, retry)
 end
 return table.concat(answers)

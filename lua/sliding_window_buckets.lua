@@ -55,7 +55,7 @@ local before = 0
 if total > base then
     before = window + (newest - now > window and -(now % param) or newest - now)
 end
---- settle
+--- commit
 -- at: effective now; moved: all live ones are to be one bucket, now's, as the clock ran backwards
 local retry, detail, width = 0, 0, param
 local moved = newest - now > window

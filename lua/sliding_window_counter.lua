@@ -40,7 +40,7 @@ if current > 0 then
 elseif sum > 0 then
     before = window - (now - start) - math.ceil(window / previous) + 1
 end
---- settle
+--- commit
 -- detail: the count of this window; elapsed: below 0 where the clock is behind the state
 local elapsed, reset, retry = now - start, 0, 0
 if take then

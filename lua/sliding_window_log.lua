@@ -68,7 +68,7 @@ local before = 0
 if head < count then
     before = window + (newest - now > window and 0 or newest - now)
 end
---- settle
+--- commit
 -- at: effective now; moved: all live entries are to take now's time, as the clock ran backwards
 local live, retry, detail = count - head, 0, 0
 local moved = newest - now > window

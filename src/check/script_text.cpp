@@ -69,25 +69,25 @@ std::string several_script(std::span<const Algorithm> algorithms)
         if (!used.test(i)) {
             continue;
         }
-        // A block of its own: every file calls its functions check and settle.
+        // A block of its own: every file calls its functions check and commit.
         text += "do\n";
         text += filled(lua::functions, source_of(algorithm));
-        text += "algorithms['" + code_of(algorithm) + "'] = { check = check, settle = settle }\n";
+        text += "algorithms['" + code_of(algorithm) + "'] = { check = check, commit = commit }\n";
         text += "end\n";
     }
     text += lua::several;
     return text;
 }
 
-std::string look_script(std::span<const Algorithm> algorithms)
+std::string peek_script(std::span<const Algorithm> algorithms)
 {
-    return std::string(lua::look) + several_script(algorithms);
+    return std::string(lua::peek) + several_script(algorithms);
 }
 
-std::string give_back_script()
+std::string refund_script()
 {
     std::string text{ lua::common };
-    text += lua::give_back;
+    text += lua::refund;
     return text;
 }
 

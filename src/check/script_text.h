@@ -14,9 +14,9 @@ std::string single_script(Algorithm algorithm);
 std::string several_script(std::span<const Algorithm> algorithms);
 
 /// As several_script, but nothing is written: what it answers is what would be.
-std::string look_script(std::span<const Algorithm> algorithms);
+std::string peek_script(std::span<const Algorithm> algorithms);
 
 /// The text of the script that gives back what checks of any algorithm took.
-std::string give_back_script();
+std::string refund_script();
 
 }  // namespace ratelimit

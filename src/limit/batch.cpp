@@ -60,8 +60,8 @@ LimitState state_in_batch(
     if (index < answer.taken) {
         return state_before(answer, policy, (answer.taken - 1 - index) * cost);
     }
-    LimitState state{ answer.open, answer.remaining, answer.reset, answer.retry_after };
-    if (answer.open) {
+    LimitState state{ answer.admits_next, answer.remaining, answer.reset, answer.retry_after };
+    if (answer.admits_next) {
         state.retry_after = microseconds{ 0 };
     }
     return state;

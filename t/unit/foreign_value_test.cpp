@@ -244,7 +244,7 @@ TEST_P(ForeignValue, costs_redis_no_more_memory_than_it_has_itself)
 TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
 {
     const auto several = caller_.load(several_script(std::array{ GetParam() }));
-    const auto refund = caller_.load(give_back_script());
+    const auto refund = caller_.load(refund_script());
     const Policy policy{ GetParam(), { 9, microseconds{ 10 * second } }, {}, {} };
     const Time now = 1'800'000'000 * second;
     const LimitCheck peek{ "key", policy, 0, false, microseconds{ now } };
@@ -255,7 +255,7 @@ TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
         for (int round = 0; round < 10; ++round) {
             const auto start = std::chrono::steady_clock::now();
             EXPECT_TRUE(caller_.check(several, { &peek, 1 }, true).states.at(0).granted);
-            caller_.give_back(refund, peek, microseconds{ now }, { .granted = true });
+            caller_.refund(refund, peek, microseconds{ now }, { .granted = true });
             least = std::min(least, std::chrono::steady_clock::now() - start);
         }
         return least;
