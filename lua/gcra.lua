@@ -9,8 +9,8 @@
 -- All arithmetic is in units of 1/quota us, so that nothing is rounded up to 2^53: `debt` is
 -- (tat - now) * quota, and a request of cost c adds c * window to it, up to capacity * window.
 -- Other policies may have made a debt above this capacity: it stays whole, and drains at the rate. But
--- none brings tat further ahead of a count than 2^52 us (longest_refill in policy.h), nor leaves a key
--- that never expires: what says so is foreign, and would refuse for years.
+-- none brings tat further ahead than 2^52 us (longest_refill in policy.h), nor leaves a key that never
+-- expires: such a state is foreign, and would refuse for years. It counts as none.
 --
 -- A clock that is up to a window behind the latest count finds tat as it is. One further behind ran
 -- backwards: then tat and the latest count step back with it, and the debt is what it was.
@@ -26,7 +26,7 @@ do
     local stored = redis.pcall('GETRANGE', key, '0', '18')
     if #stored == 18 then
         local arrival, fraction, counted = struct.unpack('>I7I4I7', stored)
-        if arrival < 2^53 and arrival >= counted and arrival - counted <= 2^52 then
+        if arrival < 2^53 and arrival >= counted then
             tat = arrival
             if counted - now > window then
                 moved, arrival = true, arrival - (counted - now)
@@ -41,7 +41,7 @@ do
     end
 end
 local debt = ahead * quota + rest
-if debt > full and redis.pcall('PTTL', key) == -1 then
+if debt > full and (now + ahead - latest > 2^52 or redis.pcall('PTTL', key) == -1) then
     debt, ahead, rest, tat, latest, moved = 0, 0, 0, nil, now, false
 end
 local granted = cost == 0 or debt + cost * window <= full

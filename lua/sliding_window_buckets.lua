@@ -145,11 +145,13 @@ local function refund(key, taken, _, _, _, _, width, cost)
         return
     end
     local total, count, head, _, base, deadline, mark = struct.unpack('>I6I4I4I7I6I7c2', trailer)
-    if mark ~= 'sb' or head >= count or total - base < cost
-        or redis.call('STRLEN', key) ~= count * 13 + 30 then
+    if mark ~= 'sb' or head >= count or total - base < cost then
         return
     end
-    local text = redis.call('GETRANGE', key, '0', '-1')
+    local text = redis.call('GETRANGE', key, '0', string.format('%d', count * 13 + 30))
+    if #text ~= count * 13 + 30 then
+        return
+    end
     local bucket = taken - taken % width
     local index = count - 1
     while index > head and struct.unpack('>I7', text, index * 13 + 1) > bucket do

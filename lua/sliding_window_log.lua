@@ -145,10 +145,13 @@ local function refund(key, taken, _, _, _, _, _, cost)
         return
     end
     local count, head, _, deadline, mark = struct.unpack('>I4I4I7I7c2', trailer)
-    if mark ~= 'sl' or head >= count or redis.call('STRLEN', key) ~= count * 7 + 24 then
+    if mark ~= 'sl' or head >= count then
         return
     end
-    local text = redis.call('GETRANGE', key, '0', '-1')
+    local text = redis.call('GETRANGE', key, '0', string.format('%d', count * 7 + 24))
+    if #text ~= count * 7 + 24 then
+        return
+    end
     local function time_of(index)
         return (struct.unpack('>I7', text, index * 7 + 1))
     end

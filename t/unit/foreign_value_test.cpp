@@ -311,7 +311,7 @@ protected:
 TEST_P(ForeignArrivalTime, further_ahead_than_any_policy_brings_it_is_no_state)
 {
     for (const Time counted : { now, now - day, now + second }) {
-        set_state(counted + longest_refill.count() + 1, counted);
+        set_state(std::max(now, counted) + longest_refill.count() + 1, counted);
         caller_.number({ "EXPIRE", "key", "1000000" });
         expect_no_state();
     }
