@@ -14,7 +14,7 @@ class Coalescer;
 struct CheckScripts {
     redis::ScriptId single{};
     redis::ScriptId several{};  // of all limits that are asked together
-    redis::ScriptId give_back{};
+    redis::ScriptId refund{};
 };
 
 /// One limit of a request, with where it is asked and where its answer goes.

@@ -57,7 +57,7 @@ void write_several_arguments(
     }
 }
 
-void write_give_back_arguments(
+void write_refund_arguments(
     const LimitCheck& check, microseconds taken, const LimitState& state,
     redis::ScriptArguments& arguments)
 {

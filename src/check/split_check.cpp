@@ -1,7 +1,7 @@
 #include "check/split_check.h"
 
 #include "check/coalescer.h"
-#include "check/give_back.h"
+#include "check/refund.h"
 
 #include <algorithm>
 #include <limits>
@@ -139,7 +139,7 @@ void SplitCheck::settle(Ahead& ahead, std::int64_t kept, microseconds now) noexc
             LimitState state{ true, answer.remaining, answer.reset, microseconds{ 0 } };
             check.state = &state;
             check.cost *= rest;
-            ratelimit::give_back(check, ahead.group->taken_at(check), now);
+            ratelimit::refund(check, ahead.group->taken_at(check), now);
             answer.remaining = std::min(check.policy.limit(), answer.remaining + check.cost);
         }
     }
@@ -197,7 +197,7 @@ bool SplitCheck::give_back(microseconds now) noexcept
         }
         for (const RemoteCheck& check : group.checks()) {
             if (check.state->granted && check.cost > 0) {
-                ratelimit::give_back(check, group.taken_at(check), now);
+                ratelimit::refund(check, group.taken_at(check), now);
                 *check.state = check.without;
                 given = true;
             }

@@ -171,7 +171,7 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
         for (ZoneConf& zone : main.zones) {
             if (main.has_api && zone.redis != nullptr) {
                 const Algorithm algorithm = zone.zone.policy.algorithm;
-                zone.peek.several = zone.redis->scripts.add(look_script({ &algorithm, 1 }));
+                zone.peek.several = zone.redis->scripts.add(peek_script({ &algorithm, 1 }));
             }
         }
         return main.redis.empty() ? NGX_CONF_OK : add_counters(cf, main);

@@ -194,7 +194,7 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool a
     limit.scripts.single = scripts.add(single_script(limit.zone->zone.policy.algorithm));
     limit.scripts.several = scripts.add(several_script(algorithms));
     if (algorithms.size() > 1 && apart) {
-        limit.scripts.give_back = scripts.add(give_back_script());
+        limit.scripts.refund = scripts.add(refund_script());
         remember_briefly(*limit.zone);  // what is given back may let in who was refused
     }
 }

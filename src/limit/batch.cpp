@@ -1,5 +1,6 @@
 #include "limit/batch.h"
 
+#include "limit/refill_time.h"
 #include "limit/wide.h"
 
 #include <algorithm>
@@ -8,19 +9,13 @@ namespace ratelimit {
 
 namespace {
 
-std::int64_t rounded_up(std::int64_t dividend, std::int64_t divisor) noexcept
-{
-    return dividend / divisor + (dividend % divisor != 0 ? 1 : 0);
-}
-
 /// As lua/gcra.lua: the debt in 1/quota us, by `window` less for each unit.
 microseconds arrival_reset_before(
     const BatchAnswer& answer, const Rate& rate, std::int64_t units) noexcept
 {
     const Wide whole = Wide{ answer.reset.count() } - (answer.detail > 0 ? 1 : 0);
     const Wide debt = whole * rate.quota + answer.detail - Wide{ units } * rate.window.count();
-    const Wide reset = (debt + rate.quota - 1) / rate.quota;
-    return microseconds{ static_cast<std::int64_t>(std::max<Wide>(reset, 0)) };
+    return microseconds{ rounded_up(std::max<Wide>(debt, 0), rate.quota) };
 }
 
 /// As lua/sliding_window_counter.lua: when the last but `units` of this window's count, being the
@@ -60,8 +55,8 @@ LimitState state_in_batch(
     if (index < answer.taken) {
         return state_before(answer, policy, (answer.taken - 1 - index) * cost);
     }
-    LimitState state{ answer.open, answer.remaining, answer.reset, answer.retry_after };
-    if (answer.open) {
+    LimitState state{ answer.admits_next, answer.remaining, answer.reset, answer.retry_after };
+    if (answer.admits_next) {
         state.retry_after = microseconds{ 0 };
     }
     return state;
@@ -83,10 +78,7 @@ void put_back(LimitState& state, const Policy& policy, std::int64_t cost) noexce
     if (state.remaining == policy.limit()) {
         state.reset = microseconds{ 0 };
     } else if (keeps_arrival_time(policy.algorithm)) {
-        const double debt = static_cast<double>(cost)
-            * static_cast<double>(policy.rate.window.count())
-            / static_cast<double>(policy.rate.quota);
-        state.reset -= std::min(state.reset, microseconds{ static_cast<std::int64_t>(debt) });
+        state.reset -= std::min(state.reset, refill_time_floor(cost, policy.rate));
     }
 }
 

@@ -11,7 +11,7 @@ namespace ratelimit {
 /// come one after another.
 struct BatchAnswer {
     std::int64_t taken = 0;      // so many, the first ones, were counted
-    bool open = false;           // another one would have been let in, as far as this limit goes
+    bool admits_next = false;    // another one would have been let in, as far as this limit goes
     std::int64_t remaining = 0;  // after those, as are the following
     microseconds reset{ 0 };
     std::optional<microseconds> retry_after{ microseconds{ 0 } };  // of one that it refuses

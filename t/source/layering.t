@@ -28,7 +28,7 @@ my @known_circles = (
     'redis/router -> redis/client',
     'check/shared_check -> check/coalescer',
     'check/shared_check -> check/check_group',
-    'check/give_back -> check/split_check',
+    'check/refund -> check/split_check',
     'http/conf -> http/api/handler',
     'http/conf -> http/limit_directive',
     'http/conf -> http/redis_block',

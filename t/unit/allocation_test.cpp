@@ -87,7 +87,7 @@ protected:
 
     void SetUp() override
     {
-        const auto give_back = scripts_.add(give_back_script());
+        const auto refund = scripts_.add(refund_script());
         auto options = options_to(one_.port());
         options.servers.push_back(options_to(other_.port()).servers.front());
         options.topology = redis::Topology::ring;
@@ -98,7 +98,7 @@ protected:
                 RemoteCheck& check = split.checks[i];
                 static_cast<LimitCheck&>(check) = { split.keys[i], policy_, 1, false, {} };
                 check.coalescer = &*coalescer_;
-                check.scripts = { singles_[0], several_, give_back };
+                check.scripts = { singles_[0], several_, refund };
                 check.limit = i;
             }
         }

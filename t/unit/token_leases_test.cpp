@@ -25,7 +25,7 @@ protected:
     {
         BatchAnswer answer;
         answer.taken = left + 1;
-        answer.open = true;
+        answer.admits_next = true;
         answer.remaining = 50;
         answer.reset = seconds{ 30 };
         leases_.add(request, policy_, answer, left, sent);

@@ -251,11 +251,11 @@ std::vector<std::vector<LimitState>> TraceCaller::check_runs(
     return states;
 }
 
-void TraceCaller::give_back(
+void TraceCaller::refund(
     const std::string& digest, const LimitCheck& check, microseconds taken, const LimitState& state)
 {
-    arguments_.begin(digest, give_back_argument_count);
-    write_give_back_arguments(check, taken, state, arguments_);
+    arguments_.begin(digest, refund_argument_count);
+    write_refund_arguments(check, taken, state, arguments_);
     append(redis::plain_command({ "MULTI" }));
     append(arguments_.text());
     append(redis::plain_command({ "PEXPIRE", check.key, far_life }));

@@ -1,4 +1,4 @@
-#include "check/give_back.h"
+#include "check/refund.h"
 
 #include "check/coalescer.h"
 
@@ -10,12 +10,12 @@ namespace ratelimit {
 namespace {
 
 /// One limit's. Used again after its end, with its memory.
-class GiveBack final : public redis::Call {
+class Refund final : public redis::Call {
 public:
     /// One that is free.
-    static GiveBack& make()
+    static Refund& make()
     {
-        return unused == nullptr ? *new GiveBack : *std::exchange(unused, unused->next_free_);
+        return unused == nullptr ? *new Refund : *std::exchange(unused, unused->next_free_);
     }
 
     void begin(const RemoteCheck& check, microseconds taken_at, microseconds now)
@@ -32,23 +32,20 @@ public:
     }
     void end() noexcept { next_free_ = std::exchange(unused, this); }
 
-    redis::ScriptId script() const noexcept override { return check_.scripts.give_back; }
-    redis::ArgumentCount argument_count() const noexcept override
-    {
-        return give_back_argument_count;
-    }
+    redis::ScriptId script() const noexcept override { return check_.scripts.refund; }
+    redis::ArgumentCount argument_count() const noexcept override { return refund_argument_count; }
     void write(redis::ScriptArguments& arguments) const override
     {
-        write_give_back_arguments(check_, taken_at_, state_, arguments);
+        write_refund_arguments(check_, taken_at_, state_, arguments);
     }
     std::string_view routing_key() const noexcept override { return key_; }
     void on_reply(const redisReply&) noexcept override { end(); }
     void on_failure(redis::Failure) noexcept override { end(); }
 
 private:
-    static inline GiveBack* unused = nullptr;
+    static inline Refund* unused = nullptr;
 
-    GiveBack* next_free_ = nullptr;
+    Refund* next_free_ = nullptr;
     std::string key_;
     RemoteCheck check_;
     LimitState state_;
@@ -57,11 +54,11 @@ private:
 
 }  // namespace
 
-void give_back(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
+void refund(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
 {
-    GiveBack* call = nullptr;
+    Refund* call = nullptr;
     try {
-        call = &GiveBack::make();
+        call = &Refund::make();
         call->begin(check, taken_at, now);
         if (!check.coalescer->client().send(*call)) {
             call->end();
