@@ -6,7 +6,6 @@
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
-#include "store/local_limiter.h"
 #include "store/redis_counters.h"
 #include "zone/fail_mode.h"
 
@@ -64,7 +63,7 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
             "\"ratelimit_redis\"");
     }
     if (!zone.variable_rate
-        && LocalLimiter::largest_key(zone.zone.policy) > zone.memory->shm.size / 2) {
+        && LocalLimiter::largest_key(zone.zone.policy) > zone.zone.shared->shm.size / 2) {
         return complain(
             cf, zone, "too small a size for one key of this rate and algorithm, expected more");
     }

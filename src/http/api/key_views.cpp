@@ -9,7 +9,6 @@
 #include "nginx/pool.h"
 #include "nginx/text.h"
 #include "redis/command.h"
-#include "store/zone_memory.h"
 
 #include <array>
 #include <chrono>
@@ -199,7 +198,7 @@ private:
     void on_reply(const redisReply&) noexcept override
     {
         deleted_ = true;
-        ZoneMemory(*zone_.memory).forget_key(key_);
+        zone_.zone.memory().forget_key(key_);
         answered();
     }
     void on_failure(redis::Failure failure) noexcept override
@@ -218,14 +217,9 @@ private:
 ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
-    const LocalCheck check{ ZoneMemory(*zone.memory).local_limiter(),
-                            key,
-                            policy,
-                            1,
-                            false,
-                            nullptr,
-                            zone.zone.record_of(policy) };
-    return send_state(r, zone, key, policy, peek_locally(check, nginx::local_time()), "local");
+    const LocalRequest request{ key, policy, 1, zone.zone.record_of(policy) };
+    const LimitState state = zone.zone.memory().local_limiter().peek(request, nginx::local_time());
+    return send_state(r, zone, key, policy, state, "local");
 }
 
 /// What the arguments say of rate and burst; what they do not say is kept. Empty: all is well, else
@@ -279,7 +273,7 @@ ngx_int_t free_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
 {
     if (zone.redis == nullptr) {
-        ZoneMemory(*zone.memory).forget_key(key);
+        zone.zone.memory().forget_key(key);
         return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
     }
     Policy policy = zone.zone.policy;
