@@ -33,7 +33,6 @@ my @known_circles = (
     'http/conf -> http/limit_directive',
     'http/conf -> http/redis_block',
     'http/redis_report -> http/redis_block',
-    'http/known_limits -> http/request_state',
 );
 my @known_cuts = ('redis/Connection');
 

@@ -20,16 +20,11 @@ protected:
 
     LimitState count(std::string_view key, const Policy& policy = counted, microseconds at = now)
     {
-        LimitState state;
-        const LocalCheck check{ memory().local_limiter(), key, policy, 1, false, &state };
-        decide_locally({ &check, 1 }, at, true);
-        return state;
+        return zone_.decide({ key, policy }, at);
     }
     bool is_counted(std::string_view key)
     {
-        return peek_locally({ memory().local_limiter(), key, counted, 1, false, nullptr }, now)
-                   .remaining
-            < 100;
+        return memory().local_limiter().peek({ key, counted }, now).remaining < 100;
     }
     void deny(std::string_view key)
     {
