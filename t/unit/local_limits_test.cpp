@@ -20,6 +20,7 @@ protected:
         std::array<AppliedLimit, 3> limits;
         std::array<Zone, 3> zones;
         for (std::size_t i = 0; i < limits.size(); ++i) {
+            zones[i].policy = policies_[i];
             zones[i].shared = &memories_[i].zone();
             limits[i].zone = &zones[i];
             limits[i].key = "key";
