@@ -2,10 +2,10 @@
 
 #include "http/conf.h"
 #include "http/conf_error.h"
+#include "limit/fail_mode.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "store/zone_memory.h"
-#include "zone/fail_mode.h"
 
 #include <algorithm>
 #include <set>

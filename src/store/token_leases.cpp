@@ -37,7 +37,7 @@ struct TokenLeases::Lease {
 };
 
 struct TokenLeases::Entry : KeyedNode {
-    std::uint64_t policy;
+    std::uint64_t policy_hash;
     Lease* lease;               // null: none
     microseconds period_began;  // periods are of one second
     std::uint32_t count;        // requests in this period
@@ -97,14 +97,14 @@ void TokenLeases::Lease::add(const BatchAnswer& another, const Part& part) noexc
 TokenLeases::Entry* TokenLeases::find(const KeyedRequest& request) const noexcept
 {
     auto* entry = table_.find(request.key, request.tag());
-    return entry != nullptr && entry->policy == request.policy ? entry : nullptr;
+    return entry != nullptr && entry->policy_hash == request.policy_hash ? entry : nullptr;
 }
 
 /// The most recently used entry. Null: there is no memory.
 TokenLeases::Entry* TokenLeases::find_or_add(const KeyedRequest& request, microseconds now) noexcept
 {
     Entry* entry = table_.find(request.key, request.tag());
-    if (entry != nullptr && entry->policy == request.policy) {
+    if (entry != nullptr && entry->policy_hash == request.policy_hash) {
         table_.use(*entry);
         return entry;
     }
@@ -113,7 +113,7 @@ TokenLeases::Entry* TokenLeases::find_or_add(const KeyedRequest& request, micros
     }
     entry = table_.insert(request.key, request.tag());
     if (entry != nullptr) {
-        entry->policy = request.policy;
+        entry->policy_hash = request.policy_hash;
         entry->lease = nullptr;
         entry->period_began = now;
         entry->count = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "check/split_check.h"
+#include "limit/fail_mode.h"
 #include "zone/applied_limit.h"
-#include "zone/fail_mode.h"
 #include "zone/node_clock.h"
 #include "zone/outcome.h"
 

@@ -20,9 +20,9 @@ struct Zone {
     bool cache = true;       // refusals are remembered
     std::int64_t lease = 0;  // requests that are leased for a busy key, at most; 0: none
     std::string key_start;   // of every Redis key: prefix, name and ":{"
-    /// Of where its keys are in Redis, so that what is remembered of them is not taken for that of
-    /// others after a reload.
-    std::uint64_t place = 0;
+    /// Tells where in Redis its keys are from other places: after a reload, refusals and leases of
+    /// keys in another place do not apply.
+    std::uint64_t storage_id = 0;
 
     ngx_shm_zone_t* shared = nullptr;                // this node's memory of it
     microseconds remembered = DenialCache::longest;  // a refusal, at most

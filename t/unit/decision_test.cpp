@@ -1,5 +1,6 @@
 // The decision of one limit: what decides it, and what is remembered of it.
 
+#include "allocation_count.h"
 #include "decision_fixture.h"
 
 namespace ratelimit {
@@ -259,6 +260,35 @@ TEST_F(Leases, expire_by_the_clock_of_the_zone)
         now += 24h;
         EXPECT_EQ(decide(in).source(), Source::redis);
     }
+}
+
+class DecisionMemory : public DecisionTest {
+protected:
+    /// How often the decision allocates from the heap.
+    std::size_t allocations(const std::vector<Applied>& limits, Decision::Rules rules = {})
+    {
+        DecidedRequest request(limits, rules, clock);
+        const auto is_made = std::function<bool()>([&] { return request.calls > 0; });
+        const std::size_t before = allocation_count();
+        if (request.decision.start()) {
+            EXPECT_TRUE(loop_.run_until(is_made));
+        }
+        return allocation_count() - before;
+    }
+};
+
+TEST_F(DecisionMemory, is_not_of_the_heap)
+{
+    KeyedZone& leased_one = zone(9);
+    KeyedZone& refused = zone(9);
+    KeyedZone& in_redis = zone(9);
+    KeyedZone& in_memory = local_zone(9);
+    decide({ { in_redis }, { in_memory } });  // what is allocated once is there
+    lease(leased_one, 5);
+    EXPECT_EQ(allocations({ { leased_one }, { in_redis }, { in_memory } }), 0U);
+    deny(refused, 30s);
+    EXPECT_EQ(allocations({ { leased_one }, { refused }, { in_memory } }), 0U);
+    EXPECT_EQ(left_in_redis(in_redis), 7);
 }
 
 }  // namespace
