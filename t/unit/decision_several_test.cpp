@@ -96,6 +96,18 @@ TEST_F(RequestOfSeveralLimits, returns_what_it_cost_of_a_lease_if_redis_refuses)
     EXPECT_EQ(leased(leased_one), 4);
 }
 
+TEST_F(RequestOfSeveralLimits, that_is_refused_shows_the_limit_with_the_least_left_after_refunds)
+{
+    KeyedZone& leased_one = zone(9);
+    KeyedZone& refusing = zone(10);
+    lease(leased_one, 8);
+    decide({ { refusing, 3 } });
+    const DecidedRequest& request = decide({ { leased_one, 8 }, { refusing, 8 } });
+    EXPECT_EQ(request.result(), Result::rejected);
+    EXPECT_EQ(request.remaining(0), 9);
+    EXPECT_EQ(&request.decision.speaking(), &request.limits[1]) << "seven of ten";
+}
+
 TEST_F(RequestOfSeveralLimits, returns_a_lease_if_the_fail_mode_refuses)
 {
     KeyedZone& leased_one = zone(9);
