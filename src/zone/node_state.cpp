@@ -48,7 +48,7 @@ void spend_lease(AppliedLimit& limit) noexcept
 void recall_refusal(AppliedLimit& limit) noexcept
 {
     DenialCache denials = limit.zone->memory().denials();
-    if (!limit.zone->cache || limit.cost == 0 || denials.empty()) {
+    if (!limit.zone->cache || denials.empty()) {
         return;
     }
     auto denial = denials.find(limit.keyed(), limit.asked);

@@ -32,6 +32,17 @@ TEST_F(RequestOfSeveralLimits, is_counted_in_none_if_one_refuses)
     EXPECT_EQ(left_in_redis(wide), 8);
 }
 
+TEST_F(RequestOfSeveralLimits, is_counted_though_a_shadow_refuses)
+{
+    KeyedZone& wide = zone(9);
+    KeyedZone& narrow = zone(1);
+    decide({ { wide }, { narrow, 1, true } });
+    const DecidedRequest& request = decide({ { wide }, { narrow, 1, true } });
+    EXPECT_EQ(request.result(), Result::passed);
+    EXPECT_FALSE(request.granted(1));
+    EXPECT_EQ(left_in_redis(wide), 7);
+}
+
 TEST_F(RequestOfSeveralLimits, asks_redis_only_for_those_that_this_node_does_not_know)
 {
     KeyedZone& leased_one = zone(9);
@@ -137,8 +148,9 @@ TEST_F(RequestOfSeveralLimits, leases_only_if_all_that_redis_decides_are_leased)
     one.zone.lease = 5;
     for (int i = 0; i < 4; ++i) {
         EXPECT_EQ(decide({ { one }, { other } }).source(), Source::redis);
+        EXPECT_EQ(decide({ { other }, { one } }).source(), Source::redis);
     }
-    EXPECT_EQ(left_in_redis(one), 96);
+    EXPECT_EQ(left_in_redis(one), 92);
     other.zone.lease = 5;
     decide({ { one }, { other } });
     decide({ { one }, { other } });
