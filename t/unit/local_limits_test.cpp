@@ -82,5 +82,25 @@ TEST_F(SeveralLimits, none_counts_if_a_limit_elsewhere_has_refused)
     }
 }
 
+TEST(LocalLimits, of_a_variable_rate_count_each_length_of_window_apart)
+{
+    TestZone memory;
+    Zone zone;
+    zone.policy = { Algorithm::fixed_window, {}, {}, {} };
+    zone.shared = &memory.zone();
+    const auto granted = [&](microseconds window) {
+        AppliedLimit limit;
+        limit.zone = &zone;
+        limit.key = "key";
+        limit.policy = { Algorithm::fixed_window, { 1, window }, {}, {} };
+        limit.source = Source::local;
+        decide_local_limits({ &limit, 1 }, start, true);
+        return limit.state.granted;
+    };
+    EXPECT_TRUE(granted(day));
+    EXPECT_TRUE(granted(2 * day));
+    EXPECT_FALSE(granted(day));
+}
+
 }  // namespace
 }  // namespace ratelimit
