@@ -186,7 +186,8 @@ protected:
         LimitState refusal;
         refusal.retry_after = retry_after;
         refusal.reset = retry_after;
-        in.memory.memory().denials().add(keyed(in, cost), refusal, now, now, DenialCache::longest);
+        in.memory.memory().denials().add(
+            keyed(in, cost), 0, refusal, now, now, DenialCache::longest);
     }
     static bool denied(KeyedZone& in)
     {

@@ -82,7 +82,7 @@ TEST_F(SeveralLimits, none_counts_if_a_limit_elsewhere_has_refused)
     }
 }
 
-TEST(LocalLimits, of_a_variable_rate_count_each_length_of_window_apart)
+TEST(LocalVariableRate, counts_each_length_of_window_apart)
 {
     TestZone memory;
     Zone zone;
