@@ -89,6 +89,11 @@ public:
 /// do not say otherwise), and over real shared memory.
 class DecisionTest : public ClientTest {
 protected:
+    static constexpr Decision::Rules opens{ FailMode::open, false };
+    static constexpr Decision::Rules closes{ FailMode::closed, false };
+    static constexpr Decision::Rules local{ FailMode::local, false };
+    static constexpr Decision::Rules dry_run{ FailMode::closed, true };
+
     static void SetUpTestSuite() { server = std::make_unique<RedisServer>(); }
     static void TearDownTestSuite() { server.reset(); }
 
@@ -103,7 +108,7 @@ protected:
             singles_.push_back(scripts_.add(single_script(algorithm)));
         }
         several_ = scripts_.add(several_script(algorithms_));
-        give_back_ = scripts_.add(give_back_script());
+        refund_ = scripts_.add(refund_script());
     }
 
     /// A Redis of its own for the zones that name it.
@@ -140,7 +145,7 @@ protected:
         made.zone.shared = &made.memory.zone();
         made.key = "key";
         made.coalescer = in;
-        made.scripts = { singles_[static_cast<std::size_t>(algorithm)], several_, give_back_ };
+        made.scripts = { singles_[static_cast<std::size_t>(algorithm)], several_, refund_ };
         made.redis_key = made.zone.key_start + made.key + "}";
         return made;
     }
@@ -226,7 +231,7 @@ private:
     std::vector<Algorithm> algorithms_;
     std::vector<redis::ScriptId> singles_;
     redis::ScriptId several_{};
-    redis::ScriptId give_back_{};
+    redis::ScriptId refund_{};
     std::vector<std::unique_ptr<redis::Client>> clients_;
     std::vector<std::unique_ptr<Coalescer>> coalescers_;
     Coalescer* redis_ = nullptr;

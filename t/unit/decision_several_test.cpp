@@ -5,11 +5,6 @@
 namespace ratelimit {
 namespace {
 
-constexpr Decision::Rules opens{ FailMode::open, false };
-constexpr Decision::Rules closes{ FailMode::closed, false };
-constexpr Decision::Rules local{ FailMode::local, false };
-constexpr Decision::Rules dry_run{ FailMode::open, true };
-
 class RequestOfSeveralLimits : public DecisionTest {
 protected:
     void refund_arrives(KeyedZone& in, std::int64_t left)

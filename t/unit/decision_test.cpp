@@ -6,11 +6,6 @@
 namespace ratelimit {
 namespace {
 
-constexpr Decision::Rules opens{ FailMode::open, false };
-constexpr Decision::Rules closes{ FailMode::closed, false };
-constexpr Decision::Rules local{ FailMode::local, false };
-constexpr Decision::Rules dry_run{ FailMode::closed, true };
-
 class OneLimit : public DecisionTest {};
 
 TEST_F(OneLimit, is_decided_by_redis_if_this_node_knows_nothing_of_its_key)
