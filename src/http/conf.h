@@ -1,6 +1,6 @@
 #pragma once
 
-#include "check/split_check.h"
+#include "check/remote_limit.h"
 #include "http/ngx_http.h"
 #include "http/redis_block.h"
 #include "zone/zone.h"

@@ -23,8 +23,8 @@ Decision::Rules rules_of(const LocationConf& conf) noexcept
 
 RequestState::RequestState(
     ngx_http_request_t* r, const LocationConf& location, std::span<AppliedLimit> limits,
-    std::span<RemoteCheck> checks) noexcept
-    : request(r), conf(location), decision(limits, checks, rules_of(location), node_clock, *this)
+    std::span<RemoteLimit*> sent) noexcept
+    : request(r), conf(location), decision(limits, sent, rules_of(location), node_clock, *this)
 {
 }
 
@@ -47,13 +47,13 @@ RequestState* RequestState::find(ngx_http_request_t* r) noexcept
 RequestState* RequestState::make(ngx_http_request_t* r, std::span<AppliedLimit> limits)
 {
     static_assert(alignof(RequestState) <= NGX_ALIGNMENT);
-    const auto checks = nginx::make_array<RemoteCheck>(r->pool, limits.size());
+    const auto sent = nginx::make_array<RemoteLimit*>(r->pool, limits.size());
     // Not nginx::make: find knows the state by this very cleanup.
     auto* cleanup = ngx_pool_cleanup_add(r->pool, sizeof(RequestState));
-    if (checks.data() == nullptr || cleanup == nullptr) {
+    if (sent.data() == nullptr || cleanup == nullptr) {
         return nullptr;
     }
-    auto* state = new (cleanup->data) RequestState(r, location_conf(r), limits, checks);
+    auto* state = new (cleanup->data) RequestState(r, location_conf(r), limits, sent);
     cleanup->handler = destroy;
     ngx_http_set_ctx(r, state, ngx_http_ratelimit_module);
     return state;

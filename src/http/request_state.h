@@ -26,7 +26,7 @@ public:
 
     RequestState(
         ngx_http_request_t* r, const LocationConf& conf, std::span<AppliedLimit> limits,
-        std::span<RemoteCheck> checks) noexcept;
+        std::span<RemoteLimit*> sent) noexcept;
 
     using Resume = void (*)(RequestState& state) noexcept;
 

@@ -1,8 +1,6 @@
 #pragma once
 
-#include "check/check_group.h"
-#include "limit/decision.h"
-#include "limit/policy.h"
+#include "check/remote_limit.h"
 #include "store/keyed_request.h"
 #include "store/token_leases.h"
 #include "zone/zone.h"
@@ -23,31 +21,23 @@ enum class Source : std::uint8_t {
 
 /// One limit of one request: what was evaluated, and the decision. It stays at its address while
 /// the request lives.
-struct AppliedLimit {
+struct AppliedLimit : RemoteLimit {
     const Zone* zone = nullptr;
-    std::string_view key;  // as it is counted; binary
-    Policy policy;
+    std::string_view key;           // as it is counted; binary
     std::uint64_t policy_hash = 0;  // Zone::policy_hash, of the policy in Redis
-    std::int64_t cost = 1;          // 0: the state is read and nothing taken
-    bool shadow = false;            // never refuses or delays the request
     bool malformed = false;         // its rate cannot be read: the fail mode decides
     /// leaky_bucket: how many requests above the rate go at once, before others have to wait;
     /// empty: none waits.
     std::optional<std::int64_t> undelayed;
 
-    Coalescer* coalescer = nullptr;  // null: the zone is counted in this node's memory
-    CheckScripts scripts;            // this and the following: if it is counted in Redis
-    std::string_view redis_key;
-    /// When the check was made, at the latest, by NodeClock::time_of. If another request's call
-    /// decided: when that was made.
+    /// If it is counted in Redis: when the check was made, at the latest, by NodeClock::time_of.
     microseconds asked{ 0 };
     std::int64_t lease_wanted = 0;  // requests that are worth leasing
     /// The lease that paid for the request.
     std::optional<TokenLeases::Source> lease;
 
-    bool decided = false;  // the following hold
+    bool decided = false;  // `source` and `state` hold
     Source source = Source::redis;
-    LimitState state;
 
     bool in_redis() const noexcept { return coalescer != nullptr; }
     KeyedRequest keyed() const noexcept { return { key, policy_hash, cost }; }

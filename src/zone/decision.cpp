@@ -15,6 +15,12 @@ bool awaits_redis(const AppliedLimit& limit) noexcept
     return limit.in_redis() && !limit.decided;
 }
 
+/// The check has no other limits than those of this request.
+AppliedLimit& applied(RemoteLimit& limit) noexcept
+{
+    return static_cast<AppliedLimit&>(limit);
+}
+
 }  // namespace
 
 bool Decision::start()
@@ -39,22 +45,22 @@ bool Decision::ask_redis()
     if (refused_by_cache_) {
         return false;
     }
-    const std::int64_t lease = make_checks();
-    if (checks_.empty()) {
+    const std::int64_t lease = select_for_redis();
+    if (sent_.empty()) {
         return false;
     }
-    check_.emplace(checks_, *this);
-    check_->ask_ahead(lease);
+    check_.emplace(sent_, *this);
+    check_->request_lease(lease);
     return check_->send();
 }
 
 void Decision::decide_by_node_state() noexcept
 {
-    asked_ = clock_.monotonic();
+    const microseconds asked = clock_.monotonic();
     // Leases first: Redis may refuse because of requests it already counted for our lease.
     for (AppliedLimit& limit : limits_) {
         if (awaits_redis(limit)) {
-            limit.asked = limit.zone->clock == Clock::local ? clock_.since_epoch() : asked_;
+            limit.asked = limit.zone->clock == Clock::local ? clock_.since_epoch() : asked;
             spend_lease(limit);
         }
     }
@@ -67,42 +73,21 @@ void Decision::decide_by_node_state() noexcept
 }
 
 /// Returns for how many requests all of them are worth leasing.
-std::int64_t Decision::make_checks() noexcept
+std::int64_t Decision::select_for_redis() noexcept
 {
     std::int64_t lease = std::numeric_limits<std::int64_t>::max();
     std::size_t count = 0;
-    for (std::size_t i = 0; i < limits_.size(); ++i) {
-        AppliedLimit& limit = limits_[i];
-        if (!awaits_redis(limit)) {
-            continue;
+    for (AppliedLimit& limit : limits_) {
+        if (awaits_redis(limit)) {
+            if (limit.zone->clock == Clock::local) {
+                limit.now = limit.asked;
+            }
+            sent_[count++] = &limit;
+            lease = std::min(lease, limit.lease_wanted);
         }
-        RemoteCheck& check = checks_[count++];
-        check.key = limit.redis_key;
-        check.policy = limit.policy;
-        check.cost = limit.cost;
-        check.shadow = limit.shadow;
-        if (limit.zone->clock == Clock::local) {
-            check.now = limit.asked;
-        }
-        check.asked = asked_;
-        check.coalescer = limit.coalescer;
-        check.scripts = limit.scripts;
-        check.state = &limit.state;
-        check.limit = i;
-        lease = std::min(lease, limit.lease_wanted);
     }
-    checks_ = checks_.first(count);
+    sent_ = sent_.first(count);
     return lease;
-}
-
-void Decision::taken_ahead(
-    std::span<const RemoteCheck> checks, std::span<const BatchAnswer> answers,
-    std::int64_t spent) noexcept
-{
-    for (std::size_t i = 0; i < checks.size(); ++i) {
-        const microseconds asked = checks[i].now.value_or(checks[i].asked);
-        keep_lease(limits_[checks[i].limit], answers[i], spent, asked);
-    }
 }
 
 void Decision::checked() noexcept
@@ -127,14 +112,16 @@ void Decision::finish() noexcept
 
 void Decision::take_replies() noexcept
 {
-    check_->settle_ahead(clock_.since_epoch());
-    check_->each_answered([this](const RemoteCheck& check) {
-        AppliedLimit& limit = limits_[check.limit];
+    check_->each_answered([this](RemoteLimit& remote) {
+        AppliedLimit& limit = applied(remote);
         limit.decided = true;
-        limit.source = check.leased ? Source::lease : Source::redis;
-        limit.asked = check.now.value_or(check.asked);
+        limit.asked = limit.now.value_or(limit.asked);
         remember_refusal(limit, clock_);
     });
+    check_->take_leases(
+        clock_.since_epoch(), [](RemoteLimit& limit, const BatchAnswer& reply, std::int64_t spent) {
+            keep_lease(applied(limit), reply, spent);
+        });
 }
 
 /// Whether a limit that is not decided is for this node's memory.
@@ -220,7 +207,7 @@ void Decision::refund() noexcept
     for (AppliedLimit& limit : limits_) {
         refund_lease(limit);
     }
-    if (check_ && check_->give_back(clock_.since_epoch())) {
+    if (check_ && check_->refund(clock_.since_epoch())) {
         forget_refusals();
     }
     if (outcome_.refused) {
@@ -230,8 +217,7 @@ void Decision::refund() noexcept
 
 void Decision::forget_refusals() noexcept
 {
-    check_->each_answered(
-        [this](const RemoteCheck& check) { ratelimit::forget_refusals(limits_[check.limit]); });
+    check_->each_answered([](RemoteLimit& limit) { ratelimit::forget_refusals(applied(limit)); });
 }
 
 }  // namespace ratelimit

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "check/split_check.h"
+#include "check/check.h"
 #include "limit/fail_mode.h"
 #include "zone/applied_limit.h"
 #include "zone/node_clock.h"
@@ -16,7 +16,7 @@ namespace ratelimit {
 /// memory. A limit that none of them decides is left out, or refuses the request by fail mode. A
 /// request is counted in all its limits or in none: what some took is refunded when another
 /// refuses.
-class Decision final : public SplitCheck::Owner {
+class Decision final : public Check::Owner {
 public:
     struct Rules {
         FailMode fail_mode = FailMode::open;
@@ -30,12 +30,12 @@ public:
         virtual void decided() noexcept = 0;
     };
 
-    /// `limits`: in the order of the configuration. `checks`: room for as many. Both must live as
+    /// `limits`: in the order of the configuration. `sent`: room for as many. Both must live as
     /// long as this.
     Decision(
-        std::span<AppliedLimit> limits, std::span<RemoteCheck> checks, Rules rules,
+        std::span<AppliedLimit> limits, std::span<RemoteLimit*> sent, Rules rules,
         const NodeClock& clock, Owner& owner) noexcept
-        : limits_(limits), checks_(checks), rules_(rules), clock_(clock), owner_(owner)
+        : limits_(limits), sent_(sent), rules_(rules), clock_(clock), owner_(owner)
     {
     }
 
@@ -57,17 +57,14 @@ public:
     /// Whether it is an enforced limit that could not be decided.
     bool undecided(const AppliedLimit& limit) const noexcept;
     bool dry_run() const noexcept { return rules_.dry_run; }
-    std::size_t checks_sent() const noexcept { return check_ ? checks_.size() : 0; }
+    std::size_t checks_sent() const noexcept { return check_ ? sent_.size() : 0; }
 
     void checked() noexcept override;
-    void taken_ahead(
-        std::span<const RemoteCheck> checks, std::span<const BatchAnswer> answers,
-        std::int64_t spent) noexcept override;
 
 private:
     bool ask_redis();
     void decide_by_node_state() noexcept;
-    std::int64_t make_checks() noexcept;
+    std::int64_t select_for_redis() noexcept;
     void finish() noexcept;
     void take_replies() noexcept;
     bool is_for_memory(const AppliedLimit& limit) const noexcept;
@@ -81,12 +78,11 @@ private:
     void forget_refusals() noexcept;
 
     std::span<AppliedLimit> limits_;
-    std::span<RemoteCheck> checks_;  // sent to Redis, in any order
+    std::span<RemoteLimit*> sent_;  // to Redis, in any order
     const Rules rules_;
     const NodeClock& clock_;
     Owner& owner_;
-    std::optional<SplitCheck> check_;
-    microseconds asked_{ 0 };
+    std::optional<Check> check_;
     Result result_ = Result::none;
     Outcome outcome_;
     bool refused_by_cache_ = false;  // by an enforced limit: the others need no decision

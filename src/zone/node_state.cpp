@@ -65,22 +65,18 @@ void recall_refusal(AppliedLimit& limit) noexcept
 
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept
 {
-    // When a lease's refusal was decided is not known.
-    if (limit.state.granted || limit.source != Source::redis || !limit.zone->cache) {
-        return;
+    if (!limit.state.granted && limit.zone->cache) {
+        limit.zone->memory().denials().add(
+            limit.keyed(), limit.coalescer->client().server_of(limit.shard), limit.state,
+            limit.asked, clock.time_of(*limit.zone), limit.zone->remembered);
     }
-    limit.zone->memory().denials().add(
-        limit.keyed(), limit.coalescer->client().server_of(limit.redis_key), limit.state,
-        limit.asked, clock.time_of(*limit.zone), limit.zone->remembered);
 }
 
-void keep_lease(
-    const AppliedLimit& limit, const BatchAnswer& answer, std::int64_t spent,
-    microseconds asked) noexcept
+void keep_lease(const AppliedLimit& limit, const BatchAnswer& answer, std::int64_t spent) noexcept
 {
     if (answer.taken > spent) {  // a shadow limit may have let in fewer
         limit.zone->memory().leases().add(
-            limit.keyed(), limit.policy, answer, answer.taken - spent, asked);
+            limit.keyed(), limit.policy, answer, answer.taken - spent, limit.asked);
     }
 }
 

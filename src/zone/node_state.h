@@ -19,11 +19,8 @@ void recall_refusal(AppliedLimit& limit) noexcept;
 /// After Redis's decision: remembers a refusal.
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
-/// Keeps what Redis has granted beyond the first `spent` requests of a call that was made at this
-/// time.
-void keep_lease(
-    const AppliedLimit& limit, const BatchAnswer& answer, std::int64_t spent,
-    microseconds asked) noexcept;
+/// Keeps what Redis has granted beyond the first `spent` requests of a run.
+void keep_lease(const AppliedLimit& limit, const BatchAnswer& answer, std::int64_t spent) noexcept;
 
 /// Returns what the request took of a lease, also in the limit's state.
 void refund_lease(AppliedLimit& limit) noexcept;

@@ -38,8 +38,8 @@ public:
     DecidedRequest(
         const std::vector<Applied>& applied, Decision::Rules rules, const NodeClock& clock)
         : limits(applied.size()),
-          checks_(applied.size()),
-          decision(limits, checks_, rules, clock, *this)
+          sent_(applied.size()),
+          decision(limits, sent_, rules, clock, *this)
     {
         for (std::size_t i = 0; i < applied.size(); ++i) {
             const KeyedZone& in = applied[i].in;
@@ -77,7 +77,7 @@ public:
     std::vector<AppliedLimit> limits;
 
 private:
-    std::vector<RemoteCheck> checks_;
+    std::vector<RemoteLimit*> sent_;
 
 public:
     Decision decision;

@@ -156,22 +156,6 @@ TEST_F(RequestOfSeveralLimits, leases_only_if_all_that_redis_decides_are_leased)
 }
 
 /// When the call of the lease was decided is not known to the request that it pays for.
-TEST_F(RequestOfSeveralLimits, remembers_no_refusal_of_a_shadow_in_a_lease)
-{
-    KeyedZone& shadow = zone(2);
-    KeyedZone& wide = zone(100);
-    shadow.zone.lease = wide.zone.lease = 5;
-    const std::vector<Applied> limits{ { shadow, 1, true }, { wide } };
-    decide(limits);
-    const DecidedRequest& first = start(limits);
-    const DecidedRequest& waiting = start(limits);
-    ASSERT_TRUE(loop_.run_until([&] { return first.calls + waiting.calls == 2; }));
-    EXPECT_EQ(waiting.source(0), Source::lease);
-    EXPECT_FALSE(waiting.granted(0));
-    EXPECT_EQ(waiting.result(), Result::passed);
-    EXPECT_FALSE(denied(shadow));
-}
-
 TEST_F(RequestOfSeveralLimits, on_two_servers_is_refunded_where_it_was_counted)
 {
     RedisServer second;

@@ -21,7 +21,7 @@ std::string written(const LimitCheck& check)
 {
     redis::ScriptArguments arguments;
     arguments.begin(digest, { 1, 1 });
-    arguments.key(check.key);
+    arguments.key(check.redis_key);
     arguments.begin_packed(joint_script.numbers);
     write_single_numbers(check, arguments);
     arguments.end_packed();
@@ -63,7 +63,7 @@ TEST(ScriptCall, one_limit_is_its_key_and_five_numbers_in_one)
                             5us };
     EXPECT_EQ(
         written(check),
-        resp({ "EVALSHA", digest, "1", check.key, doubles({ 5, 10, 60'000'000, 25, 3 }) }));
+        resp({ "EVALSHA", digest, "1", check.redis_key, doubles({ 5, 10, 60'000'000, 25, 3 }) }));
 }
 
 TEST(ScriptCall, numbers_are_as_exact_as_lua_has_them)
