@@ -37,7 +37,7 @@ void refund_tokens_before(ShardPart& part, std::int64_t token, microseconds now)
     Lease& lease = part.lease;
     for (std::size_t i = 0; i < lease.replies.size(); ++i) {
         const RemoteLimit& limit = *part.limits[i];
-        BatchAnswer& reply = lease.replies[i];
+        RunReply& reply = lease.replies[i];
         const std::int64_t cost = (std::min(reply.taken, token) - lease.spent) * limit.cost;
         if (cost > 0) {
             refund(limit, { cost, time_of(part, limit), reply.reset }, now);

@@ -167,8 +167,8 @@ void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
     const auto [run, index] = part.position;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         RemoteLimit& limit = *part.limits[i];
-        const BatchAnswer answer = reply.answer(runs_.reply_of(run, i));
-        limit.state = state_in_batch(answer, limit.policy, limit.cost, index);
+        const RunReply answer = reply.answer(runs_.reply_of(run, i));
+        limit.state = state_in_run(answer, limit.policy, limit.cost, index);
         if (index < answer.taken) {
             limit.without = state_without(answer, limit.policy, limit.cost, index);
         }

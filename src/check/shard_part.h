@@ -2,7 +2,7 @@
 
 #include "check/remote_limit.h"
 #include "check/runs.h"
-#include "limit/batch.h"
+#include "limit/run_reply.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace ratelimit {
 /// Tokens that Redis granted beyond the requests of a call: for requests like the one that has the
 /// lease.
 struct Lease {
-    std::vector<BatchAnswer> replies;  // by limit, to a run of requests; empty: there is no lease
-    std::int64_t spent = 0;            // requests of that run, the first ones, which are no tokens
+    std::vector<RunReply> replies;  // by limit, to a run of requests; empty: there is no lease
+    std::int64_t spent = 0;         // requests of that run, the first ones, which are no tokens
 
     /// How many requests of the run were granted.
     std::int64_t granted() const noexcept
     {
         std::int64_t granted = 0;
-        for (const BatchAnswer& reply : replies) {
+        for (const RunReply& reply : replies) {
             granted = std::max(granted, reply.taken);  // less: of a shadow limit
         }
         return granted;

@@ -119,7 +119,7 @@ void Decision::take_replies() noexcept
         remember_refusal(limit, clock_);
     });
     check_->take_leases(
-        clock_.since_epoch(), [](RemoteLimit& limit, const BatchAnswer& reply, std::int64_t spent) {
+        clock_.since_epoch(), [](RemoteLimit& limit, const RunReply& reply, std::int64_t spent) {
             keep_lease(applied(limit), reply, spent);
         });
 }

@@ -72,7 +72,7 @@ void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcep
     }
 }
 
-void keep_lease(const AppliedLimit& limit, const BatchAnswer& answer, std::int64_t spent) noexcept
+void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t spent) noexcept
 {
     if (answer.taken > spent) {  // a shadow limit may have let in fewer
         limit.zone->memory().leases().add(

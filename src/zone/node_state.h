@@ -1,6 +1,6 @@
 #pragma once
 
-#include "limit/batch.h"
+#include "limit/run_reply.h"
 #include "zone/applied_limit.h"
 #include "zone/node_clock.h"
 
@@ -20,7 +20,7 @@ void recall_refusal(AppliedLimit& limit) noexcept;
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
 /// Keeps what Redis has granted beyond the first `spent` requests of a run.
-void keep_lease(const AppliedLimit& limit, const BatchAnswer& answer, std::int64_t spent) noexcept;
+void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t spent) noexcept;
 
 /// Returns what the request took of a lease, also in the limit's state.
 void refund_lease(AppliedLimit& limit) noexcept;

@@ -202,7 +202,7 @@ protected:
     static void lease(KeyedZone& in, std::int64_t requests)
     {
         in.zone.lease = 100;
-        BatchAnswer answer;
+        RunReply answer;
         answer.taken = requests + 1;
         answer.remaining = 5;
         answer.reset = 24h;

@@ -2,7 +2,7 @@
 // against one that answers the same requests one by one.
 
 #include "check/runs.h"
-#include "limit/batch.h"
+#include "limit/run_reply.h"
 
 #include <algorithm>
 #include <array>
@@ -52,9 +52,9 @@ public:
     }
 
     /// Replies as several_script's: to each run and limit, in this order.
-    std::vector<BatchAnswer> decide_runs(std::span<const std::int64_t> numbers)
+    std::vector<RunReply> decide_runs(std::span<const std::int64_t> numbers)
     {
-        std::vector<BatchAnswer> replies;
+        std::vector<RunReply> replies;
         while (!numbers.empty()) {
             const Costs costs(numbers.begin() + 1, numbers.begin() + 1 + std::ssize(left_));
             std::int64_t taken = 0;
@@ -83,14 +83,13 @@ private:
 
 /// What each limit answers to a request at this position.
 std::vector<LimitState> states_at(
-    const Runs& runs, const std::vector<BatchAnswer>& replies, Runs::Position at,
-    const Costs& costs)
+    const Runs& runs, const std::vector<RunReply>& replies, Runs::Position at, const Costs& costs)
 {
     const Policy policy{ Algorithm::fixed_window, { 1'000'000, std::chrono::hours{ 1 } }, {}, {} };
     std::vector<LimitState> states;
     for (std::size_t i = 0; i < costs.size(); ++i) {
         states.push_back(
-            state_in_batch(replies[runs.reply_of(at.run, i)], policy, costs[i], at.index));
+            state_in_run(replies[runs.reply_of(at.run, i)], policy, costs[i], at.index));
     }
     return states;
 }

@@ -205,7 +205,7 @@ bool TraceCaller::read_states(
     const SeveralReply several(reply, checks.size());
     for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
         const auto& [key, policy, cost, shadow, now] = checks[i];
-        states[i] = state_in_batch(several.answer(i), policy, cost, 0);
+        states[i] = state_in_run(several.answer(i), policy, cost, 0);
         answer.without.push_back(state_without(several.answer(i), policy, cost, 0));
     }
     return several.good();
@@ -241,7 +241,7 @@ std::vector<std::vector<LimitState>> TraceCaller::check_runs(
         for (std::int64_t index = 0; index < runs[run * stride]; ++index) {
             auto& told = states.emplace_back();
             for (std::size_t i = 0; i < checks.size(); ++i) {
-                told.push_back(state_in_batch(
+                told.push_back(state_in_run(
                     answers.answer(run * checks.size() + i), checks[i].policy,
                     runs[run * stride + 1 + i], index));
             }

@@ -38,7 +38,7 @@ protected:
     }
     void lease(std::string_view key)
     {
-        BatchAnswer answer;
+        RunReply answer;
         answer.taken = 1000;
         answer.reset = hours{ 1 };
         memory().leases().add({ key, 1, 1 }, counted, answer, 999, now);
