@@ -9,64 +9,70 @@ namespace ratelimit {
 
 namespace {
 
-/// One limit's. Used again after its end, with its memory.
-class Refund final : public redis::Call {
+/// It is used again after its end, with its memory.
+class RefundCall final : public redis::Call {
 public:
-    /// One that is free.
-    static Refund& make()
+    static RefundCall& take()
     {
-        return unused == nullptr ? *new Refund : *std::exchange(unused, unused->next_free_);
+        return unused == nullptr ? *new RefundCall : *std::exchange(unused, unused->next_);
     }
+    void put_back() noexcept { next_ = std::exchange(unused, this); }
 
-    void begin(const RemoteCheck& check, microseconds taken_at, microseconds now)
+    void begin(const RemoteLimit& limit, const Refund& refund, microseconds now)
     {
-        key_ = check.key;
-        check_ = check;
-        check_.key = key_;
+        key_ = limit.redis_key;
+        check_ = limit;
+        check_.redis_key = key_;
+        check_.cost = refund.cost;
         if (check_.now) {
-            check_.now = now;  // not when it was taken: what has drained since is nobody's
+            check_.now = now;  // not when it was taken: an arrival time has drained since
         }
-        state_ = *check.state;
-        taken_at_ = taken_at;
+        script_ = limit.scripts.refund;
+        refund_ = refund;
         travel = {};
+        travel.shard = limit.shard;
     }
-    void end() noexcept { next_free_ = std::exchange(unused, this); }
 
-    redis::ScriptId script() const noexcept override { return check_.scripts.refund; }
-    redis::ArgumentCount argument_count() const noexcept override { return refund_argument_count; }
+    redis::ScriptId script() const noexcept override { return script_; }
+    redis::ArgumentCount argument_count() const noexcept override
+    {
+        return refund_argument_count;
+    }
     void write(redis::ScriptArguments& arguments) const override
     {
-        write_refund_arguments(check_, taken_at_, state_, arguments);
+        LimitState state;
+        state.reset = refund_.reset;
+        write_refund_arguments(check_, refund_.taken_at, state, arguments);
     }
     std::string_view routing_key() const noexcept override { return key_; }
-    void on_reply(const redisReply&) noexcept override { end(); }
-    void on_failure(redis::Failure) noexcept override { end(); }
+    void on_reply(const redisReply&) noexcept override { put_back(); }
+    void on_failure(redis::Failure) noexcept override { put_back(); }
 
 private:
-    static inline Refund* unused = nullptr;
+    static inline RefundCall* unused = nullptr;
 
-    Refund* next_free_ = nullptr;
+    RefundCall* next_ = nullptr;
     std::string key_;
-    RemoteCheck check_;
-    LimitState state_;
-    microseconds taken_at_{ 0 };
+    LimitCheck check_;
+    redis::ScriptId script_{};
+    Refund refund_;
 };
 
 }  // namespace
 
-void refund(const RemoteCheck& check, microseconds taken_at, microseconds now) noexcept
+void refund(const RemoteLimit& limit, const Refund& refund, microseconds now) noexcept
 {
-    Refund* call = nullptr;
+    RefundCall* call = nullptr;
     try {
-        call = &Refund::make();
-        call->begin(check, taken_at, now);
-        if (!check.coalescer->client().send(*call)) {
-            call->end();
+        call = &RefundCall::take();
+        call->begin(limit, refund, now);
+        if (!limit.coalescer->client().send(*call)) {
+            call->put_back();
         }
     } catch (const std::exception&) {
         // Out of memory: it stays counted.
         if (call != nullptr && !call->pending()) {
-            call->end();
+            call->put_back();
         }
     }
 }

@@ -12,7 +12,7 @@ namespace ratelimit {
 
 /// One limit of one request, as a script is asked about it.
 struct LimitCheck {
-    std::string_view key;  // the whole Redis key; binary
+    std::string_view redis_key;  // the whole of it; binary
     Policy policy;
     std::int64_t cost = 1;  // 0: the state is read and nothing taken
     bool shadow = false;    // never stands in the way of the other limits (several_script only)

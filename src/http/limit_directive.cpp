@@ -183,7 +183,7 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
 /// How long a refusal is remembered, at most, where not only time changes what a key has left.
 void remember_briefly(ZoneConf& zone) noexcept
 {
-    zone.remembered = std::min<microseconds>(zone.remembered, std::chrono::seconds{ 1 });
+    zone.zone.remembered = std::min<microseconds>(zone.zone.remembered, std::chrono::seconds{ 1 });
 }
 
 /// What a limit may be asked by: alone, or together: with all others of its location or, where

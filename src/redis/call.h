@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 struct redisReply;
@@ -67,7 +68,7 @@ public:
     virtual void write(ScriptArguments& arguments) const = 0;
 
     /// A key of the call, which decides the server that it goes to. All its keys must have the
-    /// same Client::place_of.
+    /// same Client::shard_of.
     virtual std::string_view routing_key() const noexcept = 0;
 
     /// Another command instead of a script, as RESP.
@@ -97,6 +98,8 @@ public:
     struct Travel {
         // By then it has ended. 0: decided when it is sent; one that is sent again keeps it.
         milliseconds expires{ 0 };
+        // Client::shard_of its routing_key. Empty: looked up when it is sent.
+        std::optional<std::uint32_t> shard;
         milliseconds waits_until{ 0 };  // for a takeover; 0: it has not waited for one
         std::uint8_t redirections = 0;
         bool asking = false;      // its slot is on its way to that server (ASK)

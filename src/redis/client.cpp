@@ -70,9 +70,10 @@ bool Client::send(Call& call)
     if (!started_) {
         start();
     }
-    const milliseconds expires = call.travel.expires;
+    const auto [expires, shard] = std::pair(call.travel.expires, call.travel.shard);
     call.travel = {};
     call.travel.expires = expires.count() != 0 ? expires : now() + longest_wait();
+    call.travel.shard = shard ? *shard : router_->shard_of(call.routing_key());
     return router_->send(call);
 }
 
@@ -81,9 +82,9 @@ void Client::close() noexcept
     router_->close();
 }
 
-bool Client::refuses(std::string_view key) const noexcept
+bool Client::refuses(std::uint32_t shard) const noexcept
 {
-    return router_->refuses(key);
+    return router_->refuses(shard);
 }
 
 void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
@@ -94,14 +95,14 @@ void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
     });
 }
 
-std::uint32_t Client::server_of(std::string_view key) const noexcept
+std::uint32_t Client::server_of(std::uint32_t shard) const noexcept
 {
-    return router_->server_of(key);
+    return router_->server_of(shard);
 }
 
-std::uint32_t Client::place_of(std::string_view key) const noexcept
+std::uint32_t Client::shard_of(std::string_view key) const noexcept
 {
-    return router_->place_of(key);
+    return router_->shard_of(key);
 }
 
 }  // namespace ratelimit::redis

@@ -92,9 +92,9 @@ public:
     /// Closes every connection, if nothing is in flight; the next call connects again.
     void rest();
 
-    /// Whether the circuit breaker of the server that has this key is open. A call may still be the
+    /// Whether the circuit breaker of the server of this shard is open. A call may still be the
     /// trial that goes now and then.
-    bool refuses(std::string_view key) const noexcept;
+    bool refuses(std::uint32_t shard) const noexcept;
 
     std::unique_ptr<Timer> make_timer(std::function<void()> fired)
     {
@@ -109,12 +109,12 @@ public:
     }
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
-    /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
-    std::uint32_t place_of(std::string_view key) const noexcept;
+    /// Keys of one shard can go in one call: the server of a ring, the hash slot of a cluster.
+    std::uint32_t shard_of(std::string_view key) const noexcept;
 
-    /// A number of the server that has the key, the same in each worker. Two servers of a cluster
-    /// may have the same number.
-    std::uint32_t server_of(std::string_view key) const noexcept;
+    /// A number of the shard's server, the same in each worker. Two servers of a cluster may have
+    /// the same number.
+    std::uint32_t server_of(std::uint32_t shard) const noexcept;
 
     /// Shows every server that keys are on, as far as they are known, and begins to count anew;
     /// asks those of which nothing was heard whether they answer.

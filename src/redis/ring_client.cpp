@@ -43,12 +43,12 @@ void RingClient::start()
 
 bool RingClient::send(Call& call)
 {
-    return servers_[ring_.member_of(call.routing_key())]->send(call);
+    return servers_[*call.travel.shard]->send(call);
 }
 
-bool RingClient::refuses(std::string_view key) const noexcept
+bool RingClient::refuses(std::uint32_t shard) const noexcept
 {
-    return servers_[ring_.member_of(key)]->refuses();
+    return servers_[shard]->refuses();
 }
 
 void RingClient::each_server(const std::function<void(Server&)>& visit)
@@ -74,7 +74,7 @@ void RingClient::server_reconnected(Server& server) noexcept
     }
 }
 
-std::uint32_t RingClient::place_of(std::string_view key) const noexcept
+std::uint32_t RingClient::shard_of(std::string_view key) const noexcept
 {
     return ring_.member_of(key);
 }

@@ -13,9 +13,9 @@ public:
     void start() override;
     bool send(Call& call) override;
     void close() noexcept override;
-    std::uint32_t place_of(std::string_view key) const noexcept override;
-    std::uint32_t server_of(std::string_view key) const noexcept override { return place_of(key); }
-    bool refuses(std::string_view key) const noexcept override;
+    std::uint32_t shard_of(std::string_view key) const noexcept override;
+    std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
+    bool refuses(std::uint32_t shard) const noexcept override;
     void each_server(const std::function<void(Server&)>& visit) override;
 
     void server_reconnected(Server& server) noexcept override;

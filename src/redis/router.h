@@ -29,9 +29,9 @@ public:
     virtual void start() = 0;
     virtual bool send(Call& call) = 0;
     virtual void close() noexcept = 0;
-    virtual std::uint32_t place_of(std::string_view key) const noexcept = 0;
-    virtual std::uint32_t server_of(std::string_view key) const noexcept = 0;
-    virtual bool refuses(std::string_view key) const noexcept = 0;
+    virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
+    virtual std::uint32_t server_of(std::uint32_t shard) const noexcept = 0;
+    virtual bool refuses(std::uint32_t shard) const noexcept = 0;
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
     void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }

@@ -92,7 +92,7 @@ void SentinelClient::retry_waiting()
     waiting_.release([this](Call& call) { return send(call); });
 }
 
-bool SentinelClient::refuses(std::string_view) const noexcept
+bool SentinelClient::refuses(std::uint32_t) const noexcept
 {
     return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
 }
@@ -104,7 +104,7 @@ void SentinelClient::each_server(const std::function<void(Server&)>& visit)
     }
 }
 
-std::uint32_t SentinelClient::place_of(std::string_view) const noexcept
+std::uint32_t SentinelClient::shard_of(std::string_view) const noexcept
 {
     return 0;
 }

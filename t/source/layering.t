@@ -26,14 +26,10 @@ my @known_circles = (
     'redis/call -> redis/pipeline',
     'redis/connection_hooks -> redis/connection',
     'redis/router -> redis/client',
-    'check/shared_check -> check/coalescer',
-    'check/shared_check -> check/check_group',
-    'check/refund -> check/split_check',
     'http/conf -> http/api/handler',
     'http/conf -> http/limit_directive',
     'http/conf -> http/redis_block',
     'http/redis_report -> http/redis_block',
-    'http/known_limits -> http/request_state',
 );
 my @known_cuts = ('redis/Connection');
 

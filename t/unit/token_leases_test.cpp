@@ -23,7 +23,7 @@ protected:
     /// Redis, asked at `sent`, has granted these requests beyond one, and has 50 more.
     void add(std::int64_t left, microseconds sent, const KeyedRequest& request)
     {
-        BatchAnswer answer;
+        RunReply answer;
         answer.taken = left + 1;
         answer.admits_next = true;
         answer.remaining = 50;
