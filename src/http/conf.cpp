@@ -1,21 +1,10 @@
 #include "http/conf.h"
 
-#include "check/script_text.h"
-#include "http/api/handler.h"
-#include "http/limit_directive.h"
-#include "limit/fail_mode.h"
-#include "nginx/guarded.h"
-#include "nginx/pool.h"
-#include "nginx/text.h"
-#include "store/redis_counters.h"
-
 #include <algorithm>
 
 namespace ratelimit::http {
 
 namespace {
-
-using nginx::borrowed;
 
 template <class Collection, class Name>
 auto* element_named(Collection& collection, std::string_view wanted, Name name) noexcept
@@ -24,80 +13,6 @@ auto* element_named(Collection& collection, std::string_view wanted, Name name) 
         return name(element) == wanted;
     });
     return found == collection.end() ? nullptr : &*found;
-}
-
-char* complain(ngx_conf_t* cf, const ZoneConf& zone, const char* what)
-{
-    const ngx_str_t name = borrowed(zone.zone.name);
-    ngx_log_error(
-        NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_zone\" \"%V\": %s in %V:%ui", &name, what,
-        &zone.position.file, zone.position.line);
-    return static_cast<char*>(NGX_CONF_ERROR);
-}
-
-/// A zone names its block, or uses the only one there is; where there is none, it counts in its own
-/// memory.
-char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
-{
-    if (zone.redis_name) {
-        zone.redis = main.redis_named(*zone.redis_name);
-        if (zone.redis == nullptr) {
-            const auto what = "invalid \"redis=" + *zone.redis_name
-                + "\", expected the name of a \"ratelimit_redis\"";
-            return complain(cf, zone, what.c_str());
-        }
-    } else if (main.redis.size() == 1) {
-        zone.redis = &main.redis.front();
-    } else if (!main.redis.empty()) {
-        return complain(cf, zone, "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
-    }
-    if (zone.redis != nullptr) {
-        zone.zone.key_start = zone.redis->prefix + zone.zone.name + ":{";
-        zone.zone.storage_id = std::hash<std::string>{}(zone.redis->place() + zone.zone.key_start);
-        return NGX_CONF_OK;
-    }
-    if (zone.needs_redis) {
-        return complain(
-            cf, zone,
-            "invalid \"nodes=\", \"cache=\" or \"lease=\", expected only where there is a "
-            "\"ratelimit_redis\"");
-    }
-    if (!zone.variable_rate
-        && LocalLimiter::largest_key(zone.zone.policy) > zone.zone.shared->shm.size / 2) {
-        return complain(
-            cf, zone, "too small a size for one key of this rate and algorithm, expected more");
-    }
-    return NGX_CONF_OK;
-}
-
-/// `if` and limit_except are of their location. Of a method that limit_except is for, nginx asks
-/// its handler.
-void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept
-{
-    auto* core = static_cast<ngx_http_core_loc_conf_t*>(
-        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
-    if (core->noname && conf.api == api_none) {
-        conf.api = above.api;
-    }
-    if (core->lmt_excpt && core->handler == nullptr && conf.api != api_none) {
-        core->handler = api_handler;
-    }
-}
-
-/// Where the workers count what they see of Redis. No zone can have a name with a space.
-char* add_counters(ngx_conf_t* cf, MainConf& main)
-{
-    static char tag;
-    static ngx_str_t name = ngx_string("ratelimit redis");
-    main.redis_counters = ngx_shared_memory_add(cf, &name, RedisCounters::memory_size, &tag);
-    if (main.redis_counters == nullptr) {
-        return static_cast<char*>(NGX_CONF_ERROR);
-    }
-    RedisCounters::prepare(*main.redis_counters);
-    for (RedisBlock& block : main.redis) {
-        block.counters = main.redis_counters;
-    }
-    return NGX_CONF_OK;
 }
 
 }  // namespace
@@ -142,82 +57,6 @@ MainConf* main_conf(ngx_cycle_t* cycle) noexcept
 LocationConf& location_conf(ngx_http_request_t* r) noexcept
 {
     return *static_cast<LocationConf*>(ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module));
-}
-
-void* create_main_conf(ngx_conf_t* cf) noexcept
-{
-    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [cf]() -> void* {
-        auto* conf = nginx::make<MainConf>(cf->pool);
-        if (conf == nullptr) {
-            return nullptr;
-        }
-        conf->ipv6_prefix = NGX_CONF_UNSET_UINT;
-        return static_cast<MainSettings*>(conf);
-    });
-}
-
-char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
-{
-    auto& main = static_cast<MainConf&>(*static_cast<MainSettings*>(conf));
-    ngx_conf_init_uint_value(main.ipv6_prefix, 64);
-
-    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&]() -> char* {
-        for (ZoneConf& zone : main.zones) {
-            if (char* result = find_redis(cf, main, zone); result != NGX_CONF_OK) {
-                return result;
-            }
-        }
-        for (ZoneConf& zone : main.zones) {
-            if (main.has_api && zone.redis != nullptr) {
-                const Algorithm algorithm = zone.zone.policy.algorithm;
-                zone.peek.several = zone.redis->scripts.add(peek_script({ &algorithm, 1 }));
-            }
-        }
-        return main.redis.empty() ? NGX_CONF_OK : add_counters(cf, main);
-    });
-}
-
-void* create_location_conf(ngx_conf_t* cf) noexcept
-{
-    auto* conf = static_cast<LocationConf*>(ngx_pcalloc(cf->pool, sizeof(LocationConf)));
-    if (conf == nullptr) {
-        return nullptr;
-    }
-    conf->limits = static_cast<LimitSet*>(NGX_CONF_UNSET_PTR);
-    conf->fail_mode = NGX_CONF_UNSET_UINT;
-    conf->fail_status = NGX_CONF_UNSET_UINT;
-    conf->refuse_status = NGX_CONF_UNSET_UINT;
-    conf->headers = NGX_CONF_UNSET_UINT;
-    conf->dry_run = NGX_CONF_UNSET_UINT;
-    conf->log_level = NGX_CONF_UNSET_UINT;
-    conf->phase = NGX_CONF_UNSET_UINT;
-    return conf;
-}
-
-char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
-{
-    auto& above = *static_cast<LocationConf*>(parent);
-    auto& conf = *static_cast<LocationConf*>(child);
-
-    ngx_conf_merge_ptr_value(conf.limits, above.limits, nullptr);
-    ngx_conf_merge_uint_value(
-        conf.fail_mode, above.fail_mode, static_cast<ngx_uint_t>(FailMode::open));
-    ngx_conf_merge_uint_value(conf.fail_status, above.fail_status, NGX_HTTP_SERVICE_UNAVAILABLE);
-    ngx_conf_merge_uint_value(conf.refuse_status, above.refuse_status, NGX_HTTP_TOO_MANY_REQUESTS);
-    ngx_conf_merge_uint_value(conf.headers, above.headers, headers_x_ratelimit);
-    ngx_conf_merge_uint_value(conf.dry_run, above.dry_run, 0);
-    ngx_conf_merge_uint_value(conf.log_level, above.log_level, NGX_LOG_ERR);
-    ngx_conf_merge_uint_value(conf.phase, above.phase, phase_access);
-    conf.delay_log_level =
-        conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
-
-    inherit_api(cf, above, conf);
-    if (conf.limits == nullptr) {
-        return NGX_CONF_OK;
-    }
-    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&] {
-        return resolve(cf, main_conf(cf), *conf.limits);
-    });
 }
 
 }  // namespace ratelimit::http

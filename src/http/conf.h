@@ -111,9 +111,4 @@ MainConf& main_conf(ngx_http_request_t* r) noexcept;
 MainConf* main_conf(ngx_cycle_t* cycle) noexcept;
 LocationConf& location_conf(ngx_http_request_t* r) noexcept;
 
-void* create_main_conf(ngx_conf_t* cf) noexcept;
-char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept;
-void* create_location_conf(ngx_conf_t* cf) noexcept;
-char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept;
-
 }  // namespace ratelimit::http

@@ -3,8 +3,8 @@
 #include "http/access_handler.h"
 #include "http/commands.h"
 #include "http/conf.h"
+#include "http/conf_setup.h"
 #include "http/header_filter.h"
-#include "http/redis_report.h"
 #include "http/refusal_log.h"
 #include "http/variables.h"
 #include "nginx/guarded.h"
@@ -69,7 +69,7 @@ void each_second() noexcept
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
         for (RedisBlock& block : conf->redis) {
-            report(block);
+            block.report();
             if (ngx_exiting) {
                 // A long response may keep this worker; it needs no connections to Redis for that.
                 block.rest();

@@ -1,6 +1,5 @@
 #include "http/redis_block.h"
 
-#include "http/conf.h"
 #include "http/redis_report.h"
 #include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
@@ -64,9 +63,16 @@ void RedisBlock::rest() noexcept
     }
 }
 
+void RedisBlock::report() noexcept
+{
+    if (client_ != nullptr && counters != nullptr) {
+        http::report(name, *client_, coalescer_->take_waited(), *counters);
+    }
+}
+
 void RedisBlock::stop() noexcept
 {
-    report(*this);
+    report();
     client_.reset();  // it tells the coalescer of what fails
     coalescer_.reset();
 }
@@ -75,7 +81,7 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
 {
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);
-    report(*this);
+    report();
     ngx_log_error(
         NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
 }
@@ -83,18 +89,14 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
 /// What was refused by those counts may pass now.
 void RedisBlock::counts_may_be_lost(std::uint32_t server) noexcept
 {
-    if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
-        for (const ZoneConf& zone : conf->zones) {
-            if (zone.redis == this) {
-                zone.zone.memory().denials().forget_server(server);
-            }
-        }
+    for (const Zone* zone : zones) {
+        zone->memory().denials().forget_server(server);
     }
 }
 
 void RedisBlock::server_down(const redis::Endpoint& server, std::string_view reason) noexcept
 {
-    report(*this);
+    report();
     if (reason == redis::no_connection_left) {
         return;  // the event loop has said so, and it is not the server's fault
     }

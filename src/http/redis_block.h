@@ -3,9 +3,11 @@
 #include "check/coalescer.h"
 #include "http/ngx_http.h"
 #include "redis/client.h"
+#include "zone/zone.h"
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace ratelimit::http {
 
@@ -20,6 +22,7 @@ public:
     bool weighted = false;  // a server has a weight=
     redis::ScriptRegistry scripts;
     ngx_shm_zone_t* counters = nullptr;  // RedisCounters
+    std::vector<const Zone*> zones;      // that count here
 
     /// Whether all keys are always on one server.
     bool one_place() const noexcept
@@ -47,10 +50,8 @@ public:
 
     /// The client, if there is one yet.
     redis::Client* started_client() noexcept { return client_.get(); }
-    std::uint64_t take_coalesced() noexcept
-    {
-        return coalescer_ == nullptr ? 0 : coalescer_->take_waited();
-    }
+    /// Adds what this worker has seen of the servers since it last did, to what all have.
+    void report() noexcept;
 
     /// Closes the connections, unless a check is in flight; the next check connects again.
     void rest() noexcept;

@@ -1,6 +1,5 @@
 #include "http/redis_report.h"
 
-#include "http/conf.h"
 #include "nginx/guarded.h"
 
 #include <algorithm>
@@ -24,29 +23,22 @@ RedisCounters::Counts counts_in(const redis::ServerStats& stats) noexcept
 
 }  // namespace
 
-void report(RedisBlock& block) noexcept
+void report(
+    std::string_view redis, redis::Client& client, std::uint64_t coalesced,
+    ngx_shm_zone_t& counters) noexcept
 {
-    redis::Client* client = block.started_client();
-    if (client == nullptr || block.counters == nullptr) {
-        return;
-    }
     nginx::guarded(ngx_cycle->log, [&] {
-        RedisCounters counters(*block.counters);
-        client->look_at_servers([&](const redis::ServerView& view) {
+        RedisCounters all(counters);
+        client.look_at_servers([&](const redis::ServerView& view) {
             const RedisCounters::Sight sight{ view.up, view.breaker_open };
-            counters.add(
-                block.name, view.endpoint.name, counts_in(view.stats),
-                ngx_exiting ? nullptr : &sight, static_cast<unsigned>(ngx_worker), report_time());
+            all.add(
+                redis, view.endpoint.name, counts_in(view.stats), ngx_exiting ? nullptr : &sight,
+                static_cast<unsigned>(ngx_worker), report_time());
         });
-        if (const auto coalesced = block.take_coalesced(); coalesced != 0) {
-            counters.add_coalesced(block.name, coalesced, report_time());
+        if (coalesced != 0) {
+            all.add_coalesced(redis, coalesced, report_time());
         }
     });
-}
-
-RedisCounters redis_counters(const MainConf& conf) noexcept
-{
-    return RedisCounters(*conf.redis_counters);
 }
 
 /// nginx's clock of milliseconds is the machine's, which only goes on.

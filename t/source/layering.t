@@ -26,10 +26,6 @@ my @known_circles = (
     'redis/call -> redis/pipeline',
     'redis/connection_hooks -> redis/connection',
     'redis/router -> redis/client',
-    'http/conf -> http/api/handler',
-    'http/conf -> http/limit_directive',
-    'http/conf -> http/redis_block',
-    'http/redis_report -> http/redis_block',
 );
 my @known_cuts = ('redis/Connection');
 

@@ -7,7 +7,6 @@
 #include "http/conf.h"
 #include "http/conf_error.h"
 #include "http/counted_key.h"
-#include "http/redis_report.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
@@ -103,7 +102,7 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
 {
     MainConf& conf = main_conf(r);
     for (RedisBlock& block : conf.redis) {
-        report(block);  // what this worker knows is not a second old
+        block.report();  // what this worker knows is not a second old
     }
     switch (path.view) {
     case View::dashboard:

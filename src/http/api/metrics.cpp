@@ -205,8 +205,9 @@ std::string metrics_text(MainConf& conf)
         if (block.scripts.size() == 0) {
             continue;  // nothing is asked of it
         }
-        all.push_back(
-            { block, redis_counters(conf).servers(block.name, worker_count(), report_time()) });
+        all.push_back({ block,
+                        RedisCounters(*conf.redis_counters)
+                            .servers(block.name, worker_count(), report_time()) });
     }
     if (!all.empty()) {
         write_servers(text, all);
@@ -216,7 +217,7 @@ std::string metrics_text(MainConf& conf)
         for (const BlockServers& servers : all) {
             text.sample(
                 { { "redis", servers.block.name } },
-                redis_counters(conf).coalesced(servers.block.name));
+                RedisCounters(*conf.redis_counters).coalesced(servers.block.name));
         }
     }
     return std::move(text.str());

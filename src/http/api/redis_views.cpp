@@ -100,8 +100,8 @@ std::string redis_json(const MainConf& conf)
         }
         json.begin_object().text("name", block.name).text("topology", topology_of(block));
         json.begin_array("servers");
-        for (const auto& server :
-             redis_counters(conf).servers(block.name, worker_count(), report_time())) {
+        for (const auto& server : RedisCounters(*conf.redis_counters)
+                                      .servers(block.name, worker_count(), report_time())) {
             write_server(json, block, server);
         }
         json.end_array().end_object();
