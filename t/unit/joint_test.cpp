@@ -116,7 +116,7 @@ TEST_F(JointChecks, are_all_sent_again_when_the_server_has_lost_its_scripts)
     }
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::answered), 40);
-    EXPECT_EQ(server_.calls("get"), 40);
+    EXPECT_EQ(server_.calls("getrange"), 40);
     EXPECT_EQ(server_.calls("script|load") - loads, static_cast<long>(scripts_.size()))
         << "every script once";
 }
@@ -173,7 +173,7 @@ TEST_F(SlottedServer, takes_checks_one_by_one_once_it_has_refused_keys_of_severa
         ASSERT_TRUE(run());
     }
     EXPECT_EQ(count(End::answered), 40);
-    EXPECT_EQ(slotted_.calls("get"), 40) << "nothing was counted twice";
+    EXPECT_EQ(slotted_.calls("getrange"), 40) << "nothing was counted twice";
     EXPECT_TRUE(events_.errors.empty());
 }
 
