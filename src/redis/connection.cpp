@@ -61,13 +61,12 @@ Connection::Connection(
     : loop_(loop),
       server_(server),
       options_(options),
-      scripts_(scripts),
       records_(records),
       owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
       deadline_timer_(loop.make_timer([this] { contained(*this, [this] { check_deadlines(); }); })),
       backoff_(std::random_device{}()),
-      digests_(scripts.size()),
+      handshake_(options, scripts),
       together_(scripts.size()),
       turn_end_(loop.make_turn_end([this] { end_turn(); }))
 {
@@ -103,7 +102,7 @@ void Connection::move()
     if (state_ == State::closed) {
         return;
     }
-    if (state_ == State::ready || state_ == State::moving) {
+    if (usable()) {
         state_ = State::moving;
         end_turn();  // and moves, if no call waits
     } else {
@@ -126,7 +125,6 @@ void Connection::restart()
     CallQueue forgotten = take_all_calls();
     fail_all(forgotten, records_, Failure::connection);
     deadline_timer_->stop();
-    introductions_ = 0;
     backoff_.reset();
     connect();
 }
@@ -201,8 +199,7 @@ try {
     if (const auto text = call.command(); !text.empty()) {
         return write(text);
     }
-    const auto& digest = digests_[static_cast<std::size_t>(call.script())];
-    arguments_.begin({ digest.data(), digest.size() }, call.argument_count());
+    arguments_.begin(handshake_.digest(call.script()), call.argument_count());
     call.write(arguments_);
     return write(arguments_.text());
 } catch (const std::exception&) {
@@ -302,14 +299,10 @@ void Connection::resend(PendingCall& record, bool load)
 {
     Call& call = *record.call;
     record.sent_again = true;
-    bool sendable = state_ == State::ready || state_ == State::moving;
-    try {
-        if (sendable && load && introductions_ == 0) {
-            load_scripts();
-        }
-    } catch (const std::exception&) {
-        sendable = false;
+    if (usable() && load && handshake_.done()) {
+        contained(*this, [this] { write_handshake(handshake_.load_scripts()); });
     }
+    const bool sendable = usable();
     if (!sendable) {
         record.release();
         records_.give_back(record);
@@ -338,7 +331,6 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     tls_ = nullptr;
     CallQueue lost = take_all_calls();
     deadline_timer_->stop();
-    introductions_ = 0;
     const bool good = proven();
     if (good && loss == Loss::failed) {
         loss = Loss::good;

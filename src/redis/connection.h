@@ -3,11 +3,9 @@
 #include "loop/event_loop.h"
 #include "redis/backoff.h"
 #include "redis/context.h"
+#include "redis/handshake.h"
 #include "redis/pipeline.h"
-#include "redis/script_registry.h"
-#include "redis/server_options.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -104,8 +102,6 @@ public:
     bool send(PendingCall& record) noexcept;
 
 private:
-    using Digest = std::array<char, 40>;  // hexadecimal digits
-
     enum class State : std::uint8_t {
         closed,
         connecting,  // until every script is loaded
@@ -127,11 +123,9 @@ private:
     const ssl_st* tls() const noexcept override { return tls_; }
     void begin();
     void set_up();
-    void name_connection();
-    void load_scripts();
+    void write_handshake(const std::vector<std::string>& commands);
     bool goes_elsewhere(Loss loss) noexcept;
-    bool accepts(const redisReply& reply, Digest* digest);
-    void introduced(const redisReply& reply, Digest* digest);
+    void handshake_reply(const redisReply& reply);
     void answered(const redisReply& reply);
     void fail(Call& call, std::string_view error) noexcept;
     void answered_with_error(CallQueue& answered, std::string_view error);
@@ -160,13 +154,13 @@ private:
         Context context = Context::ours) noexcept;
     void connect_again(bool at_once, bool probing) noexcept;
     void send_again(CallQueue& lost) noexcept;
+    bool usable() const noexcept { return state_ == State::ready || state_ == State::moving; }
     bool proven() const noexcept;
     bool answers_none(const CallQueue& lost) noexcept;
     void fire() noexcept;
     void give_up_context() noexcept;
     void finish_move();
     void restart();
-    void command(std::string_view text, Digest* digest = nullptr);
     template <class Body>
     static void contained(Connection& connection, Body&& body) noexcept;
 
@@ -176,7 +170,6 @@ private:
     EventLoop& loop_;
     const Endpoint& server_;
     const ServerOptions& options_;
-    const ScriptRegistry& scripts_;
     RecordPool& records_;
     ConnectionOwner& owner_;
     State state_ = State::closed;
@@ -186,8 +179,7 @@ private:
     std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it
     std::unique_ptr<Timer> deadline_timer_;  // of the calls in flight
     Backoff backoff_;
-    std::size_t introductions_ = 0;  // replies to AUTH, SELECT, ROLE, SCRIPT LOAD still to come
-    std::vector<Digest> digests_;    // of the scripts, by ScriptId
+    Handshake handshake_;
     CallQueue in_flight_;
     PendingCall* unstamped_ = nullptr;  // the first of those written in this turn
     milliseconds turn_began_{ 0 };      // when the first call of this turn was sent

@@ -28,14 +28,13 @@ struct Connection::Hooks {
         return static_cast<Connection*>(static_cast<ContextOwner*>(context->data));
     }
 
-    static void on_introduction(redisAsyncContext* context, void* reply, void* digest) noexcept
+    static void on_handshake_reply(redisAsyncContext* context, void* reply, void*) noexcept
     {
         Connection* connection = of(context);
         // A null reply is a lost connection, which `disconnected` deals with.
         if (connection != nullptr && reply != nullptr) {
             contained(*connection, [=] {
-                connection->introduced(
-                    *static_cast<const redisReply*>(reply), static_cast<Digest*>(digest));
+                connection->handshake_reply(*static_cast<const redisReply*>(reply));
             });
         }
     }

@@ -53,8 +53,7 @@ try {
     if (queue.front()->asking && !write_asking()) {
         return false;
     }
-    const auto& digest = digests_[static_cast<std::size_t>(first.script())];
-    arguments_.begin({ digest.data(), digest.size() }, { queue.size(), 1 });
+    arguments_.begin(handshake_.digest(first.script()), { queue.size(), 1 });
     for (const PendingCall* record = queue.front(); record != nullptr; record = record->next) {
         arguments_.key(record->call->routing_key());
     }

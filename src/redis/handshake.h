@@ -1,0 +1,52 @@
+#pragma once
+
+#include "redis/script_registry.h"
+#include "redis/server_options.h"
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct redisReply;
+
+namespace ratelimit::redis {
+
+/// What a new connection says before its first call (AUTH, CLIENT SETNAME, SELECT, ROLE, SCRIPT
+/// LOAD), and whether the replies are as they should be. It has no socket: its owner writes the
+/// commands, and passes the replies on in their order.
+class Handshake {
+public:
+    /// Both must outlive it.
+    Handshake(const ServerOptions& options, const ScriptRegistry& scripts);
+
+    /// The commands of a new connection. Each has one reply.
+    std::vector<std::string> begin();
+    /// Those that load the scripts again, on a connection whose server has lost them.
+    std::vector<std::string> load_scripts();
+
+    /// The next reply. Empty: it is as it should be; else why the connection is of no use.
+    std::optional<std::string_view> judge(const redisReply& reply);
+
+    bool done() const noexcept { return replies_left_.empty(); }
+
+    /// What EVALSHA calls the script by, once it has been loaded.
+    std::string_view digest(ScriptId script) const noexcept;
+
+private:
+    using Digest = std::array<char, 40>;  // hexadecimal digits
+
+    enum class Reply : std::uint8_t { any, good, role, digest };
+
+    std::optional<std::string_view> keep_digest(const redisReply& reply);
+
+    const ServerOptions& options_;
+    const ScriptRegistry& scripts_;
+    std::deque<Reply> replies_left_;
+    std::vector<Digest> digests_;  // by ScriptId
+    std::size_t loaded_ = 0;       // digests of this handshake
+};
+
+}  // namespace ratelimit::redis
