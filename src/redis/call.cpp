@@ -1,13 +1,11 @@
 #include "redis/call.h"
 
-#include "redis/pipeline.h"
-
 namespace ratelimit::redis {
 
 Call::~Call()
 {
     if (pending_ != nullptr) {
-        pending_->release();
+        *pending_ = nullptr;
     }
 }
 
@@ -24,18 +22,6 @@ std::string_view describe(Failure failure) noexcept
         return "keys of a slot that is being moved";
     }
     return "unknown failure";
-}
-
-void fail_all(CallQueue& queue, RecordPool& records, Failure failure) noexcept
-{
-    while (!queue.empty()) {
-        PendingCall& record = queue.pop();
-        Call* call = record.release();
-        records.give_back(record);
-        if (call != nullptr) {
-            call->on_failure(failure);
-        }
-    }
 }
 
 }  // namespace ratelimit::redis

@@ -106,7 +106,7 @@ public:
 
 private:
     friend struct PendingCall;
-    PendingCall* pending_ = nullptr;  // the client's record of it while it is on its way
+    Call** pending_ = nullptr;  // where the client's record of it refers to it, if it has one
 };
 
 /// A call of a command without a script.

@@ -64,14 +64,14 @@ Connection::Connection(
       records_(records),
       owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
-      deadline_timer_(loop.make_timer([this] { contained(*this, [this] { check_deadlines(); }); })),
+      deadline_alarm_(loop, [this] { contained(*this, [this] { check_deadlines(); }); }),
       backoff_(std::random_device{}()),
       handshake_(options, scripts),
+      in_flight_(options.timeout, options.timeout + options.breaker_open),
       together_(scripts.size()),
       turn_end_(loop.make_turn_end([this] { end_turn(); }))
 {
     connect_timer_->on_exit(Timer::OnExit::ignore);
-    deadline_timer_->on_exit(Timer::OnExit::ignore);
 }
 
 Connection::~Connection()
@@ -124,7 +124,7 @@ void Connection::restart()
     give_up_context();
     CallQueue forgotten = take_all_calls();
     fail_all(forgotten, records_, Failure::connection);
-    deadline_timer_->stop();
+    deadline_alarm_.stop();
     backoff_.reset();
     connect();
 }
@@ -137,8 +137,8 @@ void Connection::give_up_context() noexcept
 
 bool Connection::send(PendingCall& record) noexcept
 {
-    if (unstamped_ == nullptr && gathered_ == 0) {
-        turn_began_ = loop_.now();
+    if (!in_flight_.has_unsent() && gathered_ == 0) {
+        in_flight_.begin_turn(loop_.now());
     }
     turn_end_->want();  // before anything is written
     if (record.call->joint() != nullptr) {
@@ -156,23 +156,17 @@ bool Connection::send(PendingCall& record) noexcept
     return true;
 }
 
-/// Calls that have been written, and are answered by one reply.
-void Connection::put_in_flight(CallQueue& sent) noexcept
+/// Calls that were written as one command.
+void Connection::put_in_flight(CallQueue& command) noexcept
 {
-    sent.front()->joint = static_cast<unsigned>(sent.size());
     owner_.command_sent();
-    if (unstamped_ == nullptr) {
-        unstamped_ = sent.front();
-    }
-    while (!sent.empty()) {
-        in_flight_.push(sent.pop());
-    }
+    in_flight_.add(command);
 }
 
 void Connection::end_turn() noexcept
 {
     write_gathered();
-    stamp();
+    start_deadlines();
     contained(*this, [this] { finish_move(); });
 }
 
@@ -213,20 +207,13 @@ void Connection::answered(const redisReply& reply)
         lose("a reply that nobody asked for");
         return;
     }
-    if (in_flight_.front() == unstamped_) {
-        stamp();
+    if (in_flight_.oldest_is_unsent()) {
+        start_deadlines();
     }
-    last_reply_ = loop_.now();
-    const auto written = in_flight_.front()->written;
-    CallQueue answered;
-    bool in_time = false;
-    for (unsigned left = in_flight_.front()->joint; left != 0; --left) {
-        PendingCall& record = in_flight_.pop();
-        in_time = in_time || !record.timed_out;
-        answered.push(record);
-    }
+    in_flight_.replied(loop_.now());
+    auto [answered, sent, in_time] = in_flight_.take_oldest();
     if (in_flight_.empty()) {
-        deadline_timer_->on_exit(Timer::OnExit::ignore);
+        deadline_alarm_.delay_exit(false);
     }
     if (reply.type == REDIS_REPLY_ERROR) {
         answered_with_error(answered, reply.len == 0 ? "ERR" : unwrapped(text_of(reply)));
@@ -238,7 +225,7 @@ void Connection::answered(const redisReply& reply)
     backoff_.reset();
     owner_.command_answered();
     if (in_time) {
-        owner_.call_answered(std::chrono::steady_clock::now() - written);
+        owner_.call_answered(std::chrono::steady_clock::now() - sent);
     }
     const std::size_t parts = answered.size();
     for (std::size_t part = 0; part < parts; ++part) {
@@ -330,7 +317,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     redisAsyncContext* context = std::exchange(context_, nullptr);
     tls_ = nullptr;
     CallQueue lost = take_all_calls();
-    deadline_timer_->stop();
+    deadline_alarm_.stop();
     const bool good = proven();
     if (good && loss == Loss::failed) {
         loss = Loss::good;
@@ -375,7 +362,7 @@ void Connection::close() noexcept
     CallQueue lost = take_all_calls();
     state_ = State::closed;
     connect_timer_->stop();
-    deadline_timer_->stop();
+    deadline_alarm_.stop();
     give_up_context();
     fail_all(lost, records_, Failure::connection);
 }

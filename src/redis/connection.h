@@ -1,10 +1,11 @@
 #pragma once
 
 #include "loop/event_loop.h"
+#include "redis/alarm.h"
 #include "redis/backoff.h"
 #include "redis/context.h"
 #include "redis/handshake.h"
-#include "redis/pipeline.h"
+#include "redis/in_flight.h"
 
 #include <string>
 #include <vector>
@@ -89,7 +90,7 @@ public:
         return state_ == State::connecting || state_ == State::returning || state_ == State::moving;
     }
     /// When it was answered last, by the loop's clock.
-    milliseconds last_reply() const noexcept { return last_reply_; }
+    milliseconds last_reply() const noexcept { return in_flight_.last_reply(); }
     /// When it began to connect.
     milliseconds attempted() const noexcept { return attempted_; }
     std::size_t in_flight() const noexcept { return in_flight_.size() + gathered_; }
@@ -133,9 +134,8 @@ private:
     bool write(const PendingCall& record) noexcept;
     bool write(std::string_view text) noexcept;
     bool write_asking() noexcept;
-    void put_in_flight(CallQueue& sent) noexcept;
-    void stamp() noexcept;
-    milliseconds deadline_of(const PendingCall& record, milliseconds now) const noexcept;
+    void put_in_flight(CallQueue& command) noexcept;
+    void start_deadlines() noexcept;
     void end_turn() noexcept;
 
     void gather(PendingCall& record) noexcept;
@@ -145,10 +145,7 @@ private:
     CallQueue take_all_calls() noexcept;
     void check_deadlines();
     bool anybody_waits() const noexcept;
-    void watch_deadlines(milliseconds now);
     bool fail_overdue(milliseconds now);
-    milliseconds stall_bound() const noexcept;
-    void watch_until(milliseconds due) noexcept;
     void lose(
         std::string_view reason, Loss loss = Loss::failed,
         Context context = Context::ours) noexcept;
@@ -175,20 +172,16 @@ private:
     State state_ = State::closed;
     std::string address_;  // of the last attempt
     redisAsyncContext* context_ = nullptr;
-    ssl_st* tls_ = nullptr;                  // the context's, if it has TLS
-    std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it
-    std::unique_ptr<Timer> deadline_timer_;  // of the calls in flight
+    ssl_st* tls_ = nullptr;                 // the context's, if it has TLS
+    std::unique_ptr<Timer> connect_timer_;  // of the attempt, or the pause before it
+    Alarm deadline_alarm_;                  // of the calls in flight
     Backoff backoff_;
     Handshake handshake_;
-    CallQueue in_flight_;
-    PendingCall* unstamped_ = nullptr;  // the first of those written in this turn
-    milliseconds turn_began_{ 0 };      // when the first call of this turn was sent
-    std::vector<CallQueue> together_;   // by ScriptId, calls until the end of the turn
-    std::size_t gathered_ = 0;          // all of those
+    InFlight in_flight_;
+    std::vector<CallQueue> together_;  // by ScriptId, calls until the end of the turn
+    std::size_t gathered_ = 0;         // all of those
     std::unique_ptr<TurnEnd> turn_end_;
-    bool one_by_one_ = false;         // the server does not take keys of several hash slots
-    milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs
-    milliseconds last_reply_{ 0 };
+    bool one_by_one_ = false;  // the server does not take keys of several hash slots
     milliseconds attempted_{ 0 };
     milliseconds ready_at_{ 0 };
     bool answered_ = false;    // a call, since it is ready

@@ -81,14 +81,13 @@ void Connection::write_gathered() noexcept
 /// What is on its way, and what waits for the end of the turn.
 CallQueue Connection::take_all_calls() noexcept
 {
-    CallQueue all = std::exchange(in_flight_, {});
+    CallQueue all = in_flight_.take_all();
     for (CallQueue& queue : together_) {
         while (!queue.empty()) {
             all.push(queue.pop());
         }
     }
     gathered_ = 0;
-    unstamped_ = nullptr;
     return all;
 }
 

@@ -86,7 +86,7 @@ void Connection::set_up()
 
 void Connection::handshake_reply(const redisReply& reply)
 {
-    last_reply_ = loop_.now();
+    in_flight_.replied(loop_.now());
     if (const auto refusal = handshake_.judge(reply)) {
         lose(*refusal, Loss::rejected);
         return;
@@ -94,7 +94,7 @@ void Connection::handshake_reply(const redisReply& reply)
     if (handshake_.done() && state_ == State::connecting) {
         state_ = State::ready;
         ++times_ready_;
-        ready_at_ = last_reply_;
+        ready_at_ = loop_.now();
         connect_timer_->stop();
         owner_.connection_ready(*this);
     }

@@ -15,11 +15,10 @@ Server::Server(
       owner_(owner),
       breaker_(options.breaker_failures),
       waiting_(loop, records_, [this](unsigned checks) { stats_.timeouts += checks; }),
-      look_up_timer_(loop.make_timer([this] { look_up(); })),
+      look_up_alarm_(loop, [this] { look_up(); }),
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {
     probe_timer_->on_exit(Timer::OnExit::ignore);
-    look_up_timer_->on_exit(Timer::OnExit::ignore);
     for (int i = 0; i < options_.connections; ++i) {
         connections_.push_back(
             std::make_unique<Connection>(loop, endpoint_, options_, scripts, records_, *this));
@@ -152,7 +151,7 @@ void Server::probe_silent() noexcept
 
 void Server::close() noexcept
 {
-    look_up_timer_->stop();
+    look_up_alarm_.stop();
     probe_timer_->stop();
     lookup_.reset();
     first_look_up_ = false;
@@ -165,16 +164,10 @@ void Server::close() noexcept
 /// Its last connection is lost: it may have moved.
 void Server::look_up_soon() noexcept
 {
-    // Not later than it is due already: connections are lost more often than that.
-    if (look_up_timer_->running() && look_up_due_ > loop_.now() + look_up_pause) {
-        look_up_in(look_up_pause);
+    // Connections are lost more often than that: it may be due earlier.
+    if (look_up_alarm_.running()) {
+        look_up_alarm_.set_no_later_than(loop_.now() + look_up_pause);
     }
-}
-
-void Server::look_up_in(milliseconds pause) noexcept
-{
-    look_up_due_ = loop_.now() + pause;
-    look_up_timer_->start(pause);
 }
 
 void Server::look_up() noexcept
@@ -185,12 +178,12 @@ try {
     lookup_ = loop_.look_up(
         endpoint_.host_name, [this](const Addresses& addresses) { looked_up(addresses); });
 } catch (const std::exception&) {
-    look_up_in(look_up_pause);  // out of memory
+    look_up_alarm_.set(loop_.now() + look_up_pause);  // out of memory
 }
 
 void Server::looked_up(const Addresses& addresses) noexcept
 try {
-    look_up_in(std::max(addresses.valid, look_up_pause));
+    look_up_alarm_.set(loop_.now() + std::max(addresses.valid, look_up_pause));
     found_ = !addresses.all.empty();
     const bool moved = found_ && addresses_.found(addresses.all);
     const bool first = std::exchange(first_look_up_, false);

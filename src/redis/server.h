@@ -123,7 +123,6 @@ private:
     void probe_silent() noexcept;
     void connect();
     void look_up_soon() noexcept;
-    void look_up_in(milliseconds pause) noexcept;
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
     void reconnect();
@@ -143,8 +142,7 @@ private:
     std::vector<std::unique_ptr<Connection>> connections_;
     Connection* filling_ = nullptr;  // the one that the last call was sent on
     WaitingCalls waiting_;
-    std::unique_ptr<Timer> look_up_timer_;  // until the name is looked up again
-    milliseconds look_up_due_{ 0 };         // when look_up_timer_ fires, if it runs
+    Alarm look_up_alarm_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
     // In flight. The address that nginx.conf's name had may be dead: calls wait for the answer.
     bool first_look_up_ = false;

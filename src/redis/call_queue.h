@@ -1,6 +1,5 @@
 #pragma once
 
-#include "loop/event_loop.h"
 #include "redis/call.h"
 
 #include <deque>
@@ -13,17 +12,17 @@ struct PendingCall {
     Call* call = nullptr;        // null: no caller waits any more
     milliseconds sent{ 0 };      // 0: it is not written yet
     milliseconds deadline{ 0 };  // before it is written: by when it has to be answered in all
-    unsigned joint = 1;          // so many records, this one first, share a reply
-    std::chrono::steady_clock::time_point written;  // of the first of those
-    bool asking = false;                            // sent with ASKING before it
-    bool sent_again = false;                        // after NOSCRIPT
+    std::chrono::steady_clock::time_point sent_precisely;
+    unsigned command_size = 1;  // the number of records, from this one on, that share a command
+    bool asking = false;        // sent with ASKING before it
+    bool sent_again = false;    // after NOSCRIPT
     bool timed_out = false;
     PendingCall* next = nullptr;
 
     void hold(Call& held) noexcept
     {
         call = &held;
-        held.pending_ = this;
+        held.pending_ = &call;
     }
 
     /// Lets go of the call and returns it; null: it was forgotten.
@@ -95,6 +94,16 @@ private:
 
 /// Fails every call of a queue that has been taken off its connection. A call's owner may send,
 /// forget or destroy calls meanwhile.
-void fail_all(CallQueue& queue, RecordPool& records, Failure failure) noexcept;
+inline void fail_all(CallQueue& queue, RecordPool& records, Failure failure) noexcept
+{
+    while (!queue.empty()) {
+        PendingCall& record = queue.pop();
+        Call* call = record.release();
+        records.give_back(record);
+        if (call != nullptr) {
+            call->on_failure(failure);
+        }
+    }
+}
 
 }  // namespace ratelimit::redis
