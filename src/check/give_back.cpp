@@ -32,17 +32,17 @@ public:
     }
     void end() noexcept { next_free_ = std::exchange(unused, this); }
 
-    redis::ScriptId script() const noexcept override { return check_.scripts.give_back; }
-    redis::ArgumentCount argument_count() const noexcept override
+    void write(redis::CommandBuffer& command) const override
     {
-        return give_back_argument_count;
-    }
-    void write(redis::ScriptArguments& arguments) const override
-    {
-        write_give_back_arguments(check_, taken_at_, state_, arguments);
+        command.begin_script(check_.scripts.give_back, give_back_argument_count);
+        write_give_back_arguments(check_, taken_at_, state_, command);
     }
     std::string_view routing_key() const noexcept override { return key_; }
-    void on_reply(const redisReply&) noexcept override { end(); }
+    bool on_reply(const redisReply&) noexcept override
+    {
+        end();
+        return true;
+    }
     void on_failure(redis::Failure) noexcept override { end(); }
 
 private:

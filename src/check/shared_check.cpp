@@ -179,16 +179,6 @@ std::size_t SharedCheck::answers() const noexcept
     return runs_.size() / (1 + limits_.size()) * limits_.size();
 }
 
-redis::ScriptId SharedCheck::script() const noexcept
-{
-    return single() ? scripts_.single : scripts_.several;
-}
-
-const redis::JointScript* SharedCheck::joint() const noexcept
-{
-    return single() ? &joint_script : nullptr;
-}
-
 void SharedCheck::write_numbers(redis::ScriptArguments& arguments) const
 {
     LimitCheck check = limits_.front();
@@ -196,19 +186,14 @@ void SharedCheck::write_numbers(redis::ScriptArguments& arguments) const
     write_single_numbers(check, arguments);
 }
 
-redis::ArgumentCount SharedCheck::argument_count() const noexcept
+void SharedCheck::write(redis::CommandBuffer& command) const
 {
-    return several_argument_count(limits_.size(), runs_);
+    command.begin_script(scripts_.several, several_argument_count(limits_.size(), runs_));
+    write_several_arguments(limits_, runs_, command);
 }
 
-void SharedCheck::write(redis::ScriptArguments& arguments) const
+void SharedCheck::read_several(const SeveralReply& answer) noexcept
 {
-    write_several_arguments(limits_, runs_, arguments);
-}
-
-void SharedCheck::read_several(const redisReply& reply) noexcept
-{
-    const SeveralReply answer(reply, answers());
     asked_.each([&](CheckGroup& group) {
         const auto checks = group.checks();
         for (std::size_t i = 0; i < checks.size(); ++i) {
@@ -295,33 +280,30 @@ void SharedCheck::tell(
     group.end_ = CheckGroup::End::answered;
 }
 
-bool SharedCheck::accepts(const redisReply& reply) const noexcept
+bool SharedCheck::on_reply(const redisReply& reply) noexcept
 {
-    return SeveralReply(reply, answers()).good();
-}
-
-bool SharedCheck::accepts_part(std::string_view part) const noexcept
-{
-    LimitState state;
-    return read_single_part(part, state);
-}
-
-void SharedCheck::on_reply(const redisReply& reply) noexcept
-{
-    read_several(reply);
+    const SeveralReply answer(reply, answers());
+    if (!answer.good()) {
+        return false;
+    }
+    read_several(answer);
     end(false);
+    return true;
 }
 
 /// One request, of one limit.
-void SharedCheck::on_part(std::string_view part) noexcept
+bool SharedCheck::on_part(std::string_view part) noexcept
 {
     LimitState state;
-    read_single_part(part, state);
+    if (!read_single_part(part, state)) {
+        return false;
+    }
     asked_.each([&](CheckGroup& group) {
         *group.checks().front().state = state;
         group.end_ = CheckGroup::End::answered;
     });
     end(false);
+    return true;
 }
 
 void SharedCheck::on_failure(redis::Failure failure) noexcept

@@ -12,9 +12,12 @@ namespace ratelimit {
 
 /// A script call on its way for groups of the same keys, and the groups that wait for the next one.
 /// It has all that it asks itself, since any of the groups may be gone when it is written again.
-class SharedCheck final : public redis::Call {
+class SharedCheck final : public redis::Call, private redis::BatchPart {
 public:
-    explicit SharedCheck(Coalescer& owner) noexcept : owner_(owner) {}
+    explicit SharedCheck(Coalescer& owner) noexcept : owner_(owner)
+    {
+        repeatable = true;  // at worst it counts twice
+    }
 
     /// Begins with the keys and policies of this group.
     void begin(std::size_t hash, const CheckGroup& group);
@@ -25,22 +28,20 @@ public:
     bool ask(CheckGroup& group) noexcept;
     void wait(CheckGroup& group) noexcept { waiting_.push_back(group); }
 
-    redis::ScriptId script() const noexcept override;
-    const redis::JointScript* joint() const noexcept override;
-    void write_numbers(redis::ScriptArguments& arguments) const override;
-    void on_part(std::string_view part) noexcept override;
-    bool accepts_part(std::string_view part) const noexcept override;
-    bool accepts(const redisReply& reply) const noexcept override;
-    bool repeatable() const noexcept override { return true; }  // at worst it counts twice
-    redis::ArgumentCount argument_count() const noexcept override;
-    void write(redis::ScriptArguments& arguments) const override;
+    redis::BatchPart* batch_part() noexcept override { return single() ? this : nullptr; }
+    void write(redis::CommandBuffer& command) const override;
     std::string_view routing_key() const noexcept override { return limits_.front().key; }
     unsigned stands_for() const noexcept override;
-    void on_reply(const redisReply& reply) noexcept override;
+    bool on_reply(const redisReply& reply) noexcept override;
     void on_failure(redis::Failure failure) noexcept override;
 
 private:
     friend class Coalescer;
+
+    redis::ScriptId script() const noexcept override { return scripts_.single; }
+    const redis::BatchFormat& format() const noexcept override { return joint_script; }
+    void write_numbers(redis::ScriptArguments& arguments) const override;
+    bool on_part(std::string_view part) noexcept override;
 
     bool single() const noexcept;
     std::size_t answers() const noexcept;
@@ -50,7 +51,7 @@ private:
     bool ask_waiting(bool in_haste) noexcept;
     void watch_own_times() noexcept;
     void fail_overdue() noexcept;
-    void read_several(const redisReply& reply) noexcept;
+    void read_several(const SeveralReply& answer) noexcept;
     bool lapsed(std::span<const BatchAnswer> answers) const noexcept;
     void hand_on(const SeveralReply& reply) noexcept;
     std::vector<BatchAnswer> answers_of_last_run(const SeveralReply& reply) const;

@@ -81,10 +81,12 @@ public:
         return record;
     }
 
-    void give_back(PendingCall& record) noexcept
+    /// Takes a record back. Its call, or null if that was forgotten.
+    Call* end(PendingCall& record) noexcept
     {
         record.next = free_;
         free_ = &record;
+        return record.release();
     }
 
 private:
@@ -94,13 +96,10 @@ private:
 
 /// Fails every call of a queue that has been taken off its connection. A call's owner may send,
 /// forget or destroy calls meanwhile.
-inline void fail_all(CallQueue& queue, RecordPool& records, Failure failure) noexcept
+inline void fail_all(CallQueue queue, RecordPool& records, Failure failure) noexcept
 {
     while (!queue.empty()) {
-        PendingCall& record = queue.pop();
-        Call* call = record.release();
-        records.give_back(record);
-        if (call != nullptr) {
+        if (Call* call = records.end(queue.pop())) {
             call->on_failure(failure);
         }
     }

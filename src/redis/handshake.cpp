@@ -89,18 +89,12 @@ std::optional<std::string_view> Handshake::judge(const redisReply& reply)
 
 std::optional<std::string_view> Handshake::keep_digest(const redisReply& reply)
 {
-    Digest& digest = digests_[loaded_++];
+    ScriptDigest& digest = digests_[loaded_++];
     if (reply.type != REDIS_REPLY_STRING || reply.len != digest.size()) {
         return "SCRIPT LOAD returned no digest";
     }
     std::memcpy(digest.data(), reply.str, digest.size());
     return std::nullopt;
-}
-
-std::string_view Handshake::digest(ScriptId script) const noexcept
-{
-    const Digest& digest = digests_[static_cast<std::size_t>(script)];
-    return { digest.data(), digest.size() };
 }
 
 }  // namespace ratelimit::redis

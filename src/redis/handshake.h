@@ -3,7 +3,6 @@
 #include "redis/script_registry.h"
 #include "redis/server_options.h"
 
-#include <array>
 #include <deque>
 #include <optional>
 #include <string>
@@ -32,12 +31,10 @@ public:
 
     bool done() const noexcept { return replies_left_.empty(); }
 
-    /// What EVALSHA calls the script by, once it has been loaded.
-    std::string_view digest(ScriptId script) const noexcept;
+    /// By ScriptId, of the scripts that have been loaded.
+    const std::vector<ScriptDigest>& digests() const noexcept { return digests_; }
 
 private:
-    using Digest = std::array<char, 40>;  // hexadecimal digits
-
     enum class Reply : std::uint8_t { any, good, role, digest };
 
     std::optional<std::string_view> keep_digest(const redisReply& reply);
@@ -45,8 +42,8 @@ private:
     const ServerOptions& options_;
     const ScriptRegistry& scripts_;
     std::deque<Reply> replies_left_;
-    std::vector<Digest> digests_;  // by ScriptId
-    std::size_t loaded_ = 0;       // digests of this handshake
+    std::vector<ScriptDigest> digests_;
+    std::size_t loaded_ = 0;  // digests of this handshake
 };
 
 }  // namespace ratelimit::redis

@@ -36,7 +36,7 @@ InFlight::Watch InFlight::leave(
         record->deadline = deadline_of(*record, now);
         watch.due = std::min(watch.due, record->deadline);
         watch.delays_exit =
-            watch.delays_exit || (record->call != nullptr && record->call->delays_exit());
+            watch.delays_exit || (record->call != nullptr && record->call->delays_exit);
     }
     return watch;
 }
@@ -78,7 +78,7 @@ InFlight::Watch InFlight::watch(milliseconds now) const noexcept
     Watch watch{ silent_at(), false };
     for (const PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
         if (record->call != nullptr) {
-            watch.delays_exit = watch.delays_exit || record->call->delays_exit();
+            watch.delays_exit = watch.delays_exit || record->call->delays_exit;
             watch.due = std::min(watch.due, record->deadline);
         }
     }

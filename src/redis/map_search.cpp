@@ -13,13 +13,12 @@ public:
     explicit Query(MapSearch& search)
         : CommandCall(plain_command({ "CLUSTER", "SLOTS" })), search_(search)
     {
+        delays_exit = false;
     }
     ~Query() override { search_.retired_.add(std::move(probe)); }
 
-    bool delays_exit() const noexcept override { return false; }
-
     // The search may destroy this in both.
-    void on_reply(const redisReply& reply) noexcept override
+    bool on_reply(const redisReply& reply) noexcept override
     {
         MapSearch& search = search_;
         try {
@@ -29,6 +28,7 @@ public:
             search.owner_.map_not_found(error.what());
             search.want();
         }
+        return true;
     }
     void on_failure(Failure failure) noexcept override { search_.failed(*this, describe(failure)); }
 

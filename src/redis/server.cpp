@@ -93,7 +93,7 @@ bool Server::connecting() const noexcept
 /// Sent again, with what is left of its timeout: here, or where the owner sends it.
 bool Server::send_again(Call& call, milliseconds deadline) noexcept
 try {
-    if (call.travel.sent_again || !call.repeatable()) {
+    if (call.travel.sent_again || !call.repeatable) {
         return false;
     }
     call.travel.sent_again = true;
@@ -231,9 +231,11 @@ bool Server::idle() const noexcept
         && !any([](const Connection& connection) { return connection.in_flight() != 0; });
 }
 
-ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
-{
-    return owner_.fate_of(*this, call, error);
+bool Server::address_failed(std::string_view address) noexcept
+try {
+    return addresses_.failed(address);
+} catch (const std::exception&) {
+    return false;  // out of memory: the same address again
 }
 
 void Server::connection_ready(Connection& connection)
@@ -276,8 +278,26 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     }
 }
 
+void Server::call_refused(Call* call, std::string_view error) noexcept
+{
+    const ErrorFate fate = owner_.fate_of(*this, call, error);
+    if (fate == ErrorFate::refused) {
+        note_error(error, call == nullptr ? 1 : call->stands_for());
+    }
+    if (call != nullptr && fate != ErrorFate::redirected) {
+        call->on_failure(
+            fate == ErrorFate::keys_apart ? Failure::keys_apart : Failure::error_reply);
+    }
+}
+
+void Server::reply_malformed(Call& call) noexcept
+{
+    note_error("malformed reply", call.stands_for());
+    call.on_failure(Failure::error_reply);
+}
+
 /// An answer, if a useless one: the breaker is for silence.
-void Server::call_refused(std::string_view error, unsigned checks) noexcept
+void Server::note_error(std::string_view error, unsigned checks) noexcept
 try {
     stats_.error_replies += checks;
     breaker_.answered();

@@ -16,6 +16,14 @@ namespace ratelimit::redis {
 
 class Server;
 
+/// What becomes of a call that was answered with an error.
+enum class ErrorFate : std::uint8_t {
+    refused,      // it fails, and so did its server
+    redirected,   // another server has it now
+    unreachable,  // it fails: it belongs to another server, which cannot be asked
+    keys_apart,   // it fails with Failure::keys_apart
+};
+
 /// What a server tells the client that has it: transitions, and errors of calls. Called from the
 /// loop; the server must outlive the call.
 class ServerOwner {
@@ -80,12 +88,12 @@ public:
     /// Whether a call would leave at once.
     bool ready() const noexcept;
 
-    ErrorFate fate_of(Call* call, std::string_view error) noexcept override;
-    bool address_failed(std::string_view address) override { return addresses_.failed(address); }
+    bool address_failed(std::string_view address) noexcept override;
     void connection_ready(Connection& connection) override;
     void connection_lost(Connection& connection, std::string_view reason, Loss loss) override;
     bool send_again(Call& call, milliseconds deadline) noexcept override;
-    void call_refused(std::string_view error, unsigned checks) noexcept override;
+    void call_refused(Call* call, std::string_view error) noexcept override;
+    void reply_malformed(Call& call) noexcept override;
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
     void command_answered() noexcept override;
     void call_answered(std::chrono::steady_clock::duration took) noexcept override;
@@ -103,10 +111,9 @@ private:
     /// TIME, for which scripts need the right already.
     class Probe final : public CommandCall {
     public:
-        Probe() : CommandCall(plain_command({ "TIME" })) {}
-        bool delays_exit() const noexcept override { return false; }
+        Probe() : CommandCall(plain_command({ "TIME" })) { delays_exit = false; }
         unsigned stands_for() const noexcept override { return 0; }
-        void on_reply(const redisReply&) noexcept override {}
+        bool on_reply(const redisReply&) noexcept override { return true; }
         void on_failure(Failure) noexcept override {}
     };
 
@@ -126,6 +133,7 @@ private:
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
     void reconnect();
+    void note_error(std::string_view error, unsigned checks) noexcept;
     void note_silence(milliseconds began, std::string_view reason) noexcept;
     void report_up() noexcept;
     void report_down(std::string_view reason, State state = State::away) noexcept;

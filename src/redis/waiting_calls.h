@@ -27,7 +27,7 @@ public:
         record.deadline = deadline;
         queue_.push(record);
         alarm_.set_no_later_than(deadline);
-        if (call.delays_exit()) {
+        if (call.delays_exit) {
             alarm_.delay_exit(true);
         }
     }
@@ -42,9 +42,7 @@ public:
         alarm_.stop();
         CallQueue released = std::exchange(queue_, {});
         while (!released.empty()) {
-            PendingCall& record = released.pop();
-            Call* call = record.release();
-            records_.give_back(record);
+            Call* call = records_.end(released.pop());
             if (call != nullptr && !send(*call)) {
                 call->on_failure(Failure::connection);
             }
@@ -54,8 +52,7 @@ public:
     void fail_all(Failure failure) noexcept
     {
         alarm_.stop();
-        CallQueue failed = std::exchange(queue_, {});
-        redis::fail_all(failed, records_, failure);
+        redis::fail_all(std::exchange(queue_, {}), records_, failure);
     }
 
 private:

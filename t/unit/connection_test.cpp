@@ -175,7 +175,7 @@ TEST_F(ClientTest, a_call_that_must_not_be_executed_twice_is_not_sent_again)
     start_ready(options_to(server.port()));
     EXPECT_EQ(ask("x"), "x");
     EchoCall refund("refund");
-    refund.may_repeat = false;
+    refund.repeatable = false;
     ASSERT_TRUE(client_->send(refund));
     ASSERT_TRUE(loop_.run_until([&] { return refund.ended(); }));
     EXPECT_EQ(refund.failure, Failure::connection);
