@@ -1,28 +1,6 @@
 #include "redis/client.h"
 
-#include "redis/cluster_client.h"
-#include "redis/ring_client.h"
-#include "redis/sentinel_client.h"
-
-#include <utility>
-
 namespace ratelimit::redis {
-
-namespace {
-
-std::unique_ptr<Router> make_router(const RouterParts& parts)
-{
-    switch (parts.options.topology) {
-    case Topology::cluster:
-        return std::make_unique<ClusterClient>(parts);
-    case Topology::sentinel:
-        return std::make_unique<SentinelClient>(parts);
-    default:
-        return std::make_unique<RingClient>(parts);
-    }
-}
-
-}  // namespace
 
 std::vector<Endpoint> endpoints_of(const ClientOptions& options)
 {
@@ -33,34 +11,18 @@ std::vector<Endpoint> endpoints_of(const ClientOptions& options)
     return endpoints;
 }
 
-Client::Client(
-    EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts, ClientEvents& events)
-    : loop_(loop),
-      options_(std::move(options)),
-      scripts_(scripts),
-      events_(events),
-      router_(make_router({ loop_, options_, scripts_, events_ }))
-{
-}
-
-Client::~Client()
-{
-    router_->close();
-}
-
 void Client::start()
 {
     started_ = true;
-    router_->start();
+    open();
 }
 
 void Client::rest()
 {
     bool idle = started_;
-    router_->each_server([&](const Server& server) { idle = idle && server.idle(); });
+    each_server([&](const Server& server) { idle = idle && server.idle(); });
     if (idle) {
-        router_->close();
-        router_ = make_router({ loop_, options_, scripts_, events_ });
+        close();
         started_ = false;
     }
 }
@@ -73,35 +35,15 @@ bool Client::send(Call& call)
     const milliseconds expires = call.travel.expires;
     call.travel = {};
     call.travel.expires = expires.count() != 0 ? expires : now() + longest_wait();
-    return router_->send(call);
-}
-
-void Client::close() noexcept
-{
-    router_->close();
-}
-
-bool Client::refuses(std::string_view key) const noexcept
-{
-    return router_->refuses(key);
+    return route(call);
 }
 
 void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
 {
-    router_->each_server([&](Server& server) {
+    each_server([&](Server& server) {
         server.probe();
         look({ server.endpoint(), server.up(), server.refuses(), server.take_stats() });
     });
-}
-
-std::uint32_t Client::server_of(std::string_view key) const noexcept
-{
-    return router_->server_of(key);
-}
-
-std::uint32_t Client::place_of(std::string_view key) const noexcept
-{
-    return router_->place_of(key);
 }
 
 }  // namespace ratelimit::redis

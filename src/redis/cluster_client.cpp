@@ -16,8 +16,8 @@ std::uint32_t number_of(const Server& node) noexcept
 
 }  // namespace
 
-ClusterClient::ClusterClient(const RouterParts& parts)
-    : Router(parts),
+ClusterClient::ClusterClient(ClientParts parts)
+    : Client(std::move(parts)),
       node_options_(options_.server),
       waiting_(loop_, records_, [](unsigned) {}),
       retired_(loop_, options_.server),
@@ -33,8 +33,12 @@ ClusterClient::~ClusterClient()
     close();
 }
 
-void ClusterClient::start()
+void ClusterClient::open()
 {
+    closed_ = false;
+    for (const auto& [name, node] : nodes_) {
+        node->start();
+    }
     search_.start();
 }
 
@@ -50,7 +54,7 @@ void ClusterClient::close() noexcept
     waiting_.fail_all(Failure::connection);
 }
 
-bool ClusterClient::send(Call& call)
+bool ClusterClient::route(Call& call)
 {
     if (!known_) {
         if (!search_.running()) {
@@ -118,7 +122,7 @@ Server& ClusterClient::node_at(const Endpoint& endpoint)
 void ClusterClient::server_up(Server& server) noexcept
 {
     if (is_node(server)) {
-        Router::server_up(server);
+        Client::server_up(server);
         retry_waiting_soon();
     }
 }
@@ -126,7 +130,7 @@ void ClusterClient::server_up(Server& server) noexcept
 void ClusterClient::server_down(Server& server, std::string_view reason) noexcept
 {
     if (is_node(server)) {
-        Router::server_down(server, reason);
+        Client::server_down(server, reason);
         search_.want();
     }
 }
@@ -140,7 +144,7 @@ void ClusterClient::server_reconnected(Server& server) noexcept
 
 bool ClusterClient::take_back(Server&, Call& call) noexcept
 try {
-    return !closed_ && send(call);
+    return !closed_ && route(call);
 } catch (const std::exception&) {
     return false;
 }
@@ -249,7 +253,7 @@ void ClusterClient::retry_waiting_soon() noexcept
 
 void ClusterClient::retry_waiting()
 {
-    waiting_.release([this](Call& call) { return send(call); });
+    waiting_.release([this](Call& call) { return route(call); });
 }
 
 std::vector<Server*> ClusterClient::known_nodes()

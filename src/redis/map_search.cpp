@@ -84,6 +84,7 @@ void MapSearch::want() noexcept
 
 void MapSearch::start() noexcept
 try {
+    closed_ = false;
     began_ = loop_.now();
     reason_.clear();
     find_candidates();

@@ -2,7 +2,7 @@
 
 #include "redis/cluster_slots.h"
 #include "redis/retired_servers.h"
-#include "redis/router.h"
+#include "redis/client.h"
 #include "redis/seeds.h"
 #include "redis/staggered_tries.h"
 
@@ -34,7 +34,7 @@ public:
     MapSearch(const MapSearch&) = delete;
     MapSearch& operator=(const MapSearch&) = delete;
 
-    /// Now.
+    /// Now, and also after close().
     void start() noexcept;
     /// As soon as a second has passed since the last search began.
     void want() noexcept;

@@ -25,8 +25,8 @@ HashRing ring_of(const std::vector<Member>& servers)
 
 }  // namespace
 
-RingClient::RingClient(const RouterParts& parts)
-    : Router(parts), ring_(ring_of(parts.options.servers))
+RingClient::RingClient(ClientParts parts)
+    : Client(std::move(parts)), ring_(ring_of(options_.servers))
 {
     for (const Member& member : options_.servers) {
         servers_.push_back(
@@ -34,14 +34,19 @@ RingClient::RingClient(const RouterParts& parts)
     }
 }
 
-void RingClient::start()
+RingClient::~RingClient()
+{
+    close();
+}
+
+void RingClient::open()
 {
     for (const auto& server : servers_) {
         server->start();
     }
 }
 
-bool RingClient::send(Call& call)
+bool RingClient::route(Call& call)
 {
     return servers_[ring_.member_of(call.routing_key())]->send(call);
 }

@@ -6,8 +6,8 @@
 
 namespace ratelimit::redis {
 
-SentinelClient::SentinelClient(const RouterParts& parts)
-    : Router(parts),
+SentinelClient::SentinelClient(ClientParts parts)
+    : Client(std::move(parts)),
       master_options_(options_.server),
       sentinel_options_(options_.server),
       waiting_(loop_, records_, [](unsigned) {}),
@@ -31,8 +31,13 @@ SentinelClient::~SentinelClient()
     close();
 }
 
-void SentinelClient::start()
+void SentinelClient::open()
 {
+    closed_ = false;
+    up_ = false;
+    if (master_ != nullptr) {
+        master_->start();
+    }
     look_up();
 }
 
@@ -54,7 +59,7 @@ void SentinelClient::close() noexcept
     waiting_.fail_all(Failure::connection);
 }
 
-bool SentinelClient::send(Call& call)
+bool SentinelClient::route(Call& call)
 {
     if (master_ == nullptr) {
         if (!tries_.running()) {
@@ -82,14 +87,14 @@ try {
 
 bool SentinelClient::take_back(Server&, Call& call) noexcept
 try {
-    return !closed_ && send(call);
+    return !closed_ && route(call);
 } catch (const std::exception&) {
     return false;
 }
 
 void SentinelClient::retry_waiting()
 {
-    waiting_.release([this](Call& call) { return send(call); });
+    waiting_.release([this](Call& call) { return route(call); });
 }
 
 bool SentinelClient::refuses(std::string_view) const noexcept
@@ -113,7 +118,7 @@ void SentinelClient::server_up(Server& server) noexcept
 try {
     if (&server == master_.get()) {
         up_ = true;
-        Router::server_up(server);
+        Client::server_up(server);
         retry_waiting();
     }
 } catch (const std::exception&) {
@@ -124,7 +129,7 @@ void SentinelClient::server_down(Server& server, std::string_view reason) noexce
 {
     if (&server == master_.get()) {
         up_ = false;
-        Router::server_down(server, reason);
+        Client::server_down(server, reason);
         want_master();
     }
 }

@@ -33,10 +33,8 @@ Server::~Server()
 void Server::start()
 {
     look_up();
-    first_look_up_ = lookup_ != nullptr;
-    if (endpoint_.host.empty() && first_look_up_) {
-        state_ = State::finding;
-    } else {
+    name_ = lookup_ == nullptr ? Name::unresolved : Name::first_look_up;
+    if (!waits_for_address()) {
         connect();
     }
 }
@@ -86,7 +84,7 @@ Connection* Server::next_connection() noexcept
 
 bool Server::connecting() const noexcept
 {
-    return first_look_up_
+    return name_ == Name::first_look_up
         || any([](const Connection& connection) { return connection.connecting(); });
 }
 
@@ -154,7 +152,7 @@ void Server::close() noexcept
     look_up_alarm_.stop();
     probe_timer_->stop();
     lookup_.reset();
-    first_look_up_ = false;
+    name_ = Name::unresolved;
     for (const auto& connection : connections_) {
         connection->close();
     }
@@ -184,10 +182,12 @@ try {
 void Server::looked_up(const Addresses& addresses) noexcept
 try {
     look_up_alarm_.set(loop_.now() + std::max(addresses.valid, look_up_pause));
-    found_ = !addresses.all.empty();
-    const bool moved = found_ && addresses_.found(addresses.all);
-    const bool first = std::exchange(first_look_up_, false);
-    if (state_ == State::finding) {
+    const bool waited = waits_for_address();
+    const bool found = !addresses.all.empty();
+    const bool first = name_ == Name::first_look_up;
+    name_ = found ? Name::resolved : Name::unresolved;
+    const bool moved = found && addresses_.found(addresses.all);
+    if (waited) {
         connect();
     } else if (moved || (first && !ready() && !connecting())) {
         reconnect();
@@ -199,7 +199,8 @@ try {
 void Server::announced_at(const std::string& address)
 {
     const bool other = !address.empty() && address != endpoint_.host;
-    if (other && state_ != State::finding && !found_ && addresses_.found({ address })) {
+    const bool trusted = name_ != Name::resolved && !waits_for_address();
+    if (other && trusted && addresses_.found({ address })) {
         reconnect();
     }
 }
@@ -268,7 +269,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (ready()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
-    if (first_look_up_ || any(serves)) {
+    if (name_ == Name::first_look_up || any(serves)) {
         return;
     }
     report_down(reason, loss == Loss::refused ? State::refusing : State::away);

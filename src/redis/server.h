@@ -55,6 +55,7 @@ public:
         const ScriptRegistry& scripts, ServerOwner& owner);
     ~Server() override;
 
+    /// Connects; also after close().
     void start();
 
     /// A cluster's map says that its name stands for this address. Our own look-up of the name
@@ -101,11 +102,16 @@ public:
 
 private:
     enum class State : std::uint8_t {
-        finding,   // its first address is looked up
-        starting,  // never connected yet
+        starting,  // not connected yet
         up,
         away,      // reported as down
         refusing,  // so, since it refused calls: up only when it has answered one
+    };
+
+    enum class Name : std::uint8_t {
+        unresolved,     // it is not looked up, or its last look-up found nothing
+        first_look_up,  // in flight: the address that nginx.conf's name had may be dead
+        resolved,
     };
 
     /// TIME, for which scripts need the right already.
@@ -125,6 +131,11 @@ private:
 
     Connection* next_connection() noexcept;
     bool connecting() const noexcept;
+    /// No address is known before the first look-up has ended.
+    bool waits_for_address() const noexcept
+    {
+        return name_ == Name::first_look_up && endpoint_.host.empty();
+    }
     bool send_on(Connection& connection, Call& call);
     void send_probe() noexcept;
     void probe_silent() noexcept;
@@ -152,12 +163,10 @@ private:
     WaitingCalls waiting_;
     Alarm look_up_alarm_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
-    // In flight. The address that nginx.conf's name had may be dead: calls wait for the answer.
-    bool first_look_up_ = false;
+    Name name_ = Name::unresolved;
     ServerStats stats_;
     Probe probe_;
     bool lost_ = false;                   // a connection was lost, or not made, since one was made
-    bool found_ = false;                  // the last look-up of its name found addresses
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;
     std::vector<std::string> told_errors_;  // first words of the errors of this run

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "libevent_loop.h"
-#include "redis/client.h"
+#include "redis/make_client.h"
 #include "redis_server.h"
 
 #include <optional>
@@ -119,7 +119,7 @@ protected:
         if (scripts_.size() == 0) {
             scripts_.add("return ARGV[1]");
         }
-        client_.emplace(loop_, std::move(options), scripts_, events_);
+        client_ = redis::make_client({ loop_, std::move(options), scripts_, events_ });
         client_->start();
         return *client_;
     }
@@ -143,10 +143,19 @@ protected:
         return call.answer ? *call.answer : std::string(describe(*call.failure));
     }
 
+    /// Until this server has no connection of the client's.
+    bool is_left_alone(RedisServer& server)
+    {
+        return loop_.run_until([&] {
+            const auto clients = server.ask({ "CLIENT", "LIST" });
+            return clients.find("name=nginx-ratelimit-") == std::string::npos;
+        });
+    }
+
     LibeventLoop loop_;
     redis::ScriptRegistry scripts_;
     Events events_;
-    std::optional<redis::Client> client_;
+    std::unique_ptr<redis::Client> client_;
 };
 
 }  // namespace ratelimit

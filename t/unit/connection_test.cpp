@@ -236,6 +236,21 @@ TEST_F(ClientTest, a_server_that_answers_calls_again_is_up_again)
     EXPECT_EQ(events_.ups, events_.downs + 1);
 }
 
+TEST_F(ClientTest, a_client_rests_when_nothing_is_in_flight_and_connects_again_with_the_next_call)
+{
+    RedisServer server;
+    start_ready(options_to(server.port()));
+    EchoCall call("x");
+    ASSERT_TRUE(client_->send(call));
+    client_->rest();
+    EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    EXPECT_EQ(call.answer, "x");
+    client_->rest();
+    EXPECT_TRUE(is_left_alone(server));
+    client_->rest();
+    EXPECT_EQ(ask("again"), "again");
+}
+
 TEST_F(ClientTest, connections_are_named_and_a_server_that_forbids_it_is_used_all_the_same)
 {
     RedisServer server;
