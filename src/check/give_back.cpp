@@ -28,7 +28,7 @@ public:
         }
         state_ = *check.state;
         taken_at_ = taken_at;
-        travel = {};
+        routing = {};
     }
     void end() noexcept { next_free_ = std::exchange(unused, this); }
 

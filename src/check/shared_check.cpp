@@ -108,7 +108,7 @@ try {
     requests_ = 0;
     add_to_runs(group);
     finish_runs(group);
-    travel.expires = group.expires_;
+    routing.expires = group.expires_;
     if (!owner_.client().send(*this)) {
         return false;
     }
@@ -122,16 +122,16 @@ try {
 /// overdue, and each fails when it is. False: it was not sent, and those of it are to be told.
 bool SharedCheck::ask_waiting(bool in_haste) noexcept
 try {
-    travel.expires = waiting_.front().expires_;
+    routing.expires = waiting_.front().expires_;
     runs_.clear();
     requests_ = 0;
     while (!waiting_.empty() && add_to_runs(waiting_.front())) {
         asked_.push_back(waiting_.front());
-        travel.expires = std::min(travel.expires, asked_.back().expires_);
+        routing.expires = std::min(routing.expires, asked_.back().expires_);
     }
     finish_runs(asked_.back());
     if (in_haste) {
-        travel.expires = usual_end_of(asked_.back());
+        routing.expires = usual_end_of(asked_.back());
         watch_own_times();
     }
     return owner_.client().send(*this);
@@ -308,7 +308,7 @@ bool SharedCheck::on_part(std::string_view part) noexcept
 
 void SharedCheck::on_failure(redis::Failure failure) noexcept
 {
-    fail_asked(failure == redis::Failure::keys_apart && limits_.size() > 1);
+    fail_asked(failure == redis::Failure::slot_migrating && limits_.size() > 1);
     end(failure == redis::Failure::timeout);
 }
 
@@ -325,7 +325,7 @@ bool SharedCheck::overdue(const CheckGroup& group) const noexcept
 }
 
 /// Those that are overdue when it times out fail with it.
-unsigned SharedCheck::stands_for() const noexcept
+unsigned SharedCheck::request_count() const noexcept
 {
     unsigned requests = requests_;
     waiting_.each([&](const CheckGroup& group) { requests += overdue(group) ? 1 : 0; });

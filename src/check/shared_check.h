@@ -31,7 +31,7 @@ public:
     redis::BatchPart* batch_part() noexcept override { return single() ? this : nullptr; }
     void write(redis::CommandBuffer& command) const override;
     std::string_view routing_key() const noexcept override { return limits_.front().key; }
-    unsigned stands_for() const noexcept override;
+    unsigned request_count() const noexcept override;
     bool on_reply(const redisReply& reply) noexcept override;
     void on_failure(redis::Failure failure) noexcept override;
 
@@ -39,7 +39,7 @@ private:
     friend class Coalescer;
 
     redis::ScriptId script() const noexcept override { return scripts_.single; }
-    const redis::BatchFormat& format() const noexcept override { return joint_script; }
+    const redis::BatchFormat& format() const noexcept override { return batch_format; }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     bool on_part(std::string_view part) noexcept override;
 

@@ -22,7 +22,7 @@ bool in_one_place(std::span<RemoteCheck> checks)
         return true;
     }
     for (RemoteCheck& check : checks) {
-        check.place = check.coalescer->client().place_of(check.key);
+        check.place = check.coalescer->client().shard_of(check.key);
     }
     return std::all_of(checks.begin(), checks.end(), [&](const RemoteCheck& check) {
         return same_place(check, checks.front());

@@ -31,10 +31,7 @@ public:
     }
     void stop() noexcept { timer_->stop(); }
     bool running() const noexcept { return timer_->running(); }
-    void delay_exit(bool wanted) noexcept
-    {
-        timer_->on_exit(wanted ? Timer::OnExit::wait : Timer::OnExit::ignore);
-    }
+    void delay_exit(bool wanted) noexcept { timer_->cancelable(!wanted); }
 
 private:
     EventLoop& loop_;

@@ -43,7 +43,7 @@ private:
 /// Writes the command of calls that share one, or of a single call.
 void write_command(const CallQueue& calls, CommandBuffer& command);
 
-/// Gives a call its part of the reply to a command of so many calls. False: the reply is malformed.
+/// Gives a call its part of the reply to a command of `calls` calls. False: the reply is malformed.
 bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept;
 
 }  // namespace ratelimit::redis

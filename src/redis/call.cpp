@@ -18,7 +18,7 @@ std::string_view describe(Failure failure) noexcept
         return "no connection";
     case Failure::error_reply:
         return "error reply";
-    case Failure::keys_apart:
+    case Failure::slot_migrating:
         return "keys of a slot that is being moved";
     }
     return "unknown failure";

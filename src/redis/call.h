@@ -21,7 +21,7 @@ enum class Failure : std::uint8_t {
     error_reply,
     /// A cluster is moving the slot of its keys, which are now apart (TRYAGAIN): it was not
     /// executed, and calls of one key each would be.
-    keys_apart,
+    slot_migrating,
 };
 
 std::string_view describe(Failure failure) noexcept;
@@ -29,7 +29,8 @@ std::string_view describe(Failure failure) noexcept;
 struct PendingCall;
 
 /// A script that takes any number of calls at once: KEYS are their keys, its one ARGV their numbers
-/// (ScriptArguments::packed), and its reply a string with so many bytes for each, in that order.
+/// (ScriptArguments::packed), and its reply a string with as many parts of equal length, in that
+/// order.
 struct BatchFormat {
     std::size_t numbers = 0;
     std::size_t reply_bytes = 0;
@@ -47,7 +48,7 @@ public:
     virtual bool on_part(std::string_view part) noexcept = 0;
 };
 
-/// A command on its way: owned by the caller from Client::send until its end. Exactly one of
+/// A command: owned by the caller from Client::send until its end. Exactly one of
 /// on_reply (or on_part) and on_failure is called, never from inside send; afterwards the client
 /// has forgotten the call and either may destroy it. A call that is destroyed before is forgotten:
 /// its reply is read and dropped, and never taken for another's.
@@ -59,7 +60,7 @@ public:
     virtual ~Call();
 
     /// A key of the call, which decides the server that it goes to. All its keys must have the
-    /// same Client::place_of.
+    /// same Client::shard_of.
     virtual std::string_view routing_key() const noexcept = 0;
 
     /// Writes the command. What it writes must be there as long as the call: it is written again
@@ -73,7 +74,7 @@ public:
     virtual void on_failure(Failure failure) noexcept = 0;
 
     /// How many checks fail with it, for the counters.
-    virtual unsigned stands_for() const noexcept { return 1; }
+    virtual unsigned request_count() const noexcept { return 1; }
 
     /// It may be sent again when its connection was lost, so that Redis may execute it twice.
     bool repeatable = false;
@@ -83,15 +84,15 @@ public:
     bool pending() const noexcept { return pending_ != nullptr; }
 
     /// What a client notes on a call that it passes from server to server.
-    struct Travel {
+    struct Routing {
         // By then it has ended. 0: decided when it is sent; one that is sent again keeps it.
         milliseconds expires{ 0 };
         milliseconds waits_until{ 0 };  // for a takeover; 0: it has not waited for one
         std::uint8_t redirections = 0;
-        bool asking = false;      // its slot is on its way to that server (ASK)
+        bool asking = false;      // its slot migrates to that server (ASK)
         bool sent_again = false;  // after a connection was lost
     };
-    Travel travel;
+    Routing routing;
 
 private:
     friend struct PendingCall;

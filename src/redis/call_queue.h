@@ -6,8 +6,8 @@
 
 namespace ratelimit::redis {
 
-/// The client's record of a call on its way. It outlives the call when that is forgotten or times
-/// out, to take the reply that still comes.
+/// The client's record of a pending call. It outlives the call when that is forgotten or times out,
+/// to take the reply that still comes.
 struct PendingCall {
     Call* call = nullptr;        // null: no caller waits any more
     milliseconds sent{ 0 };      // 0: it is not written yet

@@ -32,9 +32,9 @@ bool Client::send(Call& call)
     if (!started_) {
         start();
     }
-    const milliseconds expires = call.travel.expires;
-    call.travel = {};
-    call.travel.expires = expires.count() != 0 ? expires : now() + longest_wait();
+    const milliseconds expires = call.routing.expires;
+    call.routing = {};
+    call.routing.expires = expires.count() != 0 ? expires : now() + longest_wait();
     return route(call);
 }
 

@@ -49,7 +49,7 @@ public:
     virtual void counts_may_be_lost(std::uint32_t server) noexcept = 0;
     /// Cluster and sentinel: where the keys are has been learnt, or is another place than before.
     virtual void servers_known(std::string_view text) noexcept = 0;
-    /// Nobody says where the keys are; once until the next servers_known.
+    /// No server says where the keys are; once until the next servers_known.
     virtual void servers_unknown(std::string_view reason) noexcept = 0;
 };
 
@@ -86,7 +86,7 @@ public:
     /// try again); the call was not taken and hears nothing.
     bool send(Call& call);
 
-    /// Fails what is on its way with Failure::connection and closes every connection, as the
+    /// Fails the pending calls with Failure::connection and closes every connection, as the
     /// destructor of each kind does.
     virtual void close() noexcept = 0;
 
@@ -111,14 +111,14 @@ public:
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
     /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
-    virtual std::uint32_t place_of(std::string_view key) const noexcept = 0;
+    virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
     /// A number of the server that has the key, the same in each worker. Two servers of a cluster
     /// may have the same number.
-    virtual std::uint32_t server_of(std::string_view key) const noexcept { return place_of(key); }
+    virtual std::uint32_t server_of(std::string_view key) const noexcept { return shard_of(key); }
 
-    /// Shows every server that keys are on, as far as they are known, and begins to count anew;
-    /// asks those of which nothing was heard whether they answer.
+    /// Shows every server that keys are on, as far as they are known, with its counts since the
+    /// last time, and probes those that have been silent.
     void look_at_servers(const std::function<void(const ServerView&)>& look);
 
     void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }
@@ -131,9 +131,9 @@ public:
         events_.error_reply(server.endpoint(), text);
     }
     bool take_back(Server&, Call&) noexcept override { return false; }
-    ErrorFate fate_of(Server&, Call*, std::string_view) noexcept override
+    ErrorClass classify_error(Server&, Call*, std::string_view) noexcept override
     {
-        return ErrorFate::refused;
+        return ErrorClass::refused;
     }
 
 protected:
@@ -147,7 +147,7 @@ protected:
 
     /// Connects; also after close().
     virtual void open() = 0;
-    /// Sends a call that has its `travel`, also again.
+    /// Sends a call that has its `routing`, also again.
     virtual bool route(Call& call) = 0;
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 

@@ -24,8 +24,8 @@ ClusterClient::ClusterClient(ClientParts parts)
       search_(loop_, options_, *this),
       retry_timer_(loop_.make_timer([this] { retry_waiting(); }))
 {
-    node_options_.most_joint = 1;  // keys of one slot are seldom asked at once
-    retry_timer_->on_exit(Timer::OnExit::ignore);
+    node_options_.longest_batch = 1;  // calls of one turn seldom have keys of one slot
+    retry_timer_->cancelable(true);
 }
 
 ClusterClient::~ClusterClient()
@@ -60,7 +60,7 @@ bool ClusterClient::route(Call& call)
         if (!search_.running()) {
             return false;
         }
-        waiting_.add(call, call.travel.expires);
+        waiting_.add(call, call.routing.expires);
         return true;
     }
     Server* owner = slots_[hash_slot(call.routing_key())];
@@ -86,7 +86,7 @@ void ClusterClient::each_server(const std::function<void(Server&)>& visit)
     }
 }
 
-std::uint32_t ClusterClient::place_of(std::string_view key) const noexcept
+std::uint32_t ClusterClient::shard_of(std::string_view key) const noexcept
 {
     return hash_slot(key);
 }
@@ -149,53 +149,54 @@ try {
     return false;
 }
 
-ErrorFate ClusterClient::fate_of(Server& server, Call* call, std::string_view error) noexcept
+ErrorClass ClusterClient::classify_error(
+    Server& server, Call* call, std::string_view error) noexcept
 try {
     if (error.starts_with("TRYAGAIN")) {
-        return ErrorFate::keys_apart;
+        return ErrorClass::slot_migrating;
     }
     if (error.starts_with("CLUSTERDOWN")) {
         return cluster_down(server, call, error);
     }
     const auto redirection = read_redirection(error, server.endpoint());
     if (!redirection) {
-        return ErrorFate::refused;
+        return ErrorClass::refused;
     }
     if (!redirection->asking) {
         search_.want();
     }
     if (call == nullptr || closed_) {
-        return ErrorFate::unreachable;
+        return ErrorClass::unreachable;
     }
     return pass_on(*call, *redirection);
 } catch (const std::exception&) {
-    return ErrorFate::refused;
+    return ErrorClass::refused;
 }
 
 /// A node that answers so is well: another one is away, and has slots without a server yet.
-ErrorFate ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
+ErrorClass ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
 {
     search_.want();
     if (takeover_.first_error(loop_.now())) {
         error_reply(server, error);
     }
-    return call != nullptr && wait(*call) ? ErrorFate::redirected : ErrorFate::unreachable;
+    return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
-ErrorFate ClusterClient::pass_on(Call& call, const Redirection& redirection)
+ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
 {
-    if (++call.travel.redirections > most_redirections) {
-        return ErrorFate::refused;
+    if (++call.routing.redirections > most_redirections) {
+        return ErrorClass::refused;
     }
     Server& node = node_at(redirection.target);
     if (!redirection.asking) {
         moved(redirection.slot, node);
     }
-    call.travel.asking = redirection.asking;
+    call.routing.asking = redirection.asking;
     if (node.send(call)) {
-        return ErrorFate::redirected;
+        return ErrorClass::redirected;
     }
-    return wait(call) ? ErrorFate::redirected : ErrorFate::unreachable;
+    return wait(call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
 /// MOVED: the slot has another owner. A replica that takes over has all slots of its master.
@@ -211,7 +212,7 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
 }
 
 /// To another node than its owner, which is away: that node's MOVED says who the owner is by now.
-/// False: none can be asked, or one was asked not long ago.
+/// False: no node is ready, or one has just been tried.
 bool ClusterClient::send_elsewhere(Call& call)
 {
     if (loop_.now() - sent_elsewhere_at_ < retry_pause) {
@@ -233,9 +234,9 @@ try {
     if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
-    call.travel.redirections = 0;
-    call.travel.asking = false;
-    waiting_.add(call, call.travel.waits_until);
+    call.routing.redirections = 0;
+    call.routing.asking = false;
+    waiting_.add(call, call.routing.waits_until);
     if (!retry_timer_->running()) {
         retry_timer_->start(retry_pause);
     }

@@ -25,14 +25,14 @@ public:
     ~ClusterClient() override;
 
     void close() noexcept override;
-    std::uint32_t place_of(std::string_view key) const noexcept override;
+    std::uint32_t shard_of(std::string_view key) const noexcept override;
     std::uint32_t server_of(std::string_view key) const noexcept override;
     bool refuses(std::string_view key) const noexcept override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
     void server_reconnected(Server& server) noexcept override;
-    ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
+    ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
     bool take_back(Server& server, Call& call) noexcept override;
 
 private:
@@ -44,8 +44,8 @@ private:
     void each_server(const std::function<void(Server&)>& visit) override;
     bool is_node(const Server& server) const noexcept;
     Server& node_at(const Endpoint& endpoint);
-    ErrorFate cluster_down(Server& server, Call* call, std::string_view error) noexcept;
-    ErrorFate pass_on(Call& call, const Redirection& redirection);
+    ErrorClass cluster_down(Server& server, Call* call, std::string_view error) noexcept;
+    ErrorClass pass_on(Call& call, const Redirection& redirection);
     void moved(std::uint16_t slot, Server& owner);
     bool send_elsewhere(Call& call);
     bool wait(Call& call) noexcept;

@@ -28,7 +28,7 @@ struct ArgumentCount {
 };
 
 /// One EVALSHA, written as RESP straight into a buffer that is used again and again: begin, then
-/// every key, then every arg, as many as begin was told. Binary-safe.
+/// every key, then every arg, as many as `count` says. Binary-safe.
 class ScriptArguments {
 public:
     /// `sha`: 40 hexadecimal digits.

@@ -59,13 +59,13 @@ Connection::Connection(
       handshake_(options, scripts),
       command_(handshake_.digests()),
       batcher_(
-          scripts.size(), options.most_joint, records,
+          scripts.size(), options.longest_batch, records,
           [this](CallQueue& calls) { return write(calls); }),
-      turn_end_(loop.make_turn_end([this] { end_turn(); })),
+      end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
       in_flight_(options.timeout, options.timeout + options.breaker_open),
       deadline_alarm_(loop, [this] { contained([this] { check_deadlines(); }); })
 {
-    connect_timer_->on_exit(Timer::OnExit::ignore);
+    connect_timer_->cancelable(true);
 }
 
 Connection::~Connection()
@@ -176,7 +176,7 @@ bool Connection::send(PendingCall& record) noexcept
     if (!in_flight_.has_unsent() && batcher_.empty()) {
         in_flight_.begin_turn(loop_.now());
     }
-    turn_end_->want();  // before anything is written
+    end_of_turn_->want();  // before anything is written
     if (const BatchPart* part = record.call->batch_part()) {
         batcher_.add(part->script(), record);
         return true;
@@ -239,7 +239,7 @@ void Connection::check_deadlines()
     const milliseconds now = loop_.now();
     const unsigned losses = losses_;
     const bool kept = in_flight_.each_overdue(now, [&](PendingCall& record) {
-        owner_.call_timed_out(record.call->stands_for(), record.sent);
+        owner_.call_timed_out(record.call->request_count(), record.sent);
         record.release()->on_failure(Failure::timeout);
         return losses == losses_;
     });

@@ -38,7 +38,7 @@ public:
     /// A call was answered with an error, and its owner has to hear of it: null if no caller waits.
     virtual void call_refused(Call* call, std::string_view error) noexcept = 0;
     virtual void reply_malformed(Call& call) noexcept = 0;
-    /// A call that stands for so many requests has failed. Its command was `sent` then.
+    /// A call of `requests` requests has failed. Its command was `sent` at that time.
     virtual void call_timed_out(unsigned requests, milliseconds sent) noexcept = 0;
 };
 
@@ -141,7 +141,7 @@ private:
     Handshake handshake_;
     CommandBuffer command_;
     Batcher batcher_;
-    std::unique_ptr<TurnEnd> turn_end_;
+    std::unique_ptr<EndOfTurn> end_of_turn_;
     InFlight in_flight_;
     Alarm deadline_alarm_;  // of the calls in flight
 };

@@ -53,7 +53,7 @@ MapSearch::MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwn
       timer_(loop.make_timer([this] { start(); }))
 {
     probe_options_.connections = 1;
-    timer_->on_exit(Timer::OnExit::ignore);
+    timer_->cancelable(true);
 }
 
 MapSearch::~MapSearch()

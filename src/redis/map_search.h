@@ -1,8 +1,8 @@
 #pragma once
 
+#include "redis/client.h"
 #include "redis/cluster_slots.h"
 #include "redis/retired_servers.h"
-#include "redis/client.h"
 #include "redis/seeds.h"
 #include "redis/staggered_tries.h"
 
@@ -62,9 +62,9 @@ private:
     void error_reply(Server& server, std::string_view text) noexcept override;
     void server_reconnected(Server&) noexcept override {}
     bool take_back(Server&, Call&) noexcept override { return false; }
-    ErrorFate fate_of(Server&, Call*, std::string_view) noexcept override
+    ErrorClass classify_error(Server&, Call*, std::string_view) noexcept override
     {
-        return ErrorFate::refused;
+        return ErrorClass::refused;
     }
 
     EventLoop& loop_;

@@ -17,7 +17,7 @@ public:
           longest_call_(options.connect_timeout + options.timeout),
           timer_(loop.make_timer([this] { sweep(); }))
     {
-        timer_->on_exit(Timer::OnExit::ignore);
+        timer_->cancelable(true);
     }
 
     void add(std::unique_ptr<Server> server)

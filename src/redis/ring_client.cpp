@@ -79,7 +79,7 @@ void RingClient::server_reconnected(Server& server) noexcept
     }
 }
 
-std::uint32_t RingClient::place_of(std::string_view key) const noexcept
+std::uint32_t RingClient::shard_of(std::string_view key) const noexcept
 {
     return ring_.member_of(key);
 }

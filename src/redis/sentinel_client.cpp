@@ -23,7 +23,7 @@ SentinelClient::SentinelClient(ClientParts parts)
     master_options_.master_only = true;
     sentinel_options_.username = options_.sentinel_username;
     sentinel_options_.password = options_.sentinel_password;
-    look_up_timer_->on_exit(Timer::OnExit::ignore);
+    look_up_timer_->cancelable(true);
 }
 
 SentinelClient::~SentinelClient()
@@ -65,7 +65,7 @@ bool SentinelClient::route(Call& call)
         if (!tries_.running()) {
             return false;
         }
-        waiting_.add(call, call.travel.expires);
+        waiting_.add(call, call.routing.expires);
         return true;
     }
     // No call waits for a connection to a master that is away: it would miss the takeover.
@@ -79,7 +79,7 @@ try {
     if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
-    waiting_.add(call, call.travel.waits_until);
+    waiting_.add(call, call.routing.waits_until);
     return true;
 } catch (const std::exception&) {
     return false;
@@ -109,7 +109,7 @@ void SentinelClient::each_server(const std::function<void(Server&)>& visit)
     }
 }
 
-std::uint32_t SentinelClient::place_of(std::string_view) const noexcept
+std::uint32_t SentinelClient::shard_of(std::string_view) const noexcept
 {
     return 0;
 }
@@ -141,11 +141,12 @@ void SentinelClient::server_reconnected(Server& server) noexcept
     }
 }
 
-ErrorFate SentinelClient::fate_of(Server& server, Call* call, std::string_view error) noexcept
+ErrorClass SentinelClient::classify_error(
+    Server& server, Call* call, std::string_view error) noexcept
 {
     const bool demoted = error.starts_with("READONLY") || error.starts_with("MASTERDOWN");
     if (!demoted || closed_) {
-        return ErrorFate::refused;
+        return ErrorClass::refused;
     }
     if (&server == master_.get()) {
         doubted_ = true;
@@ -153,10 +154,10 @@ ErrorFate SentinelClient::fate_of(Server& server, Call* call, std::string_view e
         if (takeover_.first_error(loop_.now())) {
             error_reply(server, error);
         }
-        return call != nullptr && wait(*call) ? ErrorFate::redirected : ErrorFate::unreachable;
+        return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
     }
-    return call != nullptr && take_back(server, *call) ? ErrorFate::redirected
-                                                       : ErrorFate::unreachable;
+    return call != nullptr && take_back(server, *call) ? ErrorClass::redirected
+                                                       : ErrorClass::unreachable;
 }
 
 void SentinelClient::want_master() noexcept

@@ -19,13 +19,13 @@ public:
     ~SentinelClient() override;
 
     void close() noexcept override;
-    std::uint32_t place_of(std::string_view key) const noexcept override;
+    std::uint32_t shard_of(std::string_view key) const noexcept override;
     bool refuses(std::string_view key) const noexcept override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
     void server_reconnected(Server& server) noexcept override;
-    ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
+    ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
     bool take_back(Server& server, Call& call) noexcept override;
 
 private:

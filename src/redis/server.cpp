@@ -18,7 +18,7 @@ Server::Server(
       look_up_alarm_(loop, [this] { look_up(); }),
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {
-    probe_timer_->on_exit(Timer::OnExit::ignore);
+    probe_timer_->cancelable(true);
     for (int i = 0; i < options_.connections; ++i) {
         connections_.push_back(
             std::make_unique<Connection>(loop, endpoint_, options_, scripts, records_, *this));
@@ -49,8 +49,8 @@ void Server::connect()
 
 bool Server::send(Call& call)
 {
-    if (call.travel.expires.count() == 0) {
-        call.travel.expires = loop_.now() + options_.connect_timeout + options_.timeout;
+    if (call.routing.expires.count() == 0) {
+        call.routing.expires = loop_.now() + options_.connect_timeout + options_.timeout;
     }
     if (breaker_.open()) {
         return false;
@@ -61,7 +61,7 @@ bool Server::send(Call& call)
     if (!connecting()) {
         return false;
     }
-    waiting_.add(call, call.travel.expires);
+    waiting_.add(call, call.routing.expires);
     return true;
 }
 
@@ -91,11 +91,11 @@ bool Server::connecting() const noexcept
 /// Sent again, with what is left of its timeout: here, or where the owner sends it.
 bool Server::send_again(Call& call, milliseconds deadline) noexcept
 try {
-    if (call.travel.sent_again || !call.repeatable) {
+    if (call.routing.sent_again || !call.repeatable) {
         return false;
     }
-    call.travel.sent_again = true;
-    call.travel.expires = std::min(call.travel.expires, deadline);
+    call.routing.sent_again = true;
+    call.routing.expires = std::min(call.routing.expires, deadline);
     // Others that seem ready may have been lost with it: a new connection has not.
     if (connecting() && !breaker_.open()) {
         waiting_.add(call, deadline);
@@ -110,8 +110,8 @@ bool Server::send_on(Connection& connection, Call& call)
 {
     PendingCall& record = records_.take();
     record.hold(call);
-    record.asking = call.travel.asking;
-    record.deadline = call.travel.expires;
+    record.asking = call.routing.asking;
+    record.deadline = call.routing.expires;
     return connection.send(record);
 }
 
@@ -130,8 +130,8 @@ try {
     Connection* connection = next_connection();
     // A server that refuses calls would answer this all the same.
     if (connection != nullptr && state_ != State::refusing && !probe_.pending()) {
-        probe_.travel = {};
-        probe_.travel.expires = loop_.now() + options_.timeout;
+        probe_.routing = {};
+        probe_.routing.expires = loop_.now() + options_.timeout;
         send_on(*connection, probe_);
     }
 } catch (const std::exception&) {
@@ -281,19 +281,19 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
 
 void Server::call_refused(Call* call, std::string_view error) noexcept
 {
-    const ErrorFate fate = owner_.fate_of(*this, call, error);
-    if (fate == ErrorFate::refused) {
-        note_error(error, call == nullptr ? 1 : call->stands_for());
+    const ErrorClass kind = owner_.classify_error(*this, call, error);
+    if (kind == ErrorClass::refused) {
+        note_error(error, call == nullptr ? 1 : call->request_count());
     }
-    if (call != nullptr && fate != ErrorFate::redirected) {
+    if (call != nullptr && kind != ErrorClass::redirected) {
         call->on_failure(
-            fate == ErrorFate::keys_apart ? Failure::keys_apart : Failure::error_reply);
+            kind == ErrorClass::slot_migrating ? Failure::slot_migrating : Failure::error_reply);
     }
 }
 
 void Server::reply_malformed(Call& call) noexcept
 {
-    note_error("malformed reply", call.stands_for());
+    note_error("malformed reply", call.request_count());
     call.on_failure(Failure::error_reply);
 }
 
@@ -304,9 +304,10 @@ try {
     breaker_.answered();
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
-    if (told_errors_.size() < most_told_errors
-        && std::find(told_errors_.begin(), told_errors_.end(), word) == told_errors_.end()) {
-        told_errors_.emplace_back(word);
+    if (reported_errors_.size() < most_reported_errors
+        && std::find(reported_errors_.begin(), reported_errors_.end(), word)
+            == reported_errors_.end()) {
+        reported_errors_.emplace_back(word);
         owner_.error_reply(*this, error);
     }
 } catch (const std::exception&) {
@@ -324,8 +325,8 @@ void Server::command_answered() noexcept
     breaker_.answered();
     addresses_.worked();  // not when it was connected to: it may refuse all calls
     report_up();
-    if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
-        told_errors_.clear();
+    if (!reported_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
+        reported_errors_.clear();
     }
 }
 

@@ -17,11 +17,11 @@ namespace ratelimit::redis {
 class Server;
 
 /// What becomes of a call that was answered with an error.
-enum class ErrorFate : std::uint8_t {
-    refused,      // it fails, and so did its server
-    redirected,   // another server has it now
-    unreachable,  // it fails: it belongs to another server, which cannot be asked
-    keys_apart,   // it fails with Failure::keys_apart
+enum class ErrorClass : std::uint8_t {
+    refused,         // it fails, and so did its server
+    redirected,      // another server has it now
+    unreachable,     // it fails: it belongs to another server, which cannot be reached
+    slot_migrating,  // it fails with Failure::slot_migrating
 };
 
 /// What a server tells the client that has it: transitions, and errors of calls. Called from the
@@ -33,8 +33,9 @@ public:
     virtual void server_down(Server& server, std::string_view reason) noexcept = 0;
     /// Once for errors of one kind (the first word), until ten seconds have passed without any.
     virtual void error_reply(Server& server, std::string_view text) noexcept = 0;
-    /// Each error that a call is answered with; `call` is null when nobody waits for it any more.
-    virtual ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept = 0;
+    /// Each error that a call is answered with; `call` is null when no caller waits.
+    virtual ErrorClass classify_error(
+        Server& server, Call* call, std::string_view error) noexcept = 0;
     /// The call waited for a connection, which could not be made. True: the owner has it now.
     virtual bool take_back(Server& server, Call& call) noexcept = 0;
     /// A connection was lost and has been made again: the server may have restarted, or be another
@@ -118,12 +119,12 @@ private:
     class Probe final : public CommandCall {
     public:
         Probe() : CommandCall(plain_command({ "TIME" })) { delays_exit = false; }
-        unsigned stands_for() const noexcept override { return 0; }
+        unsigned request_count() const noexcept override { return 0; }
         bool on_reply(const redisReply&) noexcept override { return true; }
         void on_failure(Failure) noexcept override {}
     };
 
-    static constexpr std::size_t most_told_errors = 16;
+    static constexpr std::size_t most_reported_errors = 16;
     static constexpr milliseconds error_pause{ 10'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
     static constexpr milliseconds most_silence{ 5000 };
@@ -169,7 +170,7 @@ private:
     bool lost_ = false;                   // a connection was lost, or not made, since one was made
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;
-    std::vector<std::string> told_errors_;  // first words of the errors of this run
+    std::vector<std::string> reported_errors_;  // first words of the errors of this run
     milliseconds last_error_at_{ 0 };
 };
 

@@ -11,7 +11,7 @@ namespace ratelimit::redis {
 /// Calls that cannot be sent yet, each until its deadline.
 class WaitingCalls {
 public:
-    /// `overdue` is told, before calls whose time is up fail, for how many checks they stand.
+    /// `overdue` gets the number of requests of overdue calls, before these fail.
     WaitingCalls(EventLoop& loop, RecordPool& records, std::function<void(unsigned)> overdue)
         : loop_(loop),
           records_(records),
@@ -66,7 +66,7 @@ private:
         while (!all.empty()) {
             PendingCall& record = all.pop();
             const bool waits = record.call != nullptr && record.deadline > now;
-            checks += waits || record.call == nullptr ? 0 : record.call->stands_for();
+            checks += waits || record.call == nullptr ? 0 : record.call->request_count();
             (waits ? queue_ : overdue).push(record);
             next = waits ? std::min(next, record.deadline) : next;
         }

@@ -109,7 +109,7 @@ protected:
         std::string key;
         do {
             key = "a key that is longer than short strings are " + std::to_string(keys_++);
-        } while (client_->place_of(key) != place);
+        } while (client_->shard_of(key) != place);
         return key;
     }
 

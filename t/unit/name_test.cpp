@@ -195,9 +195,10 @@ public:
     void error_reply(redis::Server&, std::string_view) noexcept override {}
     void server_reconnected(redis::Server&) noexcept override {}
     bool take_back(redis::Server&, redis::Call&) noexcept override { return false; }
-    redis::ErrorFate fate_of(redis::Server&, redis::Call*, std::string_view) noexcept override
+    redis::ErrorClass classify_error(
+        redis::Server&, redis::Call*, std::string_view) noexcept override
     {
-        return redis::ErrorFate::refused;
+        return redis::ErrorClass::refused;
     }
     int ups = 0;
     int downs = 0;
