@@ -13,29 +13,42 @@ std::vector<Endpoint> endpoints_of(const ClientOptions& options)
 
 void Client::start()
 {
-    started_ = true;
-    open();
+    state_ = State::open;
+    connect();
+}
+
+void Client::close() noexcept
+{
+    state_ = State::closed;
+    disconnect();
 }
 
 void Client::rest()
 {
-    bool idle = started_;
+    bool idle = open();
     each_server([&](const Server& server) { idle = idle && server.idle(); });
     if (idle) {
         close();
-        started_ = false;
+        state_ = State::resting;
     }
 }
 
 bool Client::send(Call& call)
 {
-    if (!started_) {
+    if (state_ == State::resting) {
         start();
     }
     const milliseconds expires = call.routing.expires;
     call.routing = {};
     call.routing.expires = expires.count() != 0 ? expires : now() + longest_wait();
     return route(call);
+}
+
+bool Client::take_back(Server&, Call& call) noexcept
+try {
+    return open() && route(call);
+} catch (const std::exception&) {
+    return false;
 }
 
 void Client::look_at_servers(const std::function<void(const ServerView&)>& look)

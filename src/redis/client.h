@@ -88,7 +88,7 @@ public:
 
     /// Fails the pending calls with Failure::connection and closes every connection, as the
     /// destructor of each kind does.
-    virtual void close() noexcept = 0;
+    void close() noexcept;
 
     /// Closes every connection, if nothing is in flight; the next call connects again.
     void rest();
@@ -130,11 +130,7 @@ public:
     {
         events_.error_reply(server.endpoint(), text);
     }
-    bool take_back(Server&, Call&) noexcept override { return false; }
-    ErrorClass classify_error(Server&, Call*, std::string_view) noexcept override
-    {
-        return ErrorClass::refused;
-    }
+    bool take_back(Server& server, Call& call) noexcept override;
 
 protected:
     explicit Client(ClientParts parts)
@@ -145,8 +141,9 @@ protected:
     {
     }
 
-    /// Connects; also after close().
-    virtual void open() = 0;
+    /// Connects; also after disconnect().
+    virtual void connect() = 0;
+    virtual void disconnect() noexcept = 0;
     /// Sends a call that has its `routing`, also again.
     virtual bool route(Call& call) = 0;
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
@@ -156,8 +153,12 @@ protected:
     const ScriptRegistry& scripts_;
     ClientEvents& events_;
 
+    bool open() const noexcept { return state_ == State::open; }
+
 private:
-    bool started_ = false;
+    enum class State : std::uint8_t { resting, open, closed };
+
+    State state_ = State::resting;
 };
 
 }  // namespace ratelimit::redis

@@ -33,18 +33,16 @@ ClusterClient::~ClusterClient()
     close();
 }
 
-void ClusterClient::open()
+void ClusterClient::connect()
 {
-    closed_ = false;
     for (const auto& [name, node] : nodes_) {
         node->start();
     }
     search_.start();
 }
 
-void ClusterClient::close() noexcept
+void ClusterClient::disconnect() noexcept
 {
-    closed_ = true;
     retry_timer_->stop();
     search_.close();
     for (const auto& [name, node] : nodes_) {
@@ -142,13 +140,6 @@ void ClusterClient::server_reconnected(Server& server) noexcept
     }
 }
 
-bool ClusterClient::take_back(Server&, Call& call) noexcept
-try {
-    return !closed_ && route(call);
-} catch (const std::exception&) {
-    return false;
-}
-
 ErrorClass ClusterClient::classify_error(
     Server& server, Call* call, std::string_view error) noexcept
 try {
@@ -165,7 +156,7 @@ try {
     if (!redirection->asking) {
         search_.want();
     }
-    if (call == nullptr || closed_) {
+    if (call == nullptr || !open()) {
         return ErrorClass::unreachable;
     }
     return pass_on(*call, *redirection);
@@ -231,7 +222,7 @@ bool ClusterClient::send_elsewhere(Call& call)
 /// Until another server has taken over, or its timeout has passed. False: that is not expected.
 bool ClusterClient::wait(Call& call) noexcept
 try {
-    if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
+    if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
     call.routing.redirections = 0;

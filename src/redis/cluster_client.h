@@ -24,7 +24,6 @@ public:
     explicit ClusterClient(ClientParts parts);
     ~ClusterClient() override;
 
-    void close() noexcept override;
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     std::uint32_t server_of(std::string_view key) const noexcept override;
     bool refuses(std::string_view key) const noexcept override;
@@ -33,13 +32,13 @@ public:
     void server_down(Server& server, std::string_view reason) noexcept override;
     void server_reconnected(Server& server) noexcept override;
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
-    bool take_back(Server& server, Call& call) noexcept override;
 
 private:
     static constexpr milliseconds retry_pause{ 100 };
     static constexpr int most_redirections = 5;
 
-    void open() override;
+    void connect() override;
+    void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
     bool is_node(const Server& server) const noexcept;
@@ -71,7 +70,6 @@ private:
     milliseconds sent_elsewhere_at_{ 0 };
     bool known_ = false;
     bool unknown_reported_ = false;
-    bool closed_ = false;
     std::string reported_masters_;
 };
 

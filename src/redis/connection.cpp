@@ -55,7 +55,6 @@ Connection::Connection(
       records_(records),
       owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
-      reconnect_(std::random_device{}()),
       handshake_(options, scripts),
       command_(handshake_.digests()),
       batcher_(

@@ -79,21 +79,15 @@ std::optional<std::string_view> Handshake::judge(const redisReply& reply)
         return text_of(reply);
     }
     if (expected == Reply::digest) {
-        return keep_digest(reply);
+        ScriptDigest& digest = digests_[loaded_++];
+        if (reply.type != REDIS_REPLY_STRING || reply.len != digest.size()) {
+            return "SCRIPT LOAD returned no digest";
+        }
+        std::memcpy(digest.data(), reply.str, digest.size());
     }
     if (expected == Reply::role && reply.type == REDIS_REPLY_ARRAY && !names_a_master(reply)) {
         return "it is not a master";
     }
-    return std::nullopt;
-}
-
-std::optional<std::string_view> Handshake::keep_digest(const redisReply& reply)
-{
-    ScriptDigest& digest = digests_[loaded_++];
-    if (reply.type != REDIS_REPLY_STRING || reply.len != digest.size()) {
-        return "SCRIPT LOAD returned no digest";
-    }
-    std::memcpy(digest.data(), reply.str, digest.size());
     return std::nullopt;
 }
 

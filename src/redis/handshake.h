@@ -37,8 +37,6 @@ public:
 private:
     enum class Reply : std::uint8_t { any, good, role, digest };
 
-    std::optional<std::string_view> keep_digest(const redisReply& reply);
-
     const ServerOptions& options_;
     const ScriptRegistry& scripts_;
     std::deque<Reply> replies_left_;

@@ -57,15 +57,8 @@ private:
     void exhausted() noexcept;
     void end() noexcept;
 
-    void server_up(Server&) noexcept override {}
     void server_down(Server& server, std::string_view reason) noexcept override;
     void error_reply(Server& server, std::string_view text) noexcept override;
-    void server_reconnected(Server&) noexcept override {}
-    bool take_back(Server&, Call&) noexcept override { return false; }
-    ErrorClass classify_error(Server&, Call*, std::string_view) noexcept override
-    {
-        return ErrorClass::refused;
-    }
 
     EventLoop& loop_;
     ServerOptions probe_options_;

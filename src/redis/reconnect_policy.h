@@ -1,12 +1,14 @@
 #pragma once
 
-#include "redis/backoff.h"
-
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <random>
 
 namespace ratelimit::redis {
+
+using std::chrono::milliseconds;
 
 /// How a connection was lost.
 enum class Loss : std::uint8_t {
@@ -22,11 +24,11 @@ enum class Loss : std::uint8_t {
 };
 
 /// When a lost connection is made again: at once if it was of use, so that a server that accepts
-/// connections and closes them is not connected to in a loop. `now` is the loop's time.
+/// connections and closes them is not connected to in a loop. Pauses are 50 ms, doubling to 500 ms,
+/// each cut by up to a half at random, so that a fleet whose Redis comes back does not come back
+/// all at once. `now` is the loop's time.
 class ReconnectPolicy {
 public:
-    explicit ReconnectPolicy(std::uint_fast32_t seed) : backoff_(seed) {}
-
     void attempt(milliseconds now) noexcept
     {
         attempted_ = now;
@@ -40,10 +42,10 @@ public:
     {
         answered_ = true;
         lost_unanswered_ = 0;
-        backoff_.reset();
+        pause_ = first_pause;
     }
     /// The next attempt is not a repetition of the last one.
-    void reset() noexcept { backoff_.reset(); }
+    void reset() noexcept { pause_ = first_pause; }
 
     milliseconds attempted() const noexcept { return attempted_; }
 
@@ -70,15 +72,23 @@ public:
     /// Before the next attempt. `probing`: the attempts find out when a silent server answers.
     milliseconds pause(bool probing, milliseconds now)
     {
-        return probing ? std::max(attempted_ + probe_pause - now, milliseconds{ 0 })
-                       : backoff_.next();
+        if (probing) {
+            return std::max(attempted_ + probe_pause - now, milliseconds{ 0 });
+        }
+        using Jitter = std::uniform_int_distribution<milliseconds::rep>;
+        const milliseconds pause{ Jitter(pause_.count() / 2, pause_.count())(random_) };
+        pause_ = std::min(pause_ * 2, longest_pause);
+        return pause;
     }
 
 private:
     static constexpr milliseconds probe_pause{ 100 };  // from attempt to attempt
     static constexpr milliseconds proven_after{ 100 };
+    static constexpr milliseconds first_pause{ 50 };
+    static constexpr milliseconds longest_pause{ 500 };
 
-    Backoff backoff_;
+    std::minstd_rand random_{ std::random_device{}() };
+    milliseconds pause_ = first_pause;
     milliseconds attempted_{ 0 };
     std::optional<milliseconds> ready_at_;
     bool answered_ = false;         // a call, since it is ready

@@ -39,7 +39,7 @@ RingClient::~RingClient()
     close();
 }
 
-void RingClient::open()
+void RingClient::connect()
 {
     for (const auto& server : servers_) {
         server->start();
@@ -63,7 +63,7 @@ void RingClient::each_server(const std::function<void(Server&)>& visit)
     }
 }
 
-void RingClient::close() noexcept
+void RingClient::disconnect() noexcept
 {
     for (const auto& server : servers_) {
         server->close();

@@ -11,14 +11,14 @@ public:
     explicit RingClient(ClientParts parts);
     ~RingClient() override;
 
-    void close() noexcept override;
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     bool refuses(std::string_view key) const noexcept override;
 
     void server_reconnected(Server& server) noexcept override;
 
 private:
-    void open() override;
+    void connect() override;
+    void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
 

@@ -31,9 +31,8 @@ SentinelClient::~SentinelClient()
     close();
 }
 
-void SentinelClient::open()
+void SentinelClient::connect()
 {
-    closed_ = false;
     up_ = false;
     if (master_ != nullptr) {
         master_->start();
@@ -41,9 +40,8 @@ void SentinelClient::open()
     look_up();
 }
 
-void SentinelClient::close() noexcept
+void SentinelClient::disconnect() noexcept
 {
-    closed_ = true;
     look_up_timer_->stop();
     tries_.end();
     for (const auto& link : asked_) {
@@ -76,18 +74,11 @@ bool SentinelClient::route(Call& call)
 /// Until there is another master, or its timeout has passed. False: that is not expected.
 bool SentinelClient::wait(Call& call) noexcept
 try {
-    if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
+    if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
     waiting_.add(call, call.routing.waits_until);
     return true;
-} catch (const std::exception&) {
-    return false;
-}
-
-bool SentinelClient::take_back(Server&, Call& call) noexcept
-try {
-    return !closed_ && route(call);
 } catch (const std::exception&) {
     return false;
 }
@@ -145,7 +136,7 @@ ErrorClass SentinelClient::classify_error(
     Server& server, Call* call, std::string_view error) noexcept
 {
     const bool demoted = error.starts_with("READONLY") || error.starts_with("MASTERDOWN");
-    if (!demoted || closed_) {
+    if (!demoted || !open()) {
         return ErrorClass::refused;
     }
     if (&server == master_.get()) {
@@ -162,7 +153,7 @@ ErrorClass SentinelClient::classify_error(
 
 void SentinelClient::want_master() noexcept
 {
-    if (!tries_.running() && !closed_ && !look_up_timer_->running()) {
+    if (!tries_.running() && open() && !look_up_timer_->running()) {
         look_up_timer_->start(pause_);
     }
 }
@@ -195,7 +186,7 @@ try {
 
 void SentinelClient::link_lost(SentinelLink& link, std::string_view reason) noexcept
 try {
-    if (closed_) {
+    if (!open()) {
         return;
     }
     if (&link == link_.get()) {

@@ -18,7 +18,6 @@ public:
     explicit SentinelClient(ClientParts parts);
     ~SentinelClient() override;
 
-    void close() noexcept override;
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     bool refuses(std::string_view key) const noexcept override;
 
@@ -26,13 +25,13 @@ public:
     void server_down(Server& server, std::string_view reason) noexcept override;
     void server_reconnected(Server& server) noexcept override;
     ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
-    bool take_back(Server& server, Call& call) noexcept override;
 
 private:
     static constexpr milliseconds look_up_pause{ 500 };
     static constexpr milliseconds longest_pause{ 4000 };  // when no sentinel answers
 
-    void open() override;
+    void connect() override;
+    void disconnect() noexcept override;
     bool route(Call& call) override;
     void each_server(const std::function<void(Server&)>& visit) override;
     void master_is(SentinelLink& link, const Endpoint& master) noexcept override;
@@ -68,7 +67,6 @@ private:
     bool doubted_ = false;  // the master said that it is none
     bool up_ = false;
     bool unknown_reported_ = false;
-    bool closed_ = false;
     std::string reason_;  // why a sentinel did not name the master
 };
 

@@ -29,18 +29,20 @@ enum class ErrorClass : std::uint8_t {
 class ServerOwner {
 public:
     virtual ~ServerOwner() = default;
-    virtual void server_up(Server& server) noexcept = 0;
+    virtual void server_up(Server&) noexcept {}
     virtual void server_down(Server& server, std::string_view reason) noexcept = 0;
     /// Once for errors of one kind (the first word), until ten seconds have passed without any.
     virtual void error_reply(Server& server, std::string_view text) noexcept = 0;
     /// Each error that a call is answered with; `call` is null when no caller waits.
-    virtual ErrorClass classify_error(
-        Server& server, Call* call, std::string_view error) noexcept = 0;
+    virtual ErrorClass classify_error(Server&, Call*, std::string_view /*error*/) noexcept
+    {
+        return ErrorClass::refused;
+    }
     /// The call waited for a connection, which could not be made. True: the owner has it now.
-    virtual bool take_back(Server& server, Call& call) noexcept = 0;
+    virtual bool take_back(Server&, Call&) noexcept { return false; }
     /// A connection was lost and has been made again: the server may have restarted, or be another
     /// one, and have lost what it had counted.
-    virtual void server_reconnected(Server& server) noexcept = 0;
+    virtual void server_reconnected(Server&) noexcept {}
 };
 
 /// One Redis server, through `connections` pipelined connections. Follows its name, if it has one
