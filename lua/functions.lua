@@ -1,9 +1,9 @@
--- An algorithm's check and its settling as functions, for scripts that need them more than once.
+-- An algorithm's check and commit as functions, for scripts that need them more than once.
 --
--- A check sets granted, and what it keeps for the settling. That counts the request if `take` says so,
--- and sets remaining, reset, retry and detail (for several.lua). Before that, `before` is set to the
--- reset as it was. single.lua has check and settling as straight code: what they do not keep is not to
--- be used.
+-- A check sets granted, and the locals that it keeps for the commit. The commit counts the request if
+-- `take` says so, and sets remaining, reset, retry and detail (what state_before in batch.h needs of
+-- the algorithm). Before that, `before` is set to the reset as it was. single.lua has check and commit
+-- as straight code: a commit must not use locals that the check does not keep.
 
 local function check(key, now, quota, window, param, cost)
 --- check
@@ -11,10 +11,10 @@ return granted,
 --- keeps
 end
 
-local function settle(key, now, quota, window, param, cost, granted, take,
+local function commit(key, now, quota, window, param, cost, granted, take,
 --- keeps
 )
 --- before
---- settle
+--- commit
 return remaining, reset, retry, detail, before
 end

@@ -1,5 +1,6 @@
 -- sliding_window_buckets: how many requests passed in each bucket of a fixed width. A bucket counts
--- for as long as its start is in the window. param: the width in microseconds.
+-- for as long as its start is in the window: a sliding window log with rounded times. param: the
+-- width in microseconds.
 --
 -- State: one string, built as sliding_window_log's. Entries of thirteen bytes: a bucket's start in
 -- microseconds since the epoch (u56), and how many requests passed up to its end (u48), so that any
@@ -55,7 +56,7 @@ local before = 0
 if total > base then
     before = window + (newest - now > window and -(now % param) or newest - now)
 end
---- settle
+--- commit
 -- at: effective now; moved: all live ones are to be one bucket, now's, as the clock ran backwards
 local retry, detail, width = 0, 0, param
 local moved = newest - now > window
@@ -136,3 +137,49 @@ if not granted then
     end
 end
 local remaining, reset = quota > sum and quota - sum or 0, sum > 0 and newest + window - now or 0
+--- refund
+-- From the bucket of the check, and from each total behind it.
+local function refund(key, taken, _, _, _, _, width, cost)
+    local trailer = redis.pcall('GETRANGE', key, '-36', '-1')
+    if #trailer ~= 36 then
+        return
+    end
+    local total, count, head, _, base, deadline, mark = struct.unpack('>I6I4I4I7I6I7c2', trailer)
+    if mark ~= 'sb' or head >= count or total - base < cost then
+        return
+    end
+    local text = redis.call('GETRANGE', key, '0', string.format('%d', count * 13 + 30))
+    if #text ~= count * 13 + 30 then
+        return
+    end
+    local bucket = taken - taken % width
+    local index = count - 1
+    while index > head and struct.unpack('>I7', text, index * 13 + 1) > bucket do
+        index = index - 1
+    end
+    if struct.unpack('>I7', text, index * 13 + 1) ~= bucket then
+        return
+    end
+    local _, before = struct.unpack('>I7I6', text, math.max(index - 1, 0) * 13 + 1)
+    before = index > head and before or base
+    local _, upto = struct.unpack('>I7I6', text, index * 13 + 1)
+    if upto - before < cost then
+        return  -- it was counted in another bucket: the clock had stepped back
+    end
+    -- A bucket that is left empty goes: the newest one tells when the limit is whole again.
+    local changed = {}
+    for i = index, count - 1 do
+        local start, passed = struct.unpack('>I7I6', text, i * 13 + 1)
+        if passed - cost > before then
+            changed[#changed + 1] = struct.pack('>I7I6', start, passed - cost)
+        end
+    end
+    local kept = string.sub(text, head * 13 + 1, index * 13) .. table.concat(changed)
+    if kept == '' then
+        redis.call('DEL', key)
+        return
+    end
+    redis.call('SET', key, kept .. struct.pack(
+               '>I4I4I7I6I7c2', #kept / 13, 0, struct.unpack('>I7', kept), base, deadline, 'sb'),
+               'KEEPTTL')
+end

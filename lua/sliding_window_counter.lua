@@ -1,14 +1,16 @@
 -- sliding_window_counter: the counts of this window and of the one before, which weighs as much as
--- of its length is still in sight.
+-- of its length is still in sight ("approximated sliding window", as Cloudflare described it in 2017:
+-- "How we built rate limiting capable of scaling to millions of domains").
 --
 -- State: three doubles, little-endian: the window's start in microseconds since the epoch, its count
--- and that of the one before; then the window's length in seconds (u32).
+-- and that of the one before; then the window's length in seconds (u32). One byte more is read: as in
+-- fixed_window.
 --- check
 -- start, moved, timed: as in fixed_window; the key expires at the end of the next window
 local start, current, previous, moved, timed = now - now % window, 0, 0, false, false
 do
-    local stored = redis.pcall('GET', key)
-    if type(stored) == 'string' and #stored == 28 then
+    local stored = redis.pcall('GETRANGE', key, '0', '28')
+    if #stored == 28 then
         local from, stored_current, stored_previous, length = struct.unpack('<dddI4', stored)
         if not (stored_current >= 0 and stored_previous >= 0
                 and stored_current + stored_previous < 2^53
@@ -39,7 +41,7 @@ if current > 0 then
 elseif sum > 0 then
     before = window - (now - start) - math.ceil(window / previous) + 1
 end
---- settle
+--- commit
 -- detail: the count of this window; elapsed: below 0 where the clock is behind the state
 local elapsed, reset, retry = now - start, 0, 0
 if take then
@@ -72,3 +74,20 @@ if not granted then
     end
 end
 local remaining, detail = quota > sum and quota - sum or 0, current
+--- refund
+-- From the window of the check, which may be the previous one by now. A start ahead of now means that
+-- the clock ran backwards: then the window of `taken` is not known.
+local function refund(key, taken, _, now, _, window, _, cost)
+    local stored = redis.pcall('GETRANGE', key, '0', '28')
+    if #stored ~= 28 then
+        return
+    end
+    local start, current, previous, length = struct.unpack('<dddI4', stored)
+    if length ~= window / 1000000 then
+        return  -- another rate's
+    elseif start <= taken and taken < start + window then
+        redis.call('SETRANGE', key, '8', struct.pack('<d', math.max(0, current - cost)))
+    elseif start - window <= taken and taken < start and start <= now then
+        redis.call('SETRANGE', key, '16', struct.pack('<d', math.max(0, previous - cost)))
+    end
+end

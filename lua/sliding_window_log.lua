@@ -1,11 +1,12 @@
--- sliding_window_log: the time of each passed request, for as long as it is in the window.
+-- sliding_window_log: the time of each passed request, for as long as it is in the window ("sliding
+-- window log").
 --
 -- State: one string. First the entries, oldest first: times in microseconds since the epoch, seven
 -- bytes each, a request of cost c being c of them. Then a trailer: the newest entry's time is right
 -- before it, and it has the number of entries (u32), the index of the oldest live one (u32), its
 -- time (u56), the key's deadline (u56) and "sl". So one read of the end tells the state, and one
 -- write at the end of the entries appends and renews the trailer. Entries that have left the window
--- stay in front until they are as many as the live ones; then the string is written anew.
+-- stay in front until they are as many as the live ones; then the whole string is written again.
 --- check
 -- head: index of the oldest live one; as many as count: none is live
 local count, head, head_time, newest, deadline = 0, 0, 0, 0, 0
@@ -68,7 +69,7 @@ local before = 0
 if head < count then
     before = window + (newest - now > window and 0 or newest - now)
 end
---- settle
+--- commit
 -- at: effective now; moved: all live entries are to take now's time, as the clock ran backwards
 local live, retry, detail = count - head, 0, 0
 local moved = newest - now > window
@@ -136,3 +137,41 @@ if not granted then
     end
 end
 local remaining, reset = quota > live and quota - live or 0, live > 0 and newest + window - now or 0
+--- refund
+-- The entries of the check's time, of which all are alike.
+local function refund(key, taken, _, _, _, _, _, cost)
+    local trailer = redis.pcall('GETRANGE', key, '-24', '-1')
+    if #trailer ~= 24 then
+        return
+    end
+    local count, head, _, deadline, mark = struct.unpack('>I4I4I7I7c2', trailer)
+    if mark ~= 'sl' or head >= count then
+        return
+    end
+    local text = redis.call('GETRANGE', key, '0', string.format('%d', count * 7 + 24))
+    if #text ~= count * 7 + 24 then
+        return
+    end
+    local function time_of(index)
+        return (struct.unpack('>I7', text, index * 7 + 1))
+    end
+    local after = count
+    while after > head and time_of(after - 1) > taken do
+        after = after - 1
+    end
+    local from = after
+    while from > head and after - from < cost and time_of(from - 1) == taken do
+        from = from - 1
+    end
+    local live = count - head - (after - from)
+    if from == after then
+        return
+    elseif live == 0 then
+        redis.call('DEL', key)
+        return
+    end
+    local kept = string.sub(text, head * 7 + 1, from * 7)
+        .. string.sub(text, after * 7 + 1, count * 7)
+    redis.call('SET', key, kept .. struct.pack(
+               '>I4I4I7I7c2', live, 0, struct.unpack('>I7', kept), deadline, 'sl'), 'KEEPTTL')
+end

@@ -1,102 +1,103 @@
 #include "check/coalescer.h"
 
 #include <functional>
-#include <utility>
 
 namespace ratelimit {
 
 namespace {
 
-constexpr std::size_t first_buckets = 64;
-
-std::size_t hash_of(std::span<const RemoteCheck> checks) noexcept
+std::size_t hash_of(std::span<RemoteLimit* const> limits) noexcept
 {
     std::size_t hash = 0;
-    for (const RemoteCheck& check : checks) {
+    for (const RemoteLimit* limit : limits) {
         constexpr std::size_t factor = 31;
-        hash = hash * factor + std::hash<std::string_view>{}(check.key);
+        hash = hash * factor + std::hash<std::string_view>{}(limit->redis_key);
     }
     return hash;
 }
 
 }  // namespace
 
-Coalescer::Coalescer(redis::Client& client) : client_(client), buckets_(first_buckets) {}
-
-Coalescer::~Coalescer() = default;
-
-bool Coalescer::send(CheckGroup& group) noexcept
+bool Coalescer::send(ShardPart& part) noexcept
 try {
-    if (group.expires_.count() == 0) {
-        group.expires_ = client_.now() + client_.longest_wait();
+    if (part.expires.count() == 0) {
+        part.expires = client_.now() + client_.longest_wait();
     }
-    const std::size_t hash = hash_of(group.checks());
-    if (SharedCheck* check = find(hash, group)) {
-        // What is on its way is the breaker's trial, or from before it opened: nobody waits for
+    const bool sent = send_or_wait(part);
+    part.end = sent ? ShardPart::End::pending : ShardPart::End::failed;
+    return sent;
+} catch (const std::exception&) {
+    part.end = ShardPart::End::failed;  // out of memory: as if there were no connection
+    return false;
+}
+
+bool Coalescer::send_or_wait(ShardPart& part)
+{
+    const std::size_t hash = hash_of(part.limits);
+    if (Entry* entry = find(hash, part)) {
+        // The call in flight is the breaker's trial, or from before it opened: no check waits for
         // that.
-        if (client_.refuses(group.checks().front().key)) {
+        if (client_.refuses(part.limits.front()->shard)) {
             return false;
         }
-        check->wait(group);
+        entry->wait(part);
         ++waited_;
         return true;
     }
-    SharedCheck& check = add(hash, group);
-    if (!check.ask(group)) {
-        remove(check);
+    Entry& entry = add(hash);
+    if (!entry.begin(part)) {
+        remove(entry);
         return false;
     }
     return true;
-} catch (const std::exception&) {
-    return false;  // out of memory: as if there were no connection
 }
 
-SharedCheck* Coalescer::find(std::size_t hash, const CheckGroup& group) const noexcept
+Coalescer::Entry* Coalescer::find(std::size_t hash, const ShardPart& part) noexcept
 {
-    SharedCheck* check = buckets_[bucket_of(hash)];
-    while (check != nullptr && !(check->hash_ == hash && check->same(group))) {
-        check = check->next_;
+    Entry* entry = bucket_of(hash);
+    while (entry != nullptr && !(entry->hash == hash && entry->matches(part))) {
+        entry = entry->next;
     }
-    return check;
+    return entry;
 }
 
-SharedCheck& Coalescer::add(std::size_t hash, const CheckGroup& group)
+Coalescer::Entry& Coalescer::add(std::size_t hash)
 {
     if (used_ == buckets_.size()) {
         grow();
     }
-    if (free_ == nullptr) {
-        free_ = &all_.emplace_back(*this);
+    if (unused_ == nullptr) {
+        unused_ = &all_.emplace_back(*this);
     }
-    SharedCheck& check = *free_;
-    check.begin(hash, group);
-    free_ = std::exchange(check.next_, buckets_[bucket_of(hash)]);
-    buckets_[bucket_of(hash)] = &check;
+    Entry& entry = *unused_;
+    entry.hash = hash;
+    unused_ = std::exchange(entry.next, bucket_of(hash));
+    bucket_of(hash) = &entry;
     ++used_;
-    return check;
+    return entry;
 }
 
 void Coalescer::grow()
 {
-    std::vector<SharedCheck*> old(2 * buckets_.size());
+    std::vector<Entry*> old(2 * buckets_.size());
     std::swap(old, buckets_);
-    for (SharedCheck* first : old) {
+    for (Entry* first : old) {
         while (first != nullptr) {
-            SharedCheck*& place = buckets_[bucket_of(first->hash_)];
-            SharedCheck* next = std::exchange(first->next_, place);
-            place = std::exchange(first, next);
+            Entry*& bucket = bucket_of(first->hash);
+            Entry* next = std::exchange(first->next, bucket);
+            bucket = std::exchange(first, next);
         }
     }
 }
 
-void Coalescer::remove(SharedCheck& check) noexcept
+void Coalescer::remove(Entry& entry) noexcept
 {
-    SharedCheck** place = &buckets_[bucket_of(check.hash_)];
-    while (*place != &check) {
-        place = &(*place)->next_;
+    Entry** link = &bucket_of(entry.hash);
+    while (*link != &entry) {
+        link = &(*link)->next;
     }
-    *place = std::exchange(check.next_, free_);
-    free_ = &check;
+    *link = std::exchange(entry.next, unused_);
+    unused_ = &entry;
     --used_;
 }
 

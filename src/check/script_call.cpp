@@ -45,7 +45,7 @@ void write_several_arguments(
     redis::ScriptArguments& arguments)
 {
     for (const LimitCheck& check : checks) {
-        arguments.key(check.key);
+        arguments.key(check.redis_key);
     }
     for (const LimitCheck& check : checks) {
         arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
@@ -57,11 +57,11 @@ void write_several_arguments(
     }
 }
 
-void write_give_back_arguments(
+void write_refund_arguments(
     const LimitCheck& check, microseconds taken, const LimitState& state,
     redis::ScriptArguments& arguments)
 {
-    arguments.key(check.key);
+    arguments.key(check.redis_key);
     arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
     arguments.arg(taken.count());
     arguments.arg(state.reset.count());

@@ -12,7 +12,7 @@ namespace ratelimit {
 
 /// One limit of one request, as a script is asked about it.
 struct LimitCheck {
-    std::string_view key;  // the whole Redis key; binary
+    std::string_view redis_key;  // the whole of it; binary
     Policy policy;
     std::int64_t cost = 1;  // 0: the state is read and nothing taken
     bool shadow = false;    // never stands in the way of the other limits (several_script only)
@@ -41,11 +41,11 @@ void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
     redis::ScriptArguments& arguments);
 
-/// KEYS and ARGV of give_back_script, for one limit: KEYS key; ARGV algorithm taken reset now quota
+/// KEYS and ARGV of refund_script, for one limit: KEYS key; ARGV algorithm taken reset now quota
 /// window param cost. `taken`: the time of the check, by the clock that decided; `state`: its
 /// answer.
-inline constexpr redis::ArgumentCount give_back_argument_count{ 1, 8 };
-void write_give_back_arguments(
+inline constexpr redis::ArgumentCount refund_argument_count{ 1, 8 };
+void write_refund_arguments(
     const LimitCheck& check, microseconds taken, const LimitState& state,
     redis::ScriptArguments& arguments);
 

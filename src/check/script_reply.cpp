@@ -76,12 +76,12 @@ bool SeveralReply::good() const noexcept
     return true;
 }
 
-BatchAnswer SeveralReply::answer(std::size_t index) const noexcept
+RunReply SeveralReply::answer(std::size_t index) const noexcept
 {
     const std::size_t at = index * several_fields;
-    BatchAnswer answer;
+    RunReply answer;
     answer.taken = field(reply_.str, at);
-    answer.open = field(reply_.str, at + 1) == 1;
+    answer.admits_next = field(reply_.str, at + 1) == 1;
     answer.remaining = field(reply_.str, at + 2);
     answer.reset = microseconds{ field(reply_.str, at + 3) };
     answer.retry_after = retry_of(field(reply_.str, at + 4));

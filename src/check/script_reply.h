@@ -1,7 +1,7 @@
 #pragma once
 
-#include "limit/batch.h"
 #include "limit/decision.h"
+#include "limit/run_reply.h"
 
 #include <cstddef>
 #include <string_view>
@@ -30,7 +30,7 @@ public:
     /// (microseconds); and then Redis's time.
     bool good() const noexcept;
 
-    BatchAnswer answer(std::size_t index) const noexcept;
+    RunReply answer(std::size_t index) const noexcept;
     microseconds server_time() const noexcept;
 
 private:

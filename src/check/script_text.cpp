@@ -10,8 +10,7 @@ namespace {
 
 using Pieces = std::span<const lua::Piece>;
 
-/// The file of lua/ that counts this way: its check sets `granted` and what it keeps, its settling
-/// counts the request if `take` says so and sets the answer.
+/// The file of lua/ that counts this way: its check, its commit and its refund.
 Pieces source_of(Algorithm algorithm) noexcept
 {
     switch (algorithm) {
@@ -43,9 +42,34 @@ std::string filled(Pieces frame, Pieces source)
     return text;
 }
 
-std::string code_of(Algorithm algorithm)
+/// For a frame's table `algorithms`, by code: `entry`, of the functions that the file of each
+/// algorithm has in the frame `functions`. A block for each file: all name their functions alike.
+std::string table_of(
+    const std::bitset<algorithm_count>& algorithms, Pieces functions, std::string_view entry)
 {
-    return std::to_string(static_cast<int>(algorithm));
+    std::string text;
+    Pieces last;
+    for (std::size_t i = 0; i < algorithm_count; ++i) {
+        if (!algorithms.test(i)) {
+            continue;
+        }
+        const Pieces source = source_of(static_cast<Algorithm>(i));
+        if (source.data() != last.data()) {
+            text += last.empty() ? "do\n" : "end\ndo\n";
+            text += filled(functions, source);
+            last = source;
+        }
+        text += "algorithms['" + std::to_string(i) + "'] = ";
+        text += entry;
+        text += "\n";
+    }
+    return text + "end\n";
+}
+
+std::string with_algorithms(Pieces frame, std::string_view table)
+{
+    const lua::Piece piece{ "algorithms", table };
+    return filled(frame, { &piece, 1 });
 }
 
 }  // namespace
@@ -61,34 +85,20 @@ std::string several_script(std::span<const Algorithm> algorithms)
     for (const Algorithm algorithm : algorithms) {
         used.set(static_cast<std::size_t>(algorithm));
     }
-
-    std::string text{ lua::common };
-    text += "local algorithms = {}\n";
-    for (std::size_t i = 0; i < algorithm_count; ++i) {
-        const auto algorithm = static_cast<Algorithm>(i);
-        if (!used.test(i)) {
-            continue;
-        }
-        // A block of its own: every file calls its functions check and settle.
-        text += "do\n";
-        text += filled(lua::functions, source_of(algorithm));
-        text += "algorithms['" + code_of(algorithm) + "'] = { check = check, settle = settle }\n";
-        text += "end\n";
-    }
-    text += lua::several;
-    return text;
+    return with_algorithms(
+        lua::several, table_of(used, lua::functions, "{ check = check, commit = commit }"));
 }
 
-std::string look_script(std::span<const Algorithm> algorithms)
+std::string peek_script(std::span<const Algorithm> algorithms)
 {
-    return std::string(lua::look) + several_script(algorithms);
+    return std::string(lua::peek) + several_script(algorithms);
 }
 
-std::string give_back_script()
+std::string refund_script()
 {
-    std::string text{ lua::common };
-    text += lua::give_back;
-    return text;
+    constexpr lua::Piece refund_alone[] = { { "refund", "" } };
+    return with_algorithms(
+        lua::refund, table_of(std::bitset<algorithm_count>{}.set(), refund_alone, "refund"));
 }
 
 }  // namespace ratelimit

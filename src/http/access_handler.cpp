@@ -1,7 +1,7 @@
 #include "http/access_handler.h"
 
 #include "http/decision_count.h"
-#include "http/limit_checks.h"
+#include "http/evaluate_limits.h"
 #include "http/refusal_log.h"
 #include "http/request_state.h"
 #include "nginx/guarded.h"
@@ -60,7 +60,7 @@ ngx_int_t delay(ngx_http_request_t* r, RequestState& state) noexcept
     state.stage = Stage::delaying;
     r->write_event_handler = delay_over;
     r->connection->write->delayed = 1;
-    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(state.outcome.wait);
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(state.decision.outcome().wait);
     ngx_log_debug1(
         NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit delay: %L ms", wait.count());
     ngx_add_timer(r->connection->write, static_cast<ngx_msec_t>(wait.count()));
@@ -77,10 +77,15 @@ void debug_decision(const RequestState& state) noexcept
     if ((log->log_level & NGX_LOG_DEBUG_HTTP) == 0) {
         return;
     }
-    for (std::size_t i = 0; i < state.decided.size(); ++i) {
-        const DecidedLimit& limit = state.decided[i];
+    const Decision& decision = state.decision;
+    ngx_uint_t undecided = 0;
+    for (const AppliedLimit& limit : decision.limits()) {
+        undecided += decision.undecided(limit) ? 1 : 0;
+        if (!limit.decided) {
+            continue;
+        }
         const auto& retry_after = limit.state.retry_after;
-        const ngx_str_t zone = nginx::borrowed(state.limits[i].zone->zone.name);
+        const ngx_str_t zone = nginx::borrowed(limit.zone->name);
         ngx_log_debug6(
             NGX_LOG_DEBUG_HTTP, log, 0,
             "ratelimit zone \"%V\": %s by %s, remaining %L, reset %L us, retry after %L us", &zone,
@@ -90,7 +95,7 @@ void debug_decision(const RequestState& state) noexcept
     }
     ngx_log_debug3(
         NGX_LOG_DEBUG_HTTP, log, 0, "ratelimit decision: %s, %ui undecided, waited %M ms",
-        state.outcome.refused ? "refused" : "passed", state.undecided_zones.size(), state.waited);
+        decision.outcome().refused ? "refused" : "passed", undecided, state.waited);
 }
 
 #else
@@ -103,7 +108,7 @@ void debug_decision(const RequestState&) noexcept {}
 void record(const RequestState& state) noexcept
 {
     log_decision(state);
-    count_decision(state);
+    count_decision(state.decision);
     debug_decision(state);
 }
 
@@ -112,7 +117,7 @@ ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
 {
     state.stage = Stage::done;
 
-    switch (state.result) {
+    switch (state.decision.result()) {
     case Result::rejected:
         return static_cast<ngx_int_t>(state.conf.refuse_status);
     case Result::failed_closed:
@@ -124,13 +129,6 @@ ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
     }
 }
 
-ngx_int_t decide_and_act(ngx_http_request_t* r, RequestState& state) noexcept
-{
-    state.decide();
-    record(state);
-    return act(r, state);
-}
-
 /// Parks the request while its check is in flight. The client is not watched: what was sent is
 /// decided, and nginx notices later, as it would without the module, that the client has left.
 /// `blocked` keeps the request where nginx itself terminates it (a QUIC connection that closes, a
@@ -139,7 +137,7 @@ ngx_int_t park(ngx_http_request_t* r, RequestState& state) noexcept
 {
     ngx_log_debug1(
         NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit check sent, %uz limits",
-        state.checks.size());
+        state.decision.checks_sent());
     state.stage = Stage::waiting;
     ++r->blocked;
     r->write_event_handler = ngx_http_request_empty_handler;
@@ -169,17 +167,22 @@ ngx_int_t begin(ngx_http_request_t* r)
     if (conf.limits == nullptr || conf.limits->limits.empty()) {
         return NGX_DECLINED;
     }
-    RequestState* state = nullptr;
-    switch (make_checks(r, *conf.limits, state)) {
-    case Checks::failed:
+    const auto limits = evaluate_limits(r, *conf.limits);
+    if (!limits) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    case Checks::nothing_limited:
-        return NGX_DECLINED;
-    case Checks::ready:
-        break;
     }
-
-    return state->ask(resume) ? park(r, *state) : decide_and_act(r, *state);
+    if (limits->empty()) {
+        return NGX_DECLINED;  // another location's limits may still apply
+    }
+    RequestState* state = RequestState::make(r, *limits);
+    if (state == nullptr) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    if (state->decide(resume)) {
+        return park(r, *state);
+    }
+    record(*state);
+    return act(r, *state);
 }
 
 ngx_int_t run(ngx_http_request_t* r)
@@ -188,7 +191,7 @@ ngx_int_t run(ngx_http_request_t* r)
         return NGX_DECLINED;  // its main request has been counted
     }
     RequestState* state = RequestState::find(r);
-    if (state == nullptr || state->stage == Stage::unlimited) {
+    if (state == nullptr) {
         return begin(r);
     }
     switch (state->stage) {

@@ -6,8 +6,8 @@
 #include "http/limit_directive.h"
 #include "http/redis_directive.h"
 #include "http/zone_directive.h"
+#include "limit/fail_mode.h"
 #include "limit/rate_text.h"
-#include "zone/fail_mode.h"
 
 #include <algorithm>
 #include <cstddef>

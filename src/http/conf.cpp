@@ -3,12 +3,11 @@
 #include "check/script_text.h"
 #include "http/api/handler.h"
 #include "http/limit_directive.h"
+#include "limit/fail_mode.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
-#include "store/local_limiter.h"
 #include "store/redis_counters.h"
-#include "zone/fail_mode.h"
 
 #include <algorithm>
 
@@ -54,7 +53,7 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
     }
     if (zone.redis != nullptr) {
         zone.zone.key_start = zone.redis->prefix + zone.zone.name + ":{";
-        zone.zone.place = std::hash<std::string>{}(zone.redis->place() + zone.zone.key_start);
+        zone.zone.storage_id = std::hash<std::string>{}(zone.redis->place() + zone.zone.key_start);
         return NGX_CONF_OK;
     }
     if (zone.needs_redis) {
@@ -64,7 +63,7 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
             "\"ratelimit_redis\"");
     }
     if (!zone.variable_rate
-        && LocalLimiter::largest_key(zone.zone.policy) > zone.memory->shm.size / 2) {
+        && LocalLimiter::largest_key(zone.zone.policy) > zone.zone.shared->shm.size / 2) {
         return complain(
             cf, zone, "too small a size for one key of this rate and algorithm, expected more");
     }
@@ -171,7 +170,7 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
         for (ZoneConf& zone : main.zones) {
             if (main.has_api && zone.redis != nullptr) {
                 const Algorithm algorithm = zone.zone.policy.algorithm;
-                zone.peek.several = zone.redis->scripts.add(look_script({ &algorithm, 1 }));
+                zone.peek.several = zone.redis->scripts.add(peek_script({ &algorithm, 1 }));
             }
         }
         return main.redis.empty() ? NGX_CONF_OK : add_counters(cf, main);

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "check/split_check.h"
+#include "check/remote_limit.h"
 #include "http/ngx_http.h"
 #include "http/redis_block.h"
-#include "store/denial_cache.h"
 #include "zone/zone.h"
 
 #include <deque>
@@ -32,10 +31,8 @@ struct ZoneConf {
     bool variable_rate = false;
     ngx_http_complex_value_t rate{};  // when variable_rate
     std::optional<std::string> redis_name;
-    bool needs_redis = false;     // for a parameter that it has
-    RedisBlock* redis = nullptr;  // null: counted in this node's memory
-    ngx_shm_zone_t* memory = nullptr;
-    microseconds remembered = DenialCache::longest;  // a refusal, at most
+    bool needs_redis = false;          // for a parameter that it has
+    RedisBlock* redis = nullptr;       // null: counted in this node's memory
     std::optional<std::int64_t> cost;  // of the limits resolved so far, where all have the same
     CheckScripts peek;                 // what the API asks for a key's state
     std::string key_text;

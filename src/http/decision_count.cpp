@@ -1,7 +1,5 @@
 #include "http/decision_count.h"
 
-#include "store/zone_memory.h"
-
 namespace ratelimit::http {
 
 namespace {
@@ -56,7 +54,7 @@ constexpr std::size_t named_sources() noexcept
 
 static_assert(named_sources() == counts_of_zone);
 
-std::size_t column_of(const DecidedLimit& limit) noexcept
+std::size_t column_of(const AppliedLimit& limit) noexcept
 {
     switch (limit.source) {
     case Source::redis:
@@ -71,16 +69,16 @@ std::size_t column_of(const DecidedLimit& limit) noexcept
 }
 
 /// Of a limit that was decided; empty: it is not counted.
-std::optional<CountedAs> counted_as(const RequestState& state, const DecidedLimit& limit) noexcept
+std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit& limit) noexcept
 {
-    const bool enforced = state.conf.dry_run == 0;
+    const bool enforced = !decision.dry_run();
     if (!limit.state.granted) {
         if (limit.shadow) {
             return CountedAs::rejected_shadow;
         }
         return enforced ? CountedAs::rejected : CountedAs::rejected_dry_run;
     }
-    if (state.outcome.refused || state.result == Result::failed_closed) {
+    if (decision.outcome().refused || decision.result() == Result::failed_closed) {
         return std::nullopt;
     }
     const bool delayed = delay_of(limit).count() > 0;
@@ -95,30 +93,30 @@ std::optional<CountedAs> counted_as(const RequestState& state, const DecidedLimi
 
 }  // namespace
 
-void count_decision(const RequestState& state) noexcept
+void count_decision(const Decision& decision) noexcept
 {
-    for (std::size_t i = 0; i < state.decided.size(); ++i) {
-        const ZoneMemory memory(*state.limits[i].zone->memory);
-        if (!state.decided[i].state.granted) {
-            memory.busiest_keys().refuse(state.limits[i].key, ngx_time());
-        }
-        if (const auto as = counted_as(state, state.decided[i])) {
-            memory.counters().count(static_cast<std::size_t>(*as), column_of(state.decided[i]));
-        }
-    }
-    const bool closed = state.result == Result::failed_closed;
-    if (state.outcome.refused) {
-        return;  // another limit's refusal is no failure that lets it in
-    }
+    const bool closed = decision.result() == Result::failed_closed;
     const auto failed = closed ? CountedAs::failed_closed : CountedAs::failed_open;
-    for (ZoneConf* zone : state.undecided_zones) {
-        ZoneMemory(*zone->memory).counters().count(static_cast<std::size_t>(failed), 0);
+
+    for (const AppliedLimit& limit : decision.limits()) {
+        const ZoneMemory memory = limit.zone->memory();
+        if (limit.decided) {
+            if (!limit.state.granted) {
+                memory.busiest_keys().refuse(limit.key, ngx_time());
+            }
+            if (const auto as = counted_as(decision, limit)) {
+                memory.counters().count(static_cast<std::size_t>(*as), column_of(limit));
+            }
+        } else if (decision.undecided(limit) && !decision.outcome().refused) {
+            // Another limit's refusal is not a failure that lets the request pass.
+            memory.counters().count(static_cast<std::size_t>(failed), 0);
+        }
     }
 }
 
 std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
 {
-    const ZoneCounters counters = ZoneMemory(*zone.memory).counters();
+    const ZoneCounters counters = zone.zone.memory().counters();
     std::array<Count, counts_of_zone> all{};
     std::size_t next = 0;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "http/request_state.h"
+#include "http/conf.h"
+#include "zone/decision.h"
 
 namespace ratelimit::http {
 
@@ -20,7 +21,7 @@ enum class CountedAs : std::uint8_t {
 
 /// Counts the decision in the zones of its limits. One that let the request in is counted only if
 /// no other refused it: a request that is refused is counted where it was.
-void count_decision(const RequestState& state) noexcept;
+void count_decision(const Decision& decision) noexcept;
 
 /// How many decisions of a zone had this outcome, from this source: "none" where nobody decided.
 struct Count {

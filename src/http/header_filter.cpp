@@ -112,10 +112,10 @@ private:
 
 /// The three single-valued headers: the limit with the least left speaks.
 void set_three(
-    Headers& headers, const RequestState& state, std::string_view limit, std::string_view remaining,
+    Headers& headers, const Decision& decision, std::string_view limit, std::string_view remaining,
     std::string_view reset) noexcept
 {
-    const DecidedLimit& speaking = state.speaking();
+    const AppliedLimit& speaking = decision.speaking();
     headers.number(limit, speaking.policy.limit());
     headers.number(remaining, speaking.state.remaining);
     headers.number(reset, whole_seconds(speaking.state.reset));
@@ -123,20 +123,20 @@ void set_three(
 
 bool set_draft(Headers& headers, const RequestState& state) noexcept
 {
-    const auto members = nginx::make_array<HeaderMember>(state.request->pool, state.decided.size());
+    const auto limits = state.decision.limits();
+    const auto members = nginx::make_array<HeaderMember>(state.request->pool, limits.size());
     if (members.data() == nullptr) {
         return false;
     }
     std::size_t count = 0;
-    for (std::size_t i = 0; i < state.decided.size(); ++i) {
-        const DecidedLimit& limit = state.decided[i];
-        if (limit.shadow) {
+    for (const AppliedLimit& limit : limits) {
+        if (!limit.decided || limit.shadow) {
             continue;
         }
         // A client that waits for `t` of a refusing limit must be let in then.
         const bool refusing = !limit.state.granted && limit.state.retry_after.has_value();
-        members[count++] = { state.limits[i].zone->zone.name, limit.policy.limit(),
-                             limit.policy.limit_window(), limit.state.remaining,
+        members[count++] = { limit.zone->name, limit.policy.limit(), limit.policy.limit_window(),
+                             limit.state.remaining,
                              refusing ? *limit.state.retry_after : limit.state.reset };
     }
     headers.list("RateLimit-Policy", members.first(count), policy_header);
@@ -147,22 +147,26 @@ bool set_draft(Headers& headers, const RequestState& state) noexcept
 bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
 {
     const ngx_uint_t sets = state.conf.headers;
+    const Decision& decision = state.decision;
     Headers headers(r);
 
-    if (!state.speaking().shadow) {
+    if (!decision.speaking().shadow) {
         if ((sets & headers_x_ratelimit) != 0) {
             set_three(
-                headers, state, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset");
+                headers, decision, "X-RateLimit-Limit", "X-RateLimit-Remaining",
+                "X-RateLimit-Reset");
         }
         if ((sets & headers_legacy) != 0) {
-            set_three(headers, state, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset");
+            set_three(
+                headers, decision, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset");
         }
         if ((sets & headers_draft) != 0 && !set_draft(headers, state)) {
             return false;
         }
     }
-    if (state.result == Result::rejected && state.outcome.retry_after) {
-        headers.number("Retry-After", retry_after_seconds(*state.outcome.retry_after));
+    const auto& retry_after = decision.outcome().retry_after;
+    if (decision.result() == Result::rejected && retry_after) {
+        headers.number("Retry-After", retry_after_seconds(*retry_after));
     }
     return headers.send();
 }
@@ -171,7 +175,7 @@ ngx_int_t filter(ngx_http_request_t* r) noexcept
 {
     if (r == r->main) {
         const RequestState* state = RequestState::find(r);
-        if (state != nullptr && state->has_outcome()) {
+        if (state != nullptr && state->decision.has_outcome()) {
             if (!set_headers(r, *state)) {
                 return NGX_ERROR;
             }

@@ -183,7 +183,7 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
 /// How long a refusal is remembered, at most, where not only time changes what a key has left.
 void remember_briefly(ZoneConf& zone) noexcept
 {
-    zone.remembered = std::min<microseconds>(zone.remembered, std::chrono::seconds{ 1 });
+    zone.zone.remembered = std::min<microseconds>(zone.zone.remembered, std::chrono::seconds{ 1 });
 }
 
 /// What a limit may be asked by: alone, or together: with all others of its location or, where
@@ -194,7 +194,7 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool a
     limit.scripts.single = scripts.add(single_script(limit.zone->zone.policy.algorithm));
     limit.scripts.several = scripts.add(several_script(algorithms));
     if (algorithms.size() > 1 && apart) {
-        limit.scripts.give_back = scripts.add(give_back_script());
+        limit.scripts.refund = scripts.add(refund_script());
         remember_briefly(*limit.zone);  // what is given back may let in who was refused
     }
 }

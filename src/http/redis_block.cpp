@@ -7,7 +7,6 @@
 #include "nginx/text.h"
 #include "redis/context.h"
 #include "redis/make_client.h"
-#include "store/zone_memory.h"
 
 #include <memory>
 #include <utility>
@@ -88,7 +87,7 @@ void RedisBlock::counts_may_be_lost(std::uint32_t server) noexcept
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         for (const ZoneConf& zone : conf->zones) {
             if (zone.redis == this) {
-                ZoneMemory(*zone.memory).denials().forget_server(server);
+                zone.zone.memory().denials().forget_server(server);
             }
         }
     }

@@ -2,7 +2,6 @@
 
 #include "http/request_state.h"
 #include "nginx/text.h"
-#include "store/zone_memory.h"
 
 namespace ratelimit::http {
 
@@ -16,10 +15,10 @@ constexpr int most_turns = 500;  // of looking for runs that are over; what is l
 
 /// Without the present request: it was let in, or has another key. nginx would append its client,
 /// whom a ban by the log would hit.
-void log_end(const ZoneConf& zone, const LogRuns::Ended& ended) noexcept
+void log_end(const Zone& zone, const LogRuns::Ended& ended) noexcept
 {
     char text[shown_key_limit];
-    const ngx_str_t name = borrowed(zone.zone.name);
+    const ngx_str_t name = borrowed(zone.name);
     const ngx_str_t key = borrowed(nginx::escaped_for_log(ended.key(), text, sizeof(text)));
     ngx_log_error(
         ended.level, ngx_cycle->log, 0, "%s %ui request%s, by zone \"%V\", key \"%V\"",
@@ -28,7 +27,7 @@ void log_end(const ZoneConf& zone, const LogRuns::Ended& ended) noexcept
 }
 
 /// How a run of this limit begins in the log.
-const char* remark_of(const RequestState& state, const DecidedLimit& limit) noexcept
+const char* remark_of(const RequestState& state, const AppliedLimit& limit) noexcept
 {
     if (limit.shadow) {
         return ", shadow";
@@ -37,9 +36,9 @@ const char* remark_of(const RequestState& state, const DecidedLimit& limit) noex
 }
 
 /// Logs how many keys had no line of their own. Without the present request, as above.
-void log_unnamed(const ZoneConf& zone, Kind kind, ngx_uint_t level, ngx_uint_t keys) noexcept
+void log_unnamed(const Zone& zone, Kind kind, ngx_uint_t level, ngx_uint_t keys) noexcept
 {
-    const ngx_str_t name = borrowed(zone.zone.name);
+    const ngx_str_t name = borrowed(zone.name);
     if (keys > 0) {
         ngx_log_error(
             level, ngx_cycle->log, 0, "%s requests of %ui more key%s, by zone \"%V\"",
@@ -47,14 +46,13 @@ void log_unnamed(const ZoneConf& zone, Kind kind, ngx_uint_t level, ngx_uint_t k
     }
 }
 
-void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
+void begin(const RequestState& state, const AppliedLimit& limit, Kind kind) noexcept
 {
-    const auto& limit = state.limits[index];
     const bool refused = kind == Kind::refused;
     const ngx_uint_t level = refused ? state.conf.log_level : state.conf.delay_log_level;
     ngx_log_t* log = state.request->connection->log;
 
-    LogRuns runs = ZoneMemory(*limit.zone->memory).log_runs();
+    LogRuns runs = limit.zone->memory().log_runs();
     const auto to_log =
         runs.begin(limit.key, kind, level, level <= log->log_level, ngx_current_msec);
     if (to_log.forgotten) {
@@ -65,18 +63,16 @@ void begin(const RequestState& state, std::size_t index, Kind kind) noexcept
         return;
     }
     char text[shown_key_limit];
-    const ngx_str_t name = borrowed(limit.zone->zone.name);
+    const ngx_str_t name = borrowed(limit.zone->name);
     const ngx_str_t key = borrowed(nginx::escaped_for_log(limit.key, text, sizeof(text)));
     ngx_log_error(
         level, log, 0, "%s%s, by zone \"%V\", key \"%V\"",
-        refused ? "limiting requests" : "delaying requests", remark_of(state, state.decided[index]),
-        &name, &key);
+        refused ? "limiting requests" : "delaying requests", remark_of(state, limit), &name, &key);
 }
 
-void end(const RequestState& state, std::size_t index, Kind kind) noexcept
+void end(const AppliedLimit& limit, Kind kind) noexcept
 {
-    const auto& limit = state.limits[index];
-    LogRuns runs = ZoneMemory(*limit.zone->memory).log_runs();
+    LogRuns runs = limit.zone->memory().log_runs();
     if (runs.empty()) {
         return;
     }
@@ -89,31 +85,35 @@ void end(const RequestState& state, std::size_t index, Kind kind) noexcept
 
 void log_decision(const RequestState& state) noexcept
 {
-    if (!state.has_outcome()) {
+    const Decision& decision = state.decision;
+    if (!decision.has_outcome()) {
         return;
     }
-    for (std::size_t i = 0; i < state.decided.size(); ++i) {
-        const DecidedLimit& limit = state.decided[i];
-        if (!limit.state.granted) {
-            begin(state, i, Kind::refused);
+    for (const AppliedLimit& limit : decision.limits()) {
+        if (!limit.decided) {
             continue;
         }
-        if (state.outcome.refused || state.limits[i].cost == 0) {
-            continue;  // not let in, but by another limit; or only a look
+        if (!limit.state.granted) {
+            begin(state, limit, Kind::refused);
+            continue;
         }
-        end(state, i, Kind::refused);
+        if (decision.outcome().refused || limit.cost == 0) {
+            continue;  // refused by another limit; or only a look
+        }
+        end(limit, Kind::refused);
         if (delay_of(limit).count() > 0) {
-            begin(state, i, Kind::delayed);
+            begin(state, limit, Kind::delayed);
         } else if (limit.policy.algorithm == Algorithm::leaky_bucket) {
-            end(state, i, Kind::delayed);
+            end(limit, Kind::delayed);
         }
     }
 }
 
 void log_ended(MainConf& conf) noexcept
 {
-    for (ZoneConf& zone : conf.zones) {
-        LogRuns runs = ZoneMemory(*zone.memory).log_runs();
+    for (const ZoneConf& zone_conf : conf.zones) {
+        const Zone& zone = zone_conf.zone;
+        LogRuns runs = zone.memory().log_runs();
         if (runs.empty()) {
             continue;
         }

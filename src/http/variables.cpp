@@ -49,11 +49,11 @@ ngx_int_t set_formatted(
     return NGX_OK;
 }
 
-/// The decision of the main request; null: none was made.
-const RequestState* decision_of(ngx_http_request_t* r) noexcept
+/// The state of the main request; null: no decision was made.
+const RequestState* decided_state(ngx_http_request_t* r) noexcept
 {
     const RequestState* state = RequestState::find(r->main);
-    return state != nullptr && state->result != Result::none ? state : nullptr;
+    return state != nullptr && state->decision.result() != Result::none ? state : nullptr;
 }
 
 using Getter = ngx_int_t (*)(
@@ -62,7 +62,7 @@ using Getter = ngx_int_t (*)(
 ngx_int_t get_status(
     ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    set_text(value, result_names[static_cast<std::size_t>(state.result)]);
+    set_text(value, result_names[static_cast<std::size_t>(state.decision.result())]);
     return NGX_OK;
 }
 
@@ -75,51 +75,52 @@ ngx_int_t get_time(
 ngx_int_t get_source(
     ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    const Source source = state.decided[state.outcome.decided_by].source;
+    const Source source = state.decision.decided_by().source;
     set_text(value, source_names[static_cast<std::size_t>(source)]);
     return NGX_OK;
 }
 
 ngx_int_t get_zone(ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    set_text(value, state.limits[state.outcome.decided_by].zone->zone.name);
+    set_text(value, state.decision.decided_by().zone->name);
     return NGX_OK;
 }
 
 ngx_int_t get_limit(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    return set_formatted(r, value, "%L", state.speaking().policy.limit());
+    return set_formatted(r, value, "%L", state.decision.speaking().policy.limit());
 }
 
 ngx_int_t get_remaining(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    return set_formatted(r, value, "%L", state.speaking().state.remaining);
+    return set_formatted(r, value, "%L", state.decision.speaking().state.remaining);
 }
 
 ngx_int_t get_reset(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    return set_formatted(r, value, "%L", whole_seconds(state.speaking().state.reset));
+    return set_formatted(r, value, "%L", whole_seconds(state.decision.speaking().state.reset));
 }
 
 ngx_int_t get_retry_after(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    if (!state.outcome.refused || !state.outcome.retry_after) {
+    const Outcome& outcome = state.decision.outcome();
+    if (!outcome.refused || !outcome.retry_after) {
         value->not_found = 1;
         return NGX_OK;
     }
-    return set_formatted(r, value, "%L", retry_after_seconds(*state.outcome.retry_after));
+    return set_formatted(r, value, "%L", retry_after_seconds(*outcome.retry_after));
 }
 
 /// Getter for a decision that was had, or for any decision.
 template <Getter getter, bool needs_outcome>
 ngx_int_t get(ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t) noexcept
 {
-    const RequestState* state = decision_of(r);
-    if (state == nullptr || (needs_outcome && !state->has_outcome())) {
+    const RequestState* state = decided_state(r);
+    if (state == nullptr || (needs_outcome && !state->decision.has_outcome())) {
         value->not_found = 1;
         return NGX_OK;
     }

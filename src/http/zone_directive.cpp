@@ -2,10 +2,10 @@
 
 #include "http/conf.h"
 #include "http/conf_error.h"
+#include "limit/fail_mode.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "store/zone_memory.h"
-#include "zone/fail_mode.h"
 
 #include <algorithm>
 #include <set>
@@ -320,13 +320,13 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_zone\" \"%V\"", &name);
         return failed();
     }
-    conf.memory =
+    conf.zone.shared =
         ngx_shared_memory_add(cf, &name, static_cast<size_t>(reader.size), meaning_of(conf));
-    if (conf.memory == nullptr) {
+    if (conf.zone.shared == nullptr) {
         return failed();
     }
-    ZoneMemory::prepare(*conf.memory);
-    warn_of_other_meaning(cf, *conf.memory);
+    ZoneMemory::prepare(*conf.zone.shared);
+    warn_of_other_meaning(cf, *conf.zone.shared);
     main.zones.push_back(std::move(conf));
     return NGX_CONF_OK;
 }

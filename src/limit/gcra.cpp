@@ -4,15 +4,6 @@
 
 namespace ratelimit {
 
-namespace {
-
-std::int64_t rounded_up(Wide dividend, std::int64_t divisor) noexcept
-{
-    return static_cast<std::int64_t>((dividend + divisor - 1) / divisor);
-}
-
-}  // namespace
-
 GcraCheck::GcraCheck(
     ArrivalTime& state, const Policy& policy, microseconds now, std::int64_t cost) noexcept
     : state_(state),

@@ -12,8 +12,7 @@ namespace {
 /// weighs at most `most`.
 std::int64_t falls_to(std::int64_t previous, std::int64_t most, std::int64_t window) noexcept
 {
-    const Wide too_much = (Wide{ most } + 1) * window;
-    return window - static_cast<std::int64_t>((too_much + previous - 1) / previous) + 1;
+    return window - rounded_up((Wide{ most } + 1) * window, previous) + 1;
 }
 
 }  // namespace

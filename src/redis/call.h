@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 struct redisReply;
@@ -87,6 +88,8 @@ public:
     struct Routing {
         // By then it has ended. 0: decided when it is sent; one that is sent again keeps it.
         milliseconds expires{ 0 };
+        // Client::shard_of its routing_key. Empty: looked up when it is sent.
+        std::optional<std::uint32_t> shard;
         milliseconds waits_until{ 0 };  // for a takeover; 0: it has not waited for one
         std::uint8_t redirections = 0;
         bool asking = false;      // its slot migrates to that server (ASK)

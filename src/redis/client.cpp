@@ -38,9 +38,10 @@ bool Client::send(Call& call)
     if (state_ == State::resting) {
         start();
     }
-    const milliseconds expires = call.routing.expires;
+    const auto [expires, shard] = std::pair(call.routing.expires, call.routing.shard);
     call.routing = {};
     call.routing.expires = expires.count() != 0 ? expires : now() + longest_wait();
+    call.routing.shard = shard ? *shard : shard_of(call.routing_key());
     return route(call);
 }
 

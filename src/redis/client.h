@@ -93,9 +93,9 @@ public:
     /// Closes every connection, if nothing is in flight; the next call connects again.
     void rest();
 
-    /// Whether the circuit breaker of the server that has this key is open. A call may still be the
+    /// Whether the circuit breaker of the server of this shard is open. A call may still be the
     /// trial that goes now and then.
-    virtual bool refuses(std::string_view key) const noexcept = 0;
+    virtual bool refuses(std::uint32_t shard) const noexcept = 0;
 
     std::unique_ptr<Timer> make_timer(std::function<void()> fired)
     {
@@ -110,12 +110,12 @@ public:
     }
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
-    /// Keys of one place can go in one call: the server of a ring, the hash slot of a cluster.
+    /// Keys of one shard can go in one call: the server of a ring, the hash slot of a cluster.
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
-    /// A number of the server that has the key, the same in each worker. Two servers of a cluster
-    /// may have the same number.
-    virtual std::uint32_t server_of(std::string_view key) const noexcept { return shard_of(key); }
+    /// A number of the shard's server, the same in each worker. Two servers of a cluster may have
+    /// the same number.
+    virtual std::uint32_t server_of(std::uint32_t shard) const noexcept { return shard; }
 
     /// Shows every server that keys are on, as far as they are known, with its counts since the
     /// last time, and probes those that have been silent.

@@ -61,7 +61,7 @@ bool ClusterClient::route(Call& call)
         waiting_.add(call, call.routing.expires);
         return true;
     }
-    Server* owner = slots_[hash_slot(call.routing_key())];
+    Server* owner = slots_[*call.routing.shard];
     // No call waits for a connection to a node that is away: it would miss the takeover.
     const bool usable = owner != nullptr && (owner->ready() || !owner->away());
     if (usable && owner->send(call)) {
@@ -71,9 +71,9 @@ bool ClusterClient::route(Call& call)
     return send_elsewhere(call) || wait(call);
 }
 
-bool ClusterClient::refuses(std::string_view key) const noexcept
+bool ClusterClient::refuses(std::uint32_t shard) const noexcept
 {
-    const Server* node = known_ ? slots_[hash_slot(key)] : nullptr;
+    const Server* node = known_ ? slots_[shard] : nullptr;
     return node != nullptr && node->refuses() && !takeover_.is_open(loop_.now());
 }
 
@@ -89,9 +89,9 @@ std::uint32_t ClusterClient::shard_of(std::string_view key) const noexcept
     return hash_slot(key);
 }
 
-std::uint32_t ClusterClient::server_of(std::string_view key) const noexcept
+std::uint32_t ClusterClient::server_of(std::uint32_t shard) const noexcept
 {
-    const Server* node = slots_[hash_slot(key)];
+    const Server* node = slots_[shard];
     return node == nullptr ? 0 : number_of(*node);
 }
 
@@ -209,7 +209,7 @@ bool ClusterClient::send_elsewhere(Call& call)
     if (loop_.now() - sent_elsewhere_at_ < retry_pause) {
         return false;
     }
-    const Server* owner = slots_[hash_slot(call.routing_key())];
+    const Server* owner = slots_[*call.routing.shard];
     for (const auto& [name, node] : nodes_) {
         if (node.get() != owner && node->ready() && !node->refuses() && node->send(call)) {
             sent_elsewhere_at_ = loop_.now();

@@ -48,12 +48,12 @@ void RingClient::connect()
 
 bool RingClient::route(Call& call)
 {
-    return servers_[ring_.member_of(call.routing_key())]->send(call);
+    return servers_[*call.routing.shard]->send(call);
 }
 
-bool RingClient::refuses(std::string_view key) const noexcept
+bool RingClient::refuses(std::uint32_t shard) const noexcept
 {
-    return servers_[ring_.member_of(key)]->refuses();
+    return servers_[shard]->refuses();
 }
 
 void RingClient::each_server(const std::function<void(Server&)>& visit)

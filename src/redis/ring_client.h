@@ -12,7 +12,7 @@ public:
     ~RingClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    bool refuses(std::string_view key) const noexcept override;
+    bool refuses(std::uint32_t shard) const noexcept override;
 
     void server_reconnected(Server& server) noexcept override;
 

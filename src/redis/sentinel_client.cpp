@@ -88,7 +88,7 @@ void SentinelClient::retry_waiting()
     waiting_.release([this](Call& call) { return route(call); });
 }
 
-bool SentinelClient::refuses(std::string_view) const noexcept
+bool SentinelClient::refuses(std::uint32_t) const noexcept
 {
     return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
 }

@@ -19,7 +19,7 @@ public:
     ~SentinelClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    bool refuses(std::string_view key) const noexcept override;
+    bool refuses(std::uint32_t shard) const noexcept override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;

@@ -107,7 +107,7 @@ std::uint64_t DenialCache::stamp_of(
     const KeyedRequest& request, std::uint64_t server) const noexcept
 {
     constexpr std::uint64_t odd = 0x9E37'79B9'7F4A'7C15;  // spreads the generations
-    return (request.policy + shared_->generations[server] * odd) << server_bits | server;
+    return (request.policy_hash + shared_->generations[server] * odd) << server_bits | server;
 }
 
 /// Under that policy, and of its server's present generation.

@@ -1,7 +1,6 @@
 #include "store/local_limiter.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace ratelimit {
 
@@ -71,20 +70,20 @@ bool LocalLimiter::forget_oldest() noexcept
     return table_.forget_oldest();
 }
 
-std::uint32_t LocalLimiter::tag_of(const LocalCheck& check) noexcept
+std::uint32_t LocalLimiter::tag_of(const LocalRequest& request) noexcept
 {
-    return check.record << 2U | static_cast<std::uint32_t>(kind_of(check.policy.algorithm));
+    return request.record << 2U | static_cast<std::uint32_t>(kind_of(request.policy.algorithm));
 }
 
 /// A new entry, the most recently used one. Null: there is no memory.
-LocalLimiter::Entry* LocalLimiter::add(const LocalCheck& check, const State& state) noexcept
+LocalLimiter::Entry* LocalLimiter::add(const LocalRequest& request, const State& state) noexcept
 {
-    const Kind kind = kind_of(check.policy.algorithm);
+    const Kind kind = kind_of(request.policy.algorithm);
     void* head = nullptr;
     if (kind == Kind::timed_counts && (head = table_.blocks().allocate()) == nullptr) {
         return nullptr;
     }
-    Entry* entry = table_.insert(check.key, tag_of(check));
+    Entry* entry = table_.insert(request.key, tag_of(request));
     if (entry == nullptr) {
         if (head != nullptr) {
             table_.blocks().free(head);
@@ -98,39 +97,41 @@ LocalLimiter::Entry* LocalLimiter::add(const LocalCheck& check, const State& sta
     return entry;
 }
 
-LimitState LocalLimiter::peek(const LocalCheck& check, microseconds now) noexcept
+LimitState LocalLimiter::peek(const LocalRequest& request, microseconds now) noexcept
 {
-    const Kind kind = kind_of(check.policy.algorithm);
-    Entry* entry = table_.find(check.key, tag_of(check));
+    const ZoneLock lock(table_.pool());
+
+    const Kind kind = kind_of(request.policy.algorithm);
+    Entry* entry = table_.find(request.key, tag_of(request));
     TimedQueue::Head no_counts;
     State copy = entry == nullptr ? State::of_none(kind, no_counts) : entry->state;
     switch (kind) {
     case Kind::arrival_time:
-        return GcraCheck(copy.arrival_time, check.policy, now, check.cost).settle(false);
+        return GcraCheck(copy.arrival_time, request.policy, now, request.cost).settle(false);
     case Kind::window_counts:
-        return WindowCheck(copy.window_counts, check.policy, now, check.cost).settle(false);
+        return WindowCheck(copy.window_counts, request.policy, now, request.cost).settle(false);
     default:
         // What it lets go of has left the window.
         TimedQueue queue(*copy.timed_counts, table_.blocks());
-        return TimedCheck(queue, copy.timed_counts->total, check.policy, now, check.cost)
+        return TimedCheck(queue, copy.timed_counts->total, request.policy, now, request.cost)
             .settle(false);
     }
 }
 
-template <class Between>
-LimitState LocalLimiter::decide(
-    const LocalCheck& check, microseconds now, Between&& between) noexcept
+LimitState LocalLimiter::decide_by(
+    const LocalRequest& request, microseconds now,
+    bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept
 {
-    const Kind kind = kind_of(check.policy.algorithm);
+    const Kind kind = kind_of(request.policy.algorithm);
     microseconds life{ 0 };
     LimitState answer;
     const auto run = [&](auto&& decision) {
-        const bool take = between(decision.granted());
+        const bool take = between(callable, decision.granted());
         answer = decision.settle(take);
         life = decision.life();
     };
 
-    Entry* entry = table_.find(check.key, tag_of(check));
+    Entry* entry = table_.find(request.key, tag_of(request));
     TimedQueue::Head no_counts;
     State fresh = State::of_none(kind, no_counts);
     if (entry != nullptr) {
@@ -139,19 +140,19 @@ LimitState LocalLimiter::decide(
     State& state = entry == nullptr ? fresh : entry->state;
     switch (kind) {
     case Kind::arrival_time:
-        run(GcraCheck(state.arrival_time, check.policy, now, check.cost));
+        run(GcraCheck(state.arrival_time, request.policy, now, request.cost));
         break;
     case Kind::window_counts:
-        run(WindowCheck(state.window_counts, check.policy, now, check.cost));
+        run(WindowCheck(state.window_counts, request.policy, now, request.cost));
         break;
     case Kind::timed_counts: {
         TimedQueue queue(*state.timed_counts, table_.blocks());
-        run(TimedCheck(queue, state.timed_counts->total, check.policy, now, check.cost));
+        run(TimedCheck(queue, state.timed_counts->total, request.policy, now, request.cost));
         break;
     }
     }
     if (entry == nullptr && life.count() > 0) {
-        entry = add(check, fresh);
+        entry = add(request, fresh);
     }
     if (entry != nullptr) {
         entry->expires = now + life;
@@ -162,75 +163,6 @@ LimitState LocalLimiter::decide(
     }
     table_.forget_expired([now](const Entry& other) { return other.expires <= now; });
     return answer;
-}
-
-namespace {
-
-/// The locks of all checks' zones, taken in the order of their addresses, so that no two workers
-/// wait for each other.
-class ZoneLocks {
-public:
-    explicit ZoneLocks(std::span<const LocalCheck> checks) noexcept : checks_(checks)
-    {
-        ngx_slab_pool_t* last = nullptr;
-        while (ngx_slab_pool_t* next = after(last)) {
-            ZoneLock::lock(next);
-            last = next;
-        }
-    }
-    ~ZoneLocks()
-    {
-        for (const LocalCheck& check : checks_) {
-            ZoneLock::unlock(check.limiter.pool());
-        }
-    }
-    ZoneLocks(const ZoneLocks&) = delete;
-    ZoneLocks& operator=(const ZoneLocks&) = delete;
-
-private:
-    ngx_slab_pool_t* after(ngx_slab_pool_t* last) const noexcept
-    {
-        ngx_slab_pool_t* next = nullptr;
-        for (const LocalCheck& check : checks_) {
-            ngx_slab_pool_t* pool = check.limiter.pool();
-            if (std::less<>{}(last, pool) && (next == nullptr || std::less<>{}(pool, next))) {
-                next = pool;
-            }
-        }
-        return next;
-    }
-
-    std::span<const LocalCheck> checks_;
-};
-
-/// Decides the first limit when all behind it are known: whether all of them grant the request.
-bool decide_next(std::span<const LocalCheck> checks, microseconds now, bool granted) noexcept
-{
-    if (checks.empty()) {
-        return granted;
-    }
-    const LocalCheck& check = checks.front();
-    LocalLimiter limiter = check.limiter;
-    bool all_granted = false;
-    *check.state = limiter.decide(check, now, [&](bool this_one) {
-        all_granted = decide_next(checks.subspan(1), now, granted && (this_one || check.shadow));
-        return all_granted;
-    });
-    return all_granted;
-}
-
-}  // namespace
-
-LimitState peek_locally(const LocalCheck& check, microseconds now) noexcept
-{
-    const ZoneLocks locks({ &check, 1 });
-    return LocalLimiter(check.limiter).peek(check, now);
-}
-
-void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept
-{
-    const ZoneLocks locks(checks);
-    decide_next(checks, now, take);
 }
 
 }  // namespace ratelimit

@@ -8,12 +8,20 @@
 #include "store/lru_table.h"
 #include "store/timed_queue.h"
 
-#include <span>
+#include <memory>
 #include <string_view>
+#include <type_traits>
 
 namespace ratelimit {
 
-struct LocalCheck;
+/// A request of one key that is counted in this node's memory.
+struct LocalRequest {
+    std::string_view key;  // at most KeyedNode::key_limit bytes
+    Policy policy;
+    std::int64_t cost = 1;
+    /// Which of the key's records counts it, less than 2^30: they know nothing of each other.
+    std::uint32_t record = 0;
+};
 
 /// The keys of one zone that are counted in its shared memory. When that is full, the keys that
 /// were used least recently are forgotten.
@@ -43,13 +51,22 @@ public:
 
     ngx_slab_pool_t* pool() const noexcept { return table_.pool(); }
 
-    /// Decides one limit in the two steps of src/limit: `between` gets whether it is granted, and
-    /// returns whether to count it. The caller has the zone's lock.
+    /// Decides a request in the two steps of src/limit: `between(granted)` returns whether to count
+    /// it. The caller has the zone's lock.
     template <class Between>
-    LimitState decide(const LocalCheck& check, microseconds now, Between&& between) noexcept;
+    LimitState decide(const LocalRequest& request, microseconds now, Between&& between) noexcept
+    {
+        using Callable = std::remove_reference_t<Between>;
+        return decide_by(
+            request, now,
+            [](void* callable, bool granted) noexcept {
+                return (*static_cast<Callable*>(callable))(granted);
+            },
+            std::addressof(between));
+    }
 
-    /// The answer that the check would have; nothing is counted. The caller has the zone's lock.
-    LimitState peek(const LocalCheck& check, microseconds now) noexcept;
+    /// The answer that the request would have; nothing is counted. Takes the zone's lock.
+    LimitState peek(const LocalRequest& request, microseconds now) noexcept;
 
     /// Takes the zone's lock.
     void forget_key(std::string_view key) noexcept;
@@ -71,30 +88,13 @@ private:
     };
 
     static Kind kind_of(Algorithm algorithm) noexcept;
-    static std::uint32_t tag_of(const LocalCheck& check) noexcept;
-    Entry* add(const LocalCheck& check, const State& state) noexcept;
+    static std::uint32_t tag_of(const LocalRequest& request) noexcept;
+    Entry* add(const LocalRequest& request, const State& state) noexcept;
+    LimitState decide_by(
+        const LocalRequest& request, microseconds now,
+        bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept;
 
     LruTable<Entry> table_;
 };
-
-/// One limit of one request, to be decided in this node's memory.
-struct LocalCheck {
-    LocalLimiter limiter;  // of the zone; another check of the request has another one
-    std::string_view key;  // at most KeyedNode::key_limit bytes
-    Policy policy;
-    std::int64_t cost = 1;
-    bool shadow = false;          // never stands in the way of the other limits
-    LimitState* state = nullptr;  // where the answer goes
-    /// Which of the key's records is meant, less than 2^30: they know nothing of each other.
-    std::uint32_t record = 0;
-};
-
-/// Decides several limits as one: a request is counted in all of them or in none, as
-/// lua/several.lua does. `now`: since the epoch. `take`: unless a limit that is decided elsewhere
-/// has refused.
-void decide_locally(std::span<const LocalCheck> checks, microseconds now, bool take) noexcept;
-
-/// The answer that a check would have.
-LimitState peek_locally(const LocalCheck& check, microseconds now) noexcept;
 
 }  // namespace ratelimit

@@ -6,7 +6,7 @@
 
 namespace ratelimit {
 
-/// What one call has taken ahead.
+/// The tokens of one call.
 struct TokenLeases::Part : Source {
     std::int64_t left;  // units: requests times cost
 
@@ -17,7 +17,7 @@ struct TokenLeases::Part : Source {
 
 /// One block. What is left of calls before is spent first.
 struct TokenLeases::Lease {
-    BatchAnswer answer;  // of the newest call
+    RunReply answer;  // of the newest call
     Part newest;
     Part older;
 
@@ -33,11 +33,11 @@ struct TokenLeases::Lease {
     {
         return older.left >= units ? &older : newest.left >= units ? &newest : nullptr;
     }
-    void add(const BatchAnswer& another, const Part& part) noexcept;
+    void add(const RunReply& another, const Part& part) noexcept;
 };
 
 struct TokenLeases::Entry : KeyedNode {
-    std::uint64_t policy;
+    std::uint64_t policy_hash;
     Lease* lease;               // null: none
     microseconds period_began;  // periods are of one second
     std::uint32_t count;        // requests in this period
@@ -85,7 +85,7 @@ std::int64_t TokenLeases::Entry::requests_in_a_period(microseconds now) const no
 
 /// Of three, the two older ones are one: all of it is spent until the first of them lapses. (The
 /// newest may have been sent before them, by another worker.)
-void TokenLeases::Lease::add(const BatchAnswer& another, const Part& part) noexcept
+void TokenLeases::Lease::add(const RunReply& another, const Part& part) noexcept
 {
     older = older.left == 0 || older.expires <= part.sent
         ? newest
@@ -97,14 +97,14 @@ void TokenLeases::Lease::add(const BatchAnswer& another, const Part& part) noexc
 TokenLeases::Entry* TokenLeases::find(const KeyedRequest& request) const noexcept
 {
     auto* entry = table_.find(request.key, request.tag());
-    return entry != nullptr && entry->policy == request.policy ? entry : nullptr;
+    return entry != nullptr && entry->policy_hash == request.policy_hash ? entry : nullptr;
 }
 
 /// The most recently used entry. Null: there is no memory.
 TokenLeases::Entry* TokenLeases::find_or_add(const KeyedRequest& request, microseconds now) noexcept
 {
     Entry* entry = table_.find(request.key, request.tag());
-    if (entry != nullptr && entry->policy == request.policy) {
+    if (entry != nullptr && entry->policy_hash == request.policy_hash) {
         table_.use(*entry);
         return entry;
     }
@@ -113,7 +113,7 @@ TokenLeases::Entry* TokenLeases::find_or_add(const KeyedRequest& request, micros
     }
     entry = table_.insert(request.key, request.tag());
     if (entry != nullptr) {
-        entry->policy = request.policy;
+        entry->policy_hash = request.policy_hash;
         entry->lease = nullptr;
         entry->period_began = now;
         entry->count = 0;
@@ -171,7 +171,7 @@ void TokenLeases::refund(const KeyedRequest& request, const Source& source) noex
 }
 
 void TokenLeases::add(
-    const KeyedRequest& request, const Policy& policy, const BatchAnswer& answer, std::int64_t left,
+    const KeyedRequest& request, const Policy& policy, const RunReply& answer, std::int64_t left,
     microseconds sent) noexcept
 {
     const ZoneLock lock(table_.pool());
@@ -180,7 +180,7 @@ void TokenLeases::add(
     if (entry == nullptr) {
         return;
     }
-    const Part part{ { sent, sent + life_ahead(answer, policy.algorithm) }, left * request.cost };
+    const Part part{ { sent, sent + lease_life(answer, policy.algorithm) }, left * request.cost };
     if (entry->lease != nullptr) {
         entry->lease->add(answer, part);
         return;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "limit/batch.h"
 #include "limit/policy.h"
+#include "limit/run_reply.h"
 #include "nginx/ngx.h"
 #include "store/keyed_request.h"
 #include "store/lru_table.h"
@@ -53,7 +53,7 @@ public:
     /// Keeps what Redis has granted beyond the requests of a call: `left` requests of this cost.
     /// `sent`: no later than Redis counted them.
     void add(
-        const KeyedRequest& request, const Policy& policy, const BatchAnswer& answer,
+        const KeyedRequest& request, const Policy& policy, const RunReply& answer,
         std::int64_t left, microseconds sent) noexcept;
 
     void forget_key(std::string_view key) noexcept;

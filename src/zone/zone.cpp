@@ -18,7 +18,7 @@ std::uint64_t mixed(std::uint64_t hash, std::int64_t word) noexcept
 
 std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
 {
-    std::uint64_t hash = mixed(place, static_cast<std::int64_t>(of.algorithm));
+    std::uint64_t hash = mixed(storage_id, static_cast<std::int64_t>(of.algorithm));
     hash = mixed(hash, static_cast<std::int64_t>(clock));
     hash = mixed(hash, of.rate.quota);
     hash = mixed(hash, of.rate.window.count());

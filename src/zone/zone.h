@@ -1,6 +1,7 @@
 #pragma once
 
 #include "limit/policy.h"
+#include "store/zone_memory.h"
 
 #include <string>
 #include <string_view>
@@ -17,11 +18,17 @@ struct Zone {
     Clock clock = Clock::redis;
     std::int64_t nodes = 1;  // that share it, for FailMode::local
     bool cache = true;       // refusals are remembered
-    std::int64_t lease = 0;  // requests that are taken ahead for a busy key, at most; 0: none
+    std::int64_t lease = 0;  // requests that are leased for a busy key, at most; 0: none
     std::string key_start;   // of every Redis key: prefix, name and ":{"
-    /// Of where its keys are in Redis, so that what is remembered of them is not taken for that of
-    /// others after a reload.
-    std::uint64_t place = 0;
+    /// Tells where in Redis its keys are from other places: after a reload, refusals and leases of
+    /// keys in another place do not apply.
+    std::uint64_t storage_id = 0;
+
+    ngx_shm_zone_t* shared = nullptr;                // this node's memory of it
+    microseconds remembered = DenialCache::longest;  // a refusal, at most
+
+    /// After nginx has initialised `shared`.
+    ZoneMemory memory() const noexcept { return ZoneMemory(*shared); }
 
     /// A hash of all that decides a limit of this zone but key, cost and time.
     std::uint64_t policy_hash(const Policy& of) const noexcept;

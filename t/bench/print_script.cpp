@@ -1,4 +1,4 @@
-// Prints a script as the module puts it together. Usage: print_script algorithm... | give_back
+// Prints a script as the module puts it together. Usage: print_script algorithm... | refund
 #include "check/script_text.h"
 
 #include <cstdio>
@@ -7,8 +7,8 @@
 
 int main(int argc, char** argv)
 {
-    if (argc == 2 && std::string_view(argv[1]) == "give_back") {
-        const auto text = ratelimit::give_back_script();
+    if (argc == 2 && std::string_view(argv[1]) == "refund") {
+        const auto text = ratelimit::refund_script();
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }

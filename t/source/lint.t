@@ -51,7 +51,7 @@ subtest 'luacheck on every script as Redis gets it' => sub {
     passes("sh lua/embed.sh lua/*.lua > $folder/lua_scripts.h && g++ -std=c++20 -Isrc -I$folder"
             . " t/bench/print_script.cpp src/check/script_text.cpp src/limit/policy.cpp"
             . " -o $folder/print_script", 'the scripts can be printed');
-    for my $set (@algorithms, "@algorithms", 'give_back') {
+    for my $set (@algorithms, "@algorithms", 'refund') {
         my $name = $set =~ tr/ /-/r;
         passes("$folder/print_script $set > $folder/$name.lua", $name);
         passes("luacheck --no-color --config .luacheckrc $folder/$name.lua", "luacheck $name");

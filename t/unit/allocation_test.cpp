@@ -2,7 +2,7 @@
 // they need is used again.
 
 #include "allocation_count.h"
-#include "check/split_check.h"
+#include "check/check.h"
 #include "coalescer_fixture.h"
 #include "redis_server.h"
 
@@ -17,16 +17,16 @@ protected:
     std::size_t again()
     {
         for (const auto& request : requests_) {
-            request->group.set(request->checks, true, *request);
+            request->expires = {};
         }
         const std::size_t before = allocation_count();
         for (const auto& request : requests_) {
-            EXPECT_TRUE(request->group.send());
+            EXPECT_TRUE(coalescer_->send(*request));
         }
         const bool ended = run();
         const std::size_t allocations = allocation_count() - before;
         EXPECT_TRUE(ended);
-        EXPECT_EQ(count(CheckGroup::End::answered), std::ssize(requests_));
+        EXPECT_EQ(count(ShardPart::End::answered), std::ssize(requests_));
         return allocations;
     }
 
@@ -70,24 +70,19 @@ TEST_F(Allocations, none_for_checks_of_several_limits)
 /// Requests of two limits whose keys are on two servers, both of which give back what they took.
 class SplitAllocations : public CoalescerTest {
 protected:
-    struct Split final : SplitCheck::Owner {
+    struct Split final : Check::Owner {
         void checked() noexcept override { ended = true; }
-        void taken_ahead(
-            std::span<const RemoteCheck>, std::span<const BatchAnswer>,
-            std::int64_t) noexcept override
-        {
-        }
 
         std::array<std::string, 2> keys;
-        std::array<LimitState, 2> states;
-        std::array<RemoteCheck, 2> checks;
-        std::optional<SplitCheck> check;
+        std::array<RemoteLimit, 2> limits;
+        std::array<RemoteLimit*, 2> sent{ &limits[0], &limits[1] };
+        std::optional<Check> check;
         bool ended = false;
     };
 
     void SetUp() override
     {
-        const auto give_back = scripts_.add(give_back_script());
+        const auto refund = scripts_.add(refund_script());
         auto options = options_to(one_.port());
         options.servers.push_back(options_to(other_.port()).servers.front());
         options.topology = redis::Topology::ring;
@@ -95,32 +90,28 @@ protected:
         for (Split& split : splits_) {
             for (std::size_t i = 0; i < 2; ++i) {
                 split.keys[i] = key_at(i);
-                RemoteCheck& check = split.checks[i];
-                static_cast<LimitCheck&>(check) = { split.keys[i], policy_, 1, false, {} };
-                check.coalescer = &*coalescer_;
-                check.scripts = { singles_[0], several_, give_back };
-                check.limit = i;
+                RemoteLimit& limit = split.limits[i];
+                static_cast<LimitCheck&>(limit) = { split.keys[i], policy_, 1, false, {} };
+                limit.coalescer = &*coalescer_;
+                limit.scripts = { singles_[0], several_, refund };
             }
         }
     }
 
-    std::string key_at(std::size_t place)
+    std::string key_at(std::size_t shard)
     {
         std::string key;
         do {
             key = "a key that is longer than short strings are " + std::to_string(keys_++);
-        } while (client_->shard_of(key) != place);
+        } while (client_->shard_of(key) != shard);
         return key;
     }
 
     void again()
     {
         for (Split& split : splits_) {
-            for (RemoteCheck& check : split.checks) {
-                check.state = &split.states[check.limit];
-            }
             split.ended = false;
-            split.check.emplace(split.checks, split);
+            split.check.emplace(split.sent, split);
             EXPECT_TRUE(split.check->send());
         }
         EXPECT_TRUE(loop_.run_until([this] {
@@ -128,7 +119,7 @@ protected:
                 splits_.begin(), splits_.end(), [](const Split& split) { return split.ended; });
         }));
         for (Split& split : splits_) {
-            EXPECT_TRUE(split.check->give_back(microseconds{ 0 }));
+            EXPECT_TRUE(split.check->refund(microseconds{ 0 }));
         }
     }
 
@@ -147,7 +138,7 @@ TEST_F(SplitAllocations, none_for_limits_on_two_servers_nor_for_what_is_given_ba
     const std::size_t before = allocation_count();
     again();
     EXPECT_EQ(allocation_count() - before, 0U);
-    EXPECT_EQ(splits_.back().states[0].remaining, 100) << "which was given back each time";
+    EXPECT_EQ(splits_.back().limits[0].state.remaining, 100) << "which was given back each time";
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace ratelimit {
 namespace {
 
 using namespace std::chrono_literals;
-using End = CheckGroup::End;
+using End = ShardPart::End;
 
 class BatchedChecks : public CoalescerTest {
 protected:

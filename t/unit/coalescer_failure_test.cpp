@@ -8,7 +8,7 @@
 namespace ratelimit {
 namespace {
 
-using End = CheckGroup::End;
+using End = ShardPart::End;
 
 class FailingChecks : public CoalescerTest {
 protected:
@@ -26,7 +26,7 @@ protected:
         const auto began = loop_.now();
         Request& request = make({ Asked{} });
         request.then = [this, began, &wait] { wait = loop_.now() - began; };
-        if (!request.group.send()) {
+        if (!coalescer_->send(request)) {
             wait = 0ms;
         }
     }
@@ -80,7 +80,7 @@ TEST_F(HeldChecks, are_one_silence_together)
     send_many(10);
     ASSERT_TRUE(run());
     EXPECT_EQ(events_.downs, 1) << "the second";
-    EXPECT_FALSE(make({ Asked{} }).group.send());
+    EXPECT_FALSE(coalescer_->send(make({ Asked{} })));
     server_.resume();
 }
 
@@ -96,8 +96,8 @@ TEST_F(HeldChecks, do_not_wait_for_a_call_when_the_breaker_is_open)
     loop_.run_for(1s);
     Request& second = send({ .key = "second" });
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
-    ASSERT_EQ(second.group.end(), End::pending);
-    EXPECT_FALSE(make({ { .key = "second" } }).group.send());
+    ASSERT_EQ(second.end, End::pending);
+    EXPECT_FALSE(coalescer_->send(make({ { .key = "second" } })));
     requests_.pop_back();
     ASSERT_TRUE(run());
     server_.resume();

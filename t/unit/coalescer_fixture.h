@@ -23,54 +23,53 @@ struct Asked {
     std::optional<microseconds> now = std::nullopt;
 };
 
-/// A request whose limits are in one place, and what it was told.
-class Request final : public CheckGroup::Owner {
+/// A request whose limits are in one shard, and what became of it.
+class Request final : public ShardPart {
 public:
-    Request(Coalescer& coalescer, CheckScripts scripts, std::vector<Asked> limits, bool alone)
-        : limits_(std::move(limits)), states(limits_.size()), checks(limits_.size())
+    Request(Coalescer& coalescer, CheckScripts scripts, std::vector<Asked> all, bool without_others)
+        : asked_(std::move(all)), limits_(asked_.size())
     {
-        for (std::size_t i = 0; i < limits_.size(); ++i) {
-            const Asked& limit = limits_[i];
-            static_cast<LimitCheck&>(checks[i]) = { limit.key, limit.policy, limit.cost,
-                                                    limit.shadow, limit.now };
-            checks[i].coalescer = &coalescer;
-            checks[i].scripts = scripts;
-            checks[i].state = &states[i];
+        for (std::size_t i = 0; i < asked_.size(); ++i) {
+            const Asked& asked = asked_[i];
+            RemoteLimit& limit = limits_[i];
+            static_cast<LimitCheck&>(limit) = { asked.key, asked.policy, asked.cost, asked.shadow,
+                                                asked.now };
+            limit.coalescer = &coalescer;
+            limit.scripts = scripts;
+            pointers_.push_back(&limit);
         }
-        group.set(checks, alone, *this);
+        limits = pointers_;
+        alone = without_others;
     }
 
-    void group_ended(CheckGroup&) noexcept override
+    void ended() noexcept override
     {
         ++ends;
         if (then) {
             then();
         }
     }
-    void taken_ahead(
-        CheckGroup&, std::span<const BatchAnswer> answers, std::int64_t spent) noexcept override
-    {
-        ahead.assign(answers.begin(), answers.end());
-        ahead_spent = spent;
-    }
-    void group_apart(CheckGroup&) noexcept override { ++aparts; }
 
-    bool answered() const noexcept { return group.end() == CheckGroup::End::answered; }
-    bool failed() const noexcept { return group.end() == CheckGroup::End::failed; }
-    std::int64_t remaining() const { return states.front().remaining; }
+    bool answered() const noexcept { return end == End::answered; }
+    bool failed() const noexcept { return end == End::failed; }
+    const LimitState& state(std::size_t limit = 0) const { return limits_[limit].state; }
+    std::int64_t remaining() const { return state().remaining; }
+    std::vector<LimitState> states() const
+    {
+        std::vector<LimitState> states;
+        for (const RemoteLimit& limit : limits_) {
+            states.push_back(limit.state);
+        }
+        return states;
+    }
+
+    int ends = 0;
+    std::function<void()> then;
 
 private:
-    std::vector<Asked> limits_;
-
-public:
-    std::vector<LimitState> states;
-    std::vector<RemoteCheck> checks;
-    CheckGroup group;
-    int ends = 0;
-    int aparts = 0;
-    std::vector<BatchAnswer> ahead;
-    std::int64_t ahead_spent = 0;
-    std::function<void()> then;
+    std::vector<Asked> asked_;
+    std::vector<RemoteLimit> limits_;
+    std::vector<RemoteLimit*> pointers_;
 };
 
 /// A coalescer over a client of one server.
@@ -99,7 +98,7 @@ protected:
     Request& send(std::vector<Asked> limits, bool alone = true)
     {
         Request& request = make(std::move(limits), alone);
-        sent_.push_back(request.group.send());
+        sent_.push_back(coalescer_->send(request));
         return request;
     }
     Request& send(const Asked& limit = {}) { return send(std::vector{ limit }); }
@@ -109,7 +108,7 @@ protected:
     {
         return loop_.run_until([this] {
             return std::all_of(requests_.begin(), requests_.end(), [](const auto& request) {
-                return request->group.end() != CheckGroup::End::pending;
+                return request->end != ShardPart::End::pending;
             });
         });
     }
@@ -124,10 +123,10 @@ protected:
     }
 
     /// How many requests have this end.
-    std::ptrdiff_t count(CheckGroup::End end) const
+    std::ptrdiff_t count(ShardPart::End end) const
     {
         return std::count_if(requests_.begin(), requests_.end(), [end](const auto& request) {
-            return request->group.end() == end;
+            return request->end == end;
         });
     }
 

@@ -9,7 +9,7 @@
 namespace ratelimit {
 namespace {
 
-using End = CheckGroup::End;
+using End = ShardPart::End;
 
 constexpr microseconds some_time{ std::chrono::seconds{ 1'800'000'000 } };
 
@@ -41,7 +41,7 @@ protected:
         std::vector<std::vector<LimitState>> states;
         for (const auto& request : requests_) {
             EXPECT_TRUE(request->answered());
-            states.push_back(request->states);
+            states.push_back(request->states());
         }
         return states;
     }
@@ -95,7 +95,7 @@ TEST_F(CoalescedChecks, pass_in_the_order_in_which_they_came)
     asked.policy.rate.quota = 10;
     EXPECT_EQ(calls_of(50, { asked }), 2);
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-        EXPECT_EQ(requests_[i]->states.front().granted, i < 10) << "request " << i;
+        EXPECT_EQ(requests_[i]->state().granted, i < 10) << "request " << i;
     }
 }
 
@@ -215,7 +215,7 @@ TEST_F(CoalescedChecks, are_decided_at_one_time_of_this_nodes_clock)
         }
     });
     for (std::size_t i = 1; i < requests_.size(); ++i) {
-        EXPECT_EQ(requests_[i]->checks[0].now, some_time + 4s) << "the last one's";
+        EXPECT_EQ(requests_[i]->limits[0]->now, some_time + 4s) << "the last one's";
     }
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 98, 97, 96, 95 }));
 }
@@ -283,72 +283,61 @@ TEST_F(CoalescedChecks, are_sent_again_when_redis_has_lost_its_scripts)
     EXPECT_EQ(requests_.back()->remaining(), 88);
 }
 
-TEST_F(CoalescedChecks, may_take_requests_ahead)
+TEST_F(CoalescedChecks, may_have_tokens_leased)
 {
     Request& request = make({ Asked{} });
-    request.group.ask_ahead(9);
-    request.group.send();
+    request.lease_wanted = 9;
+    coalescer_->send(request);
     ASSERT_TRUE(run());
     EXPECT_EQ(request.remaining(), 99);
-    ASSERT_EQ(request.ahead.size(), 1U);
-    EXPECT_EQ(request.ahead[0].taken, 10);
-    EXPECT_EQ(request.ahead[0].remaining, 90);
-    EXPECT_EQ(request.ahead_spent, 1);
+    ASSERT_EQ(request.lease.replies.size(), 1U);
+    EXPECT_EQ(request.lease.granted(), 10);
+    EXPECT_EQ(request.lease.replies[0].remaining, 90);
+    EXPECT_EQ(request.lease.spent, 1);
 }
 
-TEST_F(CoalescedChecks, take_no_more_ahead_than_the_limit_has)
+TEST_F(CoalescedChecks, have_no_more_tokens_leased_than_the_limit_has)
 {
     Asked asked;
     asked.policy.rate.quota = 4;
     Request& request = make({ asked });
-    request.group.ask_ahead(9);
-    request.group.send();
+    request.lease_wanted = 9;
+    coalescer_->send(request);
     ASSERT_TRUE(run());
     EXPECT_EQ(request.remaining(), 3);
-    EXPECT_EQ(request.ahead.at(0).taken, 4);
-    EXPECT_EQ(request.ahead.at(0).remaining, 0);
+    EXPECT_EQ(request.lease.granted(), 4);
+    EXPECT_EQ(request.lease.replies.at(0).remaining, 0);
 }
 
-TEST_F(CoalescedChecks, that_wait_are_first_to_have_what_was_taken_ahead)
+TEST_F(CoalescedChecks, that_want_leases_have_one_lease_for_all_that_wait)
 {
-    Asked asked;
-    asked.policy.rate.quota = 6;
     EXPECT_EQ(
         calls_of([&] {
-            Request& first = make({ asked });
-            first.group.ask_ahead(3);
-            first.group.send();
-            for (int i = 0; i < 7; ++i) {
-                send({ asked });
+            for (int i = 0; i < 5; ++i) {
+                Request& request = make({ Asked{} });
+                request.lease_wanted = 10;
+                coalescer_->send(request);
             }
         }),
         2);
-    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 5, 4, 3, 2, 1, 0, 0, 0 }));
-    std::vector<bool> leased;
-    std::vector<bool> granted;
-    for (const auto& request : requests_) {
-        leased.push_back(request->checks[0].leased);
-        granted.push_back(request->states[0].granted);
-        EXPECT_TRUE(request->ahead.empty()) << "nothing is left over";
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 88, 87, 86, 85 }));
+    EXPECT_EQ(requests_.front()->lease.granted(), 11);
+    for (std::size_t i = 1; i < requests_.size(); ++i) {
+        EXPECT_TRUE(requests_[i]->lease.replies.empty()) << "request " << i;
     }
-    EXPECT_EQ(leased, (std::vector<bool>{ false, true, true, true, false, false, false, false }));
-    EXPECT_EQ(granted, (std::vector<bool>{ true, true, true, true, true, true, false, false }));
 }
 
-TEST_F(CoalescedChecks, of_another_cost_wait_their_turn_behind_what_was_taken_ahead)
+TEST_F(CoalescedChecks, leave_the_lease_of_a_request_that_is_gone)
 {
     calls_of([this] {
-        Request& first = make({ Asked{} });
-        first.group.ask_ahead(3);
-        first.group.send();
+        Request& request = make({ Asked{} });
+        request.lease_wanted = 3;
+        coalescer_->send(request);
         send();
-        Asked dear;
-        dear.cost = 10;
-        send(dear);
-        send();
+        requests_.pop_front();
     });
-    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 98, 86, 85 }));
-    EXPECT_EQ(requests_[1]->ahead_spent, 2) << "two of four are left over";
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 95 }));
+    EXPECT_TRUE(requests_[0]->lease.replies.empty());
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include "trace_caller.h"
 #include "trace_maker.h"
 
+#include <array>
 #include <bit>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -238,11 +240,108 @@ TEST_P(ForeignValue, costs_redis_no_more_memory_than_it_has_itself)
     }
 }
 
+/// A value of 64 MB takes Redis tens of milliseconds to copy, during which it answers no one.
+TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
+{
+    const auto several = caller_.load(several_script(std::array{ GetParam() }));
+    const auto refund = caller_.load(refund_script());
+    const Policy policy{ GetParam(), { 9, microseconds{ 10 * second } }, {}, {} };
+    const Time now = 1'800'000'000 * second;
+    const LimitCheck peek{ "key", policy, 0, false, microseconds{ now } };
+    // The fastest of some calls: other processes share this machine.
+    const auto fastest = [&](std::string_view size) {
+        caller_.number({ "SETRANGE", "key", size, "x" });
+        auto least = std::chrono::nanoseconds::max();
+        for (int round = 0; round < 10; ++round) {
+            const auto start = std::chrono::steady_clock::now();
+            EXPECT_TRUE(caller_.check(several, { &peek, 1 }, true).states.at(0).granted);
+            caller_.refund(refund, peek, microseconds{ now }, { .granted = true });
+            least = std::min(least, std::chrono::steady_clock::now() - start);
+        }
+        return least;
+    };
+    const auto small = fastest("100");
+    const auto giant = fastest("64000000");
+    EXPECT_LT(giant, small + std::chrono::milliseconds{ 10 });
+    EXPECT_EQ(caller_.number({ "STRLEN", "key" }), 64'000'001)
+        << "a peek and a refund write nothing";
+
+    const auto single = caller_.load_with_clock(single_script(GetParam()));
+    const LimitCheck check{ "key", policy, 1, false, {} };
+    EXPECT_EQ(
+        caller_.check_together(single, { &check, 1 }, microseconds{ now }).at(0)->remaining,
+        policy.limit() - 1);
+    EXPECT_LT(caller_.number({ "STRLEN", "key" }), 100) << "a request that passes overwrites it";
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, ForeignValue,
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
         Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::gcra),
+    [](const auto& test) { return std::string(name_of(test.param)); });
+
+class ForeignArrivalTime : public ForeignValue {
+protected:
+    static constexpr Time now = 1'800'000'000 * second;
+    static constexpr Time year = 365 * day;
+
+    void set_state(Time arrival, Time counted)
+    {
+        const auto text = big_endian(static_cast<std::uint64_t>(arrival), 7) + big_endian(0, 4)
+            + big_endian(static_cast<std::uint64_t>(counted), 7);
+        caller_.number({ "SET", "key", text });
+    }
+    void expect_no_state()
+    {
+        const LimitCheck peek{ "key", policy_, 0, false, microseconds{ now } };
+        EXPECT_EQ(caller_.check(several_, { &peek, 1 }, true).states.at(0).remaining, 10);
+        caller_.number({ "PERSIST", "key" });
+        const LimitCheck check{ "key", policy_, 1, false, microseconds{ now } };
+        EXPECT_EQ(caller_.check(several_, { &check, 1 }, true).states.at(0).remaining, 9);
+    }
+
+    const std::string several_ = caller_.load(several_script(std::array{ GetParam() }));
+    const Policy policy_{ GetParam(),
+                          { 10, microseconds{ 10 * second } },
+                          GetParam() == Algorithm::token_bucket ? 10 : 9,
+                          {} };
+};
+
+TEST_P(ForeignArrivalTime, further_ahead_than_any_policy_brings_it_is_no_state)
+{
+    for (const Time counted : { now, now - day, now + second }) {
+        set_state(std::max(now, counted) + longest_refill.count() + 1, counted);
+        caller_.number({ "EXPIRE", "key", "1000000" });
+        expect_no_state();
+    }
+}
+
+TEST_P(ForeignArrivalTime, that_never_expires_refuses_nobody_for_years)
+{
+    for (const Time counted : { now, now - day, now + second, now + 50 * year }) {
+        set_state(counted + 100 * year, counted);
+        expect_no_state();
+    }
+}
+
+/// The counterpart: what a larger burst at the same key made.
+TEST_P(ForeignArrivalTime, of_another_policy_is_kept_in_full)
+{
+    Policy other = policy_;
+    other.burst = 3'000;
+    const LimitCheck large{ "key", other, 3'000, false, microseconds{ now } };
+    EXPECT_TRUE(caller_.check(several_, { &large, 1 }, true).states.at(0).granted);
+    const LimitCheck check{ "key", policy_, 1, false, microseconds{ now } };
+    const auto state = caller_.check(several_, { &check, 1 }, true).states.at(0);
+    EXPECT_FALSE(state.granted);
+    EXPECT_EQ(state.reset, microseconds{ 3'000 * second });
+    EXPECT_EQ(state.retry_after, microseconds{ 2'991 * second });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ArrivalTimes, ForeignArrivalTime,
+    testing::Values(Algorithm::token_bucket, Algorithm::leaky_bucket, Algorithm::gcra),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace

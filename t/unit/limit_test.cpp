@@ -1,6 +1,7 @@
 #include "limit/policy.h"
 #include "limit/rate_headers.h"
 #include "limit/rate_text.h"
+#include "limit/refill_time.h"
 
 #include <array>
 
@@ -114,6 +115,26 @@ TEST(Policy, buckets_are_a_sixtieth_of_the_window_but_at_least_a_second)
     EXPECT_EQ(policy.bucket_width(), 5s);
     policy.rate.window = 2s;  // a variable rate below the precision
     EXPECT_EQ(policy.bucket_width(), 2s);
+}
+
+TEST(RefillTime, is_exact_whatever_the_quota_and_the_window)
+{
+    EXPECT_EQ(refill_time_ceil(3, { 10, 60s }), 18s);
+    EXPECT_EQ(refill_time_floor(3, { 10, 60s }), 18s);
+    EXPECT_EQ(refill_time_ceil(1, { 3, 10s }), 3'333'334us);
+    EXPECT_EQ(refill_time_floor(1, { 3, 10s }), 3'333'333us);
+    EXPECT_EQ(refill_time_ceil(0, { 3, 10s }), 0us);
+    EXPECT_EQ(refill_time_floor(0, { 3, 10s }), 0us);
+    // The product is above 2^53.
+    EXPECT_EQ(refill_time_floor(999'999'937, { 999'999'999, 366 * 24h }), 31'622'398'039'411us);
+    EXPECT_EQ(refill_time_ceil(999'999'937, { 999'999'999, 366 * 24h }), 31'622'398'039'412us);
+}
+
+TEST(RefillTime, that_is_too_long_for_64_bits_is_the_longest_there_is)
+{
+    EXPECT_EQ(refill_time_ceil(1'000'000'000, { 1, 366 * 24h }), microseconds::max());
+    EXPECT_EQ(refill_time_floor(1'000'000'000, { 1, 366 * 24h }), microseconds::max());
+    EXPECT_EQ(refill_time_ceil(1, {}), microseconds::max());
 }
 
 TEST(RateHeaders, round_times_up_to_whole_seconds)

@@ -6,7 +6,6 @@
 #include "trace_maker.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 namespace ratelimit {
@@ -30,80 +29,14 @@ LimitState decide(
     TestZone& zone, std::string_view key, const Policy& policy, microseconds now = start,
     std::int64_t cost = 1)
 {
-    LimitState state;
-    const LocalCheck check{ zone.memory().local_limiter(), key, policy, cost, false, &state };
-    decide_locally({ &check, 1 }, now, true);
-    return state;
+    return zone.decide({ key, policy, cost }, now);
 }
 
 LimitState peek(
     TestZone& zone, std::string_view key, const Policy& policy, microseconds now = start,
     std::int64_t cost = 1)
 {
-    return peek_locally({ zone.memory().local_limiter(), key, policy, cost, false, nullptr }, now);
-}
-
-/// Three limits of one request, each with its zone.
-class SeveralLimits : public testing::Test {
-protected:
-    /// Whether each grants.
-    std::array<bool, 3> decide(bool take = true)
-    {
-        std::array<LimitState, 3> states;
-        std::array<LocalCheck, 3> checks;
-        for (std::size_t i = 0; i < checks.size(); ++i) {
-            checks[i] = {
-                zones_[i].memory().local_limiter(), "key", policies_[i], 1, shadow_[i], &states[i]
-            };
-        }
-        decide_locally(checks, start, take);
-        return { states[0].granted, states[1].granted, states[2].granted };
-    }
-    std::array<std::int64_t, 3> remaining()
-    {
-        std::array<std::int64_t, 3> all;
-        for (std::size_t i = 0; i < all.size(); ++i) {
-            all[i] = peek(zones_[i], "key", policies_[i]).remaining;
-        }
-        return all;
-    }
-
-    using Remaining = std::array<std::int64_t, 3>;
-    using Grants = std::array<bool, 3>;
-
-    std::array<TestZone, 3> zones_;
-    std::array<Policy, 3> policies_{ policy_of(Algorithm::fixed_window, 9),
-                                     policy_of(Algorithm::sliding_window_log, 2),
-                                     policy_of(Algorithm::token_bucket, 9) };
-    std::array<bool, 3> shadow_{};
-};
-
-TEST_F(SeveralLimits, a_request_is_counted_in_all_or_in_none)
-{
-    EXPECT_EQ(decide(), (Grants{ true, true, true }));
-    EXPECT_EQ(decide(), (Grants{ true, true, true }));
-    EXPECT_EQ(remaining(), (Remaining{ 7, 0, 7 }));
-    EXPECT_EQ(decide(), (Grants{ true, false, true }));
-    EXPECT_EQ(remaining(), (Remaining{ 7, 0, 7 }));
-}
-
-TEST_F(SeveralLimits, a_shadow_limit_that_refuses_does_not_keep_others_from_counting)
-{
-    shadow_[1] = true;
-    for (int i = 0; i < 3; ++i) {
-        decide();
-    }
-    EXPECT_EQ(decide(), (Grants{ true, false, true }));
-    EXPECT_EQ(remaining(), (Remaining{ 5, 0, 5 }));
-}
-
-TEST_F(SeveralLimits, none_counts_if_a_limit_elsewhere_has_refused)
-{
-    EXPECT_EQ(decide(false), (Grants{ true, true, true }));
-    EXPECT_EQ(remaining(), (Remaining{ 9, 2, 9 }));
-    for (TestZone& zone : zones_) {
-        EXPECT_EQ(zone.memory().keys(), 0U);
-    }
+    return zone.memory().local_limiter().peek({ key, policy, cost }, now);
 }
 
 class EachAlgorithm : public testing::TestWithParam<Algorithm>, protected TraceMaker {};
@@ -119,12 +52,8 @@ TEST_P(EachAlgorithm, decides_for_many_keys_as_for_each_of_them_alone)
             const std::string key(static_cast<std::size_t>(any(1, 6)) * 20, 'k');
             const std::int64_t cost = any_cost(policy);
             const bool take = any(0, 5) > 0;
-            LimitState state;
-            const LocalCheck check{
-                zone.memory().local_limiter(), key, policy, cost, false, &state
-            };
-            const LimitState before = peek_locally(check, microseconds{ now });
-            decide_locally({ &check, 1 }, microseconds{ now }, take);
+            const LimitState before = peek(zone, key, policy, microseconds{ now }, cost);
+            const LimitState state = zone.decide({ key, policy, cost }, microseconds{ now }, take);
             auto expected = alone[key].check(policy, now, cost);
             ASSERT_EQ(before.granted, granted(expected)) << "trace " << trace << ", " << step;
             ASSERT_EQ(text_of(state), text_of(settle(expected, take)))

@@ -116,9 +116,9 @@ TEST_F(Lua54Trace, several_limits_are_decided_and_given_back_as_in_redis)
 {
     const std::array several = { redis_.load(several_script(all_algorithms)),
                                  lua_.load(several_script(all_algorithms)) };
-    const std::array peek = { redis_.load(look_script(all_algorithms)),
-                              lua_.load(look_script(all_algorithms)) };
-    const std::array refund = { redis_.load(give_back_script()), lua_.load(give_back_script()) };
+    const std::array peek = { redis_.load(peek_script(all_algorithms)),
+                              lua_.load(peek_script(all_algorithms)) };
+    const std::array refund = { redis_.load(refund_script()), lua_.load(refund_script()) };
     Time now = 1'800'000'000 * second + any(0, day);
     for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 6; ++step) {
         std::vector<LimitCheck> checks;
@@ -148,8 +148,8 @@ TEST_F(Lua54Trace, several_limits_are_decided_and_given_back_as_in_redis)
             ASSERT_EQ(lua_.check(several[1], checks, true).states, taken.states);
             for (std::size_t i = 0; i < checks.size(); ++i) {
                 if (checks[i].cost > 0 && taken.states.at(i).granted) {
-                    redis_.give_back(refund[0], checks[i], microseconds{ now }, taken.states[i]);
-                    lua_.give_back(refund[1], checks[i], microseconds{ now }, taken.states[i]);
+                    redis_.refund(refund[0], checks[i], microseconds{ now }, taken.states[i]);
+                    lua_.refund(refund[1], checks[i], microseconds{ now }, taken.states[i]);
                 }
             }
         }

@@ -21,7 +21,7 @@ std::string written(const LimitCheck& check)
 {
     redis::ScriptArguments arguments;
     arguments.begin(digest, { 1, 1 });
-    arguments.key(check.key);
+    arguments.key(check.redis_key);
     arguments.begin_packed(batch_format.numbers);
     write_single_numbers(check, arguments);
     arguments.end_packed();
@@ -63,7 +63,7 @@ TEST(ScriptCall, one_limit_is_its_key_and_five_numbers_in_one)
                             5us };
     EXPECT_EQ(
         written(check),
-        resp({ "EVALSHA", digest, "1", check.key, doubles({ 5, 10, 60'000'000, 25, 3 }) }));
+        resp({ "EVALSHA", digest, "1", check.redis_key, doubles({ 5, 10, 60'000'000, 25, 3 }) }));
 }
 
 TEST(ScriptCall, numbers_are_as_exact_as_lua_has_them)
@@ -144,8 +144,8 @@ TEST(ScriptReply, of_several_has_seven_numbers_for_each_and_the_time)
     const auto reply = reply_of(text);
     const SeveralReply several(reply, 2);
     ASSERT_TRUE(several.good());
-    EXPECT_EQ(several.answer(0), (BatchAnswer{ 3, true, 4, 5s, 0us, 9, 6us }));
-    EXPECT_EQ(several.answer(1), (BatchAnswer{ 0, false, 2, 7us, std::nullopt, 0, 0us }));
+    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, 4, 5s, 0us, 9, 6us }));
+    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, 2, 7us, std::nullopt, 0, 0us }));
     EXPECT_EQ(several.server_time(), 1'800'000'000s);
 }
 

@@ -79,6 +79,13 @@ public:
         EXPECT_EQ(zone().init(&zone(), nullptr), NGX_OK);
     }
     ZoneMemory memory() { return ZoneMemory(zone()); }
+
+    /// Decides a request of a key that is counted here.
+    LimitState decide(const LocalRequest& request, microseconds now, bool take = true)
+    {
+        const ZoneLock lock(pool());
+        return memory().local_limiter().decide(request, now, [take](bool) { return take; });
+    }
 };
 
 }  // namespace ratelimit

@@ -23,9 +23,9 @@ protected:
     /// Redis, asked at `sent`, has granted these requests beyond one, and has 50 more.
     void add(std::int64_t left, microseconds sent, const KeyedRequest& request)
     {
-        BatchAnswer answer;
+        RunReply answer;
         answer.taken = left + 1;
-        answer.open = true;
+        answer.admits_next = true;
         answer.remaining = 50;
         answer.reset = seconds{ 30 };
         leases_.add(request, policy_, answer, left, sent);

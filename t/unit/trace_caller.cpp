@@ -109,7 +109,7 @@ void TraceCaller::write_single(
     const std::string& digest, const LimitCheck& check, std::size_t more_args)
 {
     arguments_.begin(digest, { 1, 1 + more_args });
-    arguments_.key(check.key);
+    arguments_.key(check.redis_key);
     arguments_.begin_packed(batch_format.numbers);
     write_single_numbers(check, arguments_);
     arguments_.end_packed();
@@ -130,7 +130,7 @@ std::vector<std::optional<LimitState>> TraceCaller::check_together(
 {
     arguments_.begin(digest, { checks.size(), 2 });
     for (const LimitCheck& check : checks) {
-        arguments_.key(check.key);
+        arguments_.key(check.redis_key);
     }
     arguments_.begin_packed(checks.size() * batch_format.numbers);
     for (LimitCheck check : checks) {
@@ -165,8 +165,8 @@ TraceCaller::Answer TraceCaller::call(std::span<const LimitCheck> checks, bool s
     append(redis::plain_command({ "TIME" }));
     append(arguments_.text());
     for (const LimitCheck& check : checks) {
-        append(redis::plain_command({ "PTTL", check.key }));
-        append(redis::plain_command({ "PEXPIRE", check.key, far_life }));
+        append(redis::plain_command({ "PTTL", check.redis_key }));
+        append(redis::plain_command({ "PEXPIRE", check.redis_key, far_life }));
     }
     append(redis::plain_command({ "TIME" }));
     append(redis::plain_command({ "EXEC" }));
@@ -205,7 +205,7 @@ bool TraceCaller::read_states(
     const SeveralReply several(reply, checks.size());
     for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
         const auto& [key, policy, cost, shadow, now] = checks[i];
-        states[i] = state_in_batch(several.answer(i), policy, cost, 0);
+        states[i] = state_in_run(several.answer(i), policy, cost, 0);
         answer.without.push_back(state_without(several.answer(i), policy, cost, 0));
     }
     return several.good();
@@ -220,7 +220,7 @@ std::vector<std::vector<LimitState>> TraceCaller::check_runs(
     append(redis::plain_command({ "MULTI" }));
     append(arguments_.text());
     for (const LimitCheck& check : checks) {
-        append(redis::plain_command({ "PEXPIRE", check.key, far_life }));
+        append(redis::plain_command({ "PEXPIRE", check.redis_key, far_life }));
     }
     append(redis::plain_command({ "EXEC" }));
     for (std::size_t i = 0; i < 2 + checks.size(); ++i) {
@@ -241,7 +241,7 @@ std::vector<std::vector<LimitState>> TraceCaller::check_runs(
         for (std::int64_t index = 0; index < runs[run * stride]; ++index) {
             auto& told = states.emplace_back();
             for (std::size_t i = 0; i < checks.size(); ++i) {
-                told.push_back(state_in_batch(
+                told.push_back(state_in_run(
                     answers.answer(run * checks.size() + i), checks[i].policy,
                     runs[run * stride + 1 + i], index));
             }
@@ -251,14 +251,14 @@ std::vector<std::vector<LimitState>> TraceCaller::check_runs(
     return states;
 }
 
-void TraceCaller::give_back(
+void TraceCaller::refund(
     const std::string& digest, const LimitCheck& check, microseconds taken, const LimitState& state)
 {
-    arguments_.begin(digest, give_back_argument_count);
-    write_give_back_arguments(check, taken, state, arguments_);
+    arguments_.begin(digest, refund_argument_count);
+    write_refund_arguments(check, taken, state, arguments_);
     append(redis::plain_command({ "MULTI" }));
     append(arguments_.text());
-    append(redis::plain_command({ "PEXPIRE", check.key, far_life }));
+    append(redis::plain_command({ "PEXPIRE", check.redis_key, far_life }));
     append(redis::plain_command({ "EXEC" }));
     for (int i = 0; i < 3; ++i) {
         freeReplyObject(next_reply());

@@ -59,8 +59,8 @@ public:
         const std::string& digest, std::span<const LimitCheck> checks,
         std::span<const std::int64_t> runs);
 
-    /// By give_back_script.
-    void give_back(
+    /// By refund_script.
+    void refund(
         const std::string& digest, const LimitCheck& check, microseconds taken,
         const LimitState& state);
 

@@ -98,8 +98,8 @@ protected:
     /// The same check of a copy of the key, some time later.
     bool granted_later(const std::string& digest, LimitCheck check, microseconds wait)
     {
-        caller_.number({ "COPY", check.key, "copy", "REPLACE" });
-        check.key = "copy";
+        caller_.number({ "COPY", check.redis_key, "copy", "REPLACE" });
+        check.redis_key = "copy";
         check.now = *check.now + wait;
         const auto states = caller_.check(digest, { &check, 1 }).states;
         return states.size() == 1 && states[0].granted;

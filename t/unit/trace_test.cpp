@@ -266,7 +266,7 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
                 if (any(1, rarity) == 1) {
                     change_policy(checks[i].policy);
                 }
-                checks[i].key = keys[i];
+                checks[i].redis_key = keys[i];
                 checks[i].cost = any_cost(checks[i].policy);
                 checks[i].now = microseconds{ now };
             }

@@ -20,16 +20,11 @@ protected:
 
     LimitState count(std::string_view key, const Policy& policy = counted, microseconds at = now)
     {
-        LimitState state;
-        const LocalCheck check{ memory().local_limiter(), key, policy, 1, false, &state };
-        decide_locally({ &check, 1 }, at, true);
-        return state;
+        return zone_.decide({ key, policy }, at);
     }
     bool is_counted(std::string_view key)
     {
-        return peek_locally({ memory().local_limiter(), key, counted, 1, false, nullptr }, now)
-                   .remaining
-            < 100;
+        return memory().local_limiter().peek({ key, counted }, now).remaining < 100;
     }
     void deny(std::string_view key)
     {
@@ -43,7 +38,7 @@ protected:
     }
     void lease(std::string_view key)
     {
-        BatchAnswer answer;
+        RunReply answer;
         answer.taken = 1000;
         answer.reset = hours{ 1 };
         memory().leases().add({ key, 1, 1 }, counted, answer, 999, now);

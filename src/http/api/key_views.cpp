@@ -9,7 +9,6 @@
 #include "nginx/pool.h"
 #include "nginx/text.h"
 #include "redis/command.h"
-#include "store/zone_memory.h"
 
 #include <array>
 #include <chrono>
@@ -112,7 +111,7 @@ ngx_int_t send_state(
 
 /// Asks a script that only looks for one request of the key, together with one that no limit lets
 /// in: so the answer is what is there before it.
-class KeyQuestion final : public Waiting, private CheckGroup::Owner {
+class KeyQuestion final : public Waiting, private ShardPart {
 public:
     KeyQuestion(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
@@ -120,49 +119,44 @@ public:
           zone_(zone),
           key_(key),
           policy_(policy),
-          redis_key_(redis_key_of(zone, key, policy))
+          redis_key_(redis_key_of(zone, key, policy)),
+          coalescer_(zone.redis->coalescer())
     {
-        for (std::size_t i = 0; i < checks_.size(); ++i) {
-            RemoteCheck& check = checks_[i];
-            check.key = redis_key_;
-            check.policy = policy;
-            check.cost = i == 0 ? 1 : policy.limit() + 1;
-            check.coalescer = &zone.redis->coalescer();
-            check.scripts = zone.peek;
-            check.state = &states_[i];
+        for (RemoteLimit& limit : limits_) {
+            limit.redis_key = redis_key_;
+            limit.policy = policy;
+            limit.coalescer = &coalescer_;
+            limit.scripts = zone.peek;
+            limit.shard = coalescer_.client().shard_of(redis_key_);
             if (zone.zone.clock == Clock::local) {
-                check.now = nginx::local_time();
+                limit.now = nginx::local_time();
             }
         }
+        limits_.back().cost = policy.limit() + 1;
+        limits = pointers_;
     }
 
-    ngx_int_t ask()
-    {
-        group_.set(checks_, true, *this);
-        return group_.send() ? wait() : respond();
-    }
+    ngx_int_t ask() { return coalescer_.send(*this) ? wait() : respond(); }
 
 private:
     ngx_int_t respond() override
     {
-        if (group_.end() != CheckGroup::End::answered) {
+        if (end != End::answered) {
             return send_error(
                 r_, NGX_HTTP_SERVICE_UNAVAILABLE, "Redis does not answer, or with an error");
         }
-        return send_state(r_, zone_, key_, policy_, states_.front(), "redis");
+        return send_state(r_, zone_, key_, policy_, limits_.front().state, "redis");
     }
 
-    void group_ended(CheckGroup&) noexcept override { answered(); }
-    void group_apart(CheckGroup&) noexcept override { answered(); }
-    void taken_ahead(CheckGroup&, std::span<const BatchAnswer>, std::int64_t) noexcept override {}
+    void ended() noexcept override { answered(); }
 
     const ZoneConf& zone_;
     const std::string key_;
     const Policy policy_;
     const std::string redis_key_;
-    std::array<LimitState, 2> states_;
-    std::array<RemoteCheck, 2> checks_;
-    CheckGroup group_;
+    Coalescer& coalescer_;
+    std::array<RemoteLimit, 2> limits_;
+    const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
 };
 
 /// DEL
@@ -199,7 +193,7 @@ private:
     bool on_reply(const redisReply&) noexcept override
     {
         deleted_ = true;
-        ZoneMemory(*zone_.memory).forget_key(key_);
+        zone_.zone.memory().forget_key(key_);
         answered();
         return true;
     }
@@ -219,14 +213,9 @@ private:
 ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
-    const LocalCheck check{ ZoneMemory(*zone.memory).local_limiter(),
-                            key,
-                            policy,
-                            1,
-                            false,
-                            nullptr,
-                            zone.zone.record_of(policy) };
-    return send_state(r, zone, key, policy, peek_locally(check, nginx::local_time()), "local");
+    const LocalRequest request{ key, policy, 1, zone.zone.record_of(policy) };
+    const LimitState state = zone.zone.memory().local_limiter().peek(request, nginx::local_time());
+    return send_state(r, zone, key, policy, state, "local");
 }
 
 /// What the arguments say of rate and burst; what they do not say is kept. Empty: all is well, else
@@ -280,7 +269,7 @@ ngx_int_t free_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
 {
     if (zone.redis == nullptr) {
-        ZoneMemory(*zone.memory).forget_key(key);
+        zone.zone.memory().forget_key(key);
         return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
     }
     Policy policy = zone.zone.policy;

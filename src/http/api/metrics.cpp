@@ -2,7 +2,6 @@
 #include "http/decision_count.h"
 #include "http/redis_report.h"
 #include "http/version.h"
-#include "store/zone_memory.h"
 
 #include <array>
 #include <cstdio>
@@ -97,13 +96,13 @@ void write_zones(MetricsText& text, const MainConf& conf)
         "ratelimit_zone_keys", "gauge",
         "Keys in a zone's shared memory: refused, leased or counted there.");
     for (const ZoneConf& zone : conf.zones) {
-        text.sample({ { "zone", zone.zone.name } }, ZoneMemory(*zone.memory).keys());
+        text.sample({ { "zone", zone.zone.name } }, zone.zone.memory().keys());
     }
     text.family(
         "ratelimit_zone_evictions_total", "counter",
         "Keys that were forgotten since a zone's shared memory was full.");
     for (const ZoneConf& zone : conf.zones) {
-        text.sample({ { "zone", zone.zone.name } }, ZoneMemory(*zone.memory).evictions());
+        text.sample({ { "zone", zone.zone.name } }, zone.zone.memory().evictions());
     }
 }
 

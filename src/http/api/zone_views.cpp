@@ -4,7 +4,6 @@
 #include "http/version.h"
 #include "nginx/clock.h"
 #include "nginx/text.h"
-#include "store/zone_memory.h"
 
 #include <array>
 #include <chrono>
@@ -63,7 +62,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
         .flag("cache", conf.redis != nullptr && zone.cache)
         .number("lease", zone.lease)
         .number("nodes", zone.nodes)
-        .number("size", std::uint64_t{ conf.memory->shm.size });
+        .number("size", std::uint64_t{ conf.zone.shared->shm.size });
 }
 
 /// By outcome and source: those that there were.
@@ -93,7 +92,7 @@ void write_counters(JsonText& json, const ZoneConf& zone)
 void write_busiest(JsonText& json, const ZoneConf& zone)
 {
     std::array<BusiestKeys::Counter, busiest_shown> top;
-    const std::size_t count = ZoneMemory(*zone.memory).busiest_keys().top(top, ngx_time());
+    const std::size_t count = zone.zone.memory().busiest_keys().top(top, ngx_time());
     json.begin_array("busiest");
     for (const BusiestKeys::Counter& counter : std::span(top).first(count)) {
         char room[4 * KeyedNode::key_limit];
@@ -109,7 +108,7 @@ void write_busiest(JsonText& json, const ZoneConf& zone)
 
 void write_zone(JsonText& json, const ZoneConf& zone)
 {
-    const ZoneMemory memory(*zone.memory);
+    const ZoneMemory memory = zone.zone.memory();
     json.begin_object();
     write_settings(json, zone);
     write_counters(json, zone);

@@ -1,4 +1,4 @@
-// What give_back_script leaves in a real Redis, against the model of a limit that the request which
+// What refund_script leaves in a real Redis, against the model of a limit that the request which
 // was given back never met.
 
 #include "check/script_text.h"
@@ -22,7 +22,7 @@ using Time = Model::Time;
 
 constexpr Time start_of_traces = 1'800'000'000 * second;
 
-class GiveBackTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
+class RefundTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     /// A request that another limit has refused.
     struct Taken {
@@ -56,11 +56,11 @@ protected:
         return Taken{ check, answer.states[0], answer.without[0] };
     }
 
-    void give_back(Taken taken)
+    void refund(Taken taken)
     {
         const microseconds at = *taken.check.now;
         taken.check.now = microseconds{ now_ };
-        caller_.give_back(give_back_, taken.check, at, taken.state);
+        caller_.refund(refund_, taken.check, at, taken.state);
     }
 
     struct Answers {
@@ -88,14 +88,14 @@ protected:
     TraceCaller caller_{ server_.port() };
     const std::string single_ = caller_.load(single_script(GetParam()));
     const std::string several_ = caller_.load(several_script(std::array{ GetParam() }));
-    const std::string give_back_ = caller_.load(give_back_script());
+    const std::string refund_ = caller_.load(refund_script());
     std::string key_;
     Policy policy_;
     std::unique_ptr<Model> model_;
     Time now_ = 0;
 };
 
-TEST_P(GiveBackTrace, nothing_is_left_of_a_request_that_is_given_back_before_others_come)
+TEST_P(RefundTrace, nothing_is_left_of_a_request_that_is_given_back_before_others_come)
 {
     const auto traces = from_environment("TRACE_STEPS", 12'000) / 20;
     for (int trace = 0; trace < traces; ++trace) {
@@ -108,7 +108,7 @@ TEST_P(GiveBackTrace, nothing_is_left_of_a_request_that_is_given_back_before_oth
                 if (any(0, 1) == 0) {
                     pass(taken->state);
                 }
-                give_back(*taken);
+                refund(*taken);
             }
             auto [script, model] = ask(0);
             if (keeps_arrival_time(GetParam()) && script.reset != model.reset) {
@@ -126,7 +126,7 @@ TEST_P(GiveBackTrace, nothing_is_left_of_a_request_that_is_given_back_before_oth
     }
 }
 
-TEST_P(GiveBackTrace, a_request_that_is_given_back_is_shown_what_a_look_would_be_shown_then)
+TEST_P(RefundTrace, a_request_that_is_given_back_is_shown_what_a_look_would_be_shown_then)
 {
     const auto traces = from_environment("TRACE_STEPS", 12'000) / 100;
     int shown = 0;
@@ -140,7 +140,7 @@ TEST_P(GiveBackTrace, a_request_that_is_given_back_is_shown_what_a_look_would_be
             const auto look = ask(0).script;
             if (const auto taken = take(any_cost(policy_))) {
                 ASSERT_EQ(text_of(taken->without), text_of(look));
-                give_back(*taken);
+                refund(*taken);
                 ++shown;
             }
             now_ = any_later(policy_, now_, ask(any(0, 1)).script);
@@ -150,7 +150,7 @@ TEST_P(GiveBackTrace, a_request_that_is_given_back_is_shown_what_a_look_would_be
     EXPECT_GT(shown, traces);
 }
 
-TEST_P(GiveBackTrace, nobody_passes_who_would_not_if_it_had_never_been_taken)
+TEST_P(RefundTrace, nobody_passes_who_would_not_if_it_had_never_been_taken)
 {
     const auto traces = from_environment("TRACE_STEPS", 24'000) / 60;
     int passed = 0;
@@ -168,7 +168,7 @@ TEST_P(GiveBackTrace, nobody_passes_who_would_not_if_it_had_never_been_taken)
                 }
             } else if (!taken.empty() && any(0, 1) == 0) {
                 const auto which = taken.begin() + any(0, std::ssize(taken) - 1);
-                give_back(*which);
+                refund(*which);
                 taken.erase(which);
             }
             const auto [script, model] = ask(any_cost(policy_));
@@ -182,7 +182,7 @@ TEST_P(GiveBackTrace, nobody_passes_who_would_not_if_it_had_never_been_taken)
     EXPECT_GT(passed, traces);
 }
 
-TEST_P(GiveBackTrace, a_clock_that_steps_back_gives_back_no_more_than_was_taken)
+TEST_P(RefundTrace, a_clock_that_steps_back_gives_back_no_more_than_was_taken)
 {
     begin(0);
     policy_ = Policy{ GetParam(), { 10, microseconds{ 100 * second } }, {}, {} };
@@ -201,7 +201,7 @@ TEST_P(GiveBackTrace, a_clock_that_steps_back_gives_back_no_more_than_was_taken)
     now_ = began;
     const auto taken = take(5);
     ASSERT_TRUE(taken);
-    give_back(*taken);
+    refund(*taken);
 
     now_ = began + 2 * second;
     const auto left = ask(0).script.remaining;
@@ -213,7 +213,7 @@ TEST_P(GiveBackTrace, a_clock_that_steps_back_gives_back_no_more_than_was_taken)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Algorithms, GiveBackTrace,
+    Algorithms, RefundTrace,
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
         Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "limit/decision.h"
-#include "limit/policy.h"
+#include "zone/applied_limit.h"
 
 #include <cstddef>
 #include <optional>
@@ -9,23 +8,16 @@
 
 namespace ratelimit {
 
-/// Who decided a limit.
-enum class Source : std::uint8_t {
-    redis,
-    cache,  // this node, which remembers that Redis refuses
-    lease,  // this node, of what Redis has counted ahead
-    local,  // this node, which counts itself
-};
-
-/// One limit of a request with its answer.
-struct DecidedLimit {
-    Policy policy;
-    LimitState state;
-    /// leaky_bucket: how many requests above the rate go at once, before others have to wait;
-    /// empty: none waits.
-    std::optional<std::int64_t> undelayed;
-    bool shadow = false;
-    Source source = Source::redis;
+/// What becomes of a request: $ratelimit_status.
+enum class Result : std::uint8_t {
+    none,
+    passed,
+    delayed,
+    rejected,
+    delayed_dry_run,
+    rejected_dry_run,
+    failed_open,
+    failed_closed,
 };
 
 /// What several limits make of one request together.
@@ -41,11 +33,11 @@ struct Outcome {
     std::size_t least_left = 0;
 };
 
-/// `limits` is not empty.
-Outcome outcome_of(std::span<const DecidedLimit> limits) noexcept;
+/// Of the limits that are decided; there is at least one.
+Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept;
 
 /// How long a request that leaky_bucket let in has to wait for its turn, as limit_req counts: its
 /// excess is what the bucket holds besides it.
-microseconds delay_of(const DecidedLimit& limit) noexcept;
+microseconds delay_of(const AppliedLimit& limit) noexcept;
 
 }  // namespace ratelimit

@@ -1,4 +1,4 @@
-#include "zone/decision_set.h"
+#include "zone/outcome.h"
 
 #include <array>
 
@@ -9,34 +9,36 @@ namespace {
 
 using namespace std::chrono_literals;
 
-DecidedLimit limit(std::int64_t quota, std::int64_t remaining)
+AppliedLimit limit(std::int64_t quota, std::int64_t remaining)
 {
-    DecidedLimit decided;
+    AppliedLimit decided;
+    decided.decided = true;
     decided.policy = { Algorithm::fixed_window, { quota, 60s }, {}, {} };
     decided.state = { true, remaining, 10s, 0us };
     decided.undelayed = 0;
     return decided;
 }
 
-DecidedLimit refusing(std::int64_t quota, std::optional<microseconds> retry)
+AppliedLimit refusing(std::int64_t quota, std::optional<microseconds> retry)
 {
-    DecidedLimit decided = limit(quota, 0);
+    AppliedLimit decided = limit(quota, 0);
     decided.state.granted = false;
     decided.state.retry_after = retry;
     return decided;
 }
 
 /// 10r/s, a request that found the bucket holding what `reset` says, itself included.
-DecidedLimit leaky(microseconds reset, std::optional<std::int64_t> undelayed)
+AppliedLimit leaky(microseconds reset, std::optional<std::int64_t> undelayed)
 {
-    DecidedLimit decided;
+    AppliedLimit decided;
+    decided.decided = true;
     decided.policy = { Algorithm::leaky_bucket, { 10, 1s }, 20, {} };
     decided.state = { true, 5, reset, 0us };
     decided.undelayed = undelayed;
     return decided;
 }
 
-TEST(DecisionSet, a_request_that_all_limits_grant_passes)
+TEST(OutcomeOf, a_request_that_all_limits_grant_passes)
 {
     const std::array limits = { limit(10, 5), limit(100, 50) };
     const Outcome outcome = outcome_of(limits);
@@ -45,20 +47,20 @@ TEST(DecisionSet, a_request_that_all_limits_grant_passes)
     EXPECT_EQ(outcome.retry_after, 0us);
 }
 
-TEST(DecisionSet, the_limit_with_the_least_left_by_share_speaks)
+TEST(OutcomeOf, the_limit_with_the_least_left_by_share_speaks)
 {
     const std::array limits = { limit(10, 5), limit(100, 20), limit(4, 3) };
     EXPECT_EQ(outcome_of(limits).least_left, 1U);
     EXPECT_EQ(outcome_of(limits).decided_by, 1U);
 }
 
-TEST(DecisionSet, equal_shares_speak_in_the_order_of_the_configuration)
+TEST(OutcomeOf, equal_shares_speak_in_the_order_of_the_configuration)
 {
     const std::array limits = { limit(10, 5), limit(100, 50) };
     EXPECT_EQ(outcome_of(limits).least_left, 0U);
 }
 
-TEST(DecisionSet, of_several_refusals_the_longest_decides)
+TEST(OutcomeOf, of_several_refusals_the_longest_decides)
 {
     const std::array limits = { refusing(10, 3s), refusing(10, 7s), refusing(10, 5s) };
     const Outcome outcome = outcome_of(limits);
@@ -67,7 +69,7 @@ TEST(DecisionSet, of_several_refusals_the_longest_decides)
     EXPECT_EQ(outcome.retry_after, 7s);
 }
 
-TEST(DecisionSet, never_is_the_longest_refusal)
+TEST(OutcomeOf, never_is_the_longest_refusal)
 {
     const std::array limits = { refusing(10, 3s), refusing(10, std::nullopt), refusing(10, 5s) };
     const Outcome outcome = outcome_of(limits);
@@ -75,13 +77,13 @@ TEST(DecisionSet, never_is_the_longest_refusal)
     EXPECT_EQ(outcome.retry_after, std::nullopt);
 }
 
-TEST(DecisionSet, a_refusing_limit_speaks_before_an_equally_empty_one)
+TEST(OutcomeOf, a_refusing_limit_speaks_before_an_equally_empty_one)
 {
     const std::array limits = { limit(10, 0), refusing(10, 3s) };
     EXPECT_EQ(outcome_of(limits).least_left, 1U);
 }
 
-TEST(DecisionSet, a_shadow_limit_neither_refuses_nor_speaks)
+TEST(OutcomeOf, a_shadow_limit_neither_refuses_nor_speaks)
 {
     std::array limits = { refusing(10, 3s), limit(10, 9) };
     limits[0].shadow = true;
@@ -91,7 +93,7 @@ TEST(DecisionSet, a_shadow_limit_neither_refuses_nor_speaks)
     EXPECT_EQ(outcome.decided_by, 1U);
 }
 
-TEST(DecisionSet, a_shadow_limit_does_not_delay)
+TEST(OutcomeOf, a_shadow_limit_does_not_delay)
 {
     std::array limits = { leaky(500ms, 0) };
     limits[0].shadow = true;

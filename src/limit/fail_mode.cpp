@@ -1,4 +1,4 @@
-#include "zone/fail_mode.h"
+#include "limit/fail_mode.h"
 
 #include <algorithm>
 

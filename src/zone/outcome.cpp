@@ -1,4 +1,4 @@
-#include "zone/decision_set.h"
+#include "zone/outcome.h"
 
 #include <algorithm>
 
@@ -15,13 +15,13 @@ bool longer(std::optional<microseconds> left, std::optional<microseconds> right)
     return *left > *right;
 }
 
-bool refuses(const DecidedLimit& limit) noexcept
+bool refuses(const AppliedLimit& limit) noexcept
 {
-    return !limit.shadow && !limit.state.granted;
+    return limit.decided && !limit.shadow && !limit.state.granted;
 }
 
 /// Whether `left` has less left than `right`: by share, then a refusal before a grant.
-bool less_left(const DecidedLimit& left, const DecidedLimit& right) noexcept
+bool less_left(const AppliedLimit& left, const AppliedLimit& right) noexcept
 {
     if (left.shadow != right.shadow) {
         return right.shadow;
@@ -36,7 +36,7 @@ bool less_left(const DecidedLimit& left, const DecidedLimit& right) noexcept
 
 }  // namespace
 
-microseconds delay_of(const DecidedLimit& limit) noexcept
+microseconds delay_of(const AppliedLimit& limit) noexcept
 {
     if (limit.policy.algorithm != Algorithm::leaky_bucket || !limit.state.granted
         || !limit.undelayed) {
@@ -51,15 +51,17 @@ microseconds delay_of(const DecidedLimit& limit) noexcept
     return microseconds{ wait < 1 ? 0 : static_cast<std::int64_t>(wait) };
 }
 
-Outcome outcome_of(std::span<const DecidedLimit> limits) noexcept
+Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept
 {
     Outcome outcome;
 
-    for (std::size_t i = 1; i < limits.size(); ++i) {
-        if (less_left(limits[i], limits[outcome.least_left])) {
-            outcome.least_left = i;
+    const AppliedLimit* least_left = nullptr;
+    for (const AppliedLimit& limit : limits) {
+        if (limit.decided && (least_left == nullptr || less_left(limit, *least_left))) {
+            least_left = &limit;
         }
     }
+    outcome.least_left = static_cast<std::size_t>(least_left - limits.data());
     outcome.decided_by = outcome.least_left;
 
     for (std::size_t i = 0; i < limits.size(); ++i) {
@@ -77,7 +79,8 @@ Outcome outcome_of(std::span<const DecidedLimit> limits) noexcept
     }
 
     for (std::size_t i = 0; i < limits.size(); ++i) {
-        const auto wait = limits[i].shadow ? microseconds{ 0 } : delay_of(limits[i]);
+        const bool delays = limits[i].decided && !limits[i].shadow;
+        const auto wait = delays ? delay_of(limits[i]) : microseconds{ 0 };
         if (wait > outcome.wait) {
             outcome.wait = wait;
             outcome.decided_by = i;

@@ -1,8 +1,8 @@
-#include "http/limit_checks.h"
+#include "http/evaluate_limits.h"
 
 #include "http/counted_key.h"
 #include "limit/rate_text.h"
-#include "nginx/clock.h"
+#include "nginx/pool.h"
 #include "nginx/text.h"
 
 namespace ratelimit::http {
@@ -125,98 +125,69 @@ std::optional<std::int64_t> undelayed_of(const LimitConf& limit, std::int64_t co
     return limit.delay.value_or(0);
 }
 
-/// What is asked of Redis about a limit that has been read.
-Read make_remote(
-    ngx_http_request_t* r, const LimitConf& limit, std::string_view key, DecidedLimit& decided,
-    RemoteCheck& check)
+/// Where in Redis a limit that has been read is counted.
+Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
 {
-    const Zone& zone = limit.zone->zone;
-    auto* memory = static_cast<char*>(ngx_pnalloc(r->pool, zone.redis_key_length(key)));
+    const Zone& zone = *limit.zone;
+    auto* memory = static_cast<char*>(ngx_pnalloc(r->pool, zone.redis_key_length(limit.key)));
     if (memory == nullptr) {
         return Read::failed;
     }
-    check.key = zone.redis_key(key, zone.record_of(decided.policy), memory);
-    check.policy = decided.policy;
-    check.shadow = limit.shadow;
-    check.coalescer = &limit.zone->redis->coalescer();
-    check.scripts = limit.scripts;
-    check.state = &decided.state;
-    if (zone.clock == Clock::local) {
-        check.now = nginx::local_time();
-    }
+    limit.redis_key = zone.redis_key(limit.key, zone.record_of(limit.policy), memory);
+    limit.coalescer = &conf.zone->redis->coalescer();
+    limit.scripts = conf.scripts;
     return Read::ok;
 }
 
-/// Reads one limit into place `index` of the state, and appends what is to be asked about it.
-Read make_check(
-    ngx_http_request_t* r, const LimitConf& limit, RequestState& state, std::size_t index,
-    std::size_t& remotes)
+Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
 {
-    ZoneConf& zone = *limit.zone;
-    Policy policy = zone.zone.policy;
-    std::string_view key;
-    std::int64_t cost = 1;
+    ZoneConf& zone = *conf.zone;
+    limit.zone = &zone.zone;
+    limit.policy = zone.zone.policy;
+    limit.shadow = conf.shadow;
 
-    Read read = read_key(r, zone, key);
+    Read read = read_key(r, zone, limit.key);
     if (read == Read::ok) {
-        read = read_rate(r, zone, policy.rate);
+        read = read_rate(r, zone, limit.policy.rate);
     }
     if (read == Read::ok) {
-        read = read_cost(r, limit, cost);
+        read = read_cost(r, conf, limit.cost);
     }
     if (read != Read::ok) {
         return read;
     }
-    if (limit.burst) {
-        policy.burst = limit.burst;
+    if (conf.burst) {
+        limit.policy.burst = conf.burst;
     }
-    state.limits[index] = { &zone, key, cost, zone.zone.policy_hash(policy) };
-    debug_limit(r, zone, key, cost);
-    state.decided[index] = { policy, {}, undelayed_of(limit, cost), limit.shadow, Source::redis };
-    if (zone.redis == nullptr) {
-        return Read::ok;
-    }
-    RemoteCheck& check = state.checks[remotes++];
-    check.cost = cost;
-    check.limit = index;
-    return make_remote(r, limit, key, state.decided[index], check);
+    limit.policy_hash = zone.zone.policy_hash(limit.policy);
+    limit.undelayed = undelayed_of(conf, limit.cost);
+    debug_limit(r, zone, limit.key, limit.cost);
+    return zone.redis == nullptr ? Read::ok : find_in_redis(r, conf, limit);
 }
 
 }  // namespace
 
-Checks make_checks(ngx_http_request_t* r, const LimitSet& set, RequestState*& state)
+std::optional<std::span<AppliedLimit>> evaluate_limits(ngx_http_request_t* r, const LimitSet& set)
 {
-    state = RequestState::make(r, set.limits.size());
-    if (state == nullptr) {
-        return Checks::failed;
+    const auto limits = nginx::make_array<AppliedLimit>(r->pool, set.limits.size());
+    if (limits.data() == nullptr) {
+        return std::nullopt;
     }
     std::size_t count = 0;
-    std::size_t remotes = 0;
-    for (const LimitConf& limit : set.limits) {
-        switch (make_check(r, limit, *state, count, remotes)) {
-        case Read::ok:
+    for (const LimitConf& conf : set.limits) {
+        AppliedLimit& limit = limits[count];
+        const Read read = read_limit(r, conf, limit);
+        if (read == Read::failed) {
+            return std::nullopt;
+        }
+        limit.malformed = read == Read::malformed;
+        if (read == Read::unlimited || (limit.malformed && limit.shadow)) {
+            limit = {};
+        } else {
             ++count;
-            break;
-        case Read::unlimited:
-            break;
-        case Read::malformed:
-            if (!limit.shadow) {
-                state->note_undecided(*limit.zone);
-            }
-            break;
-        case Read::failed:
-            return Checks::failed;
         }
     }
-    state->limits = state->limits.first(count);
-    state->checks = state->checks.first(remotes);
-    state->decided = state->decided.first(count);
-
-    if (count == 0 && !state->undecided) {
-        state->stage = RequestState::Stage::unlimited;
-        return Checks::nothing_limited;
-    }
-    return Checks::ready;
+    return limits.first(count);
 }
 
 }  // namespace ratelimit::http

@@ -6,10 +6,10 @@
 
 namespace ratelimit {
 
-/// Base of a final class whose objects come and go with requests: their memory is kept, as much as
+/// Base of a final class whose objects come and go with requests. Their memory is kept, as much as
 /// was ever in use at once, and used again. For one thread.
 template <class Object>
-class Recycled {
+class FromFreeList {
 public:
     static void* operator new(std::size_t size)
     {

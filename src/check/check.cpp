@@ -1,0 +1,161 @@
+#include "check/check.h"
+
+#include "check/coalescer.h"
+#include "check/refund.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+namespace ratelimit {
+
+namespace {
+
+auto shard_of(const RemoteLimit& limit) noexcept
+{
+    return std::tie(limit.coalescer, limit.shard);
+}
+
+/// Whether it counted the request: no limit of it that enforces refused.
+bool counted(const ShardPart& part) noexcept
+{
+    return part.end == ShardPart::End::answered
+        && std::all_of(part.limits.begin(), part.limits.end(), [](const RemoteLimit* limit) {
+               return limit->shadow || limit->state.granted;
+           });
+}
+
+/// When the limit was decided, by the clock that decided it.
+microseconds time_of(const ShardPart& part, const RemoteLimit& limit) noexcept
+{
+    return limit.now.value_or(part.server_time);
+}
+
+/// Refunds the tokens of a lease before this one of its run.
+void refund_tokens_before(ShardPart& part, std::int64_t token, microseconds now) noexcept
+{
+    Lease& lease = part.lease;
+    for (std::size_t i = 0; i < lease.replies.size(); ++i) {
+        const RemoteLimit& limit = *part.limits[i];
+        RunReply& reply = lease.replies[i];
+        const std::int64_t cost = (std::min(reply.taken, token) - lease.spent) * limit.cost;
+        if (cost > 0) {
+            refund(limit, { cost, time_of(part, limit), reply.reset }, now);
+            reply.remaining = std::min(limit.policy.limit(), reply.remaining + cost);
+        }
+    }
+    lease.spent = token;
+}
+
+}  // namespace
+
+Check::Check(std::span<RemoteLimit*> limits, Owner& owner) : owner_(owner), first_(*this)
+{
+    for (RemoteLimit* limit : limits) {
+        limit->shard = limit->coalescer->client().shard_of(limit->redis_key);
+    }
+    // Not std::stable_sort, which allocates.
+    std::sort(limits.begin(), limits.end(), [](const RemoteLimit* left, const RemoteLimit* right) {
+        return std::tuple(shard_of(*left), left) < std::tuple(shard_of(*right), right);
+    });
+    first_.limits = limits;
+    for (Part* part = &first_; part != nullptr; part = part->next.get()) {
+        const auto all = part->limits;
+        const auto other = std::find_if(all.begin(), all.end(), [&](const RemoteLimit* limit) {
+            return shard_of(*limit) != shard_of(*all.front());
+        });
+        if (other != all.end()) {
+            split(*part, static_cast<std::size_t>(other - all.begin()));
+        }
+    }
+}
+
+/// The limits from this one on become a part of their own, behind it.
+Check::Part& Check::split(Part& part, std::size_t at)
+{
+    auto rest = std::make_unique<Part>(*this);
+    rest->limits = part.limits.subspan(at);
+    rest->alone = false;
+    rest->expires = part.expires;
+    rest->next = std::move(part.next);
+    part.limits = part.limits.first(at);
+    part.alone = false;
+    part.next = std::move(rest);
+    return *part.next;
+}
+
+void Check::request_lease(std::int64_t tokens) noexcept
+{
+    each_part([tokens](Part& part) { part.lease_wanted = tokens; });
+}
+
+bool Check::send() noexcept
+{
+    each_part([this](Part& part) { send(part); });
+    return pending_ != 0;
+}
+
+void Check::send(Part& part) noexcept
+{
+    pending_ += part.limits.front()->coalescer->send(part) ? 1 : 0;
+}
+
+void Check::part_ended(Part& part) noexcept
+{
+    --pending_;
+    if (part.end == ShardPart::End::slot_migrating) {
+        send_one_by_one(part);
+    }
+    if (pending_ == 0) {
+        owner_.checked();
+    }
+}
+
+/// Each limit of a part as a part of its own, without a lease: each would take what the others need
+/// not grant.
+void Check::send_one_by_one(Part& part) noexcept
+try {
+    part.lease_wanted = 0;
+    Part* last = &part;
+    while (last->limits.size() > 1) {
+        last = &split(*last, 1);
+    }
+    const Part* const behind = last->next.get();
+    for (Part* each = &part; each != behind; each = each->next.get()) {
+        send(*each);
+    }
+} catch (const std::exception&) {
+    // Out of memory: they have failed.
+}
+
+void Check::even_out_leases(microseconds now) noexcept
+{
+    std::int64_t tokens = std::numeric_limits<std::int64_t>::max();
+    each_part([&tokens](const Part& part) {
+        tokens = std::min(tokens, part.lease.granted() - part.lease.spent);
+    });
+    each_part([tokens, now](Part& part) {
+        refund_tokens_before(part, part.lease.granted() - tokens, now);
+    });
+}
+
+bool Check::refund(microseconds now) noexcept
+{
+    bool refunded = false;
+    each_part([&refunded, now](const Part& part) {
+        if (part.alone || !counted(part)) {
+            return;
+        }
+        for (RemoteLimit* limit : part.limits) {
+            if (limit->state.granted && limit->cost > 0) {
+                const Refund taken{ limit->cost, time_of(part, *limit), limit->state.reset };
+                ratelimit::refund(*limit, taken, now);
+                limit->state = limit->without;
+                refunded = true;
+            }
+        }
+    });
+    return refunded;
+}
+
+}  // namespace ratelimit

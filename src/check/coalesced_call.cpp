@@ -1,0 +1,270 @@
+#include "check/coalesced_call.h"
+
+#include <algorithm>
+
+namespace ratelimit {
+
+namespace {
+
+auto costs_of(const ShardPart& part) noexcept
+{
+    return [&part](std::size_t limit) { return part.limits[limit]->cost; };
+}
+
+/// All but the key, cost and time.
+bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
+{
+    return left.policy == right.policy && left.shadow == right.shadow
+        && left.now.has_value() == right.now.has_value();
+}
+
+void notify(PartList& ended) noexcept
+{
+    while (!ended.empty()) {
+        ended.pop_front().ended();
+    }
+}
+
+}  // namespace
+
+bool CoalescedCall::begin(ShardPart& first) noexcept
+try {
+    copy_limits(first);
+    waiting_.push_back(first);
+    if (!send_waiting(false)) {
+        in_flight_.pop_front();
+        return false;
+    }
+    return true;
+} catch (const std::exception&) {
+    return false;
+}
+
+void CoalescedCall::copy_limits(const ShardPart& part)
+{
+    alone_ = part.alone;
+    routing.shard = part.limits.front()->shard;
+    scripts_ = part.limits.front()->scripts;
+    keys_.clear();
+    limits_.clear();
+    for (const RemoteLimit* limit : part.limits) {
+        keys_ += limit->redis_key;
+        limits_.push_back(*limit);
+    }
+    const char* key = keys_.data();
+    for (LimitCheck& limit : limits_) {
+        limit.redis_key = { key, limit.redis_key.size() };
+        key += limit.redis_key.size();
+    }
+}
+
+bool CoalescedCall::matches(const ShardPart& part) const noexcept
+{
+    return alone_ == part.alone && scripts_.several == part.limits.front()->scripts.several
+        && std::equal(
+               limits_.begin(), limits_.end(), part.limits.begin(), part.limits.end(),
+               [](const LimitCheck& limit, const RemoteLimit* other) {
+                   return limit.redis_key == other->redis_key && alike(limit, *other);
+               });
+}
+
+/// Moves as many of the requests that wait as go in one call, at least one, to those in flight. The
+/// last one decides for all of them: its time, and the lease that it wants.
+void CoalescedCall::arrange_waiting()
+{
+    routing.expires = waiting_.front().expires;
+    runs_.begin(limits_.size());
+    while (!waiting_.empty() && runs_.has_room_for(costs_of(waiting_.front()))) {
+        ShardPart& part = waiting_.front();
+        in_flight_.push_back(part);
+        part.position = runs_.add(costs_of(part));
+        routing.expires = std::min(routing.expires, part.expires);
+    }
+    const ShardPart& last = in_flight_.back();
+    runs_.lease(last.lease_wanted);
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        limits_[i].now = last.limits[i]->now;
+    }
+}
+
+/// Sends the next call. After a timeout, requests keep their own deadlines instead of starting
+/// fresh ones. False: it was not sent, and those in flight are to fail.
+bool CoalescedCall::send_waiting(bool after_timeout) noexcept
+try {
+    arrange_waiting();
+    if (after_timeout) {
+        routing.expires = own_deadline(in_flight_.back());
+        watch_own_deadlines();
+    }
+    return client_.send(*this);
+} catch (const std::exception&) {
+    return false;
+}
+
+bool CoalescedCall::single() const noexcept
+{
+    return alone_ && limits_.size() == 1 && runs_.single();
+}
+
+void CoalescedCall::write_numbers(redis::ScriptArguments& arguments) const
+{
+    LimitCheck check = limits_.front();
+    check.cost = runs_.numbers().back();
+    write_single_numbers(check, arguments);
+}
+
+void CoalescedCall::write(redis::CommandBuffer& command) const
+{
+    command.begin_script(scripts_.several, several_argument_count(limits_.size(), runs_.numbers()));
+    write_several_arguments(limits_, runs_.numbers(), command);
+}
+
+bool CoalescedCall::on_reply(const redisReply& reply) noexcept
+{
+    const SeveralReply several(reply, runs_.replies());
+    if (!several.good()) {
+        return false;
+    }
+    in_flight_.each([&](ShardPart& part) { answer(part, several); });
+    pass_on_lease(several);
+    end(false);
+    return true;
+}
+
+/// One request, of one limit.
+bool CoalescedCall::on_part(std::string_view part) noexcept
+{
+    LimitState state;
+    if (!read_single_part(part, state)) {
+        return false;
+    }
+    in_flight_.each([&](ShardPart& request) {
+        request.limits.front()->state = state;
+        request.end = ShardPart::End::answered;
+    });
+    end(false);
+    return true;
+}
+
+void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
+{
+    const auto [run, index] = part.position;
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        RemoteLimit& limit = *part.limits[i];
+        const RunReply answer = reply.answer(runs_.reply_of(run, i));
+        limit.state = state_in_run(answer, limit.policy, limit.cost, index);
+        if (index < answer.taken) {
+            limit.without = state_without(answer, limit.policy, limit.cost, index);
+        }
+        limit.now = limits_[i].now;
+    }
+    part.server_time = reply.server_time();
+    part.end = ShardPart::End::answered;
+}
+
+/// To the last request, if that is still there.
+void CoalescedCall::pass_on_lease(const SeveralReply& reply) noexcept
+try {
+    if (runs_.leased() == 0 || in_flight_.empty()
+        || !runs_.continues(costs_of(in_flight_.back()))) {
+        return;
+    }
+    const auto [run, index] = runs_.first_leased();
+    Lease lease;
+    lease.spent = index;
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        lease.replies.push_back(reply.answer(runs_.reply_of(run, i)));
+    }
+    if (lease.granted() > index) {
+        in_flight_.back().lease = std::move(lease);
+        // A further lease would add to this one.
+        waiting_.each([](ShardPart& part) { part.lease_wanted = 0; });
+    }
+} catch (const std::exception&) {
+    // Out of memory: the lease lapses.
+}
+
+void CoalescedCall::on_failure(redis::Failure failure) noexcept
+{
+    const bool migrating = failure == redis::Failure::slot_migrating && limits_.size() > 1;
+    fail_in_flight(migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
+    end(failure == redis::Failure::timeout);
+}
+
+void CoalescedCall::fail_in_flight(ShardPart::End end) noexcept
+{
+    in_flight_.each([end](ShardPart& part) { part.end = end; });
+}
+
+/// By when a request has its reply if it does not wait for a connection.
+redis::milliseconds CoalescedCall::own_deadline(const ShardPart& part) const noexcept
+{
+    return part.expires - client_.longest_wait() + client_.usual_wait();
+}
+
+bool CoalescedCall::overdue(const ShardPart& part) const noexcept
+{
+    return own_deadline(part) <= client_.now();
+}
+
+/// Until the first of those in flight is overdue.
+void CoalescedCall::watch_own_deadlines() noexcept
+try {
+    if (own_deadlines_ == nullptr) {
+        own_deadlines_ = client_.make_timer([this] { fail_overdue(); });
+    }
+    const auto left = own_deadline(in_flight_.front()) - client_.now();
+    own_deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
+} catch (const std::exception&) {
+    // Out of memory: they fail when the call does.
+}
+
+void CoalescedCall::fail_overdue() noexcept
+{
+    PartList ended;
+    while (!in_flight_.empty() && overdue(in_flight_.front())) {
+        in_flight_.front().end = ShardPart::End::failed;
+        ended.push_back(in_flight_.front());
+    }
+    if (!in_flight_.empty()) {
+        watch_own_deadlines();
+    }
+    notify(ended);
+}
+
+/// Those that are overdue when it times out fail with it.
+unsigned CoalescedCall::request_count() const noexcept
+{
+    unsigned requests = runs_.requests();
+    waiting_.each([&](const ShardPart& part) { requests += overdue(part) ? 1 : 0; });
+    return requests;
+}
+
+/// The next call leaves before the requests of this one go on, which may take time and send other
+/// checks. A request that has waited as long as a server hangs does not wait for it again.
+void CoalescedCall::end(bool timed_out) noexcept
+{
+    PartList ended;
+    ended.take_all(in_flight_);
+    if (own_deadlines_ != nullptr) {
+        own_deadlines_->stop();
+    }
+    while (timed_out && !waiting_.empty() && overdue(waiting_.front())) {
+        waiting_.front().end = ShardPart::End::failed;
+        ended.push_back(waiting_.front());
+    }
+    bool sent = false;
+    while (!sent && !waiting_.empty()) {
+        sent = send_waiting(timed_out);
+        if (!sent) {
+            fail_in_flight(ShardPart::End::failed);
+            ended.take_all(in_flight_);
+        }
+    }
+    if (!sent) {
+        on_unused();
+    }
+    notify(ended);
+}
+
+}  // namespace ratelimit

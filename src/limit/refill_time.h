@@ -1,0 +1,25 @@
+#pragma once
+
+#include "limit/rate.h"
+#include "limit/wide.h"
+
+namespace ratelimit {
+
+/// How long a rate takes to refill so many requests: requests * window / quota, rounded up to a
+/// microsecond. At most microseconds::max(), which it is without a quota.
+constexpr microseconds refill_time_ceil(std::int64_t requests, const Rate& rate) noexcept
+{
+    return rate.quota == 0
+        ? microseconds::max()
+        : microseconds{ rounded_up(Wide{ requests } * rate.window.count(), rate.quota) };
+}
+
+/// The same, rounded down.
+constexpr microseconds refill_time_floor(std::int64_t requests, const Rate& rate) noexcept
+{
+    const Wide units = Wide{ requests } * rate.window.count();  // of 1/quota us
+    return rate.quota == 0 ? microseconds::max()
+                           : microseconds{ rounded_up(units - (rate.quota - 1), rate.quota) };
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,89 @@
+#include "limit/run_reply.h"
+
+#include "limit/refill_time.h"
+#include "limit/wide.h"
+
+#include <algorithm>
+
+namespace ratelimit {
+
+namespace {
+
+/// As lua/gcra.lua: the debt in 1/quota us, by `window` less for each unit.
+microseconds arrival_reset_before(
+    const RunReply& reply, const Rate& rate, std::int64_t units) noexcept
+{
+    const Wide whole = Wide{ reply.reset.count() } - (reply.detail > 0 ? 1 : 0);
+    const Wide debt = whole * rate.quota + reply.detail - Wide{ units } * rate.window.count();
+    return microseconds{ rounded_up(std::max<Wide>(debt, 0), rate.quota) };
+}
+
+/// As lua/sliding_window_counter.lua: when the last but `units` of this window's count, being the
+/// previous one's by then, weighs less than one request.
+microseconds counter_reset_before(
+    const RunReply& reply, const Rate& rate, std::int64_t units) noexcept
+{
+    const std::int64_t window = rate.window.count();
+    const std::int64_t count = reply.detail;
+    if (count <= units) {
+        return reply.reset;  // not a count that this many can have been part of
+    }
+    return reply.reset
+        + microseconds{ rounded_up(window, count) - rounded_up(window, count - units) };
+}
+
+}  // namespace
+
+LimitState state_before(const RunReply& reply, const Policy& policy, std::int64_t units) noexcept
+{
+    LimitState state;
+    state.granted = true;
+    state.remaining = std::min(policy.limit(), reply.remaining + units);
+    state.reset = reply.reset;
+    if (units > 0 && keeps_arrival_time(policy.algorithm)) {
+        state.reset = arrival_reset_before(reply, policy.rate, units);
+    } else if (units > 0 && policy.algorithm == Algorithm::sliding_window_counter) {
+        state.reset = counter_reset_before(reply, policy.rate, units);
+    }
+    return state;
+}
+
+LimitState state_in_run(
+    const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
+{
+    if (index < reply.taken) {
+        return state_before(reply, policy, (reply.taken - 1 - index) * cost);
+    }
+    LimitState state{ reply.admits_next, reply.remaining, reply.reset, reply.retry_after };
+    if (reply.admits_next) {
+        state.retry_after = microseconds{ 0 };
+    }
+    return state;
+}
+
+LimitState state_without(
+    const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
+{
+    LimitState state = state_before(reply, policy, (reply.taken - index) * cost);
+    if (index == 0) {
+        state.reset = reply.reset_before;
+    }
+    return state;
+}
+
+void put_back(LimitState& state, const Policy& policy, std::int64_t cost) noexcept
+{
+    state.remaining = std::min(policy.limit(), state.remaining + cost);
+    if (state.remaining == policy.limit()) {
+        state.reset = microseconds{ 0 };
+    } else if (keeps_arrival_time(policy.algorithm)) {
+        state.reset -= std::min(state.reset, refill_time_floor(cost, policy.rate));
+    }
+}
+
+microseconds lease_life(const RunReply& reply, Algorithm algorithm) noexcept
+{
+    return algorithm == Algorithm::fixed_window ? reply.reset : std::chrono::seconds{ 1 };
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,223 @@
+#include "zone/decision.h"
+
+#include "zone/local_limits.h"
+#include "zone/node_state.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ratelimit {
+
+namespace {
+
+bool awaits_redis(const AppliedLimit& limit) noexcept
+{
+    return limit.in_redis() && !limit.decided;
+}
+
+/// The check has no other limits than those of this request.
+AppliedLimit& applied(RemoteLimit& limit) noexcept
+{
+    return static_cast<AppliedLimit&>(limit);
+}
+
+}  // namespace
+
+bool Decision::start()
+{
+    const bool malformed = std::any_of(limits_.begin(), limits_.end(), [](const auto& limit) {
+        return limit.malformed && !limit.shadow;
+    });
+    if (!(malformed && closes()) && ask_redis()) {
+        return true;
+    }
+    finish();
+    return false;
+}
+
+/// Asks for what neither a lease nor a remembered refusal decides. False: nothing was sent.
+bool Decision::ask_redis()
+{
+    if (std::none_of(limits_.begin(), limits_.end(), awaits_redis)) {
+        return false;
+    }
+    decide_by_node_state();
+    if (refused_by_cache_) {
+        return false;
+    }
+    const std::int64_t lease = select_for_redis();
+    if (sent_.empty()) {
+        return false;
+    }
+    check_.emplace(sent_, *this);
+    check_->request_lease(lease);
+    return check_->send();
+}
+
+void Decision::decide_by_node_state() noexcept
+{
+    const microseconds asked = clock_.monotonic();
+    // Leases first: Redis may refuse because of requests it already counted for our lease.
+    for (AppliedLimit& limit : limits_) {
+        if (awaits_redis(limit)) {
+            limit.asked = limit.zone->clock == Clock::local ? clock_.since_epoch() : asked;
+            spend_lease(limit);
+        }
+    }
+    for (AppliedLimit& limit : limits_) {
+        if (awaits_redis(limit)) {
+            recall_refusal(limit);
+            refused_by_cache_ = refused_by_cache_ || (limit.decided && !limit.shadow);
+        }
+    }
+}
+
+/// Returns for how many requests all of them are worth leasing.
+std::int64_t Decision::select_for_redis() noexcept
+{
+    std::int64_t lease = std::numeric_limits<std::int64_t>::max();
+    std::size_t count = 0;
+    for (AppliedLimit& limit : limits_) {
+        if (awaits_redis(limit)) {
+            if (limit.zone->clock == Clock::local) {
+                limit.now = limit.asked;
+            }
+            sent_[count++] = &limit;
+            lease = std::min(lease, limit.lease_wanted);
+        }
+    }
+    sent_ = sent_.first(count);
+    return lease;
+}
+
+void Decision::checked() noexcept
+{
+    finish();
+    owner_.decided();
+}
+
+void Decision::finish() noexcept
+{
+    if (check_) {
+        take_replies();
+    }
+    decide_by_memory();
+    resolve();
+    if (outcome_.refused || result_ == Result::failed_closed) {
+        refund();
+    } else if (check_) {
+        forget_refusals();
+    }
+}
+
+void Decision::take_replies() noexcept
+{
+    check_->each_answered([this](RemoteLimit& remote) {
+        AppliedLimit& limit = applied(remote);
+        limit.decided = true;
+        limit.asked = limit.now.value_or(limit.asked);
+        remember_refusal(limit, clock_);
+    });
+    check_->take_leases(
+        clock_.since_epoch(), [](RemoteLimit& limit, const RunReply& reply, std::int64_t spent) {
+            keep_lease(applied(limit), reply, spent);
+        });
+}
+
+/// Whether a limit that is not decided is for this node's memory.
+bool Decision::is_for_memory(const AppliedLimit& limit) const noexcept
+{
+    const bool by_fail_mode = rules_.fail_mode == FailMode::local && !refused_by_cache_;
+    return !limit.malformed && (!limit.in_redis() || by_fail_mode);
+}
+
+void Decision::decide_by_memory() noexcept
+{
+    bool any = false;
+    bool take = true;
+    for (AppliedLimit& limit : limits_) {
+        if (limit.decided) {
+            take = take && (limit.shadow || limit.state.granted);
+        } else if (is_for_memory(limit)) {
+            if (limit.in_redis()) {
+                limit.policy = policy_of_one_node(limit.policy, limit.zone->nodes);
+            }
+            limit.decided = true;
+            limit.source = Source::local;
+            any = true;
+        }
+    }
+    if (any) {
+        decide_local_limits(limits_, clock_.since_epoch(), take && !fails_closed());
+    }
+}
+
+bool Decision::any_decided() const noexcept
+{
+    return std::any_of(
+        limits_.begin(), limits_.end(), [](const AppliedLimit& limit) { return limit.decided; });
+}
+
+bool Decision::undecided(const AppliedLimit& limit) const noexcept
+{
+    return !limit.decided && !limit.shadow && (limit.malformed || !refused_by_cache_);
+}
+
+bool Decision::any_undecided() const noexcept
+{
+    return std::any_of(limits_.begin(), limits_.end(), [this](const AppliedLimit& limit) {
+        return undecided(limit);
+    });
+}
+
+/// Whether an undecided limit refuses a request.
+bool Decision::closes() const noexcept
+{
+    return rules_.fail_mode == FailMode::closed && !rules_.dry_run;
+}
+
+bool Decision::fails_closed() const noexcept
+{
+    return closes() && any_undecided();
+}
+
+void Decision::resolve() noexcept
+{
+    if (fails_closed()) {
+        result_ = Result::failed_closed;
+        return;
+    }
+    if (!any_decided()) {
+        result_ = Result::failed_open;
+        return;
+    }
+    outcome_ = outcome_of(limits_);
+    if (outcome_.refused) {
+        result_ = rules_.dry_run ? Result::rejected_dry_run : Result::rejected;
+    } else if (outcome_.wait.count() > 0) {
+        result_ = rules_.dry_run ? Result::delayed_dry_run : Result::delayed;
+    } else {
+        result_ = any_undecided() ? Result::failed_open : Result::passed;
+    }
+}
+
+/// Returns what some limits took for a request that does not pass.
+void Decision::refund() noexcept
+{
+    for (AppliedLimit& limit : limits_) {
+        refund_lease(limit);
+    }
+    if (check_ && check_->refund(clock_.since_epoch())) {
+        forget_refusals();
+    }
+    if (outcome_.refused) {
+        outcome_ = outcome_of(limits_);  // of what is left now
+    }
+}
+
+void Decision::forget_refusals() noexcept
+{
+    check_->each_answered([](RemoteLimit& limit) { ratelimit::forget_refusals(applied(limit)); });
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,100 @@
+#include "zone/node_state.h"
+
+#include "check/coalescer.h"
+
+#include <cmath>
+#include <utility>
+
+namespace ratelimit {
+
+namespace {
+
+/// By how much a request that costs so much more has to wait longer, at least; exactly, for the
+/// algorithms that keep an arrival time.
+microseconds longer_for(const Policy& policy, std::int64_t cost) noexcept
+{
+    if (!keeps_arrival_time(policy.algorithm)) {
+        return microseconds{ 0 };
+    }
+    const double time = static_cast<double>(cost) * static_cast<double>(policy.rate.window.count())
+        / static_cast<double>(policy.rate.quota);
+    return microseconds{ static_cast<std::int64_t>(std::ceil(time)) };
+}
+
+void decide_by(Source source, const LimitState& state, AppliedLimit& limit) noexcept
+{
+    limit.decided = true;
+    limit.source = source;
+    limit.state = state;
+}
+
+}  // namespace
+
+void spend_lease(AppliedLimit& limit) noexcept
+{
+    const Zone& zone = *limit.zone;
+    if (zone.lease == 0 || limit.cost == 0) {
+        return;
+    }
+    const auto answer =
+        zone.memory().leases().spend(limit.keyed(), limit.policy, zone.lease, limit.asked);
+    limit.lease_wanted = answer.worth_leasing;
+    if (answer.state) {
+        limit.lease = answer.source;
+        decide_by(Source::lease, *answer.state, limit);
+    }
+}
+
+void recall_refusal(AppliedLimit& limit) noexcept
+{
+    DenialCache denials = limit.zone->memory().denials();
+    if (!limit.zone->cache || denials.empty()) {
+        return;
+    }
+    auto denial = denials.find(limit.keyed(), limit.asked);
+    if (!denial) {
+        return;
+    }
+    if (limit.cost > limit.policy.limit()) {
+        denial->state.retry_after.reset();  // never, though a smaller cost has a time
+    } else {
+        *denial->state.retry_after += longer_for(limit.policy, limit.cost - denial->cost);
+    }
+    decide_by(Source::cache, denial->state, limit);
+}
+
+void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept
+{
+    if (!limit.state.granted && limit.zone->cache) {
+        limit.zone->memory().denials().add(
+            limit.keyed(), limit.coalescer->client().server_of(limit.shard), limit.state,
+            limit.asked, clock.time_of(*limit.zone), limit.zone->remembered);
+    }
+}
+
+void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t spent) noexcept
+{
+    if (answer.taken > spent) {  // a shadow limit may have let in fewer
+        limit.zone->memory().leases().add(
+            limit.keyed(), limit.policy, answer, answer.taken - spent, limit.asked);
+    }
+}
+
+void refund_lease(AppliedLimit& limit) noexcept
+{
+    if (const auto source = std::exchange(limit.lease, std::nullopt)) {
+        limit.zone->memory().leases().refund(limit.keyed(), *source);
+        put_back(limit.state, limit.policy, limit.cost);
+    }
+}
+
+void forget_refusals(const AppliedLimit& limit) noexcept
+{
+    DenialCache denials = limit.zone->memory().denials();
+    if (limit.state.granted && limit.cost > 0 && limit.zone->remembered < DenialCache::longest
+        && !denials.empty()) {
+        denials.forget_key(limit.key);
+    }
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,242 @@
+#pragma once
+
+#include "check/coalescer.h"
+#include "check/script_text.h"
+#include "client_fixture.h"
+#include "slab_zone.h"
+#include "zone/decision.h"
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ratelimit {
+
+/// One zone with its memory, and the key that the requests of a test have in it.
+struct KeyedZone {
+    TestZone memory;
+    Zone zone;
+    std::string key;
+    Coalescer* coalescer = nullptr;  // null: counted in this node's memory
+    CheckScripts scripts;
+    std::string redis_key;
+};
+
+/// A zone's limit, as one request has it.
+struct Applied {
+    KeyedZone& in;
+    std::int64_t cost = 1;
+    bool shadow = false;
+    std::optional<std::int64_t> undelayed = 0;
+    bool malformed = false;
+};
+
+/// A request and its decision.
+class DecidedRequest final : public Decision::Owner {
+public:
+    DecidedRequest(
+        const std::vector<Applied>& applied, Decision::Rules rules, const NodeClock& clock)
+        : limits(applied.size()),
+          sent_(applied.size()),
+          decision(limits, sent_, rules, clock, *this)
+    {
+        for (std::size_t i = 0; i < applied.size(); ++i) {
+            const KeyedZone& in = applied[i].in;
+            AppliedLimit& limit = limits[i];
+            limit.zone = &in.zone;
+            limit.key = in.key;
+            limit.policy = in.zone.policy;
+            limit.policy_hash = in.zone.policy_hash(in.zone.policy);
+            limit.cost = applied[i].cost;
+            limit.shadow = applied[i].shadow;
+            limit.undelayed = applied[i].undelayed;
+            limit.malformed = applied[i].malformed;
+            if (!limit.malformed) {
+                limit.coalescer = in.coalescer;
+                limit.scripts = in.scripts;
+                limit.redis_key = in.redis_key;
+            }
+        }
+    }
+
+    void decided() noexcept override { ++calls; }
+
+    Result result() const noexcept { return decision.result(); }
+    Source source(std::size_t limit = 0) const { return limits[limit].source; }
+    bool granted(std::size_t limit = 0) const
+    {
+        return limits[limit].decided && limits[limit].state.granted;
+    }
+    std::int64_t remaining(std::size_t limit = 0) const { return limits[limit].state.remaining; }
+    std::optional<microseconds> retry_after(std::size_t limit = 0) const
+    {
+        return limits[limit].state.retry_after;
+    }
+
+    std::vector<AppliedLimit> limits;
+
+private:
+    std::vector<RemoteLimit*> sent_;
+
+public:
+    Decision decision;
+    int calls = 0;  // of its owner
+    bool was_sent = false;
+};
+
+/// Decisions over real Redis servers, whose time the test sets (zones have Clock::local, if they
+/// do not say otherwise), and over real shared memory.
+class DecisionTest : public ClientTest {
+protected:
+    static constexpr Decision::Rules opens{ FailMode::open, false };
+    static constexpr Decision::Rules closes{ FailMode::closed, false };
+    static constexpr Decision::Rules local{ FailMode::local, false };
+    static constexpr Decision::Rules dry_run{ FailMode::closed, true };
+
+    static void SetUpTestSuite() { server = std::make_unique<RedisServer>(); }
+    static void TearDownTestSuite() { server.reset(); }
+
+    void SetUp() override
+    {
+        begin_nginx();
+        now = 1'800'000'000s;
+        for (std::size_t i = 0; i < algorithm_count; ++i) {
+            algorithms_.push_back(static_cast<Algorithm>(i));
+        }
+        for (const Algorithm algorithm : algorithms_) {
+            singles_.push_back(scripts_.add(single_script(algorithm)));
+        }
+        several_ = scripts_.add(several_script(algorithms_));
+        refund_ = scripts_.add(refund_script());
+    }
+
+    /// A Redis of its own for the zones that name it.
+    Coalescer& redis_at(int port, milliseconds timeout = 2s)
+    {
+        auto options = options_to(port);
+        options.server.timeout = timeout;
+        options.server.connect_timeout = timeout;
+        auto& client = *clients_.emplace_back(
+            std::make_unique<redis::Client>(loop_, options, scripts_, events_));
+        client.start();
+        return *coalescers_.emplace_back(std::make_unique<Coalescer>(client));
+    }
+    Coalescer& redis()
+    {
+        if (redis_ == nullptr) {
+            redis_ = &redis_at(server->port());
+        }
+        return *redis_;
+    }
+    /// No server is there.
+    Coalescer& no_redis() { return redis_at(free_port(), 100ms); }
+
+    /// A zone in Redis, of `quota` requests a day.
+    KeyedZone& zone(
+        std::int64_t quota, Coalescer* in, Algorithm algorithm = Algorithm::fixed_window)
+    {
+        static int zones = 0;
+        KeyedZone& made = zones_.emplace_back();
+        made.zone.name = "zone" + std::to_string(++zones);
+        made.zone.policy = { algorithm, { quota, 24h }, {}, {} };
+        made.zone.clock = Clock::local;
+        made.zone.key_start = made.zone.name + ":{";
+        made.zone.shared = &made.memory.zone();
+        made.key = "key";
+        made.coalescer = in;
+        made.scripts = { singles_[static_cast<std::size_t>(algorithm)], several_, refund_ };
+        made.redis_key = made.zone.key_start + made.key + "}";
+        return made;
+    }
+    KeyedZone& zone(std::int64_t quota, Algorithm algorithm = Algorithm::fixed_window)
+    {
+        return zone(quota, &redis(), algorithm);
+    }
+    KeyedZone& local_zone(std::int64_t quota) { return zone(quota, nullptr); }
+
+    DecidedRequest& start(const std::vector<Applied>& limits, Decision::Rules rules = {})
+    {
+        auto& request =
+            *requests_.emplace_back(std::make_unique<DecidedRequest>(limits, rules, clock));
+        request.was_sent = request.decision.start();
+        return request;
+    }
+    DecidedRequest& decide(const std::vector<Applied>& limits, Decision::Rules rules = {})
+    {
+        DecidedRequest& request = start(limits, rules);
+        EXPECT_EQ(request.calls, 0) << "from inside start";
+        if (request.was_sent) {
+            EXPECT_TRUE(loop_.run_until([&] { return request.calls > 0; }));
+        }
+        EXPECT_EQ(request.calls, request.was_sent ? 1 : 0);
+        EXPECT_NE(request.result(), Result::none);
+        return request;
+    }
+    DecidedRequest& decide(KeyedZone& in, Decision::Rules rules = {})
+    {
+        return decide({ { in } }, rules);
+    }
+
+    /// How many requests of a day are left in Redis, by a request that takes none.
+    std::int64_t left_in_redis(KeyedZone& in) { return decide({ { in, 0 } }).remaining(); }
+
+    static KeyedRequest keyed(const KeyedZone& in, std::int64_t cost = 1)
+    {
+        return { in.key, in.zone.policy_hash(in.zone.policy), cost };
+    }
+    /// As if Redis had refused the key now.
+    static void deny(KeyedZone& in, microseconds retry_after, std::int64_t cost = 1)
+    {
+        LimitState refusal;
+        refusal.retry_after = retry_after;
+        refusal.reset = retry_after;
+        in.memory.memory().denials().add(
+            keyed(in, cost), 0, refusal, now, now, DenialCache::longest);
+    }
+    static bool denied(KeyedZone& in)
+    {
+        return in.memory.memory().denials().find(keyed(in), now).has_value();
+    }
+    /// As if Redis had leased so many requests of cost 1 now.
+    static void lease(KeyedZone& in, std::int64_t requests)
+    {
+        in.zone.lease = 100;
+        RunReply answer;
+        answer.taken = requests + 1;
+        answer.remaining = 5;
+        answer.reset = 24h;
+        in.memory.memory().leases().add(keyed(in), in.zone.policy, answer, requests, now);
+    }
+    /// How many requests of cost 1 a lease pays for; it pays for them.
+    static int leased(KeyedZone& in)
+    {
+        int count = 0;
+        while (in.memory.memory().leases().spend(keyed(in), in.zone.policy, 0, now).state) {
+            ++count;
+        }
+        return count;
+    }
+    static std::int64_t left_in_memory(KeyedZone& in)
+    {
+        return in.memory.memory().local_limiter().peek({ in.key, in.zone.policy }, now).remaining;
+    }
+
+    static inline std::unique_ptr<RedisServer> server;
+    static inline microseconds now{ 0 };  // since the epoch
+    static inline const NodeClock clock{ +[]() noexcept { return now - 1'000'000s; },
+                                         +[]() noexcept { return now; } };
+
+private:
+    std::vector<Algorithm> algorithms_;
+    std::vector<redis::ScriptId> singles_;
+    redis::ScriptId several_{};
+    redis::ScriptId refund_{};
+    std::vector<std::unique_ptr<redis::Client>> clients_;
+    std::vector<std::unique_ptr<Coalescer>> coalescers_;
+    Coalescer* redis_ = nullptr;
+    std::deque<KeyedZone> zones_;
+    std::deque<std::unique_ptr<DecidedRequest>> requests_;
+};
+
+}  // namespace ratelimit

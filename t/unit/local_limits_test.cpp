@@ -1,0 +1,106 @@
+// Several limits of one request that are counted in this node's memory.
+
+#include "slab_zone.h"
+#include "zone/local_limits.h"
+
+#include <array>
+
+namespace ratelimit {
+namespace {
+
+constexpr std::chrono::hours day{ 24 };
+constexpr microseconds start = std::chrono::seconds{ 1'800'000'000 };
+
+/// Three limits of one request, each with its zone.
+class SeveralLimits : public testing::Test {
+protected:
+    /// Whether each grants.
+    std::array<bool, 3> decide(bool take = true)
+    {
+        std::array<AppliedLimit, 3> limits;
+        std::array<Zone, 3> zones;
+        for (std::size_t i = 0; i < limits.size(); ++i) {
+            zones[i].policy = policies_[i];
+            zones[i].shared = &memories_[i].zone();
+            limits[i].zone = &zones[i];
+            limits[i].key = "key";
+            limits[i].policy = policies_[i];
+            limits[i].shadow = shadow_[i];
+            limits[i].source = Source::local;
+        }
+        decide_local_limits(limits, start, take);
+        return { limits[0].state.granted, limits[1].state.granted, limits[2].state.granted };
+    }
+    std::array<std::int64_t, 3> remaining()
+    {
+        std::array<std::int64_t, 3> all;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            all[i] = memories_[i]
+                         .memory()
+                         .local_limiter()
+                         .peek({ "key", policies_[i] }, start)
+                         .remaining;
+        }
+        return all;
+    }
+
+    using Remaining = std::array<std::int64_t, 3>;
+    using Grants = std::array<bool, 3>;
+
+    std::array<TestZone, 3> memories_;
+    std::array<Policy, 3> policies_{ Policy{ Algorithm::fixed_window, { 9, day }, {}, {} },
+                                     Policy{ Algorithm::sliding_window_log, { 2, day }, {}, {} },
+                                     Policy{ Algorithm::token_bucket, { 9, day }, {}, {} } };
+    std::array<bool, 3> shadow_{};
+};
+
+TEST_F(SeveralLimits, a_request_is_counted_in_all_or_in_none)
+{
+    EXPECT_EQ(decide(), (Grants{ true, true, true }));
+    EXPECT_EQ(decide(), (Grants{ true, true, true }));
+    EXPECT_EQ(remaining(), (Remaining{ 7, 0, 7 }));
+    EXPECT_EQ(decide(), (Grants{ true, false, true }));
+    EXPECT_EQ(remaining(), (Remaining{ 7, 0, 7 }));
+}
+
+TEST_F(SeveralLimits, a_shadow_limit_that_refuses_does_not_keep_others_from_counting)
+{
+    shadow_[1] = true;
+    for (int i = 0; i < 3; ++i) {
+        decide();
+    }
+    EXPECT_EQ(decide(), (Grants{ true, false, true }));
+    EXPECT_EQ(remaining(), (Remaining{ 5, 0, 5 }));
+}
+
+TEST_F(SeveralLimits, none_counts_if_a_limit_elsewhere_has_refused)
+{
+    EXPECT_EQ(decide(false), (Grants{ true, true, true }));
+    EXPECT_EQ(remaining(), (Remaining{ 9, 2, 9 }));
+    for (TestZone& zone : memories_) {
+        EXPECT_EQ(zone.memory().keys(), 0U);
+    }
+}
+
+TEST(LocalVariableRate, counts_each_length_of_window_apart)
+{
+    TestZone memory;
+    Zone zone;
+    zone.policy = { Algorithm::fixed_window, {}, {}, {} };
+    zone.shared = &memory.zone();
+    const auto granted = [&](microseconds window) {
+        AppliedLimit limit;
+        limit.zone = &zone;
+        limit.key = "key";
+        limit.policy = { Algorithm::fixed_window, { 1, window }, {}, {} };
+        limit.source = Source::local;
+        decide_local_limits({ &limit, 1 }, start, true);
+        return limit.state.granted;
+    };
+    EXPECT_TRUE(granted(day));
+    EXPECT_TRUE(granted(2 * day));
+    EXPECT_FALSE(granted(day));
+}
+
+}  // namespace
+}  // namespace ratelimit
