@@ -43,7 +43,7 @@ try {
 void CoalescedCall::copy_limits(const ShardPart& part)
 {
     alone_ = part.alone;
-    travel.shard = part.limits.front()->shard;
+    routing.shard = part.limits.front()->shard;
     scripts_ = part.limits.front()->scripts;
     keys_.clear();
     limits_.clear();
@@ -72,13 +72,13 @@ bool CoalescedCall::matches(const ShardPart& part) const noexcept
 /// last one decides for all of them: its time, and the lease that it wants.
 void CoalescedCall::arrange_waiting()
 {
-    travel.expires = waiting_.front().expires;
+    routing.expires = waiting_.front().expires;
     runs_.begin(limits_.size());
     while (!waiting_.empty() && runs_.has_room_for(costs_of(waiting_.front()))) {
         ShardPart& part = waiting_.front();
         in_flight_.push_back(part);
         part.position = runs_.add(costs_of(part));
-        travel.expires = std::min(travel.expires, part.expires);
+        routing.expires = std::min(routing.expires, part.expires);
     }
     const ShardPart& last = in_flight_.back();
     runs_.lease(last.lease_wanted);
@@ -93,7 +93,7 @@ bool CoalescedCall::send_waiting(bool after_timeout) noexcept
 try {
     arrange_waiting();
     if (after_timeout) {
-        travel.expires = own_deadline(in_flight_.back());
+        routing.expires = own_deadline(in_flight_.back());
         watch_own_deadlines();
     }
     return client_.send(*this);
@@ -106,16 +106,6 @@ bool CoalescedCall::single() const noexcept
     return alone_ && limits_.size() == 1 && runs_.single();
 }
 
-redis::ScriptId CoalescedCall::script() const noexcept
-{
-    return single() ? scripts_.single : scripts_.several;
-}
-
-const redis::JointScript* CoalescedCall::joint() const noexcept
-{
-    return single() ? &joint_script : nullptr;
-}
-
 void CoalescedCall::write_numbers(redis::ScriptArguments& arguments) const
 {
     LimitCheck check = limits_.front();
@@ -123,43 +113,37 @@ void CoalescedCall::write_numbers(redis::ScriptArguments& arguments) const
     write_single_numbers(check, arguments);
 }
 
-redis::ArgumentCount CoalescedCall::argument_count() const noexcept
+void CoalescedCall::write(redis::CommandBuffer& command) const
 {
-    return several_argument_count(limits_.size(), runs_.numbers());
+    command.begin_script(scripts_.several, several_argument_count(limits_.size(), runs_.numbers()));
+    write_several_arguments(limits_, runs_.numbers(), command);
 }
 
-void CoalescedCall::write(redis::ScriptArguments& arguments) const
-{
-    write_several_arguments(limits_, runs_.numbers(), arguments);
-}
-
-bool CoalescedCall::accepts(const redisReply& reply) const noexcept
-{
-    return SeveralReply(reply, runs_.replies()).good();
-}
-
-bool CoalescedCall::accepts_part(std::string_view part) const noexcept
-{
-    LimitState state;
-    return read_single_part(part, state);
-}
-
-void CoalescedCall::on_reply(const redisReply& reply) noexcept
+bool CoalescedCall::on_reply(const redisReply& reply) noexcept
 {
     const SeveralReply several(reply, runs_.replies());
+    if (!several.good()) {
+        return false;
+    }
     in_flight_.each([&](ShardPart& part) { answer(part, several); });
     pass_on_lease(several);
     end(false);
+    return true;
 }
 
 /// One request, of one limit.
-void CoalescedCall::on_part(std::string_view part) noexcept
+bool CoalescedCall::on_part(std::string_view part) noexcept
 {
+    LimitState state;
+    if (!read_single_part(part, state)) {
+        return false;
+    }
     in_flight_.each([&](ShardPart& request) {
-        read_single_part(part, request.limits.front()->state);
+        request.limits.front()->state = state;
         request.end = ShardPart::End::answered;
     });
     end(false);
+    return true;
 }
 
 void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
@@ -202,7 +186,7 @@ try {
 
 void CoalescedCall::on_failure(redis::Failure failure) noexcept
 {
-    const bool migrating = failure == redis::Failure::keys_apart && limits_.size() > 1;
+    const bool migrating = failure == redis::Failure::slot_migrating && limits_.size() > 1;
     fail_in_flight(migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
     end(failure == redis::Failure::timeout);
 }
@@ -249,7 +233,7 @@ void CoalescedCall::fail_overdue() noexcept
 }
 
 /// Those that are overdue when it times out fail with it.
-unsigned CoalescedCall::stands_for() const noexcept
+unsigned CoalescedCall::request_count() const noexcept
 {
     unsigned requests = runs_.requests();
     waiting_.each([&](const ShardPart& part) { requests += overdue(part) ? 1 : 0; });

@@ -13,9 +13,12 @@ namespace ratelimit {
 /// The script call for requests of the same keys and policies: one at a time is in flight, and the
 /// requests that come meanwhile wait for the next. It has copies of all that it sends, since any of
 /// the requests may be gone when it is written again.
-class CoalescedCall : public redis::Call {
+class CoalescedCall : public redis::Call, private redis::BatchPart {
 public:
-    explicit CoalescedCall(redis::Client& client) noexcept : client_(client) {}
+    explicit CoalescedCall(redis::Client& client) noexcept : client_(client)
+    {
+        repeatable = true;  // at worst it counts twice
+    }
 
     /// Sends the first request, whose keys and policies those of the others will be. False: it was
     /// not sent. `on_unused` is not called then.
@@ -24,23 +27,21 @@ public:
     bool matches(const ShardPart& part) const noexcept;
     void wait(ShardPart& part) noexcept { waiting_.push_back(part); }
 
-    redis::ScriptId script() const noexcept final;
-    const redis::JointScript* joint() const noexcept final;
-    void write_numbers(redis::ScriptArguments& arguments) const final;
-    void on_part(std::string_view part) noexcept final;
-    bool accepts_part(std::string_view part) const noexcept final;
-    bool accepts(const redisReply& reply) const noexcept final;
-    bool repeatable() const noexcept final { return true; }  // at worst it counts twice
-    redis::ArgumentCount argument_count() const noexcept final;
-    void write(redis::ScriptArguments& arguments) const final;
+    redis::BatchPart* batch_part() noexcept final { return single() ? this : nullptr; }
+    void write(redis::CommandBuffer& command) const final;
     std::string_view routing_key() const noexcept final { return limits_.front().redis_key; }
-    unsigned stands_for() const noexcept final;
-    void on_reply(const redisReply& reply) noexcept final;
+    unsigned request_count() const noexcept final;
+    bool on_reply(const redisReply& reply) noexcept final;
     void on_failure(redis::Failure failure) noexcept final;
 
 private:
     /// The last call has ended, and no request waits. It may begin again.
     virtual void on_unused() noexcept = 0;
+
+    redis::ScriptId script() const noexcept final { return scripts_.single; }
+    const redis::BatchFormat& format() const noexcept final { return batch_format; }
+    void write_numbers(redis::ScriptArguments& arguments) const final;
+    bool on_part(std::string_view part) noexcept final;
 
     bool single() const noexcept;
     void copy_limits(const ShardPart& part);

@@ -29,23 +29,23 @@ public:
         }
         script_ = limit.scripts.refund;
         refund_ = refund;
-        travel = {};
-        travel.shard = limit.shard;
+        routing = {};
+        routing.shard = limit.shard;
     }
 
-    redis::ScriptId script() const noexcept override { return script_; }
-    redis::ArgumentCount argument_count() const noexcept override
+    void write(redis::CommandBuffer& command) const override
     {
-        return refund_argument_count;
-    }
-    void write(redis::ScriptArguments& arguments) const override
-    {
+        command.begin_script(script_, refund_argument_count);
         LimitState state;
         state.reset = refund_.reset;
-        write_refund_arguments(check_, refund_.taken_at, state, arguments);
+        write_refund_arguments(check_, refund_.taken_at, state, command);
     }
     std::string_view routing_key() const noexcept override { return key_; }
-    void on_reply(const redisReply&) noexcept override { put_back(); }
+    bool on_reply(const redisReply&) noexcept override
+    {
+        put_back();
+        return true;
+    }
     void on_failure(redis::Failure) noexcept override { put_back(); }
 
 private:

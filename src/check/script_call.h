@@ -28,7 +28,7 @@ struct LimitCheck {
 /// now: microseconds since the epoch, 0: Redis's TIME. window: microseconds. param: the capacity
 /// for token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
 /// sliding_window_buckets, else 0.
-inline constexpr redis::JointScript joint_script{ 5, 32 };
+inline constexpr redis::BatchFormat batch_format{ 5, 32 };
 void write_single_numbers(const LimitCheck& check, redis::ScriptArguments& arguments);
 
 /// `runs`: the runs' numbers, as they are written.

@@ -49,7 +49,7 @@ bool good_state(const char* fields, std::size_t at) noexcept
 bool read_single_part(std::string_view part, LimitState& state) noexcept
 {
     const char* fields = part.data();
-    if (part.size() != joint_script.reply_bytes || !good_flag(field(fields, 0))
+    if (part.size() != batch_format.reply_bytes || !good_flag(field(fields, 0))
         || !good_state(fields, 1)) {
         return false;
     }

@@ -115,7 +115,7 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
             }
         }
         second_timer = std::make_unique<nginx::NgxTimer>(each_second);
-        second_timer->on_exit(Timer::OnExit::ignore);
+        second_timer->cancelable(true);
         second_timer->start(second);
         return ngx_int_t{ NGX_OK };
     });

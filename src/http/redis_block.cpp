@@ -5,6 +5,7 @@
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
 #include "redis/context.h"
+#include "redis/make_client.h"
 
 #include <memory>
 #include <utility>
@@ -49,7 +50,7 @@ std::string RedisBlock::place() const
 Coalescer& RedisBlock::coalescer()
 {
     if (coalescer_ == nullptr) {
-        client_ = std::make_unique<redis::Client>(event_loop(), options, scripts, *this);
+        client_ = redis::make_client({ event_loop(), options, scripts, *this });
         coalescer_ = std::make_unique<Coalescer>(*client_);
         client_->start();
     }

@@ -16,22 +16,20 @@ using std::chrono::milliseconds;
 /// fires, also when the process was stopped meanwhile (DueTime).
 class Timer {
 public:
-    /// Whether a process that is asked to exit waits for this timer (a check in flight) or not (a
-    /// reconnect that nobody waits for).
-    enum class OnExit { wait, ignore };
-
     virtual ~Timer() = default;
     virtual void start(milliseconds delay) noexcept = 0;  // a timer that runs is started anew
     virtual void stop() noexcept = 0;
     virtual bool running() const noexcept = 0;
-    virtual void on_exit(OnExit choice) noexcept = 0;  // may change while it runs
+    /// Whether a process that exits does not wait for this timer, as nginx calls it: a reconnect
+    /// that no request waits for, but not a check in flight. May change while it runs.
+    virtual void cancelable(bool choice) noexcept = 0;
 };
 
 /// Something to be done at the end of the loop's turn, before what was written since it was wanted
 /// leaves. Destroying it takes it back.
-class TurnEnd {
+class EndOfTurn {
 public:
-    virtual ~TurnEnd() = default;
+    virtual ~EndOfTurn() = default;
     virtual void want() noexcept = 0;  // once for each turn, however often it is called
 };
 
@@ -61,7 +59,7 @@ public:
     virtual std::unique_ptr<Timer> make_timer(std::function<void()> fired) = 0;
 
     /// `done` must not throw.
-    virtual std::unique_ptr<TurnEnd> make_turn_end(std::function<void()> done) = 0;
+    virtual std::unique_ptr<EndOfTurn> make_end_of_turn(std::function<void()> done) = 0;
 
     /// `done` must not throw. Null: this loop looks no names up.
     virtual std::unique_ptr<Lookup> look_up(

@@ -148,7 +148,7 @@ private:
 
 /// One of nginx's posted events, which run at the end of a turn in the order of their posting: what
 /// is written by it leaves with an event that is posted behind it.
-class PostedEvent final : public TurnEnd {
+class PostedEvent final : public EndOfTurn {
 public:
     explicit PostedEvent(std::function<void()> done) : done_(std::move(done))
     {
@@ -207,7 +207,7 @@ std::unique_ptr<Timer> NgxLoop::make_timer(std::function<void()> fired)
     return std::make_unique<NgxTimer>(std::move(fired));
 }
 
-std::unique_ptr<TurnEnd> NgxLoop::make_turn_end(std::function<void()> done)
+std::unique_ptr<EndOfTurn> NgxLoop::make_end_of_turn(std::function<void()> done)
 {
     return std::make_unique<PostedEvent>(std::move(done));
 }

@@ -14,7 +14,7 @@ public:
 
     bool attach(redisAsyncContext& context) noexcept override;
     std::unique_ptr<Timer> make_timer(std::function<void()> fired) override;
-    std::unique_ptr<TurnEnd> make_turn_end(std::function<void()> done) override;
+    std::unique_ptr<EndOfTurn> make_end_of_turn(std::function<void()> done) override;
     std::unique_ptr<Lookup> look_up(
         const std::string& name, std::function<void(const Addresses&)> done) override;
     milliseconds now() const noexcept override;

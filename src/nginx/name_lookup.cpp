@@ -32,7 +32,7 @@ NameLookup::NameLookup(
     std::function<void(const Addresses&)> done)
     : name_(std::move(name)), done_(std::move(done)), timer_([this] { done_(addresses_); })
 {
-    timer_.on_exit(Timer::OnExit::ignore);
+    timer_.cancelable(true);
     addresses_.valid = pause;
     ngx_resolver_ctx_t* context = ngx_resolve_start(&resolver, nullptr);
     if (context == nullptr || context == NGX_NO_RESOLVER) {

@@ -18,7 +18,7 @@ public:
     void start(milliseconds delay) noexcept override;
     void stop() noexcept override;
     bool running() const noexcept override { return event_.timer_set || event_.posted; }
-    void on_exit(OnExit choice) noexcept override { event_.cancelable = choice == OnExit::ignore; }
+    void cancelable(bool choice) noexcept override { event_.cancelable = choice; }
 
 private:
     static void handle(ngx_event_t* event) noexcept;

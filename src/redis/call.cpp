@@ -1,13 +1,11 @@
 #include "redis/call.h"
 
-#include "redis/pipeline.h"
-
 namespace ratelimit::redis {
 
 Call::~Call()
 {
     if (pending_ != nullptr) {
-        pending_->release();
+        *pending_ = nullptr;
     }
 }
 
@@ -20,22 +18,10 @@ std::string_view describe(Failure failure) noexcept
         return "no connection";
     case Failure::error_reply:
         return "error reply";
-    case Failure::keys_apart:
+    case Failure::slot_migrating:
         return "keys of a slot that is being moved";
     }
     return "unknown failure";
-}
-
-void fail_all(CallQueue& queue, RecordPool& records, Failure failure) noexcept
-{
-    while (!queue.empty()) {
-        PendingCall& record = queue.pop();
-        Call* call = record.release();
-        records.give_back(record);
-        if (call != nullptr) {
-            call->on_failure(failure);
-        }
-    }
 }
 
 }  // namespace ratelimit::redis

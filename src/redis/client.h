@@ -1,10 +1,6 @@
 #pragma once
 
-#include "loop/event_loop.h"
-#include "redis/call.h"
-#include "redis/script_registry.h"
-#include "redis/server_options.h"
-#include "redis/server_stats.h"
+#include "redis/server.h"
 
 #include <functional>
 #include <memory>
@@ -53,7 +49,7 @@ public:
     virtual void counts_may_be_lost(std::uint32_t server) noexcept = 0;
     /// Cluster and sentinel: where the keys are has been learnt, or is another place than before.
     virtual void servers_known(std::string_view text) noexcept = 0;
-    /// Nobody says where the keys are; once until the next servers_known.
+    /// No server says where the keys are; once until the next servers_known.
     virtual void servers_unknown(std::string_view reason) noexcept = 0;
 };
 
@@ -65,16 +61,20 @@ struct ServerView {
     ServerStats stats;  // since it was last looked at
 };
 
-class Router;
+/// What a client is made of. What is referred to must outlive it.
+struct ClientParts {
+    EventLoop& loop;
+    ClientOptions options;
+    const ScriptRegistry& scripts;
+    ClientEvents& events;
+};
 
-/// Calls scripts on Redis, on one event loop, in one thread: finds the server that has a call's
-/// keys, and follows them when they move.
-class Client {
+/// Calls Redis, on one event loop, in one thread: brings each call to the server that has its keys,
+/// and follows them when they move. There is one kind for each topology (make_client). What its
+/// servers tell goes on to the client's owner, and an error reply is the server's failure, unless a
+/// kind knows better.
+class Client : public ServerOwner {
 public:
-    Client(
-        EventLoop& loop, ClientOptions options, const ScriptRegistry& scripts,
-        ClientEvents& events);
-    ~Client();  // as close()
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
@@ -86,7 +86,8 @@ public:
     /// try again); the call was not taken and hears nothing.
     bool send(Call& call);
 
-    /// Fails what is on its way with Failure::connection and closes every connection.
+    /// Fails the pending calls with Failure::connection and closes every connection, as the
+    /// destructor of each kind does.
     void close() noexcept;
 
     /// Closes every connection, if nothing is in flight; the next call connects again.
@@ -94,7 +95,7 @@ public:
 
     /// Whether the circuit breaker of the server of this shard is open. A call may still be the
     /// trial that goes now and then.
-    bool refuses(std::uint32_t shard) const noexcept;
+    virtual bool refuses(std::uint32_t shard) const noexcept = 0;
 
     std::unique_ptr<Timer> make_timer(std::function<void()> fired)
     {
@@ -110,23 +111,54 @@ public:
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
     /// Keys of one shard can go in one call: the server of a ring, the hash slot of a cluster.
-    std::uint32_t shard_of(std::string_view key) const noexcept;
+    virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
     /// A number of the shard's server, the same in each worker. Two servers of a cluster may have
     /// the same number.
-    std::uint32_t server_of(std::uint32_t shard) const noexcept;
+    virtual std::uint32_t server_of(std::uint32_t shard) const noexcept { return shard; }
 
-    /// Shows every server that keys are on, as far as they are known, and begins to count anew;
-    /// asks those of which nothing was heard whether they answer.
+    /// Shows every server that keys are on, as far as they are known, with its counts since the
+    /// last time, and probes those that have been silent.
     void look_at_servers(const std::function<void(const ServerView&)>& look);
 
-private:
+    void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }
+    void server_down(Server& server, std::string_view reason) noexcept override
+    {
+        events_.server_down(server.endpoint(), reason);
+    }
+    void error_reply(Server& server, std::string_view text) noexcept override
+    {
+        events_.error_reply(server.endpoint(), text);
+    }
+    bool take_back(Server& server, Call& call) noexcept override;
+
+protected:
+    explicit Client(ClientParts parts)
+        : loop_(parts.loop),
+          options_(std::move(parts.options)),
+          scripts_(parts.scripts),
+          events_(parts.events)
+    {
+    }
+
+    /// Connects; also after disconnect().
+    virtual void connect() = 0;
+    virtual void disconnect() noexcept = 0;
+    /// Sends a call that has its `routing`, also again.
+    virtual bool route(Call& call) = 0;
+    virtual void each_server(const std::function<void(Server&)>& visit) = 0;
+
     EventLoop& loop_;
     const ClientOptions options_;
     const ScriptRegistry& scripts_;
     ClientEvents& events_;
-    std::unique_ptr<Router> router_;
-    bool started_ = false;
+
+    bool open() const noexcept { return state_ == State::open; }
+
+private:
+    enum class State : std::uint8_t { resting, open, closed };
+
+    State state_ = State::resting;
 };
 
 }  // namespace ratelimit::redis

@@ -16,16 +16,16 @@ std::uint32_t number_of(const Server& node) noexcept
 
 }  // namespace
 
-ClusterClient::ClusterClient(const RouterParts& parts)
-    : Router(parts),
+ClusterClient::ClusterClient(ClientParts parts)
+    : Client(std::move(parts)),
       node_options_(options_.server),
       waiting_(loop_, records_, [](unsigned) {}),
       retired_(loop_, options_.server),
       search_(loop_, options_, *this),
       retry_timer_(loop_.make_timer([this] { retry_waiting(); }))
 {
-    node_options_.most_joint = 1;  // keys of one slot are seldom asked at once
-    retry_timer_->on_exit(Timer::OnExit::ignore);
+    node_options_.longest_batch = 1;  // calls of one turn seldom have keys of one slot
+    retry_timer_->cancelable(true);
 }
 
 ClusterClient::~ClusterClient()
@@ -33,14 +33,16 @@ ClusterClient::~ClusterClient()
     close();
 }
 
-void ClusterClient::start()
+void ClusterClient::connect()
 {
+    for (const auto& [name, node] : nodes_) {
+        node->start();
+    }
     search_.start();
 }
 
-void ClusterClient::close() noexcept
+void ClusterClient::disconnect() noexcept
 {
-    closed_ = true;
     retry_timer_->stop();
     search_.close();
     for (const auto& [name, node] : nodes_) {
@@ -50,16 +52,16 @@ void ClusterClient::close() noexcept
     waiting_.fail_all(Failure::connection);
 }
 
-bool ClusterClient::send(Call& call)
+bool ClusterClient::route(Call& call)
 {
     if (!known_) {
         if (!search_.running()) {
             return false;
         }
-        waiting_.add(call, call.travel.expires);
+        waiting_.add(call, call.routing.expires);
         return true;
     }
-    Server* owner = slots_[*call.travel.shard];
+    Server* owner = slots_[*call.routing.shard];
     // No call waits for a connection to a node that is away: it would miss the takeover.
     const bool usable = owner != nullptr && (owner->ready() || !owner->away());
     if (usable && owner->send(call)) {
@@ -118,7 +120,7 @@ Server& ClusterClient::node_at(const Endpoint& endpoint)
 void ClusterClient::server_up(Server& server) noexcept
 {
     if (is_node(server)) {
-        Router::server_up(server);
+        Client::server_up(server);
         retry_waiting_soon();
     }
 }
@@ -126,7 +128,7 @@ void ClusterClient::server_up(Server& server) noexcept
 void ClusterClient::server_down(Server& server, std::string_view reason) noexcept
 {
     if (is_node(server)) {
-        Router::server_down(server, reason);
+        Client::server_down(server, reason);
         search_.want();
     }
 }
@@ -138,60 +140,54 @@ void ClusterClient::server_reconnected(Server& server) noexcept
     }
 }
 
-bool ClusterClient::take_back(Server&, Call& call) noexcept
-try {
-    return !closed_ && send(call);
-} catch (const std::exception&) {
-    return false;
-}
-
-ErrorFate ClusterClient::fate_of(Server& server, Call* call, std::string_view error) noexcept
+ErrorClass ClusterClient::classify_error(
+    Server& server, Call* call, std::string_view error) noexcept
 try {
     if (error.starts_with("TRYAGAIN")) {
-        return ErrorFate::keys_apart;
+        return ErrorClass::slot_migrating;
     }
     if (error.starts_with("CLUSTERDOWN")) {
         return cluster_down(server, call, error);
     }
     const auto redirection = read_redirection(error, server.endpoint());
     if (!redirection) {
-        return ErrorFate::refused;
+        return ErrorClass::refused;
     }
     if (!redirection->asking) {
         search_.want();
     }
-    if (call == nullptr || closed_) {
-        return ErrorFate::unreachable;
+    if (call == nullptr || !open()) {
+        return ErrorClass::unreachable;
     }
     return pass_on(*call, *redirection);
 } catch (const std::exception&) {
-    return ErrorFate::refused;
+    return ErrorClass::refused;
 }
 
 /// A node that answers so is well: another one is away, and has slots without a server yet.
-ErrorFate ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
+ErrorClass ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
 {
     search_.want();
     if (takeover_.first_error(loop_.now())) {
         error_reply(server, error);
     }
-    return call != nullptr && wait(*call) ? ErrorFate::redirected : ErrorFate::unreachable;
+    return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
-ErrorFate ClusterClient::pass_on(Call& call, const Redirection& redirection)
+ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
 {
-    if (++call.travel.redirections > most_redirections) {
-        return ErrorFate::refused;
+    if (++call.routing.redirections > most_redirections) {
+        return ErrorClass::refused;
     }
     Server& node = node_at(redirection.target);
     if (!redirection.asking) {
         moved(redirection.slot, node);
     }
-    call.travel.asking = redirection.asking;
+    call.routing.asking = redirection.asking;
     if (node.send(call)) {
-        return ErrorFate::redirected;
+        return ErrorClass::redirected;
     }
-    return wait(call) ? ErrorFate::redirected : ErrorFate::unreachable;
+    return wait(call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
 /// MOVED: the slot has another owner. A replica that takes over has all slots of its master.
@@ -207,13 +203,13 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
 }
 
 /// To another node than its owner, which is away: that node's MOVED says who the owner is by now.
-/// False: none can be asked, or one was asked not long ago.
+/// False: no node is ready, or one has just been tried.
 bool ClusterClient::send_elsewhere(Call& call)
 {
     if (loop_.now() - sent_elsewhere_at_ < retry_pause) {
         return false;
     }
-    const Server* owner = slots_[*call.travel.shard];
+    const Server* owner = slots_[*call.routing.shard];
     for (const auto& [name, node] : nodes_) {
         if (node.get() != owner && node->ready() && !node->refuses() && node->send(call)) {
             sent_elsewhere_at_ = loop_.now();
@@ -226,12 +222,12 @@ bool ClusterClient::send_elsewhere(Call& call)
 /// Until another server has taken over, or its timeout has passed. False: that is not expected.
 bool ClusterClient::wait(Call& call) noexcept
 try {
-    if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
+    if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
-    call.travel.redirections = 0;
-    call.travel.asking = false;
-    waiting_.add(call, call.travel.waits_until);
+    call.routing.redirections = 0;
+    call.routing.asking = false;
+    waiting_.add(call, call.routing.waits_until);
     if (!retry_timer_->running()) {
         retry_timer_->start(retry_pause);
     }
@@ -249,7 +245,7 @@ void ClusterClient::retry_waiting_soon() noexcept
 
 void ClusterClient::retry_waiting()
 {
-    waiting_.release([this](Call& call) { return send(call); });
+    waiting_.release([this](Call& call) { return route(call); });
 }
 
 std::vector<Server*> ClusterClient::known_nodes()

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "redis/client.h"
 #include "redis/cluster_slots.h"
 #include "redis/hash_slot.h"
 #include "redis/map_search.h"
 #include "redis/retired_servers.h"
-#include "redis/router.h"
 #include "redis/takeover_window.h"
 #include "redis/waiting_calls.h"
 
@@ -19,33 +19,32 @@ namespace ratelimit::redis {
 /// as a master is away. A call whose master is away waits for a takeover, within its timeout: one
 /// such call at a time goes to another node, whose MOVED names the new master as soon as that node
 /// knows it.
-class ClusterClient final : public Router, public MapSearchOwner {
+class ClusterClient final : public Client, public MapSearchOwner {
 public:
-    explicit ClusterClient(const RouterParts& parts);
+    explicit ClusterClient(ClientParts parts);
     ~ClusterClient() override;
 
-    void start() override;
-    bool send(Call& call) override;
-    void close() noexcept override;
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     std::uint32_t server_of(std::uint32_t shard) const noexcept override;
     bool refuses(std::uint32_t shard) const noexcept override;
-    void each_server(const std::function<void(Server&)>& visit) override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
     void server_reconnected(Server& server) noexcept override;
-    ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
-    bool take_back(Server& server, Call& call) noexcept override;
+    ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
     static constexpr milliseconds retry_pause{ 100 };
     static constexpr int most_redirections = 5;
 
+    void connect() override;
+    void disconnect() noexcept override;
+    bool route(Call& call) override;
+    void each_server(const std::function<void(Server&)>& visit) override;
     bool is_node(const Server& server) const noexcept;
     Server& node_at(const Endpoint& endpoint);
-    ErrorFate cluster_down(Server& server, Call* call, std::string_view error) noexcept;
-    ErrorFate pass_on(Call& call, const Redirection& redirection);
+    ErrorClass cluster_down(Server& server, Call* call, std::string_view error) noexcept;
+    ErrorClass pass_on(Call& call, const Redirection& redirection);
     void moved(std::uint16_t slot, Server& owner);
     bool send_elsewhere(Call& call);
     bool wait(Call& call) noexcept;
@@ -71,7 +70,6 @@ private:
     milliseconds sent_elsewhere_at_{ 0 };
     bool known_ = false;
     bool unknown_reported_ = false;
-    bool closed_ = false;
     std::string reported_masters_;
 };
 

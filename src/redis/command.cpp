@@ -143,6 +143,12 @@ void ScriptArguments::end_packed()
     used_up_to(put(room(line_end.size()), line_end));
 }
 
+void ScriptArguments::whole(std::string_view command)
+{
+    used_ = 0;
+    used_up_to(put(room(command.size()), command));
+}
+
 void ScriptArguments::bulk(std::string_view text)
 {
     char* end = room(most_digits + marks.size() + text.size());

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ratelimit::redis {
 
@@ -14,13 +16,19 @@ std::string plain_command(std::initializer_list<std::string_view> words);
 /// AUTH; an empty username is the default user.
 std::string auth_command(std::string_view username, std::string_view password);
 
+/// Index of a script in the client's ScriptRegistry.
+enum class ScriptId : std::uint16_t {};
+
+/// What EVALSHA names a script by, in hexadecimal digits.
+using ScriptDigest = std::array<char, 40>;
+
 struct ArgumentCount {
     std::size_t keys = 0;
     std::size_t args = 0;
 };
 
 /// One EVALSHA, written as RESP straight into a buffer that is used again and again: begin, then
-/// every key, then every arg, as many as begin was told. Binary-safe.
+/// every key, then every arg, as many as `count` says. Binary-safe.
 class ScriptArguments {
 public:
     /// `sha`: 40 hexadecimal digits.
@@ -34,6 +42,9 @@ public:
     void packed(std::span<const std::int64_t> numbers);
     void end_packed();
 
+    /// Any other command instead, as RESP.
+    void whole(std::string_view command);
+
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 
 private:
@@ -46,6 +57,22 @@ private:
 
     std::string buffer_;  // longer than what is written of it
     std::size_t used_ = 0;
+};
+
+/// ScriptArguments that know the digests of a server's scripts.
+class CommandBuffer final : public ScriptArguments {
+public:
+    /// `digests`: by ScriptId. They must outlive it.
+    explicit CommandBuffer(const std::vector<ScriptDigest>& digests) noexcept : digests_(digests) {}
+
+    void begin_script(ScriptId script, ArgumentCount count)
+    {
+        const ScriptDigest& digest = digests_[static_cast<std::size_t>(script)];
+        begin({ digest.data(), digest.size() }, count);
+    }
+
+private:
+    const std::vector<ScriptDigest>& digests_;
 };
 
 }  // namespace ratelimit::redis

@@ -1,8 +1,8 @@
 #include "redis/connection.h"
-#include "redis/connection_hooks.h"
 
-#include <algorithm>
-#include <optional>
+#include "redis/error_text.h"
+
+#include <new>
 #include <utility>
 
 #include <hiredis/async.h>
@@ -10,50 +10,41 @@
 
 namespace ratelimit::redis {
 
-namespace {
-
-std::string_view text_of(const redisReply& reply) noexcept
-{
-    return { reply.str, reply.len };
-}
-
-constexpr std::string_view malformed = "malformed reply";
-
-/// Of a reply that is a string with as many parts, each of so many bytes.
-std::optional<std::string_view> part_of(
-    const redisReply& reply, std::size_t part, std::size_t parts, std::size_t bytes) noexcept
-{
-    if (reply.type != REDIS_REPLY_STRING || reply.len != parts * bytes) {
-        return std::nullopt;
-    }
-    return text_of(reply).substr(part * bytes, bytes);
-}
-
-/// The error that a script met, as it is where no script is: Redis before 7.0 wraps it, as
-/// "ERR Error running script (...): ...: -READONLY You can't write against a read only replica."
-std::string_view unwrapped(std::string_view error) noexcept
-{
-    constexpr std::string_view mark = ": -";
-    const auto place = error.find(mark);
-    const bool wrapped = error.starts_with("ERR Error running script") && place != error.npos
-        && place + mark.size() < error.size();
-    const auto inner = wrapped ? error.substr(place + mark.size()) : error;
-    const auto is_upper = [](char letter) { return letter >= 'A' && letter <= 'Z'; };
-    return is_upper(inner.front()) ? inner : error;
-}
-
-/// Errors of a server that is of no use now, and maybe no more the right one.
-bool leaves_server(std::string_view error) noexcept
-{
-    for (const std::string_view word : { "READONLY", "LOADING", "MASTERDOWN", "NOAUTH" }) {
-        if (error.starts_with(word)) {
-            return true;
+/// hiredis's callbacks.
+struct Connection::Hooks {
+    /// A null reply is that of a lost connection, which `disconnected` deals with.
+    template <class Use>
+    static void with(redisAsyncContext* context, void* reply, Use&& use) noexcept
+    {
+        auto* connection = static_cast<Connection*>(static_cast<ContextOwner*>(context->data));
+        if (connection != nullptr && reply != nullptr) {
+            connection->contained([&] { use(*connection, *static_cast<redisReply*>(reply)); });
         }
     }
-    return false;
-}
 
-}  // namespace
+    static void on_handshake_reply(redisAsyncContext* context, void* data, void*) noexcept
+    {
+        with(context, data, [](Connection& connection, const redisReply& reply) {
+            connection.handshake_reply(reply);
+        });
+    }
+
+    static void on_answer(redisAsyncContext* context, void* data, void*) noexcept
+    {
+        with(context, data, [](Connection& connection, const redisReply& reply) {
+            connection.answered(reply);
+            connection.finish_move();
+        });
+    }
+};
+
+template <class Body>
+void Connection::contained(Body&& body) noexcept
+try {
+    body();
+} catch (const std::exception& error) {
+    lose(error.what());
+}
 
 Connection::Connection(
     EventLoop& loop, const Endpoint& server, const ServerOptions& options,
@@ -61,18 +52,19 @@ Connection::Connection(
     : loop_(loop),
       server_(server),
       options_(options),
-      scripts_(scripts),
       records_(records),
       owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
-      deadline_timer_(loop.make_timer([this] { contained(*this, [this] { check_deadlines(); }); })),
-      backoff_(std::random_device{}()),
-      digests_(scripts.size()),
-      together_(scripts.size()),
-      turn_end_(loop.make_turn_end([this] { end_turn(); }))
+      handshake_(options, scripts),
+      command_(handshake_.digests()),
+      batcher_(
+          scripts.size(), options.longest_batch, records,
+          [this](CallQueue& calls) { return write(calls); }),
+      end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
+      in_flight_(options.timeout, options.timeout + options.breaker_open),
+      deadline_alarm_(loop, [this] { contained([this] { check_deadlines(); }); })
 {
-    connect_timer_->on_exit(Timer::OnExit::ignore);
-    deadline_timer_->on_exit(Timer::OnExit::ignore);
+    connect_timer_->cancelable(true);
 }
 
 Connection::~Connection()
@@ -85,17 +77,69 @@ void Connection::fire() noexcept
     if (state_ == State::connecting) {
         lose("timed out while connecting", Loss::silent);
     } else {
-        contained(*this, [this] { connect(); });
+        contained([this] { connect(); });
     }
 }
 
 void Connection::connect()
 {
     state_ = State::connecting;
-    answered_ = false;
-    attempted_ = loop_.now();
+    reconnect_.attempt(loop_.now());
     connect_timer_->start(options_.connect_timeout);
-    begin();
+    address_ = server_.host;
+    std::string reason;
+    context_ = open_context(loop_, server_, *this, reason);
+    if (context_ == nullptr) {
+        lose(reason, is_own_lack(reason) ? Loss::starved : Loss::failed);
+    }
+}
+
+void Connection::connected() noexcept
+{
+    contained([this] {
+        if (server_.unix_path.empty()) {
+            redisEnableKeepAlive(&context_->c);
+        }
+        if (options_.tls != nullptr) {
+            std::string reason;
+            tls_ = options_.tls->start(context_->c, server_.host_name, reason);
+            if (tls_ == nullptr) {
+                lose(reason);
+                return;
+            }
+        }
+        say(handshake_.begin());
+    });
+}
+
+void Connection::say(const std::vector<std::string>& commands)
+{
+    for (const std::string& command : commands) {
+        if (!issue(command, Hooks::on_handshake_reply)) {
+            throw std::bad_alloc();
+        }
+    }
+}
+
+void Connection::handshake_reply(const redisReply& reply)
+{
+    in_flight_.replied(loop_.now());
+    if (const auto refusal = handshake_.judge(reply)) {
+        lose(*refusal, Loss::rejected);
+        return;
+    }
+    if (handshake_.done() && state_ == State::connecting) {
+        state_ = State::ready;
+        ++times_ready_;
+        reconnect_.ready(loop_.now());
+        connect_timer_->stop();
+        owner_.connection_ready(*this);
+    }
+}
+
+void Connection::disconnected(std::string_view reason) noexcept
+{
+    lose(reason, Loss::failed, Context::freed_by_hiredis);
 }
 
 void Connection::move()
@@ -103,7 +147,7 @@ void Connection::move()
     if (state_ == State::closed) {
         return;
     }
-    if (state_ == State::ready || state_ == State::moving) {
+    if (usable()) {
         state_ = State::moving;
         end_turn();  // and moves, if no call waits
     } else {
@@ -113,182 +157,155 @@ void Connection::move()
 
 void Connection::finish_move()
 {
-    if (state_ == State::moving && !anybody_waits()) {
+    if (state_ == State::moving && batcher_.empty() && !in_flight_.awaited()) {
         restart();
     }
 }
 
-/// Connects anew, at once. No call is on its way that anybody waits for.
+/// Connects to the server's address of now. No caller waits for a call in flight.
 void Connection::restart()
 {
-    ++losses_;
-    give_up_context();
-    CallQueue forgotten = take_all_calls();
-    fail_all(forgotten, records_, Failure::connection);
-    deadline_timer_->stop();
-    introductions_ = 0;
-    backoff_.reset();
+    fail_all(give_up(), records_, Failure::connection);
+    reconnect_.reset();
     connect();
-}
-
-void Connection::give_up_context() noexcept
-{
-    tls_ = nullptr;
-    free_context(std::exchange(context_, nullptr));
 }
 
 bool Connection::send(PendingCall& record) noexcept
 {
-    if (unstamped_ == nullptr && gathered_ == 0) {
-        turn_began_ = loop_.now();
+    if (!in_flight_.has_unsent() && batcher_.empty()) {
+        in_flight_.begin_turn(loop_.now());
     }
-    turn_end_->want();  // before anything is written
-    if (record.call->joint() != nullptr) {
-        gather(record);
+    end_of_turn_->want();  // before anything is written
+    if (const BatchPart* part = record.call->batch_part()) {
+        batcher_.add(part->script(), record);
         return true;
     }
-    if (!write(record)) {
-        record.release();
-        records_.give_back(record);
-        return false;
+    CallQueue single;
+    single.push(record);
+    const bool written = write(single);
+    if (!written) {
+        records_.end(record);
     }
-    CallQueue sent;
-    sent.push(record);
-    put_in_flight(sent);
-    return true;
+    return written;
 }
 
-/// Calls that have been written, and are answered by one reply.
-void Connection::put_in_flight(CallQueue& sent) noexcept
-{
-    sent.front()->joint = static_cast<unsigned>(sent.size());
-    owner_.command_sent();
-    if (unstamped_ == nullptr) {
-        unstamped_ = sent.front();
-    }
-    while (!sent.empty()) {
-        in_flight_.push(sent.pop());
-    }
-}
-
-void Connection::end_turn() noexcept
-{
-    write_gathered();
-    stamp();
-    contained(*this, [this] { finish_move(); });
-}
-
-bool Connection::write_asking() noexcept
-{
-    static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
-    return redisAsyncFormattedCommand(context_, nullptr, nullptr, asking.data(), asking.size())
-        == REDIS_OK;
-}
-
-/// A command that is answered. False: out of memory.
-bool Connection::write(std::string_view text) noexcept
-{
-    return redisAsyncFormattedCommand(context_, Hooks::on_answer, nullptr, text.data(), text.size())
-        == REDIS_OK;
-}
-
-bool Connection::write(const PendingCall& record) noexcept
+/// Writes calls as one command. False: out of memory, and they are still the caller's.
+bool Connection::write(CallQueue& calls) noexcept
 try {
-    const Call& call = *record.call;
-    if (record.asking && !write_asking()) {
+    static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
+    if (calls.front()->asking && !issue(asking, nullptr)) {
         return false;
     }
-    if (const auto text = call.command(); !text.empty()) {
-        return write(text);
+    write_command(calls, command_);
+    if (!issue(command_.text(), Hooks::on_answer)) {
+        return false;
     }
-    const auto& digest = digests_[static_cast<std::size_t>(call.script())];
-    arguments_.begin({ digest.data(), digest.size() }, call.argument_count());
-    call.write(arguments_);
-    return write(arguments_.text());
+    owner_.command_sent();
+    in_flight_.add(calls);
+    return true;
 } catch (const std::exception&) {
     return false;
 }
 
-/// Replies come in the order of what was written: this one is that of the oldest calls.
+bool Connection::issue(std::string_view text, ReplyHandler* on_reply) noexcept
+{
+    return redisAsyncFormattedCommand(context_, on_reply, nullptr, text.data(), text.size())
+        == REDIS_OK;
+}
+
+void Connection::end_turn() noexcept
+{
+    fail_all(batcher_.write_all(), records_, Failure::connection);
+    start_deadlines();
+    contained([this] { finish_move(); });
+}
+
+/// The calls of this turn leave now.
+void Connection::start_deadlines() noexcept
+{
+    if (in_flight_.has_unsent()) {
+        const auto watch = in_flight_.leave(loop_.now(), std::chrono::steady_clock::now());
+        deadline_alarm_.set_no_later_than(watch.due);
+        if (watch.delays_exit) {
+            deadline_alarm_.delay_exit(true);
+        }
+    }
+}
+
+void Connection::check_deadlines()
+{
+    start_deadlines();
+    const milliseconds now = loop_.now();
+    const unsigned losses = losses_;
+    const bool kept = in_flight_.each_overdue(now, [&](PendingCall& record) {
+        owner_.call_timed_out(record.call->request_count(), record.sent);
+        record.release()->on_failure(Failure::timeout);
+        return losses == losses_;
+    });
+    if (!kept || in_flight_.empty()) {
+        return;
+    }
+    finish_move();
+    if (losses != losses_) {
+        return;
+    }
+    if (in_flight_.silent(now)) {
+        lose("no reply", Loss::silent);
+        return;
+    }
+    const auto watch = in_flight_.watch(now);
+    deadline_alarm_.set(watch.due);
+    deadline_alarm_.delay_exit(watch.delays_exit);
+}
+
+/// Replies come in the order of the commands: this one answers the oldest.
 void Connection::answered(const redisReply& reply)
 {
     if (in_flight_.empty()) {
         lose("a reply that nobody asked for");
         return;
     }
-    if (in_flight_.front() == unstamped_) {
-        stamp();
+    if (in_flight_.oldest_is_unsent()) {
+        start_deadlines();
     }
-    last_reply_ = loop_.now();
-    const auto written = in_flight_.front()->written;
-    CallQueue answered;
-    bool in_time = false;
-    for (unsigned left = in_flight_.front()->joint; left != 0; --left) {
-        PendingCall& record = in_flight_.pop();
-        in_time = in_time || !record.timed_out;
-        answered.push(record);
-    }
+    in_flight_.replied(loop_.now());
+    auto [calls, sent, in_time] = in_flight_.take_oldest();
     if (in_flight_.empty()) {
-        deadline_timer_->on_exit(Timer::OnExit::ignore);
+        deadline_alarm_.delay_exit(false);
     }
     if (reply.type == REDIS_REPLY_ERROR) {
-        answered_with_error(answered, reply.len == 0 ? "ERR" : unwrapped(text_of(reply)));
+        answered_with_error(calls, reply.len == 0 ? "ERR" : error_text({ reply.str, reply.len }));
         return;
     }
-    // Only now: one that takes scripts and refuses calls is not to be asked again at once.
-    answered_ = true;
-    unanswered_ = 0;
-    backoff_.reset();
+    reconnect_.answered();
     owner_.command_answered();
     if (in_time) {
-        owner_.call_answered(std::chrono::steady_clock::now() - written);
+        owner_.call_answered(std::chrono::steady_clock::now() - sent);
     }
-    const std::size_t parts = answered.size();
-    for (std::size_t part = 0; part < parts; ++part) {
-        PendingCall& record = answered.pop();
-        Call* call = record.release();
-        records_.give_back(record);
-        if (call == nullptr) {
-            continue;
-        }
-        if (const JointScript* joint = call->joint()) {
-            const auto own = part_of(reply, part, parts, joint->reply_bytes);
-            own && call->accepts_part(*own) ? call->on_part(*own) : fail(*call, malformed);
-        } else {
-            call->accepts(reply) ? call->on_reply(reply) : fail(*call, malformed);
+    const std::size_t size = calls.size();
+    for (std::size_t index = 0; index < size; ++index) {
+        Call* call = records_.end(calls.pop());
+        if (call != nullptr && !deliver(*call, reply, index, size)) {
+            owner_.reply_malformed(*call);
         }
     }
-}
-
-/// Its own failure, and no other call's.
-void Connection::fail(Call& call, std::string_view error) noexcept
-{
-    owner_.call_refused(error, call.stands_for());
-    call.on_failure(Failure::error_reply);
 }
 
 void Connection::answered_with_error(CallQueue& answered, std::string_view error)
 {
     const unsigned losses = losses_;
     const bool lost_scripts = error.starts_with("NOSCRIPT");
-    // Nothing of it was executed.
+    // Redis executed nothing of a batch whose keys it wants apart.
     const bool apart = answered.size() > 1 && error.starts_with("CROSSSLOT");
-    one_by_one_ = one_by_one_ || apart;
+    if (apart) {
+        batcher_.stop_batching();
+    }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
         if (record.call != nullptr && (apart || (lost_scripts && !record.sent_again))) {
             resend(record, lost_scripts);
-            continue;
-        }
-        Call* call = record.release();
-        records_.give_back(record);
-        const ErrorFate fate = owner_.fate_of(call, error);
-        if (fate == ErrorFate::refused) {
-            owner_.call_refused(error, call == nullptr ? 1 : call->stands_for());
-        }
-        if (call != nullptr && fate != ErrorFate::redirected) {
-            call->on_failure(
-                fate == ErrorFate::keys_apart ? Failure::keys_apart : Failure::error_reply);
+        } else {
+            owner_.call_refused(records_.end(record), error);
         }
     }
     if (leaves_server(error) && losses == losses_) {
@@ -302,54 +319,36 @@ void Connection::resend(PendingCall& record, bool load)
 {
     Call& call = *record.call;
     record.sent_again = true;
-    bool sendable = state_ == State::ready || state_ == State::moving;
-    try {
-        if (sendable && load && introductions_ == 0) {
-            load_scripts();
-        }
-    } catch (const std::exception&) {
-        sendable = false;
+    if (usable() && load && handshake_.done()) {
+        contained([this] { say(handshake_.load_scripts()); });
     }
-    if (!sendable) {
-        record.release();
-        records_.give_back(record);
+    if (!usable()) {
+        records_.end(record);
+    } else if (send(record)) {
+        return;
     }
-    if (!sendable || !send(record)) {
-        call.on_failure(Failure::error_reply);
-    }
+    call.on_failure(Failure::error_reply);
 }
 
-/// Before the state changes: whether the next attempt goes to another address of the server's name.
-bool Connection::goes_elsewhere(Loss loss) noexcept
-try {
-    const bool useless = state_ == State::connecting || loss == Loss::refused;
-    return useless && loss != Loss::starved && owner_.address_failed(address_);
-} catch (const std::exception&) {
-    return false;  // out of memory: the same address again
-}
-
-/// Gives the context up, unless hiredis frees it itself, and connects again, at once if it was
+/// Gives the context up, unless hiredis frees it, and connects again: at once if the connection was
 /// good, or if the server's name has another address. Its calls are sent again, or fail.
 void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
 {
-    ++losses_;
-    const bool silent = loss == Loss::silent;
+    const milliseconds now = loop_.now();
+    const bool connecting = state_ == State::connecting;
+    // `reason` may be the context's own text: it is freed last.
     redisAsyncContext* context = std::exchange(context_, nullptr);
-    tls_ = nullptr;
-    CallQueue lost = take_all_calls();
-    deadline_timer_->stop();
-    introductions_ = 0;
-    const bool good = proven();
-    if (good && loss == Loss::failed) {
-        loss = Loss::good;
-    } else if (answers_none(lost) && (loss == Loss::failed || loss == Loss::silent)) {
-        loss = Loss::refused;
-    }
-    const bool elsewhere = goes_elsewhere(loss);
-    if (elsewhere) {
+    CallQueue lost = give_up();
+    const bool probing = loss == Loss::silent || reason.starts_with("BUSY");
+    const bool proven = reconnect_.proven(now);
+    loss = reconnect_.judge(loss, !lost.empty(), now);
+    const bool useless = (connecting && loss != Loss::starved) || loss == Loss::refused;
+    if (useless && owner_.address_failed(address_)) {
         loss = Loss::elsewhere;
     }
-    connect_again(good || elsewhere, silent || reason.starts_with("BUSY"));
+    const bool at_once = proven || loss == Loss::elsewhere;
+    state_ = at_once ? State::returning : State::pausing;
+    connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
 
     try {
         owner_.connection_lost(*this, reason, loss);
@@ -364,28 +363,36 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     send_again(lost);
 }
 
-void Connection::send_again(CallQueue& lost) noexcept
+void Connection::send_again(CallQueue lost) noexcept
 {
     while (!lost.empty()) {
         PendingCall& record = lost.pop();
         const milliseconds deadline = record.deadline;
-        Call* call = record.release();
-        records_.give_back(record);
+        Call* call = records_.end(record);
         if (call != nullptr && !owner_.send_again(*call, deadline)) {
             call->on_failure(Failure::connection);
         }
     }
 }
 
-void Connection::close() noexcept
+/// Lets go of the context, and of the calls, which are returned: those in flight, then those that
+/// wait for the end of the turn.
+CallQueue Connection::give_up() noexcept
 {
     ++losses_;
-    CallQueue lost = take_all_calls();
+    tls_ = nullptr;
+    free_context(std::exchange(context_, nullptr));
+    deadline_alarm_.stop();
+    CallQueue calls = in_flight_.take_all();
+    batcher_.move_to(calls);
+    return calls;
+}
+
+void Connection::close() noexcept
+{
     state_ = State::closed;
     connect_timer_->stop();
-    deadline_timer_->stop();
-    give_up_context();
-    fail_all(lost, records_, Failure::connection);
+    fail_all(give_up(), records_, Failure::connection);
 }
 
 }  // namespace ratelimit::redis

@@ -1,13 +1,13 @@
 #pragma once
 
 #include "loop/event_loop.h"
-#include "redis/backoff.h"
+#include "redis/alarm.h"
+#include "redis/batcher.h"
 #include "redis/context.h"
-#include "redis/pipeline.h"
-#include "redis/script_registry.h"
-#include "redis/server_options.h"
+#include "redis/handshake.h"
+#include "redis/in_flight.h"
+#include "redis/reconnect_policy.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -17,56 +17,34 @@ namespace ratelimit::redis {
 
 class Connection;
 
-/// What becomes of a call that was answered with an error.
-enum class ErrorFate : std::uint8_t {
-    refused,      // it fails, and so did its server
-    redirected,   // another server has it now
-    unreachable,  // it fails: it belongs to another server, which cannot be asked
-    keys_apart,   // it fails with Failure::keys_apart
-};
-
-/// How a connection was lost.
-enum class Loss : std::uint8_t {
-    good,       // it had answered, and is made again at once
-    elsewhere,  // it was of no use, and another address of the server's name is tried at once
-    failed,     // it could not be made, or was closed
-    starved,    // it could not be made, as this process has no room for it
-    silent,     // no reply in time
-    rejected,   // it was answered with an error while it was set up
-    /// Its server lets itself be connected to, but answers no call, or each with an error that says
-    /// that it is of no use.
-    refused,
-};
-
 /// What a connection tells the server that has it.
 class ConnectionOwner {
 public:
     virtual ~ConnectionOwner() = default;
-    /// `call` is null when nobody waits for it any more.
-    virtual ErrorFate fate_of(Call* call, std::string_view error) noexcept = 0;
     virtual void connection_ready(Connection& connection) = 0;
     /// No connection could be made to this address, or its server is of no use. True: the server
     /// has another address, which is to be tried at once.
-    virtual bool address_failed(std::string_view address) = 0;
+    virtual bool address_failed(std::string_view address) noexcept = 0;
     /// It will connect again. Called before the calls that were on it are sent again or fail.
     virtual void connection_lost(Connection& connection, std::string_view reason, Loss loss) = 0;
-    /// Of a lost connection. False: it cannot be sent again before the deadline.
+    /// A call of a lost connection. False: it cannot be sent again before the deadline.
     virtual bool send_again(Call& call, milliseconds deadline) noexcept = 0;
-    /// `checks`: Call::stands_for. By an error reply:
-    virtual void call_refused(std::string_view error, unsigned checks) noexcept = 0;
-    /// One of those whose command was `sent` then.
-    virtual void call_timed_out(unsigned checks, milliseconds sent) noexcept = 0;
-    /// A command, maybe of many calls.
+    /// A command, which may be that of many calls.
     virtual void command_sent() noexcept = 0;
-    /// Not with an error; maybe too late for those who waited.
+    /// A command, and not with an error; its callers may have given it up.
     virtual void command_answered() noexcept = 0;
-    /// In time; `took`: since its command was sent.
+    /// A command, within the timeout of one of its callers; `took`: since it was sent.
     virtual void call_answered(std::chrono::steady_clock::duration took) noexcept = 0;
+    /// A call was answered with an error, and its owner has to hear of it: null if no caller waits.
+    virtual void call_refused(Call* call, std::string_view error) noexcept = 0;
+    virtual void reply_malformed(Call& call) noexcept = 0;
+    /// A call of `requests` requests has failed. Its command was `sent` at that time.
+    virtual void call_timed_out(unsigned requests, milliseconds sent) noexcept = 0;
 };
 
-/// One pipelined connection to one server. Connects, authenticates and loads the scripts before it
-/// is ready. When it is lost, or its server turns out to be of no use, it connects again: at once
-/// if it was good, else after a pause.
+/// One pipelined connection to one server: its socket, its states, and what becomes of its calls
+/// when it is lost. It is ready after the handshake. When it is lost, or its server turns out to be
+/// of no use, it connects again: at once if it was good, else after a pause.
 class Connection final : private ContextOwner {
 public:
     Connection(
@@ -77,9 +55,9 @@ public:
     Connection& operator=(const Connection&) = delete;
 
     void connect();
-    /// Its server is at another address now: connects there when the calls on their way have ended.
+    /// Its server is at another address now: connects there when no caller waits for a reply.
     void move();
-    /// Fails what is on its way and stays closed.
+    /// Fails the calls in flight and stays closed.
     void close() noexcept;
 
     bool ready() const noexcept { return state_ == State::ready; }
@@ -91,119 +69,81 @@ public:
         return state_ == State::connecting || state_ == State::returning || state_ == State::moving;
     }
     /// When it was answered last, by the loop's clock.
-    milliseconds last_reply() const noexcept { return last_reply_; }
+    milliseconds last_reply() const noexcept { return in_flight_.last_reply(); }
     /// When it began to connect.
-    milliseconds attempted() const noexcept { return attempted_; }
-    std::size_t in_flight() const noexcept { return in_flight_.size() + gathered_; }
+    milliseconds attempted() const noexcept { return reconnect_.attempted(); }
+    std::size_t in_flight() const noexcept { return in_flight_.size() + batcher_.size(); }
     /// Calls wait for others to share their command.
-    bool filling() const noexcept { return gathered_ != 0; }
+    bool filling() const noexcept { return !batcher_.empty(); }
 
     /// Only when ready. The record holds its call, and is this connection's from now on. Calls that
-    /// can go together (Call::joint) are written at the end of the loop's turn. False: out of
-    /// memory; the call was not sent, and is let go of.
+    /// can be batched are written at the end of the loop's turn. False: out of memory; the call was
+    /// not sent, and is let go of.
     bool send(PendingCall& record) noexcept;
 
 private:
-    using Digest = std::array<char, 40>;  // hexadecimal digits
-
     enum class State : std::uint8_t {
         closed,
-        connecting,  // until every script is loaded
+        connecting,  // until the handshake is done
         ready,
-        moving,     // until the calls on their way have ended
+        moving,     // until no caller waits for a reply
         returning,  // connects again in the loop's next turn
         pausing,    // before the next attempt
     };
 
     enum class Context : std::uint8_t { ours, freed_by_hiredis };
 
-    /// From attempt to attempt, where a server says nothing or is busy: each is a probe.
-    static constexpr milliseconds probe_pause{ 100 };
-    /// One that was ready for so long was good, whether it was used or not.
-    static constexpr milliseconds proven_after{ 100 };
+    /// hiredis's callbacks.
+    struct Hooks;
+    using ReplyHandler = void(redisAsyncContext*, void* reply, void*);
 
     void connected() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
     const ssl_st* tls() const noexcept override { return tls_; }
-    void begin();
-    void set_up();
-    void name_connection();
-    void load_scripts();
-    bool goes_elsewhere(Loss loss) noexcept;
-    bool accepts(const redisReply& reply, Digest* digest);
-    void introduced(const redisReply& reply, Digest* digest);
+
+    bool usable() const noexcept { return state_ == State::ready || state_ == State::moving; }
+    void fire() noexcept;
+    void say(const std::vector<std::string>& commands);
+    void handshake_reply(const redisReply& reply);
+    void finish_move();
+    void restart();
+
+    bool write(CallQueue& calls) noexcept;
+    bool issue(std::string_view text, ReplyHandler* on_reply) noexcept;
+    void end_turn() noexcept;
+    void start_deadlines() noexcept;
+    void check_deadlines();
     void answered(const redisReply& reply);
-    void fail(Call& call, std::string_view error) noexcept;
     void answered_with_error(CallQueue& answered, std::string_view error);
     void resend(PendingCall& record, bool load);
-    bool write(const PendingCall& record) noexcept;
-    bool write(std::string_view text) noexcept;
-    bool write_asking() noexcept;
-    void put_in_flight(CallQueue& sent) noexcept;
-    void stamp() noexcept;
-    milliseconds deadline_of(const PendingCall& record, milliseconds now) const noexcept;
-    void end_turn() noexcept;
 
-    void gather(PendingCall& record) noexcept;
-    bool write_joint(CallQueue& queue) noexcept;
-    bool format_joint(const CallQueue& queue) noexcept;
-    void write_gathered() noexcept;
-    CallQueue take_all_calls() noexcept;
-    void check_deadlines();
-    bool anybody_waits() const noexcept;
-    void watch_deadlines(milliseconds now);
-    bool fail_overdue(milliseconds now);
-    milliseconds stall_bound() const noexcept;
-    void watch_until(milliseconds due) noexcept;
     void lose(
         std::string_view reason, Loss loss = Loss::failed,
         Context context = Context::ours) noexcept;
-    void connect_again(bool at_once, bool probing) noexcept;
-    void send_again(CallQueue& lost) noexcept;
-    bool proven() const noexcept;
-    bool answers_none(const CallQueue& lost) noexcept;
-    void fire() noexcept;
-    void give_up_context() noexcept;
-    void finish_move();
-    void restart();
-    void command(std::string_view text, Digest* digest = nullptr);
+    CallQueue give_up() noexcept;
+    void send_again(CallQueue lost) noexcept;
     template <class Body>
-    static void contained(Connection& connection, Body&& body) noexcept;
-
-    /// hiredis's callbacks.
-    struct Hooks;
+    void contained(Body&& body) noexcept;
 
     EventLoop& loop_;
     const Endpoint& server_;
     const ServerOptions& options_;
-    const ScriptRegistry& scripts_;
     RecordPool& records_;
     ConnectionOwner& owner_;
     State state_ = State::closed;
-    std::string address_;  // of the last attempt
-    redisAsyncContext* context_ = nullptr;
-    ssl_st* tls_ = nullptr;                  // the context's, if it has TLS
-    std::unique_ptr<Timer> connect_timer_;   // of the attempt, or the pause before it
-    std::unique_ptr<Timer> deadline_timer_;  // of the calls in flight
-    Backoff backoff_;
-    std::size_t introductions_ = 0;  // replies to AUTH, SELECT, ROLE, SCRIPT LOAD still to come
-    std::vector<Digest> digests_;    // of the scripts, by ScriptId
-    CallQueue in_flight_;
-    PendingCall* unstamped_ = nullptr;  // the first of those written in this turn
-    milliseconds turn_began_{ 0 };      // when the first call of this turn was sent
-    std::vector<CallQueue> together_;   // by ScriptId, calls until the end of the turn
-    std::size_t gathered_ = 0;          // all of those
-    std::unique_ptr<TurnEnd> turn_end_;
-    bool one_by_one_ = false;         // the server does not take keys of several hash slots
-    milliseconds deadline_due_{ 0 };  // when deadline_timer_ fires, if it runs
-    milliseconds last_reply_{ 0 };
-    milliseconds attempted_{ 0 };
-    milliseconds ready_at_{ 0 };
-    bool answered_ = false;    // a call, since it is ready
-    unsigned unanswered_ = 0;  // connections lost in a row that took calls and answered none
     unsigned times_ready_ = 0;
     unsigned losses_ = 0;  // counts lost connections, so that loops notice one
-    ScriptArguments arguments_;
+    std::string address_;  // of the last attempt
+    redisAsyncContext* context_ = nullptr;
+    ssl_st* tls_ = nullptr;                 // the context's, if it has TLS
+    std::unique_ptr<Timer> connect_timer_;  // of the attempt, or the pause before it
+    ReconnectPolicy reconnect_;
+    Handshake handshake_;
+    CommandBuffer command_;
+    Batcher batcher_;
+    std::unique_ptr<EndOfTurn> end_of_turn_;
+    InFlight in_flight_;
+    Alarm deadline_alarm_;  // of the calls in flight
 };
 
 }  // namespace ratelimit::redis

@@ -13,13 +13,12 @@ public:
     explicit Query(MapSearch& search)
         : CommandCall(plain_command({ "CLUSTER", "SLOTS" })), search_(search)
     {
+        delays_exit = false;
     }
     ~Query() override { search_.retired_.add(std::move(probe)); }
 
-    bool delays_exit() const noexcept override { return false; }
-
     // The search may destroy this in both.
-    void on_reply(const redisReply& reply) noexcept override
+    bool on_reply(const redisReply& reply) noexcept override
     {
         MapSearch& search = search_;
         try {
@@ -29,6 +28,7 @@ public:
             search.owner_.map_not_found(error.what());
             search.want();
         }
+        return true;
     }
     void on_failure(Failure failure) noexcept override { search_.failed(*this, describe(failure)); }
 
@@ -53,7 +53,7 @@ MapSearch::MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwn
       timer_(loop.make_timer([this] { start(); }))
 {
     probe_options_.connections = 1;
-    timer_->on_exit(Timer::OnExit::ignore);
+    timer_->cancelable(true);
 }
 
 MapSearch::~MapSearch()
@@ -84,6 +84,7 @@ void MapSearch::want() noexcept
 
 void MapSearch::start() noexcept
 try {
+    closed_ = false;
     began_ = loop_.now();
     reason_.clear();
     find_candidates();

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "redis/client.h"
 #include "redis/cluster_slots.h"
 #include "redis/retired_servers.h"
-#include "redis/router.h"
 #include "redis/seeds.h"
 #include "redis/staggered_tries.h"
 
@@ -34,7 +34,7 @@ public:
     MapSearch(const MapSearch&) = delete;
     MapSearch& operator=(const MapSearch&) = delete;
 
-    /// Now.
+    /// Now, and also after close().
     void start() noexcept;
     /// As soon as a second has passed since the last search began.
     void want() noexcept;
@@ -57,15 +57,8 @@ private:
     void exhausted() noexcept;
     void end() noexcept;
 
-    void server_up(Server&) noexcept override {}
     void server_down(Server& server, std::string_view reason) noexcept override;
     void error_reply(Server& server, std::string_view text) noexcept override;
-    void server_reconnected(Server&) noexcept override {}
-    bool take_back(Server&, Call&) noexcept override { return false; }
-    ErrorFate fate_of(Server&, Call*, std::string_view) noexcept override
-    {
-        return ErrorFate::refused;
-    }
 
     EventLoop& loop_;
     ServerOptions probe_options_;

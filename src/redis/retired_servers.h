@@ -1,5 +1,6 @@
 #pragma once
 
+#include "redis/alarm.h"
 #include "redis/server.h"
 
 #include <memory>
@@ -15,9 +16,8 @@ public:
     RetiredServers(EventLoop& loop, const ServerOptions& options)
         : loop_(loop),
           longest_call_(options.connect_timeout + options.timeout),
-          timer_(loop.make_timer([this] { sweep(); }))
+          alarm_(loop, [this] { sweep(); })
     {
-        timer_->on_exit(Timer::OnExit::ignore);
     }
 
     void add(std::unique_ptr<Server> server)
@@ -26,9 +26,7 @@ public:
             return;
         }
         servers_.push_back({ std::move(server), loop_.now() + longest_call_ });
-        if (!timer_->running()) {
-            timer_->start(longest_call_);
-        }
+        alarm_.set_no_later_than(servers_.back().until);
     }
 
     void close() noexcept
@@ -55,14 +53,14 @@ private:
             }
         }
         if (!servers_.empty()) {
-            timer_->start(std::max(servers_.front().until - now, milliseconds{ 1 }));
+            alarm_.set(servers_.front().until);
         }
     }
 
     EventLoop& loop_;
     const milliseconds longest_call_;
     std::vector<Retired> servers_;  // in order of their time
-    std::unique_ptr<Timer> timer_;
+    Alarm alarm_;
 };
 
 }  // namespace ratelimit::redis

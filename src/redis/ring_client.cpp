@@ -25,8 +25,8 @@ HashRing ring_of(const std::vector<Member>& servers)
 
 }  // namespace
 
-RingClient::RingClient(const RouterParts& parts)
-    : Router(parts), ring_(ring_of(parts.options.servers))
+RingClient::RingClient(ClientParts parts)
+    : Client(std::move(parts)), ring_(ring_of(options_.servers))
 {
     for (const Member& member : options_.servers) {
         servers_.push_back(
@@ -34,16 +34,21 @@ RingClient::RingClient(const RouterParts& parts)
     }
 }
 
-void RingClient::start()
+RingClient::~RingClient()
+{
+    close();
+}
+
+void RingClient::connect()
 {
     for (const auto& server : servers_) {
         server->start();
     }
 }
 
-bool RingClient::send(Call& call)
+bool RingClient::route(Call& call)
 {
-    return servers_[*call.travel.shard]->send(call);
+    return servers_[*call.routing.shard]->send(call);
 }
 
 bool RingClient::refuses(std::uint32_t shard) const noexcept
@@ -58,7 +63,7 @@ void RingClient::each_server(const std::function<void(Server&)>& visit)
     }
 }
 
-void RingClient::close() noexcept
+void RingClient::disconnect() noexcept
 {
     for (const auto& server : servers_) {
         server->close();

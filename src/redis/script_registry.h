@@ -1,6 +1,6 @@
 #pragma once
 
-#include "redis/call.h"
+#include "redis/command.h"
 
 #include <string>
 #include <vector>

@@ -6,8 +6,8 @@
 
 namespace ratelimit::redis {
 
-SentinelClient::SentinelClient(const RouterParts& parts)
-    : Router(parts),
+SentinelClient::SentinelClient(ClientParts parts)
+    : Client(std::move(parts)),
       master_options_(options_.server),
       sentinel_options_(options_.server),
       waiting_(loop_, records_, [](unsigned) {}),
@@ -23,7 +23,7 @@ SentinelClient::SentinelClient(const RouterParts& parts)
     master_options_.master_only = true;
     sentinel_options_.username = options_.sentinel_username;
     sentinel_options_.password = options_.sentinel_password;
-    look_up_timer_->on_exit(Timer::OnExit::ignore);
+    look_up_timer_->cancelable(true);
 }
 
 SentinelClient::~SentinelClient()
@@ -31,14 +31,17 @@ SentinelClient::~SentinelClient()
     close();
 }
 
-void SentinelClient::start()
+void SentinelClient::connect()
 {
+    up_ = false;
+    if (master_ != nullptr) {
+        master_->start();
+    }
     look_up();
 }
 
-void SentinelClient::close() noexcept
+void SentinelClient::disconnect() noexcept
 {
-    closed_ = true;
     look_up_timer_->stop();
     tries_.end();
     for (const auto& link : asked_) {
@@ -54,13 +57,13 @@ void SentinelClient::close() noexcept
     waiting_.fail_all(Failure::connection);
 }
 
-bool SentinelClient::send(Call& call)
+bool SentinelClient::route(Call& call)
 {
     if (master_ == nullptr) {
         if (!tries_.running()) {
             return false;
         }
-        waiting_.add(call, call.travel.expires);
+        waiting_.add(call, call.routing.expires);
         return true;
     }
     // No call waits for a connection to a master that is away: it would miss the takeover.
@@ -71,25 +74,18 @@ bool SentinelClient::send(Call& call)
 /// Until there is another master, or its timeout has passed. False: that is not expected.
 bool SentinelClient::wait(Call& call) noexcept
 try {
-    if (closed_ || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
+    if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
-    waiting_.add(call, call.travel.waits_until);
+    waiting_.add(call, call.routing.waits_until);
     return true;
-} catch (const std::exception&) {
-    return false;
-}
-
-bool SentinelClient::take_back(Server&, Call& call) noexcept
-try {
-    return !closed_ && send(call);
 } catch (const std::exception&) {
     return false;
 }
 
 void SentinelClient::retry_waiting()
 {
-    waiting_.release([this](Call& call) { return send(call); });
+    waiting_.release([this](Call& call) { return route(call); });
 }
 
 bool SentinelClient::refuses(std::uint32_t) const noexcept
@@ -113,7 +109,7 @@ void SentinelClient::server_up(Server& server) noexcept
 try {
     if (&server == master_.get()) {
         up_ = true;
-        Router::server_up(server);
+        Client::server_up(server);
         retry_waiting();
     }
 } catch (const std::exception&) {
@@ -124,7 +120,7 @@ void SentinelClient::server_down(Server& server, std::string_view reason) noexce
 {
     if (&server == master_.get()) {
         up_ = false;
-        Router::server_down(server, reason);
+        Client::server_down(server, reason);
         want_master();
     }
 }
@@ -136,11 +132,12 @@ void SentinelClient::server_reconnected(Server& server) noexcept
     }
 }
 
-ErrorFate SentinelClient::fate_of(Server& server, Call* call, std::string_view error) noexcept
+ErrorClass SentinelClient::classify_error(
+    Server& server, Call* call, std::string_view error) noexcept
 {
     const bool demoted = error.starts_with("READONLY") || error.starts_with("MASTERDOWN");
-    if (!demoted || closed_) {
-        return ErrorFate::refused;
+    if (!demoted || !open()) {
+        return ErrorClass::refused;
     }
     if (&server == master_.get()) {
         doubted_ = true;
@@ -148,15 +145,15 @@ ErrorFate SentinelClient::fate_of(Server& server, Call* call, std::string_view e
         if (takeover_.first_error(loop_.now())) {
             error_reply(server, error);
         }
-        return call != nullptr && wait(*call) ? ErrorFate::redirected : ErrorFate::unreachable;
+        return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
     }
-    return call != nullptr && take_back(server, *call) ? ErrorFate::redirected
-                                                       : ErrorFate::unreachable;
+    return call != nullptr && take_back(server, *call) ? ErrorClass::redirected
+                                                       : ErrorClass::unreachable;
 }
 
 void SentinelClient::want_master() noexcept
 {
-    if (!tries_.running() && !closed_ && !look_up_timer_->running()) {
+    if (!tries_.running() && open() && !look_up_timer_->running()) {
         look_up_timer_->start(pause_);
     }
 }
@@ -189,7 +186,7 @@ try {
 
 void SentinelClient::link_lost(SentinelLink& link, std::string_view reason) noexcept
 try {
-    if (closed_) {
+    if (!open()) {
         return;
     }
     if (&link == link_.get()) {

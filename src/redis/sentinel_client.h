@@ -1,7 +1,7 @@
 #pragma once
 
+#include "redis/client.h"
 #include "redis/retired_servers.h"
-#include "redis/router.h"
 #include "redis/seeds.h"
 #include "redis/sentinel_link.h"
 #include "redis/staggered_tries.h"
@@ -13,29 +13,27 @@ namespace ratelimit::redis {
 /// One master, which Redis Sentinels watch. One of them is listened to; when that is lost, or the
 /// master is away or has become a replica, they are asked again, side by side, and the first that
 /// knows the master is listened to from then on. Meanwhile calls wait within their timeout.
-class SentinelClient final : public Router, public SentinelLinkOwner {
+class SentinelClient final : public Client, public SentinelLinkOwner {
 public:
-    explicit SentinelClient(const RouterParts& parts);
+    explicit SentinelClient(ClientParts parts);
     ~SentinelClient() override;
 
-    void start() override;
-    bool send(Call& call) override;
-    void close() noexcept override;
     std::uint32_t shard_of(std::string_view key) const noexcept override;
-    std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
     bool refuses(std::uint32_t shard) const noexcept override;
-    void each_server(const std::function<void(Server&)>& visit) override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
     void server_reconnected(Server& server) noexcept override;
-    ErrorFate fate_of(Server& server, Call* call, std::string_view error) noexcept override;
-    bool take_back(Server& server, Call& call) noexcept override;
+    ErrorClass classify_error(Server& server, Call* call, std::string_view error) noexcept override;
 
 private:
     static constexpr milliseconds look_up_pause{ 500 };
     static constexpr milliseconds longest_pause{ 4000 };  // when no sentinel answers
 
+    void connect() override;
+    void disconnect() noexcept override;
+    bool route(Call& call) override;
+    void each_server(const std::function<void(Server&)>& visit) override;
     void master_is(SentinelLink& link, const Endpoint& master) noexcept override;
     void link_lost(SentinelLink& link, std::string_view reason) noexcept override;
 
@@ -69,7 +67,6 @@ private:
     bool doubted_ = false;  // the master said that it is none
     bool up_ = false;
     bool unknown_reported_ = false;
-    bool closed_ = false;
     std::string reason_;  // why a sentinel did not name the master
 };
 

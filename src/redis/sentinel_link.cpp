@@ -77,7 +77,7 @@ SentinelLink::SentinelLink(
       owner_(owner),
       timer_(loop.make_timer([this] { fire(); }))
 {
-    timer_->on_exit(Timer::OnExit::ignore);
+    timer_->cancelable(true);
 }
 
 SentinelLink::~SentinelLink()

@@ -15,11 +15,10 @@ Server::Server(
       owner_(owner),
       breaker_(options.breaker_failures),
       waiting_(loop, records_, [this](unsigned checks) { stats_.timeouts += checks; }),
-      look_up_timer_(loop.make_timer([this] { look_up(); })),
+      look_up_alarm_(loop, [this] { look_up(); }),
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
 {
-    probe_timer_->on_exit(Timer::OnExit::ignore);
-    look_up_timer_->on_exit(Timer::OnExit::ignore);
+    probe_timer_->cancelable(true);
     for (int i = 0; i < options_.connections; ++i) {
         connections_.push_back(
             std::make_unique<Connection>(loop, endpoint_, options_, scripts, records_, *this));
@@ -34,10 +33,8 @@ Server::~Server()
 void Server::start()
 {
     look_up();
-    first_look_up_ = lookup_ != nullptr;
-    if (endpoint_.host.empty() && first_look_up_) {
-        state_ = State::finding;
-    } else {
+    name_ = lookup_ == nullptr ? Name::unresolved : Name::first_look_up;
+    if (!waits_for_address()) {
         connect();
     }
 }
@@ -52,8 +49,8 @@ void Server::connect()
 
 bool Server::send(Call& call)
 {
-    if (call.travel.expires.count() == 0) {
-        call.travel.expires = loop_.now() + options_.connect_timeout + options_.timeout;
+    if (call.routing.expires.count() == 0) {
+        call.routing.expires = loop_.now() + options_.connect_timeout + options_.timeout;
     }
     if (breaker_.open()) {
         return false;
@@ -64,7 +61,7 @@ bool Server::send(Call& call)
     if (!connecting()) {
         return false;
     }
-    waiting_.add(call, call.travel.expires);
+    waiting_.add(call, call.routing.expires);
     return true;
 }
 
@@ -87,18 +84,18 @@ Connection* Server::next_connection() noexcept
 
 bool Server::connecting() const noexcept
 {
-    return first_look_up_
+    return name_ == Name::first_look_up
         || any([](const Connection& connection) { return connection.connecting(); });
 }
 
 /// Sent again, with what is left of its timeout: here, or where the owner sends it.
 bool Server::send_again(Call& call, milliseconds deadline) noexcept
 try {
-    if (call.travel.sent_again || !call.repeatable()) {
+    if (call.routing.sent_again || !call.repeatable) {
         return false;
     }
-    call.travel.sent_again = true;
-    call.travel.expires = std::min(call.travel.expires, deadline);
+    call.routing.sent_again = true;
+    call.routing.expires = std::min(call.routing.expires, deadline);
     // Others that seem ready may have been lost with it: a new connection has not.
     if (connecting() && !breaker_.open()) {
         waiting_.add(call, deadline);
@@ -113,8 +110,8 @@ bool Server::send_on(Connection& connection, Call& call)
 {
     PendingCall& record = records_.take();
     record.hold(call);
-    record.asking = call.travel.asking;
-    record.deadline = call.travel.expires;
+    record.asking = call.routing.asking;
+    record.deadline = call.routing.expires;
     return connection.send(record);
 }
 
@@ -133,8 +130,8 @@ try {
     Connection* connection = next_connection();
     // A server that refuses calls would answer this all the same.
     if (connection != nullptr && state_ != State::refusing && !probe_.pending()) {
-        probe_.travel = {};
-        probe_.travel.expires = loop_.now() + options_.timeout;
+        probe_.routing = {};
+        probe_.routing.expires = loop_.now() + options_.timeout;
         send_on(*connection, probe_);
     }
 } catch (const std::exception&) {
@@ -152,10 +149,10 @@ void Server::probe_silent() noexcept
 
 void Server::close() noexcept
 {
-    look_up_timer_->stop();
+    look_up_alarm_.stop();
     probe_timer_->stop();
     lookup_.reset();
-    first_look_up_ = false;
+    name_ = Name::unresolved;
     for (const auto& connection : connections_) {
         connection->close();
     }
@@ -165,16 +162,10 @@ void Server::close() noexcept
 /// Its last connection is lost: it may have moved.
 void Server::look_up_soon() noexcept
 {
-    // Not later than it is due already: connections are lost more often than that.
-    if (look_up_timer_->running() && look_up_due_ > loop_.now() + look_up_pause) {
-        look_up_in(look_up_pause);
+    // Connections are lost more often than that: it may be due earlier.
+    if (look_up_alarm_.running()) {
+        look_up_alarm_.set_no_later_than(loop_.now() + look_up_pause);
     }
-}
-
-void Server::look_up_in(milliseconds pause) noexcept
-{
-    look_up_due_ = loop_.now() + pause;
-    look_up_timer_->start(pause);
 }
 
 void Server::look_up() noexcept
@@ -185,16 +176,18 @@ try {
     lookup_ = loop_.look_up(
         endpoint_.host_name, [this](const Addresses& addresses) { looked_up(addresses); });
 } catch (const std::exception&) {
-    look_up_in(look_up_pause);  // out of memory
+    look_up_alarm_.set(loop_.now() + look_up_pause);  // out of memory
 }
 
 void Server::looked_up(const Addresses& addresses) noexcept
 try {
-    look_up_in(std::max(addresses.valid, look_up_pause));
-    found_ = !addresses.all.empty();
-    const bool moved = found_ && addresses_.found(addresses.all);
-    const bool first = std::exchange(first_look_up_, false);
-    if (state_ == State::finding) {
+    look_up_alarm_.set(loop_.now() + std::max(addresses.valid, look_up_pause));
+    const bool waited = waits_for_address();
+    const bool found = !addresses.all.empty();
+    const bool first = name_ == Name::first_look_up;
+    name_ = found ? Name::resolved : Name::unresolved;
+    const bool moved = found && addresses_.found(addresses.all);
+    if (waited) {
         connect();
     } else if (moved || (first && !ready() && !connecting())) {
         reconnect();
@@ -206,7 +199,8 @@ try {
 void Server::announced_at(const std::string& address)
 {
     const bool other = !address.empty() && address != endpoint_.host;
-    if (other && state_ != State::finding && !found_ && addresses_.found({ address })) {
+    const bool trusted = name_ != Name::resolved && !waits_for_address();
+    if (other && trusted && addresses_.found({ address })) {
         reconnect();
     }
 }
@@ -238,9 +232,11 @@ bool Server::idle() const noexcept
         && !any([](const Connection& connection) { return connection.in_flight() != 0; });
 }
 
-ErrorFate Server::fate_of(Call* call, std::string_view error) noexcept
-{
-    return owner_.fate_of(*this, call, error);
+bool Server::address_failed(std::string_view address) noexcept
+try {
+    return addresses_.failed(address);
+} catch (const std::exception&) {
+    return false;  // out of memory: the same address again
 }
 
 void Server::connection_ready(Connection& connection)
@@ -273,7 +269,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (ready()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
-    if (first_look_up_ || any(serves)) {
+    if (name_ == Name::first_look_up || any(serves)) {
         return;
     }
     report_down(reason, loss == Loss::refused ? State::refusing : State::away);
@@ -283,16 +279,35 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     }
 }
 
+void Server::call_refused(Call* call, std::string_view error) noexcept
+{
+    const ErrorClass kind = owner_.classify_error(*this, call, error);
+    if (kind == ErrorClass::refused) {
+        note_error(error, call == nullptr ? 1 : call->request_count());
+    }
+    if (call != nullptr && kind != ErrorClass::redirected) {
+        call->on_failure(
+            kind == ErrorClass::slot_migrating ? Failure::slot_migrating : Failure::error_reply);
+    }
+}
+
+void Server::reply_malformed(Call& call) noexcept
+{
+    note_error("malformed reply", call.request_count());
+    call.on_failure(Failure::error_reply);
+}
+
 /// An answer, if a useless one: the breaker is for silence.
-void Server::call_refused(std::string_view error, unsigned checks) noexcept
+void Server::note_error(std::string_view error, unsigned checks) noexcept
 try {
     stats_.error_replies += checks;
     breaker_.answered();
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
-    if (told_errors_.size() < most_told_errors
-        && std::find(told_errors_.begin(), told_errors_.end(), word) == told_errors_.end()) {
-        told_errors_.emplace_back(word);
+    if (reported_errors_.size() < most_reported_errors
+        && std::find(reported_errors_.begin(), reported_errors_.end(), word)
+            == reported_errors_.end()) {
+        reported_errors_.emplace_back(word);
         owner_.error_reply(*this, error);
     }
 } catch (const std::exception&) {
@@ -310,8 +325,8 @@ void Server::command_answered() noexcept
     breaker_.answered();
     addresses_.worked();  // not when it was connected to: it may refuse all calls
     report_up();
-    if (!told_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
-        told_errors_.clear();
+    if (!reported_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
+        reported_errors_.clear();
     }
 }
 

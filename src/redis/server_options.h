@@ -21,8 +21,8 @@ struct ServerOptions {
     int breaker_failures = 5;     // silences in a row that open the circuit breaker
     // A connection that says nothing for so much longer than `timeout` is made again.
     milliseconds breaker_open{ 1000 };
-    std::size_t most_joint = 16;  // calls that go together, at most
-    bool master_only = false;     // a replica (ROLE) is left
+    std::size_t longest_batch = 16;  // calls that go together, at most
+    bool master_only = false;        // a replica (ROLE) is left
 };
 
 }  // namespace ratelimit::redis

@@ -21,7 +21,7 @@ public:
           exhausted_(std::move(exhausted)),
           timer_(loop.make_timer([this] { start_next(); }))
     {
-        timer_->on_exit(Timer::OnExit::ignore);
+        timer_->cancelable(true);
     }
 
     void begin(std::size_t candidates)

@@ -11,7 +11,7 @@ namespace ratelimit::redis {
 /// server that stays away longer delays no call.
 class TakeoverWindow {
 public:
-    /// Whether this call, whose server is away, may wait until its `travel.waits_until`: `timeout`
+    /// Whether this call, whose server is away, may wait until its `routing.waits_until`: `timeout`
     /// from the first time that it waits.
     bool admits(Call& call, milliseconds now, milliseconds timeout) noexcept
     {
@@ -20,9 +20,9 @@ public:
         }
         open_ = true;
         last_ = now;
-        milliseconds& until = call.travel.waits_until;
+        milliseconds& until = call.routing.waits_until;
         if (until.count() == 0) {
-            until = std::min(now + timeout, call.travel.expires);
+            until = std::min(now + timeout, call.routing.expires);
         }
         return is_open(now) && until > now;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "redis/pipeline.h"
+#include "redis/alarm.h"
+#include "redis/call_queue.h"
 
 #include <functional>
 #include <utility>
@@ -10,14 +11,13 @@ namespace ratelimit::redis {
 /// Calls that cannot be sent yet, each until its deadline.
 class WaitingCalls {
 public:
-    /// `overdue` is told, before calls whose time is up fail, for how many checks they stand.
+    /// `overdue` gets the number of requests of overdue calls, before these fail.
     WaitingCalls(EventLoop& loop, RecordPool& records, std::function<void(unsigned)> overdue)
         : loop_(loop),
           records_(records),
           overdue_(std::move(overdue)),
-          timer_(loop.make_timer([this] { fail_overdue(); }))
+          alarm_(loop, [this] { fail_overdue(); })
     {
-        timer_->on_exit(Timer::OnExit::ignore);
     }
 
     void add(Call& call, milliseconds deadline)
@@ -26,11 +26,9 @@ public:
         record.hold(call);
         record.deadline = deadline;
         queue_.push(record);
-        if (!timer_->running() || deadline < due_) {
-            watch_until(deadline);
-        }
-        if (call.delays_exit()) {
-            timer_->on_exit(Timer::OnExit::wait);
+        alarm_.set_no_later_than(deadline);
+        if (call.delays_exit) {
+            alarm_.delay_exit(true);
         }
     }
 
@@ -41,12 +39,10 @@ public:
     template <class Send>
     void release(Send&& send)
     {
-        timer_->stop();
+        alarm_.stop();
         CallQueue released = std::exchange(queue_, {});
         while (!released.empty()) {
-            PendingCall& record = released.pop();
-            Call* call = record.release();
-            records_.give_back(record);
+            Call* call = records_.end(released.pop());
             if (call != nullptr && !send(*call)) {
                 call->on_failure(Failure::connection);
             }
@@ -55,18 +51,11 @@ public:
 
     void fail_all(Failure failure) noexcept
     {
-        timer_->stop();
-        CallQueue failed = std::exchange(queue_, {});
-        redis::fail_all(failed, records_, failure);
+        alarm_.stop();
+        redis::fail_all(std::exchange(queue_, {}), records_, failure);
     }
 
 private:
-    void watch_until(milliseconds due) noexcept
-    {
-        due_ = due;
-        timer_->start(std::max(due - loop_.now(), milliseconds{ 1 }));
-    }
-
     void fail_overdue() noexcept
     {
         const milliseconds now = loop_.now();
@@ -77,12 +66,12 @@ private:
         while (!all.empty()) {
             PendingCall& record = all.pop();
             const bool waits = record.call != nullptr && record.deadline > now;
-            checks += waits || record.call == nullptr ? 0 : record.call->stands_for();
+            checks += waits || record.call == nullptr ? 0 : record.call->request_count();
             (waits ? queue_ : overdue).push(record);
             next = waits ? std::min(next, record.deadline) : next;
         }
         if (!queue_.empty()) {
-            watch_until(next);
+            alarm_.set(next);
         }
         if (checks > 0) {
             overdue_(checks);
@@ -94,8 +83,7 @@ private:
     RecordPool& records_;
     std::function<void(unsigned)> overdue_;
     CallQueue queue_;
-    std::unique_ptr<Timer> timer_;
-    milliseconds due_{ 0 };  // when the timer fires, if it runs
+    Alarm alarm_;
 };
 
 }  // namespace ratelimit::redis

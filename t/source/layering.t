@@ -20,15 +20,6 @@ my %may = (
     http  => [qw(zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
 );
 
-# This list must only shrink. These includes close a circle of files, and these classes are cut over more
-# than two sources. An exception that is no longer needed fails the test: remove it then.
-my @known_circles = (
-    'redis/call -> redis/pipeline',
-    'redis/connection_hooks -> redis/connection',
-    'redis/router -> redis/client',
-);
-my @known_cuts = ('redis/Connection');
-
 # What a line includes, as a word of the table; nothing for the standard library. What the table has no
 # word for (a system's header, a path that is not room/file.h) no room may include.
 sub included {
@@ -85,30 +76,23 @@ sub way {
     return;
 }
 
-# Complaints about circles of includes but for the known ones, and about known ones that are none.
+# Complaints about circles of includes.
 sub wrong_circles {
-    my ($graph, @known) = @_;
-    my %is_edge;
-    my %rest = map { $_ => { %{ $graph->{$_} } } } keys %{$graph};
-    for (@known) {
-        my ($from, $to) = split / -> /;
-        $is_edge{$_} = delete $rest{$from}{$to};
-    }
+    my ($graph) = @_;
     my (%seen, @wrong);
-    for my $from (sort keys %rest) {
-        for my $to (sort keys %{ $rest{$from} }) {
-            my @circle = way(\%rest, $to, $from) or next;
+    for my $from (sort keys %{$graph}) {
+        for my $to (sort keys %{ $graph->{$from} }) {
+            my @circle = way($graph, $to, $from) or next;
             push @wrong, "circle: @circle" unless $seen{ join ' ', sort @circle }++;
         }
     }
-    return @wrong, map { "no longer needed: $_" }
-        grep { !$is_edge{$_} || !way(\%rest, reverse split / -> /) } @known;
+    return @wrong;
 }
 
-# Complaints about classes of which more than two sources define functions, but for the known ones, and
-# about known ones that are not cut. A nested class counts as its outermost one.
+# Complaints about classes of which more than two sources define functions. A nested class counts as its
+# outermost one.
 sub wrong_cuts {
-    my ($texts, @known) = @_;
+    my ($texts) = @_;
     my (%is_class, %files);
     for my $path (keys %{$texts}) {
         my ($room) = $path =~ m{^(\w+)/};
@@ -121,10 +105,8 @@ sub wrong_cuts {
             $files{"$room/$class"}{$path} = 1;
         }
     }
-    my %cut = map { $_ => 1 } grep { keys %{ $files{$_} } > 2 } keys %files;
-    my %is_known = map { $_ => 1 } @known;
-    return (map { "cut: $_: " . join ' ', sort keys %{ $files{$_} } } grep { !$is_known{$_} } sort keys %cut),
-        map { "no longer needed: $_" } grep { !$cut{$_} } @known;
+    return map { "cut: $_: " . join ' ', sort keys %{ $files{$_} } }
+        grep { keys %{ $files{$_} } > 2 } sort keys %files;
 }
 
 # [name, lines] of the functions of a C++, Lua, Perl or shell file, told by their indentation: each
@@ -167,23 +149,17 @@ find({ no_chdir => 1, wanted => sub {
         if -f && /\.(?:cpp|h|lua|t|pm|pl|sh)$/ && !m{/(?:build|\.git)/};
 } }, $top);
 
-subtest 'circles of files are noticed, but for those that are known' => sub {
+subtest 'circles of files are noticed' => sub {
     my %texts = (
         'redis/a.h' => qq{#include "redis/b.h"\n}, 'redis/b.h' => qq{#include <vector>\n},
         'redis/b.cpp' => qq{#include "redis/b.h"\n#include "redis/c.h"\n}, 'redis/c.h' => '',
     );
     is_deeply [wrong_circles(includes(%texts))], [], 'there is none';
     $texts{'redis/c.cpp'} = qq{#include "redis/a.h"\n};
-    my $graph = includes(%texts);
-    is_deeply [wrong_circles($graph)], ['circle: redis/b redis/c redis/a'], 'one through sources';
-    is_deeply [wrong_circles($graph, 'redis/c -> redis/a')], [], 'it is known';
-    is_deeply [wrong_circles($graph, 'redis/c -> redis/a', 'redis/b -> redis/c')],
-        ['no longer needed: redis/c -> redis/a', 'no longer needed: redis/b -> redis/c'], 'one is enough';
-    is_deeply [wrong_circles($graph, 'redis/c -> redis/a', 'redis/c -> redis/b')],
-        ['no longer needed: redis/c -> redis/b'], 'what is not included is no exception';
+    is_deeply [wrong_circles(includes(%texts))], ['circle: redis/b redis/c redis/a'], 'one through sources';
 };
 
-subtest 'classes cut over more than two sources are noticed, but for those that are known' => sub {
+subtest 'classes cut over more than two sources are noticed' => sub {
     my %texts = (
         'redis/a.h'   => "class A {\n    struct B {\n        void h();\n    };\n};\nvoid A::f()\n{\n}\n",
         'redis/a.cpp' => "A::~A()\n{\n}\nconst int n = A::count(1);\n",
@@ -192,8 +168,6 @@ subtest 'classes cut over more than two sources are noticed, but for those that 
     is_deeply [wrong_cuts(\%texts)], [], 'two';
     $texts{'redis/b.cpp'} = "bool A::B::operator==(const B&)\n{\n}\n";
     is_deeply [wrong_cuts(\%texts)], ['cut: redis/A: redis/a.cpp redis/a.h redis/b.cpp'], 'three';
-    is_deeply [wrong_cuts(\%texts, 'redis/A')], [], 'it is known';
-    is_deeply [wrong_cuts(\%texts, 'redis/A', 'redis/C')], ['no longer needed: redis/C'];
 };
 
 subtest 'the checker notices what it is for' => sub {
@@ -224,8 +198,8 @@ subtest 'the checker notices what it is for' => sub {
 cmp_ok scalar(@files), '>', 60, 'the files are found';
 
 my %sources = map { s{^\Q$top\E/src/}{}r => read_file($_) } grep { m{^\Q$top\E/src/.*\.(?:cpp|h)$} } @files;
-is join("\n", wrong_circles(includes(%sources), @known_circles)), '', 'no files include each other in a circle';
-is join("\n", wrong_cuts(\%sources, @known_cuts)), '', 'no class is cut over more than two sources';
+is join("\n", wrong_circles(includes(%sources))), '', 'no files include each other in a circle';
+is join("\n", wrong_cuts(\%sources)), '', 'no class is cut over more than two sources';
 
 for my $path (@files) {
     my $text = read_file($path);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "libevent_loop.h"
-#include "redis/client.h"
+#include "redis/make_client.h"
 #include "redis_server.h"
 
 #include <optional>
@@ -56,24 +56,24 @@ public:
     explicit EchoCall(std::string argument, redis::ScriptId script = {}, std::string key = "key")
         : argument_(std::move(argument)), script_(script), key_(std::move(key))
     {
+        repeatable = true;
     }
 
-    redis::ScriptId script() const noexcept override { return script_; }
-    redis::ArgumentCount argument_count() const noexcept override { return { 1, 1 }; }
-    void write(redis::ScriptArguments& arguments) const override
+    void write(redis::CommandBuffer& command) const override
     {
-        arguments.key(key_);
-        arguments.arg(argument_);
+        command.begin_script(script_, { 1, 1 });
+        command.key(key_);
+        command.arg(argument_);
     }
     std::string_view routing_key() const noexcept override { return key_; }
-    bool repeatable() const noexcept override { return may_repeat; }
-    void on_reply(const redisReply& reply) noexcept override
+    bool on_reply(const redisReply& reply) noexcept override
     {
         ++ends;
         answer = std::string(reply.str, reply.len);
         if (then) {
             then();
         }
+        return true;
     }
     void on_failure(redis::Failure why) noexcept override
     {
@@ -90,7 +90,6 @@ public:
     std::optional<std::string> answer;
     std::optional<redis::Failure> failure;
     std::function<void()> then;
-    bool may_repeat = true;
 
 private:
     std::string argument_;
@@ -120,7 +119,7 @@ protected:
         if (scripts_.size() == 0) {
             scripts_.add("return ARGV[1]");
         }
-        client_.emplace(loop_, std::move(options), scripts_, events_);
+        client_ = redis::make_client({ loop_, std::move(options), scripts_, events_ });
         client_->start();
         return *client_;
     }
@@ -144,10 +143,19 @@ protected:
         return call.answer ? *call.answer : std::string(describe(*call.failure));
     }
 
+    /// Until this server has no connection of the client's.
+    bool is_left_alone(RedisServer& server)
+    {
+        return loop_.run_until([&] {
+            const auto clients = server.ask({ "CLIENT", "LIST" });
+            return clients.find("name=nginx-ratelimit-") == std::string::npos;
+        });
+    }
+
     LibeventLoop loop_;
     redis::ScriptRegistry scripts_;
     Events events_;
-    std::optional<redis::Client> client_;
+    std::unique_ptr<redis::Client> client_;
 };
 
 }  // namespace ratelimit

@@ -175,7 +175,7 @@ TEST_F(ClientTest, a_call_that_must_not_be_executed_twice_is_not_sent_again)
     start_ready(options_to(server.port()));
     EXPECT_EQ(ask("x"), "x");
     EchoCall refund("refund");
-    refund.may_repeat = false;
+    refund.repeatable = false;
     ASSERT_TRUE(client_->send(refund));
     ASSERT_TRUE(loop_.run_until([&] { return refund.ended(); }));
     EXPECT_EQ(refund.failure, Failure::connection);
@@ -234,6 +234,21 @@ TEST_F(ClientTest, a_server_that_answers_calls_again_is_up_again)
     closes = false;
     EXPECT_TRUE(loop_.run_until([&] { return ask("x") == "x"; }));
     EXPECT_EQ(events_.ups, events_.downs + 1);
+}
+
+TEST_F(ClientTest, a_client_rests_when_nothing_is_in_flight_and_connects_again_with_the_next_call)
+{
+    RedisServer server;
+    start_ready(options_to(server.port()));
+    EchoCall call("x");
+    ASSERT_TRUE(client_->send(call));
+    client_->rest();
+    EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    EXPECT_EQ(call.answer, "x");
+    client_->rest();
+    EXPECT_TRUE(is_left_alone(server));
+    client_->rest();
+    EXPECT_EQ(ask("again"), "again");
 }
 
 TEST_F(ClientTest, connections_are_named_and_a_server_that_forbids_it_is_used_all_the_same)

@@ -43,7 +43,7 @@ public:
     {
         return event_pending(event_, EV_TIMEOUT, nullptr) != 0;
     }
-    void on_exit(OnExit) noexcept override {}
+    void cancelable(bool) noexcept override {}
 
 private:
     void wait(milliseconds time) noexcept
@@ -68,7 +68,7 @@ private:
 };
 
 /// Runs with the events that are active, which those that write to sockets are only after it.
-class ActiveEvent final : public TurnEnd {
+class ActiveEvent final : public EndOfTurn {
 public:
     ActiveEvent(event_base* base, std::function<void()> done)
         : done_(std::move(done)),
@@ -105,7 +105,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<TurnEnd> LibeventLoop::make_turn_end(std::function<void()> done)
+std::unique_ptr<EndOfTurn> LibeventLoop::make_end_of_turn(std::function<void()> done)
 {
     return std::make_unique<ActiveEvent>(base_, std::move(done));
 }

@@ -193,12 +193,6 @@ public:
     void server_up(redis::Server&) noexcept override { ++ups; }
     void server_down(redis::Server&, std::string_view) noexcept override { ++downs; }
     void error_reply(redis::Server&, std::string_view) noexcept override {}
-    void server_reconnected(redis::Server&) noexcept override {}
-    bool take_back(redis::Server&, redis::Call&) noexcept override { return false; }
-    redis::ErrorFate fate_of(redis::Server&, redis::Call*, std::string_view) noexcept override
-    {
-        return redis::ErrorFate::refused;
-    }
     int ups = 0;
     int downs = 0;
 };

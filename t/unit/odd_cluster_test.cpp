@@ -57,15 +57,30 @@ TEST_F(OddCluster, a_map_that_is_none_is_told_once_and_asked_for_again)
         MockServer server([] { return "+OK\r\n"; }, map);
         auto options = options_to(server.port());
         options.topology = redis::Topology::cluster;
-        redis::Client client(loop_, options, scripts, events);
-        client.start();
+        const auto client = redis::make_client({ loop_, options, scripts, events });
+        client->start();
         EchoCall call("x");
-        ASSERT_TRUE(client.send(call));
+        ASSERT_TRUE(client->send(call));
         ASSERT_TRUE(loop_.run_until([&] { return call.ended(); })) << map;
         EXPECT_EQ(call.failure, Failure::connection);
         ASSERT_TRUE(loop_.run_until([&] { return server.connections() == 2; }));
         EXPECT_EQ(events.unknown.size(), 1U) << map;
         EXPECT_TRUE(events.known.empty());
+    }
+}
+
+TEST_F(OddCluster, a_client_that_rests_connects_to_its_nodes_again)
+{
+    int port = 0;
+    MockServer node([] { return "$1\r\nx\r\n"; }, [&] { return map_to(port); });
+    port = node.port();
+    start_cluster(node);
+    EXPECT_EQ(ask("x"), "x");
+    for (int i = 0; i < 2; ++i) {
+        const int connections = node.connections();
+        client_->rest();
+        EXPECT_EQ(ask("x"), "x");
+        EXPECT_GT(node.connections(), connections);
     }
 }
 

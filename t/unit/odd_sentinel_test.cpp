@@ -45,6 +45,18 @@ TEST_F(OddSentinel, one_that_is_sane_names_the_master)
     EXPECT_EQ(sentinel_.connections(), 1);
 }
 
+TEST_F(OddSentinel, a_client_that_rests_finds_the_master_again)
+{
+    start_sentinel();
+    EXPECT_EQ(ask("x"), "x");
+    for (int i = 0; i < 2; ++i) {
+        client_->rest();
+        EXPECT_TRUE(is_left_alone(master_));
+        EXPECT_EQ(ask("again"), "again");
+        EXPECT_EQ(sentinel_.connections(), 2 + i);
+    }
+}
+
 TEST_F(OddSentinel, those_that_hang_delay_the_look_up_by_a_moment_each)
 {
     RedisServer hung;
@@ -78,10 +90,10 @@ TEST_F(OddSentinel, nonsense_for_an_address_is_told_once)
         auto options = options_to(sentinel.port());
         options.topology = redis::Topology::sentinel;
         options.master = "main";
-        redis::Client client(loop_, options, scripts, events);
-        client.start();
+        const auto client = redis::make_client({ loop_, options, scripts, events });
+        client->start();
         EchoCall call("x");
-        ASSERT_TRUE(client.send(call));
+        ASSERT_TRUE(client->send(call));
         ASSERT_TRUE(loop_.run_until([&] { return call.ended(); })) << nonsense;
         EXPECT_EQ(call.failure, redis::Failure::connection);
         ASSERT_TRUE(loop_.run_until([&] { return sentinel.connections() == 2; })) << nonsense;
@@ -105,8 +117,8 @@ TEST_F(OddSentinel, nonsense_for_a_subscription_or_news_ends_nothing)
         auto options = options_to(sentinel.port());
         options.topology = redis::Topology::sentinel;
         options.master = "main";
-        redis::Client client(loop_, options, scripts, events);
-        client.start();
+        const auto client = redis::make_client({ loop_, options, scripts, events });
+        client->start();
         EXPECT_TRUE(loop_.run_until([&] { return !events.known.empty(); })) << nonsense;
         loop_.run_for(50ms);
     }

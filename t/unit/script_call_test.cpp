@@ -22,7 +22,7 @@ std::string written(const LimitCheck& check)
     redis::ScriptArguments arguments;
     arguments.begin(digest, { 1, 1 });
     arguments.key(check.redis_key);
-    arguments.begin_packed(joint_script.numbers);
+    arguments.begin_packed(batch_format.numbers);
     write_single_numbers(check, arguments);
     arguments.end_packed();
     return std::string(arguments.text());

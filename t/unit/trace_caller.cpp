@@ -110,7 +110,7 @@ void TraceCaller::write_single(
 {
     arguments_.begin(digest, { 1, 1 + more_args });
     arguments_.key(check.redis_key);
-    arguments_.begin_packed(joint_script.numbers);
+    arguments_.begin_packed(batch_format.numbers);
     write_single_numbers(check, arguments_);
     arguments_.end_packed();
 }
@@ -132,7 +132,7 @@ std::vector<std::optional<LimitState>> TraceCaller::check_together(
     for (const LimitCheck& check : checks) {
         arguments_.key(check.redis_key);
     }
-    arguments_.begin_packed(checks.size() * joint_script.numbers);
+    arguments_.begin_packed(checks.size() * batch_format.numbers);
     for (LimitCheck check : checks) {
         check.now.reset();
         write_single_numbers(check, arguments_);
@@ -145,7 +145,7 @@ std::vector<std::optional<LimitState>> TraceCaller::check_together(
     if (reply->type != REDIS_REPLY_STRING) {
         ADD_FAILURE() << (reply->type == REDIS_REPLY_ERROR ? reply->str : "wrong type");
     } else {
-        constexpr std::size_t size = joint_script.reply_bytes;
+        constexpr std::size_t size = batch_format.reply_bytes;
         const std::string_view text{ reply->str, reply->len };
         EXPECT_EQ(text.size(), checks.size() * size);
         for (std::size_t at = 0; at + size <= text.size(); at += size) {

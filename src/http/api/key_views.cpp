@@ -190,11 +190,12 @@ private:
         return send_response(r_, NGX_HTTP_NO_CONTENT, {}, {});
     }
 
-    void on_reply(const redisReply&) noexcept override
+    bool on_reply(const redisReply&) noexcept override
     {
         deleted_ = true;
         zone_.zone.memory().forget_key(key_);
         answered();
+        return true;
     }
     void on_failure(redis::Failure failure) noexcept override
     {

@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 using End = ShardPart::End;
 
-class JointChecks : public CoalescerTest {
+class BatchedChecks : public CoalescerTest {
 protected:
     Request& send_key(int number, Algorithm algorithm = Algorithm::fixed_window)
     {
@@ -25,7 +25,7 @@ protected:
     RedisServer server_;
 };
 
-TEST_F(JointChecks, of_one_turn_share_calls_and_each_has_its_own_answer)
+TEST_F(BatchedChecks, of_one_turn_share_calls_and_each_has_its_own_answer)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 100; ++i) {
@@ -38,7 +38,7 @@ TEST_F(JointChecks, of_one_turn_share_calls_and_each_has_its_own_answer)
     }
 }
 
-TEST_F(JointChecks, share_as_few_calls_over_several_connections)
+TEST_F(BatchedChecks, share_as_few_calls_over_several_connections)
 {
     auto options = options_to(server_.port());
     options.server.connections = 8;
@@ -52,7 +52,7 @@ TEST_F(JointChecks, share_as_few_calls_over_several_connections)
     EXPECT_EQ(count(End::answered), 64);
 }
 
-TEST_F(JointChecks, share_a_call_with_those_of_their_algorithm_only)
+TEST_F(BatchedChecks, share_a_call_with_those_of_their_algorithm_only)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 16; ++i) {
@@ -63,7 +63,7 @@ TEST_F(JointChecks, share_a_call_with_those_of_their_algorithm_only)
     EXPECT_EQ(count(End::answered), 16);
 }
 
-TEST_F(JointChecks, whose_requests_left_in_the_same_turn_are_not_asked)
+TEST_F(BatchedChecks, whose_requests_left_in_the_same_turn_are_not_asked)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 10; ++i) {
@@ -78,7 +78,7 @@ TEST_F(JointChecks, whose_requests_left_in_the_same_turn_are_not_asked)
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 100, 102, 104, 106, 108 }));
 }
 
-TEST_F(JointChecks, whose_requests_leave_before_the_reply_shift_no_answer)
+TEST_F(BatchedChecks, whose_requests_leave_before_the_reply_shift_no_answer)
 {
     begin(options_to(server_.port()));
     server_.pause();
@@ -95,7 +95,7 @@ TEST_F(JointChecks, whose_requests_leave_before_the_reply_shift_no_answer)
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 100, 102, 104, 106, 108 }));
 }
 
-TEST_F(JointChecks, may_destroy_each_other_when_they_are_told)
+TEST_F(BatchedChecks, may_destroy_each_other_when_they_are_told)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 3; ++i) {
@@ -106,7 +106,7 @@ TEST_F(JointChecks, may_destroy_each_other_when_they_are_told)
     EXPECT_EQ(requests_[2]->remaining(), 101);
 }
 
-TEST_F(JointChecks, are_all_sent_again_when_the_server_has_lost_its_scripts)
+TEST_F(BatchedChecks, are_all_sent_again_when_the_server_has_lost_its_scripts)
 {
     begin(options_to(server_.port()));
     const long loads = server_.calls("script|load");
@@ -121,7 +121,7 @@ TEST_F(JointChecks, are_all_sent_again_when_the_server_has_lost_its_scripts)
         << "every script once";
 }
 
-TEST_F(JointChecks, all_fail_when_the_connection_is_lost)
+TEST_F(BatchedChecks, all_fail_when_the_connection_is_lost)
 {
     begin(options_to(server_.port()));
     server_.pause();
@@ -137,7 +137,7 @@ TEST_F(JointChecks, all_fail_when_the_connection_is_lost)
     }
 }
 
-TEST_F(JointChecks, all_fail_when_they_are_closed_before_they_are_written)
+TEST_F(BatchedChecks, all_fail_when_they_are_closed_before_they_are_written)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 10; ++i) {

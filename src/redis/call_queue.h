@@ -1,29 +1,28 @@
 #pragma once
 
-#include "loop/event_loop.h"
 #include "redis/call.h"
 
 #include <deque>
 
 namespace ratelimit::redis {
 
-/// The client's record of a call on its way. It outlives the call when that is forgotten or times
-/// out, to take the reply that still comes.
+/// The client's record of a pending call. It outlives the call when that is forgotten or times out,
+/// to take the reply that still comes.
 struct PendingCall {
     Call* call = nullptr;        // null: no caller waits any more
     milliseconds sent{ 0 };      // 0: it is not written yet
     milliseconds deadline{ 0 };  // before it is written: by when it has to be answered in all
-    unsigned joint = 1;          // so many records, this one first, share a reply
-    std::chrono::steady_clock::time_point written;  // of the first of those
-    bool asking = false;                            // sent with ASKING before it
-    bool sent_again = false;                        // after NOSCRIPT
+    std::chrono::steady_clock::time_point sent_precisely;
+    unsigned command_size = 1;  // the number of records, from this one on, that share a command
+    bool asking = false;        // sent with ASKING before it
+    bool sent_again = false;    // after NOSCRIPT
     bool timed_out = false;
     PendingCall* next = nullptr;
 
     void hold(Call& held) noexcept
     {
         call = &held;
-        held.pending_ = this;
+        held.pending_ = &call;
     }
 
     /// Lets go of the call and returns it; null: it was forgotten.
@@ -82,10 +81,12 @@ public:
         return record;
     }
 
-    void give_back(PendingCall& record) noexcept
+    /// Takes a record back. Its call, or null if that was forgotten.
+    Call* end(PendingCall& record) noexcept
     {
         record.next = free_;
         free_ = &record;
+        return record.release();
     }
 
 private:
@@ -95,6 +96,13 @@ private:
 
 /// Fails every call of a queue that has been taken off its connection. A call's owner may send,
 /// forget or destroy calls meanwhile.
-void fail_all(CallQueue& queue, RecordPool& records, Failure failure) noexcept;
+inline void fail_all(CallQueue queue, RecordPool& records, Failure failure) noexcept
+{
+    while (!queue.empty()) {
+        if (Call* call = records.end(queue.pop())) {
+            call->on_failure(failure);
+        }
+    }
+}
 
 }  // namespace ratelimit::redis

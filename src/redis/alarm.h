@@ -1,0 +1,42 @@
+#pragma once
+
+#include "loop/event_loop.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace ratelimit::redis {
+
+/// A timer that is set to a time of the loop's clock. A process that exits does not wait for it
+/// unless it should.
+class Alarm {
+public:
+    Alarm(EventLoop& loop, std::function<void()> fired)
+        : loop_(loop), timer_(loop.make_timer(std::move(fired)))
+    {
+        delay_exit(false);
+    }
+
+    void set(milliseconds due) noexcept
+    {
+        due_ = due;
+        timer_->start(std::max(due - loop_.now(), milliseconds{ 1 }));
+    }
+    void set_no_later_than(milliseconds due) noexcept
+    {
+        if (!timer_->running() || due < due_) {
+            set(due);
+        }
+    }
+    void stop() noexcept { timer_->stop(); }
+    bool running() const noexcept { return timer_->running(); }
+    void delay_exit(bool wanted) noexcept { timer_->cancelable(!wanted); }
+
+private:
+    EventLoop& loop_;
+    std::unique_ptr<Timer> timer_;
+    milliseconds due_{ 0 };  // when it fires, if it runs
+};
+
+}  // namespace ratelimit::redis

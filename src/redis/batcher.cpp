@@ -1,0 +1,98 @@
+#include "redis/batcher.h"
+
+#include <utility>
+
+#include <hiredis/hiredis.h>
+
+namespace ratelimit::redis {
+
+Batcher::Batcher(std::size_t scripts, std::size_t longest, RecordPool& records, Write write)
+    : longest_(longest), records_(records), write_(std::move(write)), batches_(scripts)
+{
+}
+
+void Batcher::add(ScriptId script, PendingCall& record) noexcept
+{
+    CallQueue& batch = batches_[static_cast<std::size_t>(script)];
+    if (record.asking) {
+        write(batch);  // ASKING holds for one command
+    }
+    batch.push(record);
+    ++size_;
+    if (record.asking || batch.size() >= longest_) {
+        write(batch);
+    }
+}
+
+CallQueue Batcher::write_all() noexcept
+{
+    for (CallQueue& batch : batches_) {
+        if (!batch.empty()) {
+            write(batch);
+        }
+    }
+    CallQueue unwritten;
+    move_to(unwritten);
+    return unwritten;
+}
+
+/// But for calls that were forgotten meanwhile.
+void Batcher::write(CallQueue& batch) noexcept
+{
+    size_ -= batch.size();
+    CallQueue wanted;
+    while (!batch.empty()) {
+        PendingCall& record = batch.pop();
+        if (record.call != nullptr) {
+            wanted.push(record);
+        } else {
+            records_.end(record);
+        }
+    }
+    if (!wanted.empty() && !write_(wanted)) {
+        size_ += wanted.size();
+        batch = wanted;
+    }
+}
+
+void Batcher::move_to(CallQueue& queue) noexcept
+{
+    for (CallQueue& batch : batches_) {
+        while (!batch.empty()) {
+            queue.push(batch.pop());
+        }
+    }
+    size_ = 0;
+}
+
+void write_command(const CallQueue& calls, CommandBuffer& command)
+{
+    Call& first = *calls.front()->call;
+    const BatchPart* part = first.batch_part();
+    if (part == nullptr) {
+        first.write(command);
+        return;
+    }
+    command.begin_script(part->script(), { calls.size(), 1 });
+    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        command.key(record->call->routing_key());
+    }
+    command.begin_packed(calls.size() * part->format().numbers);
+    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        record->call->batch_part()->write_numbers(command);
+    }
+    command.end_packed();
+}
+
+bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept
+{
+    BatchPart* part = call.batch_part();
+    if (part == nullptr) {
+        return call.on_reply(reply);
+    }
+    const std::size_t bytes = part->format().reply_bytes;
+    return reply.type == REDIS_REPLY_STRING && reply.len == calls * bytes
+        && part->on_part({ reply.str + index * bytes, bytes });
+}
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "redis/call_queue.h"
+
+#include <functional>
+#include <vector>
+
+namespace ratelimit::redis {
+
+/// Calls of one script that are sent in the same turn of the loop share a command and its reply
+/// (BatchPart), which costs both sides less than a command for each. Gathers such calls until
+/// their batch is full or the turn ends.
+class Batcher {
+public:
+    /// Writes calls as one command. False: out of memory, and the calls are untouched.
+    using Write = std::function<bool(CallQueue& calls)>;
+
+    /// `longest`: calls in a batch, at most.
+    Batcher(std::size_t scripts, std::size_t longest, RecordPool& records, Write write);
+
+    /// Calls that are not written yet.
+    std::size_t size() const noexcept { return size_; }
+    bool empty() const noexcept { return size_ == 0; }
+
+    void add(ScriptId script, PendingCall& record) noexcept;
+    /// At the end of the turn. Returns the calls that could not be written.
+    CallQueue write_all() noexcept;
+    /// Every call is written by itself from now on.
+    void stop_batching() noexcept { longest_ = 1; }
+    /// Moves the calls that are not written to the end of a queue.
+    void move_to(CallQueue& queue) noexcept;
+
+private:
+    void write(CallQueue& batch) noexcept;
+
+    std::size_t longest_;
+    RecordPool& records_;
+    Write write_;
+    std::vector<CallQueue> batches_;  // by ScriptId
+    std::size_t size_ = 0;            // of all batches
+};
+
+/// Writes the command of calls that share one, or of a single call.
+void write_command(const CallQueue& calls, CommandBuffer& command);
+
+/// Gives a call its part of the reply to a command of `calls` calls. False: the reply is malformed.
+bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept;
+
+}  // namespace ratelimit::redis

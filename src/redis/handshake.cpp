@@ -1,0 +1,94 @@
+#include "redis/handshake.h"
+
+#include <cstring>
+
+#include <hiredis/hiredis.h>
+#include <unistd.h>
+
+namespace ratelimit::redis {
+
+namespace {
+
+std::string_view text_of(const redisReply& reply) noexcept
+{
+    return { reply.str, reply.len };
+}
+
+bool names_a_master(const redisReply& role) noexcept
+{
+    return role.elements != 0 && role.element[0]->type == REDIS_REPLY_STRING
+        && text_of(*role.element[0]) == "master";
+}
+
+}  // namespace
+
+Handshake::Handshake(const ServerOptions& options, const ScriptRegistry& scripts)
+    : options_(options), scripts_(scripts), digests_(scripts.size())
+{
+}
+
+std::vector<std::string> Handshake::begin()
+{
+    replies_left_.clear();
+    std::vector<std::string> commands;
+    const auto add = [&](Reply expected, std::string command) {
+        replies_left_.push_back(expected);
+        commands.push_back(std::move(command));
+    };
+    if (!options_.password.empty()) {
+        add(Reply::good, auth_command(options_.username, options_.password));
+    }
+    // CLIENT LIST then shows which worker has the connection. A server may refuse it.
+    const std::string name = "nginx-ratelimit-" + std::to_string(getpid());
+    add(Reply::any, plain_command({ "CLIENT", "SETNAME", name }));
+    if (options_.database != 0) {
+        add(Reply::good, plain_command({ "SELECT", std::to_string(options_.database) }));
+    }
+    if (options_.master_only) {
+        add(Reply::role, plain_command({ "ROLE" }));
+    }
+    for (std::string& command : load_scripts()) {
+        commands.push_back(std::move(command));
+    }
+    if (commands.size() == 1) {
+        add(Reply::good, plain_command({ "TIME" }));  // one whose reply counts: the server answers
+    }
+    return commands;
+}
+
+std::vector<std::string> Handshake::load_scripts()
+{
+    std::vector<std::string> commands;
+    for (std::size_t i = 0; i < scripts_.size(); ++i) {
+        replies_left_.push_back(Reply::digest);
+        commands.push_back(
+            plain_command({ "SCRIPT", "LOAD", scripts_.text(static_cast<ScriptId>(i)) }));
+    }
+    loaded_ = 0;
+    return commands;
+}
+
+std::optional<std::string_view> Handshake::judge(const redisReply& reply)
+{
+    const Reply expected = replies_left_.front();
+    replies_left_.pop_front();
+    if (expected == Reply::any) {
+        return std::nullopt;
+    }
+    if (reply.type == REDIS_REPLY_ERROR) {
+        return text_of(reply);
+    }
+    if (expected == Reply::digest) {
+        ScriptDigest& digest = digests_[loaded_++];
+        if (reply.type != REDIS_REPLY_STRING || reply.len != digest.size()) {
+            return "SCRIPT LOAD returned no digest";
+        }
+        std::memcpy(digest.data(), reply.str, digest.size());
+    }
+    if (expected == Reply::role && reply.type == REDIS_REPLY_ARRAY && !names_a_master(reply)) {
+        return "it is not a master";
+    }
+    return std::nullopt;
+}
+
+}  // namespace ratelimit::redis

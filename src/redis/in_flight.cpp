@@ -1,0 +1,89 @@
+#include "redis/in_flight.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ratelimit::redis {
+
+bool InFlight::awaited() const noexcept
+{
+    const PendingCall* record = calls_.front();
+    while (record != nullptr && record->call == nullptr) {
+        record = record->next;
+    }
+    return record != nullptr;
+}
+
+void InFlight::add(CallQueue& command) noexcept
+{
+    command.front()->command_size = static_cast<unsigned>(command.size());
+    if (unsent_ == nullptr) {
+        unsent_ = command.front();
+    }
+    while (!command.empty()) {
+        calls_.push(command.pop());
+    }
+}
+
+InFlight::Watch InFlight::leave(
+    milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept
+{
+    Watch watch;
+    for (PendingCall* record = std::exchange(unsent_, nullptr); record != nullptr;
+         record = record->next) {
+        record->sent = now;
+        record->sent_precisely = precise_now;
+        record->deadline = deadline_of(*record, now);
+        watch.due = std::min(watch.due, record->deadline);
+        watch.delays_exit =
+            watch.delays_exit || (record->call != nullptr && record->call->delays_exit);
+    }
+    return watch;
+}
+
+/// The time that the turn took, which is long when the process was stopped, is not the call's; and
+/// a call whose time is over although it did not fail has lost it to such a stop.
+milliseconds InFlight::deadline_of(const PendingCall& record, milliseconds now) const noexcept
+{
+    const milliseconds end = now + timeout_;
+    const milliseconds expires = record.deadline + (now - turn_began_);
+    return expires <= now ? end : std::min(end, expires);
+}
+
+InFlight::Command InFlight::take_oldest() noexcept
+{
+    Command oldest;
+    oldest.sent = calls_.front()->sent_precisely;
+    for (unsigned left = calls_.front()->command_size; left != 0; --left) {
+        PendingCall& record = calls_.pop();
+        oldest.in_time = oldest.in_time || !record.timed_out;
+        oldest.calls.push(record);
+    }
+    return oldest;
+}
+
+CallQueue InFlight::take_all() noexcept
+{
+    unsent_ = nullptr;
+    return std::exchange(calls_, {});
+}
+
+milliseconds InFlight::silent_at() const noexcept
+{
+    return std::max(calls_.front()->sent, last_reply_) + longest_silence_;
+}
+
+InFlight::Watch InFlight::watch(milliseconds now) const noexcept
+{
+    Watch watch{ silent_at(), false };
+    for (const PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
+        if (record->call != nullptr) {
+            watch.delays_exit = watch.delays_exit || record->call->delays_exit;
+            watch.due = std::min(watch.due, record->deadline);
+        }
+    }
+    watch.due = std::max(watch.due, now + milliseconds{ 1 });
+    return watch;
+}
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,105 @@
+// What a new connection says first, and which replies make it ready: without a socket.
+
+#include "redis/handshake.h"
+#include "resp_reply.h"
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+using redis::Handshake;
+
+class HandshakeTest : public testing::Test {
+protected:
+    /// What begins each command.
+    static std::vector<std::string> words(const std::vector<std::string>& commands)
+    {
+        std::vector<std::string> all;
+        for (const std::string& command : commands) {
+            const auto from = command.find('\n', command.find('$')) + 1;
+            all.push_back(command.substr(from, command.find('\r', from) - from));
+        }
+        return all;
+    }
+
+    std::string judge(Handshake& handshake, const std::string& resp)
+    {
+        const auto reply = reply_of(resp);
+        return std::string(handshake.judge(*reply).value_or("good"));
+    }
+
+    const std::string digest_ = "$40\r\n" + std::string(40, 'd') + "\r\n";
+    redis::ServerOptions options_;
+    redis::ScriptRegistry scripts_;
+};
+
+TEST_F(HandshakeTest, says_all_that_is_configured_before_the_scripts)
+{
+    options_.password = "secret";
+    options_.database = 3;
+    options_.master_only = true;
+    scripts_.add("return 1");
+    scripts_.add("return 2");
+    Handshake handshake(options_, scripts_);
+    using Words = std::vector<std::string>;
+    EXPECT_EQ(
+        words(handshake.begin()),
+        (Words{ "AUTH", "CLIENT", "SELECT", "ROLE", "SCRIPT", "SCRIPT" }));
+    for (const std::string& resp :
+         Words{ "+OK\r\n", "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_ }) {
+        EXPECT_EQ(judge(handshake, resp), "good");
+        EXPECT_FALSE(handshake.done());
+    }
+    EXPECT_EQ(judge(handshake, digest_), "good");
+    EXPECT_TRUE(handshake.done());
+    EXPECT_EQ(handshake.digests()[1].back(), 'd');
+}
+
+TEST_F(HandshakeTest, with_nothing_to_say_asks_for_any_reply)
+{
+    Handshake handshake(options_, scripts_);
+    EXPECT_EQ(words(handshake.begin()), (std::vector<std::string>{ "CLIENT", "TIME" }));
+}
+
+TEST_F(HandshakeTest, ends_at_the_first_refusal_but_for_the_name)
+{
+    options_.password = "wrong";
+    scripts_.add("return 1");
+    Handshake handshake(options_, scripts_);
+    handshake.begin();
+    EXPECT_EQ(judge(handshake, "-WRONGPASS no\r\n"), "WRONGPASS no");
+    handshake.begin();
+    EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
+    EXPECT_EQ(judge(handshake, "-NOPERM no name\r\n"), "good");
+    EXPECT_EQ(judge(handshake, "$2\r\nno\r\n"), "SCRIPT LOAD returned no digest");
+}
+
+TEST_F(HandshakeTest, refuses_a_server_that_is_no_master)
+{
+    options_.master_only = true;
+    Handshake handshake(options_, scripts_);
+    using Replies = std::initializer_list<std::string>;
+    for (const std::string& role : Replies{ "*1\r\n$5\r\nslave\r\n", "*0\r\n", "*1\r\n:1\r\n" }) {
+        handshake.begin();
+        judge(handshake, "+OK\r\n");
+        EXPECT_EQ(judge(handshake, role), "it is not a master");
+    }
+}
+
+TEST_F(HandshakeTest, loads_the_scripts_again)
+{
+    scripts_.add("return 1");
+    Handshake handshake(options_, scripts_);
+    handshake.begin();
+    judge(handshake, "+OK\r\n");
+    judge(handshake, digest_);
+    EXPECT_EQ(words(handshake.load_scripts()), std::vector<std::string>{ "SCRIPT" });
+    EXPECT_FALSE(handshake.done());
+    EXPECT_EQ(judge(handshake, "$40\r\n" + std::string(40, 'e') + "\r\n"), "good");
+    EXPECT_TRUE(handshake.done());
+    EXPECT_EQ(handshake.digests()[0].back(), 'e');
+}
+
+}  // namespace
+}  // namespace ratelimit
