@@ -3,12 +3,14 @@
 #include "check/coalescer.h"
 #include "check/script_text.h"
 #include "client_fixture.h"
+#include "redis/make_client.h"
 #include "slab_zone.h"
 #include "zone/decision.h"
 
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ratelimit {
@@ -118,7 +120,7 @@ protected:
         options.server.timeout = timeout;
         options.server.connect_timeout = timeout;
         auto& client = *clients_.emplace_back(
-            std::make_unique<redis::Client>(loop_, options, scripts_, events_));
+            redis::make_client({ loop_, std::move(options), scripts_, events_ }));
         client.start();
         return *coalescers_.emplace_back(std::make_unique<Coalescer>(client));
     }
