@@ -134,7 +134,7 @@ bool CoalescedCall::on_reply(const redisReply& reply) noexcept
 /// One request, of one limit.
 bool CoalescedCall::on_part(std::string_view part) noexcept
 {
-    LimitState state;
+    Verdict state;
     if (!read_single_part(part, state)) {
         return false;
     }

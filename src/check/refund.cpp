@@ -16,7 +16,7 @@ public:
     {
         return unused == nullptr ? *new RefundCall : *std::exchange(unused, unused->next_);
     }
-    void put_back() noexcept { next_ = std::exchange(unused, this); }
+    void release() noexcept { next_ = std::exchange(unused, this); }
 
     void begin(const RemoteLimit& limit, const Refund& refund, microseconds now)
     {
@@ -36,17 +36,17 @@ public:
     void write(redis::CommandBuffer& command) const override
     {
         command.begin_script(script_, refund_argument_count);
-        LimitState state;
+        Verdict state;
         state.reset = refund_.reset;
         write_refund_arguments(check_, refund_.taken_at, state, command);
     }
     std::string_view routing_key() const noexcept override { return key_; }
     bool on_reply(const redisReply&) noexcept override
     {
-        put_back();
+        release();
         return true;
     }
-    void on_failure(redis::Failure) noexcept override { put_back(); }
+    void on_failure(redis::Failure) noexcept override { release(); }
 
 private:
     static inline RefundCall* unused = nullptr;
@@ -67,12 +67,12 @@ void refund(const RemoteLimit& limit, const Refund& refund, microseconds now) no
         call = &RefundCall::take();
         call->begin(limit, refund, now);
         if (!limit.coalescer->client().send(*call)) {
-            call->put_back();
+            call->release();
         }
     } catch (const std::exception&) {
         // Out of memory: it stays counted.
         if (call != nullptr && !call->pending()) {
-            call->put_back();
+            call->release();
         }
     }
 }

@@ -23,8 +23,8 @@ struct RemoteLimit : LimitCheck {
     std::uint32_t shard = 0;  // of its key; set by Check
 
     // Redis's decision, after which `now`, if there is one, is its time.
-    LimitState state;
-    LimitState without;  // if it counted the request, and may be refunded: as if it had not
+    Verdict state;
+    Verdict without;  // if it counted the request, and may be refunded: as if it had not
 };
 
 }  // namespace ratelimit

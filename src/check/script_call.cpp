@@ -58,7 +58,7 @@ void write_several_arguments(
 }
 
 void write_refund_arguments(
-    const LimitCheck& check, microseconds taken, const LimitState& state,
+    const LimitCheck& check, microseconds taken, const Verdict& state,
     redis::ScriptArguments& arguments)
 {
     arguments.key(check.redis_key);

@@ -46,7 +46,7 @@ void write_several_arguments(
 /// answer.
 inline constexpr redis::ArgumentCount refund_argument_count{ 1, 8 };
 void write_refund_arguments(
-    const LimitCheck& check, microseconds taken, const LimitState& state,
+    const LimitCheck& check, microseconds taken, const Verdict& state,
     redis::ScriptArguments& arguments);
 
 }  // namespace ratelimit

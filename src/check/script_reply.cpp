@@ -46,7 +46,7 @@ bool good_state(const char* fields, std::size_t at) noexcept
 
 }  // namespace
 
-bool read_single_part(std::string_view part, LimitState& state) noexcept
+bool read_single_part(std::string_view part, Verdict& state) noexcept
 {
     const char* fields = part.data();
     if (part.size() != batch_format.reply_bytes || !good_flag(field(fields, 0))

@@ -13,7 +13,7 @@ namespace ratelimit {
 /// Reads a key's part of single_script's reply: four signed 64-bit big-endian integers: granted
 /// (1 or 0), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never). False:
 /// it has another shape, and `state` is not to be used.
-bool read_single_part(std::string_view part, LimitState& state) noexcept;
+bool read_single_part(std::string_view part, Verdict& state) noexcept;
 
 /// The reply of several_script to so many answers, one for each run and limit, in that order.
 class SeveralReply {

@@ -1,6 +1,6 @@
 #include "http/commands.h"
 
-#include "http/api/handler.h"
+#include "http/api/api_handler.h"
 #include "http/conf.h"
 #include "http/conf_error.h"
 #include "http/limit_directive.h"

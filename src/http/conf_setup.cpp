@@ -1,7 +1,7 @@
 #include "http/conf_setup.h"
 
 #include "check/script_text.h"
-#include "http/api/handler.h"
+#include "http/api/api_handler.h"
 #include "http/conf.h"
 #include "http/limit_directive.h"
 #include "limit/fail_mode.h"
@@ -44,7 +44,8 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
     if (zone.redis != nullptr) {
         zone.redis->zones.push_back(&zone.zone);
         zone.zone.key_start = zone.redis->prefix + zone.zone.name + ":{";
-        zone.zone.storage_id = std::hash<std::string>{}(zone.redis->place() + zone.zone.key_start);
+        zone.zone.storage_id =
+            std::hash<std::string>{}(zone.redis->storage() + zone.zone.key_start);
         return NGX_CONF_OK;
     }
     if (zone.needs_redis) {

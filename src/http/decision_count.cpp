@@ -102,7 +102,7 @@ void count_decision(const Decision& decision) noexcept
         const ZoneMemory memory = limit.zone->memory();
         if (limit.decided) {
             if (!limit.state.granted) {
-                memory.busiest_keys().refuse(limit.key, ngx_time());
+                memory.top_refused().refuse(limit.key, ngx_time());
             }
             if (const auto as = counted_as(decision, limit)) {
                 memory.counters().count(static_cast<std::size_t>(*as), column_of(limit));

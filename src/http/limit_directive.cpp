@@ -186,16 +186,16 @@ void remember_briefly(ZoneConf& zone) noexcept
     zone.zone.remembered = std::min<microseconds>(zone.zone.remembered, std::chrono::seconds{ 1 });
 }
 
-/// What a limit may be asked by: alone, or together: with all others of its location or, where
-/// their keys may be apart, with some of them, and with other requests of the same keys.
-void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool apart)
+/// The scripts that can check a limit: alone, or with others of its location (some of them, where
+/// keys may span shards) and with other requests of the same keys.
+void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool may_span_shards)
 {
     redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
     limit.scripts.single = scripts.add(single_script(limit.zone->zone.policy.algorithm));
     limit.scripts.several = scripts.add(several_script(algorithms));
-    if (algorithms.size() > 1 && apart) {
+    if (algorithms.size() > 1 && may_span_shards) {
         limit.scripts.refund = scripts.add(refund_script());
-        remember_briefly(*limit.zone);  // what is given back may let in who was refused
+        remember_briefly(*limit.zone);  // after a refund a request may pass that was refused
     }
 }
 
@@ -220,16 +220,17 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         algorithms.push_back(limit.zone->zone.policy.algorithm);
     }
     const RedisBlock* const first = set.limits.front().zone->redis;
-    const bool apart = std::any_of(set.limits.begin(), set.limits.end(), [&](const auto& limit) {
-        const RedisBlock* redis = limit.zone->redis;
-        return redis != first || (redis != nullptr && !redis->one_place());
-    });
+    const bool may_span_shards =
+        std::any_of(set.limits.begin(), set.limits.end(), [first](const auto& limit) {
+            const RedisBlock* redis = limit.zone->redis;
+            return redis != first || (redis != nullptr && redis->may_span_shards());
+        });
     for (LimitConf& limit : set.limits) {
         if (limit.zone->redis == nullptr) {
             continue;
         }
-        add_scripts(limit, algorithms, apart);
-        // Who asks under another policy may leave less of what a key holds under this one, and a
+        add_scripts(limit, algorithms, may_span_shards);
+        // A request under another policy may leave less of what a key holds under this one, and a
         // request of a smaller cost may pass while a larger one is refused, on any node.
         if (limit.zone->variable_rate || limit.variable_cost
             || (limit.burst && limit.burst != limit.zone->zone.policy.burst)

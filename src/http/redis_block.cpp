@@ -37,7 +37,7 @@ nginx::NgxLoop& event_loop()
 
 }  // namespace
 
-std::string RedisBlock::place() const
+std::string RedisBlock::storage() const
 {
     std::string text = std::to_string(static_cast<int>(options.topology)) + options.master + "/"
         + std::to_string(options.server.database);

@@ -24,11 +24,11 @@ public:
     ngx_shm_zone_t* counters = nullptr;  // RedisCounters
     std::vector<const Zone*> zones;      // that count here
 
-    /// Whether all keys are always on one server.
-    bool one_place() const noexcept
+    /// Whether keys can be on different servers.
+    bool may_span_shards() const noexcept
     {
-        return options.topology == redis::Topology::sentinel
-            || (options.topology == redis::Topology::ring && options.servers.size() == 1);
+        return options.topology == redis::Topology::cluster
+            || (options.topology == redis::Topology::ring && options.servers.size() > 1);
     }
 
     /// How many connections a worker keeps, where no more servers become known.
@@ -39,8 +39,8 @@ public:
                                                              : each * options.servers.size();
     }
 
-    /// Tells one place of keys from another: topology, servers and database.
-    std::string place() const;
+    /// Where its keys are: topology, servers and database.
+    std::string storage() const;
 
     /// The client, connecting from the first call on: workers ask when they start, and a process
     /// that runs without them (master_process off, after a reload) at its first request.

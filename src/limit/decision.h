@@ -8,7 +8,7 @@
 namespace ratelimit {
 
 /// One limit's answer to one request.
-struct LimitState {
+struct Verdict {
     bool granted = false;
     std::int64_t remaining = 0;  // requests of cost 1 that would pass now
     microseconds reset{ 0 };     // until the whole limit is there again
@@ -16,7 +16,7 @@ struct LimitState {
     /// granted, empty when it never would (a cost above the limit).
     std::optional<microseconds> retry_after{ microseconds{ 0 } };
 
-    friend bool operator==(const LimitState&, const LimitState&) = default;
+    friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
 }  // namespace ratelimit

@@ -29,11 +29,11 @@ GcraCheck::GcraCheck(
     granted_ = cost == 0 || debt_ + Wide{ cost } * window_ <= full;
 }
 
-LimitState GcraCheck::settle(bool take) noexcept
+Verdict GcraCheck::commit(bool take) noexcept
 {
     take = take && granted_ && cost_ > 0;
     const Wide full = Wide{ capacity_ } * window_;
-    LimitState answer;
+    Verdict answer;
     answer.granted = granted_;
     if (!granted_) {
         answer.retry_after.reset();

@@ -34,9 +34,9 @@ microseconds counter_reset_before(
 
 }  // namespace
 
-LimitState state_before(const RunReply& reply, const Policy& policy, std::int64_t units) noexcept
+Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t units) noexcept
 {
-    LimitState state;
+    Verdict state;
     state.granted = true;
     state.remaining = std::min(policy.limit(), reply.remaining + units);
     state.reset = reply.reset;
@@ -48,30 +48,30 @@ LimitState state_before(const RunReply& reply, const Policy& policy, std::int64_
     return state;
 }
 
-LimitState state_in_run(
+Verdict state_in_run(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
 {
     if (index < reply.taken) {
         return state_before(reply, policy, (reply.taken - 1 - index) * cost);
     }
-    LimitState state{ reply.admits_next, reply.remaining, reply.reset, reply.retry_after };
+    Verdict state{ reply.admits_next, reply.remaining, reply.reset, reply.retry_after };
     if (reply.admits_next) {
         state.retry_after = microseconds{ 0 };
     }
     return state;
 }
 
-LimitState state_without(
+Verdict state_without(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
 {
-    LimitState state = state_before(reply, policy, (reply.taken - index) * cost);
+    Verdict state = state_before(reply, policy, (reply.taken - index) * cost);
     if (index == 0) {
         state.reset = reply.reset_before;
     }
     return state;
 }
 
-void put_back(LimitState& state, const Policy& policy, std::int64_t cost) noexcept
+void refund_verdict(Verdict& state, const Policy& policy, std::int64_t cost) noexcept
 {
     state.remaining = std::min(policy.limit(), state.remaining + cost);
     if (state.remaining == policy.limit()) {

@@ -26,19 +26,19 @@ struct RunReply {
 
 /// The state after all but the last `units` that the run took: requests times cost, less than all
 /// of them. Granted.
-LimitState state_before(const RunReply& reply, const Policy& policy, std::int64_t units) noexcept;
+Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t units) noexcept;
 
 /// The state that the run's request of this index, from 0, would have got alone in its turn.
-LimitState state_in_run(
+Verdict state_in_run(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept;
 
 /// The state that the run's request of this index, which was counted, would get if it had not been.
-LimitState state_without(
+Verdict state_without(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept;
 
 /// A request's state as if its `cost`, which it took, had not been: as far as the state tells,
 /// which is of the reset only for the algorithms that keep an arrival time.
-void put_back(LimitState& state, const Policy& policy, std::int64_t cost) noexcept;
+void refund_verdict(Verdict& state, const Policy& policy, std::int64_t cost) noexcept;
 
 /// How long a lease may be spent from the run's time on: in its own fixed window; where windows
 /// slide, a second, so that requests may pass up to a second after they were counted.

@@ -65,13 +65,13 @@ public:
 
     /// Counts the request if `take`, and if it is granted and costs anything; the answer after
     /// that. To be called once.
-    LimitState settle(bool take) noexcept;
+    Verdict commit(bool take) noexcept;
 
-    /// After settle: there was no memory even for one entry, and the answer is without the request.
+    /// After commit: there was no memory even for one entry, and the answer is without the request.
     /// With less memory than entries the newest of them become one, that of the last.
     bool out_of_memory() const noexcept { return out_of_memory_; }
 
-    /// After settle: how long from `now` the state matters; zero: it is as good as none.
+    /// After commit: how long from `now` the state matters; zero: it is as good as none.
     microseconds life() const noexcept;
 
 private:
@@ -168,9 +168,9 @@ void TimedCheck<Queue>::find_live() noexcept
 }
 
 template <TimedCountQueue Queue>
-LimitState TimedCheck<Queue>::settle(bool take_it) noexcept
+Verdict TimedCheck<Queue>::commit(bool take_it) noexcept
 {
-    LimitState answer;
+    Verdict answer;
     answer.granted = granted_;
     if (!granted_) {
         answer.retry_after.reset();

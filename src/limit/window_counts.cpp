@@ -56,7 +56,7 @@ std::int64_t WindowCheck::sum() const noexcept
     return static_cast<std::int64_t>(in_sight / window_) + seen_.current;
 }
 
-LimitState WindowCheck::settle(bool take) noexcept
+Verdict WindowCheck::commit(bool take) noexcept
 {
     take = take && granted_ && cost_ > 0;
     if (take) {
@@ -65,7 +65,7 @@ LimitState WindowCheck::settle(bool take) noexcept
     if (take || (moved_ && cost_ > 0)) {
         state_ = seen_;
     }
-    LimitState answer;
+    Verdict answer;
     answer.granted = granted_;
     answer.remaining = std::max<std::int64_t>(0, quota_ - sum());
     answer.reset = reset();

@@ -35,9 +35,9 @@ public:
 
     /// Counts the request if `take`, and if it is granted and costs anything; the answer after
     /// that. To be called once.
-    LimitState settle(bool take) noexcept;
+    Verdict commit(bool take) noexcept;
 
-    /// After settle: how long from `now` the state matters; zero: it is as good as none.
+    /// After commit: how long from `now` the state matters; zero: it is as good as none.
     microseconds life() const noexcept;
 
 private:

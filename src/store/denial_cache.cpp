@@ -58,7 +58,7 @@ std::optional<DenialCache::Denial> DenialCache::find(
     }
     table_.use(*entry);
 
-    LimitState state;
+    Verdict state;
     state.remaining = entry->remaining;
     state.reset = std::max(entry->reset_at - now, microseconds{ 0 });
     state.retry_after = entry->retry_at - now;
@@ -66,7 +66,7 @@ std::optional<DenialCache::Denial> DenialCache::find(
 }
 
 void DenialCache::add(
-    const KeyedRequest& request, std::uint32_t server, const LimitState& refusal, microseconds sent,
+    const KeyedRequest& request, std::uint32_t server, const Verdict& refusal, microseconds sent,
     microseconds now, microseconds at_most) noexcept
 {
     if (!refusal.retry_after) {

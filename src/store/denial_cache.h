@@ -41,7 +41,7 @@ public:
     }
 
     struct Denial {
-        LimitState state;   // as it stands now, for that cost
+        Verdict state;      // as it stands now, for that cost
         std::int64_t cost;  // that was refused
     };
 
@@ -52,7 +52,7 @@ public:
     /// `at_most`; one that has none, not at all. `sent`: no later than the check was sent, so that
     /// the time is not over later than for Redis.
     void add(
-        const KeyedRequest& request, std::uint32_t server, const LimitState& refusal,
+        const KeyedRequest& request, std::uint32_t server, const Verdict& refusal,
         microseconds sent, microseconds now, microseconds at_most) noexcept;
 
     /// What this server has refused: it may have lost its counts.

@@ -97,7 +97,7 @@ LocalLimiter::Entry* LocalLimiter::add(const LocalRequest& request, const State&
     return entry;
 }
 
-LimitState LocalLimiter::peek(const LocalRequest& request, microseconds now) noexcept
+Verdict LocalLimiter::peek(const LocalRequest& request, microseconds now) noexcept
 {
     const ZoneLock lock(table_.pool());
 
@@ -107,27 +107,27 @@ LimitState LocalLimiter::peek(const LocalRequest& request, microseconds now) noe
     State copy = entry == nullptr ? State::of_none(kind, no_counts) : entry->state;
     switch (kind) {
     case Kind::arrival_time:
-        return GcraCheck(copy.arrival_time, request.policy, now, request.cost).settle(false);
+        return GcraCheck(copy.arrival_time, request.policy, now, request.cost).commit(false);
     case Kind::window_counts:
-        return WindowCheck(copy.window_counts, request.policy, now, request.cost).settle(false);
+        return WindowCheck(copy.window_counts, request.policy, now, request.cost).commit(false);
     default:
         // What it lets go of has left the window.
         TimedQueue queue(*copy.timed_counts, table_.blocks());
         return TimedCheck(queue, copy.timed_counts->total, request.policy, now, request.cost)
-            .settle(false);
+            .commit(false);
     }
 }
 
-LimitState LocalLimiter::decide_by(
+Verdict LocalLimiter::decide_by(
     const LocalRequest& request, microseconds now,
     bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept
 {
     const Kind kind = kind_of(request.policy.algorithm);
     microseconds life{ 0 };
-    LimitState answer;
+    Verdict answer;
     const auto run = [&](auto&& decision) {
         const bool take = between(callable, decision.granted());
-        answer = decision.settle(take);
+        answer = decision.commit(take);
         life = decision.life();
     };
 

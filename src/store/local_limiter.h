@@ -54,7 +54,7 @@ public:
     /// Decides a request in the two steps of src/limit: `between(granted)` returns whether to count
     /// it. The caller has the zone's lock.
     template <class Between>
-    LimitState decide(const LocalRequest& request, microseconds now, Between&& between) noexcept
+    Verdict decide(const LocalRequest& request, microseconds now, Between&& between) noexcept
     {
         using Callable = std::remove_reference_t<Between>;
         return decide_by(
@@ -66,7 +66,7 @@ public:
     }
 
     /// The answer that the request would have; nothing is counted. Takes the zone's lock.
-    LimitState peek(const LocalRequest& request, microseconds now) noexcept;
+    Verdict peek(const LocalRequest& request, microseconds now) noexcept;
 
     /// Takes the zone's lock.
     void forget_key(std::string_view key) noexcept;
@@ -90,7 +90,7 @@ private:
     static Kind kind_of(Algorithm algorithm) noexcept;
     static std::uint32_t tag_of(const LocalRequest& request) noexcept;
     Entry* add(const LocalRequest& request, const State& state) noexcept;
-    LimitState decide_by(
+    Verdict decide_by(
         const LocalRequest& request, microseconds now,
         bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept;
 

@@ -147,7 +147,7 @@ TokenLeases::Answer TokenLeases::spend(
         return { std::nullopt, std::min(most, entry->requests_in_a_period(now) - 1), {} };
     }
     part->left -= request.cost;
-    LimitState state = state_before(lease->answer, policy, lease->left());
+    Verdict state = state_before(lease->answer, policy, lease->left());
     state.reset -= std::clamp(now - lease->newest.sent, microseconds{ 0 }, state.reset);
     return { state, 0, *part };
 }

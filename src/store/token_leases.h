@@ -31,9 +31,9 @@ public:
     };
 
     struct Answer {
-        std::optional<LimitState> state;  // granted; empty: Redis decides
-        std::int64_t worth_leasing = 0;   // requests, at most; if Redis decides
-        Source source;                    // of what was granted
+        std::optional<Verdict> state;    // granted; empty: Redis decides
+        std::int64_t worth_leasing = 0;  // requests, at most; if Redis decides
+        Source source;                   // of what was granted
     };
 
     TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept

@@ -41,9 +41,9 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     const std::size_t page = ngx_pagesize;
     const std::size_t spare = (page - sizeof(Shared) % page) % page;
     const auto zone = static_cast<std::size_t>(pool->end - reinterpret_cast<u_char*>(pool));
-    const std::size_t counters = BusiestKeys::capacity_for(zone, spare);
+    const std::size_t counters = TopRefused::capacity_for(zone, spare);
     auto* shared = static_cast<Shared*>(
-        ngx_slab_alloc_locked(pool, sizeof(Shared) + counters * BusiestKeys::counter_size));
+        ngx_slab_alloc_locked(pool, sizeof(Shared) + counters * TopRefused::counter_size));
     if (shared == nullptr) {
         return nullptr;
     }
@@ -53,7 +53,7 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     shared->denials.init();
     shared->leases.init();
     shared->local_limiter.init();
-    shared->busiest_keys.init(counters);
+    shared->top_refused.init(counters);
     pool->data = static_cast<ZoneLock::Head*>(shared);
     pool->log_nomem = 0;  // full memory is no event: the oldest entry is evicted
     return shared;
@@ -128,7 +128,7 @@ void ZoneMemory::forget_key(std::string_view key) const noexcept
     denials().forget_key(key);
     leases().forget_key(key);
     local_limiter().forget_key(key);
-    busiest_keys().forget(key);
+    top_refused().forget(key);
 }
 
 }  // namespace ratelimit

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "nginx/ngx.h"
-#include "store/busiest_keys.h"
 #include "store/denial_cache.h"
 #include "store/local_limiter.h"
 #include "store/log_runs.h"
 #include "store/shared_blocks.h"
 #include "store/token_leases.h"
+#include "store/top_refused.h"
 #include "store/zone_counters.h"
 
 namespace ratelimit {
@@ -33,7 +33,7 @@ public:
     TokenLeases leases() const noexcept { return { pool_, shared_->leases }; }
     LocalLimiter local_limiter() const noexcept { return { pool_, shared_->local_limiter }; }
     ZoneCounters counters() const noexcept { return ZoneCounters(shared_->counters); }
-    BusiestKeys busiest_keys() const noexcept { return { pool_, shared_->busiest_keys }; }
+    TopRefused top_refused() const noexcept { return { pool_, shared_->top_refused }; }
 
     /// How many keys are counted, leased or known to be refused here; and how many of those were
     /// evicted because memory was full. Neither includes LogRuns.
@@ -51,7 +51,7 @@ private:
         LocalLimiter::Shared local_limiter;
         ZoneCounters::Shared counters;
         ngx_atomic_t evictions;
-        BusiestKeys::Shared busiest_keys;  // last: its counters follow
+        TopRefused::Shared top_refused;  // last: its counters follow
     };
 
     explicit ZoneMemory(ngx_slab_pool_t* pool) noexcept;

@@ -21,7 +21,7 @@ microseconds longer_for(const Policy& policy, std::int64_t cost) noexcept
     return microseconds{ static_cast<std::int64_t>(std::ceil(time)) };
 }
 
-void decide_by(Source source, const LimitState& state, AppliedLimit& limit) noexcept
+void decide_by(Source source, const Verdict& state, AppliedLimit& limit) noexcept
 {
     limit.decided = true;
     limit.source = source;
@@ -84,7 +84,7 @@ void refund_lease(AppliedLimit& limit) noexcept
 {
     if (const auto source = std::exchange(limit.lease, std::nullopt)) {
         limit.zone->memory().leases().refund(limit.keyed(), *source);
-        put_back(limit.state, limit.policy, limit.cost);
+        refund_verdict(limit.state, limit.policy, limit.cost);
     }
 }
 

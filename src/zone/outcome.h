@@ -24,7 +24,7 @@ enum class Result : std::uint8_t {
 struct Outcome {
     bool refused = false;
     microseconds wait{ 0 };  // before a passed request goes on
-    std::optional<microseconds> retry_after{ microseconds{ 0 } };  // as in LimitState
+    std::optional<microseconds> retry_after{ microseconds{ 0 } };  // as in Verdict
     /// Index of the limit that decided: refused, for the longest time; or delays longest; or has
     /// the least left.
     std::size_t decided_by = 0;

@@ -35,7 +35,7 @@ void read(const redisReply& reply)
             must(!answer.retry_after || answer.retry_after->count() >= 0);
         }
     }
-    LimitState state;
+    Verdict state;
     if (reply.type == REDIS_REPLY_STRING && read_single_part({ reply.str, reply.len }, state)) {
         must(state.remaining >= 0 && state.reset.count() >= 0);
         must(!state.retry_after || state.retry_after->count() >= 0);

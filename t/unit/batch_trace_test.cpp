@@ -65,9 +65,9 @@ protected:
     }
 
     /// Each request of the runs as a call of its own.
-    std::vector<std::vector<LimitState>> one_by_one(const std::vector<std::int64_t>& runs)
+    std::vector<std::vector<Verdict>> one_by_one(const std::vector<std::int64_t>& runs)
     {
-        std::vector<std::vector<LimitState>> told;
+        std::vector<std::vector<Verdict>> told;
         auto alone = checks(false);
         for (std::size_t at = 0; at < runs.size(); at += 1 + limits_.size()) {
             for (std::size_t i = 0; i < limits_.size(); ++i) {
@@ -80,7 +80,7 @@ protected:
         return told;
     }
 
-    LimitState step()
+    Verdict step()
     {
         const auto runs = any_runs();
         const auto alone = one_by_one(runs);
@@ -130,7 +130,7 @@ TEST_F(BatchTrace, requests_of_one_call_are_told_what_they_would_be_told_one_by_
             SCOPED_TRACE(
                 "trace " + std::to_string(trace) + ", step " + std::to_string(step_number) + ": "
                 + trace_text());
-            const LimitState last = step();
+            const Verdict last = step();
             now_ = any_later(limits_.front().policy, now_, last);
         }
         for (const Limit& limit : limits_) {

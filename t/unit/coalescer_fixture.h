@@ -52,11 +52,11 @@ public:
 
     bool answered() const noexcept { return end == End::answered; }
     bool failed() const noexcept { return end == End::failed; }
-    const LimitState& state(std::size_t limit = 0) const { return limits_[limit].state; }
+    const Verdict& state(std::size_t limit = 0) const { return limits_[limit].state; }
     std::int64_t remaining() const { return state().remaining; }
-    std::vector<LimitState> states() const
+    std::vector<Verdict> states() const
     {
-        std::vector<LimitState> states;
+        std::vector<Verdict> states;
         for (const RemoteLimit& limit : limits_) {
             states.push_back(limit.state);
         }

@@ -36,9 +36,9 @@ protected:
         });
     }
 
-    std::vector<std::vector<LimitState>> told() const
+    std::vector<std::vector<Verdict>> told() const
     {
-        std::vector<std::vector<LimitState>> states;
+        std::vector<std::vector<Verdict>> states;
         for (const auto& request : requests_) {
             EXPECT_TRUE(request->answered());
             states.push_back(request->states());

@@ -190,7 +190,7 @@ protected:
     /// As if Redis had refused the key now.
     static void deny(KeyedZone& in, microseconds retry_after, std::int64_t cost = 1)
     {
-        LimitState refusal;
+        Verdict refusal;
         refusal.retry_after = retry_after;
         refusal.reset = retry_after;
         in.memory.memory().denials().add(

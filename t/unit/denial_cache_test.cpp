@@ -9,9 +9,9 @@ namespace {
 
 using std::chrono::seconds;
 
-LimitState refusal(std::optional<microseconds> retry_after, seconds reset = seconds{ 20 })
+Verdict refusal(std::optional<microseconds> retry_after, seconds reset = seconds{ 20 })
 {
-    LimitState state;
+    Verdict state;
     state.remaining = 3;
     state.reset = reset;
     state.retry_after = retry_after;
@@ -22,7 +22,7 @@ class DenialCacheTest : public testing::Test {
 protected:
     /// Remembers a refusal that was sent at 100 s and arrives at 102 s.
     void add(
-        const KeyedRequest& request, const LimitState& state,
+        const KeyedRequest& request, const Verdict& state,
         microseconds at_most = DenialCache::longest, std::uint32_t server = 0)
     {
         denials_.add(request, server, state, seconds{ 100 }, seconds{ 102 }, at_most);
@@ -84,7 +84,7 @@ TEST_F(DenialCacheTest, what_cannot_be_remembered_is_not)
     add(request_, refusal(seconds{ 2 }));  // over when it arrives
     add({ "key", 1, 0 }, refusal(seconds{ 10 }));
     add({ "key", 1, too_much }, refusal(seconds{ 10 }));
-    LimitState much_left = refusal(seconds{ 10 });
+    Verdict much_left = refusal(seconds{ 10 });
     much_left.remaining = too_much;
     add(request_, much_left);
     EXPECT_TRUE(denials_.empty());

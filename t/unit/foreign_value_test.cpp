@@ -137,7 +137,7 @@ protected:
     };
 
     void expect_right(
-        Key& key, const LimitCheck& check, const std::optional<LimitState>& state, Time now)
+        Key& key, const LimitCheck& check, const std::optional<Verdict>& state, Time now)
     {
         ASSERT_TRUE(state) << "the part of a key";
         if (key.foreign) {
@@ -147,7 +147,7 @@ protected:
         const bool granted = key.model->grants(check.policy, at, check.cost);
         ASSERT_EQ(
             text_of(*state),
-            text_of(key.model->settle(
+            text_of(key.model->commit(
                 check.policy, at, check.cost, granted, granted && check.cost > 0)));
     }
 

@@ -78,9 +78,9 @@ inline bool granted(const LocalLimit::Check& check)
 {
     return std::visit([](const auto& one) { return one.granted(); }, check);
 }
-inline LimitState settle(LocalLimit::Check& check, bool take)
+inline Verdict commit(LocalLimit::Check& check, bool take)
 {
-    return std::visit([&](auto& one) { return one.settle(take); }, check);
+    return std::visit([&](auto& one) { return one.commit(take); }, check);
 }
 inline std::int64_t life(const LocalLimit::Check& check)
 {

@@ -20,10 +20,10 @@ constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
 
 class LocalLimits : public testing::Test {
 protected:
-    LimitState answer(const Policy& policy, std::int64_t now, std::int64_t cost)
+    Verdict answer(const Policy& policy, std::int64_t now, std::int64_t cost)
     {
         auto check = limit_.check(policy, now, cost);
-        const auto state = settle(check, true);
+        const auto state = commit(check, true);
         life_ = life(check);
         return state;
     }
@@ -229,7 +229,7 @@ TEST_F(LogWithoutMemory, says_so_and_counts_nothing)
     const Policy policy{ Algorithm::sliding_window_log, { 3, seconds{ 10 } }, {}, {} };
     limit_.entries.room = 0;
     TimedCheck check(limit_.entries, limit_.total, policy, microseconds{ noon }, 1);
-    EXPECT_EQ(text_of(check.settle(true)), passed(3, 0));
+    EXPECT_EQ(text_of(check.commit(true)), passed(3, 0));
     EXPECT_TRUE(check.out_of_memory());
     EXPECT_EQ(check.life(), microseconds{ 0 });
 }
@@ -267,7 +267,7 @@ TEST_F(LogWithoutMemory, stays_in_order_and_its_total_right)
         limit_.entries.room = static_cast<std::size_t>(any(0, 12));
         now += any(0, 9) == 0 ? -any(0, 100 * second) : any(0, 5 * second);
         TimedCheck check(limit_.entries, limit_.total, policy, microseconds{ now }, any(0, 5));
-        check.settle(any(0, 3) > 0);
+        check.commit(any(0, 3) > 0);
         failures += check.out_of_memory() ? 1 : 0;
 
         std::int64_t last = 0;

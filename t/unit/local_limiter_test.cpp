@@ -25,14 +25,14 @@ Policy policy_of(Algorithm algorithm, std::int64_t quota)
     return policy;
 }
 
-LimitState decide(
+Verdict decide(
     TestZone& zone, std::string_view key, const Policy& policy, microseconds now = start,
     std::int64_t cost = 1)
 {
     return zone.decide({ key, policy, cost }, now);
 }
 
-LimitState peek(
+Verdict peek(
     TestZone& zone, std::string_view key, const Policy& policy, microseconds now = start,
     std::int64_t cost = 1)
 {
@@ -52,11 +52,11 @@ TEST_P(EachAlgorithm, decides_for_many_keys_as_for_each_of_them_alone)
             const std::string key(static_cast<std::size_t>(any(1, 6)) * 20, 'k');
             const std::int64_t cost = any_cost(policy);
             const bool take = any(0, 5) > 0;
-            const LimitState before = peek(zone, key, policy, microseconds{ now }, cost);
-            const LimitState state = zone.decide({ key, policy, cost }, microseconds{ now }, take);
+            const Verdict before = peek(zone, key, policy, microseconds{ now }, cost);
+            const Verdict state = zone.decide({ key, policy, cost }, microseconds{ now }, take);
             auto expected = alone[key].check(policy, now, cost);
             ASSERT_EQ(before.granted, granted(expected)) << "trace " << trace << ", " << step;
-            ASSERT_EQ(text_of(state), text_of(settle(expected, take)))
+            ASSERT_EQ(text_of(state), text_of(commit(expected, take)))
                 << "trace " << trace << ", step " << step;
             now = any(0, 2) == 0 ? now : std::max(now, any_later(policy, now, state));
         }

@@ -21,7 +21,7 @@ constexpr Time start_of_traces = 1'800'000'000 * second;
 class LocalTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     struct Decision {
-        LimitState state;
+        Verdict state;
         Time at = 0;  // decided at: not before the state's time
         bool taken = false;
     };
@@ -31,7 +31,7 @@ protected:
         decision.at = now;
         const bool granted = model.grants(policy, decision.at, cost);
         decision.taken = granted && cost > 0;
-        decision.state = model.settle(policy, decision.at, cost, granted, decision.taken);
+        decision.state = model.commit(policy, decision.at, cost, granted, decision.taken);
         return decision;
     }
 
@@ -44,7 +44,7 @@ protected:
             : decision.state.reset.count();
     }
 
-    /// A check that nobody settles must leave no trace.
+    /// A check that nobody commits must leave no trace.
     void look_in_vain(LocalLimit& limit, const Policy& policy, Time now)
     {
         const auto vain = limit.check(policy, now, any_cost(policy));
@@ -80,7 +80,7 @@ TEST_P(LocalTrace, memory_and_model_agree_on_every_decision_and_every_number)
             auto check = limit.check(policy, now, request.cost);
             const auto expected = decided(*model, policy, now, request.cost);
             ASSERT_EQ(granted(check), expected.state.granted);
-            ASSERT_EQ(text_of(settle(check, expected.taken)), text_of(expected.state));
+            ASSERT_EQ(text_of(commit(check, expected.taken)), text_of(expected.state));
             if (expected.taken) {
                 ASSERT_EQ(life(check), needed_life(policy, now, expected));
             }
@@ -117,7 +117,7 @@ TEST_P(LocalTrace, memory_and_script_agree_where_everything_changes_with_each_re
         const auto answer = caller.check(digest, { &request, 1 });
         ASSERT_EQ(answer.states.size(), 1U);
         auto check = limit.check(policy, now, request.cost);
-        ASSERT_EQ(text_of(settle(check, true)), text_of(answer.states[0]));
+        ASSERT_EQ(text_of(commit(check, true)), text_of(answer.states[0]));
         now += any(0, 9) == 0 ? -any(0, 200 * second) : any(0, 5 * second);
     }
 }
@@ -158,7 +158,7 @@ TEST_P(LargeLocal, the_largest_rates_bursts_and_costs_lose_nothing)
             SCOPED_TRACE(where(trace, step, request));
             auto check = limit.check(policy, now, cost);
             const auto expected = decided(*model, policy, now, cost);
-            ASSERT_EQ(text_of(settle(check, expected.taken)), text_of(expected.state));
+            ASSERT_EQ(text_of(commit(check, expected.taken)), text_of(expected.state));
             now = any(0, 2) > 0
                 ? any_later(policy, now, expected.state)
                 : now + any(0, 3 * policy.rate.window.count() / policy.rate.quota + 3);
@@ -209,12 +209,12 @@ TEST_F(SeveralLocal, limits_are_counted_in_all_or_in_none)
                 ASSERT_EQ(granted(checks[i]), passes[i]) << where(trace, step, request);
                 all_pass = all_pass && (passes[i] || request.shadow);
             }
-            LimitState last;
+            Verdict last;
             for (std::size_t i = 0; i < count; ++i) {
                 const auto& [key, policy, cost, shadow, at] = requests[i];
                 const bool take = all_pass && passes[i] && cost > 0;
-                last = models[i]->settle(policy, times[i], cost, passes[i], take);
-                ASSERT_EQ(text_of(settle(checks[i], all_pass)), text_of(last))
+                last = models[i]->commit(policy, times[i], cost, passes[i], take);
+                ASSERT_EQ(text_of(commit(checks[i], all_pass)), text_of(last))
                     << "limit " << i << " of " << count << ", " << where(trace, step, requests[i]);
             }
             now = any_later(requests.back().policy, now, last);

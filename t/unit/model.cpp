@@ -273,8 +273,7 @@ bool Model::grants(const Policy& policy, Time& now, std::int64_t cost)
     return cost == 0 || fits(policy, now, cost);
 }
 
-LimitState Model::settle(
-    const Policy& policy, Time now, std::int64_t cost, bool granted, bool take_it)
+Verdict Model::commit(const Policy& policy, Time now, std::int64_t cost, bool granted, bool take_it)
 {
     if (take_it) {
         take(policy, now, cost);
@@ -282,7 +281,7 @@ LimitState Model::settle(
     // Where the clock is behind the state, decisions are made at the state's time until it is
     // there.
     const auto decided_after = [&](Time later) { return std::max(now, asked_ + later); };
-    LimitState state;
+    Verdict state;
     state.granted = granted;
     state.remaining = remaining(policy, now);
     state.reset = microseconds{ first_time(

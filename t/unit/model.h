@@ -23,7 +23,7 @@ public:
     bool grants(const Policy& policy, Time& now, std::int64_t cost);
 
     /// The answer after `grants`, at the time that it returned; the request is counted if `take`.
-    LimitState settle(const Policy& policy, Time now, std::int64_t cost, bool granted, bool take);
+    Verdict commit(const Policy& policy, Time now, std::int64_t cost, bool granted, bool take);
 
 protected:
     /// Deals with a state that is ahead of the clock; returns the time to decide at.

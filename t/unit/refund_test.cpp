@@ -27,8 +27,8 @@ protected:
     /// A request that another limit has refused.
     struct Taken {
         LimitCheck check;
-        LimitState state;
-        LimitState without;  // what it is shown when it is given back
+        Verdict state;
+        Verdict without;  // what it is shown when it is given back
     };
 
     void begin(int trace)
@@ -64,8 +64,8 @@ protected:
     }
 
     struct Answers {
-        LimitState script;
-        LimitState model;
+        Verdict script;
+        Verdict model;
     };
     /// A request of somebody else. The model counts what the script lets pass.
     Answers ask(std::int64_t cost)
@@ -78,11 +78,11 @@ protected:
         Time at = now_;
         const bool granted = model_->grants(policy_, at, cost);
         const bool counted = answer.states[0].granted && cost > 0;
-        return { answer.states[0], model_->settle(policy_, at, cost, granted, counted) };
+        return { answer.states[0], model_->commit(policy_, at, cost, granted, counted) };
     }
 
     /// Time goes on, and finds no key whose life is over.
-    void pass(const LimitState& last) { now_ = std::max(now_, any_later(policy_, now_, last)); }
+    void pass(const Verdict& last) { now_ = std::max(now_, any_later(policy_, now_, last)); }
 
     RedisServer server_;
     TraceCaller caller_{ server_.port() };
@@ -102,7 +102,7 @@ TEST_P(RefundTrace, nothing_is_left_of_a_request_that_is_given_back_before_other
         begin(trace);
         for (int step = 0; step < 20; ++step) {
             SCOPED_TRACE(where(trace, step, request(any_cost(policy_))));
-            LimitState last = ask(any(0, 1) == 0 ? 1 : any_cost(policy_)).model;
+            Verdict last = ask(any(0, 1) == 0 ? 1 : any_cost(policy_)).model;
             pass(last);
             if (const auto taken = take(any_cost(policy_))) {
                 if (any(0, 1) == 0) {

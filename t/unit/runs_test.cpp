@@ -36,9 +36,9 @@ public:
     std::size_t size() const { return left_.size(); }
 
     /// What each limit answers to one request.
-    std::vector<LimitState> decide(const Costs& costs)
+    std::vector<Verdict> decide(const Costs& costs)
     {
-        std::vector<LimitState> states;
+        std::vector<Verdict> states;
         bool granted = true;
         for (std::size_t i = 0; i < size(); ++i) {
             granted = granted && costs[i] <= left_[i];
@@ -82,11 +82,11 @@ private:
 };
 
 /// What each limit answers to a request at this position.
-std::vector<LimitState> states_at(
+std::vector<Verdict> states_at(
     const Runs& runs, const std::vector<RunReply>& replies, Runs::Position at, const Costs& costs)
 {
     const Policy policy{ Algorithm::fixed_window, { 1'000'000, std::chrono::hours{ 1 } }, {}, {} };
-    std::vector<LimitState> states;
+    std::vector<Verdict> states;
     for (std::size_t i = 0; i < costs.size(); ++i) {
         states.push_back(
             state_in_run(replies[runs.reply_of(at.run, i)], policy, costs[i], at.index));

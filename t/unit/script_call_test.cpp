@@ -118,7 +118,7 @@ redisReply reply_of(std::string& text, int type = REDIS_REPLY_STRING)
     return reply;
 }
 
-bool reads(const std::string& text, LimitState& state)
+bool reads(const std::string& text, Verdict& state)
 {
     return read_single_part(text, state);
 }
@@ -130,11 +130,11 @@ bool reads(std::string text, std::size_t answers, int type = REDIS_REPLY_STRING)
 
 TEST(ScriptReply, of_one_limit_has_four_numbers)
 {
-    LimitState state;
+    Verdict state;
     ASSERT_TRUE(reads(packed({ 1, 4, 5'000'000, 0 }), state));
-    EXPECT_EQ(state, (LimitState{ true, 4, 5s, 0us }));
+    EXPECT_EQ(state, (Verdict{ true, 4, 5s, 0us }));
     ASSERT_TRUE(reads(packed({ 0, 0, 7, -1 }), state));
-    EXPECT_EQ(state, (LimitState{ false, 0, 7us, std::nullopt }));
+    EXPECT_EQ(state, (Verdict{ false, 0, 7us, std::nullopt }));
 }
 
 TEST(ScriptReply, of_several_has_seven_numbers_for_each_and_the_time)
@@ -151,7 +151,7 @@ TEST(ScriptReply, of_several_has_seven_numbers_for_each_and_the_time)
 
 TEST(ScriptReply, of_another_shape_is_no_decision)
 {
-    LimitState one;
+    Verdict one;
     EXPECT_FALSE(reads("", one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, 0, 1, 4, 5, 0 }), one));

@@ -81,7 +81,7 @@ public:
     ZoneMemory memory() { return ZoneMemory(zone()); }
 
     /// Decides a request of a key that is counted here.
-    LimitState decide(const LocalRequest& request, microseconds now, bool take = true)
+    Verdict decide(const LocalRequest& request, microseconds now, bool take = true)
     {
         const ZoneLock lock(pool());
         return memory().local_limiter().decide(request, now, [take](bool) { return take; });

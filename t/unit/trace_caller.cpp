@@ -125,7 +125,7 @@ TraceCaller::Answer TraceCaller::check_by_redis_clock(
     return call({ &check, 1 }, true);
 }
 
-std::vector<std::optional<LimitState>> TraceCaller::check_together(
+std::vector<std::optional<Verdict>> TraceCaller::check_together(
     const std::string& digest, std::span<const LimitCheck> checks, microseconds now)
 {
     arguments_.begin(digest, { checks.size(), 2 });
@@ -141,7 +141,7 @@ std::vector<std::optional<LimitState>> TraceCaller::check_together(
     arguments_.arg(now.count());
     append(arguments_.text());
     redisReply* reply = next_reply();
-    std::vector<std::optional<LimitState>> states;
+    std::vector<std::optional<Verdict>> states;
     if (reply->type != REDIS_REPLY_STRING) {
         ADD_FAILURE() << (reply->type == REDIS_REPLY_ERROR ? reply->str : "wrong type");
     } else {
@@ -149,7 +149,7 @@ std::vector<std::optional<LimitState>> TraceCaller::check_together(
         const std::string_view text{ reply->str, reply->len };
         EXPECT_EQ(text.size(), checks.size() * size);
         for (std::size_t at = 0; at + size <= text.size(); at += size) {
-            LimitState state;
+            Verdict state;
             const bool good = read_single_part(text.substr(at, size), state);
             states.push_back(good ? std::optional{ state } : std::nullopt);
         }
@@ -196,7 +196,7 @@ TraceCaller::Answer TraceCaller::call(std::span<const LimitCheck> checks, bool s
 bool TraceCaller::read_states(
     const redisReply& reply, bool single, std::span<const LimitCheck> checks, Answer& answer)
 {
-    std::vector<LimitState>& states = answer.states;
+    std::vector<Verdict>& states = answer.states;
     states.resize(checks.size());
     if (single) {
         return reply.type == REDIS_REPLY_STRING
@@ -211,7 +211,7 @@ bool TraceCaller::read_states(
     return several.good();
 }
 
-std::vector<std::vector<LimitState>> TraceCaller::check_runs(
+std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     const std::string& digest, std::span<const LimitCheck> checks,
     std::span<const std::int64_t> runs)
 {
@@ -236,7 +236,7 @@ std::vector<std::vector<LimitState>> TraceCaller::check_runs(
     const SeveralReply answers(decision, runs.size() / stride * checks.size());
     EXPECT_TRUE(answers.good())
         << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
-    std::vector<std::vector<LimitState>> states;
+    std::vector<std::vector<Verdict>> states;
     for (std::size_t run = 0; answers.good() && run < runs.size() / stride; ++run) {
         for (std::int64_t index = 0; index < runs[run * stride]; ++index) {
             auto& told = states.emplace_back();
@@ -252,7 +252,7 @@ std::vector<std::vector<LimitState>> TraceCaller::check_runs(
 }
 
 void TraceCaller::refund(
-    const std::string& digest, const LimitCheck& check, microseconds taken, const LimitState& state)
+    const std::string& digest, const LimitCheck& check, microseconds taken, const Verdict& state)
 {
     arguments_.begin(digest, refund_argument_count);
     write_refund_arguments(check, taken, state, arguments_);

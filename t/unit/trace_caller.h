@@ -38,9 +38,9 @@ public:
         std::int64_t most_ms = 0;
     };
     struct Answer {
-        std::vector<LimitState> states;   // empty: the reply could not be read
-        std::vector<LimitState> without;  // several_script's: as if the request were given back
-        std::vector<KeyLife> lives;       // of each key
+        std::vector<Verdict> states;   // empty: the reply could not be read
+        std::vector<Verdict> without;  // several_script's: as if the request were given back
+        std::vector<KeyLife> lives;    // of each key
     };
     /// `several`: the digest is several_script's, though there may be but one limit.
     Answer check(
@@ -50,19 +50,19 @@ public:
 
     /// By single_script, in one call for all of the checks, by the clock that load_with_clock sets;
     /// an answer is empty where a key's part could not be read, and there is none after an error.
-    std::vector<std::optional<LimitState>> check_together(
+    std::vector<std::optional<Verdict>> check_together(
         const std::string& digest, std::span<const LimitCheck> checks, microseconds now);
 
     /// By several_script, for runs of requests as write_several_arguments takes them. What each
     /// request is told by each limit; empty: the reply could not be read.
-    std::vector<std::vector<LimitState>> check_runs(
+    std::vector<std::vector<Verdict>> check_runs(
         const std::string& digest, std::span<const LimitCheck> checks,
         std::span<const std::int64_t> runs);
 
     /// By refund_script.
     void refund(
         const std::string& digest, const LimitCheck& check, microseconds taken,
-        const LimitState& state);
+        const Verdict& state);
 
     /// A command without a script; its integer.
     std::int64_t number(std::initializer_list<std::string_view> words);

@@ -31,7 +31,7 @@ protected:
     std::minstd_rand random_{ 7 };
 };
 
-void expect_near(const LimitState& actual, const LimitState& expected)
+void expect_near(const Verdict& actual, const Verdict& expected)
 {
     EXPECT_NEAR(
         static_cast<double>(actual.remaining), static_cast<double>(expected.remaining), 1.0);
@@ -72,7 +72,7 @@ TEST_P(Large, quotas_lose_nothing)
             if (states[0].granted != granted) {
                 break;  // within a microsecond of the edge: both ways are right
             }
-            expect_near(states[0], model->settle(policy, decided_at, cost, granted, granted));
+            expect_near(states[0], model->commit(policy, decided_at, cost, granted, granted));
             ASSERT_FALSE(HasFailure())
                 << "trace " << trace << ", step " << step << ": " << policy.rate.quota << " in "
                 << policy.rate.window.count() << " us, limit " << policy.limit() << ", cost "

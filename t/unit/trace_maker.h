@@ -22,7 +22,7 @@ inline std::int64_t from_environment(const char* name, std::int64_t otherwise)
     return text == nullptr ? otherwise : std::atoll(text);
 }
 
-inline std::string text_of(const LimitState& state)
+inline std::string text_of(const Verdict& state)
 {
     return std::string(state.granted ? "granted" : "refused") + ", remaining "
         + std::to_string(state.remaining) + ", reset " + std::to_string(state.reset.count())
@@ -79,7 +79,7 @@ protected:
     }
 
     /// A time for the next request that likes the edges of what the last one was told.
-    Time any_later(const Policy& policy, Time now, const LimitState& last)
+    Time any_later(const Policy& policy, Time now, const Verdict& last)
     {
         const Time window = policy.rate.window.count();
         const Time interval = std::max<Time>(1, window / policy.rate.quota);

@@ -24,7 +24,7 @@ class Trace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
     /// A key lives as long as its state matters, and little longer.
     void expect_right_life(
-        const LimitCheck& check, Time decided_at, const LimitState& state, bool taken,
+        const LimitCheck& check, Time decided_at, const Verdict& state, bool taken,
         const TraceCaller::KeyLife& key, const Expiry& expiry)
     {
         using Life = TraceCaller::Life;
@@ -79,7 +79,7 @@ protected:
             Time decided_at = now;
             const bool granted = model->grants(policy, decided_at, cost);
             const bool taken = granted && cost > 0;
-            const auto expected = model->settle(policy, decided_at, cost, granted, taken);
+            const auto expected = model->commit(policy, decided_at, cost, granted, taken);
             SCOPED_TRACE(where(trace, step, check));
             ASSERT_EQ(text_of(answer.states[0]), text_of(expected));
 
@@ -188,7 +188,7 @@ TEST_P(VariableRate, each_window_of_a_key_is_counted_exactly_whatever_the_others
             Time decided_at = now;
             const bool granted = model->grants(policy, decided_at, check.cost);
             const auto expected =
-                model->settle(policy, decided_at, check.cost, granted, granted && check.cost > 0);
+                model->commit(policy, decided_at, check.cost, granted, granted && check.cost > 0);
             ASSERT_EQ(text_of(states[0]), text_of(expected));
             now = std::max(now, any_later(policy, now, expected));
         }
@@ -225,7 +225,7 @@ TEST_P(LongLog, is_written_anew_without_losing_a_request)
         ASSERT_EQ(states.size(), 1U);
         Time decided_at = now;
         const bool granted = model->grants(policy, decided_at, cost);
-        const auto expected = model->settle(policy, decided_at, cost, granted, granted);
+        const auto expected = model->commit(policy, decided_at, cost, granted, granted);
         ASSERT_EQ(text_of(states[0]), text_of(expected)) << "step " << step;
     }
     EXPECT_LT(std::stol(server_.ask({ "STRLEN", "long" })), 2 * 3000 * 7 + 100);
@@ -280,11 +280,11 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
                 granted[i] = models[i]->grants(checks[i].policy, times[i], checks[i].cost);
                 all_granted = all_granted && (granted[i] || checks[i].shadow);
             }
-            LimitState last;
+            Verdict last;
             for (std::size_t i = 0; i < limits; ++i) {
                 const bool take = all_granted && granted[i] && checks[i].cost > 0;
                 last =
-                    models[i]->settle(checks[i].policy, times[i], checks[i].cost, granted[i], take);
+                    models[i]->commit(checks[i].policy, times[i], checks[i].cost, granted[i], take);
                 ASSERT_EQ(text_of(answer.states[i]), text_of(last))
                     << "limit " << i << " of " << limits << ", " << where(trace, step, checks[i]);
                 ASSERT_NE(answer.lives[i].life, TraceCaller::Life::endless);

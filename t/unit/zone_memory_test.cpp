@@ -18,7 +18,7 @@ class ZoneMemoryTest : public testing::Test {
 protected:
     ZoneMemory memory() { return zone_.memory(); }
 
-    LimitState count(std::string_view key, const Policy& policy = counted, microseconds at = now)
+    Verdict count(std::string_view key, const Policy& policy = counted, microseconds at = now)
     {
         return zone_.decide({ key, policy }, at);
     }
@@ -28,7 +28,7 @@ protected:
     }
     void deny(std::string_view key)
     {
-        LimitState refusal;
+        Verdict refusal;
         refusal.retry_after = seconds{ 50 };
         memory().denials().add({ key, 1, 1 }, 0, refusal, now, now, DenialCache::longest);
     }
@@ -159,7 +159,7 @@ TEST_F(ZoneMemoryTest, a_key_is_forgotten_by_all_but_the_log)
         deny(name);
         lease(name);
         refuse(name);
-        memory().busiest_keys().refuse(name, 1000);
+        memory().top_refused().refuse(name, 1000);
     }
     EXPECT_EQ(memory().keys(), 6U);
     memory().forget_key("key");
@@ -169,8 +169,8 @@ TEST_F(ZoneMemoryTest, a_key_is_forgotten_by_all_but_the_log)
     EXPECT_TRUE(is_counted("other"));
     EXPECT_TRUE(is_denied("other"));
     EXPECT_FALSE(memory().log_runs().empty());
-    std::array<BusiestKeys::Counter, 3> top{};
-    EXPECT_EQ(memory().busiest_keys().top(top, 1000), 1U);
+    std::array<TopRefused::Counter, 3> top{};
+    EXPECT_EQ(memory().top_refused().top(top, 1000), 1U);
     EXPECT_EQ(top[0].key.view(), "other");
 }
 

@@ -87,7 +87,7 @@ std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Polic
 
 ngx_int_t send_state(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
-    const LimitState& state, std::string_view source)
+    const Verdict& state, std::string_view source)
 {
     const auto seconds = [](microseconds time) {
         return std::chrono::duration<double>(time).count();
@@ -214,7 +214,7 @@ ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
     const LocalRequest request{ key, policy, 1, zone.zone.record_of(policy) };
-    const LimitState state = zone.zone.memory().local_limiter().peek(request, nginx::local_time());
+    const Verdict state = zone.zone.memory().local_limiter().peek(request, nginx::local_time());
     return send_state(r, zone, key, policy, state, "local");
 }
 

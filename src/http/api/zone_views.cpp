@@ -91,10 +91,10 @@ void write_counters(JsonText& json, const ZoneConf& zone)
 
 void write_busiest(JsonText& json, const ZoneConf& zone)
 {
-    std::array<BusiestKeys::Counter, busiest_shown> top;
-    const std::size_t count = zone.zone.memory().busiest_keys().top(top, ngx_time());
+    std::array<TopRefused::Counter, busiest_shown> top;
+    const std::size_t count = zone.zone.memory().top_refused().top(top, ngx_time());
     json.begin_array("busiest");
-    for (const BusiestKeys::Counter& counter : std::span(top).first(count)) {
+    for (const TopRefused::Counter& counter : std::span(top).first(count)) {
         char room[4 * KeyedNode::key_limit];
         json.begin_object()
             .text("key", nginx::escaped_for_log(counter.key.view(), room, sizeof(room)))

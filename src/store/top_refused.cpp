@@ -1,4 +1,4 @@
-#include "store/busiest_keys.h"
+#include "store/top_refused.h"
 
 #include "store/zone_lock.h"
 
@@ -9,36 +9,36 @@ namespace ratelimit {
 namespace {
 
 /// The clock may have been set back since.
-bool has_lapsed(const BusiestKeys::Rank& rank, std::uint32_t now_s) noexcept
+bool has_lapsed(const TopRefused::Rank& rank, std::uint32_t now_s) noexcept
 {
     return rank.refused == 0
-        || (now_s > rank.last_s && now_s - rank.last_s >= BusiestKeys::lapses_s);
+        || (now_s > rank.last_s && now_s - rank.last_s >= TopRefused::lapses_s);
 }
 
 }  // namespace
 
-void BusiestKeys::Shared::init(std::size_t counters) noexcept
+void TopRefused::Shared::init(std::size_t counters) noexcept
 {
     capacity = static_cast<std::uint32_t>(counters);
     used = 0;
     last = 0;
 }
 
-std::size_t BusiestKeys::capacity_for(std::size_t zone, std::size_t spare) noexcept
+std::size_t TopRefused::capacity_for(std::size_t zone, std::size_t spare) noexcept
 {
     constexpr std::size_t most = 128;
     constexpr std::size_t share = 50;  // of the zone that they may take, one part in so many
     return std::min(std::max(spare, zone / share) / counter_size, most);
 }
 
-bool BusiestKeys::is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept
+bool TopRefused::is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept
 {
     const Rank& rank = ranks()[index];
     return rank.hash == hash && rank.refused != 0 && keys()[index].view() == key;
 }
 
 /// Its index; that of none: so many are used.
-std::uint32_t BusiestKeys::find(std::string_view key, std::uint32_t hash) const noexcept
+std::uint32_t TopRefused::find(std::string_view key, std::uint32_t hash) const noexcept
 {
     std::uint32_t index = 0;
     while (index < shared_->used && !is(index, key, hash)) {
@@ -48,7 +48,7 @@ std::uint32_t BusiestKeys::find(std::string_view key, std::uint32_t hash) const 
 }
 
 /// A counter that is free, has lapsed, or is the smallest.
-std::uint32_t BusiestKeys::take_over(std::uint32_t now_s) noexcept
+std::uint32_t TopRefused::take_over(std::uint32_t now_s) noexcept
 {
     std::uint32_t smallest = 0;
     for (std::uint32_t i = 0; i < shared_->used; ++i) {
@@ -67,7 +67,7 @@ std::uint32_t BusiestKeys::take_over(std::uint32_t now_s) noexcept
     return shared_->used++;
 }
 
-void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
+void TopRefused::refuse(std::string_view key, time_t now) noexcept
 {
     if (shared_->capacity == 0) {
         return;
@@ -101,7 +101,7 @@ void BusiestKeys::refuse(std::string_view key, time_t now) noexcept
     shared_->last = index;
 }
 
-void BusiestKeys::forget(std::string_view key) noexcept
+void TopRefused::forget(std::string_view key) noexcept
 {
     const ZoneLock lock(pool_);
 
@@ -111,7 +111,7 @@ void BusiestKeys::forget(std::string_view key) noexcept
     }
 }
 
-std::size_t BusiestKeys::top(std::span<Counter> out, time_t now) const noexcept
+std::size_t TopRefused::top(std::span<Counter> out, time_t now) const noexcept
 {
     std::size_t count = 0;
     const ZoneLock lock(pool_);

@@ -19,7 +19,7 @@ namespace ratelimit {
 ///
 /// Layout: one Shared, at the end of its owner's memory, and behind it the Ranks, then the Keys, of
 /// as many counters; all under the zone's lock.
-class BusiestKeys {
+class TopRefused {
 public:
     /// What is looked at for every refusal, apart from the rest.
     struct Rank {
@@ -53,7 +53,7 @@ public:
     static constexpr std::size_t counter_size = sizeof(Rank) + sizeof(Key);
     static constexpr std::uint32_t lapses_s = 3600;
 
-    BusiestKeys(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
+    TopRefused(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
 
     /// Counts one refusal. `now`: seconds since the epoch.
     void refuse(std::string_view key, time_t now) noexcept;

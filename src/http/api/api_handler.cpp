@@ -1,4 +1,4 @@
-#include "http/api/handler.h"
+#include "http/api/api_handler.h"
 
 #include "http/api/key_views.h"
 #include "http/api/path.h"

@@ -11,7 +11,7 @@ namespace {
 
 constexpr time_t start = 1'700'000'000;
 
-class BusiestKeysTest : public testing::Test {
+class TopRefusedTest : public testing::Test {
 protected:
     void refuse(std::string_view key, int times, time_t now = start)
     {
@@ -22,7 +22,7 @@ protected:
     /// "key: count" of the first ones.
     std::vector<std::string> top(std::size_t most = 10, time_t now = start)
     {
-        std::vector<BusiestKeys::Counter> counters(most);
+        std::vector<TopRefused::Counter> counters(most);
         counters.resize(keys_.top(counters, now));
         std::vector<std::string> all;
         for (const auto& counter : counters) {
@@ -34,10 +34,10 @@ protected:
     using Lines = std::vector<std::string>;
 
     TestZone zone_;
-    BusiestKeys keys_ = zone_.memory().busiest_keys();
+    TopRefused keys_ = zone_.memory().top_refused();
 };
 
-TEST_F(BusiestKeysTest, the_keys_that_are_refused_most_come_first)
+TEST_F(TopRefusedTest, the_keys_that_are_refused_most_come_first)
 {
     refuse("a", 3);
     refuse(std::string_view("b\0c", 3), 7);
@@ -48,7 +48,7 @@ TEST_F(BusiestKeysTest, the_keys_that_are_refused_most_come_first)
     EXPECT_EQ(top(0), Lines{});
 }
 
-TEST_F(BusiestKeysTest, a_key_is_forgotten_and_counted_from_one_again)
+TEST_F(TopRefusedTest, a_key_is_forgotten_and_counted_from_one_again)
 {
     refuse("a", 3);
     refuse("b", 2);
@@ -59,7 +59,7 @@ TEST_F(BusiestKeysTest, a_key_is_forgotten_and_counted_from_one_again)
     EXPECT_EQ(top(), (Lines{ "b: 2", "a: 1" }));
 }
 
-TEST_F(BusiestKeysTest, a_key_that_was_not_refused_for_an_hour_lapses)
+TEST_F(TopRefusedTest, a_key_that_was_not_refused_for_an_hour_lapses)
 {
     refuse("a", 3);
     refuse("b", 2, start + 10);
@@ -69,7 +69,7 @@ TEST_F(BusiestKeysTest, a_key_that_was_not_refused_for_an_hour_lapses)
     EXPECT_EQ(top(10, start - 5000).size(), 2U) << "the clock was set back";
 }
 
-TEST_F(BusiestKeysTest, a_busy_key_is_found_among_more_keys_than_there_are_counters)
+TEST_F(TopRefusedTest, a_busy_key_is_found_among_more_keys_than_there_are_counters)
 {
     std::minstd_rand random(1);
     std::map<std::string, int> counts;
@@ -84,7 +84,7 @@ TEST_F(BusiestKeysTest, a_busy_key_is_found_among_more_keys_than_there_are_count
         count("rare " + std::to_string(random() % 3000));
         count("rare " + std::to_string(random() % 3000));
     }
-    std::array<BusiestKeys::Counter, 128> counters{};
+    std::array<TopRefused::Counter, 128> counters{};
     const std::size_t found = keys_.top(counters, start);
     ASSERT_GE(found, 2U);
     std::set<std::string> first;
@@ -100,12 +100,12 @@ TEST_F(BusiestKeysTest, a_busy_key_is_found_among_more_keys_than_there_are_count
     EXPECT_EQ(first, (std::set<std::string>{ "busy", "often" }));
 }
 
-TEST_F(BusiestKeysTest, a_larger_zone_has_more_counters)
+TEST_F(TopRefusedTest, a_larger_zone_has_more_counters)
 {
-    EXPECT_GE(BusiestKeys::capacity_for(std::size_t{ 1 } << 20U, 0), 100U);
-    EXPECT_EQ(BusiestKeys::capacity_for(std::size_t{ 1 } << 30U, 0), 128U);
-    EXPECT_EQ(BusiestKeys::capacity_for(32768, 0), 32768 / 50 / BusiestKeys::counter_size);
-    EXPECT_EQ(BusiestKeys::capacity_for(32768, 20 * BusiestKeys::counter_size), 20U)
+    EXPECT_GE(TopRefused::capacity_for(std::size_t{ 1 } << 20U, 0), 100U);
+    EXPECT_EQ(TopRefused::capacity_for(std::size_t{ 1 } << 30U, 0), 128U);
+    EXPECT_EQ(TopRefused::capacity_for(32768, 0), 32768 / 50 / TopRefused::counter_size);
+    EXPECT_EQ(TopRefused::capacity_for(32768, 20 * TopRefused::counter_size), 20U)
         << "what is spare";
 }
 
