@@ -94,9 +94,14 @@ try {
     arrange_waiting();
     if (after_timeout) {
         routing.expires = own_deadline(in_flight_.back());
+    }
+    if (!client_.send(*this)) {
+        return false;
+    }
+    if (after_timeout) {
         watch_own_deadlines();
     }
-    return client_.send(*this);
+    return true;
 } catch (const std::exception&) {
     return false;
 }

@@ -116,6 +116,35 @@ TEST_F(HeldChecks, do_not_open_the_breaker_when_they_are_fewer)
     server_.resume();
 }
 
+TEST_F(HeldChecks, wait_for_a_connection_although_others_were_not_sent_after_a_timeout)
+{
+    auto options = options_to(server_.port());
+    options.server.timeout = 1500ms;
+    options.server.connect_timeout = 20s;
+    options.server.breaker_failures = 1;
+    options.server.breaker_open = 60s;
+    begin(options);
+    server_.pause();
+    send();
+    loop_.run_for(1300ms);
+    send();  // it waits for the first, and would be overdue 1.3 s after that has timed out
+    ASSERT_TRUE(run());
+    ASSERT_EQ(count(End::failed), 2) << "the breaker is open";
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([this] { return !client_->refuses(0); }));
+
+    server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
+    server_.pause();
+    loop_.run_for(100ms);
+    send();
+    ASSERT_TRUE(sent_.back()) << "it waits for the new connection";
+    loop_.run_for(2500ms);
+    EXPECT_EQ(requests_.back()->end, End::pending) << "it may wait until connect_timeout is over";
+    server_.resume();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(requests_.back()->answered());
+}
+
 TEST_F(HeldChecks, fail_at_once_when_the_connection_is_lost)
 {
     begin(options_to(server_.port()));
