@@ -116,6 +116,12 @@ void Decision::take_replies() noexcept
         AppliedLimit& limit = applied(remote);
         limit.decided = true;
         limit.asked = limit.now.value_or(limit.asked);
+        // While the request waited, a call may have leased the tokens that make Redis refuse it. If
+        // Redis checked other limits too, it counted the request in none of them.
+        if (!limit.state.granted && sent_.size() == 1) {
+            limit.asked = clock_.time_of(*limit.zone);
+            spend_lease(limit);
+        }
         remember_refusal(limit, clock_);
     });
     check_->take_leases(

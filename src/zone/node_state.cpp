@@ -1,24 +1,20 @@
 #include "zone/node_state.h"
 
 #include "check/coalescer.h"
+#include "limit/refill_time.h"
 
-#include <cmath>
 #include <utility>
 
 namespace ratelimit {
 
 namespace {
 
-/// By how much a request that costs so much more has to wait longer, at least; exactly, for the
+/// By how much longer a request has to wait that costs this much more, at least; exactly, for the
 /// algorithms that keep an arrival time.
 microseconds longer_for(const Policy& policy, std::int64_t cost) noexcept
 {
-    if (!keeps_arrival_time(policy.algorithm)) {
-        return microseconds{ 0 };
-    }
-    const double time = static_cast<double>(cost) * static_cast<double>(policy.rate.window.count())
-        / static_cast<double>(policy.rate.quota);
-    return microseconds{ static_cast<std::int64_t>(std::ceil(time)) };
+    return keeps_arrival_time(policy.algorithm) ? refill_time_ceil(cost, policy.rate)
+                                                : microseconds{ 0 };
 }
 
 void decide_by(Source source, const Verdict& state, AppliedLimit& limit) noexcept

@@ -1,5 +1,7 @@
 #include "zone/outcome.h"
 
+#include "limit/refill_time.h"
+
 #include <algorithm>
 
 namespace ratelimit {
@@ -42,13 +44,8 @@ microseconds delay_of(const AppliedLimit& limit) noexcept
         || !limit.undelayed) {
         return microseconds{ 0 };
     }
-    // In floating point: burst * window does not fit 64 bits for the largest of both.
-    const auto& rate = limit.policy.rate;
-    const double at_once = static_cast<double>(1 + *limit.undelayed)
-        * static_cast<double>(rate.window.count()) / static_cast<double>(rate.quota);
-    const double wait = static_cast<double>(limit.state.reset.count()) - at_once;
-    // The bucket's reset is rounded up to a microsecond: less than one is no wait.
-    return microseconds{ wait < 1 ? 0 : static_cast<std::int64_t>(wait) };
+    const microseconds at_once = refill_time_ceil(1 + *limit.undelayed, limit.policy.rate);
+    return std::max(limit.state.reset - at_once, microseconds{ 0 });
 }
 
 Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept

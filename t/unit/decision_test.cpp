@@ -257,6 +257,19 @@ TEST_F(Leases, pay_for_requests_behind_those_that_waited_for_the_call_that_took_
     EXPECT_EQ(left_in_redis(in), 96);
 }
 
+TEST_F(Leases, pay_for_a_request_that_redis_refuses_since_the_call_before_it_leased_the_rest)
+{
+    KeyedZone& in = zone(3);
+    in.zone.lease = 5;
+    decide(in);
+    const DecidedRequest& first = start({ { in } });
+    const DecidedRequest& waiting = start({ { in } });
+    ASSERT_TRUE(loop_.run_until([&] { return first.calls + waiting.calls == 2; }));
+    EXPECT_TRUE(waiting.granted());
+    EXPECT_EQ(waiting.source(), Source::lease);
+    EXPECT_FALSE(decide(in).granted()) << "all three are counted";
+}
+
 TEST_F(Leases, expire_by_the_clock_of_the_zone)
 {
     for (const Clock by : { Clock::local, Clock::redis }) {
