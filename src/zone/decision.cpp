@@ -61,7 +61,7 @@ void Decision::decide_by_node_state() noexcept
     for (AppliedLimit& limit : limits_) {
         if (awaits_redis(limit)) {
             limit.asked = limit.zone->clock == Clock::local ? clock_.since_epoch() : asked;
-            spend_lease(limit);
+            spend_lease(limit, limit.asked);
         }
     }
     for (AppliedLimit& limit : limits_) {
@@ -119,8 +119,7 @@ void Decision::take_replies() noexcept
         // While the request waited, a call may have leased the tokens that make Redis refuse it. If
         // Redis checked other limits too, it counted the request in none of them.
         if (!limit.state.granted && sent_.size() == 1) {
-            limit.asked = clock_.time_of(*limit.zone);
-            spend_lease(limit);
+            spend_lease(limit, clock_.time_of(*limit.zone));
         }
         remember_refusal(limit, clock_);
     });

@@ -26,14 +26,13 @@ void decide_by(Source source, const Verdict& state, AppliedLimit& limit) noexcep
 
 }  // namespace
 
-void spend_lease(AppliedLimit& limit) noexcept
+void spend_lease(AppliedLimit& limit, microseconds now) noexcept
 {
     const Zone& zone = *limit.zone;
     if (zone.lease == 0 || limit.cost == 0) {
         return;
     }
-    const auto answer =
-        zone.memory().leases().spend(limit.keyed(), limit.policy, zone.lease, limit.asked);
+    const auto answer = zone.memory().leases().spend(limit.keyed(), limit.policy, zone.lease, now);
     limit.lease_wanted = answer.worth_leasing;
     if (answer.state) {
         limit.lease = answer.source;

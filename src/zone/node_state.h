@@ -11,7 +11,7 @@ namespace ratelimit {
 
 /// Decides the limit if its cost can be paid by a lease; else notes in it how much is worth
 /// leasing.
-void spend_lease(AppliedLimit& limit) noexcept;
+void spend_lease(AppliedLimit& limit, microseconds now) noexcept;
 
 /// Decides the limit if Redis has refused its key, and would still do so.
 void recall_refusal(AppliedLimit& limit) noexcept;
