@@ -23,7 +23,7 @@ public:
     /// long as this.
     Check(std::span<RemoteLimit*> limits, Owner& owner);
 
-    /// Before send: has up to so many tokens leased, for requests like this one.
+    /// Before send: up to this many tokens may be leased, for requests like this one.
     void request_lease(std::int64_t tokens) noexcept;
 
     /// False: all limits have failed at once, and the owner is not notified.

@@ -20,7 +20,7 @@ public:
         std::int64_t index = 0;
     };
 
-    /// Begins without requests, for so many limits.
+    /// Begins without requests, for this number of limits.
     void begin(std::size_t limits) noexcept
     {
         limits_ = limits;

@@ -5,8 +5,8 @@
 
 namespace ratelimit {
 
-/// How long a rate takes to refill so many requests: requests * window / quota, rounded up to a
-/// microsecond. At most microseconds::max(), which it is without a quota.
+/// How long a rate takes to refill this number of requests: requests * window / quota, rounded up
+/// to a microsecond. At most microseconds::max(), which it is without a quota.
 constexpr microseconds refill_time_ceil(std::int64_t requests, const Rate& rate) noexcept
 {
     return rate.quota == 0

@@ -71,7 +71,7 @@ public:
     /// With less memory than entries the newest of them become one, that of the last.
     bool out_of_memory() const noexcept { return out_of_memory_; }
 
-    /// After commit: how long from `now` the state matters; zero: it is as good as none.
+    /// After commit: how long from `now` the state matters; zero: it equals an empty state.
     microseconds life() const noexcept;
 
 private:

@@ -37,7 +37,7 @@ public:
     /// that. To be called once.
     Verdict commit(bool take) noexcept;
 
-    /// After commit: how long from `now` the state matters; zero: it is as good as none.
+    /// After commit: how long from `now` the state matters; zero: it equals an empty state.
     microseconds life() const noexcept;
 
 private:

@@ -160,7 +160,7 @@ subtest 'every request is decided, and every key of a limit is checked' => sub {
     like $found->(\@step, @later)->[0], qr/gcra let in 41/, 'a step backwards frees no key';
 };
 
-# A line of a sentinel's log, so many seconds after noon.
+# A line of a sentinel's log, this number of seconds after noon.
 sub logged { my ($second, $event) = @_; return sprintf "7:X 22 Nov 2026 12:00:%06.3f # %s main\n", $second, $event }
 
 subtest 'a takeover that no fault ordered is known by the logs of the sentinels' => sub {

@@ -142,7 +142,7 @@ TEST_F(CoalescedChecks, that_are_not_decided_alike_do_not_go_together)
         send({ Asked{}, Asked{ "another" } });  // with another
         send({ Asked{ "another" }, Asked{} });  // in another order
     });
-    EXPECT_EQ(server_.calls("getrange"), 7 + 2 * 2) << "each limit is read for itself";
+    EXPECT_EQ(server_.calls("getrange"), 7 + 2 * 2) << "each limit is read once";
     EXPECT_EQ(count(End::answered), 9);
 }
 

@@ -200,7 +200,7 @@ protected:
     {
         return in.memory.memory().denials().find(keyed(in), now).has_value();
     }
-    /// As if Redis had leased so many requests of cost 1 now.
+    /// As if Redis had leased this number of requests of cost 1 now.
     static void lease(KeyedZone& in, std::int64_t requests)
     {
         in.zone.lease = 100;

@@ -44,7 +44,7 @@ protected:
             : decision.state.reset.count();
     }
 
-    /// A check that nobody commits must leave no trace.
+    /// A check that is not committed must leave no trace.
     void look_in_vain(LocalLimit& limit, const Policy& policy, Time now)
     {
         const auto vain = limit.check(policy, now, any_cost(policy));
