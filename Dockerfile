@@ -1,9 +1,9 @@
-# Debian 13's nginx with the rate limit module, and a configuration that shows it.
+# Debian 13's nginx with the rate limit module and a configuration that demonstrates it.
 #
 #   docker build -t nginx-ratelimit .
 #   docker run -p 8080:8080 -p 127.0.0.1:8081:8081 -e REDIS_ADDR=10.0.0.5:6379 nginx-ratelimit
 #
-# With BuildKit (Docker 23 or later) or buildah. doc/install.md says more under "Docker".
+# Needs BuildKit (Docker 23 or later) or buildah. See "Docker" in doc/install.md.
 
 FROM debian:trixie-slim AS build
 ARG VERSION=
@@ -23,10 +23,10 @@ COPY packaging/image/nginx.conf /etc/nginx/nginx.conf
 COPY packaging/image/entrypoint.sh /usr/local/bin/entrypoint.sh
 
 ENV REDIS_ADDR=127.0.0.1:6379
-# www-data by its number, so that Kubernetes can tell that it is not root: neither master nor workers.
+# www-data, for master and workers, by its number, so that Kubernetes can verify that it is not root.
 USER 33:33
 EXPOSE 8080
-# nginx finishes the requests that it has.
+# Graceful shutdown: nginx completes the requests in progress.
 STOPSIGNAL SIGQUIT
 HEALTHCHECK --interval=10s --timeout=2s --start-period=2s CMD ["bash", "-c", \
     "exec 3<>/dev/tcp/127.0.0.1/8080 && printf 'GET /health HTTP/1.0\\r\\n\\r\\n' >&3 && read -r _ status _ <&3 && [ \"$status\" = 200 ]"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds, shows, tests and measures ngx_http_ratelimit_module. `./build.sh help` lists the commands.
+# Builds, demonstrates, tests and measures ngx_http_ratelimit_module. `./build.sh help` lists the commands.
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,56 +12,60 @@ may_install=yes
 build_packages=(
     gcc g++ make nginx nginx-dev pkg-config libssl-dev openssl dpkg-dev ca-certificates
 )
+rehearse_packages=(g++ make pkg-config zlib1g-dev libpcre2-dev libssl-dev libcli11-dev nlohmann-json3-dev)
 demo_packages=(redis-server curl)
-test_packages=(perl procps redis-server redis-tools)  # of every test; "# needs:" in a test names its own
+test_packages=(perl procps redis-server redis-tools)  # for every test; "# needs:" in a test names further ones
 nginx_tests=(t/redis t/topologies t/node t/operators)  # those that start the nginx under test
-test_folders=(t/unit t/tools "${nginx_tests[@]}")
+test_folders=(t/unit t/tools t/rehearse "${nginx_tests[@]}")
 deb_packages=(build-essential debhelper fakeroot)
 packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
 dashboard_packages=(nodejs npm chromium)
 chaos_packages=(redis-server redis-sentinel redis-tools perl openssl procps)
-fuzz_packages=(clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates)
+fuzz_packages=(clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates
+    zlib1g-dev libpcre2-dev nlohmann-json3-dev)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
 help() {
     cat <<END
 Usage: ./build.sh [--no-install] [command]
 
-  (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree
+  (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree, and
+                      ratelimit-rehearse
+  rehearse            build only ratelimit-rehearse, which needs no nginx
   demo                build, start a private Redis and nginx, and show a location being limited
-  test [t/… …]        build and run the tests: all, or the folders and files named, with --except 'a|b'
-                      before them without a.t and b.t; t/README.md lists them
-  lint                check how the code is written: format, likely mistakes, what includes what
+  test [t/… …]        build and run the tests: all, or the named folders and files; --except 'a|b' before
+                      them leaves out a.t and b.t; t/README.md lists the tests
+  lint                check the code: format, likely mistakes, shell scripts, includes between folders
   format              format the C++ code with clang-format
-  test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the files named
-  bench [part …]      measure, all or parts: scripts (beside the textbook ones), load (beside limit_req
-                      and lua-nginx-module), growth, ring; soak, which is only run when it is named.
+  test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the named files
+  bench [part …]      run all benchmarks, or the named ones: scripts (compared with textbook scripts), load
+                      (compared with limit_req and lua-nginx-module), growth, ring, rehearse; soak, only if named.
                       The tables are written into doc/benchmarks.md
-  chaos [minutes]     8 minutes, or as many as said, of random faults over every topology while nodes
-                      decide, and every decision checked.
+  chaos [minutes]     play random faults over every topology while nodes decide, for 8 minutes or the
+                      given number, and check every decision.
                       --seed n, --topology name[,name], --fault name[,name], --verbose;
                       --file f adds a summary to f, and --sum f prints a table of all summaries there;
-                      --keep f leaves requests, logs and who decided when in the folder f
-  sanitize [t/f.t …]  the tests, of the units and with nginx, under the address and undefined-behaviour
-                      sanitizers; takes long
-  valgrind [t/f.t …]  the tests with nginx under valgrind; takes half an hour
-  fuzz [target…] [s]  let libFuzzer try the parsers of t/fuzz: all or those named, 600 seconds each or as
-                      many as said
-  install             put the module, and the line that loads it, where nginx looks for them
-  uninstall           take both away
+                      --keep f leaves requests, logs and samples in the folder f
+  sanitize [t/f.t …]  run the unit tests and the tests with nginx under the address and
+                      undefined-behaviour sanitizers; takes long
+  valgrind [t/f.t …]  run the tests with nginx under valgrind; takes half an hour
+  fuzz [target…] [s]  fuzz the parsers of t/fuzz with libFuzzer: all or the named ones, for 600 seconds
+                      each or the given number
+  install             install the module, the line that loads it, and ratelimit-rehearse (in /usr/local)
+  uninstall           remove all of them
   deb                 make a Debian package for this machine's nginx, in build/deb
   test-packages       make and try the package and the image in clean systems (as root, 15 minutes)
-  clean               remove what was built
+  clean               remove the build folder
 
-BUILD_DIR=dir keeps what is built in another folder than build/; RATELIMIT_NGINX and REDIS_SERVER name
-the programs to test with, RATELIMIT_NGINX the one to install for, too. DESTDIR=dir installs under dir.
+BUILD_DIR=dir builds in another folder than build/. RATELIMIT_NGINX and REDIS_SERVER name the programs to
+test with; RATELIMIT_NGINX also the nginx to install for. DESTDIR=dir installs under dir.
 
-One test:         ./build.sh test t/redis/cache.t, or once the module is built: prove -v t/redis/cache.t
-One GoogleTest:   ./build.sh test t/unit/unit.t builds them; build/unit/unit --gtest_filter='RateText.*' runs some,
+One test:         ./build.sh test t/redis/cache.t or, once the module is built: prove -v t/redis/cache.t
+One GoogleTest:   ./build.sh test t/unit/unit.t builds all; build/unit/unit --gtest_filter='RateText.*' runs some,
                   --gtest_list_tests lists them. After a change: cmake --build build/unit
 For an editor:    each build writes build/compile_commands.json, which clangd finds there
 
-What is missing is installed with apt-get; --no-install fails with the list instead.
+Missing packages are installed with apt-get; with --no-install, the command fails with the list instead.
 END
 }
 
@@ -72,7 +76,7 @@ fail() {
     exit 1
 }
 
-# Installs those of the packages that are missing.
+# Installs the packages that are missing.
 need() {
     local package missing=()
     for package in "$@"; do
@@ -84,7 +88,7 @@ need() {
     local as_root=()
     [ "$(id -u)" -eq 0 ] || as_root=(sudo)
     say "Installing ${missing[*]}"
-    # No server that comes with a package is started: nginx, redis-server and prometheus would be.
+    # policy-rc.d keeps packages (nginx, redis-server, prometheus) from starting their services.
     # shellcheck disable=SC2016  # the inner shell expands
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
         policy=/usr/sbin/policy-rc.d
@@ -98,7 +102,7 @@ need() {
         fail "apt-get could not install ${missing[*]}, see $build/apt.log"
 }
 
-# The system's hiredis from 1.1 with TLS, else a pinned static build of our own.
+# Uses the system's hiredis if it is 1.1 or later with TLS, else a static build of a pinned version.
 choose_hiredis() {
     if pkg-config --atleast-version=1.1.0 hiredis hiredis_ssl 2>/dev/null; then
         unset RATELIMIT_HIREDIS
@@ -108,7 +112,7 @@ choose_hiredis() {
     sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"
 }
 
-# nginx's configure with the flags this nginx was built with.
+# Runs nginx's configure with the flags of the nginx that the module is built for.
 configure_nginx() {
     local flags=()
     [ -n "${NGX_FLAGS+given}" ] || flags=(--with-compat)
@@ -129,7 +133,7 @@ build_module() {
         need "${build_packages[@]}"
     fi
     choose_hiredis
-    # What decides the Makefile: the nginx, and our build files and their list.
+    # The Makefile depends on the nginx, the build files and the list of sources.
     local stamp
     stamp=$(cd "$top" && {
         echo "$top" "$nginx_source" "${NGX_FLAGS-unset}" "${RATELIMIT_HIREDIS:-system}"
@@ -146,17 +150,28 @@ build_module() {
         tail -n 40 "$build/make.log" >&2
         fail "the module did not build, see $build/make.log"
     }
-    # Not over the old one: an nginx that has it loaded would run into the new one's bytes.
+    # Renamed, not overwritten: a running nginx has the old file mapped.
     cp "$build/nginx/ngx_http_ratelimit_module.so" "$module.new"
     mv "$module.new" "$module"
     write_compile_commands
+}
+
+# Builds ratelimit-rehearse. For an nginx of one's own, on a system that may lack the packages, it is optional.
+build_rehearse() {
+    if [ -n "${NGX_SRC:-}" ] && ! (may_install=no && need "${rehearse_packages[@]}") 2>/dev/null; then
+        say "ratelimit-rehearse is left out: it needs ${rehearse_packages[*]}"
+        return
+    fi
+    need "${rehearse_packages[@]}"
+    make -s -j"$jobs" -C "$top/src/rehearse" BUILD="$build/rehearse" OUT="$build/ratelimit-rehearse" \
+        >"$build/rehearse.log" 2>&1 || fail "ratelimit-rehearse did not build, see $build/rehearse.log"
 }
 
 cpp_files() {
     find "$top/src" "$top/t" -name node_modules -prune -o \( -name '*.cpp' -o -name '*.h' \) -print | sort
 }
 
-# For clangd and clang-tidy: the flags with which every C++ source here can be read.
+# Writes compile_commands.json for clangd and clang-tidy: one set of flags for all C++ sources.
 write_compile_commands() {
     local folder flag file separator='['
     local flags=(-std=c++20 -I"$top/src" -I"$build/nginx" -I"$build/nginx/ratelimit")
@@ -174,7 +189,8 @@ write_compile_commands() {
     mv "$build/compile_commands.json.new" "$build/compile_commands.json"
 }
 
-# Those of build/unit$1, sanitized if $2 is ON; what follows is for cmake.
+# build_unit_tests SUFFIX SANITIZE [FLAG...]: builds in build/unitSUFFIX, sanitized if SANITIZE is ON, with
+# further flags for cmake.
 build_unit_tests() {
     local folder=$build/unit$1 sanitize=$2
     ONLY=source sh "$top/.ci/nginx.sh" "$top/build/nginx-core"
@@ -188,11 +204,11 @@ build_unit_tests() {
     }
 }
 
-# The packages that these tests need besides those of every test.
+# Prints the packages that the tests name in "# needs:" lines.
 needs_of() { grep -rhs '^# needs: ' -- "$@" | sed 's/^# needs: //' | tr ' ' '\n' | sort -u; }
 
-# tests_in EXCEPT [FOLDER…]: the tests of these folders (all but lint's) without those named (a|b). The longest
-# are first, so that no processor is idle at the end.
+# tests_in EXCEPT [FOLDER…]: prints the tests of these folders (default: all but lint's) except those named
+# (a|b). The longest are first, so that no processor is idle at the end.
 tests_in() {
     local except=$1
     shift
@@ -220,16 +236,20 @@ run_tests() {
     case " ${tests[*]} " in
     *t/unit*) build_unit_tests "" OFF ;;
     esac
+    [[ "${tests[*]}" != *t/rehearse* && "${tests[*]}" != *t/tools* ]] || build_rehearse
     export BUILD_DIR=$build
     exec prove -j"$jobs" "${tests[@]}"
 }
 
 run_bench() {
-    need "${build_packages[@]}" "${bench_packages[@]}"
-    build_module
-    export BUILD_DIR=$build
-    [ $# -gt 0 ] || set -- scripts load growth ring
+    [ $# -gt 0 ] || set -- scripts load growth ring rehearse
     local part
+    [[ " $* " != *' rehearse '* ]] || build_rehearse
+    if [ "$*" != rehearse ]; then
+        need "${build_packages[@]}" "${bench_packages[@]}"
+        build_module
+    fi
+    export BUILD_DIR=$build
     for part in "$@"; do
         [ -f "$top/t/bench/$part.pl" ] || fail "the benchmark has no part $part"
         perl -I"$top/t/lib" -I"$top/t/bench" "$top/t/bench/$part.pl"
@@ -249,8 +269,8 @@ run_chaos() {
 }
 
 make_deb() {
-    need "${build_packages[@]}" "${deb_packages[@]}"
-    # A package leaves hiredis to Debian where Debian's is new enough.
+    need "${build_packages[@]}" "${rehearse_packages[@]}" "${deb_packages[@]}"
+    # The package depends on Debian's hiredis if that is new enough.
     local hiredis
     hiredis=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p')
     ! dpkg --compare-versions "$hiredis" ge 1.1 || need libhiredis-dev
@@ -266,8 +286,8 @@ run_sanitized() {
     build_unit_tests -sanitize ON
     [ $# -gt 0 ] || ctest --test-dir "$build/unit-sanitize" --output-on-failure
 
-    # The tests that meet nginx. What it holds until it ends is no leak. Not lifecycle.t: a nginx that
-    # is upgraded has no ASAN_OPTIONS, and freed memory is kept for a while.
+    # Memory that nginx keeps until it ends is no leak. Not lifecycle.t: an upgraded nginx has no
+    # ASAN_OPTIONS, and the sanitizer keeps freed memory for a while.
     CHECKED=sanitizers sh "$top/.ci/nginx.sh" "$build/nginx-sanitize"
     export ASAN_OPTIONS=detect_odr_violation=0:detect_leaks=0:abort_on_error=0
     export UBSAN_OPTIONS=print_stacktrace=1
@@ -280,7 +300,7 @@ run_sanitized() {
 test_dashboard() {
     local package
     for package in "${dashboard_packages[@]}"; do
-        # nodejs need not be Debian's, and CHROMIUM may name another browser.
+        # Node.js may come from elsewhere than Debian, and CHROMIUM may name another browser.
         case $package in
         nodejs) ! command -v node >/dev/null || continue ;;
         npm) ! command -v npm >/dev/null || continue ;;
@@ -300,25 +320,25 @@ run_fuzz() {
     exec bash "$top/t/fuzz/run.sh" "$build/unit-fuzz" "$build/fuzz" "$@"
 }
 
-# A test that is too slow so may fail: what counts is what valgrind says.
+# Tests may fail because valgrind is slow: only valgrind's reports count.
 run_valgrind() {
     mkdir -p "$build"
     need "${build_packages[@]}" "${test_packages[@]}" valgrind
     local folder=$build/nginx-valgrind
     CHECKED=valgrind sh "$top/.ci/nginx.sh" "$folder"
-    rm -rf "$folder/said"
-    mkdir "$folder/said"
+    rm -rf "$folder/reports"
+    mkdir "$folder/reports"
     cat >"$folder/run" <<END
 #!/bin/sh
 exec valgrind --quiet --vgdb=no --trace-children=yes --leak-check=full --show-leak-kinds=definite \\
-    --suppressions=$top/.ci/valgrind.supp --log-file=$folder/said/%p $folder/nginx "\$@"
+    --suppressions=$top/.ci/valgrind.supp --log-file=$folder/reports/%p $folder/nginx "\$@"
 END
     chmod +x "$folder/run"
     [ $# -gt 0 ] || set -- "${nginx_tests[@]}"
     BUILD_DIR=$build/valgrind NGX_SRC=$folder/src RATELIMIT_NGINX=$folder/run \
-        "$top/build.sh" test "$@" || say 'Not every test passed so slowly.'
-    [ "$(ls -A "$folder/said")" ] || fail 'no nginx ran under valgrind'
-    find "$folder/said" -type f -size +0 -exec cat {} + | grep . && fail 'valgrind found something'
+        "$top/build.sh" test "$@" || say 'Some tests failed, which may be due to the slowness of valgrind.'
+    [ "$(ls -A "$folder/reports")" ] || fail 'no nginx ran under valgrind'
+    find "$folder/reports" -type f -size +0 -exec cat {} + | grep . && fail 'valgrind found something'
     echo 'valgrind found nothing.'
 }
 
@@ -334,8 +354,10 @@ main() {
     case $command in
     build)
         build_module
+        build_rehearse
         echo "load_module $module;"
         ;;
+    rehearse) build_rehearse ;;
     demo)
         need "${demo_packages[@]}"
         build_module
@@ -355,6 +377,7 @@ main() {
     fuzz) run_fuzz "$@" ;;
     install)
         build_module
+        build_rehearse
         exec bash "$top/packaging/install.sh" install "$module"
         ;;
     uninstall) exec bash "$top/packaging/install.sh" uninstall "$module" ;;

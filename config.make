@@ -1,11 +1,11 @@
-# What nginx's generated Makefile does not know: the C++ standard, for our objects only, and how
-# the scripts of lua/ and the page of src/http/dashboard become headers.
+# Adds to nginx's generated Makefile: the C++ standard, for the module's objects only, and the rules that
+# generate headers from lua/ and src/http/dashboard.
 
 ratelimit_scripts="$NGX_OBJS/ratelimit/lua_scripts.h"
 ratelimit_page="$NGX_OBJS/ratelimit/dashboard_page.h"
 mkdir -p $NGX_OBJS/ratelimit
 
-for ratelimit_src in `find $ngx_addon_dir/src -name '*.cpp' | sort`; do
+for ratelimit_src in `find $ngx_addon_dir/src -path '*/src/rehearse' -prune -o -name '*.cpp' -print | sort`; do
     ratelimit_obj=$NGX_OBJS/addon/$(basename $(dirname $ratelimit_src))/$(basename $ratelimit_src .cpp).o
     cat << END                                                >> $NGX_MAKEFILE
 

@@ -1,10 +1,10 @@
 # shellcheck shell=sh
-# To be sourced by the scripts beside it, after `set -eu`: packages of other Debian releases, with
-# lists and caches of our own, so that the machine's apt configuration stays as it is.
+# Sourced by the other scripts of this folder, after `set -eu`: fetches packages of other Debian releases,
+# with separate lists and caches, so that the machine's apt configuration is not changed.
 #
-# debian_lists "deb trixie" ...   changes into a temporary folder, $work, and reads these releases' lists
-# apt_get WORDS...                apt-get with them; apt checks Debian's signature
-# fail WORDS                      says so, with the end of $work/log, and ends
+# debian_lists "deb trixie" ...   enters a temporary folder, $work, and fetches the lists of these releases
+# apt_get WORDS...                runs apt-get with these lists; apt verifies Debian's signature
+# fail WORDS                      prints an error with the end of $work/log, and exits
 
 fail() {
     echo "$(basename "$0"): $1" >&2
@@ -34,6 +34,6 @@ debian_lists() {
 # source_of PACKAGE TARBALL SHA256: fetches a source package and unpacks its tarball here.
 source_of() {
     apt_get source --download-only "$1" || fail "could not fetch the source of $1 from deb.debian.org"
-    echo "$3  $2" | sha256sum -c - >>"$work/log" 2>&1 || fail "$2 is not the one whose SHA-256 is known"
+    echo "$3  $2" | sha256sum -c - >>"$work/log" 2>&1 || fail "$2 has an unexpected SHA-256"
     tar xzf "$2"
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds hiredis with TLS as static libraries: DEST/include/hiredis, DEST/lib; and DEST/COPYING.
+# Builds hiredis with TLS as static libraries: DEST/include/hiredis, DEST/lib and DEST/COPYING.
 # Usage: sh .ci/hiredis.sh DEST
 #
-# Debian 12's hiredis is too old (0.14), so this takes Debian 13's source package.
+# Debian 12's hiredis (0.14) is too old, so this builds Debian 13's source package.
 set -eu
 . "$(dirname "$0")/debian.sh"
 
@@ -17,8 +17,8 @@ dest=$(cd "$dest" && pwd)
 debian_lists 'deb-src trixie'
 source_of hiredis "hiredis_$version.orig.tar.gz" "$sha256"
 cd "hiredis-$version"
-# NDEBUG: hiredis asserts that a server never sends a reply that nobody asked for.
-make -s static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS="-fPIC -DNDEBUG" >>"$work/log" 2>&1 || fail 'it did not build'
+# NDEBUG: hiredis asserts that no server sends an unexpected reply.
+make -s static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS="-fPIC -DNDEBUG" >>"$work/log" 2>&1 || fail 'hiredis did not build'
 
 cp ./*.h "$dest/include/hiredis/"
 cp adapters/*.h "$dest/include/hiredis/adapters/"

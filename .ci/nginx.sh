@@ -1,23 +1,23 @@
 #!/bin/sh
-# Builds an nginx newer than Debian 12's: DEST/src, the configured tree (NGX_SRC for build.sh), and
+# Builds an nginx newer than Debian 12's: DEST/src, the configured source tree (NGX_SRC for build.sh), and
 # DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] [ONLY=source] sh .ci/nginx.sh DEST [1.26|stable|mainline]
 #
-# 1.26, the default, is Debian 13's source package; stable and mainline are the newest of nginx's releases
-# at GitHub, which needs git.
+# 1.26, the default, is Debian 13's source package. stable and mainline are the newest releases on GitHub,
+# which needs git.
 #
-# ONLY=source: DEST/src alone, configured for nginx's core: for the unit tests, since nginx-dev has no
-# *.c files.
+# ONLY=source makes only DEST/src, configured for nginx's core: the unit tests compile parts of it, and
+# nginx-dev has no *.c files.
 #
-# CHECKED: each allocation from a pool is one of its own, as both need it. With `sanitizers`, those of
-# addresses and of undefined behaviour; nginx's core reads words at any address, and passes null for
-# empty memory, which is not looked for.
+# CHECKED builds for valgrind, or with the address and undefined-behaviour sanitizers. Pools then allocate
+# each piece with malloc, so that both tools see its bounds. Two checks are off, since nginx's core fails
+# them: unaligned words, and null pointers for empty memory.
 set -eu
 . "$(dirname "$0")/debian.sh"
 
 dest=${1:?usage: nginx.sh DEST [1.26|stable|mainline]}
 upstream=https://github.com/nginx/nginx
 
-# The newest release whose minor number ends so.
+# Prints the newest release whose minor number ends in a digit of $1.
 newest() {
     git ls-remote --tags "$upstream" 'refs/tags/release-*' |
         sed -n "s|.*refs/tags/release-\([0-9]*\.[0-9]*$1\.[0-9]*\)\$|\1|p" | sort -V | tail -n 1
@@ -34,7 +34,7 @@ mainline) version=$(newest '[13579]') ;;
 *) version='' ;;
 esac
 if [ -z "$version" ]; then
-    echo "nginx.sh: no release of nginx is known as $2" >&2
+    echo "nginx.sh: unknown release of nginx: $2" >&2
     exit 1
 fi
 modules='ssl v2 v3 realip auth_request dav stub_status'
@@ -53,7 +53,7 @@ else
     work=$dest
     git -c advice.detachedHead=false clone -q --depth 1 --branch "release-$version" "$upstream" \
         "$dest/src" >"$work/log" 2>&1 || fail "could not fetch nginx $version from $upstream"
-    cp "$dest/src/auto/configure" "$dest/src/configure"  # as in the tarballs of releases
+    cp "$dest/src/auto/configure" "$dest/src/configure"  # as release tarballs have it
 fi
 cd "$dest/src"
 
@@ -68,20 +68,20 @@ for module in $modules; do
     set -- "$@" "--with-http_${module}_module"
 done
 checks='-DNGX_DEBUG_PALLOC=1 -g -O1 -Wno-error'
-sanitizers='-fsanitize=address,undefined -fno-sanitize=alignment,nonnull-attribute,pointer-overflow'
+sanitizers='-fsanitize=address,undefined -fno-sanitize=alignment,nonnull-attribute,pointer-overflow,shift'
 case ${CHECKED:-} in
 sanitizers)
     set -- "$@" "--with-ld-opt=$sanitizers" "--with-cc-opt=$sanitizers -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS $checks"
     ;;
 valgrind) set -- "$@" "--with-cc-opt=$checks" ;;
 esac
-# As Debian does it: build.sh configures the module with the same.
+# As Debian's nginx-dev has it: build.sh configures the module with the same flags.
 {
     printf 'NGX_CONF_FLAGS=('
     printf "'%s' " "$@"
     echo ')'
 } >conf_flags
 ./configure "$@" >>"$work/log" 2>&1 || fail "nginx's configure failed"
-make -s -j"$(nproc)" >>"$work/log" 2>&1 || fail 'it did not build'
+make -s -j"$(nproc)" >>"$work/log" 2>&1 || fail 'nginx did not build'
 cp objs/nginx "$dest/nginx"
 touch "$dest/$mark"

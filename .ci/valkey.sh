@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches Valkey 8: DEST/bin with the names that Redis's programs have. What its programs need
-# besides, redis-server of Debian 12 needs too. Usage: sh .ci/valkey.sh DEST
+# Fetches Valkey 8 into DEST; DEST/bin has its programs under the names of Redis's. They need the same
+# libraries as Debian 12's redis-server. Usage: sh .ci/valkey.sh DEST
 set -eu
 . "$(dirname "$0")/debian.sh"
 
@@ -22,5 +22,5 @@ done
 for name in server sentinel cli; do
     ln -sf "../usr/bin/valkey-$name" "$dest/bin/redis-$name"
 done
-"$dest/bin/redis-server" --version >>"$work/log" 2>&1 || fail 'it does not run'
+"$dest/bin/redis-server" --version >>"$work/log" 2>&1 || fail 'Valkey does not run'
 touch "$dest/complete-$major"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Prints the C++ header that holds the scripts, without comments and indentation: a file as one text,
-# or, where lines "--- name" part it, as pieces, each with the name above it.
+# Prints a C++ header with the Lua sources, without comments and indentation. A file that has lines
+# "--- name" becomes an array of pieces, each with the name above it (the first has no name). Any
+# other file becomes one string.
 # Usage: sh embed.sh file.lua... > lua_scripts.h
 set -eu
 
@@ -16,7 +17,7 @@ struct Piece {
 };
 END
 
-# Only whole lines of comment: no script has a string that spans lines.
+# Removes only lines that are all comment. No string in a script spans lines.
 for file in "$@"; do
     name=$(basename "$file" .lua)
     if grep -q '^---' "$file"; then

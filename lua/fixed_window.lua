@@ -1,14 +1,17 @@
 -- fixed_window: one count for each window ("fixed window counter"). Windows begin at multiples of
--- their length.
+-- their length since the epoch.
 --
--- State: two doubles, little-endian: the window's start in microseconds since the epoch, and the
--- count; then the window's length in seconds (u32). Another algorithm's text is no start of our time.
--- One byte more is read than a state has: a value that has it is foreign, and may be very long. Of a
--- value that is no string the reply is an error, a table of length 0.
+-- State, 20 bytes, little-endian: the window's start in microseconds since the epoch (double), its
+-- count (double), its length in seconds (u32).
+--
+-- Any other value is foreign and counts as no state. GETRANGE reads one byte more than a state has,
+-- so that a longer value is recognised without reading all of it. For a key that is not a string,
+-- pcall returns an error table, whose length is 0.
 --- check
--- start: ahead of now, by a window at most, where the clock is behind the state; moved: the state is
--- taken over from a start further ahead, as the clock ran backwards; timed: the key expires at the
--- end of this window, by the clock that decides
+-- start  of the window to count in: ahead of now, by at most a window, if the clock is behind the
+--        state
+-- moved  the stored start was further ahead: the clock ran backwards, and the count is moved to now
+-- timed  the stored key already expires at the end of this window by the server's clock
 local start, count, moved, timed = now - now % window, 0, false, false
 do
     local stored = redis.pcall('GETRANGE', key, '0', '20')
@@ -24,11 +27,15 @@ do
                 moved = true
             end
         end
+    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
+        error(stored.err)  -- for example: the user has no right to read
     end
 end
 local granted = cost == 0 or count + cost <= quota
 --- keeps
 count, start, moved, timed
+--- charge
+cost = math.min(cost, math.max(0, 2^51 - count))
 --- before
 local before = start + window - now
 --- commit
@@ -49,7 +56,7 @@ if not granted then
 end
 local remaining, reset = quota > count and quota - count or 0, left
 --- refund
--- From the window of the check, if that is still the one that is stored.
+-- Subtracts the cost if the window of the check is still the stored one.
 local function refund(key, taken, _, _, _, window, _, cost)
     local stored = redis.pcall('GETRANGE', key, '0', '20')
     if #stored ~= 20 then

@@ -1,9 +1,12 @@
--- An algorithm's check and commit as functions, for scripts that need them more than once.
+-- An algorithm's check and commit as functions, for scripts that call them more than once.
 --
--- A check sets granted, and the locals that it keeps for the commit. The commit counts the request if
--- `take` says so, and sets remaining, reset, retry and detail (what state_before in batch.h needs of
--- the algorithm). Before that, `before` is set to the reset as it was. single.lua has check and commit
--- as straight code: a commit must not use locals that the check does not keep.
+-- check   sets granted, and the locals listed under "keeps"
+-- before  sets `before`: the reset (us) before the request is counted
+-- commit  counts the request if `take`, and sets remaining, reset, retry and detail (what
+--         state_before in src/limit/run_reply.h needs of the algorithm)
+--
+-- sequence.lua runs check and commit in one scope, here they are two functions. So a commit must use
+-- no local of the check but those under "keeps".
 
 local function check(key, now, quota, window, param, cost)
 --- check

@@ -1,25 +1,30 @@
 -- token_bucket, leaky_bucket and gcra: the generic cell rate algorithm (ITU-T I.371) with one
 -- theoretical arrival time (tat). param: the capacity, in requests.
 --
--- State: three unsigned big-endian integers: tat in microseconds since the epoch, rounded down
--- (u56); the rest of it in units of 1/quota us (u32); the latest time at which a request was counted
--- (u56). Text is no such state: its tat would be above 2^53. One byte more is read: as in
--- fixed_window.
+-- State, 18 bytes, unsigned and big-endian: tat in microseconds since the epoch, rounded down
+-- (u56); the fraction of tat in units of 1/quota us (u32); the latest time at which a request was
+-- counted, in microseconds since the epoch (u56). Any other value is foreign and counts as no
+-- state: text, for example, reads as a tat above 2^53. One byte more is read than a state has: see
+-- fixed_window.lua.
 --
--- All arithmetic is in units of 1/quota us, so that nothing is rounded up to 2^53: `debt` is
--- (tat - now) * quota, and a request of cost c adds c * window to it, up to capacity * window.
--- Other policies may have made a debt above this capacity: it stays whole, and drains at the rate. But
--- none brings tat further ahead than 2^52 us (longest_refill in policy.h), nor leaves a key that never
--- expires: such a state is foreign, and would refuse for years. It counts as none.
+-- All arithmetic is in units of 1/quota us, which is exact up to 2^53. The debt is
+-- (tat - now) * quota. A request of cost c adds c * window to it, and passes if the sum is at most
+-- capacity * window. A policy with a larger capacity may have stored a larger debt. It is kept
+-- whole and drains at the rate. But no policy sets tat more than 2^52 us ahead (longest_refill in
+-- src/limit/policy.h) or stores a key without expiry. A state that breaks either rule is foreign,
+-- and would refuse for years.
 --
--- A clock that is up to a window behind the latest count finds tat as it is. One further behind ran
--- backwards: then tat and the latest count step back with it, and the debt is what it was.
+-- If the clock is up to a window behind the latest count, tat is used as it is. If it is further
+-- behind, it ran backwards: tat and the latest count are moved back by the same amount, so that the
+-- debt is unchanged.
 --
--- The key expires at the end of the second that tat is in: what moves it within that need not move
--- the key's deadline, by the clock that decides.
+-- The key expires at the end of the second that tat is in. While tat stays in that second, and the
+-- server's clock decides, the expiry need not be set again.
 --- check
--- ahead, rest: the debt in whole microseconds, and what is left of it; tat: as stored, nil if there
--- is no state; latest: the latest count's time; moved: the state stepped back with the clock
+-- ahead   the debt in whole microseconds; rest: the remainder, in 1/quota us
+-- tat     as stored; nil: no state
+-- latest  time of the latest count
+-- moved   the state was moved back with the clock
 local full = param * window
 local ahead, rest, tat, latest, moved = 0, 0, nil, now, false
 do
@@ -34,10 +39,13 @@ do
                 latest = counted
             end
             if arrival >= now then
-                -- Another quota (a variable rate) had other units: less than a microsecond.
+                -- With a variable rate, the fraction may be in another quota's units. The error is
+                -- less than a microsecond.
                 ahead, rest = arrival - now, math.min(fraction, quota - 1)
             end
         end
+    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
+        error(stored.err)  -- for example: the user has no right to read
     end
 end
 local debt = ahead * quota + rest
@@ -47,17 +55,20 @@ end
 local granted = cost == 0 or debt + cost * window <= full
 --- keeps
 full, debt, ahead, rest, tat, latest, moved
+--- charge
+-- A larger debt would be foreign.
+cost = math.min(cost, math.max(0, math.floor((2^52 * quota - debt) / window)))
 --- before
 local before = ahead + math.ceil(rest / quota)
 --- commit
--- detail: what is below one microsecond of the debt that it wrote
+-- detail: the part of the new debt below one microsecond, in 1/quota us
 local retry, detail = 0, 0
 if not granted then
     retry = cost > param and -1 or ahead + math.ceil((rest + cost * window - full) / quota)
 end
 if take then
     debt = debt + cost * window
-    -- fmod is exact, also where the numbers are so large that products and quotients are not.
+    -- fmod is exact even where products and quotients are not, because the numbers are large.
     rest = math.fmod(debt, quota)
     ahead, detail = math.floor((debt - rest) / quota + 0.5), rest
 end
@@ -72,12 +83,13 @@ if take or (moved and cost > 0) then
                    string.format('%d', math.ceil((second + 1000000 - now) / 1000)))
     end
 end
--- At least 0: the debt may be of a larger capacity.
+-- At least 0: the debt may exceed this capacity.
 local remaining = math.max(0, math.floor((full - debt) / window))
 local reset = ahead + math.ceil(rest / quota)
 --- refund
--- As much of the debt as would still be the check's own if the bucket were idle otherwise. The debt
--- below it may have been refunded meanwhile: then up to what was in flight at once is lost.
+-- Subtracts the part of the cost that would not have drained yet if no other request had been
+-- counted after the check. If debt counted before the check was refunded in between, this is too
+-- much: by at most the cost of the checks that were in flight together.
 local function refund(key, taken, reset, now, quota, window, _, cost)
     local stored = redis.pcall('GETRANGE', key, '0', '18')
     if #stored ~= 18 then
@@ -88,7 +100,7 @@ local function refund(key, taken, reset, now, quota, window, _, cost)
         return
     end
     local debt = (tat - now) * quota + math.min(rest, quota - 1)
-    -- The reset was rounded up to a microsecond.
+    -- - 1: the reset was rounded up to a microsecond.
     local own = math.min(cost * window, (taken + reset - 1 - now) * quota)
     if own >= debt then
         redis.call('DEL', key)

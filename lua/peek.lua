@@ -1,5 +1,5 @@
--- Makes a script that follows it peek: it answers what it would, and writes nothing. Checks read
--- by redis.pcall, which stays as it is.
+-- Makes the script that follows read-only: it returns the same reply, but writes nothing. Checks
+-- read with redis.pcall, which is unchanged. redis.call executes only the commands that read.
 
 local server = redis
 local redis = {

@@ -1,26 +1,29 @@
--- Refunds what checks counted, when a limit on another server has refused the request. Never more
--- than that: where others were counted since in a way that cannot be told apart, less.
+-- Refunds what checks counted: because a limit on another server refused the request, or because the
+-- request cost less in the end. A refund may be less than the check counted, if later requests
+-- changed the state. gcra.lua says when it may be more.
 --
--- KEYS     a key for each limit
--- ARGV     for each limit: algorithm (code), taken (us since the epoch: the time of the check), reset
---          (us, as the check returned it), and what single.lua has: now, quota, window, param, cost
--- returns  OK
--- errors   Redis's own only: what is not a state of ours is left as it is
+-- KEYS     one key for each refund
+-- ARGV[1]  for each key eight doubles, little-endian: algorithm (code), taken (time of the check, us
+--          since the epoch), reset (us, as the check returned it), then as in sequence.lua: now, quota,
+--          window, param, cost. now: not 0 for concurrency, which does not use it
+-- returns  a string with one byte for each key
+-- errors   only those of Redis itself. A value that is not a state of the algorithm is not changed.
 --
--- Each algorithm's file has its refund.
+-- Each algorithm's file defines its refund.
 
 local algorithms = {}
 --- algorithms
-local fields = 8
+local server_now
 for i = 1, #KEYS do
-    local at = (i - 1) * fields
-    local now = ARGV[at + 4] + 0.0
+    local algorithm, taken, reset, now, quota, window, param, cost =
+        struct.unpack('<dddddddd', ARGV[1], i * 64 - 63)
     if now == 0 then
-        local time = redis.call('TIME')
-        now = time[1] * 1000000.0 + time[2]
+        if not server_now then
+            local time = redis.call('TIME')
+            server_now = time[1] * 1000000.0 + time[2]
+        end
+        now = server_now
     end
-    algorithms[ARGV[at + 1]](KEYS[i], ARGV[at + 2] + 0.0, ARGV[at + 3] + 0.0, now,
-                             ARGV[at + 5] + 0.0, ARGV[at + 6] + 0.0, ARGV[at + 7] + 0.0,
-                             ARGV[at + 8] + 0.0)
+    algorithms[algorithm](KEYS[i], taken, reset, now, quota, window, param, cost)
 end
-return 'OK'
+return string.rep('+', #KEYS)

@@ -1,23 +1,31 @@
 -- Decides several limits as one: a request is counted in all of them or in none. A shadow limit
--- refuses no request, and counts one only if it would admit it itself. Decides several requests as if
--- they had come one after another: in runs, each of requests of the same costs.
+-- refuses no request. It counts a request if all enforced limits and the shadow limit
+-- itself admit it. Several requests are decided as if they had arrived one after another. They are
+-- given in runs: the requests of a run follow one another and have the same costs.
 --
--- KEYS     a key for each limit
--- ARGV     for each limit: algorithm (code), shadow (1, 0), and of what single.lua has: now, quota,
---          window, param; then for each run: how many requests, and their cost for each limit
--- returns  a string of signed 64-bit big-endian integers: for each run and each limit: taken (how
---          many of its requests, the first ones, were counted), admits_next (1: the limit would admit
---          the next one as well), remaining, reset (us), retry (us; 0: admits_next, -1: never), detail
---          (of the algorithm's commit), and the reset before those were counted (us; 0: none was);
---          then this server's time (us since the epoch; 0: no limit needed it)
--- errors   as single.lua
+-- KEYS     one key for each limit
+-- ARGV     for each limit: algorithm (code), mode, then as in sequence.lua: now, quota, window, param;
+--          then for each run: the number of requests, and their cost for each limit
+--          mode: 0, or 1 for a shadow limit; if the limit has a block (block.lua), its length in us,
+--          negative for a shadow limit
+-- returns  a string of signed 64-bit big-endian integers. For each run and each limit of it:
+--            taken        requests that were counted: the first ones of the run
+--            verdict      of the next request of the run, as in sequence.lua. If its refusal begins
+--                         a block, remaining and reset are still those before the refusal
+--            remaining    requests, after those counted
+--            reset        us, after those counted
+--            retry        us, of a request that the limit refuses; otherwise 0; -1: never
+--            detail       of the algorithm's commit; 0 if nothing was counted
+--            before       the reset before the requests were counted, us; 0 if nothing was counted
+--          At the end this server's time, us since the epoch; 0: no limit needed it.
+-- errors   as sequence.lua
 --
--- Numbers that come as text become floats (+ 0.0): from Lua 5.3 on their products would else wrap
--- at 2^63.
+-- Numbers arrive as text. `+ 0.0` makes them floats: from Lua 5.3 on, products of integers would
+-- wrap at 2^63.
 
 local call, pack = redis.call, struct.pack
 local floor, max = math.floor, math.max
-local server_now  -- this server's time, where a limit's algorithm is to know that `now` is that
+local server_now  -- this server's time, once read: a check compares `now` with it
 local algorithms = {}
 --- algorithms
 local fields = 6
@@ -36,9 +44,10 @@ local function time_of(now)
     return server_time
 end
 
--- Decides a run, whose numbers are in ARGV from `at` on, by the limits from the i-th on, of which
--- those before let `passing` requests in; returns how many all of them let in. A limit is settled
--- when all behind it are known, so that no limit's state need be kept but in locals.
+-- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
+-- before the i-th admit `passing` of its requests. Returns how many requests all limits admit. A
+-- limit commits after the recursion has decided the limits behind it, so its state needs to be kept
+-- only in locals.
 local function decide(i, at, answers_before, requests, passing)
     if i > limits then
         return passing
@@ -48,14 +57,21 @@ local function decide(i, at, answers_before, requests, passing)
     local quota, window = ARGV[from + 4] + 0.0, ARGV[from + 5] + 0.0
     local param, cost = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0
     local check, commit = counts.check, counts.commit
+    local mode = ARGV[from + 2]
+    local enforced, block, blocked, overlong = mode ~= '1', nil, nil, false
+    if #mode > 1 then
+        block = mode + 0.0
+        enforced, block = block > 0, math.abs(block)
+--- block_read
+    end
 
     local granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
+--- block_check
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
         fit = math.min(requests, max(1, floor(commit(
             key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost)))
     end
-    local enforced = ARGV[from + 2] ~= '1'
     passing = decide(
         i + 1, at, answers_before, requests, enforced and fit < passing and fit or passing)
 
@@ -73,9 +89,13 @@ local function decide(i, at, answers_before, requests, passing)
         remaining, reset, retry = commit(
             key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
     end
+    local verdict = fit > taken and 1 or 0
+    if block then
+        granted = fit > taken or taken == requests
+--- block_commit
+    end
     answer[answers_before + i] = pack(
-        '>i8i8i8i8i8i8i8', taken, fit > taken and 1 or 0, remaining, reset, retry, detail or 0,
-        before or 0)
+        '>i8i8i8i8i8i8i8', taken, verdict, remaining, reset, retry, detail or 0, before or 0)
     return passing
 end
 

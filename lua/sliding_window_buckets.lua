@@ -1,14 +1,15 @@
 -- sliding_window_buckets: how many requests passed in each bucket of a fixed width. A bucket counts
--- for as long as its start is in the window: a sliding window log with rounded times. param: the
--- width in microseconds.
+-- while its start is in the window: a sliding window log with rounded times. param: the width in
+-- microseconds.
 --
--- State: one string, built as sliding_window_log's. Entries of thirteen bytes: a bucket's start in
--- microseconds since the epoch (u56), and how many requests passed up to its end (u48), so that any
--- run of buckets is a subtraction. The trailer has the number of entries (u32), the index of the
--- oldest live one (u32), its start (u56), how many requests passed before it (u48), the key's
--- deadline (u56) and "sb".
+-- State: one string, entries and then a trailer, as in sliding_window_log.lua.
+--   entry    13 bytes: a bucket's start in microseconds since the epoch (u56), and how many
+--            requests passed up to its end (u48): the sum over several buckets is one subtraction
+--   trailer  30 bytes: the number of entries (u32), the index of the oldest live one (u32), its
+--            start (u56), how many requests passed before it (u48), the key's deadline (u56), "sb"
 --- check
--- head: as many as count: none is live; base: how many passed before the head
+-- count  number of entries; head: index of the oldest live one, equal to count if none is live
+-- total  how many requests passed up to the newest entry; base: how many before the head
 local count, head, head_time, base, newest, total, deadline = 0, 0, 0, 0, 0, 0, 0
 do
     local text = redis.pcall('GETRANGE', key, '-43', '-1')
@@ -28,7 +29,7 @@ do
         elseif head_time <= past and redis.call('STRLEN', key) ~= count * 13 + 30 then
             newest, total, count, head, base = 0, 0, 0, 0, 0
         elseif head_time <= past then
-            -- Buckets are few: halves alone.
+            -- There are few buckets: a binary search is enough.
             local gone, live = head, count - 1
             while live - gone > 1 do
                 local middle = math.floor((gone + live) / 2)
@@ -46,6 +47,8 @@ do
                 'GETRANGE', key, string.format('%d', from), string.format('%d', from + 25)))
             head, head_time, base = live, start, before
         end
+    elseif text.err and not string.find(text.err, 'WRONGTYPE') then
+        error(text.err)  -- for example: the user has no right to read
     end
 end
 local granted = cost == 0 or total - base + cost <= quota
@@ -57,7 +60,9 @@ if total > base then
     before = window + (newest - now > window and -(now % param) or newest - now)
 end
 --- commit
--- at: effective now; moved: all live ones are to be one bucket, now's, as the clock ran backwards
+-- at     time to count at: now, or the newest bucket's start if the clock is behind it
+-- moved  the clock ran backwards by more than a window: all live entries become one, of now's
+--        bucket
 local retry, detail, width = 0, 0, param
 local moved = newest - now > window
 local at = (moved or newest < now) and now or newest
@@ -77,20 +82,20 @@ if take then
     if head >= count then
         base, total, head_time = 0, 0, bucket
     elseif newest >= bucket then
-        -- The newest bucket is this one, or ahead: it is written over.
+        -- The newest bucket is now's, or ahead of now: its entry is overwritten.
         place, bucket = count - 1, newest
     end
     local life = bucket + window + math.floor(window / 16) - now
     total, newest = total + cost, bucket
     local append = head < count and (head < 16 or head < count - head)
     if append then
-        -- The deadline is of the checks' clock, which may be another than the last one's.
+        -- If the server's clock does not decide, the stored deadline may be of another clock.
         local late = deadline < bucket + window or now ~= server_now
         deadline = late and now + life or deadline
         local size = redis.call('SETRANGE', key, string.format('%d', place * 13), struct.pack(
                    trailer, bucket, total, place + 1, head, head_time, base, deadline, 'sb'))
         if size and size ~= (place + 1) * 13 + 30 then
-            -- It was foreign.
+            -- The value was foreign.
             append, place, head, total, base, head_time = false, 0, 0, cost, 0, bucket
         elseif late then
             redis.call('PEXPIRE', key, string.format('%d', math.ceil(life / 1000)))
@@ -100,7 +105,7 @@ if take then
         local kept = head >= place and '' or redis.call(
             'GETRANGE', key, string.format('%d', head * 13), string.format('%d', place * 13 - 1))
         if #kept ~= math.max(place - head, 0) * 13 then
-            -- It was foreign.
+            -- The value was foreign.
             kept, place, head, total, base, head_time = '', 0, 0, cost, 0, bucket
         end
         redis.call('SET', key, kept .. struct.pack(
@@ -116,7 +121,8 @@ if not granted then
     elseif moved then
         retry = head_time + window - now
     else
-        -- The first bucket by whose end so many had passed as must leave.
+        -- The first bucket up to whose end `wanted` requests had passed: when it leaves, there is
+        -- room.
         local wanted = base + sum + cost - quota
         local first, last = head, count - 1
         while first < last do
@@ -138,8 +144,9 @@ if not granted then
 end
 local remaining, reset = quota > sum and quota - sum or 0, sum > 0 and newest + window - now or 0
 --- refund
--- From the bucket of the check, and from each total behind it.
-local function refund(key, taken, _, _, _, _, width, cost)
+-- Subtracts the cost from the bucket in which the check counted, and from the totals of the buckets
+-- after it. That bucket is later than the check's if the newest was: the check's reset tells it.
+local function refund(key, taken, reset, _, _, window, _, cost)
     local trailer = redis.pcall('GETRANGE', key, '-36', '-1')
     if #trailer ~= 36 then
         return
@@ -152,7 +159,7 @@ local function refund(key, taken, _, _, _, _, width, cost)
     if #text ~= count * 13 + 30 then
         return
     end
-    local bucket = taken - taken % width
+    local bucket = taken + reset - window
     local index = count - 1
     while index > head and struct.unpack('>I7', text, index * 13 + 1) > bucket do
         index = index - 1
@@ -164,9 +171,9 @@ local function refund(key, taken, _, _, _, _, width, cost)
     before = index > head and before or base
     local _, upto = struct.unpack('>I7I6', text, index * 13 + 1)
     if upto - before < cost then
-        return  -- it was counted in another bucket: the clock had stepped back
+        return  -- counted in another bucket, because the clock was behind
     end
-    -- A bucket that is left empty goes: the newest one tells when the limit is whole again.
+    -- Empty buckets are removed, because the reset is computed from the newest bucket.
     local changed = {}
     for i = index, count - 1 do
         local start, passed = struct.unpack('>I7I6', text, i * 13 + 1)

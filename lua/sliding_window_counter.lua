@@ -1,12 +1,13 @@
--- sliding_window_counter: the counts of this window and of the one before, which weighs as much as
--- of its length is still in sight ("approximated sliding window", as Cloudflare described it in 2017:
--- "How we built rate limiting capable of scaling to millions of domains").
+-- sliding_window_counter: the counts of the current and the previous window. The previous count is
+-- weighted by the share of that window which the sliding window still covers ("approximated sliding
+-- window", Cloudflare 2017: "How we built rate limiting capable of scaling to millions of
+-- domains").
 --
--- State: three doubles, little-endian: the window's start in microseconds since the epoch, its count
--- and that of the one before; then the window's length in seconds (u32). One byte more is read: as in
--- fixed_window.
+-- State, 28 bytes, little-endian: the window's start in microseconds since the epoch, its count,
+-- the previous window's count (doubles), the window's length in seconds (u32). One byte more is
+-- read than a state has: see fixed_window.lua.
 --- check
--- start, moved, timed: as in fixed_window; the key expires at the end of the next window
+-- start, moved, timed: as in fixed_window.lua, but the key expires at the end of the next window
 local start, current, previous, moved, timed = now - now % window, 0, 0, false, false
 do
     local stored = redis.pcall('GETRANGE', key, '0', '28')
@@ -28,12 +29,16 @@ do
                 current, previous, moved = current + previous, 0, true
             end
         end
+    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
+        error(stored.err)  -- for example: the user has no right to read
     end
 end
 local sum = math.floor(previous * (window - math.max(0, now - start)) / window) + current
 local granted = cost == 0 or sum + cost <= quota
 --- keeps
 current, previous, start, moved, timed, sum
+--- charge
+cost = math.min(cost, math.max(0, 2^51 - current))
 --- before
 local before = 0
 if current > 0 then
@@ -42,7 +47,7 @@ elseif sum > 0 then
     before = window - (now - start) - math.ceil(window / previous) + 1
 end
 --- commit
--- detail: the count of this window; elapsed: below 0 where the clock is behind the state
+-- detail: the count of the current window; elapsed: negative if the clock is behind the state
 local elapsed, reset, retry = now - start, 0, 0
 if take then
     current, sum = current + cost, sum + cost
@@ -64,8 +69,8 @@ if not granted then
     if cost > quota then
         retry = -1
     else
-        -- The first microsecond of a window in which what began it whole, and is too much now,
-        -- weighs no more than it may: the previous count in this window, or this one in the next.
+        -- The first microsecond in which the weight of a window's count is at most `most` in the
+        -- window after it: of the previous count in this window, or of the current one in the next.
         local count, most, past = previous, quota - cost - current, 0
         if most < 0 then
             count, most, past = current, quota - cost, window
@@ -75,8 +80,9 @@ if not granted then
 end
 local remaining, detail = quota > sum and quota - sum or 0, current
 --- refund
--- From the window of the check, which may be the previous one by now. A start ahead of now means that
--- the clock ran backwards: then the window of `taken` is not known.
+-- Subtracts the cost from the window of the check, which may be the previous one by now. If the
+-- stored start is ahead of now, the clock ran backwards: then nothing is taken from the previous
+-- window, as `taken` may not belong to it.
 local function refund(key, taken, _, now, _, window, _, cost)
     local stored = redis.pcall('GETRANGE', key, '0', '28')
     if #stored ~= 28 then
@@ -84,7 +90,7 @@ local function refund(key, taken, _, now, _, window, _, cost)
     end
     local start, current, previous, length = struct.unpack('<dddI4', stored)
     if length ~= window / 1000000 then
-        return  -- another rate's
+        return  -- the state of another rate
     elseif start <= taken and taken < start + window then
         redis.call('SETRANGE', key, '8', struct.pack('<d', math.max(0, current - cost)))
     elseif start - window <= taken and taken < start and start <= now then

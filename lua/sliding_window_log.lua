@@ -1,28 +1,32 @@
--- sliding_window_log: the time of each passed request, for as long as it is in the window ("sliding
+-- sliding_window_log: the time of each request that passed, while it is in the window ("sliding
 -- window log").
 --
--- State: one string. First the entries, oldest first: times in microseconds since the epoch, seven
--- bytes each, a request of cost c being c of them. Then a trailer: the newest entry's time is right
--- before it, and it has the number of entries (u32), the index of the oldest live one (u32), its
--- time (u56), the key's deadline (u56) and "sl". So one read of the end tells the state, and one
--- write at the end of the entries appends and renews the trailer. Entries that have left the window
--- stay in front until they are as many as the live ones; then the whole string is written again.
+-- State: one string, entries (oldest first) and then a trailer; integers are unsigned and
+-- big-endian.
+--   entry    7 bytes: a time in microseconds since the epoch (u56); a request of cost c has c
+--            entries
+--   trailer  24 bytes: the number of entries (u32), the index of the oldest live one (u32), its
+--            time (u56), the key's deadline (u56; microseconds since the epoch), "sl"
+-- A check reads the newest entry and the trailer with one GETRANGE. A commit appends entries and
+-- rewrites the trailer with one SETRANGE. Entries that have left the window stay in front until
+-- they are at least 16 and as many as the live ones. Then the string is rewritten without them.
 --- check
--- head: index of the oldest live one; as many as count: none is live
+-- count  number of entries; head: index of the oldest live one, equal to count if none is live
 local count, head, head_time, newest, deadline = 0, 0, 0, 0, 0
 do
     local text = redis.pcall('GETRANGE', key, '-31', '-1')
     if #text == 31 then
         local mark
         newest, count, head, head_time, deadline, mark = struct.unpack('>I7I4I4I7I7c2', text)
-        -- Foreign values are no log: their lengths are compared where that costs next to nothing,
-        -- or before much is read or written by what they say, such as an entry far behind the end.
+        -- A foreign value may look like a trailer. Its length reveals that, but STRLEN costs time:
+        -- it is called in rare states, and before the trailer's numbers lead to large reads or
+        -- writes.
         if mark ~= 'sl' or head >= count or head_time > newest or (
             (newest - now > window or count >= 5000)
             and redis.call('STRLEN', key) ~= count * 7 + 24) then
             newest, count = 0, 0
         end
-        local past = (newest > now and newest or now) - window  -- what is no later has left
+        local past = (newest > now and newest or now) - window  -- entries up to here have left
         if newest <= past then
             head = count
         elseif head_time <= past then
@@ -37,7 +41,8 @@ do
             if head_time <= past and redis.call('STRLEN', key) ~= count * 7 + 24 then
                 newest, count, head = 0, 0, 0
             elseif head_time <= past then
-                -- Many have left: strides that double, then halves, so that no check reads them all.
+                -- Many have left: an exponential and then a binary search, so that no check reads
+                -- all.
                 local function time_of(index)
                     return (struct.unpack('>I7', redis.call(
                         'GETRANGE', key, string.format('%d', index * 7),
@@ -59,6 +64,8 @@ do
                 head, head_time = live, time_of(live)
             end
         end
+    elseif text.err and not string.find(text.err, 'WRONGTYPE') then
+        error(text.err)  -- for example: the user has no right to read
     end
 end
 local granted = cost == 0 or count - head + cost <= quota
@@ -70,7 +77,8 @@ if head < count then
     before = window + (newest - now > window and 0 or newest - now)
 end
 --- commit
--- at: effective now; moved: all live entries are to take now's time, as the clock ran backwards
+-- at     time to count at: now, or the newest entry's if the clock is behind it
+-- moved  the clock ran backwards by more than a window: all live entries get the time now
 local live, retry, detail = count - head, 0, 0
 local moved = newest - now > window
 local at = (moved or newest < now) and now or newest
@@ -78,8 +86,9 @@ if moved then
     head_time, newest = at, at
 end
 if take or (moved and cost > 0) then
-    -- A sixteenth longer than needed, so that not every check has to move the deadline. It is a time
-    -- of the checks' clock: unless that is the server's own, the stored one may be of another.
+    -- The key lives a sixteenth of a window longer than needed, so that not every check has to set
+    -- its expiry. If the server's clock does not decide, the stored deadline may be of another
+    -- clock.
     local life = at - now + window + math.floor(window / 16)
     if moved and cost > 0 and live > 0 then
         count, head, deadline = live, 0, at + life
@@ -96,7 +105,7 @@ if take or (moved and cost > 0) then
             local size = redis.call('SETRANGE', key, string.format('%d', count * 7), entries
                 .. struct.pack('>I7I4I4I7I7c2', at, count + cost, head, head_time, deadline, 'sl'))
             if size and size ~= (count + cost) * 7 + 24 then
-                append, live = false, 0  -- it was foreign
+                append, live = false, 0  -- the value was foreign
             elseif late then
                 redis.call('PEXPIRE', key, string.format('%d', math.ceil(life / 1000)))
             end
@@ -105,7 +114,7 @@ if take or (moved and cost > 0) then
             local kept = live == 0 and '' or redis.call(
                 'GETRANGE', key, string.format('%d', head * 7), string.format('%d', count * 7 - 1))
             if #kept ~= live * 7 then
-                kept, live = '', 0  -- it was foreign
+                kept, live = '', 0  -- the value was foreign
             end
             local rest = entries .. struct.pack('>I7I4I4I7I7c2', at, live + cost, 0,
                                                 live == 0 and at or head_time, now + life, 'sl')
@@ -113,7 +122,7 @@ if take or (moved and cost > 0) then
             if live < 1000 then
                 redis.call('SET', key, kept .. rest, 'PX', ms)
             else
-                -- Two writes: to put long strings together costs more.
+                -- Two writes cost less than one of a long string put together in Lua.
                 redis.call('SET', key, kept, 'PX', ms)
                 redis.call('SETRANGE', key, string.format('%d', live * 7), rest)
             end
@@ -122,7 +131,7 @@ if take or (moved and cost > 0) then
     end
 end
 if not granted then
-    local leaving = live + cost - quota  -- so many of the oldest make room
+    local leaving = live + cost - quota  -- how many of the oldest entries must leave
     if cost > quota then
         retry = -1
     else
@@ -138,8 +147,11 @@ if not granted then
 end
 local remaining, reset = quota > live and quota - live or 0, live > 0 and newest + window - now or 0
 --- refund
--- The entries of the check's time, of which all are alike.
-local function refund(key, taken, _, _, _, _, _, cost)
+-- Removes at most `cost` of the entries with the time at which the check counted. That is later than
+-- the check if the newest entry was: the check's reset tells it. Entries of one time are
+-- interchangeable.
+local function refund(key, taken, reset, _, _, window, _, cost)
+    local at = taken + reset - window
     local trailer = redis.pcall('GETRANGE', key, '-24', '-1')
     if #trailer ~= 24 then
         return
@@ -156,11 +168,11 @@ local function refund(key, taken, _, _, _, _, _, cost)
         return (struct.unpack('>I7', text, index * 7 + 1))
     end
     local after = count
-    while after > head and time_of(after - 1) > taken do
+    while after > head and time_of(after - 1) > at do
         after = after - 1
     end
     local from = after
-    while from > head and after - from < cost and time_of(from - 1) == taken do
+    while from > head and after - from < cost and time_of(from - 1) == at do
         from = from - 1
     end
     local live = count - head - (after - from)

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
 # Makes the Debian package libnginx-mod-http-ratelimit for this machine's nginx.
-# Usage: packaging/deb.sh DEST (`./build.sh deb` calls it, and has what is needed installed)
+# Usage: packaging/deb.sh DEST (`./build.sh deb` installs what it needs and calls it)
 #
-# RATELIMIT_HIREDIS as in ../config. VERSION names a version other than the source's, DEBFULLNAME and
-# DEBEMAIL the packager, as for Debian's own tools.
+# RATELIMIT_HIREDIS: see ../config. VERSION sets another version than the source's; DEBFULLNAME and DEBEMAIL
+# set the packager, as for Debian's own tools.
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 dest=${1:?usage: deb.sh DEST}
 package=libnginx-mod-http-ratelimit
 hiredis=${RATELIMIT_HIREDIS:-}
-# What the package is made of, besides packaging/debian.
+# The package's sources, besides packaging/debian.
 parts=(config config.make src lua doc LICENSE README.md CHANGELOG.md)
 cd "$top"
 
 of_git() { git -C "$top" "$@" 2>/dev/null; }
 
-# When this was last changed, in seconds since the epoch.
+# Prints the time of the last change, in seconds since the epoch.
 changed_at() { of_git log -1 --format=%ct || stat -c %Y CHANGELOG.md; }
 
-# The version of the source. Until CHANGELOG.md has its release, the minute of the last change is added,
-# so that apt puts it before the release and versions grow. Then the release of Debian that the package
-# is for, since each has an nginx of its own.
+# Prints the package's version. Until CHANGELOG.md has the release, the minute of the last change is added:
+# such versions increase, and apt orders them before the release. The Debian release comes last, since each
+# has another nginx.
 version() {
     local version=${VERSION:-}
     if [ -z "$version" ]; then
@@ -40,7 +40,7 @@ maintainer() {
     echo "$name <$email>"
 }
 
-# A licence as Debian's copyright files have it: a space before each line, a dot for an empty one.
+# Prints a licence in the format of Debian's copyright files: a space before each line, a dot for an empty one.
 licence() { sed -e 's/^[[:space:]]*$/./' -e 's/^/ /' "$1"; }
 
 copyright_file() {
@@ -59,7 +59,7 @@ Files: hiredis
 Copyright: $(sed -n 's/^Copyright (c) //p' "$hiredis/COPYING" | sed '2,$s/^/ /')
 License: BSD-3-clause
 $(licence "$hiredis/COPYING")
-Comment: Linked into the module, since this release of Debian has an older one.
+Comment: Linked into the module, since this release of Debian has an older version.
 END
 }
 

@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Puts the built module and the line that loads it where an nginx looks for them, or takes both
-# away. Usage: packaging/install.sh install|uninstall MODULE (`./build.sh install` calls it)
+# Installs the built module and the line that loads it where an nginx looks for them, and ratelimit-rehearse,
+# if it is built beside the module, with its man page in /usr/local; or removes all of them.
+# Usage: packaging/install.sh install|uninstall MODULE (`./build.sh install` calls it)
 #
-# RATELIMIT_NGINX names the nginx, DESTDIR stands before every path that is written. Either
-# everything is done, and nginx accepts its configuration with it, or all is as it was.
+# RATELIMIT_NGINX names the nginx; RATELIMIT_PREFIX is used in place of /usr/local; DESTDIR is put before every
+# path that is written. If any step fails, or nginx does not accept its configuration afterwards, all changes
+# are undone.
 set -euo pipefail
 
 command=$1
 module=$(realpath -m "$2")
 name=ngx_http_ratelimit_module
 destdir=${DESTDIR:-}
+program=$(dirname "$module")/ratelimit-rehearse
+manual=$(dirname "${BASH_SOURCE[0]}")/../doc/ratelimit-rehearse.1
+usr_local=${destdir}${RATELIMIT_PREFIX:-/usr/local}
 changed=()
 folder=$(mktemp -d)
 trap undo EXIT
@@ -22,13 +27,13 @@ fail() {
     exit 1
 }
 
-# Of what nginx said, on standard input, its first complaint, else the last line. Where it logs to
-# standard error, as Debian's does, a complaint has the time and the process before it.
+# Prints the first [emerg] message of nginx's output on standard input, else the last line. If nginx logs to
+# standard error, as Debian's does, the time and the process are removed from the message.
 reason() {
     sed -n -e 's/^[^[]*\[emerg\] \([0-9]*#[0-9]*: \)\{0,1\}//p;t end' -e '$p' -e b -e :end -e q
 }
 
-# The value of one of nginx's configure options, in full, or what nginx takes without it.
+# option NAME DEFAULT: prints the full path that nginx was configured with for NAME, or its default.
 option() {
     local value
     value=$(sed -n "s/.* --$1=\([^ ]*\).*/\1/p" <<<"$configured")
@@ -42,7 +47,7 @@ option() {
 find_nginx() {
     local path=$PATH:/usr/local/sbin:/usr/sbin:/usr/local/nginx/sbin
     nginx=${RATELIMIT_NGINX:-$(PATH=$path command -v nginx)} ||
-        fail 'no nginx is installed; RATELIMIT_NGINX=path names one that is elsewhere'
+        fail 'no nginx is installed; RATELIMIT_NGINX=path names one in another place'
     configured=$("$nginx" -V 2>&1) || fail "$nginx does not run"
     prefix=$(option prefix /usr/local/nginx)
     modules=$(option modules-path modules)
@@ -50,10 +55,10 @@ find_nginx() {
     load_line="load_module $modules/$name.so;"
 }
 
-# Where the line goes: the file `line` in a folder that nginx.conf includes, or for Debian elsewhere
-# with a `link` to it in that folder. Both are empty where nginx.conf includes no folder of modules
-# before its first block.
-find_place() {
+# Sets the file `line` that the load_module line is written to: in a folder that nginx.conf includes or, for
+# Debian, in modules-available with a `link` to it in modules-enabled. Both are empty if nginx.conf includes no
+# folder of modules before its first block.
+find_line() {
     local main=$conf included
     [ ! -f "$destdir$conf" ] || main=$destdir$conf
     included=$([ ! -f "$main" ] || sed -n -e '/^[[:space:]]*#/d' -e '/{/q' \
@@ -73,12 +78,12 @@ find_place() {
     fi
 }
 
-# From here on a path is ours: what stands there is kept, under another name, for undo.
+# Prepares a path for writing: an existing file is kept under another name, for undo.
 take() {
     local parent
     parent=$(dirname "$1")
     if ! mkdir -p "$parent" 2>/dev/null || [ ! -w "$parent" ]; then
-        fail "no right to write to $parent: try as root, or with DESTDIR"
+        fail "no permission to write to $parent: try as root, or with DESTDIR"
     fi
     if [ -e "$1" ] || [ -L "$1" ]; then
         ln -fP "$1" "$1.old"
@@ -99,7 +104,7 @@ undo() {
     rm -rf "$folder"
 }
 
-# All is well: undo has nothing to do any more. Prints what has changed.
+# Completes the changes, so that undo does nothing any more, and prints their paths.
 keep_changes() {
     local path
     for path in "${changed[@]}"; do
@@ -109,7 +114,7 @@ keep_changes() {
     changed=()
 }
 
-# Whether nginx can load this build at all: asked before anything is touched.
+# Checks that nginx loads this build, before anything is changed.
 try_module() {
     printf '%s\n' "load_module \"$module\";" "pid $folder/pid;" 'events {}' >"$folder/nginx.conf"
     local answer
@@ -117,12 +122,12 @@ try_module() {
         fail "$nginx does not load this build: $(reason <<<"${answer// in $folder\/nginx.conf:1/}")"
 }
 
-# Where the files are those of the nginx that runs here, its whole configuration has to pass.
+# Tests the whole configuration, unless DESTDIR is set or there is none.
 try_configuration() {
     [ -z "$destdir" ] && [ -f "$conf" ] || return 0
     local answer
     answer=$("$nginx" -t 2>&1) ||
-        fail "nginx -t fails $1, so all is as it was: $(reason <<<"$answer")"
+        fail "nginx -t fails $1, so the changes were undone: $(reason <<<"$answer")"
 }
 
 no_package_has_it() {
@@ -133,11 +138,11 @@ no_package_has_it() {
 
 loaded_by_hand() { grep -qs "^[[:space:]]*load_module.*$name" "$destdir$conf"; }
 
-# Puts standard input at a path by renaming, never by writing over what is there: an nginx that runs
-# has the old module mapped, and keeps it.
+# put PATH [MODE]: writes standard input to a path by renaming, never by overwriting: a running nginx has the old
+# module mapped.
 put() {
     take "$1"
-    install -m 644 /dev/stdin "$1.new"
+    install -m "${2:-644}" /dev/stdin "$1.new"
     mv -fT "$1.new" "$1"
 }
 
@@ -154,20 +159,25 @@ install_module() {
             ln -sfT "$line" "$destdir$link"
         fi
     fi
+    if [ -x "$program" ]; then
+        put "$usr_local/bin/ratelimit-rehearse" 755 <"$program"
+        put "$usr_local/share/man/man1/ratelimit-rehearse.1" <"$manual"
+    fi
     try_configuration 'with the module'
     keep_changes
     if [ -z "$line" ] && ! loaded_by_hand; then
-        say "$conf includes no folder of modules, so this has to be its first line:"
+        say "$conf includes no folder of modules, so make this its first line:"
         echo "$load_line"
     fi
     [ $replaced = no ] || [ -n "$destdir" ] ||
-        say 'An nginx that runs goes on with the old module, even when it is reloaded: restart it.'
+        say 'A running nginx keeps the old module, even after a reload: restart it.'
 }
 
 uninstall_module() {
     local path
     no_package_has_it
-    for path in ${link:+"$destdir$link"} ${line:+"$destdir$line"} "$destdir$modules/$name.so"; do
+    for path in ${link:+"$destdir$link"} ${line:+"$destdir$line"} "$destdir$modules/$name.so" \
+        "$usr_local/bin/ratelimit-rehearse" "$usr_local/share/man/man1/ratelimit-rehearse.1"; do
         [ -e "$path" ] || [ -L "$path" ] || continue
         take "$path"
         rm "$path"
@@ -178,5 +188,5 @@ uninstall_module() {
 }
 
 find_nginx
-find_place
+find_line
 "${command}_module"

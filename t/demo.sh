@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job, shown to a newcomer: a private Redis and nginx on loopback, a limited location, and
-# its answers turning from 200 to 429. Stops what it started.
+# Demonstrates the module: starts a private Redis and nginx on loopback, sends requests to a limited location
+# until the responses turn from 200 to 429, and stops both servers.
 # Usage: t/demo.sh path/to/ngx_http_ratelimit_module.so (`./build.sh demo` calls it).
 set -euo pipefail
 
@@ -25,7 +25,7 @@ fail() {
     exit 1
 }
 
-# A TCP port of 127.0.0.1 that nobody listens on, at or above $1.
+# Prints a free TCP port of 127.0.0.1, at or above $1.
 free_port() {
     local port=$1
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
@@ -41,7 +41,7 @@ wait_for() {
         "$@" >/dev/null 2>&1 && return
         sleep 0.05
     done
-    fail "$what did not come up"
+    fail "$what did not start in time"
 }
 
 redis_port=$(free_port 16379)
@@ -67,7 +67,7 @@ http {
     uwsgi_temp_path $folder/uwsgi;
     scgi_temp_path $folder/scgi;
 
-    # The counters live in this Redis, for every worker of every node that names it.
+    # The counters are in this Redis, shared by all workers of all nodes that use it.
     ratelimit_redis main {
         server 127.0.0.1:$redis_port;
     }
@@ -92,7 +92,7 @@ echo "1. A private Redis on 127.0.0.1:$redis_port, and nginx with two workers on
 redis-server --bind 127.0.0.1 --port "$redis_port" --save '' --dir "$folder" \
     >"$folder/redis.log" 2>&1 &
 redis_pid=$!
-# Both append to the log.
+# Both commands append to the log.
 # shellcheck disable=SC2094
 nginx -p "$folder/" -e "$folder/nginx.log" -c "$folder/nginx.conf" 2>>"$folder/nginx.log" &
 nginx_pid=$!
@@ -101,7 +101,7 @@ wait_for 'the connection to Redis' \
     sh -c "[ \$(grep -c 'is up' $folder/nginx.log) -ge 2 ]"
 
 echo
-echo '2. What nginx.conf says of the limit:'
+echo '2. The limit in nginx.conf:'
 echo
 sed -n -e '/# The counters/,/^    }/p' -e '/# Each client/,/ratelimit_zone/p' \
     -e '/location \//,/}/p' "$folder/nginx.conf"
@@ -123,9 +123,9 @@ metrics=$(curl -s "http://127.0.0.1:$port/ratelimit/metrics")
 
 cat <<END
 
-   Five passed, then 429: the count is in Redis, so it did not matter which worker was asked.
+   Five passed, then 429: the count is in Redis, so it did not matter which worker handled a request.
 
-4. What Prometheus would read of it at /ratelimit/metrics, beside a dashboard at /ratelimit/:
+4. The metrics for Prometheus at /ratelimit/metrics (the dashboard is at /ratelimit/):
 
 $(sed -n -e '/ 0$/d' -e 's/^ratelimit_requests_total/   &/p' <<<"$metrics")
 

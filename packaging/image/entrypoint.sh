@@ -1,6 +1,6 @@
 #!/bin/sh
-# What nginx's configuration takes from the environment, which nginx itself does not read: Redis's
-# address, and the name servers, with which a Redis that moves is followed. Then becomes nginx.
+# Writes the configuration that depends on the environment, which nginx cannot read itself: the address of
+# Redis, and the resolver, so that nginx follows a Redis that changes its address. Then executes nginx.
 set -eu
 
 case $REDIS_ADDR in
@@ -10,7 +10,7 @@ case $REDIS_ADDR in
     ;;
 esac
 
-# IPv6 in brackets; none with a scope, which nginx does not know.
+# IPv6 addresses in brackets, without those that have a scope, which nginx does not support.
 name_servers=$(sed -n -e '/%/d' -e 's/^nameserver[[:space:]]\{1,\}\([0-9.]*\)$/\1/p' \
     -e 's/^nameserver[[:space:]]\{1,\}\([0-9a-fA-F:.]*\)$/[\1]/p' /etc/resolv.conf 2>/dev/null | tr '\n' ' ')
 

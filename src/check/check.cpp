@@ -1,7 +1,7 @@
 #include "check/check.h"
 
 #include "check/coalescer.h"
-#include "check/refund.h"
+#include "check/settlement.h"
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +16,7 @@ auto shard_of(const RemoteLimit& limit) noexcept
     return std::tie(limit.coalescer, limit.shard);
 }
 
-/// Whether it counted the request: no limit of it that enforces refused.
+/// Whether the part counted the request: none of its enforced limits refused.
 bool counted(const ShardPart& part) noexcept
 {
     return part.end == ShardPart::End::answered
@@ -25,13 +25,7 @@ bool counted(const ShardPart& part) noexcept
            });
 }
 
-/// When the limit was decided, by the clock that decided it.
-microseconds time_of(const ShardPart& part, const RemoteLimit& limit) noexcept
-{
-    return limit.now.value_or(part.server_time);
-}
-
-/// Refunds the tokens of a lease before this one of its run.
+/// Refunds the tokens of the part's lease whose index in the run is below `token`.
 void refund_tokens_before(ShardPart& part, std::int64_t token, microseconds now) noexcept
 {
     Lease& lease = part.lease;
@@ -40,7 +34,7 @@ void refund_tokens_before(ShardPart& part, std::int64_t token, microseconds now)
         RunReply& reply = lease.replies[i];
         const std::int64_t cost = (std::min(reply.taken, token) - lease.spent) * limit.cost;
         if (cost > 0) {
-            refund(limit, { cost, time_of(part, limit), reply.reset }, now);
+            refund(limit.coalescer->client(), limit, { cost, limit.taken_at, reply.reset }, now);
             reply.remaining = std::min(limit.policy.limit(), reply.remaining + cost);
         }
     }
@@ -70,7 +64,7 @@ Check::Check(std::span<RemoteLimit*> limits, Owner& owner) : owner_(owner), firs
     }
 }
 
-/// The limits from this one on become a part of their own, behind it.
+/// Moves the limits from index `at` on to a new part, which follows this one in the list.
 Check::Part& Check::split(Part& part, std::size_t at)
 {
     auto rest = std::make_unique<Part>(*this);
@@ -111,8 +105,8 @@ void Check::part_ended(Part& part) noexcept
     }
 }
 
-/// Each limit of a part as a part of its own, without a lease: each would take what the others need
-/// not grant.
+/// Sends each limit of the part as a separate part. They request no lease: each would count tokens
+/// that the others may not grant.
 void Check::send_one_by_one(Part& part) noexcept
 try {
     part.lease_wanted = 0;
@@ -125,7 +119,7 @@ try {
         send(*each);
     }
 } catch (const std::exception&) {
-    // Out of memory: they have failed.
+    // Out of memory: the limits have failed.
 }
 
 void Check::even_out_leases(microseconds now) noexcept
@@ -148,8 +142,8 @@ bool Check::refund(microseconds now) noexcept
         }
         for (RemoteLimit* limit : part.limits) {
             if (limit->state.granted && limit->cost > 0) {
-                const Refund taken{ limit->cost, time_of(part, *limit), limit->state.reset };
-                ratelimit::refund(*limit, taken, now);
+                const Refund taken{ limit->cost, limit->taken_at, limit->state.reset };
+                ratelimit::refund(limit->coalescer->client(), *limit, taken, now);
                 limit->state = limit->without;
                 refunded = true;
             }

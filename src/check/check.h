@@ -8,28 +8,28 @@
 
 namespace ratelimit {
 
-/// The check of all limits of one request that Redis decides: one script call for the limits of
-/// each shard. What some shards took can be refunded when a limit of another refuses.
+/// The check of all limits of one request that Redis decides, with one script call for each shard.
+/// If a limit of one shard refuses, what the other shards counted can be refunded.
 class Check {
 public:
     class Owner {
     public:
         virtual ~Owner() = default;
-        /// Every limit is answered or has failed. Never from inside send.
+        /// Every limit has a reply or has failed. Never called from inside send.
         virtual void checked() noexcept = 0;
     };
 
-    /// `limits`: at least one, of one array, whose order decides. Sorts them; they must live as
-    /// long as this.
+    /// `limits`: at least one, all elements of one array; a shard gets its limits in the order of
+    /// that array. Sorts the pointers. They and the limits must outlive this object.
     Check(std::span<RemoteLimit*> limits, Owner& owner);
 
-    /// Before send: up to this many tokens may be leased, for requests like this one.
+    /// Call before send: requests a lease of up to this many tokens, for requests like this one.
     void request_lease(std::int64_t tokens) noexcept;
 
-    /// False: all limits have failed at once, and the owner is not notified.
+    /// False: nothing was sent, all limits have failed, and the owner is not notified.
     bool send() noexcept;
 
-    /// Calls `visit` with each limit that has an answer.
+    /// Calls `visit` with each limit that has a reply.
     template <class Visit>
     void each_answered(Visit&& visit)
     {
@@ -42,9 +42,10 @@ public:
         });
     }
 
-    /// After the end: `keep` gets each limit that has a lease, the reply to the leased run, and how
-    /// many of its requests are no tokens. A request of several shards has as many tokens as all of
-    /// them granted: what one of them granted beyond that is refunded. `now`: by this node's clock.
+    /// Call after Owner::checked. Calls `keep` with each limit that has a lease, the reply to the
+    /// leased run, and how many requests of the run, the first ones, are not tokens. If a request
+    /// has several shards, the shard that granted the fewest tokens decides their number. What the
+    /// others granted beyond that is refunded. `now`: by this node's clock.
     template <class Keep>
     void take_leases(microseconds now, Keep&& keep)
     {
@@ -56,8 +57,8 @@ public:
         });
     }
 
-    /// Refunds what was taken, also in the limits' states. `now`: by this node's clock. False:
-    /// there is nothing to refund.
+    /// Refunds what the shards counted that admitted the request, and sets the states of their
+    /// limits accordingly. `now`: by this node's clock. False: there was nothing to refund.
     bool refund(microseconds now) noexcept;
 
 private:

@@ -11,11 +11,36 @@ auto costs_of(const ShardPart& part) noexcept
     return [&part](std::size_t limit) { return part.limits[limit]->cost; };
 }
 
-/// All but the key, cost and time.
+/// Whether all but the key, cost and time are equal.
 bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
 {
     return left.policy == right.policy && left.shadow == right.shadow
         && left.now.has_value() == right.now.has_value();
+}
+
+/// The script of exactly these limits, if there is one.
+std::optional<redis::ScriptId> sequence_of(std::span<RemoteLimit* const> limits) noexcept
+{
+    const SequenceScripts* scripts = limits.front()->scripts.sequences;
+    std::size_t bits = 0;
+    for (const RemoteLimit* limit : limits) {
+        if (limit->scripts.sequences != scripts) {
+            return std::nullopt;
+        }
+        bits |= limit->scripts.bit;
+    }
+    return scripts == nullptr ? std::nullopt : std::optional{ scripts->of(bits) };
+}
+
+/// The reply to a run of one request, which was counted.
+RunReply counted(const SequenceReply& reply) noexcept
+{
+    RunReply run;
+    run.taken = 1;
+    run.remaining = reply.state.remaining;
+    run.reset = reply.state.reset;
+    run.reset_before = reply.reset_before;
+    return run;
 }
 
 void notify(PartList& ended) noexcept
@@ -42,15 +67,27 @@ try {
 
 void CoalescedCall::copy_limits(const ShardPart& part)
 {
-    alone_ = part.alone;
     routing.shard = part.limits.front()->shard;
-    scripts_ = part.limits.front()->scripts;
+    several_ = part.limits.front()->scripts.several;
+    sequence_ = sequence_of(part.limits);
+    refundable_ = sequence_ && part.limits.front()->scripts.sequences->refundable();
     keys_.clear();
     limits_.clear();
     for (const RemoteLimit* limit : part.limits) {
         keys_ += limit->redis_key;
         limits_.push_back(*limit);
     }
+    held_.reset();
+    for (const RemoteLimit* limit : part.limits) {
+        if (limit->policy.algorithm == Algorithm::concurrency) {
+            held_ = limit->scripts;
+        }
+    }
+    point_to_keys();
+}
+
+void CoalescedCall::point_to_keys() noexcept
+{
     const char* key = keys_.data();
     for (LimitCheck& limit : limits_) {
         limit.redis_key = { key, limit.redis_key.size() };
@@ -60,7 +97,7 @@ void CoalescedCall::copy_limits(const ShardPart& part)
 
 bool CoalescedCall::matches(const ShardPart& part) const noexcept
 {
-    return alone_ == part.alone && scripts_.several == part.limits.front()->scripts.several
+    return sequence_ == sequence_of(part.limits) && several_ == part.limits.front()->scripts.several
         && std::equal(
                limits_.begin(), limits_.end(), part.limits.begin(), part.limits.end(),
                [](const LimitCheck& limit, const RemoteLimit* other) {
@@ -68,8 +105,8 @@ bool CoalescedCall::matches(const ShardPart& part) const noexcept
                });
 }
 
-/// Moves as many of the requests that wait as go in one call, at least one, to those in flight. The
-/// last one decides for all of them: its time, and the lease that it wants.
+/// Moves as many waiting requests as fit in one call, at least one, to in_flight_. The call has the
+/// time of the last one, and requests the lease that the last one wants.
 void CoalescedCall::arrange_waiting()
 {
     routing.expires = waiting_.front().expires;
@@ -88,7 +125,7 @@ void CoalescedCall::arrange_waiting()
 }
 
 /// Sends the next call. After a timeout, requests keep their own deadlines instead of starting
-/// fresh ones. False: it was not sent, and those in flight are to fail.
+/// fresh ones. False: it was not sent, and the caller must fail the requests of in_flight_.
 bool CoalescedCall::send_waiting(bool after_timeout) noexcept
 try {
     arrange_waiting();
@@ -106,21 +143,29 @@ try {
     return false;
 }
 
-bool CoalescedCall::single() const noexcept
+/// Whether it is one request, which the script of its limits decides.
+bool CoalescedCall::in_sequence() const noexcept
 {
-    return alone_ && limits_.size() == 1 && runs_.single();
+    return sequence_ && runs_.single();
+}
+
+void CoalescedCall::write_keys(redis::ScriptArguments& arguments) const
+{
+    for (const LimitCheck& limit : limits_) {
+        arguments.key(limit.redis_key);
+    }
 }
 
 void CoalescedCall::write_numbers(redis::ScriptArguments& arguments) const
 {
-    LimitCheck check = limits_.front();
-    check.cost = runs_.numbers().back();
-    write_single_numbers(check, arguments);
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        write_sequence_numbers(limits_[i], runs_.cost(i), arguments);
+    }
 }
 
 void CoalescedCall::write(redis::CommandBuffer& command) const
 {
-    command.begin_script(scripts_.several, several_argument_count(limits_.size(), runs_.numbers()));
+    command.begin_script(several_, several_argument_count(limits_.size(), runs_.numbers()));
     write_several_arguments(limits_, runs_.numbers(), command);
 }
 
@@ -132,23 +177,36 @@ bool CoalescedCall::on_reply(const redisReply& reply) noexcept
     }
     in_flight_.each([&](ShardPart& part) { answer(part, several); });
     pass_on_lease(several);
+    release_unowned(several);
     end(false);
     return true;
 }
 
-/// One request, of one limit.
+/// The reply to one request.
 bool CoalescedCall::on_part(std::string_view part) noexcept
 {
-    Verdict state;
-    if (!read_single_part(part, state)) {
-        return false;
-    }
+    const std::size_t bytes = part.size() / limits_.size();
+    bool good = true;
     in_flight_.each([&](ShardPart& request) {
-        request.limits.front()->state = state;
+        for (std::size_t i = 0; i < limits_.size(); ++i) {
+            SequenceReply reply;
+            good = read_sequence_reply(part.substr(i * bytes, bytes), reply) && good;
+            RemoteLimit& limit = *request.limits[i];
+            limit.state = reply.state;
+            if (refundable_) {
+                limit.without = state_without(counted(reply), limit.policy, limit.cost, 0);
+                limit.taken_at = limit.now.value_or(reply.server_time);
+            }
+        }
         request.end = ShardPart::End::answered;
     });
-    end(false);
-    return true;
+    if (held_ && in_flight_.empty()) {
+        good = release_unowned(part);
+    }
+    if (good) {
+        end(false);
+    }
+    return good;
 }
 
 void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
@@ -162,12 +220,12 @@ void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
             limit.without = state_without(answer, limit.policy, limit.cost, index);
         }
         limit.now = limits_[i].now;
+        limit.taken_at = limit.now.value_or(reply.server_time());
     }
-    part.server_time = reply.server_time();
     part.end = ShardPart::End::answered;
 }
 
-/// To the last request, if that is still there.
+/// Gives the lease to the last request that still exists, if its costs are those of the leased run.
 void CoalescedCall::pass_on_lease(const SeveralReply& reply) noexcept
 try {
     if (runs_.leased() == 0 || in_flight_.empty()
@@ -182,7 +240,7 @@ try {
     }
     if (lease.granted() > index) {
         in_flight_.back().lease = std::move(lease);
-        // A further lease would add to this one.
+        // A lease for a waiting request would come on top of this one.
         waiting_.each([](ShardPart& part) { part.lease_wanted = 0; });
     }
 } catch (const std::exception&) {
@@ -201,7 +259,7 @@ void CoalescedCall::fail_in_flight(ShardPart::End end) noexcept
     in_flight_.each([end](ShardPart& part) { part.end = end; });
 }
 
-/// By when a request has its reply if it does not wait for a connection.
+/// The arrival of a request plus `timeout`: its deadline without the time to connect.
 redis::milliseconds CoalescedCall::own_deadline(const ShardPart& part) const noexcept
 {
     return part.expires - client_.longest_wait() + client_.usual_wait();
@@ -212,7 +270,7 @@ bool CoalescedCall::overdue(const ShardPart& part) const noexcept
     return own_deadline(part) <= client_.now();
 }
 
-/// Until the first of those in flight is overdue.
+/// Starts the timer for the first request in flight to become overdue.
 void CoalescedCall::watch_own_deadlines() noexcept
 try {
     if (own_deadlines_ == nullptr) {
@@ -221,7 +279,7 @@ try {
     const auto left = own_deadline(in_flight_.front()) - client_.now();
     own_deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
 } catch (const std::exception&) {
-    // Out of memory: they fail when the call does.
+    // Out of memory: the requests fail when the call does.
 }
 
 void CoalescedCall::fail_overdue() noexcept
@@ -237,7 +295,7 @@ void CoalescedCall::fail_overdue() noexcept
     notify(ended);
 }
 
-/// Those that are overdue when it times out fail with it.
+/// Includes waiting requests that are overdue: they fail with the call if it times out.
 unsigned CoalescedCall::request_count() const noexcept
 {
     unsigned requests = runs_.requests();
@@ -245,8 +303,9 @@ unsigned CoalescedCall::request_count() const noexcept
     return requests;
 }
 
-/// The next call leaves before the requests of this one go on, which may take time and send other
-/// checks. A request that has waited as long as a server hangs does not wait for it again.
+/// Sends the next call before it notifies the requests of this one, which may take time and send
+/// other checks. After a timeout, waiting requests that are overdue fail instead of waiting for a
+/// second timeout.
 void CoalescedCall::end(bool timed_out) noexcept
 {
     PartList ended;

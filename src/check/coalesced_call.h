@@ -10,45 +10,58 @@
 
 namespace ratelimit {
 
-/// The script call for requests of the same keys and policies: one at a time is in flight, and the
-/// requests that come meanwhile wait for the next. It has copies of all that it sends, since any of
-/// the requests may be gone when it is written again.
+/// The script call for requests with the same keys and policies. One call is in flight at a time;
+/// requests that arrive meanwhile wait for the next. It copies all that it sends, because the
+/// command may be written again after the requests have been destroyed.
 class CoalescedCall : public redis::Call, private redis::BatchPart {
 public:
     explicit CoalescedCall(redis::Client& client) noexcept : client_(client)
     {
-        repeatable = true;  // at worst it counts twice
+        repeatable = true;  // at worst, requests are counted twice
     }
 
-    /// Sends the first request, whose keys and policies those of the others will be. False: it was
-    /// not sent. `on_unused` is not called then.
+    /// Sends the first request. It sets the keys and policies that matches() requires of others.
+    /// False: it was not sent, and `on_unused` is not called.
     bool begin(ShardPart& first) noexcept;
-    /// Whether a request can go in one call with the others.
+    /// Whether a request can share a call with the others.
     bool matches(const ShardPart& part) const noexcept;
+    /// Adds a request that matches to the next call.
     void wait(ShardPart& part) noexcept { waiting_.push_back(part); }
 
-    redis::BatchPart* batch_part() noexcept final { return single() ? this : nullptr; }
+    redis::BatchPart* batch_part() noexcept final { return in_sequence() ? this : nullptr; }
     void write(redis::CommandBuffer& command) const final;
     std::string_view routing_key() const noexcept final { return limits_.front().redis_key; }
     unsigned request_count() const noexcept final;
     bool on_reply(const redisReply& reply) noexcept final;
+    redis::Call* late_reply() noexcept final;
     void on_failure(redis::Failure failure) noexcept final;
 
 private:
-    /// The last call has ended, and no request waits. It may begin again.
+    class Late;
+
+    /// The call has ended, and no request waits. begin() may be called again.
     virtual void on_unused() noexcept = 0;
 
-    redis::ScriptId script() const noexcept final { return scripts_.single; }
-    const redis::BatchFormat& format() const noexcept final { return batch_format; }
+    redis::ScriptId script() const noexcept final { return *sequence_; }
+    redis::BatchFormat format() const noexcept final
+    {
+        return sequence_format(limits_.size(), refundable_);
+    }
+    void write_keys(redis::ScriptArguments& arguments) const final;
     void write_numbers(redis::ScriptArguments& arguments) const final;
     bool on_part(std::string_view part) noexcept final;
 
-    bool single() const noexcept;
+    bool in_sequence() const noexcept;
     void copy_limits(const ShardPart& part);
+    void copy_call(const CoalescedCall& other);
+    void point_to_keys() noexcept;
     bool send_waiting(bool after_timeout) noexcept;
     void arrange_waiting();
     void answer(ShardPart& part, const SeveralReply& reply) noexcept;
     void pass_on_lease(const SeveralReply& reply) noexcept;
+    void release_unowned(const SeveralReply& reply) noexcept;
+    bool release_unowned(std::string_view part) noexcept;
+    void release_units(std::size_t limit, const Refund& taken) noexcept;
     void fail_in_flight(ShardPart::End end) noexcept;
     void end(bool timed_out) noexcept;
     redis::milliseconds own_deadline(const ShardPart& part) const noexcept;
@@ -57,14 +70,16 @@ private:
     void fail_overdue() noexcept;
 
     redis::Client& client_;
-    std::string keys_;                // of limits_, one after another
-    std::vector<LimitCheck> limits_;  // without the costs
-    CheckScripts scripts_;
-    bool alone_ = true;
+    std::string keys_;                // the keys of limits_, concatenated
+    std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
+    redis::ScriptId several_{};
+    std::optional<redis::ScriptId> sequence_;  // empty: these limits have no script of their own
+    bool refundable_ = false;                  // what sequence_ counted
+    std::optional<CheckScripts> held_;         // of a concurrency limit, if one of limits_ is that
     Runs runs_;
     PartList in_flight_;
     PartList waiting_;
-    std::unique_ptr<Timer> own_deadlines_;  // null: not needed yet
+    std::unique_ptr<Timer> own_deadlines_;  // null until it is needed
 };
 
 }  // namespace ratelimit

@@ -27,7 +27,7 @@ try {
     part.end = sent ? ShardPart::End::pending : ShardPart::End::failed;
     return sent;
 } catch (const std::exception&) {
-    part.end = ShardPart::End::failed;  // out of memory: as if there were no connection
+    part.end = ShardPart::End::failed;  // out of memory: as without a connection
     return false;
 }
 
@@ -35,8 +35,7 @@ bool Coalescer::send_or_wait(ShardPart& part)
 {
     const std::size_t hash = hash_of(part.limits);
     if (Entry* entry = find(hash, part)) {
-        // The call in flight is the breaker's trial, or from before it opened: no check waits for
-        // that.
+        // The breaker is open, so the call in flight was sent before that: no check waits for it.
         if (client_.refuses(part.limits.front()->shard)) {
             return false;
         }

@@ -9,10 +9,10 @@
 
 namespace ratelimit {
 
-/// Where the checks of one Redis are sent: while a check of some keys is in flight, later ones of
-/// the same keys, policies and order wait for its end, and then go together as one script call. So
-/// a hot key has one call in flight, however many requests it has, and each is decided after all
-/// that came before it.
+/// Sends the checks of one Redis client. While a check is in flight, later checks with the same
+/// keys and policies in the same order wait for its end, and are then sent together as one script
+/// call. So a hot key has one call in flight, however many requests it has, and its requests are
+/// decided in the order of their arrival.
 class Coalescer {
 public:
     explicit Coalescer(redis::Client& client) : client_(client), buckets_(first_buckets) {}
@@ -21,18 +21,18 @@ public:
 
     redis::Client& client() noexcept { return client_; }
 
-    /// Sends the part, or keeps it for the next call; no part waits longer than connect_timeout +
-    /// timeout. False: it was not sent, and has failed.
+    /// Sends the part, or keeps it for the next call. No part waits longer than connect_timeout +
+    /// timeout. False: the part was not sent and has failed.
     bool send(ShardPart& part) noexcept;
 
-    /// No check is in flight.
+    /// Whether no check is in flight.
     bool idle() const noexcept { return used_ == 0; }
 
-    /// How many have waited for others since this was last called.
+    /// How many parts had to wait for a call in flight, since the last call of this function.
     std::uint64_t take_waited() noexcept { return std::exchange(waited_, 0); }
 
 private:
-    /// A call in its bucket, or among the unused ones.
+    /// A call: in its bucket, or in the list of unused ones.
     struct Entry final : CoalescedCall {
         explicit Entry(Coalescer& coalescer) noexcept
             : CoalescedCall(coalescer.client_), owner(coalescer)
@@ -55,9 +55,9 @@ private:
     void remove(Entry& entry) noexcept;
 
     redis::Client& client_;
-    std::vector<Entry*> buckets_;  // by hash, a power of two
+    std::vector<Entry*> buckets_;  // by hash; their number is a power of two
     std::size_t used_ = 0;
-    std::deque<Entry> all_;  // their memory is used again
+    std::deque<Entry> all_;  // owns the entries, which are reused
     Entry* unused_ = nullptr;
     std::uint64_t waited_ = 0;
 };

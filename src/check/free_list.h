@@ -6,8 +6,8 @@
 
 namespace ratelimit {
 
-/// Base of a final class whose objects come and go with requests. Their memory is kept, as much as
-/// was ever in use at once, and used again. For one thread.
+/// Base of a final class whose objects live as long as a request. Their memory is reused and never
+/// freed, so that requests allocate nothing once the list has grown. For one thread.
 template <class Object>
 class FromFreeList {
 public:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/script_call.h"
+#include "check/sequence_scripts.h"
 #include "redis/call.h"
 
 #include <cstdint>
@@ -9,22 +10,28 @@ namespace ratelimit {
 
 class Coalescer;
 
-/// The ids of the scripts that check and refund a limit.
+/// The ids of the scripts that check a limit, and change later what it counted.
 struct CheckScripts {
-    redis::ScriptId single{};
-    redis::ScriptId several{};  // of all limits that are checked together
+    redis::ScriptId several{};  // for the algorithms of all limits that are checked together
     redis::ScriptId refund{};
+    const SequenceScripts* sequences = nullptr;  // null: `several` decides every request
+    std::size_t bit = 0;                         // the limit's, in `sequences`
+    redis::ScriptId charge{};
+    redis::ScriptId renew{};  // of a concurrency limit
 };
 
-/// One limit of a request, as far as Redis decides it. It stays at its address until then.
+/// The part of a limit of one request that Redis decides. It must not move until the check ends.
 struct RemoteLimit : LimitCheck {
-    Coalescer* coalescer = nullptr;  // null: it is not counted in Redis
+    Coalescer* coalescer = nullptr;  // null: the limit is not counted in Redis
     CheckScripts scripts;
+    /// What the request really cost is known later, and is settled then.
+    bool settled_later = false;
     std::uint32_t shard = 0;  // of its key; set by Check
 
-    // Redis's decision, after which `now`, if there is one, is its time.
+    // Set by the reply, as is `now` if it has a value: the time at which Redis decided.
     Verdict state;
-    Verdict without;  // if it counted the request, and may be refunded: as if it had not
+    microseconds taken_at{ 0 };  // that time, also by Redis's clock, if it may be refunded
+    Verdict without;  // if the request was counted and may be refunded: the state without it
 };
 
 }  // namespace ratelimit

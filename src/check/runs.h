@@ -7,20 +7,20 @@
 
 namespace ratelimit {
 
-/// The requests of one call of several_script, as it takes them: in runs. All have the same limits;
-/// those of a run follow one another and have the same costs. The script answers each run once for
-/// each limit, and what each of its requests gets follows from its index.
+/// The requests of one call of several_script, grouped into runs. All requests have the same
+/// limits. The requests of a run follow one another and have the same costs. The script replies
+/// once for each run and limit; the verdict on a request follows from its index in the run.
 class Runs {
 public:
-    /// Each run is work of its own for Redis, which no other call interrupts.
+    /// Bounds the time for which one call blocks Redis: the script decides each run separately.
     static constexpr std::size_t most = 100;
 
     struct Position {
         std::size_t run = 0;
-        std::int64_t index = 0;
+        std::int64_t index = 0;  // in the run
     };
 
-    /// Begins without requests, for this number of limits.
+    /// Removes all requests. Each request to come has this number of limits.
     void begin(std::size_t limits) noexcept
     {
         limits_ = limits;
@@ -29,12 +29,13 @@ public:
         numbers_.clear();
     }
 
-    /// Whether a request would be of the last run. `costs`: of each limit, by index.
+    /// Whether a request with these costs belongs to the last run. `costs(i)`: the cost for a
+    /// limit.
     template <class Costs>
     bool continues(const Costs& costs) const noexcept
     {
         std::size_t same = 0;
-        while (!numbers_.empty() && same < limits_ && numbers_[last() + 1 + same] == costs(same)) {
+        while (!numbers_.empty() && same < limits_ && cost(same) == costs(same)) {
             ++same;
         }
         return same == limits_;
@@ -46,7 +47,7 @@ public:
         return count() < most || continues(costs);
     }
 
-    /// Adds a request that there is room for.
+    /// Adds a request. Requires has_room_for(costs).
     template <class Costs>
     Position add(const Costs& costs)
     {
@@ -60,25 +61,33 @@ public:
         return { count() - 1, numbers_[last()]++ };
     }
 
-    /// Makes the last run longer by requests that have not come yet.
+    /// Adds requests that have not arrived yet to the last run: the tokens of a lease.
     void lease(std::int64_t requests) noexcept
     {
         leased_ = requests;
         numbers_[last()] += requests;
     }
     std::int64_t leased() const noexcept { return leased_; }
-    /// The first of them. After the last request.
+    /// The position of the first leased request. Call after all requests are added.
     Position first_leased() const noexcept { return { count() - 1, numbers_[last()] - leased_ }; }
 
-    /// Of all requests, without those that have not come.
+    /// The number of requests, without the leased ones.
     unsigned requests() const noexcept { return requests_; }
-    /// Whether it is one request, and no other is leased.
+    /// Whether there is one request only, and no lease.
     bool single() const noexcept { return count() == 1 && numbers_.front() == 1; }
 
-    /// For each run: its size, and the cost for each limit.
+    /// The cost of the requests of the last run.
+    std::int64_t cost(std::size_t limit) const noexcept { return numbers_[last() + 1 + limit]; }
+
+    std::int64_t cost(std::size_t run, std::size_t limit) const noexcept
+    {
+        return numbers_[run * (1 + limits_) + 1 + limit];
+    }
+
+    /// For each run: the number of its requests, and their cost for each limit.
     std::span<const std::int64_t> numbers() const noexcept { return numbers_; }
 
-    /// The script's replies are one for each run and limit, in this order.
+    /// The script returns one reply for each run and limit, ordered by run.
     std::size_t replies() const noexcept { return count() * limits_; }
     std::size_t reply_of(std::size_t run, std::size_t limit) const noexcept
     {
@@ -87,7 +96,7 @@ public:
 
 private:
     std::size_t count() const noexcept { return numbers_.size() / (1 + limits_); }
-    /// Where the last run begins.
+    /// Index of the last run in numbers_.
     std::size_t last() const noexcept { return numbers_.size() - 1 - limits_; }
 
     std::size_t limits_ = 0;

@@ -6,13 +6,14 @@ namespace ratelimit {
 
 namespace {
 
-/// What the algorithm needs besides rate and cost.
+/// `param` of the scripts (script_call.h).
 std::int64_t param_of(const Policy& policy) noexcept
 {
     if (keeps_arrival_time(policy.algorithm)) {
         return policy.limit();
     }
-    if (policy.algorithm == Algorithm::sliding_window_buckets) {
+    if (policy.algorithm == Algorithm::sliding_window_buckets
+        || policy.algorithm == Algorithm::concurrency) {
         return policy.bucket_width().count();
     }
     return 0;
@@ -22,7 +23,17 @@ std::int64_t param_of(const Policy& policy) noexcept
 std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
 {
     return { check.now.value_or(microseconds{ 0 }).count(), check.policy.rate.quota,
-             check.policy.rate.window.count(), param_of(check.policy) };
+             check.policy.counted_for().count(), param_of(check.policy) };
+}
+
+/// `mode` of several_script.
+std::int64_t mode_of(const LimitCheck& check) noexcept
+{
+    const std::int64_t block = check.policy.block.count();
+    if (block > 0) {
+        return check.shadow ? -block : block;
+    }
+    return check.shadow ? 1 : 0;
 }
 
 void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
@@ -34,10 +45,11 @@ void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 
 }  // namespace
 
-void write_single_numbers(const LimitCheck& check, redis::ScriptArguments& arguments)
+void write_sequence_numbers(
+    const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments)
 {
     const auto [now, quota, window, param] = numbers_of(check);
-    arguments.packed(std::array{ now, quota, window, param, check.cost });
+    arguments.packed(std::array{ now, quota, window, param, cost });
 }
 
 void write_several_arguments(
@@ -49,7 +61,7 @@ void write_several_arguments(
     }
     for (const LimitCheck& check : checks) {
         arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
-        arguments.arg(std::int64_t{ check.shadow ? 1 : 0 });
+        arguments.arg(mode_of(check));
         write_limit(check, arguments);
     }
     for (const std::int64_t number : runs) {
@@ -57,16 +69,24 @@ void write_several_arguments(
     }
 }
 
-void write_refund_arguments(
-    const LimitCheck& check, microseconds taken, const Verdict& state,
-    redis::ScriptArguments& arguments)
+void write_refund_numbers(
+    const LimitCheck& check, const Refund& refund, redis::ScriptArguments& arguments)
 {
-    arguments.key(check.redis_key);
-    arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
-    arguments.arg(taken.count());
-    arguments.arg(state.reset.count());
-    write_limit(check, arguments);
-    arguments.arg(check.cost);
+    auto [now, quota, window, param] = numbers_of(check);
+    if (check.policy.algorithm == Algorithm::concurrency) {
+        now = refund.taken_at.count();  // not used: saves the script a call of TIME
+    }
+    arguments.packed(std::array{ static_cast<std::int64_t>(check.policy.algorithm),
+                                 refund.taken_at.count(), refund.reset.count(), now, quota, window,
+                                 param, refund.cost });
+}
+
+void write_renewal_numbers(
+    const LimitCheck& check, const Refund& counted, redis::ScriptArguments& arguments)
+{
+    const auto [now, quota, window, param] = numbers_of(check);
+    const std::int64_t bucket = (counted.taken_at + counted.reset).count() - window;
+    arguments.packed(std::array{ now, bucket, window, param, counted.cost });
 }
 
 }  // namespace ratelimit

@@ -2,6 +2,7 @@
 
 #include "limit/decision.h"
 #include "limit/policy.h"
+#include "limit/refund.h"
 #include "redis/call.h"
 
 #include <optional>
@@ -10,28 +11,38 @@
 
 namespace ratelimit {
 
-/// One limit of one request, as a script is asked about it.
+/// One limit of one request, as it is sent to a script.
 struct LimitCheck {
-    std::string_view redis_key;  // the whole of it; binary
+    std::string_view redis_key;  // with the prefix; may be binary
     Policy policy;
-    std::int64_t cost = 1;  // 0: the state is read and nothing taken
-    bool shadow = false;    // never stands in the way of the other limits (several_script only)
+    std::int64_t cost = 1;  // 0: reads the state and counts nothing
+    bool shadow = false;    // does not affect the other limits (several_script only)
     /// Since the epoch, by this node's clock; empty: Redis's clock decides.
     std::optional<microseconds> now;
 };
 
-/// KEYS and ARGV of a check of one limit (single_script) or of several (several_script):
-///   single   KEYS key; ARGV one, of now quota window param cost, which costs Redis less than five;
-///            more keys have their numbers behind those
-///   several  KEYS key...; ARGV for each limit: algorithm shadow now quota window param; then for
-///            each run of requests of the same costs: how many, and the cost for each limit
-/// now: microseconds since the epoch, 0: Redis's TIME. window: microseconds. param: the capacity
-/// for token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
-/// sliding_window_buckets, else 0.
-inline constexpr redis::BatchFormat batch_format{ 5, 32 };
-void write_single_numbers(const LimitCheck& check, redis::ScriptArguments& arguments);
+/// KEYS and ARGV of a check by the script of its limits (sequence_script) or the one of any limits
+/// (several_script):
+///   sequence  KEYS key..., of each request in turn; ARGV[1] for each key: now quota window param
+///             cost. One packed argument costs Redis less than five for each key.
+///   several   KEYS key...; ARGV for each limit: algorithm mode now quota window param; then for
+///   each
+///             run of requests with the same costs: their number, and the cost for each limit
+/// mode: whether the limit is a shadow, and its block (lua/several.lua). now: microseconds since
+/// the epoch, 0: Redis's TIME. window: Policy::counted_for, microseconds. param: the capacity for
+/// token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
+/// sliding_window_buckets and concurrency, else 0.
+/// The reply has verdict_bytes for each key, or refundable_bytes if the script is refundable.
+inline constexpr std::size_t verdict_bytes = 32;
+inline constexpr std::size_t refundable_bytes = 48;
+constexpr redis::BatchFormat sequence_format(std::size_t limits, bool refundable = false) noexcept
+{
+    return { limits, limits * 5, limits * (refundable ? refundable_bytes : verdict_bytes) };
+}
+void write_sequence_numbers(
+    const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments);
 
-/// `runs`: the runs' numbers, as they are written.
+/// `runs`: Runs::numbers().
 constexpr redis::ArgumentCount several_argument_count(
     std::size_t checks, std::span<const std::int64_t> runs) noexcept
 {
@@ -41,12 +52,15 @@ void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
     redis::ScriptArguments& arguments);
 
-/// KEYS and ARGV of refund_script, for one limit: KEYS key; ARGV algorithm taken reset now quota
-/// window param cost. `taken`: the time of the check, by the clock that decided; `state`: its
-/// answer.
-inline constexpr redis::ArgumentCount refund_argument_count{ 1, 8 };
-void write_refund_arguments(
-    const LimitCheck& check, microseconds taken, const Verdict& state,
-    redis::ScriptArguments& arguments);
+/// The numbers of one key of refund_script: algorithm taken reset now quota window param cost.
+/// `check` has the policy by which the cost was counted, and the time of the refund.
+inline constexpr redis::BatchFormat refund_format{ 1, 8, 1 };
+void write_refund_numbers(
+    const LimitCheck& check, const Refund& refund, redis::ScriptArguments& arguments);
+
+/// The numbers of one key of renew_script: those of sequence_script, but the start of the bucket in
+/// which the units are counted for quota.
+void write_renewal_numbers(
+    const LimitCheck& check, const Refund& counted, redis::ScriptArguments& arguments);
 
 }  // namespace ratelimit

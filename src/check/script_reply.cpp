@@ -17,7 +17,7 @@ std::int64_t field(const char* fields, std::size_t index) noexcept
     const auto byte = [bytes](std::size_t at) {
         return static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at]));
     };
-    // In one expression, of which compilers make one instruction.
+    // Compilers turn this one expression into a single load and byte swap.
     return static_cast<std::int64_t>(
         byte(0) << 56U | byte(1) << 48U | byte(2) << 40U | byte(3) << 32U | byte(4) << 24U
         | byte(5) << 16U | byte(6) << 8U | byte(7));
@@ -33,9 +33,18 @@ std::optional<microseconds> retry_of(std::int64_t field) noexcept
     return field < 0 ? std::nullopt : std::optional{ microseconds{ field } };
 }
 
-bool good_flag(std::int64_t field) noexcept
+/// Bit 0: granted. The other bits: a Block.
+bool good_verdict(std::int64_t field) noexcept
 {
-    return field == 0 || field == 1;
+    return field >= 0 && field <= 4;
+}
+bool grants(std::int64_t verdict) noexcept
+{
+    return (verdict & 1) != 0;
+}
+Block block_of(std::int64_t verdict) noexcept
+{
+    return static_cast<Block>(verdict >> 1);
 }
 
 /// remaining, reset and retry
@@ -46,18 +55,28 @@ bool good_state(const char* fields, std::size_t at) noexcept
 
 }  // namespace
 
-bool read_single_part(std::string_view part, Verdict& state) noexcept
+bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
 {
     const char* fields = part.data();
-    if (part.size() != batch_format.reply_bytes || !good_flag(field(fields, 0))
+    const bool refundable = part.size() == refundable_bytes;
+    if ((part.size() != verdict_bytes && !refundable) || !good_verdict(field(fields, 0))
         || !good_state(fields, 1)) {
         return false;
     }
-    state.granted = field(fields, 0) == 1;
+    Verdict& state = reply.state;
+    state.granted = grants(field(fields, 0));
+    state.block = block_of(field(fields, 0));
     state.remaining = field(fields, 1);
     state.reset = microseconds{ field(fields, 2) };
     state.retry_after = retry_of(field(fields, 3));
-    return true;
+    if (state.block == Block::begins) {
+        state = begun_block(state.retry_after.value_or(microseconds{ 0 }));
+    }
+    if (refundable) {
+        reply.reset_before = microseconds{ field(fields, 4) };
+        reply.server_time = microseconds{ field(fields, 5) };
+    }
+    return reply.reset_before.count() >= 0 && reply.server_time.count() >= 0;
 }
 
 bool SeveralReply::good() const noexcept
@@ -67,7 +86,7 @@ bool SeveralReply::good() const noexcept
     }
     for (std::size_t i = 0; i < answers_; ++i) {
         const std::size_t at = i * several_fields;
-        if (field(reply_.str, at) < 0 || !good_flag(field(reply_.str, at + 1))
+        if (field(reply_.str, at) < 0 || !good_verdict(field(reply_.str, at + 1))
             || !good_state(reply_.str, at + 2) || field(reply_.str, at + 5) < 0
             || field(reply_.str, at + 6) < 0) {
             return false;
@@ -81,7 +100,8 @@ RunReply SeveralReply::answer(std::size_t index) const noexcept
     const std::size_t at = index * several_fields;
     RunReply answer;
     answer.taken = field(reply_.str, at);
-    answer.admits_next = field(reply_.str, at + 1) == 1;
+    answer.admits_next = grants(field(reply_.str, at + 1));
+    answer.block = block_of(field(reply_.str, at + 1));
     answer.remaining = field(reply_.str, at + 2);
     answer.reset = microseconds{ field(reply_.str, at + 3) };
     answer.retry_after = retry_of(field(reply_.str, at + 4));

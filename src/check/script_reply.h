@@ -10,27 +10,34 @@ struct redisReply;
 
 namespace ratelimit {
 
-/// Reads a key's part of single_script's reply: four signed 64-bit big-endian integers: granted
-/// (1 or 0), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never). False:
-/// it has another shape, and `state` is not to be used.
-bool read_single_part(std::string_view part, Verdict& state) noexcept;
+/// The part of sequence_script's reply for one key: signed 64-bit big-endian integers: verdict (see
+/// lua/sequence.lua), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never),
+/// and if the script is refundable, the reset before (microseconds) and Redis's time.
+struct SequenceReply {
+    Verdict state;
+    microseconds reset_before{ 0 };
+    microseconds server_time{ 0 };
+};
 
-/// The reply of several_script to so many answers, one for each run and limit, in that order.
+/// False: the part is malformed, and `reply` must not be used.
+bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept;
+
+/// The reply of several_script: one answer for each run and each limit of it, in that order.
 class SeveralReply {
 public:
-    /// Reads nothing: the reply must outlive it.
+    /// `answers`: how many the reply must have. The reply must outlive this object.
     SeveralReply(const redisReply& reply, std::size_t answers) noexcept
         : reply_(reply), answers_(answers)
     {
     }
 
-    /// Whether it has the shape of one; all else only if it does. A string, with seven signed
-    /// 64-bit big-endian integers for each answer: taken, open (1 or 0), remaining, reset
-    /// (microseconds), retry (microseconds; 0: open, -1: never), detail, reset before
-    /// (microseconds); and then Redis's time.
+    /// Whether the reply is well-formed; if not, no other function may be called. It must be a
+    /// string of signed 64-bit big-endian integers, seven for each answer (taken, verdict,
+    /// remaining, reset, retry, detail, before: see lua/several.lua), then Redis's time.
     bool good() const noexcept;
 
     RunReply answer(std::size_t index) const noexcept;
+    /// Since the epoch; 0: no limit needed Redis's clock.
     microseconds server_time() const noexcept;
 
 private:

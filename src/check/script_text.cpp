@@ -1,6 +1,7 @@
 #include "check/script_text.h"
 
 #include <bitset>
+#include <vector>
 
 #include "lua_scripts.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 using Pieces = std::span<const lua::Piece>;
 
-/// The file of lua/ that counts this way: its check, its commit and its refund.
+/// The file in lua/ with the algorithm's check, commit and refund.
 Pieces source_of(Algorithm algorithm) noexcept
 {
     switch (algorithm) {
@@ -22,30 +23,40 @@ Pieces source_of(Algorithm algorithm) noexcept
         return lua::sliding_window_log;
     case Algorithm::sliding_window_buckets:
         return lua::sliding_window_buckets;
+    case Algorithm::concurrency:
+        return lua::concurrency;
     default:
         return lua::gcra;
     }
 }
 
-/// A frame with an algorithm's pieces in the places that it names.
+std::string_view piece_of(Pieces source, std::string_view name) noexcept
+{
+    for (const lua::Piece& piece : source) {
+        if (piece.name == name) {
+            return piece.text;
+        }
+    }
+    return {};
+}
+
+/// The frame, with each of an algorithm's pieces inserted where the frame names it.
 std::string filled(Pieces frame, Pieces source)
 {
     std::string text;
     for (const lua::Piece& part : frame) {
-        for (const lua::Piece& piece : source) {
-            if (piece.name == part.name) {
-                text += piece.text;
-            }
-        }
+        text += piece_of(source, part.name);
         text += part.text;
     }
     return text;
 }
 
-/// For a frame's table `algorithms`, by code: `entry`, of the functions that the file of each
-/// algorithm has in the frame `functions`. A block for each file: all name their functions alike.
+/// Lua that fills a frame's table `algorithms`, by code, which is a number or a text. `functions`
+/// is the frame that makes functions of an algorithm's file, `entry` a table entry made of them.
+/// Each file gets a block of its own, because all files use the same function names.
 std::string table_of(
-    const std::bitset<algorithm_count>& algorithms, Pieces functions, std::string_view entry)
+    const std::bitset<algorithm_count>& algorithms, Pieces functions, std::string_view entry,
+    bool numbers)
 {
     std::string text;
     Pieces last;
@@ -59,7 +70,8 @@ std::string table_of(
             text += filled(functions, source);
             last = source;
         }
-        text += "algorithms['" + std::to_string(i) + "'] = ";
+        text +=
+            "algorithms[" + (numbers ? std::to_string(i) : "'" + std::to_string(i) + "'") + "] = ";
         text += entry;
         text += "\n";
     }
@@ -68,15 +80,103 @@ std::string table_of(
 
 std::string with_algorithms(Pieces frame, std::string_view table)
 {
-    const lua::Piece piece{ "algorithms", table };
-    return filled(frame, { &piece, 1 });
+    std::vector<lua::Piece> pieces(std::begin(lua::block), std::end(lua::block));
+    pieces.push_back({ "algorithms", table });
+    return filled(frame, pieces);
+}
+
+/// The beginning of a sequence's part for one limit: reads its numbers and, if it has a block,
+/// that.
+void begin_limit(std::string& text, std::size_t index, microseconds block)
+{
+    text += "do\nlocal key_index = first + " + std::to_string(index) + "\n";
+    text += piece_of(lua::sequence, "limit");
+    if (block.count() > 0) {
+        text += "local block, blocked, overlong = " + std::to_string(block.count());
+        text += ", nil, false\n";
+        text += piece_of(lua::block, "block_read");
+    }
+}
+
+/// A sequence of one limit that counts each cost even if it exceeds the limit. A blocked key stays
+/// as it is. `renewed`: the cost is refunded before, where it was counted.
+std::string charging_script(Pieces source, bool renewed, microseconds block = {})
+{
+    std::string text = "local limits = 1\n";
+    text += renewed ? piece_of(source, "refund") : "";
+    text += piece_of(lua::sequence, "begin");
+    begin_limit(text, 0, block);
+    text += renewed ? piece_of(source, "renew") : "";
+    text += piece_of(source, "check");
+    text += piece_of(source, "charge");
+    text += "granted = true\n";
+    if (block.count() > 0) {
+        text += "admitted = not blocked\n";
+    }
+    text += piece_of(lua::sequence, "commit");
+    text += renewed ? piece_of(source, "before") : "";
+    text += piece_of(source, "commit");
+    text += piece_of(lua::sequence, renewed ? "refundable_answer" : "answer");
+    text += "end\n";
+    text += piece_of(lua::sequence, "end");
+    return text;
+}
+
+std::string refund_script(const std::bitset<algorithm_count>& algorithms)
+{
+    constexpr lua::Piece refund_alone[] = { { "refund", "" } };
+    return with_algorithms(lua::refund, table_of(algorithms, refund_alone, "refund", true));
 }
 
 }  // namespace
 
-std::string single_script(Algorithm algorithm)
+std::string sequence_script(std::span<const SequenceLimit> limits, bool refundable)
 {
-    return filled(lua::single, source_of(algorithm));
+    std::string text = "local limits = " + std::to_string(limits.size()) + "\n";
+    const auto add = [&text](Pieces source, std::string_view name) {
+        text += piece_of(source, name);
+    };
+    add(lua::sequence, "begin");
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+        begin_limit(text, i, limits[i].block);
+        add(source_of(limits[i].algorithm), "check");
+        if (limits[i].block.count() > 0) {
+            add(lua::block, "block_check");
+        }
+        if (!limits[i].shadow) {
+            add(lua::sequence, "enforce");
+        }
+    }
+    for (std::size_t i = limits.size(); i-- > 0;) {
+        add(lua::sequence, "commit");
+        if (refundable) {
+            add(source_of(limits[i].algorithm), "before");
+        }
+        add(source_of(limits[i].algorithm), "commit");
+        if (limits[i].block.count() > 0) {
+            add(lua::block, "block_commit");
+        }
+        add(lua::sequence, refundable ? "refundable_answer" : "answer");
+        text += "end\n";
+    }
+    add(lua::sequence, "end");
+    return text;
+}
+
+std::string single_script(Algorithm algorithm, microseconds block)
+{
+    const SequenceLimit limit{ algorithm, false, block };
+    return sequence_script({ &limit, 1 });
+}
+
+std::string charge_script(Algorithm algorithm, microseconds block)
+{
+    return charging_script(source_of(algorithm), false, block);
+}
+
+std::string renew_script()
+{
+    return charging_script(lua::concurrency, true);
 }
 
 std::string several_script(std::span<const Algorithm> algorithms)
@@ -86,7 +186,7 @@ std::string several_script(std::span<const Algorithm> algorithms)
         used.set(static_cast<std::size_t>(algorithm));
     }
     return with_algorithms(
-        lua::several, table_of(used, lua::functions, "{ check = check, commit = commit }"));
+        lua::several, table_of(used, lua::functions, "{ check = check, commit = commit }", false));
 }
 
 std::string peek_script(std::span<const Algorithm> algorithms)
@@ -96,9 +196,12 @@ std::string peek_script(std::span<const Algorithm> algorithms)
 
 std::string refund_script()
 {
-    constexpr lua::Piece refund_alone[] = { { "refund", "" } };
-    return with_algorithms(
-        lua::refund, table_of(std::bitset<algorithm_count>{}.set(), refund_alone, "refund"));
+    return refund_script(std::bitset<algorithm_count>{}.set());
+}
+
+std::string refund_script(Algorithm algorithm)
+{
+    return refund_script(std::bitset<algorithm_count>{}.set(static_cast<std::size_t>(algorithm)));
 }
 
 }  // namespace ratelimit

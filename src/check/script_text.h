@@ -7,17 +7,46 @@
 
 namespace ratelimit {
 
-/// The text of the script that decides limits of these algorithms, in any order and repeated or
-/// not, in one call: put together from the files of lua/, which say what each script takes and
-/// returns. One limit has a script of its own, which does not pay for the general one. Equal sets
-/// give equal texts.
-std::string single_script(Algorithm algorithm);
+// The texts of the scripts, assembled from the files in lua/, which document arguments and replies.
+
+/// One limit of a sequence: what the text of the script depends on.
+struct SequenceLimit {
+    Algorithm algorithm = Algorithm::sliding_window_counter;
+    bool shadow = false;
+    microseconds block{ 0 };  // Policy::block
+
+    friend bool operator==(const SequenceLimit&, const SequenceLimit&) = default;
+};
+
+/// Decides requests that each have exactly these limits, in this order (lua/sequence.lua). At least
+/// one limit; ten fit in the local variables that Lua allows. Refundable: the reply has what a
+/// refund needs.
+std::string sequence_script(std::span<const SequenceLimit> limits, bool refundable = false);
+
+/// The sequence of one limit.
+std::string single_script(Algorithm algorithm, microseconds block = {});
+
+/// Decides several limits of these algorithms, for one or more requests with the same keys
+/// (lua/several.lua). Slower than sequence_script. The order of `algorithms` does not matter, nor
+/// do repetitions: equal sets give equal texts.
 std::string several_script(std::span<const Algorithm> algorithms);
 
-/// As several_script, but it writes nothing: it answers what would be.
+/// As several_script, but read-only: replies with what the decision would be.
 std::string peek_script(std::span<const Algorithm> algorithms);
 
-/// The text of the script that refunds what checks of any algorithm counted.
+/// Counts the cost of each request even if it exceeds the limit (lua/sequence.lua, with the charge
+/// of the algorithm), unless the key is blocked. Arguments and replies are those of single_script;
+/// every reply is granted.
+std::string charge_script(Algorithm algorithm, microseconds block = {});
+
+/// Moves units that requests hold of a concurrency limit to the bucket of now (lua/sequence.lua,
+/// with the renewal of lua/concurrency.lua). Its replies are refundable, and granted.
+std::string renew_script();
+
+/// Refunds what checks of any algorithm counted (lua/refund.lua).
 std::string refund_script();
+
+/// The same for one algorithm, which costs Redis less.
+std::string refund_script(Algorithm algorithm);
 
 }  // namespace ratelimit

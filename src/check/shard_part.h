@@ -11,24 +11,24 @@
 
 namespace ratelimit {
 
-/// Tokens that Redis granted beyond the requests of a call: for requests like the one that has the
-/// lease.
+/// Tokens that Redis granted beyond the requests of a call, for later requests with the same limits
+/// and costs as the one that has the lease.
 struct Lease {
-    std::vector<RunReply> replies;  // by limit, to a run of requests; empty: there is no lease
-    std::int64_t spent = 0;         // requests of that run, the first ones, which are no tokens
+    std::vector<RunReply> replies;  // by limit, to the leased run; empty: there is no lease
+    std::int64_t spent = 0;         // how many requests of that run, the first ones, are not tokens
 
     /// How many requests of the run were granted.
     std::int64_t granted() const noexcept
     {
         std::int64_t granted = 0;
         for (const RunReply& reply : replies) {
-            granted = std::max(granted, reply.taken);  // less: of a shadow limit
+            granted = std::max(granted, reply.taken);  // a shadow limit may have counted fewer
         }
         return granted;
     }
 };
 
-/// A member of a PartList, which it leaves when it is destroyed.
+/// A node of a PartList. The destructor removes it from the list.
 class PartLink {
 public:
     PartLink() noexcept : next_(this), previous_(this) {}
@@ -50,34 +50,34 @@ private:
     PartLink* previous_;
 };
 
-/// The limits of one request whose keys are in one shard: one script call decides them, together
-/// with those of other requests for the same keys. It may be destroyed at any time.
+/// The limits of one request whose keys are in one shard. One script call decides them, possibly
+/// together with other requests for the same keys. A part may be destroyed at any time.
 struct ShardPart : PartLink {
     enum class End : std::uint8_t {
         pending,
         answered,
         failed,
-        slot_migrating,  // failed, but its limits can be checked one by one
+        slot_migrating,  // failed, but the limits can be checked one by one
     };
 
     virtual ~ShardPart() = default;
-    /// The reply is there, or it has failed. Once, and never from inside Coalescer::send.
+    /// The part has a reply or has failed. Called once after each Coalescer::send that returned
+    /// true, and never from inside it.
     virtual void ended() noexcept = 0;
 
-    // Set before it is sent.
+    // Set before the part is sent.
     std::span<RemoteLimit* const> limits;  // at least one
-    bool alone = true;  // the request has no other parts, so nothing will have to be refunded
-    std::int64_t lease_wanted = 0;     // tokens, for requests like this one
-    redis::milliseconds expires{ 0 };  // 0: set when it is sent
+    bool alone = true;                     // the request has no other parts, so it needs no refund
+    std::int64_t lease_wanted = 0;         // tokens, for requests like this one
+    redis::milliseconds expires{ 0 };      // by Client::now; 0: set when the part is sent
 
     // Set by the call.
     End end = End::pending;
-    microseconds server_time{ 0 };  // when it was decided, where that is by Redis's clock
     Lease lease;
     Runs::Position position;  // in the call
 };
 
-/// Parts in order. Those that are destroyed leave it.
+/// A queue of parts. It does not own them.
 class PartList {
 public:
     bool empty() const noexcept { return ends_.next_ == &ends_; }

@@ -2,6 +2,7 @@
 
 #include "http/decision_count.h"
 #include "http/evaluate_limits.h"
+#include "http/problem_details.h"
 #include "http/refusal_log.h"
 #include "http/request_state.h"
 #include "nginx/guarded.h"
@@ -15,7 +16,8 @@ namespace {
 
 using Stage = RequestState::Stage;
 
-/// Watches the client of a delayed request, as limit_req does: a client that leaves ends it.
+/// Watches the client of a delayed request, as limit_req does: if the client leaves, nginx ends the
+/// request.
 bool watch_client(ngx_http_request_t* r) noexcept
 {
     ngx_event_t* read = r->connection->read;
@@ -34,7 +36,8 @@ bool unwatch_client(ngx_http_request_t* r) noexcept
     return ngx_handle_read_event(r->connection->read, 0) == NGX_OK;
 }
 
-/// Write events of a delayed request: the last is the timer's.
+/// Handles write events of a delayed request. nginx clears `delayed` when the timer expires;
+/// earlier events are ignored.
 void delay_over(ngx_http_request_t* r) noexcept
 {
     ngx_event_t* write = r->connection->write;
@@ -104,7 +107,7 @@ void debug_decision(const RequestState&) noexcept {}
 
 #endif
 
-/// Once for each decision, whether or not its client is still there.
+/// Called once for each decision, also if the client has left.
 void record(const RequestState& state) noexcept
 {
     log_decision(state);
@@ -112,16 +115,16 @@ void record(const RequestState& state) noexcept
     debug_decision(state);
 }
 
-/// What becomes of a request whose decision is made and recorded.
+/// Refuses, delays or passes the request as it was decided.
 ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
 {
     state.stage = Stage::done;
 
     switch (state.decision.result()) {
     case Result::rejected:
-        return static_cast<ngx_int_t>(state.conf.refuse_status);
+        return refuse(r, state, static_cast<ngx_int_t>(state.conf.refuse_status));
     case Result::failed_closed:
-        return static_cast<ngx_int_t>(state.conf.fail_status);
+        return refuse(r, state, static_cast<ngx_int_t>(state.conf.fail_status));
     case Result::delayed:
         return delay(r, state);
     default:
@@ -129,10 +132,10 @@ ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
     }
 }
 
-/// Parks the request while its check is in flight. The client is not watched: what was sent is
-/// decided, and nginx notices later, as it would without the module, that the client has left.
-/// `blocked` keeps the request where nginx itself terminates it (a QUIC connection that closes, a
-/// body that is discarded and does not come): nginx then waits for `resume`.
+/// Parks the request while its check is in flight. The client is not watched: a check that was sent
+/// is decided, and nginx notices afterwards, as it would without the module, that the client has
+/// left. If nginx terminates the request (a QUIC connection closes, a discarded body times out),
+/// `blocked` keeps it alive until `resume`.
 ngx_int_t park(ngx_http_request_t* r, RequestState& state) noexcept
 {
     ngx_log_debug1(
@@ -144,8 +147,8 @@ ngx_int_t park(ngx_http_request_t* r, RequestState& state) noexcept
     return NGX_AGAIN;
 }
 
-/// The one resume of a parked request: from nginx's posted events, as if its connection had become
-/// writable, so that every protocol's request is run as nginx itself runs it.
+/// The only resume of a parked request. It posts a write event, as if the connection had become
+/// writable, so that nginx continues the request as its protocol requires.
 void resume(RequestState& state) noexcept
 {
     ngx_http_request_t* r = state.request;
@@ -154,7 +157,7 @@ void resume(RequestState& state) noexcept
     record(state);
     state.stage = Stage::answered;
     --r->blocked;
-    // Another handler is nginx's, which ends a request that was terminated meanwhile.
+    // nginx has set another handler if it terminated the request meanwhile; it frees the request.
     if (r->write_event_handler == ngx_http_request_empty_handler) {
         r->write_event_handler = ngx_http_core_run_phases;
     }
@@ -172,7 +175,7 @@ ngx_int_t begin(ngx_http_request_t* r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     if (limits->empty()) {
-        return NGX_DECLINED;  // another location's limits may still apply
+        return NGX_DECLINED;  // after an internal redirect, another location's limits may apply
     }
     RequestState* state = RequestState::make(r, *limits);
     if (state == nullptr) {
@@ -188,7 +191,7 @@ ngx_int_t begin(ngx_http_request_t* r)
 ngx_int_t run(ngx_http_request_t* r)
 {
     if (r != r->main) {
-        return NGX_DECLINED;  // its main request has been counted
+        return NGX_DECLINED;  // only the main request is counted
     }
     RequestState* state = RequestState::find(r);
     if (state == nullptr) {

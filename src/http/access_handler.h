@@ -4,11 +4,11 @@
 
 namespace ratelimit::http {
 
-/// The phase handlers: one decision for each main request.
+/// Phase handlers. Each main request is decided once, in the phase that ratelimit_phase sets.
 ngx_int_t access_handler(ngx_http_request_t* r) noexcept;
 
-/// After the access phase, for locations with `satisfy any`, where an access module that allows
-/// the request ends the phase before its limits were asked.
+/// Takes the place of access_handler in locations with `satisfy any`, where an access module that
+/// allows the request skips the other access handlers.
 ngx_int_t precontent_handler(ngx_http_request_t* r) noexcept;
 
 ngx_int_t preaccess_handler(ngx_http_request_t* r) noexcept;

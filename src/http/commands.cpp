@@ -81,7 +81,7 @@ char* set_choice(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
     return NGX_CONF_OK;
 }
 
-/// Several names, each a bit; `off` stands alone.
+/// Sets a bit for each name; `off` excludes the others.
 char* set_headers(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
 {
     ngx_uint_t& slot = slot_of(conf, command);
@@ -178,6 +178,9 @@ ngx_command_t commands[] = {
 
     { ngx_string("ratelimit_phase"), anywhere | NGX_CONF_TAKE1, set_choice,
       NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, phase), post(phases) },
+
+    { ngx_string("ratelimit_problem_details"), anywhere | NGX_CONF_TAKE1, set_choice,
+      NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, problem_details), post(switches) },
 
     { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1,
       api_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },

@@ -1,5 +1,8 @@
 #include "http/conf.h"
 
+#include "http/clocks.h"
+#include "nginx/timer.h"
+
 #include <algorithm>
 
 namespace ratelimit::http {
@@ -23,6 +26,16 @@ ConfPosition position_of(const ngx_conf_t* cf) noexcept
         return {};
     }
     return { cf->conf_file->file.name, cf->conf_file->line };
+}
+
+HeldRequests& ZoneConf::holds()
+{
+    if (held == nullptr) {
+        held = std::make_unique<HeldRequests>(zone, node_clock, [](std::function<void()> fired) {
+            return std::make_unique<nginx::NgxTimer>(std::move(fired));
+        });
+    }
+    return *held;
 }
 
 ZoneConf* MainConf::zone_named(std::string_view name) noexcept

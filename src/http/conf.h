@@ -3,9 +3,12 @@
 #include "check/remote_limit.h"
 #include "http/ngx_http.h"
 #include "http/redis_block.h"
+#include "limit/rate_headers.h"
+#include "zone/held_requests.h"
 #include "zone/zone.h"
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +17,7 @@ extern "C" ngx_module_t ngx_http_ratelimit_module;
 
 namespace ratelimit::http {
 
-/// Where in the configuration something stands, for errors that are found only when all of it has
-/// been read.
+/// A line of the configuration, for errors that are found only after all of it has been read.
 struct ConfPosition {
     ngx_str_t file{};
     ngx_uint_t line = 0;
@@ -27,19 +29,24 @@ ConfPosition position_of(const ngx_conf_t* cf) noexcept;
 struct ZoneConf {
     Zone zone;
     ngx_http_complex_value_t key{};
-    bool hash_key = false;  // keys are known by their hash everywhere
+    bool hash_key = false;  // keys are replaced by their hash (counted_key)
     bool variable_rate = false;
     ngx_http_complex_value_t rate{};  // when variable_rate
     std::optional<std::string> redis_name;
-    bool needs_redis = false;          // for a parameter that it has
+    std::string redis_parameter;       // the last one that needs Redis; empty: none
     RedisBlock* redis = nullptr;       // null: counted in this node's memory
-    std::optional<std::int64_t> cost;  // of the limits resolved so far, where all have the same
-    CheckScripts peek;                 // what the API asks for a key's state
+    std::optional<std::int64_t> cost;  // above 0, of the limit that was resolved last
+    CheckScripts peek;                 // read a key's state for the API
     std::string key_text;
     std::string rate_text;
     ConfPosition position;
-    time_t rate_complaint = 0;  // when this worker last logged a malformed rate
-    time_t cost_complaint = 0;
+    time_t bad_rate_logged = 0;  // when this worker last logged a malformed rate
+    time_t bad_cost_logged = 0;
+    time_t bad_charge_logged = 0;
+    std::unique_ptr<HeldRequests> held;  // of this worker; null: none yet
+
+    /// What this worker's requests hold, of a zone with concurrency=.
+    HeldRequests& holds();
 };
 
 /// One `ratelimit zone=...`.
@@ -51,27 +58,32 @@ struct LimitConf {
     std::optional<std::int64_t> delay;
     bool variable_cost = false;
     std::int64_t cost = 1;
+    QuotaUnit unit = QuotaUnit::requests;   // of the cost
     ngx_http_complex_value_t cost_value{};  // when variable_cost
+    bool charges = false;
+    ngx_http_complex_value_t charge{};  // when charges
     bool shadow = false;
     CheckScripts scripts;  // of its zone's Redis
     ConfPosition position;
 };
 
-/// All limits of a location: one decision.
+/// The limits of a location, which are decided together.
 struct LimitSet {
     std::vector<LimitConf> limits;
-    bool resolved = false;  // zones found and scripts known
+    std::deque<SequenceScripts> sequences;  // of the limits' scripts
+    bool charges = false;                   // one of them has charge=
+    bool resolved = false;                  // zones found and scripts known
 };
 
 /// Bits of ratelimit_headers.
 enum HeaderSets : ngx_uint_t {
-    headers_off = 1,  // stands alone
+    headers_off = 1,  // excludes the others
     headers_x_ratelimit = 2,
     headers_draft = 4,
     headers_legacy = 8,
 };
 
-/// Location configuration: plain, so that nginx can set it by offset.
+/// Location configuration. nginx sets its members by offset.
 struct LocationConf {
     LimitSet* limits;  // null: inherited or none; empty: switched off
     ngx_uint_t fail_mode;
@@ -82,6 +94,7 @@ struct LocationConf {
     ngx_uint_t log_level;
     ngx_uint_t delay_log_level;
     ngx_uint_t phase;
+    ngx_uint_t problem_details;
     ngx_uint_t api;  // ApiMode; of this location only
 };
 
@@ -90,13 +103,13 @@ enum ApiMode : ngx_uint_t { api_none, api_reads, api_writes };
 
 enum Phase : ngx_uint_t { phase_access, phase_preaccess };
 
-/// What nginx sets by offset in the main configuration.
+/// The members of the main configuration that nginx sets by offset.
 struct MainSettings {
     ngx_uint_t ipv6_prefix;
 };
 
 struct MainConf : MainSettings {
-    std::deque<RedisBlock> redis;  // deques: what is in them keeps its place
+    std::deque<RedisBlock> redis;  // deques: elements keep their addresses
     std::deque<ZoneConf> zones;
     ngx_shm_zone_t* redis_counters = nullptr;  // null: there is no Redis
     bool has_api = false;

@@ -8,7 +8,8 @@
 
 namespace ratelimit::http {
 
-/// Every bad value stops nginx with one line: the directive, the value and what was expected.
+/// Logs one line with the directive, its invalid value and the expected one. Returns
+/// NGX_CONF_ERROR.
 inline char* bad_value(
     ngx_conf_t* cf, std::string_view directive, std::string_view value,
     std::string_view expected) noexcept
@@ -21,8 +22,8 @@ inline char* bad_value(
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-/// Letters, digits, _ . and -, without a dot first: names of zones and of ratelimit_redis blocks go
-/// into Redis keys, header strings, URLs and the labels of metrics.
+/// Whether a zone or a ratelimit_redis block may have this name: letters, digits, _ . and -, not
+/// starting with a dot. Names are part of Redis keys, headers, URLs and labels of metrics.
 inline bool good_name(std::string_view name) noexcept
 {
     constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyz"

@@ -16,30 +16,32 @@ namespace {
 
 using nginx::borrowed;
 
-char* complain(ngx_conf_t* cf, const ZoneConf& zone, const char* what)
+char* zone_error(ngx_conf_t* cf, const ZoneConf& zone, std::string_view error)
 {
     const ngx_str_t name = borrowed(zone.zone.name);
+    const ngx_str_t text = borrowed(error);
     ngx_log_error(
-        NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_zone\" \"%V\": %s in %V:%ui", &name, what,
+        NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_zone\" \"%V\": %V in %V:%ui", &name, &text,
         &zone.position.file, zone.position.line);
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-/// A zone names its block, or uses the only one there is; where there is none, it counts in its own
-/// memory.
+/// Sets the zone's ratelimit_redis block: the one that `redis=` names, or the only one. Without any
+/// block the zone counts in its shared memory.
 char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
 {
     if (zone.redis_name) {
         zone.redis = main.redis_named(*zone.redis_name);
         if (zone.redis == nullptr) {
-            const auto what = "invalid \"redis=" + *zone.redis_name
-                + "\", expected the name of a \"ratelimit_redis\"";
-            return complain(cf, zone, what.c_str());
+            return zone_error(
+                cf, zone,
+                "invalid \"redis=" + *zone.redis_name
+                    + "\", expected the name of a \"ratelimit_redis\"");
         }
     } else if (main.redis.size() == 1) {
         zone.redis = &main.redis.front();
     } else if (!main.redis.empty()) {
-        return complain(cf, zone, "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
+        return zone_error(cf, zone, "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
     }
     if (zone.redis != nullptr) {
         zone.redis->zones.push_back(&zone.zone);
@@ -48,22 +50,21 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
             std::hash<std::string>{}(zone.redis->storage() + zone.zone.key_start);
         return NGX_CONF_OK;
     }
-    if (zone.needs_redis) {
-        return complain(
+    if (!zone.redis_parameter.empty()) {
+        return zone_error(
             cf, zone,
-            "invalid \"nodes=\", \"cache=\" or \"lease=\", expected only where there is a "
-            "\"ratelimit_redis\"");
+            "invalid \"" + zone.redis_parameter
+                + "\", expected only with a \"ratelimit_redis\" block");
     }
     if (!zone.variable_rate
         && LocalLimiter::largest_key(zone.zone.policy) > zone.zone.shared->shm.size / 2) {
-        return complain(
-            cf, zone, "too small a size for one key of this rate and algorithm, expected more");
+        return zone_error(cf, zone, "size is too small for one key of this rate and algorithm");
     }
     return NGX_CONF_OK;
 }
 
-/// `if` and limit_except are of their location. Of a method that limit_except is for, nginx asks
-/// its handler.
+/// `if` and limit_except blocks inherit ratelimit_api from their location. A limit_except block
+/// also needs the content handler: nginx does not use the location's.
 void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept
 {
     auto* core = static_cast<ngx_http_core_loc_conf_t*>(
@@ -76,7 +77,8 @@ void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) 
     }
 }
 
-/// Where the workers count what they see of Redis. No zone can have a name with a space.
+/// Adds the memory for the Redis counters of all workers. Its name has a space, so that it differs
+/// from every zone's.
 char* add_counters(ngx_conf_t* cf, MainConf& main)
 {
     static char tag;
@@ -141,6 +143,7 @@ void* create_location_conf(ngx_conf_t* cf) noexcept
     conf->dry_run = NGX_CONF_UNSET_UINT;
     conf->log_level = NGX_CONF_UNSET_UINT;
     conf->phase = NGX_CONF_UNSET_UINT;
+    conf->problem_details = NGX_CONF_UNSET_UINT;
     return conf;
 }
 
@@ -158,6 +161,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     ngx_conf_merge_uint_value(conf.dry_run, above.dry_run, 0);
     ngx_conf_merge_uint_value(conf.log_level, above.log_level, NGX_LOG_ERR);
     ngx_conf_merge_uint_value(conf.phase, above.phase, phase_access);
+    ngx_conf_merge_uint_value(conf.problem_details, above.problem_details, 0);
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 

@@ -4,13 +4,14 @@
 
 namespace ratelimit::http {
 
-/// What nginx calls when it begins to read http {} or a location, and when it has read it: the
-/// module's context of http. On errors they log one line and return null or NGX_CONF_ERROR.
+/// The callbacks of the module's HTTP context. nginx calls `create` before it reads http {} or a
+/// location, and `init` or `merge` afterwards. On errors they log one line and return null or
+/// NGX_CONF_ERROR.
 void* create_main_conf(ngx_conf_t* cf) noexcept;
-/// Finds the Redis of each zone.
+/// Finds the ratelimit_redis block of each zone.
 char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept;
 void* create_location_conf(ngx_conf_t* cf) noexcept;
-/// Inherits what the location does not set, and finds the zones of its limits.
+/// Inherits what the location does not set, and resolves its limits.
 char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept;
 
 }  // namespace ratelimit::http

@@ -20,8 +20,8 @@ struct FreeDigest {
     void operator()(EVP_MD_CTX* digest) const noexcept { EVP_MD_CTX_free(digest); }
 };
 
-/// The process's SHA-256. OpenSSL allocates when it is made, not when it is used again. Null: it
-/// cannot be had.
+/// The process's SHA-256 context, ready for a new digest; one context is reused because OpenSSL
+/// allocates memory for each. Null: OpenSSL failed.
 EVP_MD_CTX* new_digest() noexcept
 {
     static const std::unique_ptr<EVP_MD_CTX, FreeDigest> digest = [] {

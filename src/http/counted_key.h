@@ -10,9 +10,10 @@ namespace ratelimit::http {
 /// Hexadecimal digits of a key's hash.
 inline constexpr std::size_t key_hash_length = 32;
 
-/// What Redis, this node's memory, the log and the API know a key by: the key, or its hash where
-/// the zone has hash_key or the key is longer than max_key_length. The hash does not depend on the
-/// zone, so that zones with one key keep it in one hash slot of a cluster. Empty: out of memory.
+/// The key as Redis, this node's memory, the log and the API use it: unchanged, or its hash if the
+/// zone has hash_key or the key is longer than max_key_length. The hash does not depend on the
+/// zone, so zones that count by the same key share one hash slot of a cluster. Empty: out of
+/// memory, or OpenSSL failed.
 std::string_view counted_key(ngx_pool_t* pool, const ZoneConf& zone, std::string_view key) noexcept;
 
 /// Whether a text can be the hash of a key.

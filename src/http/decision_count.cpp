@@ -7,39 +7,39 @@ namespace {
 struct Outcome {
     CountedAs counted_as;
     std::string_view name;
-    /// By the column that a source is counted in: what this node knew without asking is a lease for
-    /// those that pass, and the cache for those that do not.
+    /// By column_of. Leases only pass requests and the cache only refuses them, so both have the
+    /// same column.
     std::array<std::string_view, ZoneCounters::sources> sources;
 };
 
-constexpr std::array<std::string_view, 3> letting_in = { "redis", "lease", "local" };
+constexpr std::array<std::string_view, 3> passing = { "redis", "lease", "local" };
 constexpr std::array<std::string_view, 3> refusing = { "redis", "cache", "local" };
-constexpr std::array<std::string_view, 3> by_nobody = { "none", "", "" };
+constexpr std::array<std::string_view, 3> undecided = { "none", "", "" };
 
 constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
-    Outcome{ CountedAs::passed, "passed", letting_in },
-    Outcome{ CountedAs::delayed, "delayed", letting_in },
+    Outcome{ CountedAs::passed, "passed", passing },
+    Outcome{ CountedAs::delayed, "delayed", passing },
     Outcome{ CountedAs::rejected, "rejected", refusing },
-    Outcome{ CountedAs::delayed_dry_run, "delayed_dry_run", letting_in },
+    Outcome{ CountedAs::delayed_dry_run, "delayed_dry_run", passing },
     Outcome{ CountedAs::rejected_dry_run, "rejected_dry_run", refusing },
-    Outcome{ CountedAs::failed_open, "failed_open", by_nobody },
-    Outcome{ CountedAs::failed_closed, "failed_closed", by_nobody },
-    Outcome{ CountedAs::passed_shadow, "passed_shadow", letting_in },
-    Outcome{ CountedAs::delayed_shadow, "delayed_shadow", letting_in },
+    Outcome{ CountedAs::failed_open, "failed_open", undecided },
+    Outcome{ CountedAs::failed_closed, "failed_closed", undecided },
+    Outcome{ CountedAs::passed_shadow, "passed_shadow", passing },
+    Outcome{ CountedAs::delayed_shadow, "delayed_shadow", passing },
     Outcome{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
 };
 
-constexpr bool are_in_their_places() noexcept
+constexpr bool are_in_order() noexcept
 {
-    for (std::size_t place = 0; place < outcomes.size(); ++place) {
-        if (static_cast<std::size_t>(outcomes[place].counted_as) != place) {
+    for (std::size_t index = 0; index < outcomes.size(); ++index) {
+        if (static_cast<std::size_t>(outcomes[index].counted_as) != index) {
             return false;
         }
     }
     return true;
 }
 
-static_assert(are_in_their_places(), "they are counted by their places");
+static_assert(are_in_order(), "CountedAs is an index of outcomes");
 
 constexpr std::size_t named_sources() noexcept
 {
@@ -59,8 +59,6 @@ std::size_t column_of(const AppliedLimit& limit) noexcept
     switch (limit.source) {
     case Source::redis:
         return 0;
-    case Source::lease:
-        return limit.state.granted ? 1 : 0;  // what a shadow refuses of a batch, Redis has
     case Source::local:
         return 2;
     default:
@@ -68,7 +66,7 @@ std::size_t column_of(const AppliedLimit& limit) noexcept
     }
 }
 
-/// Of a limit that was decided; empty: it is not counted.
+/// `limit` was decided. Empty: it is not counted.
 std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit& limit) noexcept
 {
     const bool enforced = !decision.dry_run();
@@ -104,11 +102,17 @@ void count_decision(const Decision& decision) noexcept
             if (!limit.state.granted) {
                 memory.top_refused().refuse(limit.key, ngx_time());
             }
+            if (limit.state.block == Block::begins) {
+                memory.counters().add(ZoneCounters::Units::blocked, 1);
+            }
             if (const auto as = counted_as(decision, limit)) {
                 memory.counters().count(static_cast<std::size_t>(*as), column_of(limit));
             }
+            if (!limit.settled_later && decision.counted(limit)) {
+                memory.counters().add(ZoneCounters::Units::passed, limit.cost);
+            }
         } else if (decision.undecided(limit) && !decision.outcome().refused) {
-            // Another limit's refusal is not a failure that lets the request pass.
+            // If another limit refused, this failure did not change the result.
             memory.counters().count(static_cast<std::size_t>(failed), 0);
         }
     }

@@ -5,7 +5,7 @@
 
 namespace ratelimit::http {
 
-/// What becomes of a request by one limit, as the API and its metrics count it.
+/// The outcome of one limit of one request, as the API and the metrics count it.
 enum class CountedAs : std::uint8_t {
     passed,
     delayed,
@@ -19,11 +19,11 @@ enum class CountedAs : std::uint8_t {
     rejected_shadow,
 };
 
-/// Counts the decision in the zones of its limits. One that let the request in is counted only if
-/// no other refused it: a request that is refused is counted where it was.
+/// Counts the decision in the zones of its limits. Of a refused request only the limits that
+/// refused it are counted. Shadow limits that could not be evaluated are not counted.
 void count_decision(const Decision& decision) noexcept;
 
-/// How many decisions of a zone had this outcome, from this source: "none" where nobody decided.
+/// The number of a zone's decisions with this outcome and source; "none": the limit was undecided.
 struct Count {
     std::string_view outcome;
     std::string_view source;

@@ -12,8 +12,9 @@ namespace {
 using nginx::borrowed;
 using nginx::view;
 
-/// A variable that is malformed is so for request after request: one line in ten seconds.
-bool may_complain(time_t& last) noexcept
+/// A malformed variable is usually malformed in every request: one line in ten seconds is logged
+/// for each zone and worker.
+bool may_log_malformed(time_t& last) noexcept
 {
     constexpr time_t pause_s = 10;
     if (last != 0 && ngx_time() - last < pause_s) {
@@ -23,7 +24,7 @@ bool may_complain(time_t& last) noexcept
     return true;
 }
 
-void complain(
+void log_malformed(
     ngx_http_request_t* r, const ZoneConf& zone, const char* what, const ngx_str_t& value) noexcept
 {
     char text[128];
@@ -51,12 +52,30 @@ Read read_rate(ngx_http_request_t* r, ZoneConf& zone, Rate& rate)
     const auto parsed = parse_rate(view(text));
     const bool log = zone.zone.policy.algorithm == Algorithm::sliding_window_log;
     if (!parsed || (log && parsed->quota > max_logged_quota)) {
-        if (may_complain(zone.rate_complaint)) {
-            complain(r, zone, "rate", text);
+        if (may_log_malformed(zone.bad_rate_logged)) {
+            log_malformed(r, zone, "rate", text);
         }
         return Read::malformed;
     }
     rate = *parsed;
+    return Read::ok;
+}
+
+/// Evaluates a cost or a charge. `number` has no value if the variable is empty, or malformed,
+/// which is logged.
+Read read_number(
+    ngx_http_request_t* r, const ngx_http_complex_value_t& value, const ZoneConf& zone,
+    const char* what, time_t& logged, std::optional<std::int64_t>& number)
+{
+    ngx_str_t text;
+    // ngx_http_complex_value takes a non-const pointer, but changes nothing.
+    if (ngx_http_complex_value(r, const_cast<ngx_http_complex_value_t*>(&value), &text) != NGX_OK) {
+        return Read::failed;
+    }
+    number = parse_number(view(text), 0, max_cost);
+    if (!number && text.len != 0 && may_log_malformed(logged)) {
+        log_malformed(r, zone, what, text);
+    }
     return Read::ok;
 }
 
@@ -66,21 +85,14 @@ Read read_cost(ngx_http_request_t* r, const LimitConf& limit, std::int64_t& cost
     if (!limit.variable_cost) {
         return Read::ok;
     }
-    ngx_str_t text;
-    // nginx's function takes no const, and changes nothing.
-    auto* value = const_cast<ngx_http_complex_value_t*>(&limit.cost_value);
-    if (ngx_http_complex_value(r, value, &text) != NGX_OK) {
-        return Read::failed;
-    }
-    const auto parsed = parse_number(view(text), 0, max_cost);
-    if (!parsed && text.len != 0 && may_complain(limit.zone->cost_complaint)) {
-        complain(r, *limit.zone, "cost", text);
-    }
-    cost = parsed.value_or(1);
-    return Read::ok;
+    std::optional<std::int64_t> number;
+    const Read read =
+        read_number(r, limit.cost_value, *limit.zone, "cost", limit.zone->bad_cost_logged, number);
+    cost = number.value_or(1);
+    return read;
 }
 
-/// Empty: not limited.
+/// Reads the key as it is counted. An empty key is not limited.
 Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
 {
     ngx_str_t text;
@@ -116,7 +128,7 @@ void debug_limit(ngx_http_request_t*, const ZoneConf&, std::string_view, std::in
 
 #endif
 
-/// What takes nothing needs no turn to wait for.
+/// A request that takes nothing (cost 0) is not delayed.
 std::optional<std::int64_t> undelayed_of(const LimitConf& limit, std::int64_t cost) noexcept
 {
     if (limit.nodelay || cost == 0) {
@@ -125,7 +137,7 @@ std::optional<std::int64_t> undelayed_of(const LimitConf& limit, std::int64_t co
     return limit.delay.value_or(0);
 }
 
-/// Where in Redis a limit that has been read is counted.
+/// Sets where in Redis the limit is counted, and by which scripts.
 Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
 {
     const Zone& zone = *limit.zone;
@@ -145,6 +157,8 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     limit.zone = &zone.zone;
     limit.policy = zone.zone.policy;
     limit.shadow = conf.shadow;
+    limit.unit = conf.unit;
+    limit.settled_later = conf.charges;
 
     Read read = read_key(r, zone, limit.key);
     if (read == Read::ok) {
@@ -158,6 +172,9 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     }
     if (conf.burst) {
         limit.policy.burst = conf.burst;
+    }
+    if (limit.policy.algorithm == Algorithm::concurrency) {
+        limit.holds = &zone.holds();
     }
     limit.policy_hash = zone.zone.policy_hash(limit.policy);
     limit.undelayed = undelayed_of(conf, limit.cost);
@@ -176,6 +193,7 @@ std::optional<std::span<AppliedLimit>> evaluate_limits(ngx_http_request_t* r, co
     std::size_t count = 0;
     for (const LimitConf& conf : set.limits) {
         AppliedLimit& limit = limits[count];
+        limit.configured = static_cast<std::size_t>(&conf - set.limits.data());
         const Read read = read_limit(r, conf, limit);
         if (read == Read::failed) {
             return std::nullopt;
@@ -188,6 +206,13 @@ std::optional<std::span<AppliedLimit>> evaluate_limits(ngx_http_request_t* r, co
         }
     }
     return limits.first(count);
+}
+
+std::optional<std::int64_t> evaluate_charge(ngx_http_request_t* r, const LimitConf& limit)
+{
+    std::optional<std::int64_t> charge;
+    read_number(r, limit.charge, *limit.zone, "charge", limit.zone->bad_charge_logged, charge);
+    return charge;
 }
 
 }  // namespace ratelimit::http

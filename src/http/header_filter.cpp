@@ -45,16 +45,19 @@ public:
         add(name, text);
     }
 
-    /// `members` as `write` writes them.
+    /// A header with a list value; `write` writes `members` to the memory that it gets.
     template <class Write>
     void list(std::string_view name, std::span<const HeaderMember> members, Write&& write) noexcept
     {
         auto* room = static_cast<char*>(ngx_pnalloc(r_->pool, header_room(members)));
-        add(name, room == nullptr ? ngx_str_t{ 0, nullptr } : borrowed(write(members, room)));
+        const auto value = room == nullptr ? std::string_view{} : write(members, room);
+        if (room == nullptr || !value.empty()) {
+            add(name, borrowed(value));
+        }
     }
 
-    /// Gives them to the response. A backend may have sent some of the same names: one answer,
-    /// ours, stays. False: out of memory.
+    /// Adds the headers to the response, in place of a backend's headers of the same names. False:
+    /// out of memory.
     bool send() noexcept
     {
         drop_others();
@@ -65,7 +68,7 @@ public:
 
 private:
     struct Header {
-        std::string_view name;  // of static storage
+        std::string_view name;  // static storage: the response refers to it
         ngx_str_t value;
     };
     static constexpr std::size_t most = 9;
@@ -106,11 +109,11 @@ private:
     ngx_http_request_t* const r_;
     std::array<Header, most> all_;
     std::size_t count_ = 0;
-    char* digits_ = nullptr;  // where the next number goes
+    char* digits_ = nullptr;  // where the next number is written
     bool good_ = true;
 };
 
-/// The three single-valued headers: the limit with the least left speaks.
+/// The three single-valued headers, of the limit with the least left.
 void set_three(
     Headers& headers, const Decision& decision, std::string_view limit, std::string_view remaining,
     std::string_view reset) noexcept
@@ -118,7 +121,7 @@ void set_three(
     const AppliedLimit& speaking = decision.speaking();
     headers.number(limit, speaking.policy.limit());
     headers.number(remaining, speaking.state.remaining);
-    headers.number(reset, whole_seconds(speaking.state.reset));
+    headers.number(reset, whole_seconds(shown_reset(speaking.policy, speaking.state)));
 }
 
 bool set_draft(Headers& headers, const RequestState& state) noexcept
@@ -130,14 +133,13 @@ bool set_draft(Headers& headers, const RequestState& state) noexcept
     }
     std::size_t count = 0;
     for (const AppliedLimit& limit : limits) {
-        if (!limit.decided || limit.shadow) {
-            continue;
+        if (!limit.malformed && !limit.shadow) {
+            HeaderMember& member = members[count++];
+            member = { limit.zone->name, limit.policy, limit.unit, std::nullopt };
+            if (limit.decided) {
+                member.state = limit.state;
+            }
         }
-        // A client that waits for `t` of a refusing limit must be let in then.
-        const bool refusing = !limit.state.granted && limit.state.retry_after.has_value();
-        members[count++] = { limit.zone->name, limit.policy.limit(), limit.policy.limit_window(),
-                             limit.state.remaining,
-                             refusing ? *limit.state.retry_after : limit.state.reset };
     }
     headers.list("RateLimit-Policy", members.first(count), policy_header);
     headers.list("RateLimit", members.first(count), state_header);
@@ -150,7 +152,7 @@ bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
     const Decision& decision = state.decision;
     Headers headers(r);
 
-    if (!decision.speaking().shadow) {
+    if (decision.has_outcome() && !decision.speaking().shadow) {
         if ((sets & headers_x_ratelimit) != 0) {
             set_three(
                 headers, decision, "X-RateLimit-Limit", "X-RateLimit-Remaining",
@@ -160,9 +162,9 @@ bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
             set_three(
                 headers, decision, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset");
         }
-        if ((sets & headers_draft) != 0 && !set_draft(headers, state)) {
-            return false;
-        }
+    }
+    if ((sets & headers_draft) != 0 && !set_draft(headers, state)) {
+        return false;
     }
     const auto& retry_after = decision.outcome().retry_after;
     if (decision.result() == Result::rejected && retry_after) {
@@ -175,7 +177,7 @@ ngx_int_t filter(ngx_http_request_t* r) noexcept
 {
     if (r == r->main) {
         const RequestState* state = RequestState::find(r);
-        if (state != nullptr && state->decision.has_outcome()) {
+        if (state != nullptr && state->decision.result() != Result::none) {
             if (!set_headers(r, *state)) {
                 return NGX_ERROR;
             }

@@ -8,6 +8,7 @@
 #include "nginx/pool.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 
@@ -25,6 +26,32 @@ char* failed() noexcept
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
+/// nginx's variables that count bytes of a request or a response.
+constexpr std::array byte_counts = {
+    std::string_view("$content_length"),
+    std::string_view("$request_length"),
+    std::string_view("$bytes_sent"),
+    std::string_view("$body_bytes_sent"),
+    std::string_view("$upstream_response_length"),
+    std::string_view("$upstream_bytes_received"),
+};
+
+/// Other costs have no unit that the draft of the RateLimit headers names.
+bool counts_bytes(std::string_view cost) noexcept
+{
+    return std::find(byte_counts.begin(), byte_counts.end(), cost) != byte_counts.end();
+}
+
+char* compile(ngx_conf_t* cf, std::string_view value, ngx_http_complex_value_t& out)
+{
+    ngx_str_t text = borrowed(value);
+    ngx_http_compile_complex_value_t compile{};
+    compile.cf = cf;
+    compile.value = &text;
+    compile.complex_value = &out;
+    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK : failed();
+}
+
 char* set_cost(ngx_conf_t* cf, LimitConf& limit, std::string_view parameter, std::string_view value)
 {
     if (value.find('$') == std::string_view::npos) {
@@ -35,13 +62,18 @@ char* set_cost(ngx_conf_t* cf, LimitConf& limit, std::string_view parameter, std
         limit.cost = *cost;
         return NGX_CONF_OK;
     }
-    ngx_str_t text = borrowed(value);
-    ngx_http_compile_complex_value_t compile{};
-    compile.cf = cf;
-    compile.value = &text;
-    compile.complex_value = &limit.cost_value;
     limit.variable_cost = true;
-    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK : failed();
+    return compile(cf, value, limit.cost_value);
+}
+
+char* set_charge(
+    ngx_conf_t* cf, LimitConf& limit, std::string_view parameter, std::string_view value)
+{
+    if (value.find('$') == std::string_view::npos) {
+        return bad_value(cf, directive, parameter, "charge= with a variable");
+    }
+    limit.charges = true;
+    return compile(cf, value, limit.charge);
 }
 
 char* set_count(
@@ -57,6 +89,9 @@ char* read_parameter(ngx_conf_t* cf, LimitConf& limit, std::string_view paramete
     const auto equals = parameter.find('=');
     const auto name = parameter.substr(0, equals == parameter.npos ? equals : equals + 1);
     const auto value = parameter.substr(name.size());
+    if (counts_bytes(value)) {  // only costs take variables
+        limit.unit = QuotaUnit::content_bytes;
+    }
 
     if (name == "zone=" && !value.empty()) {
         limit.zone_name = value;
@@ -71,13 +106,17 @@ char* read_parameter(ngx_conf_t* cf, LimitConf& limit, std::string_view paramete
     if (name == "cost=") {
         return set_cost(cf, limit, parameter, value);
     }
+    if (name == "charge=") {
+        return set_charge(cf, limit, parameter, value);
+    }
     if (name == "nodelay" || name == "shadow") {
         (name == "nodelay" ? limit.nodelay : limit.shadow) = true;
         return NGX_CONF_OK;
     }
     return bad_value(
         cf, directive, parameter,
-        "zone=name, burst=number, nodelay, delay=number, cost=number, shadow, or off alone");
+        "zone=name, burst=number, nodelay, delay=number, cost=number, charge=variable, shadow, or "
+        "off alone");
 }
 
 char* read_limit(ngx_conf_t* cf, LimitConf& limit)
@@ -120,7 +159,8 @@ char* read_limits(ngx_conf_t* cf, LocationConf& location)
         }
     } else if (off || location.limits->limits.empty()) {
         ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0, "\"ratelimit off\" stands beside other \"ratelimit\" directives");
+            NGX_LOG_EMERG, cf, 0,
+            "\"ratelimit off\" excludes other \"ratelimit\" directives at the same level");
         return failed();
     }
     if (off) {
@@ -144,58 +184,116 @@ char* read_limits(ngx_conf_t* cf, LocationConf& location)
     return NGX_CONF_OK;
 }
 
-char* complain(ngx_conf_t* cf, const LimitConf& limit, const char* what)
+char* limit_error(ngx_conf_t* cf, const LimitConf& limit, std::string_view error)
 {
     const ngx_str_t name = borrowed(limit.zone_name);
+    const ngx_str_t text = borrowed(error);
     ngx_log_error(
-        NGX_LOG_EMERG, cf->log, 0, "\"ratelimit zone=%V\": %s in %V:%ui", &name, what,
+        NGX_LOG_EMERG, cf->log, 0, "\"ratelimit zone=%V\": %V in %V:%ui", &name, &text,
         &limit.position.file, limit.position.line);
     return failed();
 }
 
-/// What a limit asks for against what its zone's algorithm has.
+/// Checks a limit's parameters against its zone's algorithm.
 char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
 {
     const Algorithm algorithm = limit.zone->zone.policy.algorithm;
 
+    const auto invalid_burst = [&](const char* expected) {
+        const auto burst = std::to_string(*limit.burst);
+        return limit_error(cf, limit, "invalid \"burst=" + burst + "\", expected " + expected);
+    };
     if (limit.burst && !keeps_arrival_time(algorithm)) {
-        return complain(
-            cf, limit, "invalid \"burst\", only token_bucket, leaky_bucket and gcra have one");
+        return invalid_burst("no burst, which only token_bucket, leaky_bucket and gcra have");
     }
     if (limit.burst == 0 && algorithm == Algorithm::token_bucket) {
-        return complain(
-            cf, limit, "invalid \"burst=0\", expected a bucket that holds at least one request");
+        return invalid_burst("a bucket that holds at least one request");
+    }
+    if (limit.charges && algorithm == Algorithm::concurrency) {
+        return limit_error(
+            cf, limit, "invalid \"charge=\", expected no charge, which concurrency= does not have");
     }
     Policy policy = limit.zone->zone.policy;
     policy.burst = limit.burst;
     if (limit.burst && !limit.zone->variable_rate && !policy.burst_fits()) {
-        return complain(
-            cf, limit,
-            "invalid \"burst\", expected one that the rate makes up for within 142 years");
+        return invalid_burst("a burst that refills at this rate within 142 years");
     }
     if ((limit.nodelay || limit.delay) && algorithm != Algorithm::leaky_bucket) {
-        return complain(
-            cf, limit, "invalid \"nodelay\" or \"delay\", only leaky_bucket delays requests");
+        const auto delay = limit.delay ? "delay=" + std::to_string(*limit.delay) : "nodelay";
+        return limit_error(
+            cf, limit, "invalid \"" + delay + "\", expected no delay, which only leaky_bucket has");
     }
     return NGX_CONF_OK;
 }
 
-/// How long a refusal is remembered, at most, where not only time changes what a key has left.
+/// For zones where more than the passing of time can free a key: a remembered refusal holds for at
+/// most a second.
 void remember_briefly(ZoneConf& zone) noexcept
 {
+    if (zone.zone.policy.block.count() > 0) {
+        return;  // a refused key stays refused
+    }
     zone.zone.remembered = std::min<microseconds>(zone.zone.remembered, std::chrono::seconds{ 1 });
 }
 
-/// The scripts that can check a limit: alone, or with others of its location (some of them, where
-/// keys may span shards) and with other requests of the same keys.
+/// Registers the scripts of sequences, for each Redis: for its first limits in the location, as
+/// many as a sequence may have, for the next ones, and so on.
+void add_sequences(LimitSet& set, bool refundable)
+{
+    for (const LimitConf& first : set.limits) {
+        RedisBlock* const redis = first.zone->redis;
+        if (redis == nullptr || first.scripts.sequences != nullptr) {
+            continue;
+        }
+        std::vector<LimitConf*> group;
+        std::vector<SequenceLimit> sequence;
+        for (LimitConf& limit : set.limits) {
+            if (limit.zone->redis == redis && limit.scripts.sequences == nullptr
+                && group.size() < SequenceScripts::most) {
+                group.push_back(&limit);
+                const Policy& policy = limit.zone->zone.policy;
+                sequence.push_back({ policy.algorithm, limit.shadow, policy.block });
+            }
+        }
+        const auto& scripts = set.sequences.emplace_back(sequence, refundable, redis->scripts);
+        for (std::size_t i = 0; i < group.size(); ++i) {
+            group[i]->scripts.sequences = &scripts;
+            group[i]->scripts.bit = SequenceScripts::bit(i);
+        }
+    }
+}
+
+bool holds(const LimitConf& limit) noexcept
+{
+    return limit.zone->zone.policy.algorithm == Algorithm::concurrency;
+}
+
+/// Registers the scripts that release and renew what a request holds of a concurrency limit. Before
+/// those of checks: in this order the calls of one turn are sent, so that a check finds what was
+/// released before it.
+void add_release(LimitConf& limit)
+{
+    redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
+    limit.scripts.refund = scripts.add(refund_script(Algorithm::concurrency));
+    limit.scripts.renew = scripts.add(renew_script());
+}
+
+/// Registers the script that decides several limits of the location, or several requests with the
+/// same keys, in one call, and where needed the script that refunds.
 void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool may_span_shards)
 {
     redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
-    limit.scripts.single = scripts.add(single_script(limit.zone->zone.policy.algorithm));
     limit.scripts.several = scripts.add(several_script(algorithms));
-    if (algorithms.size() > 1 && may_span_shards) {
+    if (limit.charges) {
+        const Policy& policy = limit.zone->zone.policy;
+        limit.scripts.charge = scripts.add(charge_script(policy.algorithm, policy.block));
+    }
+    if (holds(limit)) {
+        return;  // add_release has
+    }
+    if (limit.charges || (algorithms.size() > 1 && may_span_shards)) {
         limit.scripts.refund = scripts.add(refund_script());
-        remember_briefly(*limit.zone);  // after a refund a request may pass that was refused
+        remember_briefly(*limit.zone);  // a refund can free a key
     }
 }
 
@@ -211,13 +309,19 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
     for (LimitConf& limit : set.limits) {
         limit.zone = main.zone_named(limit.zone_name);
         if (limit.zone == nullptr) {
-            return complain(
-                cf, limit, "unknown zone, expected one that a \"ratelimit_zone\" names");
+            return limit_error(
+                cf, limit, "unknown zone, expected the name of a \"ratelimit_zone\"");
         }
         if (char* result = check_limit(cf, limit); result != NGX_CONF_OK) {
             return result;
         }
         algorithms.push_back(limit.zone->zone.policy.algorithm);
+        if (holds(limit)) {
+            limit.unit = QuotaUnit::concurrent_requests;
+            if (limit.zone->redis != nullptr) {
+                add_release(limit);
+            }
+        }
     }
     const RedisBlock* const first = set.limits.front().zone->redis;
     const bool may_span_shards =
@@ -225,13 +329,17 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
             const RedisBlock* redis = limit.zone->redis;
             return redis != first || (redis != nullptr && redis->may_span_shards());
         });
+    set.charges = std::any_of(
+        set.limits.begin(), set.limits.end(), [](const LimitConf& limit) { return limit.charges; });
+    const bool any_holds = std::any_of(set.limits.begin(), set.limits.end(), holds);
+    add_sequences(set, set.charges || any_holds || (may_span_shards && set.limits.size() > 1));
     for (LimitConf& limit : set.limits) {
         if (limit.zone->redis == nullptr) {
             continue;
         }
         add_scripts(limit, algorithms, may_span_shards);
-        // A request under another policy may leave less of what a key holds under this one, and a
-        // request of a smaller cost may pass while a larger one is refused, on any node.
+        // On any node, a request under another policy can reduce what is stored of the key, and a
+        // request of a smaller cost can pass while one of a larger cost is refused.
         if (limit.zone->variable_rate || limit.variable_cost
             || (limit.burst && limit.burst != limit.zone->zone.policy.burst)
             || (limit.cost > 0 && limit.zone->cost.value_or(limit.cost) != limit.cost)) {

@@ -2,7 +2,7 @@
 
 #include "nginx/ngx.h"
 
-// Only src/http knows nginx's HTTP part.
+// Only src/http includes nginx's HTTP headers.
 extern "C" {
 #include <ngx_http.h>
 }

@@ -1,4 +1,4 @@
-// The module as nginx sees it: what it calls when it reads the configuration and in each process.
+// The module's definition, and its callbacks for the configuration and for each process.
 
 #include "http/access_handler.h"
 #include "http/commands.h"
@@ -6,6 +6,7 @@
 #include "http/conf_setup.h"
 #include "http/header_filter.h"
 #include "http/refusal_log.h"
+#include "http/settle_charges.h"
 #include "http/variables.h"
 #include "nginx/guarded.h"
 #include "nginx/timer.h"
@@ -20,8 +21,8 @@ constexpr milliseconds second{ 1000 };
 
 std::unique_ptr<nginx::NgxTimer> second_timer;
 
-/// Puts the handler where it runs after all others of its phase that are known now: nginx runs a
-/// phase's handlers from the last to the first.
+/// Adds a handler that runs after those of its phase that are known so far. nginx runs a phase's
+/// handlers from the last to the first.
 bool run_last(ngx_array_t& handlers, ngx_http_handler_pt handler) noexcept
 {
     if (ngx_array_push(&handlers) == nullptr) {
@@ -33,14 +34,14 @@ bool run_last(ngx_array_t& handlers, ngx_http_handler_pt handler) noexcept
     return true;
 }
 
-/// Puts the handler before those of its phase that are known now.
+/// Adds a handler that runs before those of its phase that are known so far.
 bool run_first(ngx_array_t& handlers, ngx_http_handler_pt handler) noexcept
 {
-    auto* place = static_cast<ngx_http_handler_pt*>(ngx_array_push(&handlers));
-    if (place == nullptr) {
+    auto* slot = static_cast<ngx_http_handler_pt*>(ngx_array_push(&handlers));
+    if (slot == nullptr) {
         return false;
     }
-    *place = handler;
+    *slot = handler;
     return true;
 }
 
@@ -50,13 +51,15 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
         ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module));
     auto* phases = core->phases;
 
-    // In every phase: each location has its own ratelimit_phase.
+    // All of them, since each location has its own ratelimit_phase.
     const bool installed =
-        // After realip, which gives the client its address in this phase too.
+        // After realip, which sets the client's address in this phase, too.
         run_last(phases[NGX_HTTP_PREACCESS_PHASE].handlers, preaccess_handler)
-        // After authentication, whose results can be keys; and before try_files and mirror.
+        // After authentication, whose results can be keys.
         && run_last(phases[NGX_HTTP_ACCESS_PHASE].handlers, access_handler)
-        && run_first(phases[NGX_HTTP_PRECONTENT_PHASE].handlers, precontent_handler);
+        // Before try_files and mirror.
+        && run_first(phases[NGX_HTTP_PRECONTENT_PHASE].handlers, precontent_handler)
+        && run_last(phases[NGX_HTTP_LOG_PHASE].handlers, settle_charges);
     if (!installed) {
         return NGX_ERROR;
     }
@@ -71,7 +74,7 @@ void each_second() noexcept
         for (RedisBlock& block : conf->redis) {
             block.report();
             if (ngx_exiting) {
-                // A long response may keep this worker; it needs no connections to Redis for that.
+                // A long response may keep an exiting worker alive; it does not need Redis.
                 block.rest();
             }
         }
@@ -81,7 +84,7 @@ void each_second() noexcept
     }
 }
 
-/// Says so when Redis takes most of a worker's connections.
+/// Warns if connections to Redis take more than half of a worker's connections.
 ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
 {
     MainConf* conf = main_conf(cycle);
@@ -125,6 +128,11 @@ void exit_process(ngx_cycle_t* cycle) noexcept
 {
     second_timer.reset();
     if (MainConf* conf = main_conf(cycle)) {
+        for (const ZoneConf& zone : conf->zones) {
+            if (zone.held != nullptr) {
+                zone.held->release_all();
+            }
+        }
         for (RedisBlock& block : conf->redis) {
             block.stop();
         }

@@ -18,7 +18,7 @@ using nginx::borrowed;
 
 constexpr std::size_t shown_text_limit = 256;
 
-/// The event loop, with the resolver of http {}, if it has one.
+/// nginx's event loop with the resolver of http {}, if that has one.
 nginx::NgxLoop& event_loop()
 {
     static nginx::NgxLoop loop;
@@ -26,11 +26,11 @@ nginx::NgxLoop& event_loop()
         reinterpret_cast<ngx_http_conf_ctx_t*>(ngx_get_conf(ngx_cycle->conf_ctx, ngx_http_module));
     auto* core =
         static_cast<ngx_http_core_loc_conf_t*>(http->loc_conf[ngx_http_core_module.ctx_index]);
-    // Without a directive there is a dummy that has no servers.
+    // Without the directive nginx makes a resolver that has no servers.
     const bool usable = core->resolver != nullptr && core->resolver->connections.nelts != 0;
-    constexpr ngx_msec_t usual_timeout = 30'000;
-    ngx_msec_t timeout = core->resolver_timeout;  // at this level nginx leaves it unset
-    ngx_conf_init_msec_value(timeout, usual_timeout);
+    constexpr ngx_msec_t default_timeout = 30'000;
+    ngx_msec_t timeout = core->resolver_timeout;  // nginx sets no default at this level
+    ngx_conf_init_msec_value(timeout, default_timeout);
     loop.use_resolver(usable ? core->resolver : nullptr, timeout);
     return loop;
 }
@@ -74,7 +74,10 @@ void RedisBlock::report() noexcept
 void RedisBlock::stop() noexcept
 {
     report();
-    client_.reset();  // it tells the coalescer of what fails
+    if (client_ != nullptr) {
+        client_->flush();
+    }
+    client_.reset();  // first: it notifies the coalescer of calls that fail
     coalescer_.reset();
 }
 
@@ -87,7 +90,7 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
         NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
 }
 
-/// What was refused by those counts may pass now.
+/// Forgets remembered refusals: those that rest on lost counts do not hold any more.
 void RedisBlock::counts_may_be_lost(std::uint32_t server) noexcept
 {
     for (const Zone* zone : zones) {
@@ -99,7 +102,7 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
 {
     report();
     if (reason == redis::no_connection_left) {
-        return;  // the event loop has said so, and it is not the server's fault
+        return;  // NgxLoop has logged it, and the server is not the cause
     }
     const ngx_str_t block = borrowed(name);
     const ngx_str_t address = borrowed(server.name);

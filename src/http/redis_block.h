@@ -11,18 +11,18 @@
 
 namespace ratelimit::http {
 
-/// One ratelimit_redis block, and in a worker its client.
+/// One ratelimit_redis block and, in a worker, its client.
 class RedisBlock final : public redis::ClientEvents {
 public:
     std::string name;
     redis::ClientOptions options;
     std::string prefix = "rl:";
     bool tls_on = false;
-    redis::TlsOptions tls;  // as configured; options.server.tls is made of it
+    redis::TlsOptions tls;  // as configured; options.server.tls is made from it
     bool weighted = false;  // a server has a weight=
     redis::ScriptRegistry scripts;
     ngx_shm_zone_t* counters = nullptr;  // RedisCounters
-    std::vector<const Zone*> zones;      // that count here
+    std::vector<const Zone*> zones;      // that this block counts
 
     /// Whether keys can be on different servers.
     bool may_span_shards() const noexcept
@@ -31,7 +31,7 @@ public:
             || (options.topology == redis::Topology::ring && options.servers.size() > 1);
     }
 
-    /// How many connections a worker keeps, where no more servers become known.
+    /// How many connections a worker keeps at least: servers that it discovers add to them.
     std::size_t least_connections() const noexcept
     {
         const auto each = static_cast<std::size_t>(options.server.connections);
@@ -39,24 +39,24 @@ public:
                                                              : each * options.servers.size();
     }
 
-    /// Where its keys are: topology, servers and database.
+    /// Identifies where keys are stored: topology, servers and database.
     std::string storage() const;
 
-    /// The client, connecting from the first call on: workers ask when they start, and a process
-    /// that runs without them (master_process off, after a reload) at its first request.
+    /// The client. The first call makes it and starts to connect: when a worker starts or, after a
+    /// reload with master_process off, at the first request.
     redis::Client& client() { return coalescer().client(); }
-    /// Where checks go to that client.
+    /// Sends checks to the client.
     Coalescer& coalescer();
 
-    /// The client, if there is one yet.
+    /// Null: there is no client yet.
     redis::Client* started_client() noexcept { return client_.get(); }
-    /// Adds what this worker has seen of the servers since it last did, to what all have.
+    /// Adds this worker's figures of the servers since the last report to those of all workers.
     void report() noexcept;
 
     /// Closes the connections, unless a check is in flight; the next check connects again.
     void rest() noexcept;
 
-    /// Ends what is on its way and closes the connections.
+    /// Writes what has been sent, fails the checks in flight and closes the connections.
     void stop() noexcept;
 
     void server_up(const redis::Endpoint& server) noexcept override;

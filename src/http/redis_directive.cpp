@@ -21,7 +21,7 @@ using nginx::view;
 
 using Values = std::span<const ngx_str_t>;
 
-/// A directive inside the block; answers as nginx's setters do.
+/// A directive inside the block. `set` returns what nginx's setters return.
 struct BlockDirective {
     std::string_view name;
     char* (*set)(ngx_conf_t* cf, RedisBlock& block, Values values);
@@ -38,7 +38,7 @@ char* set_database(ngx_conf_t* cf, RedisBlock& block, Values values)
     const ngx_str_t& value = values.front();
     const auto number = parse_number(view(value), 0, 1'000'000);
     if (!number) {
-        return bad_value(cf, "database", view(value), "a number");
+        return bad_value(cf, "database", view(value), "a number from 0 to 1000000");
     }
     block.options.server.database = static_cast<int>(*number);
     return NGX_CONF_OK;
@@ -56,7 +56,7 @@ char* set_password(ngx_conf_t*, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
-/// The first line of a file.
+/// Reads the first line of a file.
 char* read_password(
     ngx_conf_t* cf, std::string_view directive, std::string& password, ngx_str_t path)
 {
@@ -201,7 +201,7 @@ char* set_prefix(ngx_conf_t* cf, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
-/// nginx's own: each directive of the files comes to this block's handler.
+/// nginx's include: it passes each directive of the files to this block's handler.
 char* set_include(ngx_conf_t* cf, RedisBlock&, Values)
 {
     return ngx_conf_include(cf, nullptr, nullptr);
@@ -231,7 +231,7 @@ constexpr BlockDirective directives[] = {
     { "tls_certificate_key", set_tls_file<&redis::TlsOptions::certificate_key> },
 };
 
-/// What is being read: the block, and which of its directives have been seen.
+/// A block while it is read, and the names of its directives that were seen.
 struct BlockReader {
     RedisBlock& block;
     std::set<std::string_view> seen = {};
@@ -255,7 +255,7 @@ char* read_directive(ngx_conf_t* cf, BlockReader& reader)
             &values[0]);
         return failed();
     }
-    // A password is given once, in either way; servers and files have a line each.
+    // `password` and `password_file` exclude each other; `server` and `include` may be repeated.
     const std::string_view name = found->name;
     const auto same = name.substr(0, name.find("_file"));
     const bool repeatable = found->set == set_server || found->set == set_include;
@@ -274,24 +274,24 @@ char* read_block_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     });
 }
 
-char* complain(ngx_conf_t* cf, const RedisBlock& block, const char* what)
+char* block_error(ngx_conf_t* cf, const RedisBlock& block, const char* what)
 {
     const ngx_str_t name = borrowed(block.name);
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"ratelimit_redis\" \"%V\" %s", &name, what);
     return failed();
 }
 
-/// What the directives of a block must have together.
+/// Checks what depends on several directives of a block.
 char* check_block(ngx_conf_t* cf, RedisBlock& block)
 {
     if (const char* wrong = check_servers(block)) {
-        return complain(cf, block, wrong);
+        return block_error(cf, block, wrong);
     }
     if (!block.options.server.username.empty() && block.options.server.password.empty()) {
-        return complain(cf, block, "has a \"username\" but no \"password\"");
+        return block_error(cf, block, "has a \"username\" but no \"password\"");
     }
     if (block.tls.certificate.empty() != block.tls.certificate_key.empty()) {
-        return complain(
+        return block_error(
             cf, block, "has only one of \"tls_certificate\" and \"tls_certificate_key\"");
     }
     if (!block.tls_on) {
@@ -301,12 +301,12 @@ char* check_block(ngx_conf_t* cf, RedisBlock& block)
         block.options.servers.begin(), block.options.servers.end(),
         [](const redis::Member& member) { return !member.endpoint.unix_path.empty(); });
     if (block.tls.server_name.empty() && block.tls.verify && nameless) {
-        return complain(cf, block, "has a unix socket and TLS, but no \"tls_server_name\"");
+        return block_error(cf, block, "has a unix socket and TLS, but no \"tls_server_name\"");
     }
     try {
         block.options.server.tls = std::make_shared<redis::TlsContext>(block.tls);
     } catch (const std::runtime_error& error) {
-        return complain(cf, block, error.what());
+        return block_error(cf, block, error.what());
     }
     return NGX_CONF_OK;
 }
@@ -317,7 +317,7 @@ char* read_block(ngx_conf_t* cf, MainConf& main)
     if (!good_name(view(name))) {
         return bad_value(
             cf, "ratelimit_redis", view(name),
-            "a name of letters, digits, _ . or -, without a dot first");
+            "a name of letters, digits, _ . or -, not starting with a dot");
     }
     if (main.redis_named(view(name)) != nullptr) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "duplicate \"ratelimit_redis\" \"%V\"", &name);

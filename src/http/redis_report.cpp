@@ -35,13 +35,13 @@ void report(
                 redis, view.endpoint.name, counts_in(view.stats), ngx_exiting ? nullptr : &sight,
                 static_cast<unsigned>(ngx_worker), report_time());
         });
-        if (coalesced != 0) {
-            all.add_coalesced(redis, coalesced, report_time());
+        const RedisCounters::BlockCounts counts{ coalesced, client.take_failed() };
+        if (counts.coalesced != 0 || counts.failed != 0) {
+            all.add(redis, counts, report_time());
         }
     });
 }
 
-/// nginx's clock of milliseconds is the machine's, which only goes on.
 RedisCounters::seconds report_time() noexcept
 {
     return std::chrono::duration_cast<std::chrono::seconds>(

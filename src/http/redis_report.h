@@ -11,16 +11,16 @@ inline constexpr std::array<std::string_view, RedisCounters::error_kinds> redis_
     "timeout", "connection", "error_reply"
 };
 
-/// Adds what this worker has seen of the Redis servers of a ratelimit_redis since it last did, and
-/// how many requests shared another's call, to the counters of all workers.
+/// Adds to the counters of all workers what this worker counted since its last report: figures of
+/// the block's servers, and the number of requests that shared another's call (`coalesced`).
 void report(
     std::string_view redis, redis::Client& client, std::uint64_t coalesced,
     ngx_shm_zone_t& counters) noexcept;
 
-/// The time of the counters.
+/// The current time as the counters measure it: monotonic, the same in all workers.
 RedisCounters::seconds report_time() noexcept;
 
-/// How many workers this node has.
+/// How many workers this node has, at most RedisCounters::most_workers.
 unsigned worker_count() noexcept;
 
 }  // namespace ratelimit::http

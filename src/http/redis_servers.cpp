@@ -34,7 +34,8 @@ std::string text_of(const ngx_addr_t& address)
     return std::string(without_brackets({ reinterpret_cast<const char*>(text), length }));
 }
 
-/// Where nginx says that an address is. Looks names up, as nginx does when it starts.
+/// Parses an address as nginx does, which includes the look-up of its name. False: invalid, which
+/// is logged.
 bool read_address(ngx_conf_t* cf, const ngx_str_t& value, redis::Endpoint& endpoint)
 {
     ngx_url_t url{};
@@ -66,7 +67,7 @@ bool has_port(const redis::Endpoint& endpoint)
     return without_brackets(endpoint.name).size() != endpoint.host_name.size();
 }
 
-/// Null: no server stands twice in the block.
+/// Returns an error if the block has a duplicate server; null: there is none.
 const char* check_once(const std::vector<redis::Member>& servers)
 {
     for (auto server = servers.begin(); server != servers.end(); ++server) {
@@ -76,7 +77,7 @@ const char* check_once(const std::vector<redis::Member>& servers)
                 && other.endpoint.unix_path == server->endpoint.unix_path;
         };
         if (std::find_if(server + 1, servers.end(), same) != servers.end()) {
-            return "has one \"server\" twice";
+            return "has a duplicate \"server\"";
         }
     }
     return nullptr;
@@ -146,7 +147,7 @@ const char* check_servers(RedisBlock& block)
         return "has a \"database\", which a cluster does not have";
     }
     if (!sentinel && (!options.sentinel_username.empty() || !options.sentinel_password.empty())) {
-        return "has a \"sentinel_username\" or \"sentinel_password\", but no sentinels";
+        return "has a \"sentinel_username\" or \"sentinel_password\", but no \"topology sentinel\"";
     }
     if (!options.sentinel_username.empty() && options.sentinel_password.empty()) {
         return "has a \"sentinel_username\" but no \"sentinel_password\"";

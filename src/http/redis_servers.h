@@ -6,12 +6,15 @@
 
 namespace ratelimit::http {
 
-/// The parts of a ratelimit_redis block that say where the servers are; as nginx's setters.
+// The setters of a ratelimit_redis block that say where its servers are. They log one line and
+// return NGX_CONF_ERROR if a value is invalid.
+
 /// server address [weight=n];
 char* set_server(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t> values);
 /// topology ring | cluster | sentinel master=name;
 char* set_topology(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t> values);
-/// What the whole block must have together. Completes the addresses. Null: nothing is wrong.
+/// Checks the servers against the topology, and sets the default port of sentinels. Returns the
+/// error; null: there is none.
 const char* check_servers(RedisBlock& block);
 
 }  // namespace ratelimit::http

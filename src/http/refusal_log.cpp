@@ -11,10 +11,10 @@ using nginx::borrowed;
 using Kind = LogRuns::Kind;
 
 constexpr std::size_t shown_key_limit = 160;
-constexpr int most_turns = 500;  // of looking for runs that are over; what is left waits
+constexpr int most_sweeps = 500;  // in one call; the next call continues
 
-/// Without the present request: it was let in, or has another key. nginx would append its client,
-/// whom a ban by the log would hit.
+/// Logs to the cycle's log: nginx would append the current request's client to a line in the
+/// connection's log, and that client was let in or has another key.
 void log_end(const Zone& zone, const LogRuns::Ended& ended) noexcept
 {
     char text[shown_key_limit];
@@ -26,7 +26,7 @@ void log_end(const Zone& zone, const LogRuns::Ended& ended) noexcept
         ended.count == 1 ? "" : "s", &name, &key);
 }
 
-/// How a run of this limit begins in the log.
+/// What the first line of a run says of the limit.
 const char* remark_of(const RequestState& state, const AppliedLimit& limit) noexcept
 {
     if (limit.shadow) {
@@ -35,7 +35,7 @@ const char* remark_of(const RequestState& state, const AppliedLimit& limit) noex
     return state.conf.dry_run ? ", dry run" : "";
 }
 
-/// Logs how many keys had no line of their own. Without the present request, as above.
+/// Logs the number of keys that had no line of their own; without a client, as log_end.
 void log_unnamed(const Zone& zone, Kind kind, ngx_uint_t level, ngx_uint_t keys) noexcept
 {
     const ngx_str_t name = borrowed(zone.name);
@@ -98,7 +98,7 @@ void log_decision(const RequestState& state) noexcept
             continue;
         }
         if (decision.outcome().refused || limit.cost == 0) {
-            continue;  // refused by another limit; or only a look
+            continue;  // refused by another limit, or nothing was taken
         }
         end(limit, Kind::refused);
         if (delay_of(limit).count() > 0) {
@@ -118,7 +118,8 @@ void log_ended(MainConf& conf) noexcept
             continue;
         }
         std::optional<LogRuns::Ended> ended;
-        for (int turns = 0; turns < most_turns && runs.sweep(ngx_current_msec, ended); ++turns) {
+        for (int sweeps = 0; sweeps < most_sweeps && runs.sweep(ngx_current_msec, ended);
+             ++sweeps) {
             if (ended) {
                 log_end(zone, *ended);
             }

@@ -1,13 +1,11 @@
 #include "http/request_state.h"
 
-#include "nginx/clock.h"
+#include "http/clocks.h"
 #include "nginx/pool.h"
 
 namespace ratelimit::http {
 
 namespace {
-
-constexpr NodeClock node_clock{ nginx::monotonic_time, nginx::local_time };
 
 void destroy(void* data) noexcept
 {
@@ -48,7 +46,7 @@ RequestState* RequestState::make(ngx_http_request_t* r, std::span<AppliedLimit> 
 {
     static_assert(alignof(RequestState) <= NGX_ALIGNMENT);
     const auto sent = nginx::make_array<RemoteLimit*>(r->pool, limits.size());
-    // Not nginx::make: find knows the state by this very cleanup.
+    // Not nginx::make: `find` recognises the state by its cleanup handler.
     auto* cleanup = ngx_pool_cleanup_add(r->pool, sizeof(RequestState));
     if (sent.data() == nullptr || cleanup == nullptr) {
         return nullptr;

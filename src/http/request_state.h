@@ -7,18 +7,19 @@
 
 namespace ratelimit::http {
 
-/// The one decision of a main request. It lives in the request's pool, and is found again after an
-/// internal redirect, which clears nginx's module contexts. While a check is in flight the request
-/// is blocked, so the pool outlives the check.
+/// The only decision of a main request. It lives in the request's pool, where `find` finds it also
+/// after an internal redirect, which clears nginx's module contexts. While a check is in flight the
+/// request is blocked, so the pool outlives the check.
 class RequestState final : public Decision::Owner {
 public:
     enum class Stage : std::uint8_t {
         waiting,   // the check is in flight, the request parked
         answered,  // the decision is made, the request not yet resumed
-        delaying,  // passed, and parked until its turn
+        delaying,  // passed, and parked until its delay is over
         done,
     };
 
+    /// Null: the request has none yet.
     static RequestState* find(ngx_http_request_t* r) noexcept;
 
     /// Makes the state of a request that these limits apply to. Null: out of memory.
@@ -30,18 +31,18 @@ public:
 
     using Resume = void (*)(RequestState& state) noexcept;
 
-    /// True: a check is in flight, and `resume` is called when the decision is made; else it is
-    /// made now.
+    /// True: a check is in flight, and `resume` is called when the decision is made. False: the
+    /// decision is made already, and `resume` is not called.
     bool decide(Resume resume);
 
     void decided() noexcept override;
 
     ngx_http_request_t* const request;
-    const LocationConf& conf;  // of the location that decided
+    const LocationConf& conf;  // of the location whose limits were checked
     Stage stage = Stage::done;
     Decision decision;
     ngx_msec_t started = ngx_current_msec;
-    ngx_msec_t waited = 0;  // for the decision
+    ngx_msec_t waited = 0;  // for the reply of the check
 
 private:
     Resume resume_ = nullptr;

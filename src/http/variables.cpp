@@ -39,12 +39,12 @@ template <class... Args>
 ngx_int_t set_formatted(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const char* format, Args... args)
 {
-    constexpr std::size_t room = 2 * NGX_INT64_LEN;
-    auto* text = static_cast<u_char*>(ngx_pnalloc(r->pool, room));
+    constexpr std::size_t size = 2 * NGX_INT64_LEN;
+    auto* text = static_cast<u_char*>(ngx_pnalloc(r->pool, size));
     if (text == nullptr) {
         return NGX_ERROR;
     }
-    const u_char* end = ngx_snprintf(text, room, format, args...);
+    const u_char* end = ngx_snprintf(text, size, format, args...);
     set_text(value, { reinterpret_cast<char*>(text), static_cast<std::size_t>(end - text) });
     return NGX_OK;
 }
@@ -101,7 +101,8 @@ ngx_int_t get_remaining(
 ngx_int_t get_reset(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    return set_formatted(r, value, "%L", whole_seconds(state.decision.speaking().state.reset));
+    const AppliedLimit& limit = state.decision.speaking();
+    return set_formatted(r, value, "%L", whole_seconds(shown_reset(limit.policy, limit.state)));
 }
 
 ngx_int_t get_retry_after(
@@ -115,7 +116,8 @@ ngx_int_t get_retry_after(
     return set_formatted(r, value, "%L", retry_after_seconds(*outcome.retry_after));
 }
 
-/// Getter for a decision that was had, or for any decision.
+/// Calls `getter`. The variable is not found if no decision was made or, with `needs_outcome`, if
+/// the decision has no outcome.
 template <Getter getter, bool needs_outcome>
 ngx_int_t get(ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t) noexcept
 {
@@ -127,7 +129,7 @@ ngx_int_t get(ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t
     return getter(r, value, *state);
 }
 
-/// An IPv6 address as a key: cut to `prefix` bits, or as IPv4 when it is one in disguise.
+/// An IPv6 address as a key: its first `prefix` bits, or four bytes if it is IPv4-mapped.
 ngx_int_t set_ipv6(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const in6_addr& address,
     ngx_uint_t prefix) noexcept
@@ -147,7 +149,7 @@ ngx_int_t set_ipv6(
         const std::size_t kept = prefix > i * 8 ? std::min<std::size_t>(8, prefix - i * 8) : 0;
         bytes[i] &= static_cast<u_char>(0xff00U >> kept);
     }
-    // All sixteen bytes, so that no cut address looks like an IPv4 one.
+    // Always 16 bytes, so that no truncated address equals an IPv4 address.
     set_text(value, { reinterpret_cast<char*>(bytes), length });
     return NGX_OK;
 }

@@ -2,13 +2,13 @@
 
 #include "http/conf.h"
 #include "http/conf_error.h"
+#include "http/zone_tag.h"
 #include "limit/fail_mode.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "store/zone_memory.h"
 
 #include <algorithm>
-#include <set>
 #include <span>
 
 namespace ratelimit::http {
@@ -20,14 +20,17 @@ using nginx::view;
 
 constexpr std::string_view directive = "ratelimit_zone";
 constexpr std::int64_t max_lease = 1'000'000;
+constexpr std::chrono::seconds default_hold{ 60 };
+constexpr std::chrono::hours longest_hold{ 24 };
 constexpr ssize_t default_size = ssize_t{ 1024 } * 1024;
 
-/// What is being read: each parameter may stand once.
+/// A zone while its directive is read.
 struct ZoneReader {
     ngx_conf_t* cf;
     ZoneConf& conf;
     ssize_t size = default_size;
-    std::string_view parameter;  // the one in hand, whole
+    std::string_view parameter;        // the current one, with its value
+    std::optional<microseconds> hold;  // empty: the default
 
     char* expected(std::string_view what) const noexcept
     {
@@ -36,7 +39,7 @@ struct ZoneReader {
 };
 
 struct Parameter {
-    std::string_view name;  // with its equals sign
+    std::string_view name;  // with its equals sign, unless it has no value
     char* (*set)(ZoneReader& reader, std::string_view value);
 };
 
@@ -51,7 +54,7 @@ char* set_zone(ZoneReader& reader, std::string_view value)
     const auto name = value.substr(0, colon);
     if (!good_name(name)) {
         return reader.expected("zone=name or zone=name:size, the name of letters, digits, _ . or "
-                               "-, without a dot first");
+                               "-, not starting with a dot");
     }
     if (colon != std::string_view::npos) {
         ngx_str_t size = borrowed(value.substr(colon + 1));
@@ -119,6 +122,26 @@ char* set_precision(ZoneReader& reader, std::string_view value)
     return NGX_CONF_OK;
 }
 
+char* set_concurrency(ZoneReader& reader, std::string_view value)
+{
+    const auto most = parse_number(value, 1, max_quota);
+    if (!most) {
+        return reader.expected("a number of requests at one time from 1 to 1000000000");
+    }
+    Policy& policy = reader.conf.zone.policy;
+    policy.algorithm = Algorithm::concurrency;
+    policy.rate.quota = *most;
+    reader.conf.zone.cache = false;  // a request may end at any time
+    return NGX_CONF_OK;
+}
+
+char* set_hold(ZoneReader& reader, std::string_view value)
+{
+    reader.hold = parse_seconds(value);
+    return reader.hold && *reader.hold <= longest_hold ? NGX_CONF_OK
+                                                       : reader.expected("a time from 1s to 1d");
+}
+
 char* set_redis(ZoneReader& reader, std::string_view value)
 {
     reader.conf.redis_name = value;
@@ -141,7 +164,9 @@ char* set_nodes(ZoneReader& reader, std::string_view value)
         return reader.expected("a number of nodes from 1 to 10000");
     }
     reader.conf.zone.nodes = *nodes;
-    reader.conf.needs_redis = reader.conf.needs_redis || *nodes != 1;
+    if (*nodes != 1) {
+        reader.conf.redis_parameter = reader.parameter;
+    }
     return NGX_CONF_OK;
 }
 
@@ -151,7 +176,7 @@ char* set_cache(ZoneReader& reader, std::string_view value)
         return reader.expected("cache=on or cache=off");
     }
     reader.conf.zone.cache = value == "on";
-    reader.conf.needs_redis = true;
+    reader.conf.redis_parameter = reader.parameter;
     return NGX_CONF_OK;
 }
 
@@ -163,7 +188,17 @@ char* set_lease(ZoneReader& reader, std::string_view value)
         return reader.expected("a number of requests from 1 to 1000000, or lease=off");
     }
     reader.conf.zone.lease = *lease;
-    reader.conf.needs_redis = true;
+    reader.conf.redis_parameter = reader.parameter;
+    return NGX_CONF_OK;
+}
+
+char* set_block(ZoneReader& reader, std::string_view value)
+{
+    const auto block = parse_seconds(value);
+    if (!block) {
+        return reader.expected("a time of at least 1s, such as 10m or 1h");
+    }
+    reader.conf.zone.policy.block = *block;
     return NGX_CONF_OK;
 }
 
@@ -180,7 +215,8 @@ constexpr Parameter parameters[] = {
     { "zone=", set_zone },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
     { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
     { "clock=", set_clock }, { "nodes=", set_nodes },         { "cache=", set_cache },
-    { "lease=", set_lease }, { "hash_key", set_hash_key },
+    { "lease=", set_lease }, { "hash_key", set_hash_key },    { "concurrency=", set_concurrency },
+    { "hold=", set_hold },   { "block=", set_block },
 };
 
 char* read_parameters(ZoneReader& reader)
@@ -197,7 +233,7 @@ char* read_parameters(ZoneReader& reader)
         if (found == std::end(parameters)) {
             return reader.expected(
                 "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, "
-                "lease= or hash_key");
+                "lease=, block=, hash_key, concurrency= or hold=");
         }
         if (std::exchange(seen[found - std::begin(parameters)], true)) {
             return reader.expected("each parameter once");
@@ -207,19 +243,52 @@ char* read_parameters(ZoneReader& reader)
             return result;
         }
     }
-    for (const auto index : { 0, 1 }) {  // zone= and rate=
-        if (!seen[index]) {
-            const ngx_str_t name = borrowed(parameters[index].name);
-            ngx_conf_log_error(
-                NGX_LOG_EMERG, reader.cf, 0, "\"ratelimit_zone\" must have a \"%V\" parameter",
-                &name);
-            return failed();
-        }
-    }
     return NGX_CONF_OK;
 }
 
-/// Parameters that have a meaning only with some algorithms, or not above the rate's window.
+/// The parameter that begins with this name, with its value. Empty: there is none.
+std::string_view given(const ZoneReader& reader, std::string_view name) noexcept
+{
+    const auto values =
+        std::span(static_cast<const ngx_str_t*>(reader.cf->args->elts), reader.cf->args->nelts);
+    for (const ngx_str_t& value : values.subspan(2)) {
+        if (view(value).starts_with(name)) {
+            return view(value);
+        }
+    }
+    return {};
+}
+
+/// Checks which parameters there are: zone= and either rate= or concurrency=.
+char* check_given(ZoneReader& reader)
+{
+    const bool concurrency = !given(reader, "concurrency=").empty();
+    for (const std::string_view name : { "zone=", "rate=" }) {
+        if (given(reader, name).empty() && !(concurrency && name == "rate=")) {
+            const ngx_str_t text = borrowed(name);
+            ngx_conf_log_error(
+                NGX_LOG_EMERG, reader.cf, 0, "\"ratelimit_zone\" must have a \"%V\" parameter",
+                &text);
+            return failed();
+        }
+    }
+    if (!concurrency) {
+        reader.parameter = given(reader, "hold=");
+        return reader.parameter.empty() ? NGX_CONF_OK
+                                        : reader.expected("no hold, which only concurrency= has");
+    }
+    for (const std::string_view name :
+         { "rate=", "algorithm=", "burst=", "precision=", "lease=", "cache=", "block=" }) {
+        reader.parameter = given(reader, name);
+        if (!reader.parameter.empty()) {
+            return reader.expected("no such parameter beside concurrency=");
+        }
+    }
+    reader.conf.zone.policy.rate.window = reader.hold.value_or(default_hold);
+    return NGX_CONF_OK;
+}
+
+/// Checks parameters against the algorithm and the rate.
 char* check_policy(ZoneReader& reader)
 {
     const Policy& policy = reader.conf.zone.policy;
@@ -235,13 +304,18 @@ char* check_policy(ZoneReader& reader)
             return reader.expected("a bucket that holds at least one request");
         }
         if (!reader.conf.variable_rate && !policy.burst_fits()) {
-            return reader.expected("a burst that the rate makes up for within 142 years");
+            return reader.expected("a burst that refills at this rate within 142 years");
         }
     }
     if (policy.algorithm == Algorithm::sliding_window_log && policy.rate.quota > max_logged_quota) {
         text = "rate=" + std::to_string(policy.rate.quota) + "r";
         reader.parameter = text;
         return reader.expected("at most 10000000 requests for sliding_window_log, which logs each");
+    }
+    if (policy.block.count() > 0 && reader.conf.zone.lease > 0) {
+        text = "lease=" + std::to_string(reader.conf.zone.lease);
+        reader.parameter = text;
+        return reader.expected("no lease in a zone with block=");
     }
     if (policy.precision) {
         const auto precision = std::chrono::ceil<std::chrono::seconds>(*policy.precision);
@@ -255,37 +329,6 @@ char* check_policy(ZoneReader& reader)
         }
     }
     return NGX_CONF_OK;
-}
-
-/// The tag of a zone's memory: one for all that its content depends on but its name. nginx keeps
-/// memory over a reload only if the tag is the same one, and the workers that leave keep the old.
-void* meaning_of(const ZoneConf& conf)
-{
-    static std::set<std::string> meanings;  // of this process, over its reloads
-    const char hashed = conf.hash_key ? 'h' : '-';
-    const std::string_view algorithm = name_of(conf.zone.policy.algorithm);
-    const auto& meaning =
-        *meanings.insert(std::string(algorithm) + ' ' + hashed + ' ' + conf.key_text).first;
-    return const_cast<std::string*>(&meaning);  // nginx compares it, and no more
-}
-
-/// Says so when this zone's memory is not to be kept over a reload.
-void warn_of_other_meaning(ngx_conf_t* cf, const ngx_shm_zone_t& memory)
-{
-    const ngx_cycle_t* running = cf->cycle->old_cycle;
-    for (const ngx_list_part_t* part = running == nullptr ? nullptr : &running->shared_memory.part;
-         part != nullptr; part = part->next) {
-        for (const auto& old : std::span(static_cast<ngx_shm_zone_t*>(part->elts), part->nelts)) {
-            if (view(old.shm.name) == view(memory.shm.name) && old.init == memory.init
-                && old.tag != memory.tag) {
-                ngx_conf_log_error(
-                    NGX_LOG_WARN, cf, 0,
-                    "\"ratelimit_zone\" \"%V\" had another key, hash_key or algorithm: its memory "
-                    "on this node starts empty",
-                    &memory.shm.name);
-            }
-        }
-    }
 }
 
 char* read_zone(ngx_conf_t* cf, MainConf& main)
@@ -303,8 +346,11 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
         return failed();
     }
 
-    ZoneReader reader{ cf, conf, default_size, {} };
+    ZoneReader reader{ cf, conf, default_size, {}, {} };
     char* result = read_parameters(reader);
+    if (result == NGX_CONF_OK) {
+        result = check_given(reader);
+    }
     if (result == NGX_CONF_OK) {
         result = check_policy(reader);
     }
@@ -321,12 +367,12 @@ char* read_zone(ngx_conf_t* cf, MainConf& main)
         return failed();
     }
     conf.zone.shared =
-        ngx_shared_memory_add(cf, &name, static_cast<size_t>(reader.size), meaning_of(conf));
+        ngx_shared_memory_add(cf, &name, static_cast<size_t>(reader.size), memory_tag(conf));
     if (conf.zone.shared == nullptr) {
         return failed();
     }
     ZoneMemory::prepare(*conf.zone.shared);
-    warn_of_other_meaning(cf, *conf.zone.shared);
+    warn_of_changed_tag(cf, *conf.zone.shared);
     main.zones.push_back(std::move(conf));
     return NGX_CONF_OK;
 }

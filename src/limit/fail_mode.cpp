@@ -6,13 +6,19 @@ namespace ratelimit {
 
 Policy policy_of_one_node(const Policy& policy, std::int64_t nodes) noexcept
 {
+    if (policy.algorithm == Algorithm::concurrency) {
+        Policy held = policy;
+        held.rate.quota = std::max<std::int64_t>(1, policy.rate.quota / nodes);
+        return held;
+    }
     Policy own;
     own.algorithm =
         keeps_arrival_time(policy.algorithm) ? policy.algorithm : Algorithm::token_bucket;
-    // The quota in a window that is longer is exact, where a part of the quota would not be whole.
+    // A longer window is exact, whereas a fraction of the quota may not be a whole number.
     own.rate = { policy.rate.quota, policy.rate.window * nodes };
     const std::int64_t limit = std::max<std::int64_t>(1, policy.limit() / nodes);
     own.burst = own.algorithm == Algorithm::token_bucket ? limit : limit - 1;
+    own.block = policy.block;
     return own;
 }
 

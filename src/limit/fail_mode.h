@@ -6,17 +6,17 @@
 
 namespace ratelimit {
 
-/// What becomes of a request for which no decision can be had.
+/// What happens to a request that cannot be decided.
 enum class FailMode : std::uint8_t {
     open,    // it passes
     closed,  // it is refused
-    local,   // this node decides alone
+    local,   // this node decides from its own memory
 };
 
 inline constexpr std::int64_t max_nodes = 10'000;
 
-/// What each of so many nodes enforces of a policy when it is alone: a token bucket of the same
-/// quota and burst, or what else keeps an arrival time, of 1/nodes of both.
+/// The policy that each of `nodes` nodes enforces without Redis: 1/nodes of the quota and burst. An
+/// algorithm that keeps no arrival time is replaced by token_bucket, except concurrency.
 Policy policy_of_one_node(const Policy& policy, std::int64_t nodes) noexcept;
 
 }  // namespace ratelimit

@@ -21,7 +21,8 @@ GcraCheck::GcraCheck(
         latest_ = now_;
     }
     if (arrival >= now_) {
-        // Another quota (a variable rate) had other units: less than a microsecond either way.
+        // With a variable rate, the rest may be in another quota's units. The error is less than a
+        // microsecond.
         const std::int64_t rest = std::min(state.rest, quota_ - 1);
         debt_ = Wide{ arrival - now_ } * quota_ + rest;
     }
@@ -42,19 +43,24 @@ Verdict GcraCheck::commit(bool take) noexcept
                 microseconds{ rounded_up(debt_ + Wide{ cost_ } * window_ - full, quota_) };
         }
     }
-    if (take) {
-        debt_ += Wide{ cost_ } * window_;
-    }
     if (take || (moved_ && cost_ > 0)) {
-        write();
+        count(take ? Wide{ cost_ } * window_ : 0);
     }
     answer.remaining = static_cast<std::int64_t>(std::max<Wide>(0, full - debt_) / window_);
     answer.reset = microseconds{ rounded_up(debt_, quota_) };
     return answer;
 }
 
-void GcraCheck::write() noexcept
+void GcraCheck::charge() noexcept
 {
+    const Wide longest = Wide{ longest_refill.count() } * quota_;
+    count(std::clamp<Wide>(longest - debt_, 0, Wide{ cost_ } * window_));
+}
+
+/// `units`: of the debt.
+void GcraCheck::count(Wide units) noexcept
+{
+    debt_ += units;
     state_.whole = static_cast<std::int64_t>(now_ + debt_ / quota_);
     state_.rest = static_cast<std::int64_t>(debt_ % quota_);
     state_.latest = latest_;
@@ -65,8 +71,24 @@ microseconds GcraCheck::life() const noexcept
     if (state_.whole < now_) {
         return microseconds{ 0 };
     }
-    // Of what is stored, not of this check's debt: one of cost 0 may have seen it moved.
+    // From the stored state, not from debt_: a check of cost 0 does not store a moved state.
     return microseconds{ state_.whole - now_ + (state_.rest > 0 ? 1 : 0) };
+}
+
+void refund(
+    ArrivalTime& state, const Policy& policy, microseconds now, const Refund& taken) noexcept
+{
+    const std::int64_t quota = policy.rate.quota;
+    const Wide left = Wide{ (taken.taken_at + taken.reset - now).count() - 1 } * quota;
+    const Wide own = std::min(Wide{ taken.cost } * policy.rate.window.count(), left);
+    const Wide debt = Wide{ state.whole - now.count() } * quota + std::min(state.rest, quota - 1);
+    if (own >= debt) {
+        state = {};
+    } else if (own > 0) {
+        state.whole = static_cast<std::int64_t>(now.count() + (debt - own) / quota);
+        state.rest = static_cast<std::int64_t>((debt - own) % quota);
+        state.latest = std::min(state.latest, state.whole);
+    }
 }
 
 }  // namespace ratelimit

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace ratelimit {
 
 namespace {
 
-constexpr std::array<std::string_view, algorithm_count> names = {
+/// Of algorithm=, by code. `concurrency` follows them.
+constexpr std::array<std::string_view, algorithm_count - 1> names = {
     "fixed_window",
     "sliding_window_counter",
     "sliding_window_log",
@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, algorithm_count> names = {
     "gcra",
 };
 
-/// So many requests, or as many as the rate brings in longest_refill, but one at least.
+/// `requests`, but at most as many as the rate refills in longest_refill, and at least 1.
 std::int64_t capped(std::int64_t requests, const Rate& rate) noexcept
 {
     const auto quota = static_cast<double>(rate.quota);
@@ -34,6 +34,9 @@ std::int64_t capped(std::int64_t requests, const Rate& rate) noexcept
 
 std::string_view name_of(Algorithm algorithm) noexcept
 {
+    if (algorithm == Algorithm::concurrency) {
+        return "concurrency";
+    }
     return names[static_cast<std::size_t>(algorithm)];
 }
 
@@ -72,18 +75,11 @@ bool Policy::possible() const noexcept
     return limit() > 0 && burst_fits();
 }
 
-microseconds Policy::limit_window() const noexcept
-{
-    if (!keeps_arrival_time(algorithm)) {
-        return rate.window;
-    }
-    // In floating point: limit * window does not fit 64 bits for the largest of both.
-    const auto windows = static_cast<double>(limit()) / static_cast<double>(rate.quota);
-    return microseconds{ std::llround(windows * static_cast<double>(rate.window.count())) };
-}
-
 microseconds Policy::bucket_width() const noexcept
 {
+    if (algorithm == Algorithm::concurrency) {
+        return rate.window / buckets_per_hold;
+    }
     constexpr microseconds least = std::chrono::seconds{ 1 };
     return std::clamp(precision.value_or(rate.window / 60), least, std::max(least, rate.window));
 }

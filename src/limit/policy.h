@@ -8,7 +8,7 @@
 
 namespace ratelimit {
 
-/// How requests are counted. The values are the scripts' algorithm codes: they never change.
+/// How requests are counted. The values are the algorithm codes of the scripts.
 enum class Algorithm : std::uint8_t {
     fixed_window = 0,
     sliding_window_counter = 1,
@@ -17,17 +17,21 @@ enum class Algorithm : std::uint8_t {
     token_bucket = 4,
     leaky_bucket = 5,
     gcra = 6,
+    concurrency = 7,  // requests at one time: concurrency= instead of algorithm=
 };
 
-inline constexpr std::size_t algorithm_count = 7;
+inline constexpr std::size_t algorithm_count = 8;
 
-/// Every request of sliding_window_log takes at least seven bytes, which Redis moves now and then.
+/// The largest quota of sliding_window_log, whose state is at least seven bytes for each request
+/// and is rewritten as a whole from time to time.
 inline constexpr std::int64_t max_logged_quota = 10'000'000;
 
-/// 142 years: an arrival time so far ahead of now is still exact to the microsecond as a double.
+/// How far ahead of now an arrival time may be: 142 years. Up to there, it is exact to the
+/// microsecond as a double.
 inline constexpr microseconds longest_refill{ std::int64_t{ 1 } << 52U };
 
 std::string_view name_of(Algorithm algorithm) noexcept;
+/// Of algorithm=, which does not name `concurrency`.
 std::optional<Algorithm> algorithm_named(std::string_view name) noexcept;
 
 /// The algorithms that keep one theoretical arrival time: token_bucket, leaky_bucket, gcra.
@@ -37,29 +41,38 @@ constexpr bool keeps_arrival_time(Algorithm algorithm) noexcept
         || algorithm == Algorithm::gcra;
 }
 
-/// What one limit allows: all that a decision depends on but key, cost and time.
+/// Units that no request releases or renews are held for this part of `hold` longer at most.
+inline constexpr std::int64_t buckets_per_hold = 8;
+
+/// What one limit allows: all that a decision depends on, except key, cost and time.
 struct Policy {
     Algorithm algorithm = Algorithm::sliding_window_counter;
-    Rate rate;
+    Rate rate;                              // concurrency: the requests at one time, and `hold`
     std::optional<std::int64_t> burst;      // requests; empty: the algorithm's default
     std::optional<microseconds> precision;  // of one bucket; empty: the default
+    microseconds block{ 0 };                // how long a refused key stays refused; 0: no longer
 
     /// The most requests that can ever remain: the quota for the windows, the capacity for
-    /// token_bucket, 1 + burst for gcra and leaky_bucket; at most what longest_refill makes up for.
+    /// token_bucket, 1 + burst for gcra and leaky_bucket; at most what is refilled in
+    /// longest_refill.
     std::int64_t limit() const noexcept;
 
-    /// Whether the burst is one that the rate makes up for within longest_refill.
+    /// Whether the burst is refilled within longest_refill.
     bool burst_fits() const noexcept;
 
-    /// Whether a limit may have this burst and so large a quota.
+    /// Whether quota and burst are in the range that the algorithm supports.
     bool possible() const noexcept;
 
-    /// The time in which limit() requests become available: `w` of the RateLimit-Policy header.
-    microseconds limit_window() const noexcept;
-
     /// The width of one bucket of sliding_window_buckets: window/60 unless set, at least 1 s, at
-    /// most the window.
+    /// most the window. Of concurrency: window/8.
     microseconds bucket_width() const noexcept;
+
+    /// How long a bucket or a logged request counts: the window. For concurrency `hold` and a
+    /// bucket, so that what was taken at the end of a bucket counts for `hold`.
+    microseconds counted_for() const noexcept
+    {
+        return algorithm == Algorithm::concurrency ? rate.window + bucket_width() : rate.window;
+    }
 
     friend bool operator==(const Policy&, const Policy&) = default;
 };

@@ -1,5 +1,9 @@
 #include "limit/rate_headers.h"
 
+#include "limit/refill_time.h"
+#include "limit/wide.h"
+
+#include <array>
 #include <charconv>
 
 namespace ratelimit {
@@ -8,7 +12,10 @@ namespace {
 
 constexpr std::size_t most_digits = 20;
 constexpr std::string_view separator = ", ";
-constexpr std::string_view frame = R"("";q=;w=)";
+constexpr std::string_view frame = R"("";q=;w=;ratelimit-burst=;qu="concurrent-requests")";
+
+constexpr std::array<std::string_view, 3> units = { "requests", "content-bytes",
+                                                    "concurrent-requests" };
 
 char* put(char* out, std::string_view text) noexcept
 {
@@ -29,54 +36,127 @@ char* put_string(char* out, std::string_view text) noexcept
     return out;
 }
 
-char* put_parameter(char* out, char name, std::int64_t value) noexcept
+char* put_parameter(char* out, std::string_view name, std::int64_t value) noexcept
 {
     *out++ = ';';
-    *out++ = name;
+    out = put(out, name);
     *out++ = '=';
     return std::to_chars(out, out + most_digits, value).ptr;
 }
 
-/// `put_parameters` gets the end of what is written and a member, and returns the new end.
-template <class PutParameters>
-std::string_view list_of(
-    std::span<const HeaderMember> members, char* out, PutParameters&& put_parameters) noexcept
+/// Begins a member behind what has been written from `start` to `end`; returns the new end.
+char* put_member(const char* start, char* end, std::string_view zone) noexcept
 {
-    char* end = out;
-    for (const HeaderMember& member : members) {
-        if (end != out) {
-            end = put(end, separator);
-        }
-        end = put_parameters(put_string(end, member.zone), member);
+    return put_string(end == start ? end : put(end, separator), zone);
+}
+
+/// A bucket drains at the rate, whatever was taken of it.
+microseconds bucket_window(const Policy& policy, const Verdict& state) noexcept
+{
+    if (state.remaining > 0) {
+        return refill_time_ceil(state.remaining, policy.rate);
     }
-    return { out, static_cast<std::size_t>(end - out) };
+    const auto first = state.reset - refill_time_floor(policy.limit() - 1, policy.rate);
+    return std::max(first, microseconds{ 1 });
+}
+
+/// What was taken may stay until the reset, and all of it may be new: until then a client has only
+/// what remains. From then on the quota for each window.
+microseconds sliding_window(const Policy& policy, const Verdict& state) noexcept
+{
+    microseconds until = state.reset;
+    if (policy.algorithm == Algorithm::sliding_window_counter && state.remaining > 0) {
+        // The counts of this window weigh less and less from its end on.
+        until = std::min(until, policy.rate.window);
+    }
+    return std::max(until, refill_time_ceil(state.remaining, policy.rate));
 }
 
 }  // namespace
+
+QuotaPolicy quota_policy(const Policy& policy) noexcept
+{
+    const std::int64_t limit = policy.limit();
+    const Rate& rate = policy.rate;
+    if (policy.algorithm == Algorithm::concurrency) {
+        return { limit, 0, std::nullopt };
+    }
+    constexpr std::int64_t second = std::chrono::microseconds{ std::chrono::seconds{ 1 } }.count();
+    if (!keeps_arrival_time(policy.algorithm)) {
+        return { limit, whole_seconds(rate.window), std::nullopt };
+    }
+    const Wide time = Wide{ limit } * rate.window.count();  // in 1/quota us
+    const Wide unit = Wide{ rate.quota } * second;
+    if (time % unit == 0) {
+        return { limit, static_cast<std::int64_t>(time / unit), std::nullopt };
+    }
+    QuotaPolicy shown{ rate.quota, whole_seconds(rate.window), std::nullopt };
+    if (policy.algorithm == Algorithm::token_bucket) {
+        shown.burst = limit;
+    } else if (limit > 1) {
+        shown.burst = limit - 1;
+    }
+    return shown;
+}
+
+microseconds effective_window(const Policy& policy, const Verdict& state) noexcept
+{
+    if (!state.granted && state.retry_after) {
+        return *state.retry_after;
+    }
+    if (state.block != Block::none) {
+        return state.reset;
+    }
+    if (policy.algorithm == Algorithm::concurrency) {
+        return shown_reset(policy, state);
+    }
+    return keeps_arrival_time(policy.algorithm) ? bucket_window(policy, state)
+                                                : sliding_window(policy, state);
+}
 
 std::size_t header_room(std::span<const HeaderMember> members) noexcept
 {
     std::size_t room = 0;
     for (const HeaderMember& member : members) {
-        room += separator.size() + 2 * member.zone.size() + frame.size() + 2 * most_digits;
+        room += separator.size() + 2 * member.zone.size() + frame.size() + 3 * most_digits;
     }
     return room;
 }
 
 std::string_view policy_header(std::span<const HeaderMember> members, char* out) noexcept
 {
-    return list_of(members, out, [](char* end, const HeaderMember& member) {
-        end = put_parameter(end, 'q', member.limit);
-        return put_parameter(end, 'w', whole_seconds(member.window));
-    });
+    char* end = out;
+    for (const HeaderMember& member : members) {
+        const QuotaPolicy policy = quota_policy(member.policy);
+        end = put_parameter(put_member(out, end, member.zone), "q", policy.quota);
+        if (member.unit != QuotaUnit::requests) {
+            end = put_string(put(end, ";qu="), units[static_cast<std::size_t>(member.unit)]);
+        }
+        if (policy.window_s > 0) {
+            end = put_parameter(end, "w", policy.window_s);
+        }
+        if (policy.burst) {
+            end = put_parameter(end, "ratelimit-burst", *policy.burst);
+        }
+    }
+    return { out, static_cast<std::size_t>(end - out) };
 }
 
 std::string_view state_header(std::span<const HeaderMember> members, char* out) noexcept
 {
-    return list_of(members, out, [](char* end, const HeaderMember& member) {
-        end = put_parameter(end, 'r', member.remaining);
-        return put_parameter(end, 't', whole_seconds(member.reset));
-    });
+    char* end = out;
+    for (const HeaderMember& member : members) {
+        if (member.state) {
+            end = put_member(out, end, member.zone);
+            end = put_parameter(end, "r", member.state->remaining);
+            // Requests at one time have no window, but a time to wait.
+            if (member.policy.algorithm != Algorithm::concurrency || !member.state->granted) {
+                end = put_parameter(
+                    end, "t", whole_seconds(effective_window(member.policy, *member.state)));
+            }
+        }
+    }
+    return { out, static_cast<std::size_t>(end - out) };
 }
 
 }  // namespace ratelimit

@@ -6,7 +6,7 @@
 namespace ratelimit {
 
 /// How long a rate takes to refill this number of requests: requests * window / quota, rounded up
-/// to a microsecond. At most microseconds::max(), which it is without a quota.
+/// to a microsecond. microseconds::max() if the result is larger or the quota is 0.
 constexpr microseconds refill_time_ceil(std::int64_t requests, const Rate& rate) noexcept
 {
     return rate.quota == 0

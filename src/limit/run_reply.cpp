@@ -9,7 +9,7 @@ namespace ratelimit {
 
 namespace {
 
-/// As lua/gcra.lua: the debt in 1/quota us, by `window` less for each unit.
+/// As in lua/gcra.lua: the debt is in 1/quota us, and each unit adds `window` to it.
 microseconds arrival_reset_before(
     const RunReply& reply, const Rate& rate, std::int64_t units) noexcept
 {
@@ -18,15 +18,15 @@ microseconds arrival_reset_before(
     return microseconds{ rounded_up(std::max<Wide>(debt, 0), rate.quota) };
 }
 
-/// As lua/sliding_window_counter.lua: when the last but `units` of this window's count, being the
-/// previous one's by then, weighs less than one request.
+/// As in lua/sliding_window_counter.lua: the time until this window's count without `units`, which
+/// is the previous count by then, weighs less than one request.
 microseconds counter_reset_before(
     const RunReply& reply, const Rate& rate, std::int64_t units) noexcept
 {
     const std::int64_t window = rate.window.count();
     const std::int64_t count = reply.detail;
     if (count <= units) {
-        return reply.reset;  // not a count that this many can have been part of
+        return reply.reset;  // the count does not include these units: nothing to compute from
     }
     return reply.reset
         + microseconds{ rounded_up(window, count) - rounded_up(window, count - units) };
@@ -40,6 +40,7 @@ Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t u
     state.granted = true;
     state.remaining = std::min(policy.limit(), reply.remaining + units);
     state.reset = reply.reset;
+    state.block = reply.block == Block::lasts ? Block::lasts : Block::none;
     if (units > 0 && keeps_arrival_time(policy.algorithm)) {
         state.reset = arrival_reset_before(reply, policy.rate, units);
     } else if (units > 0 && policy.algorithm == Algorithm::sliding_window_counter) {
@@ -54,9 +55,14 @@ Verdict state_in_run(
     if (index < reply.taken) {
         return state_before(reply, policy, (reply.taken - 1 - index) * cost);
     }
-    Verdict state{ reply.admits_next, reply.remaining, reply.reset, reply.retry_after };
+    Verdict state{ reply.admits_next, reply.remaining, reply.reset, reply.retry_after,
+                   reply.block };
     if (reply.admits_next) {
         state.retry_after = microseconds{ 0 };
+    }
+    if (reply.block == Block::begins) {
+        state = begun_block(reply.retry_after.value_or(microseconds{ 0 }));
+        state.block = index == reply.taken ? Block::begins : Block::lasts;
     }
     return state;
 }

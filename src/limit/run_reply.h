@@ -7,41 +7,43 @@
 
 namespace ratelimit {
 
-/// One limit's reply to a run of requests of one cost: several that were decided at one time, as if
-/// they had come one after another.
+/// The reply of one limit to a run: requests of one cost that were decided together, as if they had
+/// arrived one after another.
 struct RunReply {
     std::int64_t taken = 0;      // requests that were counted: the first ones of the run
-    bool admits_next = false;    // another one would have been let in, as far as this limit goes
-    std::int64_t remaining = 0;  // after those, as are the following
+    bool admits_next = false;    // this limit would admit the next request of the run
+    Block block = Block::none;   // `begins`: with that request, which is refused
+    std::int64_t remaining = 0;  // after the counted requests, as are the following two
     microseconds reset{ 0 };
-    std::optional<microseconds> retry_after{ microseconds{ 0 } };  // of one that it refuses
-    /// What tells the reset of those before the last, if any was counted: for
-    /// sliding_window_counter the count of the current window; for the algorithms that keep an
-    /// arrival time, the part of the debt that is below one microsecond, in 1/quota us.
+    std::optional<microseconds> retry_after{ microseconds{ 0 } };  // of a request it refuses
+    /// If any request was counted: what is needed to compute the reset after each but the last of
+    /// them. For sliding_window_counter, the count of the current window. For the algorithms that
+    /// keep an arrival time, the part of the debt below one microsecond, in 1/quota us.
     std::int64_t detail = 0;
-    microseconds reset_before{ 0 };  // before any of them was counted, if any was
+    microseconds reset_before{ 0 };  // if any request was counted: the reset before that
 
     friend bool operator==(const RunReply&, const RunReply&) = default;
 };
 
-/// The state after all but the last `units` that the run took: requests times cost, less than all
-/// of them. Granted.
+/// The granted verdict before the last `units` (requests times cost) of the run were counted.
+/// `units` must be less than all that the run counted: for all, the reset is not valid.
 Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t units) noexcept;
 
-/// The state that the run's request of this index, from 0, would have got alone in its turn.
+/// The verdict on the request of this index in the run, from 0, as if it had been decided alone.
 Verdict state_in_run(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept;
 
-/// The state that the run's request of this index, which was counted, would get if it had not been.
+/// The granted verdict before the counted request of this index was counted: that which remains
+/// when the request is refunded.
 Verdict state_without(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept;
 
-/// A request's state as if its `cost`, which it took, had not been: as far as the state tells,
-/// which is of the reset only for the algorithms that keep an arrival time.
+/// Adjusts the verdict on a request whose `cost` is refunded. The reset is adjusted if the whole
+/// limit remains, or if the algorithm keeps an arrival time: for others it cannot be computed.
 void refund_verdict(Verdict& state, const Policy& policy, std::int64_t cost) noexcept;
 
-/// How long a lease may be spent from the run's time on: in its own fixed window; where windows
-/// slide, a second, so that requests may pass up to a second after they were counted.
+/// How long after the run the tokens of a lease may be spent: to the end of the window for
+/// fixed_window, otherwise a second. So requests may pass up to a second after they were counted.
 microseconds lease_life(const RunReply& reply, Algorithm algorithm) noexcept;
 
 }  // namespace ratelimit

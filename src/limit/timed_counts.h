@@ -2,6 +2,7 @@
 
 #include "limit/decision.h"
 #include "limit/policy.h"
+#include "limit/refund.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,21 +10,23 @@
 
 namespace ratelimit {
 
-/// So many requests passed at one time: in the microsecond of a log's entry, or in a bucket.
+/// How many requests passed at one time: in one microsecond (log) or in one bucket.
 struct TimedCount {
-    std::int64_t time = 0;   // us since the epoch; of a bucket: its start
-    std::int64_t count = 0;  // at least 1
+    std::int64_t time = 0;   // us since the epoch; for a bucket: its start
+    std::int64_t count = 0;  // 0: all of it was refunded
 
     friend bool operator==(const TimedCount&, const TimedCount&) = default;
 };
 
-/// Where sliding_window_log and sliding_window_buckets keep a key's entries, the oldest in front:
-/// - `empty()`; `front()` and `pop_front()`, the oldest; `back()`, the newest, also to write to;
-/// - `push_back(entry)` makes a newer one; false: there is no memory, and nothing has changed;
-/// - `begin()` and `end()`, to walk from the oldest to the newest;
-/// - `next()`, the oldest that has not been passed, and `pass()`, which passes it; `last_passed()`,
-///   the newest that has been, or null; `passed_total()`, the sum of the counts of those that have.
-/// None of them may throw.
+/// A queue with the entries of one key for sliding_window_log and sliding_window_buckets:
+/// - `empty()`; `front()` and `pop_front()`: the oldest entry; `back()`: the newest one, writable;
+/// - `push_back(entry)` appends a newer entry; false: out of memory, and nothing has changed;
+/// - `begin()` and `end()`: iterators from the oldest to the newest entry;
+/// - entries can be marked as passed, the oldest first: `next()` is the oldest that is not passed,
+///   `pass()` marks it, `last_passed()` is the newest that is passed (null: none), and
+///   `passed_total()` is the sum of the counts of all that are passed.
+/// - `reduce(place, count)` subtracts from the count of an entry that is not passed.
+/// No function may throw.
 template <class Queue>
 concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
 {
@@ -39,23 +42,23 @@ concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
     queue.pass();
     *queue.last_passed() == entry;
     std::int64_t{ queue.passed_total() };
+    queue.reduce(queue.next(), std::int64_t{ 1 });
 };
 
-/// One check of a limit in this process's own memory, in two steps, so that several limits can be
-/// decided before any of them counts. It answers as lua/sliding_window_log.lua and
-/// lua/sliding_window_buckets.lua do.
+/// One check of a limit whose state is in this process's memory, in two steps (constructor and
+/// commit), so that several limits can be checked before any of them counts. The verdicts are those
+/// of lua/sliding_window_log.lua, lua/sliding_window_buckets.lua and lua/concurrency.lua.
 ///
-/// A request is remembered at its time ("sliding window log") or at the start of its bucket, and
-/// counts for as long as that is in the window. The log is the same as buckets of 1 us.
+/// An entry has the time of a request ("sliding window log") or the start of its bucket, and counts
+/// while that is in the window. The log is the same as buckets of 1 us.
 ///
 /// Invariants of the state: times grow from front to back, and `total` is the sum of all counts.
 template <TimedCountQueue Queue>
 class TimedCheck {
 public:
-    /// Looks, and changes nothing: entries that have left the window stay until a request is
-    /// counted, since a clock that steps back sees them again. Only the queue notes which it has
-    /// passed, so that no two checks walk past them. `now` is a time since the epoch; a cost of 0
-    /// always passes.
+    /// Changes neither entries nor total: entries that have left the window stay until a request is
+    /// counted, because a clock that steps back needs them again. They are marked as passed, so
+    /// that later checks do not walk over them. `now`: since the epoch. A cost of 0 always passes.
     TimedCheck(
         Queue& entries, std::int64_t& total, const Policy& policy, microseconds now,
         std::int64_t cost) noexcept;
@@ -63,15 +66,31 @@ public:
     /// Whether a request of this cost passes.
     bool granted() const noexcept { return granted_; }
 
-    /// Counts the request if `take`, and if it is granted and costs anything; the answer after
-    /// that. To be called once.
+    /// The verdict if the request is not counted; changes nothing.
+    Verdict peek() const noexcept;
+
+    /// Counts the request if `take`, and if it is granted and its cost is not 0. Returns the
+    /// verdict after that. Call once.
     Verdict commit(bool take) noexcept;
 
-    /// After commit: there was no memory even for one entry, and the answer is without the request.
-    /// With less memory than entries the newest of them become one, that of the last.
+    /// Instead of commit: counts the cost even if the count then exceeds the quota.
+    void charge() noexcept
+    {
+        if (cost_ == 0) {
+            return;
+        }
+        if (moved_) {
+            take_over();
+        }
+        take();
+    }
+
+    /// After commit: whether there was no memory for the only entry, so that the request was not
+    /// counted. If there are other entries, the request is added to the newest one instead.
     bool out_of_memory() const noexcept { return out_of_memory_; }
 
-    /// After commit: how long from `now` the state matters; zero: it equals an empty state.
+    /// After commit or charge: how long after `now` the state equals an empty one; zero: it does
+    /// now.
     microseconds life() const noexcept;
 
 private:
@@ -80,7 +99,7 @@ private:
         return entry.time <= at - window_;
     }
     std::int64_t bucket() const noexcept { return now_ - now_ % width_; }
-    void look() noexcept;
+    void read() noexcept;
     void find_live() noexcept;
     void pop_left() noexcept;
     void take_over() noexcept;
@@ -89,17 +108,18 @@ private:
 
     Queue& entries_;
     std::int64_t& total_;
-    std::int64_t asked_;  // us since the epoch
+    std::int64_t request_time_;  // `now`, in us since the epoch
     std::int64_t quota_;
     std::int64_t window_;  // us
     std::int64_t width_;   // us
+    bool held_;            // a request ends at any time, so there is no time to wait for
     std::int64_t cost_;
-    std::int64_t now_;         // decided at: the newest entry's time, where the clock is behind it
-    std::int64_t seen_at_;     // what is in the window is told by this time
+    std::int64_t now_;         // time to count at: the newest entry's, if the clock is behind it
+    std::int64_t seen_at_;     // end of the window that decides which entries are live
     std::int64_t newest_ = 0;  // time of the newest entry, as this check sees it
     std::int64_t live_ = 0;    // requests in the window
-    decltype(std::declval<Queue&>().end()) oldest_;  // of them; the end: there are none
-    bool moved_ = false;  // all live entries are to take now's time: the clock ran backwards
+    decltype(std::declval<Queue&>().end()) oldest_;  // the oldest live entry; the end: none is live
+    bool moved_ = false;  // the clock ran backwards: all live entries get the time now
     bool granted_ = false;
     bool out_of_memory_ = false;
 };
@@ -110,36 +130,35 @@ TimedCheck<Queue>::TimedCheck(
     std::int64_t cost) noexcept
     : entries_(entries),
       total_(total),
-      asked_(now.count()),
+      request_time_(now.count()),
       quota_(policy.rate.quota),
-      window_(policy.rate.window.count()),
-      width_(
-          policy.algorithm == Algorithm::sliding_window_buckets ? policy.bucket_width().count()
-                                                                : 1),
+      window_(policy.counted_for().count()),
+      width_(policy.algorithm == Algorithm::sliding_window_log ? 1 : policy.bucket_width().count()),
+      held_(policy.algorithm == Algorithm::concurrency),
       cost_(cost),
-      now_(asked_),
-      seen_at_(asked_),
+      now_(request_time_),
+      seen_at_(request_time_),
       oldest_(entries.end())
 {
-    look();
-    // Not live + cost: an absurd cost must not overflow.
+    read();
+    // Not live + cost, which could overflow.
     granted_ = cost == 0 || cost <= quota_ - live_;
 }
 
 template <TimedCountQueue Queue>
-void TimedCheck<Queue>::look() noexcept
+void TimedCheck<Queue>::read() noexcept
 {
     if (entries_.empty()) {
         return;
     }
     newest_ = entries_.back().time;
-    if (newest_ > asked_) {
+    if (newest_ > request_time_) {
         seen_at_ = newest_;
-        moved_ = newest_ - asked_ > window_;
-        now_ = moved_ ? asked_ : newest_;
+        moved_ = newest_ - request_time_ > window_;
+        now_ = moved_ ? request_time_ : newest_;
     }
     if (has_left(entries_.back(), seen_at_)) {
-        return;  // all have: no need to walk
+        return;  // no entry is live
     }
     find_live();
     if (moved_) {
@@ -147,7 +166,7 @@ void TimedCheck<Queue>::look() noexcept
     }
 }
 
-/// The newest has not left.
+/// Sets live_ and oldest_. The newest entry must be live.
 template <TimedCountQueue Queue>
 void TimedCheck<Queue>::find_live() noexcept
 {
@@ -161,14 +180,14 @@ void TimedCheck<Queue>::find_live() noexcept
         oldest_ = entries_.next();
         return;
     }
-    // The clock has stepped back since.
+    // The clock has stepped back: entries that were passed are live again.
     for (oldest_ = entries_.begin(); has_left(*oldest_, seen_at_); ++oldest_) {
         live_ -= (*oldest_).count;
     }
 }
 
 template <TimedCountQueue Queue>
-Verdict TimedCheck<Queue>::commit(bool take_it) noexcept
+Verdict TimedCheck<Queue>::peek() const noexcept
 {
     Verdict answer;
     answer.granted = granted_;
@@ -178,15 +197,23 @@ Verdict TimedCheck<Queue>::commit(bool take_it) noexcept
             answer.retry_after = retry_after();
         }
     }
+    answer.remaining = std::max<std::int64_t>(0, quota_ - live_);
+    answer.reset = microseconds{ live_ > 0 ? newest_ + window_ - request_time_ : 0 };
+    return answer;
+}
+
+template <TimedCountQueue Queue>
+Verdict TimedCheck<Queue>::commit(bool take_it) noexcept
+{
+    const Verdict before = peek();
     if (moved_ && cost_ > 0) {
         take_over();
     }
-    if (take_it && granted_ && cost_ > 0) {
-        take();
+    if (!take_it || !granted_ || cost_ == 0) {
+        return before;
     }
-    answer.remaining = std::max<std::int64_t>(0, quota_ - live_);
-    answer.reset = microseconds{ live_ > 0 ? newest_ + window_ - asked_ : 0 };
-    return answer;
+    take();
+    return peek();
 }
 
 template <TimedCountQueue Queue>
@@ -198,7 +225,7 @@ void TimedCheck<Queue>::pop_left() noexcept
     }
 }
 
-/// The live entries become one. It is the last of them: to write it needs no memory.
+/// Merges the live entries into the newest one, which needs no memory.
 template <TimedCountQueue Queue>
 void TimedCheck<Queue>::take_over() noexcept
 {
@@ -216,12 +243,13 @@ void TimedCheck<Queue>::take() noexcept
 {
     pop_left();
     if (!entries_.empty() && entries_.back().time >= bucket()) {
-        // The newest bucket is this one, or ahead.
+        // The newest bucket is the current one, or ahead of it.
         entries_.back().count += cost_;
     } else if (entries_.push_back({ bucket(), cost_ })) {
         newest_ = bucket();
     } else if (!entries_.empty()) {
-        // The newest comes along: it counts for longer than it should, and nothing too short.
+        // Out of memory: the newest entry is merged with this one. So its requests count longer
+        // than they should, and none counts too short.
         entries_.back() = { bucket(), entries_.back().count + cost_ };
         newest_ = bucket();
     } else {
@@ -232,17 +260,20 @@ void TimedCheck<Queue>::take() noexcept
     live_ += cost_;
 }
 
-/// Of a refused request that may pass one day: when as many of the oldest as are in its way leave.
+/// For a refused request whose cost is at most the quota: until enough of the oldest entries leave.
 template <TimedCountQueue Queue>
 microseconds TimedCheck<Queue>::retry_after() const noexcept
 {
+    if (held_) {
+        return std::chrono::seconds{ 1 };
+    }
     std::int64_t leaving = live_ + cost_ - quota_;
     std::int64_t time = newest_;
     for (auto entry = oldest_; !moved_ && leaving > 0; ++entry) {
         time = (*entry).time;
         leaving -= (*entry).count;
     }
-    return microseconds{ time + window_ - asked_ };
+    return microseconds{ time + window_ - request_time_ };
 }
 
 template <TimedCountQueue Queue>
@@ -251,7 +282,31 @@ microseconds TimedCheck<Queue>::life() const noexcept
     if (entries_.empty()) {
         return microseconds{ 0 };
     }
-    return microseconds{ std::max<std::int64_t>(0, entries_.back().time + window_ - asked_) };
+    return microseconds{ std::max<std::int64_t>(
+        0, entries_.back().time + window_ - request_time_) };
+}
+
+/// Subtracts a cost from the entry in which it was counted, unless that is passed. The reset of the
+/// check tells its time, which is later than the check if the newest entry was. An entry of count 0
+/// stays, so the reset may be that of an empty newest entry.
+template <TimedCountQueue Queue>
+void refund(Queue& entries, std::int64_t& total, const Policy& policy, const Refund& taken) noexcept
+{
+    const std::int64_t time = (taken.taken_at + taken.reset - policy.counted_for()).count();
+    auto entry = entries.next();
+    while (entry != entries.end() && (*entry).time < time) {
+        ++entry;
+    }
+    if (entry != entries.end() && (*entry).time == time) {
+        // After a block, only what was counted later can be there. lua/sliding_window_buckets.lua
+        // does the same.
+        if (policy.algorithm == Algorithm::sliding_window_buckets && (*entry).count < taken.cost) {
+            return;
+        }
+        const std::int64_t count = std::min((*entry).count, taken.cost);
+        entries.reduce(entry, count);
+        total -= count;
+    }
 }
 
 }  // namespace ratelimit

@@ -10,7 +10,7 @@ namespace ratelimit {
 /// are 75 bits. Standard C++ has no such integer; __extension__ keeps -Wpedantic quiet.
 __extension__ using Wide = __int128;
 
-/// The quotient, rounded up. The divisor is at least 1. At most the largest that 64 bits hold.
+/// The quotient, rounded up, at most the largest 64-bit number. The divisor must be at least 1.
 constexpr std::int64_t rounded_up(Wide dividend, std::int64_t divisor) noexcept
 {
     constexpr auto most = std::numeric_limits<std::int64_t>::max();

@@ -8,8 +8,8 @@ namespace ratelimit {
 
 namespace {
 
-/// The first microsecond of a window in which `previous`, that began it whole and is above `most`,
-/// weighs at most `most`.
+/// The first microsecond of a window in which the weight of the previous window's count is at most
+/// `most`. Requires `previous` > `most`.
 std::int64_t falls_to(std::int64_t previous, std::int64_t most, std::int64_t window) noexcept
 {
     return window - rounded_up((Wide{ most } + 1) * window, previous) + 1;
@@ -21,26 +21,26 @@ WindowCheck::WindowCheck(
     WindowCounts& state, const Policy& policy, microseconds now, std::int64_t cost) noexcept
     : state_(state),
       sliding_(policy.algorithm == Algorithm::sliding_window_counter),
-      asked_(now.count()),
+      request_time_(now.count()),
       quota_(policy.rate.quota),
       window_(policy.rate.window.count()),
       cost_(cost),
-      now_(asked_)
+      now_(request_time_)
 {
     read();
-    // Not sum + cost: an absurd cost must not overflow.
+    // Not sum + cost, which could overflow.
     granted_ = cost == 0 || cost <= quota_ - sum();
 }
 
 void WindowCheck::read() noexcept
 {
-    seen_.start = asked_ - asked_ % window_;
+    seen_.start = request_time_ - request_time_ % window_;
     if (state_.start == seen_.start) {
         seen_ = state_;
     } else if (sliding_ && state_.start == seen_.start - window_) {
         seen_.previous = state_.current;
-    } else if (state_.start > asked_) {
-        if (state_.start - asked_ <= window_) {
+    } else if (state_.start > request_time_) {
+        if (state_.start - request_time_ <= window_) {
             seen_ = state_;
             now_ = state_.start;
         } else {
@@ -78,9 +78,16 @@ Verdict WindowCheck::commit(bool take) noexcept
     return answer;
 }
 
+void WindowCheck::charge() noexcept
+{
+    constexpr std::int64_t most = std::int64_t{ 1 } << 51U;  // as in lua/, where counts are doubles
+    seen_.current = std::max(seen_.current, std::min(most, seen_.current + cost_));
+    state_ = seen_;
+}
+
 microseconds WindowCheck::reset() const noexcept
 {
-    const std::int64_t left = window_ - (asked_ - seen_.start);
+    const std::int64_t left = window_ - (request_time_ - seen_.start);
     if (!sliding_) {
         return microseconds{ left };
     }
@@ -93,15 +100,16 @@ microseconds WindowCheck::reset() const noexcept
     return microseconds{ 0 };
 }
 
-/// Of a refused request that may pass one day, so that `previous` is above what it may be.
+/// For a refused request whose cost is at most the quota.
 microseconds WindowCheck::retry_after() const noexcept
 {
-    const std::int64_t elapsed = asked_ - seen_.start;  // below 0: the clock is behind
+    const std::int64_t elapsed =
+        request_time_ - seen_.start;  // negative: the clock is behind the state
     if (!sliding_) {
         return microseconds{ window_ - elapsed };
     }
     const std::int64_t most = quota_ - cost_;
-    // While this window lasts, or else in the next, where `current` is the previous one.
+    // In this window, or else in the next one, where `current` is the previous count.
     std::int64_t at = window_;
     if (seen_.current <= most) {
         at = falls_to(seen_.previous, most - seen_.current, window_);
@@ -112,13 +120,26 @@ microseconds WindowCheck::retry_after() const noexcept
     return microseconds{ at - elapsed };
 }
 
+void refund(
+    WindowCounts& state, const Policy& policy, microseconds now, const Refund& taken) noexcept
+{
+    const std::int64_t window = policy.rate.window.count();
+    const std::int64_t at = taken.taken_at.count();
+    if (state.start <= at && at < state.start + window) {
+        state.current = std::max<std::int64_t>(0, state.current - taken.cost);
+    } else if (state.start - window <= at && at < state.start && state.start <= now.count()) {
+        // A start ahead of now means that the clock ran back: then the window of `at` is not known.
+        state.previous = std::max<std::int64_t>(0, state.previous - taken.cost);
+    }
+}
+
 microseconds WindowCheck::life() const noexcept
 {
     if (state_.current == 0 && state_.previous == 0) {
         return microseconds{ 0 };
     }
     const std::int64_t end = state_.start + (sliding_ ? 2 : 1) * window_;
-    return microseconds{ std::max<std::int64_t>(0, end - asked_) };
+    return microseconds{ std::max<std::int64_t>(0, end - request_time_) };
 }
 
 }  // namespace ratelimit

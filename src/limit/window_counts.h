@@ -2,42 +2,47 @@
 
 #include "limit/decision.h"
 #include "limit/policy.h"
+#include "limit/refund.h"
 
 #include <cstdint>
 
 namespace ratelimit {
 
-/// How many requests passed in a window and in the one before, all that fixed_window and
-/// sliding_window_counter keep of a key. Both counts zero: no state.
+/// The state of a key for fixed_window and sliding_window_counter: how many requests passed in a
+/// window and in the previous one. If both counts are zero, there is no state.
 struct WindowCounts {
     std::int64_t start = 0;  // of the window, us since the epoch
     std::int64_t current = 0;
-    std::int64_t previous = 0;  // fixed_window has no use for it: 0
+    std::int64_t previous = 0;  // always 0 for fixed_window
 
     friend bool operator==(const WindowCounts&, const WindowCounts&) = default;
 };
 
-/// One check of a limit in this process's own memory, in two steps, so that several limits can be
-/// decided before any of them counts. It answers as lua/fixed_window.lua and
-/// lua/sliding_window_counter.lua do, but in exact arithmetic.
+/// One check of a limit whose state is in this process's memory, in two steps (constructor and
+/// commit), so that several limits can be checked before any of them counts. The verdicts are those
+/// of lua/fixed_window.lua and lua/sliding_window_counter.lua, but in exact arithmetic.
 ///
-/// Windows begin at multiples of their length since the epoch. fixed_window counts in each for
-/// itself; for sliding_window_counter the window before weighs as much as of its length is still in
-/// sight ("approximated sliding window").
+/// Windows begin at multiples of their length since the epoch. fixed_window considers only the
+/// current one. sliding_window_counter adds the previous count, weighted by the share of that
+/// window which the sliding window still covers ("approximated sliding window").
 class WindowCheck {
 public:
-    /// Looks, and changes nothing. `now` is a time since the epoch; a cost of 0 always passes.
+    /// Changes nothing. `now`: since the epoch. A cost of 0 always passes.
     WindowCheck(
         WindowCounts& state, const Policy& policy, microseconds now, std::int64_t cost) noexcept;
 
     /// Whether a request of this cost passes.
     bool granted() const noexcept { return granted_; }
 
-    /// Counts the request if `take`, and if it is granted and costs anything; the answer after
-    /// that. To be called once.
+    /// Counts the request if `take`, and if it is granted and its cost is not 0. Returns the
+    /// verdict after that. Call once.
     Verdict commit(bool take) noexcept;
 
-    /// After commit: how long from `now` the state matters; zero: it equals an empty state.
+    /// Instead of commit: counts the cost even if the count then exceeds the quota.
+    void charge() noexcept;
+
+    /// After commit or charge: how long after `now` the state equals an empty one; zero: it does
+    /// now.
     microseconds life() const noexcept;
 
 private:
@@ -48,14 +53,18 @@ private:
 
     WindowCounts& state_;
     bool sliding_;
-    std::int64_t asked_;  // us since the epoch
+    std::int64_t request_time_;  // `now`, in us since the epoch
     std::int64_t quota_;
     std::int64_t window_;  // us
     std::int64_t cost_;
-    std::int64_t now_;    // decided at: the state's time, where the clock is behind it
+    std::int64_t now_;    // time to count at: the start of the state, if the clock is behind it
     WindowCounts seen_;   // the state as of now_
-    bool moved_ = false;  // taken over from a start far ahead: the clock ran backwards
+    bool moved_ = false;  // the start was more than a window ahead: the clock ran backwards
     bool granted_ = false;
 };
+
+/// Subtracts a cost from the window in which it was counted, if the state still has that window.
+void refund(
+    WindowCounts& state, const Policy& policy, microseconds now, const Refund& taken) noexcept;
 
 }  // namespace ratelimit

@@ -7,35 +7,35 @@ namespace ratelimit {
 
 using std::chrono::milliseconds;
 
-/// When a timer is due, by a clock of the moment. An event loop's own idea of that may be wrong in
-/// both directions: a timer that is started late in a long turn fires early, and a process that was
-/// stopped fires its timers before it has read what arrived meanwhile. So a timer that fires late
-/// waits once more, for as long as the process was away, at most for its delay. A timer that is
-/// late again and again is that of a machine without time to spare: it fires in the end.
+/// When a timer is due, by the current time. An event loop's own timers are wrong in two cases: a
+/// timer that is started late in a long turn fires early, and a process that was stopped fires its
+/// timers before it reads what arrived meanwhile. So a timer that fires late is extended by its
+/// lateness, at most by its delay, and at most `most_extensions` times: on an overloaded machine,
+/// where every timer is late, it fires nevertheless.
 class DueTime {
 public:
-    /// A busy loop is late by this much, too.
+    /// Less lateness than this is normal in a busy loop.
     static constexpr milliseconds tolerance{ 20 };
-    static constexpr int most_excuses = 3;
+    static constexpr int most_extensions = 3;
 
     void start(milliseconds now, milliseconds delay) noexcept
     {
         due_ = now + delay;
         delay_ = delay;
-        excuses_ = 0;
+        extensions_ = 0;
     }
 
-    /// To be called when the loop's timer fires. 0: it is due; else how long it has to wait still.
+    /// Call it when the loop's timer fires. Returns the time left; 0: the timer is due.
     milliseconds left(milliseconds now) noexcept
     {
         if (now < due_) {
             return due_ - now;
         }
         const milliseconds late = now - due_;
-        if (late < tolerance || excuses_ == most_excuses || delay_.count() == 0) {
+        if (late < tolerance || extensions_ == most_extensions || delay_.count() == 0) {
             return milliseconds{ 0 };
         }
-        ++excuses_;
+        ++extensions_;
         const milliseconds more = std::min(late, delay_);
         due_ = now + more;
         return more;
@@ -44,7 +44,7 @@ public:
 private:
     milliseconds due_{ 0 };
     milliseconds delay_{ 0 };
-    int excuses_ = 0;  // since it was started
+    int extensions_ = 0;  // since start
 };
 
 }  // namespace ratelimit

@@ -5,7 +5,7 @@
 
 namespace ratelimit::nginx {
 
-/// This machine's time since the epoch, to the microsecond, which nginx's own is not.
+/// Time since the epoch. Unlike nginx's, it is in microseconds.
 inline std::chrono::microseconds local_time() noexcept
 {
     timespec now{};
@@ -14,7 +14,7 @@ inline std::chrono::microseconds local_time() noexcept
         std::chrono::seconds{ now.tv_sec } + std::chrono::nanoseconds{ now.tv_nsec });
 }
 
-/// A time that only goes on, and is the same for all processes of this machine.
+/// Monotonic time, the same for all processes of this machine.
 inline std::chrono::microseconds monotonic_time() noexcept
 {
     timespec now{};
@@ -23,8 +23,8 @@ inline std::chrono::microseconds monotonic_time() noexcept
         std::chrono::seconds{ now.tv_sec } + std::chrono::nanoseconds{ now.tv_nsec });
 }
 
-/// The same of the moment, where milliseconds will do: never older than a tick of the kernel's,
-/// also after a stop of the process, and cheaper. nginx's own time is that of the turn's begin.
+/// monotonic_time to a tick of the kernel (milliseconds), which is cheaper to read. Unlike nginx's
+/// time, which is set when a turn of its loop begins, it is right after the process was stopped.
 inline std::chrono::milliseconds coarse_time() noexcept
 {
 #ifdef CLOCK_MONOTONIC_COARSE

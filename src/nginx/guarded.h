@@ -7,8 +7,8 @@
 
 namespace ratelimit::nginx {
 
-/// Runs `body`; an exception ends here, as one log line, and `failed` is returned. Every callback
-/// that nginx calls and that may allocate goes through it.
+/// Returns the result of `body`. If `body` throws, logs one line and returns `failed`. All
+/// callbacks that may throw use it, so that no exception reaches nginx.
 template <class Result, class Body>
 Result guarded(ngx_log_t* log, Result failed, Body&& body) noexcept
 {

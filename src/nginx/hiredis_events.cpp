@@ -14,9 +14,10 @@ namespace ratelimit::nginx {
 
 namespace {
 
-/// One hiredis context in nginx's loop; hiredis owns it from attach to cleanup. Reading is
-/// level-triggered, since hiredis reads one buffer a call. Writing waits for the kernel only
-/// before the connection is made and after a write that did not take everything.
+/// The events of one hiredis context in nginx's loop; hiredis owns the object from attach to
+/// cleanup. Reading is level-triggered, since hiredis reads one buffer per call. Writing waits for
+/// the kernel's event only until the connection is made and after an incomplete write; otherwise it
+/// is a posted event.
 class HiredisEvents {
 public:
     HiredisEvents(redisAsyncContext& context, ngx_connection_t& connection) noexcept
@@ -46,7 +47,7 @@ public:
                 ngx_delete_posted_event(event);
             }
             if (event->active) {
-                // hiredis closes the descriptor next, which takes it out of the kernel's set.
+                // hiredis closes the descriptor next, which removes it from the kernel's set.
                 ngx_del_event(event, kind(event), NGX_CLOSE_EVENT);
             }
         }
@@ -56,10 +57,10 @@ public:
         release(connection_);
     }
 
-    /// Gives nginx its connection back; the descriptor stays hiredis's.
+    /// Returns the connection to nginx. The descriptor belongs to hiredis.
     static void release(ngx_connection_t& connection) noexcept
     {
-        // In this order: nginx finds the connection's place by its descriptor.
+        // In this order: ngx_free_connection uses the descriptor.
         ngx_free_connection(&connection);
         connection.fd = static_cast<ngx_socket_t>(-1);
     }
@@ -84,7 +85,8 @@ private:
     static void add(ngx_event_t* event) noexcept
     {
         if (!event->active && ngx_add_event(event, kind(event), NGX_LEVEL_EVENT) != NGX_OK) {
-            ngx_log_error(NGX_LOG_ERR, event->log, 0, "ratelimit: could not watch a connection");
+            ngx_log_error(
+                NGX_LOG_ERR, event->log, 0, "ratelimit: could not add an event of a connection");
         }
     }
 
@@ -112,7 +114,8 @@ private:
         add(event);
     }
 
-    /// OpenSSL takes an error that another connection has left in the thread's queue for its own.
+    /// The queue of OpenSSL's errors is shared by all connections of the thread: an old error would
+    /// be taken for one of this connection.
     void forget_tls_errors() const noexcept
     {
         if (context_.c.privctx != nullptr) {
@@ -142,12 +145,12 @@ private:
 
     redisAsyncContext& context_;
     ngx_connection_t& connection_;
-    bool writing_ = false;   // inside redisAsyncHandleWrite: what is left did not fit the socket
-    bool* ended_ = nullptr;  // told when the context is freed inside redisAsyncHandleWrite
+    bool writing_ = false;   // inside redisAsyncHandleWrite: addWrite means an incomplete write
+    bool* ended_ = nullptr;  // set if the context is freed inside redisAsyncHandleWrite
 };
 
-/// One of nginx's posted events, which run at the end of a turn in the order of their posting: what
-/// is written by it leaves with an event that is posted behind it.
+/// A posted event of nginx. Posted events run at the end of a turn, in the order of posting, so
+/// the write event for commands that `done` issues runs after it in the same turn.
 class PostedEvent final : public EndOfTurn {
 public:
     explicit PostedEvent(std::function<void()> done) : done_(std::move(done))
@@ -178,7 +181,7 @@ private:
 
 bool NgxLoop::attach(redisAsyncContext& context) noexcept
 {
-    // nginx's own line would come with each attempt to connect.
+    // nginx would log a line for each attempt to connect.
     static ngx_log_t quiet;
     ngx_connection_t* connection = ngx_get_connection(context.c.fd, &quiet);
     if (connection == nullptr) {

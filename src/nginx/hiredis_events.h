@@ -5,11 +5,11 @@
 
 namespace ratelimit::nginx {
 
-/// nginx's event loop for the Redis client. What is written within one turn of the loop leaves in
-/// one write at its end, from nginx's posted events, without asking the kernel for writability.
+/// nginx's event loop for the Redis client. All commands issued within one turn of the loop leave
+/// in one write at its end, from a posted event, without waiting for the kernel's write event.
 class NgxLoop final : public EventLoop {
 public:
-    /// Names are looked up by this resolver, which may be null, from now on.
+    /// Sets the resolver for look_up. Null: names are not looked up. `timeout`: of one look-up, ms.
     void use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept;
 
     bool attach(redisAsyncContext& context) noexcept override;
@@ -22,7 +22,7 @@ public:
 private:
     ngx_resolver_t* resolver_ = nullptr;
     ngx_msec_t resolver_timeout_ = 0;
-    bool used_up_ = false;  // nginx had no connection left, and the log has it
+    bool used_up_ = false;  // nginx had no free connection, which was logged
 };
 
 }  // namespace ratelimit::nginx

@@ -10,7 +10,7 @@ namespace ratelimit::nginx {
 namespace {
 
 constexpr milliseconds soon{ 1 };
-/// How long a failure, or an answer without a time to live, is not asked about again.
+/// How long a failed look-up is not repeated.
 constexpr milliseconds pause{ 5000 };
 
 std::string text_of(const ngx_resolver_addr_t& address)

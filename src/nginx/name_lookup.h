@@ -8,7 +8,7 @@
 
 namespace ratelimit::nginx {
 
-/// A name on its way through nginx's resolver.
+/// A look-up by nginx's resolver. `done` is called from the loop, never from the constructor.
 class NameLookup final : public Lookup {
 public:
     NameLookup(
@@ -26,7 +26,7 @@ private:
     std::function<void(const Addresses&)> done_;
     Addresses addresses_;
     ngx_resolver_ctx_t* context_ = nullptr;
-    NgxTimer timer_;  // brings the answer, which the resolver may have at once
+    NgxTimer timer_;  // calls `done`, since the resolver may answer inside the constructor
 };
 
 }  // namespace ratelimit::nginx

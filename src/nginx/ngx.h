@@ -1,6 +1,6 @@
 #pragma once
 
-// The one door to nginx's core: every other file includes this, never <ngx_*.h>.
+// The only file that includes the headers of nginx's core; all others include this one.
 extern "C" {
 #include <ngx_config.h>
 #include <ngx_core.h>

@@ -24,12 +24,12 @@ T* make(ngx_pool_t* pool, Args&&... args)
     return object;
 }
 
-/// `count` default-made Ts that need no destroying. Empty with null data: out of memory.
+/// Makes `count` default-initialised Ts in the pool. Empty with null data: out of memory.
 template <class T>
 std::span<T> make_array(ngx_pool_t* pool, std::size_t count)
 {
     static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= NGX_ALIGNMENT);
-    // Of an array, since clang-tidy takes the size of a pointer for a mistake.
+    // sizeof(T[1]), since clang-tidy reports sizeof(T) as a mistake if T is a pointer.
     void* memory = ngx_palloc(pool, count * sizeof(T[1]));
     if (memory == nullptr) {
         return {};

@@ -12,13 +12,13 @@ inline std::string_view view(const ngx_str_t& text) noexcept
     return { reinterpret_cast<const char*>(text.data), text.len };
 }
 
-/// For nginx's functions, which take u_char* but do not write to it.
+/// For functions of nginx that take u_char* but do not write to it.
 inline ngx_str_t borrowed(std::string_view text) noexcept
 {
     return { text.size(), const_cast<u_char*>(reinterpret_cast<const u_char*>(text.data())) };
 }
 
-/// A copy in the pool with a zero byte behind it; empty data: out of memory.
+/// A copy in the pool, terminated by a zero byte; null data: out of memory.
 inline ngx_str_t copied(ngx_pool_t* pool, std::string_view text) noexcept
 {
     auto* data = static_cast<u_char*>(ngx_pnalloc(pool, text.size() + 1));
@@ -30,8 +30,8 @@ inline ngx_str_t copied(ngx_pool_t* pool, std::string_view text) noexcept
     return { text.size(), data };
 }
 
-/// `bytes` for a log line: what is not printable ASCII, quotes and backslashes as \xHH, cut to
-/// `limit` bytes of `out`. Returns what was written.
+/// Writes `bytes` for a log line to `out`, at most `limit` bytes: quotes, backslashes and all bytes
+/// that are not printable ASCII as \xHH. Returns the written text.
 std::string_view escaped_for_log(std::string_view bytes, char* out, std::size_t limit) noexcept;
 
 }  // namespace ratelimit::nginx

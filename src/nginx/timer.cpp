@@ -21,7 +21,7 @@ NgxTimer::~NgxTimer()
 
 void NgxTimer::start(milliseconds delay) noexcept
 {
-    // Not just ngx_add_timer: it leaves a running timer as it is when the change is below 300 ms.
+    // ngx_add_timer alone leaves a running timer as it is if the change is below 300 ms.
     stop();
     due_.start(coarse_time(), delay);
     ngx_add_timer(&event_, static_cast<ngx_msec_t>(delay.count()));
@@ -44,8 +44,8 @@ void NgxTimer::handle(ngx_event_t* event) noexcept
     timer->expired();
 }
 
-/// Called by nginx's timers, which may run before what arrived in this turn is read (accept_mutex);
-/// and then by the events that nginx runs last.
+/// Called twice: first as a timer, which with accept_mutex may run before the input of this turn is
+/// read, then as a posted event, which runs after that.
 void NgxTimer::expired() noexcept
 {
     if (event_.timedout) {

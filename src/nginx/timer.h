@@ -6,8 +6,8 @@
 
 namespace ratelimit::nginx {
 
-/// A timer of nginx's loop, which fires behind the I/O of its turn. A worker that exits waits for
-/// those that say so.
+/// A timer of nginx's loop, which fires after the I/O of its turn. An exiting worker waits for
+/// running timers that are not cancelable.
 class NgxTimer final : public Timer {
 public:
     explicit NgxTimer(std::function<void()> fired);

@@ -11,20 +11,20 @@
 
 namespace ratelimit::redis {
 
-/// Chooses the address of a server whose name stands for several: an address that works is kept as
-/// long as the name has it, and the next one is taken when it fails.
+/// Chooses the address of a server whose name has several. An address that works is kept while the
+/// name has it. If it fails, the next one is used.
 class AddressCycle {
 public:
-    /// `endpoint`: its `host` is the address in use. It must outlive this.
+    /// `endpoint`: its `host` is the address in use. It must outlive this object.
     explicit AddressCycle(Endpoint& endpoint) : endpoint_(endpoint) {}
 
-    /// The name stands for these addresses, of which there is at least one. True: the address in
-    /// use is not one of them, and the first of them is in use now.
+    /// The name has these addresses; at least one. True: the address in use was not among them, so
+    /// the first one is used now.
     bool found(std::vector<std::string> addresses)
     {
         auto& all = endpoint_.addresses;
-        // A round goes on when the same ones are found, in whatever order: it may take longer than
-        // an answer is valid.
+        // If the addresses are the same in any order, the round continues: it may last longer than
+        // a look-up is valid.
         if (!std::is_permutation(all.begin(), all.end(), addresses.begin(), addresses.end())) {
             failed_ = 0;
         }
@@ -36,18 +36,18 @@ public:
         return true;
     }
 
-    /// No connection could be made to this address. True: another address is in use now, and it has
-    /// not been tried since one worked, or since all had failed.
+    /// No connection could be made to this address. True: the address in use is another one, which
+    /// has not been tried in this round. A round ends when an address works or all have failed.
     bool failed(std::string_view address)
     {
         const auto& all = endpoint_.addresses;
         if (all.size() < 2) {
             return false;
         }
-        // Otherwise another connection failed there before.
+        // If the addresses differ, another connection has failed here before.
         if (address == endpoint_.host) {
-            const auto place = std::find(all.begin(), all.end(), endpoint_.host);
-            endpoint_.host = place == all.end() || place + 1 == all.end() ? all.front() : place[1];
+            const auto used = std::find(all.begin(), all.end(), endpoint_.host);
+            endpoint_.host = used == all.end() || used + 1 == all.end() ? all.front() : used[1];
             failed_ = (failed_ + 1) % all.size();
         }
         return failed_ != 0;
@@ -57,7 +57,7 @@ public:
 
 private:
     Endpoint& endpoint_;
-    std::size_t failed_ = 0;  // addresses, in this round
+    std::size_t failed_ = 0;  // how many addresses have failed in this round
 };
 
 }  // namespace ratelimit::redis

@@ -8,8 +8,8 @@
 
 namespace ratelimit::redis {
 
-/// A timer that is set to a time of the loop's clock. A process that exits does not wait for it
-/// unless it should.
+/// A timer for a time of the loop's clock. A process that exits waits for it only after
+/// delay_exit(true).
 class Alarm {
 public:
     Alarm(EventLoop& loop, std::function<void()> fired)
@@ -36,7 +36,7 @@ public:
 private:
     EventLoop& loop_;
     std::unique_ptr<Timer> timer_;
-    milliseconds due_{ 0 };  // when it fires, if it runs
+    milliseconds due_{ 0 };  // when it fires, if it is running
 };
 
 }  // namespace ratelimit::redis

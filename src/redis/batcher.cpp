@@ -6,22 +6,26 @@
 
 namespace ratelimit::redis {
 
-Batcher::Batcher(std::size_t scripts, std::size_t longest, RecordPool& records, Write write)
+Batcher::Batcher(std::size_t scripts, RecordPool& records, Write write, std::size_t longest)
     : longest_(longest), records_(records), write_(std::move(write)), batches_(scripts)
 {
 }
 
-void Batcher::add(ScriptId script, PendingCall& record) noexcept
+bool Batcher::add(ScriptId script, PendingCall& record) noexcept
 {
     CallQueue& batch = batches_[static_cast<std::size_t>(script)];
-    if (record.asking) {
-        write(batch);  // ASKING holds for one command
+    // ASKING holds for one command.
+    const bool by_itself = record.asking || record.apart || longest_ == 1;
+    if (!batch.empty() && (by_itself || batch.front()->shard != record.shard)) {
+        write(batch);
     }
     batch.push(record);
     ++size_;
-    if (record.asking || batch.size() >= longest_) {
+    const bool full = !by_itself && batch.size() >= longest_;
+    if (by_itself || full) {
         write(batch);
     }
+    return full;
 }
 
 CallQueue Batcher::write_all() noexcept
@@ -36,7 +40,7 @@ CallQueue Batcher::write_all() noexcept
     return unwritten;
 }
 
-/// But for calls that were forgotten meanwhile.
+/// Writes a batch, without the calls that were destroyed meanwhile.
 void Batcher::write(CallQueue& batch) noexcept
 {
     size_ -= batch.size();
@@ -73,11 +77,12 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
         first.write(command);
         return;
     }
-    command.begin_script(part->script(), { calls.size(), 1 });
+    const BatchFormat format = part->format();
+    command.begin_script(part->script(), { calls.size() * format.keys, 1 });
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
-        command.key(record->call->routing_key());
+        record->call->batch_part()->write_keys(command);
     }
-    command.begin_packed(calls.size() * part->format().numbers);
+    command.begin_packed(calls.size() * format.numbers);
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->batch_part()->write_numbers(command);
     }

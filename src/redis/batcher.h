@@ -7,25 +7,26 @@
 
 namespace ratelimit::redis {
 
-/// Calls of one script that are sent in the same turn of the loop share a command and its reply
-/// (BatchPart), which costs both sides less than a command for each. Gathers such calls until
-/// their batch is full or the turn ends.
+/// Calls of one script and one shard that are sent in the same turn of the loop share a command and
+/// its reply (BatchPart), which costs both sides less than a command for each. Gathers such calls
+/// until their batch is full, a call of another shard follows, or the turn ends.
 class Batcher {
 public:
     /// Writes calls as one command. False: out of memory, and the calls are untouched.
     using Write = std::function<bool(CallQueue& calls)>;
 
     /// `longest`: calls in a batch, at most.
-    Batcher(std::size_t scripts, std::size_t longest, RecordPool& records, Write write);
+    Batcher(std::size_t scripts, RecordPool& records, Write write, std::size_t longest = 16);
 
-    /// Calls that are not written yet.
+    /// The number of calls that are not written yet.
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
 
-    void add(ScriptId script, PendingCall& record) noexcept;
-    /// At the end of the turn. Returns the calls that could not be written.
+    /// True: a batch is full, and was written.
+    bool add(ScriptId script, PendingCall& record) noexcept;
+    /// Call at the end of the turn. Returns the calls that could not be written.
     CallQueue write_all() noexcept;
-    /// Every call is written by itself from now on.
+    /// From now on, each call is written as a command of its own.
     void stop_batching() noexcept { longest_ = 1; }
     /// Moves the calls that are not written to the end of a queue.
     void move_to(CallQueue& queue) noexcept;
@@ -43,7 +44,7 @@ private:
 /// Writes the command of calls that share one, or of a single call.
 void write_command(const CallQueue& calls, CommandBuffer& command);
 
-/// Gives a call its part of the reply to a command of `calls` calls. False: the reply is malformed.
+/// Passes to a call its part of the reply to a command of `calls` calls. False: malformed reply.
 bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept;
 
 }  // namespace ratelimit::redis

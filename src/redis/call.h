@@ -16,12 +16,12 @@ using std::chrono::milliseconds;
 /// Why a call has no reply that can be used.
 enum class Failure : std::uint8_t {
     timeout,     // no reply within the client's timeout
-    connection,  // could not connect, or the connection was lost; it may have been executed
-    /// Redis answered with an error (NOSCRIPT and redirections are dealt with before), or with
-    /// something that is no reply to the call.
+    connection,  // no connection, or it was lost; Redis may have executed the call
+    /// An error reply (except NOSCRIPT and redirections, which the client handles), or a malformed
+    /// one.
     error_reply,
-    /// A cluster is moving the slot of its keys, which are now apart (TRYAGAIN): it was not
-    /// executed, and calls of one key each would be.
+    /// A cluster is moving the slot of the keys, so that they are on two servers (TRYAGAIN). The
+    /// call was not executed. Calls with one key each would be.
     slot_migrating,
 };
 
@@ -29,30 +29,33 @@ std::string_view describe(Failure failure) noexcept;
 
 struct PendingCall;
 
-/// A script that takes any number of calls at once: KEYS are their keys, its one ARGV their numbers
-/// (ScriptArguments::packed), and its reply a string with as many parts of equal length, in that
-/// order.
+/// What each call has in a script that takes any number of calls at once: KEYS are the keys of all
+/// calls, its one ARGV their numbers (ScriptArguments::packed), and its reply a string with as many
+/// parts of equal length, in that order.
 struct BatchFormat {
+    std::size_t keys = 1;
     std::size_t numbers = 0;
     std::size_t reply_bytes = 0;
 };
 
-/// A call that may share its command with others of its script, whose replies must not depend on
-/// each other. Its one key is its routing_key.
+/// A call that may share its command with others of its script and shard, which the script executes
+/// one after another.
 class BatchPart {
 public:
     virtual ~BatchPart() = default;
     virtual ScriptId script() const noexcept = 0;
-    virtual const BatchFormat& format() const noexcept = 0;
+    /// All calls of a script have the same.
+    virtual BatchFormat format() const noexcept = 0;
+    virtual void write_keys(ScriptArguments& arguments) const = 0;
     virtual void write_numbers(ScriptArguments& arguments) const = 0;
-    /// In place of Call::on_reply: the call's part of the reply.
+    /// Called instead of Call::on_reply, with the call's part of the reply.
     virtual bool on_part(std::string_view part) noexcept = 0;
 };
 
-/// A command: owned by the caller from Client::send until its end. Exactly one of
-/// on_reply (or on_part) and on_failure is called, never from inside send; afterwards the client
-/// has forgotten the call and either may destroy it. A call that is destroyed before is forgotten:
-/// its reply is read and dropped, and never taken for another's.
+/// A command that a client sends. The caller owns it. After Client::send, exactly one of on_reply
+/// (or on_part) and on_failure is called, never from inside send. Both may destroy the call, since
+/// the client no longer refers to it. A call may also be destroyed while it is pending: its reply
+/// is then read and discarded.
 class Call {
 public:
     Call() = default;
@@ -60,52 +63,64 @@ public:
     Call& operator=(const Call&) = delete;
     virtual ~Call();
 
-    /// A key of the call, which decides the server that it goes to. All its keys must have the
-    /// same Client::shard_of.
+    /// A key of the call, which decides the server. All its keys must have the same
+    /// Client::shard_of.
     virtual std::string_view routing_key() const noexcept = 0;
 
-    /// Writes the command. What it writes must be there as long as the call: it is written again
-    /// when a script has to be loaded.
+    /// Writes the command. Called again if the call has to be sent again.
     virtual void write(CommandBuffer& command) const = 0;
-    /// Not null: the call is written as a part of a batch instead, and its reply is one.
+    /// Not null: the call is written as a part of a batch, and its reply is a part.
     virtual BatchPart* batch_part() noexcept { return nullptr; }
 
-    /// False: the reply does not have the shape that it must have; on_failure follows.
+    /// False: the reply is malformed; on_failure follows.
     virtual bool on_reply(const redisReply& reply) noexcept = 0;
     virtual void on_failure(Failure failure) noexcept = 0;
 
-    /// How many checks fail with it, for the counters.
+    /// Called before on_failure(timeout) of a call that was sent: the call that gets the reply if
+    /// that arrives late, or else fails. It is never sent. Null: a late reply is discarded.
+    virtual Call* late_reply() noexcept { return nullptr; }
+
+    /// How many requests fail with the call, for the counters.
     virtual unsigned request_count() const noexcept { return 1; }
 
-    /// It may be sent again when its connection was lost, so that Redis may execute it twice.
+    /// Whether the call is sent again if its connection is lost. Redis may then execute it twice.
     bool repeatable = false;
-    /// A process that exits waits for its end.
+    /// Whether a process that exits waits for the call to end.
     bool delays_exit = true;
 
     bool pending() const noexcept { return pending_ != nullptr; }
 
-    /// What a client notes on a call that it passes from server to server.
+    /// The client's notes on the call.
     struct Routing {
-        // By then it has ended. 0: decided when it is sent; one that is sent again keeps it.
+        // Deadline by the loop's clock. 0: set when the call is sent.
         milliseconds expires{ 0 };
-        // Client::shard_of its routing_key. Empty: looked up when it is sent.
+        // Client::shard_of its routing_key. Empty: computed when the call is sent.
         std::optional<std::uint32_t> shard;
         milliseconds waits_until{ 0 };  // for a takeover; 0: it has not waited for one
         std::uint8_t redirections = 0;
-        bool asking = false;      // its slot migrates to that server (ASK)
+        bool asking = false;      // preceded by ASKING: the slot is being moved to this server
         bool sent_again = false;  // after a connection was lost
+        bool written = false;     // to a connection: Redis may have executed the call
     };
     Routing routing;
 
 private:
     friend struct PendingCall;
-    Call** pending_ = nullptr;  // where the client's record of it refers to it, if it has one
+    Call** pending_ = nullptr;  // the pointer to this call in the client's record; null: none
+};
+
+/// A call that is always written as a part of a batch.
+class BatchCall : public Call, protected BatchPart {
+public:
+    BatchPart* batch_part() noexcept final { return this; }
+    void write(CommandBuffer&) const final {}
+    bool on_reply(const redisReply&) noexcept final { return false; }
 };
 
 /// A call of a command without a script.
 class CommandCall : public Call {
 public:
-    /// `text`: as RESP. `key`: that decides its server, if any does.
+    /// `text`: in RESP. `key`: decides the server; empty if that does not matter.
     explicit CommandCall(std::string text, std::string key = {})
         : text_(std::move(text)), key_(std::move(key))
     {

@@ -6,18 +6,23 @@
 
 namespace ratelimit::redis {
 
-/// The client's record of a pending call. It outlives the call when that is forgotten or times out,
-/// to take the reply that still comes.
+/// The client's record of a pending call. If the call is destroyed or times out, the record stays
+/// until the reply has arrived.
 struct PendingCall {
-    Call* call = nullptr;        // null: no caller waits any more
-    milliseconds sent{ 0 };      // 0: it is not written yet
-    milliseconds deadline{ 0 };  // before it is written: by when it has to be answered in all
+    Call* call = nullptr;        // null: no caller waits for the reply
+    milliseconds sent{ 0 };      // 0: not sent yet
+    milliseconds deadline{ 0 };  // before it is sent: Routing::expires
     std::chrono::steady_clock::time_point sent_precisely;
-    unsigned command_size = 1;  // the number of records, from this one on, that share a command
-    bool asking = false;        // sent with ASKING before it
-    bool sent_again = false;    // after NOSCRIPT
+    unsigned command_size = 1;    // how many records, from this one on, share a command
+    std::uint32_t shard = 0;      // of the call's keys
+    bool asking = false;          // ASKING is sent before it
+    bool apart = false;           // shares no command: Redis refused the one that it shared
+    unsigned missed_scripts = 0;  // how often it was answered with NOSCRIPT
     bool timed_out = false;
     PendingCall* next = nullptr;
+
+    /// Whether a caller waits for the reply. After a timeout the call is Call::late_reply.
+    bool awaited() const noexcept { return call != nullptr && !timed_out; }
 
     void hold(Call& held) noexcept
     {
@@ -25,7 +30,25 @@ struct PendingCall {
         held.pending_ = &call;
     }
 
-    /// Lets go of the call and returns it; null: it was forgotten.
+    /// Unlinks a call that has timed out, and holds the one that gets a late reply, if any.
+    Call* release_overdue() noexcept
+    {
+        Call* overdue = release();
+        if (Call* late = overdue->late_reply()) {
+            hold(*late);
+        }
+        return overdue;
+    }
+
+    /// Fails the call that waits for a late reply, if any.
+    void fail_late(Failure failure) noexcept
+    {
+        if (Call* late = timed_out ? release() : nullptr) {
+            late->on_failure(failure);
+        }
+    }
+
+    /// Unlinks the call from the record and returns it. Null: there is none.
     Call* release() noexcept
     {
         Call* held = call;
@@ -67,7 +90,7 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Where records come from: memory that is used again, and freed with the client.
+/// Allocates records. Their memory is reused, and freed with the pool.
 class RecordPool {
 public:
     PendingCall& take()
@@ -81,7 +104,7 @@ public:
         return record;
     }
 
-    /// Takes a record back. Its call, or null if that was forgotten.
+    /// Frees a record, and returns its call. Null: it has none.
     Call* end(PendingCall& record) noexcept
     {
         record.next = free_;
@@ -94,8 +117,8 @@ private:
     PendingCall* free_ = nullptr;
 };
 
-/// Fails every call of a queue that has been taken off its connection. A call's owner may send,
-/// forget or destroy calls meanwhile.
+/// Fails the calls of a queue that no connection refers to. The owners of the calls may send and
+/// destroy calls meanwhile.
 inline void fail_all(CallQueue queue, RecordPool& records, Failure failure) noexcept
 {
     while (!queue.empty()) {

@@ -17,6 +17,11 @@ void Client::start()
     connect();
 }
 
+void Client::flush() noexcept
+{
+    each_server([](Server& server) { server.flush(); });
+}
+
 void Client::close() noexcept
 {
     state_ = State::closed;

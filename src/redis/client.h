@@ -2,66 +2,70 @@
 
 #include "redis/server.h"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ratelimit::redis {
 
 enum class Topology : std::uint8_t {
-    ring,      // each key on one of the servers, by consistent hashing; one server: that one
-    cluster,   // Redis Cluster, of which the servers are some
-    sentinel,  // the master that the servers, Redis Sentinels, name
+    ring,      // each key is on one of the servers, by consistent hashing; also a single server
+    cluster,   // Redis Cluster; the servers are some of its nodes
+    sentinel,  // one master, which the servers, Redis Sentinels, name
 };
 
 struct Member {
     Endpoint endpoint;
-    int weight = 1;  // of a ring
+    int weight = 1;  // for a ring
 };
 
 struct ClientOptions {
     Topology topology = Topology::ring;
     std::vector<Member> servers;  // at least one
     ServerOptions server;
-    std::string master;             // as the sentinels call it
-    std::string sentinel_username;  // as username and password, for the sentinels
+    std::string master;             // its name in the sentinels' configuration
+    std::string sentinel_username;  // for AUTH to the sentinels
     std::string sentinel_password;
 };
 
 std::vector<Endpoint> endpoints_of(const ClientOptions& options);
 
-/// What a client tells its owner: transitions, not calls. Called from the loop.
+/// The events that a client reports to its owner: changes of state, not calls. Called from the
+/// loop.
 class ClientEvents {
 public:
     virtual ~ClientEvents() = default;
     virtual void server_up(const Endpoint& server) noexcept = 0;
-    /// After start without a connection, or when the last usable connection is lost; once until
-    /// the next server_up. `reason` is one line: what connect, AUTH, SELECT, SCRIPT LOAD or the
-    /// lost connection said.
+    /// The server cannot be connected to, or the last usable connection was lost. Called once until
+    /// the next server_up. `reason` is one line: the error of connect, AUTH, SELECT, SCRIPT LOAD or
+    /// the lost connection.
     virtual void server_down(const Endpoint& server, std::string_view reason) noexcept = 0;
-    /// Redis answered a call with an error. Once for errors of one kind (the first word), until ten
-    /// seconds have passed without any.
+    /// Redis replied to a call with an error. Called once for errors of one kind (the first word),
+    /// until ten seconds have passed without any.
     virtual void error_reply(const Endpoint& server, std::string_view text) noexcept = 0;
-    /// The server of this number (Client::server_of) may have lost what it had counted: a
-    /// connection to it had to be made again, or another server has its keys now.
+    /// The server with this number (Client::server_of) may have lost its counts: a connection was
+    /// made again, or another server has its keys now.
     virtual void counts_may_be_lost(std::uint32_t server) noexcept = 0;
-    /// Cluster and sentinel: where the keys are has been learnt, or is another place than before.
+    /// Cluster and sentinel: it has become known which servers have the keys, or they have changed.
     virtual void servers_known(std::string_view text) noexcept = 0;
-    /// No server says where the keys are; once until the next servers_known.
+    /// Cluster and sentinel: no server tells which ones have the keys. Called once until the next
+    /// servers_known.
     virtual void servers_unknown(std::string_view reason) noexcept = 0;
 };
 
-/// One of a client's servers, as it stands.
+/// The state of one of a client's servers.
 struct ServerView {
     const Endpoint& endpoint;
     bool up;
     bool breaker_open;
-    ServerStats stats;  // since it was last looked at
+    ServerStats stats;  // since they were last read
 };
 
-/// What a client is made of. What is referred to must outlive it.
+/// The parameters of a client. The referenced objects must outlive it.
 struct ClientParts {
     EventLoop& loop;
     ClientOptions options;
@@ -69,10 +73,10 @@ struct ClientParts {
     ClientEvents& events;
 };
 
-/// Calls Redis, on one event loop, in one thread: brings each call to the server that has its keys,
-/// and follows them when they move. There is one kind for each topology (make_client). What its
-/// servers tell goes on to the client's owner, and an error reply is the server's failure, unless a
-/// kind knows better.
+/// Calls Redis on one event loop, in one thread. Sends each call to the server that has its keys,
+/// and follows keys that move. There is a derived class for each topology (make_client). By
+/// default, the events of its servers are reported to the client's owner, and an error reply is the
+/// failure of its server.
 class Client : public ServerOwner {
 public:
     Client(const Client&) = delete;
@@ -80,21 +84,24 @@ public:
 
     void start();
 
-    /// Sends the call, or keeps it until its server is found and connected; no call waits longer
-    /// than connect_timeout + timeout, wherever it is sent on to. False: its server's circuit
-    /// breaker is open, or there is no connection to it and none being made now (it is waiting to
-    /// try again); the call was not taken and hears nothing.
+    /// Sends the call, or keeps it until its server is known and connected. No call waits longer
+    /// than connect_timeout + timeout, including redirections. False: the circuit breaker of its
+    /// server is open, or there is no connection and none is being made (the next attempt is
+    /// later). The call was not accepted, and none of its functions is called.
     bool send(Call& call);
 
-    /// Fails the pending calls with Failure::connection and closes every connection, as the
-    /// destructor of each kind does.
+    /// Writes at once what would be written at the end of the loop's turn: the loop does not run
+    /// any longer.
+    void flush() noexcept;
+
+    /// Fails the pending calls with Failure::connection and closes all connections. Destructors do
+    /// the same.
     void close() noexcept;
 
-    /// Closes every connection, if nothing is in flight; the next call connects again.
+    /// Closes all connections if no call is in flight. The next call connects again.
     void rest();
 
-    /// Whether the circuit breaker of the server of this shard is open. A call may still be the
-    /// trial that goes now and then.
+    /// Whether the circuit breaker of this shard's server is open.
     virtual bool refuses(std::uint32_t shard) const noexcept = 0;
 
     std::unique_ptr<Timer> make_timer(std::function<void()> fired)
@@ -102,23 +109,30 @@ public:
         return loop_.make_timer(std::move(fired));
     }
 
-    /// The loop's time, and how long a call may take in the end, or where a connection is ready.
+    /// To be called for a call that failed and whose result no caller waits for.
+    void count_failed() noexcept { ++failed_; }
+    /// How many such calls there were since the last call of this function.
+    std::uint64_t take_failed() noexcept { return std::exchange(failed_, 0); }
+
+    /// The loop's time.
     milliseconds now() const noexcept { return loop_.now(); }
+    /// The longest time that a call can take.
     milliseconds longest_wait() const noexcept
     {
         return options_.server.connect_timeout + options_.server.timeout;
     }
+    /// The longest time that a call can take if a connection is ready.
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
-    /// Keys of one shard can go in one call: the server of a ring, the hash slot of a cluster.
+    /// The server of a ring, or the hash slot of a cluster. Keys of one shard can be in one call.
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
-    /// A number of the shard's server, the same in each worker. Two servers of a cluster may have
+    /// A number for the shard's server, the same in each worker. In a cluster, two servers may have
     /// the same number.
     virtual std::uint32_t server_of(std::uint32_t shard) const noexcept { return shard; }
 
-    /// Shows every server that keys are on, as far as they are known, with its counts since the
-    /// last time, and probes those that have been silent.
+    /// Calls `look` with each known server and its counters since the last time. Probes servers
+    /// that have been silent.
     void look_at_servers(const std::function<void(const ServerView&)>& look);
 
     void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }
@@ -144,7 +158,7 @@ protected:
     /// Connects; also after disconnect().
     virtual void connect() = 0;
     virtual void disconnect() noexcept = 0;
-    /// Sends a call that has its `routing`, also again.
+    /// Sends a call whose `routing` is set. False: see send.
     virtual bool route(Call& call) = 0;
     virtual void each_server(const std::function<void(Server&)>& visit) = 0;
 
@@ -159,6 +173,7 @@ private:
     enum class State : std::uint8_t { resting, open, closed };
 
     State state_ = State::resting;
+    std::uint64_t failed_ = 0;
 };
 
 }  // namespace ratelimit::redis

@@ -8,7 +8,7 @@ namespace ratelimit::redis {
 
 namespace {
 
-/// By its name: the workers may learn of nodes in any order.
+/// Derived from the name, because the workers may discover the nodes in different orders.
 std::uint32_t number_of(const Server& node) noexcept
 {
     return static_cast<std::uint32_t>(std::hash<std::string_view>{}(node.endpoint().name));
@@ -18,13 +18,11 @@ std::uint32_t number_of(const Server& node) noexcept
 
 ClusterClient::ClusterClient(ClientParts parts)
     : Client(std::move(parts)),
-      node_options_(options_.server),
       waiting_(loop_, records_, [](unsigned) {}),
       retired_(loop_, options_.server),
       search_(loop_, options_, *this),
       retry_timer_(loop_.make_timer([this] { retry_waiting(); }))
 {
-    node_options_.longest_batch = 1;  // calls of one turn seldom have keys of one slot
     retry_timer_->cancelable(true);
 }
 
@@ -62,7 +60,7 @@ bool ClusterClient::route(Call& call)
         return true;
     }
     Server* owner = slots_[*call.routing.shard];
-    // No call waits for a connection to a node that is away: it would miss the takeover.
+    // A call must not wait for a connection to a node that is away: it would miss the takeover.
     const bool usable = owner != nullptr && (owner->ready() || !owner->away());
     if (usable && owner->send(call)) {
         return true;
@@ -74,7 +72,11 @@ bool ClusterClient::route(Call& call)
 bool ClusterClient::refuses(std::uint32_t shard) const noexcept
 {
     const Server* node = known_ ? slots_[shard] : nullptr;
-    return node != nullptr && node->refuses() && !takeover_.is_open(loop_.now());
+    if (node == nullptr || !node->refuses()) {
+        return false;
+    }
+    const auto takeover = takeovers_.find(node);
+    return takeover == takeovers_.end() || !takeover->second.window.is_open(loop_.now());
 }
 
 void ClusterClient::each_server(const std::function<void(Server&)>& visit)
@@ -95,14 +97,14 @@ std::uint32_t ClusterClient::server_of(std::uint32_t shard) const noexcept
     return node == nullptr ? 0 : number_of(*node);
 }
 
-/// Not one that has been retired.
+/// Whether the server is in use, that is, not retired.
 bool ClusterClient::is_node(const Server& server) const noexcept
 {
     const auto found = nodes_.find(server.endpoint().name);
     return found != nodes_.end() && found->second.get() == &server;
 }
 
-/// The node, which is connected to when it is new.
+/// Returns the node. If it is new, adds it and connects.
 Server& ClusterClient::node_at(const Endpoint& endpoint)
 {
     const auto known = nodes_.find(endpoint.name);
@@ -110,7 +112,7 @@ Server& ClusterClient::node_at(const Endpoint& endpoint)
         known->second->announced_at(endpoint.host);
         return *known->second;
     }
-    auto node = std::make_unique<Server>(loop_, endpoint, node_options_, scripts_, *this);
+    auto node = std::make_unique<Server>(loop_, endpoint, options_.server, scripts_, *this);
     Server& added = *node;
     nodes_.emplace(endpoint.name, std::move(node));
     added.start();
@@ -164,11 +166,11 @@ try {
     return ErrorClass::refused;
 }
 
-/// A node that answers so is well: another one is away, and has slots without a server yet.
+/// The node that replied is up: another one is away, whose slots have no server yet.
 ErrorClass ClusterClient::cluster_down(Server& server, Call* call, std::string_view error) noexcept
 {
     search_.want();
-    if (takeover_.first_error(loop_.now())) {
+    if (errors_.first_error(loop_.now())) {
         error_reply(server, error);
     }
     return call != nullptr && wait(*call) ? ErrorClass::redirected : ErrorClass::unreachable;
@@ -190,7 +192,8 @@ ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
     return wait(call) ? ErrorClass::redirected : ErrorClass::unreachable;
 }
 
-/// MOVED: the slot has another owner. A replica that takes over has all slots of its master.
+/// MOVED: the slot has another owner. If the old one is away, its replica has taken over all its
+/// slots.
 void ClusterClient::moved(std::uint16_t slot, Server& owner)
 {
     Server* old = std::exchange(slots_[slot], &owner);
@@ -202,27 +205,30 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
     retry_waiting_soon();
 }
 
-/// To another node than its owner, which is away: that node's MOVED says who the owner is by now.
-/// False: no node is ready, or one has just been tried.
+/// Sends a call whose owner is away to another node, whose MOVED names the new owner. False: no
+/// node is ready, or one was tried less than retry_pause ago.
 bool ClusterClient::send_elsewhere(Call& call)
 {
-    if (loop_.now() - sent_elsewhere_at_ < retry_pause) {
+    const Server* owner = slots_[*call.routing.shard];
+    Takeover& takeover = takeovers_[owner];
+    if (loop_.now() - takeover.sent_elsewhere_at < retry_pause) {
         return false;
     }
-    const Server* owner = slots_[*call.routing.shard];
     for (const auto& [name, node] : nodes_) {
         if (node.get() != owner && node->ready() && !node->refuses() && node->send(call)) {
-            sent_elsewhere_at_ = loop_.now();
+            takeover.sent_elsewhere_at = loop_.now();
             return true;
         }
     }
     return false;
 }
 
-/// Until another server has taken over, or its timeout has passed. False: that is not expected.
+/// Keeps the call until another server has taken over or its timeout has passed. False: no takeover
+/// is expected.
 bool ClusterClient::wait(Call& call) noexcept
 try {
-    if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
+    TakeoverWindow& window = takeovers_[known_ ? slots_[*call.routing.shard] : nullptr].window;
+    if (!open() || !window.admits(call, loop_.now(), options_.server.timeout)) {
         return false;
     }
     call.routing.redirections = 0;
@@ -283,7 +289,7 @@ void ClusterClient::map_not_found(std::string_view reason) noexcept
 void ClusterClient::use_map(std::span<const SlotRange> map)
 {
     std::array<Server*, slot_count> owners{};
-    // In a fragmented map a master has many ranges: each is looked up once.
+    // In a fragmented map, a master has many ranges. Each master is looked up once.
     std::map<std::string_view, Server*> masters;
     for (const SlotRange& range : map) {
         Server*& master = masters[range.master.name];
@@ -313,12 +319,13 @@ void ClusterClient::retire_unused()
             ++node;
             continue;
         }
+        takeovers_.erase(node->second.get());
         retired_.add(std::move(node->second));
         node = nodes_.erase(node);
     }
 }
 
-/// When the masters are others than before.
+/// Reports the masters if they have changed.
 void ClusterClient::report_masters()
 {
     std::string text = "cluster of " + std::to_string(nodes_.size()) + " masters:";

@@ -14,11 +14,10 @@
 
 namespace ratelimit::redis {
 
-/// Redis Cluster. Has a map of which master has which slot, and follows MOVED and ASK. The map is
-/// requested again when one of them, an error or a lost connection says that it is old, and as long
-/// as a master is away. A call whose master is away waits for a takeover, within its timeout: one
-/// such call at a time goes to another node, whose MOVED names the new master as soon as that node
-/// knows it.
+/// The client of a Redis Cluster. It has a map of slots to masters, and follows MOVED and ASK. It
+/// requests the map again after a MOVED, an error or a lost connection, and while a master is away.
+/// A call whose master is away waits for a takeover within its timeout. Every 100 ms, one such call
+/// is sent to another node, which names the new master in a MOVED as soon as it knows.
 class ClusterClient final : public Client, public MapSearchOwner {
 public:
     explicit ClusterClient(ClientParts parts);
@@ -58,16 +57,21 @@ private:
     void retire_unused();
     void report_masters();
 
-    ServerOptions node_options_;
     RecordPool records_;
     WaitingCalls waiting_;  // for the first map, or a takeover
     std::map<std::string, std::unique_ptr<Server>, std::less<>> nodes_;  // by name
     std::array<Server*, slot_count> slots_{};
     RetiredServers retired_;
     MapSearch search_;
-    TakeoverWindow takeover_;
-    std::unique_ptr<Timer> retry_timer_;  // until calls that wait are tried again
-    milliseconds sent_elsewhere_at_{ 0 };
+    /// The takeover of an owner of slots that is away. Each has its own, so that a node which stays
+    /// away does not use up the time of another.
+    struct Takeover {
+        TakeoverWindow window;
+        milliseconds sent_elsewhere_at{ 0 };
+    };
+    std::map<const Server*, Takeover> takeovers_;  // by owner; null: of slots without one
+    TakeoverWindow errors_;
+    std::unique_ptr<Timer> retry_timer_;  // until waiting calls are sent again
     bool known_ = false;
     bool unknown_reported_ = false;
     std::string reported_masters_;

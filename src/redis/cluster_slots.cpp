@@ -21,7 +21,7 @@ Elements elements_of(const redisReply& reply)
     return { reply.element, reply.elements };
 }
 
-/// Empty for null and for what is no text.
+/// Empty if the reply is not text.
 std::string_view text_of(const redisReply& reply)
 {
     if (reply.type != REDIS_REPLY_STRING && reply.type != REDIS_REPLY_STATUS) {
@@ -30,7 +30,7 @@ std::string_view text_of(const redisReply& reply)
     return { reply.str, reply.len };
 }
 
-/// The "ip" that goes with a node that is announced by its name (Redis 7).
+/// The "ip" of a node that is announced by its name (Redis 7). Empty: none.
 std::string_view address_of(Elements node)
 {
     if (node.size() < 4) {
@@ -45,7 +45,7 @@ std::string_view address_of(Elements node)
     return {};
 }
 
-std::optional<Endpoint> read_node(const redisReply& reply, const Endpoint& asked)
+std::optional<Endpoint> read_node(const redisReply& reply, const Endpoint& sender)
 {
     const Elements node = elements_of(reply);
     if (node.size() < 2 || node[1]->type != REDIS_REPLY_INTEGER || node[1]->integer < 1
@@ -55,10 +55,10 @@ std::optional<Endpoint> read_node(const redisReply& reply, const Endpoint& asked
     const auto port = static_cast<std::uint16_t>(node[1]->integer);
     const auto host = text_of(*node[0]);
     if (host == "?" && is_numeric_address(address_of(node))) {
-        return announced_endpoint(address_of(node), port);  // it has no name to be announced by
+        return announced_endpoint(address_of(node), port);  // the node has no name
     }
     if (host.empty() || host == "?") {
-        return announced_endpoint(asked.host_name, port, asked.host);
+        return announced_endpoint(sender.host_name, port, sender.host);
     }
     return announced_endpoint(host, port, address_of(node));
 }
@@ -69,14 +69,14 @@ bool is_slot(const redisReply& reply)
         && reply.integer < static_cast<long long>(slot_count);
 }
 
-std::optional<SlotRange> read_range(const redisReply& reply, const Endpoint& asked)
+std::optional<SlotRange> read_range(const redisReply& reply, const Endpoint& sender)
 {
     const Elements range = elements_of(reply);
     if (range.size() < 3 || !is_slot(*range[0]) || !is_slot(*range[1])
         || range[0]->integer > range[1]->integer) {
         return std::nullopt;
     }
-    auto master = read_node(*range[2], asked);
+    auto master = read_node(*range[2], sender);
     if (!master) {
         return std::nullopt;
     }
@@ -87,11 +87,11 @@ std::optional<SlotRange> read_range(const redisReply& reply, const Endpoint& ask
 }  // namespace
 
 std::optional<std::vector<SlotRange>> read_cluster_slots(
-    const redisReply& reply, const Endpoint& asked)
+    const redisReply& reply, const Endpoint& sender)
 {
     std::vector<SlotRange> ranges;
     for (const redisReply* element : elements_of(reply)) {
-        auto range = read_range(*element, asked);
+        auto range = read_range(*element, sender);
         if (!range) {
             return std::nullopt;
         }
@@ -103,7 +103,7 @@ std::optional<std::vector<SlotRange>> read_cluster_slots(
     return ranges;
 }
 
-std::optional<Redirection> read_redirection(std::string_view error, const Endpoint& asked)
+std::optional<Redirection> read_redirection(std::string_view error, const Endpoint& sender)
 {
     constexpr std::string_view moved = "MOVED ";
     constexpr std::string_view ask = "ASK ";
@@ -120,7 +120,7 @@ std::optional<Redirection> read_redirection(std::string_view error, const Endpoi
         return std::nullopt;
     }
     const char* target = slot.ptr + 1;
-    auto endpoint = parse_endpoint({ target, static_cast<std::size_t>(end - target) }, asked);
+    auto endpoint = parse_endpoint({ target, static_cast<std::size_t>(end - target) }, sender);
     if (!endpoint) {
         return std::nullopt;
     }

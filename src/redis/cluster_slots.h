@@ -11,7 +11,7 @@ struct redisReply;
 
 namespace ratelimit::redis {
 
-/// Hash slots, first to last, of one master.
+/// The hash slots from `first` to `last`, inclusive, of one master.
 struct SlotRange {
     std::uint16_t first = 0;
     std::uint16_t last = 0;
@@ -19,10 +19,9 @@ struct SlotRange {
 };
 
 /// Reads a reply to CLUSTER SLOTS: [first, last, [host, port, ...], replicas...] for each range. A
-/// node that does not say where it is, is where the server that was asked is. Empty: not such a
-/// reply, or one without any range.
+/// missing host is that of `sender`, the server that replied. Empty: malformed, or without ranges.
 std::optional<std::vector<SlotRange>> read_cluster_slots(
-    const redisReply& reply, const Endpoint& asked);
+    const redisReply& reply, const Endpoint& sender);
 
 /// "MOVED 3999 127.0.0.1:6381" or "ASK ...".
 struct Redirection {
@@ -31,7 +30,7 @@ struct Redirection {
     Endpoint target;
 };
 
-/// Empty: not a redirection. `asked`: the server that answered.
-std::optional<Redirection> read_redirection(std::string_view error, const Endpoint& asked);
+/// Reads an error reply of `sender`. Empty: not a redirection.
+std::optional<Redirection> read_redirection(std::string_view error, const Endpoint& sender);
 
 }  // namespace ratelimit::redis

@@ -37,7 +37,7 @@ char* put(char* out, std::string_view text) noexcept
 
 char* put_number(char* out, std::int64_t number) noexcept
 {
-    if (number >= 0 && number <= 9) {  // as most lengths and costs are
+    if (number >= 0 && number <= 9) {  // fast path for most lengths and costs
         *out = static_cast<char>('0' + number);
         return out + 1;
     }
@@ -83,7 +83,7 @@ std::string auth_command(std::string_view username, std::string_view password)
     return plain_command({ "AUTH", username, password });
 }
 
-/// Where so many bytes can be written, at the end of what has been.
+/// Makes room for `bytes` bytes after what is written. Returns their start.
 char* ScriptArguments::room(std::size_t bytes)
 {
     if (buffer_.size() - used_ < bytes) {
@@ -108,7 +108,7 @@ void ScriptArguments::arg(std::int64_t number)
 {
     constexpr std::size_t one_digit = 10;
     char* begin = room(2 * most_digits + marks.size());
-    // Nearly always so many digits as have one digit themselves: they are written in place.
+    // The length of a number nearly always has one digit. Then the number is already in its place.
     char* digits = begin + std::string_view("$n\r\n").size();
     const char* end = put_number(digits, number);
     const auto length = static_cast<std::size_t>(end - digits);

@@ -19,7 +19,7 @@ std::string auth_command(std::string_view username, std::string_view password);
 /// Index of a script in the client's ScriptRegistry.
 enum class ScriptId : std::uint16_t {};
 
-/// What EVALSHA names a script by, in hexadecimal digits.
+/// The SHA-1 digest by which EVALSHA names a script, in hexadecimal digits.
 using ScriptDigest = std::array<char, 40>;
 
 struct ArgumentCount {
@@ -27,8 +27,8 @@ struct ArgumentCount {
     std::size_t args = 0;
 };
 
-/// One EVALSHA, written as RESP straight into a buffer that is used again and again: begin, then
-/// every key, then every arg, as many as `count` says. Binary-safe.
+/// Writes one EVALSHA as RESP into a buffer that is reused: begin, then each key, then each arg, as
+/// many as `count` says. Binary-safe.
 class ScriptArguments {
 public:
     /// `sha`: 40 hexadecimal digits.
@@ -36,13 +36,13 @@ public:
     void key(std::string_view name) { bulk(name); }
     void arg(std::string_view text) { bulk(text); }
     void arg(std::int64_t number);
-    /// One arg of so many numbers, which a script unpacks with '<d' for each: little-endian
-    /// doubles, as Lua's numbers are. Each is exact up to 2^53. All of them have to follow.
+    /// One arg of this number of numbers, in any number of calls of packed(). Each is written as a
+    /// little-endian double, which a script unpacks with '<d'. It is exact up to 2^53.
     void begin_packed(std::size_t numbers);
     void packed(std::span<const std::int64_t> numbers);
     void end_packed();
 
-    /// Any other command instead, as RESP.
+    /// Replaces all by another command, in RESP.
     void whole(std::string_view command);
 
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
@@ -55,14 +55,14 @@ private:
         used_ = static_cast<std::size_t>(end - buffer_.data());
     }
 
-    std::string buffer_;  // longer than what is written of it
+    std::string buffer_;  // only its first used_ bytes are written
     std::size_t used_ = 0;
 };
 
-/// ScriptArguments that know the digests of a server's scripts.
+/// ScriptArguments with the digests of a server's scripts.
 class CommandBuffer final : public ScriptArguments {
 public:
-    /// `digests`: by ScriptId. They must outlive it.
+    /// `digests`: by ScriptId. They must outlive this object.
     explicit CommandBuffer(const std::vector<ScriptDigest>& digests) noexcept : digests_(digests) {}
 
     void begin_script(ScriptId script, ArgumentCount count)

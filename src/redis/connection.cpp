@@ -10,9 +10,8 @@
 
 namespace ratelimit::redis {
 
-/// hiredis's callbacks.
 struct Connection::Hooks {
-    /// A null reply is that of a lost connection, which `disconnected` deals with.
+    /// A null reply means that the connection is lost, which `disconnected` handles.
     template <class Use>
     static void with(redisAsyncContext* context, void* reply, Use&& use) noexcept
     {
@@ -57,9 +56,7 @@ Connection::Connection(
       connect_timer_(loop.make_timer([this] { fire(); })),
       handshake_(options, scripts),
       command_(handshake_.digests()),
-      batcher_(
-          scripts.size(), options.longest_batch, records,
-          [this](CallQueue& calls) { return write(calls); }),
+      batcher_(scripts.size(), records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
       in_flight_(options.timeout, options.timeout + options.breaker_open),
       deadline_alarm_(loop, [this] { contained([this] { check_deadlines(); }); })
@@ -97,6 +94,7 @@ void Connection::connect()
 void Connection::connected() noexcept
 {
     contained([this] {
+        reconnect_.accepted();
         if (server_.unix_path.empty()) {
             redisEnableKeepAlive(&context_->c);
         }
@@ -114,6 +112,7 @@ void Connection::connected() noexcept
 
 void Connection::say(const std::vector<std::string>& commands)
 {
+    end_of_turn_->want();  // before anything is written
     for (const std::string& command : commands) {
         if (!issue(command, Hooks::on_handshake_reply)) {
             throw std::bad_alloc();
@@ -144,13 +143,10 @@ void Connection::disconnected(std::string_view reason) noexcept
 
 void Connection::move()
 {
-    if (state_ == State::closed) {
-        return;
-    }
     if (usable()) {
         state_ = State::moving;
-        end_turn();  // and moves, if no call waits
-    } else {
+        end_turn();  // moves at once if no call waits
+    } else if (state_ != State::closed) {
         restart();
     }
 }
@@ -162,7 +158,7 @@ void Connection::finish_move()
     }
 }
 
-/// Connects to the server's address of now. No caller waits for a call in flight.
+/// Connects to the server's current address. No caller may be waiting for a call in flight.
 void Connection::restart()
 {
     fail_all(give_up(), records_, Failure::connection);
@@ -177,19 +173,21 @@ bool Connection::send(PendingCall& record) noexcept
     }
     end_of_turn_->want();  // before anything is written
     if (const BatchPart* part = record.call->batch_part()) {
-        batcher_.add(part->script(), record);
+        if (batcher_.add(part->script(), record)) {
+            write_out(*context_);  // Redis works on it while this turn goes on
+        }
         return true;
     }
     CallQueue single;
     single.push(record);
-    const bool written = write(single);
-    if (!written) {
-        records_.end(record);
+    if (write(single)) {
+        return true;
     }
-    return written;
+    records_.end(record);
+    return false;
 }
 
-/// Writes calls as one command. False: out of memory, and they are still the caller's.
+/// Writes calls as one command. False: out of memory, and the caller still owns the records.
 bool Connection::write(CallQueue& calls) noexcept
 try {
     static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
@@ -220,7 +218,7 @@ void Connection::end_turn() noexcept
     contained([this] { finish_move(); });
 }
 
-/// The calls of this turn leave now.
+/// The calls of this turn are sent now: starts their timeouts.
 void Connection::start_deadlines() noexcept
 {
     if (in_flight_.has_unsent()) {
@@ -237,16 +235,13 @@ void Connection::check_deadlines()
     start_deadlines();
     const milliseconds now = loop_.now();
     const unsigned losses = losses_;
-    const bool kept = in_flight_.each_overdue(now, [&](PendingCall& record) {
+    in_flight_.each_overdue(now, [&](PendingCall& record) {
         owner_.call_timed_out(record.call->request_count(), record.sent);
-        record.release()->on_failure(Failure::timeout);
+        record.release_overdue()->on_failure(Failure::timeout);
         return losses == losses_;
     });
-    if (!kept || in_flight_.empty()) {
-        return;
-    }
     finish_move();
-    if (losses != losses_) {
+    if (losses != losses_ || in_flight_.empty()) {
         return;
     }
     if (in_flight_.silent(now)) {
@@ -258,11 +253,11 @@ void Connection::check_deadlines()
     deadline_alarm_.delay_exit(watch.delays_exit);
 }
 
-/// Replies come in the order of the commands: this one answers the oldest.
+/// Replies arrive in the order of the commands, so this one is for the oldest.
 void Connection::answered(const redisReply& reply)
 {
     if (in_flight_.empty()) {
-        lose("a reply that nobody asked for");
+        lose("unexpected reply");
         return;
     }
     if (in_flight_.oldest_is_unsent()) {
@@ -277,17 +272,23 @@ void Connection::answered(const redisReply& reply)
         answered_with_error(calls, reply.len == 0 ? "ERR" : error_text({ reply.str, reply.len }));
         return;
     }
-    reconnect_.answered();
     owner_.command_answered();
     if (in_time) {
         owner_.call_answered(std::chrono::steady_clock::now() - sent);
     }
-    const std::size_t size = calls.size();
-    for (std::size_t index = 0; index < size; ++index) {
+    const unsigned losses = losses_;
+    bool good = true;
+    for (std::size_t index = 0, size = calls.size(); index < size; ++index) {
         Call* call = records_.end(calls.pop());
         if (call != nullptr && !deliver(*call, reply, index, size)) {
+            good = false;
             owner_.reply_malformed(*call);
         }
+    }
+    if (losses == losses_ && good) {
+        reconnect_.answered();
+    } else if (losses == losses_ && reconnect_.has_answered()) {
+        lose("malformed reply", Loss::good);  // a proxy may have lost a command
     }
 }
 
@@ -295,16 +296,18 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
 {
     const unsigned losses = losses_;
     const bool lost_scripts = error.starts_with("NOSCRIPT");
-    // Redis executed nothing of a batch whose keys it wants apart.
-    const bool apart = answered.size() > 1 && error.starts_with("CROSSSLOT");
-    if (apart) {
+    // Redis refuses a batch of keys of several slots, and has executed nothing of it.
+    const bool apart = answered.size() > 1 && wants_keys_apart(error);
+    if (apart && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
     }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
-        if (record.call != nullptr && (apart || (lost_scripts && !record.sent_again))) {
-            resend(record, lost_scripts);
+        const bool may_load = lost_scripts && record.missed_scripts++ < most_loads;
+        if (record.awaited() && (apart || may_load)) {
+            resend(record, may_load);
         } else {
+            record.fail_late(Failure::error_reply);
             owner_.call_refused(records_.end(record), error);
         }
     }
@@ -313,12 +316,12 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
     }
 }
 
-/// Where the server has lost its scripts, they are loaded again, once, however many calls have met
-/// that, and the calls sent again behind them.
+/// Sends a call again. Its deadline stays. `load`: the server has lost its scripts. They are loaded
+/// before, once for all the calls that met this error.
 void Connection::resend(PendingCall& record, bool load)
 {
     Call& call = *record.call;
-    record.sent_again = true;
+    record.apart = !load;
     if (usable() && load && handshake_.done()) {
         contained([this] { say(handshake_.load_scripts()); });
     }
@@ -330,26 +333,25 @@ void Connection::resend(PendingCall& record, bool load)
     call.on_failure(Failure::error_reply);
 }
 
-/// Gives the context up, unless hiredis frees it, and connects again: at once if the connection was
-/// good, or if the server's name has another address. Its calls are sent again, or fail.
+/// Frees the context, unless hiredis does, and connects again: at once if the connection had worked
+/// or if the server's name has another address. The calls are sent again, or fail.
 void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
 {
     const milliseconds now = loop_.now();
     const bool connecting = state_ == State::connecting;
-    // `reason` may be the context's own text: it is freed last.
+    // `reason` may be text of the context, so that is freed last.
     redisAsyncContext* context = std::exchange(context_, nullptr);
     CallQueue lost = give_up();
     const bool probing = loss == Loss::silent || reason.starts_with("BUSY");
     const bool proven = reconnect_.proven(now);
     loss = reconnect_.judge(loss, !lost.empty(), now);
-    const bool useless = (connecting && loss != Loss::starved) || loss == Loss::refused;
-    if (useless && owner_.address_failed(address_)) {
+    const bool address = loss != Loss::starved && loss != Loss::good;
+    if (((connecting && address) || loss == Loss::refused) && owner_.address_failed(address_)) {
         loss = Loss::elsewhere;
     }
-    const bool at_once = proven || loss == Loss::elsewhere;
+    const bool at_once = proven || loss == Loss::good || loss == Loss::elsewhere;
     state_ = at_once ? State::returning : State::pausing;
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
-
     try {
         owner_.connection_lost(*this, reason, loss);
     } catch (const std::exception&) {
@@ -368,15 +370,15 @@ void Connection::send_again(CallQueue lost) noexcept
     while (!lost.empty()) {
         PendingCall& record = lost.pop();
         const milliseconds deadline = record.deadline;
+        const bool had_left = record.sent.count() != 0;
         Call* call = records_.end(record);
-        if (call != nullptr && !owner_.send_again(*call, deadline)) {
+        if (call != nullptr && !owner_.send_again(*call, deadline, had_left)) {
             call->on_failure(Failure::connection);
         }
     }
 }
 
-/// Lets go of the context, and of the calls, which are returned: those in flight, then those that
-/// wait for the end of the turn.
+/// Frees the context. Returns the calls: those in flight, then those of unwritten batches.
 CallQueue Connection::give_up() noexcept
 {
     ++losses_;

@@ -17,34 +17,37 @@ namespace ratelimit::redis {
 
 class Connection;
 
-/// What a connection tells the server that has it.
+/// The events that a connection reports to its server.
 class ConnectionOwner {
 public:
     virtual ~ConnectionOwner() = default;
     virtual void connection_ready(Connection& connection) = 0;
-    /// No connection could be made to this address, or its server is of no use. True: the server
-    /// has another address, which is to be tried at once.
+    /// No connection could be made to this address, or the server there cannot be used. True: the
+    /// server has another address, which must be tried at once.
     virtual bool address_failed(std::string_view address) noexcept = 0;
-    /// It will connect again. Called before the calls that were on it are sent again or fail.
+    /// The connection was lost, and will connect again. Called before its calls are sent again or
+    /// fail.
     virtual void connection_lost(Connection& connection, std::string_view reason, Loss loss) = 0;
-    /// A call of a lost connection. False: it cannot be sent again before the deadline.
-    virtual bool send_again(Call& call, milliseconds deadline) noexcept = 0;
+    /// A call of a lost connection. `had_left`: Redis may have executed it. False: it cannot be
+    /// sent again before the deadline.
+    virtual bool send_again(Call& call, milliseconds deadline, bool had_left) noexcept = 0;
     /// A command, which may be that of many calls.
     virtual void command_sent() noexcept = 0;
-    /// A command, and not with an error; its callers may have given it up.
+    /// A command has a reply that is not an error. Its calls may have timed out.
     virtual void command_answered() noexcept = 0;
-    /// A command, within the timeout of one of its callers; `took`: since it was sent.
+    /// As command_answered, before all calls have timed out. `took`: since it was sent.
     virtual void call_answered(std::chrono::steady_clock::duration took) noexcept = 0;
-    /// A call was answered with an error, and its owner has to hear of it: null if no caller waits.
+    /// A call has an error reply. The server must end the call; null: no caller waits for it.
     virtual void call_refused(Call* call, std::string_view error) noexcept = 0;
+    /// The reply to a call is malformed. The server must end the call.
     virtual void reply_malformed(Call& call) noexcept = 0;
-    /// A call of `requests` requests has failed. Its command was `sent` at that time.
+    /// A call for `requests` requests has timed out. `sent`: when its command was sent.
     virtual void call_timed_out(unsigned requests, milliseconds sent) noexcept = 0;
 };
 
-/// One pipelined connection to one server: its socket, its states, and what becomes of its calls
-/// when it is lost. It is ready after the handshake. When it is lost, or its server turns out to be
-/// of no use, it connects again: at once if it was good, else after a pause.
+/// One pipelined connection to one server: its socket, its state, and its calls. It is ready after
+/// the handshake. If it is lost, or the server cannot be used, it connects again: at once if it had
+/// worked, otherwise after a pause.
 class Connection final : private ContextOwner {
 public:
     Connection(
@@ -55,33 +58,47 @@ public:
     Connection& operator=(const Connection&) = delete;
 
     void connect();
-    /// Its server is at another address now: connects there when no caller waits for a reply.
+    /// The server has another address now: connects there when no caller waits for a reply.
     void move();
     /// Fails the calls in flight and stays closed.
     void close() noexcept;
 
     bool ready() const noexcept { return state_ == State::ready; }
-    /// How often it has been ready.
+    /// How often the connection has become ready.
     unsigned times_ready() const noexcept { return times_ready_; }
-    /// Calls that wait for it may be sent soon.
+    /// Whether it may be ready soon, so that calls can wait for it.
     bool connecting() const noexcept
     {
         return state_ == State::connecting || state_ == State::returning || state_ == State::moving;
     }
-    /// When it was answered last, by the loop's clock.
+    /// When the last reply arrived, by the loop's clock.
     milliseconds last_reply() const noexcept { return in_flight_.last_reply(); }
-    /// When it began to connect.
+    /// When it last began to connect.
     milliseconds attempted() const noexcept { return reconnect_.attempted(); }
     std::size_t in_flight() const noexcept { return in_flight_.size() + batcher_.size(); }
-    /// Calls wait for others to share their command.
+    /// Whether a batch is not written yet.
     bool filling() const noexcept { return !batcher_.empty(); }
 
-    /// Only when ready. The record holds its call, and is this connection's from now on. Calls that
-    /// can be batched are written at the end of the loop's turn. False: out of memory; the call was
-    /// not sent, and is let go of.
+    /// Requires ready(). Takes over the record, which must hold its call. Calls that can be batched
+    /// are written at the end of the loop's turn. False: out of memory; the call was not sent, and
+    /// the record is freed.
     bool send(PendingCall& record) noexcept;
 
+    /// Writes at once what would be written at the end of the turn, as far as the socket takes it.
+    void flush() noexcept
+    {
+        if (usable()) {
+            end_turn();
+        }
+        if (usable()) {  // still
+            write_out(*context_);
+        }
+    }
+
 private:
+    /// Of the scripts, for one call: SCRIPT FLUSH may come between each of them and the call.
+    static constexpr unsigned most_loads = 16;
+
     enum class State : std::uint8_t {
         closed,
         connecting,  // until the handshake is done
@@ -132,18 +149,18 @@ private:
     ConnectionOwner& owner_;
     State state_ = State::closed;
     unsigned times_ready_ = 0;
-    unsigned losses_ = 0;  // counts lost connections, so that loops notice one
+    unsigned losses_ = 0;  // number of lost connections; a loop that calls out compares it
     std::string address_;  // of the last attempt
     redisAsyncContext* context_ = nullptr;
-    ssl_st* tls_ = nullptr;                 // the context's, if it has TLS
-    std::unique_ptr<Timer> connect_timer_;  // of the attempt, or the pause before it
+    ssl_st* tls_ = nullptr;                 // of the context; null: no TLS
+    std::unique_ptr<Timer> connect_timer_;  // limits an attempt, or the pause before it
     ReconnectPolicy reconnect_;
     Handshake handshake_;
     CommandBuffer command_;
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;
     InFlight in_flight_;
-    Alarm deadline_alarm_;  // of the calls in flight
+    Alarm deadline_alarm_;  // for the calls in flight
 };
 
 }  // namespace ratelimit::redis

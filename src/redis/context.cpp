@@ -6,6 +6,7 @@
 
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
+#include <openssl/err.h>
 
 namespace ratelimit::redis {
 
@@ -29,7 +30,7 @@ void on_connect(const redisAsyncContext* context, int status) noexcept
     }
 }
 
-/// What TLS says of a connection that is being lost, or hiredis.
+/// Why a connection is lost, by TLS or else by hiredis.
 std::string reason_of(const redisAsyncContext& context, const ssl_st* tls)
 {
     std::string said = tls == nullptr ? "" : TlsContext::failure(tls);
@@ -63,7 +64,7 @@ redisAsyncContext* open_context(
     } else if (!server.host.empty()) {
         REDIS_OPTIONS_SET_TCP(&options, server.host.c_str(), server.port);
     } else {
-        reason = "its address is not known";  // hiredis would look a name up, and block
+        reason = "its address is not known";  // for a name, hiredis would block to look it up
         return nullptr;
     }
     errno = 0;
@@ -78,7 +79,7 @@ redisAsyncContext* open_context(
     } else if (!loop.attach(*context)) {
         reason = no_connection_left;
     } else {
-        // No reply has more; hiredis allocates for as many as are announced.
+        // No valid reply has more. hiredis allocates memory for the number that a reply announces.
         context->c.reader->maxelements = 65'536;
         context->data = &owner;
         redisAsyncSetConnectCallback(context, on_connect);
@@ -87,6 +88,20 @@ redisAsyncContext* open_context(
     }
     redisAsyncFree(context);
     return nullptr;
+}
+
+void write_out(redisAsyncContext& context) noexcept
+{
+    // All connections of the thread, nginx's too, take errors in OpenSSL's queue for their own.
+    const bool tls = owner_of(&context)->tls() != nullptr;
+    if (tls) {
+        ERR_clear_error();
+    }
+    int done = 0;
+    redisBufferWrite(&context.c, &done);
+    if (tls) {
+        ERR_clear_error();
+    }
 }
 
 void free_context(redisAsyncContext* context) noexcept

@@ -10,18 +10,18 @@ struct ssl_st;
 
 namespace ratelimit::redis {
 
-/// Who has a context; its `data` points here, or is null once the context has been given up: what
-/// hiredis still calls then is of no interest.
+/// The owner of a hiredis context, to which the context's `data` points. `data` is null once the
+/// owner has freed the context; callbacks of hiredis are then ignored.
 class ContextOwner {
 public:
     virtual ~ContextOwner() = default;
     virtual void connected() noexcept = 0;
     /// hiredis frees the context when this returns.
     virtual void disconnected(std::string_view reason) noexcept = 0;
-    virtual const ssl_st* tls() const noexcept = 0;  // the context's; null: none
+    virtual const ssl_st* tls() const noexcept = 0;  // of the context; null: no TLS
 };
 
-/// The reasons when this process has no room for one more connection: no fault of the server's.
+/// The reasons if this process cannot open another connection, which is not the server's fault.
 inline constexpr std::string_view no_connection_left = "no worker_connections are left";
 inline constexpr std::string_view no_file_left = "no file descriptors are left";
 
@@ -30,11 +30,15 @@ inline bool is_own_lack(std::string_view reason) noexcept
     return reason == no_connection_left || reason == no_file_left;
 }
 
-/// Begins to connect, in the loop. The caller owns the context. Null: it failed, for this `reason`.
+/// Begins to connect, in the loop. The caller owns the context. Null: it failed; see `reason`.
 redisAsyncContext* open_context(
     EventLoop& loop, const Endpoint& server, ContextOwner& owner, std::string& reason);
 
-/// The owner's part in giving a context up, if there is one.
+/// Writes what has been issued, as far as the socket takes it now, and does not wait for the end of
+/// the turn. An error is found then.
+void write_out(redisAsyncContext& context) noexcept;
+
+/// Frees a context, which may be null, without calling its owner.
 void free_context(redisAsyncContext* context) noexcept;
 
 }  // namespace ratelimit::redis

@@ -10,22 +10,21 @@ namespace ratelimit::redis {
 
 /// Where a server is: host and port, or the path of a unix socket.
 struct Endpoint {
-    std::string host;  // a numeric IPv4 or IPv6 address, without brackets; empty: to be looked up
+    std::string host;  // numeric IPv4 or IPv6 address, without brackets; empty: not looked up yet
     std::uint16_t port = 6379;
     std::string unix_path;  // not empty: a unix socket
     std::string name;       // as configured or announced, for logs
-    std::string host_name;  // the host as configured or announced: for TLS and to be looked up
-    std::vector<std::string>
-        addresses;  // all that host_name stands for, `host` among them, if known
+    std::string host_name;  // the host as configured or announced; for TLS and look-ups
+    std::vector<std::string> addresses;  // all known ones of host_name, including `host`
 };
 
-/// Of what Redis announces: an address or a name, and a port. The name may be of more use in logs
-/// and certificates than `address`, which then tells where it is.
+/// The endpoint that Redis announces by an address or name (`host`) and a port. If `host` is a
+/// name, `address` is the address to connect to, if known.
 Endpoint announced_endpoint(
     std::string_view host, std::uint16_t port, std::string_view address = {});
 
-/// "host:port" of a redirection: IPv6 without brackets, and no host where the server does not know
-/// what its clients call it: then it is at `otherwise`. Empty: not an address.
+/// Parses "host:port" of a redirection, where IPv6 has no brackets. If the server does not know its
+/// own host, that is missing, and is taken from `otherwise`. Empty: malformed.
 std::optional<Endpoint> parse_endpoint(std::string_view text, const Endpoint& otherwise);
 
 bool is_numeric_address(std::string_view host);

@@ -4,7 +4,7 @@
 
 namespace ratelimit::redis {
 
-/// The error that a script met, as it is where no script is: Redis before 7.0 wraps it, as
+/// The error of a command, also if a script called it. Redis before 7.0 wraps the error then, as
 /// "ERR Error running script (...): ...: -READONLY You can't write against a read only replica."
 inline std::string_view error_text(std::string_view reply) noexcept
 {
@@ -16,7 +16,8 @@ inline std::string_view error_text(std::string_view reply) noexcept
     return inner.front() >= 'A' && inner.front() <= 'Z' ? inner : reply;
 }
 
-/// Errors of a server that is of no use now, and maybe no more the right one.
+/// Whether the error means that the server cannot execute scripts now, or is no longer the right
+/// one.
 inline bool leaves_server(std::string_view error) noexcept
 {
     for (const std::string_view word : { "READONLY", "LOADING", "MASTERDOWN", "NOAUTH" }) {
@@ -25,6 +26,15 @@ inline bool leaves_server(std::string_view error) noexcept
         }
     }
     return false;
+}
+
+/// Errors of a command whose keys are not all on this server, not in one slot, or not all allowed
+/// to this user. Redis finds them before it executes anything.
+inline bool wants_keys_apart(std::string_view error) noexcept
+{
+    const bool forbidden_key =
+        error.starts_with("NOPERM") && error.find(" key") != std::string_view::npos;
+    return forbidden_key || error.starts_with("CROSSSLOT") || error.starts_with("TRYAGAIN");
 }
 
 }  // namespace ratelimit::redis

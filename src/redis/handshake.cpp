@@ -38,9 +38,6 @@ std::vector<std::string> Handshake::begin()
     if (!options_.password.empty()) {
         add(Reply::good, auth_command(options_.username, options_.password));
     }
-    // CLIENT LIST then shows which worker has the connection. A server may refuse it.
-    const std::string name = "nginx-ratelimit-" + std::to_string(getpid());
-    add(Reply::any, plain_command({ "CLIENT", "SETNAME", name }));
     if (options_.database != 0) {
         add(Reply::good, plain_command({ "SELECT", std::to_string(options_.database) }));
     }
@@ -50,9 +47,14 @@ std::vector<std::string> Handshake::begin()
     for (std::string& command : load_scripts()) {
         commands.push_back(std::move(command));
     }
-    if (commands.size() == 1) {
-        add(Reply::good, plain_command({ "TIME" }));  // one whose reply counts: the server answers
+    if (commands.empty()) {
+        add(Reply::good, plain_command({ "TIME" }));  // proves that the server answers
     }
+    // CLIENT LIST then shows which worker has the connection. A server may refuse this command. It
+    // is last: a server that refuses the connection (DENIED, max number of clients) gives its
+    // reason in the first reply, which has to count.
+    const std::string name = "nginx-ratelimit-" + std::to_string(getpid());
+    add(Reply::any, plain_command({ "CLIENT", "SETNAME", name }));
     return commands;
 }
 

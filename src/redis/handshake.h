@@ -13,20 +13,20 @@ struct redisReply;
 
 namespace ratelimit::redis {
 
-/// What a new connection says before its first call (AUTH, CLIENT SETNAME, SELECT, ROLE, SCRIPT
-/// LOAD), and whether the replies are as they should be. It has no socket: its owner writes the
-/// commands, and passes the replies on in their order.
+/// The commands that a new connection sends before its first call (AUTH, SELECT, ROLE, SCRIPT LOAD,
+/// CLIENT SETNAME), and the check of their replies. It has no socket: its owner writes the
+/// commands, and passes on the replies in their order.
 class Handshake {
 public:
-    /// Both must outlive it.
+    /// `options` and `scripts` must outlive this object.
     Handshake(const ServerOptions& options, const ScriptRegistry& scripts);
 
     /// The commands of a new connection. Each has one reply.
     std::vector<std::string> begin();
-    /// Those that load the scripts again, on a connection whose server has lost them.
+    /// The commands that load the scripts again, after the server has lost them.
     std::vector<std::string> load_scripts();
 
-    /// The next reply. Empty: it is as it should be; else why the connection is of no use.
+    /// Checks the next reply. Empty: it is as expected; else why the connection cannot be used.
     std::optional<std::string_view> judge(const redisReply& reply);
 
     bool done() const noexcept { return replies_left_.empty(); }
@@ -41,7 +41,7 @@ private:
     const ScriptRegistry& scripts_;
     std::deque<Reply> replies_left_;
     std::vector<ScriptDigest> digests_;
-    std::size_t loaded_ = 0;  // digests of this handshake
+    std::size_t loaded_ = 0;  // how many scripts this handshake has loaded
 };
 
 }  // namespace ratelimit::redis

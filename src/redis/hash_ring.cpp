@@ -42,7 +42,7 @@ HashRing::HashRing(std::span<const Member> members) : single_(members.size() == 
         }
     }
     std::sort(points_.begin(), points_.end(), [](const Point& left, const Point& right) {
-        return std::tie(left.place, left.member) < std::tie(right.place, right.member);
+        return std::tie(left.position, left.member) < std::tie(right.position, right.member);
     });
 }
 
@@ -58,12 +58,12 @@ std::uint32_t HashRing::member_of(std::string_view key) const noexcept
         probe = mixed(probe + 1);
         auto next =
             std::partition_point(points_.begin(), points_.end(), [probe](const Point& point) {
-                return point.place < probe;
+                return point.position < probe;
             });
         if (next == points_.end()) {
             next = points_.begin();
         }
-        const std::uint64_t distance = next->place - probe;  // modulo 2^64, as the ring is round
+        const std::uint64_t distance = next->position - probe;  // modulo 2^64, as the ring is round
         if (distance < least_distance) {
             least_distance = distance;
             member = next->member;

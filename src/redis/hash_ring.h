@@ -8,17 +8,17 @@
 
 namespace ratelimit::redis {
 
-/// Which of several servers has a key, so that adding or removing one of N moves about 1/N of the
-/// keys, whatever node computes it. Consistent hashing with 160 points for each unit of a server's
-/// weight. A key belongs to the point that comes soonest after any of its eight probes (multi-probe
-/// consistent hashing, Appleton and O'Reilly 2015), which keeps every server's share within a tenth
-/// of fair where one probe leaves it a fifth off.
+/// Assigns keys to servers by consistent hashing: adding or removing one of N servers moves about
+/// 1/N of the keys. A server has 160 points for each unit of its weight. A key has eight probes,
+/// and belongs to the point that follows any of them at the smallest distance (multi-probe
+/// consistent hashing, Appleton and O'Reilly 2015). So each server's share is within a tenth of its
+/// weight's; with one probe it would be within a fifth.
 ///
-/// The places of points and probes are a contract with every other node: they never change.
+/// The positions of points and probes must never change: all nodes must agree on them.
 class HashRing {
 public:
     struct Member {
-        std::string name;  // decides its points
+        std::string name;  // decides the positions of its points
         int weight = 1;
     };
 
@@ -27,16 +27,16 @@ public:
 
     explicit HashRing(std::span<const Member> members);
 
-    /// The index of the key's member; by the key's hash tag.
+    /// The index of the member that has the key. Depends only on the key's hash tag.
     std::uint32_t member_of(std::string_view key) const noexcept;
 
 private:
     struct Point {
-        std::uint64_t place;
+        std::uint64_t position;
         std::uint32_t member;
     };
 
-    std::vector<Point> points_;  // in order of their places
+    std::vector<Point> points_;  // sorted by position
     bool single_;
 };
 

@@ -6,7 +6,7 @@ namespace ratelimit::redis {
 
 namespace {
 
-/// The remainders of each byte, for the polynomial x^16 + x^12 + x^5 + 1.
+/// The CRC of each byte, for the polynomial x^16 + x^12 + x^5 + 1.
 constexpr std::array<std::uint16_t, 256> remainders_of_bytes() noexcept
 {
     std::array<std::uint16_t, 256> table{};

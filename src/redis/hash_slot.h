@@ -7,8 +7,8 @@ namespace ratelimit::redis {
 
 inline constexpr std::size_t slot_count = 16384;
 
-/// The part of a key that decides where it lies: what is between its first { and the next }, if
-/// there is anything, else all of it.
+/// The part of a key that decides its slot: the text between its first { and the next }, if that is
+/// not empty, else the whole key.
 std::string_view hash_tag(std::string_view key) noexcept;
 
 /// The key's hash slot: CRC16 (XMODEM) of its tag, modulo 16384. (Redis Cluster specification.)

@@ -8,7 +8,7 @@ namespace ratelimit::redis {
 bool InFlight::awaited() const noexcept
 {
     const PendingCall* record = calls_.front();
-    while (record != nullptr && record->call == nullptr) {
+    while (record != nullptr && !record->awaited()) {
         record = record->next;
     }
     return record != nullptr;
@@ -21,7 +21,11 @@ void InFlight::add(CallQueue& command) noexcept
         unsent_ = command.front();
     }
     while (!command.empty()) {
-        calls_.push(command.pop());
+        PendingCall& record = command.pop();
+        if (record.call != nullptr) {
+            record.call->routing.written = true;
+        }
+        calls_.push(record);
     }
 }
 
@@ -41,8 +45,8 @@ InFlight::Watch InFlight::leave(
     return watch;
 }
 
-/// The time that the turn took, which is long when the process was stopped, is not the call's; and
-/// a call whose time is over although it did not fail has lost it to such a stop.
+/// The call is not charged for the duration of the turn, which is long if the process was stopped.
+/// If it has expired nevertheless, it lost its time to such a stop, and gets the whole timeout.
 milliseconds InFlight::deadline_of(const PendingCall& record, milliseconds now) const noexcept
 {
     const milliseconds end = now + timeout_;
@@ -77,7 +81,7 @@ InFlight::Watch InFlight::watch(milliseconds now) const noexcept
 {
     Watch watch{ silent_at(), false };
     for (const PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
-        if (record->call != nullptr) {
+        if (record->awaited()) {
             watch.delays_exit = watch.delays_exit || record->call->delays_exit;
             watch.due = std::min(watch.due, record->deadline);
         }

@@ -6,11 +6,11 @@
 
 namespace ratelimit::redis {
 
-/// The calls that a connection has written and that have no reply yet, in the order of the replies,
+/// The calls of a connection that are written and have no reply yet, in the order of the replies,
 /// each with its deadline. It has no clock and no timer: `now` is the loop's time.
 class InFlight {
 public:
-    /// When the deadlines have to be checked, and whether a process that exits waits for that.
+    /// When to check the deadlines next, and whether a process that exits waits for that.
     struct Watch {
         milliseconds due = milliseconds::max();
         bool delays_exit = false;
@@ -20,10 +20,10 @@ public:
     struct Command {
         CallQueue calls;
         std::chrono::steady_clock::time_point sent;
-        bool in_time = false;  // for one of its callers at least
+        bool in_time = false;  // at least one of the calls has not timed out
     };
 
-    /// `timeout`: of a call. `longest_silence`: without any reply, while calls are in flight.
+    /// `timeout`: of a call. `longest_silence`: time without any reply while calls are in flight.
     InFlight(milliseconds timeout, milliseconds longest_silence) noexcept
         : timeout_(timeout), longest_silence_(longest_silence)
     {
@@ -31,33 +31,33 @@ public:
 
     bool empty() const noexcept { return calls_.empty(); }
     std::size_t size() const noexcept { return calls_.size(); }
-    /// A caller still waits for a reply.
+    /// Whether a caller waits for any of the replies.
     bool awaited() const noexcept;
     milliseconds last_reply() const noexcept { return last_reply_; }
 
-    /// The first call of a turn of the loop is about to be written.
+    /// Call before the first call of a turn of the loop is written.
     void begin_turn(milliseconds now) noexcept { turn_began_ = now; }
-    /// Calls that were written as one command. They leave at the end of the turn.
+    /// Adds calls that were written as one command. They are sent at the end of the turn.
     void add(CallQueue& command) noexcept;
-    /// Calls were added that have not left yet; the oldest call of all is one of them.
+    /// Whether calls have been added since the last leave().
     bool has_unsent() const noexcept { return unsent_ != nullptr; }
     bool oldest_is_unsent() const noexcept { return has_unsent() && unsent_ == calls_.front(); }
-    /// The calls of this turn leave: their time begins.
+    /// The calls of this turn are sent now: their timeouts start.
     Watch leave(milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept;
 
-    /// The server said something.
+    /// A reply of any kind has arrived.
     void replied(milliseconds now) noexcept { last_reply_ = now; }
-    /// The oldest command, which was answered. There must be one.
+    /// Removes the oldest command, which has its reply. There must be one.
     Command take_oldest() noexcept;
     CallQueue take_all() noexcept;
 
-    /// Visits each call whose time is up, as long as `visit` returns true. Their records stay, to
-    /// take the replies that may still come. False: `visit` returned false.
+    /// Visits each call whose deadline has passed, as long as `visit` returns true. Their records
+    /// stay until the replies arrive. False: `visit` returned false.
     template <class Visit>
     bool each_overdue(milliseconds now, Visit&& visit)
     {
         for (PendingCall* call = calls_.front(); call != nullptr; call = call->next) {
-            if (call->call != nullptr && call->deadline <= now) {
+            if (call->awaited() && call->deadline <= now) {
                 call->timed_out = true;
                 if (!visit(*call)) {
                     return false;
@@ -66,9 +66,9 @@ public:
         }
         return true;
     }
-    /// No reply has come for `longest_silence` while a call waited. Not when empty.
+    /// Whether no reply has arrived for `longest_silence`. Must not be empty.
     bool silent(milliseconds now) const noexcept { return silent_at() <= now; }
-    /// Not when empty.
+    /// Must not be empty.
     Watch watch(milliseconds now) const noexcept;
 
 private:
@@ -78,7 +78,7 @@ private:
     const milliseconds timeout_;
     const milliseconds longest_silence_;
     CallQueue calls_;
-    PendingCall* unsent_ = nullptr;  // the first of this turn
+    PendingCall* unsent_ = nullptr;  // the first call of this turn
     milliseconds turn_began_{ 0 };
     milliseconds last_reply_{ 0 };
 };

@@ -6,7 +6,7 @@
 
 namespace ratelimit::redis {
 
-/// The kind of client that the options' topology needs.
+/// Makes the client for the topology in the options.
 std::unique_ptr<Client> make_client(ClientParts parts);
 
 }  // namespace ratelimit::redis

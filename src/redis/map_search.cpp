@@ -17,7 +17,7 @@ public:
     }
     ~Query() override { search_.retired_.add(std::move(probe)); }
 
-    // The search may destroy this in both.
+    // In both functions, the search may destroy this object.
     bool on_reply(const redisReply& reply) noexcept override
     {
         MapSearch& search = search_;
@@ -32,11 +32,10 @@ public:
     }
     void on_failure(Failure failure) noexcept override { search_.failed(*this, describe(failure)); }
 
-    /// The server that is asked.
-    const Endpoint& asked() const noexcept { return server->endpoint(); }
+    const Endpoint& endpoint() const noexcept { return server->endpoint(); }
 
     Server* server = nullptr;
-    std::unique_ptr<Server> probe;  // that server, if it is not a node's that is ready
+    std::unique_ptr<Server> probe;  // owns `server`, unless that is a known node
 
 private:
     MapSearch& search_;
@@ -49,7 +48,8 @@ MapSearch::MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwn
       seeds_(loop, endpoints_of(options)),
       retired_(loop, options.server),
       tries_(
-          loop, [this](std::size_t candidate) { return ask(candidate); }, [this] { exhausted(); }),
+          loop, [this](std::size_t candidate) { return try_candidate(candidate); },
+          [this] { exhausted(); }),
       timer_(loop.make_timer([this] { start(); }))
 {
     probe_options_.connections = 1;
@@ -97,7 +97,7 @@ void MapSearch::find_candidates()
 {
     std::vector<Server*> nodes = owner_.known_nodes();
     if (!nodes.empty()) {
-        // Begins at another node each time: some may know an old map.
+        // Start with another node each time, because some may have an old map.
         const auto turn = static_cast<std::size_t>(began_.count()) % nodes.size();
         std::rotate(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(turn), nodes.end());
     }
@@ -116,8 +116,8 @@ void MapSearch::find_candidates()
     add_nodes(others, nodes.end());
 }
 
-/// False: this candidate cannot be asked.
-bool MapSearch::ask(std::size_t candidate) noexcept
+/// Sends the query to a candidate. False: that is not possible.
+bool MapSearch::try_candidate(std::size_t candidate) noexcept
 try {
     const auto& [endpoint, node] = candidates_[candidate];
     Query& query = *queries_.emplace_back(std::make_unique<Query>(*this));
@@ -134,9 +134,9 @@ try {
 
 void MapSearch::answered(Query& query, const redisReply& reply)
 {
-    const auto map = read_cluster_slots(reply, query.asked());
+    const auto map = read_cluster_slots(reply, query.endpoint());
     if (!map) {
-        failed(query, "CLUSTER SLOTS was not answered with a map");
+        failed(query, "the reply to CLUSTER SLOTS is not a map");
         return;
     }
     end();
@@ -148,15 +148,15 @@ try {
     if (reason_.empty()) {
         reason_ = reason;
     }
-    const auto place = std::find_if(
+    const auto found = std::find_if(
         queries_.begin(), queries_.end(), [&](const auto& other) { return other.get() == &query; });
-    if (place != queries_.end()) {
-        const auto ended = std::move(*place);
-        queries_.erase(place);
+    if (found != queries_.end()) {
+        const auto ended = std::move(*found);
+        queries_.erase(found);
     }
     tries_.failed();
 } catch (const std::exception&) {
-    tries_.failed();  // only the reason was lost
+    tries_.failed();  // out of memory: only the reason is missing
 }
 
 void MapSearch::exhausted() noexcept
@@ -176,7 +176,7 @@ void MapSearch::server_down(Server&, std::string_view reason) noexcept
 try {
     reason_ = reason;
 } catch (const std::exception&) {
-    // Only the reason was lost.
+    // Out of memory: only the reason is missing.
 }
 
 void MapSearch::error_reply(Server& server, std::string_view text) noexcept

@@ -14,19 +14,19 @@
 
 namespace ratelimit::redis {
 
-/// Where a search gets candidates from and reports to.
+/// The owner of a search.
 class MapSearchOwner {
 public:
     virtual ~MapSearchOwner() = default;
-    /// Nodes of the last map. They stay until the search has ended.
+    /// The nodes of the last map. They must exist until the search has ended.
     virtual std::vector<Server*> known_nodes() = 0;
     virtual void map_found(std::span<const SlotRange> map) = 0;
-    /// No candidate has answered with a map.
+    /// No candidate has returned a map.
     virtual void map_not_found(std::string_view reason) noexcept = 0;
 };
 
-/// Gets a cluster's map from any node that has one (CLUSTER SLOTS), at most once a second. Known
-/// nodes and seeds are asked side by side; the first map wins.
+/// Requests a cluster's map (CLUSTER SLOTS) from its nodes, at most once a second. Known nodes and
+/// seeds are tried in parallel, and the first map is used.
 class MapSearch final : public ServerOwner {
 public:
     MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwner& owner);
@@ -34,9 +34,9 @@ public:
     MapSearch(const MapSearch&) = delete;
     MapSearch& operator=(const MapSearch&) = delete;
 
-    /// Now, and also after close().
+    /// Starts a search now, also after close().
     void start() noexcept;
-    /// As soon as a second has passed since the last search began.
+    /// Starts a search when a second has passed since the last one began.
     void want() noexcept;
     bool running() const noexcept { return tries_.running(); }
     void close() noexcept;
@@ -47,11 +47,11 @@ private:
     class Query;
     struct Candidate {
         Endpoint endpoint;
-        Server* node;  // which is asked if it is ready; null: a seed
+        Server* node;  // used if it is ready; null: a seed
     };
 
     void find_candidates();
-    bool ask(std::size_t candidate) noexcept;
+    bool try_candidate(std::size_t candidate) noexcept;
     void answered(Query& query, const redisReply& reply);
     void failed(Query& query, std::string_view reason) noexcept;
     void exhausted() noexcept;
@@ -72,7 +72,7 @@ private:
     std::vector<std::unique_ptr<Query>> queries_;  // of this search
     milliseconds began_{ 0 };
     bool closed_ = false;
-    std::string reason_;  // why a candidate gave no map
+    std::string reason_;  // why a candidate returned no map
 };
 
 }  // namespace ratelimit::redis

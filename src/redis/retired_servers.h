@@ -9,8 +9,8 @@
 
 namespace ratelimit::redis {
 
-/// Servers that get no more calls, kept until those on their way have ended. They may be given in
-/// from inside their own callbacks.
+/// Servers that get no more calls, kept until their calls in flight have ended. A server may be
+/// added from inside its own callbacks.
 class RetiredServers {
 public:
     RetiredServers(EventLoop& loop, const ServerOptions& options)
@@ -45,7 +45,7 @@ private:
     void sweep()
     {
         const milliseconds now = loop_.now();
-        // Moved out first: a server that goes fails calls, whose owners may retire others.
+        // Moved out first: a destructor fails calls, whose owners may add servers here.
         auto all = std::exchange(servers_, {});
         for (Retired& retired : all) {
             if (retired.until > now) {
@@ -59,7 +59,7 @@ private:
 
     EventLoop& loop_;
     const milliseconds longest_call_;
-    std::vector<Retired> servers_;  // in order of their time
+    std::vector<Retired> servers_;  // sorted by `until`
     Alarm alarm_;
 };
 

@@ -4,7 +4,7 @@ namespace ratelimit::redis {
 
 namespace {
 
-/// What decides a server's points: the same however its address is written.
+/// The name that decides a server's points. It does not depend on how the address is written.
 std::string ring_name_of(const Endpoint& endpoint)
 {
     if (!endpoint.unix_path.empty()) {

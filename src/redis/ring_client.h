@@ -5,7 +5,7 @@
 
 namespace ratelimit::redis {
 
-/// Servers that know nothing of each other, each with its part of the keys; or a single one.
+/// The client of independent servers, each of which has a part of the keys, or of a single server.
 class RingClient final : public Client {
 public:
     explicit RingClient(ClientParts parts);

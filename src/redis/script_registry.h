@@ -7,11 +7,12 @@
 
 namespace ratelimit::redis {
 
-/// The scripts a client may call, known before it connects: each connection loads them all, with
-/// SCRIPT LOAD, before its first call. (Redis 7.4 and later evict scripts that came by EVAL.)
+/// The scripts that a client may call. They must be added before it connects: each connection loads
+/// all of them with SCRIPT LOAD before its first call. (Redis 7.4 and later evict scripts that were
+/// loaded by EVAL.)
 class ScriptRegistry {
 public:
-    /// The same text has the same id.
+    /// Adding a text again returns the same id.
     ScriptId add(std::string text);
     const std::string& text(ScriptId id) const noexcept;
     std::size_t size() const noexcept { return texts_.size(); }

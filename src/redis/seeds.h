@@ -8,7 +8,7 @@
 
 namespace ratelimit::redis {
 
-/// The servers that a client begins with, at the addresses that their names stand for.
+/// The configured servers of a client, at all known addresses of their names.
 class Seeds {
 public:
     Seeds(EventLoop& loop, std::vector<Endpoint> endpoints)
@@ -32,7 +32,7 @@ public:
         return all;
     }
 
-    /// Looks the names up again, where the loop does; the addresses change when answers come.
+    /// Looks up the names again, if the loop can. The results change the addresses later.
     void look_up()
     {
         for (std::size_t i = 0; i < endpoints_.size(); ++i) {

@@ -14,10 +14,10 @@ SentinelClient::SentinelClient(ClientParts parts)
       retired_(loop_, options_.server),
       sentinels_(loop_, endpoints_of(options_)),
       tries_(
-          loop_, [this](std::size_t candidate) { return ask(candidate); },
-          [this] { none_knows(); }),
+          loop_, [this](std::size_t candidate) { return try_candidate(candidate); },
+          [this] { exhausted(); }),
       look_up_timer_(loop_.make_timer([this] { look_up(); })),
-      // Not all workers of a fleet listen to the same one.
+      // At random, so that the workers of a fleet are not all subscribed to the same sentinel.
       first_(std::random_device{}())
 {
     master_options_.master_only = true;
@@ -44,7 +44,7 @@ void SentinelClient::disconnect() noexcept
 {
     look_up_timer_->stop();
     tries_.end();
-    for (const auto& link : asked_) {
+    for (const auto& link : tried_) {
         link->close();
     }
     if (link_ != nullptr) {
@@ -66,12 +66,13 @@ bool SentinelClient::route(Call& call)
         waiting_.add(call, call.routing.expires);
         return true;
     }
-    // No call waits for a connection to a master that is away: it would miss the takeover.
+    // A call must not wait for a connection to a master that is away: it would miss the takeover.
     const bool usable = master_->ready() || !master_->away();
     return (usable && master_->send(call)) || wait(call);
 }
 
-/// Until there is another master, or its timeout has passed. False: that is not expected.
+/// Keeps the call until there is another master or its timeout has passed. False: no takeover is
+/// expected.
 bool SentinelClient::wait(Call& call) noexcept
 try {
     if (!open() || !takeover_.admits(call, loop_.now(), options_.server.timeout)) {
@@ -113,7 +114,7 @@ try {
         retry_waiting();
     }
 } catch (const std::exception&) {
-    // Out of memory: the calls that are left wait until their deadline.
+    // Out of memory: the other calls wait until their deadlines.
 }
 
 void SentinelClient::server_down(Server& server, std::string_view reason) noexcept
@@ -161,9 +162,9 @@ void SentinelClient::want_master() noexcept
 void SentinelClient::look_up() noexcept
 try {
     dropped_.clear();
-    asked_.clear();
+    tried_.clear();
     if (up_ && !doubted_ && link_ != nullptr && link_->is_open()) {
-        return;  // all is well again
+        return;  // nothing has to be looked up any more
     }
     reason_.clear();
     candidates_ = sentinels_.candidates();
@@ -174,9 +175,9 @@ try {
     want_master();  // out of memory
 }
 
-bool SentinelClient::ask(std::size_t candidate) noexcept
+bool SentinelClient::try_candidate(std::size_t candidate) noexcept
 try {
-    SentinelLink& link = *asked_.emplace_back(std::make_unique<SentinelLink>(
+    SentinelLink& link = *tried_.emplace_back(std::make_unique<SentinelLink>(
         loop_, candidates_[candidate], sentinel_options_, options_.master, *this));
     link.open();
     return true;
@@ -196,11 +197,11 @@ try {
     reason_ = reason;
     tries_.failed();
 } catch (const std::exception&) {
-    tries_.failed();  // only the reason was lost
+    tries_.failed();  // out of memory: only the reason is missing
 }
 
 /// No sentinel has named the master.
-void SentinelClient::none_knows() noexcept
+void SentinelClient::exhausted() noexcept
 {
     if (master_ == nullptr) {
         waiting_.fail_all(Failure::connection);
@@ -217,10 +218,10 @@ void SentinelClient::look_sentinels_up() noexcept
 try {
     sentinels_.look_up();
 } catch (const std::exception&) {
-    // Out of memory: they are looked up when they are lost again.
+    // Out of memory: the names are looked up after the next failure.
 }
 
-/// The first that names the master; the other links are dropped.
+/// Keeps the link, which was the first to name the master, and drops the others.
 void SentinelClient::listen_to(SentinelLink& link) noexcept
 try {
     if (&link == link_.get()) {
@@ -228,17 +229,17 @@ try {
     }
     tries_.end();
     if (link_ != nullptr) {
-        asked_.push_back(std::move(link_));
+        tried_.push_back(std::move(link_));
     }
-    for (auto& asked : asked_) {
-        if (asked.get() == &link) {
-            link_ = std::move(asked);
+    for (auto& tried : tried_) {
+        if (tried.get() == &link) {
+            link_ = std::move(tried);
         } else {
-            asked->close();
-            dropped_.push_back(std::move(asked));
+            tried->close();
+            dropped_.push_back(std::move(tried));
         }
     }
-    asked_.clear();
+    tried_.clear();
 } catch (const std::exception&) {
     // Out of memory: the other links stay until the next look-up.
 }
@@ -255,7 +256,7 @@ try {
         report_master();
     }
     if (!up_) {
-        want_master();  // what this sentinel says may be old
+        want_master();  // the sentinel's information may be old
     }
 } catch (const std::exception&) {
     want_master();  // out of memory

@@ -10,9 +10,10 @@
 
 namespace ratelimit::redis {
 
-/// One master, which Redis Sentinels watch. One of them is listened to; when that is lost, or the
-/// master is away or has become a replica, they are asked again, side by side, and the first that
-/// knows the master is listened to from then on. Meanwhile calls wait within their timeout.
+/// The client of one master that Redis Sentinels watch. It is subscribed to one sentinel. When that
+/// link is lost, or the master is away or has become a replica, it tries the sentinels in parallel,
+/// and stays subscribed to the first one that names the master. Meanwhile calls wait within their
+/// timeout.
 class SentinelClient final : public Client, public SentinelLinkOwner {
 public:
     explicit SentinelClient(ClientParts parts);
@@ -40,8 +41,8 @@ private:
     bool wait(Call& call) noexcept;
     void want_master() noexcept;
     void look_up() noexcept;
-    bool ask(std::size_t candidate) noexcept;
-    void none_knows() noexcept;
+    bool try_candidate(std::size_t candidate) noexcept;
+    void exhausted() noexcept;
     void look_sentinels_up() noexcept;
     void listen_to(SentinelLink& link) noexcept;
     void use_master(const Endpoint& master);
@@ -57,14 +58,14 @@ private:
     Seeds sentinels_;
     StaggeredTries tries_;
     std::vector<Endpoint> candidates_;                    // of this look-up
-    std::vector<std::unique_ptr<SentinelLink>> asked_;    // in this look-up
-    std::unique_ptr<SentinelLink> link_;                  // the one that is listened to
-    std::vector<std::unique_ptr<SentinelLink>> dropped_;  // until the next look-up, closed
+    std::vector<std::unique_ptr<SentinelLink>> tried_;    // in this look-up
+    std::unique_ptr<SentinelLink> link_;                  // the one with the subscription
+    std::vector<std::unique_ptr<SentinelLink>> dropped_;  // closed, destroyed by the next look-up
     std::unique_ptr<Timer> look_up_timer_;
-    std::size_t first_;  // candidate of the next look-up
+    std::size_t first_;  // decides the first candidate of a look-up
     TakeoverWindow takeover_;
     milliseconds pause_ = look_up_pause;
-    bool doubted_ = false;  // the master said that it is none
+    bool doubted_ = false;  // the master replied that it is a replica
     bool up_ = false;
     bool unknown_reported_ = false;
     std::string reason_;  // why a sentinel did not name the master

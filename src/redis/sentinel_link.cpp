@@ -56,7 +56,7 @@ struct SentinelLink::Hooks {
     {
         SentinelLink* link = of(context);
         if (link == nullptr || data == nullptr) {
-            return;  // a lost connection, which `disconnected` deals with
+            return;  // the connection is lost, which `disconnected` handles
         }
         const auto& reply = *static_cast<const redisReply*>(data);
         if (reply.type == REDIS_REPLY_ERROR) {
@@ -108,7 +108,7 @@ void SentinelLink::begin()
     timer_->start(options_.connect_timeout + options_.timeout);
 }
 
-void SentinelLink::introduce()
+void SentinelLink::begin_handshake()
 {
     if (options_.tls != nullptr) {
         std::string reason;
@@ -118,9 +118,8 @@ void SentinelLink::introduce()
             return;
         }
     }
-    // As one command, whose callback gets every reply, as MONITOR's does: hiredis's own reading of
-    // what a subscribed connection gets trusts the server, and a garbled reply would end the
-    // worker.
+    // Issued as one command whose callback gets all replies, like MONITOR. hiredis's own parsing of
+    // subscription messages trusts the server: a malformed reply would crash the worker.
     std::string commands;
     awaited_ = Awaited::address;
     if (!options_.password.empty()) {
@@ -148,7 +147,7 @@ void SentinelLink::answered(const redisReply& reply)
         named(reply);
         break;
     case Awaited::subscription:
-        // Only now: what cannot be heard of again is not to be relied on.
+        // Not before: without the subscription, a change of the master would not be noticed.
         awaited_ = Awaited::news;
         timer_->start(most_silence);
         owner_.master_is(*this, found_);
@@ -199,8 +198,8 @@ void SentinelLink::fire() noexcept
     }
 }
 
-/// Subscribes once more, for which the sentinel's user needs no other right. Past hiredis's list of
-/// callbacks: the one that gets every reply is there already.
+/// Subscribes again, which needs no additional right of the sentinel's user. Does not add to
+/// hiredis's list of callbacks: the one that gets all replies is there already.
 void SentinelLink::probe()
 {
     const std::string command = subscription();
@@ -212,12 +211,12 @@ void SentinelLink::probe()
     timer_->start(options_.connect_timeout + options_.timeout);
 }
 
-/// Where the master is said to be. False: nowhere, and the link is lost.
+/// Sets found_. False: the address is malformed, and the link is lost.
 bool SentinelLink::find(std::string_view host, std::string_view port)
 {
     auto master = parse_endpoint(std::string(host) + ":" + std::string(port), sentinel_);
     if (!master) {
-        lose("it gave no address of the master");
+        lose("it returned no valid address of the master");
         return false;
     }
     found_ = std::move(*master);
@@ -226,7 +225,7 @@ bool SentinelLink::find(std::string_view host, std::string_view port)
 
 void SentinelLink::connected() noexcept
 {
-    Hooks::contained(*this, [this] { introduce(); });
+    Hooks::contained(*this, [this] { begin_handshake(); });
 }
 
 void SentinelLink::disconnected(std::string_view reason) noexcept
@@ -236,7 +235,7 @@ void SentinelLink::disconnected(std::string_view reason) noexcept
 
 void SentinelLink::lose(std::string_view reason, bool freed_by_hiredis) noexcept
 {
-    char kept[128];  // the reason may be the context's own text
+    char kept[128];  // the reason may be text of the context, which is freed here
     const std::size_t length = reason.copy(kept, sizeof(kept));
     if (freed_by_hiredis && context_ != nullptr) {
         std::exchange(context_, nullptr)->data = nullptr;

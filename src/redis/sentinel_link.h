@@ -14,21 +14,21 @@ namespace ratelimit::redis {
 
 class SentinelLink;
 
-/// Who has links. It may close them from inside these, but not destroy them.
+/// The owner of links. In these functions, it may close a link but not destroy it.
 class SentinelLinkOwner {
 public:
     virtual ~SentinelLinkOwner() = default;
     virtual void master_is(SentinelLink& link, const Endpoint& master) noexcept = 0;
-    /// The sentinel may or may not have said where the master is before.
+    /// Called whether or not the sentinel has named the master before.
     virtual void link_lost(SentinelLink& link, std::string_view reason) noexcept = 0;
 };
 
-/// A connection to one Redis Sentinel: asks it where a master is, and hears from then on when that
-/// changes (+switch-master). A sentinel that is silent for a second must answer, or the link is
-/// lost: one that hangs would leave calls with a master that has handed over.
+/// A connection to one Redis Sentinel, which names the master and reports changes (+switch-master).
+/// A sentinel that is silent for a second is probed; if it does not reply, the link is lost. With a
+/// sentinel that hangs, calls would stay with a master that has been replaced.
 class SentinelLink final : private ContextOwner {
 public:
-    /// `options`: username and password are the sentinel's. It must outlive this.
+    /// `options`: with the sentinel's username and password. They must outlive this object.
     SentinelLink(
         EventLoop& loop, Endpoint sentinel, const ServerOptions& options, std::string master,
         SentinelLinkOwner& owner);
@@ -47,7 +47,7 @@ private:
     enum class Awaited : std::uint8_t { authentication, address, subscription, news };
 
     void begin();
-    void introduce();
+    void begin_handshake();
     void answered(const redisReply& reply);
     void named(const redisReply& reply);
     void heard(const redisReply& reply);
@@ -65,10 +65,10 @@ private:
     const std::string master_;
     SentinelLinkOwner& owner_;
     redisAsyncContext* context_ = nullptr;
-    ssl_st* tls_ = nullptr;         // the context's, if it has TLS
-    std::unique_ptr<Timer> timer_;  // until it has answered, or is probed
+    ssl_st* tls_ = nullptr;         // of the context; null: no TLS
+    std::unique_ptr<Timer> timer_;  // limits the wait for a reply, or the time to the next probe
     Awaited awaited_ = Awaited::address;
-    bool probed_ = false;  // since its last reply
+    bool probed_ = false;  // since the last reply
     Endpoint found_;       // the master
 };
 

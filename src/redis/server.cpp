@@ -14,6 +14,7 @@ Server::Server(
       options_(options),
       owner_(owner),
       breaker_(options.breaker_failures),
+      lateness_(options.breaker_failures),
       waiting_(loop, records_, [this](unsigned checks) { stats_.timeouts += checks; }),
       look_up_alarm_(loop, [this] { look_up(); }),
       probe_timer_(loop.make_timer([this] { probe_silent(); }))
@@ -65,8 +66,8 @@ bool Server::send(Call& call)
     return true;
 }
 
-/// One connection's batch is filled before the next one's; else the one with the least in flight.
-/// Null: none is ready.
+/// The connection with an unfinished batch, else the one with the fewest calls in flight. Null:
+/// none is ready.
 Connection* Server::next_connection() noexcept
 {
     if (filling_ != nullptr && filling_->ready() && filling_->filling()) {
@@ -88,17 +89,20 @@ bool Server::connecting() const noexcept
         || any([](const Connection& connection) { return connection.connecting(); });
 }
 
-/// Sent again, with what is left of its timeout: here, or where the owner sends it.
-bool Server::send_again(Call& call, milliseconds deadline) noexcept
+/// Sends the call again within its deadline: by this server, or by the owner. A call that has
+/// expired lost its time to a stop of this process, and gets the whole timeout. Redis may execute a
+/// call twice at most.
+bool Server::send_again(Call& call, milliseconds deadline, bool had_left) noexcept
 try {
-    if (call.routing.sent_again || !call.repeatable) {
+    if (had_left && (call.routing.sent_again || !call.repeatable)) {
         return false;
     }
-    call.routing.sent_again = true;
-    call.routing.expires = std::min(call.routing.expires, deadline);
-    // Others that seem ready may have been lost with it: a new connection has not.
+    call.routing.sent_again = call.routing.sent_again || had_left;
+    const milliseconds now = loop_.now();
+    call.routing.expires = deadline > now ? deadline : now + options_.timeout;
+    // Prefer a new connection: others that seem ready may have been lost at the same time.
     if (connecting() && !breaker_.open()) {
-        waiting_.add(call, deadline);
+        waiting_.add(call, call.routing.expires);
         return true;
     }
     return send(call) || owner_.take_back(*this, call);
@@ -110,6 +114,7 @@ bool Server::send_on(Connection& connection, Call& call)
 {
     PendingCall& record = records_.take();
     record.hold(call);
+    record.shard = call.routing.shard.value_or(0);
     record.asking = call.routing.asking;
     record.deadline = call.routing.expires;
     return connection.send(record);
@@ -128,17 +133,17 @@ void Server::probe()
 void Server::send_probe() noexcept
 try {
     Connection* connection = next_connection();
-    // A server that refuses calls would answer this all the same.
+    // Not if the server refuses calls: it would reply to the probe nevertheless.
     if (connection != nullptr && state_ != State::refusing && !probe_.pending()) {
         probe_.routing = {};
         probe_.routing.expires = loop_.now() + options_.timeout;
         send_on(*connection, probe_);
     }
 } catch (const std::exception&) {
-    // Out of memory: the next one is sent.
+    // Out of memory: wait for the next probe.
 }
 
-/// While the breaker is open and a connection stands, no call is sent on it but this.
+/// While the breaker is open, only probes are sent.
 void Server::probe_silent() noexcept
 {
     if (breaker_.open()) {
@@ -159,10 +164,10 @@ void Server::close() noexcept
     waiting_.fail_all(Failure::connection);
 }
 
-/// Its last connection is lost: it may have moved.
+/// Looks up the name soon, because the last connection is lost and the address may have changed.
 void Server::look_up_soon() noexcept
 {
-    // Connections are lost more often than that: it may be due earlier.
+    // Connections may be lost more often than look_up_pause: an earlier look-up is not postponed.
     if (look_up_alarm_.running()) {
         look_up_alarm_.set_no_later_than(loop_.now() + look_up_pause);
     }
@@ -193,7 +198,7 @@ try {
         reconnect();
     }
 } catch (const std::exception&) {
-    // Out of memory: the next look-up finds it.
+    // Out of memory: the next look-up tries again.
 }
 
 void Server::announced_at(const std::string& address)
@@ -205,7 +210,7 @@ void Server::announced_at(const std::string& address)
     }
 }
 
-/// At the address that is in use now, when the calls in flight have ended.
+/// Connects to the current address when the calls in flight have ended.
 void Server::reconnect()
 {
     for (const auto& connection : connections_) {
@@ -236,7 +241,7 @@ bool Server::address_failed(std::string_view address) noexcept
 try {
     return addresses_.failed(address);
 } catch (const std::exception&) {
-    return false;  // out of memory: the same address again
+    return false;  // out of memory: the same address is tried again
 }
 
 void Server::connection_ready(Connection& connection)
@@ -246,7 +251,8 @@ void Server::connection_ready(Connection& connection)
         owner_.server_reconnected(*this);
     }
     breaker_.answered();
-    // One that let itself be set up is up, unless it refused calls after that before.
+    // After the handshake the server is up, unless it has refused calls: then a handshake is no
+    // proof.
     if (state_ != State::refusing) {
         report_up();
     }
@@ -258,7 +264,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     ++stats_.connection_errors;
     lost_ = lost_ || loss != Loss::elsewhere || connection.times_ready() > 0;
     if (loss == Loss::good || loss == Loss::elsewhere) {
-        return;  // it is up, unless the attempt that follows fails
+        return;  // still up, unless the attempt that follows fails
     }
     if (loss == Loss::failed || loss == Loss::silent) {
         note_silence(connection.attempted(), reason);
@@ -266,7 +272,8 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     const auto serves = [&](const Connection& other) {
         return other.ready() || (&other != &connection && other.connecting());
     };
-    if (ready()) {
+    // Others that seem ready may have been lost with it, too: calls wait for one that is new.
+    if (ready() && !connecting()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
     if (name_ == Name::first_look_up || any(serves)) {
@@ -279,8 +286,10 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     }
 }
 
+/// An error is a reply: the breaker is for silence.
 void Server::call_refused(Call* call, std::string_view error) noexcept
 {
+    breaker_.answered();
     const ErrorClass kind = owner_.classify_error(*this, call, error);
     if (kind == ErrorClass::refused) {
         note_error(error, call == nullptr ? 1 : call->request_count());
@@ -297,11 +306,9 @@ void Server::reply_malformed(Call& call) noexcept
     call.on_failure(Failure::error_reply);
 }
 
-/// An answer, if a useless one: the breaker is for silence.
 void Server::note_error(std::string_view error, unsigned checks) noexcept
 try {
     stats_.error_replies += checks;
-    breaker_.answered();
     const auto word = error.substr(0, error.find(' '));
     last_error_at_ = loop_.now();
     if (reported_errors_.size() < most_reported_errors
@@ -311,19 +318,24 @@ try {
         owner_.error_reply(*this, error);
     }
 } catch (const std::exception&) {
-    // Only the report of it was lost.
+    // Out of memory: only the report is missing.
 }
 
 void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
 {
     stats_.timeouts += checks;
     note_silence(sent, describe(Failure::timeout));
+    if (breaker_.open()) {
+        lateness_.answered();  // reported as away
+    } else if (lateness_.silent(sent, loop_.now())) {
+        note_error("too late, the fail mode decides", 0);
+    }
 }
 
 void Server::command_answered() noexcept
 {
     breaker_.answered();
-    addresses_.worked();  // not when it was connected to: it may refuse all calls
+    addresses_.worked();  // not before: a server may accept connections and refuse all calls
     report_up();
     if (!reported_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
         reported_errors_.clear();
@@ -332,6 +344,7 @@ void Server::command_answered() noexcept
 
 void Server::call_answered(std::chrono::steady_clock::duration took) noexcept
 {
+    lateness_.answered();
     stats_.answered(std::chrono::duration_cast<microseconds>(took));
 }
 
@@ -342,7 +355,7 @@ void Server::report_up() noexcept
     }
 }
 
-/// A breaker that opens is a server that is away.
+/// If this opens the breaker, the server is reported down.
 void Server::note_silence(milliseconds began, std::string_view reason) noexcept
 {
     if (breaker_.silent(began, loop_.now())) {
@@ -354,7 +367,7 @@ void Server::note_silence(milliseconds began, std::string_view reason) noexcept
 void Server::report_down(std::string_view reason, State state) noexcept
 {
     const bool reported = state_ == State::away || state_ == State::refusing;
-    // What has refused calls is not up before it answers one, whatever happens meanwhile.
+    // A server that refuses calls stays in this state until it replies to one.
     state_ = state_ == State::refusing ? state_ : state;
     if (!reported) {
         owner_.server_down(*this, reason);

@@ -16,43 +16,43 @@ namespace ratelimit::redis {
 
 class Server;
 
-/// What becomes of a call that was answered with an error.
+/// What happens to a call with an error reply.
 enum class ErrorClass : std::uint8_t {
-    refused,         // it fails, and so did its server
-    redirected,      // another server has it now
-    unreachable,     // it fails: it belongs to another server, which cannot be reached
-    slot_migrating,  // it fails with Failure::slot_migrating
+    refused,         // the call fails, and the error is counted and reported
+    redirected,      // the client keeps the call, or has sent it to another server
+    unreachable,     // the call fails: it belongs to another server, which cannot be reached
+    slot_migrating,  // the call fails with Failure::slot_migrating
 };
 
-/// What a server tells the client that has it: transitions, and errors of calls. Called from the
-/// loop; the server must outlive the call.
+/// The events that a server reports to its client: changes of state, and errors of calls. Called
+/// from the loop. The server must not be destroyed meanwhile.
 class ServerOwner {
 public:
     virtual ~ServerOwner() = default;
     virtual void server_up(Server&) noexcept {}
     virtual void server_down(Server& server, std::string_view reason) noexcept = 0;
-    /// Once for errors of one kind (the first word), until ten seconds have passed without any.
+    /// Called once for errors of one kind (the first word), until ten seconds have passed without
+    /// any.
     virtual void error_reply(Server& server, std::string_view text) noexcept = 0;
-    /// Each error that a call is answered with; `call` is null when no caller waits.
+    /// Called for each error reply to a call; `call` is null if no caller waits.
     virtual ErrorClass classify_error(Server&, Call*, std::string_view /*error*/) noexcept
     {
         return ErrorClass::refused;
     }
-    /// The call waited for a connection, which could not be made. True: the owner has it now.
+    /// A call cannot be sent by this server. True: the owner has accepted it.
     virtual bool take_back(Server&, Call&) noexcept { return false; }
-    /// A connection was lost and has been made again: the server may have restarted, or be another
-    /// one, and have lost what it had counted.
+    /// A connection was lost and has been made again: the server may have been restarted or
+    /// replaced, and may have lost its counts.
     virtual void server_reconnected(Server&) noexcept {}
 };
 
-/// One Redis server, through `connections` pipelined connections. Follows its name, if it has one
-/// and the loop looks names up, to other addresses. Connects at start(), loads every script before
-/// the first call, and again when Redis answers NOSCRIPT. A connection that is lost is made again
-/// at once, then with backoff (50 ms to 500 ms, with jitter); what was in flight is sent again,
-/// once.
+/// One Redis server, with `connections` pipelined connections. If it has a name, and the loop looks
+/// up names, it follows changes of the address. Scripts are loaded before the first call, and again
+/// after NOSCRIPT. A lost connection is made again at once, then with backoff (50 ms to 500 ms,
+/// with jitter). Calls that were in flight are sent again once.
 class Server final : public ConnectionOwner {
 public:
-    /// `options` and `scripts` must outlive it.
+    /// `options` and `scripts` must outlive this object.
     Server(
         EventLoop& loop, Endpoint endpoint, const ServerOptions& options,
         const ScriptRegistry& scripts, ServerOwner& owner);
@@ -61,41 +61,49 @@ public:
     /// Connects; also after close().
     void start();
 
-    /// A cluster's map says that its name stands for this address. Our own look-up of the name
-    /// counts more, unless it failed.
+    /// A cluster announces this address for the server's name. It is ignored if our own look-up of
+    /// the name has succeeded.
     void announced_at(const std::string& address);
 
-    /// Sends the call, or keeps it until the connection that is being made is ready; no call waits
+    /// Sends the call, or keeps it until a connection that is being made is ready. No call waits
     /// longer than connect_timeout + timeout, nor beyond its `expires`. False: the circuit breaker
-    /// is open, or there is no connection and none being made now (it is waiting to try again); the
-    /// call was not taken and hears nothing.
+    /// is open, or there is no connection and none is being made (the next attempt is later). The
+    /// call was not accepted, and none of its functions is called.
     bool send(Call& call);
 
-    /// Fails what is on its way with Failure::connection and closes every connection.
+    /// Writes at once what would be written at the end of the loop's turn.
+    void flush() noexcept
+    {
+        for (const auto& connection : connections_) {
+            connection->flush();
+        }
+    }
+
+    /// Fails all pending calls with Failure::connection and closes all connections.
     void close() noexcept;
 
-    /// Where it is; its address changes when its name is found to stand for another.
+    /// The address in it changes if the name gets another one.
     const Endpoint& endpoint() const noexcept { return endpoint_; }
-    /// Its circuit breaker is open: it did not answer, and is only probed.
+    /// Whether the circuit breaker is open: the server did not reply, and is only probed.
     bool refuses() const noexcept { return breaker_.open(); }
-    /// To be called each second: probes a server that was silent for five seconds.
+    /// Call once a second: probes the server if it was silent for a second.
     void probe();
 
-    /// It answers, as far as is known; maybe with errors.
+    /// Whether the server is known to reply, possibly with errors.
     bool up() const noexcept { return state_ == State::up; }
-    /// It was reported down, and has not answered since.
+    /// Whether the server was reported down and has not replied to a call since.
     bool away() const noexcept { return state_ == State::away || state_ == State::refusing; }
-    /// What has been counted since this was last called.
+    /// The counters since this function was last called.
     ServerStats take_stats() noexcept { return std::exchange(stats_, {}); }
-    /// Nothing is in flight, and no call waits for a connection.
+    /// Whether no call is in flight or waits for a connection.
     bool idle() const noexcept;
-    /// Whether a call would leave at once.
+    /// Whether a connection is ready.
     bool ready() const noexcept;
 
     bool address_failed(std::string_view address) noexcept override;
     void connection_ready(Connection& connection) override;
     void connection_lost(Connection& connection, std::string_view reason, Loss loss) override;
-    bool send_again(Call& call, milliseconds deadline) noexcept override;
+    bool send_again(Call& call, milliseconds deadline, bool had_left) noexcept override;
     void call_refused(Call* call, std::string_view error) noexcept override;
     void reply_malformed(Call& call) noexcept override;
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
@@ -108,16 +116,16 @@ private:
         starting,  // not connected yet
         up,
         away,      // reported as down
-        refusing,  // so, since it refused calls: up only when it has answered one
+        refusing,  // reported as down because it refused calls: up only after a reply to a call
     };
 
     enum class Name : std::uint8_t {
-        unresolved,     // it is not looked up, or its last look-up found nothing
-        first_look_up,  // in flight: the address that nginx.conf's name had may be dead
+        unresolved,     // the name is not looked up, or the last look-up found nothing
+        first_look_up,  // in flight: the address from the configuration may be outdated
         resolved,
     };
 
-    /// TIME, for which scripts need the right already.
+    /// TIME, which scripts call as well, so that no other right is needed.
     class Probe final : public CommandCall {
     public:
         Probe() : CommandCall(plain_command({ "TIME" })) { delays_exit = false; }
@@ -129,7 +137,7 @@ private:
     static constexpr std::size_t most_reported_errors = 16;
     static constexpr milliseconds error_pause{ 10'000 };
     static constexpr milliseconds look_up_pause{ 1000 };
-    static constexpr milliseconds most_silence{ 5000 };
+    static constexpr milliseconds most_silence{ 1000 };
     static constexpr milliseconds probe_pause{ 100 };
 
     Connection* next_connection() noexcept;
@@ -160,19 +168,22 @@ private:
     const ServerOptions& options_;
     ServerOwner& owner_;
     CircuitBreaker breaker_;
-    RecordPool records_;  // before the connections, which give their records back
+    // Its late replies close the breaker, so timeouts in a row are counted separately: a server
+    // that is always too slow has to be reported too.
+    CircuitBreaker lateness_;
+    RecordPool records_;  // before connections_, whose destructors free records
     std::vector<std::unique_ptr<Connection>> connections_;
-    Connection* filling_ = nullptr;  // the one that the last call was sent on
+    Connection* filling_ = nullptr;  // the connection of the last call
     WaitingCalls waiting_;
     Alarm look_up_alarm_;  // until the name is looked up again
     std::unique_ptr<Lookup> lookup_;
     Name name_ = Name::unresolved;
     ServerStats stats_;
     Probe probe_;
-    bool lost_ = false;                   // a connection was lost, or not made, since one was made
+    bool lost_ = false;                   // since a connection was ready last, one was lost
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;
-    std::vector<std::string> reported_errors_;  // first words of the errors of this run
+    std::vector<std::string> reported_errors_;  // the first words of the errors
     milliseconds last_error_at_{ 0 };
 };
 

@@ -9,7 +9,7 @@
 
 namespace ratelimit::redis {
 
-/// How servers are connected to and given up on: all of a client's servers alike.
+/// The options for connections to a client's servers.
 struct ServerOptions {
     std::string username;  // empty: the default user
     std::string password;  // empty: no AUTH
@@ -18,11 +18,10 @@ struct ServerOptions {
     int connections = 1;                    // to each server
     milliseconds connect_timeout{ 250 };
     milliseconds timeout{ 100 };  // of one call, from send to reply
-    int breaker_failures = 5;     // silences in a row that open the circuit breaker
-    // A connection that says nothing for so much longer than `timeout` is made again.
+    int breaker_failures = 5;     // how many silences in a row open the circuit breaker
+    // A connection without any reply for `timeout` plus this time is closed and made again.
     milliseconds breaker_open{ 1000 };
-    std::size_t longest_batch = 16;  // calls that go together, at most
-    bool master_only = false;        // a replica (ROLE) is left
+    bool master_only = false;  // disconnect from a replica (ROLE)
 };
 
 }  // namespace ratelimit::redis

@@ -10,9 +10,9 @@ namespace ratelimit::redis {
 
 using std::chrono::microseconds;
 
-/// What one server has been asked and how it went, counted since it was last taken.
+/// Counters of one server, since they were last read.
 struct ServerStats {
-    /// Upper bounds of the latencies that are counted together; longer ones are in one more.
+    /// Upper bounds of the buckets of latencies. There is one more bucket, without bound.
     static constexpr std::array<microseconds, 22> bounds = {
         microseconds{ 50 },        microseconds{ 100 },       microseconds{ 150 },
         microseconds{ 200 },       microseconds{ 300 },       microseconds{ 500 },
@@ -24,12 +24,12 @@ struct ServerStats {
         microseconds{ 5'000'000 },
     };
 
-    std::array<std::uint64_t, bounds.size() + 1> latencies{};  // of replies in time, but for errors
-    microseconds total{ 0 };                                   // of those
-    std::uint64_t calls = 0;     // commands; those of many checks, and each time they were sent
-    std::uint64_t timeouts = 0;  // checks without a reply in time
-    std::uint64_t connection_errors = 0;  // connections that were lost, or could not be made
-    std::uint64_t error_replies = 0;      // to checks
+    std::array<std::uint64_t, bounds.size() + 1> latencies{};  // replies in time, without errors
+    microseconds total{ 0 };                                   // the sum of these latencies
+    std::uint64_t calls = 0;     // commands sent: one for a batch, one more if it is sent again
+    std::uint64_t timeouts = 0;  // requests without a reply in time
+    std::uint64_t connection_errors = 0;  // connections that were lost or could not be made
+    std::uint64_t error_replies = 0;      // requests with an error reply
     std::uint64_t reconnects = 0;         // connections that were made again
 
     void answered(microseconds took) noexcept

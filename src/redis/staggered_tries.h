@@ -9,12 +9,12 @@
 
 namespace ratelimit::redis {
 
-/// Tries candidates side by side until one succeeds, as RFC 8305 does with addresses: the next one
-/// starts when one has failed, or when none has succeeded for a short while.
+/// Tries candidates in parallel until one succeeds, as RFC 8305 does with addresses: the next one
+/// starts when one has failed, or when none has succeeded for 50 ms.
 class StaggeredTries {
 public:
-    /// `start` begins a try and returns whether it could; `exhausted`: every candidate has failed.
-    /// Both may be called from inside begin and failed, and must not throw.
+    /// `start(index)` starts to try a candidate; false: it could not. `exhausted()`: all candidates
+    /// have failed. Both may be called from inside begin and failed, and must not throw.
     StaggeredTries(
         EventLoop& loop, std::function<bool(std::size_t)> start, std::function<void()> exhausted)
         : start_(std::move(start)),
@@ -33,7 +33,7 @@ public:
         start_next();
     }
 
-    /// One that was started has failed.
+    /// A candidate that was started has failed.
     void failed()
     {
         if (running_) {
@@ -42,7 +42,7 @@ public:
         }
     }
 
-    /// One has succeeded, or none is needed any more.
+    /// A candidate has succeeded, or the result is no longer needed.
     void end() noexcept
     {
         running_ = false;
@@ -78,7 +78,7 @@ private:
     std::unique_ptr<Timer> timer_;
     std::size_t next_ = 0;
     std::size_t candidates_ = 0;
-    std::size_t pending_ = 0;  // started, and neither failed nor succeeded yet
+    std::size_t pending_ = 0;  // how many are started and have not ended
     bool running_ = false;
 };
 

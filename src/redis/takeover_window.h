@@ -6,13 +6,13 @@
 
 namespace ratelimit::redis {
 
-/// Whether calls may wait for another server to take over: for some time from the first sign that a
-/// server is away. It is longer than a cluster takes by default (cluster-node-timeout is 15 s); a
-/// server that stays away longer delays no call.
+/// Decides whether calls may wait for another server to take over: for 30 s from the first sign
+/// that a server is away. A cluster takes less than that by default (cluster-node-timeout is 15 s).
+/// A server that stays away longer no longer delays calls.
 class TakeoverWindow {
 public:
-    /// Whether this call, whose server is away, may wait until its `routing.waits_until`: `timeout`
-    /// from the first time that it waits.
+    /// Whether this call, whose server is away, may wait until its `routing.waits_until`: at most
+    /// `timeout` after the first time that it waits.
     bool admits(Call& call, milliseconds now, milliseconds timeout) noexcept
     {
         if (!open_ || now - last_ > quiet) {
@@ -27,7 +27,7 @@ public:
         return is_open(now) && until > now;
     }
 
-    /// Whether an error that goes with it is to be reported: once for each case.
+    /// Whether to report an error that a takeover causes: once for each takeover.
     bool first_error(milliseconds now) noexcept
     {
         const bool first = !failed_ || now - last_error_ > quiet;
@@ -40,7 +40,7 @@ public:
 
 private:
     static constexpr milliseconds longest{ 30'000 };
-    static constexpr milliseconds quiet{ 10'000 };  // what comes later is a new case
+    static constexpr milliseconds quiet{ 10'000 };  // after such a time it is a new takeover
 
     milliseconds first_{ 0 };
     milliseconds last_{ 0 };

@@ -25,7 +25,7 @@ std::string last_error()
     throw std::runtime_error("could not use \"" + path + "\": " + last_error());
 }
 
-/// A certificate has names and addresses in places of their own.
+/// Sets the name or address that the certificate must have: it has separate fields for them.
 bool expect_name(SSL* ssl, const std::string& name)
 {
     return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name.c_str()) == 1
@@ -83,38 +83,38 @@ TlsContext::TlsContext(TlsOptions options)
     }
 }
 
-/// A session comes with its handshake (TLS 1.2), or in tickets after it (TLS 1.3): the last one is
-/// kept. As a copy, since OpenSSL voids a session whose connection ends without a goodbye.
+/// A session is received in the handshake (TLS 1.2) or in tickets after it (TLS 1.3). The last one
+/// is kept, as a copy: OpenSSL invalidates a session whose connection ends without close_notify.
 int TlsContext::keep_session(ssl_st* connection, ssl_session_st* session) noexcept
 {
-    const auto* place = static_cast<SessionPlace*>(SSL_get_ex_data(connection, place_index()));
-    (*place)->reset(SSL_SESSION_dup(session));
+    const auto* slot = static_cast<SessionSlot*>(SSL_get_ex_data(connection, slot_index()));
+    (*slot)->reset(SSL_SESSION_dup(session));
     return 0;
 }
 
-/// Where a connection has its SessionPlace, which goes with it.
-int TlsContext::place_index() noexcept
+/// The index of the SessionSlot in a connection's data. It is deleted with the connection.
+int TlsContext::slot_index() noexcept
 {
     static const int index = SSL_get_ex_new_index(
-        0, nullptr, nullptr, nullptr, [](void*, void* place, CRYPTO_EX_DATA*, int, long, void*) {
-            delete static_cast<SessionPlace*>(place);
+        0, nullptr, nullptr, nullptr, [](void*, void* slot, CRYPTO_EX_DATA*, int, long, void*) {
+            delete static_cast<SessionSlot*>(slot);
         });
     return index;
 }
 
-TlsContext::SessionPlace& TlsContext::place_of(const std::string& server) const
+TlsContext::SessionSlot& TlsContext::slot_of(const std::string& server) const
 {
     if (sessions_.size() >= most_sessions && !sessions_.contains(server)) {
         std::erase_if(sessions_, [](const auto& kept) { return kept.second.use_count() == 1; });
     }
-    SessionPlace& place = sessions_[server];
-    if (place == nullptr) {
-        place = std::make_shared<Session>();
+    SessionSlot& slot = sessions_[server];
+    if (slot == nullptr) {
+        slot = std::make_shared<Session>();
     }
-    return place;
+    return slot;
 }
 
-/// The name that the server is verified by, and the session that is resumed.
+/// Sets the name that the server is verified by, and the session to resume.
 bool TlsContext::prepare(SSL* ssl, const redisContext& context, const std::string& host) const
 {
     const std::string& name = options_.server_name.empty() ? host : options_.server_name;
@@ -127,9 +127,9 @@ bool TlsContext::prepare(SSL* ssl, const redisContext& context, const std::strin
     const std::string server = context.unix_sock.path != nullptr
         ? context.unix_sock.path
         : std::string(context.tcp.host) + " " + std::to_string(context.tcp.port);
-    // A resumed session's certificate was verified when the session began: by this name.
-    auto own = std::make_unique<SessionPlace>(place_of(server + " " + name));
-    if (SSL_set_ex_data(ssl, place_index(), own.get()) != 1) {
+    // The certificate of a resumed session was verified by this name when the session began.
+    auto own = std::make_unique<SessionSlot>(slot_of(server + " " + name));
+    if (SSL_set_ex_data(ssl, slot_index(), own.get()) != 1) {
         return false;
     }
     if (const Session& kept = **own.release(); kept != nullptr) {
@@ -147,14 +147,14 @@ ssl_st* TlsContext::start(redisContext& context, const std::string& host, std::s
         return nullptr;
     }
     const bool prepared = prepare(ssl, context, host);
-    // A name that is an address leaves an error behind when it is tried as one.
+    // is_address leaves an error in the queue.
     ERR_clear_error();
     if (!prepared) {
         SSL_free(ssl);
         return nullptr;
     }
     if (redisInitiateSSL(&context, ssl) != REDIS_OK) {
-        // A server that is near has answered by now, and may have been refused.
+        // A server nearby may have replied already, so that its certificate may have been refused.
         const std::string said = failure(ssl);
         reason = said.empty() ? context.errstr : said;
         SSL_free(ssl);

@@ -13,36 +13,36 @@ namespace ratelimit::redis {
 
 struct TlsOptions {
     std::string trusted_certificate;  // a PEM file of CAs; empty: the system's
-    std::string certificate;          // ours, and its key: both or none
+    std::string certificate;          // of the client; given together with its key, or not at all
     std::string certificate_key;
-    /// Sent, and looked for in the server's certificate: a name or address. Empty: the server's
-    /// own.
+    /// The name or address that is sent (SNI) and that the server's certificate must have. Empty:
+    /// that of the server.
     std::string server_name;
     bool verify = true;
 };
 
-/// What TLS connections to a client's servers have in common: files are read once, by the
-/// constructor. The last session of each server is kept and resumed by the next connection to it,
-/// which saves both sides the certificates and most of the arithmetic. Sessions of servers that
-/// have no connection are dropped when there are more than most_sessions.
+/// The common state of the TLS connections to a client's servers. The constructor reads the files.
+/// The last session of each server is kept and resumed by the next connection to it, which saves
+/// both sides the certificates and most of the computation. When there are more than most_sessions,
+/// those of servers without a connection are dropped.
 class TlsContext {
 public:
     static constexpr std::size_t most_sessions = 64;
 
-    /// Throws std::runtime_error: which file could not be used, and why.
+    /// Throws std::runtime_error, which says what file could not be used, and why.
     explicit TlsContext(TlsOptions options);
     TlsContext(const TlsContext&) = delete;
     TlsContext& operator=(const TlsContext&) = delete;
 
-    /// Begins the handshake of a connection that has just been made; it goes on with hiredis's
-    /// reads and writes. `host` is the server's name or address, empty for a unix socket. The
-    /// connection owns the result, which must not outlive this. Null: it failed, for this `reason`.
+    /// Begins the handshake of a new connection, which continues with hiredis's reads and writes.
+    /// `host`: the server's name or address; empty for a unix socket. The connection owns the
+    /// result, which must not outlive this object. Null: it failed; see `reason`.
     ssl_st* start(redisContext& context, const std::string& host, std::string& reason) const;
 
-    /// Of how many servers a session is kept.
+    /// The number of servers with a session.
     std::size_t sessions() const noexcept { return sessions_.size(); }
 
-    /// Why a connection was lost, if TLS says; empty: it does not. Empties OpenSSL's error queue,
+    /// Why TLS caused a connection to be lost; empty: it did not. Clears OpenSSL's error queue,
     /// which nginx's own connections share.
     static std::string failure(const ssl_st* connection);
 
@@ -52,17 +52,17 @@ private:
         void operator()(ssl_session_st* session) const noexcept;
     };
     using Session = std::unique_ptr<ssl_session_st, Free>;
-    /// A server's last session, or null; shared with its connections, which keep it there.
-    using SessionPlace = std::shared_ptr<Session>;
+    /// A server's last session, or null. Shared with its connections, which store it there.
+    using SessionSlot = std::shared_ptr<Session>;
 
-    static int place_index() noexcept;
+    static int slot_index() noexcept;
     static int keep_session(ssl_st* connection, ssl_session_st* session) noexcept;
-    SessionPlace& place_of(const std::string& server) const;
+    SessionSlot& slot_of(const std::string& server) const;
     bool prepare(ssl_st* connection, const redisContext& context, const std::string& host) const;
 
     TlsOptions options_;
-    // By server, and the name it is verified by.
-    mutable std::map<std::string, SessionPlace> sessions_;
+    // By server and the name that it is verified by.
+    mutable std::map<std::string, SessionSlot> sessions_;
     std::unique_ptr<ssl_ctx_st, Free> context_;
 };
 

@@ -8,10 +8,10 @@
 
 namespace ratelimit::redis {
 
-/// Calls that cannot be sent yet, each until its deadline.
+/// Calls that cannot be sent yet. Each waits until its deadline.
 class WaitingCalls {
 public:
-    /// `overdue` gets the number of requests of overdue calls, before these fail.
+    /// `overdue` is called with the number of requests of overdue calls, before they fail.
     WaitingCalls(EventLoop& loop, RecordPool& records, std::function<void(unsigned)> overdue)
         : loop_(loop),
           records_(records),
@@ -34,8 +34,8 @@ public:
 
     bool empty() const noexcept { return queue_.empty(); }
 
-    /// All that still wait, in order of arrival: `send` gets each call, and says whether it was
-    /// sent; one that was not fails.
+    /// Removes all calls, and passes each to `send` in order of arrival. If that returns false, the
+    /// call fails.
     template <class Send>
     void release(Send&& send)
     {

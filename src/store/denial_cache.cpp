@@ -6,9 +6,9 @@
 namespace ratelimit {
 
 struct DenialCache::Entry : KeyedNode {
-    std::uint64_t stamp;    // of policy, server and generation
-    microseconds until;     // it is known to be refused
-    microseconds retry_at;  // when a request of this cost passes
+    std::uint64_t stamp;    // stamp_of policy, server and generation
+    microseconds until;     // the refusal applies until then
+    microseconds retry_at;  // when a request of this cost would pass
     microseconds reset_at;
     std::uint32_t cost;
     std::uint32_t remaining;
@@ -18,13 +18,13 @@ namespace {
 
 constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
 
-/// `time` + `span`, which may be without end.
+/// `time` + `span`, at most microseconds::max().
 microseconds later(microseconds time, microseconds span) noexcept
 {
     return span > microseconds::max() - time ? microseconds::max() : time + span;
 }
 
-/// Far ahead: the clock has stepped back since, or was another one.
+/// An end that is too far ahead is of another clock, or the clock has stepped back: it is over too.
 bool is_over(microseconds until, microseconds now) noexcept
 {
     return until <= now || until - now > DenialCache::longest;
@@ -91,7 +91,7 @@ void DenialCache::add(
     table_.forget_expired([now](const Entry& other) { return is_over(other.until, now); });
 }
 
-/// The most recently used entry. Null: there is no memory.
+/// The entry becomes the most recently used one. Null: out of memory.
 DenialCache::Entry* DenialCache::find_or_add(const KeyedRequest& request) noexcept
 {
     Entry* entry = find_entry(request);
@@ -102,7 +102,7 @@ DenialCache::Entry* DenialCache::find_or_add(const KeyedRequest& request) noexce
     return entry;
 }
 
-/// Ends with the bits of the server.
+/// A hash whose low bits are the server.
 std::uint64_t DenialCache::stamp_of(
     const KeyedRequest& request, std::uint64_t server) const noexcept
 {
@@ -110,7 +110,7 @@ std::uint64_t DenialCache::stamp_of(
     return (request.policy_hash + shared_->generations[server] * odd) << server_bits | server;
 }
 
-/// Under that policy, and of its server's present generation.
+/// Whether the entry is of the request's policy and of its server's current generation.
 bool DenialCache::is_of(const Entry& entry, const KeyedRequest& request) const noexcept
 {
     return entry.stamp == stamp_of(request, entry.stamp % shared_->generations.size());

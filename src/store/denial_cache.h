@@ -12,27 +12,26 @@
 
 namespace ratelimit {
 
-/// The keys of one zone that Redis refuses for now, in the zone's shared memory, so that a flood is
-/// refused by any worker without asking. Only time frees a refused key, so a refusal that is taken
-/// from here is one that Redis would give. Full memory forgets the keys that were used least
-/// recently, of which Redis is then asked again.
+/// Remembered refusals by Redis, in the shared memory of one zone, so that each worker can refuse a
+/// flood without Redis. A refused key becomes free only by the passing of time, so Redis would
+/// refuse as well. If memory is full, the least recently used keys are evicted.
 ///
-/// Layout: one Shared: a table of Entries by key and KeyedRequest::tag. A call takes the zone's
-/// lock.
+/// Layout: one Shared, a table of Entries by key and KeyedRequest::tag. Public functions take the
+/// zone's lock unless stated otherwise.
 class DenialCache {
     struct Entry;
 
 public:
-    /// Servers have numbers; those that are equal in these bits share a generation.
+    /// Servers whose numbers are equal in these low bits share a generation.
     static constexpr unsigned server_bits = 6;
     struct Shared : LruTable<Entry>::Shared {
-        // By server: entries of earlier generations are void.
+        // By server; entries of earlier generations are invalid.
         std::array<std::uint16_t, 1U << server_bits> generations;
         void init() noexcept;
     };
 
-    /// No refusal is remembered for longer, so that clocks that run apart, or a key that was freed
-    /// in Redis by hand, are noticed.
+    /// A refusal is not remembered for longer. This bounds the effect of clocks that drift apart,
+    /// and of a key that was deleted in Redis by hand.
     static constexpr microseconds longest{ std::chrono::seconds{ 60 } };
 
     DenialCache(ngx_slab_pool_t* pool, Shared& shared) noexcept
@@ -41,29 +40,30 @@ public:
     }
 
     struct Denial {
-        Verdict state;      // as it stands now, for that cost
-        std::int64_t cost;  // that was refused
+        Verdict state;      // as of now, for a request of `cost`
+        std::int64_t cost;  // the cost that was refused, at most that of the request
     };
 
-    /// Empty: Redis has to be asked. Times are of one clock for each policy.
+    /// The remembered refusal that applies to the request. Empty: there is none. For each policy,
+    /// all times given to this class must be of one clock.
     std::optional<Denial> find(const KeyedRequest& request, microseconds now) noexcept;
 
-    /// Remembers a refusal by the server of this number until its retry time, but not longer than
-    /// `at_most`; one that has none, not at all. `sent`: no later than the check was sent, so that
-    /// the time is not over later than for Redis.
+    /// Remembers a refusal until its retry time, but for at most `at_most`; a refusal without a
+    /// retry time is not remembered. `server`: Client::server_of. `sent`: a lower bound of the time
+    /// at which the check was sent, so that the refusal ends no later than in Redis.
     void add(
         const KeyedRequest& request, std::uint32_t server, const Verdict& refusal,
         microseconds sent, microseconds now, microseconds at_most) noexcept;
 
-    /// What this server has refused: it may have lost its counts.
+    /// Invalidates the refusals by this server, because it may have lost its counts.
     void forget_server(std::uint32_t server) noexcept;
-    /// What is known of the key under any policy.
+    /// Removes the refusals of the key under all policies.
     void forget_key(std::string_view key) noexcept;
 
-    /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
+    /// Evicts the least recently used key. False: there is none. The caller must hold the lock.
     bool forget_oldest() noexcept;
 
-    /// Without the lock: whether there is anything to look for.
+    /// Whether no refusal is remembered. Does not take the lock.
     bool empty() const noexcept { return table_.size() == 0; }
 
 private:

@@ -10,10 +10,10 @@ namespace ratelimit {
 /// A request of one key under one policy.
 struct KeyedRequest {
     std::string_view key;
-    std::uint64_t policy_hash;  // of all that decides but key, cost and time
+    std::uint64_t policy_hash;  // Zone::policy_hash
     std::int64_t cost;
 
-    /// Of the key's entry under this policy: other policies may have the same.
+    /// The tag of the key's entry for this policy. Different policies may have the same tag.
     u_char tag() const noexcept { return static_cast<u_char>(policy_hash); }
 };
 

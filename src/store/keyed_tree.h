@@ -9,31 +9,31 @@
 
 namespace ratelimit {
 
-/// A node in shared memory that is found by its key. Its block ends with the key's first bytes;
-/// what derives from this has the bytes before them. A longer key has a second block.
+/// A node in shared memory that is found by its key. From key_offset on, its block holds the first
+/// bytes of the key; derived classes use the bytes before that. A longer key has a second block.
 struct KeyedNode {
     static constexpr std::size_t key_offset = 104;
     static constexpr std::size_t first_bytes = SharedBlocks::size - key_offset;
     static constexpr std::size_t key_limit = 128;
 
-    ngx_rbtree_node_t node;  // its key: the CRC32 and the tag; its data: the length of the key
-    ngx_queue_t queue;       // for the owner's order; linked to itself: in no queue
-    char* more_bytes;        // of the key; null: none
+    ngx_rbtree_node_t node;  // `key`: the key's hash and the tag; `data`: the length of the key
+    ngx_queue_t queue;       // in a UseQueue; linked to itself: in none
+    char* more_bytes;        // the rest of the key; null: there is none
 
     static KeyedNode* of(ngx_queue_t* link) noexcept
     {
         return ngx_queue_data(link, KeyedNode, queue);
     }
-    /// Nodes of one key and different tags are different.
+    /// Distinguishes the nodes of one key.
     std::uint32_t tag() const noexcept { return static_cast<std::uint32_t>(node.key); }
     std::size_t key_length() const noexcept { return node.data; }
-    /// Writes the key to `out`, which has room for key_limit bytes.
+    /// Writes the key to `out`, which must have room for key_limit bytes.
     void copy_key(char* out) const noexcept;
-    /// Frees the blocks that what derives from this has besides its own.
+    /// Derived classes free their additional blocks here.
     void release(SharedBlocks& /*blocks*/) noexcept {}
 };
 
-/// A red-black tree of nodes; it is in shared memory itself. The caller has the zone's lock.
+/// A red-black tree of nodes, in shared memory. The caller must hold the zone's lock.
 class KeyedTree {
 public:
     static std::uint32_t hash_of(std::string_view key) noexcept;
@@ -52,7 +52,7 @@ public:
         return find_at(order_of(hash_of(key), tag), key);
     }
 
-    /// Calls `visit` with each node of the key, whatever its tag; it may remove that node.
+    /// Calls `visit` with each node of the key, for any tag. `visit` may remove that node.
     template <class Visit>
     void each(std::string_view key, Visit&& visit) const
     {
@@ -64,7 +64,8 @@ public:
         }
     }
 
-    /// Makes an Entry, which derives from KeyedNode, for a key that is not there. Null: no memory.
+    /// Adds an Entry, which derives from KeyedNode. The key must have none with this tag. Null: out
+    /// of memory.
     template <class Entry>
     Entry* add(std::string_view key, std::uint32_t tag, SharedBlocks& blocks) noexcept
     {
@@ -85,7 +86,7 @@ public:
         insert(*entry, key, tag);
         return entry;
     }
-    /// Removes it, and frees its blocks.
+    /// Removes the node, and frees its block and that of the rest of its key.
     void remove(KeyedNode& node, SharedBlocks& blocks) noexcept;
 
 private:
@@ -94,14 +95,14 @@ private:
         static_assert(sizeof(ngx_rbtree_key_t) == sizeof(hash) + sizeof(tag));
         return ngx_rbtree_key_t{ hash } << 32U | tag;
     }
-    /// The key's node with the lowest tag that is no lower than this one. Null: there is none.
+    /// The key's node with the lowest tag of at least `tag`. Null: there is none.
     KeyedNode* next_of(std::string_view key, std::uint32_t tag) const noexcept;
     KeyedNode* find_at(ngx_rbtree_key_t order, std::string_view key) const noexcept;
     static void insert_node(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
     void insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept;
 
-    mutable ngx_rbtree_t tree_;  // nginx's functions take no const one
+    mutable ngx_rbtree_t tree_;  // mutable: nginx's functions take no const tree
     ngx_rbtree_node_t sentinel_;
     ngx_atomic_t size_;
 };

@@ -3,12 +3,14 @@
 #include "limit/decision.h"
 #include "limit/gcra.h"
 #include "limit/policy.h"
+#include "limit/refund.h"
 #include "limit/window_counts.h"
 #include "nginx/ngx.h"
 #include "store/lru_table.h"
 #include "store/timed_queue.h"
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
@@ -19,28 +21,29 @@ struct LocalRequest {
     std::string_view key;  // at most KeyedNode::key_limit bytes
     Policy policy;
     std::int64_t cost = 1;
-    /// Which of the key's records counts it, less than 2^30: they know nothing of each other.
+    /// Zone::record_of, less than 2^30. The records of a key are independent of each other.
     std::uint32_t record = 0;
 };
 
-/// The keys of one zone that are counted in its shared memory. When that is full, the keys that
-/// were used least recently are forgotten.
+/// The keys of one zone that are counted in its shared memory. If that is full, the least recently
+/// used keys are evicted.
 ///
-/// Layout: one Shared, a table of Entries by key, record and kind of state. An entry has its state
-/// in itself; that of a log or of buckets is a TimedQueue.
+/// Layout: one Shared, a table of Entries by key, record and kind of state. An entry contains its
+/// state. The state of a log or of buckets is a pointer to a TimedQueue::Head in another block. The
+/// entry of a key that is blocked (Policy::block) has no state but its end.
 class LocalLimiter {
     struct Entry;
 
 public:
     using Shared = LruTable<Entry>::Shared;
 
-    /// Whether a key's state is only known by the window that it is counted by.
+    /// Whether a key's state is a list of timed counts.
     static bool has_timed_counts(Algorithm algorithm) noexcept
     {
         return kind_of(algorithm) == Kind::timed_counts;
     }
 
-    /// How much memory, in bytes, a key may come to need.
+    /// An upper bound of the memory, in bytes, for one key.
     static std::size_t largest_key(const Policy& policy) noexcept;
 
     LocalLimiter() noexcept = default;
@@ -51,8 +54,9 @@ public:
 
     ngx_slab_pool_t* pool() const noexcept { return table_.pool(); }
 
-    /// Decides a request in the two steps of src/limit: `between(granted)` returns whether to count
-    /// it. The caller has the zone's lock.
+    /// Decides a request in the two steps of src/limit, check and commit. `between(granted)` is
+    /// called between them, and returns whether to count the request. The caller must hold the
+    /// zone's lock.
     template <class Between>
     Verdict decide(const LocalRequest& request, microseconds now, Between&& between) noexcept
     {
@@ -65,20 +69,31 @@ public:
             std::addressof(between));
     }
 
-    /// The answer that the request would have; nothing is counted. Takes the zone's lock.
+    /// Counts the cost even if it exceeds the limit. Takes the zone's lock.
+    void charge(const LocalRequest& request, microseconds now) noexcept;
+
+    /// Refunds a cost that was counted for this key and policy. Takes the zone's lock.
+    void refund(const LocalRequest& request, microseconds now, const Refund& taken) noexcept;
+
+    /// Counts units of a concurrency limit again at `now`, in place of where they were counted.
+    /// Returns the verdict after that. Takes the zone's lock.
+    Verdict renew(const LocalRequest& request, microseconds now, const Refund& counted) noexcept;
+
+    /// The verdict that the request would get; nothing is counted. Takes the zone's lock.
     Verdict peek(const LocalRequest& request, microseconds now) noexcept;
 
     /// Takes the zone's lock.
     void forget_key(std::string_view key) noexcept;
 
-    /// Whether there is a key besides that which was used last.
+    /// Whether there is a key besides the most recently used one. The caller must hold the lock.
     bool has_older() const noexcept { return table_.has_several(); }
 
-    /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
+    /// Evicts the least recently used key. False: there is none. The caller must hold the lock.
     bool forget_oldest() noexcept;
 
 private:
     enum class Kind : std::uint32_t { arrival_time, window_counts, timed_counts };
+    static constexpr std::uint32_t block_kind = 3;  // in a tag, instead of a Kind
     union State {
         ArrivalTime arrival_time;
         WindowCounts window_counts;
@@ -88,8 +103,15 @@ private:
     };
 
     static Kind kind_of(Algorithm algorithm) noexcept;
+    static std::uint32_t block_tag_of(const LocalRequest& request) noexcept;
     static std::uint32_t tag_of(const LocalRequest& request) noexcept;
+    void subtract(const LocalRequest& request, microseconds now, const Refund& counted) noexcept;
     Entry* add(const LocalRequest& request, const State& state) noexcept;
+    std::optional<microseconds> rest_of_block(
+        const LocalRequest& request, microseconds now) noexcept;
+    void keep_block(const LocalRequest& request, microseconds ends) noexcept;
+    template <class Use>
+    void use_state(const LocalRequest& request, microseconds now, Use&& use) noexcept;
     Verdict decide_by(
         const LocalRequest& request, microseconds now,
         bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept;

@@ -9,7 +9,7 @@ struct LogRuns::Entry : KeyedNode {
     ngx_msec_t last;   // refused or let in
     ngx_uint_t count;  // of refusals
     u_char level;      // of the log
-    bool named;        // its beginning was logged, and its end is to be
+    bool named;        // the beginning was logged, so the end must be
 
     Kind kind() const noexcept { return static_cast<Kind>(tag()); }
 };
@@ -18,7 +18,7 @@ namespace {
 
 constexpr ngx_msec_int_t shortest_run_ms = 1000;
 constexpr ngx_msec_int_t idle_limit_ms = 60'000;
-constexpr int most_swept = 100;  // at once, with the lock
+constexpr int most_swept = 100;  // in one call, which holds the lock
 
 ngx_msec_int_t elapsed(ngx_msec_t since, ngx_msec_t now) noexcept
 {
@@ -29,7 +29,7 @@ ngx_msec_int_t elapsed(ngx_msec_t since, ngx_msec_t now) noexcept
 
 bool LogRuns::Lines::admit(ngx_msec_t now, ngx_uint_t most) noexcept
 {
-    // Workers' clocks are a little apart; by more than that, it is the first second.
+    // `since` may be a little ahead, as workers' clocks differ. Further ahead, it is not valid.
     const auto past = elapsed(since, now);
     if (past >= 1000 || past < -1000) {
         since = now;
@@ -57,7 +57,7 @@ LogRuns::Entry* LogRuns::find(std::string_view key, Kind kind) const noexcept
     return table_.find(key, static_cast<u_char>(kind));
 }
 
-/// Empty: its beginning was not logged.
+/// Removes the entry, and returns its run. Empty: its beginning was not logged.
 std::optional<LogRuns::Ended> LogRuns::remove(Entry& entry) noexcept
 {
     const bool named = entry.named;
@@ -178,7 +178,7 @@ bool LogRuns::sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept
     return true;
 }
 
-/// None, if there were any less than a second ago.
+/// As pop_unnamed, but the caller must hold the lock.
 LogRuns::Unnamed LogRuns::unnamed_of(Kind kind, ngx_msec_t now) noexcept
 {
     Log& log = log_of(kind);

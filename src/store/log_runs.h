@@ -12,11 +12,11 @@ namespace ratelimit {
 /// Runs of refusals (or delays) of one key, in the zone's shared memory, so that a flood makes two
 /// lines in the log, whichever workers refuse it: one when the run begins, one when it ends. If
 /// many runs begin at once, `lines_a_second` of them are logged by key and the rest as a number, so
-/// that a client that invents keys does not fill the log. If memory is full, the keys whose
-/// refusals are the oldest are evicted.
+/// that a client that invents keys does not fill the log. If memory is full, the keys with the
+/// oldest refusals are evicted.
 ///
-/// Layout: one Shared: a table of Entries by key and Kind. Entry::queue is in the table's queue, or
-/// in `ending`.
+/// Layout: one Shared, a table of Entries by key and Kind. An entry is in the table's queue, or in
+/// `ending`. Public functions take the zone's lock unless stated otherwise.
 class LogRuns {
     struct Entry;
 
@@ -25,7 +25,7 @@ public:
     static constexpr std::size_t kinds = 2;
     static constexpr ngx_uint_t lines_a_second = 100;  // of each kind, for beginnings and for ends
 
-    /// A run that ended, and whose beginning was logged.
+    /// A run that has ended and whose beginning was logged.
     struct Ended {
         static constexpr std::size_t key_limit = KeyedNode::key_limit;
         std::array<char, key_limit> key_bytes;
@@ -42,7 +42,7 @@ public:
         ngx_uint_t level;  // of the log, as given for the last of them
     };
 
-    /// The lines of one second.
+    /// Counts the lines of one second.
     struct Lines {
         ngx_msec_t since;
         ngx_uint_t count;
@@ -50,17 +50,17 @@ public:
         bool admit(ngx_msec_t now, ngx_uint_t most) noexcept;
     };
 
-    /// What the log gets of one Kind.
+    /// The lines of one Kind.
     struct Log {
         Lines begins;
         Lines ends;
         Lines numbers;
-        Unnamed unnamed;  // not logged yet
+        Unnamed unnamed;  // whose number is not logged yet
     };
 
     struct Shared : LruTable<Entry>::Shared {
-        UseQueue ending;  // keys that were let in
-        Ended forgotten;  // one that was evicted, and is not logged yet; a count of 0: none
+        UseQueue ending;  // runs of keys that were let in
+        Ended forgotten;  // an evicted run whose end is not logged yet; a count of 0: none
         std::array<Log, kinds> logs;
         void init() noexcept;
     };
@@ -72,33 +72,36 @@ public:
 
     /// The lines that a refusal causes.
     struct ToLog {
-        bool run = false;  // the run's beginning, which is now or could not be logged before
-        std::optional<Ended> forgotten;  // a logged run that was evicted; one of several
+        bool run = false;  // the beginning of the run: it begins now, or had no line before
+        std::optional<Ended> forgotten;  // the end of a run that was evicted
         ngx_uint_t unnamed = 0;          // the number of runs that had no line of their own
     };
 
-    /// Counts one refusal (or delay). `level` is kept for the line that ends the run; `logs`: the
-    /// log has such lines.
+    /// Counts one refusal (or delay). `level` is kept for the line that ends the run. `logs`:
+    /// whether lines of that level are logged.
     ToLog begin(
         std::string_view key, Kind kind, ngx_uint_t level, bool logs, ngx_msec_t now) noexcept;
 
-    /// The key was let in, which ends its run. If the run began less than a second ago, or the log
-    /// has enough lines, `sweep` ends it unless it goes on: a key that is let in and refused by
-    /// turns has one run, not one for each request. Empty: it goes on, or was not logged.
+    /// Call when the key was let in, which ends its run. If the run began less than a second ago,
+    /// or this second has no more lines, `sweep` ends it later, unless the key is refused before
+    /// that: a key that is alternately let in and refused has one run, not one for each request.
+    /// Empty: the run is not ended yet, or its beginning was not logged.
     std::optional<Ended> let_in(std::string_view key, Kind kind, ngx_msec_t now) noexcept;
 
     /// Ends some runs that are over (let in a second ago, or without a request for a minute), up to
-    /// the first that was logged, which `ended` receives. False: there is no more to do now.
+    /// the first whose beginning was logged, which `ended` receives. False: nothing is left to do.
     bool sweep(ngx_msec_t now, std::optional<Ended>& ended) noexcept;
 
-    /// The runs whose beginnings were not logged since this was last returned; once a second.
+    /// The runs whose beginnings were not logged, since they were last returned. None if that was
+    /// less than a second ago.
     Unnamed pop_unnamed(Kind kind, ngx_msec_t now) noexcept;
 
-    /// Forgets the key that was refused or let in longest ago; begin or sweep returns its run, if
-    /// no other waits for that. False: there is none. The caller has the zone's lock.
+    /// Evicts the key that was refused or let in the longest time ago. Its run is returned by begin
+    /// or sweep, unless another evicted run is waiting for that. False: there is no key. The caller
+    /// must hold the zone's lock.
     bool forget_oldest() noexcept;
 
-    /// Without the lock: whether there is anything to look for.
+    /// Whether there is no run, and no number of runs to log. Does not take the lock.
     bool empty() const noexcept;
 
 private:

@@ -9,19 +9,19 @@
 
 namespace ratelimit {
 
-/// Nodes in shared memory in the order of their use. A node is in at most one queue.
+/// A queue of nodes in shared memory, in the order of their use. A node is in at most one queue.
 class UseQueue {
 public:
     void init() noexcept { ngx_queue_init(&nodes_); }
 
-    /// The node that was used least recently. Null: there is none.
+    /// The least recently used node. Null: the queue is empty.
     KeyedNode* oldest() const noexcept
     {
         return ngx_queue_empty(&nodes_) ? nullptr : KeyedNode::of(ngx_queue_last(&nodes_));
     }
     bool has_several() const noexcept { return ngx_queue_head(&nodes_) != ngx_queue_last(&nodes_); }
 
-    /// Makes the node the most recently used one, whatever queue it was in.
+    /// Moves the node to the most recently used end, from any queue that it is in.
     void use(KeyedNode& node) noexcept
     {
         ngx_queue_remove(&node.queue);
@@ -37,10 +37,10 @@ private:
     ngx_queue_t nodes_;  // the most recently used first
 };
 
-/// Entries in a zone's shared memory: found by key and tag, and kept in the order of their use, so
-/// that the least recently used one is evicted first. The caller has the zone's lock.
+/// A table in a zone's shared memory. Entries are found by key and tag, and evicted in the order of
+/// their last use. The caller must hold the zone's lock.
 ///
-/// An Entry derives from KeyedNode. One that has further blocks frees them in
+/// Entry derives from KeyedNode. If it has further blocks, it frees them in
 /// `void release(SharedBlocks&) noexcept`.
 template <class Entry>
 class LruTable {
@@ -48,7 +48,7 @@ public:
     struct Shared {
         KeyedTree tree;
         UseQueue used;
-        ngx_uint_t blocks;  // that all entries have
+        ngx_uint_t blocks;  // how many blocks all entries have
         void init() noexcept
         {
             tree.init();
@@ -69,14 +69,14 @@ public:
     /// May be called without the lock.
     std::size_t size() const noexcept { return shared_->tree.size(); }
 
-    /// Null: there is none.
+    /// Null: not found.
     Entry* find(std::string_view key, std::uint32_t tag) const noexcept
     {
         return static_cast<Entry*>(shared_->tree.find(key, tag));
     }
 
-    /// Makes an entry for a key that has none with this tag; it is the most recently used one.
-    /// Null: there is no memory.
+    /// Adds an entry as the most recently used one. The key must have none with this tag. Null: out
+    /// of memory.
     Entry* insert(std::string_view key, std::uint32_t tag) noexcept
     {
         auto* entry = shared_->tree.template add<Entry>(key, tag, blocks_);
@@ -87,7 +87,7 @@ public:
     }
 
     void use(Entry& entry) noexcept { shared_->used.use(entry); }
-    /// Until it is used again, the entry is not evicted.
+    /// Protects the entry from eviction until the next use().
     void hold(Entry& entry) noexcept { UseQueue::remove(entry); }
     bool has_several() const noexcept { return shared_->used.has_several(); }
 
@@ -98,7 +98,7 @@ public:
         shared_->tree.remove(entry, blocks_);
     }
 
-    /// Removes the entry that was used least recently. False: there is none.
+    /// Evicts the least recently used entry. False: there is none.
     bool forget_oldest() noexcept
     {
         Entry* oldest = static_cast<Entry*>(shared_->used.oldest());
@@ -108,8 +108,8 @@ public:
         return oldest != nullptr;
     }
 
-    /// Removes up to two of the least recently used entries, while `expired(entry)`. Called for
-    /// each new entry, it keeps pace with them.
+    /// Removes the least recently used entry, and then the next one, if `expired(entry)`. Called
+    /// for each new entry, this removes entries faster than they are added.
     template <class Expired>
     void forget_expired(Expired&& expired) noexcept
     {

@@ -12,7 +12,7 @@ namespace {
 
 using seconds = RedisCounters::seconds;
 
-constexpr seconds fresh{ 5 };  // workers tell once a second
+constexpr seconds fresh{ 5 };  // workers report once a second
 constexpr seconds minute{ 60 };
 
 class Lock {
@@ -26,7 +26,7 @@ private:
     ngx_slab_pool_t* pool_;
 };
 
-/// A name of at most so many bytes: a longer one is told by its beginning.
+/// A name. Only its first `most` bytes are kept and compared.
 template <std::size_t most>
 class Name {
 public:
@@ -39,8 +39,8 @@ private:
     std::array<char, most> bytes_;
 };
 
-/// What a worker last thought, and when: of these, zeros are none.
-struct Told {
+/// The last report of a worker. All zeros: there is none.
+struct Report {
     std::uint32_t at_s;
     std::uint8_t up;
     std::uint8_t breaker_open;
@@ -70,13 +70,13 @@ void add_to(RedisCounters::Counts& all, const RedisCounters::Counts& more) noexc
 
 struct RedisCounters::Slot {
     bool used;
-    std::int64_t told_s;  // last
+    std::int64_t reported_s;  // time of the last report
     Name<128> redis;
-    Name<272> server;  // empty: of the block itself
-    std::uint64_t coalesced;
+    Name<272> server;  // empty: the slot counts for the whole block
+    BlockCounts block;
     Counts counts;
     std::array<Recent, 2> recent;
-    std::array<Told, most_workers> workers;
+    std::array<Report, most_workers> workers;
 
     void add_recent(const Latencies& latencies, seconds now) noexcept
     {
@@ -91,14 +91,14 @@ struct RedisCounters::Slot {
         }
     }
 
-    /// Empty: none of so many workers has told of it in the last seconds.
+    /// The server as the first `count` workers see it. Empty: none of them has a fresh report.
     std::optional<Server> seen_by(std::size_t count, seconds now) const
     {
         Server seen{ std::string(server.view()), counts, {} };
-        bool told = false;
-        for (const Told& worker : std::span(workers).first(std::min(count, most_workers))) {
+        bool reported = false;
+        for (const Report& worker : std::span(workers).first(std::min(count, most_workers))) {
             if (worker.is_fresh(now)) {
-                told = true;
+                reported = true;
                 seen.workers_up += worker.up;
                 seen.breakers_open += worker.breaker_open;
             }
@@ -110,7 +110,7 @@ struct RedisCounters::Slot {
                 }
             }
         }
-        return told ? std::optional(std::move(seen)) : std::nullopt;
+        return reported ? std::optional(std::move(seen)) : std::nullopt;
     }
 };
 
@@ -121,9 +121,10 @@ struct RedisCounters::Shared {
 void RedisCounters::prepare(ngx_shm_zone_t& zone) noexcept
 {
     static char ours;
-    static_assert(sizeof(Shared) < memory_size - memory_size / 8, "beside the pool's own");
+    static_assert(
+        sizeof(Shared) < memory_size - memory_size / 8, "must fit beside the pool's data");
     zone.init = &RedisCounters::set_up;
-    zone.data = &ours;  // tells a reload, which hands it over, from a new zone
+    zone.data = &ours;  // `set_up` gets it as old_data if a reload keeps the memory
 }
 
 ngx_int_t RedisCounters::set_up(ngx_shm_zone_t* zone, void* old_data) noexcept
@@ -151,8 +152,7 @@ RedisCounters::Slot* RedisCounters::find(
     return found == slots.end() ? nullptr : found;
 }
 
-/// In the place of what nobody has told of for longest, when there is no other. Null: all are in
-/// use.
+/// If all slots are used, replaces the one with the oldest report. Null: that report is fresh.
 RedisCounters::Slot* RedisCounters::find_or_add(
     std::string_view redis, std::string_view server, seconds now) noexcept
 {
@@ -162,9 +162,9 @@ RedisCounters::Slot* RedisCounters::find_or_add(
     auto& slots = shared().slots;
     auto& slot =
         *std::min_element(slots.begin(), slots.end(), [](const Slot& left, const Slot& right) {
-            return left.used != right.used ? !left.used : left.told_s < right.told_s;
+            return left.used != right.used ? !left.used : left.reported_s < right.reported_s;
         });
-    if (slot.used && now - seconds{ slot.told_s } < fresh) {
+    if (slot.used && now - seconds{ slot.reported_s } < fresh) {
         return nullptr;
     }
     std::memset(static_cast<void*>(&slot), 0, sizeof(slot));
@@ -184,7 +184,7 @@ void RedisCounters::add(
     if (slot == nullptr) {
         return;
     }
-    slot->told_s = now.count();
+    slot->reported_s = now.count();
     add_to(slot->counts, counts);
     slot->add_recent(counts.latencies, now);
     if (sight != nullptr && worker < most_workers) {
@@ -194,29 +194,29 @@ void RedisCounters::add(
     }
 }
 
-void RedisCounters::add_coalesced(
-    std::string_view redis, std::uint64_t checks, seconds now) noexcept
+void RedisCounters::add(std::string_view redis, const BlockCounts& counts, seconds now) noexcept
 {
     const Lock lock(pool_);
 
     if (Slot* slot = find_or_add(redis, {}, now)) {
-        slot->told_s = now.count();
-        slot->coalesced += checks;
+        slot->reported_s = now.count();
+        slot->block.coalesced += counts.coalesced;
+        slot->block.failed += counts.failed;
     }
 }
 
-std::uint64_t RedisCounters::coalesced(std::string_view redis) const noexcept
+RedisCounters::BlockCounts RedisCounters::block(std::string_view redis) const noexcept
 {
     const Lock lock(pool_);
 
     const Slot* slot = find(redis, {});
-    return slot == nullptr ? 0 : slot->coalesced;
+    return slot == nullptr ? BlockCounts{} : slot->block;
 }
 
 std::vector<RedisCounters::Server> RedisCounters::servers(
     std::string_view redis, unsigned workers, seconds now) const
 {
-    // One that a worker has told of is copied as a whole, and with the lock, nothing is allocated.
+    // Each slot is copied under the lock, so that nothing is allocated while the lock is held.
     auto slot = std::make_unique<Slot>();
     std::vector<Server> servers;
     for (const Slot& shared_slot : shared().slots) {

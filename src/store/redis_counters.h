@@ -12,31 +12,37 @@
 
 namespace ratelimit {
 
-/// What all workers of this node have seen of the Redis servers they ask, in a shared memory of its
-/// own, which survives a reload.
+/// Counters of the Redis servers, summed over all workers of this node, in shared memory of their
+/// own that survives a reload.
 ///
-/// Layout: the slab pool's data is one Shared, an array of Slots; all under the pool's mutex. A
-/// worker that dies with it leaves counts that are a little off, and nothing worse. When all slots
-/// are in use, further servers are not counted.
+/// Layout: the slab pool's data is one Shared, an array of Slots, under the pool's mutex. If a
+/// worker dies holding the mutex, counts may be slightly wrong; there is no other effect. If all
+/// slots are in use, further servers are not counted.
 class RedisCounters {
 public:
-    using seconds = std::chrono::seconds;  // of a clock that only goes on, for all workers the same
+    using seconds = std::chrono::seconds;  // of a monotonic clock that all workers share
 
     static constexpr std::size_t memory_size = std::size_t{ 1024 } * 1024;
     static constexpr std::size_t latency_buckets = 23;
-    static constexpr std::size_t error_kinds = 3;  // what they are is the caller's
+    static constexpr std::size_t error_kinds = 3;  // the caller defines what they mean
     static constexpr std::size_t most_workers = 512;
 
     using Latencies = std::array<std::uint64_t, latency_buckets>;
     struct Counts {
-        Latencies latencies{};       // replies by how long they took
-        std::uint64_t total_us = 0;  // of those
+        Latencies latencies{};       // number of replies in each bucket of latency
+        std::uint64_t total_us = 0;  // sum of their latencies
         std::uint64_t calls = 0;
         std::array<std::uint64_t, error_kinds> errors{};
         std::uint64_t reconnects = 0;
     };
 
-    /// What a worker thinks of a server.
+    /// The counts of a block that are of no single server.
+    struct BlockCounts {
+        std::uint64_t coalesced = 0;  // checks (Coalescer::take_waited)
+        std::uint64_t failed = 0;     // refunds, charges and releases (Client::take_failed)
+    };
+
+    /// The state of a server as a worker sees it.
     struct Sight {
         bool up;
         bool breaker_open;
@@ -45,12 +51,13 @@ public:
     struct Server {
         std::string name;
         Counts counts;
-        Latencies recent;  // in this minute and the one before
+        Latencies recent;  // of this minute and the previous one
         unsigned workers_up = 0;
         unsigned breakers_open = 0;
     };
 
-    /// Makes nginx set the memory up. Its `data` is then ours.
+    /// Sets the callback by which nginx initialises the memory, and `zone.data`, which the callback
+    /// uses.
     static void prepare(ngx_shm_zone_t& zone) noexcept;
 
     explicit RedisCounters(ngx_shm_zone_t& zone) noexcept
@@ -58,18 +65,18 @@ public:
     {
     }
 
-    /// `worker`: its number; `counts`: since it last told. A worker that is about to exit has no
-    /// opinion: then `sight` is null.
+    /// Adds a worker's counts. `worker`: its number; `counts`: since its last report; `sight`: null
+    /// if the worker is about to exit.
     void add(
         std::string_view redis, std::string_view server, const Counts& counts, const Sight* sight,
         unsigned worker, seconds now) noexcept;
 
-    /// Checks that went together with others of the same keys.
-    void add_coalesced(std::string_view redis, std::uint64_t checks, seconds now) noexcept;
-    std::uint64_t coalesced(std::string_view redis) const noexcept;
+    /// Adds a worker's counts of a block.
+    void add(std::string_view redis, const BlockCounts& counts, seconds now) noexcept;
+    BlockCounts block(std::string_view redis) const noexcept;
 
-    /// Those of a block that a worker has told of in the last seconds, by name. `workers`: so many
-    /// there are.
+    /// The servers of a block that a worker has reported in the last 5 seconds, sorted by name.
+    /// `workers`: the number of workers.
     std::vector<Server> servers(std::string_view redis, unsigned workers, seconds now) const;
 
 private:

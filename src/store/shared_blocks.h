@@ -8,23 +8,23 @@
 
 namespace ratelimit {
 
-/// A zone's memory in blocks of one size, so that a block that one entry frees fits any other. The
-/// caller has the zone's lock.
+/// Allocates a zone's memory in blocks of one size, so that a block freed by one entry fits any
+/// other. The caller must hold the zone's lock.
 class SharedBlocks {
 public:
     static constexpr std::size_t size = 128;  // bytes; one of the slab allocator's sizes
 
     enum class Owner : std::uint8_t { log_runs, denials, leases, local_limiter };
 
-    /// The first part of a zone's shared memory.
+    /// The start of a zone's shared memory.
     struct Head : ZoneLock::Head {
-        /// Evicts an entry of any owner, so that the owner named may have a block. False: no entry
-        /// may be evicted.
+        /// Evicts an entry of any owner, because `needs_it` needs a block. False: there is no entry
+        /// that may be evicted.
         bool (*make_room)(ngx_slab_pool_t* pool, Owner needs_it) noexcept;
     };
 
     SharedBlocks() noexcept = default;
-    /// `used`: the number of blocks that the owner has, in shared memory.
+    /// `used`: counts the owner's blocks; in shared memory.
     SharedBlocks(ngx_slab_pool_t* pool, Owner owner, ngx_uint_t& used) noexcept
         : pool_(pool), owner_(owner), used_(&used)
     {
@@ -32,7 +32,7 @@ public:
 
     ngx_slab_pool_t* pool() const noexcept { return pool_; }
 
-    /// Evicts entries if there is no free block. Null: none could be evicted.
+    /// Evicts entries if there is no free block. Null: nothing could be evicted.
     void* allocate() noexcept;
     void free(void* block) noexcept;
 

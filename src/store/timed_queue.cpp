@@ -32,14 +32,20 @@ TimedQueue::Iterator TimedQueue::next() const noexcept
 
 void TimedQueue::pass() noexcept
 {
-    const Iterator place = next();
-    head_.passed_total += (*place).count;
-    head_.passed = place.place_;
+    const Iterator position = next();
+    head_.passed_total += (*position).count;
+    head_.passed = position.position_;
 }
 
 const TimedCount* TimedQueue::last_passed() const noexcept
 {
     return head_.passed.chunk == nullptr ? nullptr : &*Iterator(head_.passed);
+}
+
+void TimedQueue::reduce(const Iterator& place, std::int64_t count) noexcept
+{
+    // The chunk is this queue's own. Only iterators do not write to it.
+    const_cast<Chunk*>(place.position_.chunk)->items[place.position_.index].count -= count;
 }
 
 void TimedQueue::pop_front() noexcept

@@ -6,8 +6,8 @@
 
 namespace ratelimit {
 
-/// A queue of timed counts in shared memory: a list of chunks, the first of them in the queue's own
-/// block, since most keys have few. A TimedCountQueue.
+/// A TimedCountQueue in shared memory: a list of chunks. The first chunk is in the same block as
+/// the head, because most keys have few entries.
 class TimedQueue {
     struct Chunk {
         Chunk* next;
@@ -15,50 +15,55 @@ class TimedQueue {
         uint32_t used;
         TimedCount items[1];  // capacity of them
     };
-    struct Place {
+    struct Position {
         const Chunk* chunk;  // null: none
         uint32_t index;
     };
 
 public:
-    /// What a queue is: one block. It may begin elsewhere, to be moved to one with its first entry.
+    /// The state of a queue: one block. A head outside shared memory may be copied to a block while
+    /// it has at most one entry.
     struct Head {
-        std::int64_t total = 0;  // of all counts: the owner's
+        std::int64_t total = 0;  // the sum of all counts; set by the owner of the queue
         Chunk* first = nullptr;
         Chunk* last = nullptr;
-        Place passed{ nullptr, 0 };     // the newest that has been passed
-        std::int64_t passed_total = 0;  // of the counts up to there
-        uint32_t front = 0;             // index of the oldest in the first chunk
-        Chunk own;                      // the block's rest
+        Position passed{ nullptr, 0 };  // the newest entry that has been passed
+        std::int64_t passed_total = 0;  // the sum of the counts up to `passed`
+        uint32_t front = 0;             // index of the oldest entry in the first chunk
+        Chunk own;                      // the rest of the block
 
         Head() noexcept;
-        /// Of one that has at most an entry.
+        /// Copies a queue of at most one entry.
         Head(const Head& other) noexcept;
         Head& operator=(const Head&) = delete;
     };
 
     class Iterator {
     public:
-        explicit Iterator(Place place) noexcept : place_(place) {}
-        const TimedCount& operator*() const noexcept { return place_.chunk->items[place_.index]; }
+        explicit Iterator(Position position) noexcept : position_(position) {}
+        const TimedCount& operator*() const noexcept
+        {
+            return position_.chunk->items[position_.index];
+        }
         Iterator& operator++() noexcept
         {
-            if (++place_.index == place_.chunk->used) {
-                place_ = { place_.chunk->next, 0 };
+            if (++position_.index == position_.chunk->used) {
+                position_ = { position_.chunk->next, 0 };
             }
             return *this;
         }
         bool operator==(const Iterator& other) const noexcept
         {
-            return place_.chunk == other.place_.chunk && place_.index == other.place_.index;
+            return position_.chunk == other.position_.chunk
+                && position_.index == other.position_.index;
         }
 
     private:
         friend class TimedQueue;
-        Place place_;
+        Position position_;
     };
 
-    /// How much memory so many counts need, in bytes.
+    /// The memory, in bytes, of a queue with this number of entries.
     static std::size_t bytes_of(std::size_t counts) noexcept;
 
     TimedQueue(Head& head, SharedBlocks& blocks) noexcept : head_(head), blocks_(blocks) {}
@@ -73,6 +78,7 @@ public:
     void pass() noexcept;
     const TimedCount* last_passed() const noexcept;
     std::int64_t passed_total() const noexcept { return head_.passed_total; }
+    static void reduce(const Iterator& place, std::int64_t count) noexcept;
 
     void pop_front() noexcept;
     bool push_back(const TimedCount& item) noexcept;

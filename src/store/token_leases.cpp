@@ -10,14 +10,14 @@ namespace ratelimit {
 struct TokenLeases::Part : Source {
     std::int64_t left;  // units: requests times cost
 
-    /// A clock that has stepped back since ends it, too.
+    /// Whether the tokens have expired. They also do if the clock steps back.
     bool over(microseconds now) const noexcept { return expires <= now || sent > now; }
     void lapse(microseconds now) noexcept { left = over(now) ? 0 : left; }
 };
 
-/// One block. What is left of calls before is spent first.
+/// One block. The tokens of older calls are spent first.
 struct TokenLeases::Lease {
-    RunReply answer;  // of the newest call
+    RunReply answer;  // to the newest call
     Part newest;
     Part older;
 
@@ -28,7 +28,7 @@ struct TokenLeases::Lease {
         newest.lapse(now);
         older.lapse(now);
     }
-    /// Null: neither has so much.
+    /// A part with this many units, the older one if possible. Null: neither has that many.
     Part* with(std::int64_t units) noexcept
     {
         return older.left >= units ? &older : newest.left >= units ? &newest : nullptr;
@@ -39,9 +39,9 @@ struct TokenLeases::Lease {
 struct TokenLeases::Entry : KeyedNode {
     std::uint64_t policy_hash;
     Lease* lease;               // null: none
-    microseconds period_began;  // periods are of one second
+    microseconds period_began;  // a period is one second
     std::uint32_t count;        // requests in this period
-    std::uint32_t previous;     // in the one before
+    std::uint32_t previous;     // requests in the previous period
 
     void release(SharedBlocks& blocks) noexcept;
     void count_request(microseconds now) noexcept;
@@ -77,14 +77,14 @@ void TokenLeases::Entry::count_request(microseconds now) noexcept
     count += count < std::numeric_limits<std::uint32_t>::max() ? 1 : 0;
 }
 
-/// In the last one until now, if those of the period before came evenly.
+/// Requests in the last second, assuming that those of the previous period were evenly spread.
 std::int64_t TokenLeases::Entry::requests_in_a_period(microseconds now) const noexcept
 {
     return count + previous * (period - (now - period_began)).count() / period.count();
 }
 
-/// Of three, the two older ones are one: all of it is spent until the first of them lapses. (The
-/// newest may have been sent before them, by another worker.)
+/// Only two parts are kept, so the tokens of the earlier calls become one part, which expires when
+/// the first of them does. (Another worker may have sent this call before those.)
 void TokenLeases::Lease::add(const RunReply& another, const Part& part) noexcept
 {
     older = older.left == 0 || older.expires <= part.sent
@@ -100,7 +100,7 @@ TokenLeases::Entry* TokenLeases::find(const KeyedRequest& request) const noexcep
     return entry != nullptr && entry->policy_hash == request.policy_hash ? entry : nullptr;
 }
 
-/// The most recently used entry. Null: there is no memory.
+/// The entry becomes the most recently used one. Null: out of memory.
 TokenLeases::Entry* TokenLeases::find_or_add(const KeyedRequest& request, microseconds now) noexcept
 {
     Entry* entry = table_.find(request.key, request.tag());
@@ -194,13 +194,14 @@ void TokenLeases::add(
     }
 }
 
-/// An entry expires when its lease has, and its counts say nothing any more of how busy the key is.
+/// Removes entries whose lease has expired, if their counts are too old to tell how busy the key
+/// is.
 void TokenLeases::forget_expired(microseconds now) noexcept
 {
     table_.forget_expired([now](const Entry& entry) {
         const bool lapsed =
             entry.lease == nullptr || entry.lease->left() == 0 || entry.lease->over(now);
-        // Began later than now: by another clock, before a reload.
+        // A period that begins after now is of another clock, from before a reload.
         const bool recent = entry.period_began <= now && now - entry.period_began < 2 * period;
         return lapsed && !recent;
     });

@@ -12,28 +12,29 @@
 
 namespace ratelimit {
 
-/// Tokens that Redis granted in advance for busy keys of one zone, in the zone's shared memory: any
-/// worker spends them without Redis. They expire, and those of the least recently used keys are
-/// evicted when memory is full; in Redis they stay counted.
+/// Tokens that Redis granted in advance for busy keys of one zone, in the zone's shared memory, so
+/// that each worker can spend them without Redis. They expire, and those of the least recently used
+/// keys are evicted if memory is full. In Redis they stay counted.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag. An entry with tokens has a
-/// Lease in another block. A call takes the zone's lock; a request's cost is at least 1.
+/// Lease in another block. Public functions take the zone's lock unless stated otherwise. The cost
+/// of a request must be at least 1.
 class TokenLeases {
     struct Entry;
 
 public:
     using Shared = LruTable<Entry>::Shared;
 
-    /// The call whose tokens a request spent: when it was sent, and when its tokens expire.
+    /// Identifies the call whose tokens a request spent.
     struct Source {
-        microseconds sent{ 0 };
-        microseconds expires{ 0 };
+        microseconds sent{ 0 };     // when the call was sent
+        microseconds expires{ 0 };  // when its tokens expire
     };
 
     struct Answer {
-        std::optional<Verdict> state;    // granted; empty: Redis decides
-        std::int64_t worth_leasing = 0;  // requests, at most; if Redis decides
-        Source source;                   // of what was granted
+        std::optional<Verdict> state;    // granted; empty: Redis must decide
+        std::int64_t worth_leasing = 0;  // if Redis must decide: how many requests to lease
+        Source source;                   // of the tokens that were spent
     };
 
     TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept
@@ -41,24 +42,25 @@ public:
     {
     }
 
-    /// Spends what the request costs, if that much is leased. If not, it is worth leasing for as
-    /// many requests as this key had in about the last second, up to `most`.
+    /// Spends the tokens that the request costs, if that many are leased. If not, `worth_leasing`
+    /// is the number of other requests of this key in about the last second, at most `most`.
     Answer spend(
         const KeyedRequest& request, const Policy& policy, std::int64_t most,
         microseconds now) noexcept;
 
-    /// Returns what a request spent, since another limit has refused it. It expires as before.
+    /// Returns the tokens that a request spent, because another limit has refused it. They expire
+    /// no later than before.
     void refund(const KeyedRequest& request, const Source& source) noexcept;
 
-    /// Keeps what Redis has granted beyond the requests of a call: `left` requests of this cost.
-    /// `sent`: no later than Redis counted them.
+    /// Keeps what Redis granted beyond the requests of a call: tokens for `left` requests of this
+    /// cost. `sent`: a lower bound of the time at which Redis counted them.
     void add(
         const KeyedRequest& request, const Policy& policy, const RunReply& answer,
         std::int64_t left, microseconds sent) noexcept;
 
     void forget_key(std::string_view key) noexcept;
 
-    /// Forgets the key that was used least recently. False: there is none. The caller has the lock.
+    /// Evicts the least recently used key. False: there is none. The caller must hold the lock.
     bool forget_oldest() noexcept;
 
 private:

@@ -8,7 +8,7 @@ namespace ratelimit {
 
 namespace {
 
-/// The clock may have been set back since.
+/// Whether the counter is free or its key has expired. `last_s` is ahead if the clock was set back.
 bool has_lapsed(const TopRefused::Rank& rank, std::uint32_t now_s) noexcept
 {
     return rank.refused == 0
@@ -27,7 +27,7 @@ void TopRefused::Shared::init(std::size_t counters) noexcept
 std::size_t TopRefused::capacity_for(std::size_t zone, std::size_t spare) noexcept
 {
     constexpr std::size_t most = 128;
-    constexpr std::size_t share = 50;  // of the zone that they may take, one part in so many
+    constexpr std::size_t share = 50;  // the counters may take 1/50 of the zone
     return std::min(std::max(spare, zone / share) / counter_size, most);
 }
 
@@ -37,7 +37,7 @@ bool TopRefused::is(std::uint32_t index, std::string_view key, std::uint32_t has
     return rank.hash == hash && rank.refused != 0 && keys()[index].view() == key;
 }
 
-/// Its index; that of none: so many are used.
+/// The index of the key's counter; `used` if it has none.
 std::uint32_t TopRefused::find(std::string_view key, std::uint32_t hash) const noexcept
 {
     std::uint32_t index = 0;
@@ -47,7 +47,7 @@ std::uint32_t TopRefused::find(std::string_view key, std::uint32_t hash) const n
     return index;
 }
 
-/// A counter that is free, has lapsed, or is the smallest.
+/// The index of a counter that is free or expired, else of the smallest one.
 std::uint32_t TopRefused::take_over(std::uint32_t now_s) noexcept
 {
     std::uint32_t smallest = 0;
@@ -75,7 +75,7 @@ void TopRefused::refuse(std::string_view key, time_t now) noexcept
     const auto now_s = static_cast<std::uint32_t>(now);
     const ZoneLock lock(pool_);
 
-    // A flood is mostly of one key.
+    // Fast path: a flood is mostly of one key.
     const std::uint32_t last = shared_->last;
     if (last < shared_->used && keys()[last].view() == key && !has_lapsed(ranks()[last], now_s)) {
         ++ranks()[last].refused;
@@ -116,7 +116,7 @@ std::size_t TopRefused::top(std::span<Counter> out, time_t now) const noexcept
     std::size_t count = 0;
     const ZoneLock lock(pool_);
 
-    // By insertion: they are few.
+    // Insertion sort: there are few counters.
     for (std::uint32_t i = 0; i < shared_->used; ++i) {
         const std::uint64_t refused = ranks()[i].refused;
         if (has_lapsed(ranks()[i], static_cast<std::uint32_t>(now))

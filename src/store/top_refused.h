@@ -11,24 +11,24 @@
 
 namespace ratelimit {
 
-/// The keys of one zone that are refused most, in memory that does not grow: the space-saving
-/// sketch (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in
-/// Data Streams", 2005). A key that has no counter takes over the smallest one, with what that had
-/// counted as its error, so that every key that was refused more often than all refusals divided by
-/// the counters has one. A key that was not refused for an hour lapses.
+/// The keys of one zone that are refused most, in memory of fixed size: the space-saving sketch
+/// (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
+/// Streams", 2005). A key without a counter takes over the smallest one, whose count becomes the
+/// error of the key. So each key with more refusals than the number of all refusals divided by the
+/// number of counters has a counter. A key that was not refused for an hour expires.
 ///
-/// Layout: one Shared, at the end of its owner's memory, and behind it the Ranks, then the Keys, of
-/// as many counters; all under the zone's lock.
+/// Layout: one Shared at the end of its owner's memory, followed by the Ranks and then the Keys of
+/// all counters. Public functions take the zone's lock.
 class TopRefused {
 public:
-    /// What is looked at for every refusal, apart from the rest.
+    /// What every refusal reads. It is apart from the Keys, so that it fits few cache lines.
     struct Rank {
         std::uint64_t refused;  // 0: the counter is free
-        std::uint32_t last_s;   // refusal, in seconds since the epoch
+        std::uint32_t last_s;   // time of the last refusal, in seconds since the epoch
         std::uint32_t hash;
     };
     struct Key {
-        std::uint64_t error;  // so many of its refusals may be other keys'
+        std::uint64_t error;  // how many of the refusals may be of other keys
         std::uint32_t length;
         std::array<char, KeyedNode::key_limit> bytes;
 
@@ -41,13 +41,12 @@ public:
 
     struct alignas(8) Shared {
         std::uint32_t capacity;  // of counters
-        std::uint32_t used;      // so many of the first ones, or fewer, are in use
-        std::uint32_t last;      // counter that was counted in
+        std::uint32_t used;      // the counters from this index on are free
+        std::uint32_t last;      // index of the counter that was changed last
         void init(std::size_t counters) noexcept;
     };
 
-    /// How many counters a zone of so many bytes has, when there is room for `spare` bytes of them
-    /// at no cost.
+    /// The number of counters for a zone of `zone` bytes, of which `spare` bytes have no other use.
     static std::size_t capacity_for(std::size_t zone, std::size_t spare) noexcept;
 
     static constexpr std::size_t counter_size = sizeof(Rank) + sizeof(Key);
@@ -59,8 +58,8 @@ public:
     void refuse(std::string_view key, time_t now) noexcept;
     void forget(std::string_view key) noexcept;
 
-    /// Copies the counters of the keys that were refused most, most first, to `out`. Returns how
-    /// many.
+    /// Copies the counters of the keys that were refused most to `out`, in descending order.
+    /// Returns their number.
     std::size_t top(std::span<Counter> out, time_t now) const noexcept;
 
 private:

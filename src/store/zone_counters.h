@@ -8,18 +8,27 @@
 
 namespace ratelimit {
 
-/// How many decisions of one zone had which outcome, in the zone's shared memory, for as long as
-/// that lives. There are a few tables, so that workers seldom write to one cache line, and no lock;
-/// reading sums them.
+/// Counts the decisions of one zone by outcome and source, in the zone's shared memory. There is no
+/// lock, and there are several tables, so that workers seldom write to the same cache line. Reading
+/// adds them up.
 class ZoneCounters {
 public:
-    static constexpr std::size_t outcomes = 10;  // what they are is the caller's
+    static constexpr std::size_t outcomes = 10;  // the caller defines what they mean
     static constexpr std::size_t sources = 3;
+
+    /// Sums of costs, and a number of keys.
+    enum class Units : std::uint8_t {
+        passed,    // of requests that passed, as they were settled
+        charged,   // by settlements, above what was counted before
+        refunded,  // by settlements
+        blocked,   // keys, each time that a refusal began a block
+    };
 
     struct Shared {
         static constexpr std::size_t tables = 8;
         struct alignas(64) Table {
             std::array<ngx_atomic_t, outcomes * sources> counts;
+            std::array<ngx_atomic_t, 4> units;
         };
         std::array<Table, tables> all;
         void init() noexcept { ngx_memzero(&all, sizeof(all)); }
@@ -29,9 +38,13 @@ public:
 
     void count(std::size_t outcome, std::size_t source) noexcept
     {
-        auto& table = shared_->all[ngx_worker % Shared::tables];
-        // Workers of before a reload and after it have the same numbers.
-        ngx_atomic_fetch_add(&table.counts[outcome * sources + source], 1);
+        // Atomic, because several workers may use one table.
+        ngx_atomic_fetch_add(&own().counts[outcome * sources + source], 1);
+    }
+
+    void add(Units which, std::int64_t units) noexcept
+    {
+        ngx_atomic_fetch_add(&own().units[static_cast<std::size_t>(which)], units);
     }
 
     std::uint64_t sum(std::size_t outcome, std::size_t source) const noexcept
@@ -43,7 +56,18 @@ public:
         return total;
     }
 
+    std::uint64_t sum(Units which) const noexcept
+    {
+        std::uint64_t total = 0;
+        for (const auto& table : shared_->all) {
+            total += table.units[static_cast<std::size_t>(which)];
+        }
+        return total;
+    }
+
 private:
+    Shared::Table& own() noexcept { return shared_->all[ngx_worker % Shared::tables]; }
+
     Shared* shared_;
 };
 

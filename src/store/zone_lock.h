@@ -10,12 +10,13 @@ namespace ratelimit {
 /// the mutex; the next holder sees that Head::held is set, and reinitialises the zone.
 class ZoneLock {
 public:
-    /// The first part of a zone's shared memory, which is the slab pool's data.
+    /// The start of a zone's shared memory; the slab pool's `data` points to it.
     struct Head {
-        /// Reinitialises the pool and what is in it, this head too; the mutex is held. The address
-        /// is valid in each process that has the memory, as is that of an rbtree's insert function.
+        /// Reinitialises the pool and everything in it, including this head. Called with the mutex
+        /// held. A function has the same address in all processes that share the memory, because
+        /// they are forks of one master.
         void (*reset)(ngx_slab_pool_t* pool) noexcept;
-        bool held;
+        bool held;  // a process holds the lock, or died holding it
     };
 
     explicit ZoneLock(ngx_slab_pool_t* pool) noexcept : pool_(pool) { lock(pool_); }

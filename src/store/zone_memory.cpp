@@ -33,11 +33,11 @@ ZoneMemory::ZoneMemory(ngx_slab_pool_t* pool) noexcept
 {
 }
 
-/// Initialises a pool in which nothing is allocated; not `held`, `counters` and `evictions`, which
-/// outlive a reset.
+/// Initialises an empty pool, except `held`, `counters` and `evictions`, which survive a reset.
+/// Null: the memory is too small.
 ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
 {
-    // More than half a page is whole pages, whose rest is for the busiest keys.
+    // The slab allocator rounds this size up to whole pages. The most refused keys get the rest.
     const std::size_t page = ngx_pagesize;
     const std::size_t spare = (page - sizeof(Shared) % page) % page;
     const auto zone = static_cast<std::size_t>(pool->end - reinterpret_cast<u_char*>(pool));
@@ -53,14 +53,15 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     shared->denials.init();
     shared->leases.init();
     shared->local_limiter.init();
+    shared->held_units.init();
     shared->top_refused.init(counters);
     pool->data = static_cast<ZoneLock::Head*>(shared);
-    pool->log_nomem = 0;  // full memory is no event: the oldest entry is evicted
+    pool->log_nomem = 0;  // full memory is not an error: entries are evicted
     return shared;
 }
 
-/// All is at the same addresses as before: `counters` and `evictions` go on, and `held` stays set,
-/// in case that this worker is killed too.
+/// Shared gets the same address as before, so `counters` and `evictions` keep their values. `held`
+/// stays set in case this worker is killed too.
 void ZoneMemory::reset(ngx_slab_pool_t* pool) noexcept
 {
     ngx_slab_init(pool);
@@ -92,7 +93,7 @@ bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
     using Owner = SharedBlocks::Owner;
     struct Share {
         Owner owner;
-        ngx_uint_t weighted;  // blocks; three times those that Redis knows too or are for the log
+        ngx_uint_t weighted;  // blocks, times 3 if Redis has the counts or if they are for the log
     };
     std::array<Share, 4> shares = {
         Share{ Owner::log_runs, 3 * shared_->log_runs.blocks },
@@ -100,7 +101,7 @@ bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
         Share{ Owner::leases, 3 * shared_->leases.blocks },
         Share{ Owner::local_limiter, shared_->local_limiter.blocks },
     };
-    // A key whose counts fill all memory must not lose them to its own refusal.
+    // If the counts of one key fill the memory, its own refusal must not evict them.
     if (needs_it != Owner::local_limiter && !local_limiter().has_older()) {
         shares.back().weighted = 0;
     }
@@ -109,7 +110,7 @@ bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
     });
     for (const Share& share : shares) {
         if (share.weighted > 0 && forget_oldest(share.owner)) {
-            // A run that is not logged is not a reason to give the zone more memory.
+            // Evicted log runs do not count: they are no reason to give the zone more memory.
             shared_->evictions = shared_->evictions + (share.owner == Owner::log_runs ? 0 : 1);
             return true;
         }

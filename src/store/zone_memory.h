@@ -2,6 +2,7 @@
 
 #include "nginx/ngx.h"
 #include "store/denial_cache.h"
+#include "store/held_units.h"
 #include "store/local_limiter.h"
 #include "store/log_runs.h"
 #include "store/shared_blocks.h"
@@ -15,14 +16,15 @@ namespace ratelimit {
 /// zone's size unchanged.
 ///
 /// Layout: the slab pool's data is one Shared, with the Shared of each structure, followed by the
-/// counters of the busiest keys. All that the structures allocate are SharedBlocks. ZoneLock is the
-/// lock of all but `counters`.
+/// counters of the most refused keys. All that the structures allocate are SharedBlocks. ZoneLock
+/// is the lock of all but `counters`.
 class ZoneMemory {
 public:
-    /// Makes nginx initialise the zone's memory. `zone.data` is then ours.
+    /// Sets the callback by which nginx initialises the zone's memory, and `zone.data`, which the
+    /// callback uses.
     static void prepare(ngx_shm_zone_t& zone) noexcept;
 
-    /// After nginx has initialised the zone's memory.
+    /// Call after nginx has initialised the zone's memory.
     explicit ZoneMemory(ngx_shm_zone_t& zone) noexcept
         : ZoneMemory(reinterpret_cast<ngx_slab_pool_t*>(zone.shm.addr))
     {
@@ -33,14 +35,16 @@ public:
     TokenLeases leases() const noexcept { return { pool_, shared_->leases }; }
     LocalLimiter local_limiter() const noexcept { return { pool_, shared_->local_limiter }; }
     ZoneCounters counters() const noexcept { return ZoneCounters(shared_->counters); }
+    HeldUnitsCount held_units() const noexcept { return { pool_, shared_->held_units }; }
     TopRefused top_refused() const noexcept { return { pool_, shared_->top_refused }; }
 
-    /// How many keys are counted, leased or known to be refused here; and how many of those were
-    /// evicted because memory was full. Neither includes LogRuns.
+    /// How many keys have counts, leases or a remembered refusal in this memory.
     std::uint64_t keys() const noexcept;
+    /// How many of those were evicted because memory was full.
     std::uint64_t evictions() const noexcept { return shared_->evictions; }
 
-    /// Forgets all that is known of a key, under any policy.
+    /// Removes a key's counts, leases and remembered refusals under all policies, and its counter
+    /// of refusals.
     void forget_key(std::string_view key) const noexcept;
 
 private:
@@ -50,6 +54,7 @@ private:
         TokenLeases::Shared leases;
         LocalLimiter::Shared local_limiter;
         ZoneCounters::Shared counters;
+        HeldUnitsCount::Shared held_units;
         ngx_atomic_t evictions;
         TopRefused::Shared top_refused;  // last: its counters follow
     };

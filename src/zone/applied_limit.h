@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/remote_limit.h"
+#include "limit/rate_headers.h"
 #include "store/keyed_request.h"
 #include "store/token_leases.h"
 #include "zone/zone.h"
@@ -11,6 +12,9 @@
 
 namespace ratelimit {
 
+class HeldRequests;
+class HeldUnits;
+
 /// What decided a limit.
 enum class Source : std::uint8_t {
     redis,
@@ -19,24 +23,30 @@ enum class Source : std::uint8_t {
     local,  // this node's memory
 };
 
-/// One limit of one request: what was evaluated, and the decision. It stays at its address while
-/// the request lives.
+/// One limit of one request: its evaluated parameters, and the decision. It must not move while the
+/// request lives.
 struct AppliedLimit : RemoteLimit {
     const Zone* zone = nullptr;
-    std::string_view key;           // as it is counted; binary
+    std::string_view key;           // as it is counted; may be binary
     std::uint64_t policy_hash = 0;  // Zone::policy_hash, of the policy in Redis
-    bool malformed = false;         // its rate cannot be read: the fail mode decides
-    /// leaky_bucket: how many requests above the rate go at once, before others have to wait;
-    /// empty: none waits.
+    QuotaUnit unit = QuotaUnit::requests;
+    std::size_t configured = 0;  // index in the configuration of its location
+    bool malformed = false;      // the rate is malformed: the fail mode decides
+    /// leaky_bucket: how many requests above the rate pass without delay; empty: all.
     std::optional<std::int64_t> undelayed;
 
-    /// If it is counted in Redis: when the check was made, at the latest, by NodeClock::time_of.
+    /// For a limit counted in Redis: a lower bound of the time when Redis decides, by
+    /// NodeClock::time_of.
     microseconds asked{ 0 };
-    std::int64_t lease_wanted = 0;  // requests that are worth leasing
+    std::int64_t lease_wanted = 0;  // how many requests to lease
     /// The lease that paid for the request.
     std::optional<TokenLeases::Source> lease;
 
-    bool decided = false;  // `source` and `state` hold
+    /// Where the request is registered while it holds units; null: not a concurrency limit.
+    HeldRequests* holds = nullptr;
+    HeldUnits* held = nullptr;  // null: none
+
+    bool decided = false;  // `source` and `state` are valid
     Source source = Source::redis;
 
     bool in_redis() const noexcept { return coalescer != nullptr; }

@@ -1,7 +1,9 @@
 #include "zone/decision.h"
 
+#include "zone/held_requests.h"
 #include "zone/local_limits.h"
 #include "zone/node_state.h"
+#include "zone/settle_cost.h"
 
 #include <algorithm>
 #include <limits>
@@ -15,7 +17,7 @@ bool awaits_redis(const AppliedLimit& limit) noexcept
     return limit.in_redis() && !limit.decided;
 }
 
-/// The check has no other limits than those of this request.
+/// The check has only limits of this request, which are AppliedLimits.
 AppliedLimit& applied(RemoteLimit& limit) noexcept
 {
     return static_cast<AppliedLimit&>(limit);
@@ -23,7 +25,7 @@ AppliedLimit& applied(RemoteLimit& limit) noexcept
 
 }  // namespace
 
-bool Decision::start()
+bool Decision::start() noexcept
 {
     const bool malformed = std::any_of(limits_.begin(), limits_.end(), [](const auto& limit) {
         return limit.malformed && !limit.shadow;
@@ -35,9 +37,9 @@ bool Decision::start()
     return false;
 }
 
-/// Asks for what neither a lease nor a remembered refusal decides. False: nothing was sent.
-bool Decision::ask_redis()
-{
+/// Sends the limits that neither a lease nor a remembered refusal decides. False: nothing was sent.
+bool Decision::ask_redis() noexcept
+try {
     if (std::none_of(limits_.begin(), limits_.end(), awaits_redis)) {
         return false;
     }
@@ -52,6 +54,8 @@ bool Decision::ask_redis()
     check_.emplace(sent_, *this);
     check_->request_lease(lease);
     return check_->send();
+} catch (const std::exception&) {
+    return false;  // out of memory: as if there were no connection
 }
 
 void Decision::decide_by_node_state() noexcept
@@ -72,7 +76,7 @@ void Decision::decide_by_node_state() noexcept
     }
 }
 
-/// Returns for how many requests all of them are worth leasing.
+/// Fills sent_. Returns how many requests to lease: the smallest lease_wanted.
 std::int64_t Decision::select_for_redis() noexcept
 {
     std::int64_t lease = std::numeric_limits<std::int64_t>::max();
@@ -108,6 +112,7 @@ void Decision::finish() noexcept
     } else if (check_) {
         forget_refusals();
     }
+    hold();
 }
 
 void Decision::take_replies() noexcept
@@ -116,8 +121,9 @@ void Decision::take_replies() noexcept
         AppliedLimit& limit = applied(remote);
         limit.decided = true;
         limit.asked = limit.now.value_or(limit.asked);
-        // While the request waited, a call may have leased the tokens that make Redis refuse it. If
-        // Redis checked other limits too, it counted the request in none of them.
+        // Redis may have refused because of tokens that another call leased while this request
+        // waited: such a token pays for it. If Redis checked other limits too, it counted the
+        // request in none of them, so that no token may pay for it.
         if (!limit.state.granted && sent_.size() == 1) {
             spend_lease(limit, clock_.time_of(*limit.zone));
         }
@@ -129,7 +135,7 @@ void Decision::take_replies() noexcept
         });
 }
 
-/// Whether a limit that is not decided is for this node's memory.
+/// Whether this node's memory decides a limit that is not decided yet.
 bool Decision::is_for_memory(const AppliedLimit& limit) const noexcept
 {
     const bool by_fail_mode = rules_.fail_mode == FailMode::local && !refused_by_cache_;
@@ -138,6 +144,7 @@ bool Decision::is_for_memory(const AppliedLimit& limit) const noexcept
 
 void Decision::decide_by_memory() noexcept
 {
+    const microseconds now = clock_.since_epoch();
     bool any = false;
     bool take = true;
     for (AppliedLimit& limit : limits_) {
@@ -149,11 +156,12 @@ void Decision::decide_by_memory() noexcept
             }
             limit.decided = true;
             limit.source = Source::local;
+            limit.taken_at = now;
             any = true;
         }
     }
     if (any) {
-        decide_local_limits(limits_, clock_.since_epoch(), take && !fails_closed());
+        decide_local_limits(limits_, now, take && !fails_closed());
     }
 }
 
@@ -175,7 +183,7 @@ bool Decision::any_undecided() const noexcept
     });
 }
 
-/// Whether an undecided limit refuses a request.
+/// Whether the fail mode refuses a request with an undecided limit.
 bool Decision::closes() const noexcept
 {
     return rules_.fail_mode == FailMode::closed && !rules_.dry_run;
@@ -206,7 +214,7 @@ void Decision::resolve() noexcept
     }
 }
 
-/// Returns what some limits took for a request that does not pass.
+/// Refunds what some limits counted for a request that does not pass.
 void Decision::refund() noexcept
 {
     for (AppliedLimit& limit : limits_) {
@@ -216,7 +224,32 @@ void Decision::refund() noexcept
         forget_refusals();
     }
     if (outcome_.refused) {
-        outcome_ = outcome_of(limits_);  // of what is left now
+        outcome_ = outcome_of(limits_);  // the states have changed
+    }
+}
+
+void Decision::hold() noexcept
+{
+    for (AppliedLimit& limit : limits_) {
+        if (limit.holds != nullptr && limit.cost > 0 && counted(limit)) {
+            limit.held = limit.holds->hold(limit);
+        }
+    }
+}
+
+Decision::~Decision()
+{
+    for (const AppliedLimit& limit : limits_) {
+        if (limit.held != nullptr) {
+            limit.holds->release(*limit.held);
+        }
+    }
+}
+
+void Decision::settle(const AppliedLimit& limit, std::int64_t cost) const noexcept
+{
+    if (counted(limit) && cost != limit.cost) {
+        settle_cost(limit, cost, clock_.since_epoch());
     }
 }
 

@@ -11,11 +11,11 @@
 
 namespace ratelimit {
 
-/// The decision of all limits of one request. Each limit is decided by the first of these that can:
-/// a lease, a remembered refusal, Redis, and, for zones without Redis or by fail mode, this node's
-/// memory. A limit that none of them decides is left out, or refuses the request by fail mode. A
-/// request is counted in all its limits or in none: what some took is refunded when another
-/// refuses.
+/// The decision on one request by all its limits. Each limit is decided by the first of these that
+/// can: a lease, a remembered refusal, Redis, and this node's memory (for zones without Redis, or
+/// by fail mode `local`). A limit that none of them decides is ignored, or refuses the request if
+/// the fail mode is `closed`. A request is counted in all its limits or in none: if one refuses,
+/// what the others counted is refunded.
 class Decision final : public Check::Owner {
 public:
     struct Rules {
@@ -26,12 +26,12 @@ public:
     class Owner {
     public:
         virtual ~Owner() = default;
-        /// The decision is made. Never from inside start.
+        /// The decision is made. Never called from inside start.
         virtual void decided() noexcept = 0;
     };
 
-    /// `limits`: in the order of the configuration. `sent`: room for as many. Both must live as
-    /// long as this.
+    /// `limits`: in the order of the configuration. `sent`: scratch space of the same size. Both
+    /// must outlive this object.
     Decision(
         std::span<AppliedLimit> limits, std::span<RemoteLimit*> sent, Rules rules,
         const NodeClock& clock, Owner& owner) noexcept
@@ -39,30 +39,45 @@ public:
     {
     }
 
-    /// Decides. True: a check is in flight, and the owner is called when the decision is made; else
-    /// it is made now.
-    bool start();
+    /// The request has ended: releases what it holds of concurrency limits.
+    ~Decision() override;
+    Decision(const Decision&) = delete;
+    Decision& operator=(const Decision&) = delete;
+
+    /// Starts to decide. True: a check is in flight, and the owner will be notified. False: the
+    /// decision is made.
+    bool start() noexcept;
 
     Result result() const noexcept { return result_; }
-    /// Whether limits decided; outcome, speaking and decided_by only if so.
+    /// Whether limits decided. If not, outcome, speaking and decided_by must not be called.
     bool has_outcome() const noexcept
     {
         return result_ != Result::none && result_ != Result::failed_closed && any_decided();
     }
     const Outcome& outcome() const noexcept { return outcome_; }
+    /// The limit that the headers and variables with a single value show.
     const AppliedLimit& speaking() const noexcept { return limits_[outcome_.least_left]; }
     const AppliedLimit& decided_by() const noexcept { return limits_[outcome_.decided_by]; }
 
     std::span<const AppliedLimit> limits() const noexcept { return limits_; }
-    /// Whether it is an enforced limit that could not be decided.
+    /// Whether the limit is enforced and could not be decided. After a remembered refusal, the
+    /// limits that were therefore not sent to Redis do not count as undecided.
     bool undecided(const AppliedLimit& limit) const noexcept;
     bool dry_run() const noexcept { return rules_.dry_run; }
+    /// Whether the request is counted in this limit.
+    bool counted(const AppliedLimit& limit) const noexcept
+    {
+        return limit.decided && limit.state.granted && !outcome_.refused
+            && result_ != Result::failed_closed;
+    }
+    /// Changes the cost that is counted in a limit to what the request really cost. Once.
+    void settle(const AppliedLimit& limit, std::int64_t cost) const noexcept;
     std::size_t checks_sent() const noexcept { return check_ ? sent_.size() : 0; }
 
     void checked() noexcept override;
 
 private:
-    bool ask_redis();
+    bool ask_redis() noexcept;
     void decide_by_node_state() noexcept;
     std::int64_t select_for_redis() noexcept;
     void finish() noexcept;
@@ -75,17 +90,18 @@ private:
     bool fails_closed() const noexcept;
     void resolve() noexcept;
     void refund() noexcept;
+    void hold() noexcept;
     void forget_refusals() noexcept;
 
     std::span<AppliedLimit> limits_;
-    std::span<RemoteLimit*> sent_;  // to Redis, in any order
+    std::span<RemoteLimit*> sent_;  // the limits sent to Redis, in any order
     const Rules rules_;
     const NodeClock& clock_;
     Owner& owner_;
     std::optional<Check> check_;
     Result result_ = Result::none;
     Outcome outcome_;
-    bool refused_by_cache_ = false;  // by an enforced limit: the others need no decision
+    bool refused_by_cache_ = false;  // a remembered refusal of an enforced limit decides
 };
 
 }  // namespace ratelimit

@@ -13,8 +13,8 @@ ngx_slab_pool_t* pool_of(const AppliedLimit& limit) noexcept
     return limit.zone->memory().local_limiter().pool();
 }
 
-/// The locks of all local limits' zones, taken in the order of their addresses, so that no two
-/// workers wait for each other.
+/// Holds the locks of the zones of all local limits. They are taken in the order of their
+/// addresses, so that no two workers can deadlock.
 class ZoneLocks {
 public:
     explicit ZoneLocks(std::span<const AppliedLimit> limits) noexcept : limits_(limits)
@@ -55,7 +55,8 @@ private:
     std::span<const AppliedLimit> limits_;
 };
 
-/// Decides the first limit when all behind it are known: whether all of them grant the request.
+/// Decides the local limits. Each one commits after the recursion has decided all limits behind it.
+/// `granted`: whether the limits before it grant the request. Returns whether all do.
 bool decide_next(std::span<AppliedLimit> limits, microseconds now, bool granted) noexcept
 {
     if (limits.empty()) {

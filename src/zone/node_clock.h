@@ -4,13 +4,13 @@
 
 namespace ratelimit {
 
-/// This node's clocks. A test has its own.
+/// This node's clocks. Tests replace them.
 struct NodeClock {
     microseconds (*monotonic)() noexcept;  // the same for all processes of this machine
     microseconds (*since_epoch)() noexcept;
 
-    /// What a zone's refusals and leases are timed by: the clock of its decisions, if that is this
-    /// node's.
+    /// The clock of a zone's remembered refusals and leases: since the epoch if this node's clock
+    /// decides, else monotonic.
     microseconds time_of(const Zone& zone) const noexcept
     {
         return zone.clock == Clock::local ? since_epoch() : monotonic();

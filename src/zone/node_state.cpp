@@ -9,7 +9,7 @@ namespace ratelimit {
 
 namespace {
 
-/// By how much longer a request has to wait that costs this much more, at least; exactly, for the
+/// A lower bound of the additional wait of a request that costs this much more. It is exact for the
 /// algorithms that keep an arrival time.
 microseconds longer_for(const Policy& policy, std::int64_t cost) noexcept
 {
@@ -29,7 +29,8 @@ void decide_by(Source source, const Verdict& state, AppliedLimit& limit) noexcep
 void spend_lease(AppliedLimit& limit, microseconds now) noexcept
 {
     const Zone& zone = *limit.zone;
-    if (zone.lease == 0 || limit.cost == 0) {
+    // A token of a lease could not be refunded once the lease has expired.
+    if (zone.lease == 0 || limit.cost == 0 || limit.settled_later) {
         return;
     }
     const auto answer = zone.memory().leases().spend(limit.keyed(), limit.policy, zone.lease, now);
@@ -50,8 +51,10 @@ void recall_refusal(AppliedLimit& limit) noexcept
     if (!denial) {
         return;
     }
-    if (limit.cost > limit.policy.limit()) {
-        denial->state.retry_after.reset();  // never, though a smaller cost has a time
+    if (limit.policy.block.count() > 0) {
+        denial->state.block = Block::lasts;  // every refusal begins one, for any cost
+    } else if (limit.cost > limit.policy.limit()) {
+        denial->state.retry_after.reset();  // never, although a smaller cost will pass
     } else {
         *denial->state.retry_after += longer_for(limit.policy, limit.cost - denial->cost);
     }
@@ -61,15 +64,19 @@ void recall_refusal(AppliedLimit& limit) noexcept
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept
 {
     if (!limit.state.granted && limit.zone->cache) {
+        KeyedRequest request = limit.keyed();
+        if (limit.state.block != Block::none) {
+            request.cost = 1;  // a block refuses every cost
+        }
         limit.zone->memory().denials().add(
-            limit.keyed(), limit.coalescer->client().server_of(limit.shard), limit.state,
-            limit.asked, clock.time_of(*limit.zone), limit.zone->remembered);
+            request, limit.coalescer->client().server_of(limit.shard), limit.state, limit.asked,
+            clock.time_of(*limit.zone), limit.zone->remembered);
     }
 }
 
 void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t spent) noexcept
 {
-    if (answer.taken > spent) {  // a shadow limit may have let in fewer
+    if (answer.taken > spent) {  // a shadow limit may have counted fewer
         limit.zone->memory().leases().add(
             limit.keyed(), limit.policy, answer, answer.taken - spent, limit.asked);
     }

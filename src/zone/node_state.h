@@ -6,29 +6,28 @@
 
 namespace ratelimit {
 
-/// What this node's memory says of limits that are counted in Redis: refusals that it remembers
-/// (the denial cache), and tokens that it took in advance (leases).
+// How this node's memory decides limits that are counted in Redis: by remembered refusals (the
+// denial cache), and by tokens taken from Redis in advance (leases).
 
-/// Decides the limit if its cost can be paid by a lease; else notes in it how much is worth
-/// leasing.
+/// Decides the limit if a lease has tokens for its cost. If not, sets its `lease_wanted`.
 void spend_lease(AppliedLimit& limit, microseconds now) noexcept;
 
-/// Decides the limit if Redis has refused its key, and would still do so.
+/// Decides the limit if a remembered refusal says that Redis would refuse it.
 void recall_refusal(AppliedLimit& limit) noexcept;
 
-/// After Redis's decision: remembers a refusal.
+/// Remembers the decision of Redis if that was a refusal.
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
-/// Keeps what Redis has granted beyond the first `spent` requests of a run.
+/// Keeps what Redis granted beyond the first `spent` requests of a run, as a lease.
 void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t spent) noexcept;
 
-/// Returns what the request took of a lease, also in the limit's state.
+/// Returns the tokens that the request took from a lease, and adjusts the limit's state.
 void refund_lease(AppliedLimit& limit) noexcept;
 
-/// After a limit's cost was refunded in Redis: others may pass sooner than was remembered. And
-/// after a request that passed: less is left than was remembered for requests of a larger cost or
-/// another policy whose refusal is remembered. Only where a zone can have such requests, which are
-/// remembered briefly for the same reason.
+/// Removes the remembered refusals of the key if they may be wrong. After a refund in Redis, a
+/// request may pass sooner than remembered. After a request that passed, less is left than
+/// remembered with the refusal of a larger cost or of another policy. Does nothing in zones where
+/// neither can happen; the others remember refusals only briefly (Zone::remembered).
 void forget_refusals(const AppliedLimit& limit) noexcept;
 
 }  // namespace ratelimit

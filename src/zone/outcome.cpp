@@ -8,7 +8,7 @@ namespace ratelimit {
 
 namespace {
 
-/// An empty retry time is the longest: never.
+/// An empty retry time means never, which is the longest.
 bool longer(std::optional<microseconds> left, std::optional<microseconds> right) noexcept
 {
     if (!left || !right) {
@@ -22,7 +22,8 @@ bool refuses(const AppliedLimit& limit) noexcept
     return limit.decided && !limit.shadow && !limit.state.granted;
 }
 
-/// Whether `left` has less left than `right`: by share, then a refusal before a grant.
+/// Whether `left` comes before `right`: enforced before shadow, then by the share that is left,
+/// then a refusal before a grant.
 bool less_left(const AppliedLimit& left, const AppliedLimit& right) noexcept
 {
     if (left.shadow != right.shadow) {

@@ -8,7 +8,7 @@
 
 namespace ratelimit {
 
-/// What becomes of a request: $ratelimit_status.
+/// The result for a request: $ratelimit_status.
 enum class Result : std::uint8_t {
     none,
     passed,
@@ -20,24 +20,24 @@ enum class Result : std::uint8_t {
     failed_closed,
 };
 
-/// What several limits make of one request together.
+/// The combined decision of several limits on one request.
 struct Outcome {
     bool refused = false;
-    microseconds wait{ 0 };  // before a passed request goes on
+    microseconds wait{ 0 };  // how long a passed request is delayed
     std::optional<microseconds> retry_after{ microseconds{ 0 } };  // as in Verdict
-    /// Index of the limit that decided: refused, for the longest time; or delays longest; or has
-    /// the least left.
+    /// Index of the limit that decided: the refusing one with the longest retry time; else the one
+    /// with the longest delay; else the one with the least left.
     std::size_t decided_by = 0;
-    /// Index of the limit with the least left by share of what it can ever hold. Shadow limits do
-    /// not speak, unless there are no others.
+    /// Index of the limit with the least left, as a share of its Policy::limit(). Shadow limits are
+    /// considered only if there are no others.
     std::size_t least_left = 0;
 };
 
-/// Of the limits that are decided; there is at least one.
+/// Combines the decided limits, of which there must be at least one.
 Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept;
 
-/// How long a request that leaky_bucket let in has to wait for its turn, as limit_req counts: its
-/// excess is what the bucket holds besides it.
+/// How long a request that leaky_bucket admitted is delayed, by the rule of limit_req: the excess
+/// is what the bucket holds without this request.
 microseconds delay_of(const AppliedLimit& limit) noexcept;
 
 }  // namespace ratelimit

@@ -6,7 +6,7 @@ namespace ratelimit {
 
 namespace {
 
-/// By multiplication, after Knuth's TAOCP, section 6.4, folding the high half back in.
+/// Multiplicative hashing (Knuth, TAOCP, section 6.4); the high half is folded into the low one.
 std::uint64_t mixed(std::uint64_t hash, std::int64_t word) noexcept
 {
     constexpr std::uint64_t golden = 0x9E37'79B9'7F4A'7C15;
@@ -25,6 +25,9 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
     hash = mixed(hash, of.limit());
     if (of.algorithm == Algorithm::sliding_window_buckets) {
         hash = mixed(hash, of.bucket_width().count());
+    }
+    if (of.block.count() > 0) {
+        hash = mixed(hash, of.block.count());
     }
     return hash;
 }

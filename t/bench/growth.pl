@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 
-# How cost grows: with the limits of a request, with keys, with nginx's workers, with the length of a
-# sliding window's log.
+# How the cost grows: with the number of limits of a request, of keys, of nginx's workers, and with the
+# length of a sliding window's log.
 
 use strict;
 use warnings;
@@ -15,9 +15,9 @@ use Bench::Report;
 use Bench::Scripts qw(load_script call_words send_calls);
 use Bench::Servers qw(location ours redis_block versions all_stopped);
 
-$rounds = $ENV{ROUNDS} // 3;    # what grows is seen in few
+$rounds = $ENV{ROUNDS} // 3;    # growth shows in few rounds
 
-# As in load.pl: nothing is refused, no key expires meanwhile.
+# As in load.pl: nothing is refused, and no key expires during the measurement.
 my $passing = 'algorithm=gcra rate=1r/m burst=59999999';
 my @numbers = (0, 1, 60_000_000, 60_000_000, 1);
 my $few     = 100_000;
@@ -36,7 +36,7 @@ sub row {
         calls => [1 / 17, 1], reads => [1, 1]};
 }
 
-# 1, 2 and 4 limits of one request, each with keys of its own.
+# 1, 2 and 4 limits of one request, each with its own keys.
 sub limit_rows {
     my $redis = Ratelimit::Redis->new;
     my $http  = redis_block($redis) . join '', map { "ratelimit_zone \$arg_key zone=z$_ $passing;" } 1 .. 4;
@@ -47,7 +47,7 @@ sub limit_rows {
     return map { +{ %{ row("$_ limit" . ($_ > 1 ? 's' : ''), $redis, $nginx, "/limits$_", $few) }, reads => [$_, $_] } } 1, 2, 4;
 }
 
-# A thousand to a million keys, a Redis for each.
+# A thousand to a million keys, each number in its own Redis.
 sub key_rows {
     return map {
         my $redis = Ratelimit::Redis->new;
@@ -69,9 +69,9 @@ sub worker_rows {
     } 1, 2, 4, 8;
 }
 
-# Logs that stay full: at $rate requests a second, as many entries leave each one as come. Each round
-# begins with logs as they are then, by calls of the script with times of the past: entries evenly over
-# the window, and before it up to as many that have left and are not yet cut off, by turns.
+# Logs that stay full: at $rate requests a second, as many entries leave each log as are added. Each round
+# starts with logs in that state, made by calls of the script with times in the past: entries evenly over
+# the window, and before it up to as many that have left but are not yet cut off, differently for each key.
 # L => [keys, calls that fill a window].
 my %logs = (10 => [20_000, 5], 1000 => [1000, 50], 100_000 => [100, 500]);
 
@@ -98,7 +98,7 @@ sub log_rows {
         };
         +{
             %{ row("L = $length, $keys keys", $redis, $nginx, "/log$length", $keys) },
-            reads  => [0.9, 20],    # two requests for one of a hundred keys may go together
+            reads  => [0.9, 20],    # requests for one of a hundred keys can share a call
             before => sub { fill($redis, $length, $window{$length}, $call) },
             after  => sub { entries($redis, $length, $call) },
         };
@@ -120,7 +120,7 @@ sub fill {
     return;
 }
 
-# How many requests a log holds, on average of some.
+# The number of requests that a log holds, averaged over some keys.
 sub entries {
     my ($redis, $length, $call) = @_;
     my ($sum, $some) = (0, 50);

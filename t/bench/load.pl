@@ -1,7 +1,8 @@
 #!/usr/bin/env perl
 
-# What a limit costs: this module beside no limit, limit_req and lua-nginx-module, in one run, and the
-# targets. ROUNDS and SECONDS say how often and how long each row is measured.
+# The cost of a limit: this module beside no limit, limit_req and lua-nginx-module, in one run, with the
+# targets. ROUNDS and SECONDS set the number and length of the measurements of each row. LUA_RESTY_REDIS names
+# the folder of lua-resty-redis that has resty/redis.lua; without it, its row is left out.
 
 use strict;
 use warnings;
@@ -10,27 +11,30 @@ use Ratelimit::Http qw(request);
 use Ratelimit::Redis;
 
 use Bench::Generators qw(calls_of_redis generator_version);
-use Bench::Measure qw($rounds $seconds measure median figure by_round spread);
+use Bench::Measure qw($rounds $seconds measure median figure best by_round spread);
 use Bench::Report;
 use Bench::Scripts qw(load_script call_words send_calls);
 use Bench::Servers qw(location ours redis_block peer versions all_stopped);
 
 my $keys = 100_000;
-my $flooders = 250;    # more than there are counters of the busiest
+my $flooders = 250;    # more than a zone\'s counters of refused keys
 
-# One request a minute and very many at once: nothing is refused, no key expires meanwhile, and a key's
-# state tells how many requests it has counted.
+# One request a minute with a very large burst: nothing is refused, no key expires during the measurement,
+# and a key's state shows how many requests it has counted.
 my $minute  = 60_000_000;
 my $most    = 60_000_000;
 my $passing = "algorithm=gcra rate=1r/m burst=@{[ $most - 1 ]}";
 my %passing = (algorithm => 'gcra', quota => 1, window => $minute, param => $most);
-my @numbers = (0, 1, $minute, $most, 1);    # as a call of the script has them
+my @numbers = (0, 1, $minute, $most, 1);    # the numbers of a script\'s call
 
 my $redis  = Ratelimit::Redis->new;
 my $digest = load_script($redis, 'gcra');
 my $ours   = start_ours();
-my $peer   = peer($redis, keys => { %passing, key => 'arg_key' },
-    peer_hot => { %passing, key => 'arg_one' });
+my $resty  = -e(($ENV{LUA_RESTY_REDIS} // '') . '/resty/redis.lua');
+my $by_key = { %passing, key => 'arg_key' };
+my $peer   = peer($redis, keys => $by_key, peer_hot => { %passing, key => 'arg_one' },
+    three => { %{$by_key}, zones => ['first', 'second', 'third'] },
+    $resty ? (resty => { %{$by_key}, zones => ['keys'], client => 'peer_resty' }) : ());
 
 sub start_ours {
     my %zones = (
@@ -38,8 +42,10 @@ sub start_ours {
         hot      => "\$arg_one $passing",
         leases   => "\$arg_one $passing lease=1000",
         refused  => '$arg_one algorithm=gcra rate=1r/m',
+        refused_plain => '$arg_one algorithm=gcra rate=1r/m',
         refused_keys => '$arg_key algorithm=gcra rate=1r/m',
         uncached => '$arg_one algorithm=gcra rate=1r/m cache=off',
+        held     => '$arg_key concurrency=1000',
     );
     my $http = redis_block($redis) . <<'END';
     limit_req_zone $arg_key zone=req_keys:32m rate=1000000r/s;
@@ -56,42 +62,47 @@ END
     for my $zone (sort keys %zones) {
         my ($key, $parameters) = split / /, $zones{$zone}, 2;
         $http .= "ratelimit_zone $key zone=$zone $parameters;\n";
-        $server .= location("/$zone", "ratelimit zone=$zone;");
+        $server .= location("/$zone", "ratelimit zone=$zone;" . ($zone =~ /plain/ ? ' ratelimit_headers off;' : ''));
     }
     return ours(http => $http, server => $server);
 }
 
-# How many requests Redis has counted for the hot key of a zone.
+# The number of requests that Redis has counted for the hot key of a zone.
 sub counted {
     my ($zone) = @_;
     return counted => sub {
-        my $arrival = $redis->cmd('GET', "rl:$zone:{hot}") // die "$zone: Redis has no count\n";
+        my $state = $redis->cmd('GET', "rl:$zone:{hot}") // die "$zone: Redis has no count\n";
+        my $arrival = unpack 'Q>', "\0" . substr $state, 0, 7;    # as lua/gcra.lua stores it
         return $arrival / $minute;
     };
 }
 
-# Load without nginx: the same script and keys.
+# Load without nginx: the same script and keys. `decisions`: of each call.
 sub bare {
-    my ($pipeline) = @_;
-    my $calls = 20_000;    # a second, in the round before
-    return load => sub {
+    my ($pipeline, $decisions) = @_;
+    $decisions //= 1;
+    my $calls = 20_000 / $decisions;    # calls a second in the last round
+    my @shares = (calls => [1 / $decisions, 1 / $decisions], reads => [1, 1]);
+    return @shares, load => sub {
         my ($duration) = @_;
         my $load = calls_of_redis(
-            redis => $redis, pipeline => $pipeline, calls => int $calls * $duration,
-            words => sub { call_words($digest, sprintf('rl:keys:{k%012d}', rand $keys), @numbers) },
+            redis => $redis, pipeline => $pipeline, calls => int $calls * $duration, decisions => $decisions,
+            words => sub {
+                call_words($digest, [map { sprintf 'rl:keys:{k%012d}', rand $keys } 1 .. $decisions], @numbers);
+            },
         );
-        $calls = $load->{requests} / $load->{seconds};
+        $calls = $load->{requests} / $load->{seconds} / $decisions;
         return $load;
     };
 }
 
-# Each request has a decision of its own in Redis; ours go together up to sixteen in a call.
+# Each request is one decision in Redis; this module sends up to sixteen checks in a call.
 my @each = (calls => [1, 1], reads => [1, 1]);
-my @joint = (calls => [1 / 17, 1], reads => [1, 1]);
+my @batched = (calls => [1 / 17, 1], reads => [1, 1]);
 my @flood = (refused => 1, limit => 1, keys => 1);
 
-# Each row: its name here, which is its path unless another is given; its text; what Bench::Measure wants
-# of it; limit: what X-RateLimit-Limit says there.
+# Each row: its name, which is its path unless another is given; its text; options of Bench::Measure; and
+# limit: the expected X-RateLimit-Limit.
 my @rows = (
     [none => 'no limit', nginx => $ours],
     [req_keys => "limit_req, $keys keys", nginx => $ours],
@@ -99,21 +110,31 @@ my @rows = (
     [req_refused => 'limit_req, refused flood', nginx => $ours, refused => 1, keys => 1],
     [req_refused_keys => "limit_req, refused flood of $flooders keys", nginx => $ours, refused => 1,
         keys => $flooders],
-    [keys => "this module, $keys keys", nginx => $ours, @joint, limit => $most],
+    [keys => "this module, $keys keys", nginx => $ours, @batched, limit => $most],
     [hot => 'this module, one hot key, exact', nginx => $ours, calls => [0.005, 1], counted('hot'),
         limit => $most],
     [refused => 'this module, refused flood', nginx => $ours, calls => [0, 0.001], @flood],
+    [refused_plain => 'this module, refused flood, no headers', nginx => $ours, calls => [0, 0.001], refused => 1,
+        keys => 1],
     [refused_keys => "this module, refused flood of $flooders keys", nginx => $ours, calls => [0, 0.002], @flood,
         keys => $flooders],
     [uncached => 'this module, refused flood, cache=off', nginx => $ours, calls => [0.005, 1], @flood],
     [leases => 'this module, one hot key, lease=1000', nginx => $ours, calls => [0.0001, 0.1],
-        counted('leases'), surplus => 0.02, limit => $most],
-    [three => "this module, three limits, $keys keys", nginx => $ours, calls => [1, 1], reads => [3, 3], limit => $most],
-    [peer_keys => "lua-nginx-module, $keys keys", nginx => $peer, path => '/keys', @each,
+        counted('leases'), surplus => 0.05, limit => $most],
+    [held => "this module, requests at one time, $keys keys", nginx => $ours, calls => [2 / 17, 2],
+        reads => [1.99, 2], limit => 1000],
+    [three => "this module, three limits, $keys keys", nginx => $ours, @batched, reads => [3, 3],
         limit => $most],
-    [peer_hot => 'lua-nginx-module, one hot key', nginx => $peer, @each, counted('peer_hot'),
+    [peer_keys => "lua cosocket, $keys keys", nginx => $peer, path => '/keys', @each,
         limit => $most],
-    [bare => 'no nginx: one connection, 64 calls at a time', bare(64), @each],
+    [peer_hot => 'lua cosocket, one hot key', nginx => $peer, @each, counted('peer_hot'),
+        limit => $most],
+    [peer_three => "lua cosocket, three limits, $keys keys", nginx => $peer, path => '/three', calls => [1, 1],
+        reads => [3, 3], limit => $most],
+    $resty ? [resty => "lua-resty-redis, $keys keys", nginx => $peer, @each, limit => $most] : (),
+    [bare => 'no nginx: 64 calls at a time', bare(64)],
+    [bare_8 => 'no nginx: 16 calls of 8 decisions at a time', bare(16, 8)],
+    [bare_16 => 'no nginx: 8 calls of 16 decisions at a time', bare(8, 16)],
 );
 my @calm = (
     map({
@@ -121,11 +142,11 @@ my @calm = (
         my $few = ', ' . ($_ == 1 ? 'one connection' : "$_ connections");
         (
             ["none_$_" => "no limit$few", nginx => $ours, path => '/none', @few],
-            ["keys_$_" => "this module, $keys keys$few", nginx => $ours, path => '/keys', @joint, @few],
-            ["peer_$_" => "lua-nginx-module, $keys keys$few", nginx => $peer, path => '/keys', @each, @few],
+            ["keys_$_" => "this module, $keys keys$few", nginx => $ours, path => '/keys', @batched, @few],
+            ["peer_$_" => "lua cosocket, $keys keys$few", nginx => $peer, path => '/keys', @each, @few],
         )
     } 1, 2),
-    [round_trip => 'bare round trip: one call at a time', bare(1), @each],
+    [round_trip => 'bare round trip: one call at a time', bare(1)],
 );
 my %row;
 for (@rows, @calm) {
@@ -133,7 +154,7 @@ for (@rows, @calm) {
     $row{$name} = {name => $text, path => "/$name", keys => $keys, redis => [$redis], @more};
 }
 
-# Asks each location once: whether it limits is seen in its headers.
+# Requests each location once and checks by its headers whether it limits.
 sub probe {
     for my $name (map { $_->[0] } @rows) {
         my ($nginx, $path, $limit) = @{ $row{$name} }{qw(nginx path limit)};
@@ -151,36 +172,39 @@ sub ratio {
     return figure($row{$name}, $what) / figure($row{$other}, $what);
 }
 
-# Microseconds of nginx's CPU that a row adds to no limit.
+# Microseconds of nginx's CPU time that a row adds to no limit.
 sub added { return figure($row{ $_[0] }, 'nginx') - figure($row{none}, 'nginx') }
 
 sub absolute_table {
-    my @table = (['', 'requests/s', '+-', 'nginx us', 'Redis us', 'calls', 'p50 us', 'p99 us', 'nginx busy']);
+    my @table = (['', 'requests/s', 'best', '+-', 'nginx us', 'Redis us', 'calls', 'p50 us', 'p99 us',
+        'nginx busy', 'Redis busy', 'load busy']);
     for my $name (map { $_->[0] } @_) {
         my $row = $row{$name};
         push @table, [
-            $row->{name}, sprintf('%.0f', figure($row, 'requests')), sprintf('%.0f %%', spread($row)),
+            $row->{name}, map({ sprintf '%.0f', $_ } figure($row, 'requests'), best($row)),
+            sprintf('%.0f %%', spread($row)),
             $row->{nginx} ? sprintf '%.2f', figure($row, 'nginx') : '-',
             $row->{calls} ? sprintf '%.2f', figure($row, 'redis') : '-',
             $row->{calls} ? sprintf '%.3f', figure($row, 'calls') : '-',
             map({ sprintf '%.0f', figure($row, $_) } qw(p50 p99)),
-            $row->{nginx} ? sprintf '%.0f %%', 100 * figure($row, 'busy') : '-',
+            map({ sprintf '%.0f %%', 100 * figure($row, $_) } qw(busy redis_busy load_busy)),
         ];
     }
     return @table;
 }
 
-# The rows beside no limit, beside limit_req with the like keys, and beside lua-nginx-module.
+# The rows relative to no limit, to limit_req with similar keys, and to lua-nginx-module.
 sub ratio_table {
     my %like = (
-        (map { $_ => ['req_keys', 'peer_keys'] } qw(keys three peer_keys)),
+        (map { $_ => ['req_keys', 'peer_keys'] } qw(keys peer_keys resty)),
+        (map { $_ => ['req_keys', 'peer_three'] } qw(three peer_three)),
         (map { $_ => ['req_hot',  'peer_hot'] } qw(hot leases peer_hot)),
-        (map { $_ => ['req_refused'] } qw(refused uncached)),
+        (map { $_ => ['req_refused'] } qw(refused refused_plain uncached)),
         refused_keys => ['req_refused_keys'],
     );
     my @table = (['', 'requests/s of no limit', 'of limit_req', 'of lua', 'nginx us added', 'of lua',
         'Redis us of lua']);
-    for my $name (grep { $_ ne 'bare' } map { $_->[0] } @rows) {
+    for my $name (grep { !/^bare/ } map { $_->[0] } @rows) {
         my ($limit_req, $lua) = @{ $like{$name} // [] };
         push @table, [
             $row{$name}{name},
@@ -211,20 +235,27 @@ sub calm_table {
     return @table;
 }
 
-# Microseconds that a row's requests take longer than those of no limit from as many connections.
+# Microseconds by which a row's requests take longer than those of no limit with as many connections.
 sub waited {
     my ($name, $what) = @_;
     return figure($row{$name}, $what) - figure($row{ $name =~ s/^[a-z]+/none/r }, $what);
 }
 
-# Each: text, what is measured in a round, and its bound: at most, or with 1, at least.
+# Each: text, the value in a round, and its bound: at most, or with 1, at least.
 sub target_table {
     my $requests = sub { my @rows = @_; return sub { ratio('requests', @rows) } };
     my @targets = (
-        ["$keys keys: nginx CPU added, of lua's", sub { added('keys') / added('peer_keys') }, 0.2],
-        ["$keys keys: requests/s, of lua's", $requests->('keys', 'peer_keys'), 3, 1],
-        ["$keys keys: Redis CPU, of lua's", sub { ratio('redis', 'keys', 'peer_keys') }, 0.5],
-        ["one hot key, exact: requests/s, of limit_req's", $requests->('hot', 'req_hot'), 0.7, 1],
+        ["$keys keys: nginx CPU added, of the cosocket's", sub { added('keys') / added('peer_keys') }, 0.2],
+        $resty
+        ? ["$keys keys: nginx CPU added, of lua-resty-redis's", sub { added('keys') / added('resty') }, 0.1]
+        : (),
+        ["$keys keys: Redis CPU, of the cosocket's", sub { ratio('redis', 'keys', 'peer_keys') }, 0.5],
+        ['three limits: Redis CPU, of one limit\'s', sub { ratio('redis', 'three', 'keys') }, 3],
+        ['three limits: calls of a request', sub { figure($row{three}, 'calls') }, 0.3],
+        ['three limits: requests/s, of one limit\'s', $requests->('three', 'keys'), 0.6, 1],
+        ['three limits: requests/s, of the cosocket\'s', $requests->('three', 'peer_three'), 1.25, 1],
+        ["requests at one time: nginx CPU added, of one limit's", sub { added('held') / added('keys') }, 1.5],
+        ["one hot key, exact: requests/s, of limit_req's", $requests->('hot', 'req_hot'), 0.75, 1],
         ["refused flood: requests/s, of limit_req's", $requests->('refused', 'req_refused'), 0.95, 1],
         ["leases: requests/s, of limit_req's", $requests->('leases', 'req_hot'), 0.9, 1],
         map {
@@ -244,7 +275,7 @@ sub target_table {
     return @table;
 }
 
-# Every key is there before anything is measured: to make one costs more than to change it.
+# Creates every key before the measurement: creating one costs more than changing it.
 sub make_keys {
     for my $zone (qw(keys first second third)) {
         send_calls($redis, $keys, sub {
@@ -258,10 +289,13 @@ sub report {
     my $report = Bench::Report->new('load', 'What a limit costs', generator_version(),
         versions($redis, $peer));
     $report->lines(
-        "Medians of $rounds rounds of $seconds s, rows interleaved; one worker; wrk with one thread and "
-            . 'the same requests for every row.',
+        "Medians of $rounds rounds of $seconds s, rows interleaved, and the best round; one worker; wrk with one "
+            . 'thread and the same requests for every row.',
         'us: microseconds of CPU for each request, nginx\'s and Redis\'s. calls: of scripts, for each '
-            . 'request. +-: spread between rounds.'
+            . 'request. +-: spread between rounds. busy: share of a processor; the load is wrk\'s, or without '
+            . 'nginx the benchmark\'s own.',
+        'lua cosocket: lua-nginx-module sends the same script in a call for each request, with only that part of '
+            . 'Redis\'s protocol that this needs.'
     );
     $report->lines('64 connections, each with one request in flight:');
     $report->table(absolute_table(@rows));

@@ -1,20 +1,12 @@
--- The peer: one limit by lua-nginx-module, over cosockets that are kept alive, with as much of Redis's
--- protocol as one call of a script takes.
+-- The peer: the limits of a request by lua-nginx-module, in one call of a script, over keepalive
+-- cosockets, with only that part of Redis's protocol that such a call needs.
+
+local verdict = require "verdict"
 
 local peer = {}
 
-local tcp, header, exit = ngx.socket.tcp, ngx.header, ngx.exit
-local byte, ceil = string.byte, math.ceil
-
--- A signed 64-bit big-endian number.
-local function number(text, at)
-    local a, b, c, d, e, f, g, h = byte(text, at, at + 7)
-    local high = ((a * 256 + b) * 256 + c) * 256 + d
-    if a >= 128 then
-        high = high - 4294967296
-    end
-    return high * 4294967296 + ((e * 256 + f) * 256 + g) * 256 + h
-end
+local tcp, exit = ngx.socket.tcp, ngx.exit
+local byte = string.byte
 
 local function bulk(text)
     return "$" .. #text .. "\r\n" .. text .. "\r\n"
@@ -25,23 +17,28 @@ local function failed(what, why)
     return exit(503)
 end
 
--- Makes the function that limits a request by a key.
+-- Returns a function that limits a request by a key.
 -- address, port  of Redis
 -- digest         of the script, which is loaded
--- prefix         of the keys
+-- prefixes       of the keys, one for each limit
 -- numbers        ARGV[1]
--- capacity       as the X-RateLimit-Limit header says it
--- answer         how many bytes the script returns
+-- capacity       value of the X-RateLimit-Limit header
+-- answer         number of bytes that the script returns
 function peer.limit(settings)
-    local address, port, prefix = settings.address, settings.port, settings.prefix
-    local capacity = tostring(settings.capacity)
-    local head = "*5\r\n" .. bulk("EVALSHA") .. bulk(settings.digest) .. bulk("1") .. "$"
+    local address, port, prefixes = settings.address, settings.port, settings.prefixes
+    local limits = #prefixes
+    local decide = verdict.reader(limits, settings.capacity)
+    local head = "*" .. limits + 4 .. "\r\n" .. bulk("EVALSHA") .. bulk(settings.digest)
+        .. bulk(tostring(limits)) .. "$"
     local tail = "}\r\n" .. bulk(settings.numbers)
-    local around = #prefix + 2  -- and the braces
-    local begin = "\r\n" .. prefix .. "{"
+    local around, begin, pieces = {}, {}, 4 * limits
+    for i = 1, limits do
+        around[i] = #prefixes[i] + 2  -- plus the braces
+        begin[i] = "\r\n" .. prefixes[i] .. "{"
+    end
     local start = "$" .. settings.answer .. "\r\n"
     local size = #start + settings.answer + 2
-    local at = #start + 1
+    local command = {}  -- used again: it is sent before the request yields
 
     return function(key)
         local socket = tcp()
@@ -49,27 +46,26 @@ function peer.limit(settings)
         if not good then
             return failed("connect", why)
         end
-        good, why = socket:send({ head, #key + around, begin, key, tail })
+        for i = 1, limits do
+            local at = 4 * i
+            command[at - 3] = i == 1 and head or "}\r\n$"
+            command[at - 2] = #key + around[i]
+            command[at - 1] = begin[i]
+            command[at] = key
+        end
+        command[pieces + 1] = tail
+        good, why = socket:send(command)
         if not good then
             return failed("send", why)
         end
-        -- Whole at once: the answer's length is known. An error is no shorter, or comes late.
+        -- One read, since the reply's length is known. An error is shorter, and fails when the read
+        -- times out.
         local answer, problem, part = socket:receive(size)
         if not answer or byte(answer) ~= 36 then
             return failed("receive", answer or part or problem)
         end
         socket:setkeepalive()
-
-        header["X-RateLimit-Limit"] = capacity
-        header["X-RateLimit-Remaining"] = number(answer, at + 8)
-        header["X-RateLimit-Reset"] = ceil(number(answer, at + 16) / 1000000)
-        if number(answer, at) ~= 1 then
-            local retry = number(answer, at + 24)
-            if retry >= 0 then
-                header["Retry-After"] = ceil(retry / 1000000)
-            end
-            return exit(429)
-        end
+        return decide(answer, #start)
     end
 end
 

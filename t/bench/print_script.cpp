@@ -1,28 +1,47 @@
-// Prints a script as the module puts it together. Usage: print_script algorithm... | refund
+// Prints a script as the module assembles it. Usage: print_script algorithm[+block]... | refund |
+// acquire | release. The last two are those of requests at one time (concurrency=).
 #include "check/script_text.h"
 
 #include <cstdio>
+#include <string>
 #include <string_view>
 #include <vector>
 
-int main(int argc, char** argv)
+/// The script of these algorithms. Empty: one of them is unknown.
+static std::string sequence_of(int argc, char** argv)
 {
-    if (argc == 2 && std::string_view(argv[1]) == "refund") {
-        const auto text = ratelimit::refund_script();
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        return 0;
-    }
-    std::vector<ratelimit::Algorithm> algorithms;
+    std::vector<ratelimit::SequenceLimit> limits;
     for (int i = 1; i < argc; ++i) {
-        const auto algorithm = ratelimit::algorithm_named(argv[i]);
+        std::string_view name = argv[i];
+        ratelimit::microseconds block{ 0 };
+        if (constexpr std::string_view mark = "+block"; name.ends_with(mark)) {
+            name.remove_suffix(mark.size());
+            block = std::chrono::minutes{ 10 };
+        }
+        const auto algorithm = ratelimit::algorithm_named(name);
         if (!algorithm) {
             std::fprintf(stderr, "print_script: no algorithm %s\n", argv[i]);
-            return 1;
+            return {};
         }
-        algorithms.push_back(*algorithm);
+        limits.push_back({ *algorithm, false, block });
     }
-    const auto text = algorithms.size() == 1 ? ratelimit::single_script(algorithms.front())
-                                             : ratelimit::several_script(algorithms);
+    return ratelimit::sequence_script(limits);
+}
+
+int main(int argc, char** argv)
+{
+    const std::string_view first = argc > 1 ? argv[1] : "";
+    std::string text;
+    if (first == "refund") {
+        text = ratelimit::refund_script();
+    } else if (first == "acquire") {
+        const ratelimit::SequenceLimit limit{ ratelimit::Algorithm::concurrency };
+        text = ratelimit::sequence_script({ &limit, 1 }, true);
+    } else if (first == "release") {
+        text = ratelimit::refund_script(ratelimit::Algorithm::concurrency);
+    } else {
+        text = sequence_of(argc, argv);
+    }
     std::fwrite(text.data(), 1, text.size(), stdout);
-    return 0;
+    return text.empty() ? 1 : 0;
 }

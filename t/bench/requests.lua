@@ -1,8 +1,8 @@
--- What wrk asks for, and what it prints for Bench/Generators.pm to read.
+-- The requests that wrk sends, and the figures that it prints for Bench/Generators.pm.
 --
 -- Usage: wrk ... -s requests.lua URL -- path keys first
--- Requests of `path` go through `keys` keys, beginning after the first `first`. Their texts are made
--- beforehand: each costs the generator the same, and little.
+-- Requests of `path` cycle through `keys` keys, starting after the first `first`. Their texts are
+-- made beforehand, so that each costs the generator the same, and little.
 
 local requests, at, keys = {}, 0, 0
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env perl
 
-# Every script beside the textbook one for its algorithm, in one Redis and one run: calls per second
-# of Redis's time (INFO commandstats), interleaved rounds, medians; memory; and the longest single
-# check when very many entries leave at once.
+# Every script beside the textbook script for its algorithm, in one Redis and one run: calls per second of
+# Redis's time (INFO commandstats), medians of interleaved rounds; memory; and the longest single check
+# when very many entries leave the window at once.
 
 use strict;
 use warnings;
@@ -18,8 +18,9 @@ my $second = 1_000_000;
 my $start  = 1_800_000_000 * $second;
 my $unique = 0;
 
-# A pattern: quota, window (s), the algorithm's param, and for the i-th call of a round its time in
-# microseconds after the round's start and its key. before: calls that fill the state first.
+# A pattern: algorithm, name, quota, window (s), the algorithm's param, a function that returns the i-th
+# call's time (microseconds after the start) and key; then calls that fill the state first, and the
+# textbook script if it is another algorithm's.
 my @patterns = (
     ['fixed_window', 'one hot key, passing', 1e9, 60, 0, sub { $_[0] * 50, 'hot' }],
     ['fixed_window', 'refusing',             10,  60, 0, sub { $_[0],      'hot' }],
@@ -51,10 +52,10 @@ my @patterns = (
 
 my $redis = Ratelimit::Redis->new;
 
-# A script: the function that makes a call's words of its key and numbers.
+# A script here is a function that makes the words of a call from its key and numbers.
 my $printed = '';
 
-# Prints, and keeps what is printed for the document.
+# Prints, and collects the output for the document.
 sub out {
     my ($format, @values) = @_;
     my $line = sprintf $format, @values;
@@ -68,14 +69,14 @@ sub ours {
     return sub { call_words($digest, @_) };
 }
 
-# The last word is for the sorted set, whose entries it keeps apart.
+# The last word makes the entries of the sorted set unique.
 sub textbook {
     my ($algorithm) = @_;
     my $digest = $redis->cmd('SCRIPT', 'LOAD', read_file("$top/t/bench/textbook/$algorithm.lua"));
     return sub { ('EVALSHA', $digest, 1, @_, ++$unique) };
 }
 
-# $count calls of a pattern, from the $from-th on.
+# Sends $count calls of a pattern, starting with the $from-th.
 sub call_many {
     my ($words, $prefix, $pattern, $from, $count) = @_;
     my (undef, undef, $quota, $window, $param, $step) = @{$pattern};
@@ -87,7 +88,7 @@ sub call_many {
     return;
 }
 
-# Microseconds of Redis's time that each call took.
+# Microseconds of Redis's time for each call.
 sub timed {
     my (@arguments) = @_;
     $redis->cmd('CONFIG', 'RESETSTAT');
@@ -126,7 +127,7 @@ sub memory {
         $redis->cmd('FLUSHALL');
         my $pattern = [$algorithm, '', $quota, $window, $quota, sub { $_[0] * $spread, 'key' }];
         call_many($words, 'm', $pattern, 0, $requests);
-        # The most that it takes while as many again come: a string grows and is rewritten.
+        # The most memory during as many more requests: a string grows and is then rewritten.
         my $most = 0;
         for my $part (0 .. 20) {
             my $sum = 0;
@@ -144,7 +145,35 @@ sub memory {
     return;
 }
 
-# The longest check of a hundred, when all of 100 000 entries have left, or all but one.
+# Requests at one time: a check that takes a unit and its release, beside a check of token_bucket. Both are of
+# this server's clock, and of 5000 keys or of one.
+sub held {
+    my ($name, $keys) = @_;
+    my %digest = map { $_ => load_script($redis, $_) } qw(token_bucket acquire release);
+    my %times;
+    for my $round (0 .. $rounds) {
+        $redis->cmd('FLUSHALL');
+        my $calls = 10_000;
+        my $run = sub {
+            my ($what, @numbers) = @_;
+            $redis->cmd('CONFIG', 'RESETSTAT');
+            send_calls($redis, $calls, sub { call_words($digest{$what}, "$numbers[0]" . $_[0] % $keys, @{ $numbers[1] }) });
+            my ($usec) = $redis->cmd('INFO', 'commandstats') =~ /^cmdstat_evalsha:.*usec_per_call=([\d.]+)/m;
+            push @{ $times{$what} }, $usec if $round;
+        };
+        my ($window, $width) = (67_500_000, 7_500_000);
+        $run->('token_bucket', 't', [0, 1e6, $second, 1e6, 1]);
+        $run->('acquire', 'c', [0, 1e6, $window, $width, 1]);
+        my ($s, $us) = @{ $redis->cmd('TIME') };
+        my $now = $s * $second + $us;
+        my $bucket = $now - $now % $width;
+        $run->('release', 'c', [7, $bucket, $window, $now, 1e6, $window, $width, 1]);
+    }
+    out "%-23s %-33s %8.2f %8.2f %8.2f\n", 'concurrency', $name, map { median(@{ $times{$_} }) } qw(acquire release token_bucket);
+    return;
+}
+
+# The longest of a hundred checks, after all of 100 000 entries, or all but one, have left the window.
 sub stall {
     my ($live) = @_;
     my @longest;
@@ -166,8 +195,8 @@ sub stall {
     return;
 }
 
-# The longest check by Redis's own measure (SLOWLOG) while a full log of 100 000 moves on by as many:
-# ours is rewritten once, with all of its live entries.
+# The longest check by Redis's SLOWLOG while the window of a full log of 100 000 moves on by as many: this
+# module's log is rewritten once, with all of its live entries.
 sub rewrite {
     my @longest;
     $redis->cmd('CONFIG', 'SET', 'slowlog-log-slower-than', 50);
@@ -194,6 +223,9 @@ out "Redis %s, %d rounds of 10000 calls, %s\n\n",
 out "%-23s %-33s %8s %8s %6s\n", 'algorithm', 'pattern, calls per second', 'ours', 'textbook',
     'ratio';
 compare($_) for @patterns;
+out "\n%-23s %-33s %8s %8s %8s\n", '', 'microseconds of a call', 'check', 'release', 'token_bucket';
+held('one hot key', 1);
+held('small keys', 5000);
 out "\n%-23s %-33s %8s %8s\n", '', 'memory, most bytes of a key', 'ours', 'textbook';
 memory('fixed_window', 1000, 60, 500, 1);
 memory('sliding_window_counter', 1000, 60, 1500, 60_000);

@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 
-# Fifteen minutes (SOAK_MINUTES) of all that a worker does, as fast as it can: distinct keys, a hot key, leases,
-# several limits, refusals, a shadow limit, and the API. Its memory has to stay as it is.
+# Fifteen minutes (SOAK_MINUTES) of full load on a worker with every kind of request: distinct keys, a hot
+# key, leases, several limits, refusals, a shadow limit, and the API. The worker's memory must not grow.
 
 use strict;
 use warnings;
@@ -45,9 +45,9 @@ sub minute {
         wrk(port => $nginx->port, path => $path, keys => 100_000, connections => 8, seconds => 60);
         POSIX::_exit(0);
     }) } sort keys %limits;
-    my @asked = ('metrics', 'zones', 'redis', 'zones/keys/keys?key=k1', '');
+    my @pages = ('metrics', 'zones', 'redis', 'zones/keys/keys?key=k1', '');
     while (grep { alive($_) } @loads) {
-        for my $page (@asked) {
+        for my $page (@pages) {
             my $status = request($nginx->port, "/api/$page")->status;
             die "/api/$page answers $status\n" if $status != 200;
         }
@@ -64,7 +64,7 @@ sub requests {
     return $sum;
 }
 
-sub resident { return read_file("/proc/$worker/status") =~ /^VmRSS:\s*(\d+)/m ? $1 : die "the worker is gone\n" }
+sub resident { return read_file("/proc/$worker/status") =~ /^VmRSS:\s*(\d+)/m ? $1 : die "the worker has exited\n" }
 sub descriptors { return scalar(() = glob "/proc/$worker/fd/*") }
 
 my $report = Bench::Report->new('soak', "$minutes minutes at full load", generator_version(), versions($redis));
@@ -77,10 +77,10 @@ for my $minute (1 .. $minutes) {
     die "too few decisions\n" if $rows[-1][1] - ($minute > 1 ? $rows[-2][1] : 0) < $least_a_minute;
 }
 $report->table(@rows);
-# In its first minutes a worker has its connections' buffers made, and its keys'.
+# In its first minutes a worker allocates the buffers of its connections and its keys.
 my $growth = $rows[-1][2] - $rows[3][2];
 $report->lines("From the third minute on the worker grew by $growth kB.");
 $report->save;
 all_stopped();
-die "that is more than $most_growth_kb kB\n" if $growth > $most_growth_kb;
-die "it has opened more than it closed\n" if $rows[-1][3] > $rows[3][3] + 2;
+die "the worker grew by more than $most_growth_kb kB\n" if $growth > $most_growth_kb;
+die "the worker leaks descriptors\n" if $rows[-1][3] > $rows[3][3] + 2;

@@ -1,5 +1,5 @@
-// A clock that can be stepped while a program runs: preloaded, it adds to the time of day the
-// microseconds that stand in the file named by CLOCK_SHIFT (eight bytes).
+// A clock that can step while a program runs: preloaded, it adds to the time of day the
+// microseconds in the file named by CLOCK_SHIFT (eight bytes).
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

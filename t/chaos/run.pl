@@ -1,12 +1,12 @@
 #!/usr/bin/env perl
 
-# Random faults over every topology while nodes decide, and every decision checked.
+# Random faults in every topology while nodes decide; every decision is checked.
 #
 #   run.pl [minutes] [--seed n] [--topology name[,name]] [--fault name[,name]] [--file f] [--keep f] [--verbose]
 #   run.pl --sum f
 #
-# minutes (8) are shared by the topologies. A summary of each run is added to the file; --sum prints a
-# table of all that a file has. --keep leaves what each run has seen in a folder there.
+# The minutes (8) are split between the topologies. --file appends a summary of each run; --sum prints a
+# table of all runs in a file. --keep keeps the evidence of each run in a folder.
 
 use strict;
 use warnings;
@@ -20,7 +20,7 @@ use Chaos::Report qw(add_to_file summary sum_of_file table);
 use Chaos::Run qw(run);
 use Getopt::Long qw(GetOptions);
 
-my $shown = 20;    # violations of one run
+my $shown = 20;    # the most violations printed for one run
 
 GetOptions(\my %options, 'seed=i', 'topology=s', 'fault=s', 'file=s', 'sum=s', 'keep=s',
     'verbose')
@@ -31,13 +31,13 @@ if ($options{sum}) {
     exit;
 }
 my $minutes = shift // 8;
-die "minutes are a number, not $minutes\n" unless $minutes =~ /^\d+(?:\.\d+)?$/ && $minutes > 0;
+die "minutes must be a number, not $minutes\n" unless $minutes =~ /^\d+(?:\.\d+)?$/ && $minutes > 0;
 my $seed = $options{seed} // 1 + time % 1_000_000;
 my @topologies = split /,/, $options{topology} // join ',', topologies();
 my @only = split /,/, $options{fault} // '';
 my ($unknown) = grep { !faults()->{$_} } @only;
-die "no fault $unknown, but " . join(', ', sort keys %{ faults() }) . "\n" if defined $unknown;
-# A busy disk would stop Redis, which writes down what it counts before it replies.
+die "no fault $unknown; there are " . join(', ', sort keys %{ faults() }) . "\n" if defined $unknown;
+# A busy disk would stop Redis, which writes its counts to a file before it replies.
 $ENV{TMPDIR} //= '/dev/shm' if -w '/dev/shm' && free_megabytes('/dev/shm') > 256;
 print "seed $seed\n";
 
@@ -47,7 +47,7 @@ sub free_megabytes {
     return (split ' ', $line)[3];
 }
 
-# A run that cannot go on is a violation, too.
+# A run that dies counts as a violation too.
 sub run_or_say {
     my (%run) = @_;
     my @found = eval { run(%run) };

@@ -1,4 +1,4 @@
-// A browser for the tests, and pages in it that tell what went wrong in them.
+// A browser for the tests, and pages in it that report what went wrong in them.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -15,9 +15,9 @@ export const start = () => chromium.launch({
     args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
 });
 
-// Opens the page. Options: those of a browser context; `fast`, the two seconds between answers and the
-// pauses of the back-off shortened 40 times; `expected`, a pattern of console messages that may come;
-// `prepare`, a script to run in the page before its own.
+// Opens the page. Options: those of a browser context; `fast`, which shortens the time between
+// responses and the pauses of the back-off 40 times; `expected`, a pattern of console messages that
+// are allowed; `prepare`, a script to run in the page before its own.
 export async function open(browser, url, { fast = false, expected = null, prepare = null, ...options } = {}) {
     const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
     const page = await context.newPage();
@@ -50,7 +50,7 @@ export async function open(browser, url, { fast = false, expected = null, prepar
         await page.addInitScript(prepare);
     }
     await page.goto(url);
-    // To be called at the end of each test.
+    // To be called at the end of each test: fails if anything went wrong in the page.
     page.finish = async () => {
         const violations = await page.evaluate(() => window.violations);
         await context.close();
@@ -59,7 +59,7 @@ export async function open(browser, url, { fast = false, expected = null, prepar
     return page;
 }
 
-// Runs a test with the page on a stand-in of its own, whose answers come 40 times as often as usual.
+// Runs a test with the page on its own mock of the API, with responses 40 times as often as usual.
 export async function onScenario(browser, name, run, options = {}) {
     const mock = await serve(name);
     try {
@@ -76,7 +76,7 @@ export const text = (page, selector) => page.locator(selector).first().textConte
 export const texts = (page, selector) => page.locator(selector).allTextContents();
 export const seen = (page, selector) => page.locator(selector).first().isVisible();
 
-// Waits until the function, run here, returns something true.
+// Waits until the function, run in the test's process, returns a true value.
 export async function until(what, check, seconds = 10) {
     const end = Date.now() + 1000 * seconds;
     let last;
@@ -90,7 +90,7 @@ export async function until(what, check, seconds = 10) {
     throw new Error(`waited ${seconds} s for ${what}`);
 }
 
-// What axe finds wrong, as lines.
+// The violations that axe finds, as lines.
 export async function axe(page) {
     await page.evaluate(AXE);
     const { violations } = await page.evaluate(() => window.axe.run(document, {
@@ -101,7 +101,7 @@ export async function axe(page) {
         nodes.map(({ target, failureSummary }) => `${id} (${help}) at ${target}: ${failureSummary}`));
 }
 
-// Elements that stick out of the window or of their panel.
+// Elements that extend beyond the window or their panel.
 export const overflowing = page => page.evaluate(() => {
     const width = document.documentElement.clientWidth;
     const out = [...document.querySelectorAll('main *')].filter(element => {

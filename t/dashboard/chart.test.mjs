@@ -1,4 +1,4 @@
-// Reading a chart at a point of time: with the keyboard, a screen reader, a finger.
+// Reading a chart at a point in time: with the keyboard, a screen reader, a finger.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -9,7 +9,7 @@ let browser;
 before(async () => { browser = await start(); });
 after(() => browser.close());
 
-// A zone's chart with points that are two seconds apart, and no new ones until the page is resumed.
+// A zone's chart with points two seconds apart, and no new ones until the page is resumed.
 const onChart = (run, options) => onScenario(browser, 'fleet', async (page, mock) => {
     await page.route('**/zones', route => {
         mock.world.move(2);
@@ -21,20 +21,20 @@ const onChart = (run, options) => onScenario(browser, 'fleet', async (page, mock
         return await line.count() > 0 && (await line.getAttribute('d')).split(' ').length > 30;
     });
     await page.locator('#pause').click();
-    await until('the last answer', () => page.evaluate(() => document.querySelector('#live.paused')));
-    await page.waitForTimeout(300);
+    await until('the pause', () => page.evaluate(() => document.querySelector('#live.paused')));
+    await page.waitForTimeout(300);  // a silent wait: a response may still be in flight
     await run({ page, mock, chart });
 }, options);
 
 const head = page => text(page, '.results thead th:nth-child(2)');
 
-// What a screen reader is told: [the text, whether it is at the end of the scale].
-const heard = async chart => {
+// What a screen reader announces: [the text, whether it is at the end of the scale].
+const announced = async chart => {
     const of = name => chart.getAttribute(`aria-value${name}`);
     return [await of('text'), await of('now') === await of('max')];
 };
 
-test('the first step back from now is to the newest point, the step from there on is to now', () =>
+test('the arrow keys step between now and the newest point', () =>
     onChart(async ({ page, chart }) => {
         const newest = (await text(page, '#updated')).replace('at ', 'At ');
         await chart.focus();
@@ -53,48 +53,48 @@ test('the first step back from now is to the newest point, the step from there o
         assert.equal(await head(page), 'Now');
     }));
 
-test('a screen reader is told of now once the chart is left', () => onChart(async ({ page, chart }) => {
+test('a screen reader announces now once the chart loses the focus', () => onChart(async ({ page, chart }) => {
     await chart.focus();
     await page.keyboard.press('ArrowLeft');
-    const [told, atTheEnd] = await heard(chart);
-    assert.match(told, /^\d\d:\d\d:\d\d: .*passed .* per second/);
+    const [announcement, atTheEnd] = await announced(chart);
+    assert.match(announcement, /^\d\d:\d\d:\d\d: .*passed .* per second/);
     assert.ok(!atTheEnd);
     await page.keyboard.press('Tab');
     assert.equal(await head(page), 'Now');
-    assert.deepEqual(await heard(chart), ['now', true]);
+    assert.deepEqual(await announced(chart), ['now', true]);
 }));
 
-test('a screen reader is told of now once the point is too old for the chart', () =>
+test('a screen reader announces now once the point is too old for the chart', () =>
     onChart(async ({ page, mock, chart }) => {
         await chart.focus();
         await page.keyboard.press('Home');
-        const [told, atTheEnd] = await heard(chart);
-        assert.match(told, /^\d\d:\d\d:\d\d: /);
+        const [announcement, atTheEnd] = await announced(chart);
+        assert.match(announcement, /^\d\d:\d\d:\d\d: /);
         assert.ok(!atTheEnd);
         mock.world.move(400);
         await page.evaluate(() => document.getElementById('pause').click());
         await until('the point to go', async () => await head(page) === 'Now');
         assert.ok(await chart.evaluate(element => element === document.activeElement));
-        assert.deepEqual(await heard(chart), ['now', true]);
+        assert.deepEqual(await announced(chart), ['now', true]);
     }));
 
-// A point that the chart knows, near its right end.
+// A place on the chart near its right end, where it has points.
 async function spot(chart) {
     const { x, y, width, height } = await chart.boundingBox();
     return [x + width - 30, y + height / 2];
 }
 
-test('what a finger points at stays when it is lifted, until it taps elsewhere', () =>
+test('a point selected by a finger stays until the finger taps elsewhere', () =>
     onChart(async ({ page, chart }) => {
         await chart.scrollIntoViewIfNeeded();
         await page.touchscreen.tap(...await spot(chart));
-        await page.waitForTimeout(100);
+        await page.waitForTimeout(100);  // a silent wait: the point must stay
         assert.match(await head(page), /^At \d\d:\d\d:\d\d$/);
         await page.touchscreen.tap(5, 5);
         await until('now', async () => await head(page) === 'Now', 2);
     }, { hasTouch: true }));
 
-test('a finger that drags over the chart leaves its last point, one that scrolls the page leaves none', () =>
+test('a finger that drags over the chart selects its last point, one that scrolls the page selects none', () =>
     onChart(async ({ page, chart }) => {
         const [clientX, clientY] = await spot(chart);
         const finger = (...types) => chart.evaluate((element, [names, at]) => names.forEach(name =>
@@ -103,12 +103,12 @@ test('a finger that drags over the chart leaves its last point, one that scrolls
         await finger('pointerdown', 'pointermove', 'pointerleave');
         assert.match(await head(page), /^At \d\d:\d\d:\d\d$/);
         await page.locator('h1').click();
-        assert.equal(await head(page), 'Now', 'until one goes elsewhere');
+        assert.equal(await head(page), 'Now', 'until a click elsewhere');
         await finger('pointerdown', 'pointercancel', 'pointerleave');
         assert.equal(await head(page), 'Now');
     }));
 
-test('a pointer that leaves takes its point along', () => onChart(async ({ page, chart }) => {
+test('a mouse that leaves the chart selects no point', () => onChart(async ({ page, chart }) => {
     await page.mouse.move(...await spot(chart));
     assert.match(await head(page), /^At /);
     await page.mouse.move(5, 5);

@@ -1,4 +1,4 @@
-// The header that the module's build makes from the page's files.
+// The header that the module's build generates from the page's files.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -30,7 +30,7 @@ const folder = mkdtempSync(join(tmpdir(), 'dashboard-'));
 after(() => rmSync(folder, { recursive: true }));
 const html = page();
 
-test('the header compiles, holds the page to the byte, and the hashes that a browser makes', () => {
+test('the header compiles, and has the exact page and the hashes that a browser computes', () => {
     writeFileSync(join(folder, 'dashboard_page.h'), execFileSync('sh', [EMBED]));
     writeFileSync(join(folder, 'main.cpp'), PROGRAM);
     execFileSync('g++', ['-std=c++20', '-Wall', '-Wextra', '-Wpedantic', '-Werror', '-I', folder,
@@ -47,13 +47,13 @@ test('the page is its files as they are written, byte for byte', () => {
     assert.equal(html, whole);
 });
 
-test('a page with a file that is missing is not made', () => {
+test('the header is not generated if a file is missing', () => {
     cpSync(join(EMBED, '..'), join(folder, 'incomplete'), { recursive: true });
     rmSync(join(folder, 'incomplete', 'page.js'));
     assert.throws(() => execFileSync('sh', [join(folder, 'incomplete', 'embed.sh')], { stdio: 'pipe' }));
 });
 
-test('the page asks for nothing that its policy forbids', () => {
+test('the page uses nothing that its policy forbids', () => {
     assert.equal(html.match(/<script/g).length, 1);
     assert.equal(html.match(/<style/g).length, 1);
     const markup = html.replace(/<(script|style)>.*?<\/\1>/gs, '');
@@ -63,7 +63,7 @@ test('the page asks for nothing that its policy forbids', () => {
     assert.doesNotMatch(html, /https?:\/\/(?!www\.w3\.org\/2000\/svg)/);
 });
 
-test('every file of the page is in it, and none is long', () => {
+test('every file of the page is embedded, and none is long', () => {
     const source = readFileSync(join(EMBED, '../page.html'), 'utf8');
     const files = execFileSync('ls', [join(EMBED, '..')], { encoding: 'utf8' }).trim().split('\n');
     for (const file of files) {

@@ -1,4 +1,4 @@
-// Freeing a key, whatever becomes of it.
+// Freeing a key, with any result.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -11,7 +11,7 @@ after(() => browser.close());
 
 const on = (...scenario) => onScenario(browser, ...scenario);
 
-// The key that the tests free: its number stands still unless it is refused.
+// The key that the tests free: its number does not change unless it is refused.
 const ZONE = 'per_ip';
 const KEY = '192.0.2.77';
 
@@ -23,18 +23,19 @@ const free = async page => {
     await page.locator('#free-yes').click();
 };
 
-// Of the page's next answer to zones: `come` resolves when the node has given it, `release` lets it through
-// to the page, and `after` tells what `look` saw when the page had shown it.
+// Holds the page's next response to zones: `come` resolves when the node has sent it, `release`
+// lets it through to the page, and `after` resolves to the result of `look` once the page has shown
+// it.
 async function holdNextAnswer(page, look) {
     const held = {};
     held.come = new Promise(resolve => { held.hasCome = resolve; });
     const released = new Promise(resolve => { held.release = resolve; });
-    held.after = new Promise(resolve => { held.tell = resolve; });
+    held.after = new Promise(resolve => { held.finish = resolve; });
     let answers = 0;
     await page.route('**/zones', async route => {
         answers += 1;
         if (answers === 2) {
-            held.tell(await look());
+            held.finish(await look());
         }
         const response = await route.fetch();
         if (answers === 1) {
@@ -46,7 +47,7 @@ async function holdNextAnswer(page, look) {
     return held;
 }
 
-test('a key that was freed is seen again when it is refused again', () => on('fleet', async (page, mock) => {
+test('a freed key is shown again when it is refused again', () => on('fleet', async (page, mock) => {
     await free(page);
     await until('the row to go', async () => !await hasRow(page));
     for (let i = 0; i < 3; i += 1) {
@@ -56,20 +57,20 @@ test('a key that was freed is seen again when it is refused again', () => on('fl
     assert.equal(await rowOf(page).locator('td:nth-child(3)').textContent(), '3');
 }));
 
-test('an answer from before a key was freed does not bring it back', () => on('fleet', async page => {
+test('a response from before a key was freed does not show the key again', () => on('fleet', async page => {
     await rowOf(page).waitFor();
     const held = await holdNextAnswer(page, () => hasRow(page));
     await held.come;
     await free(page);
     await until('the row to go', async () => !await hasRow(page));
-    // What is drawn again without a new answer is as old.
+    // Drawing the page again without a new response shows nothing newer.
     await page.locator('#filter').fill(ZONE);
     assert.ok(!await hasRow(page));
     held.release();
     assert.equal(await held.after, false);
 }));
 
-test('an answer without the key that is being freed leaves the other rows', () => on('fleet', async (page, mock) => {
+test('a response without the key that is being freed keeps the other rows', () => on('fleet', async (page, mock) => {
     let release;
     const released = new Promise(resolve => { release = resolve; });
     await page.route('**/keys?*', async route => {
@@ -86,9 +87,9 @@ test('an answer without the key that is being freed leaves the other rows', () =
 }));
 
 test('a key of a zone with hash_key is freed by its hash', () => on('fleet', async (page, mock) => {
-    const asked = [];
+    const sent = [];
     await page.route('**/keys?*', async route => {
-        asked.push(new URL(route.request().url()).search);
+        sent.push(new URL(route.request().url()).search);
         await route.continue();
     });
     await free(page);
@@ -98,9 +99,9 @@ test('a key of a zone with hash_key is freed by its hash', () => on('fleet', asy
     await until('the setting', async () => (await texts(page, '.settings')).join().includes('known bytheir hash'));
     await page.locator('.busiest .small').first().click();
     await page.locator('#free-yes').click();
-    await until('the message', async () => asked.length === 2);
-    assert.equal(asked[0], `?key=${KEY}`);
-    assert.match(asked[1], /^\?hash=./);
+    await until('the message', async () => sent.length === 2);
+    assert.equal(sent[0], `?key=${KEY}`);
+    assert.match(sent[1], /^\?hash=./);
 }));
 
 const ANSWERS = [
@@ -115,12 +116,12 @@ const ANSWERS = [
     [502, { error: '<img src=x onerror=alert(1)>\u202E' }, /: <img src=x onerror=alert\(1\)>\\u\{202E\}\.$/],
 ];
 
-test('what the API says of a key that was not freed is told, as text', () => on('fleet', async (page, mock) => {
-    for (const [status, said, told] of ANSWERS) {
-        mock.world.free = () => [status, said];
+test('the API\'s reason for not freeing a key is shown, as text', () => on('fleet', async (page, mock) => {
+    for (const [status, body, expected] of ANSWERS) {
+        mock.world.free = () => [status, body];
         await page.locator('.busiest .small').first().click();
         await page.locator('#free-yes').click();
-        await until(`the message for ${status}`, async () => told.test(await text(page, '#outcome-text')), 3);
+        await until(`the message for ${status}`, async () => expected.test(await text(page, '#outcome-text')), 3);
         assert.match(await text(page, '#outcome-text'), /^Not freed: /);
         assert.ok(await seen(page, '#outcome.bad'));
         assert.equal(await page.locator('#outcome img').count(), 0);
@@ -128,23 +129,23 @@ test('what the API says of a key that was not freed is told, as text', () => on(
     }
 }, { expected: /Failed to load resource/ }));
 
-// What the question says, as it is seen.
+// The text of the question, as it is shown.
 async function question(page) {
     await page.locator('.busiest .small').first().click();
-    const said = await page.locator('#free-text').innerText();
+    const shown = await page.locator('#free-text').innerText();
     await page.locator('#free-no').click();
-    return said.replace(/\s+/g, ' ').trim();
+    return shown.replace(/\s+/g, ' ').trim();
 }
 
-test('the question tells of other nodes only where they remember a refusal', async () => {
+test('the question mentions other nodes only if they cache refusals', async () => {
     await on('fleet', async (page, mock) => {
         assert.equal(await question(page),
-            'Its count in per_ip begins anew. Other nodes that remember a refusal notice within a minute.');
+            'Its count in per_ip starts from zero. Other nodes may refuse it from memory for up to a minute.');
         mock.world.zone(ZONE).settings.cache = false;
         await until('the setting', async () => (await texts(page, '.settings')).join().includes('Denial cacheoff'));
-        assert.equal(await question(page), 'Its count in per_ip begins anew.');
+        assert.equal(await question(page), 'Its count in per_ip starts from zero.');
     });
     await on('memory', async page => {
-        assert.equal(await question(page), 'Its count in per_client begins anew.');
+        assert.equal(await question(page), 'Its count in per_client starts from zero.');
     });
 });

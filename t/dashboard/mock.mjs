@@ -1,9 +1,9 @@
-// A stand-in for the module's API, with numbers that move, for work on the dashboard and for its test.
+// A mock of the module's API, with numbers that move, for work on the dashboard and for its tests.
 //
 //   node mock.mjs [scenario] [port]       serves it at http://127.0.0.1:8088/ratelimit/
 //
-// Scenarios: see scenarios.mjs. The page is put together anew for each request, so that a reload shows
-// what was edited, and comes with the policy that the module sends.
+// Scenarios: see scenarios.mjs. The page is assembled for each request, so that a reload shows what
+// was edited, and comes with the policy that the module sends.
 
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -17,7 +17,7 @@ const PREFIX = '/ratelimit/';
 
 export const page = () => execFileSync('sh', [EMBED, 'page'], { encoding: 'utf8' });
 
-// The text of the page's one element of that name, as a browser hashes it.
+// The hash of the page's only element of this name, as a browser computes it.
 export function hashOf(html, tag) {
     const found = [...html.matchAll(new RegExp(`<${tag}>(.*?)</${tag}>`, 'gs'))];
     if (found.length !== 1) {
@@ -31,8 +31,8 @@ export const policy = html => [
     "connect-src 'self'", 'img-src data:', "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
 ].join('; ');
 
-// Starts the API of a scenario. What a test turns: `world` (its numbers), `fails` (a status to answer
-// everything with, or 'hang up'), and `requests`, all that were made, as "GET zones".
+// Starts the API of a scenario. A test can change `world` (its numbers) and `fails` (a status for
+// every response, or 'hang up'), and read `requests`, all requests so far, as "GET zones".
 export async function serve(name, port = 0) {
     const mock = { world: scenario(name), fails: null, requests: [] };
     const server = createServer((request, response) => answer(mock, request, response));
@@ -64,7 +64,7 @@ function answer(mock, request, response) {
         return;
     }
     const [status, body] = mock.fails ? [mock.fails] : api(mock.world, request.method, path);
-    // A text is a page of nginx, or of what stands before it.
+    // A text body is a page of nginx, or of a proxy before it.
     const isText = typeof body === 'string';
     response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json',
         'cache-control': 'no-store' });
@@ -72,7 +72,7 @@ function answer(mock, request, response) {
 }
 
 function api(world, method, path) {
-    // As nginx does, before any module sees it.
+    // As nginx replies before any module sees the request.
     if (path === null || path.split('?')[0].includes('%00')) {
         return [path === null ? 404 : 400];
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
 
-# Tests the dashboard as a real node serves it, with traffic of which some is refused.
+# Tests the dashboard as a real node serves it, under traffic that is partly refused.
 # Usage: perl -It/lib t/dashboard/node.pl, after ./build.sh
 
 use strict;

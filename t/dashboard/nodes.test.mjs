@@ -1,4 +1,4 @@
-// The page where its address is that of several nodes, or of one that changes.
+// The page at an address that belongs to several nodes, or to one node after another.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -13,7 +13,7 @@ const on = (...scenario) => onScenario(browser, ...scenario);
 
 const NOTICE = 'Several nodes answer at this address, each with numbers of its own: open one node’s own address.';
 
-// Waits for so many more answers.
+// Waits for this many more responses.
 const answers = (mock, more) => {
     const before = mock.requests.length;
     return until(`${more} answers`, () => mock.requests.length >= before + 2 * more);
@@ -21,7 +21,7 @@ const answers = (mock, more) => {
 
 const openZones = page => texts(page, '.zone:has(.zone-body:not([hidden])) .zone-name');
 
-test('nodes that answer in turn are told of, and zones stay open', () => on('balanced', async (page, mock) => {
+test('nodes that respond in turn are reported, and zones stay open', () => on('balanced', async (page, mock) => {
     await page.locator('.zone-name', { hasText: 'uploads' }).click();
     await page.locator('#notice.shown').waitFor();
     assert.equal(await text(page, '#notice-text'), NOTICE);
@@ -34,14 +34,14 @@ test('nodes that answer in turn are told of, and zones stay open', () => on('bal
     assert.ok((await openZones(page)).includes('uploads'));
 }));
 
-test('zones of one node beside Redis of another are told of', () => on('fleet', async (page, mock) => {
+test('zones of one node beside Redis servers of another are reported', () => on('fleet', async (page, mock) => {
     const { redis } = mock.world;
     mock.world.redis = () => ({ ...redis.call(mock.world), node: 'edge-fra-04' });
     await page.locator('#notice.shown').waitFor();
     assert.equal(await text(page, '#notice-text'), NOTICE);
 }));
 
-test('a node that takes over begins new charts in the zones that are open, and is no trouble', () =>
+test('a node that takes over starts new charts in the open zones, and shows no notice', () =>
     on('fleet', async (page, mock) => {
         await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
         const open = await openZones(page);
@@ -57,7 +57,7 @@ test('a node that takes over begins new charts in the zones that are open, and i
         assert.ok(!await seen(page, '#notice.shown'));
     }));
 
-test('a rate of Redis is none of two nodes\' numbers', () => on('fleet', async (page, mock) => {
+test('no Redis rate is computed from the numbers of two nodes', () => on('fleet', async (page, mock) => {
     const calls = () => text(page, '.redis-block tbody td:nth-child(6)');
     await until('a rate', async () => /^\d+\/s$/.test(await calls()));
     await page.evaluate(() => {
@@ -74,12 +74,12 @@ test('a rate of Redis is none of two nodes\' numbers', () => on('fleet', async (
     assert.equal(await page.evaluate(() => window.highest), 0);
 }));
 
-test('when no open zone is left, another one is opened', () => on('fleet', async (page, mock) => {
+test('when the open zone is removed, another one is opened', () => on('fleet', async (page, mock) => {
     await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
     const [gone] = await openZones(page);
     mock.world.list = mock.world.list.filter(({ settings }) => settings.name !== gone);
     await until('another zone', async () => (await openZones(page)).some(name => name !== gone), 4);
-    // But where somebody has closed them all, none is.
+    // But not after the user has closed them all.
     const [next] = await openZones(page);
     await page.locator('.zone-name', { hasText: next }).click();
     mock.world.list = mock.world.list.filter(({ settings }) => settings.name !== next);

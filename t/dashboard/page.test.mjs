@@ -1,8 +1,8 @@
-// The page as an operator uses it. Runs against the stand-in, or against a real node:
+// The page as an operator uses it. Runs against the mock, or against a real node:
 //
 //   RATELIMIT_DASHBOARD=http://127.0.0.1:8080/ratelimit/   the API, with write=on
-//   RATELIMIT_TRAFFIC=http://127.0.0.1:8080/api/           a limited location; it is asked for as long as the
-//                                                          test runs, so that some requests are refused
+//   RATELIMIT_TRAFFIC=http://127.0.0.1:8080/api/           a limited location; the test sends requests there
+//                                                          all the time, so that some are refused
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -32,7 +32,7 @@ after(async () => {
     await mock?.close();
 });
 
-// The page once rates are known and a zone with a refused key is open.
+// The page once it shows rates, and a zone with a refused key is open.
 async function opened(options) {
     const page = await open(browser, url, options);
     await page.locator('#live.fine').waitFor();
@@ -41,7 +41,7 @@ async function opened(options) {
     return page;
 }
 
-test('numbers move, and the chart has points', async () => {
+test('numbers change, and the chart grows', async () => {
     const page = await opened();
     const rate = /^(?:\d|<)[\d.]*[kMG]?\/s$/;
     assert.match(await text(page, '#passed-now'), rate);
@@ -58,7 +58,7 @@ test('numbers move, and the chart has points', async () => {
     await page.finish();
 });
 
-test('a key is freed after a question in the page', async () => {
+test('a key is freed after a confirmation', async () => {
     const page = await opened();
     const rows = page.locator('.zone-body:not([hidden]) .busiest tbody tr');
     const key = await rows.first().locator('.code').textContent();
@@ -66,7 +66,7 @@ test('a key is freed after a question in the page', async () => {
     await rows.first().locator('.small').click();
     assert.equal(await text(page, '#free-key'), key);
     await page.locator('#free-no').click();
-    assert.ok(await hasRow(), 'no is no');
+    assert.ok(await hasRow(), 'cancelling frees nothing');
     await rows.filter({ hasText: key }).first().locator('.small').click();
     const [request] = await Promise.all([
         page.waitForRequest(made => made.method() === 'DELETE'),
@@ -89,7 +89,7 @@ const focused = page => page.evaluate(() => {
     return { id, classes: String(className), tag: tagName, text: textContent.trim() };
 });
 
-// Presses Tab until the element with the focus is as wanted; every stop on the way can be seen.
+// Presses Tab until the wanted element has the focus; every element on the way must show its focus.
 async function tabTo(page, wanted, most = 60) {
     for (let i = 0; i < most; i += 1) {
         await page.keyboard.press('Tab');
@@ -100,7 +100,7 @@ async function tabTo(page, wanted, most = 60) {
             return ring(element) || ring(element.closest('.zone-head'));
         });
         const here = await focused(page);
-        assert.ok(seen || here.tag === 'BODY', `the focus is seen on ${JSON.stringify(here)}`);
+        assert.ok(seen || here.tag === 'BODY', `the focus is visible on ${JSON.stringify(here)}`);
         if (wanted(here)) {
             return here;
         }
@@ -108,7 +108,7 @@ async function tabTo(page, wanted, most = 60) {
     throw new Error('the keyboard does not get there');
 }
 
-test('everything works with the keyboard, and the focus is always seen', async () => {
+test('everything works with the keyboard, and the focus is always visible', async () => {
     const page = await opened();
     await page.keyboard.press('Tab');
     assert.equal((await focused(page)).text, 'Skip to the zones');
@@ -132,7 +132,7 @@ test('everything works with the keyboard, and the focus is always seen', async (
 
     const first = await tabTo(page, ({ classes }) => classes === 'small');
     await page.keyboard.press('Enter');
-    assert.equal((await focused(page)).id, 'free-no', 'the harmless answer has the focus');
+    assert.equal((await focused(page)).id, 'free-no', 'the cancel button has the focus');
     await page.keyboard.press('Escape');
     assert.deepEqual(await focused(page), first, 'the focus is back');
     await page.keyboard.press('Enter');
@@ -141,11 +141,11 @@ test('everything works with the keyboard, and the focus is always seen', async (
     await until('the message', async () => /^Freed /.test(await text(page, '#outcome-text')));
     const next = await focused(page);
     assert.ok(next.classes === 'small' || next.classes === 'quiet', JSON.stringify(next));
-    assert.notEqual(next.text, first.text, 'the focus goes on to the next key');
+    assert.notEqual(next.text, first.text, 'the focus moves to the next key');
     await page.finish();
 });
 
-test('the filter finds zones', async () => {
+test('the filter shows the matching zones', async () => {
     const page = await opened();
     const names = () => page.locator('.zone-name').allTextContents();
     const all = await names();
@@ -163,7 +163,7 @@ test('the filter finds zones', async () => {
 
 const ground = page => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
 
-test('light and dark: as the system, or as chosen, which is remembered', async () => {
+test('light or dark follows the system, or the choice, which is remembered', async () => {
     const page = await opened({ colorScheme: 'light' });
     const light = await ground(page);
     await page.emulateMedia({ colorScheme: 'dark' });
@@ -204,13 +204,13 @@ for (const [name, options] of [
         const page = await opened(options);
         assert.deepEqual(await axe(page), []);
         await page.locator('.busiest .small').first().click();
-        assert.deepEqual(await axe(page), [], 'with the question');
+        assert.deepEqual(await axe(page), [], 'with the confirmation open');
         await page.locator('#free-no').click();
         await page.finish();
     });
 }
 
-test('without storage the page works all the same', async () => {
+test('the page works without localStorage', async () => {
     const page = await opened({ prepare: () => Object.defineProperty(window, 'localStorage',
         { get() { throw new DOMException('no', 'SecurityError'); } }) });
     const before = await ground(page);
@@ -219,24 +219,24 @@ test('without storage the page works all the same', async () => {
     await page.finish();
 });
 
-test('what moves by itself can be paused, and rests while nobody looks', async () => {
+test('the page can be paused, and sends no requests while it is hidden', async () => {
     const page = await opened();
-    let asked = 0;
-    page.on('request', () => { asked += 1; });
+    let requests = 0;
+    page.on('request', () => { requests += 1; });
     await page.locator('#pause').click();
     assert.equal(await text(page, '#live-text'), 'Paused');
-    await new Promise(resolve => setTimeout(resolve, 2600));
-    assert.equal(asked, 0);
+    await new Promise(resolve => setTimeout(resolve, 2600));  // longer than between two requests
+    assert.equal(requests, 0);
     await page.evaluate(() => {
         Object.defineProperty(document, 'hidden', { configurable: true, get: () => true });
     });
     await page.locator('#pause').click();
-    await new Promise(resolve => setTimeout(resolve, 2600));
-    assert.equal(asked, 0, 'hidden');
+    await new Promise(resolve => setTimeout(resolve, 2600));  // longer than between two requests
+    assert.equal(requests, 0, 'hidden');
     await page.evaluate(() => {
         delete document.hidden;
         document.dispatchEvent(new Event('visibilitychange'));
     });
-    await until('numbers', () => asked >= 2, 2);
+    await until('numbers', () => requests >= 2, 2);
     await page.finish();
 });

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Tests the dashboard, in a browser where that is needed; npm installs what package-lock.json names.
+# Tests the dashboard, in a browser where one is needed; npm installs the packages of package-lock.json.
 # Usage: ./build.sh test-dashboard [file.test.mjs...], which installs Node.js and Chromium first
 #
-# Without more it runs against the stand-in of mock.mjs. RATELIMIT_DASHBOARD and RATELIMIT_TRAFFIC make
-# page.test.mjs run against a real node, see there. CHROMIUM names another browser.
+# By default it runs against the mock of mock.mjs. RATELIMIT_DASHBOARD and RATELIMIT_TRAFFIC make
+# page.test.mjs run against a real node (see there). CHROMIUM names another browser.
 set -eu
 cd "$(dirname "$0")"
 
@@ -15,12 +15,12 @@ if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
     echo 'run.sh: Chromium is needed: run ./build.sh test-dashboard, or set CHROMIUM' >&2
     exit 1
 fi
-# Again when the lock file is newer than what was installed from it.
+# Installs again if the lock file is newer than the installed packages.
 if [ ! -f node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
     npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 fi
 [ $# -gt 0 ] || set -- *.test.mjs
-# One file after the other, by one node each: not every Node.js 18 has --test-concurrency.
+# One file after another, each with its own node: not every Node.js 18 has --test-concurrency.
 failed=0
 for file; do
     node --test "$file" || failed=1

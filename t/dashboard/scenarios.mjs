@@ -1,6 +1,6 @@
-// What the stand-in for the API tells: zones and Redis servers whose numbers move with time.
+// The mock's scenarios: zones and Redis servers whose numbers move with time.
 
-// Numbers that look like chance and are the same in each run.
+// Pseudorandom numbers, the same in each run.
 function chance(seed) {
     let state = seed;
     return () => {
@@ -11,11 +11,12 @@ function chance(seed) {
 
 const DEFAULTS = {
     key: '$binary_remote_addr', hash_key: false, algorithm: 'sliding_window_counter', rate: '100r/m', burst: null,
-    precision: null, limit: 100, redis: 'main', clock: 'redis', cache: true, lease: 0, nodes: 1,
-    size: 1048576, keys: 4211, evictions: 0,
+    precision: null, block: null, blocks: 0, limit: 100, redis: 'main', clock: 'redis', cache: true, lease: 0, nodes: 1,
+    size: 1048576, cost: 182400, charged: 0, refunded: 0, keys: 4211, evictions: 0,
 };
 
-// A zone: settings, and `flow`: what it decides a second, as {"passed.redis": n, ...}. Its rates swing.
+// A zone: settings, and `flow`, its decisions a second, as {"passed.redis": n, ...}. Its rates
+// swing.
 class Zone {
     constructor(name, settings, flow, busiest, seed) {
         this.settings = { name, ...DEFAULTS, ...settings };
@@ -49,7 +50,8 @@ class Zone {
                 counters[result] = { ...counters[result], [source]: Math.floor(total) };
             }
         }
-        const busiest = this.busiest.map(key => ({ ...key, refused: Math.floor(key.refused) }));
+        const busiest = this.busiest.map(key => ({ ...key, refused: Math.floor(key.refused),
+            blocked: this.settings.block && 412 }));
         return { ...this.settings, counters, busiest };
     }
 
@@ -57,7 +59,7 @@ class Zone {
         this.busiest = this.busiest.filter(key => key.id !== id);
     }
 
-    // Once: a key that was freed begins at 1 again.
+    // Refuses a key once: a key that was freed starts at 1 again.
     refuse(id) {
         const key = this.busiest.find(known => known.id === id);
         if (key) {
@@ -76,13 +78,13 @@ class Zone {
 class World {
     write = true;
     blocks = [];
-    // They answer in turn; all tell the same numbers.
+    // The nodes respond in turn, with the same numbers.
     nodes = ['edge-fra-03'];
 
     constructor(zones, blocks = [block('main', 'standalone', ['10.0.0.5:6379'])]) {
         this.list = zones;
         this.blocks = blocks;
-        // Kept apart from this machine's clock: the page must go by the node's.
+        // Differs from this machine's clock: the page must use the node's.
         this.time = 1800000000.123;
     }
 
@@ -107,7 +109,7 @@ class World {
         return { node: this.nodes[0], redis: this.blocks };
     }
 
-    // The status of DELETE zones/NAME/keys/ID, and what is said with it.
+    // The status of DELETE zones/NAME/keys/ID, and its body.
     free(name, id) {
         if (!this.write) {
             return [405, { error: 'method not allowed' }];
@@ -126,7 +128,7 @@ const server = (address, more = {}) => ({
     calls: 812345, errors: { timeout: 0, connection: 0, error_reply: 0 }, reconnects: 0, ...more,
 });
 
-// Where servers have roles, the module knows and tells the masters only.
+// Where servers have roles, the module reports the masters only.
 const ROLES = { cluster: 'master', sentinel: 'master' };
 
 const block = (name, topology, addresses) => ({ name, topology, servers: addresses.map(address =>
@@ -152,7 +154,8 @@ function fleet() {
             'rejected.redis': 0.6 }, [[JWT, JWT, 1200, 0], ['gold-4711', 'gold-4711', 12, 0]], 2),
         new Zone('login', { algorithm: 'sliding_window_log', rate: '5r/15m', limit: 5, cache: false,
             evictions: 17 }, { 'passed.redis': 2.4, 'rejected.redis': 0.31, 'failed_closed.none': 0 }, [], 3),
-        new Zone('uploads', { algorithm: 'leaky_bucket', rate: '10r/s', limit: 21, burst: 20 },
+        new Zone('uploads', { algorithm: 'leaky_bucket', rate: '10r/s', limit: 21, burst: 20, block: 600,
+            blocks: 31 },
             { 'passed.redis': 8, 'delayed.redis': 5.5, 'rejected.cache': 1.1 }, ADDRESSES.slice(3, 5), 4),
         new Zone('next_limit', { algorithm: 'gcra', rate: '60r/m', limit: 31, burst: 30 },
             { 'passed_shadow.redis': 61, 'rejected_shadow.redis': 14 }, [], 5),
@@ -201,7 +204,7 @@ function away() {
     return world;
 }
 
-// Names and keys that want to be markup, commands or unreadable.
+// Names and keys with markup, commands or unreadable characters.
 function hostile() {
     const evil = [
         ['<img src=x onerror=alert(1)>', '%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E', 90, 0],

@@ -1,4 +1,4 @@
-// Pictures of the page in each of its states, to look at: node shots.mjs FOLDER [name...]
+// Screenshots of the page in each of its states: node shots.mjs FOLDER [name...]
 
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -63,8 +63,8 @@ const PICTURES = {
 const WHOLE = ['unknown', 'light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow',
     'many', 'many-dark', 'hostile'];
 
-// Five minutes pass in a few seconds: the page asks 80 times as often, and each time the node's clock has
-// moved on by two seconds.
+// Simulates five minutes in a few seconds: the page sends 80 times as many requests, and the node's
+// clock moves on by two seconds with each.
 async function take(browser, folder, name) {
     const [scenario, options = {}, before = () => {}] = PICTURES[name];
     const mock = await serve(scenario);

@@ -1,5 +1,5 @@
-// The page in every state of a node, played by the stand-in: nothing there, much there, Redis away, a node
-// that does not answer or was started again, texts that want to be markup.
+// The page in every state of a node, played by the mock: no zones, many zones, Redis unavailable, a
+// node that does not respond or was restarted, texts that contain markup.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -12,33 +12,33 @@ after(() => browser.close());
 
 const on = (...scenario) => onScenario(browser, ...scenario);
 
-test('no zones, no Redis', () => on('empty', async page => {
+test('without zones and Redis the page shows how to add a zone', () => on('empty', async page => {
     assert.ok(await seen(page, '#no-zones pre'));
-    assert.match(await text(page, '#no-zones pre'), /^ {4}ratelimit zone=per_client;$/m, 'as one would write it');
+    assert.match(await text(page, '#no-zones pre'), /^ {4}ratelimit zone=per_client;$/m, 'indented for nginx.conf');
     assert.match(await text(page, '#redis-empty'), /counted on this node/);
     assert.ok(!await seen(page, '#tools') && !await seen(page, '#list-head'));
     assert.equal(await text(page, '#redis-now'), 'None');
     assert.deepEqual(await axe(page), []);
 }));
 
-test('a zone that counts on this node', () => on('memory', async page => {
+test('a zone without Redis is shown as counted on this node', () => on('memory', async page => {
     assert.match(await text(page, '.about'), /this node$/);
     assert.match(await text(page, '.settings'), /Counted inthis node’s memory/);
     assert.equal(await text(page, '#redis-more'), 'counted on this node');
 }));
 
-test('a zone that nothing asks', () => on('idle', async page => {
+test('a zone without requests shows no rates, keys or sources', () => on('idle', async page => {
     await until('rates', async () => await text(page, '#passed-now') === '0/s');
     assert.match(await text(page, '.busiest .quiet'), /No key has been refused/);
     assert.match(await text(page, '.origins .quiet'), /No decisions in the last minutes/);
 }));
 
-test('without write=on there is nothing to press', () => on('readonly', async page => {
+test('without write=on there are no buttons to free keys', () => on('readonly', async page => {
     await page.locator('.busiest tbody tr').first().waitFor();
     assert.ok(!await seen(page, '.busiest .small'));
 }));
 
-test('Redis in trouble is told by words and shapes', () => on('away', async page => {
+test('the states of Redis servers differ in words and shapes', () => on('away', async page => {
     const states = await texts(page, '.redis-block tbody .state');
     for (const state of ['Away 0 of 2 workers', 'Breaker open 0 of 2 workers', 'Up in part 1 of 2 workers']) {
         assert.ok(states.includes(state), state);
@@ -53,7 +53,7 @@ test('Redis in trouble is told by words and shapes', () => on('away', async page
     assert.deepEqual(await axe(page), []);
 }));
 
-test('a Redis of which no server is known is in trouble, and says why', () => on('unknown', async page => {
+test('a ratelimit_redis without a known server is shown as not up, with the reason', () => on('unknown', async page => {
     const blocks = await texts(page, '.redis-block');
     assert.match(blocks[0], /watched by sentinels.*No server is known: no sentinel knows where the master is/);
     assert.match(blocks[1], /cluster ?No server is known: no node of the cluster knows its slots/);
@@ -63,7 +63,7 @@ test('a Redis of which no server is known is in trouble, and says why', () => on
     assert.deepEqual(await axe(page), []);
 }));
 
-test('a cluster\'s servers are its masters, and columns say what is of now and what since the start', () =>
+test('a cluster\'s servers are its masters, and columns name the period of their figures', () =>
     on('many', async page => {
         assert.equal(await text(page, '.redis-block h3'), 'main cluster, 3 masters');
         assert.deepEqual(await texts(page, '.redis-block thead th'), ['Server', 'Role', 'State', 'p50', 'p99',
@@ -71,7 +71,7 @@ test('a cluster\'s servers are its masters, and columns say what is of now and w
         assert.deepEqual(await overflowing(page), []);
     }));
 
-test('a zone is found by what a reload of nginx made of it', () => on('fleet', async (page, mock) => {
+test('the filter finds a zone by its settings after a reload of nginx', () => on('fleet', async (page, mock) => {
     const found = () => texts(page, '.zone-name');
     await page.locator('#filter').fill('777r/s');
     assert.deepEqual(await found(), []);
@@ -84,27 +84,27 @@ test('a zone is found by what a reload of nginx made of it', () => on('fleet', a
     assert.deepEqual(await found(), []);
 }));
 
-test('screen readers meet no empty part of the page, and are told of trouble', () => on('fleet', async (page, mock) => {
+test('no region of the page is empty for screen readers, and notices are announced', () => on('fleet', async (page, mock) => {
     const parts = await page.getByRole('region').all();
     assert.ok(parts.length >= 3);
     for (const part of parts) {
         assert.notEqual((await part.innerText()).trim(), '', await part.evaluate(({ id }) => id));
     }
-    // The element that is watched from the start is the one that tells.
-    const told = await page.getByRole('banner').getByRole('status').elementHandle();
-    assert.equal(await told.textContent(), '');
+    // The live region has to exist before the notice does.
+    const notice = await page.getByRole('banner').getByRole('status').elementHandle();
+    assert.equal(await notice.textContent(), '');
     mock.fails = 503;
-    await until('the notice', async () => /^This node answers 503/.test(await told.textContent()));
-    assert.ok(await told.isVisible());
+    await until('the notice', async () => /^This node answers 503/.test(await notice.textContent()));
+    assert.ok(await notice.isVisible());
 }, { expected: /Failed to load resource/ }));
 
 test('hundreds of zones: the most refused first, fifty at a time', () => on('many', async (page, mock) => {
     await until('an order', async () => await text(page, '.refused dd') !== '–');
     assert.equal(await page.locator('.zone').count(), 50);
     await until('the order', async () => {
-        // By the node's clock it is time to sort again.
+        // The node's clock moves on, so that the list is sorted again.
         mock.world.move(10.5);
-        await page.waitForTimeout(300);
+        await page.waitForTimeout(300);  // the next response
         const now = (await texts(page, '.zone:has(.zone-body[hidden]) .figure.refused dd')).map(Number);
         return now.every((rate, i) => i === 0 || rate <= 1.3 * now[i - 1] + 0.5);
     });
@@ -131,7 +131,7 @@ test('the list does not move under the pointer', () => on('fleet', async (page, 
     Object.assign(last.totals, { 'rejected.redis': 0 });
     const laterBy10Seconds = () => {
         mock.world.move(10.5);
-        return page.waitForTimeout(400);
+        return page.waitForTimeout(400);  // a silent wait: for the next responses
     };
     await laterBy10Seconds();
     await laterBy10Seconds();
@@ -139,10 +139,10 @@ test('the list does not move under the pointer', () => on('fleet', async (page, 
     await page.locator('h1').hover();
     await laterBy10Seconds();
     const first = (await texts(page, '.zone-name')).slice(0, 2);
-    assert.deepEqual(first, [order[0], order.at(-1)], 'but once it is gone, around the zone that is open');
+    assert.deepEqual(first, [order[0], order.at(-1)], 'once the pointer has left, the list is sorted around the open zone');
 }));
 
-test('a node that does not answer: the last numbers stay, and it is asked less and less', () =>
+test('when the node does not respond, the last numbers stay, and requests become rarer', () =>
     on('fleet', async (page, mock) => {
         await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
         mock.fails = 503;
@@ -166,7 +166,7 @@ test('a node that does not answer: the last numbers stay, and it is asked less a
         assert.equal(await text(page, '#notice-text'), '');
     }, { expected: /Failed to load resource/ }));
 
-test('a node that was started again begins a new chart', () => on('fleet', async (page, mock) => {
+test('a restarted node starts a new chart', () => on('fleet', async (page, mock) => {
     const points = async () => (await page.locator('.chart .top-line').first().getAttribute('d')).split(' ').length;
     await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
     await until('some points', async () => await points() > 20);
@@ -175,19 +175,19 @@ test('a node that was started again begins a new chart', () => on('fleet', async
     assert.doesNotMatch((await texts(page, '.results td, .figure dd, .sums dd')).join(' '), /-\d|NaN|undefined/);
 }));
 
-test('answers that are no numbers are told as such', () => on('fleet', async (page, mock) => {
+test('responses that are not the API\'s are reported as such', () => on('fleet', async (page, mock) => {
     mock.world.zones = () => ['not', 'this'];
-    await until('the notice', async () => /something else than numbers/.test(await text(page, '#notice-text')));
+    await until('the notice', async () => /something other than figures/.test(await text(page, '#notice-text')));
 }));
 
-test('texts of strangers stay texts, and each key is freed by its own name', () => on('hostile', async (page, mock) => {
+test('markup in names and keys is shown as text, and each key is freed by its exact id', () => on('hostile', async (page, mock) => {
     assert.equal(await page.locator('main :is(i, u, s, img, script)').count(), 0);
     assert.equal(await page.locator('main b', { hasText: /^(bold|main|role)$/ }).count(), 0);
     const names = await texts(page, '.zone-name');
     assert.ok(names.includes('<b>bold</b>') && names.includes('зона-限制'));
     const open = page.locator('.zone', { hasText: '<b>bold</b>' });
     assert.ok((await open.locator('.busiest .code').allTextContents()).includes('user\\u{202E}gnp.exe\\u{2066}'));
-    assert.match(await open.locator('.settings').textContent(), /future\{"setting":"<s>"\}/, 'settings of tomorrow');
+    assert.match(await open.locator('.settings').textContent(), /future\{"setting":"<s>"\}/, 'unknown settings of later versions');
     const freed = [];
     const ids = mock.world.list[0].busiest.map(({ id }) => id);
     const free = mock.world.free.bind(mock.world);
@@ -210,12 +210,12 @@ test('texts of strangers stay texts, and each key is freed by its own name', () 
     assert.match(await open.locator('.busiest .quiet').textContent(), /No key is known to be refused/);
 }));
 
-test('only what the page needs is asked for', () => on('fleet', async (page, mock) => {
+test('the page requests only what it needs', () => on('fleet', async (page, mock) => {
     await page.locator('.zone-body:not([hidden]) .chart .area').first().waitFor();
     assert.deepEqual([...new Set(mock.requests)].sort(), ['GET ', 'GET redis', 'GET zones']);
 }));
 
-test('who wants less motion gets none', () => on('idle', async page => {
+test('with prefers-reduced-motion nothing moves', () => on('idle', async page => {
     const moving = () => page.evaluate(() => [...document.querySelectorAll('*')].flatMap(element =>
         [null, '::before', '::after'].map(part => getComputedStyle(element, part)))
         .filter(({ transitionDuration, animationName }) =>

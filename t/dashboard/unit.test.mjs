@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { names, scenario } from './scenarios.mjs';
 
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
-const NAMES = ['short', 'percent', 'latency', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
+const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
     'keyUrl', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS'];
 
 const text = ['format.js', 'history.js', 'chart.js', 'keys.js', 'nodes.js']
@@ -27,6 +27,8 @@ table('percent', [[[0, 5], '0%'], [[5, 5], '100%'], [[1, 1000], '<1%'], [[999, 1
     [[0, 0], '–'], [[1, null], '–']]);
 table('latency', [[0.0002, '0.20 ms'], [0.0011, '1.10 ms'], [0.0123, '12.3 ms'], [0.25, '250 ms'],
     [1.25, '1.3 s'], [null, '–'], [[], '–']]);
+table('duration', [[0.2, '1 s'], [45, '45 s'], [60, '1 min'], [90, '90 s'], [119.5, '120 s'], [412, '7 min'], [600, '10 min'],
+    [3600, '1 h'], [5400, '90 min'], [7201, '3 h'], [86400, '1 d'], [200000, '3 d']]);
 table('bytes', [[512, '512 bytes'], [1048576, '1 MiB'], [1536, '1.5 KiB'], [2 ** 31, '2 GiB']]);
 table('visible', [['plain', 'plain'], ['日本', '日本'], ['a\u202Eb', 'a\\u{202E}b'], ['a\nb\0', 'a\\u{A}b\\u{0}'],
     ['\uD800x', '\\u{D800}x'], [5, '5']]);
@@ -44,7 +46,7 @@ table('keyUrl', [
         'zones/z/keys?hash=9f86d081884c7d659a2feaa0c55ad015'],
 ]);
 
-test('refusals are told as a range when the node estimates', () => {
+test('refusals are shown as a range when the node estimates', () => {
     assert.equal(parts.refusals({ refused: 5127, error: 0 }), '5,127');
     assert.equal(parts.refusals({ refused: 5127, error: 12 }), '5,115 to 5,127');
     assert.equal(parts.refusals({ refused: 10, error: 12 }), '0 to 10');
@@ -59,7 +61,7 @@ test('a scale has a few round lines, and room for the highest rate', () => {
     assert.deepEqual(parts.scaleOf(1519).ticks, [0, 500, 1000, 1500, 2000]);
 });
 
-// A history of numbers of passed requests at these times.
+// A history with these numbers of passed requests at these times.
 function historyOf(samples) {
     const history = new parts.History();
     for (const [time, passed, more = {}, busiest = []] of samples) {
@@ -68,12 +70,12 @@ function historyOf(samples) {
     return history;
 }
 
-test('rates are differences over time', () => {
+test('rates are differences divided by time', () => {
     const history = historyOf([[100, 50], [102, 70], [104, 80]]);
     assert.deepEqual(history.intervals.map(({ rates }) => rates.passed), [10, 5]);
     assert.equal(history.now().passed, 7.5);
     assert.equal(history.peaks().passed, 10);
-    assert.equal(historyOf([[100, 50]]).now(), null, 'one answer is no rate');
+    assert.equal(historyOf([[100, 50]]).now(), null, 'one response gives no rate');
 });
 
 test('the rates of now are those of the last ten seconds', () => {
@@ -81,7 +83,7 @@ test('the rates of now are those of the last ten seconds', () => {
     assert.equal(history.now().passed, 1);
 });
 
-test('a counter that falls begins a new history, also one that is gone', () => {
+test('a counter that falls or disappears starts a new history', () => {
     assert.deepEqual(historyOf([[100, 50], [102, 70], [104, 3]]).intervals, []);
     const history = historyOf([[100, 50], [102, 70]]);
     history.add(104, {}, new Map());
@@ -95,13 +97,13 @@ test('a long pause is a gap without a rate', () => {
     assert.equal(history.now().passed, 2);
 });
 
-test('what is older than five minutes is forgotten', () => {
+test('samples older than five minutes are dropped', () => {
     const history = historyOf(Array.from({ length: 400 }, (_, i) => [1000 + 2 * i, i]));
     assert.ok(history.samples.length <= 152, `${history.samples.length} samples`);
     assert.ok(history.intervals.length <= 151);
 });
 
-test('a clock that stands or is set back gives no rate', () => {
+test('a clock that stops or steps back gives no rate', () => {
     const history = historyOf([[100, 50], [102, 70], [102, 80]]);
     assert.equal(history.intervals.length, 1);
     history.add(40, { passed: { redis: 90 } }, new Map());
@@ -110,56 +112,57 @@ test('a clock that stands or is set back gives no rate', () => {
     assert.equal(history.now().passed, 2);
 });
 
-test('sources are those of the minutes kept', () => {
+test('sources are those of the kept minutes', () => {
     const history = historyOf([[100, 50], [102, 70, { rejected: { cache: 5 } }]]);
     assert.deepEqual(history.sources(), { redis: 20, cache: 5 });
 });
 
-test('trials are counted beside what is refused and what failed', () => {
+test('shadow limits and dry runs are counted separately from refused and failed requests', () => {
     assert.deepEqual(parts.overview({ passed: 5, delayed: 1, passed_shadow: 2, delayed_dry_run: 1, rejected: 3,
         rejected_shadow: 4, rejected_dry_run: 5, failed_open: 6, failed_closed: 7 }),
     { passed: 9, would: 9, refused: 3, failed: 13 });
 });
 
-test('how fast a key is refused now is told while its error stays the same', () => {
+test('a key\'s rate of refusals is shown while its error stays the same', () => {
     const key = (refused, error) => [{ id: 'a', refused, error }];
     const rate = samples => historyOf(samples.map(([time, busiest]) => [time, 0, {}, busiest])).refusedNow('a');
     assert.equal(rate([[100, key(10, 2)], [104, key(30, 2)]]), 5);
     assert.equal(rate([[100, key(10, 2)], [104, key(30, 12)]]), null);
     assert.equal(rate([[100, []], [102, key(10, 0)], [104, key(30, 0)]]), 10);
     assert.equal(rate([[100, key(10, 0)]]), null);
-    assert.equal(rate([[100, key(10, 0)], [102, []], [102, key(1, 0)]]), null, 'it came again while the clock stood');
+    assert.equal(rate([[100, key(10, 0)], [102, []], [102, key(1, 0)]]), null, 'the key returned while the clock stood still');
 });
 
-// What is seen of a key that had 50 refusals when it was freed, at 10: after each answer, [asked, refused].
+// Whether a key freed at time 10 with 50 refusals is shown, after each response of [requested at,
+// refused].
 function seenOf(answers) {
     const freed = new parts.FreedKeys();
     freed.add({ id: 'a', refused: 50 }, 10);
-    return answers.map(([asked, refused]) =>
-        freed.seen(refused === null ? [] : [{ id: 'a', refused }], asked).length);
+    return answers.map(([requested, refused]) =>
+        freed.seen(refused === null ? [] : [{ id: 'a', refused }], requested).length);
 }
 
-test('a freed key is hidden as long as an answer may be from before', () => {
+test('a freed key is hidden while a response may be older', () => {
     assert.deepEqual(seenOf([[8, 50], [9, 51], [9, 51]]), [0, 0, 0]);
-    assert.deepEqual(seenOf([[9, 51], [10, 51]]), [0, 1], 'asked for later');
-    assert.deepEqual(seenOf([[9, 1], [9, 60]]), [1, 1], 'a smaller number');
-    assert.deepEqual(seenOf([[9, null], [9, 60]]), [0, 1], 'it was gone');
+    assert.deepEqual(seenOf([[9, 51], [10, 51]]), [0, 1], 'requested later');
+    assert.deepEqual(seenOf([[9, 1], [9, 60]]), [1, 1], 'a smaller number of refusals');
+    assert.deepEqual(seenOf([[9, null], [9, 60]]), [0, 1], 'the key was absent');
 });
 
-test('several nodes are told of after the second change within a minute, and for a minute', () => {
-    const told = answers => {
+test('several nodes are reported after the second change within a minute, for a minute', () => {
+    const states = answers => {
         const nodes = new parts.Nodes();
         return answers.map(([now, zones, redis = zones]) => [nodes.take(zones, redis, now), nodes.several]);
     };
-    assert.deepEqual(told([[0, 'a'], [2, 'b'], [4, 'b']]), [[false, false], [true, false], [false, false]],
-        'a node that took over');
-    assert.deepEqual(told([[0, 'a'], [2, 'b'], [4, 'a'], [6, 'a'], [61, 'a'], [62, 'a']]).map(([, several]) => several),
+    assert.deepEqual(states([[0, 'a'], [2, 'b'], [4, 'b']]), [[false, false], [true, false], [false, false]],
+        'one takeover');
+    assert.deepEqual(states([[0, 'a'], [2, 'b'], [4, 'a'], [6, 'a'], [61, 'a'], [62, 'a']]).map(([, several]) => several),
         [false, false, true, true, true, false]);
-    assert.deepEqual(told([[0, 'a'], [2, 'b'], [62, 'a']]).at(-1), [true, false], 'two that took over');
-    assert.deepEqual(told([[0, 'a', 'b'], [2, 'a', 'b']]), [[false, false], [false, true]], 'at one time');
+    assert.deepEqual(states([[0, 'a'], [2, 'b'], [62, 'a']]).at(-1), [true, false], 'two takeovers');
+    assert.deepEqual(states([[0, 'a', 'b'], [2, 'a', 'b']]), [[false, false], [false, true]], 'two nodes in one response');
 });
 
-test('the results are those that the metrics name', () => {
+test('the page\'s results are those of the metrics', () => {
     const reference = readFileSync(new URL('../../doc/reference.md', import.meta.url), 'utf8');
     const [, list] = reference.match(/`ratelimit_requests_total\{.*?`result`: (.*?)\. `source`/);
     const named = [...list.matchAll(/`(\w+)`/g)].map(([, name]) => name);
@@ -167,7 +170,7 @@ test('the results are those that the metrics name', () => {
     assert.deepEqual(parts.RESULTS.map(({ name }) => name).sort(), named.sort());
 });
 
-test('the stand-in tells of Redis what the module does: the masters, where servers have roles', () => {
+test('the mock reports Redis servers as the module does: the masters, where servers have roles', () => {
     for (const name of names.filter(known => known !== 'hostile')) {
         for (const { topology, servers } of scenario(name).redis().redis) {
             const role = ['cluster', 'sentinel'].includes(topology) ? 'master' : null;

@@ -1,4 +1,4 @@
-// Addresses as Redis announces them, and errors that redirect.
+// Addresses as Redis announces them, and redirection errors.
 
 #include "fuzz.h"
 
@@ -11,11 +11,11 @@ using namespace ratelimit::redis;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 {
     const auto text = text_of(data, size);
-    const Endpoint asked = announced_endpoint("10.0.0.1", 6379);
-    parse_endpoint(text, asked);
+    const Endpoint source = announced_endpoint("10.0.0.1", 6379);
+    parse_endpoint(text, source);
     is_numeric_address(text);
     must(hash_slot(text) < slot_count);
-    if (const auto redirection = read_redirection(text, asked)) {
+    if (const auto redirection = read_redirection(text, source)) {
         must(redirection->slot < slot_count);
     }
     return 0;

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-/// What must hold for every input.
+/// Aborts, which is a finding, unless the condition holds.
 inline void must(bool holds)
 {
     if (!holds) {
@@ -18,7 +18,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size)
     return { reinterpret_cast<const char*>(data), size };
 }
 
-/// Takes the text up to the next zero byte, and that, off the front.
+/// Removes the text up to the next zero byte, and that byte, from the front; returns the text.
 inline std::string_view take_text(std::string_view& input)
 {
     const auto end = input.find('\0');

@@ -1,4 +1,4 @@
-// The API's addresses, and what it writes of any bytes.
+// The API's addresses, and its JSON for any bytes.
 
 #include "fuzz.h"
 
@@ -11,7 +11,7 @@ using namespace ratelimit::http;
 
 namespace {
 
-/// RFC 3629: no character in more bytes than it needs, no surrogates.
+/// RFC 3629: no overlong encodings, no surrogates.
 bool is_utf8(std::string_view text)
 {
     constexpr unsigned least[] = { 0, 0x80, 0x800, 0x10000 };
@@ -37,8 +37,8 @@ bool is_utf8(std::string_view text)
     return true;
 }
 
-/// Reads a string of RFC 8259 as far as its last quotation mark, with U+FFFD as "?": what was
-/// written for a byte that is no text.
+/// Reads a string of RFC 8259 up to its closing quotation mark, with "?" for U+FFFD, which is
+/// written in place of invalid bytes.
 std::string string_of(std::string_view json)
 {
     must(is_utf8(json) && json.starts_with('"'));
@@ -80,10 +80,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto found = parse_api_path(location, path, raw, input.size() % 2 == 0, input);
     must(found.view != ApiPath::View::key || (found.zone && !found.key.empty()));
 
-    // A key that is written into an address is the one that is read out of it.
+    // A key that is written into an address is read back unchanged.
     const std::string address = "/l/zones/z/keys/" + percent_encoded(raw);
     const auto again = parse_api_path("/l/", "/l/zones/z/keys/x", address, false, {});
-    must(again.key == (raw == ".." ? "" : std::string(raw)));  // nginx has gone up
+    must(again.key == (raw == ".." ? "" : std::string(raw)));  // nginx has resolved the dots
 
     JsonText json;
     json.begin_object().text("t", input).end_object();

@@ -1,8 +1,8 @@
-// Rates, numbers and times as they stand in nginx.conf, or come from variables.
+// Rates, numbers and times from nginx.conf or variables.
 
 #include "fuzz.h"
 
-#include "limit/policy.h"
+#include "limit/rate_headers.h"
 #include "limit/rate_text.h"
 
 using namespace ratelimit;
@@ -15,7 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         must(rate->window.count() > 0 && rate->window <= max_window);
         for (std::size_t i = 0; i < algorithm_count; ++i) {
             const Policy policy{ static_cast<Algorithm>(i), *rate, max_quota, {} };
-            must(policy.limit() >= 1 && policy.limit_window().count() >= 0);
+            const QuotaPolicy shown = quota_policy(policy);
+            const bool windowed = policy.algorithm != Algorithm::concurrency;
+            must(policy.limit() >= 1 && shown.quota >= 1 && shown.window_s >= (windowed ? 1 : 0));
+            must(shown.quota <= 1'000'000'001 && shown.window_s < 1'000'000'000'000'000);
             must(policy.bucket_width().count() > 0);
         }
     }

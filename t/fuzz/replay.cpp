@@ -1,5 +1,5 @@
-// Instead of libFuzzer: gives a target each file of the folders that are named, and ends with an
-// error when there is none. A target that fails aborts, the last file that is told being the one.
+// In place of libFuzzer: runs a target on each file of the given folders; fails if there is none. A
+// target that fails aborts; the last file that was printed is the one.
 
 #include "fuzz.h"
 

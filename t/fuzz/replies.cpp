@@ -1,4 +1,4 @@
-// Whatever a server sends, through hiredis's reader: cluster maps, scripts' replies and errors.
+// Any reply of a server, through hiredis's reader: cluster maps, replies of scripts, and errors.
 
 #include "fuzz.h"
 
@@ -14,15 +14,15 @@ namespace {
 
 void read(const redisReply& reply)
 {
-    const redis::Endpoint asked = redis::announced_endpoint("10.0.0.1", 6379);
-    if (const auto map = redis::read_cluster_slots(reply, asked)) {
+    const redis::Endpoint source = redis::announced_endpoint("10.0.0.1", 6379);
+    if (const auto map = redis::read_cluster_slots(reply, source)) {
         must(!map->empty());
         for (const redis::SlotRange& range : *map) {
             must(range.first <= range.last && range.last < redis::slot_count);
         }
     }
     if (reply.type == REDIS_REPLY_ERROR) {
-        redis::read_redirection({ reply.str, reply.len }, asked);
+        redis::read_redirection({ reply.str, reply.len }, source);
     }
     for (const std::size_t answers : { 1, 2, 7 }) {
         const SeveralReply several(reply, answers);
@@ -35,8 +35,10 @@ void read(const redisReply& reply)
             must(!answer.retry_after || answer.retry_after->count() >= 0);
         }
     }
-    Verdict state;
-    if (reply.type == REDIS_REPLY_STRING && read_single_part({ reply.str, reply.len }, state)) {
+    SequenceReply part;
+    if (reply.type == REDIS_REPLY_STRING && read_sequence_reply({ reply.str, reply.len }, part)) {
+        const Verdict& state = part.state;
+        must(part.reset_before.count() >= 0 && part.server_time.count() >= 0);
         must(state.remaining >= 0 && state.reset.count() >= 0);
         must(!state.retry_after || state.retry_after->count() >= 0);
     }
@@ -47,7 +49,7 @@ void read(const redisReply& reply)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 {
     redisReader* reader = redisReaderCreate();
-    reader->maxelements = 65'536;  // as the client's
+    reader->maxelements = 65'536;  // as in the client
     redisReaderFeed(reader, reinterpret_cast<const char*>(data), size);
     void* reply = nullptr;
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != nullptr) {

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Lets libFuzzer run targets of this folder, built in a folder as fuzz_TARGET, each for so many seconds,
-# 600 unless given. Ends with an error at the first finding.
+# Runs libFuzzer on targets of this folder, built as FOLDER/fuzz_TARGET, for the given seconds each (600 by
+# default). Fails at the first finding.
 # Usage: bash t/fuzz/run.sh FOLDER KEPT [target...] [seconds]; ./build.sh fuzz builds them and runs this.
 #
-# Targets: the .cpp files here, but replay.cpp. They begin with seeds/TARGET, and with what they have
-# learnt before, which is kept in KEPT/corpus.
+# Targets: the .cpp files here, except replay.cpp. They start with seeds/TARGET and the corpus of earlier
+# runs, which is kept in KEPT/corpus.
 set -euo pipefail
 cd "$(dirname "$0")"
 folder=$1 kept=$2

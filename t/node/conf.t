@@ -1,4 +1,4 @@
-# nginx -t: every bad value is one clear line that names it; every good one passes.
+# nginx -t: every bad value gives one clear line that names it; every good value passes.
 
 use Ratelimit::Test;
 
@@ -7,13 +7,14 @@ my $zone  = "$redis ratelimit_zone k zone=z rate=1r/s;";
 my $leaky = "$redis ratelimit_zone k zone=z rate=1r/s algorithm=leaky_bucket;";
 my $gcra  = "$redis ratelimit_zone k zone=z rate=1r/s algorithm=gcra;";
 my $token = "$redis ratelimit_zone k zone=z rate=1r/s algorithm=token_bucket;";
+my $held  = "$redis ratelimit_zone k zone=z concurrency=2;";
 
 sub zone_with  { return "$redis ratelimit_zone k zone=z rate=10r/m $_[0];" }
 sub block_with { return "ratelimit_redis main { server 127.0.0.1:6379; $_[0] }" }
 sub first_word { return (split ' ', $_[0])[0] }
 sub limit_with { return ($_[1] // $zone, "ratelimit $_[0];") }
 
-# [lines in http, lines in server, what the complaint says]
+# [lines in http {}, lines in server {}, the complaint]
 my @bad = (
     # ratelimit_zone
     (map { ["$redis ratelimit_zone k zone=z rate=$_;", '', qr/"ratelimit_zone": invalid "rate=\Q$_\E", expected a rate such as/] }
@@ -32,6 +33,8 @@ my @bad = (
         (map { ["cache=$_", 'cache=on or cache=off'] } 'yes', '', 'ON'),
         (map { ["lease=$_", 'a number of requests from 1 to 1000000, or lease=off'] }
             '0', '-1', 'on', '', '1000001', '5r'),
+        (map { ["block=$_", 'a time of at least 1s, such as 10m or 1h'] }
+            '', '0', '0s', '-5s', '500ms', '1.5m', '10x', '10m5s', '367d', 'on', '$arg_block'),
         ['speed=5',           'zone=, rate=, algorithm='],
         ['hash_keys',         'hash_key alone, without a value'],
         ['hash_key=on',       'hash_key alone, without a value'],
@@ -42,7 +45,10 @@ my @bad = (
     (map { [zone_with("algorithm=$_ precision=5s"), '', qr/invalid "precision=5s", expected no precision/] }
         qw(fixed_window sliding_window_counter sliding_window_log token_bucket leaky_bucket gcra)),
     [zone_with('algorithm=sliding_window_log') =~ s/rate=\S+/rate=10000001r\/d/r, '', qr/invalid "rate=10000001r", expected at most 10000000/],
-    [zone_with('algorithm=gcra burst=60000') =~ s/rate=\S+/rate=1r\/d/r, '', qr/invalid "burst=60000", expected a burst that the rate makes up/],
+    [zone_with('algorithm=gcra burst=60000') =~ s/rate=\S+/rate=1r\/d/r, '', qr/invalid "burst=60000", expected a burst that refills at this rate/],
+    (map { [zone_with($_), '', qr/"ratelimit_zone": invalid "lease=5", expected no lease in a zone with block=/] }
+        'lease=5 block=10m', 'block=10m lease=5'),
+    [zone_with('block=10m block=5m'), '', qr/invalid "block=5m", expected each parameter once/],
     [zone_with('hash_key hash_key'), '', qr/invalid "hash_key", expected each parameter once/],
     [zone_with('algorithm=token_bucket burst=0'), '', qr/invalid "burst=0", expected a bucket that holds/],
     [zone_with('algorithm=sliding_window_buckets precision=2m'), '', qr/invalid "precision=120s", expected at most the window/],
@@ -67,19 +73,36 @@ my @bad = (
     ["limit_req_zone k zone=z:1m rate=1r/s; $zone", '', qr/shared memory zone "z" is already declared|conflicts/],
     ["$redis ratelimit_zone k\$nonsense zone=z rate=1r/s;", '', qr/unknown "nonsense" variable/],
     ["$redis ratelimit_zone k zone=z rate=\$nonsense;", '', qr/unknown "nonsense" variable/],
-    (map { ["ratelimit_zone k zone=z rate=1r/s $_;", '', qr/"ratelimit_zone" "z": invalid "nodes=", "cache=" or "lease=", expected only where there is/] }
+    (map { ["ratelimit_zone k zone=z rate=1r/s $_;", '', qr/"ratelimit_zone" "z": invalid "$_", expected only with a "ratelimit_redis" block/] }
         qw(nodes=2 cache=on cache=off lease=5 lease=off)),
     (map { [zone_with("nodes=$_"), '', qr/"ratelimit_zone": invalid "nodes=$_", expected a number of nodes from 1/] }
         '0', '10001', 'x', ''),
     ["ratelimit_zone k zone=z:64k rate=100000r/m algorithm=sliding_window_log;", '',
-        qr/"ratelimit_zone" "z": too small a size for one key of this rate/],
+        qr/"ratelimit_zone" "z": size is too small for one key of this rate/],
     ["$redis ratelimit_zone k zone=z rate=1r/s redis=other;", '', 
         qr/"ratelimit_zone" "z": invalid "redis=other", expected the name of a "ratelimit_redis" in .*nginx\.conf:\d+/],
     ["$zone ratelimit_redis second { server 127.0.0.1; }", '', qr/several "ratelimit_redis" blocks, expected "redis=name"/],
 
+    # concurrency
+    (map { ["$redis ratelimit_zone k zone=z concurrency=$_;", '',
+            qr/"ratelimit_zone": invalid "concurrency=\Q$_\E", expected a number of requests at one time from 1/] }
+        qw(0 -1 x 1000000001 2r/s $arg_n), ''),
+    (map { ["$redis ratelimit_zone k zone=z concurrency=2 hold=$_;", '',
+            qr/"ratelimit_zone": invalid "hold=\Q$_\E", expected a time from 1s to 1d/] }
+        qw(0 500ms 2d x -1s), ''),
+    (map { ["$redis ratelimit_zone k zone=z concurrency=2 $_;", '',
+            qr/"ratelimit_zone": invalid "\Q$_\E", expected no such parameter beside concurrency=/] }
+        qw(rate=5r/s rate=$arg_r algorithm=gcra burst=5 precision=5s lease=5 lease=off cache=on cache=off block=5s)),
+    [zone_with('hold=5s'), '', qr/"ratelimit_zone": invalid "hold=5s", expected no hold, which only concurrency= has/],
+    ["$redis ratelimit_zone k concurrency=2;", '', qr/"ratelimit_zone" must have a "zone=" parameter/],
+    ['ratelimit_zone k zone=z concurrency=2 nodes=2;', '', qr/invalid "nodes=2", expected only with a "ratelimit_redis" block/],
+    [limit_with('zone=z charge=$arg_c', $held), qr/"ratelimit zone=z": invalid "charge=", expected no charge/],
+    [limit_with('zone=z burst=5', $held), qr/"ratelimit zone=z": invalid "burst=5", expected no burst/],
+    [limit_with('zone=z nodelay', $held), qr/"ratelimit zone=z": invalid "nodelay", expected no delay/],
+
     # ratelimit
     [$zone, 'ratelimit;', qr/invalid number of arguments in "ratelimit"/],
-    [limit_with('zone=other'), qr/"ratelimit zone=other": unknown zone, expected one that .* in .*nginx.conf:\d+/],
+    [limit_with('zone=other'), qr/"ratelimit zone=other": unknown zone, expected the name of a "ratelimit_zone" in .*nginx.conf:\d+/],
     [limit_with('burst=5'), qr/"ratelimit" must have a "zone=" parameter or be "off"/],
     [limit_with('on'), qr/"ratelimit": invalid "on", expected zone=name/],
     (map { [limit_with("zone=z $_->[0]", $leaky), qr/"ratelimit": invalid "\Q$_->[0]\E", expected $_->[1]/] }
@@ -95,22 +118,22 @@ my @bad = (
     [limit_with('zone=z burst=5 burst=6', $leaky), qr/"ratelimit": invalid "burst=6", expected each parameter once/],
     [limit_with('zone=z nodelay delay=5', $leaky), qr/"ratelimit": invalid "nodelay", expected either nodelay or delay=/],
     [limit_with('zone=z cost=$nonsense'), qr/unknown "nonsense" variable/],
-    [limit_with('zone=z burst=5'), qr/"ratelimit zone=z": invalid "burst", only token_bucket/],
+    [limit_with('zone=z burst=5'), qr/"ratelimit zone=z": invalid "burst=5", expected no burst, which only token_bucket/],
     [limit_with('zone=z burst=0', $token), qr/"ratelimit zone=z": invalid "burst=0", expected a bucket/],
-    (map { [limit_with("zone=z $_", $gcra), qr/"ratelimit zone=z": invalid "nodelay" or "delay", only leaky_bucket/] }
+    (map { [limit_with("zone=z $_", $gcra), qr/"ratelimit zone=z": invalid "$_", expected no delay, which only leaky_bucket/] }
         qw(nodelay delay=5)),
     [$zone, 'ratelimit zone=z; ratelimit zone=z;', qr/duplicate "ratelimit" of zone "z"/],
-    [$zone, 'ratelimit zone=z; ratelimit off;', qr/"ratelimit off" stands beside other/],
-    [$zone, 'ratelimit off; ratelimit zone=z;', qr/"ratelimit off" stands beside other/],
+    [$zone, 'ratelimit zone=z; ratelimit off;', qr/"ratelimit off" excludes other/],
+    [$zone, 'ratelimit off; ratelimit zone=z;', qr/"ratelimit off" excludes other/],
 
     # ratelimit_redis
     ['ratelimit_redis main { }', '', qr/"ratelimit_redis" "main" has no "server"/],
     ['ratelimit_redis { server 127.0.0.1; }', '', qr/invalid number of arguments in "ratelimit_redis"/],
     ["$redis $redis", '', qr/duplicate "ratelimit_redis" "main"/],
     (map { ["ratelimit_redis '$_' { server 127.0.0.1; }", '',
-            qr/"ratelimit_redis": invalid "\Q$_\E", expected a name of letters, digits, _ \. or -, without a dot first/] }
+            qr/"ratelimit_redis": invalid "\Q$_\E", expected a name of letters, digits, _ \. or -, not starting with a dot/] }
         '', 'a b', 'a"b', 'a{b', 'a/b', 'a@b', '.a', "\xc3\xa9"),
-    [block_with('server 127.0.0.1:6379;'), '', qr/"main" has one "server" twice/],
+    [block_with('server 127.0.0.1:6379;'), '', qr/"main" has a duplicate "server"/],
     (map { [block_with("server 127.0.0.2 $_;"), '', qr/"server": invalid "\Q$_\E", expected weight= with a number/] }
         qw(weight=0 weight=1001 weight=x weight= 5)),
     (map { [block_with("topology $_->[0];"), '', qr/"topology": invalid "\Q$_->[1]\E", expected ring, cluster or sentinel master=name/] }
@@ -143,13 +166,13 @@ my @bad = (
     [block_with('password x; password_file /tmp/x;'), '', qr/"password_file" is duplicate in "ratelimit_redis"/],
     [block_with('username me;'), '', qr/has a "username" but no "password"/],
 
-    # the rest
+    # directives with one value
     (map { [$zone, "$_->[0];", qr/"\Q$_->[2]\E": invalid "\Q$_->[3]\E", expected $_->[1]/] }
         map { [@{$_}, split / /, $_->[0]] }
         (map { ["$_ 200", 'a status from 400 to 599'], ["$_ 600", 'a status from 400 to 599'],
             ["$_ x", 'a status from 400 to 599'] } qw(ratelimit_status ratelimit_fail_status)),
         ['ratelimit_fail_mode maybe', 'open, closed or local'],
-        ['ratelimit_dry_run yes', 'on or off'],
+        ['ratelimit_dry_run yes', 'on or off'], ['ratelimit_problem_details yes', 'on or off'],
         ['ratelimit_log_level debug', 'info, notice, warn or error'],
         ['ratelimit_headers all', 'off alone, or each of']),
     [$zone, 'ratelimit_headers off draft;', qr/"ratelimit_headers": invalid "off"/],
@@ -162,7 +185,7 @@ my @bad = (
     (map { [$zone, "$_; $_;", qr/"@{[ first_word($_) ]}" directive is duplicate/] }
         'ratelimit_status 429', 'ratelimit_fail_status 503', 'ratelimit_fail_mode open',
         'ratelimit_dry_run on', 'ratelimit_log_level info', 'ratelimit_headers off',
-        'ratelimit_phase access'),
+        'ratelimit_phase access', 'ratelimit_problem_details on'),
     (map { ["$_; $_;", '', qr/"@{[ first_word($_) ]}" directive is duplicate/] }
         'ratelimit_ipv6_prefix 64', 'ratelimit_phase access'),
     (map { ['', "$_;", qr/"@{[ first_word($_) ]}" directive is not allowed here/] }
@@ -212,7 +235,12 @@ my @good = (
     ['ratelimit_zone k zone=z rate=1r/s; ratelimit_fail_mode local;', 'ratelimit zone=z;'],
     (map { [zone_with($_), 'ratelimit zone=z;'] } 'cache=on', 'cache=off', 'lease=off', 'lease=1',
         'lease=1000000', 'cache=off lease=100'),
+    (map { ["$redis ratelimit_zone k zone=z concurrency=$_;", 'ratelimit zone=z;'] }
+        '1', '1000000000', '5 hold=1s', '5 hold=1d clock=local hash_key redis=main nodes=4'),
+    ['ratelimit_zone k zone=z concurrency=3;', 'ratelimit zone=z cost=$arg_c shadow;'],
     [zone_with('hash_key'), 'ratelimit zone=z;'],
+    (map { [zone_with("block=$_"), 'ratelimit zone=z;'] } '90', '1s', '10m', '366d lease=off', '1h cache=off clock=local'),
+    ['ratelimit_zone k zone=z rate=$arg_rate block=10m;', 'ratelimit zone=z charge=$arg_c; ratelimit_problem_details on;'],
     ['ratelimit_zone k zone=z rate=1r/s hash_key;', 'ratelimit zone=z;'],
     [zone_with('nodes=4'), 'ratelimit zone=z; ratelimit_fail_mode local;'],
     [block_with('server 127.0.0.2; topology sentinel master=m; sentinel_username a; sentinel_password b;'), ''],
@@ -225,7 +253,7 @@ for (@good) {
     is $exit, 0, "accepted: $http $server" or diag join "\n", @lines;
 }
 
-subtest 'ratelimit_redis includes files, by paths from nginx.conf\'s folder and by masks' => sub {
+subtest 'ratelimit_redis includes files, by paths relative to nginx.conf and by masks' => sub {
     my $redis = redis(password => 'secret');
     my $node = nginx;
     mkdir "$node->{folder}/redis.d";
@@ -241,7 +269,7 @@ subtest 'ratelimit_redis includes files, by paths from nginx.conf\'s folder and 
     is_deeply $redis->cmd('KEYS', '*'), ['here:z:{a}'];
 };
 
-subtest 'what is wrong in an included file is told with its name and line' => sub {
+subtest 'an error in an included file is reported with its file and line' => sub {
     my $folder = Ratelimit::Process::temp_folder();
     write_file("$folder/database.conf", "database 1;\n");
     for (

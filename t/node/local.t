@@ -1,4 +1,4 @@
-# Zones without a Redis: each limit of each algorithm, kept in this node's shared memory.
+# Zones without Redis: each limit of each algorithm, counted in this node's shared memory.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
@@ -6,15 +6,16 @@ use Time::HiRes qw(time);
 my @windows = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets);
 my @arrival = qw(token_bucket leaky_bucket gcra);
 
-# The parameters of a zone of a quota in a window that lets $limit requests in at once.
+# The parameters of a zone that admits $limit requests at once, and this quota per window.
 sub zone_of {
     my ($algorithm, $limit, $window) = @_;
     my $burst = $algorithm =~ /^(?:leaky_bucket|gcra)$/ ? ' burst=' . ($limit - 1) : '';
     return "rate=${limit}r/$window algorithm=$algorithm$burst";
 }
 
-# An nginx with zones and no Redis. zones: name => parameters; each has a location of its name with
-# `ratelimit zone=name` and what limits has for it. Other options: key, http, server, and nginx's.
+# An nginx with zones and no Redis. zones: name => parameters. Each zone has a location of its name,
+# with `ratelimit zone=name` and the parameters that limits has for it. Other options: key, sizes,
+# http, server, and nginx's.
 sub local_node {
     my (%options) = @_;
     my $key = $options{key} // 'k$arg_k';
@@ -33,7 +34,7 @@ sub local_node {
 sub statuses { my ($node, @paths) = @_; return [map { $node->status($_) } @paths] }
 
 for my $algorithm (@windows, @arrival) {
-    subtest "$algorithm is exact under a hundred requests at once, whatever worker takes them" => sub {
+    subtest "$algorithm is exact for a hundred concurrent requests, on any worker" => sub {
         my $node = local_node(workers => 4, zones => { zone => zone_of($algorithm, 30, 'd') },
             limits => { zone => $algorithm eq 'leaky_bucket' ? 'nodelay' : '' });
         for my $key (1 .. 5) {
@@ -42,14 +43,14 @@ for my $algorithm (@windows, @arrival) {
             is scalar(grep { $_ == 429 } @statuses), 70;
         }
         my @statuses = burst($node->port, '/zone/?k=many', 5000, 50);
-        is scalar(grep { $_ == 200 } @statuses), 30, 'and under thousands';
+        is scalar(grep { $_ == 200 } @statuses), 30, 'and for thousands';
         is $node->count_log(qr/limiting requests, by zone "zone", key "kmany"/), 1;
     };
 
-    subtest "$algorithm tells what is left, and when a refused request will pass" => sub {
+    subtest "$algorithm reports the remaining requests, and when a refused one will pass" => sub {
         my $node = local_node(workers => 2, zones => { zone => zone_of($algorithm, 2, '3s') },
             limits => { zone => $algorithm eq 'leaky_bucket' ? 'nodelay' : '' });
-        # Not where a window ends meanwhile.
+        # At the start of a window, so that none ends meanwhile.
         wait_until('a window has just begun', sub { my $in = time; $in / 3 - int($in / 3) < 0.2 });
         my $passed = $node->get('/zone/');
         is $passed->status, 200;
@@ -63,25 +64,25 @@ for my $algorithm (@windows, @arrival) {
 
         is $node->get('/zone/')->header('X-RateLimit-Remaining'), 0;
         my $refused = $node->get('/zone/');
-        my $asked = time;
+        my $refused_at = time;
         is $refused->status, 429;
         is $refused->header('X-Status'), 'REJECTED';
         is $refused->header('X-Source'), 'local';
         is $refused->header('X-Remaining'), 0;
         my $retry = $refused->header('Retry-After');
         is $refused->header('X-Retry_After'), $retry;
-        my $last = $asked;    # when the last was sent that was refused
-        wait_until('it passes', sub {
+        my $last = $refused_at;    # when the last refused request was sent
+        wait_until('a request passes', sub {
             my $sent = time;
             return 1 if $node->status('/zone/') == 200;
             $last = $sent;
             return 0;
         });
-        cmp_ok time - $asked, '>', $retry - 1.2, 'not long before';
-        cmp_ok $last - $asked, '<', $retry, 'nor after Retry-After';
+        cmp_ok time - $refused_at, '>', $retry - 1.2, 'not long before Retry-After';
+        cmp_ok $last - $refused_at, '<', $retry, 'none is refused after Retry-After';
     };
 
-    subtest "$algorithm counts costs, and a cost of zero takes nothing" => sub {
+    subtest "$algorithm counts costs, and cost=0 counts nothing" => sub {
         my $node = local_node(zones => { zone => zone_of($algorithm, 10, 'd') },
             limits => { zone => 'cost=$arg_c' . ($algorithm eq 'leaky_bucket' ? ' nodelay' : '') });
         my $left = sub {
@@ -90,19 +91,19 @@ for my $algorithm (@windows, @arrival) {
         };
         is $left->(0), '200 10' for 1 .. 2;
         is $left->(7), '200 3';
-        is $left->(4), '429 3', 'a cost above what is left takes nothing';
+        is $left->(4), '429 3', 'a cost above the remaining counts nothing';
         is $left->(3), '200 0';
-        is $left->(0), '200 0', 'a look always passes' for 1 .. 2;
+        is $left->(0), '200 0', 'cost=0 always passes' for 1 .. 2;
         is $left->(1), '429 0';
         my $never = $node->get('/zone/?c=11');
         is $never->status, 429;
-        is $never->header('Retry-After'), undef, 'what never fits has no Retry-After';
-        is $node->get('/zone/?c=many&k=2')->header('X-Remaining'), 9, 'a malformed cost is one';
-        is $node->get('/zone/?k=2')->header('X-Remaining'), 8, 'no cost is one';
+        is $never->header('Retry-After'), undef, 'a cost that never fits has no Retry-After';
+        is $node->get('/zone/?c=many&k=2')->header('X-Remaining'), 9, 'a malformed cost counts as 1';
+        is $node->get('/zone/?k=2')->header('X-Remaining'), 8, 'a missing cost counts as 1';
         is $node->count_log(qr/invalid cost "many" for zone "zone"/), 1;
     };
 
-    subtest "$algorithm in dry run and in the shadow refuses nobody" => sub {
+    subtest "$algorithm refuses nothing in a dry run or as a shadow limit" => sub {
         my $node = local_node(zones => { shadow => zone_of($algorithm, 1, 'd'), dry => zone_of($algorithm, 1, 'd') },
             limits => { shadow => 'shadow', dry => '; ratelimit_dry_run on' });
         is_deeply [map { $node->get('/dry/')->header('X-Status') } 1 .. 3],
@@ -113,7 +114,7 @@ for my $algorithm (@windows, @arrival) {
     };
 }
 
-subtest 'leaky_bucket lets its excess wait, or not, as limit_req does' => sub {
+subtest 'leaky_bucket delays excess requests, or not, as limit_req does' => sub {
     my $zone = 'rate=4r/s algorithm=leaky_bucket';
     my %limits = (none => '', all => 'burst=5', some => 'burst=5 delay=3', nodelay => 'burst=5 nodelay');
     my $node = local_node(workers => 2, zones => { map { $_ => $zone } keys %limits }, limits => \%limits);
@@ -127,12 +128,12 @@ subtest 'leaky_bucket lets its excess wait, or not, as limit_req does' => sub {
         my $took = time - $began;
         my %expected = (PASSED => $passed, DELAYED => $delayed, REJECTED => 8 - $passed - $delayed);
         is_deeply \%seen, { map { $_ => $expected{$_} } grep { $expected{$_} } keys %expected }, $name;
-        cmp_ok $took, '>', $delayed / 4 - 0.05, 'they wait for their turn' if $delayed;
-        cmp_ok $took, '<', $delayed / 4 + 1, 'and no longer';
+        cmp_ok $took, '>', $delayed / 4 - 0.05, 'excess requests are delayed' if $delayed;
+        cmp_ok $took, '<', $delayed / 4 + 1, 'and no longer than their delay';
     }
 };
 
-subtest 'a look waits for no turn, and ends no run of refusals' => sub {
+subtest 'cost=0 is never delayed, and ends no run of refusals' => sub {
     my $node = local_node(zones => { zone => 'rate=1r/h algorithm=leaky_bucket burst=1' },
         limits => { zone => 'delay=1 cost=$arg_c' }, server => "location /slow/ { ratelimit zone=zone cost=0; try_files /index.html =404; }");
     is_deeply statuses($node, ('/zone/') x 3), [200, 200, 429];
@@ -157,23 +158,23 @@ subtest 'several limits count a request in all of them or in none' => sub {
             . "location /shadow/ { $all ratelimit zone=last shadow; try_files /index.html =404; }");
     for my $path (qw(all first)) {
         my @statuses = burst($node->port, "/$path/?k=$path", 100, 20);
-        is scalar(grep { $_ == 200 } @statuses), 5, 'as many as the least allows';
-        is $node->get("/$_/?k=$path&c=0")->header('X-Remaining'), 4, "$_ has counted only those" for @names;
+        is scalar(grep { $_ == 200 } @statuses), 5, 'as many as the smallest limit admits';
+        is $node->get("/$_/?k=$path&c=0")->header('X-Remaining'), 4, "$_ has counted only the admitted requests" for @names;
         my $refused = $node->get("/$path/?k=$path");
-        is $refused->header('X-Zone'), 'last', 'which is the one that refuses';
-        is $refused->header('X-Remaining'), 0, 'and has the least left';
+        is $refused->header('X-Zone'), 'last', 'the smallest limit refuses';
+        is $refused->header('X-Remaining'), 0, 'the headers are those of the smallest limit';
     }
     my @statuses = burst($node->port, '/shadow/?k=shadow', 100, 20);
-    is scalar(grep { $_ == 200 } @statuses), 9, 'a shadow limit does not stand in their way';
-    is $node->get('/last/?k=shadow')->status, 429, 'and counts what it lets in';
+    is scalar(grep { $_ == 200 } @statuses), 9, 'a shadow limit refuses nothing';
+    is $node->get('/last/?k=shadow')->status, 429, 'and counts the requests that fit it';
 
-    # One request in two orders of the zones, from all workers: neither waits for the other.
+    # Both orders of the zones in parallel, from all workers: no deadlock.
     my @loads = map { load(port => $node->port, path => "/$_/?k=both") } qw(all first);
     $_->wait_for_more(2000) for @loads;
     is $_->stop->{failed}, 0 for @loads;
 };
 
-subtest 'a request is counted once, wherever nginx sends it' => sub {
+subtest 'a request is counted once, through any redirect or subrequest' => sub {
     my $node = local_node(zones => { zone => zone_of('fixed_window', 100, 'd') }, server => <<'END');
         error_page 404 /index.html;
         location /absent { ratelimit zone=zone; }
@@ -187,26 +188,26 @@ END
         my $answer = $node->get("/$path?k=$path");
         is $answer->header('X-Status'), 'PASSED', $path;
         is $answer->header('X-Remaining'), 99;
-        is $node->get("/zone/?k=$path")->header('X-Remaining'), 98, 'once';
+        is $node->get("/zone/?k=$path")->header('X-Remaining'), 98, 'counted once';
     }
 };
 
-subtest 'keys may hold anything' => sub {
+subtest 'keys may contain any bytes' => sub {
     my $node = local_node(key => '$http_x_key', zones => { zone => 'rate=1r/d' },
         main => '', http => 'large_client_header_buffers 4 32k;');
     my $long = 'x' x 8192;
     my @keys = ('a b', '{x}', '}', "tab\there", '%00', '"quoted"', "\xc3\xa4\xff\x01", 'x' x 127, 'x' x 128,
         'x' x 129, $long, $long . 'y', 'y' . $long);
-    my $asked = sub { return map { $node->status('/zone/', headers => ['X-Key', $_]) } @keys };
-    is_deeply [$asked->()], [(200) x @keys], 'each is another key';
-    is_deeply [$asked->()], [(429) x @keys], 'and the same again';
-    is $node->status('/zone/'), 200, 'no key, no limit' for 1 .. 2;
+    my $statuses = sub { return map { $node->status('/zone/', headers => ['X-Key', $_]) } @keys };
+    is_deeply [$statuses->()], [(200) x @keys], 'each key is counted separately';
+    is_deeply [$statuses->()], [(429) x @keys], 'the second request of each is refused';
+    is $node->status('/zone/'), 200, 'an empty key is not limited' for 1 .. 2;
 
     my $binary = local_node(key => '$binary_remote_addr', zones => { zone => 'rate=1r/d' });
-    is_deeply statuses($binary, ('/zone/') x 2), [200, 429], 'with bytes of zero';
+    is_deeply statuses($binary, ('/zone/') x 2), [200, 429], 'a key with zero bytes';
 };
 
-subtest 'each request may bring its rate' => sub {
+subtest 'the rate may be a variable' => sub {
     my $node = local_node(zones => { map { $_ => "rate=\$arg_r algorithm=$_" } @windows, 'token_bucket' });
     for my $algorithm (@windows, 'token_bucket') {
         my $left = sub {
@@ -214,36 +215,36 @@ subtest 'each request may bring its rate' => sub {
             return join ' ', $answer->status, $answer->header('X-RateLimit-Remaining') // '-';
         };
         is $left->('5r/d'), '200 4', $algorithm;
-        is $left->('9r/d'), $algorithm eq 'token_bucket' ? '200 6' : '200 7', 'a larger quota';
-        is $left->('1r/d'), '429 0', 'a smaller one';
-        is $left->(''),     '200 -', 'none';
+        is $left->('9r/d'), $algorithm eq 'token_bucket' ? '200 6' : '200 7', 'a larger rate';
+        is $left->('1r/d'), '429 0', 'a smaller rate';
+        is $left->(''),     '200 -', 'an empty rate is no limit';
     }
 };
 
-subtest 'a rate that is malformed is for the fail mode' => sub {
+subtest 'with a malformed rate the fail mode decides' => sub {
     my $node = local_node(zones => { bad => 'rate=$arg_r', good => zone_of('fixed_window', 2, 'd') },
         server => join '', map { <<"END" } qw(open closed local));
         location /$_/ { ratelimit zone=bad; ratelimit zone=good; ratelimit_fail_mode $_;
             try_files /index.html =404; }
         location /alone_$_/ { ratelimit zone=bad; ratelimit_fail_mode $_; try_files /index.html =404; }
 END
-    my $told = sub {
+    my $decision = sub {
         my $answer = $node->get($_[0]);
         return join ' ', $answer->status, map { $answer->header("X-$_") // '-' }
             qw(Status Source RateLimit-Remaining);
     };
-    is $told->("/alone_$_/?r=x"), '200 FAILED_OPEN - -', "$_, alone" for qw(open local);
-    is $told->('/alone_closed/?r=x'), '503 FAILED_CLOSED - -', 'closed, alone';
+    is $decision->("/alone_$_/?r=x"), '200 FAILED_OPEN - -', "$_, alone" for qw(open local);
+    is $decision->('/alone_closed/?r=x'), '503 FAILED_CLOSED - -', 'closed, alone';
     for my $mode (qw(open local)) {
-        is $told->("/$mode/?r=x&k=$mode"), $_, "$mode, beside another limit"
+        is $decision->("/$mode/?r=x&k=$mode"), $_, "$mode, beside another limit"
             for '200 FAILED_OPEN local 1', '200 FAILED_OPEN local 0', '429 REJECTED local 0';
     }
-    is $told->('/closed/?r=x&k=c'), '503 FAILED_CLOSED - -', 'closed, beside another' for 1 .. 3;
-    is $told->('/closed/?r=9r/d&k=c'), '200 PASSED local 1', 'which has not counted those';
-    is $node->count_log(qr/invalid rate "x" for zone "bad"/), 1, 'one line says so';
+    is $decision->('/closed/?r=x&k=c'), '503 FAILED_CLOSED - -', 'closed, beside another limit' for 1 .. 3;
+    is $decision->('/closed/?r=9r/d&k=c'), '200 PASSED local 1', 'the other limit has not counted those requests';
+    is $node->count_log(qr/invalid rate "x" for zone "bad"/), 1, 'one line in the log';
 };
 
-subtest 'one request a day' => sub {
+subtest 'a limit of one request a day admits one' => sub {
     for my $algorithm (@windows, @arrival) {
         my $node = local_node(zones => { zone => "rate=1r/d algorithm=$algorithm" });
         is_deeply statuses($node, ('/zone/') x 3), [200, 429, 429], $algorithm;
@@ -257,24 +258,24 @@ subtest 'a reload keeps the counts, unless it changes the size of the zone' => s
     my $node = local_node(workers => 2, zones => \%zones, limits => { leaky_bucket => 'nodelay' });
     is_deeply statuses($node, map { ("/$_/") x 3 } sort keys %zones), [(200) x 21];
     $node->reload(gone => 1);
-    is_deeply statuses($node, map { ("/$_/") x 2 } sort keys %zones), [(200, 429) x 7], 'kept';
+    is_deeply statuses($node, map { ("/$_/") x 2 } sort keys %zones), [(200, 429) x 7], 'the counts are kept';
     $node->configure(http => $node->{http} =~ s/:1m/:2m/gr);
     $node->reload(gone => 1);
-    is_deeply statuses($node, map { ("/$_/") x 5 } sort keys %zones), [(200, 200, 200, 200, 429) x 7], 'anew';
+    is_deeply statuses($node, map { ("/$_/") x 5 } sort keys %zones), [(200, 200, 200, 200, 429) x 7], 'the counts start over';
 };
 
 subtest 'a reload under load loses no count' => sub {
     my $node = local_node(workers => 2, zones => { zone => zone_of('sliding_window_log', 5000, 'd') });
     my $load = load(port => $node->port, path => '/zone/');
     for (1 .. 10) { $node->reload; $load->wait_for_more(20) }
-    wait_until('all are used', sub { ($load->seen->{429} // 0) > 0 }, 30);
+    wait_until('the limit is used up', sub { ($load->seen->{429} // 0) > 0 }, 30);
     my $seen = $load->stop;
     is $seen->{200}, 5000;
     is $seen->{failed}, 0 or diag $seen->{why};
     is $node->count_log(qr/limiting requests/), 1;
 };
 
-subtest 'master_process off' => sub {
+subtest 'nginx with master_process off counts in its own memory' => sub {
     my %zones = map { $_ => zone_of($_, 2, 'd') } @windows, @arrival;
     my $node = local_node(single => 1, zones => \%zones, limits => { leaky_bucket => 'nodelay' });
     is_deeply statuses($node, map { ("/$_/") x 3 } sort keys %zones), [(200, 200, 429) x 7];

@@ -1,12 +1,12 @@
-# Zones whose shared memory is full: the keys that were used least recently make room, whatever their
-# lengths and states, and no request and no log notices more than that.
+# Zones whose shared memory is full: the least recently used keys are evicted, whatever their length and
+# state, no request fails, and nothing but the evicted runs is logged.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
 
 my $long = 'y' x 110;
 
-# An nginx whose zones are of 32k unless sizes say otherwise, keyed by k: zones => name => parameters.
+# An nginx with zones of 32k, or of the sizes in sizes, keyed by k: zones => name => parameters.
 sub small_node {
     my (%options) = @_;
     my ($http, $server) = ('keepalive_requests 1000000;', '');
@@ -20,7 +20,7 @@ sub small_node {
     return $node;
 }
 
-# The answer to one request, on a connection that is kept.
+# The response to a request on a kept connection.
 sub ask {
     my ($node, $path) = @_;
     http_send($node->{socket}, $path);
@@ -30,57 +30,58 @@ sub ask {
 sub left { return ask(@_)->header('X-RateLimit-Remaining') }
 
 for my $algorithm (qw(gcra sliding_window_counter sliding_window_log)) {
-    subtest "tens of thousands of keys: $algorithm remembers those that were used last" => sub {
+    subtest "tens of thousands of keys: $algorithm evicts the least recently used" => sub {
         my $burst = $algorithm eq 'gcra' ? 'burst=99' : '';
         my $node = small_node(level => 'notice', zones => { zone => "rate=100r/d algorithm=$algorithm $burst" });
-        my (%statuses, $forgotten);
+        my (%statuses, $evicted);
         my @hot = ('hot', "hot$long", 'h' x 33, 'h' x 32);
         my $expected = 99;
         for my $i (1 .. 20_000) {
             $statuses{ ask($node, "/zone/?k=k$i" . ($i % 3 ? '' : $long))->status }++;
             next if $i % 50;
             my @left = map { left($node, "/zone/?k=$_") } @hot;
-            $forgotten = "@left at $i" if grep { $_ != $expected } @left;
+            $evicted = "@left at $i" if grep { $_ != $expected } @left;
             $expected = ($expected || 1) - 1 if $expected > 0;
             last if $expected < 1;
         }
         is_deeply [keys %statuses], [200], 'no request fails';
-        is $forgotten, undef, 'hot keys are never forgotten, long and short ones';
-        is left($node, '/zone/?k=k1'), 99, 'cold ones are';
-        is $node->log =~ s/^.*\[notice\].*\n//gmr, '', 'and the log has nothing to say';
+        is $evicted, undef, 'hot keys are never evicted, long or short';
+        is left($node, '/zone/?k=k1'), 99, 'cold keys are evicted';
+        is $node->log =~ s/^.*\[notice\].*\n//gmr, '', 'nothing else is logged';
     };
 }
 
-subtest 'a log that grows takes the room of keys that were used before it' => sub {
+subtest 'a growing sliding_window_log evicts less recently used keys' => sub {
     my $node = small_node(zones => { zone => 'rate=300r/d algorithm=sliding_window_log' });
     ask($node, "/zone/?k=cold$_") for 1 .. 500;
     my @statuses = map { ask($node, '/zone/?k=hot')->status } 1 .. 310;
-    is scalar(grep { $_ == 200 } @statuses), 300, 'it is exact';
+    is scalar(grep { $_ == 200 } @statuses), 300, 'the growing key is limited exactly';
     is left($node, '/zone/?k=cold1'), 299;
     is ask($node, '/zone/?k=hot')->status, 429;
     ask($node, "/zone/?k=other$_") for 1 .. 500;
-    is left($node, '/zone/?k=hot'), 299, 'and makes room as a whole';
+    is left($node, '/zone/?k=hot'), 299, 'it is evicted as a whole';
 };
 
-subtest 'a log that is larger than the zone still lets no more in than its limit' => sub {
+subtest 'a sliding_window_log larger than its zone admits no more than its limit' => sub {
     my $node = small_node(zones => { zone => 'rate=$arg_r algorithm=sliding_window_log' });
     my @statuses = map { ask($node, '/zone/?k=hot&r=3000r/d')->status } 1 .. 3010;
     is scalar(grep { $_ == 200 } @statuses), 3000;
-    is left($node, '/zone/?k=other&r=3000r/d'), 2999, 'others find room';
+    is left($node, '/zone/?k=other&r=3000r/d'), 2999, 'another key finds room';
 };
 
-subtest 'long keys find room in a zone full of short ones, one for one' => sub {
+subtest 'each long key finds room in a zone full of short keys' => sub {
     my $node = small_node(sizes => { zone => '1m' }, zones => { zone => 'rate=300r/d algorithm=fixed_window' });
     ask($node, "/zone/?k=k$_") for 1 .. 9000;
-    # In any order, so that no page of memory is used together.
+    # In mixed order, so that neighbours in memory are not used together.
     ask($node, '/zone/?k=k' . (3000 + $_ * 7919 % 6000)) for 1 .. 6000;
     my @left = map { left($node, "/zone/?k=$long$_"), left($node, "/zone/?k=$long$_") } 1 .. 100;
-    is_deeply \@left, [(299, 298) x 100], 'each is counted from its first request on';
+    is_deeply \@left, [(299, 298) x 100], 'each long key is counted from its first request';
     my $kept = grep { left($node, '/zone/?k=k' . (3000 + $_ * 7919 % 6000)) < 299 } 1000 .. 6000;
-    is $kept, 5001, 'and nothing more was forgotten than had to be';
+    is $kept, 5001, 'no more keys were evicted than needed';
 };
 
-# After many keys at once, which are not all named: until keys are again. Returns the first that is.
+# After many new refused keys, of which only some are named: refuses more keys until one is named;
+# returns it.
 sub log_again {
     my ($node) = @_;
     my $key = 0;
@@ -91,7 +92,7 @@ sub log_again {
     });
 }
 
-subtest 'a refused key is one line, however full the memory' => sub {
+subtest 'a refused key is one line in the log, even if the memory is full' => sub {
     for my $filler ('k', "k$long") {
         my $node = small_node(zones => { zone => 'rate=1r/d algorithm=fixed_window' });
         for my $i (1 .. 400) { ask($node, "/zone/?k=$filler$i") for 1 .. 2 }
@@ -103,11 +104,11 @@ subtest 'a refused key is one line, however full the memory' => sub {
             is_deeply \%statuses, { 200 => 1, 429 => 299 };
             is $node->count_log(qr/limiting requests.*key "\Q$key\E"/), 1;
         }
-        cmp_ok $node->count_log(qr/limited \d+ request/) - $before, '<', 8, 'and a line or two of forgotten ones';
+        cmp_ok $node->count_log(qr/limited \d+ request/) - $before, '<', 8, 'and few lines about evicted keys';
     }
 };
 
-subtest 'keys that are counted leave room for those that are refused' => sub {
+subtest 'counted keys leave room for refused ones' => sub {
     my $node = small_node(zones => { zone => 'rate=$arg_r algorithm=sliding_window_log' });
     ask($node, "/zone/?k=k$_&r=9r/d") for 1 .. 500;
     my @floods = map { 'flood' . $_ x 40 } 1 .. 9;
@@ -115,11 +116,11 @@ subtest 'keys that are counted leave room for those that are refused' => sub {
         ask($node, "/zone/?k=$_&r=1r/d") for @floods;
         ask($node, "/zone/?k=n$_&r=9r/d");
     }
-    is $node->count_log(qr/limiting requests.*key "$_"/), 1, 'one line each' for @floods;
-    is $node->count_log(qr/limited \d+ request/), 0, 'none is forgotten';
+    is $node->count_log(qr/limiting requests.*key "$_"/), 1, 'one line for each refused key' for @floods;
+    is $node->count_log(qr/limited \d+ request/), 0, 'no refused key is evicted';
 };
 
-subtest 'keys that are being let in again leave room too' => sub {
+subtest 'keys that are admitted again leave room too' => sub {
     my $node;
     for my $try (1 .. 5) {
         $node = small_node(zones => { zone => 'rate=$arg_r algorithm=fixed_window' });
@@ -127,7 +128,7 @@ subtest 'keys that are being let in again leave room too' => sub {
         for my $i (1 .. 300) {
             ask($node, "/zone/?k=k$i&r=$_") for '1r/d', '1r/d', '2r/d';
         }
-        last if time - $began < 0.9;    # else the first runs have ended already, which is easier
+        last if time - $began < 0.9;    # later the first runs have ended, and the test would be weaker
     }
     my $key = log_again($node);
     ask($node, "/zone/?k=$key&r=9r/d");
@@ -136,17 +137,17 @@ subtest 'keys that are being let in again leave room too' => sub {
     is $node->count_log($end), 1;
 };
 
-subtest 'keys that are refused leave room for those that are counted' => sub {
+subtest 'refused keys leave room for counted ones' => sub {
     my $node = small_node(zones => { zone => 'rate=100r/d algorithm=sliding_window_log' });
     ask($node, "/zone/?k=refused$_&c=101") for 1 .. 500;
-    wait_until('all are logged', sub { $node->logged_runs('zone') == 500 });
+    wait_until('all keys are logged', sub { $node->logged_runs('zone') == 500 });
     for my $i (1 .. 100) {
         ask($node, "/zone/?k=more$i&c=101");
         is left($node, "/zone/?k=$_"), 100 - $i, "$_ is counted" or return for qw(a b c), $long;
     }
 };
 
-subtest 'workers that are killed at work leave memory that can be used' => sub {
+subtest 'workers that are killed leave usable shared memory' => sub {
     my @algorithms = qw(fixed_window sliding_window_log gcra);
     my %burst = map { $_ => $_ eq 'gcra' ? 'burst=49' : '' } @algorithms;
     my $node = nginx(workers => 2, expected => qr/exited on signal 9|was locked by/,

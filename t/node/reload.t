@@ -1,4 +1,4 @@
-# What a reload keeps of a zone: all that still means the same, and nothing else.
+# A reload keeps the counts of a zone whose meaning stays the same, and no others.
 
 use Ratelimit::Test;
 
@@ -16,16 +16,16 @@ sub lines {
 
 sub statuses { my ($node, $count) = @_; return join ' ', map { $node->status('/?k=a') } 1 .. $count }
 
-my $told = qr/\[warn\].*"ratelimit_zone" "test" had another key, hash_key or algorithm: .* starts empty in .*nginx\.conf:\d+/;
+my $line = qr/\[warn\].*"ratelimit_zone" "test" had another key, hash_key or algorithm: .* starts empty in .*nginx\.conf:\d+/;
 
-subtest 'a rate and other zones change nothing that is counted' => sub {
+subtest 'a new rate or zone does not change the counts' => sub {
     my $node = nginx(lines('$arg_k', $window));
     is statuses($node, 3), '200 200 429';
     $node->configure(lines('$arg_k', 'rate=3r/d algorithm=fixed_window', 'ratelimit_zone x zone=more rate=1r/d;'));
     $node->reload(gone => 1);
-    is statuses($node, 1), '200', 'one more';
-    is statuses($node, 1), '429', 'and no other';
-    is $node->count_log($told), 0;
+    is statuses($node, 1), '200', 'one more passes';
+    is statuses($node, 1), '429', 'and no other one';
+    is $node->count_log($line), 0;
 };
 
 subtest 'another key, algorithm or hash_key starts empty, and one line says so' => sub {
@@ -43,14 +43,14 @@ subtest 'another key, algorithm or hash_key starts empty, and one line says so' 
     ) {
         $node->configure(lines(@{$meaning}))->reload(gone => 1);
         is statuses($node, 3), '200 200 429', "@{$meaning}";
-        is $node->count_log($told), ++$lines;
+        is $node->count_log($line), ++$lines;
         $node->reload(gone => 1);
-        is statuses($node, 1), '429', 'a reload that changes nothing keeps it';
-        is $node->count_log($told), $lines;
+        is statuses($node, 1), '429', 'a reload without a change keeps the counts';
+        is $node->count_log($line), $lines;
     }
 };
 
-subtest 'a key that becomes hashed is not in the API any more' => sub {
+subtest 'after hash_key is added the API no longer shows plain keys' => sub {
     my $node = nginx(lines('secret$arg_k', $window));
     statuses($node, 4);
     like $node->get('/ops/zones')->body, qr/"key":"secreta"/;
@@ -58,7 +58,7 @@ subtest 'a key that becomes hashed is not in the API any more' => sub {
     unlike $node->get('/ops/zones')->body, qr/secreta/;
 };
 
-subtest 'a reload that fails keeps what was counted' => sub {
+subtest 'a reload that fails keeps the counts' => sub {
     my $node = nginx(lines('$arg_k', $window), expected => qr/nonsense/);
     is statuses($node, 3), '200 200 429';
     $node->configure(lines('$uri', $window, 'nonsense;'));

@@ -1,4 +1,4 @@
-# ratelimit_api: what operators ask a node for its zones.
+# ratelimit_api: the zones of a node.
 
 use Ratelimit::Test;
 use Digest::SHA qw(sha256_base64);
@@ -19,37 +19,38 @@ sub zone_of {
     return json_of($node, '/ops/zones/' . ($name // 'test'));
 }
 
-subtest 'zones are told with their settings' => sub {
+subtest 'the API shows zones with their settings' => sub {
     my $node = node(zone => 'rate=3r/m', server => $api,
         http => 'ratelimit_zone $arg_other zone=bucket:512k rate=10r/s algorithm=token_bucket burst=25 '
             . 'clock=local cache=off lease=20 nodes=4;'
             . 'ratelimit_zone $arg_k zone=fine rate=60r/2m algorithm=sliding_window_buckets precision=4s;'
-            . 'ratelimit_zone $arg_k zone=plan rate=$arg_rate algorithm=gcra;');
+            . 'ratelimit_zone $arg_k zone=plan rate=$arg_rate algorithm=gcra block=90s;');
     my $all = json_of($node, '/ops/zones');
-    is $all->{write}, JSON::PP::false, 'nothing can be changed';
+    is $all->{write}, JSON::PP::false, 'the API is read-only';
     like $all->{version}, qr/^\d+\.\d+/;
-    ok length $all->{node}, 'the node has a name';
-    cmp_ok abs($all->{time} - time), '<', 2, 'and a clock';
+    ok length $all->{node}, 'the response has the node\'s name';
+    cmp_ok abs($all->{time} - time), '<', 2, 'and its time';
     my %zone = map { $_->{name} => $_ } @{ $all->{zones} };
     is_deeply [sort keys %zone], [qw(bucket fine plan test)];
     my $settings = sub {
         my ($zone, @names) = @_;
         return { map { $_ => $zone{$zone}{$_} } @names };
     };
-    is_deeply $settings->('test', qw(key algorithm rate burst precision limit redis clock cache lease nodes size)),
+    is_deeply $settings->('test', qw(key algorithm rate burst precision block blocks limit redis clock cache lease nodes size)),
         { key => 'k$arg_k', algorithm => 'sliding_window_counter', rate => '3r/m', burst => undef,
-            precision => undef, limit => 3, redis => 'main', clock => 'redis', cache => JSON::PP::true,
+            precision => undef, block => undef, blocks => 0, limit => 3, redis => 'main', clock => 'redis', cache => JSON::PP::true,
             lease => 0, nodes => 1, size => 1048576 };
     is_deeply $settings->('bucket', qw(key rate burst limit clock cache lease nodes size)),
         { key => '$arg_other', rate => '10r/s', burst => 25, limit => 25, clock => 'local',
             cache => JSON::PP::false, lease => 20, nodes => 4, size => 524288 };
     cmp_ok $zone{fine}{precision}, '==', 4;
+    cmp_ok $zone{plan}{block}, '==', 90;
     is_deeply $settings->('plan', qw(rate limit)), { rate => '$arg_rate', limit => undef };
     my $one = zone_of($node, 'bucket');
-    is_deeply [@{$one}{qw(name rate)}], ['bucket', '10r/s'], 'one zone alone';
+    is_deeply [@{$one}{qw(name rate)}], ['bucket', '10r/s'], 'a zone by its name';
 };
 
-subtest 'decisions are counted by what became of them and who decided' => sub {
+subtest 'decisions are counted by result and source' => sub {
     my $redis = redis();
     my $node = node(redis => $redis, zone => 'rate=2r/d', server => "$api
         location /dry/ { ratelimit zone=dry; ratelimit_dry_run on; try_files /index.html =404; }
@@ -64,7 +65,7 @@ subtest 'decisions are counted by what became of them and who decided' => sub {
             . 'ratelimit_zone $arg_k zone=wide rate=100r/d; ratelimit_zone $arg_k zone=narrow rate=1r/d;'
             . 'ratelimit_zone $arg_k zone=new rate=1r/d; ratelimit_zone $arg_k zone=plan rate=$arg_rate;');
     my $counted = sub { return zone_of($node, $_[0])->{counters} };
-    is_deeply $counted->('test'), {}, 'nothing yet';
+    is_deeply $counted->('test'), {}, 'no counters before the first request';
     $node->status('/') for 1 .. 5;
     is_deeply $counted->('test'), { passed => { redis => 2 }, rejected => { redis => 1, cache => 2 } };
     $node->status('/dry/?k=a') for 1 .. 3;
@@ -78,21 +79,21 @@ subtest 'decisions are counted by what became of them and who decided' => sub {
     $node->status('/both/?k=b') for 1 .. 2;
     is_deeply $counted->('narrow'), { passed => { redis => 1 }, rejected => { redis => 1 } };
     is_deeply $counted->('wide'), { passed => { redis => 4 } },
-        'a limit that would have let in who was refused by another is not counted';
+        'only the refusing limit is counted when a request is refused';
     is $node->status('/bad/?k=c&rate=nonsense'), 503;
     is_deeply $counted->('plan'), { failed_closed => { none => 1 } };
     is $node->status("/mixed/?k=$_&rate=nonsense"), $_ eq 'b' ? 429 : 200 for qw(b d);
-    is_deeply $counted->('plan')->{failed_open}, { none => 1 }, 'nobody is let in whom another limit refuses';
+    is_deeply $counted->('plan')->{failed_open}, { none => 1 }, 'a request that another limit refuses is not counted as admitted';
     $redis->stop;
     is $node->status('/?k=other'), 200;
     wait_until('the fail mode decides', sub {
         $node->status('/?k=another');
         return ($counted->('test')->{failed_open} // {})->{none};
     });
-    pass 'failing open is counted';
+    pass 'requests that fail open are counted';
 };
 
-subtest 'this node\'s own memory and leases are sources of their own' => sub {
+subtest 'this node\'s memory and leases are separate sources' => sub {
     my $alone = nginx(http => 'ratelimit_zone $arg_k zone=here rate=1r/d;',
         server => "$api location / { ratelimit zone=here; try_files /index.html =404; }");
     $alone->status('/?k=a') for 1 .. 2;
@@ -103,10 +104,10 @@ subtest 'this node\'s own memory and leases are sources of their own' => sub {
     $node->status('/') for 1 .. 60;
     my $passed = zone_of($node)->{counters}{passed};
     is $passed->{redis} + $passed->{lease}, 60;
-    cmp_ok $passed->{lease}, '>', 0, 'leases let some in';
+    cmp_ok $passed->{lease}, '>', 0, 'some are admitted by leases';
 };
 
-subtest 'what is counted is of all workers, and survives a reload' => sub {
+subtest 'counters include all workers, and survive a reload' => sub {
     my $node = node(zone => 'rate=1000r/d', server => $api, workers => 3);
     burst($node->port, '/', 90, 30);
     is zone_of($node)->{counters}{passed}{redis}, 90;
@@ -116,16 +117,16 @@ subtest 'what is counted is of all workers, and survives a reload' => sub {
     is zone_of($node)->{counters}{passed}{redis}, 91;
 };
 
-subtest 'evictions are told' => sub {
+subtest 'evictions are counted' => sub {
     my $node = nginx(http => 'ratelimit_zone $arg_k zone=here:32k rate=1r/d;',
         server => "$api location / { ratelimit zone=here; try_files /index.html =404; }");
     $node->status("/?k=$_") for 1 .. 400;
     my $zone = zone_of($node, 'here');
     cmp_ok $zone->{evictions}, '>', 0;
-    cmp_ok $zone->{keys} + $zone->{evictions}, '>=', 400, 'no key is missing';
+    cmp_ok $zone->{keys} + $zone->{evictions}, '>=', 400, 'every key is present or evicted';
 };
 
-subtest 'what is only for the log is no eviction' => sub {
+subtest 'evicted log records do not count as evictions' => sub {
     my $node = node(key => '$arg_k', zone => 'rate=1r/d cache=off', server => $api,
         http => 'ratelimit_zone $arg_k zone=small:32k rate=1r/d algorithm=fixed_window cache=off;');
     $node->configure(server => "$api location / { ratelimit zone=small; try_files /index.html =404; }");
@@ -134,7 +135,7 @@ subtest 'what is only for the log is no eviction' => sub {
     is_deeply [@{ zone_of($node, 'small') }{qw(keys evictions)}], [0, 0];
 };
 
-subtest 'the busiest refused keys are told' => sub {
+subtest 'the API shows the most refused keys' => sub {
     my $node = node(zone => 'rate=1r/d', server => $api, http => 'keepalive_requests 10000;');
     my %refused = (a => 5, b => 9, c => 2);
     for my $key (keys %refused) {
@@ -143,24 +144,24 @@ subtest 'the busiest refused keys are told' => sub {
     is_deeply [map { [@{$_}{qw(key id refused error)}] } @{ zone_of($node)->{busiest} }],
         [['kb', 'kb', 9, 0], ['ka', 'ka', 5, 0], ['kc', 'kc', 2, 0]];
     my $socket = http_connect($node->port);
-    my $ask = sub { http_send($socket, "/?k=$_[0]"); http_read($socket) };
-    my $flood = sub { $ask->("$_[0]$_") for map { ($_) x 3 } 1 .. 250 };
+    my $send = sub { http_send($socket, "/?k=$_[0]"); http_read($socket) };
+    my $flood = sub { $send->("$_[0]$_") for map { ($_) x 3 } 1 .. 250 };
     $flood->('many');
-    $ask->('late') for 0 .. 40;
+    $send->('late') for 0 .. 40;
     $flood->('more');
     $refused{late} = 40;
     my @busiest = @{ zone_of($node)->{busiest} };
     cmp_ok scalar(@busiest), '<=', 10;
-    is $busiest[0]{key}, 'klate', 'in a flood of others the busiest is found, and stays';
+    is $busiest[0]{key}, 'klate', 'the most refused key stays first in a flood of others';
     for (@busiest) {
         my $times = $refused{ substr $_->{key}, 1 } // 2;
-        cmp_ok $_->{refused} - $_->{error}, '<=', $times, "$_->{key}: no more than it was, but for the error";
-        cmp_ok $_->{refused}, '>=', $times, 'and no less';
+        cmp_ok $_->{refused} - $_->{error}, '<=', $times, "$_->{key}: at most the true count and its error";
+        cmp_ok $_->{refused}, '>=', $times, 'at least the true count';
     }
-    ok scalar(grep { $_->{error} > 0 } @busiest), 'who took over a counter tells its error';
+    ok scalar(grep { $_->{error} > 0 } @busiest), 'a key that took over another\'s counter shows an error';
 };
 
-subtest 'keys are shown as the log shows them, and told apart by their id' => sub {
+subtest 'keys are escaped as in the log, and have an id of the exact bytes' => sub {
     my $node = node(zone => 'rate=1r/d', key => '$binary_remote_addr$arg_k$http_x_key', server => $api);
     my @key = (headers => ['X-Key' => qq{"\\ \xff\xc3\xa9<}]);
     $node->status('/', @key) for 1 .. 2;
@@ -168,7 +169,7 @@ subtest 'keys are shown as the log shows them, and told apart by their id' => su
         ['\x7f\x00\x00\x01\x22\x5c \xff\xc3\xa9<', '%7F%00%00%01%22%5C%20%FF%C3%A9%3C'];
 };
 
-subtest 'methods, paths and addresses' => sub {
+subtest 'the API\'s methods, paths and headers' => sub {
     my $node = node(zone => 'rate=1000r/d', server => "$api
         location /bare { ratelimit_api; }
         location ~ ^/inner { rewrite ^/inner/(.*) /ops/\$1 last; }
@@ -188,7 +189,7 @@ subtest 'methods, paths and addresses' => sub {
         my ($status, $path) = @{$case};
         my $answer = $node->get($path);
         is $answer->status, $status, $path;
-        ok decode_json($answer->body)->{error}, 'with a reason';
+        ok decode_json($answer->body)->{error}, 'the response has a reason';
     }
     for my $method (qw(POST PUT DELETE OPTIONS)) {
         my $answer = $node->get('/ops/zones', method => $method, body => 'x');
@@ -205,21 +206,21 @@ subtest 'methods, paths and addresses' => sub {
     like $policy, qr/^default-src 'none'; script-src 'sha256-/;
     for my $kind (qw(script style)) {
         my @hashes = map { "'sha256-" . sha256_base64($_) . "='" } $page->body =~ m{<$kind>(.*?)</$kind>}gs;
-        is "$kind-src @hashes", $policy =~ /($kind-src [^;]*)/ ? $1 : '', "the policy lets each $kind of the page run";
+        is "$kind-src @hashes", $policy =~ /($kind-src [^;]*)/ ? $1 : '', "the policy allows each $kind of the page";
     }
     like $page->body, qr/^<!doctype html>/i;
 };
 
-subtest 'an exact location serves one page of it, and nothing else' => sub {
+subtest 'an exact location serves one page of the API only' => sub {
     my $node = node(zone => 'rate=1000r/d', server => 'location = /prom/metrics { ratelimit_api; }'
             . ' location = /status/redis { ratelimit_api; } location = /status/zones { ratelimit_api; }');
     like $node->get('/prom/metrics')->body, qr/^# HELP ratelimit_/;
     is $node->status($_), 200, $_ for '/status/redis', '/status/zones';
-    is $node->get('/prom/metrics/')->header('X-RateLimit-Limit'), 1000, 'what is below it is of another location';
+    is $node->get('/prom/metrics/')->header('X-RateLimit-Limit'), 1000, 'a path below it belongs to another location';
     ok !defined $node->get('/prom/metrics')->header('X-RateLimit-Limit');
 };
 
-subtest 'gzip and charset know its types' => sub {
+subtest 'gzip and charset apply to the API\'s types' => sub {
     my $node = node(zone => 'rate=1000r/d', server => "$api gzip on; gzip_types text/plain application/json;"
             . ' gzip_min_length 1; gzip_http_version 1.0; charset koi8-r; charset_types *;');
     for my $path ('', 'metrics', 'zones') {
@@ -229,7 +230,7 @@ subtest 'gzip and charset know its types' => sub {
     }
 };
 
-subtest 'it can be included in a page' => sub {
+subtest 'API responses can be included by SSI' => sub {
     my $node = node(zone => 'rate=1000r/d', server => "$api location /pages/ { ssi on; ssi_types *; }");
     my $include = sub { qq{<!--# include virtual="/ops/$_[0]" -->} };
     mkdir "$node->{folder}/html/pages" or die "mkdir: $!";
@@ -240,7 +241,7 @@ subtest 'it can be included in a page' => sub {
     like $body, qr/^HEAD \{"name":"test".*\}\s+MIDDLE \{"zone":"test".*\}\s+TAIL$/s;
 };
 
-subtest 'limit_except tells who may free keys' => sub {
+subtest 'limit_except restricts who may free keys' => sub {
     my $node = node(zone => 'rate=1r/d', server =>
         'location /ops/ { ratelimit_api write=on; limit_except GET { deny all; } }'
             . 'location /ours/ { ratelimit_api write=on; limit_except GET { allow 127.0.0.1; deny all; } }');
@@ -249,7 +250,7 @@ subtest 'limit_except tells who may free keys' => sub {
     is $node->status('/ours/zones/test/keys/k', method => 'DELETE'), 204;
 };
 
-subtest 'what nginx refuses before has nginx\'s own page' => sub {
+subtest 'requests that nginx refuses before the API get nginx\'s page' => sub {
     my $node = node(zone => 'rate=1000r/d', server => "$api location /kept/ { ratelimit_api; deny all; }");
     for (['/ops/zones/test/keys/%00', 400], ['/kept/zones', 403]) {
         my ($path, $status) = @{$_};
@@ -258,16 +259,17 @@ subtest 'what nginx refuses before has nginx\'s own page' => sub {
     }
 };
 
-subtest 'connections are kept' => sub {
+subtest 'connections to the API are kept alive' => sub {
     my $node = node(zone => 'rate=1000r/d', server => $api);
     my $socket = http_connect($node->port);
-    for my $path ('/ops/zones', '/ops/zones/test/keys/k', '/ops/nothing', '/ops/metrics') {
-        http_send($socket, $path, method => 'GET', body => 'a body that nobody reads');
-        ok http_read($socket)->status, $path;
+    for (['/ops/zones', 200], ['/ops/zones/test/keys/k', 200], ['/ops/nothing', 404], ['/ops/metrics', 200]) {
+        my ($path, $status) = @{$_};
+        http_send($socket, $path, method => 'GET', body => 'an unread body');
+        is http_read($socket)->status, $status, $path;
     }
 };
 
-subtest 'bad directives' => sub {
+subtest 'nginx -t rejects bad ratelimit_api directives' => sub {
     my @wrong = (
         ['location /a/ { ratelimit_api on; }', qr/"ratelimit_api": invalid "on", expected write=on or write=off/],
         ['location /a/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
@@ -282,7 +284,7 @@ subtest 'bad directives' => sub {
         isnt $status, 0, $case->[0];
         like $text, $case->[1];
     }
-    is((conf_test(server => 'location /a/ { ratelimit_api write=on; }'))[0], 0, 'no zone is needed');
+    is((conf_test(server => 'location /a/ { ratelimit_api write=on; }'))[0], 0, 'the API needs no zone');
 };
 
 finish();

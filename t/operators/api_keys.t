@@ -1,4 +1,4 @@
-# ratelimit_api: a key's state, and freeing a key.
+# ratelimit_api: the state of a key, and freeing a key.
 # needs: libprotocol-http2-perl
 
 use Ratelimit::Http2 qw(http2_send http2_reset);
@@ -20,28 +20,28 @@ sub freed { my ($node, $path) = @_; return $node->status("/ops/zones/test/$path"
 
 sub ended { my ($node) = @_; return scalar grep { /DELETE/ } split /\n/, $node->file('ended.log') }
 
-subtest 'a key\'s state is what its next request would meet, and nothing is taken' => sub {
+subtest 'the API shows what the next request of a key would get, and counts nothing' => sub {
     for my $algorithm (@algorithms) {
         my $burst = $algorithm =~ /gcra|leaky/ ? 'burst=2' : '';
         my $node = node(zone => "rate=3r/d algorithm=$algorithm $burst", server => $api,
             limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '');
         my $new = key_of($node, 'ka');
         is_deeply $new, { zone => 'test', key => 'ka', limit => 3, remaining => 3, reset => 0,
-            retry_after => 0, source => 'redis' } if $algorithm !~ /^fixed|counter$/;
+            retry_after => 0, blocked => undef, source => 'redis' } if $algorithm !~ /^fixed|counter$/;
         is_deeply [@{$new}{qw(limit remaining retry_after)}], [3, 3, 0], $algorithm;
-        is $node->{redis}->cmd('DBSIZE'), 0, 'looking makes no key';
+        is $node->{redis}->cmd('DBSIZE'), 0, 'reading creates no key';
         $node->status('/?k=a') for 1 .. 2;
-        is key_of($node, 'ka')->{remaining}, 1, 'two are counted' for 1 .. 3;
+        is key_of($node, 'ka')->{remaining}, 1, 'the two requests are counted' for 1 .. 3;
         is $node->status('/?k=a'), 200;
         my $full = key_of($node, 'ka');
         is_deeply [@{$full}{qw(remaining)}], [0];
         my $retry = $node->get('/?k=a')->header('Retry-After');
-        cmp_ok abs($full->{retry_after} - $retry), '<=', 2, 'and when the next one passes is told';
+        cmp_ok abs($full->{retry_after} - $retry), '<=', 2, 'retry_after is that of a refused request';
         cmp_ok $full->{reset}, '>=', $full->{retry_after};
     }
 };
 
-subtest 'looking changes nothing, whatever rate or burst it is told' => sub {
+subtest 'reading a key in Redis changes nothing, with any rate or burst argument' => sub {
     my @questions = ('', '?rate=1r/s', '?rate=1r/366d', '?rate=1000r/d');
     for my $algorithm (@algorithms) {
         my $arrival = $algorithm =~ /gcra|leaky|token/;
@@ -54,13 +54,13 @@ subtest 'looking changes nothing, whatever rate or burst it is told' => sub {
         for my $question (@questions, $arrival ? ('?burst=1', '?burst=0&rate=1r/s') : ()) {
             next if $question =~ /burst=0/ && $algorithm eq 'token_bucket';
             is $node->status("/ops/zones/test/keys/ka$question"), 200, "$algorithm $question";
-            is $state->(), $before, 'its state is what it was';
+            is $state->(), $before, 'the state in Redis is unchanged';
         }
-        is $node->status('/?k=a'), 429, 'and it is refused as before';
+        is $node->status('/?k=a'), 429, 'the key is still refused';
     }
 };
 
-subtest 'looking changes nothing in this node\'s memory either' => sub {
+subtest 'reading a key in this node\'s memory changes nothing' => sub {
     for my $algorithm (@algorithms) {
         my $arrival = $algorithm =~ /gcra|leaky|token/;
         my $burst = $arrival ? 'burst=5' : '';
@@ -71,30 +71,30 @@ subtest 'looking changes nothing in this node\'s memory either' => sub {
         for my $question ('', '?rate=1r/s', $arrival ? '?burst=1' : ()) {
             my $status = $question =~ /rate/ && $algorithm =~ /log|buckets/ ? 400 : 200;
             is $node->status("/ops/zones/test/keys/a$question"), $status, "$algorithm $question";
-            is $node->status('/?k=a'), 429, 'it is refused as before';
+            is $node->status('/?k=a'), 429, 'the key is still refused';
         }
     }
 };
 
-subtest 'a key that is freed can go on at once, here' => sub {
+subtest 'a freed key is admitted at once on this node' => sub {
     for my $algorithm (@algorithms) {
         my $node = node(zone => "rate=1r/d algorithm=$algorithm", server => $api, workers => 2,
             limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '');
         is_deeply [map { $node->status('/?k=a') } 1 .. 3], [200, 429, 429], "$algorithm refuses";
         is freed($node, 'keys/ka'), 204;
-        is $node->{redis}->cmd('DBSIZE'), 0, 'it is not in Redis any more';
+        is $node->{redis}->cmd('DBSIZE'), 0, 'the key is deleted in Redis';
         my $zone = decode_json($node->get('/ops/zones/test')->body);
-        is_deeply $zone->{busiest}, [], 'nor among the busiest';
-        is $node->status('/?k=a'), 200, 'nor known to be refused';
+        is_deeply $zone->{busiest}, [], 'it is no longer among the most refused';
+        is $node->status('/?k=a'), 200, 'its cached refusal is dropped';
     }
 };
 
-subtest 'leases of a freed key are gone' => sub {
+subtest 'the leases of a freed key are dropped' => sub {
     my $node = node(zone => 'rate=100000r/d lease=100', server => $api);
     $node->status('/?k=a') for 1 .. 30;
     is freed($node, 'keys/ka'), 204;
     is $node->status('/?k=a'), 200;
-    is key_of($node, 'ka')->{remaining}, 99_999, 'it begins anew';
+    is key_of($node, 'ka')->{remaining}, 99_999, 'its count starts over';
 };
 
 subtest 'freeing needs write=on' => sub {
@@ -105,12 +105,12 @@ subtest 'freeing needs write=on' => sub {
     is $answer->header('Allow'), 'GET, HEAD';
     is $node->{redis}->cmd('DBSIZE'), 1;
     is $node->get('/ops/zones/test/keys/ka', method => 'POST')->header('Allow'), 'GET, HEAD, DELETE';
-    is freed($node, 'keys/never-seen'), 204, 'what is not there is free';
+    is freed($node, 'keys/never-seen'), 204, 'freeing an unknown key succeeds';
     is freed($node, 'zones'), 404;
     is $node->status('/ops/zones/none/keys/ka', method => 'DELETE'), 404;
 };
 
-subtest 'any key can be asked for' => sub {
+subtest 'any key can be read' => sub {
     my $node = node(zone => 'rate=2r/d', key => '$http_x_key', server => $api);
     my @keys = ('a b', 'a/b', '/lead//ing/', '../..', 'a?b#c', "\xff\xfe", 'a%2Fb', '{braces}', 'zones/test/keys/x',
         'a;b', 'x' x 128, '.');
@@ -118,18 +118,18 @@ subtest 'any key can be asked for' => sub {
         is $node->status('/', headers => ['X-Key' => $key]), 200;
         my $encoded = $key =~ s/([^A-Za-z0-9_-])/sprintf '%%%02X', ord $1/ger;
         is decode_json($node->get("/ops/zones/test/keys?key=$encoded")->body)->{remaining}, 1, "$key as argument";
-        next if $key =~ /^\.|\.\./;    # nginx resolves those in paths
+        next if $key =~ /^\.|\.\./;    # nginx resolves dots in paths
         is key_of($node, $encoded)->{remaining}, 1, "$key in the path";
     }
     is $node->status('/', headers => ['X-Key' => 'y' x 500]), 200;
-    is key_of($node, 'y' x 500)->{remaining}, 1, 'a long key by itself';
+    is key_of($node, 'y' x 500)->{remaining}, 1, 'a long key';
     is $node->status('/', headers => ['X-Key' => '/']), 200;
     is key_of($node, '%2F')->{remaining}, 1, 'a slash';
     is freed($node, 'keys/a%2Fb'), 204;
     is key_of($node, 'a%2Fb')->{remaining}, 2;
 };
 
-subtest 'a key with dots never leads to another zone, or another page' => sub {
+subtest 'a key with dots never reaches another zone or page' => sub {
     my $node = node(zone => 'rate=1r/d', key => '$http_x_key', server => "$api location /admin/ { return 200 left; }"
             . ' rewrite ^/short/(.*)$ /ops/$1 last;',
         http => 'ratelimit_zone $http_x_key zone=other rate=1r/d;');
@@ -138,16 +138,16 @@ subtest 'a key with dots never leads to another zone, or another page' => sub {
     for my $path ('..%2F..%2Fother%2Fkeys%2Fvictim', '%2e%2e/../other/keys/victim', '../../test/keys/victim') {
         is $node->status("/ops/zones/test/keys/$path"), 400, $path;
         is freed($node, "keys/$path"), 400;
-        is $node->status("/short/zones/test/keys/$path", method => 'DELETE'), 400, 'nor through a rewrite';
+        is $node->status("/short/zones/test/keys/$path", method => 'DELETE'), 400, 'refused through a rewrite too';
     }
     is $node->{redis}->cmd('DBSIZE'), 2, 'nothing was freed';
     is $node->status('/', headers => ['X-Key' => $evil]), 429;
     my ($busiest) = @{ decode_json($node->get('/ops/zones/test')->body)->{busiest} };
-    is freed($node, "keys?key=$busiest->{id}"), 204, 'as an argument it is itself';
+    is freed($node, "keys?key=$busiest->{id}"), 204, 'as an argument the key is taken as it is';
     is_deeply [$node->{redis}->keys_like], ['rl:test:{victim}'];
 };
 
-subtest 'keys with zero bytes' => sub {
+subtest 'keys with zero bytes can be read and freed' => sub {
     my $node = node(zone => 'rate=2r/d', key => '$binary_remote_addr', server => $api);
     $node->status('/');
     my $answer = $node->get('/ops/zones/test/keys?key=%7f%00%00%01');
@@ -156,7 +156,7 @@ subtest 'keys with zero bytes' => sub {
     is $node->{redis}->cmd('DBSIZE'), 0;
 };
 
-subtest 'a variable rate or another burst is asked for by arguments' => sub {
+subtest 'a variable rate or another burst is given by arguments' => sub {
     my $node = node(zone => 'rate=$arg_rate algorithm=gcra', server => $api);
     is $node->status('/?k=a&rate=10r/d'), 200;
     my $answer = $node->get('/ops/zones/test/keys/ka');
@@ -165,13 +165,13 @@ subtest 'a variable rate or another burst is asked for by arguments' => sub {
     is $node->status('/ops/zones/test/keys/ka?rate=nonsense'), 400;
     is $node->status("/ops/zones/test/keys/ka?rate=10r/d&$_"), 400, $_
         for 'burst=-1', 'burst=%', 'burst=99999999999';
-    is $node->status("/ops/zones/test/keys/ka?$_"), 400, "$_: nginx -t would refuse that, too"
+    is $node->status("/ops/zones/test/keys/ka?$_"), 400, "$_: nginx -t refuses the same"
         for 'rate=%zz', 'rate=1r/366d&burst=1000000000';
     is decode_json($node->get('/ops/zones/test/keys/ka?rate=10r/d&burst=4')->body)->{remaining}, 4;
     is freed($node, 'keys/ka'), 204, 'freeing needs no rate';
 };
 
-subtest 'counts of this node by a variable rate are looked at under the rate that is given' => sub {
+subtest 'counts of this node under a variable rate are shown for the given rate' => sub {
     my $node = nginx(http => 'ratelimit_zone $arg_k zone=test rate=$arg_r algorithm=sliding_window_log;',
         server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
     is $node->status('/?k=a&r=1r/d'), 200;
@@ -182,12 +182,12 @@ subtest 'counts of this node by a variable rate are looked at under the rate tha
         my ($rate, $remaining) = @{$_};
         is key_of($node, "a?rate=$rate")->{remaining}, $remaining, $rate;
     }
-    is $node->status('/?k=a&r=1r/d'), 429, 'looking has changed nothing';
+    is $node->status('/?k=a&r=1r/d'), 429, 'reading has changed nothing';
     is freed($node, 'keys/a'), 204;
     is $node->status('/?k=a&r=1r/d'), 200;
 };
 
-subtest 'zones of this node alone' => sub {
+subtest 'keys of zones without Redis can be read and freed' => sub {
     my $node = nginx(http => 'ratelimit_zone $arg_k zone=test rate=2r/d;',
         server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
     $node->status('/?k=a') for 1 .. 3;
@@ -199,7 +199,7 @@ subtest 'zones of this node alone' => sub {
     is $node->status('/?k=a'), 200;
 };
 
-subtest 'Redis that is away is told, and nothing is forgotten' => sub {
+subtest 'when Redis is unavailable the API says so, and forgets nothing' => sub {
     my $redis = redis();
     my $node = nginx(http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 1s; connect_timeout 5s; }"
             . 'ratelimit_zone k$arg_k zone=test rate=1r/d;',
@@ -212,9 +212,9 @@ subtest 'Redis that is away is told, and nothing is forgotten' => sub {
         is $answer->status, 503, $method;
         like decode_json($answer->body)->{error}, qr/Redis does not answer/;
     }
-    is $node->status('/?k=a'), 429, 'it is known to be refused as before';
+    is $node->status('/?k=a'), 429, 'the cached refusal stays';
     $node->{redis}->resume;
-    wait_until('it answers', sub { $node->status('/ops/zones/test/keys/ka') == 200 });
+    wait_until('the API answers', sub { $node->status('/ops/zones/test/keys/ka') == 200 });
     $node->{redis}->cmd('ACL', 'SETUSER', 'default', '-@scripting', '-del');
     for my $method (qw(GET DELETE)) {
         my $answer = $node->get('/ops/zones/test/keys/ka', method => $method);
@@ -222,11 +222,11 @@ subtest 'Redis that is away is told, and nothing is forgotten' => sub {
         like decode_json($answer->body)->{error}, qr/with an error/;
     }
     $node->{redis}->stop;
-    wait_until('it is gone', sub { $node->status('/ops/zones/test/keys/ka') == 503 });
-    pass 'a dead one too';
+    wait_until('the API reports the stopped Redis', sub { $node->status('/ops/zones/test/keys/ka') == 503 });
+    pass 'a stopped Redis is reported too';
 };
 
-subtest 'a key whose freeing was sent is free here too, though the client left' => sub {
+subtest 'a client that leaves while it frees a key still frees it in Redis and on this node' => sub {
     my $h2   = free_port();
     my $node = node(zone => 'rate=1r/d', server => "listen 127.0.0.1:$h2 http2; access_log ended.log; $api");
     my %leave = (
@@ -236,7 +236,7 @@ subtest 'a key whose freeing was sent is free here too, though the client left' 
     );
     for my $way (sort keys %leave) {
         $node->status('/?k=l') for 1 .. 2;
-        is $node->status('/?k=l'), 429, 'refused from memory';
+        is $node->status('/?k=l'), 429, 'refused by the cache';
         my $path = '/ops/zones/test/keys/kl';
         my $ended = ended($node);
         $node->{redis}->pause;
@@ -245,9 +245,9 @@ subtest 'a key whose freeing was sent is free here too, though the client left' 
         else                  { $socket = http2_send($h2, [$path], method => 'DELETE') }
         $node->get('/ops/zones') for 1 .. 2;
         $leave{$way}->($socket);
-        $node->get('/ops/zones') for 1 .. 2;  # the worker has seen that it left
+        $node->get('/ops/zones') for 1 .. 2;  # by then the worker has seen that the client left
         $node->{redis}->resume;
-        wait_until('it is deleted', sub { !$node->{redis}->cmd('EXISTS', 'rl:test:{kl}') });
+        wait_until('the key is deleted', sub { !$node->{redis}->cmd('EXISTS', 'rl:test:{kl}') });
         wait_until('the request has ended', sub { ended($node) > $ended });
         is $node->status('/?k=l'), 200, $way;
         $node->{redis}->cmd('FLUSHALL');
@@ -255,7 +255,7 @@ subtest 'a key whose freeing was sent is free here too, though the client left' 
     }
 };
 
-subtest 'clients that leave while Redis is asked' => sub {
+subtest 'clients that leave during an API call do not affect the node' => sub {
     my $node = node(zone => 'rate=1r/d', server => $api);
     $node->status('/?k=a');
     $node->{redis}->pause;
@@ -271,7 +271,7 @@ subtest 'clients that leave while Redis is asked' => sub {
     is key_of($node, 'ka')->{remaining}, 0;
 };
 
-subtest 'in a cluster and a ring' => sub {
+subtest 'keys can be read and freed in a cluster and a ring' => sub {
     my $cluster = cluster(replicas => 0);
     my @ring = map { redis() } 1 .. 3;
     for my $block ('topology cluster; ' . join('', map { "server $_;" } $cluster->addrs),

@@ -1,4 +1,4 @@
-# ratelimit_api: Prometheus.
+# ratelimit_api: the metrics for Prometheus.
 # needs: prometheus
 
 use Ratelimit::Test;
@@ -12,23 +12,23 @@ sub metrics_of {
     return { map { /^([^#\s]\S*(?: \S+)*) (\S+)$/ ? ($1 => $2) : () } split /\n/, $node->get('/ops/metrics')->body };
 }
 
-# What promtool has to say about a node's metrics.
+# promtool's output about a node's metrics, and its exit status.
 sub promtool {
     my ($node) = @_;
     my $dir = temp_folder();
     write_file("$dir/metrics", $node->get('/ops/metrics')->body);
-    my $said = qx(promtool check metrics < $dir/metrics 2>&1);
-    return "$said$?";
+    my $output = qx(promtool check metrics < $dir/metrics 2>&1);
+    return "$output$?";
 }
 
-subtest 'promtool accepts the text' => sub {
+subtest 'promtool accepts the metrics' => sub {
     my $node = node(zone => 'rate=2r/d', server => $api);
     $node->status('/') for 1 .. 5;
     is $node->get('/ops/metrics')->header('Content-Type'), 'text/plain; version=0.0.4; charset=utf-8';
-    is promtool($node), '0', 'and has nothing to say about it';
+    is promtool($node), '0', 'without a warning';
 };
 
-subtest 'and that of a ring with a server that is away, which is 0' => sub {
+subtest 'promtool accepts the metrics of a ring with an unavailable server, whose ratelimit_redis_up is 0' => sub {
     my $away = '127.0.0.1:' . free_port();
     my $node = node(zone => 'rate=2r/d', server => $api, block => "server $away;");
     my $here = $node->{redis}->addr;
@@ -36,13 +36,13 @@ subtest 'and that of a ring with a server that is away, which is 0' => sub {
     $node->status("/?k=$_") for 1 .. 20;
     is promtool($node), '0';
     my @series = map { s/ \S+$//r } grep { !/^#/ } split /\n/, $node->get('/ops/metrics')->body;
-    is scalar(@series), scalar(keys %{ { map { $_ => 1 } @series } }), 'no series is told twice';
+    is scalar(@series), scalar(keys %{ { map { $_ => 1 } @series } }), 'no series is repeated';
     my $metrics = metrics_of($node);
     is_deeply [map { $metrics->{"ratelimit_redis_up{redis=\"main\",server=\"$_\"}"} } $here, $away], [1, 0];
     cmp_ok $metrics->{"ratelimit_redis_errors_total{redis=\"main\",server=\"$away\",kind=\"connection\"}"}, '>', 0;
 };
 
-subtest 'what Prometheus is told is what happened' => sub {
+subtest 'the metrics show what happened' => sub {
     my $node = node(zone => 'rate=2r/d', server => $api);
     my $at = $node->{redis}->addr;
     $node->status('/') for 1 .. 5;
@@ -59,6 +59,10 @@ subtest 'what Prometheus is told is what happened' => sub {
         "ratelimit_redis_request_duration_seconds_count{redis=\"main\",server=\"$at\"}" => 3,
         "ratelimit_redis_request_duration_seconds_bucket{redis=\"main\",server=\"$at\",le=\"+Inf\"}" => 3,
         'ratelimit_coalesced_total{redis="main"}' => 0,
+        'ratelimit_cost_total{zone="test"}' => 2,
+        'ratelimit_charged_total{zone="test"}' => 0,
+        'ratelimit_refunded_total{zone="test"}' => 0,
+        'ratelimit_blocks_total{zone="test"}' => 0,
         'ratelimit_zone_keys{zone="test"}' => 1,
         'ratelimit_zone_evictions_total{zone="test"}' => 0,
     );

@@ -1,4 +1,4 @@
-# doc/recipes.md: every configuration there is one that nginx takes, and limits.
+# doc/recipes.md: nginx accepts every configuration there, and it limits as described.
 
 use Ratelimit::Test;
 use Ratelimit::Process qw(read_file free_port);
@@ -8,15 +8,23 @@ my $text = read_file(top() . '/doc/recipes.md');
 my @parts = split /^## (.+)\n/m, $text;
 shift @parts;
 my $redis   = redis();
-my $backend = nginx(module => 0, server => 'location / { return 200 backend; }');
+my $backend = nginx(
+    module => 0,
+    server => 'location / {
+        add_header X-Tokens $http_x_tokens;
+        if ($http_x_password) { return 401 "wrong"; }
+        return 200 backend;
+    }
+    location = /reports/slow { limit_rate 1; try_files /index.html =404; }',
+);
 
-# What of http {} a recipe is, and what of server {}.
+# A node with a recipe, split into its parts of http {} and server {}.
 sub node_of {
-    my ($recipe) = @_;
+    my $recipe = without_otel($_[0]);
     my ($http, $server) = $recipe =~ /^(.*?)^server \{\n(.*)^\}/ms or return;
     s{http://backend}{http://127.0.0.1:@{[ $backend->port ]}}g for $server;
     s{/var/log/nginx/}{logs-} for $server;
-    # Where clients of the test are; and windows that do not end while it runs.
+    # The addresses of the test's clients, and windows that do not end during the test.
     s{10\.0\.0\.0/8}{127.0.0.0/24}, s{192\.0\.2\.7}{127.0.1.7} for $http;
     s{\d+r/\Kh}{d}g, s{\d+r/\Km\b}{d}g for $http;
     $http = "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $http";
@@ -38,27 +46,45 @@ my %try = (
         is $tries->('unknown', 12), 10, 'the free plan';
         is $tries->('gold-4711', 30), 30, 'gold';
         is $tries->('internal-99', 30), 30, 'no limit';
-        is $tries->("invented$_", 1), 0, 'one of many invented keys' for 1 .. 3;
-        is $node->status('/api/'), 429, 'nor is none a way around';
+        is $tries->("invented$_", 1), 0, 'an invented key is refused' for 1 .. 3;
+        is $node->status('/api/'), 429, 'a request without a key is refused too';
     },
     'Login protection' => sub {
         my ($node) = @_;
-        my $post = sub { $node->status('/login', method => 'POST', headers => ['X-Account' => $_[0]]) };
-        is_deeply [map { $post->('ann') } 1 .. 6], [(200) x 5, 429], 'an account';
-        is $node->status('/login?user=ann'), 200, 'the form itself';
-        is_deeply [map { $post->("user$_") } 1 .. 16], [(200) x 15, 429], 'an address';
+        my $post = sub {
+            my ($account, @password) = @_;
+            return $node->status('/login', method => 'POST', headers => ['X-Account' => $account, @password]);
+        };
+        my @wrong = ('X-Password' => 'wrong');
+        is_deeply [map { $post->('ann') } 1 .. 12], [(200) x 12], 'successful logins are not counted';
+        is_deeply [map { $post->('ann', @wrong) } 1 .. 6], [(401) x 5, 429], 'a limit of failures for each account';
+        is $node->status('/login?user=ann'), 200, 'the form is not limited';
+        is_deeply [map { $post->("user$_", @wrong) } 1 .. 16], [(401) x 15, 429], 'a limit for each address';
+    },
+    'At most n reports at one time' => sub {
+        my ($node) = @_;
+        my @reports = map {
+            my $socket = http_connect($node->port);
+            http_send($socket, '/reports/slow', headers => ['X-API-Key' => 'ann']);
+            $socket;
+        } 1 .. 2;
+        my $status = sub { $node->status('/reports/', headers => ['X-API-Key' => $_[0]]) };
+        wait_until('two reports run', sub { $status->('ann') == 429 });
+        is $status->('bob'), 200, 'another customer';
+        close shift @reports;
+        wait_until('a client that leaves makes room', sub { $status->('ann') == 200 });
     },
     'By address and by key together' => sub {
         my ($node) = @_;
         is $node->status('/api/', headers => ['X-API-Key' => 'k']), 200 for 1 .. 100;
         is $node->status('/api/', headers => ['X-API-Key' => 'k']), 429;
-        is $node->status('/api/'), 200, 'without a key';
+        is $node->status('/api/'), 200, 'another client without a key passes';
     },
     'Allow lists' => sub {
         my ($node) = @_;
         for my $address ('127.0.2.1', '127.0.2.2') {
             is $node->status('/', from => $address), 200 for 1 .. 100;
-            is $node->status('/', from => $address), 429, 'others are';
+            is $node->status('/', from => $address), 429, 'other addresses are limited';
         }
         is $node->status('/', from => '127.0.0.9'), 200 for 1 .. 101;
         is $node->status('/', from => '127.0.1.7'), 200 for 1 .. 101;
@@ -71,16 +97,42 @@ my %try = (
         };
         for my $client ('198.51.100.1', '198.51.100.2') {
             is $status->("192.0.2.$_, $client"), 200 for 1 .. 100;
-            is $status->("192.0.2.101, $client"), 429, 'whatever the client has put before it';
+            is $status->("192.0.2.101, $client"), 429, 'the client cannot avoid it by a forged header';
         }
         is $status->("192.0.2.$_", from => '127.0.2.1'), 200 for 1 .. 100;
-        is $status->('192.0.2.101', from => '127.0.2.1'), 429, 'nor is one believed who is no proxy';
+        is $status->('192.0.2.101', from => '127.0.2.1'), 429, 'a client that is no proxy cannot forge its address';
     },
     'Costly requests' => sub {
         my ($node) = @_;
         my @key = (headers => ['X-API-Key' => 'k']);
         is_deeply [map { $node->status('/api/export', @key) } 1 .. 5], [(200) x 4, 429];
         is $node->get('/api/limits', @key)->header('X-RateLimit-Remaining'), 1;
+    },
+    'Tokens of a language model' => sub {
+        my ($node) = @_;
+        my $ask = sub { $node->get('/v1/', headers => ['X-API-Key' => 'k', 'X-Tokens' => $_[0]]) };
+        is $ask->(20_000)->header('X-RateLimit-Remaining'), 99_500, 'a request reserves 500';
+        is $ask->(90_000)->header('X-RateLimit-Remaining'), 79_500, 'and is charged what the backend names';
+        is $ask->(0)->status, 429, 'beyond the limit';
+    },
+    'Bytes a day' => sub {
+        my ($node) = @_;
+        my $get = sub { $node->get('/downloads/')->header('X-RateLimit-Remaining') };
+        is $get->(), 999_999_999, 'the first download';
+        cmp_ok $get->(), '<', 999_999_800, 'its bytes are charged';
+    },
+    'A penalty for scrapers' => sub {
+        my ($node) = @_;
+        is $node->status('/catalogue/'), 200 for 1 .. 120;
+        for (1 .. 3) {
+            my $answer = $node->get('/catalogue/');
+            is $answer->status, 429;
+            like $answer->body, qr/#abnormal-usage-detected"/;
+            cmp_ok $answer->header('Retry-After'), '<=', 600, 'ten minutes';
+            cmp_ok $answer->header('Retry-After'), '>', 500, 'not until the window has passed';
+        }
+        is $node->status('/catalogue/', from => '127.0.2.1'), 200, 'another client';
+        is $node->status('/index.html'), 200, 'another location';
     },
     'Several APIs under one quota' => sub {
         my ($node) = @_;
@@ -96,10 +148,37 @@ my %try = (
         is $answer->status, 429;
         like $answer->body, qr/^\{"error":"rate limit","zone":"per_client","retry_after":\d+\}$/;
     },
+    'An answer for programs' => sub {
+        my ($node) = @_;
+        $node->status('/api/') for 1 .. 100;
+        my $answer = $node->get('/api/');
+        is $answer->status . $answer->header('Content-Type'), '429application/problem+json';
+        like $answer->body, qr/"violated-policies":\["per_client"\]/;
+        like $answer->header('RateLimit'), qr/^"per_client";r=0;t=@{[ $answer->header('Retry-After') ]}$/;
+    },
+    'gRPC clients' => sub {
+        my ($node) = @_;
+        is $node->get('/')->header('grpc-status'), undef for 1 .. 100;
+        my $answer = $node->get('/');
+        is $answer->status . $answer->header('Content-Type'), '200application/grpc';
+        is $answer->header('grpc-status') . length $answer->body, '80';
+        cmp_ok $answer->header('Retry-After'), '>', 0;
+    },
+    'Spans for OpenTelemetry' => sub {
+        my ($node) = @_;
+        my $attributes = sub {
+            my $answer = $node->get('/');
+            return join ' ', map { $answer->header("ratelimit.$_") // 'none' } qw(status source zone remaining);
+        };
+        is $attributes->(), 'PASSED redis per_client 99';
+        $attributes->() for 2 .. 100;
+        is $attributes->(), 'REJECTED redis per_client 0';
+        like $node->get('/')->header('ratelimit.time'), qr/^0\.\d{3}$/;
+    },
 );
 
 is_deeply [map { $parts[2 * $_] } 0 .. $#parts / 2], [grep { $try{$_} } map { $parts[2 * $_] } 0 .. $#parts / 2],
-    'every recipe is tried';
+    'every recipe is tested';
 
 while (my ($name, $part) = splice @parts, 0, 2) {
     subtest $name => sub {

@@ -1,60 +1,81 @@
 #!/usr/bin/env bash
-# The Debian package, for real: made with `./build.sh deb` on a fresh system, installed on another
-# one beside nginx, used, removed and purged; and `./build.sh install`, on the first. As root, with
-# debootstrap; three minutes for each release.
-# Usage: t/packaging/debian.sh [RELEASE...]     (bookworm and trixie unless named)
+# Tests the Debian package: makes it with `./build.sh deb` on a clean system, and installs, uses, removes and
+# purges it on another one with nginx. Also tests `./build.sh install` on the first. Needs root and debootstrap,
+# and three minutes for each release.
+# Usage: t/packaging/debian.sh [RELEASE...]     (default: bookworm and trixie)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 name=libnginx-mod-http-ratelimit
 [ $# -gt 0 ] || set -- bookworm trixie
 
+has_documents() {
+    dpkg-deb -c "$deb" | sed -n 's|.*/usr/share/doc/||p' | tee "$work/documents" &&
+        grep -qx "$name/doc/reference.md" "$work/documents" &&
+        grep -qx "$name/doc/monitoring/grafana.json" "$work/documents"
+}
+
 make_package() {
     local root=$1
     sources "$root/src"
-    check 'build.sh deb, where nothing is installed yet' inside "$root" \
+    check 'build.sh deb works on a clean system' inside "$root" \
         env DEBFULLNAME=Packager DEBEMAIL=packager@debian.org /src/build.sh deb
-    rm "$root/etc/nginx/sites-enabled/default"  # listens on port 80
+    move_default_site "$root"
     deb=$(echo "$root/src/build/deb/${name}_"*.deb)
     [ -f "$deb" ] || fail 'one package'
     echo "# $(basename "$deb"), $(stat -c %s "$deb") bytes"
+    check 'the documents in the package are not compressed, since they link to each other' \
+        has_documents
     check 'apt installs lintian' inside "$root" \
         apt-get -qq install -y --no-install-recommends lintian
-    check 'lintian has nothing to warn of' inside "$root" sh -c \
+    check 'lintian has no warnings' inside "$root" sh -c \
         'lintian --allow-root --fail-on error,warning /src/build/deb/*.changes'
 }
 
-# All that is on a system, but for what packages' manager and nginx keep of their own.
+# Prints all files of a system, except data of dpkg, apt and nginx.
 files() {
     (cd "$1" && find . -xdev | sort) |
         grep -Ev '^\./(proc|run|tmp|var/(cache|log|lib/(apt|dpkg|nginx)))(/|$)'
 }
 
-configure() {
-    cat >"$1/etc/nginx/conf.d/limits.conf" <<END
-ratelimit_zone \$ratelimit_client zone=all rate=2r/d;
-server {
-    listen 127.0.0.1:$port;
-    ratelimit zone=all;
-    root /var/www/html;
-    index index.nginx-debian.html;
-}
-END
+# Rehearses a log of two requests, and finds the man page in the package.
+rehearses() {
+    # shellcheck disable=SC2016
+    inside "$1" bash -c '
+        printf "%s\n" "ratelimit_zone k zone=all rate=1r/d;" "ratelimit zone=all;" >/tmp/limits.conf
+        for _ in 1 2; do echo "10.0.0.1 - - [22/Nov/2026:14:06:05 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"-\""; done |
+            ratelimit-rehearse --json /tmp/limits.conf -' >"$work/rehearsal"
+    cat "$work/rehearsal"
+    grep -q '"requests":2,"refused":1,' "$work/rehearsal"
 }
 
-# In one go, since what runs in there ends with it.
+has_man_page() { dpkg-deb -c "$deb" | grep 'usr/share/man/man1/ratelimit-rehearse.1.gz$'; }
+
+# Moves Debian's default site to the port of this test.
+move_default_site() {
+    sed -i -e '/listen \[::\]:80 /d' -e "s/listen 80 /listen 127.0.0.1:$port /" \
+        "$1/etc/nginx/sites-enabled/default"
+}
+
+# The smallest configuration of README.md, beside the default site.
+configure() {
+    awk '/^```nginx/ { on = 1; next } /^```/ && on { exit } on' "$top/README.md" \
+        >"$1/etc/nginx/conf.d/limits.conf"
+}
+
+# Starts nginx and sends the requests in one command, since `inside` ends all processes of a command.
 limits() {
     # shellcheck disable=SC2016
     inside "$1" bash -c '
         nginx || exit
-        for _ in 1 2 3; do
+        for _ in {1..11}; do
             exec 3<>"/dev/tcp/127.0.0.1/$1"
             printf "GET / HTTP/1.0\r\n\r\n" >&3
             read -r _ status _ <&3
             echo "$status"
         done' limits "$port" >"$work/answers"
     cat "$work/answers"
-    [ "$(paste -sd ' ' "$work/answers")" = '200 200 429' ]
+    [ "$(uniq -c "$work/answers" | xargs)" = '10 200 1 429' ]
 }
 
 # shellcheck disable=SC2016
@@ -68,19 +89,22 @@ try_package() {
     local root=$1
     check 'apt installs nginx' inside "$root" \
         sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends nginx'
-    rm "$root/etc/nginx/sites-enabled/default"
+    move_default_site "$root"
     check 'nginx -t passes without the package' inside "$root" nginx -t
     files "$root" >"$work/before"
     cp "$deb" "$root/tmp/"
 
     check 'apt installs it' inside "$root" \
         sh -c "apt-get -qq install -y --no-install-recommends /tmp/$(basename "$deb")"
-    check 'for the binary interface of this nginx alone' depends_on_nginx "$root"
+    check 'it depends on the binary interface of this nginx' depends_on_nginx "$root"
     check 'nginx -t passes' inside "$root" nginx -t
     configure "$root"
     check 'nginx -t passes with a zone and a limit' inside "$root" nginx -t
     check 'nginx limits' limits "$root"
     rm "$root/etc/nginx/conf.d/limits.conf"
+    check 'ratelimit-rehearse is there' rehearses "$root"
+    rm "$root/tmp/limits.conf"
+    check 'and its man page in the package' has_man_page
 
     check 'apt removes it' inside "$root" apt-get -qq remove -y "$name"
     check 'nginx -t passes without it' inside "$root" nginx -t

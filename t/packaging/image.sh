@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The Dockerfile, for real but without a Docker engine: built by buildah over a base that is made
-# like debian:trixie-slim, then run against a Redis on loopback. As root, with buildah and
-# debootstrap; ports 8080 and 8081 have to be free. Three minutes.
+# Tests the Dockerfile without a Docker engine: builds it with buildah on a base that is made like
+# debian:trixie-slim, and runs the image with a Redis on loopback. Needs root, buildah, debootstrap, free ports
+# 8080 and 8081, and three minutes.
 # Usage: t/packaging/image.sh
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,7 +13,7 @@ redis_pid=
 run_pid=
 mount=
 
-# Images of its own, so that none of the machine's are touched.
+# With a separate store of images, so that the machine's are not changed.
 build_ah() { buildah --root "$work/images" --runroot "$work/run" "$@"; }
 
 stop_all() {
@@ -66,20 +66,20 @@ make_image() {
     done
 }
 
-# What the image's configuration says: one word, or a list's words, each in a line.
+# Values of the image's configuration: one word, or the words of a list, one per line.
 inspect() { build_ah inspect --type image --format "$1" "$image"; }
 word_of() { inspect "{{.Docker.Config.$1}}"; }
 list_of() { inspect "{{range .Docker.Config.$1}}{{println .}}{{end}}"; }
 
-# A command in the container, as its user. Engines give that user its standard output and error;
-# with buildah they are root's, so that it gets pipes of its own to them.
+# Runs a command in the container, as its user. In buildah, standard output and error belong to root, so the
+# command gets pipes to them that its user may open, as with an engine.
 run() {
     # shellcheck disable=SC2016
     build_ah run --isolation chroot --env "REDIS_ADDR=$redis" ${mount:+--volume "$mount"} \
         "$container" -- bash -c 'exec "$@" > >(exec cat) 2> >(exec cat >&2)' run "$@"
 }
 
-# Starts the image's program as an engine would; what it says goes to out.log and err.log.
+# Starts the image's program as an engine would; its output goes to out.log and err.log.
 start() {
     local command
     mapfile -t command < <(list_of Entrypoint && list_of Cmd)
@@ -124,7 +124,7 @@ healthy() {
 
 says() { grep -q "$2" "$work/$1.log"; }
 
-# A configuration as users have them for Debian's nginx, mounted over the demonstration.
+# Mounts a typical configuration for Debian's nginx over the demonstration.
 mount_configuration() {
     cat >"$work/nginx.conf" <<END
 user www-data;
@@ -144,7 +144,7 @@ END
     mount=$work/nginx.conf:/etc/nginx/nginx.conf:ro
 }
 
-# The page, and that the metrics have the ten requests that passed.
+# The page is served, and the metrics have the ten requests that passed.
 dashboard() {
     curl -s "$watch/" | grep -o '<title>.*</title>' &&
         curl -s "$watch/metrics" | grep '^ratelimit_requests_total{.*result="passed",source="redis"} 10$'
@@ -175,28 +175,29 @@ wait_for 'Redis answers' redis-cli -p "$port" ping
 start
 wait_for 'the module is connected' says err 'is up'
 check 'ten requests a minute pass, the others are 429, with headers' answers
-check 'the dashboard and the metrics on a port of their own' dashboard
+check 'the dashboard and the metrics are on another port' dashboard
 check 'they are counted in Redis' sh -c "redis-cli -p $port --scan | grep '^rl:per_client:'"
 check 'neither master nor workers are root' none_is_root
 check 'nginx -t passes' run nginx -t
+check 'the image has ratelimit-rehearse' run ratelimit-rehearse --help
 check 'the health check passes' healthy
 check 'requests are logged to standard output' says out '^127.0.0.1 "GET / HTTP/1.1" 429 REJECTED'
 check 'refusals to standard error' says err '\[error\].* limiting requests, by zone "per_client"'
 [ "$(word_of StopSignal)" = SIGQUIT ] || fail 'engines stop it with SIGQUIT'
 check 'SIGQUIT stops it' stop QUIT
-check 'without a complaint' sh -c "! grep -E '\[(alert|emerg|crit)\]' '$work/err.log'"
-! healthy >/dev/null 2>&1 || fail 'the health check fails when nginx is not there'
+check 'nothing above [error] is logged' sh -c "! grep -E '\[(alert|emerg|crit)\]' '$work/err.log'"
+! healthy >/dev/null 2>&1 || fail 'the health check fails when nginx is stopped'
 
 redis-cli -p "$port" shutdown nosave >/dev/null 2>&1 || true
 start
-check 'without its Redis the node limits alone' answers
-check 'and says so' says err 'redis "main" at .* is away'
+check 'without Redis the node limits from its own memory' answers
+check 'and logs that Redis is away' says err 'redis "main" at .* is away'
 check 'SIGTERM stops it' stop TERM
 
 mount_configuration
 start
-check 'a configuration that is mounted over the demonstration' own_limit
-check 'logs to standard output' says out '"GET / HTTP/1.1" 429'
+check 'a configuration that is mounted over the demonstration is used' own_limit
+check 'it logs to standard output' says out '"GET / HTTP/1.1" 429'
 check 'and stops' stop TERM
 check 'a bad address is refused in one line' refuses 'a;b'
 echo "$checks passed, 0 failed"

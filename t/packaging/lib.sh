@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# To be sourced by the scripts beside it: clean Debian systems to make and try packages in, checks.
+# Sourced by the other scripts of this folder: checks, and clean Debian systems to make and test packages in.
 #
-# check WHAT COMMAND...         prints "ok - WHAT", or what the command said, and ends
-# system RELEASE FOLDER         copies a clean system of that release, as debian:RELEASE-slim is one
-# inside FOLDER COMMAND...      runs a command in it; what it leaves running ends with it
-# sources FOLDER                copies this repository there, as it stands, without what was built
+# check WHAT COMMAND...         prints "ok - WHAT"; if the command fails, prints its output and exits
+# system RELEASE FOLDER         copies a clean system of that release, similar to debian:RELEASE-slim
+# inside FOLDER COMMAND...      runs a command in it; processes that the command started end with it
+# sources FOLDER                copies this repository to FOLDER, with uncommitted changes, without build results
 
 set -euo pipefail
 
@@ -41,8 +41,8 @@ inside() {
         LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
 }
 
-# The system that is copied, made once. Without services that start when they are installed, without
-# manuals, and without what dpkg leaves out of the slim images, so that sizes are near to theirs.
+# Makes the system that is copied, once. Packages do not start services, and files that the slim images leave
+# out are removed, so that sizes are comparable.
 base() {
     local release=$1 root=$bases/$1
     [ ! -f "$root/complete" ] || return 0

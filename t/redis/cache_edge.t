@@ -1,6 +1,6 @@
-# The denial cache never refuses whom Redis would let in. Redis is asked first, by a look that takes
-# nothing; if a request would pass, the very next one, which comes later, has to, and nothing else
-# takes in between. This at every moment around the time at which a key is let in again.
+# The denial cache never refuses a request that Redis would admit. Each probe first reads the state of the
+# key in Redis at no cost. If a request would be admitted, the next request must be, since nothing else
+# spends the key's quota. The probes cover every moment around the time at which the key is admitted again.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
@@ -19,28 +19,28 @@ my @zones = (
 
 my $redis = redis();
 
-# A connection to an nginx for each of its ports, and to each of its workers sooner or later.
+# Several connections, so that every worker gets one sooner or later.
 sub sockets {
     my ($node) = @_;
     return map { http_connect($node->port) } 1 .. 4;
 }
 
-sub ask {
+sub fetch {
     my ($socket, $path) = @_;
     http_send($socket, $path);
     my $answer = http_read($socket);
     return ($answer->status, $answer->header('X-RateLimit-Remaining'), $answer->header('X-Source'));
 }
 
-# Looks and asks in turn for so many seconds; what came of it.
+# Peeks and sends a request in turn for $seconds; returns the counts.
 sub probe {
     my ($node, $cost, $seconds, $key) = @_;
     my @sockets = sockets($node);
     my %seen = map { $_ => 0 } qw(probes cached edges wrong early);
     my $turn = 0;
     for (my $end = time + $seconds; time < $end;) {
-        my (undef, $left) = ask($sockets[$turn++ % @sockets], "/peek?k=$key");
-        my ($status, undef, $source) = ask($sockets[$turn++ % @sockets], "/?k=$key&c=$cost");
+        my (undef, $left) = fetch($sockets[$turn++ % @sockets], "/peek?k=$key");
+        my ($status, undef, $source) = fetch($sockets[$turn++ % @sockets], "/?k=$key&c=$cost");
         $seen{probes}++;
         $seen{cached}++ if $status == 429 && $source eq 'cache';
         $seen{edges}++  if $status == 200;
@@ -60,28 +60,28 @@ for my $clock (qw(redis local)) {
                 server => 'add_header X-Source $ratelimit_source always;');
             my %sum;
             for my $cost (1, 2) {
-                next if $cost > 1 && $zone =~ /7r/;    # one at a time
+                next if $cost > 1 && $zone =~ /7r/;    # its capacity is 1
                 my $seen = probe($node, $cost, 1.5, "$clock$cost");
                 $sum{$_} += $seen->{$_} for keys %{$seen};
             }
-            is $sum{wrong}, 0, 'nobody whom redis would let in was refused';
-            is $sum{early}, 0, 'who was let in, was let in by redis';
-            cmp_ok $sum{edges}, '>=', 3, "it was let in $sum{edges} times";
-            cmp_ok $sum{cached}, '>=', 20, "and refused from memory in $sum{cached} of $sum{probes} probes";
+            is $sum{wrong}, 0, 'no request that Redis would admit was refused';
+            is $sum{early}, 0, 'every admitted request was admitted by Redis';
+            cmp_ok $sum{edges}, '>=', 3, "requests were admitted $sum{edges} times";
+            cmp_ok $sum{cached}, '>=', 20, "and refused by the cache in $sum{cached} of $sum{probes} probes";
         };
     }
 }
 
-# A refusal is known from when its check was sent. Were it from the answer, which comes late here, the
-# first whom Redis would let in again was refused for as much longer.
-sub ask_at_edge {
-    my ($socket, $look, $path) = @_;
+# A refusal is dated from when its check was sent. Dated from its reply, which is delayed here, it would
+# refuse the first request that Redis would admit again.
+sub request_at_edge {
+    my ($socket, $peek, $path) = @_;
     my ($status, $source) = (200);
-    ($status, undef, $source) = ask($socket, $path) while $status == 200;
+    ($status, undef, $source) = fetch($socket, $path) while $status == 200;
     return if $source ne 'redis';
-    (undef, undef, $source) = ask($socket, $path);
-    wait_until('redis would let it in', sub { (ask($look, '/peek'))[1] > 0 });
-    ($status) = ask($socket, $path);
+    (undef, undef, $source) = fetch($socket, $path);
+    wait_until('Redis would admit the key', sub { (fetch($peek, '/peek'))[1] > 0 });
+    ($status) = fetch($socket, $path);
     return ($status, $source eq 'cache' ? 1 : 0);
 }
 
@@ -90,23 +90,23 @@ for my $clock (qw(redis local)) {
         'rate=2r/s algorithm=leaky_bucket', 'rate=2r/s algorithm=sliding_window_log',
         'rate=2r/s algorithm=sliding_window_counter', 'rate=3r/3s algorithm=sliding_window_buckets precision=1s',
         'rate=2r/s algorithm=fixed_window') {
-        subtest "answers that come late, $zone clock=$clock" => sub {
+        subtest "delayed replies, $zone clock=$clock" => sub {
             my $proxy = proxy(to => $redis->addr);
             my ($slow, $fast) = map { node(redis => $_, zone => "$zone clock=$clock", key => "late$clock",
                     server => 'add_header X-Source $ratelimit_source always;') } $proxy, $redis;
-            my ($socket, $look) = map { http_connect($_->port) } $slow, $fast;
+            my ($socket, $peek) = map { http_connect($_->port) } $slow, $fast;
             $proxy->delay(0.2);
-            my ($asked, $passed, $cached) = (0, 0, 0);
+            my ($tried, $passed, $cached) = (0, 0, 0);
             for (1 .. 8) {
-                my ($status, $known) = ask_at_edge($socket, $look, '/') or next;
-                $asked++;
+                my ($status, $known) = request_at_edge($socket, $peek, '/') or next;
+                $tried++;
                 $passed++ if $status == 200;
                 $cached += $known;
-                last if $asked >= 2 && $cached;
+                last if $tried >= 2 && $cached;
             }
-            cmp_ok $asked, '>=', 1;
-            is $passed, $asked, 'who would be let in, is';
-            cmp_ok $cached, '>=', 1, 'the refusal was known';
+            cmp_ok $tried, '>=', 1;
+            is $passed, $tried, 'every request that Redis would admit is admitted';
+            cmp_ok $cached, '>=', 1, 'a refusal was cached';
         };
     }
 }

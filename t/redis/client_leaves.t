@@ -1,24 +1,24 @@
-# A client that leaves changes nothing about its decision: what was sent is decided, refunded, remembered,
-# logged and counted; and nginx serves or drops the request as it would without the module.
+# A client that leaves changes nothing about its decision: the check that was sent is decided, refunded,
+# cached, logged and counted, and nginx serves or drops the request as it would without the module.
 # needs: libprotocol-http2-perl
 
 use Ratelimit::Http2 qw(http2_send http2_reset);
 use Ratelimit::Test;
 use Socket qw(SOL_SOCKET SO_LINGER SHUT_WR);
 
-# Two servers of a ring, or one; "loose" and "tight" are on different ones with the keys of keys_apart.
+# The servers of the ring. With the keys of keys_apart, "loose" and "tight" are on different servers.
 my @servers = map { redis() } 1 .. 2;
 my $zones = 'ratelimit_zone a$arg_a zone=loose rate=1000r/d algorithm=fixed_window;'
     . 'ratelimit_zone b$arg_b zone=tight rate=3r/d algorithm=fixed_window;'
     . 'ratelimit_zone a$arg_a zone=ahead rate=1000r/d algorithm=fixed_window lease=40;'
     . 'ratelimit_zone a$arg_a zone=slow rate=1r/20s algorithm=leaky_bucket burst=100;';
 
-# A node whose access log has a line for each request that has ended: its URI, status and decision.
+# A node whose access log has a line for each request that ended: its URI, status and decision.
 sub leaving_node {
     my ($servers, %options) = @_;
     my $block = join ' ', map { "server $_;" } map { ref ? $_->addr : $_ } @{$servers};
     my $redis = $block && "ratelimit_redis main { $block timeout 5s; connect_timeout 5s; }";
-    my $zones = $redis ? $zones : $zones =~ s/ lease=40//r;  # a parameter of Redis's
+    my $zones = $redis ? $zones : $zones =~ s/ lease=40//r;  # lease= needs Redis
     my $h2 = free_port();
     my $node = nginx(
         level => 'debug',
@@ -64,7 +64,7 @@ sub counts_of {
     return { map { $_ => $counts{$_} } grep { $counts{$_} } keys %counts };
 }
 
-# Each way to send requests and to leave before their answers; $noticed->() returns when nginx has them.
+# Ways to send requests and to leave before their responses; $sent->() returns when nginx has them all.
 my %ways = (
     'a client that closes' => sub {
         my ($node, $paths, $sent) = @_;
@@ -93,7 +93,7 @@ my %ways = (
     },
 );
 
-# Sends the paths and leaves while no server of Redis answers; returns when all requests have ended.
+# Sends the paths and leaves while Redis is paused; returns when all requests have ended.
 my $rounds = 0;
 sub leave {
     my ($node, $way, @paths) = @_;
@@ -102,27 +102,27 @@ sub leave {
     my $sent = $node->count_log(qr/post rewrite phase/);
     $_->pause for @{ $node->{servers} };
     my $kept = $ways{$way}->($node, \@paths, sub {
-        wait_until('nginx has them all',
+        wait_until('nginx has all requests',
             sub { $node->count_log(qr/post rewrite phase/) >= $sent + @paths });
         $node->get('/free');
     });
-    $node->get('/free') for 1 .. 2;  # the worker has seen that they left
+    $node->get('/free') for 1 .. 2;  # by then the worker has seen that the clients left
     $_->resume for @{ $node->{servers} };
     wait_until('every request has ended', sub { ended($node, qr/&n=$rounds /) == @paths });
     return;
 }
 
 for my $way (sort keys %ways) {
-    subtest "on a ring, $way takes nothing where another limit refused" => sub {
+    subtest "on a ring, $way gets a refund where another limit refused" => sub {
         my $node = leaving_node(\@servers);
         my $keys = keys_apart($node);
         leave($node, $way, ("/both?$keys") x 100);
-        wait_until('it is given back', sub { counted($node, $keys) == 3 });
+        wait_until('the refund has arrived', sub { counted($node, $keys) == 3 });
         is ended($node, qr/both\?\Q$keys\E&n.* PASSED/), 3;
         is ended($node, qr/both\?\Q$keys\E&n.* REJECTED/), 97;
     };
 
-    subtest "$way is counted, logged, remembered, and leaves its lease" => sub {
+    subtest "$way is counted and logged, its refusal is cached, and its lease is used" => sub {
         $servers[0]->cmd('FLUSHALL');
         my $node = leaving_node([$servers[0]]);
         leave($node, $way, ('/tight?b=flood') x 50);
@@ -130,7 +130,7 @@ for my $way (sort keys %ways) {
         is $node->count_log(qr/limiting requests, by zone "tight", key "bflood"/), 1, 'the log';
         is $node->get('/tight?b=flood')->header('X-Source'), 'cache', 'the denial cache';
         leave($node, $way, ('/ahead?a=busy') x 30);
-        is $node->get('/ahead?a=busy')->header('X-Source'), 'lease', 'what was leased is there';
+        is $node->get('/ahead?a=busy')->header('X-Source'), 'lease', 'the next request uses the lease';
     };
 }
 
@@ -149,13 +149,13 @@ subtest 'proxy_ignore_client_abort keeps its meaning' => sub {
         close $_ for @sockets;
         $node->get('/free') for 1 .. 2;
         $servers[0]->resume;
-        wait_until("all have ended, $value", sub { ended($node, $pattern) == 100 });
-        is counted($node, "a=$value"), 100, "$value: all are counted";
+        wait_until("all requests have ended, $value", sub { ended($node, $pattern) == 100 });
+        is counted($node, "a=$value"), 100, "$value: all requests are counted";
     }
-    is scalar(() = $backend->file('got.log') =~ m{^/on/}gm), 100, 'on: all reach the backend';
+    is scalar(() = $backend->file('got.log') =~ m{^/on/}gm), 100, 'on: all requests reach the backend';
 };
 
-subtest 'half-closed clients get their answers, pipelined requests too' => sub {
+subtest 'half-closed clients get their responses, also to pipelined requests' => sub {
     my $proxy = proxy(to => $servers[0]->addr);
     my $node = leaving_node([$proxy->addr]);
     $node->get('/?a=warm');
@@ -173,12 +173,12 @@ subtest 'a delayed request whose client leaves ends at once, as in limit_req' =>
     http_send($socket, '/slow?a=d');
     $node->wait_for_log(qr/ratelimit delay/, 1);
     close $socket;
-    wait_until('it has ended', sub { ended($node, qr/slow.* 499 DELAYED/) == 1 }, 5);
+    wait_until('the request has ended', sub { ended($node, qr/slow.* 499 DELAYED/) == 1 }, 5);
     leave($node, 'a client that closes', ('/slow?a=d') x 20);
-    is ended($node, qr/slow.* 499 DELAYED/), 21, 'also one that left while its check was in flight';
+    is ended($node, qr/slow.* 499 DELAYED/), 21, 'also if the client left while the check was in flight';
 };
 
-subtest 'every way through the phases ends once' => sub {
+subtest 'a request ends once on every path through the phases' => sub {
     my $node = leaving_node([$servers[0]], server => <<'END');
         location /any/ { satisfy any; allow all; deny all; ratelimit zone=loose; try_files /index.html =404; }
         location /auth/ { auth_request /free; ratelimit zone=loose; try_files /index.html =404; }
@@ -195,7 +195,8 @@ END
 };
 
 subtest 'a request that nginx terminates while its check is in flight is decided and ends once' => sub {
-    # The mp4 module discards the body before it finds no file; a chunk that is none then ends the request.
+    # The mp4 module discards the body before it finds that there is no file; an invalid chunk then ends the
+    # request.
     plan skip_all => 'nginx is built without mp4' if qx(@{[ Ratelimit::Nginx::program() ]} -V 2>&1) !~ /http_mp4_module/;
     my $node = leaving_node([$servers[0]], server => 'location /page/ { mp4; error_page 404 = /limited/?b=bad; }'
             . 'location /limited/ { ratelimit zone=tight; try_files /index.html =404; }');
@@ -204,17 +205,17 @@ subtest 'a request that nginx terminates while its check is in flight is decided
     for (@sockets) {
         print {$_} "GET /page/x.mp4 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel";
     }
-    wait_until('their checks are made', sub { $node->count_log(qr/ratelimit check sent/) == 20 });
+    wait_until('their checks are sent', sub { $node->count_log(qr/ratelimit check sent/) == 20 });
     print {$_} "lo\r\nno chunk\r\n" for @sockets;
-    wait_until('nginx gives them up', sub { $node->count_log(qr/http terminate request/) == 20 });
+    wait_until('nginx terminates the requests', sub { $node->count_log(qr/http terminate request/) == 20 });
     $node->get('/free');
     $servers[0]->resume;
-    wait_until('they have ended', sub { ended($node, qr/page/) == 20 });
+    wait_until('the requests have ended', sub { ended($node, qr/page/) == 20 });
     is_deeply counts_of($node, 'tight'), { passed => 3, rejected => 17 };
     is $node->get('/tight?b=bad')->header('X-Source'), 'cache';
 };
 
-subtest 'a client that has left with its body unread' => sub {
+subtest 'a client that leaves with its body unread is counted' => sub {
     my $node = leaving_node([$servers[0]]);
     $servers[0]->pause;
     my @sockets = map { http_connect($node->port) } 1 .. 20;
@@ -223,17 +224,17 @@ subtest 'a client that has left with its body unread' => sub {
     close $_ for @sockets;
     $node->get('/free') for 1 .. 2;
     $servers[0]->resume;
-    wait_until('they have ended', sub { ended($node, qr/a=body .* PASSED/) == 20 });
+    wait_until('the requests have ended', sub { ended($node, qr/a=body .* PASSED/) == 20 });
     is counted($node, 'a=body'), 20;
 };
 
-subtest 'without Redis as well' => sub {
+subtest 'clients that leave are counted without Redis too' => sub {
     my $node = leaving_node([]);
     leave($node, $_, ("/tight?b=alone") x 20) for sort keys %ways;
     is_deeply counts_of($node, 'tight'), { passed => 3, rejected => 77 };
 };
 
-subtest 'debug lines tell what was decided, and by whom' => sub {
+subtest 'debug lines show each decision and its source' => sub {
     my $node = leaving_node([$servers[0]]);
     $node->get('/tight?b=%22x%0a%22') for 1 .. 5;
     my $log = $node->log;

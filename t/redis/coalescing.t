@@ -1,11 +1,11 @@
-# Requests that meet at one key go to Redis together: a hot key has one call on its way for each
-# worker, and each request is decided as if it had come alone in its turn.
+# Coalescing: each worker has at most one call in flight for a hot key, and each request is decided as if
+# it had been sent alone.
 
 use Ratelimit::Test;
 use IO::Select;
 use Time::HiRes qw(time);
 
-# As node() of the library: cache=off, so that all are decided by Redis.
+# As node() of the library, with cache=off, so that Redis decides every request.
 sub hot_node {
     my (%options) = @_;
     $options{zone} .= ' cache=off';
@@ -14,7 +14,7 @@ sub hot_node {
     return node(%options);
 }
 
-# Sends so many requests at once while Redis is held; returns their answers, in order.
+# Sends the requests while Redis is paused; returns their responses, in order.
 sub at_once {
     my ($node, $redis, @paths) = @_;
     $redis->pause;
@@ -27,14 +27,14 @@ sub at_once {
     return map { http_read($_) } @sockets;
 }
 
-# Waits until so many requests are parked in nginx.
+# Waits until $count requests are pending in nginx.
 sub wait_for_arrivals {
     my ($node, $count) = @_;
-    wait_until("$count requests wait", sub {
+    wait_until("$count requests are pending", sub {
         my $status = request($node->{ports}[1], '/status')->body;
         my ($active, $waiting) = $status =~ /Active connections: (\d+).*Waiting: (\d+)/s;
         my ($reading, $writing) = $status =~ /Reading: (\d+) Writing: (\d+)/;
-        return $writing >= $count + 1 && $reading == 0;    # and the one that asks
+        return $writing >= $count + 1 && $reading == 0;    # and the status request
     });
     return;
 }
@@ -46,7 +46,8 @@ sub watched {
         server => ($options{server} // '') . 'location = /status { ratelimit off; stub_status; }');
 }
 
-sub calls_of {
+# The number of checks that Redis received while the code ran.
+sub checks_during {
     my ($redis, $code) = @_;
     my $before = $redis->calls('evalsha');
     $code->();
@@ -55,35 +56,35 @@ sub calls_of {
 
 sub left { return map { $_->header('X-RateLimit-Remaining') } @_ }
 
-subtest 'a hot key is one call after another, and each request has a place of its own in it' => sub {
+subtest 'requests of a hot key share calls, and each has its own count' => sub {
     my $redis = redis();
     for my $clock (qw(redis local)) {
         my $node = watched(redis => $redis, zone => "rate=1000r/d algorithm=fixed_window clock=$clock");
         my @answers;
-        is calls_of($redis, sub { @answers = at_once($node, $redis, ("/?k=$clock") x 100) }), 2,
-            'one hundred at once are two calls';
-        is_deeply [sort { $b <=> $a } left(@answers)], [reverse 900 .. 999], 'each is told its own';
+        is checks_during($redis, sub { @answers = at_once($node, $redis, ("/?k=$clock") x 100) }), 2,
+            'one hundred concurrent requests are two calls';
+        is_deeply [sort { $b <=> $a } left(@answers)], [reverse 900 .. 999], 'each response has its own remaining';
         is scalar(grep { $_->status != 200 } @answers), 0;
         my @reset = map { $_->header('X-RateLimit-Reset') } @answers;
-        is scalar(grep { abs($_ - $reset[0]) > 2 } @reset), 0, 'resets';
+        is scalar(grep { abs($_ - $reset[0]) > 2 } @reset), 0, 'the resets agree';
     }
 };
 
-subtest 'under load a worker has one call of a key on its way' => sub {
+subtest 'under load requests of a key share calls' => sub {
     my $redis = redis();
     my $node = hot_node(redis => $redis, zone => 'rate=1000000r/d algorithm=sliding_window_counter', workers => 2);
     my @statuses;
-    my $calls = calls_of($redis, sub { @statuses = burst($node->port, '/', 4000, 100) });
+    my $calls = checks_during($redis, sub { @statuses = burst($node->port, '/', 4000, 100) });
     is scalar(grep { $_ == 200 } @statuses), 4000;
     cmp_ok $calls, '<', 2000, "$calls calls for 4000 requests";
-    is remaining_of($node), 996_000, 'each is counted once';
+    is remaining_of($node), 996_000, 'each request is counted once';
 };
 
 sub remaining_of { return $_[0]->get('/peek' . ($_[1] // ''))->header('X-RateLimit-Remaining') }
 
 for my $zone ('fixed_window', 'sliding_window_counter', 'sliding_window_log', 'sliding_window_buckets',
     'token_bucket', 'gcra burst=49', 'leaky_bucket burst=49') {
-    subtest "exactly as many pass as may: $zone" => sub {
+    subtest "exactly the quota passes: $zone" => sub {
         my $redis = redis();
         my $limit = $zone =~ /leaky/ ? 'nodelay' : '';
         my $node = watched(redis => $redis, zone => "rate=50r/d algorithm=$zone", limit => $limit);
@@ -98,7 +99,7 @@ for my $zone ('fixed_window', 'sliding_window_counter', 'sliding_window_log', 's
     };
 }
 
-subtest 'costs, looks and what can never pass go along' => sub {
+subtest 'requests of any cost share a call: 0, several, and more than the limit can hold' => sub {
     my $redis = redis();
     my $node = watched(redis => $redis, zone => 'rate=100r/d algorithm=token_bucket', limit => 'cost=$arg_c');
     my @costs = map { (1, 1, 0, 7, 200, 2)[$_ % 6] } 0 .. 59;
@@ -107,16 +108,16 @@ subtest 'costs, looks and what can never pass go along' => sub {
     for my $i (0 .. $#costs) {
         my $passed = $answers[$i]->status == 200;
         $spent += $costs[$i] if $passed;
-        ok $passed, 'a look' if $costs[$i] == 0;
-        ok !$passed, 'too much for ever' if $costs[$i] == 200;
+        ok $passed, 'cost=0 passes' if $costs[$i] == 0;
+        ok !$passed, 'more than the capacity is refused' if $costs[$i] == 200;
         is $answers[$i]->header('Retry-After'), undef if $costs[$i] == 200;
     }
     cmp_ok $spent, '<=', 100;
-    cmp_ok $spent, '>', 93, 'all but what was too much';
+    cmp_ok $spent, '>', 93, 'and no more than the largest cost is left unused';
     is remaining_of($node), 100 - $spent;
 };
 
-subtest 'who is let in by a leaky bucket waits for his own turn' => sub {
+subtest 'requests that share a call through a leaky bucket are each delayed until their turn' => sub {
     my $redis = redis();
     my $node = watched(redis => $redis, zone => 'rate=20r/s algorithm=leaky_bucket burst=100', limit => 'delay=5');
     $redis->pause;
@@ -135,11 +136,11 @@ subtest 'who is let in by a leaky bucket waits for his own turn' => sub {
         }
     }
     my $early = grep { $ended[$_] < ($_ - 5) / 20 - 0.06 } 0 .. 29;
-    is $early, 0, 'none before it';
-    cmp_ok $ended[5], '<', $ended[29] - 0.5, 'the first ones at once';
+    is $early, 0, 'none before its turn';
+    cmp_ok $ended[5], '<', $ended[29] - 0.5, 'the first ones without delay';
 };
 
-subtest 'several limits, a shadow among them, and dry runs' => sub {
+subtest 'requests with several limits, shadow limits and dry runs share calls' => sub {
     my $redis = redis();
     my $node = watched(redis => $redis, zone => 'rate=40r/d algorithm=gcra burst=39',
         http => 'ratelimit_zone a$arg_k zone=wide rate=1000r/d algorithm=sliding_window_log cache=off;'
@@ -148,11 +149,11 @@ subtest 'several limits, a shadow among them, and dry runs' => sub {
         server => join '', map { "location = /peek/$_ { ratelimit zone=$_ cost=0; try_files /index.html =404; }" }
             qw(wide shadow));
     my @answers;
-    is calls_of($redis, sub { @answers = at_once($node, $redis, ('/') x 100) }), 2;
-    is scalar(grep { $_->status == 200 } @answers), 40, 'the tightest enforced one decides';
+    is checks_during($redis, sub { @answers = at_once($node, $redis, ('/') x 100) }), 2;
+    is scalar(grep { $_->status == 200 } @answers), 40, 'the tightest enforced limit decides';
     is remaining_of($node), 0;
-    is remaining_of($node, '/wide'), 960, 'in all';
-    is remaining_of($node, '/shadow'), 0, 'or as many as would be';
+    is remaining_of($node, '/wide'), 960, 'the wide limit counts the admitted requests only';
+    is remaining_of($node, '/shadow'), 0, 'the shadow limit is used up';
 
     $node = watched(redis => $redis, zone => 'rate=40r/d algorithm=gcra burst=39',
         location => 'ratelimit_dry_run on;');
@@ -161,11 +162,11 @@ subtest 'several limits, a shadow among them, and dry runs' => sub {
     is scalar(grep { $_->header('X-Status') eq 'REJECTED_DRY_RUN' } @answers), 60;
 };
 
-subtest 'clients that leave while they wait are nobody else\'s loss' => sub {
+subtest 'clients that leave do not affect other requests of their call' => sub {
     my $redis = redis();
     my $node = watched(redis => $redis, zone => 'rate=1000r/d algorithm=fixed_window');
     for my $leaving ([0], [0 .. 9], [5 .. 19], [1, 3, 7, 19], [0 .. 19]) {
-        $redis->cmd('SCRIPT', 'FLUSH') if @{$leaving} % 2;    # the call is written again without them
+        $redis->cmd('SCRIPT', 'FLUSH') if @{$leaving} % 2;    # the call is retried after they left
         $redis->pause;
         my @sockets = map { http_connect($node->port) } 1 .. 20;
         for my $i (0 .. 19) {
@@ -177,10 +178,10 @@ subtest 'clients that leave while they wait are nobody else\'s loss' => sub {
         my %left = map { $_ => 1 } @{$leaving};
         $redis->resume;
         my @stay = map { http_read($sockets[$_])->status } grep { !$left{$_} } 0 .. 19;
-        is_deeply \@stay, [(200) x (20 - @{$leaving})], 'who stays has his answer';
+        is_deeply \@stay, [(200) x (20 - @{$leaving})], 'the other clients get their responses';
     }
     is $node->status('/'), 200;
-    is 1000 - remaining_of($node), 1 + 100, 'and all are counted: what was sent is decided';
+    is 1000 - remaining_of($node), 1 + 100, 'all requests are counted, also of clients that left';
 };
 
 finish();

@@ -1,4 +1,4 @@
-# A Redis that is known by its name is followed to the address that nginx's resolver has for it.
+# A Redis server given by name is followed to the address that nginx's resolver reports.
 # needs: dnsmasq-base
 
 use Ratelimit::Test;
@@ -7,7 +7,7 @@ use Ratelimit::Process qw(start_process temp_folder);
 my $first  = redis();
 my $second = redis(port => $first->port, host => '127.0.0.2');
 
-# A name server that knows one name, which nginx can look up by itself when it starts.
+# A name server for one name, which nginx can also resolve without it when it starts.
 my $folder = temp_folder();
 my $port   = free_port();
 sub name_stands_for { write_file("$folder/hosts", "$_[0] localhost\n"); return }
@@ -16,7 +16,7 @@ my $dnsmasq = start_process('dnsmasq', "$folder/log", 'dnsmasq', '--keep-in-fore
     '--conf-file=/dev/null', '--no-resolv', '--no-hosts', "--addn-hosts=$folder/hosts",
     '--listen-address=127.0.0.1', '--bind-interfaces', "--port=$port", '--local-ttl=1',
     '--user=root', '--log-facility=-', "--pid-file=$folder/pid");
-# Before that, HUP would end it.
+# A HUP before that would end it.
 wait_until('the name server has read its names', sub { read_file("$folder/log") =~ /: read .*hosts/ });
 
 sub following_node {
@@ -35,18 +35,18 @@ END
 
 my $resolver = "resolver 127.0.0.1:$port valid=1s ipv6=off;";
 
-subtest 'with a resolver, a server that moves is followed, and no request fails meanwhile' => sub {
+subtest 'with a resolver, a server that changes its address is followed without a failed request' => sub {
     my $node = following_node(http => $resolver, workers => 2);
     my $load = load(port => $node->port, path => '/?k=moving', clients => 2);
-    wait_until('the first is asked', sub { $first->calls('evalsha') > 0 });
+    wait_until('the first server receives checks', sub { $first->calls('evalsha') > 0 });
     is $second->calls('evalsha'), 0;
 
     name_stands_for('127.0.0.2');
     kill HUP => $dnsmasq;
-    wait_until('the second is asked', sub { $second->calls('evalsha') > 0 });
+    wait_until('the second server receives checks', sub { $second->calls('evalsha') > 0 });
     my $calls = 0;
     wait_until(
-        'the first is no longer asked',
+        'the first server receives no more checks',
         sub {
             my $before = $calls;
             $calls = $first->calls('evalsha');
@@ -56,28 +56,28 @@ subtest 'with a resolver, a server that moves is followed, and no request fails 
     );
     $load->stop;
     unlike $node->file('access.log'), qr/FAILED/, 'every request was decided';
-    is $node->count_log(qr/is away/), 0, 'and nothing was away';
+    is $node->count_log(qr/is away/), 0, 'no server was unavailable';
 };
 
-subtest 'without a resolver, it stays at the address that was found at the start' => sub {
+subtest 'without a resolver, a server keeps the address that nginx resolved at the start' => sub {
     my $node   = following_node();
     my $before = $first->calls('evalsha');
     is $node->status('/?k=staying'), 200;
     is $first->calls('evalsha'), $before + 1;
 };
 
-subtest 'with a resolver, the address that works is found among several' => sub {
+subtest 'with a resolver, a name of several addresses works if one of them does' => sub {
     $first->stop('KILL');
     name_stands_for("127.0.0.3 localhost\n127.0.0.2");
     kill HUP => $dnsmasq;
-    wait_until('it has read its names', sub { (() = read_file("$folder/log") =~ /: read .*hosts/g) >= 3 });
-    for my $time (1 .. 4) {    # nginx begins at any of them
+    wait_until('the name server has read its names', sub { (() = read_file("$folder/log") =~ /: read .*hosts/g) >= 3 });
+    for my $time (1 .. 4) {    # nginx may start with any of them
         my $node = following_node(http => $resolver);
         is $node->get("/?k=several$time")->header('X-Status'), 'PASSED', 'Redis has decided';
     }
 };
 
-subtest 'without one, all addresses that the name had at the start are tried' => sub {
+subtest 'without a resolver, every address that the name had at the start is tried' => sub {
     plan skip_all => 'no mount namespaces' if system('unshare -m true 2>/dev/null') != 0;
     write_file("$folder/etc-hosts", "127.0.0.3 localhost\n127.0.0.2 localhost\n");
     my $program = Ratelimit::Nginx::program();
@@ -88,7 +88,7 @@ END
     chmod 0755, "$folder/nginx";
     my $node = following_node();
     is $node->get('/?k=all')->header('X-Status'), 'PASSED', 'Redis has decided';
-    is $node->count_log(qr/is away/), 0, 'a dead address is no server that is away';
+    is $node->count_log(qr/is away/), 0, 'a dead address does not make the server unavailable';
 };
 
 finish();

@@ -1,5 +1,5 @@
-# Exactness: one key, four nginx nodes of two workers, 64 clients at once, one Redis. Exactly as many
-# pass as the limit allows.
+# Exactness: one key, four nginx nodes of two workers each, 64 clients in parallel, one Redis. Exactly as
+# many requests pass as the limit allows.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
@@ -30,7 +30,7 @@ sub passed_of {
 
 for (@windows) {
     my ($name, $zone) = @{$_};
-    subtest "$name lets exactly the quota through" => sub {
+    subtest "$name admits exactly the quota" => sub {
         $redis->cmd('FLUSHALL');
         is passed_of('/', fleet(zone => $zone)), 200;
     };
@@ -39,7 +39,7 @@ for (@windows) {
 for (@refilling) {
     my ($name, $zone) = @{$_};
     my $limit = $name eq 'leaky_bucket' ? 'nodelay' : '';
-    subtest "$name lets its capacity through, and what is refilled meanwhile" => sub {
+    subtest "$name admits its capacity and the refill meanwhile" => sub {
         $redis->cmd('FLUSHALL');
         my @nodes  = fleet(zone => $zone, limit => $limit);
         my $began  = time;
@@ -50,18 +50,18 @@ for (@refilling) {
     };
 }
 
-subtest 'several limits at once stay exact, and a refusal by one is counted in none' => sub {
+subtest 'several limits of a request stay exact, and a refusal by one is counted in none' => sub {
     $redis->cmd('FLUSHALL');
     my @nodes = fleet(
         zone     => 'rate=150r/d algorithm=sliding_window_log',
         http     => 'ratelimit_zone all zone=all rate=250r/d algorithm=fixed_window;',
         location => 'ratelimit zone=all;',
     );
-    is passed_of('/?k=a', @nodes), 150, 'the tighter one of the first key decides';
-    is passed_of('/?k=b', @nodes), 100, 'what is left of the shared one, for the second';
+    is passed_of('/?k=a', @nodes), 150, 'the limit of the first key decides';
+    is passed_of('/?k=b', @nodes), 100, 'the rest of the shared limit passes for the second key';
 };
 
-subtest 'costs are taken whole' => sub {
+subtest 'only whole costs are counted' => sub {
     $redis->cmd('FLUSHALL');
     my @nodes = fleet(zone => 'rate=100r/d algorithm=fixed_window', limit => 'cost=7');
     is passed_of('/', @nodes), 14;

@@ -1,4 +1,4 @@
-# hash_key: a key that is a secret is nowhere but in the request. All else knows its hash.
+# hash_key: only the request has the key itself; logs, memory, the API and Redis have its hash.
 
 use Digest::SHA qw(sha256_hex);
 use JSON::PP qw(decode_json);
@@ -9,7 +9,7 @@ my $api = 'location /ops/ { ratelimit off; ratelimit_api write=on; }';
 
 sub hash_of { return substr sha256_hex($_[0]), 0, 32 }
 
-# A location / limited to 2r/d by the header X-Key; zone are more parameters, redis => 0: none.
+# A location / limited to 2r/d by the header X-Key; zone: more of its parameters, redis => 0: no Redis.
 sub hashed_node {
     my (%options) = @_;
     my $redis = $options{redis} // redis();
@@ -30,7 +30,7 @@ sub statuses {
     return join ' ', map { $node->status('/', headers => ['X-Key', $key]) } 1 .. $count;
 }
 
-# What the zones' memory holds, as a worker sees it.
+# The contents of the zones' shared memory, as mapped by a worker.
 sub shared_memory {
     my ($node) = @_;
     my ($worker) = $node->workers;
@@ -63,36 +63,36 @@ for my $options ([], ['cache=off'], ['lease=10'], ['without Redis', redis => 0],
         unlike $seen{$_}, qr/\Q$secret\E/, "not in $_" for sort keys %seen;
         like $seen{$_}, qr/$hash/, "its hash is in $_" for grep { $_ ne 'metrics' } sort keys %seen;
         is_deeply [sort split / /, $seen{redis}], [sort map { "rl:test:{$_}" } $hash, hash_of('another')],
-            'and nothing else' if $seen{redis};
+            'Redis has no other key' if $seen{redis};
         my ($zone) = @{ decode_json($seen{zones})->{zones} };
-        ok $zone->{hash_key}, 'the zone says so';
+        ok $zone->{hash_key}, 'the API shows that the zone hashes';
         is $zone->{busiest}[0]{$_}, $hash, "busiest: $_" for qw(key id);
     };
 }
 
 for my $redis (undef, 0) {
-    subtest 'the API finds and frees a key by itself or by its hash, ' . (defined $redis ? 'here' : 'in Redis') => sub {
+    subtest 'the API finds and frees a key by its name or its hash, counted ' . (defined $redis ? 'by the node' : 'in Redis') => sub {
         my $node = hashed_node(redis => $redis);
         my $hash = hash_of($secret);
         for my $path ("/$secret", "?key=$secret", "?hash=$hash") {
             is statuses($node, $secret, 4), '200 200 429 429', $path;
             my $state = decode_json($node->get("/ops/zones/test/keys$path")->body);
-            is_deeply [@{$state}{qw(key remaining)}], [$hash, 0], 'its state';
-            is $node->status("/ops/zones/test/keys$path", method => 'DELETE'), 204, 'freed';
+            is_deeply [@{$state}{qw(key remaining)}], [$hash, 0], 'the state of the key';
+            is $node->status("/ops/zones/test/keys$path", method => 'DELETE'), 204, 'the key is freed';
         }
         is statuses($node, $secret, 1), '200';
         my $hashed_again = decode_json($node->get("/ops/zones/test/keys/$hash")->body);
-        is_deeply [@{$hashed_again}{qw(key remaining)}], [hash_of($hash), 2], 'a path has a key, not a hash';
+        is_deeply [@{$hashed_again}{qw(key remaining)}], [hash_of($hash), 2], 'a hash in the path is taken as a key';
         for my $bad ('hash=', 'hash', 'hash=x', "hash=${hash}0", 'hash=' . uc $hash, 'hash=%00' . substr($hash, 1),
             'hash=' . substr($hash, 1)) {
             my $answer = $node->get("/ops/zones/test/keys?$bad");
             is $answer->status, 400, $bad;
-            like $answer->body, qr/hash=/, 'and the answer names it';
+            like $answer->body, qr/hash=/, 'the response names the argument';
         }
     };
 }
 
-subtest 'keys of any bytes and any length are counted each by itself' => sub {
+subtest 'keys of any bytes and any length are counted separately' => sub {
     my $node = hashed_node(http => 'ratelimit_zone $uri zone=path rate=2r/d algorithm=fixed_window hash_key;'
             . 'ratelimit_zone $binary_remote_addr zone=address rate=2r/d hash_key;',
         server => 'location /path/ { ratelimit zone=path; try_files /index.html =404; }'
@@ -107,7 +107,7 @@ subtest 'keys of any bytes and any length are counted each by itself' => sub {
         is join(' ', map { $node->status($path) } 1 .. 3), '200 200 429', $path;
         is $node->{redis}->cmd('EXISTS', 'rl:path:{' . hash_of($key) . '}'), 1;
     }
-    is join(' ', map { $node->status('/address/') } 1 .. 3), '200 200 429', 'with zero bytes';
+    is join(' ', map { $node->status('/address/') } 1 .. 3), '200 200 429', 'a key with zero bytes';
     is $node->{redis}->cmd('EXISTS', 'rl:address:{' . hash_of("\x7f\0\0\1") . '}'), 1;
     is statuses($node, '', 4), '200 200 200 200', 'an empty key is not counted';
     is $node->{redis}->cmd('EXISTS', 'rl:test:{' . hash_of('') . '}'), 0;
@@ -123,7 +123,7 @@ subtest 'a long key of a zone without hash_key has the same hash' => sub {
 };
 
 for my $servers (1, 2) {
-    subtest "one key in zones with and without it is one decision, $servers server(s)" => sub {
+    subtest "zones with and without hash_key decide one request together, $servers server(s)" => sub {
         my @redis = map { redis() } 1 .. $servers;
         my $block = join ' ', map { "server @{[ $_->addr ]};" } @redis;
         my $node = nginx(http => <<"END", server => <<'END');
@@ -137,7 +137,7 @@ END
 END
         is statuses($node, $secret, 4), '200 200 429 429';
         my @left = map { $node->get('/plain', headers => ['X-Key', $secret])->header('X-RateLimit-Remaining') } 1 .. 2;
-        is "@left", '2 1', 'who was refused by the one is not counted by the other';
+        is "@left", '2 1', 'a request that one limit refuses is not counted in the other';
         my @keys = map { @{ $_->cmd('KEYS', '*') } } @redis;
         is_deeply [sort @keys], [sort "rl:plain:{$secret}", map { "rl:$_:{" . hash_of($secret) . '}' } qw(hashed again)];
     };

@@ -1,11 +1,11 @@
-# What a response says of its limits: headers and variables, with exact values.
+# Headers and variables of limited responses, with exact values.
 # needs: curl
 
 use Ratelimit::Test;
 
 my $day = 86_400;
 
-# Values of the headers that an answer has, by name.
+# The values of these headers of a response, by name.
 sub of {
     my ($answer, @names) = @_;
     return { map { $_ => scalar $answer->header($_) } @names };
@@ -13,7 +13,7 @@ sub of {
 
 my @three = qw(X-RateLimit-Limit X-RateLimit-Remaining X-RateLimit-Reset);
 
-subtest 'the x-ratelimit set is the default, on passed and refused answers' => sub {
+subtest 'the x-ratelimit headers are the default, on passed and refused responses' => sub {
     my $node = node(zone => 'rate=3r/d algorithm=sliding_window_log');
     for my $remaining (2, 1, 0) {
         my $answer = $node->get('/');
@@ -30,7 +30,7 @@ subtest 'the x-ratelimit set is the default, on passed and refused answers' => s
     cmp_ok $answer->header('Retry-After'), '<=', $day;
 };
 
-subtest 'every set, and several' => sub {
+subtest 'each set of headers, and several sets' => sub {
     my $node = node(
         zone   => 'rate=10r/d algorithm=token_bucket',
         server => join '',
@@ -43,7 +43,7 @@ subtest 'every set, and several' => sub {
         { (map { $_ => undef } @three), 'RateLimit-Limit' => 10, 'RateLimit-Remaining' => 9,
         'RateLimit-Reset' => 8640 };
     is_deeply of($node->get('/draft/?k=2'), @three, @legacy, 'RateLimit', 'RateLimit-Policy'),
-        { (map { $_ => undef } @three, @legacy), 'RateLimit' => '"test";r=9;t=8640',
+        { (map { $_ => undef } @three, @legacy), 'RateLimit' => '"test";r=9;t=77760',
         'RateLimit-Policy' => '"test";q=10;w=86400' };
     my $all = of($node->get('/all/?k=3'), @three, @legacy, 'RateLimit', 'RateLimit-Policy');
     is scalar(grep { defined } values %{$all}), 8;
@@ -52,7 +52,7 @@ subtest 'every set, and several' => sub {
     $node->status('/off/?k=4') for 1 .. 9;
     my $refused = $node->get('/off/?k=4');
     is $refused->status, 429;
-    like $refused->header('Retry-After'), qr/^8[56]\d\d$/, 'Retry-After is not part of a set';
+    like $refused->header('Retry-After'), qr/^8[56]\d\d$/, 'Retry-After is in no set';
 };
 
 subtest 'the limit of each algorithm is the most that can remain' => sub {
@@ -72,7 +72,81 @@ subtest 'the limit of each algorithm is the most that can remain' => sub {
     }
 };
 
-subtest 'several limits: the least left speaks, the draft has them all in order' => sub {
+# The value of a header that the first answer of a key has, by a zone that is counted in memory.
+sub first_answer_has {
+    my ($zone, $header, $value) = @_;
+    my $node = nginx(http => "ratelimit_zone k zone=test $zone;", server => 'ratelimit zone=test; ratelimit_headers draft;');
+    is $node->get('/')->header($header), "\"test\";$value", $zone;
+    return;
+}
+
+subtest 'a policy whose window has a fraction of a second is shown as its rate and burst' => sub {
+    first_answer_has($_->[0], 'RateLimit-Policy', $_->[1]) for (
+        ['rate=100r/s algorithm=gcra',                  'q=100;w=1'],
+        ['rate=100r/s algorithm=gcra burst=50',         'q=100;w=1;ratelimit-burst=50'],
+        ['rate=100r/s algorithm=leaky_bucket burst=99', 'q=100;w=1'],
+        ['rate=3r/10s algorithm=token_bucket burst=7',  'q=3;w=10;ratelimit-burst=7'],
+    );
+};
+
+subtest 't is the time for which the remaining requests last at the rate' => sub {
+    first_answer_has($_->[0], 'RateLimit', $_->[1]) for (
+        ['rate=10r/s algorithm=token_bucket burst=1000', 'r=999;t=100'],
+        ['rate=10r/m algorithm=gcra burst=9',            'r=9;t=54'],
+        ['rate=10r/m algorithm=leaky_bucket burst=9',    'r=9;t=54'],
+        ['rate=10r/m algorithm=gcra',                    'r=0;t=6'],
+        ['rate=10r/366d algorithm=sliding_window_log',   'r=9;t=31622400'],
+    );
+};
+
+subtest 'a cost in bytes has its unit' => sub {
+    my $node = nginx(
+        http   => 'ratelimit_zone k zone=bytes rate=1000r/d; ratelimit_zone k zone=some rate=1000r/d;'
+            . 'ratelimit_zone k zone=one rate=1000r/d;',
+        server => 'ratelimit zone=bytes cost=$content_length; ratelimit zone=some cost=$arg_c; ratelimit zone=one;'
+            . 'ratelimit_headers draft; error_page 405 =200 /index.html;',
+    );
+    my $answer = $node->get('/', method => 'POST', body => 'x' x 300);
+    is $answer->header('RateLimit-Policy'),
+        '"bytes";q=1000;qu="content-bytes";w=86400, "some";q=1000;w=86400, "one";q=1000;w=86400';
+    like $answer->header('RateLimit'), qr/^"bytes";r=700;t=\d+, "some";r=999;t=\d+, "one";r=999;/;
+};
+
+subtest 'every applied limit is named in RateLimit-Policy, with any source and when a decision fails' => sub {
+    my $redis = redis();
+    my $lines = 'ratelimit zone=wide; ratelimit zone=absent; ratelimit zone=quiet shadow;'
+        . 'ratelimit_headers draft x-ratelimit; add_header X-Source $ratelimit_source always;';
+    my $node = node(
+        redis    => $redis, zone => 'rate=1r/d algorithm=fixed_window', block => 'breaker failures=1 open=1s;',
+        http     => 'ratelimit_zone w$arg_k zone=wide rate=9r/d algorithm=fixed_window;'
+            . 'ratelimit_zone $arg_no zone=absent rate=9r/d; ratelimit_zone k zone=quiet rate=9r/d;'
+            . 'ratelimit_zone k zone=wrong rate=$arg_rate algorithm=fixed_window;',
+        location => $lines,
+        server   => "location /closed { ratelimit zone=test; $lines ratelimit_fail_mode closed; try_files /index.html =404; }"
+            . "location /local { ratelimit zone=test; $lines ratelimit_fail_mode local; try_files /index.html =404; }"
+            . 'location /wrong { ratelimit zone=wrong; ratelimit zone=wide; ratelimit_headers draft; try_files /index.html =404; }',
+    );
+    my $policies = '"test";q=1;w=86400, "wide";q=9;w=86400';
+    my @seen = map { $node->get('/?k=a') } 1 .. 3;
+    is_deeply [map { $_->status . $_->header('X-Source') } @seen], ['200redis', '429redis', '429cache'];
+    is $_->header('RateLimit-Policy'), $policies for @seen;
+    like $seen[1]->header('RateLimit'), qr/^"test";r=0;t=\d+, "wide";r=8;t=\d+$/;
+    like $seen[2]->header('RateLimit'), qr/^"test";r=0;t=\d+$/, 'a limit that was not checked has no state';
+    is $node->get('/wrong?k=b&rate=lots')->header('RateLimit-Policy'), '"wide";q=9;w=86400', 'a malformed rate is no policy';
+    $redis->stop('KILL');
+    for (['/', 200], ['/closed', 503]) {
+        my ($path, $status) = @{$_};
+        my $answer = $node->get("$path?k=c");
+        is $answer->status, $status, $path;
+        is_deeply of($answer, 'RateLimit-Policy', 'RateLimit', @three),
+            { 'RateLimit-Policy' => $policies, map { $_ => undef } 'RateLimit', @three };
+    }
+    my $local = $node->get('/local?k=d');
+    is $local->header('RateLimit-Policy'), $policies, 'local';
+    like $local->header('RateLimit'), qr/^"test";r=0;t=\d+, "wide";r=8;t=\d+$/;
+};
+
+subtest 'with several limits, x-ratelimit shows the one with the smallest share left, draft all in order' => sub {
     my $node = node(
         zone     => 'rate=10r/d algorithm=sliding_window_log',
         http     => 'ratelimit_zone a$arg_k zone=second rate=4r/2d algorithm=sliding_window_log;'
@@ -85,14 +159,14 @@ subtest 'several limits: the least left speaks, the draft has them all in order'
     is $answer->header('X-RateLimit-Remaining'), 3;
     is $answer->header('RateLimit-Policy'), '"test";q=10;w=86400, "second";q=4;w=172800';
     is $answer->header('RateLimit'), '"test";r=9;t=86400, "second";r=3;t=172800';
-    is $node->status('/'), 200, 'the shadow limit refuses nobody' for 1 .. 3;
+    is $node->status('/'), 200, 'the shadow limit refuses nothing' for 1 .. 3;
     my $refused = $node->get('/');
     is $refused->status, 429;
     my ($t) = $refused->header('RateLimit') =~ /^"test";r=6;t=\d+, "second";r=0;t=(\d+)$/;
     is $t, $refused->header('Retry-After'), 'the refusing limit\'s t is its retry time';
 };
 
-subtest 'what a limit on another server took and gave back is not shown' => sub {
+subtest 'a refunded limit is shown as if it had not been counted' => sub {
     my @servers = map { redis() } 1 .. 2;
     my $node = node(
         redis  => $servers[0], block => "server @{[ $servers[1]->addr ]};",
@@ -110,15 +184,15 @@ subtest 'what a limit on another server took and gave back is not shown' => sub 
     }
     $_->cmd('FLUSHALL') for @servers;
     my ($k, $t) = ($on{k}{0}, $on{t}{1});
-    # One of two is left, and one of three. What the request takes of the first would leave none there.
+    # One of two is left, and one of three. Without the refund the request would leave none of the first.
     is $node->status("/?k=$k"), 200;
     is $node->status("/tight?t=$t&c=2"), 200;
     my $answer = $node->get("/both?k=$k&t=$t");
     is $answer->status, 429;
-    is $answer->header('X-RateLimit-Limit'), 3, 'the limit that refuses speaks';
+    is $answer->header('X-RateLimit-Limit'), 3, 'the headers are those of the refusing limit';
     my ($remaining, $reset) = $answer->header('RateLimit') =~ /^"test";r=(\d+);t=(\d+), "tight";r=1;/;
     is $remaining, 1;
-    ok $reset > 43_000 && $reset <= 43_200, 'one is to come back, not two' or diag $reset;
+    ok $reset > 43_000 && $reset <= 43_200, 'one token is missing, not two' or diag $reset;
 };
 
 subtest 'a cost that never fits has no Retry-After' => sub {
@@ -128,13 +202,13 @@ subtest 'a cost that never fits has no Retry-After' => sub {
     is $answer->header('Retry-After'), undef;
     is $answer->header('X-RateLimit-Remaining'), 3;
     is $node->get('/?c=2')->header('X-RateLimit-Remaining'), 1;
-    is $node->get('/?c=0')->header('X-RateLimit-Remaining'), 1, 'a cost of zero takes nothing';
+    is $node->get('/?c=0')->header('X-RateLimit-Remaining'), 1, 'cost=0 counts nothing';
     is $node->status('/?c=2'), 429;
-    is $node->get('/')->header('X-RateLimit-Remaining'), 0, 'no cost is one';
-    is $node->status('/?c=0'), 200, 'and is never refused';
+    is $node->get('/')->header('X-RateLimit-Remaining'), 0, 'a missing cost counts as 1';
+    is $node->status('/?c=0'), 200, 'cost=0 is never refused';
 };
 
-subtest 'one of each, however the answer came about' => sub {
+subtest 'a response has one of each header, also from a backend or an error page' => sub {
     my $backend = nginx(module => 0, server => <<'END');
         add_header X-RateLimit-Limit 999 always; add_header x-ratelimit-remaining 998 always;
         add_header RateLimit-Policy "\"theirs\";q=1" always; add_header Retry-After 55 always;
@@ -158,7 +232,7 @@ END
             my $answer = $node->get("$path?k=" . substr $path, 1);
             push @statuses, $answer->status;
             is scalar(my @limit = $answer->header('X-RateLimit-Limit')), 1, "$path: one limit";
-            is $limit[0], 2, 'ours';
+            is $limit[0], 2, 'the value of this node';
             is scalar(my @left = $answer->header('X-RateLimit-Remaining')), 1;
             is $answer->header('Retry-After') // '', 55, 'a backend keeps its Retry-After'
                 if $path eq '/proxied' && $answer->status == 200;
@@ -174,7 +248,7 @@ END
     is $node->get('/?k=head', method => 'HEAD')->header('X-RateLimit-Remaining'), 1, 'and on HEAD';
 };
 
-subtest 'HTTP/2 has them too' => sub {
+subtest 'HTTP/2 responses have the headers too' => sub {
     my $node = node(zone => 'rate=1r/d algorithm=fixed_window', listen => 'http2');
     my $url = 'http://127.0.0.1:' . $node->port . '/';
     my @out = map { scalar qx(curl -s --http2-prior-knowledge -D - -o /dev/null $url) } 1, 2;
@@ -182,7 +256,7 @@ subtest 'HTTP/2 has them too' => sub {
     like $out[1], qr/^HTTP\/2 429.*^retry-after: \d+\r$/ms;
 };
 
-subtest 'variables, as an access log sees them' => sub {
+subtest 'variables in an access log' => sub {
     my $format = '$ratelimit_status|$ratelimit_zone|$ratelimit_limit|$ratelimit_remaining|'
         . '$ratelimit_reset|$ratelimit_retry_after|$ratelimit_source|$ratelimit_time';
     my $node = node(
@@ -204,10 +278,10 @@ END
     like $lines[0], qr/^\/index.html\|PASSED\|test\|2\|1\|86400\|-\|redis\|$time$/;
     like $lines[2], qr/^\/\|REJECTED\|test\|2\|0\|86400\|86400\|redis\|$time$/;
     like $lines[3], qr/^\/index.html\|REJECTED_DRY_RUN\|test\|2\|0\|86400\|86400\|cache\|$time$/;
-    is $lines[4], '/index.html|-|-|-|-|-|-|-|-', 'nothing where nothing was limited';
+    is $lines[4], '/index.html|-|-|-|-|-|-|-|-', 'variables are empty without a limit';
 };
 
-subtest '$ratelimit_client is the address, an IPv6 one by its prefix' => sub {
+subtest '$ratelimit_client is the client address, of IPv6 its prefix' => sub {
     my $node = node(
         zone => 'rate=100r/d algorithm=fixed_window',
         key  => '$ratelimit_client',
@@ -227,7 +301,7 @@ subtest '$ratelimit_client is the address, an IPv6 one by its prefix' => sub {
     }
 };
 
-subtest 'clock=local asks Redis for no time' => sub {
+subtest 'with clock=local the scripts do not call TIME' => sub {
     my $node = node(zone => 'rate=3r/d clock=local algorithm=gcra burst=2');
     is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429];
     is $node->{redis}->calls('time'), 0;
@@ -236,15 +310,15 @@ subtest 'clock=local asks Redis for no time' => sub {
     is $node->{redis}->calls('time'), 1;
 };
 
-subtest 'a variable rate: each plan its own, none, and nonsense' => sub {
+subtest 'a variable rate can differ by request, be empty, or be malformed' => sub {
     my $node = nginx_with_plans();
     is $node->get('/?k=a&rate=5r/d')->header('X-RateLimit-Limit'), 5;
     is $node->get('/?k=b&rate=7r/h')->header('X-RateLimit-Limit'), 7;
     is $node->get('/?k=c')->header('X-RateLimit-Limit'), undef, 'an empty rate is no limit';
-    is $node->get('/?k=d&rate=lots')->status, 200, 'a malformed one fails open';
+    is $node->get('/?k=d&rate=lots')->status, 200, 'a malformed rate fails open';
     is $node->get('/closed/?k=d&rate=lots')->status, 503, 'or closed';
     is $node->status('/?k=d&rate=lots') , 200 for 1 .. 20;
-    is $node->count_log(qr/invalid rate "lots" for zone "test"/), 1, 'and is logged, not each time';
+    is $node->count_log(qr/invalid rate "lots" for zone "test"/), 1, 'one line in the log';
 };
 
 sub nginx_with_plans {

@@ -1,5 +1,5 @@
-# Leases: a busy key takes requests ahead, so that most need not wait for Redis; never more than its
-# limit, and not for longer than a second.
+# Leases: a node takes tokens of a busy key in advance, so that most requests need no call to Redis. Never
+# more requests pass than the limit allows, and no lease lasts longer than a second.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
@@ -22,8 +22,8 @@ sub lease_node {
     return node(%options);
 }
 
-# A request on a kept connection: status, source, remaining.
-sub ask {
+# A request on a kept connection: (status, source, remaining).
+sub fetch {
     my ($node, $path) = @_;
     $node->{socket} //= http_connect($node->port);
     http_send($node->{socket}, $path);
@@ -31,18 +31,18 @@ sub ask {
     return ($answer->status, map { $answer->header($_) } qw(X-Source X-RateLimit-Remaining));
 }
 
-# Asks so many times, one after another: how often each source passed a request, and `refused`.
-sub ask_times {
+# Sends $times requests, one after another; the number admitted by each source, and `refused`.
+sub fetch_times {
     my ($node, $times, $path) = @_;
     my %seen = map { $_ => 0 } qw(redis lease cache refused);
     for (1 .. $times) {
-        my ($status, $source) = ask($node, $path // '/');
+        my ($status, $source) = fetch($node, $path // '/');
         $seen{ $status == 200 ? $source : 'refused' }++;
     }
     return \%seen;
 }
 
-# How much of a limit Redis has counted for a key.
+# The part of a limit that Redis has counted for a key.
 sub counted {
     my ($node, $key) = @_;
     my $answer = $node->get('/peek' . ($key ? "?k=$key" : ''));
@@ -53,55 +53,55 @@ sub checks { return $_[0]{redis}->calls('evalsha') }
 
 for (@slow) {
     my ($algorithm, $zone, $limit) = @{$_};
-    subtest "a busy key asks redis now and then: $algorithm" => sub {
+    subtest "most requests of a busy key need no call: $algorithm" => sub {
         my $node = lease_node(zone => "$zone lease=40", limit => $limit, workers => 2);
         my $before = checks($node);
-        my $seen = ask_times($node, 600);
-        my $asked = checks($node) - $before;
-        is $seen->{redis} + $seen->{lease}, 600, 'all pass';
-        is $seen->{redis}, $asked, 'those of redis are its checks';
-        cmp_ok $asked, '<', 300, "$asked checks for 600 requests, one after another";
-        cmp_ok counted($node), '>=', 600, 'no request is uncounted';
-        cmp_ok counted($node), '<=', 600 + 40 * $asked, 'nor more than was taken ahead';
+        my $seen = fetch_times($node, 600);
+        my $calls = checks($node) - $before;
+        is $seen->{redis} + $seen->{lease}, 600, 'all requests pass';
+        is $seen->{redis}, $calls, 'each request that Redis admitted was one call';
+        cmp_ok $calls, '<', 300, "$calls calls for 600 requests, one after another";
+        cmp_ok counted($node), '>=', 600, 'every request is counted';
+        cmp_ok counted($node), '<=', 600 + 40 * $calls, 'no more than requests and leases are counted';
 
         $before = checks($node);
         my @statuses = burst($node->port, '/?k=many', 2000, 50);
         is scalar(grep { $_ == 200 } @statuses), 2000;
-        cmp_ok checks($node) - $before, '<', 700, 'many at once';
+        cmp_ok checks($node) - $before, '<', 700, 'calls are few for concurrent requests too';
         cmp_ok counted($node, 'many'), '>=', 2000;
     };
 }
 
-subtest 'no lease, no requests taken ahead' => sub {
+subtest 'with lease=off or lease=1 nothing is counted in advance' => sub {
     my $node = lease_node(zone => 'rate=1000r/d algorithm=fixed_window lease=off');
-    is ask_times($node, 100)->{redis}, 100;
+    is fetch_times($node, 100)->{redis}, 100;
     is counted($node), 100;
     $node = lease_node(zone => 'rate=1000r/d algorithm=fixed_window lease=1');
-    is ask_times($node, 100)->{refused}, 0;
+    is fetch_times($node, 100)->{refused}, 0;
     cmp_ok counted($node), '<=', 101;
 };
 
-subtest 'a key that is not busy loses nothing' => sub {
+subtest 'a key that is not busy gets no lease' => sub {
     my $node = lease_node(zone => 'rate=1000r/d algorithm=gcra burst=999 lease=100');
-    ask($node, "/?k=$_") for 1 .. 100;
-    is scalar(grep { counted($node, $_) != 1 } 1 .. 100), 0, 'each of a hundred keys is counted once';
+    fetch($node, "/?k=$_") for 1 .. 100;
+    is scalar(grep { counted($node, $_) != 1 } 1 .. 100), 0, 'each of a hundred keys is counted exactly';
     my $last = time;
-    for my $asked (1 .. 3) {
-        wait_until('its second is over', sub { time - $last > 1.2 });
-        is +(ask($node, '/?k=1'))[1], 'redis', 'who asks once in a second asks redis';
+    for my $times (1 .. 3) {
+        wait_until('a second is over', sub { time - $last > 1.2 });
+        is +(fetch($node, '/?k=1'))[1], 'redis', 'one request a second goes to Redis';
         $last = time;
-        is counted($node, 1), 1 + $asked, 'for himself';
+        is counted($node, 1), 1 + $times, 'and nothing is leased';
     }
-    ask($node, '/?k=1') for 1 .. 200;
+    fetch($node, '/?k=1') for 1 .. 200;
     $last = time;
-    cmp_ok counted($node, 1), '<=', 4 + 400, 'nobody takes more ahead than has come lately';
-    wait_until('it is quiet again', sub { time - $last > 4.4 });
+    cmp_ok counted($node, 1), '<=', 4 + 400, 'no more is leased than the recent requests';
+    wait_until('the key has been quiet', sub { time - $last > 4.4 });
     my $before = counted($node, 1);
-    is +(ask($node, '/?k=1'))[1], 'redis';
-    is counted($node, 1), $before + 1, 'which is forgotten soon';
+    is +(fetch($node, '/?k=1'))[1], 'redis';
+    is counted($node, 1), $before + 1, 'after a pause nothing is leased';
 };
 
-subtest 'the limit holds, whatever is taken ahead' => sub {
+subtest 'leases never exceed the limit' => sub {
     for (
         ['fixed_window',           'rate=500r/d algorithm=fixed_window'],
         ['sliding_window_log',     'rate=500r/d algorithm=sliding_window_log'],
@@ -118,36 +118,36 @@ subtest 'the limit holds, whatever is taken ahead' => sub {
         for my $key (1 .. 2) {
             my @statuses = burst([map { $_->port } @nodes], "/?k=$key", 1500, 100);
             my $passed = grep { $_ == 200 } @statuses;
-            is scalar(grep { $_ != 200 && $_ != 429 } @statuses), 0, "$name: all are decided";
-            cmp_ok $passed, '<=', 500, 'no more pass than may';
-            cmp_ok counted($nodes[0], $key), '<=', 500, 'no more are counted';
+            is scalar(grep { $_ != 200 && $_ != 429 } @statuses), 0, "$name: all requests are decided";
+            cmp_ok $passed, '<=', 500, 'no more than the limit pass';
+            cmp_ok counted($nodes[0], $key), '<=', 500, 'no more than the limit are counted';
             next if $name ne 'fixed_window';
             for my $node (@nodes) {
-                $passed++ while (ask($node, "/?k=$key"))[0] == 200;
+                $passed++ while (fetch($node, "/?k=$key"))[0] == 200;
             }
-            is $passed, 500, 'and all of them can be had until the window ends';
+            is $passed, 500, 'the whole limit can be used before the window ends';
         }
     }
 };
 
-subtest 'costs are taken whole' => sub {
+subtest 'requests of different costs use leases, and the limit holds' => sub {
     my $node = lease_node(zone => 'rate=1000r/d algorithm=fixed_window lease=20',
         limit => 'cost=$arg_c', workers => 2);
     my ($spent, $leased) = (0, 0);
     for my $i (1 .. 400) {
         my $cost = (1, 1, 1, 7, 2, 0)[$i % 6];
-        my ($status, $source) = ask($node, "/?c=$cost");
+        my ($status, $source) = fetch($node, "/?c=$cost");
         next if $status != 200;
         $spent += $cost;
         $leased++ if $source eq 'lease';
-        is $source, 'redis', 'a look is redis\'s' if !$cost && $source ne 'redis';
+        is $source, 'redis', 'cost=0 goes to Redis' if !$cost;
     }
     cmp_ok $spent, '<=', 1000;
     cmp_ok $spent, '>=', 700;
     cmp_ok $leased, '>', 20;
 };
 
-subtest 'remaining goes down one by one, and the reset with time' => sub {
+subtest 'remaining counts down by one, and the reset with time' => sub {
     my $node = lease_node(zone => 'rate=10000r/d algorithm=fixed_window lease=50');
     my (@left, @reset);
     for (1 .. 300) {
@@ -163,17 +163,17 @@ subtest 'remaining goes down one by one, and the reset with time' => sub {
     $node = lease_node(zone => 'rate=100r/s algorithm=gcra burst=9999 lease=50');
     my $began = time;
     my $debt = 0;
-    for my $asked (1 .. 300) {
+    for my $count (1 .. 300) {
         my $answer = $node->get('/');
         my $elapsed = time - $began;
-        my $least = $asked / 100 - $elapsed;
+        my $least = $count / 100 - $elapsed;
         $debt++ if $answer->header('X-RateLimit-Reset') < $least - 0.1;
-        $debt++ if $answer->header('X-RateLimit-Reset') > $asked / 100 + 50 / 100 * (1 + $elapsed) + 1;
+        $debt++ if $answer->header('X-RateLimit-Reset') > $count / 100 + 50 / 100 * (1 + $elapsed) + 1;
     }
-    is $debt, 0, 'an arrival time is as far away as the requests that passed make it';
+    is $debt, 0, 'the reset is as far away as the admitted requests make it';
 };
 
-subtest 'who waits for his turn waits for it with leases too' => sub {
+subtest 'leaky_bucket delays requests with leases too' => sub {
     my $node = lease_node(zone => 'rate=40r/s algorithm=leaky_bucket burst=500 lease=20');
     my @sockets = map { http_connect($node->port) } 1 .. 60;
     my $began = time;
@@ -181,7 +181,7 @@ subtest 'who waits for his turn waits for it with leases too' => sub {
     http_send($_, '/', close => 1) for @sockets;
     for (@sockets) { is http_read($_)->status, 200 or last; push @ended, time - $began }
     @ended = sort { $a <=> $b } @ended;
-    cmp_ok $ended[-1], '>=', 59 / 40 - 0.1, 'sixty at forty a second';
+    cmp_ok $ended[-1], '>=', 59 / 40 - 0.1, 'sixty requests at forty a second';
     my $early = grep { $ended[$_] < $_ / 40 - 0.1 } 0 .. 59;
     is $early, 0, 'none before its turn';
 };

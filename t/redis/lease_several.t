@@ -1,12 +1,12 @@
-# Leases where a request has several limits: each spends its own, and what is asked takes ahead if all of
-# it can; on one server or on two.
+# Leases where a request has several limits: each limit uses its own lease, and a call leases only if all
+# its limits can; on one server and on two.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
 
 my @servers = map { redis() } 1 .. 2;
 
-# An nginx on these servers; http and server as for nginx(), with who decided in a header.
+# An nginx on these servers; http and server as for nginx(), with the source of each decision in a header.
 sub node_on {
     my ($servers, %options) = @_;
     my $block = join ' ', map { 'server ' . $_->addr . ';' } @{$servers};
@@ -18,8 +18,8 @@ sub node_on {
     );
 }
 
-# "200 lease": a request's status and who decided.
-sub told {
+# A request's status and the source of its decision: "200 lease".
+sub decision {
     my ($node, $path) = @_;
     $node->{socket} //= http_connect($node->port);
     http_send($node->{socket}, $path);
@@ -27,14 +27,14 @@ sub told {
     return $answer->status . ' ' . ($answer->header('X-Source') // '-');
 }
 
-sub count_told {
+sub count_decisions {
     my ($node, $path, $times) = @_;
     my %seen = map { $_ => 0 } '200 redis', '200 lease', '429 redis', '429 cache';
-    $seen{ told($node, $path) }++ for 1 .. $times;
+    $seen{ decision($node, $path) }++ for 1 .. $times;
     return \%seen;
 }
 
-# What Redis has counted of a limit that is read at this path.
+# The part of a limit that Redis has counted, read at this path.
 sub counted {
     my ($node, $path) = @_;
     my $answer = $node->get($path);
@@ -50,12 +50,12 @@ my $zones = 'ratelimit_zone a$arg_a zone=one rate=5000r/d algorithm=fixed_window
 my $peeks = join '', map { "location = /peek/$_ { ratelimit zone=$_ cost=0; }" }
     qw(one two none tight client);
 
-# Keys for a and b that are on other servers of the ring.
+# Keys for a and b that are on different servers of the ring.
 sub keys_apart {
     my ($node) = @_;
     my %on;
     for my $key (1 .. 40) {
-        told($node, "/place?a=$key&b=$key");
+        decision($node, "/place?a=$key&b=$key");
         $on{a}{ $servers[0]->cmd('EXISTS', "rl:one:{a$key}") ? 0 : 1 } = $key;
         $on{b}{ $servers[0]->cmd('EXISTS', "rl:two:{b$key}") ? 0 : 1 } = $key;
     }
@@ -82,82 +82,82 @@ for my $case (['one server', $servers[0]], ['two servers', @servers]) {
     my $node = node_on(\@all, http => $zones, server => $server, workers => 2);
     my $keys = @all == 2 ? keys_apart($node) : 'a=1&b=1';
 
-    subtest "both have leases: $where" => sub {
+    subtest "two limits with leases: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
-        my $seen = count_told($node, "/both?$keys", 400);
+        my $seen = count_decisions($node, "/both?$keys", 400);
         is $seen->{'200 redis'} + $seen->{'200 lease'}, 400;
-        cmp_ok $seen->{'200 lease'}, '>', 200, 'most are leased';
+        cmp_ok $seen->{'200 lease'}, '>', 200, 'most requests use leases';
         for my $zone (qw(one two)) {
             my $counted = counted($node, "/peek/$zone?$keys");
-            cmp_ok $counted, '>=', 400, "each is counted in $zone";
-            cmp_ok $counted, '<=', 400 + 20 * $seen->{'200 redis'}, 'and no more than was taken ahead';
+            cmp_ok $counted, '>=', 400, "each request is counted in $zone";
+            cmp_ok $counted, '<=', 400 + 20 * $seen->{'200 redis'}, 'no more than requests and leases are counted';
         }
     };
 
-    subtest "both have leases again after a lull, though one of them has some left: $where" => sub {
+    subtest "two limits lease again after a pause, though one lease is still valid: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
-        count_told($node, "/both?$keys", 100);
-        wait_until('some are left', sub {
-            my $told = told($node, "/both?$keys");
-            return $told eq '200 redis' && told($node, "/both?$keys") eq '200 lease';
+        count_decisions($node, "/both?$keys", 100);
+        wait_until('leases are left', sub {
+            my $decision = decision($node, "/both?$keys");
+            return $decision eq '200 redis' && decision($node, "/both?$keys") eq '200 lease';
         });
         my $began = time;
-        wait_until('those that slide have lapsed', sub { time > $began + 1.2 });
-        cmp_ok count_told($node, "/both?$keys", 300)->{'200 lease'}, '>', 150;
-        cmp_ok count_told($node, "/costly?$keys", 300)->{'200 lease'}, '>', 150, 'or too few for the cost';
+        wait_until('the lease of the sliding window has expired', sub { time > $began + 1.2 });
+        cmp_ok count_decisions($node, "/both?$keys", 300)->{'200 lease'}, '>', 150;
+        cmp_ok count_decisions($node, "/costly?$keys", 300)->{'200 lease'}, '>', 150, 'also when a lease is too small for the cost';
     };
 
-    subtest "a limit for all clients has leases beside one for each: $where" => sub {
+    subtest "a limit for all clients leases beside a limit for each client: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
         my %seen = map { $_ => 0 } '200 redis', '200 lease';
         my $fresh = $keys =~ s/a=/a=all/r;
         for my $turn (1 .. 150) {
-            $seen{ told($node, "/all?$fresh&c=$_") }++ for 1 .. 4;
+            $seen{ decision($node, "/all?$fresh&c=$_") }++ for 1 .. 4;
         }
         is $seen{'200 redis'} + $seen{'200 lease'}, 600;
-        cmp_ok $seen{'200 lease'}, '>', 300, 'most are leased';
-        cmp_ok counted($node, "/peek/one?$fresh"), '>=', 600, 'and all are counted';
+        cmp_ok $seen{'200 lease'}, '>', 300, 'most requests use leases';
+        cmp_ok counted($node, "/peek/one?$fresh"), '>=', 600, 'all requests are counted';
         cmp_ok counted($node, "/peek/client?c=$_"), '>=', 150 for 1 .. 4;
     };
 
-    subtest "one has none, so nobody has: $where" => sub {
+    subtest "if one limit of a call cannot lease, none does: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
         for my $path ("/mixed?$keys", "/free?$keys") {
             my $fresh = $path =~ s/a=/a=fresh/r;
-            is count_told($node, $fresh, 100)->{'200 redis'}, 100;
-            is counted($node, "/peek/one?" . $fresh =~ s/.*\?//r), 100, 'and all is counted one by one'
+            is count_decisions($node, $fresh, 100)->{'200 redis'}, 100;
+            is counted($node, "/peek/one?" . $fresh =~ s/.*\?//r), 100, 'nothing is counted in advance'
                 if $path =~ /mixed/;
         }
     };
 
-    subtest "a shadow limit that would refuse does not stand in the way: $where" => sub {
+    subtest "a shadow limit that refuses does not prevent leases: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
         my $fresh = $keys =~ s/a=/a=shadow/r;
-        my $seen = count_told($node, "/shadow?$fresh", 400);
-        is $seen->{'200 redis'} + $seen->{'200 lease'} + ($seen->{'200 cache'} // 0), 400, 'all pass';
-        cmp_ok $seen->{'200 lease'}, '>', 200, 'most by leases';
+        my $seen = count_decisions($node, "/shadow?$fresh", 400);
+        is $seen->{'200 redis'} + $seen->{'200 lease'} + ($seen->{'200 cache'} // 0), 400, 'all requests pass';
+        cmp_ok $seen->{'200 lease'}, '>', 200, 'most requests use leases';
         my $counted = counted($node, "/peek/one?$fresh");
-        cmp_ok $counted, '>=', 400, 'and are counted by the one that counts';
-        cmp_ok $counted, '<=', 400 + 2 * 40, 'which does not take ahead again what it has';
+        cmp_ok $counted, '>=', 400, 'all requests are counted in the enforced limit';
+        cmp_ok $counted, '<=', 400 + 2 * 40, 'no second lease is taken while one is valid';
         cmp_ok counted($node, "/peek/tight?$keys"), '<=', 30;
     };
 
-    subtest "who is refused spends nothing that is leased: $where" => sub {
+    subtest "a refused request returns the leased tokens that it used: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
         my $refuse = '/refuse?' . $keys =~ s/=/=spend/gr;
-        is_deeply [map { told($node, $refuse) =~ /^(\d+)/ } 1 .. 30], [(200) x 30], 'one limit is used up';
+        is_deeply [map { decision($node, $refuse) =~ /^(\d+)/ } 1 .. 30], [(200) x 30], 'one limit is used up';
         my $few = $refuse =~ s/refuse/few/r;
         my $passed = 30;
-        until (told($node, $few) eq '200 lease') { ++$passed < 90 or last }
+        until (decision($node, $few) eq '200 lease') { ++$passed < 90 or last }
         ++$passed;
-        my $seen = count_told($node, $refuse, 100);
+        my $seen = count_decisions($node, $refuse, 100);
         is $seen->{'429 redis'} + $seen->{'429 cache'}, 100;
-        $seen = count_told($node, $few, 100);
+        $seen = count_decisions($node, $few, 100);
         cmp_ok $seen->{'200 lease'}, '>', 0;
-        is $passed + $seen->{'200 lease'} + $seen->{'200 redis'}, 90, 'of the other all is there';
+        is $passed + $seen->{'200 lease'} + $seen->{'200 redis'}, 90, 'the other limit has lost none';
     };
 
-    subtest "what one refuses is not spent in the other: $where" => sub {
+    subtest "requests that one limit refuses are not counted in the other: $where" => sub {
         $_->cmd('FLUSHALL') for @servers;
         my $fresh = node_on(\@all, server => $server, workers => 2,
             http => $zones =~ s/rate=30r\/d/rate=8r\/s/r =~ s/(zone=one .*?)fixed_window/$1sliding_window_log/r);
@@ -169,11 +169,11 @@ for my $case (['one server', $servers[0]], ['two servers', @servers]) {
         my $seconds = int(time - $began) + 2;
         cmp_ok $passed, '<=', 8 * $seconds;
         cmp_ok $counted, '>=', $passed;
-        cmp_ok $counted, '<=', 1.5 * $passed + 10, 'little more is counted than passed';
+        cmp_ok $counted, '<=', 1.5 * $passed + 10, 'little more is counted than has passed';
     };
 }
 
-subtest 'who is refused elsewhere spends nothing that is leased, though it is asked for again meanwhile' => sub {
+subtest 'a refusal by another Redis returns the leased token, also while other requests use the lease' => sub {
     my $slow = proxy(to => $servers[1]->addr);
     my $node = nginx(
         http => join('', map { "ratelimit_redis $_->[0] { server $_->[1]; timeout 5s; connect_timeout 5s; }" }
@@ -194,8 +194,8 @@ subtest 'who is refused elsewhere spends nothing that is leased, though it is as
     my $seen = $load->stop;
     is $seen->{failed}, 0 or diag $seen->{why};
     my $more = counted($node, '/peek') - $seen->{200} - 1;
-    cmp_ok $more, '>=', 0, 'who passed is counted';
-    cmp_ok $more, '<=', 300, 'and who did not is not';
+    cmp_ok $more, '>=', 0, 'every admitted request is counted';
+    cmp_ok $more, '<=', 300, 'refused requests are not, beyond what is leased';
 };
 
 finish();

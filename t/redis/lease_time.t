@@ -1,5 +1,5 @@
-# Leases over time: what was taken ahead lapses, and no more pass than the limit allows for the time
-# and a second more; what becomes of it when nginx is reloaded, and when Redis is slow or away.
+# Leases over time: unused tokens expire, and in any period no more pass than the limit allows for the
+# period and one more second; and leases across reloads, with a slow Redis, and while Redis is unavailable.
 
 use Ratelimit::Test;
 use IO::Select;
@@ -16,8 +16,8 @@ sub lease_node {
     return node(%options);
 }
 
-# "200 lease": a request's status and who decided.
-sub told {
+# A request's status and the source of its decision: "200 lease".
+sub decision {
     my ($node, $path) = @_;
     $node->{socket} //= http_connect($node->port);
     http_send($node->{socket}, $path // '/');
@@ -27,25 +27,25 @@ sub told {
 
 sub remaining { return $_[0]->get('/peek')->header('X-RateLimit-Remaining') }
 
-# Asks until at least ten requests have been taken ahead and not spent; returns when they were taken
-# at the latest.
-sub take_ahead {
+# Sends requests until at least ten leased tokens are unused; returns the latest time at which they can
+# have been leased.
+sub take_lease {
     my ($node) = @_;
     my ($passed, $before, $taken_at) = (0, remaining($node));
     for (1 .. 2000) {
-        my $told = told($node);
-        $passed++ if $told =~ /^200/;
-        $taken_at = time if $told eq '200 redis';
-        return $taken_at if $told eq '200 redis' && $before - remaining($node) - $passed >= 10;
+        my $decision = decision($node);
+        $passed++ if $decision =~ /^200/;
+        $taken_at = time if $decision eq '200 redis';
+        return $taken_at if $decision eq '200 redis' && $before - remaining($node) - $passed >= 10;
     }
-    die "nothing was taken ahead\n";    # or another window has begun
+    die "nothing was leased\n";    # or another window has begun
 }
 
-# Lets another node take all that is left; whether requests still pass on this one.
-sub take_rest {
+# Lets another node use all that Redis has left.
+sub use_rest {
     my ($other) = @_;
     my $left = remaining($other);
-    is told($other, "/rest?c=$left"), '200 redis', 'another node takes what is left' if $left;
+    is decision($other, "/rest?c=$left"), '200 redis', 'another node uses the rest' if $left;
     return;
 }
 
@@ -59,52 +59,52 @@ sub pair {
 for my $zone ('rate=3000r/d algorithm=sliding_window_log', 'rate=3000r/d algorithm=sliding_window_counter',
     'rate=3000r/d algorithm=sliding_window_buckets', 'rate=1r/d algorithm=gcra burst=2999',
     'rate=1r/d algorithm=token_bucket burst=3000', 'rate=1r/d algorithm=leaky_bucket burst=2999') {
-    subtest "what is not spent within a second lapses: $zone" => sub {
+    subtest "a lease expires after a second: $zone" => sub {
         my $early = '';
-        for (1 .. 5) {    # a busy machine may take a second for less
+        for (1 .. 5) {    # retried: a busy machine may need a second for this
             my ($node, $other) = pair($zone);
-            my $taken_at = take_ahead($node);
-            take_rest($other);
-            $early = told($node);
+            my $taken_at = take_lease($node);
+            use_rest($other);
+            $early = decision($node);
             next if time > $taken_at + 0.9;
-            is $early, '200 lease', 'it passes who comes soon';
+            is $early, '200 lease', 'within the second the lease admits';
             wait_until('the second is over', sub { time > $taken_at + 1 });
-            is told($node), '429 redis', 'and nobody who comes later';
+            is decision($node), '429 redis', 'after the second Redis refuses';
             last;
         }
         isnt $early, '';
     };
 }
 
-subtest 'of a fixed window it lapses with the window' => sub {
+subtest 'with fixed_window a lease expires with its window' => sub {
     my ($node, $other) = pair('rate=3000r/d algorithm=fixed_window');
-    my $taken_at = take_ahead($node);
-    take_rest($other);
+    my $taken_at = take_lease($node);
+    use_rest($other);
     wait_until('a second is over', sub { time > $taken_at + 1.5 });
-    is told($node), '200 lease', 'not sooner';
+    is decision($node), '200 lease', 'not before';
 
     ($node) = pair('rate=3000r/2s algorithm=fixed_window');
     my $tried = 0;
     for (1 .. 20) {
         my $end = 2 * int(time / 2) + 2;
-        # Unless the window ends meanwhile.
-        my $held = eval { take_ahead($node); time < $end };
+        # Not if the window ended while the lease was taken.
+        my $held = eval { take_lease($node); time < $end };
         1 while time < $end;
-        my $told = told($node);
-        is $told, '200 redis', 'right after its end redis is asked' if $held;
+        my $decision = decision($node);
+        is $decision, '200 redis', 'right after the window\'s end Redis decides' if $held;
         last if ($tried += $held ? 1 : 0) == 3;
     }
     is $tried, 3;
 };
 
-subtest 'what a slow redis has taken ahead lapses a second after that was, not after the answer' => sub {
+subtest 'a lease from a slow Redis expires a second after its check was sent, not after the reply' => sub {
     my $redis = redis();
     for my $zone ('rate=100000r/d algorithm=sliding_window_log', 'rate=100000r/1s algorithm=fixed_window') {
         my $proxy = proxy(to => $redis->addr);
         my $node = lease_node(redis => $proxy, zone => "$zone lease=1000");
         my $began = time;
-        told($node) for 1 .. 100;
-        wait_until('what was taken ahead has lapsed', sub { time - $began > 1.3 });
+        decision($node) for 1 .. 100;
+        wait_until('the leases have expired', sub { time - $began > 1.3 });
         $proxy->delay(1.4);
         my ($first, $second) = map { http_connect($node->port) } 1 .. 2;
         my $sent = time;
@@ -112,18 +112,18 @@ subtest 'what a slow redis has taken ahead lapses a second after that was, not a
         wait_until('more than a second is over', sub { time - $sent > 1.1 });
         http_send($second, '/');
         is http_read($first)->header('X-Source'), 'redis', $zone;
-        my $later = told($node);
-        is http_read($second)->header('X-Source'), 'redis', 'not for who came meanwhile';
-        is $later, '200 redis', 'nor for who comes later';
+        my $later = decision($node);
+        is http_read($second)->header('X-Source'), 'redis', 'a request that waited for the reply gets no lease';
+        is $later, '200 redis', 'nor does a later one';
     }
 };
 
-# Asks from many connections for some seconds: [when it was sent, when answered] of all that passed.
+# Sends requests on many connections for $seconds: [time sent, time answered] of all that passed.
 sub passes {
     my ($seconds, @nodes) = @_;
     my (%client, @passed);
     my $select = IO::Select->new;
-    my $ask = sub {
+    my $send = sub {
         my ($socket) = @_;
         $client{$socket} = { sent => time, text => '' };
         syswrite $socket, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -131,7 +131,7 @@ sub passes {
     for my $i (1 .. 24) {
         my $socket = http_connect($nodes[$i % @nodes]->port);
         $select->add($socket);
-        $ask->($socket);
+        $send->($socket);
     }
     for (my $end = time + $seconds; time < $end;) {
         for my $socket ($select->can_read(1)) {
@@ -140,13 +140,13 @@ sub passes {
             my ($head, $length) = $client->{text} =~ /^(.*?Content-Length: (\d+).*?\r\n\r\n)/s or next;
             next if length $client->{text} < length($head) + $length;
             push @passed, [$client->{sent}, time] if $head =~ m{^HTTP/1.1 200};
-            $ask->($socket);
+            $send->($socket);
         }
     }
     return sort { $a->[0] <=> $b->[0] } @passed;
 }
 
-# The most that were sent and answered within so many seconds.
+# The largest number of requests that were sent and answered within any period of $seconds.
 sub most_within {
     my ($seconds, @passed) = @_;
     my $most = 0;
@@ -162,10 +162,11 @@ sub most_within {
     return $most;
 }
 
-# The parameters of a zone and of its limit, and the most that may pass: seconds => requests. With an arrival
-# time it is the capacity and what the rate brings in a second more; with a window of two seconds it is
-# what that lets in. The counter takes the last window's requests as spread evenly, of which a burst at its
-# end may make two quotas of one; buckets leave a precision early.
+# The parameters of a zone and of its limit, and the most that may pass: seconds => requests. With
+# an arrival time that is the capacity and the refill of the period and one more second; with a
+# window of two seconds, the quotas that the period can touch. sliding_window_counter assumes that
+# the last window's requests were spread evenly, so a burst at its end can double its quota; buckets
+# expire one precision early.
 my %arrival = map { my $capacity = $_; $capacity => { map { $_ => $capacity + 100 * ($_ + 1) + 1 } 0.25, 1, 2 } } 20, 30;
 my @bounds = (
     ['rate=100r/s algorithm=gcra burst=19',             '',        $arrival{20}],
@@ -179,27 +180,28 @@ my @bounds = (
 
 for (@bounds) {
     my ($zone, $limit, $most) = @{$_};
-    subtest "in any time no more pass than the limit allows for it and a second more: $zone" => sub {
+    subtest "in any period no more pass than the limit allows for it and one more second: $zone" => sub {
         my $redis = redis();
         my @nodes = map { lease_node(redis => $redis, workers => 2, limit => $limit,
                 zone => "$zone lease=30") } 1 .. 2;
         my @steady = passes(2.2, @nodes);
         $redis->cmd('FLUSHALL');
-        # What was taken ahead is spent beside what is granted anew.
+        # The pauses are part of the load: leases of one burst are still valid in the next, beside
+        # the refill.
         my @bursts;
         for (1 .. 4) {
             push @bursts, passes(0.3, @nodes);
             sleep 0.8;
         }
         for my $seconds (sort keys %{$most}) {
-            cmp_ok most_within($seconds, @steady), '<=', $most->{$seconds}, "in $seconds s";
-            cmp_ok most_within($seconds, @bursts), '<=', $most->{$seconds}, 'and with pauses';
+            cmp_ok most_within($seconds, @steady), '<=', $most->{$seconds}, "in $seconds s of steady load";
+            cmp_ok most_within($seconds, @bursts), '<=', $most->{$seconds}, "in $seconds s of bursts";
         }
-        cmp_ok scalar(@$_), '>=', 50, 'and they do pass' for \(@steady, @bursts);
+        cmp_ok scalar(@$_), '>=', 50, 'enough requests pass for the bound to mean something' for \(@steady, @bursts);
     };
 }
 
-subtest 'of a fixed window no more pass than its quota, ever' => sub {
+subtest 'with fixed_window no more than the quota passes in any window' => sub {
     my $redis = redis();
     my @nodes = map { lease_node(redis => $redis, workers => 2,
             zone => 'rate=120r/1s algorithm=fixed_window lease=30') } 1 .. 3;
@@ -211,40 +213,40 @@ subtest 'of a fixed window no more pass than its quota, ever' => sub {
     cmp_ok $passed{$_}, '<=', 120, 'in one window' for sort keys %passed;
 };
 
-subtest 'a reload keeps what was taken ahead, if it means the same afterwards' => sub {
+subtest 'a lease survives a reload, unless the rate changes' => sub {
     my ($node, $other) = pair('rate=3000r/d algorithm=fixed_window');
-    take_ahead($node);
-    take_rest($other);
+    take_lease($node);
+    use_rest($other);
     $node->reload(gone => 1);
     delete $node->{socket};
-    is told($node), '200 lease';
+    is decision($node), '200 lease';
     $node->configure(http => 'keepalive_requests 1000000;' . Ratelimit::Test::http_lines(
             redis => $node->{redis}, zone => 'rate=3001r/d algorithm=fixed_window lease=40'));
     $node->reload(gone => 1);
     delete $node->{socket};
-    is_deeply [map { told($node) } 1 .. 2], ['200 redis', '429 redis'], 'not under another rate';
+    is_deeply [map { decision($node) } 1 .. 2], ['200 redis', '429 redis'], 'no lease under another rate';
 };
 
-subtest 'a rate that changes leaves what was taken ahead under the other' => sub {
+subtest 'a lease is used under its own rate only' => sub {
     my ($node) = lease_node(zone => 'rate=$arg_r algorithm=fixed_window lease=50');
-    told($node, '/?r=5000r/d') for 1 .. 100;
-    is told($node, '/?r=20r/d'), '429 redis', 'more has been counted than the smaller one has';
+    decision($node, '/?r=5000r/d') for 1 .. 100;
+    is decision($node, '/?r=20r/d'), '429 redis', 'more has been counted than the smaller rate allows';
     my %seen;
-    $seen{ told($node, '/?r=150r/d') }++ for 1 .. 200;
-    cmp_ok $seen{'200 redis'} + ($seen{'200 lease'} // 0), '<=', 50, 'nor is it spent under a third';
+    $seen{ decision($node, '/?r=150r/d') }++ for 1 .. 200;
+    cmp_ok $seen{'200 redis'} + ($seen{'200 lease'} // 0), '<=', 50, 'a third rate does not use the lease';
 };
 
-subtest 'while redis is away what was taken ahead is spent, then the fail mode decides' => sub {
+subtest 'while Redis is unavailable leases are used up, then the fail mode decides' => sub {
     my ($node) = pair('rate=3000r/d algorithm=fixed_window');
-    take_ahead($node);
+    take_lease($node);
     $node->{redis}->stop('KILL');
     $node->wait_for_log(qr/is away/);
     my $leased = 0;
-    my $told;
-    $leased++ while ($told = told($node)) eq '200 lease' && $leased < 100;
+    my $decision;
+    $leased++ while ($decision = decision($node)) eq '200 lease' && $leased < 100;
     cmp_ok $leased, '>=', 10;
     cmp_ok $leased, '<=', 40;
-    is $told, '200 -', 'failed open';
+    is $decision, '200 -', 'the fail mode admits';
     is $node->get('/')->header('X-Status'), 'FAILED_OPEN';
 };
 

@@ -1,12 +1,12 @@
-# A configuration that uses limit_req, translated word by word, behaves the same: both in one nginx,
-# the same requests to both.
+# A limit_req configuration, translated directive by directive, behaves the same: both modules in one
+# nginx, the same requests to both.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time);
 
 my $redis = redis();
 
-# Locations of both modules: name => [parameters, more lines]; their zones have the rate 1r/m.
+# Locations of both modules at this rate: name => [parameters, more lines].
 sub pair {
     my ($rate, %locations) = @_;
     my $server = '';
@@ -28,7 +28,7 @@ END
     return nginx(http => $http, server => $server);
 }
 
-# Statuses and results of requests to both, as text.
+# Statuses and results of the same requests to both modules, as text.
 sub both {
     my ($node, $name, @arguments) = @_;
     $redis->cmd('FLUSHALL');
@@ -65,17 +65,17 @@ for (
     ['status',  ('k=a') x 4],
 ) {
     my ($name, @arguments) = @{$_};
-    # limit_req's zones cannot be emptied: each sequence has keys of its own.
+    # limit_req's zones cannot be emptied, so each sequence has its own keys.
     my $own = $arguments[0] eq 'k=' ? '' : $sequence++;
     my ($theirs, $ours) = both($node, $name, map { "$_$own" } @arguments);
     is $ours, $theirs, "$name: " . substr "@arguments", 0, 40;
 }
 
-subtest 'excess waits for its turn' => sub {
+subtest 'excess requests are delayed as by limit_req' => sub {
     my $slow = pair('4r/s', all => ['burst=5'], some => ['burst=5 delay=3']);
     for my $name (qw(all some)) {
         my %took;
-        for my $try (1 .. 3) {    # a busy machine may take its time
+        for my $try (1 .. 3) {    # retried: a busy machine may delay responses
             for my $who (qw(theirs ours)) {
                 my $began = time;
                 my @sockets = map { http_connect($slow->port) } 1 .. 6;
@@ -83,17 +83,17 @@ subtest 'excess waits for its turn' => sub {
                 my @results = map { http_read($_)->header('X-Result') } @sockets;
                 $took{$who} = time - $began;
                 my $delayed = $name eq 'all' ? 5 : 2;
-                is scalar(grep { $_ eq 'DELAYED' } @results), $delayed, "$who, $name: so many wait";
+                is scalar(grep { $_ eq 'DELAYED' } @results), $delayed, "$who, $name: $delayed requests are delayed";
                 is scalar(grep { $_ eq 'PASSED' } @results), 6 - $delayed;
             }
             last if abs($took{ours} - $took{theirs}) < 0.5;
         }
-        cmp_ok abs($took{ours} - $took{theirs}), '<', 0.5, 'and as long';
+        cmp_ok abs($took{ours} - $took{theirs}), '<', 0.5, 'the delays are the same';
         cmp_ok $took{ours}, '>', $name eq 'all' ? 1.1 : 0.35;
     }
 };
 
-subtest 'a client that leaves while it waits harms nothing' => sub {
+subtest 'a client that leaves while its request is delayed does not affect others' => sub {
     my $slow = pair('2r/s', all => ['burst=5']);
     $redis->cmd('FLUSHALL');
     my @sockets = map { http_connect($slow->port) } 1 .. 4;
@@ -102,7 +102,7 @@ subtest 'a client that leaves while it waits harms nothing' => sub {
     is $slow->status('/ours_all/?k=other'), 200;
 };
 
-subtest 'limits are inherited until a level has its own' => sub {
+subtest 'limits are inherited by levels without their own, as with limit_req' => sub {
     my $lines = sub {
         my ($directive, $x) = @_;
         return (<<"HTTP", <<"SERVER");
@@ -121,7 +121,7 @@ SERVER
         $http .= "limit_req_zone \$arg_k zone=t$i:1m rate=1r/m;"
             . "ratelimit_zone \$arg_k zone=o$i rate=1r/m algorithm=leaky_bucket;";
     }
-    # One server for each, since what http {} has would limit both.
+    # One server for each module, since the limits in http {} would limit the locations of both.
     my %node = (
         t => nginx(http => "$http $their_http", server => $their_server),
         o => nginx(http => "$http $our_http",   server => $our_server),
@@ -134,7 +134,7 @@ SERVER
         }
     }
     is "@{ $seen{o} }", "@{ $seen{t} }";
-    is "@{ $seen{o} }", '200 429 200 429 429 200 429 429', 'a refusal is counted in none';
+    is "@{ $seen{o} }", '200 429 200 429 429 200 429 429', 'a request that one limit refuses is counted in none';
 };
 
 finish();

@@ -1,8 +1,8 @@
-# The error log: a flood is two lines, at the level that was asked for.
+# The error log: a flood is two lines, at the configured level.
 
 use Ratelimit::Test;
 
-# Its key is refused twice, and then never asked for again.
+# Its key is refused twice, and then gets no request until the last subtest.
 my $silent = node(zone => 'rate=1r/d algorithm=fixed_window');
 $silent->status('/?k=silent') for 1 .. 3;
 
@@ -12,7 +12,7 @@ subtest 'a flood is one line when it starts and one when it ends, with its size'
     my $refused = grep { $_ == 429 } @statuses;
     cmp_ok $refused, '>', 290;
     is $node->count_log(qr/\[error\].*limiting requests, by zone "test", key "kflood"/), 1;
-    wait_until('the key is let in again', sub {
+    wait_until('the key is admitted again', sub {
         my $passed = $node->status('/?k=flood') == 200;
         $refused++ unless $passed;
         return $passed;
@@ -22,7 +22,7 @@ subtest 'a flood is one line when it starts and one when it ends, with its size'
     is $node->count_log(qr/limiting requests/), 1;
 };
 
-subtest 'a key that is refused and let in by turns is one run' => sub {
+subtest 'a key that is refused and admitted in turn is one run' => sub {
     my $node = node(zone => 'rate=20r/s algorithm=gcra');
     my $end = time + 2;
     my $count = 0;
@@ -31,7 +31,7 @@ subtest 'a key that is refused and let in by turns is one run' => sub {
     cmp_ok $node->count_log(qr/(?:limiting|limited \d+) request/), '<', 10;
 };
 
-subtest 'each key has its lines, and one that is never refused has none' => sub {
+subtest 'each refused key has its own line, and a key that is never refused has none' => sub {
     my $node = node(zone => 'rate=1r/d algorithm=fixed_window');
     for my $key (qw(a b)) { $node->status("/?k=$key") for 1 .. 3 }
     $node->status('/?k=c');
@@ -46,11 +46,11 @@ for my $level (qw(info notice warn error)) {
         burst($node->port, '/?k=l', 4, 4);
         my %lower = (error => 'warn', warn => 'notice', notice => 'info', info => 'info');
         is $node->count_log(qr/\[$level\].*limiting requests, by zone/), 1;
-        is $node->count_log(qr/\[$lower{$level}\].*delaying requests, by zone/), 1, 'delays one lower';
+        is $node->count_log(qr/\[$lower{$level}\].*delaying requests, by zone/), 1, 'delays are logged one level lower';
     };
 }
 
-subtest 'dry run and shadow are told apart' => sub {
+subtest 'dry run and shadow are marked in the log' => sub {
     my $node = node(
         zone     => 'rate=1r/d algorithm=fixed_window',
         limit    => 'shadow',
@@ -63,20 +63,20 @@ subtest 'dry run and shadow are told apart' => sub {
     is $node->count_log(qr/limiting requests, dry run, by zone "dry"/), 1;
 };
 
-subtest 'keys are shown so that no byte of theirs can forge a line' => sub {
+subtest 'keys are escaped in the log, so that no key can forge a line' => sub {
     my $node = node(zone => 'rate=1r/d algorithm=fixed_window', key => '$http_x_key');
     $node->status('/', headers => ['X-Key', qq{a"b\\c\t\x01\xff}]) for 1 .. 2;
     is $node->count_log(qr/limiting requests, by zone "test", key "a\\x22b\\x5cc\\x09\\x01\\xff"/), 1;
 };
 
-subtest 'a malformed cost is one line, not one per request' => sub {
+subtest 'a malformed cost is logged once, not once per request' => sub {
     my $node = node(zone => 'rate=100r/d algorithm=fixed_window', limit => 'cost=$arg_c');
     is $node->status('/?c=many'), 200 for 1 .. 20;
     is $node->count_log(qr/invalid cost "many" for zone "test"/), 1;
-    is $node->get('/?c=-1')->header('X-RateLimit-Remaining'), 79, 'it counts as one';
+    is $node->get('/?c=-1')->header('X-RateLimit-Remaining'), 79, 'a malformed cost counts as 1';
 };
 
-subtest 'a zone whose memory is full forgets its oldest keys and goes on' => sub {
+subtest 'a zone whose memory is full evicts its oldest keys and still limits' => sub {
     my $node = node(key => '$arg_k', zone => 'rate=1r/d algorithm=fixed_window', http =>
             'ratelimit_zone $arg_k zone=small:32k rate=1r/d algorithm=fixed_window;',
         server => 'location /small/ { ratelimit zone=small; try_files /index.html =404; }');
@@ -89,10 +89,10 @@ subtest 'a zone whose memory is full forgets its oldest keys and goes on' => sub
         }
     }
     is_deeply \%statuses, { 200 => 400, 429 => 400 };
-    cmp_ok $node->count_log(qr/limited 1 request, by zone "small"/), '>=', 50, 'forgotten ones are told';
+    cmp_ok $node->count_log(qr/limited 1 request, by zone "small"/), '>=', 50, 'the runs of evicted keys are logged';
 };
 
-# Each of so many keys is let in once and refused once.
+# Sends two requests of each of $keys keys: the first passes, the second is refused.
 sub refuse_each {
     my ($node, $keys, $more) = @_;
     my @sockets = map { http_connect($node->port) } 1 .. 8;
@@ -110,62 +110,62 @@ subtest 'a client that invents keys does not fill the log' => sub {
     my $keys = 3000;
     my $began = time;
     refuse_each($node, $keys, '&r=1r/d');
-    # Lines in each second that this took, and in the one in which it began.
+    # The most lines: 100 in each second that this took, and in the one in which it began.
     my $most = 100 * (int(time - $began) + 2);
     my $named = $node->count_log(qr/limiting requests, by zone "test", key/);
     cmp_ok $named, '>=', 100, 'some keys are named';
     cmp_ok $named, '<=', $most, "$named of $keys, in at most $most lines";
-    wait_until('the others are a number', sub { $node->logged_runs('test') == $keys });
+    wait_until('the others are logged as a number', sub { $node->logged_runs('test') == $keys });
     for my $round (1 .. $keys / 8) {
         $node->status("/?k=$round-$_&r=9r/d") for 0 .. 7;
     }
     my $end = qr/limited \d+ request/;
-    wait_until('those that were named have an end', sub { $node->count_log($end) >= $named });
-    # One more, whose end comes after all others.
+    wait_until('the runs of the named keys have ended', sub { $node->count_log($end) >= $named });
+    # One more key, whose end is logged after all others.
     $node->status('/?k=end&r=1r/d') for 1 .. 2;
     $node->status('/?k=end&r=9r/d');
     $node->wait_for_log(qr/limited 1 request, by zone "test", key "end"/);
-    is $node->count_log($end), $named + 1, 'and no others';
+    is $node->count_log($end), $named + 1, 'only named keys have an end in the log';
 };
 
-# Clients by their addresses; each asks for keys that begin with its own letter.
+# Clients by their addresses; each uses keys that start with its own letter.
 my %clients = (a => '127.0.0.2', s => '127.0.0.3');
 
-subtest 'no line names a client but that a key of its own starts being refused' => sub {
+subtest 'a client is named only in lines about its own keys' => sub {
     my $node = node(key => '$arg_k', zone => 'rate=$arg_r algorithm=fixed_window cache=off',
         http => 'ratelimit_zone $arg_k zone=small:32k rate=1r/d algorithm=fixed_window;',
         server => 'location /small/ { ratelimit zone=small; try_files /index.html =404; }');
     my $ask = sub { return $node->status("$_[0]k=$_[1]", from => $clients{ substr $_[1], 0, 1 }) };
-    # A full memory forgets keys of the one when the other is refused, and not all keys have a line.
+    # The full memory evicts keys of one client when the other is refused, and not all keys have a line.
     for my $key (1 .. 300) {
         $ask->('/small/?', "a$key") for 1 .. 2;
         $ask->('/?r=1r/d&', "a$key") for 1 .. 2;
         $ask->('/small/?', "s$key") for 1 .. 2;
         $ask->('/?r=1r/d&', "s$key") for 1 .. 2;
     }
-    # A key that all clients share: the one that is let in is not the one that was refused.
+    # A key that both clients share: the client that is admitted is not the one that was refused.
     $node->status('/?r=1r/d&k=both', from => $clients{a}) for 1 .. 3;
-    wait_until('it is named', sub {
+    wait_until('the shared key is named', sub {
         $node->status('/?r=1r/d&k=both', from => $clients{a});
         return $node->count_log(qr/limiting requests.*key "both", client: 127\.0\.0\.2/);
     });
-    wait_until('its run has an end', sub {
+    wait_until('its run has ended', sub {
         $node->status('/?r=900r/d&k=both', from => $clients{s});
         return $node->count_log(qr/limited \d+ requests, by zone "test", key "both"/);
     });
-    wait_until('some keys are a number', sub { $node->count_log(qr/limiting requests of \d+ more keys/) });
+    wait_until('some keys are logged as a number', sub { $node->count_log(qr/limiting requests of \d+ more keys/) });
     my $ends = qr/limited \d+ request|limiting requests of/;
-    cmp_ok $node->count_log($ends), '>=', 50, 'runs end, and keys are left out';
-    is $node->count_log(qr/(?:$ends).*(?:client|request: )/), 0, 'without a client';
+    cmp_ok $node->count_log($ends), '>=', 50, 'runs end, and keys are logged as a number';
+    is $node->count_log(qr/(?:$ends).*(?:client|request: )/), 0, 'these lines name no client';
     my $starts = qr/limiting requests, by zone "\w+", key/;
     for my $who (sort keys %clients) {
         my $own = $node->count_log(qr/$starts "$who\d+", client: \Q$clients{$who}\E,/);
-        cmp_ok $own, '>=', 50, 'the lines of keys that start have one';
-        is $own, $node->count_log(qr/$starts "$who\d+"/), 'which is their own';
+        cmp_ok $own, '>=', 50, 'lines about keys whose run starts name a client';
+        is $own, $node->count_log(qr/$starts "$who\d+"/), 'each names the client of the key';
     }
 };
 
-subtest 'a key that began where nothing is logged is named where it is' => sub {
+subtest 'a run that starts at a level that is not logged is named when a logged level refuses its key' => sub {
     my $node = node(zone => 'rate=1r/d', level => 'error', server => 'location /quiet/ { ratelimit zone=test; '
             . 'ratelimit_log_level info; try_files /index.html =404; }');
     $node->status("/$_?k=both") for 'quiet/', 'quiet/', '', '';
@@ -173,7 +173,7 @@ subtest 'a key that began where nothing is logged is named where it is' => sub {
 };
 
 for my $level (qw(info error)) {
-    subtest "keys that are delayed do not hide those that are refused, in a log of $level" => sub {
+    subtest "delayed keys do not hide refused ones, in a log of $level" => sub {
         my $node = node(key => '$arg_k', zone => 'rate=1r/s algorithm=leaky_bucket burst=1', level => $level);
         my @sockets = map { http_connect($node->port) } 1 .. 150;
         for my $i (0 .. $#sockets) { http_send($sockets[$i], "/?k=d$i") }
@@ -184,10 +184,10 @@ for my $level (qw(info error)) {
     };
 }
 
-subtest 'a run ends when nobody has asked for a minute' => sub {
+subtest 'a run ends after a minute without requests of its key' => sub {
     is $silent->count_log(qr/limiting requests.*key "ksilent"/), 1;
-    # A zone looks for such keys when it is asked.
-    wait_until('it has ended', sub {
+    # A zone ends such runs when it handles another request.
+    wait_until('the run has ended', sub {
         $silent->status('/?k=other');
         return $silent->count_log(qr/limited 2 requests, by zone "test", key "ksilent"/);
     }, 90);

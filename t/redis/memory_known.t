@@ -1,12 +1,12 @@
-# What is known of keys (refusals, requests taken ahead) in zones whose shared memory is full: the keys
-# that were used least recently make room, no block is lost, and nobody passes uncounted.
+# Cached refusals and leases in zones whose shared memory is full: the least recently used keys are
+# evicted, no memory is lost, and every admitted request is counted.
 
 use Ratelimit::Test;
 
 my $long = 'y' x 110;
 my $redis = redis();
 
-# An nginx with a zone of 32k of these parameters.
+# An nginx with a zone of 32k with these parameters.
 sub small_node {
     my ($zone, %options) = @_;
     $redis->cmd('FLUSHALL');
@@ -20,22 +20,22 @@ sub small_node {
     return $node;
 }
 
-sub told {
+sub decision {
     my ($node, $key, $cost) = @_;
     http_send($node->{socket}, "/?k=$key" . ($cost ? "&c=$cost" : ''));
     my $answer = http_read($node->{socket});
     return $answer->status . ' ' . ($answer->header('X-Source') // '-');
 }
 
-# How many of the newest of so many keys are still known to be refused after all were.
-sub remembered {
+# Refuses $count keys; returns the number of the newest ones whose refusal is still cached.
+sub cached_refusals {
     my ($node, $name, $count) = @_;
     for my $i (1 .. $count) {
-        told($node, $name . $i . ($i % 4 ? '' : $long), 2) for 1 .. 2;    # the second is refused
+        decision($node, $name . $i . ($i % 4 ? '' : $long), 2) for 1 .. 2;    # the second is refused
     }
     my $known = 0;
     for my $i (reverse 1 .. $count) {
-        last if told($node, $name . $i . ($i % 4 ? '' : $long), 2) ne '429 cache';
+        last if decision($node, $name . $i . ($i % 4 ? '' : $long), 2) ne '429 cache';
         $known++;
     }
     return $known;
@@ -43,64 +43,64 @@ sub remembered {
 
 sub is_silent {
     my ($node) = @_;
-    is $node->log =~ s/^.*\[(?:notice|info)\].*\n//gmr, '', 'the log has nothing to say';
+    is $node->log =~ s/^.*\[(?:notice|info)\].*\n//gmr, '', 'nothing else is logged';
     return;
 }
 
-subtest 'refusals come and go, and as many are remembered as ever' => sub {
+subtest 'as refusals are evicted and added, the number of cached ones stays the same' => sub {
     my $node = small_node('rate=2r/d algorithm=fixed_window');
-    my $first = remembered($node, 'a', 600);
+    my $first = cached_refusals($node, 'a', 600);
     cmp_ok $first, '>', 20;
     cmp_ok $first, '<', 300, 'not all of them';
-    my @others = map { remembered($node, "r$_", 600) } 1 .. 6;
-    is scalar(grep { abs($_ - $first) > 3 } @others), 0, 'each time' or diag "$first: @others";
+    my @others = map { cached_refusals($node, "r$_", 600) } 1 .. 6;
+    is scalar(grep { abs($_ - $first) > 3 } @others), 0, 'the same number each time' or diag "$first: @others";
     is_silent($node);
 };
 
-subtest 'what busy keys took ahead goes with the keys that were used least recently' => sub {
+subtest 'the leases of the least recently used keys are evicted' => sub {
     my $node = small_node('rate=10000r/d algorithm=fixed_window lease=20');
     my (%passed, %seen, $leased);
     for my $round (1 .. 4) {
         for my $i (1 .. 400) {
             my $key = "k$i" . ($i % 3 ? '' : $long);
             for (1 .. 5) {
-                my $told = told($node, $key);
-                $seen{$told}++;
-                $passed{$key}++ if $told =~ /^200/;
+                my $decision = decision($node, $key);
+                $seen{$decision}++;
+                $passed{$key}++ if $decision =~ /^200/;
             }
-            $leased++ if told($node, 'hot') eq '200 lease';
+            $leased++ if decision($node, 'hot') eq '200 lease';
             $passed{hot}++;
         }
     }
-    is_deeply [sort keys %seen], ['200 lease', '200 redis'], 'all pass, some of what was taken ahead';
-    cmp_ok $leased, '>', 1000, 'a key that is used all the time keeps it';
+    is_deeply [sort keys %seen], ['200 lease', '200 redis'], 'all requests pass, some with leases';
+    cmp_ok $leased, '>', 1000, 'a key in constant use keeps its lease';
     my $uncounted = 0;
     for my $key (keys %passed) {
         my (undef, $counted) = unpack 'd<2', $redis->cmd('GET', "rl:test:{$key}");
         $uncounted++ if $counted < $passed{$key};
     }
-    is $uncounted, 0, 'and nobody passes uncounted';
+    is $uncounted, 0, 'every admitted request is counted';
     is_silent($node);
 };
 
-subtest 'refusals, busy keys and logged ones share it' => sub {
+subtest 'refusals, leases and log runs share the memory' => sub {
     my $node = small_node('rate=20r/d algorithm=fixed_window lease=10');
-    my $before = remembered($node, 'before', 400);
+    my $before = cached_refusals($node, 'before', 400);
     for my $i (1 .. 300) {
-        told($node, "busy$i" . ($i % 2 ? $long : '')) for 1 .. 8;
-        told($node, "dear$i", 25) for 1 .. 2;
+        decision($node, "busy$i" . ($i % 2 ? $long : '')) for 1 .. 8;
+        decision($node, "dear$i", 25) for 1 .. 2;
     }
     my %seen;
-    $seen{ told($node, 'late') }++ for 1 .. 40;
-    is $seen{'200 redis'} + $seen{'200 lease'}, 20, 'a key is counted and leased in the crowd';
+    $seen{ decision($node, 'late') }++ for 1 .. 40;
+    is $seen{'200 redis'} + $seen{'200 lease'}, 20, 'a new key is counted and leased';
     cmp_ok $seen{'200 lease'}, '>=', 5;
-    cmp_ok $seen{'429 cache'}, '>=', 15, 'and its refusal known';
-    my $after = remembered($node, 'after', 400);
-    cmp_ok abs($after - $before), '<=', $before / 5 + 2, 'no room is lost' or diag "$before, $after";
+    cmp_ok $seen{'429 cache'}, '>=', 15, 'its refusal is cached';
+    my $after = cached_refusals($node, 'after', 400);
+    cmp_ok abs($after - $before), '<=', $before / 5 + 2, 'no memory is lost' or diag "$before, $after";
     is_silent($node);
 };
 
-subtest 'what this node counts while redis is away is not lost for what redis knows as well' => sub {
+subtest 'counts that only this node has are not evicted for refusals that Redis knows too' => sub {
     my $other = redis();
     my $node = nginx(http => 'keepalive_requests 1000000;'
             . "ratelimit_redis main { server @{[ $other->addr ]}; timeout 5s; connect_timeout 5s; }"
@@ -108,17 +108,17 @@ subtest 'what this node counts while redis is away is not lost for what redis kn
         server => 'location / { ratelimit zone=test cost=$arg_c; ratelimit_log_level info; ratelimit_fail_mode local;'
             . 'add_header X-Source $ratelimit_source always; try_files /index.html =404; }');
     $node->{socket} = http_connect($node->port);
-    for my $i (1 .. 400) { told($node, "k$i", 31) for 1 .. 2 }
+    for my $i (1 .. 400) { decision($node, "k$i", 31) for 1 .. 2 }
     $other->stop('KILL');
     $node->wait_for_log(qr/is away/);
     my %passed;
     for (1 .. 40) {
-        for my $key (map { "l$_" } 1 .. 40) { $passed{$key}++ if told($node, $key) eq '200 local' }
+        for my $key (map { "l$_" } 1 .. 40) { $passed{$key}++ if decision($node, $key) eq '200 local' }
     }
-    is_deeply [sort { $a <=> $b } values %passed], [(30) x 40], 'forty keys are counted to the end';
+    is_deeply [sort { $a <=> $b } values %passed], [(30) x 40], 'forty keys are limited exactly';
 };
 
-subtest 'workers that are killed at work leave what can be used' => sub {
+subtest 'workers that are killed leave usable shared memory' => sub {
     $redis->cmd('FLUSHALL');
     my $zones = 'ratelimit_zone $request_id zone=all:64k rate=9r/d lease=9;'
         . 'ratelimit_zone k$arg_k zone=one:64k rate=$arg_r algorithm=fixed_window lease=9;';

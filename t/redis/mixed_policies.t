@@ -1,5 +1,5 @@
-# One key under several policies, as limit_req's idiom has it: one zone, another burst= in each
-# location. Whoever asks finds in full what the others counted, and a refusal gives nothing back.
+# One key under several policies, as with limit_req: one zone, another burst= in each location. Requests
+# under each policy see the full count of the others, and a refusal gives nothing back.
 
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);
@@ -10,13 +10,13 @@ my %stores = (
     "in this node's memory" => '',
 );
 
-# The number of requests that pass, of so many to a location.
+# The number of $requests requests to a location that pass.
 sub passed {
     my ($node, $uri, $requests) = @_;
     return scalar grep { $node->status($uri) == 200 } 1 .. $requests;
 }
 
-# One key under two lengths of window: each limit is exact, whatever is asked under the other.
+# One key under two windows: each limit is exact, independent of the requests under the other.
 for my $store (sort keys %stores) {
     for my $algorithm (qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets)) {
         $redis->cmd('FLUSHALL');
@@ -39,26 +39,26 @@ for my $store (sort keys %stores) {
                 $long  += passed($node, '/long?k=a', 1);
             }
             is $short, 5, 'alternating requests pass as often as the short window allows';
-            is $long, 20, 'and the long one';
-            is passed($node, '/soon?k=a', 3), 0, 'another quota of the short window finds its counts';
+            is $long, 20, 'and as often as the long window allows';
+            is passed($node, '/soon?k=a', 3), 0, 'another quota of the short window sees the same counts';
             is_deeply [map { $state->($_) } qw(5r/12h 9r/12h 20r/d 30r/d 4r/h)], [0, 4, 0, 10, 4],
-                'the API shows the record of the rate that it is given';
+                'the API shows the counts of the given rate';
 
             my $free = sub { return $node->status("/ops/zones/test/keys/ka$_[0]", method => 'DELETE') };
             if ($stores{$store}) {
                 is_deeply [sort $redis->keys_like], ['rl:test:{ka}:43200', 'rl:test:{ka}:86400'],
                     'each window has a key';
                 my $answer = $node->get('/ops/zones/test/keys/ka', method => 'DELETE');
-                is $answer->status, 400, 'to free the key needs a rate';
+                is $answer->status, 400, 'freeing the key requires a rate';
                 like $answer->body, qr/expected an argument rate=/;
                 is $free->('?rate=5r/12h'), 204;
-                is_deeply [$redis->keys_like], ['rl:test:{ka}:86400'], 'which frees the one window';
+                is_deeply [$redis->keys_like], ['rl:test:{ka}:86400'], 'the key is freed in one window';
                 is passed($node, '/long?k=a', 1), 0;
                 is passed($node, '/short?k=a', 6), 5;
             }
             else {
                 is $free->(''), 204;
-                is passed($node, '/short?k=a', 6), 5, 'this node forgets all windows of the key';
+                is passed($node, '/short?k=a', 6), 5, 'the key is freed in all windows';
                 is passed($node, '/long?k=a', 21), 20;
             }
         };
@@ -67,7 +67,7 @@ for my $store (sort keys %stores) {
 
 for my $store (sort keys %stores) {
     for my $algorithm (qw(gcra leaky_bucket token_bucket)) {
-        # What passes at once where burst=10 and where burst=1.
+        # The requests that pass at once with burst=10 and with burst=1.
         my ($large, $small) = $algorithm eq 'token_bucket' ? (10, 1) : (11, 2);
         my $delay = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';
         my $file = 'try_files /index.html =404;';
@@ -85,22 +85,22 @@ for my $store (sort keys %stores) {
                 . "location /beside { ratelimit zone=other; ratelimit zone=t burst=1 $delay; $file }",
         );
         subtest "$algorithm, counted $store" => sub {
-            is passed($node, '/a?k=1', 15), $large, 'as many as the large burst lets in';
+            is passed($node, '/a?k=1', 15), $large, 'the large burst admits its capacity';
             is passed($node, '/b?k=1', 3), 0, 'the small burst refuses';
-            is passed($node, '/a?k=1', 15), 0, 'and the large one still does';
-            is passed($node, "/$_?k=1", 3), 3, "/$_ lets all through" for qw(shadow dry);
-            is passed($node, '/beside?k=1', 3), 0, 'a second limit beside it refuses nothing more';
+            is passed($node, '/a?k=1', 15), 0, 'the large burst still refuses';
+            is passed($node, "/$_?k=1", 3), 3, "/$_ admits all requests" for qw(shadow dry);
+            is passed($node, '/beside?k=1', 3), 0, 'with a second limit beside it, the small burst still refuses';
             is passed($node, "/b?k=1&rate=$_", 3), 0, "rate $_ refuses" for qw(slow fast);
-            is passed($node, '/a?k=1', 15), 0, 'and nothing of all that has made room';
+            is passed($node, '/a?k=1', 15), 0, 'none of these requests has made room';
 
-            is passed($node, '/b?k=2', 5), $small, 'the small burst first';
-            is passed($node, '/a?k=2', 15), $large - $small, 'leaves the rest of the large one';
+            is passed($node, '/b?k=2', 5), $small, 'the small burst admits its capacity';
+            is passed($node, '/a?k=2', 15), $large - $small, 'the large burst admits its capacity less that';
 
             my $mixed = 0;
             for (1 .. 20) {
                 $mixed += passed($node, "/$_?k=3", 1) for qw(b a);
             }
-            is $mixed, $large, 'any mix of the two lets in as many as the large one';
+            is $mixed, $large, 'any mix of the two admits the capacity of the large burst';
         };
     }
 }

@@ -1,4 +1,4 @@
-# ratelimit_phase: each location chooses whether its limits are decided before authentication or after.
+# ratelimit_phase: each location chooses whether its limits are decided before or after authentication.
 
 use MIME::Base64 qw(encode_base64);
 use Ratelimit::Test;
@@ -6,8 +6,8 @@ use Ratelimit::Test;
 my $redis = redis();
 my @known = (headers => ['Authorization', 'Basic ' . encode_base64('user:secret', '')]);
 
-# Two zones of 2r/d, "test" by the argument k and "user" by the name that a client has given; http, and
-# lines of the server. USERS are the parameters of auth_basic.
+# Two zones of 2r/d: "test" by the argument k, and "user" by the authenticated name. Options: http, server;
+# USERS in server becomes the directives of auth_basic.
 sub phase_node {
     my (%options) = @_;
     $redis->cmd('FLUSHALL');
@@ -26,14 +26,14 @@ END
 
 sub statuses { my ($node, $path, @more) = @_; return join ' ', map { $node->status($path, @more) } 1 .. 4 }
 
-subtest 'one nginx shields a login before authentication and limits an account after it' => sub {
+subtest 'one nginx can limit a login before authentication and an account after it' => sub {
     my $node = phase_node(server => <<'END');
         location /login { ratelimit zone=test; ratelimit_phase preaccess; USERS try_files /index.html =404; }
         location /api { ratelimit zone=user; USERS try_files /index.html =404; }
 END
-    is statuses($node, '/login'), '401 401 429 429', 'attempts with no password are counted';
-    is statuses($node, '/login', @known), '429 429 429 429', 'and then no password helps';
-    is statuses($node, '/api'), '401 401 401 401', 'what authentication refuses is not counted there';
+    is statuses($node, '/login'), '401 401 429 429', 'attempts without a password are counted';
+    is statuses($node, '/login', @known), '429 429 429 429', 'then the right password is refused too';
+    is statuses($node, '/api'), '401 401 401 401', 'requests that authentication refuses are not counted there';
     is statuses($node, '/api', @known), '200 200 429 429';
 };
 
@@ -57,7 +57,7 @@ END
     is statuses($node, '/except?k=put', method => 'PUT'), '403 403 403 403', 'another method';
 };
 
-subtest 'with satisfy any the one phase comes before what it satisfies, the other after' => sub {
+subtest 'with satisfy any, preaccess counts every request and access only authenticated ones' => sub {
     my $node = phase_node(server => <<'END');
         satisfy any; deny all;
         location /before { ratelimit zone=test; ratelimit_phase preaccess; USERS try_files /index.html =404; }
@@ -69,8 +69,8 @@ END
     is statuses($node, '/after?k=after', @known), '200 200 429 429';
 };
 
-# A redirect goes to the other phase, and each of the two limits would refuse the third request.
-subtest 'a request that goes from one phase to another is counted once' => sub {
+# A redirect leads to a location of the other phase; either limit would refuse a request counted twice.
+subtest 'a request redirected to a location of the other phase is counted once' => sub {
     my $node = phase_node(server => <<'END');
         location /before { ratelimit zone=test; ratelimit_phase preaccess; error_page 404 = @after; try_files /x =404; }
         location @after { ratelimit zone=test; try_files /index.html =404; }
@@ -84,7 +84,7 @@ END
     is statuses($node, "/$_?k=$_"), '200 200 429 429', $_ for qw(before after denied try auth);
 };
 
-subtest 'a request that waits before authentication is authenticated afterwards' => sub {
+subtest 'a request delayed before authentication is authenticated afterwards' => sub {
     my $node = phase_node(
         http   => 'ratelimit_zone $arg_k zone=slow rate=10r/s algorithm=leaky_bucket burst=9;',
         server => <<'END');
@@ -100,7 +100,7 @@ END
     }
 };
 
-subtest 'streams of HTTP/2 in either phase' => sub {
+subtest 'HTTP/2 streams are limited in either phase' => sub {
     my $node = phase_node(listen => 'http2', server => <<'END');
         location /before { ratelimit zone=test; ratelimit_phase preaccess; deny all; }
         location /after { ratelimit zone=test; try_files /index.html =404; }

@@ -1,4 +1,4 @@
-# What clients and operators see when Redis is away, slow, guarded or empty.
+# What clients and operators see when Redis is unavailable, slow, access-controlled or empty.
 
 use Ratelimit::Test;
 use IO::Socket::INET;
@@ -6,10 +6,10 @@ use Time::HiRes qw(time sleep);
 
 my $zone = 'rate=3r/d algorithm=fixed_window';
 
-# An nginx with the same zone and another ratelimit_redis block.
+# An nginx with the same zone and the given lines of ratelimit_redis.
 sub node_of {
     my ($block, %options) = @_;
-    # Long, unless a test is about them: a busy machine is no reason to fail.
+    # Long timeouts, unless a test is about them: a busy machine must not fail tests.
     for my $timeout (qw(timeout connect_timeout)) {
         $block .= " $timeout 5s;" if $block !~ /\b$timeout /;
     }
@@ -21,7 +21,7 @@ sub node_of {
     );
 }
 
-subtest 'a server that is not there: open lets pass, closed refuses, both without waiting' => sub {
+subtest 'with no server running, open admits and closed refuses, both without waiting' => sub {
     my $port = free_port();
     my %status = (open => 200, closed => 503);
     for my $mode (sort keys %status) {
@@ -33,20 +33,20 @@ subtest 'a server that is not there: open lets pass, closed refuses, both withou
             my $answer = $node->get('/');
             is $answer->status, $status{$mode} or last;
             is $answer->header('X-Status'), $mode eq 'open' ? 'FAILED_OPEN' : 'FAILED_CLOSED';
-            is $answer->header('X-RateLimit-Limit'), undef, 'no headers of a limit not known';
+            is $answer->header('X-RateLimit-Limit'), undef, 'no headers without a known limit';
         }
         cmp_ok time - $began, '<', 5;
-        is $node->count_log(qr/is away.*Connection refused/), 1, 'one line says so, with the reason';
+        is $node->count_log(qr/is away.*Connection refused/), 1, 'one line in the log, with the reason';
     }
 };
 
-subtest 'ratelimit_fail_status is the status of a closed failure' => sub {
+subtest 'fail mode closed replies with ratelimit_fail_status' => sub {
     my $node = node_of('server 127.0.0.1:' . free_port() . ';',
         location => 'ratelimit_fail_mode closed; ratelimit_fail_status 429;');
     is $node->status('/'), 429;
 };
 
-subtest 'what never refuses does not refuse when redis is away either' => sub {
+subtest 'dry run and shadow limits refuse nothing when Redis is unavailable either' => sub {
     my $server = 'server 127.0.0.1:' . free_port() . ';';
     is node_of($server, location => 'ratelimit_fail_mode closed; ratelimit_dry_run on;')->status('/'),
         200, 'dry run';
@@ -54,26 +54,26 @@ subtest 'what never refuses does not refuse when redis is away either' => sub {
         http => "ratelimit_redis main { $server } ratelimit_zone k zone=test rate=\$arg_rate;",
         server => 'location / { ratelimit zone=test shadow; ratelimit_fail_mode closed; }',
     );
-    is $shadow->status('/?rate=1r/s'), 200, 'shadow limits';
-    is $shadow->status('/?rate=nonsense'), 200, 'whose rate is malformed';
+    is $shadow->status('/?rate=1r/s'), 200, 'a shadow limit';
+    is $shadow->status('/?rate=nonsense'), 200, 'a shadow limit with a malformed rate';
 };
 
-subtest 'a redis that stops is noticed, and taken up again when it is back' => sub {
+subtest 'a Redis that stops is reported, and decides again when it is back' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]};", workers => 2);
     is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429];
     $redis->stop('KILL');
     $node->wait_for_log(qr/is away/, 2);
-    is $node->status('/?k=other'), 200, 'open lets pass';
-    is $node->status('/'), 429, 'but not who is known to be refused';
+    is $node->status('/?k=other'), 200, 'fail mode open admits';
+    is $node->status('/'), 429, 'but not a key whose refusal is cached';
     $redis->start;
     $node->wait_for_log(qr/is up/, 4);
-    is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429], 'a new redis counts anew';
-    is $node->count_log(qr/is away/), 2, 'one line for each worker when it went';
-    is $node->count_log(qr/is up/), 4, 'and one for each when it came, twice';
+    is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429], 'the restarted Redis starts counting at zero';
+    is $node->count_log(qr/is away/), 2, 'one line for each worker when it stopped';
+    is $node->count_log(qr/is up/), 4, 'one line for each worker each time it came up';
 };
 
-subtest 'a redis that hangs delays a request by the timeout at most' => sub {
+subtest 'a Redis that hangs delays a request by at most the timeout' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]}; timeout 500ms;",
         location => 'ratelimit_fail_mode closed;');
@@ -82,15 +82,15 @@ subtest 'a redis that hangs delays a request by the timeout at most' => sub {
     my $began = time;
     is $node->status('/'), 503;
     my $waited = time - $began;
-    cmp_ok $waited, '>', 0.4, 'it waited';
+    cmp_ok $waited, '>', 0.4, 'the request waited';
     cmp_ok $waited, '<', 5,   'but not for long';
     $redis->resume;
-    wait_until('answers again', sub { $node->status('/?k=again') == 200 });
+    wait_until('Redis decides again', sub { $node->status('/?k=again') == 200 });
     my $answer = $node->get('/?k=fresh');
-    is $answer->header('X-RateLimit-Remaining'), 2, 'late replies are nobody else\'s answers';
+    is $answer->header('X-RateLimit-Remaining'), 2, 'a late reply is not taken for another request';
 };
 
-subtest 'a redis that goes on hanging costs nothing more, and is back soon after' => sub {
+subtest 'a Redis that keeps hanging delays no more requests, and decides again soon after it resumes' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]}; timeout 100ms; breaker failures=3 open=500ms;",
         location => 'ratelimit_fail_mode closed;');
@@ -104,13 +104,13 @@ subtest 'a redis that goes on hanging costs nothing more, and is back soon after
     is scalar(grep { $_ != 503 } @statuses), 0;
     $redis->resume;
     $began = time;
-    wait_until('answers again', sub { $node->status('/?k=back') == 200 });
+    wait_until('Redis decides again', sub { $node->status('/?k=back') == 200 });
     cmp_ok time - $began, '<', 3;
     $node->wait_for_log(qr/is up/, 2);
-    is $node->count_log(qr/is away/), 1, 'one line when it went';
+    is $node->count_log(qr/is away/), 1, 'one line in the log';
 };
 
-subtest 'one that takes connections and never answers is bounded too' => sub {
+subtest 'a server that accepts connections and never replies delays requests by at most the timeouts' => sub {
     my $deaf = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100) or die $!;
     my $node = node_of('server 127.0.0.1:' . $deaf->sockport . '; connect_timeout 100ms;');
     my $began = time;
@@ -119,7 +119,7 @@ subtest 'one that takes connections and never answers is bounded too' => sub {
     $node->wait_for_log(qr/is away.*timed out while connecting/);
 };
 
-subtest 'what is not redis is left, whatever it says' => sub {
+subtest 'a server that is not Redis is treated as unavailable' => sub {
     my $port = free_port();
     my $pid = fork // die $!;
     if ($pid == 0) {
@@ -135,17 +135,18 @@ subtest 'what is not redis is left, whatever it says' => sub {
     waitpid $pid, 0;
 };
 
-subtest 'scripts that were flushed are loaded again, and nobody notices' => sub {
+subtest 'flushed scripts are loaded again without a failed request' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]};", location => 'ratelimit_fail_mode closed;');
     is $node->status('/'), 200;
     my $loads = $redis->calls('script|load');
     $redis->cmd('SCRIPT', 'FLUSH');
+    $redis->cmd('CONFIG', 'RESETSTAT');
     is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429];
-    is $redis->calls('script|load'), 2 * $loads, 'once';
+    is $redis->calls('script|load'), $loads, 'each script is loaded once more';
 };
 
-subtest 'passwords, users, databases, unix sockets' => sub {
+subtest 'passwords, users, databases, unix sockets and prefixes work' => sub {
     my $redis = redis(password => 'open sesame', socket => 1);
     my $rights = read_file('doc/operations.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m ? $1 : '';
     $redis->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', $rights);
@@ -189,13 +190,26 @@ subtest 'every algorithm works with the rights of doc/operations.md, and every k
             . join('', map { "ratelimit zone=$_;" } @algorithms) . '}',
     );
     is $node->status("/$_/?k=alone"), 200, $_ for @algorithms;
-    is $node->status('/all/?k=together'), 200, 'all in one script';
-    cmp_ok $redis->cmd('DBSIZE'), '>', 0, 'there are keys';
+    is $node->status('/all/?k=together'), 200, 'all in one call';
+    cmp_ok $redis->cmd('DBSIZE'), '>', 0, 'keys were written';
     wait_until('every key has expired', sub { $redis->cmd('DBSIZE') == 0 }, 15);
-    pass 'every key expires by itself';
+    pass 'every key expires';
+
+    $redis->cmd('ACL', 'SETUSER', 'limiter', '-getrange');
+    is $node->status("/$_/?k=alone"), 503, "without the right to read, $_ cannot decide" for @algorithms, 'all';
+    is $node->count_log(qr/answered: .*(?:permission|can't run)/i), 1, 'the log says so';
 };
 
-subtest 'errors of redis are logged once, not per request' => sub {
+subtest 'the log says why Redis refuses a connection' => sub {
+    my $redis = redis(conf => "maxclients 1\n");    # the connection of this test
+    my $node = node_of("server @{[ $redis->addr ]};");
+    $node->wait_for_log(qr/is away, the fail mode decides: ERR max number of clients reached/);
+    is $node->status('/'), 200;
+    $redis->cmd('CONFIG', 'SET', 'maxclients', 100);
+    $node->wait_for_log(qr/is up/);
+};
+
+subtest 'an error reply is logged once, not per request' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]}; timeout 1s;", location => 'ratelimit_fail_mode closed;');
     is $node->status('/'), 200;
@@ -203,11 +217,11 @@ subtest 'errors of redis are logged once, not per request' => sub {
     is $node->status('/?k=full'), 503 for 1 .. 10;
     is $node->count_log(qr/answered: OOM/), 1;
     $redis->cmd('CONFIG', 'SET', 'maxmemory', 0);
-    wait_until('the breaker\'s next trial', sub { $node->status('/?k=full') == 200 });
-    pass 'and over when they are';
+    wait_until('Redis decides again', sub { $node->status('/?k=full') == 200 });
+    pass 'requests pass once the error is gone';
 };
 
-subtest 'a value of another kind under the key is replaced' => sub {
+subtest 'a key that holds another type or a malformed value is overwritten' => sub {
     my $redis = redis();
     for my $algorithm (qw(fixed_window sliding_window_counter sliding_window_log
         sliding_window_buckets token_bucket leaky_bucket gcra)) {
@@ -226,26 +240,48 @@ subtest 'a value of another kind under the key is replaced' => sub {
     }
 };
 
-subtest 'workers leave after a reload as soon as their requests end' => sub {
+subtest 'after a reload old workers exit as soon as their requests end' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]}; timeout 3s;", workers => 2);
     is $node->status('/'), 200;
     $redis->pause;
     my @sockets = map { http_connect($node->port) } 1 .. 4;
     http_send($_, '/?k=parked', close => 1) for @sockets;
-    sleep 0.2;    # they are parked when no answer comes: there is no event to wait for
+    sleep 0.2;    # a silent wait: no event shows that the requests are pending
     $node->reload;
     $redis->resume;
     is_deeply [sort map { http_read($_)->status } @sockets], [200, 200, 200, 429],
-        'parked ones are answered';
-    wait_until('old workers are gone', sub { !$node->workers(1) }, 5);
-    pass 'and the old workers leave';
+        'the pending requests are answered';
+    wait_until('the old workers have exited', sub { !$node->workers(1) }, 5);
+    pass 'the old workers have exited';
     $redis->stop('KILL');
     $node->wait_for_log(qr/is away/, 2);
     $node->reload;
-    wait_until('old workers are gone', sub { !$node->workers(1) }, 5);
-    pass 'also when redis is away';
+    wait_until('the old workers have exited', sub { !$node->workers(1) }, 5);
+    pass 'also when Redis is unavailable';
     $redis->start;
+};
+
+subtest 'a zone whose keys the user may not touch fails no request of another zone' => sub {
+    my $redis = redis();
+    my $node = nginx(
+        http   => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; }"
+            . join('', map { "ratelimit_zone \$arg_k zone=$_ rate=1000r/d algorithm=fixed_window;" } qw(allowed other)),
+        server => 'ratelimit_fail_mode closed;'
+            . join('', map { "location = /$_ { ratelimit zone=$_; try_files /index.html =404; }" } qw(allowed other)),
+    );
+    is $node->status('/other?k=1'), 200;
+    $redis->cmd('ACL', 'SETUSER', 'default', 'resetkeys', '~rl:allowed:*');
+    my ($worker) = $node->workers;
+    my %sockets = map { $_ => [map { http_connect($node->port) } 1 .. 20] } qw(allowed other);
+    kill STOP => $worker;    # so that all requests arrive in one turn, and share calls
+    for my $i (0 .. 19) {
+        http_send($sockets{$_}[$i], "/$_?k=$i") for qw(allowed other);
+    }
+    kill CONT => $worker;
+    my %statuses = map { $_ => [map { http_read($_)->status } @{ $sockets{$_} }] } qw(allowed other);
+    is_deeply $statuses{allowed}, [(200) x 20], 'the zone with the right';
+    is_deeply $statuses{other}, [(503) x 20], 'the zone without';
 };
 
 finish();

@@ -1,4 +1,4 @@
-# One decision for each request, whatever becomes of it on its way through nginx.
+# One decision for each request, on every path through nginx's phases.
 # needs: curl nghttp2-client
 
 use Ratelimit::Test;
@@ -7,7 +7,7 @@ use IO::Socket::UNIX;
 
 my $zone = 'rate=100r/d algorithm=fixed_window';
 
-# How many requests of a key Redis has counted.
+# The number of requests of a key that Redis has counted.
 sub counted {
     my ($node, $key) = @_;
     my $value = $node->{redis}->cmd('GET', "rl:test:{k$key}") // return 0;
@@ -46,11 +46,11 @@ for (
     ['try_files',                   '/try/x',       200, 1],
     ['a named location',            '/named/x',     200, 1],
     ['auth_request',                '/auth/x',      200, 1],
-    ['a backend that is away',      '/passed/x',    502, 1],
+    ['a backend that is down',      '/passed/x',    502, 1],
     ['satisfy any, allowed',        '/any/x',       200, 1],
     ['satisfy any, denied',         '/none/x',      401, 0],
     ['a denied request',            '/denied/x',    403, 0],
-    ['return, before any limit',    '/return/x',    200, 0],
+    ['return, which precedes limits',    '/return/x',    200, 0],
     ['ratelimit off',               '/off/x',       200, 0],
     ['an empty key',                '/empty/x',     200, 0],
 ) {
@@ -60,7 +60,7 @@ for (
     is counted($node, $key), $count, "$what: counted " . ($count ? 'once' : 'not at all');
 }
 
-subtest 'satisfy any is limited too' => sub {
+subtest 'a location with satisfy any is limited' => sub {
     my $any = node(zone => 'rate=2r/d algorithm=fixed_window', server => <<'END');
         location /any/ { satisfy any; allow all; auth_basic x; auth_basic_user_file /dev/null;
             ratelimit zone=test; try_files /index.html =404; }
@@ -68,7 +68,7 @@ END
     is_deeply [map { $any->status('/any/') } 1 .. 3], [200, 200, 429];
 };
 
-subtest 'a connection that is kept alive goes on after a refusal, its body read or not' => sub {
+subtest 'a keepalive connection stays usable after a refusal, whether the body was read or not' => sub {
     my $kept = node(zone => 'rate=2r/d algorithm=fixed_window');
     my $socket = http_connect($kept->port);
     my @statuses;
@@ -88,7 +88,7 @@ subtest 'pipelined requests are answered in order' => sub {
     is_deeply [map { http_read($socket)->status } 1 .. 5], [200, 200, 200, 429, 429];
 };
 
-subtest 'large and proxied answers are whole' => sub {
+subtest 'a large proxied response arrives whole' => sub {
     my $backend = nginx(module => 0);
     my $proxy = node(zone => $zone,
         server => "location /big.bin { ratelimit zone=test; proxy_pass http://127.0.0.1:@{[ $backend->port ]}; }");
@@ -96,14 +96,14 @@ subtest 'large and proxied answers are whole' => sub {
     is counted($proxy, ''), 1;
 };
 
-subtest 'HTTP/2 streams are limited one by one' => sub {
+subtest 'HTTP/2 streams are limited separately' => sub {
     my $h2 = node(zone => 'rate=3r/d algorithm=fixed_window', listen => 'http2');
     my $url = 'http://127.0.0.1:' . $h2->port . '/';
     my $out = qx(curl -sS --no-progress-meter --parallel --parallel-immediate --http2-prior-knowledge -w '%{http_code} ' -o /dev/null -o /dev/null -o /dev/null -o /dev/null -o /dev/null $url $url $url $url $url);
     is join(' ', sort split ' ', $out), '200 200 200 429 429';
     # Not curl: nginx resets a stream whose body it has not read, and curl may then show no status.
     $out = qx(nghttp -nv -d $h2->{folder}/html/index.html $url 2>&1);
-    like $out, qr/:status: 429/, 'with a body';
+    like $out, qr/:status: 429/, 'a refused request with a body gets its 429';
 };
 
 subtest 'thousands of HTTP/2 streams at once are counted exactly' => sub {
@@ -112,8 +112,7 @@ subtest 'thousands of HTTP/2 streams at once are counted exactly' => sub {
     like $out, qr/status codes: 500 2xx, 0 3xx, 1000 4xx, 0 5xx/;
 };
 
-subtest 'checks of one turn of the loop leave in one write' => sub {
-    # Of two limits each, since checks of one limit share calls.
+subtest 'checks made in one turn of the event loop share calls, which leave in few writes' => sub {
     my $turn = node(zone => $zone, http => 'ratelimit_zone x$arg_k zone=other rate=100r/d;',
         location => 'ratelimit zone=other;');
     my @sockets = map { http_connect($turn->port) } 1 .. 30;
@@ -127,12 +126,12 @@ subtest 'checks of one turn of the loop leave in one write' => sub {
     kill CONT => $worker;
     is scalar(grep { http_read($_)->status == 200 } @sockets), 30;
     my $read = $reads->() - $before;
-    is $turn->{redis}->calls('evalsha') - $calls, 30, 'a call each';
-    cmp_ok $read, '<=', 5, 'in one read of Redis, or a few';
+    is $turn->{redis}->calls('evalsha') - $calls, 2, 'up to sixteen requests in a call, of two limits each';
+    cmp_ok $read, '<=', 5, 'Redis reads them at once, or in a few reads';
 };
 
 for my $protocol ('', 'http2') {
-    subtest 'a client that leaves while its check is in flight harms nothing ' . $protocol => sub {
+    subtest 'a client that leaves while its check is in flight does not affect others ' . $protocol => sub {
         my $left = node(zone => $zone, listen => $protocol);
         is $left->status('/?k=warm'), 200 unless $protocol;
         $left->{redis}->pause;
@@ -152,18 +151,18 @@ for my $protocol ('', 'http2') {
             $protocol ? '--http2-prior-knowledge' : '--http1.1',
             'http://127.0.0.1:' . $left->port . '/?k=next');
         open my $curl, '-|', @command or die $!;
-        is <$curl>, '200', 'the next request gets its own answer';
+        is <$curl>, '200', 'the next request gets its own response';
         close $curl;
         is counted($left, 'next'), 1;
     };
 }
 
-subtest 'master_process off serves and limits' => sub {
+subtest 'nginx with master_process off limits requests' => sub {
     my $single = node(zone => 'rate=2r/d algorithm=fixed_window', single => 1);
     is_deeply [map { $single->status('/') } 1 .. 3], [200, 200, 429];
 };
 
-subtest 'limits in preaccess shield authentication' => sub {
+subtest 'with ratelimit_phase preaccess a limit is decided before authentication' => sub {
     my $pre = node(
         zone   => 'rate=2r/d algorithm=fixed_window',
         http   => 'ratelimit_phase preaccess;',
@@ -172,18 +171,45 @@ subtest 'limits in preaccess shield authentication' => sub {
     is_deeply [map { $pre->status('/denied/') } 1 .. 3], [403, 403, 429];
 };
 
-subtest 'keys may hold anything' => sub {
+subtest 'a request is counted in all of its limits or in none, whichever of them apply' => sub {
+    # Six limits: more than one script of a sequence has. A limit without its argument does not apply.
+    my @limits = ([4, 'fixed_window'], [6, 'gcra burst=5'], [5, 'sliding_window_log'],
+        [9, 'sliding_window_counter'], [7, 'token_bucket'], [8, 'sliding_window_buckets']);
+    my @numbers = 0 .. $#limits;
+    my $many = node(
+        zone => $zone,
+        http => join('', map {
+            "ratelimit_zone \$arg_k$_ zone=z$_ rate=$limits[$_][0]r/d algorithm=$limits[$_][1] cache=off;"
+        } @numbers),
+        server => 'location /many/ { try_files /index.html =404;'
+            . join('', map { "ratelimit zone=z$_;" } @numbers) . '}',
+    );
+    srand 7;
+    my (%count, @statuses, @expected);
+    for (1 .. 200) {
+        my %key = map { rand() < 0.5 ? ($_ => ('a', 'b')[rand 2]) : () } @numbers;
+        my @applied = map { "$_$key{$_}" } keys %key;
+        push @statuses, $many->status('/many/?' . join '&', map { "k$_=$key{$_}" } keys %key);
+        my $full = grep { ($count{$_} // 0) == $limits[substr $_, 0, 1][0] } @applied;
+        push @expected, $full ? 429 : 200;
+        ++$count{$_} for $full ? () : @applied;
+    }
+    is_deeply \@statuses, \@expected;
+    cmp_ok scalar(grep { $_ == 200 } @expected), '>', 20, 'requests that passed';
+};
+
+subtest 'keys may contain any bytes' => sub {
     my $keys = node(zone => 'rate=1r/d algorithm=fixed_window', key => '$http_x_key');
     my $long = 'x' x 5000;
     for my $key ('a b', '{x}', '}', "tab\there", '%00', '"quoted"', "\xc3\xa4\xff", 'x' x 128, $long) {
-        is $keys->status('/', headers => ['X-Key', $key]), 200, 'first';
-        is $keys->status('/', headers => ['X-Key', $key]), 429, 'second';
+        is $keys->status('/', headers => ['X-Key', $key]), 200, 'the first request passes';
+        is $keys->status('/', headers => ['X-Key', $key]), 429, 'the second is refused';
     }
-    is $keys->status('/', headers => ['X-Key', $long . 'y']), 200, 'long keys differ by their end';
-    is $keys->status('/'), 200, 'no key, no limit' for 1 .. 2;
+    is $keys->status('/', headers => ['X-Key', $long . 'y']), 200, 'long keys that differ at their end are counted separately';
+    is $keys->status('/'), 200, 'an empty key is not limited' for 1 .. 2;
     my @names = $keys->{redis}->keys_like;
-    ok((grep { $_ eq 'rl:test:{a b}' } @names), 'a short key is itself');
-    is scalar(grep { length > 200 } @names), 0, 'a long one is hashed';
+    ok((grep { $_ eq 'rl:test:{a b}' } @names), 'a short key is stored as it is');
+    is scalar(grep { length > 200 } @names), 0, 'a long key is hashed';
 };
 
 finish();

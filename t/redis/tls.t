@@ -1,4 +1,4 @@
-# TLS to Redis: who is trusted, and what is said of one who is not.
+# TLS to Redis: which servers are trusted, and what is logged about the others.
 
 use Ratelimit::Test;
 use Ratelimit::Certificates;
@@ -16,7 +16,7 @@ for (
     $certificates->certificate(@{$_});
 }
 
-# A Redis with TLS on a port of its own, and that port.
+# A Redis with a TLS port, and that port.
 sub tls_redis {
     my ($certificate, $clients) = @_;
     my $redis = redis(tls => $certificates->redis_lines($certificate, 'ours') . "tls-auth-clients $clients\n");
@@ -37,24 +37,24 @@ my $trusted = "tls_trusted_certificate $folder/ours.pem;";
 my ($good, $good_port) = tls_redis('good', 'no');
 
 for (
-    ['by its address',       $trusted],
-    ['by a name',            "$trusted tls_server_name redis.test;"],
-    ['with no verification', 'tls_verify off;'],
-    ['with no verification, whatever the name', 'tls_verify off; tls_server_name x.test;'],
+    ['with its address in the certificate',       $trusted],
+    ['with its name in the certificate',            "$trusted tls_server_name redis.test;"],
+    ['without verification', 'tls_verify off;'],
+    ['without verification, under any name', 'tls_verify off; tls_server_name x.test;'],
 ) {
     my ($what, $lines) = @{$_};
     $good->cmd('FLUSHALL');
     my $node = node_to($good_port, $lines);
-    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], "a good server $what";
+    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], "a server $what is used";
 }
 
-subtest 'many checks at once' => sub {
+subtest 'many concurrent checks are counted exactly over TLS' => sub {
     my $node = node_to($good_port, $trusted, '500r/d');
     is scalar(grep { $_ == 200 } burst($node->port, '/?k=many', 600, 32)), 500;
 };
 
 for my $version ('TLSv1.2', 'TLSv1.3') {
-    subtest "the second connection resumes the first one's session, $version" => sub {
+    subtest "the second connection resumes the first one's TLS session, $version" => sub {
         my $redis = redis(tls => $certificates->redis_lines('good', 'ours')
             . "tls-auth-clients no\ntls-protocols \"$version\"\n");
         my $proxy = proxy(to => '127.0.0.1:' . $redis->public_port);
@@ -64,21 +64,21 @@ for my $version ('TLSv1.2', 'TLSv1.3') {
         for my $time (2, 3) {
             my $before = $proxy->seen->{answers};
             $proxy->cut;
-            wait_until('it is connected again', sub { $node->status('/') == 200 });
+            wait_until('the node is connected again', sub { $node->status('/') == 200 });
             cmp_ok $proxy->seen->{answers} - $before, '<', $first - 600,
-                "connection $time brought no certificate";
+                "connection $time transferred no certificate";
         }
         $redis->stop('KILL');
         $redis->{tls} = $certificates->redis_lines('expired', 'ours') . "tls-auth-clients no\n";
         $redis->configure;
         my $before = $proxy->seen->{answers};
         $redis->start;
-        wait_until('it has shown its certificate', sub { $proxy->seen->{answers} > $before + 600 });
-        is $node->status('/'), 503, 'one that restarted with an expired certificate is refused' for 1 .. 3;
+        wait_until('the server has sent its certificate', sub { $proxy->seen->{answers} > $before + 600 });
+        is $node->status('/'), 503, 'a server that restarted with an expired certificate is refused' for 1 .. 3;
     };
 }
 
-subtest 'a redis that restarts is taken up again' => sub {
+subtest 'a Redis that restarts is used again over TLS' => sub {
     my $node = node_to($good_port, $trusted);
     is $node->status('/?k=before'), 200;
     $good->stop('KILL');
@@ -93,9 +93,9 @@ my ($named,   $named_port)   = tls_redis('named',   'no');
 my ($strict,  $strict_port)  = tls_redis('good',    'yes');
 
 for (
-    ['signed by another', $good_port, "tls_trusted_certificate $folder/theirs.pem;",
+    ['signed by another authority', $good_port, "tls_trusted_certificate $folder/theirs.pem;",
         qr/certificate was refused: self-signed certificate in certificate chain/],
-    ['that the system does not know', $good_port, '', qr/certificate was refused: self-signed certificate in/],
+    ['that the system does not trust', $good_port, '', qr/certificate was refused: self-signed certificate in/],
     ['that has expired', $expired_port, $trusted, qr/certificate was refused: certificate has expired/],
     ['for another address', $named_port, $trusted, qr/certificate was refused: IP address mismatch/],
     ['for another name', $good_port, "$trusted tls_server_name x.test;", qr/certificate was refused: hostname mismatch/],
@@ -108,7 +108,7 @@ for (
 }
 
 subtest 'an error that another connection left in OpenSSL breaks no connection' => sub {
-    # Such an error, after each wait for events; and records come in pieces, so that reads find too little.
+    # Pushes such an error after each wait for events, and splits records, so that reads are incomplete.
     write_file("$folder/left.c", <<'END');
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -148,33 +148,33 @@ exec $program "\$@"
 END
     chmod 0755, "$folder/nginx";
     my $node = node_to($good_port, $trusted, '1000r/d');
-    wait_until('it is connected', sub { $node->status('/?k=left') == 200 });
+    wait_until('the node is connected', sub { $node->status('/?k=left') == 200 });
     my $connections = sub { ($good->cmd('INFO', 'stats') =~ /total_connections_received:(\d+)/)[0] };
     my $before = $connections->();
     is $node->status('/?k=left'), 200 for 1 .. 20;
-    # That includes the connection of the second look.
-    cmp_ok $connections->(), '<=', $before + 1, 'its connection is kept';
+    # One more at most: that of the test's own INFO.
+    cmp_ok $connections->(), '<=', $before + 1, 'the connection is kept';
     is $node->count_log(qr/is away/), 0;
 };
 
-subtest 'certificates of clients' => sub {
+subtest 'a client certificate is sent, and refused if Redis does not trust it' => sub {
     my $ours = node_to($strict_port,
         "$trusted tls_certificate $folder/client.pem; tls_certificate_key $folder/client.key;");
-    is $ours->status('/?k=client'), 200, 'one that Redis trusts';
+    is $ours->status('/?k=client'), 200, 'a certificate that Redis trusts';
     for my $lines ('', "tls_certificate $folder/foreign.pem; tls_certificate_key $folder/foreign.key;") {
         my $node = node_to($strict_port, "$trusted $lines");
         $node->wait_for_log(qr/is away/);
-        is $node->status('/?k=client'), 503, 'one that it does not, or none';
+        is $node->status('/?k=client'), 503, 'a certificate that Redis does not trust, or none';
     }
 };
 
-subtest 'a server without TLS' => sub {
+subtest 'with tls on, a server without TLS is unavailable' => sub {
     my $node = node_to($good->port, $trusted);
     $node->wait_for_log(qr/is away/);
     is $node->status('/'), 503;
 };
 
-subtest 'nginx -t looks at the files' => sub {
+subtest 'nginx -t checks the TLS directives and files' => sub {
     my $zone = 'ratelimit_zone k zone=z rate=1r/s;';
     for (
         ['tls maybe;', qr/"tls": invalid "maybe", expected on or off/],

@@ -1,5 +1,5 @@
-# How the sources are layered: what each room may include, that no files include each other in a circle,
-# that a class is not cut over several sources, and how long files and functions may be.
+# The layers of the sources: which rooms a room may include, no circles of includes, no class spread over
+# more than two sources, and the maximum lengths of files and functions.
 
 use Ratelimit::Test;
 use File::Find qw(find);
@@ -18,10 +18,11 @@ my %may = (
     store => ['nginx', 'limit'],
     zone  => [qw(check store redis limit)],
     http  => [qw(zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
+    rehearse => [qw(limit openssl sockets zlib pcre2 json cli11 glob)],    # a program beside the module
 );
 
-# What a line includes, as a word of the table; nothing for the standard library. What the table has no
-# word for (a system's header, a path that is not room/file.h) no room may include.
+# The room or library that a line includes, as a word of the table; nothing for the standard library. An
+# include without such a word (a system header, a path other than room/file.h) is allowed in no room.
 sub included {
     my ($line) = @_;
     my ($name) = $line =~ /^\s*#\s*include\b\s*(.*?)\s*(?:\/[\/*].*)?$/ or return;
@@ -29,7 +30,9 @@ sub included {
     return if $name =~ /^<[a-z0-9_]+>$/;
     return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/;
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
-    return 'sockets' if $name =~ m{^<(?:arpa/inet|unistd)\.h>$};
+    return 'sockets' if $name =~ m{^<(?:arpa/inet|unistd|fcntl|sys/stat)\.h>$};
+    return { 'zlib.h' => 'zlib', 'pcre2.h' => 'pcre2', 'nlohmann/json.hpp' => 'json', 'CLI/CLI.hpp' => 'cli11',
+        'glob.h' => 'glob' }->{$1} if $name =~ m{^<(zlib\.h|pcre2\.h|nlohmann/json\.hpp|CLI/CLI\.hpp|glob\.h)>$};
     return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
     return $1 if $name =~ m{^"(\w+)/(?:\w+/)?\w+\.h"$} && $may{$1};
     return $name;
@@ -42,8 +45,8 @@ sub wrong_arrows {
     return grep { defined && !$allowed{$_} } map { included($_) } split /\n/, $text;
 }
 
-# Which files include which, of texts by their paths below src/: { file => { file => 1 } }. A header and
-# its source are one file here, named without an ending.
+# The include graph of texts by their paths below src/: { file => { file => 1 } }. A header and its source
+# are one file here, named without an extension.
 sub includes {
     my (%texts) = @_;
     my %graph;
@@ -56,7 +59,7 @@ sub includes {
     return \%graph;
 }
 
-# The files on the shortest way from one to another, both named; empty if there is none.
+# The files on the shortest path from one file to another, both included; empty if there is none.
 sub way {
     my ($graph, $from, $to) = @_;
     my %before = ($from => undef);
@@ -89,8 +92,8 @@ sub wrong_circles {
     return @wrong;
 }
 
-# Complaints about classes of which more than two sources define functions. A nested class counts as its
-# outermost one.
+# Complaints about classes whose functions are defined in more than two sources. A nested class counts as
+# its outermost class.
 sub wrong_cuts {
     my ($texts) = @_;
     my (%is_class, %files);
@@ -109,8 +112,8 @@ sub wrong_cuts {
         grep { keys %{ $files{$_} } > 2 } sort keys %files;
 }
 
-# [name, lines] of the functions of a C++, Lua, Perl or shell file, told by their indentation: each
-# ends with the closing line that stands as far in as its head.
+# [name, lines] of the functions of a C++, Lua, Perl or shell file, found by indentation: each ends with
+# the closing line indented like its head.
 sub functions {
     my ($path, $text) = @_;
     my @lines = split /\n/, $text;
@@ -149,28 +152,28 @@ find({ no_chdir => 1, wanted => sub {
         if -f && /\.(?:cpp|h|lua|t|pm|pl|sh)$/ && !m{/(?:build|\.git)/};
 } }, $top);
 
-subtest 'circles of files are noticed' => sub {
+subtest 'circles of includes are found' => sub {
     my %texts = (
         'redis/a.h' => qq{#include "redis/b.h"\n}, 'redis/b.h' => qq{#include <vector>\n},
         'redis/b.cpp' => qq{#include "redis/b.h"\n#include "redis/c.h"\n}, 'redis/c.h' => '',
     );
-    is_deeply [wrong_circles(includes(%texts))], [], 'there is none';
+    is_deeply [wrong_circles(includes(%texts))], [], 'no circle';
     $texts{'redis/c.cpp'} = qq{#include "redis/a.h"\n};
-    is_deeply [wrong_circles(includes(%texts))], ['circle: redis/b redis/c redis/a'], 'one through sources';
+    is_deeply [wrong_circles(includes(%texts))], ['circle: redis/b redis/c redis/a'], 'a circle through sources';
 };
 
-subtest 'classes cut over more than two sources are noticed' => sub {
+subtest 'classes spread over more than two sources are found' => sub {
     my %texts = (
         'redis/a.h'   => "class A {\n    struct B {\n        void h();\n    };\n};\nvoid A::f()\n{\n}\n",
         'redis/a.cpp' => "A::~A()\n{\n}\nconst int n = A::count(1);\n",
         'redis/c.cpp' => "int f()\n{\n    A::g();\n}\n",
     );
-    is_deeply [wrong_cuts(\%texts)], [], 'two';
+    is_deeply [wrong_cuts(\%texts)], [], 'two sources';
     $texts{'redis/b.cpp'} = "bool A::B::operator==(const B&)\n{\n}\n";
-    is_deeply [wrong_cuts(\%texts)], ['cut: redis/A: redis/a.cpp redis/a.h redis/b.cpp'], 'three';
+    is_deeply [wrong_cuts(\%texts)], ['cut: redis/A: redis/a.cpp redis/a.h redis/b.cpp'], 'three sources';
 };
 
-subtest 'the checker notices what it is for' => sub {
+subtest 'wrong includes and long functions are found' => sub {
     is_deeply [wrong_arrows('limit', qq{#include <vector>\n#include "redis/client.h"\n})], ['redis'];
     is_deeply [wrong_arrows('redis', qq{#include "nginx/ngx.h"\n  #include <ngx_core.h>\n})],
         ['nginx', 'ngx'];
@@ -178,7 +181,7 @@ subtest 'the checker notices what it is for' => sub {
         ['http', 'hiredis'];
     is_deeply [wrong_arrows('http', qq{#include "zone/zone.h"\n#include <string>\n})], [];
     is_deeply [wrong_arrows('limit', qq{#include "../http/conf.h"\n#include "rate.h"\n})],
-        ['"../http/conf.h"', '"rate.h"'], 'no way around the table';
+        ['"../http/conf.h"', '"rate.h"'], 'a path outside the table';
     is_deeply [wrong_arrows('redis', qq{#include <sys/socket.h>\n#include <cstring>  // memcpy\n})],
         ['<sys/socket.h>'];
     is_deeply [wrong_arrows('check', qq{# include NGINX_HEADER\n})], ['NGINX_HEADER'];
@@ -199,7 +202,7 @@ cmp_ok scalar(@files), '>', 60, 'the files are found';
 
 my %sources = map { s{^\Q$top\E/src/}{}r => read_file($_) } grep { m{^\Q$top\E/src/.*\.(?:cpp|h)$} } @files;
 is join("\n", wrong_circles(includes(%sources))), '', 'no files include each other in a circle';
-is join("\n", wrong_cuts(\%sources)), '', 'no class is cut over more than two sources';
+is join("\n", wrong_cuts(\%sources)), '', 'no class is spread over more than two sources';
 
 for my $path (@files) {
     my $text = read_file($path);
@@ -209,7 +212,7 @@ for my $path (@files) {
     is join(', ', map { "$_->[0]: $_->[1]" } grep { $_->[1] > 60 } functions($path, $text)), '',
         "$name has no function above 60";
     next unless $name =~ m{^src/(\w+)/};
-    ok $may{$1}, "src/$1 is a room that the table knows";
+    ok $may{$1}, "src/$1 is in the table of rooms";
     is join(', ', wrong_arrows($1, $text)), '', "$name includes what its room may";
 }
 

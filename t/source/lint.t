@@ -1,6 +1,6 @@
-# Style and likely mistakes: clang-format, clang-tidy, cppcheck, luacheck over the scripts as they are put
-# together, perl -c, shellcheck.
-# needs: clang-format clang-tidy cppcheck lua-check shellcheck
+# Style and likely mistakes: clang-format, clang-tidy, cppcheck, luacheck over the assembled scripts,
+# perl -c, shellcheck.
+# needs: clang-format clang-tidy cppcheck lua-check shellcheck zlib1g-dev libpcre2-dev libcli11-dev nlohmann-json3-dev
 
 use Ratelimit::Test;
 use File::Temp ();
@@ -24,7 +24,7 @@ sub passes {
     return;
 }
 
-# The files below these folders whose names end so.
+# The files below these folders with these extensions.
 sub files {
     my ($ending, @folders) = @_;
     my @found = split /\n/, qx(find @folders -name node_modules -prune -o -type f -print);
@@ -33,7 +33,7 @@ sub files {
 
 my @cpp = files('cpp|h', qw(src t));
 cmp_ok scalar(@cpp), '>', 50, 'the C++ files are found';
-passes("clang-format --dry-run -Werror @cpp", 'clang-format; ./build.sh format mends it');
+passes("clang-format --dry-run -Werror @cpp", 'clang-format; ./build.sh format applies it');
 
 for my $file (files('t|pl|pm', 't')) {
     my (undef, $output) = run("perl -It/lib -It/bench -It/chaos -wc $file");
@@ -44,14 +44,14 @@ my @scripts = ('build.sh', '.ci/run', files('sh', qw(.ci lua packaging src t)));
 cmp_ok scalar(@scripts), '>', 10, 'the shell scripts are found';
 passes("shellcheck @scripts", 'shellcheck');
 
-subtest 'luacheck on every script as Redis gets it' => sub {
+subtest 'luacheck on every script as it is sent to Redis' => sub {
     my $folder = File::Temp->newdir;
     my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log
         sliding_window_buckets token_bucket leaky_bucket gcra);
     passes("sh lua/embed.sh lua/*.lua > $folder/lua_scripts.h && g++ -std=c++20 -Isrc -I$folder"
             . " t/bench/print_script.cpp src/check/script_text.cpp src/limit/policy.cpp"
             . " -o $folder/print_script", 'the scripts can be printed');
-    for my $set (@algorithms, "@algorithms", 'refund') {
+    for my $set (@algorithms, "@algorithms", qw(refund acquire release), map { "$_+block" } @algorithms) {
         my $name = $set =~ tr/ /-/r;
         passes("$folder/print_script $set > $folder/$name.lua", $name);
         passes("luacheck --no-color --config .luacheckrc $folder/$name.lua", "luacheck $name");
@@ -59,9 +59,9 @@ subtest 'luacheck on every script as Redis gets it' => sub {
 };
 
 passes("luacheck --no-color --no-config --std ngx_lua --globals init request done -- t/bench/*.lua",
-    'luacheck on what the benchmark runs in nginx and wrk');
+    'luacheck on the benchmark\'s scripts for nginx and wrk');
 passes("luacheck --no-color --no-config --std lua54 --max-line-length 100 --globals redis struct KEYS ARGV"
-        . " -- t/unit/lua54.lua", 'luacheck on what plays Redis in Lua 5.4');
+        . " -- t/unit/lua54.lua", 'luacheck on the stand-in for Redis in Lua 5.4');
 
 # clang-tidy is slow: one process for each processor.
 subtest 'clang-tidy' => sub {
@@ -70,7 +70,7 @@ subtest 'clang-tidy' => sub {
     ok $good, 'no warning' or diag $output;
     ($good) = run("echo 'int BadName() { int *p = 0; return *p; }' > $build/bad.cpp;"
             . "clang-tidy --quiet --config-file=.clang-tidy $build/bad.cpp -- -std=c++20");
-    ok !$good, 'and it would notice one';
+    ok !$good, 'clang-tidy reports a bad file';
 };
 
 passes('cppcheck --quiet --enable=warning,performance,portability --std=c++20 --language=c++'

@@ -1,4 +1,4 @@
-# build.sh and prove, as a contributor uses them to run one test.
+# build.sh and prove, as a contributor uses them.
 
 use Ratelimit::Test;
 use JSON::PP qw(decode_json);
@@ -15,7 +15,7 @@ is nginx()->status('/'), 200, 'nginx serves';
 finish();
 END
 
-# A command's exit status and all that it printed, run at the top of the sources.
+# Runs a command at the top of the sources; its exit status and output.
 sub run {
     my ($command, %environment) = @_;
     local @ENV{keys %environment} = values %environment;
@@ -23,7 +23,7 @@ sub run {
     return ($?, $output);
 }
 
-# A program that stands in for one of the machine's, in a folder for PATH.
+# Puts a replacement for a program into a folder; returns a PATH that starts with the folder.
 sub stand_in {
     my ($name, $text) = @_;
     mkdir "$folder/bin";
@@ -33,13 +33,13 @@ sub stand_in {
 
 subtest 'prove runs a test with the module that build.sh built' => sub {
     my ($status, $output) = run("prove $passing");
-    is $status, 0, 'without options or variables' or diag $output;
+    is $status, 0, 'no option or variable is needed' or diag $output;
 
     mkdir "$folder/empty";
     ($status, $output) = run("prove $passing", BUILD_DIR => "$folder/empty");
-    isnt $status, 0, 'with a BUILD_DIR where nothing is built it fails';
+    isnt $status, 0, 'with an empty BUILD_DIR it fails';
     like $output, qr{^\Q$folder\E/empty/ngx_http_ratelimit_module\.so is not built yet: run \./build\.sh$}m,
-        'and says what to run';
+        'and names the command that builds the module';
     ($status, $output) = run('prove t/unit/unit.t', BUILD_DIR => "$folder/empty");
     like $output, qr{^\Q$folder\E/empty/unit is not built yet: run \./build\.sh test t/unit/unit\.t$}m,
         'also for the unit tests';
@@ -50,8 +50,8 @@ subtest 'a test that waits for midnight says so' => sub {
             . 'BEGIN { *CORE::GLOBAL::time = sub () { 86_400 * 20_000 - $ENV{LEFT} };'
             . ' *CORE::GLOBAL::sleep = sub { print "slept $_[0]\n" } }'
             . "use Ratelimit::Test; done_testing(1) if ok 1'", LEFT => 239);
-    like $output, qr/^# waiting 239 seconds for midnight UTC/m, 'before it does';
-    like $output, qr/^slept 240$/m, 'and waits until then';
+    like $output, qr/^# waiting 239 seconds for midnight UTC/m, 'it says so before it waits';
+    like $output, qr/^slept 240$/m, 'it waits until midnight';
 };
 
 subtest 'a test installs its own packages, not those of all tests' => sub {
@@ -62,15 +62,15 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
         my ($status, $output) = run("./build.sh --no-install $_[0]", PATH => $path);
         return $status ? $output : 'no failure';
     };
-    is $failed->('test t/redis/dns.t'), "build.sh: not installed: dnsmasq-base\n", 'one test';
-    is $failed->('test t/redis/dns.t t/redis/headers.t'), "build.sh: not installed: curl dnsmasq-base\n", 'two tests';
-    unlike $failed->('test'), qr/clang-tidy/, 'all tests need nothing of lint';
-    like $failed->('test'), qr/cmake .*prometheus/, 'but what any of them needs';
-    like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'which lint installs';
+    is $failed->('test t/redis/dns.t'), "build.sh: not installed: dnsmasq-base\n", 'for one test';
+    is $failed->('test t/redis/dns.t t/redis/headers.t'), "build.sh: not installed: curl dnsmasq-base\n", 'for two tests';
+    unlike $failed->('test'), qr/clang-tidy/, 'all tests need no package of lint';
+    like $failed->('test'), qr/cmake .*prometheus/, 'but the packages of each test';
+    like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'lint installs its own';
 };
 
-subtest 'all tests are those of behaviour, without lint and without those that --except names' => sub {
-    # Its function alone: two builds at once, of this test and another one, would disturb each other.
+subtest 'build.sh test runs every test but lint and those that --except names' => sub {
+    # Only the function: two builds in parallel, by this test and another one, would disturb each other.
     write_file("$folder/list.sh", <<'END');
 eval "$(sed -n '/^nginx_tests=/p; /^test_folders=/p; /^tests_in()/,/^}/p' build.sh)"
 tests_in "$@"
@@ -79,9 +79,9 @@ END
     my (undef, $all) = run("bash $folder/list.sh ''");
     is_deeply [sort split /\n/, $all], [grep { !m{^t/source/} } @there], 'each once';
     my (undef, $most) = run("bash $folder/list.sh 'unit|dns'");
-    is_deeply [sort split /\n/, $most], [grep { !m{^t/source/|/(?:unit|dns)\.t$} } @there], 'but those';
+    is_deeply [sort split /\n/, $most], [grep { !m{^t/source/|/(?:unit|dns)\.t$} } @there], 'without the excepted ones';
     my (undef, $some) = run("bash $folder/list.sh dns t/redis/ t/node");
-    is_deeply [sort split /\n/, $some], [grep { m{^t/(?:redis|node)/} && !m{/dns\.t$} } @there], 'of two folders';
+    is_deeply [sort split /\n/, $some], [grep { m{^t/(?:redis|node)/} && !m{/dns\.t$} } @there], 'of two folders, without the excepted one';
 };
 
 subtest 't/README.md lists every test' => sub {
@@ -94,18 +94,18 @@ subtest 'every C++ source is in compile_commands.json' => sub {
     my $commands = decode_json(read_file(build_folder() . '/compile_commands.json'));
     my %known = map { $_->{file} => $_->{arguments} } @{$commands};
     my @sources = split /\n/, qx(find '$top/src' '$top/t' -name node_modules -prune -o -name '*.cpp' -print);
-    cmp_ok scalar(@sources), '>', 100, 'the sources are found';
-    is_deeply [grep { !$known{$_} } @sources], [], 'none is left out';
+    cmp_ok scalar(@sources), '>', 100, 'sources are found';
+    is_deeply [grep { !$known{$_} } @sources], [], 'no source is missing';
     my @folders = map { m{^(?:-I)?(/.*)} } @{ $known{ $sources[0] } };
-    cmp_ok scalar(@folders), '>', 5, 'folders of headers are named';
-    is_deeply [grep { !-e } @folders], [], 'and are there';
+    cmp_ok scalar(@folders), '>', 5, 'the header folders are named';
+    is_deeply [grep { !-e } @folders], [], 'and exist';
 };
 
 subtest 'build.sh help names every command' => sub {
     my (undef, $help) = run('./build.sh help');
     my ($cases) = read_file("$top/build.sh") =~ /^    case \$command in\n(.*?)^    esac/ms;
     my @commands = grep { !/^(?:build|help)$/ } $cases =~ /^    ([a-z-]+)\)/mg;
-    cmp_ok scalar(@commands), '>', 10, 'they are found';
+    cmp_ok scalar(@commands), '>', 10, 'commands are found';
     is_deeply [grep { $help !~ /^  $_\b/m } @commands], [];
 };
 

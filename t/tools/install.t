@@ -1,5 +1,5 @@
-# ./build.sh install and uninstall: what they put where, and that they do it whole or not at all.
-# Each nginx here has folders of its own, which a program before it names as nginx -V does.
+# ./build.sh install and uninstall: which files they write where, and that they succeed whole or change
+# nothing. Each nginx here has its own folders: a wrapper reports them as nginx -V does.
 
 use Ratelimit::Test;
 use Ratelimit::Build qw(top);
@@ -8,7 +8,7 @@ use Ratelimit::Process qw(temp_folder);
 my $top  = top();
 my $name = 'ngx_http_ratelimit_module.so';
 
-# A node with Debian's folders: configured without the module, but for the lines in modules-enabled.
+# A node with Debian's folders: it loads no module, and includes the files of modules-enabled.
 sub debian_node {
     my $root = temp_folder();
     mkdir "$root/modules-enabled" or die $!;
@@ -19,7 +19,7 @@ sub debian_node {
     return $node;
 }
 
-# A program that answers -V with these folders, and else is the node's nginx with its configuration.
+# A wrapper of the node's nginx that answers -V with these folders.
 sub program {
     my ($node, @options) = @_;
     my $root      = $node->{root};
@@ -34,20 +34,24 @@ END
     return;
 }
 
-# build.sh with this node's nginx: its exit status, what it printed and what it said.
+# Runs build.sh with this node's nginx: its exit status, stdout and stderr.
 sub build_sh {
     my ($node, $command, $destdir) = @_;
     local $ENV{RATELIMIT_NGINX} = "$node->{root}/nginx";
     local $ENV{DESTDIR}         = $destdir // '';
-    my $printed = qx('$top/build.sh' $command 2>'$node->{root}/said');
-    return ($?, $printed, read_file("$node->{root}/said"));
+    local $ENV{RATELIMIT_PREFIX} = "$node->{root}/local";
+    my $printed = qx('$top/build.sh' $command 2>'$node->{root}/stderr');
+    return ($?, $printed, read_file("$node->{root}/stderr"));
 }
+
+# The paths of ratelimit-rehearse, as they are printed.
+sub program_of { my ($root) = @_; return "$root/local/bin/ratelimit-rehearse\n$root/local/share/man/man1/ratelimit-rehearse.1\n" }
 
 # Every file and link below the node's folders, with its inode.
 sub tree {
     my ($node) = @_;
     my @folders = grep { -d } map { "$node->{root}/$_" }
-        qw(lib modules modules-available modules-enabled);
+        qw(lib local modules modules-available modules-enabled);
     return qx(find @folders ! -type d -printf "%p %i\\n");
 }
 
@@ -56,133 +60,134 @@ my $limited = {
     server => 'location / { ratelimit zone=all; try_files /index.html =404; }',
 };
 
-subtest 'a node with folders as Debian has them' => sub {
+subtest 'install and uninstall on an nginx with Debian\'s folders' => sub {
     my $node   = debian_node();
     my $root   = $node->{root};
     my $target = "$root/lib/modules/$name";
     my $line   = "$root/modules-available/mod-http-ratelimit.conf";
     my $link   = "$root/modules-enabled/50-mod-http-ratelimit.conf";
 
-    my ($status, $printed, $said) = build_sh($node, 'install');
-    is $status, 0, 'installs';
-    is $printed, "$target\n$line\n$link\n", 'and prints what it put where';
-    is $said, '', 'and nothing else';
-    is read_file($link), "load_module $target;\n", 'the line loads it';
-    is readlink $link, $line, 'the link is to where Debian has such lines';
+    my ($status, $printed, $stderr) = build_sh($node, 'install');
+    is $status, 0, 'it installs';
+    is $printed, "$target\n$line\n$link\n" . program_of($root), 'and prints the files that it wrote';
+    like qx($root/local/bin/ratelimit-rehearse --help), qr/--suggest/, 'ratelimit-rehearse runs';
+    is $stderr, '', 'and nothing on stderr';
+    is read_file($link), "load_module $target;\n", 'the configuration loads the module';
+    is readlink $link, $line, 'the link leads to modules-available';
     $node->configure(%{$limited})->reload(gone => 1);
-    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], 'after a reload it limits';
+    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], 'after a reload nginx limits';
 
     my $before = (stat $target)[1];
-    ($status, undef, $said) = build_sh($node, 'install');
-    is $status, 0, 'installs again';
-    like $said, qr/^An nginx that runs goes on with the old module, .* restart it\.$/, 'saying so';
-    isnt((stat $target)[1], $before, 'not over the old file');
+    ($status, undef, $stderr) = build_sh($node, 'install');
+    is $status, 0, 'it installs again';
+    like $stderr, qr/^A running nginx keeps the old module, .* restart it\.$/, 'and says that a running nginx keeps the old module';
+    isnt((stat $target)[1], $before, 'the file is replaced, not overwritten');
     like read_file('/proc/' . $node->pid . '/maps'), qr{$name \(deleted\)},
-        'which the nginx that runs still has';
-    is $node->status('/'), 429, 'and works with';
+        'the running nginx still maps the old file';
+    is $node->status('/'), 429, 'and still limits';
     $before = tree($node);
-    unlike $before, qr/\.(?:new|old)\b/, 'nothing else is left there';
+    unlike $before, qr/\.(?:new|old)\b/, 'no temporary file is left';
 
-    ($status, $printed, $said) = build_sh($node, 'uninstall');
-    isnt $status, 0, 'a module that the configuration needs stays';
-    like $said, qr{^build\.sh\ uninstall:\ nginx\ -t\ fails\ without\ the\ module,
-        \ so\ all\ is\ as\ it\ was:\ unknown\ directive\ "ratelimit_zone"\ in\ \S+:\d+\n$}x,
-        'with one line that says why';
-    is $printed . tree($node), $before, 'and nothing has changed';
+    ($status, $printed, $stderr) = build_sh($node, 'uninstall');
+    isnt $status, 0, 'a module that the configuration needs is not removed';
+    like $stderr, qr{^build\.sh\ uninstall:\ nginx\ -t\ fails\ without\ the\ module,
+        \ so\ the\ changes\ were\ undone:\ unknown\ directive\ "ratelimit_zone"\ in\ \S+:\d+\n$}x,
+        'one line gives the reason';
+    is $printed . tree($node), $before, 'nothing has changed';
 
     $node->configure(http => '', server => '')->reload(gone => 1);
-    ($status, $printed, $said) = build_sh($node, 'uninstall');
-    is "$status$said", '0', 'else it goes';
-    is $printed, "$link\n$line\n$target\n", 'with what was put there';
-    is tree($node), '', 'and nothing is left';
+    ($status, $printed, $stderr) = build_sh($node, 'uninstall');
+    is "$status$stderr", '0', 'without such a configuration it is removed';
+    is $printed, "$link\n$line\n$target\n" . program_of($root), 'with all its files';
+    is tree($node), '', 'nothing is left';
     $node->reload(gone => 1);
-    is $node->status('/'), 200, 'nginx goes on without it';
-    ($status, undef, $said) = build_sh($node, 'uninstall');
-    like $said, qr{^build\.sh uninstall: nothing is installed in $root/lib/modules\n$}, 'once';
+    is $node->status('/'), 200, 'nginx runs without it';
+    ($status, undef, $stderr) = build_sh($node, 'uninstall');
+    like $stderr, qr{^build\.sh uninstall: nothing is installed in $root/lib/modules\n$}, 'a second uninstall says that nothing is installed';
 };
 
-subtest 'a configuration that nginx refuses' => sub {
+subtest 'install changes nothing if nginx refuses the configuration' => sub {
     my $node = debian_node();
     $node->configure(http => 'no_such_directive on;');
-    my ($status, $printed, $said) = build_sh($node, 'install');
+    my ($status, $printed, $stderr) = build_sh($node, 'install');
     isnt $status, 0, 'it fails';
-    like $said, qr{^build\.sh\ install:\ nginx\ -t\ fails\ with\ the\ module,
-        \ so\ all\ is\ as\ it\ was:\ unknown\ directive\ "no_such_directive"\ in\ \S+:\d+\n$}x,
-        'with one line that says why';
-    is $printed . tree($node), '', 'and nothing is left';
+    like $stderr, qr{^build\.sh\ install:\ nginx\ -t\ fails\ with\ the\ module,
+        \ so\ the\ changes\ were\ undone:\ unknown\ directive\ "no_such_directive"\ in\ \S+:\d+\n$}x,
+        'one line gives the reason';
+    is $printed . tree($node), '', 'nothing is left';
 };
 
-subtest 'an nginx whose configuration includes no modules' => sub {
+subtest 'install prints the load_module line for an nginx that includes no folder of modules' => sub {
     my $node = debian_node();
     my $line = "load_module $node->{root}/modules/$name;";
     $node->configure(main => '');
     program($node);
-    my ($status, $printed, $said) = build_sh($node, 'install');
-    is $status, 0, 'installs';
-    is $printed, "$node->{root}/modules/$name\n$line\n", 'and prints the line to write';
-    like $said, qr{^\Q$node->{folder}\E/nginx\.conf includes no folder of modules}, 'and where';
+    my ($status, $printed, $stderr) = build_sh($node, 'install');
+    is $status, 0, 'it installs';
+    is $printed, "$node->{root}/modules/$name\n" . program_of($node->{root}) . "$line\n", 'and prints the line to add';
+    like $stderr, qr{^\Q$node->{folder}\E/nginx\.conf includes no folder of modules}, 'and the file to add it to';
 
     $node->configure(%{$limited}, main => $line)->reload(gone => 1);
-    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], 'the line loads it';
+    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], 'the line loads the module';
     (undef, $printed) = build_sh($node, 'install');
-    is $printed, "$node->{root}/modules/$name\n", 'once it is there it is not printed';
+    is $printed, "$node->{root}/modules/$name\n" . program_of($node->{root}), 'once the line is there it is not printed';
 };
 
-subtest 'a folder of lines that are not links' => sub {
+subtest 'install writes a file into a folder of modules without links' => sub {
     my $node = debian_node();
     mkdir "$node->{root}/modules.d" or die $!;
     $node->configure(main => "include $node->{root}/modules.d/*.conf;");
     my ($status, $printed) = build_sh($node, 'install');
     is "$status $printed", "0 $node->{root}/lib/modules/$name\n"
-        . "$node->{root}/modules.d/mod-http-ratelimit.conf\n", 'gets a file';
+        . "$node->{root}/modules.d/mod-http-ratelimit.conf\n" . program_of($node->{root}), 'a file and no link';
 };
 
-subtest 'a module that is loaded by a line in nginx.conf itself' => sub {
+subtest 'install adds no second load_module line' => sub {
     my $node = debian_node();
     my $main = "load_module $node->{root}/lib/modules/$name;\n$node->{main}";
     $node->configure(main => $main);
     my ($status, $printed) = build_sh($node, 'install');
-    is "$status $printed", "0 $node->{root}/lib/modules/$name\n", 'gets no second line';
+    is "$status $printed", "0 $node->{root}/lib/modules/$name\n" . program_of($node->{root}), 'only the module is written';
 };
 
-subtest 'an nginx that cannot load this build' => sub {
+subtest 'install fails if nginx cannot load the module' => sub {
     my $node = debian_node();
     my $bad  = write_file("$node->{root}/bad.so", "no module\n");
     local $ENV{RATELIMIT_NGINX} = "$node->{root}/nginx";
     my $answer = qx('$top/packaging/install.sh' install $bad 2>&1);
     isnt $?, 0, 'it fails';
     like $answer, qr{^build\.sh\ install:\ \S+/nginx\ does\ not\ load\ this\ build:
-        \ dlopen\(\)\ "\Q$bad\E"\ failed\ \(.*\)\n$}x, 'in one line';
+        \ dlopen\(\)\ "\Q$bad\E"\ failed\ \(.*\)\n$}x, 'one line gives the reason';
     is tree($node), '', 'nothing is left';
 };
 
-subtest 'DESTDIR' => sub {
+subtest 'install honours DESTDIR' => sub {
     my $node    = debian_node();
     my $root    = $node->{root};
     my $destdir = "$root/stage";
-    my ($status, $printed, $said) = build_sh($node, 'install', $destdir);
-    is "$status$said", '0', 'installs';
+    my ($status, $printed, $stderr) = build_sh($node, 'install', $destdir);
+    is "$status$stderr", '0', 'it installs';
     is $printed, join('', map { "$destdir$root/$_\n" } "lib/modules/$name",
-        'modules-available/mod-http-ratelimit.conf', 'modules-enabled/50-mod-http-ratelimit.conf'),
-        'below it';
+        'modules-available/mod-http-ratelimit.conf', 'modules-enabled/50-mod-http-ratelimit.conf')
+        . program_of("$destdir$root"), 'below DESTDIR';
     is readlink "$destdir$root/modules-enabled/50-mod-http-ratelimit.conf",
-        "$root/modules-available/mod-http-ratelimit.conf", 'a link that is right in place';
+        "$root/modules-available/mod-http-ratelimit.conf", 'the link has its final target';
     is read_file("$destdir$root/modules-available/mod-http-ratelimit.conf"),
-        "load_module $root/lib/modules/$name;\n", 'a line likewise';
-    is tree($node), '', 'and nowhere else';
+        "load_module $root/lib/modules/$name;\n", 'the line has the final path';
+    is tree($node), '', 'nothing is written elsewhere';
 
-    ($status, undef, $said) = build_sh($node, 'install', '/proc/none');
-    isnt $status, 0, 'a folder that cannot be written to';
-    is $said, "build.sh install: no right to write to /proc/none$root/lib/modules: "
-        . "try as root, or with DESTDIR\n", 'is one line';
+    ($status, undef, $stderr) = build_sh($node, 'install', '/proc/none');
+    isnt $status, 0, 'a folder without the right to write fails';
+    is $stderr, "build.sh install: no permission to write to /proc/none$root/lib/modules: "
+        . "try as root, or with DESTDIR\n", 'one line gives the reason';
 };
 
-subtest 'no nginx' => sub {
+subtest 'install fails without nginx' => sub {
     my $node = debian_node();
     unlink "$node->{root}/nginx";
-    my ($status, undef, $said) = build_sh($node, 'install');
+    my ($status, undef, $stderr) = build_sh($node, 'install');
     isnt $status, 0, 'it fails';
-    like $said, qr{^build\.sh install: \S+/nginx does not run\n$}, 'in one line';
+    like $stderr, qr{^build\.sh install: \S+/nginx does not run\n$}, 'one line gives the reason';
 };
 
 finish();

@@ -1,4 +1,4 @@
-# The tests' own library: what it starts works, and what it promises to notice is noticed.
+# The tests' own library: its servers and clients work, and it notices the failures that it must notice.
 # needs: libprotocol-http2-perl
 
 use strict;
@@ -9,53 +9,53 @@ use IO::Socket::INET;
 use Time::HiRes qw(sleep time);
 
 my $redis = redis();
-is $redis->cmd('SET', 'key', "a b\r\n"), 'OK', 'redis answers';
-is $redis->cmd('GET', 'key'), "a b\r\n", 'binary values come back';
+is $redis->cmd('SET', 'key', "a b\r\n"), 'OK', 'Redis replies';
+is $redis->cmd('GET', 'key'), "a b\r\n", 'binary values are returned unchanged';
 is $redis->calls('get'), 1, 'commands are counted';
 ok !eval { $redis->cmd('NONSENSE'); 1 }, 'an error is an exception';
-like $@, qr/unknown command/, 'with its text';
+like $@, qr/unknown command/, 'the exception has the error\'s text';
 is_deeply $redis->cmd('EVAL', 'return {1, "a", false, {2}}', 0), [1, 'a', undef, [2]],
     'nested replies are read';
 
 $redis->stop('KILL');
-ok !eval { $redis->cmd('PING'); 1 }, 'a killed redis does not answer';
+ok !eval { $redis->cmd('PING'); 1 }, 'a killed Redis does not reply';
 $redis->start;
 is $redis->cmd('PING'), 'PONG', 'it can be started again';
 
 my $nginx = nginx(workers => 2, server => 'location = /gone { return 410 "gone"; }');
 is $nginx->status('/'), 200, 'nginx serves';
 is $nginx->get('/')->body, "ok\n", 'the body is read';
-is $nginx->get('/gone')->body, 'gone', 'of errors too';
-is length $nginx->get('/big.bin')->body, 200_000, 'of large files too';
-is_deeply [burst($nginx->port, '/', 100, 10)], [(200) x 100], 'many requests at once';
+is $nginx->get('/gone')->body, 'gone', 'the body of an error too';
+is length $nginx->get('/big.bin')->body, 200_000, 'a large body too';
+is_deeply [burst($nginx->port, '/', 100, 10)], [(200) x 100], 'many parallel requests';
 
-wait_until('both workers are there', sub { $nginx->workers == 2 });
+wait_until('both workers run', sub { $nginx->workers == 2 });
 my @before = sort $nginx->workers;
-is scalar @before, 2, 'it has its workers';
+is scalar @before, 2, 'workers are listed';
 $nginx->reload(gone => 1);
 my @after = sort $nginx->workers;
-isnt "@after", "@before", 'and others after a reload';
+isnt "@after", "@before", 'a reload replaces them';
 
 my ($exit, @lines) = conf_test(server => 'nonsense;');
 is $exit, 1, 'a bad configuration is refused';
-like "@lines", qr/unknown directive "nonsense"/, 'with its line';
-is((conf_test())[0], 0, 'a good one is not');
+like "@lines", qr/unknown directive "nonsense"/, 'the complaint is returned';
+is((conf_test())[0], 0, 'a good configuration is accepted');
 
-subtest 'a redis that is paused answers nothing, and the rest when it goes on' => sub {
+subtest 'a paused Redis replies nothing until it is resumed' => sub {
     my $slow = redis(socket => 1, password => 'pw');
     ok -S $slow->{path}, 'it has a unix socket';
     $slow->pause;
     my $socket = http_connect($slow->port);
     print {$socket} "PING\r\n";
-    ok !IO::Select->new($socket)->can_read(0.2), 'nothing comes';
+    ok !IO::Select->new($socket)->can_read(0.2), 'no reply while paused';
     $slow->resume;
-    ok(IO::Select->new($socket)->can_read(5), 'then it does');
+    ok(IO::Select->new($socket)->can_read(5), 'the reply when resumed');
     is $slow->cmd('PING'), 'PONG';
 };
 
 subtest 'the proxy delays, garbles, drops and cuts' => sub {
     my $proxy = proxy(to => $redis->addr);
-    my $ask = sub {
+    my $ping = sub {
         my ($socket, $wait) = @_;
         print {$socket} "PING\r\n";
         return '' unless IO::Select->new($socket)->can_read($wait // 5);
@@ -63,35 +63,35 @@ subtest 'the proxy delays, garbles, drops and cuts' => sub {
         return $answer;
     };
     my $socket = http_connect($proxy->port);
-    is $ask->($socket), "+PONG\r\n", 'it passes at first';
+    is $ping->($socket), "+PONG\r\n", 'replies pass at first';
     $proxy->delay(0.3);
     my $began = time;
-    is $ask->($socket), "+PONG\r\n", 'later';
+    is $ping->($socket), "+PONG\r\n", 'delayed';
     cmp_ok time - $began, '>=', 0.3;
     $proxy->garble;
-    is $ask->($socket), "+PONG\r\n" ^ "\xaa" x 7, 'garbled';
+    is $ping->($socket), "+PONG\r\n" ^ "\xaa" x 7, 'garbled';
     $proxy->drop;
-    is $ask->($socket, 0.2), '', 'dropped';
-    is $ask->(http_connect($proxy->port), 0.2), '', 'on a new connection too';
+    is $ping->($socket, 0.2), '', 'dropped';
+    is $ping->(http_connect($proxy->port), 0.2), '', 'also on a new connection';
     $proxy->pass;
-    is $ask->($socket, 0.2), '', 'which stays dead';
+    is $ping->($socket, 0.2), '', 'a dropped connection stays dead';
     $socket = http_connect($proxy->port);
-    is $ask->($socket), "+PONG\r\n", 'others pass again';
+    is $ping->($socket), "+PONG\r\n", 'a new connection passes again';
     $proxy->cut(3);
-    is $ask->($socket), '+PO', 'cut in the middle of an answer';
-    is $ask->($socket), '', 'and closed';
+    is $ping->($socket), '+PO', 'cut in the middle of a reply';
+    is $ping->($socket), '', 'and closed';
     $proxy->pass;
     $socket = http_connect($proxy->port);
-    is $ask->($socket), "+PONG\r\n", 'a new one passes';
+    is $ping->($socket), "+PONG\r\n", 'a new connection passes';
     is $proxy->seen->{taken}, 4;
     $proxy->cut;
-    is $ask->($socket), '', 'cut at once';
+    is $ping->($socket), '', 'cut at once';
     is $proxy->seen->{open}, 0;
     $proxy->stop;
     ok !IO::Socket::INET->new(PeerAddr => $proxy->addr), 'stopped';
 };
 
-subtest 'a load tells a request that failed from an idle connection that was closed' => sub {
+subtest 'a load distinguishes failed requests from closed idle connections' => sub {
     my $served = nginx(module => 0, server => <<'END');
         location /once/ { keepalive_requests 5; try_files /index.html =404; }
         location /broken/ { return 444; }
@@ -99,50 +99,50 @@ END
     my %seen;
     for my $path ('/', '/once/', '/broken/', '/absent') {
         my $load = load(port => $served->port, path => $path, clients => 2);
-        wait_until("$path is asked for often", sub {
+        wait_until("$path has many responses", sub {
             my $seen = $load->seen;
             return ($seen->{200} // 0) + ($seen->{404} // 0) + $seen->{failed} > 50;
         });
         $seen{$path} = $load->stop;
     }
     is_deeply [map { $seen{$_}{failed} } '/', '/once/', '/absent'], [0, 0, 0];
-    cmp_ok $seen{'/broken/'}{failed}, '>', 50, 'those without an answer failed';
+    cmp_ok $seen{'/broken/'}{failed}, '>', 50, 'requests without a response failed';
     like $seen{'/broken/'}{why}, qr/closed after 0 answers/;
-    cmp_ok $seen{'/absent'}{404}, '>', 50, 'statuses are told apart';
+    cmp_ok $seen{'/absent'}{404}, '>', 50, 'statuses are counted separately';
 
     my $load = load(port => $served->port, path => '/');
     $load->wait_for_more(100);
     $served->stop('KILL');
-    wait_until('it cannot connect', sub { $load->seen->{why} });
+    wait_until('the load cannot connect', sub { $load->seen->{why} });
     cmp_ok $load->stop->{failed}, '>', 0;
 };
 
-subtest 'HTTP/2: streams of one connection' => sub {
+subtest 'HTTP/2 streams share one connection' => sub {
     my $h2 = nginx(module => 0, listen => 'http2');
     my @answers = http2($h2->port, ['/', '/absent', '/'], headers => ['X-Some', 'header']);
     is_deeply [map { $_->status } @answers], [200, 404, 200];
     is $answers[2]->body, "ok\n";
     is $answers[2]->header('Content-Length'), 3;
-    is length((http2($h2->port, ['/big.bin']))[0]->body), 200_000, 'beyond the first window';
-    is +(http2($h2->port, ['/'], method => 'POST', body => 'x'))[0]->status, 405, 'with a body';
+    is length((http2($h2->port, ['/big.bin']))[0]->body), 200_000, 'a body beyond the first window';
+    is +(http2($h2->port, ['/'], method => 'POST', body => 'x'))[0]->status, 405, 'a request with a body';
 };
 
-subtest 'tests that run at once get ports of their own' => sub {
+subtest 'tests that run in parallel get different ports' => sub {
     my ($mine) = free_port();
     my $folder = File::Temp->newdir;
     my $pid = Ratelimit::Process::start_code('rival', sub {
-        # One that would begin at the same place.
+        # A process that starts at the same port.
         write_file("$folder/port", join ' ', map { free_port() } 1 .. 200);
     });
     wait_until('the rival is done', sub { !Ratelimit::Process::alive($pid) });
     my %theirs = map { $_ => 1 } split ' ', read_file("$folder/port");
     is scalar(keys %theirs), 200;
     my $other = free_port();
-    ok !$theirs{$mine}, 'what is taken here is not given there';
+    ok !$theirs{$mine}, 'the rival does not get a port that is in use here';
     isnt $other, $mine;
 };
 
-# Runs a test of this text; returns the pids and folders that its line "left ..." names.
+# Runs a test that ends with $end; returns the pids and folders that its line "left ..." lists.
 sub run_badly {
     my ($end) = @_;
     my $folder = File::Temp->newdir;
@@ -173,16 +173,16 @@ subtest 'a test that ends badly leaves neither a process nor a folder' => sub {
     );
     for my $how (sort keys %ends) {
         my @left = run_badly($ends{$how});
-        is scalar @left, 13, "$how: it ran";
+        is scalar @left, 13, "$how: the test ran";
         ok eval {
-            # A process that has ended, though nobody has asked how, has no program any more.
-            wait_until('all is gone', sub { !grep { m{^/} ? -e : -e "/proc/$_/exe" } @left });
+            # A process that has ended but was not reaped has no program any more.
+            wait_until('all processes and folders are gone', sub { !grep { m{^/} ? -e : -e "/proc/$_/exe" } @left });
             1;
         }, "$how: nothing is left" or diag $@;
     }
 };
 
-subtest 'an end that should not be is noticed' => sub {
+subtest 'an nginx that crashes is a complaint' => sub {
     my $crash = nginx(module => 0);
     $crash->wait_for_workers($crash->pid);
     kill SEGV => $crash->workers;
@@ -191,22 +191,22 @@ subtest 'an end that should not be is noticed' => sub {
 
     my $single = nginx(module => 0, single => 1);
     kill SEGV => $single->pid;
-    wait_until('it is gone', sub { !Ratelimit::Process::alive($single->pid) });
+    wait_until('nginx has ended', sub { !Ratelimit::Process::alive($single->pid) });
     like join(' ', Ratelimit::Nginx::complaints()), qr/wait status (?:11|139)/,
-        'nginx without a master too';
+        'nginx without a master';
 
     my $known = nginx(module => 0, expected => qr/exited on signal 11/);
     $known->wait_for_workers($known->pid);
     kill SEGV => $known->workers;
     $known->wait_for_log(qr/exited on signal 11/);
-    is join(' ', Ratelimit::Nginx::complaints()), '', 'but not one that the test expects';
+    is join(' ', Ratelimit::Nginx::complaints()), '', 'an expected crash is no complaint';
 
     nginx(module => 0)->stop('KILL');
-    is join(' ', Ratelimit::Nginx::complaints()), '', 'nor what the test itself killed';
+    is join(' ', Ratelimit::Nginx::complaints()), '', 'nor is an nginx that the test killed';
 };
 
 my $bad = nginx(module => 0);
 write_file("$bad->{folder}/error.log", $bad->log . "2026/01/01 [alert] 1#1: made up\n");
-like join(' ', Ratelimit::Nginx::complaints()), qr/made up/, 'an alert is noticed';
+like join(' ', Ratelimit::Nginx::complaints()), qr/made up/, 'an alert in the log is a complaint';
 
 finish();

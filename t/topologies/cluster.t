@@ -1,4 +1,4 @@
-# Redis Cluster: limits hold wherever their keys are, while slots move and masters die.
+# Redis Cluster: limits are exact on every slot, while slots move and masters die.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time sleep);
@@ -7,7 +7,7 @@ my $cluster = cluster();
 my $dead    = '127.0.0.1:' . free_port();
 my @nodes;
 
-# An nginx that has these servers as seeds. Zones one, two and single count by $arg_k, other by $arg_o.
+# An nginx with these servers as seeds. Zones one, two and single count by $arg_k, other by $arg_o.
 sub node_of {
     my ($seeds, %options) = @_;
     my $rate   = $options{rate} // '1000000r/d';
@@ -39,7 +39,7 @@ sub node_of {
     return $node;
 }
 
-# How many requests a limit has counted.
+# The number of requests that a limit has counted.
 sub counted {
     my ($node, $zone, $keys) = @_;
     my $answer = $node->get("/peek/$zone?$keys");
@@ -48,7 +48,7 @@ sub counted {
 
 sub failures { return scalar grep { /FAILED/ } split /\n/, $_[0]->file('access.log') }
 
-# A number whose key k… is in one of the slots from here on.
+# A number whose key "k<number>" is in one of the slots from $first to $last.
 sub key_in {
     my ($first, $last) = @_;
     for my $number (1 .. 100_000) {
@@ -65,7 +65,7 @@ sub first_slot_of {
     return $first;
 }
 
-# How often the nodes that live answered with an error of this kind.
+# The number of error replies of this kind by all running nodes.
 sub errors {
     my ($kind) = @_;
     my $sum = 0;
@@ -75,18 +75,18 @@ sub errors {
     return $sum;
 }
 
-# A load has ended: every request was decided by Redis, and is counted once.
+# Ends a load: Redis decided every request, and each is counted once.
 sub check_load {
     my ($node, $load, $keys, @zones) = @_;
     my $seen = $load->stop;
     is $seen->{failed}, 0, 'no request failed' or diag $seen->{why};
-    is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'all passed';
-    is counted($node, $_, $keys), $seen->{200}, "each is counted once in zone $_" for @zones;
-    is failures($node), 0, 'none was left to the fail mode';
+    is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'all requests passed';
+    is counted($node, $_, $keys), $seen->{200}, "each request is counted once in zone $_" for @zones;
+    is failures($node), 0, 'the fail mode decided none';
     return;
 }
 
-subtest 'limits are exact over all slots, for nodes that know other seeds, some of them dead' => sub {
+subtest 'limits are exact on all slots, for nginx nodes with different seeds, some of them dead' => sub {
     my ($first, $second, $third) = $cluster->addrs;
     my ($replica) = grep { my $node = $_; !grep { $_ eq $node->addr } $cluster->addrs } $cluster->nodes;
     my @pair = (node_of([$dead, $first], rate => '3r/d'),
@@ -95,22 +95,22 @@ subtest 'limits are exact over all slots, for nodes that know other seeds, some 
     for my $key (1 .. 40) {
         $passed{$key} = grep { $_ == 200 } map { $_->status("/one?k=$key") } @pair, @pair;
     }
-    is join(' ', map { $passed{$_} } 1 .. 40), join(' ', (3) x 40), 'three of four, each key';
+    is join(' ', map { $passed{$_} } 1 .. 40), join(' ', (3) x 40), 'three of four requests of each key pass';
     isnt join(' ', $_->keys_like('rl:one:*')), '', 'every master has some' for $cluster->masters;
-    is $_->count_log(qr/cluster of 3 masters: /), 1, 'one line says where the slots are' for @pair;
-    is $_->count_log(qr/is away|no node/), 0, 'dead seeds are nobody\'s loss' for @pair;
+    is $_->count_log(qr/cluster of 3 masters: /), 1, 'one line names the masters' for @pair;
+    is $_->count_log(qr/is away|no node/), 0, 'dead seeds are not reported' for @pair;
 };
 
-subtest 'two limits are in one slot or in two, as their keys say, and are counted as one' => sub {
+subtest 'two limits in one slot or in two are both counted or neither' => sub {
     my $node = node_of([$cluster->addrs], rate => '3r/d');
     is_deeply [map { $node->status('/both?k=both') } 1 .. 4], [200, 200, 200, 429];
     is_deeply [map { $node->status("/apart?k=apart&o=x$_") } 1 .. 4], [200, 200, 200, 429];
-    is counted($node, 'other', 'o=x4'), 0, 'what the other refused is given back';
+    is counted($node, 'other', 'o=x4'), 0, 'a request that the other limit refuses is refunded';
     is_deeply [map { $node->status("/apart?k=apart$_&o=same") } 1 .. 5], [200, 200, 200, 429, 429];
     is counted($node, 'one', "k=apart$_"), 0 for 4, 5;
 };
 
-subtest 'keys with braces are counted like any' => sub {
+subtest 'keys with braces are counted like any other' => sub {
     my $node = node_of([$cluster->addrs]);
     for my $key ('a}b', '{', '}', '}x', '{}', '{}x', '{a}', 'a{b}c', '}{', 'x}y{z') {
         is_deeply [map { $node->status("/bare?b=$key") } 1 .. 4], [200, 200, 200, 429], "'$key'";
@@ -119,7 +119,7 @@ subtest 'keys with braces are counted like any' => sub {
     is failures($node), 0;
 };
 
-subtest 'slots that are moved under load take their counts along' => sub {
+subtest 'slots that move under load keep their counts' => sub {
     my ($from, $to) = $cluster->masters;
     my $first = first_slot_of($from);
     my $node = node_of([$to->addr]);
@@ -129,13 +129,13 @@ subtest 'slots that are moved under load take their counts along' => sub {
     $_->wait_for_more(50) for @loads;
     $cluster->reshard(slots => 200, from => $from, to => $to);
     $_->wait_for_more(50) for @loads;
-    is $cluster->node_of_slot($cluster->slot_of("k$_"))->port, $to->port, 'it has moved' for $one, $two;
+    is $cluster->node_of_slot($cluster->slot_of("k$_"))->port, $to->port, 'the slot has moved' for $one, $two;
     check_load($node, $loads[0], "k=$one", 'one');
     check_load($node, $loads[1], "k=$two", 'one', 'two');
     is $node->count_log(qr/is away|answered:/), 0;
 };
 
-subtest 'a slot is moved step by step under load: nothing is lost, nothing counted twice' => sub {
+subtest 'while a slot moves step by step under load each request is counted exactly once' => sub {
     my $node = node_of([$cluster->addrs], workers => 2);
     my $slot = $cluster->slot_of('kstep');
     my $from = $cluster->node_of_slot($slot);
@@ -148,22 +148,22 @@ subtest 'a slot is moved step by step under load: nothing is lost, nothing count
     $cluster->migrate_begin($slot, $to);
     $more->();
     $cluster->migrate_key('rl:one:{kstep}');
-    wait_until('keys of a slot are apart', sub { errors('TRYAGAIN') > $tries });
+    wait_until('the slot\'s keys are on two nodes', sub { errors('TRYAGAIN') > $tries });
     $more->();
     for my $zone (qw(single other two)) {
         $cluster->migrate_key("rl:$zone:{kstep}");
         $more->();
     }
-    cmp_ok errors('ASK'), '>', $asks, 'the new master was asked';
+    cmp_ok errors('ASK'), '>', $asks, 'the old master redirected with ASK';
     $cluster->migrate_end($slot);
     $more->();
     check_load($node, $both,   'k=step',         'one', 'two');
     check_load($node, $apart,  'k=away&o=kstep', 'one', 'other');
     check_load($node, $single, 'k=step',         'single');
-    is $node->count_log(qr/is away|answered:/), 0, 'and nothing to tell';
+    is $node->count_log(qr/is away|answered:/), 0, 'no error is logged';
 };
 
-subtest 'a new key of a slot that is being moved is counted where it will be' => sub {
+subtest 'a new key of a moving slot is counted on the new master' => sub {
     my $node = node_of([$cluster->addrs], rate => '3r/d');
     my $slot = $cluster->slot_of('kfresh');
     my $from = $cluster->node_of_slot($slot);
@@ -183,22 +183,22 @@ subtest 'a master that is killed under load is replaced' => sub {
     $_->wait_for_more(50) for $load, $other;
     my $killed = $cluster->kill_master_of('klost');
     my $began = time;
-    wait_until('its slots are decided again',
+    wait_until('requests of its slots are decided again',
         sub { $node->get('/one?k=lost')->header('X-Status') eq 'PASSED' && !$killed->lives
             && $node->count_log(qr/cluster of 3 masters: /) >= 4 }, 20);
-    cmp_ok time - $began, '<', 15, 'within some seconds';
+    cmp_ok time - $began, '<', 15, 'within seconds';
     $_->wait_for_more(50) for $load, $other;
     for my $seen (map { $_->stop } $load, $other) {
         is $seen->{failed}, 0 or diag $seen->{why};
-        is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'everybody was let pass';
+        is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'all requests passed';
     }
-    is $node->count_log(qr/\Q@{[ $killed->addr ]}\E is away/), 2, 'each worker said once that it went';
-    is $node->count_log(qr/cluster of 3 masters: /), 4, 'and where the slots are now';
+    is $node->count_log(qr/\Q@{[ $killed->addr ]}\E is away/), 2, 'each worker logs one line about the dead master';
+    is $node->count_log(qr/cluster of 3 masters: /), 4, 'and one line about the new masters';
     $killed->start;
     $cluster->wait_ok;
 };
 
-subtest 'no node has heard of keys in different slots' => sub {
+subtest 'no call had keys in different slots' => sub {
     $_->stop('QUIT') for @nodes;
     is join("\n", grep { /CROSSSLOT/ } map { split /\n/, $_->log } @nodes), '';
     is errors('CROSSSLOT'), 0;

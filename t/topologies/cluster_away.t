@@ -1,4 +1,4 @@
-# A cluster that is guarded, incomplete, hung, gone or none.
+# A cluster that is access-controlled, incomplete, hung or unavailable, and a server that is in no cluster.
 
 use Ratelimit::Test;
 use Time::HiRes qw(time sleep);
@@ -25,14 +25,14 @@ sub node_of {
 
 sub seeds { return join ' ', map { "server $_;" } $cluster->addrs }
 
-# How often all nodes that live were asked for the map.
+# The number of requests for the map that all running nodes received.
 sub map_calls {
     my $sum = 0;
     $sum += $_->calls('cluster|slots') for grep { $_->lives } $cluster->nodes;
     return $sum;
 }
 
-subtest 'a user with the rights of doc/operations.md can do all that is needed' => sub {
+subtest 'a user with the rights of doc/operations.md has every right that a cluster needs' => sub {
     my ($rights, $more) = read_file('doc/operations.md')
         =~ /^ACL SETUSER ratelimit on >password (.*)\n(?:.*\n)*?ACL SETUSER ratelimit (.*cluster.*)$/m;
     for my $server ($cluster->nodes) {
@@ -47,25 +47,25 @@ subtest 'a user with the rights of doc/operations.md can do all that is needed' 
     is_deeply [map { $node->status('/?k=guarded') } 1 .. 2], [200, 200];
     $cluster->migrate_begin($slot, $to);
     $cluster->migrate_key('rl:test:{kguarded}');
-    is_deeply [map { $node->status('/?k=guarded') } 1 .. 2], [200, 429], 'also where ASK leads';
+    is_deeply [map { $node->status('/?k=guarded') } 1 .. 2], [200, 429], 'also after ASK';
     $cluster->migrate_end($slot);
-    is_deeply [map { $node->status('/?k=guarded') } 1 .. 2], [429, 429], 'and MOVED';
+    is_deeply [map { $node->status('/?k=guarded') } 1 .. 2], [429, 429], 'and after MOVED';
     for my $algorithm (@algorithms) {
         is_deeply [map { $node->status("/$algorithm?k=$algorithm&o=o$_") } 1 .. 5],
-            [200, 200, 200, 429, 429], "$algorithm counts, and gives back";
+            [200, 200, 200, 429, 429], "$algorithm counts and refunds";
     }
-    is_deeply [map { @{ $_->cmd('ACL', 'LOG') } } $cluster->nodes], [], 'nothing was denied';
+    is_deeply [map { @{ $_->cmd('ACL', 'LOG') } } $cluster->nodes], [], 'no command was denied';
     is $node->count_log(qr/NOPERM|is away/), 0;
 };
 
-subtest 'the password of the default user will do, a wrong one is told' => sub {
+subtest 'the default user\'s password works, and a wrong one is reported' => sub {
     is node_of(seeds() . " password 'open sesame';")->status('/?k=password'), 200;
     my $node = node_of(seeds() . ' password wrong;');
     $node->wait_for_log(qr/no node of the cluster knows its slots: WRONGPASS/);
     is $node->status('/'), 503;
 };
 
-subtest 'seeds that are dead, or in no cluster, are complained about once' => sub {
+subtest 'seeds that are dead or in no cluster are reported once' => sub {
     my $lonely = redis();
     my %reason = (
         'server 127.0.0.1:' . free_port() . ';' => 'Connection refused',
@@ -76,43 +76,45 @@ subtest 'seeds that are dead, or in no cluster, are complained about once' => su
         my $line = qr/no node of the cluster knows its slots: .*$reason{$block}/;
         $node->wait_for_log($line);
         my ($began, $before) = (time, $lonely->calls('cluster|slots'));
+        # A silent wait: time for two more requests for the map.
         while (time < $began + 2.5) { $node->status('/'); sleep 0.1 }
         my $calls = $lonely->calls('cluster|slots') - $before;
-        cmp_ok $calls, '<=', time - $began + 1, 'asked again once a second at most';
+        cmp_ok $calls, '<=', time - $began + 1, 'the map is requested at most once a second';
         is $node->status('/'), 503;
         $node->stop;
-        is $node->count_log(qr/\[error\] .*ratelimit: redis/), 1, 'one line' or diag $node->log;
+        is $node->count_log(qr/\[error\] .*ratelimit: redis/), 1, 'one line in the log' or diag $node->log;
         is $node->count_log($line), 1;
     }
 };
 
-subtest 'a cluster that is down is told of once, and asked for its map once a second at most' => sub {
+subtest 'a cluster that is down is reported once, and its map is requested about once a second' => sub {
     my $node = node_of(seeds() . " password 'open sesame'; breaker failures=1000000;"
         . "timeout 300ms; connect_timeout 5s;");
     is $node->status('/?k=before'), 200;
     my $victim = $cluster->node_of_slot($cluster->slot_of('kbefore'));
     my @others = grep { $_ != $victim } $cluster->nodes;
     $victim->stop('KILL');
-    wait_until('it is down', sub {
+    wait_until('the cluster is down', sub {
         $node->status("/?k=$_") for 1 .. 30;
         return @others == grep({ $_->cmd('CLUSTER', 'INFO') =~ /cluster_state:fail/ } @others)
             && $node->count_log(qr/answered: CLUSTERDOWN/);
     }, 20);
-    my ($began, $before, $asked) = (time, map_calls(), 0);
-    while (time < $began + 3) { $node->status("/?k=down$asked") == 503 or last; $asked++ }
-    cmp_ok $asked, '>', 5, 'requests are refused';
-    # Each search may ask more than one node, when the first does not answer within 50 ms.
-    cmp_ok map_calls() - $before, '<=', 4 * (time - $began + 2), 'and the map is requested now and then';
+    my ($began, $before, $sent) = (time, map_calls(), 0);
+    # A silent wait: time for several requests for the map.
+    while (time < $began + 3) { $node->status("/?k=down$sent") == 503 or last; $sent++ }
+    cmp_ok $sent, '>', 5, 'requests are refused';
+    # A search for the map may use more than one node, if the first does not reply within 50 ms.
+    cmp_ok map_calls() - $before, '<=', 4 * (time - $began + 2), 'the map is requested seldom';
     cmp_ok map_calls() - $before, '>=', 1;
-    is $node->count_log(qr/\Q@{[ $victim->addr ]}\E is away/), 1, 'one line of the dead';
-    cmp_ok $node->count_log(qr/answered: CLUSTERDOWN/), '<=', 2, 'one of each other';
+    is $node->count_log(qr/\Q@{[ $victim->addr ]}\E is away/), 1, 'one line about the dead master';
+    cmp_ok $node->count_log(qr/answered: CLUSTERDOWN/), '<=', 2, 'at most one line about each other master';
     $victim->start;
     $cluster->wait_ok;
     wait_until('requests are decided again', sub { $node->status('/?k=after') == 200 });
     is $node->status('/?k=before'), 200;
 };
 
-subtest 'hung nodes delay a request by the timeouts at most, and no worker that leaves' => sub {
+subtest 'hung nodes delay a request by at most the timeouts, and do not delay a worker\'s exit' => sub {
     my $node = node_of(seeds() . " password 'open sesame'; timeout 1s; connect_timeout 1s;",
         workers => 2);
     is $node->status("/?k=hung$_"), 200 for 1 .. 10;
@@ -124,7 +126,7 @@ subtest 'hung nodes delay a request by the timeouts at most, and no worker that 
     $node->reload(gone => 1);
     $began = time;
     is $node->stop('QUIT') // 0, 0;
-    cmp_ok time - $began, '<', 5, 'a query of the map keeps nobody';
+    cmp_ok time - $began, '<', 5, 'a pending request for the map does not delay the exit';
     $_->resume for $cluster->nodes;
 };
 

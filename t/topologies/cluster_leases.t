@@ -1,5 +1,5 @@
-# Redis Cluster with leases and the denial cache: while slots move no more pass than a limit allows, and
-# nothing of it is lost.
+# Redis Cluster with leases and the denial cache: while slots move, no more requests pass than a limit
+# allows, and no lease is lost.
 
 use Ratelimit::Test;
 
@@ -21,7 +21,7 @@ my $node    = nginx(
             'location = /peek { ratelimit zone=leased cost=0; }'),
 );
 
-# Begins to move the slot of a key to another master, and moves its keys after a while; then ends it.
+# Moves the slot of a key to another master, key by key; runs $step before and after each step.
 sub move_under {
     my ($key, $step, @zones) = @_;
     my $slot = $cluster->slot_of($key);
@@ -41,24 +41,24 @@ sub move_under {
 
 for (['leased', 'leased'], ['both', 'leased', 'beside']) {
     my ($path, @zones) = @{$_};
-    subtest "a key that moves keeps its leases, and its limit: $path" => sub {
+    subtest "a key that moves keeps its leases and its limit: $path" => sub {
         my $load = load(port => $node->port, path => "/$path?k=$path", clients => 8);
         move_under("k$path", sub { $load->wait_for_more(100) }, @zones);
         my $moving = $load->seen->{200};
-        cmp_ok $moving, '<', $quota, 'it has moved before the limit is reached';
+        cmp_ok $moving, '<', $quota, 'the key moved before the limit was reached';
         wait_until('the limit is reached', sub { $load->seen->{429} }, 60);
         my $seen = $load->stop;
         is $seen->{failed}, 0, 'no request failed' or diag $seen->{why};
-        is join(' ', grep { /^\d+$/ } sort keys %{$seen}), '200 429', 'all are decided';
+        is join(' ', grep { /^\d+$/ } sort keys %{$seen}), '200 429', 'all requests are decided';
         my @rest = burst($node->port, "/$path?k=$path", 300, 10);
         my $passed = $seen->{200} + grep { $_ == 200 } @rest;
-        cmp_ok $passed, '<=', $quota, 'no more pass than may';
-        is $passed, $quota, 'nor fewer' if $path eq 'leased';
+        cmp_ok $passed, '<=', $quota, 'no more than the limit pass';
+        is $passed, $quota, 'and no fewer' if $path eq 'leased';
         is $node->get("/peek?k=$path")->header('X-RateLimit-Remaining'), 0 if $path eq 'leased';
     };
 }
 
-subtest 'a refused key that moves stays refused, from memory, and is freed where it is' => sub {
+subtest 'a refused key that moves stays refused by the cache, and can be freed on its new master' => sub {
     is $node->status('/refused?k=moves'), $_ for 200, 429;
     move_under('kmoves', sub {
         my $answer = $node->get('/refused?k=moves');
@@ -66,10 +66,10 @@ subtest 'a refused key that moves stays refused, from memory, and is freed where
         is $answer->header('X-Source'), 'cache';
     }, 'refused');
     is $node->status('/api/zones/refused/keys/kmoves', method => 'DELETE'), 204;
-    is $node->status('/refused?k=moves'), $_, 'freed' for 200, 429;
+    is $node->status('/refused?k=moves'), $_, 'the freed key is admitted once' for 200, 429;
 };
 
-subtest 'a key is freed while its slot moves' => sub {
+subtest 'a key can be freed while its slot moves' => sub {
     is $node->status('/refused?k=between'), $_ for 200, 429;
     my $freed = sub {
         is $node->status('/api/zones/refused/keys/kbetween', method => 'DELETE'), 204;
@@ -78,6 +78,6 @@ subtest 'a key is freed while its slot moves' => sub {
     move_under('kbetween', $freed, 'refused');
 };
 
-is $node->count_log(qr/is away|answered:/), 0, 'and nothing to tell';
+is $node->count_log(qr/is away|answered:/), 0, 'no error is logged';
 
 finish();

@@ -1,6 +1,8 @@
-# A cluster whose nodes are announced by their names, which nobody but the cluster itself can look up.
+# A cluster whose nodes announce names that do not resolve.
 
 use Ratelimit::Test;
+
+plan skip_all => 'Redis 6.2 announces no names' unless redis()->has_setting('cluster-announce-hostname');
 
 my $cluster = cluster(
     conf => "cluster-announce-hostname node.example\ncluster-preferred-endpoint-type hostname\n");
@@ -21,33 +23,33 @@ sub decided {
     return $answer->header('Status') eq 'PASSED';
 }
 
-subtest 'nodes are found at the addresses that the map has for their names' => sub {
+subtest 'nodes are connected by the addresses that the map has for their names' => sub {
     ok decided($_), "key $_" for 1 .. 20;
     is $node->count_log(qr/node\.example:\d+ is up/), 3;
 };
 
-subtest 'a replica that takes over is found, first by MOVED, then by its address' => sub {
+subtest 'a replica that takes over is found by MOVED' => sub {
     my $master = $cluster->node_of_slot($cluster->slot_of('k1'));
     my ($replica) = grep {
         my $role = $_->cmd('ROLE');
         $role->[0] eq 'slave' && $role->[2] == $master->port
     } $cluster->nodes;
-    # FORCE, since a plain FAILOVER sometimes waits in vain for the master's offset.
+    # FORCE, since a plain FAILOVER sometimes never gets the master's offset.
     my $next = 0;
     wait_until(
-        'it has taken over',
+        'the replica has taken over',
         sub {
             if (time >= $next) {
                 eval { $replica->cmd('CLUSTER', 'FAILOVER', 'FORCE') };
                 $next = time + 3;
             }
-            # Meanwhile a node may know of no owner.
+            # Meanwhile a node may know no owner.
             return eval { $cluster->node_of_slot($cluster->slot_of('k1')) == $replica };
         },
         20
     );
-    wait_until('it decides', sub { decided(1) });
-    is scalar(grep { !decided($_) } 1 .. 20), 0, 'and so do all others';
+    wait_until('the new master decides', sub { decided(1) });
+    is scalar(grep { !decided($_) } 1 .. 20), 0, 'all keys are decided';
 };
 
 finish();

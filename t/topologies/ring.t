@@ -1,12 +1,12 @@
-# A ring: keys are spread over servers that know nothing of each other, and limits of one request that
-# live on several of them are counted in all or in none.
+# A ring: keys are spread over independent servers, and a request whose limits are on several servers is
+# counted in all of them or in none.
 
 use Ratelimit::Test;
 
 my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets
     token_bucket leaky_bucket gcra);
 
-# A server each, and the keys k1 to k300 as the ring of them places them: a list for each.
+# The servers, and for each a list of the keys among k1 to k300 that the ring puts on it.
 my @servers = map { redis() } 1 .. 3;
 my $placing = ring_node(\@servers, http => 'ratelimit_zone $arg_a zone=place rate=9r/d;',
     server => 'location / { ratelimit zone=place; }');
@@ -14,13 +14,13 @@ $placing->status("/?a=k$_") for 1 .. 300;
 my @keys = map { keys_of($_) } @servers;
 $_->cmd('FLUSHALL') for @servers;
 
-# The numbered keys of a zone that a server has.
+# The keys of the zone "place" that a server has.
 sub keys_of {
     my ($server) = @_;
     return [map { /\{(\w+)\}/ ? $1 : () } $server->keys_like('rl:place:*')];
 }
 
-# An nginx whose block "main" is a ring of these servers, the second of which has weight two.
+# An nginx whose block "main" is a ring of these servers; the second server has weight 2.
 sub ring_node {
     my ($servers, %options) = @_;
     my $block = join ' ', map { 'server ' . $_->addr . ($_ == $servers[1] ? ' weight=2;' : ';') }
@@ -34,8 +34,8 @@ sub ring_node {
     );
 }
 
-# How many requests that zones let pass with $arg_a, $arg_b, $arg_c as keys; each can be read at
-# /peek/ZONE, which takes nothing.
+# Lines for zones with these rates, keyed by $arg_a, $arg_b and $arg_c, and for /peek/ZONE, which reports a
+# zone's state at no cost.
 sub limits {
     my (%rates) = @_;
     my %argument = (one => 'a', two => 'b', three => 'c');
@@ -53,22 +53,22 @@ sub remaining {
     return $node->get($path)->header('X-RateLimit-Remaining');
 }
 
-subtest 'keys are spread over all servers, by weight, and each stays on its own' => sub {
+subtest 'keys are spread over all servers by weight, and each stays on its server' => sub {
     is scalar(map { @{$_} } @keys), 300, 'each key is on one server';
     cmp_ok scalar @{ $keys[$_] }, '>=', 30, "server $_ has its share" for 0 .. 2;
-    cmp_ok scalar @{ $keys[1] }, '>', scalar @{ $keys[$_] }, 'the weighty one has more than others'
+    cmp_ok scalar @{ $keys[1] }, '>', scalar @{ $keys[$_] }, 'the server of weight 2 has more than others'
         for 0, 2;
     my $turned = ring_node([reverse @servers], http => 'ratelimit_zone $arg_a zone=place rate=9r/d;',
         server => 'location / { ratelimit zone=place; }');
     for my $node ($placing, $turned) {
         $node->status("/?a=k$_") for 1 .. 300;
     }
-    is_deeply [map { keys_of($_) } @servers], \@keys, 'also for a node that names them in another order';
-    is remaining($turned, '/?a=k1'), 6, 'which counts with the others';
+    is_deeply [map { keys_of($_) } @servers], \@keys, 'also for a node that lists the servers in another order';
+    is remaining($turned, '/?a=k1'), 6, 'the nodes share counts';
     $_->cmd('FLUSHALL') for @servers;
 };
 
-subtest 'limits by the same key are on one server, and cost one script' => sub {
+subtest 'limits by the same key are on one server, and take one call' => sub {
     my ($zones, $peeks) = limits(one => 'rate=9r/d', two => 'rate=9r/d');
     $zones =~ s/arg_b/arg_a/;
     my $node = ring_node(\@servers, http => $zones,
@@ -84,7 +84,7 @@ subtest 'limits by the same key are on one server, and cost one script' => sub {
     }
 };
 
-subtest 'a server that is killed affects only its keys, and is taken up again' => sub {
+subtest 'a server that is killed affects only its keys, and is used again when it restarts' => sub {
     my $node = ring_node(\@servers, http => 'ratelimit_zone $arg_a zone=one rate=3r/d;',
         server => 'location /open { ratelimit zone=one; }'
             . 'location /closed { ratelimit zone=one; ratelimit_fail_mode closed; }');
@@ -93,7 +93,7 @@ subtest 'a server that is killed affects only its keys, and is taken up again' =
     for my $i (0, 2) {
         my $key = $keys[$i][0];
         is_deeply [map { $node->status("/$_?a=$key") } qw(open closed open closed)],
-            [200, 200, 200, 429], "the keys of server $i are counted as ever";
+            [200, 200, 200, 429], "the keys of server $i are still counted";
     }
     for my $key (@{ $keys[1] }[0 .. 4]) {
         my $answer = $node->get("/open?a=$key");
@@ -101,9 +101,9 @@ subtest 'a server that is killed affects only its keys, and is taken up again' =
         is $answer->header('X-Status'), 'FAILED_OPEN';
         is $node->status("/closed?a=$key"), 503;
     }
-    is $node->count_log(qr/is away/), 1, 'one line says that it is away';
+    is $node->count_log(qr/is away/), 1, 'one line in the log';
     $servers[1]->start;
-    wait_until('its keys are counted', sub { $node->status("/closed?a=$keys[1][1]") == 200 });
+    wait_until('its keys are counted again', sub { $node->status("/closed?a=$keys[1][1]") == 200 });
     is_deeply [map { $node->status("/closed?a=$keys[1][0]") } 1 .. 4], [200, 200, 200, 429];
     $_->cmd('FLUSHALL') for @servers;
 };
@@ -111,7 +111,7 @@ subtest 'a server that is killed affects only its keys, and is taken up again' =
 my ($here, $there, $elsewhere) = map { $_->[0] } @keys;
 
 for my $algorithm (@algorithms) {
-    subtest "a request that one server refuses is given back on the other: $algorithm" => sub {
+    subtest "a request that one server refuses is refunded on the other: $algorithm" => sub {
         my $now = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';
         my ($zones, $peeks) = limits(one => "rate=100r/d algorithm=$algorithm"
                 . ($algorithm =~ /leaky|gcra/ ? ' burst=99' : ''), two => 'rate=2r/d');
@@ -130,23 +130,23 @@ END
         for my $path (qw(/ /turned /dear /dry /shadow)) {
             my $expected = $path eq '/dry' ? 200 : 429;
             is $node->status("$path?$both"), $expected, "$path refuses" for 1 .. 5;
-            is remaining($node, $peek), 98, 'and has taken nothing';
+            is remaining($node, $peek), 98, 'and counts nothing';
         }
         is $node->get("/dry?$both")->header('X-Status'), 'REJECTED_DRY_RUN';
-        is $node->status("/harmless?$both"), 200, 'a shadow limit refuses nobody';
-        is remaining($node, $peek), 97, 'and gives nothing back';
-        is $node->status("/?a=$there&b=$there"), 429, 'by one key they are one script';
+        is $node->status("/harmless?$both"), 200, 'a shadow limit does not refuse';
+        is remaining($node, $peek), 97, 'and refunds nothing';
+        is $node->status("/?a=$there&b=$there"), 429, 'limits of one key take one call';
         is remaining($node, "/peek/one?a=$there"), 100;
         $_->cmd('FLUSHALL') for @servers;
 
         my @statuses = burst($node->port, "/?$both", 50, 50);
-        is scalar(grep { $_ == 200 } @statuses), 2, 'of fifty at once two pass';
+        is scalar(grep { $_ == 200 } @statuses), 2, 'two of fifty concurrent requests pass';
         is remaining($node, $peek), 98, 'and two are counted';
         $_->cmd('FLUSHALL') for @servers;
     };
 }
 
-subtest 'what one server gives back is shown as if it had not been taken, the reset too' => sub {
+subtest 'after a refund remaining and reset are as if nothing had been counted' => sub {
     my %rate = (
         sliding_window_log => '100r/d', sliding_window_buckets => '100r/d precision=1s', gcra => '100r/d burst=99',
         fixed_window => '100r/d', sliding_window_counter => '100r/6s',
@@ -162,15 +162,15 @@ subtest 'what one server gives back is shown as if it had not been taken, the re
     my $node = ring_node(\@servers, http => $zones, server => "location = /fill { ratelimit zone=full; } $locations");
     is $node->status("/fill?b=$there"), 200;
     $node->status("/some/$_?a=$here") for @names;
-    # The counter's next window, so that a request would begin it; by then two seconds have passed for all.
+    # The counter's next window, so that a request would start it; by then every limit is two seconds old.
     my $soon = $servers[0]->cmd('TIME')->[0] + 2;
     wait_until('the next window', sub { $servers[0]->cmd('TIME')->[0] >= $soon - $soon % 6 + 6 });
     for my $name (reverse @names) {
         my $state = sub { return [$_[0]->header('RateLimit') =~ /"$name";r=(\d+);t=(\d+)/] };
         my $refused = $node->get("/$name?a=$here&b=$there");
         is $refused->status, 429, $name;
-        my ($told, $look) = map { $state->($_) } $refused, $node->get("/look/$name?a=$here");
-        cmp_ok abs $told->[$_] - $look->[$_], '<=', 1, "$name: as a look says: @{$told} and @{$look}" for 0, 1;
+        my ($shown, $peek) = map { $state->($_) } $refused, $node->get("/look/$name?a=$here");
+        cmp_ok abs $shown->[$_] - $peek->[$_], '<=', 1, "$name: as cost=0 reports: @{$shown} and @{$peek}" for 0, 1;
     }
     $_->cmd('FLUSHALL') for @servers;
 };
@@ -184,19 +184,19 @@ subtest 'two tight limits on two servers count exactly the requests that both le
         my $node = ring_node(\@servers, http => $zones, workers => 2,
             server => "location / { ratelimit zone=one $now; ratelimit zone=two $now; } $peeks");
         my $passed = grep { $_ == 200 } burst($node->port, "/?a=$here&b=$there", 50, 50);
-        cmp_ok $passed, '<=', 10, "$algorithm: no more pass than may";
-        # Another worker's giving back may still be on its way.
+        cmp_ok $passed, '<=', 10, "$algorithm: no more than the limit pass";
+        # A refund by another worker may still be in flight.
         for my $peek ("/peek/one?a=$here", "/peek/two?b=$there") {
-            wait_until('all is given back', sub { remaining($node, $peek) == 10 - $passed });
-            is remaining($node, $peek), 10 - $passed, 'as many are counted as passed';
+            wait_until('all refunds have arrived', sub { remaining($node, $peek) == 10 - $passed });
+            is remaining($node, $peek), 10 - $passed, 'exactly the admitted requests are counted';
         }
         my $late = grep { $node->status("/?a=$here&b=$there") == 200 } 1 .. 11;
-        is $passed + $late, 10, 'and the rest can be had afterwards';
+        is $passed + $late, 10, 'the rest of the limit can be used afterwards';
         $_->cmd('FLUSHALL') for @servers;
     }
 };
 
-subtest 'three limits on three servers: whichever refuses, the others are left as they were' => sub {
+subtest 'with three limits on three servers, a refusal by any is refunded on the others' => sub {
     my %quota = (one => 100, two => 100, three => 100);
     my %key = (one => "a=$here", two => "b=$there", three => "c=$elsewhere");
     my $all = join '&', map { $key{$_} } sort keys %key;
@@ -205,16 +205,16 @@ subtest 'three limits on three servers: whichever refuses, the others are left a
         my $node = ring_node(\@servers, http => $zones,
             server => "location / { ratelimit zone=one; ratelimit zone=two; ratelimit zone=three; } $peeks");
         my @statuses = burst($node->port, "/?$all", 40, 20);
-        is scalar(grep { $_ == 200 } @statuses), 5, "zone $tight lets five pass";
+        is scalar(grep { $_ == 200 } @statuses), 5, "zone $tight admits five";
         for my $name (sort keys %quota) {
             is remaining($node, "/peek/$name?$key{$name}"), $name eq $tight ? 0 : 95,
-                "which are counted in zone $name";
+                "exactly these are counted in zone $name";
         }
         $_->cmd('FLUSHALL') for @servers;
     }
 };
 
-subtest 'a shadow limit that would refuse is no reason to keep what its neighbours took' => sub {
+subtest 'a refusing shadow limit does not prevent the refund of the other limits' => sub {
     my ($zones, $peeks) = limits(one => 'rate=9r/d', two => 'rate=1r/d');
     my $node = ring_node(\@servers, http => "$zones ratelimit_zone \$arg_a zone=narrow rate=1r/d;",
         server => 'location / { ratelimit zone=one; ratelimit zone=narrow shadow; ratelimit zone=two; }'
@@ -224,7 +224,7 @@ subtest 'a shadow limit that would refuse is no reason to keep what its neighbou
     $_->cmd('FLUSHALL') for @servers;
 };
 
-subtest 'with one of the servers away, the fail mode stands in for its limit alone' => sub {
+subtest 'with one server unavailable, the fail mode decides its limit only' => sub {
     my ($zones, $peeks) = limits(one => 'rate=5r/d', two => 'rate=2r/d');
     my $node = ring_node(\@servers, http => $zones, server => $peeks . join '',
         map { "location = /$_ { ratelimit zone=one; ratelimit zone=two; ratelimit_fail_mode $_; }" }
@@ -234,13 +234,13 @@ subtest 'with one of the servers away, the fail mode stands in for its limit alo
     my $peek = "/peek/one?a=$here";
 
     is $node->status("/closed?a=$here&b=$there"), 503, 'closed refuses' for 1 .. 5;
-    is remaining($node, $peek), 5, 'and gives back what the other counted';
+    is remaining($node, $peek), 5, 'and the other limit is refunded';
     is_deeply [map { $node->status("/local?a=$here&b=$there") } 1 .. 4], [200, 200, 429, 429],
-        'local counts by itself';
-    is remaining($node, $peek), 3, 'and gives back what it refuses';
-    is $node->get("/open?a=$here&b=$there")->header('X-Status'), 'FAILED_OPEN', 'open lets pass';
+        'local counts on this node';
+    is remaining($node, $peek), 3, 'and refunds what it refuses';
+    is $node->get("/open?a=$here&b=$there")->header('X-Status'), 'FAILED_OPEN', 'open admits';
     is_deeply [map { $node->status("/open?a=$here&b=$there") } 1 .. 3], [200, 200, 429],
-        'as long as the other does';
+        'as long as the other limit does';
     $servers[1]->start;
     $_->cmd('FLUSHALL') for @servers;
 };
@@ -255,12 +255,12 @@ subtest 'limits of one location may be in two blocks' => sub {
             . 'location = /peek { ratelimit zone=z1 cost=0; try_files /index.html =404; }',
     );
     is_deeply [map { $node->status('/') } 1 .. 6], [200, 200, 200, 429, 429, 429];
-    is remaining($node, '/peek'), 2, 'three are counted in the other';
-    is_deeply [$servers[0]->keys_like], ['rl:z0:{k}'], 'each in its own';
+    is remaining($node, '/peek'), 2, 'the other block has counted three';
+    is_deeply [$servers[0]->keys_like], ['rl:z0:{k}'], 'each block has its own zone\'s key';
     is_deeply [$servers[1]->keys_like], ['rl:z1:{k}'];
 };
 
-subtest 'what is given back late is given back too, and no failure of its server' => sub {
+subtest 'late refunds arrive too, and do not count as failures of their server' => sub {
     my @servers = map { redis() } 1 .. 2;
     my @proxies = map { proxy(to => $_->addr) } @servers;
     my $node = nginx(
@@ -285,8 +285,8 @@ subtest 'what is given back late is given back too, and no failure of its server
     for my $time (1 .. 2) {
         is scalar(grep { $_ == 429 } burst($node->port, "/both?$keys", 20, 20)), 20;
         my $began = time;
-        wait_until('later than any of them could have been answered', sub { time - $began > 1.2 });
-        is $node->get("/peek?$keys")->header('X-RateLimit-Remaining'), 999, 'all is given back';
+        wait_until('the timeout of every refund is over', sub { time - $began > 1.2 });
+        is $node->get("/peek?$keys")->header('X-RateLimit-Remaining'), 999, 'all refused requests are refunded';
     }
     is $node->count_log(qr/is away/), 0;
 };

@@ -1,4 +1,4 @@
-# A master that sentinels name: found, followed when it changes, and used on when they are gone.
+# A master that sentinels name: it is found, followed when it changes, and still used when all sentinels die.
 # needs: redis-sentinel
 
 use Ratelimit::Test;
@@ -12,7 +12,7 @@ my $dead  = '127.0.0.1:' . free_port();
 
 sub seeds { return join ' ', map { "server $_;" } @_ }
 
-# An nginx whose block "main" has these directives besides its topology.
+# An nginx whose block "main" has these lines besides its topology.
 sub node_of {
     my ($block, %options) = @_;
     my $mode = $options{mode} // 'closed';
@@ -36,28 +36,28 @@ sub is_decided {
     return ($node->get("/?k=$key")->header('X-Status') // '') eq 'PASSED';
 }
 
-# All were let pass, and none had to be asked twice.
+# Ends a load: all requests passed.
 sub check_load {
     my ($load) = @_;
     my $seen = $load->stop;
     is $seen->{failed}, 0, 'no request failed' or diag $seen->{why};
-    is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'all passed';
+    is join(' ', grep { /^\d+$/ } sort keys %{$seen}), 200, 'all requests passed';
     return;
 }
 
-subtest 'the master is found, also when a sentinel is dead, and limits are exact' => sub {
+subtest 'the master is found, also with a dead sentinel, and limits are exact' => sub {
     my @pair = map { node_of(seeds(@{$_}), workers => 2) } [$dead, $group->addrs],
         [reverse $group->addrs];
     is_deeply [map { $_->status('/?k=exact') } @pair, @pair], [200, 200, 200, 429];
     is_deeply [$group->master->keys_like('rl:*')], ['rl:test:{kexact}'];
     is $_->count_log(qr/main": master main is at \Q@{[ $group->master->addr ]}/), 2,
-        'each worker says where it is' for @pair;
-    is $_->count_log(qr/is away|no sentinel/), 0, 'a dead sentinel is nobody\'s loss' for @pair;
+        'each worker logs the master once' for @pair;
+    is $_->count_log(qr/is away|no sentinel/), 0, 'a dead sentinel is not reported' for @pair;
     $_->reload(gone => 1) for @pair;
-    is $_->status('/?k=exact'), 429, 'workers leave, and others come' for @pair;
+    is $_->status('/?k=exact'), 429, 'the count survives a reload' for @pair;
 };
 
-subtest 'a master that hands over under load is left for the new one' => sub {
+subtest 'after a failover under load the new master decides' => sub {
     my $node = node_of(seeds($group->addrs), mode => 'open', rate => '1000000r/d', workers => 2);
     my $load = load(port => $node->port, path => '/?k=over', clients => 4);
     $load->wait_for_more(50);
@@ -67,41 +67,41 @@ subtest 'a master that hands over under load is left for the new one' => sub {
     $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/, 2);
     wait_until('requests are decided by the new master',
         sub { is_decided($node, 'over2') && grep { /over2/ } $new->keys_like });
-    cmp_ok time - $began, '<', 5, 'soon';
+    cmp_ok time - $began, '<', 5, 'within seconds';
     my $calls = $old->calls('evalsha');
     $load->wait_for_more(50);
     is_deeply [$old->cmd('ROLE')->[0], $old->calls('evalsha') - $calls], ['master', 0],
-        'the old one, which says that it is a master still, decides none of them';
+        'the old master, which still reports the role of a master, decides none';
     check_load($load);
-    is $node->count_log(qr/master main is at/), 4, 'a line for each worker and master';
-    cmp_ok $node->count_log(qr/is away/), '<=', 2, 'at most one line that the old one went';
+    is $node->count_log(qr/master main is at/), 4, 'one line for each worker and master';
+    cmp_ok $node->count_log(qr/is away/), '<=', 2, 'at most one line for each worker about the old master';
 };
 
-# How many workers listen to each sentinel; sentinels themselves subscribe at masters and replicas.
+# The number of subscriptions at each sentinel, those of other sentinels included.
 sub listeners {
     return map { scalar split /\n/, $_->cmd(qw(CLIENT LIST TYPE pubsub)) } $group->sentinels;
 }
 
-subtest 'a sentinel that hangs keeps no worker at a master that has handed over' => sub {
+subtest 'a sentinel that hangs does not delay the switch to a new master' => sub {
     my @before = listeners();
     my $node = node_of(seeds($group->addrs), more => 'connect_timeout 1s; timeout 500ms;');
     is $node->status('/?k=hang'), 200;
     my @now = listeners();
     my ($heard, @others) = ($group->sentinels)[grep { $now[$_] > $before[$_] } 0 .. $#now];
-    is @others, 0, 'it listens to one sentinel';
+    is @others, 0, 'the worker is subscribed to one sentinel';
     my $old = $group->master;
     $heard->pause;
     my $new = $group->failover;
     $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/);
-    is $old->cmd('ROLE')->[0], 'master', 'it does not wait until the old one is a replica';
+    is $old->cmd('ROLE')->[0], 'master', 'the old master is not a replica yet';
     is $node->status('/?k=hang2'), 200;
-    is_deeply [$new->keys_like('*hang2*')], ['rl:test:{khang2}'], 'the new one decides';
-    is $node->count_log(qr/is away|no sentinel/), 0, 'nothing is said to be away';
+    is_deeply [$new->keys_like('*hang2*')], ['rl:test:{khang2}'], 'the new master decides';
+    is $node->count_log(qr/is away|no sentinel/), 0, 'no server is reported as unavailable';
     $heard->resume;
-    wait_until('it has heard of it', sub { $group->master($heard) == $new });
+    wait_until('the resumed sentinel names the new master', sub { $group->master($heard) == $new });
 };
 
-# One that plays a sentinel, and names the port that is in a file.
+# A mock sentinel that names the port in a file.
 sub puppet {
     my ($port, $file) = @_;
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 10,
@@ -120,22 +120,22 @@ sub puppet {
     });
 }
 
-subtest 'a master that was demoted and still answers is left at its first READONLY' => sub {
+subtest 'a demoted master is dropped at its first READONLY reply' => sub {
     my ($old, $new, $port) = (redis(), redis(), free_port());
     my $named = write_file("$old->{folder}/named", $old->port);
     puppet($port, $named);
     my $node = node_of(seeds("127.0.0.1:$port"), user => '');
     is $node->status('/?k=demoted'), 200;
     $old->cmd('REPLICAOF', '127.0.0.1', $new->port);
-    is $node->status('/?k=demoted'), 503, 'it refuses' for 1 .. 3;
-    my $end = time + 1.2;
+    is $node->status('/?k=demoted'), 503, 'the request fails closed' for 1 .. 3;
+    my $end = time + 1.2;    # a silent wait: time for the master to be named again
     while (time < $end) { is $node->status('/?k=demoted'), 503 or last; sleep 0.1 }
-    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 1, 'one line, though it is named still';
+    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 1, 'one line, although the sentinel still names it';
     is $node->count_log(qr/answered: READONLY/), 1;
     write_file($named, $new->port);
     my $began = time;
-    wait_until('decided again', sub { is_decided($node, 'demoted') });
-    cmp_ok time - $began, '<', 3, 'soon after another is named';
+    wait_until('Redis decides again', sub { is_decided($node, 'demoted') });
+    cmp_ok time - $began, '<', 3, 'soon after another master is named';
     is $node->count_log(qr/master main is at/), 2;
 };
 
@@ -147,20 +147,20 @@ subtest 'a master that is killed under load is replaced' => sub {
     $old->stop('KILL');
     my $new = $group->wait_for_new_master($old);
     my $began = time;
-    wait_until('decided again', sub { is_decided($node, 'killed') });
-    cmp_ok time - $began, '<', 5, 'soon after the sentinels know';
+    wait_until('Redis decides again', sub { is_decided($node, 'killed') });
+    cmp_ok time - $began, '<', 5, 'soon after the sentinels name the new master';
     $node->wait_for_log(qr/master main is at \Q@{[ $new->addr ]}/, 2);
     $load->wait_for_more(50);
     check_load($load);
-    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 2, 'each worker said once that it went';
+    is $node->count_log(qr/\Q@{[ $old->addr ]}\E is away/), 2, 'each worker logs one line about the dead master';
 };
 
-subtest 'users with the rights of doc/operations.md can do all that is needed' => sub {
+subtest 'users with the rights of doc/operations.md have every right that sentinels and masters need' => sub {
     my ($rights) = read_file('doc/operations.md') =~ /^ACL SETUSER ratelimit on >password (.*)$/m;
     my ($more)   = read_file('doc/operations.md') =~ /^ACL SETUSER ratelimit (.*role.*)$/m;
     my ($watch)  = read_file('doc/operations.md') =~ /^ACL SETUSER watcher on >password (.*)$/m;
-    my @living = grep { $_->lives } $group->nodes;
-    for my $server (@living) {
+    my @running = grep { $_->lives } $group->nodes;
+    for my $server (@running) {
         $server->cmd('ACL', 'SETUSER', 'limiter', 'on', '>secret', split ' ', "$rights $more");
         $server->cmd('ACL', 'LOG', 'RESET');
     }
@@ -172,13 +172,13 @@ subtest 'users with the rights of doc/operations.md can do all that is needed' =
             . 'sentinel_username watcher; sentinel_password secret;');
     is_deeply [map { $node->status("/both?k=acl&o=$_") } 1 .. 4], [200, 200, 200, 429];
     is $node->count_log(qr/NOPERM|is away/), 0;
-    is_deeply [map { @{ $_->cmd('ACL', 'LOG') } } @living, $group->sentinels], [],
-        'nothing was denied';
+    is_deeply [map { @{ $_->cmd('ACL', 'LOG') } } @running, $group->sentinels], [],
+        'no command was denied';
 };
 
-subtest 'an unknown master and a wrong password are complained about once' => sub {
+subtest 'an unknown master and a wrong password are reported once' => sub {
     my %of = (
-        'it does not know the master' => [name => 'nobody'],
+        'it does not know the master' => [name => 'unknown'],
         WRONGPASS => [user => 'password pw; sentinel_password wrong;'],
         NOAUTH    => [user => 'password pw;'],
     );
@@ -187,26 +187,26 @@ subtest 'an unknown master and a wrong password are complained about once' => su
         my $line = qr/main": no sentinel knows where the master is: .*$reason/;
         $node->wait_for_log($line);
         is $node->status('/'), 503;
-        my $end = time + 1.5;
+        my $end = time + 1.5;    # a silent wait: time for another attempt
         while (time < $end) { $node->status('/'); sleep 0.1 }
-        is $node->count_log(qr/\[error\].*ratelimit: redis/), 1, 'one line' or diag $node->log;
+        is $node->count_log(qr/\[error\].*ratelimit: redis/), 1, 'one line in the log' or diag $node->log;
         $node->stop;
     }
 };
 
-subtest 'sentinels that die take nobody along: the master is used on' => sub {
+subtest 'after all sentinels die the master is still used' => sub {
     my $node = node_of(seeds($group->addrs), rate => '1000000r/d');
     ok is_decided($node, 'alone');
     my $before = $group->master->port;
     $_->stop('KILL') for $group->sentinels;
     $node->wait_for_log(qr/no sentinel knows where the master is/);
-    my $end = time + 2;
+    my $end = time + 2;    # a silent wait: time for more attempts at the sentinels
     while (time < $end) { is $node->status('/?k=alone'), 200 or last; sleep 0.1 }
-    is $node->count_log(qr/no sentinel/), 1, 'one line says so';
+    is $node->count_log(qr/no sentinel/), 1, 'one line about the sentinels';
     my ($first, @others) = $group->sentinels;
     $first->start;
     $node->wait_for_log(qr/master main is at/, 2);
-    is $node->count_log(qr/no sentinel/), 1, 'and one that they are back';
+    is $node->count_log(qr/no sentinel/), 1, 'no more lines about them';
     my ($master) = grep { $_->lives && $_->port == $before } $group->nodes;
     is $node->count_log(qr/is away/), 0;
     $first->pause;
@@ -214,7 +214,7 @@ subtest 'sentinels that die take nobody along: the master is used on' => sub {
     $node->reload(gone => 1);
     my $began = time;
     is $node->stop('QUIT') // 0, 0;
-    cmp_ok time - $began, '<', 5, 'neither keeps a worker that leaves';
+    cmp_ok time - $began, '<', 5, 'neither delays a worker\'s exit';
     $_->resume for $first, $master;
 };
 

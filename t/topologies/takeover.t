@@ -1,11 +1,11 @@
-# Another server takes over, of a cluster or behind sentinels: while nginx has traffic, and while it
-# has none.
+# Another server takes over, in a cluster or behind sentinels, while nginx has traffic and while it has
+# none.
 # needs: redis-sentinel
 
 use Ratelimit::Test;
 use Time::HiRes qw(time sleep);
 
-# How the requests of these keys were decided, all sent at once.
+# $ratelimit_status of requests for these keys, all sent at once.
 sub decisions {
     my ($node, @keys) = @_;
     my @clients = map { Ratelimit::Http::http_connect($node->port) } @keys;
@@ -15,8 +15,8 @@ sub decisions {
 
 sub passed { return scalar grep { $_ eq 'PASSED' } @_ }
 
-# An nginx that waits long for a takeover and one that has no traffic meanwhile, of which every worker
-# is connected to all of the `$servers` that it needs.
+# Two nodes: one with a timeout that outlasts a takeover, and one that gets no traffic meanwhile. Every
+# worker of both is connected to all $servers that it needs.
 sub nodes_of {
     my ($topology, $group, $servers) = @_;
     my $block = "topology $topology; " . join ' ', map { "server $_;" } $group->addrs;
@@ -37,15 +37,15 @@ sub nodes_of {
 
 my @keys = 1 .. 24;
 
-sub decided_at_once {
+sub check_first_requests {
     my ($node) = @_;
     my $began = time;
-    is passed(decisions($node, @keys)), @keys, 'the first requests after it are decided by Redis';
-    cmp_ok time - $began, '<', 1.5, 'soon';
+    is passed(decisions($node, @keys)), @keys, 'Redis decides the first requests after the takeover';
+    cmp_ok time - $began, '<', 1.5, 'within seconds';
     return;
 }
 
-subtest 'a cluster' => sub {
+subtest 'a takeover in a cluster fails no request' => sub {
     my $cluster = cluster();
     my ($patient, $idle) = nodes_of('cluster', $cluster, 3);
 
@@ -53,26 +53,47 @@ subtest 'a cluster' => sub {
     my $old  = $cluster->kill_master_of('k1');
     $patient->wait_for_log(qr/is away/, 2);
     is passed(decisions($patient, @keys)), @keys,
-        'requests that meet the dead master, or a cluster that is down, wait for the takeover';
+        'requests to the dead master or the incomplete cluster wait for the takeover';
     is $patient->count_log(qr/is away/), $patient->count_log(qr/\Q@{[ $old->addr ]}\E is away/),
-        'only the dead master is said to be away' or diag $patient->log;
+        'only the dead master is reported as unavailable' or diag $patient->log;
 
     wait_until('a replica has taken over',
         sub { my $node = eval { $cluster->node_of_slot($slot) }; $node && $node != $old }, 20);
     $cluster->wait_ok;
-    decided_at_once($idle);
+    check_first_requests($idle);
     is $idle->count_log(qr/fail/i), $idle->count_log(qr/the fail mode decides/), 'no limit failed';
 };
 
-subtest 'a master that sentinels watch' => sub {
+subtest 'a master that hangs while no request comes is noticed before it is replaced' => sub {
+    my $cluster = cluster();
+    my $servers = join ' ', map { "server $_;" } $cluster->addrs;
+    my $node    = nginx(
+        http => "ratelimit_redis main { topology cluster; $servers }"
+            . 'ratelimit_zone k$arg_k zone=test rate=1000000r/d;',
+        server => 'add_header X-Status $ratelimit_status always; location / { ratelimit zone=test; '
+            . 'try_files /index.html =404; }',
+    );
+    wait_until('the worker is connected', sub { $node->count_log(qr/ is up/) == 3 });
+    my $slot = $cluster->slot_of('k1');
+    my $old  = $cluster->node_of_slot($slot);
+    is passed(decisions($node, @keys)), @keys, 'all masters have just replied';
+    $old->pause;
+    wait_until('the worker notices that it hangs', sub { $node->count_log(qr/is away/) }, 5);
+    wait_until('a replica has taken over', sub { $cluster->node_of_slot($slot) != $old }, 20);
+    $cluster->wait_ok;
+    is passed(decisions($node, @keys)), @keys, 'Redis decides the first requests after the takeover';
+    $old->resume;
+};
+
+subtest 'a takeover behind sentinels fails no request' => sub {
     my $group = sentinels();
     my ($patient, $idle) = nodes_of('sentinel master=main', $group, 1);
     my $old = $group->master;
     $old->stop('KILL');
     $patient->wait_for_log(qr/is away/, 2);
-    is passed(decisions($patient, @keys)), @keys, 'requests that meet the dead one wait';
+    is passed(decisions($patient, @keys)), @keys, 'requests to the dead master wait for the takeover';
     $group->wait_for_new_master($old);
-    decided_at_once($idle);
+    check_first_requests($idle);
 };
 
 finish();

@@ -11,7 +11,7 @@ $certificates->certificate('good', 'ours', 'DNS:redis.test,IP:127.0.0.1');
 my $tls     = $certificates->redis_lines('good', 'ours') . "tls-auth-clients no\n";
 my $trusted = "tls on; tls_trusted_certificate $folder/ours.pem;";
 
-# An nginx with these servers; a limit by each of two keys, so that a cluster is asked at two nodes.
+# An nginx with these servers and limits by two keys, so that a request can need two nodes of a cluster.
 sub node_of {
     my ($topology, $servers, $lines) = @_;
     return nginx(
@@ -22,18 +22,18 @@ sub node_of {
     );
 }
 
-# What each of three requests for a key gets.
+# The statuses of three requests for a key.
 sub statuses { my ($node, $key) = @_; return [map { $node->status("/?k=$key&o=$key") } 1 .. 3] }
 
-subtest 'a cluster' => sub {
+subtest 'a cluster is used over TLS' => sub {
     my $cluster = cluster(tls => $tls);
     my $node = node_of('cluster', [$cluster->addrs], $trusted);
     is_deeply statuses($node, $_), [200, 200, 429], "key $_" for 1 .. 10;
-    is scalar(grep { my @keys = $_->keys_like('rl:*'); @keys } $cluster->masters), 3, 'wherever the keys are';
+    is scalar(grep { my @keys = $_->keys_like('rl:*'); @keys } $cluster->masters), 3, 'on every master';
 
     my ($seed) = $cluster->addrs;
     my $from_one = node_of('cluster', [$seed], "$trusted tls_server_name redis.test;");
-    is_deeply statuses($from_one, "seed$_"), [200, 200, 429], 'and where one seed is known, by a name' for 1 .. 5;
+    is_deeply statuses($from_one, "seed$_"), [200, 200, 429], 'also with one seed, by name' for 1 .. 5;
 
     my $killed = $cluster->kill_master_of('rl:one:{kafter}');
     $cluster->wait_ok;
@@ -43,10 +43,10 @@ subtest 'a cluster' => sub {
 
     my $distrustful = node_of('cluster', [$seed], "tls on; tls_trusted_certificate $folder/theirs.pem;");
     $distrustful->wait_for_log(qr/certificate was refused/);
-    is $distrustful->status('/?k=x'), 503, 'a certificate of another is refused';
+    is $distrustful->status('/?k=x'), 503, 'a certificate of another authority is refused';
 };
 
-subtest 'sentinels' => sub {
+subtest 'sentinels and their master are used over TLS' => sub {
     my $group = sentinels(tls => $tls, password => 'pw', sentinel_password => 'watch');
     my $users = 'password pw; sentinel_password watch;';
     my $node  = node_of('sentinel master=main', [$group->addrs], "$trusted $users");
@@ -59,7 +59,7 @@ subtest 'sentinels' => sub {
     my $distrustful = node_of('sentinel master=main', [$group->addrs],
         "tls on; tls_trusted_certificate $folder/theirs.pem; $users");
     $distrustful->wait_for_log(qr/certificate was refused/);
-    is $distrustful->status('/?k=x'), 503, 'a certificate of another is refused';
+    is $distrustful->status('/?k=x'), 503, 'a certificate of another authority is refused';
 };
 
 finish();

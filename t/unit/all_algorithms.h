@@ -14,6 +14,7 @@ inline constexpr std::array all_algorithms = {
     Algorithm::token_bucket,
     Algorithm::leaky_bucket,
     Algorithm::gcra,
+    Algorithm::concurrency,
 };
 static_assert(all_algorithms.size() == algorithm_count);
 

@@ -4,7 +4,10 @@
 
 namespace ratelimit {
 
-/// How often this program's C++ has allocated memory. (hiredis uses malloc, which is not counted.)
+/// The number of allocations by this program's C++. (hiredis uses malloc, which is not counted.)
 std::size_t allocation_count() noexcept;
+
+/// Whether there is no memory left from now on.
+void fail_allocations(bool fail) noexcept;
 
 }  // namespace ratelimit

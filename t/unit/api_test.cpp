@@ -1,4 +1,4 @@
-// What the API understands of an address, and how it writes JSON.
+// How the API parses an address and writes JSON.
 
 #include "http/api/json_text.h"
 #include "http/api/path.h"
@@ -40,7 +40,7 @@ TEST(ApiPath, is_below_its_location)
     EXPECT_EQ(view_of("/ops/zones/z/other/k"), View::nothing);
 }
 
-TEST(ApiPath, may_be_of_a_location_without_a_slash_at_its_end)
+TEST(ApiPath, works_in_a_location_without_a_final_slash)
 {
     EXPECT_EQ(view_of("/ops", "/ops"), View::slash_missing);
     EXPECT_EQ(view_of("/ops/", "/ops"), View::dashboard);
@@ -54,13 +54,13 @@ TEST(ApiPath, takes_the_key_as_it_was_sent)
     EXPECT_EQ(key_of("/ops/zones/z/keys/a%2Fb%3fc%25"), "a/b?c%");
     EXPECT_EQ(key_of("/ops/zones/z/keys//a//b/"), "/a//b/");
     EXPECT_EQ(key_of("/ops/zones/z/keys/a?rate=1r/s"), "a");
-    EXPECT_EQ(key_of("//ops/.//%7aones/z//keys/a"), "a") << "what nginx makes one is one";
+    EXPECT_EQ(key_of("//ops/.//%7aones/z//keys/a"), "a") << "nginx merges slashes";
     EXPECT_EQ(key_of("/a/b/zones/z/keys/k", "/a/b/zones/z/keys/k", {}, "/a/b/"), "k");
     EXPECT_EQ(key_of("/zones/z/keys/k", "/zones/z/keys/k", {}, "/"), "k");
     EXPECT_EQ(key_of("/ops/zones/z/keys/%2F", "/ops/zones/z/keys/"), "/");
 }
 
-TEST(ApiPath, takes_the_key_of_a_rewritten_request_as_nginx_has_it)
+TEST(ApiPath, takes_the_key_of_a_rewritten_request_from_nginxs_path)
 {
     const auto key = [](std::string_view raw) {
         return key_of(raw, "/ops/zones/z/keys/as/nginx/sees", {}, "/ops/", true);
@@ -70,11 +70,11 @@ TEST(ApiPath, takes_the_key_of_a_rewritten_request_as_nginx_has_it)
     }
     for (const auto* raw :
          { "/admin/zones/other/keys/..%2F..%2Fz%2Fkeys%2Fk", "/x/../y", "/%2e%2e/", "/%" }) {
-        EXPECT_EQ(key(raw), "no key") << raw << ": another zone's, maybe";
+        EXPECT_EQ(key(raw), "no key") << raw << ": possibly a key of another zone";
     }
 }
 
-TEST(ApiPath, has_no_key_where_nginx_came_from_another_path)
+TEST(ApiPath, has_no_key_if_the_raw_path_leads_elsewhere)
 {
     for (const auto* raw :
          { "/elsewhere", "/ops/zones/other/keys/k", "/ops/zones/other/keys/..%2F..%2Fz%2Fkeys%2Fk",
@@ -99,7 +99,7 @@ TEST(ApiPath, takes_keys_that_no_path_can_have_as_an_argument)
     EXPECT_EQ(key("key=%"), "no key");
 }
 
-TEST(ApiPath, takes_a_hash_where_no_key_is_given)
+TEST(ApiPath, takes_a_hash_if_no_key_is_given)
 {
     const auto found = [](std::string_view arguments) {
         return parse_api_path("/ops/", "/ops/zones/z/keys", "/ops/zones/z/keys", false, arguments);
@@ -119,7 +119,7 @@ std::string written(std::string_view text)
     return json.str();
 }
 
-TEST(JsonText, is_valid_whatever_it_is_to_say)
+TEST(JsonText, is_valid_for_any_bytes)
 {
     EXPECT_EQ(written("a\"b\\c/"), R"({"t":"a\"b\\c/"})");
     EXPECT_EQ(written({ "\0\x1f\x7f\n", 4 }), R"({"t":"\u0000\u001F\u007F\u000A"})");
@@ -131,7 +131,7 @@ TEST(JsonText, is_valid_whatever_it_is_to_say)
     }
 }
 
-TEST(JsonText, parts_what_stands_side_by_side)
+TEST(JsonText, separates_members_by_commas)
 {
     JsonText json;
     json.begin_object().begin_array("a").begin_object().number("n", std::int64_t{ -1 });
@@ -140,7 +140,7 @@ TEST(JsonText, parts_what_stands_side_by_side)
     EXPECT_EQ(json.str(), R"({"a":[{"n":-1},{}],"f":true,"z":null,"s":1.500000})");
 }
 
-TEST(PercentEncoding, comes_back_as_it_was)
+TEST(PercentEncoding, is_reversed_by_decoding)
 {
     std::string all;
     for (int byte = 0; byte < 256; ++byte) {

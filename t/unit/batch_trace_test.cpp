@@ -1,5 +1,5 @@
-// Several requests in one call of several_script, against the same requests one by one: every one
-// is told the same, and what is left in Redis is the same.
+// Several requests in one call of several_script, against the same requests in calls of their own:
+// each gets the same verdicts, and the state in Redis is the same.
 
 #include "check/script_text.h"
 #include "redis_server.h"
@@ -23,8 +23,8 @@ protected:
     struct Limit {
         Policy policy;
         bool shadow = false;
-        std::string together;  // the key that is asked by batches
-        std::string apart;     // and one by one
+        std::string together;  // the key of the batched requests
+        std::string apart;     // the key of the single requests
     };
 
     void begin(int trace, std::size_t limits, Algorithm algorithm)
@@ -32,8 +32,8 @@ protected:
         limits_.clear();
         for (std::size_t i = 0; i < limits; ++i) {
             Limit& limit = limits_.emplace_back();
-            limit.policy = any_policy(
-                i == 0 ? algorithm : all_algorithms[static_cast<std::size_t>(any(0, 6))]);
+            limit.policy = any_blocking_policy(
+                i == 0 ? algorithm : all_algorithms[static_cast<std::size_t>(any(0, 7))]);
             limit.shadow = any(0, 3) == 0;
             const auto name = std::to_string(trace) + "." + std::to_string(i) + "}";
             limit.together = "together:{" + name;
@@ -64,20 +64,20 @@ protected:
         return runs;
     }
 
-    /// Each request of the runs as a call of its own.
+    /// Sends each request of the runs in a call of its own.
     std::vector<std::vector<Verdict>> one_by_one(const std::vector<std::int64_t>& runs)
     {
-        std::vector<std::vector<Verdict>> told;
+        std::vector<std::vector<Verdict>> verdicts;
         auto alone = checks(false);
         for (std::size_t at = 0; at < runs.size(); at += 1 + limits_.size()) {
             for (std::size_t i = 0; i < limits_.size(); ++i) {
                 alone[i].cost = runs[at + 1 + i];
             }
             for (std::int64_t request = 0; request < runs[at]; ++request) {
-                told.push_back(caller_.check(several_, alone, true).states);
+                verdicts.push_back(caller_.check(several_, alone, true).states);
             }
         }
-        return told;
+        return verdicts;
     }
 
     Verdict step()
@@ -96,18 +96,6 @@ protected:
         return alone.back().front();
     }
 
-    std::string trace_text() const
-    {
-        std::string text;
-        for (const Limit& limit : limits_) {
-            text += std::string(name_of(limit.policy.algorithm)) + " "
-                + std::to_string(limit.policy.rate.quota) + "/"
-                + std::to_string(limit.policy.rate.window.count()) + "us of "
-                + std::to_string(limit.policy.limit()) + (limit.shadow ? " shadow; " : "; ");
-        }
-        return text;
-    }
-
     RedisServer server_;
     TraceCaller caller_{ server_.port() };
     const std::string several_ = caller_.load(several_script(all_algorithms));
@@ -115,12 +103,12 @@ protected:
     Time now_ = 0;
 };
 
-TEST_F(BatchTrace, requests_of_one_call_are_told_what_they_would_be_told_one_by_one)
+TEST_F(BatchTrace, requests_of_one_call_get_the_verdicts_of_single_calls)
 {
     const auto traces = from_environment("TRACE_STEPS", 12'000) / 12;
     for (int trace = 0; trace < traces && !HasFailure(); ++trace) {
         const auto limits = any_of<std::size_t>({ 1, 1, 2, 3 });
-        begin(trace, limits, all_algorithms[static_cast<std::size_t>(trace) % 7]);
+        begin(trace, limits, all_algorithms[static_cast<std::size_t>(trace) % 8]);
         for (int step_number = 0; step_number < 12 && !HasFailure(); ++step_number) {
             for (Limit& limit : limits_) {
                 if (any(0, 2) == 0) {
@@ -129,7 +117,7 @@ TEST_F(BatchTrace, requests_of_one_call_are_told_what_they_would_be_told_one_by_
             }
             SCOPED_TRACE(
                 "trace " + std::to_string(trace) + ", step " + std::to_string(step_number) + ": "
-                + trace_text());
+                + text_of_limits(limits_));
             const Verdict last = step();
             now_ = any_later(limits_.front().policy, now_, last);
         }

@@ -1,6 +1,9 @@
-// Checks of different keys that leave in one turn of the loop share a script call.
+// Checks of different keys that are sent in one turn of the loop share a script call.
 
 #include "coalescer_fixture.h"
+
+#include <atomic>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -14,18 +17,18 @@ class BatchedChecks : public CoalescerTest {
 protected:
     Request& send_key(int number, Algorithm algorithm = Algorithm::fixed_window)
     {
-        Asked asked;
-        asked.key = "key" + std::to_string(number);
-        asked.policy.algorithm = algorithm;
-        asked.policy.rate.quota = 100 + number;
-        return send(asked);
+        Asked limit;
+        limit.key = "key" + std::to_string(number);
+        limit.policy.algorithm = algorithm;
+        limit.policy.rate.quota = 100 + number;
+        return send(limit);
     }
     long calls() const { return server_.calls("evalsha"); }
 
     RedisServer server_;
 };
 
-TEST_F(BatchedChecks, of_one_turn_share_calls_and_each_has_its_own_answer)
+TEST_F(BatchedChecks, of_one_turn_share_calls_and_each_gets_its_own_verdict)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 100; ++i) {
@@ -38,12 +41,30 @@ TEST_F(BatchedChecks, of_one_turn_share_calls_and_each_has_its_own_answer)
     }
 }
 
-TEST_F(BatchedChecks, share_as_few_calls_over_several_connections)
+/// The loop does not run before Redis has executed the call.
+TEST_F(BatchedChecks, that_fill_a_call_leave_before_the_turn_ends)
+{
+    begin(options_to(server_.port()));
+    for (int i = 0; i < 20; ++i) {
+        send_key(i);
+    }
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (calls() == 0 && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(calls(), 1);
+    EXPECT_EQ(count(End::pending), 20) << "no reply was read";
+    ASSERT_TRUE(run());
+    EXPECT_EQ(calls(), 2);
+    EXPECT_EQ(count(End::answered), 20);
+}
+
+TEST_F(BatchedChecks, share_calls_over_several_connections_too)
 {
     auto options = options_to(server_.port());
     options.server.connections = 8;
     begin(options);
-    loop_.run_for(300ms);  // all are connected
+    loop_.run_for(300ms);  // a silent wait: until all are connected
     for (int i = 0; i < 64; ++i) {
         send_key(i);
     }
@@ -52,7 +73,7 @@ TEST_F(BatchedChecks, share_as_few_calls_over_several_connections)
     EXPECT_EQ(count(End::answered), 64);
 }
 
-TEST_F(BatchedChecks, share_a_call_with_those_of_their_algorithm_only)
+TEST_F(BatchedChecks, share_a_call_with_checks_of_their_algorithm_only)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 16; ++i) {
@@ -63,7 +84,7 @@ TEST_F(BatchedChecks, share_a_call_with_those_of_their_algorithm_only)
     EXPECT_EQ(count(End::answered), 16);
 }
 
-TEST_F(BatchedChecks, whose_requests_left_in_the_same_turn_are_not_asked)
+TEST_F(BatchedChecks, of_requests_destroyed_in_the_same_turn_are_not_sent)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 10; ++i) {
@@ -78,14 +99,14 @@ TEST_F(BatchedChecks, whose_requests_left_in_the_same_turn_are_not_asked)
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 100, 102, 104, 106, 108 }));
 }
 
-TEST_F(BatchedChecks, whose_requests_leave_before_the_reply_shift_no_answer)
+TEST_F(BatchedChecks, of_requests_destroyed_before_the_reply_do_not_shift_other_verdicts)
 {
     begin(options_to(server_.port()));
     server_.pause();
     for (int i = 0; i < 10; ++i) {
         send_key(i);
     }
-    loop_.run_for(5ms);
+    loop_.run_for(5ms);  // a silent wait: the batch is written
     for (int i = 0; i < 10; i += 2) {
         requests_[static_cast<std::size_t>(i)].reset();
     }
@@ -95,7 +116,7 @@ TEST_F(BatchedChecks, whose_requests_leave_before_the_reply_shift_no_answer)
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 100, 102, 104, 106, 108 }));
 }
 
-TEST_F(BatchedChecks, may_destroy_each_other_when_they_are_told)
+TEST_F(BatchedChecks, may_destroy_each_other_when_they_end)
 {
     begin(options_to(server_.port()));
     for (int i = 0; i < 3; ++i) {
@@ -109,8 +130,8 @@ TEST_F(BatchedChecks, may_destroy_each_other_when_they_are_told)
 TEST_F(BatchedChecks, are_all_sent_again_when_the_server_has_lost_its_scripts)
 {
     begin(options_to(server_.port()));
-    const long loads = server_.calls("script|load");
     server_.ask({ "SCRIPT", "FLUSH" });
+    const long loads = server_.calls("script|load");
     for (int i = 0; i < 40; ++i) {
         send_key(i);
     }
@@ -118,7 +139,7 @@ TEST_F(BatchedChecks, are_all_sent_again_when_the_server_has_lost_its_scripts)
     EXPECT_EQ(count(End::answered), 40);
     EXPECT_EQ(server_.calls("getrange"), 40);
     EXPECT_EQ(server_.calls("script|load") - loads, static_cast<long>(scripts_.size()))
-        << "every script once";
+        << "every script is loaded once";
 }
 
 TEST_F(BatchedChecks, all_fail_when_the_connection_is_lost)
@@ -128,7 +149,7 @@ TEST_F(BatchedChecks, all_fail_when_the_connection_is_lost)
     for (int i = 0; i < 20; ++i) {
         send_key(i);
     }
-    loop_.run_for(5ms);
+    loop_.run_for(5ms);  // a silent wait: the batch is written
     server_.kill();
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::failed), 20);
@@ -146,35 +167,91 @@ TEST_F(BatchedChecks, all_fail_when_they_are_closed_before_they_are_written)
     client_->close();
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::failed), 10);
-    loop_.run_for(10ms);
+    loop_.run_for(10ms);  // a silent wait: nothing may be written
     EXPECT_EQ(calls(), 0);
 }
 
-/// One node that has all hash slots, and is used without its cluster.
+/// One node that has all hash slots and is used without topology cluster.
 class SlottedServer : public CoalescerTest {
 protected:
-    // Without a port of its own the cluster's bus takes the server's + 10000, free or not.
-    RedisServer slotted_{ "cluster-enabled yes\ncluster-port " + std::to_string(free_port()) };
+    RedisServer slotted_{ "cluster-enabled yes" };
 };
 
-TEST_F(SlottedServer, takes_checks_one_by_one_once_it_has_refused_keys_of_several_slots)
+TEST_F(SlottedServer, gets_single_checks_after_it_has_refused_keys_of_several_slots)
 {
-    slotted_.ask({ "CLUSTER", "ADDSLOTSRANGE", "0", "16383" });
+    std::vector<std::string> add_slots{ "CLUSTER", "ADDSLOTS" };
+    for (int slot = 0; slot < 16384; ++slot) {
+        add_slots.push_back(std::to_string(slot));
+    }
+    slotted_.ask(add_slots);
     ASSERT_TRUE(loop_.run_until([this] {
         return slotted_.ask({ "CLUSTER", "INFO" }).find("cluster_state:ok") != std::string::npos;
     }));
     begin(options_to(slotted_.port()));
     for (int turn = 0; turn < 2; ++turn) {
         for (int i = 0; i < 20; ++i) {
-            Asked asked;
-            asked.key = "key" + std::to_string(i);
-            send(asked);
+            Asked limit;
+            limit.key = "key" + std::to_string(i);
+            send(limit);
         }
         ASSERT_TRUE(run());
     }
     EXPECT_EQ(count(End::answered), 40);
-    EXPECT_EQ(slotted_.calls("getrange"), 40) << "nothing was counted twice";
+    EXPECT_EQ(slotted_.calls("getrange"), 40) << "each request is counted once";
     EXPECT_TRUE(events_.errors.empty());
+}
+
+class BatchedInCluster : public SlottedServer {
+protected:
+    static redis::ClientOptions cluster(redis::ClientOptions options)
+    {
+        options.topology = redis::Topology::cluster;
+        return options;
+    }
+    void send_keys(std::initializer_list<const char*> keys)
+    {
+        for (const char* key : keys) {
+            send(Asked{ .key = key });
+        }
+    }
+};
+
+TEST_F(BatchedInCluster, checks_of_one_slot_share_a_call)
+{
+    slotted_.ask({ "CLUSTER", "ADDSLOTSRANGE", "0", "16383" });
+    ASSERT_TRUE(loop_.run_until([this] {
+        return slotted_.ask({ "CLUSTER", "INFO" }).find("cluster_state:ok") != std::string::npos;
+    }));
+    begin(cluster(options_to(slotted_.port())));
+    send_keys({ "{a}1", "{a}2", "{a}3", "{b}1", "{b}2" });
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(End::answered), 5);
+    EXPECT_EQ(slotted_.calls("evalsha"), 2);
+    EXPECT_TRUE(events_.errors.empty());
+}
+
+TEST_F(BatchedInCluster, checks_whose_keys_a_slot_migration_separates_are_sent_again_one_by_one)
+{
+    int port = 0;
+    std::atomic<int> calls = 0;
+    MockServer node(
+        [&calls]() -> std::string {
+            const std::string granted{ "\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\5"
+                                       "\0\0\0\0\0\0\0\0",
+                                       32 };
+            return calls++ == 0 ? "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+                                : "$32\r\n" + granted + "\r\n";
+        },
+        [&port] {
+            return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(port)
+                + "\r\n$2\r\nid\r\n";
+        });
+    port = node.port();
+    begin(cluster(options_to(port)));
+    send_keys({ "{a}1", "{a}2", "{a}3" });
+    ASSERT_TRUE(run());
+    EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 99, 99 }));
+    EXPECT_EQ(node.calls(), 1 + 3);
 }
 
 }  // namespace

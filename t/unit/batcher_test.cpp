@@ -1,4 +1,4 @@
-// Calls that share a command: when they are written, and how their reply is taken apart.
+// Calls that share a command: when they are written, and how the reply is split.
 
 #include "client_fixture.h"
 #include "redis/batcher.h"
@@ -11,14 +11,18 @@
 namespace ratelimit {
 namespace {
 
-/// One of a batch whose replies have two bytes each.
+/// A call of a batch whose replies have two bytes each.
 class BatchedCall final : public EchoCall, public redis::BatchPart {
 public:
     explicit BatchedCall(const std::string& key) : EchoCall("", {}, key) {}
 
     redis::BatchPart* batch_part() noexcept override { return this; }
     redis::ScriptId script() const noexcept override { return {}; }
-    const redis::BatchFormat& format() const noexcept override { return format_; }
+    redis::BatchFormat format() const noexcept override { return { 1, 1, 2 }; }
+    void write_keys(redis::ScriptArguments& arguments) const override
+    {
+        arguments.key(routing_key());
+    }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {
         arguments.packed(std::array<std::int64_t, 1>{ 7 });
@@ -28,20 +32,17 @@ public:
         answer = part;
         return part != "no";
     }
-
-private:
-    const redis::BatchFormat format_{ 1, 2 };
 };
 
 class BatcherTest : public testing::Test {
 protected:
-    void add(bool asking = false)
+    redis::PendingCall& record()
     {
         redis::PendingCall& record = records_.take();
         record.hold(calls_.emplace_back("key" + std::to_string(calls_.size())));
-        record.asking = asking;
-        batcher_.add({}, record);
+        return record;
     }
+    bool add() { return batcher_.add({}, record()); }
 
     bool write(redis::CallQueue& calls)
     {
@@ -62,17 +63,18 @@ protected:
     redis::CommandBuffer command_{ digests_ };
     redis::RecordPool records_;
     std::deque<BatchedCall> calls_;
-    redis::Batcher batcher_{ 1, 3, records_,
-                             [this](redis::CallQueue& calls) { return write(calls); } };
+    redis::Batcher batcher_{ 1, records_, [this](redis::CallQueue& calls) { return write(calls); },
+                             3 };
 };
 
 using Sizes = std::vector<std::size_t>;
 
 TEST_F(BatcherTest, writes_a_batch_when_it_is_full_and_the_rest_when_the_turn_ends)
 {
-    for (int i = 0; i < 4; ++i) {
-        add();
-    }
+    EXPECT_FALSE(add());
+    EXPECT_FALSE(add());
+    EXPECT_TRUE(add()) << "it is full";
+    EXPECT_FALSE(add());
     EXPECT_EQ(written_, Sizes{ 3 });
     EXPECT_EQ(batcher_.size(), 1U);
     EXPECT_TRUE(batcher_.write_all().empty());
@@ -80,7 +82,7 @@ TEST_F(BatcherTest, writes_a_batch_when_it_is_full_and_the_rest_when_the_turn_en
     EXPECT_TRUE(batcher_.empty());
 }
 
-TEST_F(BatcherTest, leaves_out_calls_that_were_forgotten_meanwhile)
+TEST_F(BatcherTest, leaves_out_calls_that_were_dropped)
 {
     add();
     add();
@@ -93,14 +95,37 @@ TEST_F(BatcherTest, leaves_out_calls_that_were_forgotten_meanwhile)
     EXPECT_EQ(written_, Sizes{ 1 });
 }
 
-TEST_F(BatcherTest, writes_a_call_that_follows_asking_by_itself)
+TEST_F(BatcherTest, writes_a_call_after_asking_in_a_command_of_its_own)
 {
     add();
-    add(true);
+    redis::PendingCall& asking = record();
+    asking.asking = true;
+    EXPECT_FALSE(batcher_.add({}, asking));
     EXPECT_EQ(written_, (Sizes{ 1, 1 }));
 }
 
-TEST_F(BatcherTest, writes_calls_one_by_one_where_batches_are_refused)
+TEST_F(BatcherTest, writes_a_call_by_itself_that_redis_refused_with_others)
+{
+    add();
+    redis::PendingCall& apart = record();
+    apart.apart = true;
+    EXPECT_FALSE(batcher_.add({}, apart));
+    add();
+    EXPECT_EQ(written_, (Sizes{ 1, 1 }));
+}
+
+TEST_F(BatcherTest, puts_calls_of_one_shard_in_a_batch)
+{
+    for (const std::uint32_t shard : { 1, 1, 2, 2, 1 }) {
+        redis::PendingCall& call = record();
+        call.shard = shard;
+        batcher_.add({}, call);
+    }
+    batcher_.write_all();
+    EXPECT_EQ(written_, (Sizes{ 2, 2, 1 }));
+}
+
+TEST_F(BatcherTest, writes_single_calls_if_batches_are_refused)
 {
     batcher_.stop_batching();
     add();
@@ -137,7 +162,7 @@ TEST_F(BatcherTest, gives_each_call_its_part_of_the_reply)
     EXPECT_EQ(call.answer, "ab");
     EXPECT_FALSE(redis::deliver(call, *reply, 1, 2)) << "the call does not accept it";
     EXPECT_FALSE(redis::deliver(call, *reply, 0, 3)) << "too short";
-    EXPECT_FALSE(redis::deliver(call, *reply_of("*1\r\n:1\r\n"), 0, 1)) << "no string";
+    EXPECT_FALSE(redis::deliver(call, *reply_of("*1\r\n:1\r\n"), 0, 1)) << "not a string";
 }
 
 }  // namespace

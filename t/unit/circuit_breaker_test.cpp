@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(CircuitBreaker, opens_after_silences_in_a_row_and_says_so_once)
+TEST(CircuitBreaker, opens_after_consecutive_timeouts_and_reports_it_once)
 {
     CircuitBreaker breaker(3);
     EXPECT_FALSE(breaker.silent(0ms, 100ms));
@@ -18,13 +18,13 @@ TEST(CircuitBreaker, opens_after_silences_in_a_row_and_says_so_once)
     EXPECT_FALSE(breaker.silent(300ms, 400ms));
 }
 
-TEST(CircuitBreaker, takes_all_commands_that_were_in_flight_for_one_silence)
+TEST(CircuitBreaker, counts_the_timeouts_of_commands_in_flight_together_as_one)
 {
     CircuitBreaker breaker(2);
     for (int sent = 0; sent < 100; ++sent) {
         EXPECT_FALSE(breaker.silent(milliseconds{ sent }, milliseconds{ 100 + sent })) << sent;
     }
-    EXPECT_TRUE(breaker.silent(100ms, 200ms)) << "sent when the first silence was known";
+    EXPECT_TRUE(breaker.silent(100ms, 200ms)) << "sent after the first timeout";
 }
 
 TEST(CircuitBreaker, is_closed_by_any_reply)
@@ -38,7 +38,7 @@ TEST(CircuitBreaker, is_closed_by_any_reply)
     EXPECT_TRUE(breaker.silent(30ms, 40ms));
     breaker.answered();
     EXPECT_FALSE(breaker.open());
-    EXPECT_FALSE(breaker.silent(40ms, 50ms)) << "it begins to count again";
+    EXPECT_FALSE(breaker.silent(40ms, 50ms)) << "the count starts over";
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace ratelimit {
 
 using namespace std::chrono_literals;
 
-/// Remembers what a client told its owner.
+/// Records the events of a client.
 class Events final : public redis::ClientEvents {
 public:
     void server_up(const redis::Endpoint&) noexcept override { ++ups; }
@@ -42,7 +42,7 @@ public:
 
     int ups = 0;
     int downs = 0;
-    int losses = 0;  // of counts, maybe
+    int losses = 0;  // events that counts may be lost
     std::uint32_t last_lost = 0;
     std::string last_reason;
     std::vector<std::string> errors;
@@ -50,7 +50,7 @@ public:
     std::vector<std::string> unknown;
 };
 
-/// Calls a script with one key and one argument, and remembers what became of it.
+/// Calls a script with one key and one argument, and records the result.
 class EchoCall : public redis::Call {
 public:
     explicit EchoCall(std::string argument, redis::ScriptId script = {}, std::string key = "key")
@@ -131,7 +131,7 @@ protected:
         return *client_;
     }
 
-    /// The answer to one call, or why there is none.
+    /// The reply to one call, or the reason of its failure.
     std::string ask(const std::string& argument)
     {
         EchoCall call(argument);
@@ -143,7 +143,7 @@ protected:
         return call.answer ? *call.answer : std::string(describe(*call.failure));
     }
 
-    /// Until this server has no connection of the client's.
+    /// Waits until this server has no connection of the client.
     bool is_left_alone(RedisServer& server)
     {
         return loop_.run_until([&] {

@@ -21,7 +21,7 @@ protected:
     RedisServer server_;
 };
 
-TEST_F(Client, answers_reach_their_calls_in_order)
+TEST_F(Client, replies_reach_their_calls_in_order)
 {
     auto& client = start_ready(options_to(server_.port()));
     std::deque<EchoCall> calls;
@@ -34,7 +34,7 @@ TEST_F(Client, answers_reach_their_calls_in_order)
     }
 }
 
-TEST_F(Client, calls_of_one_turn_leave_in_few_writes)
+TEST_F(Client, calls_of_one_turn_are_written_together)
 {
     auto& client = start_ready(options_to(server_.port()));
     const auto reads = [this] {
@@ -47,10 +47,10 @@ TEST_F(Client, calls_of_one_turn_leave_in_few_writes)
         client.send(calls.emplace_back("x"));
     }
     ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
-    EXPECT_LE(reads() - before, 5);  // one, and those of INFO itself
+    EXPECT_LE(reads() - before, 5);  // one read of the calls, and those of INFO
 }
 
-TEST_F(Client, any_byte_survives)
+TEST_F(Client, any_bytes_are_sent_and_received_unchanged)
 {
     start_ready(options_to(server_.port()));
     for (const std::string& text :
@@ -60,7 +60,7 @@ TEST_F(Client, any_byte_survives)
     }
 }
 
-TEST_F(Client, a_forgotten_call_takes_its_answer_along)
+TEST_F(Client, the_reply_of_a_destroyed_call_is_dropped)
 {
     auto& client = start_ready(options_to(server_.port()));
     auto gone = std::make_unique<EchoCall>("gone");
@@ -72,7 +72,7 @@ TEST_F(Client, a_forgotten_call_takes_its_answer_along)
     EXPECT_EQ(stays.answer, "stays");
 }
 
-TEST_F(Client, a_call_may_end_others_and_begin_new_ones_when_it_is_answered)
+TEST_F(Client, a_call_may_destroy_others_and_send_new_ones_when_it_ends)
 {
     auto& client = start_ready(options_to(server_.port()));
     EchoCall first("first");
@@ -98,14 +98,14 @@ TEST_F(Client, closing_fails_every_call_once)
     }
     client.close();
     server_.resume();
-    loop_.run_for(50ms);
+    loop_.run_for(50ms);  // a silent wait: for replies that must be ignored
     for (const EchoCall& call : calls) {
         EXPECT_EQ(call.ends, 1);
         EXPECT_EQ(call.failure, Failure::connection);
     }
 }
 
-TEST_F(Client, may_be_closed_by_an_answer)
+TEST_F(Client, may_be_closed_when_a_call_ends)
 {
     auto& client = start_ready(options_to(server_.port()));
     EchoCall first("first");
@@ -133,7 +133,7 @@ TEST_F(Client, several_connections_share_the_calls)
         const auto info = server_.ask({ "INFO", "clients" });
         return std::atoi(info.c_str() + info.find("connected_clients:") + 18);
     };
-    ASSERT_TRUE(loop_.run_until([&] { return clients() == 4; }));  // and the one that asks
+    ASSERT_TRUE(loop_.run_until([&] { return clients() == 4; }));  // and the connection of INFO
     std::deque<EchoCall> calls;
     for (int i = 0; i < 300; ++i) {
         client.send(calls.emplace_back(std::to_string(i)));
@@ -144,14 +144,14 @@ TEST_F(Client, several_connections_share_the_calls)
     EXPECT_EQ(calls.back().answer, "299");
 }
 
-TEST_F(Client, loads_scripts_again_once_when_redis_has_lost_them)
+TEST_F(Client, loads_each_script_once_more_when_redis_has_lost_them)
 {
     scripts_.add("return ARGV[1]");
     const auto other = scripts_.add("return 'other'");
     auto& client = start_ready(options_to(server_.port()));
-    const auto loads = server_.calls("script|load");
-    EXPECT_EQ(loads, 2);
+    EXPECT_EQ(server_.calls("script|load"), 2);
     server_.ask({ "SCRIPT", "FLUSH" });
+    const auto loads = server_.calls("script|load");
 
     std::deque<EchoCall> calls;
     for (int i = 0; i < 100; ++i) {
@@ -185,7 +185,7 @@ TEST_F(Client, allocates_nothing_for_a_call_once_it_has_run)
     ASSERT_TRUE(loop_.run_until([&] { return calls[999]->ended(); }));
 }
 
-TEST_F(Client, connects_by_a_unix_socket)
+TEST_F(Client, connects_to_a_unix_socket)
 {
     redis::ClientOptions options;
     options.servers.emplace_back();
@@ -205,7 +205,7 @@ TEST_F(Client, selects_its_database)
     EXPECT_NE(server_.ask({ "INFO", "keyspace" }).find("db7:keys=1"), std::string::npos);
 }
 
-TEST_F(ClientTest, connects_by_ipv6)
+TEST_F(ClientTest, connects_to_an_ipv6_address)
 {
     RedisServer server({}, "127.0.0.1 ::1");
     auto options = options_to(server.port());
@@ -234,7 +234,7 @@ TEST_F(ClientTest, authenticates_as_a_user)
     EXPECT_EQ(ask("in"), "in");
 }
 
-TEST_F(ClientTest, a_wrong_password_is_told_once)
+TEST_F(ClientTest, a_wrong_password_is_reported_once)
 {
     RedisServer server("requirepass secret\n");
     auto options = options_to(server.port());
@@ -242,7 +242,7 @@ TEST_F(ClientTest, a_wrong_password_is_told_once)
     start(options);
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
     EXPECT_EQ(events_.last_reason.substr(0, 9), "WRONGPASS");
-    loop_.run_for(300ms);  // several attempts
+    loop_.run_for(300ms);  // a silent wait: several attempts
     EXPECT_EQ(events_.downs, 1);
     EXPECT_EQ(events_.ups, 0);
 }

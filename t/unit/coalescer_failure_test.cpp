@@ -1,4 +1,4 @@
-// Checks of the same keys that meet, when Redis hangs, is slow, goes away or says nonsense.
+// Concurrent checks of the same keys when Redis hangs, is slow, stops or sends invalid replies.
 
 #include "coalescer_fixture.h"
 
@@ -19,7 +19,7 @@ protected:
         }
     }
 
-    /// Sends one, and notes how long it waits.
+    /// Sends a request and records how long it waits.
     void send_timed(std::deque<milliseconds>& waited)
     {
         auto& wait = waited.emplace_back(-1);
@@ -37,7 +37,7 @@ protected:
     RedisServer server_;
 };
 
-TEST_F(HeldChecks, fail_when_the_call_that_they_wait_for_has_timed_out)
+TEST_F(HeldChecks, fail_in_time_after_the_call_before_them_has_timed_out)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 1500ms;
@@ -54,7 +54,7 @@ TEST_F(HeldChecks, fail_when_the_call_that_they_wait_for_has_timed_out)
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::failed), 120);
     for (const auto wait : waited) {
-        EXPECT_GE(wait, 1480ms) << "each has its own time";
+        EXPECT_GE(wait, 1480ms) << "each has its own timeout";
         EXPECT_LT(wait, 2800ms) << "much longer than the timeout";
     }
     server_.resume();
@@ -65,7 +65,7 @@ TEST_F(HeldChecks, fail_when_the_call_that_they_wait_for_has_timed_out)
     }));
 }
 
-TEST_F(HeldChecks, are_one_silence_together)
+TEST_F(HeldChecks, count_together_as_one_timeout)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 300ms;
@@ -79,7 +79,7 @@ TEST_F(HeldChecks, are_one_silence_together)
     EXPECT_EQ(events_.downs, 0);
     send_many(10);
     ASSERT_TRUE(run());
-    EXPECT_EQ(events_.downs, 1) << "the second";
+    EXPECT_EQ(events_.downs, 1) << "the second timeout";
     EXPECT_FALSE(coalescer_->send(make({ Asked{} })));
     server_.resume();
 }
@@ -103,7 +103,7 @@ TEST_F(HeldChecks, do_not_wait_for_a_call_when_the_breaker_is_open)
     server_.resume();
 }
 
-TEST_F(HeldChecks, do_not_open_the_breaker_when_they_are_fewer)
+TEST_F(HeldChecks, fewer_than_the_breakers_failures_do_not_open_it)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 300ms;
@@ -116,7 +116,7 @@ TEST_F(HeldChecks, do_not_open_the_breaker_when_they_are_fewer)
     server_.resume();
 }
 
-TEST_F(HeldChecks, wait_for_a_connection_although_others_were_not_sent_after_a_timeout)
+TEST_F(HeldChecks, wait_for_a_connection_although_others_failed_unsent_after_a_timeout)
 {
     auto options = options_to(server_.port());
     options.server.timeout = 1500ms;
@@ -127,7 +127,7 @@ TEST_F(HeldChecks, wait_for_a_connection_although_others_were_not_sent_after_a_t
     server_.pause();
     send();
     loop_.run_for(1300ms);
-    send();  // it waits for the first, and would be overdue 1.3 s after that has timed out
+    send();  // it waits for the first call, and would be overdue 1.3 s after its timeout
     ASSERT_TRUE(run());
     ASSERT_EQ(count(End::failed), 2) << "the breaker is open";
     server_.resume();
@@ -160,20 +160,21 @@ TEST_F(HeldChecks, fail_at_once_when_the_connection_is_lost)
     ASSERT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
     send();
     ASSERT_TRUE(run());
-    EXPECT_EQ(requests_.back()->remaining(), 99) << "Redis has begun anew";
+    EXPECT_EQ(requests_.back()->remaining(), 99) << "Redis has restarted without data";
 }
 
-TEST_F(HeldChecks, go_on_by_another_connection_when_theirs_is_lost)
+TEST_F(HeldChecks, are_retried_on_another_connection_when_theirs_is_lost)
 {
     auto options = options_to(server_.port());
     options.server.connections = 4;
     begin(options);
     const auto all_connected = [this] {
         const auto clients = server_.ask({ "CLIENT", "LIST", "TYPE", "normal" });
-        return std::count(clients.begin(), clients.end(), '\n') >= 5;  // and the one that asks
+        return std::count(clients.begin(), clients.end(), '\n')
+            >= 5;  // and the connection of CLIENT LIST
     };
     ASSERT_TRUE(loop_.run_until(all_connected));
-    loop_.run_for(50ms);
+    loop_.run_for(50ms);  // a silent wait: for the handshakes
     send_many(10);
     server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
     ASSERT_TRUE(run());
@@ -195,7 +196,7 @@ TEST_F(HeldChecks, end_when_the_client_is_closed)
     server_.resume();
 }
 
-TEST_F(HeldChecks, that_wait_for_a_connection_end_when_there_is_none)
+TEST_F(HeldChecks, that_wait_for_a_connection_fail_when_none_can_be_made)
 {
     auto options = options_to(server_.port());
     options.server.connect_timeout = 400ms;
@@ -215,7 +216,7 @@ TEST_F(HeldChecks, that_wait_for_a_connection_end_when_there_is_none)
     }
 }
 
-/// A server whose answers to a check alone, and to one run of several, take their time.
+/// A slow server with replies to a check alone and to a run of several checks.
 class SlowServer {
 public:
     SlowServer(milliseconds pause, std::string single, std::string several)
@@ -249,7 +250,7 @@ std::string packed(std::initializer_list<std::int64_t> numbers)
     return text;
 }
 
-TEST_F(FailingChecks, are_decided_by_a_server_that_is_slow_but_in_time)
+TEST_F(FailingChecks, are_decided_by_a_slow_server_that_replies_in_time)
 {
     SlowServer server(
         1500ms, packed({ 1, 99, 5'000'000, 0 }), packed({ 9, 1, 90, 5'000'000, 0, 0, 0, 0 }));
@@ -264,7 +265,7 @@ TEST_F(FailingChecks, are_decided_by_a_server_that_is_slow_but_in_time)
     EXPECT_EQ(events_.downs, 0);
 }
 
-TEST_F(FailingChecks, fail_each_with_a_call_that_is_answered_with_an_error)
+TEST_F(FailingChecks, all_fail_when_their_call_gets_an_error)
 {
     MockServer server([] { return "-OOM command not allowed\r\n"; });
     auto options = options_to(server.port());
@@ -274,16 +275,16 @@ TEST_F(FailingChecks, fail_each_with_a_call_that_is_answered_with_an_error)
     ASSERT_TRUE(run());
     EXPECT_EQ(count(End::failed), 10);
     EXPECT_EQ(server.calls(), 2);
-    EXPECT_EQ(events_.downs, 0) << "an answer is no silence";
+    EXPECT_EQ(events_.downs, 0) << "a reply is no timeout";
 }
 
-TEST_F(FailingChecks, fail_each_with_an_answer_that_is_none)
+TEST_F(FailingChecks, all_fail_when_their_call_gets_a_malformed_reply)
 {
     for (const std::string answer : { "abc", "", "12345678" }) {
         MockServer server([&] { return SlowServer::bulk(answer); });
         events_ = {};
         scripts_ = {};
-        singles_.clear();
+        sequences_.clear();
         begin(options_to(server.port()));
         send_many(10);
         ASSERT_TRUE(run());
@@ -294,20 +295,38 @@ TEST_F(FailingChecks, fail_each_with_an_answer_that_is_none)
         client_->look_at_servers(
             [&](const redis::ServerView& view) { errors += view.stats.error_replies; });
         EXPECT_EQ(errors, 10U);
+        EXPECT_EQ(server.connections(), 1) << "a new connection would be no better";
         requests_.clear();
         coalescer_.reset();
         client_.reset();
     }
 }
 
-TEST_F(FailingChecks, fail_each_with_a_server_that_leaves)
+TEST_F(FailingChecks, a_malformed_reply_after_good_ones_ends_the_connection)
+{
+    // As after a proxy that lost a command: the replies are those of other commands.
+    const std::string good = SlowServer::bulk(packed({ 1, 99, 5'000'000, 0 }));
+    std::atomic<int> replies{ 0 };
+    MockServer server([&] { return ++replies == 2 ? SlowServer::bulk("12345678") : good; });
+    begin(options_to(server.port()));
+    for (const auto end : { End::answered, End::failed, End::answered }) {
+        requests_.clear();
+        send_many(1);
+        ASSERT_TRUE(run());
+        EXPECT_EQ(count(end), 1) << "after reply " << replies;
+        EXPECT_EQ(server.connections(), replies < 2 ? 1 : 2);
+    }
+    EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(FailingChecks, all_fail_when_their_connection_is_dropped)
 {
     for (const std::string answer :
          { "close", "-READONLY no\r\n", "-LOADING wait\r\n", "!!\r\n" }) {
         MockServer server([&] { return answer; });
         events_ = {};
         scripts_ = {};
-        singles_.clear();
+        sequences_.clear();
         auto options = options_to(server.port());
         options.server.timeout = 500ms;
         options.server.connect_timeout = 500ms;

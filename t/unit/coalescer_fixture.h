@@ -14,7 +14,7 @@
 
 namespace ratelimit {
 
-/// One limit of a request of the tests.
+/// One limit of a request in the tests.
 struct Asked {
     std::string key = "key";
     Policy policy{ Algorithm::fixed_window, { 100, std::chrono::hours{ 24 } }, {}, {} };
@@ -23,19 +23,21 @@ struct Asked {
     std::optional<microseconds> now = std::nullopt;
 };
 
-/// A request whose limits are in one shard, and what became of it.
+/// A request whose limits are in one shard, and its result.
 class Request final : public ShardPart {
 public:
     Request(Coalescer& coalescer, CheckScripts scripts, std::vector<Asked> all, bool without_others)
-        : asked_(std::move(all)), limits_(asked_.size())
+        : given_(std::move(all)), limits_(given_.size())
     {
-        for (std::size_t i = 0; i < asked_.size(); ++i) {
-            const Asked& asked = asked_[i];
+        for (std::size_t i = 0; i < given_.size(); ++i) {
+            const Asked& given = given_[i];
             RemoteLimit& limit = limits_[i];
-            static_cast<LimitCheck&>(limit) = { asked.key, asked.policy, asked.cost, asked.shadow,
-                                                asked.now };
+            static_cast<LimitCheck&>(limit) = { given.key, given.policy, given.cost, given.shadow,
+                                                given.now };
             limit.coalescer = &coalescer;
+            limit.shard = coalescer.client().shard_of(given.key);
             limit.scripts = scripts;
+            limit.scripts.bit = SequenceScripts::bit(i);
             pointers_.push_back(&limit);
         }
         limits = pointers_;
@@ -67,7 +69,7 @@ public:
     std::function<void()> then;
 
 private:
-    std::vector<Asked> asked_;
+    std::vector<Asked> given_;
     std::vector<RemoteLimit> limits_;
     std::vector<RemoteLimit*> pointers_;
 };
@@ -78,18 +80,40 @@ protected:
     void begin(redis::ClientOptions options)
     {
         for (const Algorithm algorithm : all_algorithms) {
-            singles_.push_back(scripts_.add(single_script(algorithm)));
+            add_sequence({ { algorithm } });
         }
         several_ = scripts_.add(several_script(all_algorithms));
         start_ready(std::move(options));
         coalescer_.emplace(*client_);
     }
 
+    /// Before begin: requests of exactly these limits are decided by a script of their own.
+    void add_sequence(const std::vector<SequenceLimit>& limits)
+    {
+        for (const bool refundable : { false, true }) {
+            sequences_.push_back({ limits, SequenceScripts(limits, refundable, scripts_) });
+        }
+    }
+    const SequenceScripts* sequence_of(const std::vector<Asked>& limits, bool refundable) const
+    {
+        const auto found =
+            std::find_if(sequences_.begin(), sequences_.end(), [&](const Sequence& sequence) {
+                return sequence.scripts.refundable() == refundable
+                    && std::equal(
+                           sequence.limits.begin(), sequence.limits.end(), limits.begin(),
+                           limits.end(), [](const SequenceLimit& limit, const Asked& asked) {
+                               return limit
+                                   == SequenceLimit{ asked.policy.algorithm, asked.shadow };
+                           });
+            });
+        return found == sequences_.end() ? nullptr : &found->scripts;
+    }
+
     Request& make(std::vector<Asked> limits, bool alone = true)
     {
         CheckScripts scripts;
-        scripts.single = singles_[static_cast<std::size_t>(limits.front().policy.algorithm)];
         scripts.several = several_;
+        scripts.sequences = sequence_of(limits, !alone);
         requests_.push_back(
             std::make_unique<Request>(*coalescer_, scripts, std::move(limits), alone));
         return *requests_.back();
@@ -103,7 +127,7 @@ protected:
     }
     Request& send(const Asked& limit = {}) { return send(std::vector{ limit }); }
 
-    /// Until all that were sent have ended.
+    /// Runs until all requests have ended.
     bool run()
     {
         return loop_.run_until([this] {
@@ -122,7 +146,7 @@ protected:
         return all;
     }
 
-    /// How many requests have this end.
+    /// The number of requests with this end.
     std::ptrdiff_t count(ShardPart::End end) const
     {
         return std::count_if(requests_.begin(), requests_.end(), [end](const auto& request) {
@@ -130,7 +154,11 @@ protected:
         });
     }
 
-    std::vector<redis::ScriptId> singles_;
+    struct Sequence {
+        std::vector<SequenceLimit> limits;
+        SequenceScripts scripts;
+    };
+    std::deque<Sequence> sequences_;
     redis::ScriptId several_{};
     std::optional<Coalescer> coalescer_;
     std::deque<std::unique_ptr<Request>> requests_;

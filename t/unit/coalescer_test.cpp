@@ -1,5 +1,5 @@
-// Checks of the same keys that meet: they go together, and each is told what it would have been
-// told alone in its turn.
+// Concurrent checks of the same keys share a call, and each gets the verdict that it would get in a
+// call of its own.
 
 #include "coalescer_fixture.h"
 
@@ -17,7 +17,7 @@ class CoalescedChecks : public CoalescerTest {
 protected:
     void SetUp() override { begin(options_to(server_.port())); }
 
-    /// Ends what is sent while Redis is held, and says how many calls that took.
+    /// Sends requests while Redis is paused, and waits for all; returns the number of calls.
     long calls_of(const std::function<void()>& sending)
     {
         const long before = server_.calls("evalsha");
@@ -36,7 +36,7 @@ protected:
         });
     }
 
-    std::vector<std::vector<Verdict>> told() const
+    std::vector<std::vector<Verdict>> verdicts() const
     {
         std::vector<std::vector<Verdict>> states;
         for (const auto& request : requests_) {
@@ -46,19 +46,19 @@ protected:
         return states;
     }
 
-    /// Sends requests of these limits with each of the costs: at once, and then one by one on
-    /// other keys. They are told the same.
-    void expect_alike(
+    /// Sends requests of these limits with each of the costs: concurrently, and then one after
+    /// another on other keys. Their verdicts must be equal.
+    void expect_same_verdicts(
         std::vector<Asked> limits, const std::vector<std::vector<std::int64_t>>& costs)
     {
         const auto with_costs = [&](const std::string& suffix, std::size_t request) {
-            auto asked = limits;
-            for (std::size_t i = 0; i < asked.size(); ++i) {
-                asked[i].key += suffix;
-                asked[i].cost = costs[request][i];
-                asked[i].now = some_time;
+            auto changed = limits;
+            for (std::size_t i = 0; i < changed.size(); ++i) {
+                changed[i].key += suffix;
+                changed[i].cost = costs[request][i];
+                changed[i].now = some_time;
             }
-            return asked;
+            return changed;
         };
         requests_.clear();
         calls_of([&] {
@@ -66,13 +66,13 @@ protected:
                 send(with_costs("together", i));
             }
         });
-        const auto together = told();
+        const auto together = verdicts();
         requests_.clear();
         for (std::size_t i = 0; i < costs.size(); ++i) {
             send(with_costs("apart", i));
             ASSERT_TRUE(run());
         }
-        const auto apart = told();
+        const auto apart = verdicts();
         for (std::size_t i = 0; i < costs.size() && !HasFailure(); ++i) {
             EXPECT_EQ(together[i], apart[i]) << "request " << i;
         }
@@ -81,7 +81,7 @@ protected:
     RedisServer server_;
 };
 
-TEST_F(CoalescedChecks, of_one_key_go_as_one_call_while_one_is_on_its_way)
+TEST_F(CoalescedChecks, of_one_key_share_a_call_while_another_is_in_flight)
 {
     EXPECT_EQ(calls_of(50, { Asked{} }), 2);
     std::vector<std::int64_t> expected(50);
@@ -89,11 +89,11 @@ TEST_F(CoalescedChecks, of_one_key_go_as_one_call_while_one_is_on_its_way)
     EXPECT_EQ(remaining(), expected);
 }
 
-TEST_F(CoalescedChecks, pass_in_the_order_in_which_they_came)
+TEST_F(CoalescedChecks, pass_in_the_order_of_arrival)
 {
-    Asked asked;
-    asked.policy.rate.quota = 10;
-    EXPECT_EQ(calls_of(50, { asked }), 2);
+    Asked limit;
+    limit.policy.rate.quota = 10;
+    EXPECT_EQ(calls_of(50, { limit }), 2);
     for (std::size_t i = 0; i < requests_.size(); ++i) {
         EXPECT_EQ(requests_[i]->state().granted, i < 10) << "request " << i;
     }
@@ -103,30 +103,30 @@ TEST_F(CoalescedChecks, of_other_keys_do_not_wait)
 {
     calls_of([this] {
         for (int i = 0; i < 200; ++i) {
-            Asked asked;
-            asked.key = "key" + std::to_string(i);
-            send(asked);
-            send(asked);
+            Asked limit;
+            limit.key = "key" + std::to_string(i);
+            send(limit);
+            send(limit);
         }
     });
     EXPECT_EQ(server_.calls("getrange"), 400) << "each key's second request after its first";
     EXPECT_EQ(count(End::answered), 400);
 }
 
-TEST_F(CoalescedChecks, wait_for_the_next_call_each_time)
+TEST_F(CoalescedChecks, are_sent_at_once_if_none_is_in_flight)
 {
     Request& first = send();
     ASSERT_TRUE(run());
     const long before = server_.calls("evalsha");
     first.then = nullptr;
     Request& second = send();
-    second.then = [this] { send(); };  // finds nothing on its way
+    second.then = [this] { send(); };  // nothing is in flight then
     ASSERT_TRUE(run());
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 98, 97 }));
     EXPECT_EQ(server_.calls("evalsha") - before, 2);
 }
 
-TEST_F(CoalescedChecks, that_are_not_decided_alike_do_not_go_together)
+TEST_F(CoalescedChecks, with_different_policies_or_clocks_do_not_share_a_call)
 {
     std::vector<std::vector<Asked>> kinds(6, { Asked{} });
     kinds[1][0].policy.rate.quota = 99;
@@ -138,15 +138,15 @@ TEST_F(CoalescedChecks, that_are_not_decided_alike_do_not_go_together)
         for (const auto& kind : kinds) {
             send(kind);
         }
-        send({ Asked{} }, false);               // with others elsewhere
-        send({ Asked{}, Asked{ "another" } });  // with another
+        send({ Asked{} }, false);               // a request with limits in other shards
+        send({ Asked{}, Asked{ "another" } });  // with another limit
         send({ Asked{ "another" }, Asked{} });  // in another order
     });
     EXPECT_EQ(server_.calls("getrange"), 7 + 2 * 2) << "each limit is read once";
     EXPECT_EQ(count(End::answered), 9);
 }
 
-TEST_F(CoalescedChecks, of_keys_that_are_alike_when_put_together_do_not_go_together)
+TEST_F(CoalescedChecks, of_keys_with_equal_concatenations_do_not_share_a_call)
 {
     EXPECT_EQ(
         calls_of([this] {
@@ -157,22 +157,22 @@ TEST_F(CoalescedChecks, of_keys_that_are_alike_when_put_together_do_not_go_toget
         3);
 }
 
-TEST_F(CoalescedChecks, are_told_by_every_algorithm_what_each_would_be_told_alone)
+TEST_F(CoalescedChecks, get_the_verdicts_of_single_calls_from_every_algorithm)
 {
     for (const Algorithm algorithm : all_algorithms) {
         SCOPED_TRACE(name_of(algorithm));
-        Asked asked;
-        asked.key = name_of(algorithm);
-        asked.policy = { algorithm, { 7, 60s }, {}, {} };
+        Asked limit;
+        limit.key = name_of(algorithm);
+        limit.policy = { algorithm, { 7, 60s }, {}, {} };
         if (keeps_arrival_time(algorithm)) {
-            asked.policy.burst = 12;
+            limit.policy.burst = 12;
         }
         std::vector<std::vector<std::int64_t>> costs(20, { 1 });
         for (const std::int64_t cost : { 0, 3, 0, 100, 1, 2, 2, 2, 2, 2, 1, 1, 0, 0, 100, 100 }) {
             costs.push_back({ cost });
             costs.insert(costs.begin() + cost % 5, { cost });
         }
-        expect_alike({ asked }, costs);
+        expect_same_verdicts({ limit }, costs);
     }
 }
 
@@ -184,20 +184,20 @@ TEST_F(CoalescedChecks, of_several_limits_are_counted_in_all_or_in_none)
     std::vector<std::vector<std::int64_t>> costs(30, { 1, 1, 1 });
     costs.insert(costs.begin() + 4, 3, { 2, 0, 1 });
     costs.insert(costs.begin() + 9, 2, { 50, 1, 0 });
-    expect_alike({ wide, tight, shadow }, costs);
+    expect_same_verdicts({ wide, tight, shadow }, costs);
 }
 
-TEST_F(CoalescedChecks, that_all_differ_in_cost_are_sent_in_calls_of_a_hundred)
+TEST_F(CoalescedChecks, with_changing_costs_are_sent_in_calls_of_a_hundred)
 {
     const long calls = calls_of([this] {
         for (int i = 0; i < 251; ++i) {
-            Asked asked;
-            asked.policy.rate.quota = 1000;
-            asked.cost = 1 + i % 2;
-            send(asked);
+            Asked limit;
+            limit.policy.rate.quota = 1000;
+            limit.cost = 1 + i % 2;
+            send(limit);
         }
     });
-    EXPECT_EQ(calls, 4);  // one, and 250 in hundreds
+    EXPECT_EQ(calls, 4);  // the first, and 250 in hundreds
     std::int64_t left = 1000;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
         left -= 1 + static_cast<std::int64_t>(i % 2);
@@ -205,35 +205,35 @@ TEST_F(CoalescedChecks, that_all_differ_in_cost_are_sent_in_calls_of_a_hundred)
     }
 }
 
-TEST_F(CoalescedChecks, are_decided_at_one_time_of_this_nodes_clock)
+TEST_F(CoalescedChecks, of_one_call_are_decided_at_the_newest_time_of_this_nodes_clock)
 {
     calls_of([this] {
         for (int i = 0; i < 5; ++i) {
-            Asked asked;
-            asked.now = some_time + i * 1s;
-            send(asked);
+            Asked limit;
+            limit.now = some_time + i * 1s;
+            send(limit);
         }
     });
     for (std::size_t i = 1; i < requests_.size(); ++i) {
-        EXPECT_EQ(requests_[i]->limits[0]->now, some_time + 4s) << "the last one's";
+        EXPECT_EQ(requests_[i]->limits[0]->now, some_time + 4s) << "the time of the last one";
     }
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 99, 98, 97, 96, 95 }));
 }
 
-TEST_F(CoalescedChecks, whose_requests_are_gone_are_nobodys_loss)
+TEST_F(CoalescedChecks, of_destroyed_requests_do_not_affect_the_others)
 {
     calls_of([this] {
         for (int i = 0; i < 10; ++i) {
             send();
         }
-        requests_.pop_front();  // whose call is on its way: it counts
+        requests_.pop_front();  // its call is in flight, so it is counted
         requests_.erase(requests_.begin() + 4);
         requests_.pop_back();
     });
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 98, 97, 96, 95, 94, 93, 92 }));
 }
 
-TEST_F(CoalescedChecks, whose_requests_are_all_gone_leave_the_key_free)
+TEST_F(CoalescedChecks, of_requests_that_are_all_destroyed_do_not_block_the_key)
 {
     for (int i = 0; i < 3; ++i) {
         calls_of([this] {
@@ -247,7 +247,7 @@ TEST_F(CoalescedChecks, whose_requests_are_all_gone_leave_the_key_free)
     EXPECT_EQ(count(End::answered), 2);
 }
 
-TEST_F(CoalescedChecks, may_end_other_requests_when_they_end)
+TEST_F(CoalescedChecks, may_destroy_other_requests_when_they_end)
 {
     calls_of([this] {
         Request& first = send();
@@ -269,7 +269,7 @@ TEST_F(CoalescedChecks, are_sent_again_when_redis_has_lost_its_scripts)
         for (int i = 0; i < 10; ++i) {
             send();
         }
-        // The call is written again without those that it was made for.
+        // The retried call is written without the request that it was made for.
         requests_.pop_front();
     });
     EXPECT_EQ(remaining(), (std::vector<std::int64_t>{ 98, 97, 96, 95, 94, 93, 92, 91, 90 }));
@@ -283,7 +283,7 @@ TEST_F(CoalescedChecks, are_sent_again_when_redis_has_lost_its_scripts)
     EXPECT_EQ(requests_.back()->remaining(), 88);
 }
 
-TEST_F(CoalescedChecks, may_have_tokens_leased)
+TEST_F(CoalescedChecks, may_lease_tokens)
 {
     Request& request = make({ Asked{} });
     request.lease_wanted = 9;
@@ -296,11 +296,11 @@ TEST_F(CoalescedChecks, may_have_tokens_leased)
     EXPECT_EQ(request.lease.spent, 1);
 }
 
-TEST_F(CoalescedChecks, have_no_more_tokens_leased_than_the_limit_has)
+TEST_F(CoalescedChecks, lease_no_more_tokens_than_the_limit_has)
 {
-    Asked asked;
-    asked.policy.rate.quota = 4;
-    Request& request = make({ asked });
+    Asked limit;
+    limit.policy.rate.quota = 4;
+    Request& request = make({ limit });
     request.lease_wanted = 9;
     coalescer_->send(request);
     ASSERT_TRUE(run());
@@ -309,7 +309,7 @@ TEST_F(CoalescedChecks, have_no_more_tokens_leased_than_the_limit_has)
     EXPECT_EQ(request.lease.replies.at(0).remaining, 0);
 }
 
-TEST_F(CoalescedChecks, that_want_leases_have_one_lease_for_all_that_wait)
+TEST_F(CoalescedChecks, that_share_a_call_take_one_lease)
 {
     EXPECT_EQ(
         calls_of([&] {
@@ -327,7 +327,7 @@ TEST_F(CoalescedChecks, that_want_leases_have_one_lease_for_all_that_wait)
     }
 }
 
-TEST_F(CoalescedChecks, leave_the_lease_of_a_request_that_is_gone)
+TEST_F(CoalescedChecks, drop_the_lease_of_a_destroyed_request)
 {
     calls_of([this] {
         Request& request = make({ Asked{} });

@@ -1,9 +1,10 @@
-// What the client does about connections that are lost or refused, and about errors and garbage.
+// The client's reaction to lost and refused connections, errors and garbage.
 
 #include "client_fixture.h"
 #include "mock_server.h"
 #include "redis/context.h"
 
+#include <atomic>
 #include <thread>
 
 #include <arpa/inet.h>
@@ -17,7 +18,7 @@ namespace {
 
 using redis::Failure;
 
-TEST_F(ClientTest, a_server_that_is_not_there_is_told_once_and_used_when_it_comes)
+TEST_F(ClientTest, a_server_that_is_not_running_is_reported_once)
 {
     start(options_to(free_port()));
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
@@ -25,11 +26,11 @@ TEST_F(ClientTest, a_server_that_is_not_there_is_told_once_and_used_when_it_come
     EchoCall call("x");
     EXPECT_FALSE(client_->send(call));
     EXPECT_FALSE(call.pending());
-    loop_.run_for(300ms);
+    loop_.run_for(300ms);  // a silent wait: several attempts
     EXPECT_EQ(events_.downs, 1);
 }
 
-TEST_F(ClientTest, a_unix_socket_that_is_not_there_is_told)
+TEST_F(ClientTest, a_missing_unix_socket_is_reported)
 {
     redis::ClientOptions options;
     options.servers.emplace_back();
@@ -41,7 +42,7 @@ TEST_F(ClientTest, a_unix_socket_that_is_not_there_is_told)
 
 TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
 {
-    // Takes connections into its backlog, and never says a word.
+    // Accepts connections into its backlog, and never sends a byte.
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -53,17 +54,17 @@ TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
 
     auto options = options_to(ntohs(address.sin_port));
     options.server.connect_timeout = 100ms;
-    options.server.timeout = 50ms;
-    start(options);
+    options.server.timeout = 5s;
     const auto began = loop_.now();
+    start(options);
     EXPECT_EQ(ask("x"), "no connection");
     EXPECT_GE(loop_.now() - began, 90ms);
-    EXPECT_LT(loop_.now() - began, 1s);
+    EXPECT_LT(loop_.now() - began, 5s) << "the call itself has more time";
     EXPECT_EQ(events_.last_reason, "timed out while connecting");
     close(listener);
 }
 
-TEST_F(ClientTest, a_lack_of_connections_of_our_own_is_no_silence_and_no_address_that_fails)
+TEST_F(ClientTest, without_a_free_nginx_connection_no_breaker_opens_and_no_address_changes)
 {
     RedisServer server;
     auto options = options_to(server.port());
@@ -76,7 +77,7 @@ TEST_F(ClientTest, a_lack_of_connections_of_our_own_is_no_silence_and_no_address
     server.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
     EXPECT_EQ(events_.last_reason, redis::no_connection_left);
-    loop_.run_for(1s);  // some attempts fail
+    loop_.run_for(1s);  // a silent wait: some attempts fail
     client.look_at_servers([](const redis::ServerView& view) {
         EXPECT_FALSE(view.breaker_open);
         EXPECT_EQ(view.endpoint.host, "127.0.0.1");
@@ -88,7 +89,7 @@ TEST_F(ClientTest, a_lack_of_connections_of_our_own_is_no_silence_and_no_address
     EXPECT_EQ(ask("x"), "x");
 }
 
-TEST_F(ClientTest, without_a_file_descriptor_no_server_is_silent)
+TEST_F(ClientTest, without_a_free_file_descriptor_no_breaker_opens)
 {
     RedisServer server;
     auto options = options_to(server.port());
@@ -101,7 +102,7 @@ TEST_F(ClientTest, without_a_file_descriptor_no_server_is_silent)
     const rlimit none{ 3, usual.rlim_max };
     setrlimit(RLIMIT_NOFILE, &none);
     const bool down = loop_.run_until([this] { return events_.downs == 1; });
-    loop_.run_for(1s);
+    loop_.run_for(1s);  // a silent wait: some attempts fail
     setrlimit(RLIMIT_NOFILE, &usual);
     EXPECT_TRUE(down);
     EXPECT_EQ(events_.last_reason, redis::no_file_left);
@@ -109,7 +110,7 @@ TEST_F(ClientTest, without_a_file_descriptor_no_server_is_silent)
     EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 2; }));
 }
 
-TEST_F(ClientTest, like_errors_are_told_once)
+TEST_F(ClientTest, repeated_errors_are_reported_once)
 {
     MockServer server([] { return "-OOM command not allowed\r\n"; });
     start_ready(options_to(server.port()));
@@ -135,12 +136,12 @@ TEST_F(ClientTest, errors_never_open_the_breaker)
     EXPECT_EQ(events_.downs, 0);
 }
 
-TEST_F(ClientTest, what_was_in_flight_is_sent_again_once)
+TEST_F(ClientTest, a_call_in_flight_on_a_lost_connection_is_retried_once)
 {
     MockServer server([] { return "close"; });
     EchoCall first("first");
     start_ready(options_to(server.port()));
-    loop_.run_for(1200ms);  // so that the connection has proved good
+    loop_.run_for(1200ms);  // a silent wait: the connection counts as good then
     ASSERT_TRUE(client_->send(first));
     ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
     EXPECT_EQ(first.failure, Failure::connection);
@@ -148,27 +149,27 @@ TEST_F(ClientTest, what_was_in_flight_is_sent_again_once)
     EXPECT_EQ(server.calls(), 2);
 }
 
-TEST_F(ClientTest, a_call_that_is_sent_again_has_what_is_left_of_its_timeout)
+TEST_F(ClientTest, a_retried_call_has_the_rest_of_its_timeout)
 {
-    int calls = 0;
+    std::atomic<milliseconds> lost{};
     MockServer server([&]() -> std::string {
-        if (++calls == 1) {
-            std::this_thread::sleep_for(600ms);
+        if (lost.load() == 0ms) {
+            std::this_thread::sleep_for(1s);
+            lost = loop_.now();
             return "close";
         }
         return "";
     });
     auto options = options_to(server.port());
-    options.server.timeout = 1s;
+    options.server.timeout = 2s;
     start_ready(options);
-    loop_.run_for(200ms);  // so that the connection has proved good
-    const auto began = loop_.now();
+    loop_.run_for(200ms);  // a silent wait: the connection counts as good then
     EXPECT_EQ(ask("x"), "no reply in time");
-    EXPECT_LT(loop_.now() - began, 1400ms);
+    EXPECT_LT(loop_.now() - lost.load(), 2s) << "less than a timeout of its own";
     EXPECT_EQ(server.calls(), 2);
 }
 
-TEST_F(ClientTest, a_call_that_must_not_be_executed_twice_is_not_sent_again)
+TEST_F(ClientTest, a_call_that_is_not_repeatable_is_not_retried)
 {
     int calls = 0;
     MockServer server([&] { return ++calls == 1 ? "$1\r\nx\r\n" : "close"; });
@@ -182,7 +183,7 @@ TEST_F(ClientTest, a_call_that_must_not_be_executed_twice_is_not_sent_again)
     EXPECT_EQ(server.calls(), 2);
 }
 
-TEST_F(ClientTest, a_server_that_closes_every_connection_is_not_connected_to_in_a_loop)
+TEST_F(ClientTest, reconnects_to_a_server_that_closes_every_connection_are_rare)
 {
     MockServer server([] { return "close"; });
     start_ready(options_to(server.port()));
@@ -194,7 +195,8 @@ TEST_F(ClientTest, a_server_that_closes_every_connection_is_not_connected_to_in_
     EXPECT_LE(server.connections(), 10);
 }
 
-TEST_F(ClientTest, a_server_that_takes_scripts_and_answers_no_call_is_not_told_with_each_connection)
+TEST_F(
+    ClientTest, a_server_that_loads_scripts_and_answers_no_call_is_not_reported_for_each_connection)
 {
     for (const std::string& answer :
          std::initializer_list<std::string>{ "close", "!!\r\n", "$100\r\nhalf of it" }) {
@@ -213,14 +215,14 @@ TEST_F(ClientTest, a_server_that_takes_scripts_and_answers_no_call_is_not_told_w
             return server.connections() == 6;
         });
         EXPECT_EQ(server.connections(), 6) << answer;
-        // The first one may have been lost by chance.
+        // The first connection may be taken for a good one that was lost.
         EXPECT_LE(events_.ups, 2) << answer;
         EXPECT_LE(events_.downs, 2) << answer;
         client_.reset();
     }
 }
 
-TEST_F(ClientTest, a_server_that_answers_calls_again_is_up_again)
+TEST_F(ClientTest, a_server_that_answers_calls_again_is_reported_as_up)
 {
     bool closes = true;
     MockServer server([&] { return closes ? "close" : "$1\r\nx\r\n"; });
@@ -228,7 +230,7 @@ TEST_F(ClientTest, a_server_that_answers_calls_again_is_up_again)
     loop_.run_until([&] {
         ask("x");
         loop_.run_for(1ms);
-        return server.connections() == 5;
+        return server.connections() == 9;
     });
     EXPECT_EQ(events_.downs, 2);
     closes = false;
@@ -236,7 +238,7 @@ TEST_F(ClientTest, a_server_that_answers_calls_again_is_up_again)
     EXPECT_EQ(events_.ups, events_.downs + 1);
 }
 
-TEST_F(ClientTest, a_client_rests_when_nothing_is_in_flight_and_connects_again_with_the_next_call)
+TEST_F(ClientTest, a_resting_client_closes_its_idle_connections_and_reconnects_with_the_next_call)
 {
     RedisServer server;
     start_ready(options_to(server.port()));
@@ -251,7 +253,7 @@ TEST_F(ClientTest, a_client_rests_when_nothing_is_in_flight_and_connects_again_w
     EXPECT_EQ(ask("again"), "again");
 }
 
-TEST_F(ClientTest, connections_are_named_and_a_server_that_forbids_it_is_used_all_the_same)
+TEST_F(ClientTest, connections_are_named_unless_the_server_forbids_it)
 {
     RedisServer server;
     start_ready(options_to(server.port()));
@@ -267,7 +269,7 @@ TEST_F(ClientTest, connections_are_named_and_a_server_that_forbids_it_is_used_al
     EXPECT_TRUE(events_.errors.empty());
 }
 
-TEST_F(ClientTest, a_server_that_is_no_master_or_not_ready_is_connected_to_anew)
+TEST_F(ClientTest, a_server_that_is_no_master_or_not_ready_is_reconnected)
 {
     for (const std::string& word :
          std::initializer_list<std::string>{ "READONLY", "LOADING", "MASTERDOWN", "NOAUTH" }) {
@@ -282,7 +284,9 @@ TEST_F(ClientTest, a_server_that_is_no_master_or_not_ready_is_connected_to_anew)
     }
 }
 
-TEST_F(ClientTest, a_server_that_takes_scripts_and_refuses_calls_is_told_once_and_asked_seldom)
+TEST_F(
+    ClientTest,
+    a_server_that_loads_scripts_and_refuses_calls_is_reported_once_and_reconnected_rarely)
 {
     MockServer server([] { return "-READONLY no use\r\n"; });
     start_ready(options_to(server.port()));
@@ -299,7 +303,7 @@ TEST_F(ClientTest, a_server_that_takes_scripts_and_refuses_calls_is_told_once_an
     EXPECT_LE(server.connections(), 10);
 }
 
-TEST_F(ClientTest, errors_between_good_answers_are_told_once_too)
+TEST_F(ClientTest, errors_between_good_replies_are_reported_once_too)
 {
     int calls = 0;
     MockServer server([&] { return ++calls % 2 == 0 ? "$1\r\nx\r\n" : "-OOM no\r\n"; });
@@ -310,15 +314,15 @@ TEST_F(ClientTest, errors_between_good_answers_are_told_once_too)
     EXPECT_EQ(events_.errors.size(), 1U);
 }
 
-TEST_F(ClientTest, a_script_that_stays_missing_fails_its_call)
+TEST_F(ClientTest, a_script_that_stays_missing_fails_its_call_after_a_few_loads)
 {
     MockServer server([] { return "-NOSCRIPT No matching script\r\n"; });
     start_ready(options_to(server.port()));
     EXPECT_EQ(ask("x"), "error reply");
-    EXPECT_EQ(server.calls(), 2);
+    EXPECT_EQ(server.calls(), 1 + 16);
 }
 
-TEST_F(ClientTest, garbage_half_replies_and_closed_connections_fail_calls_and_nothing_else)
+TEST_F(ClientTest, garbage_partial_replies_and_closed_connections_fail_only_calls)
 {
     for (const std::string& answer : std::initializer_list<std::string>{
              "HTTP/1.1 400 Bad Request\r\n\r\n", "\r\n", "*-7\r\n", "$5\r\nabclose",
@@ -335,7 +339,7 @@ TEST_F(ClientTest, garbage_half_replies_and_closed_connections_fail_calls_and_no
     }
 }
 
-TEST_F(ClientTest, a_reply_that_nobody_asked_for_crashes_nothing)
+TEST_F(ClientTest, replies_without_a_call_are_dropped)
 {
     MockServer server([] { return "+one\r\n+two\r\n:3\r\n"; });
     start_ready(options_to(server.port()));
@@ -343,7 +347,7 @@ TEST_F(ClientTest, a_reply_that_nobody_asked_for_crashes_nothing)
     ASSERT_TRUE(client_->send(call));
     ASSERT_TRUE(loop_.run_until([&] { return call.ended(); }));
     EXPECT_EQ(call.answer, "one");
-    loop_.run_for(20ms);
+    loop_.run_for(20ms);  // a silent wait: for the other replies
 }
 
 }  // namespace

@@ -15,17 +15,18 @@
 
 namespace ratelimit {
 
-/// One zone with its memory, and the key that the requests of a test have in it.
+/// A zone with its memory, and the key that the requests of a test have in it.
 struct KeyedZone {
     TestZone memory;
     Zone zone;
     std::string key;
-    Coalescer* coalescer = nullptr;  // null: counted in this node's memory
+    Coalescer* coalescer = nullptr;  // null: the zone is counted in this node's memory
+    std::optional<SequenceScripts> sequences;
     CheckScripts scripts;
     std::string redis_key;
 };
 
-/// A zone's limit, as one request has it.
+/// A zone's limit with the parameters of one request.
 struct Applied {
     KeyedZone& in;
     std::int64_t cost = 1;
@@ -83,12 +84,12 @@ private:
 
 public:
     Decision decision;
-    int calls = 0;  // of its owner
+    int calls = 0;  // of decided()
     bool was_sent = false;
 };
 
-/// Decisions over real Redis servers, whose time the test sets (zones have Clock::local, if they
-/// do not say otherwise), and over real shared memory.
+/// Decisions over real Redis servers, whose time the test sets (zones have Clock::local by
+/// default), and over real shared memory.
 class DecisionTest : public ClientTest {
 protected:
     static constexpr Decision::Rules opens{ FailMode::open, false };
@@ -107,13 +108,14 @@ protected:
             algorithms_.push_back(static_cast<Algorithm>(i));
         }
         for (const Algorithm algorithm : algorithms_) {
-            singles_.push_back(scripts_.add(single_script(algorithm)));
+            const SequenceLimit limit{ algorithm };
+            scripts_.add(sequence_script({ &limit, 1 }, true));
         }
         several_ = scripts_.add(several_script(algorithms_));
         refund_ = scripts_.add(refund_script());
     }
 
-    /// A Redis of its own for the zones that name it.
+    /// Another Redis for the zones that name it.
     Coalescer& redis_at(int port, milliseconds timeout = 2s)
     {
         auto options = options_to(port);
@@ -131,7 +133,7 @@ protected:
         }
         return *redis_;
     }
-    /// No server is there.
+    /// A client without a running server.
     Coalescer& no_redis() { return redis_at(free_port(), 100ms); }
 
     /// A zone in Redis, of `quota` requests a day.
@@ -147,7 +149,9 @@ protected:
         made.zone.shared = &made.memory.zone();
         made.key = "key";
         made.coalescer = in;
-        made.scripts = { singles_[static_cast<std::size_t>(algorithm)], several_, refund_ };
+        const SequenceLimit limit{ algorithm };
+        made.sequences.emplace(std::span{ &limit, 1 }, true, scripts_);
+        made.scripts = { several_, refund_, &*made.sequences, SequenceScripts::bit(0) };
         made.redis_key = made.zone.key_start + made.key + "}";
         return made;
     }
@@ -180,14 +184,14 @@ protected:
         return decide({ { in } }, rules);
     }
 
-    /// How many requests of a day are left in Redis, by a request that takes none.
+    /// The requests of a day that remain in Redis, by a request of cost 0.
     std::int64_t left_in_redis(KeyedZone& in) { return decide({ { in, 0 } }).remaining(); }
 
     static KeyedRequest keyed(const KeyedZone& in, std::int64_t cost = 1)
     {
         return { in.key, in.zone.policy_hash(in.zone.policy), cost };
     }
-    /// As if Redis had refused the key now.
+    /// Adds a refusal as if Redis had refused the key now.
     static void deny(KeyedZone& in, microseconds retry_after, std::int64_t cost = 1)
     {
         Verdict refusal;
@@ -200,7 +204,7 @@ protected:
     {
         return in.memory.memory().denials().find(keyed(in), now).has_value();
     }
-    /// As if Redis had leased this number of requests of cost 1 now.
+    /// Adds a lease as if Redis had leased this number of requests of cost 1 now.
     static void lease(KeyedZone& in, std::int64_t requests)
     {
         in.zone.lease = 100;
@@ -210,7 +214,7 @@ protected:
         answer.reset = 24h;
         in.memory.memory().leases().add(keyed(in), in.zone.policy, answer, requests, now);
     }
-    /// How many requests of cost 1 a lease pays for; it pays for them.
+    /// The number of requests of cost 1 that the leases pay for; uses the leases up.
     static int leased(KeyedZone& in)
     {
         int count = 0;
@@ -231,7 +235,6 @@ protected:
 
 private:
     std::vector<Algorithm> algorithms_;
-    std::vector<redis::ScriptId> singles_;
     redis::ScriptId several_{};
     redis::ScriptId refund_{};
     std::vector<std::unique_ptr<redis::Client>> clients_;

@@ -1,5 +1,6 @@
-// The decision of several limits of one request: it is counted in all of them or in none.
+// The decision of a request with several limits: it is counted in all of them or in none.
 
+#include "allocation_count.h"
 #include "decision_fixture.h"
 
 namespace ratelimit {
@@ -27,7 +28,7 @@ TEST_F(RequestOfSeveralLimits, is_counted_in_none_if_one_refuses)
     EXPECT_EQ(left_in_redis(wide), 8);
 }
 
-TEST_F(RequestOfSeveralLimits, is_counted_though_a_shadow_refuses)
+TEST_F(RequestOfSeveralLimits, is_counted_if_only_a_shadow_refuses)
 {
     KeyedZone& wide = zone(9);
     KeyedZone& narrow = zone(1);
@@ -38,7 +39,7 @@ TEST_F(RequestOfSeveralLimits, is_counted_though_a_shadow_refuses)
     EXPECT_EQ(left_in_redis(wide), 7);
 }
 
-TEST_F(RequestOfSeveralLimits, asks_redis_only_for_those_that_this_node_does_not_know)
+TEST_F(RequestOfSeveralLimits, is_sent_to_redis_only_for_limits_without_a_lease)
 {
     KeyedZone& leased_one = zone(9);
     KeyedZone& other = zone(9);
@@ -52,7 +53,7 @@ TEST_F(RequestOfSeveralLimits, asks_redis_only_for_those_that_this_node_does_not
     EXPECT_EQ(leased(leased_one), 1);
 }
 
-TEST_F(RequestOfSeveralLimits, asks_nothing_if_a_refusal_is_remembered)
+TEST_F(RequestOfSeveralLimits, sends_no_check_if_a_refusal_is_cached)
 {
     KeyedZone& refused = zone(9);
     KeyedZone& in_redis = zone(9);
@@ -61,14 +62,14 @@ TEST_F(RequestOfSeveralLimits, asks_nothing_if_a_refusal_is_remembered)
     const DecidedRequest& request = decide({ { in_redis }, { refused }, { in_memory } }, local);
     EXPECT_FALSE(request.was_sent);
     EXPECT_EQ(request.result(), Result::rejected);
-    EXPECT_FALSE(request.limits[0].decided) << "nor is it for this node's memory";
+    EXPECT_FALSE(request.limits[0].decided) << "and not decided in this node's memory";
     EXPECT_FALSE(request.decision.undecided(request.limits[0])) << "it did not fail";
     EXPECT_EQ(request.source(2), Source::local);
     EXPECT_EQ(left_in_redis(in_redis), 9);
     EXPECT_EQ(left_in_memory(in_memory), 9);
 }
 
-TEST_F(RequestOfSeveralLimits, asks_for_the_others_if_a_shadows_refusal_is_remembered)
+TEST_F(RequestOfSeveralLimits, is_sent_for_the_other_limits_if_a_shadows_refusal_is_cached)
 {
     KeyedZone& shadow = zone(9);
     KeyedZone& other = zone(9);
@@ -80,7 +81,7 @@ TEST_F(RequestOfSeveralLimits, asks_for_the_others_if_a_shadows_refusal_is_remem
     EXPECT_EQ(left_in_redis(other), 8);
 }
 
-TEST_F(RequestOfSeveralLimits, returns_a_lease_if_a_remembered_refusal_refuses)
+TEST_F(RequestOfSeveralLimits, returns_its_leased_token_if_a_cached_refusal_refuses)
 {
     KeyedZone& leased_one = zone(9);
     KeyedZone& refused = zone(9);
@@ -88,11 +89,11 @@ TEST_F(RequestOfSeveralLimits, returns_a_lease_if_a_remembered_refusal_refuses)
     deny(refused, 30s);
     const DecidedRequest& request = decide({ { leased_one }, { refused } });
     EXPECT_EQ(request.result(), Result::rejected);
-    EXPECT_EQ(request.remaining(0), 7) << "five in Redis, and the lease";
+    EXPECT_EQ(request.remaining(0), 7) << "five in Redis, and two leased";
     EXPECT_EQ(leased(leased_one), 2);
 }
 
-TEST_F(RequestOfSeveralLimits, returns_what_it_cost_of_a_lease_if_redis_refuses)
+TEST_F(RequestOfSeveralLimits, returns_its_leased_tokens_if_redis_refuses)
 {
     KeyedZone& leased_one = zone(9);
     KeyedZone& refusing = zone(1);
@@ -102,7 +103,9 @@ TEST_F(RequestOfSeveralLimits, returns_what_it_cost_of_a_lease_if_redis_refuses)
     EXPECT_EQ(leased(leased_one), 4);
 }
 
-TEST_F(RequestOfSeveralLimits, that_is_refused_shows_the_limit_with_the_least_left_after_refunds)
+TEST_F(
+    RequestOfSeveralLimits,
+    that_is_refused_shows_the_limit_with_the_smallest_share_left_after_refunds)
 {
     KeyedZone& leased_one = zone(9);
     KeyedZone& refusing = zone(10);
@@ -111,10 +114,10 @@ TEST_F(RequestOfSeveralLimits, that_is_refused_shows_the_limit_with_the_least_le
     const DecidedRequest& request = decide({ { leased_one, 8 }, { refusing, 8 } });
     EXPECT_EQ(request.result(), Result::rejected);
     EXPECT_EQ(request.remaining(0), 9);
-    EXPECT_EQ(&request.decision.speaking(), &request.limits[1]) << "seven of ten";
+    EXPECT_EQ(&request.decision.speaking(), &request.limits[1]) << "seven of ten are left";
 }
 
-TEST_F(RequestOfSeveralLimits, returns_a_lease_if_the_fail_mode_refuses)
+TEST_F(RequestOfSeveralLimits, returns_its_leased_token_if_the_fail_mode_refuses)
 {
     KeyedZone& leased_one = zone(9);
     lease(leased_one, 2);
@@ -123,20 +126,37 @@ TEST_F(RequestOfSeveralLimits, returns_a_lease_if_the_fail_mode_refuses)
     EXPECT_EQ(leased(leased_one), 2);
     lease(leased_one, 2);
     EXPECT_EQ(decide({ { leased_one }, { away } }, opens).result(), Result::failed_open);
-    EXPECT_EQ(leased(leased_one), 1) << "it passed";
+    EXPECT_EQ(leased(leased_one), 1) << "the request passed";
 }
 
-TEST_F(RequestOfSeveralLimits, keeps_the_lease_of_a_refused_request_that_passes_in_a_dry_run)
+TEST_F(RequestOfSeveralLimits, returns_its_leased_token_if_there_is_no_memory_for_the_check)
+{
+    KeyedZone& leased_one = zone(9);
+    lease(leased_one, 2);
+    std::vector<Applied> limits{ { leased_one } };
+    for (int i = 0; i < 40; ++i) {  // more servers than any request before
+        limits.push_back({ zone(9, &no_redis()) });
+    }
+    DecidedRequest request(limits, closes, clock);
+    fail_allocations(true);
+    const bool sent = request.decision.start();
+    fail_allocations(false);
+    EXPECT_FALSE(sent);
+    EXPECT_EQ(request.result(), Result::failed_closed);
+    EXPECT_EQ(leased(leased_one), 2);
+}
+
+TEST_F(RequestOfSeveralLimits, returns_its_leased_token_if_it_is_refused_in_a_dry_run)
 {
     KeyedZone& leased_one = zone(9);
     KeyedZone& refusing = zone(1);
     lease(leased_one, 2);
     decide(refusing);
     EXPECT_EQ(decide({ { leased_one }, { refusing } }, dry_run).result(), Result::rejected_dry_run);
-    EXPECT_EQ(leased(leased_one), 2) << "as it would if the limits were enforced";
+    EXPECT_EQ(leased(leased_one), 2) << "as if the limits were enforced";
 }
 
-TEST_F(RequestOfSeveralLimits, leases_only_if_all_that_redis_decides_are_leased)
+TEST_F(RequestOfSeveralLimits, leases_only_if_every_limit_of_the_call_has_leases)
 {
     KeyedZone& one = zone(100);
     KeyedZone& other = zone(100);
@@ -155,8 +175,7 @@ TEST_F(RequestOfSeveralLimits, leases_only_if_all_that_redis_decides_are_leased)
     EXPECT_EQ(leased_both.source(1), Source::lease);
 }
 
-/// When the call of the lease was decided is not known to the request that it pays for.
-TEST_F(RequestOfSeveralLimits, on_two_servers_is_refunded_where_it_was_counted)
+TEST_F(RequestOfSeveralLimits, on_two_servers_is_refunded_if_one_refuses)
 {
     RedisServer second;
     KeyedZone& wide = zone(9);
@@ -166,9 +185,10 @@ TEST_F(RequestOfSeveralLimits, on_two_servers_is_refunded_where_it_was_counted)
     deny(wide, 30s, 9);
     const DecidedRequest& request = decide({ { wide, 2 }, { narrow } });
     EXPECT_EQ(request.result(), Result::rejected);
-    EXPECT_EQ(request.remaining(0), 9) << "what was taken and given back is not shown as taken";
+    EXPECT_EQ(request.remaining(0), 9) << "the refund is included";
     refund_arrives(wide, 9);
-    EXPECT_NE(decide({ { wide, 9 } }).source(), Source::cache) << "others may pass sooner";
+    EXPECT_NE(decide({ { wide, 9 } }).source(), Source::cache)
+        << "the refund invalidates the cached refusal";
 }
 
 TEST_F(RequestOfSeveralLimits, on_two_servers_is_counted_on_both_if_it_passes)
@@ -181,7 +201,7 @@ TEST_F(RequestOfSeveralLimits, on_two_servers_is_counted_on_both_if_it_passes)
     EXPECT_EQ(left_in_redis(other), 8);
 }
 
-TEST_F(RequestOfSeveralLimits, is_refunded_if_the_fail_mode_refuses_for_another_server)
+TEST_F(RequestOfSeveralLimits, is_refunded_if_the_fail_mode_refuses_for_an_unavailable_server)
 {
     KeyedZone& there = zone(9);
     KeyedZone& away = zone(9, &no_redis());
@@ -191,7 +211,7 @@ TEST_F(RequestOfSeveralLimits, is_refunded_if_the_fail_mode_refuses_for_another_
     EXPECT_EQ(left_in_redis(there), 8);
 }
 
-TEST_F(RequestOfSeveralLimits, is_refunded_if_this_nodes_memory_refuses_for_another_server)
+TEST_F(RequestOfSeveralLimits, is_refunded_if_this_nodes_memory_refuses_for_an_unavailable_server)
 {
     KeyedZone& there = zone(9);
     KeyedZone& away = zone(1, &no_redis());
@@ -232,7 +252,7 @@ TEST_F(RequestOfSeveralLimits, is_counted_nowhere_if_a_malformed_limit_refuses_i
     EXPECT_EQ(leased(leased_one), 2);
 }
 
-TEST_F(RequestOfSeveralLimits, is_for_the_others_if_the_fail_mode_leaves_one_out)
+TEST_F(RequestOfSeveralLimits, is_decided_by_the_other_limits_if_the_fail_mode_skips_one)
 {
     KeyedZone& malformed = zone(9);
     KeyedZone& narrow = zone(1);

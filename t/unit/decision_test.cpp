@@ -1,4 +1,4 @@
-// The decision of one limit: what decides it, and what is remembered of it.
+// The decision of one limit: its source, and the refusals and leases that it leaves.
 
 #include "allocation_count.h"
 #include "decision_fixture.h"
@@ -8,7 +8,7 @@ namespace {
 
 class OneLimit : public DecisionTest {};
 
-TEST_F(OneLimit, is_decided_by_redis_if_this_node_knows_nothing_of_its_key)
+TEST_F(OneLimit, is_decided_by_redis_without_a_cached_refusal_or_lease)
 {
     KeyedZone& in = zone(2);
     EXPECT_EQ(decide(in).remaining(), 1);
@@ -22,7 +22,7 @@ TEST_F(OneLimit, is_decided_by_redis_if_this_node_knows_nothing_of_its_key)
     EXPECT_EQ(refused.source(), Source::redis);
 }
 
-TEST_F(OneLimit, is_decided_by_a_remembered_refusal_before_redis)
+TEST_F(OneLimit, is_decided_by_a_cached_refusal_before_redis)
 {
     KeyedZone& in = zone(2);
     deny(in, 30s);
@@ -32,10 +32,10 @@ TEST_F(OneLimit, is_decided_by_a_remembered_refusal_before_redis)
     EXPECT_EQ(request.source(), Source::cache);
     EXPECT_EQ(request.retry_after(), 30s);
     now += 31s;
-    EXPECT_EQ(decide(in).source(), Source::redis) << "its time is over";
+    EXPECT_EQ(decide(in).source(), Source::redis) << "the refusal has expired";
 }
 
-TEST_F(OneLimit, is_decided_by_a_lease_before_a_remembered_refusal)
+TEST_F(OneLimit, is_decided_by_a_lease_before_a_cached_refusal)
 {
     KeyedZone& in = zone(2);
     deny(in, 30s);
@@ -44,7 +44,7 @@ TEST_F(OneLimit, is_decided_by_a_lease_before_a_remembered_refusal)
     EXPECT_FALSE(request.was_sent);
     EXPECT_EQ(request.result(), Result::passed);
     EXPECT_EQ(request.source(), Source::lease);
-    EXPECT_EQ(decide(in).source(), Source::cache) << "the lease is spent";
+    EXPECT_EQ(decide(in).source(), Source::cache) << "the lease is used up";
 }
 
 TEST_F(OneLimit, without_redis_is_decided_in_memory)
@@ -57,7 +57,7 @@ TEST_F(OneLimit, without_redis_is_decided_in_memory)
     EXPECT_EQ(decide(in, closes).result(), Result::rejected);
 }
 
-TEST_F(OneLimit, that_redis_cannot_decide_is_left_out_if_the_fail_mode_is_open)
+TEST_F(OneLimit, that_redis_cannot_decide_passes_if_the_fail_mode_is_open)
 {
     KeyedZone& in = zone(1, &no_redis());
     const DecidedRequest& request = decide(in, opens);
@@ -72,10 +72,11 @@ TEST_F(OneLimit, that_redis_cannot_decide_refuses_if_the_fail_mode_is_closed)
     KeyedZone& in = zone(1, &no_redis());
     EXPECT_EQ(decide(in, closes).result(), Result::failed_closed);
     EXPECT_EQ(decide(in, dry_run).result(), Result::failed_open) << "a dry run refuses nothing";
-    EXPECT_EQ(decide({ { in, 1, true } }, closes).result(), Result::failed_open) << "a shadow";
+    EXPECT_EQ(decide({ { in, 1, true } }, closes).result(), Result::failed_open)
+        << "a shadow limit refuses nothing";
 }
 
-TEST_F(OneLimit, that_redis_cannot_decide_is_this_nodes_part_if_the_fail_mode_is_local)
+TEST_F(OneLimit, that_redis_cannot_decide_is_the_nodes_share_if_the_fail_mode_is_local)
 {
     KeyedZone& in = zone(4, &no_redis());
     in.zone.nodes = 2;
@@ -105,7 +106,7 @@ TEST_F(OneLimit, that_is_a_shadow_refuses_nothing)
     EXPECT_EQ(request.result(), Result::passed);
 }
 
-TEST_F(OneLimit, of_a_leaky_bucket_delays_what_exceeds_its_rate)
+TEST_F(OneLimit, of_a_leaky_bucket_delays_excess_requests)
 {
     KeyedZone& in = zone(24, Algorithm::leaky_bucket);  // one an hour
     in.zone.policy.burst = 2;
@@ -116,19 +117,19 @@ TEST_F(OneLimit, of_a_leaky_bucket_delays_what_exceeds_its_rate)
     EXPECT_EQ(decide(in, dry_run).result(), Result::delayed_dry_run);
 }
 
-TEST_F(OneLimit, whose_rate_is_malformed_is_for_the_fail_mode)
+TEST_F(OneLimit, with_a_malformed_rate_is_decided_by_the_fail_mode)
 {
     KeyedZone& in = zone(1);
     const std::vector<Applied> malformed{ { in, 1, false, 0, true } };
     EXPECT_EQ(decide(malformed, opens).result(), Result::failed_open);
     EXPECT_EQ(decide(malformed, closes).result(), Result::failed_closed);
     EXPECT_EQ(decide(malformed, dry_run).result(), Result::failed_open);
-    EXPECT_EQ(decide(malformed, local).result(), Result::failed_open) << "no node knows its rate";
+    EXPECT_EQ(decide(malformed, local).result(), Result::failed_open) << "no node can decide it";
 }
 
-class RememberedRefusal : public DecisionTest {};
+class CachedRefusal : public DecisionTest {};
 
-TEST_F(RememberedRefusal, counts_down_from_when_the_check_was_made)
+TEST_F(CachedRefusal, counts_down_from_the_time_of_its_check)
 {
     for (const Clock by : { Clock::local, Clock::redis }) {
         KeyedZone& in = zone(1, Algorithm::gcra);
@@ -141,11 +142,11 @@ TEST_F(RememberedRefusal, counts_down_from_when_the_check_was_made)
         EXPECT_EQ(request.source(), Source::cache);
         EXPECT_EQ(request.retry_after(), *first - 20s);
         now += 41s;
-        EXPECT_EQ(decide(in).source(), Source::redis) << "at most a minute";
+        EXPECT_EQ(decide(in).source(), Source::redis) << "cached for a minute at most";
     }
 }
 
-TEST_F(RememberedRefusal, lasts_no_longer_than_the_zone_allows)
+TEST_F(CachedRefusal, lasts_no_longer_than_the_zone_allows)
 {
     KeyedZone& in = zone(1);
     in.zone.remembered = 1s;
@@ -156,7 +157,7 @@ TEST_F(RememberedRefusal, lasts_no_longer_than_the_zone_allows)
     EXPECT_FALSE(denied(in));
 }
 
-TEST_F(RememberedRefusal, is_none_where_the_cache_is_off)
+TEST_F(CachedRefusal, is_neither_added_nor_used_if_the_cache_is_off)
 {
     KeyedZone& in = zone(1);
     decide(in);
@@ -167,10 +168,10 @@ TEST_F(RememberedRefusal, is_none_where_the_cache_is_off)
     decide(in);
     EXPECT_TRUE(denied(in));
     in.zone.cache = false;
-    EXPECT_EQ(decide(in).source(), Source::redis) << "one from before a reload";
+    EXPECT_EQ(decide(in).source(), Source::redis) << "although one is left from before a reload";
 }
 
-TEST_F(RememberedRefusal, is_for_requests_of_the_same_cost_or_more)
+TEST_F(CachedRefusal, refuses_requests_of_the_same_cost_or_more)
 {
     KeyedZone& in = zone(24, Algorithm::gcra);  // one an hour
     in.zone.policy.burst = 9;
@@ -180,19 +181,20 @@ TEST_F(RememberedRefusal, is_for_requests_of_the_same_cost_or_more)
     EXPECT_EQ(larger.source(), Source::cache);
     EXPECT_EQ(larger.retry_after(), 3h + 30s);
     EXPECT_EQ(decide({ { in, 11 } }).retry_after(), std::nullopt) << "more than the limit holds";
-    EXPECT_EQ(decide({ { in, 0 } }).source(), Source::redis) << "a look";
+    EXPECT_EQ(decide({ { in, 0 } }).source(), Source::redis) << "a peek";
     EXPECT_EQ(decide({ { in, 1 } }).source(), Source::redis);
 }
 
-TEST_F(RememberedRefusal, is_forgotten_when_a_request_passes_where_requests_differ)
+TEST_F(CachedRefusal, is_dropped_when_a_request_passes_if_costs_or_policies_differ)
 {
     KeyedZone& in = zone(9);
     deny(in, 30s, 2);
     decide(in);
-    EXPECT_EQ(decide({ { in, 2 } }).source(), Source::cache) << "all requests are alike";
+    EXPECT_EQ(decide({ { in, 2 } }).source(), Source::cache)
+        << "all requests have the same cost and policy";
     in.zone.remembered = 1s;
     decide({ { in, 0 } });
-    EXPECT_EQ(decide({ { in, 2 } }).source(), Source::cache) << "a look passed";
+    EXPECT_EQ(decide({ { in, 2 } }).source(), Source::cache) << "only a peek passed";
     decide(in);
     EXPECT_EQ(decide({ { in, 2 } }).source(), Source::redis);
 }
@@ -204,16 +206,16 @@ TEST_F(Leases, are_taken_for_a_busy_key)
     KeyedZone& in = zone(100);
     in.zone.lease = 2;
     EXPECT_EQ(decide(in).source(), Source::redis);
-    EXPECT_EQ(decide(in).source(), Source::redis) << "leases one, as there was one before";
+    EXPECT_EQ(decide(in).source(), Source::redis) << "which leases one, as one request came before";
     const DecidedRequest& leased = decide(in);
     EXPECT_FALSE(leased.was_sent);
     EXPECT_EQ(leased.source(), Source::lease);
     EXPECT_EQ(leased.remaining(), 97);
     decide(in);
-    EXPECT_EQ(left_in_redis(in), 94) << "of four requests and a lease of two";
+    EXPECT_EQ(left_in_redis(in), 94) << "four requests and two leased ones";
 }
 
-TEST_F(Leases, are_neither_taken_nor_spent_where_they_are_off)
+TEST_F(Leases, are_neither_taken_nor_used_if_they_are_off)
 {
     KeyedZone& in = zone(100);
     lease(in, 5);
@@ -225,7 +227,7 @@ TEST_F(Leases, are_neither_taken_nor_spent_where_they_are_off)
     EXPECT_EQ(leased(in), 5);
 }
 
-TEST_F(Leases, are_not_for_a_look)
+TEST_F(Leases, are_not_used_by_a_peek)
 {
     KeyedZone& in = zone(100);
     lease(in, 5);
@@ -233,16 +235,16 @@ TEST_F(Leases, are_not_for_a_look)
     EXPECT_EQ(leased(in), 5);
 }
 
-TEST_F(Leases, pay_what_a_request_costs)
+TEST_F(Leases, pay_the_cost_of_a_request)
 {
     KeyedZone& in = zone(100);
     lease(in, 5);
-    EXPECT_EQ(decide({ { in, 6 } }).source(), Source::redis) << "more than there is";
+    EXPECT_EQ(decide({ { in, 6 } }).source(), Source::redis) << "more than is leased";
     EXPECT_EQ(decide({ { in, 3 } }).source(), Source::lease);
     EXPECT_EQ(leased(in), 2);
 }
 
-TEST_F(Leases, pay_for_requests_behind_those_that_waited_for_the_call_that_took_them)
+TEST_F(Leases, pay_for_requests_after_those_that_were_pending_when_they_were_taken)
 {
     KeyedZone& in = zone(100);
     in.zone.lease = 5;
@@ -251,13 +253,13 @@ TEST_F(Leases, pay_for_requests_behind_those_that_waited_for_the_call_that_took_
     const DecidedRequest& waiting = start({ { in } });
     ASSERT_TRUE(loop_.run_until([&] { return first.calls + waiting.calls == 2; }));
     EXPECT_EQ(first.source(), Source::redis);
-    EXPECT_EQ(waiting.source(), Source::redis) << "they go together as the next call";
+    EXPECT_EQ(waiting.source(), Source::redis) << "both share the next call";
     EXPECT_EQ(left_in_redis(in), 96);
     EXPECT_EQ(decide(in).source(), Source::lease);
     EXPECT_EQ(left_in_redis(in), 96);
 }
 
-TEST_F(Leases, pay_for_a_request_that_redis_refuses_since_the_call_before_it_leased_the_rest)
+TEST_F(Leases, pay_for_a_request_that_redis_refuses_because_the_last_call_leased_the_rest)
 {
     KeyedZone& in = zone(3);
     in.zone.lease = 5;
@@ -287,7 +289,7 @@ TEST_F(Leases, expire_by_the_clock_of_the_zone)
 
 class DecisionMemory : public DecisionTest {
 protected:
-    /// How often the decision allocates from the heap.
+    /// The number of heap allocations of the decision.
     std::size_t allocations(const std::vector<Applied>& limits, Decision::Rules rules = {})
     {
         DecidedRequest request(limits, rules, clock);
@@ -300,13 +302,13 @@ protected:
     }
 };
 
-TEST_F(DecisionMemory, is_not_of_the_heap)
+TEST_F(DecisionMemory, is_not_allocated_from_the_heap)
 {
     KeyedZone& leased_one = zone(9);
     KeyedZone& refused = zone(9);
     KeyedZone& in_redis = zone(9);
     KeyedZone& in_memory = local_zone(9);
-    decide({ { in_redis }, { in_memory } });  // what is allocated once is there
+    decide({ { in_redis }, { in_memory } });  // makes the one-time allocations
     lease(leased_one, 5);
     EXPECT_EQ(allocations({ { leased_one }, { in_redis }, { in_memory } }), 0U);
     deny(refused, 30s);

@@ -1,4 +1,4 @@
-// Remembered refusals, on nginx's own slab memory.
+// The denial cache, on nginx's slab memory.
 
 #include "slab_zone.h"
 
@@ -20,7 +20,7 @@ Verdict refusal(std::optional<microseconds> retry_after, seconds reset = seconds
 
 class DenialCacheTest : public testing::Test {
 protected:
-    /// Remembers a refusal that was sent at 100 s and arrives at 102 s.
+    /// Adds a refusal whose check was sent at 100 s and answered at 102 s.
     void add(
         const KeyedRequest& request, const Verdict& state,
         microseconds at_most = DenialCache::longest, std::uint32_t server = 0)
@@ -37,7 +37,7 @@ protected:
     const KeyedRequest request_{ "key", 0x1234, 1 };
 };
 
-TEST_F(DenialCacheTest, a_refusal_counts_down_from_when_its_check_was_sent)
+TEST_F(DenialCacheTest, a_refusal_counts_down_from_the_sending_time_of_its_check)
 {
     EXPECT_TRUE(denials_.empty());
     add(request_, refusal(seconds{ 10 }));
@@ -51,7 +51,7 @@ TEST_F(DenialCacheTest, a_refusal_counts_down_from_when_its_check_was_sent)
     EXPECT_EQ(denial->cost, 1);
 }
 
-TEST_F(DenialCacheTest, a_refusal_is_forgotten_at_its_retry_time)
+TEST_F(DenialCacheTest, a_refusal_expires_at_its_retry_time)
 {
     add(request_, refusal(seconds{ 10 }));
     EXPECT_TRUE(refuses(request_, seconds{ 110 } - microseconds{ 1 }));
@@ -59,7 +59,7 @@ TEST_F(DenialCacheTest, a_refusal_is_forgotten_at_its_retry_time)
     EXPECT_TRUE(denials_.empty());
 }
 
-TEST_F(DenialCacheTest, a_refusal_is_remembered_no_longer_than_is_allowed)
+TEST_F(DenialCacheTest, a_refusal_expires_after_the_longest_time_allowed)
 {
     add(request_, refusal(seconds{ 1000 }), seconds{ 5 });
     EXPECT_EQ(
@@ -67,7 +67,7 @@ TEST_F(DenialCacheTest, a_refusal_is_remembered_no_longer_than_is_allowed)
     EXPECT_FALSE(refuses(request_, seconds{ 105 }));
 }
 
-TEST_F(DenialCacheTest, a_retry_time_too_large_to_be_added_to_the_time_is_no_end)
+TEST_F(DenialCacheTest, a_retry_time_near_the_maximum_does_not_overflow)
 {
     add(request_, refusal(microseconds::max(), seconds{ 1 }));
     const auto denial = denials_.find(request_, seconds{ 110 });
@@ -77,11 +77,11 @@ TEST_F(DenialCacheTest, a_retry_time_too_large_to_be_added_to_the_time_is_no_end
     EXPECT_FALSE(refuses(request_, seconds{ 160 }));
 }
 
-TEST_F(DenialCacheTest, what_cannot_be_remembered_is_not)
+TEST_F(DenialCacheTest, refusals_without_a_usable_retry_time_or_cost_are_not_cached)
 {
     constexpr std::int64_t too_much = std::int64_t{ 1 } << 32U;
     add(request_, refusal(std::nullopt));
-    add(request_, refusal(seconds{ 2 }));  // over when it arrives
+    add(request_, refusal(seconds{ 2 }));  // expired when it arrives
     add({ "key", 1, 0 }, refusal(seconds{ 10 }));
     add({ "key", 1, too_much }, refusal(seconds{ 10 }));
     Verdict much_left = refusal(seconds{ 10 });
@@ -105,7 +105,7 @@ TEST_F(DenialCacheTest, other_keys_and_policies_are_not_refused)
     add(request_, refusal(seconds{ 10 }));
     EXPECT_FALSE(refuses({ "key2", 0x1234, 1 }));
     EXPECT_FALSE(refuses({ "key", 0x1235, 1 }));
-    EXPECT_FALSE(refuses({ "key", 0x5634, 1 })) << "one of the same tag";
+    EXPECT_FALSE(refuses({ "key", 0x5634, 1 })) << "a policy of the same tag";
     EXPECT_TRUE(refuses(request_));
 
     add({ "key", 0x1235, 1 }, refusal(seconds{ 10 }));
@@ -122,7 +122,7 @@ TEST_F(DenialCacheTest, a_policy_replaces_another_one_with_its_tag)
     EXPECT_EQ(zone_.memory().keys(), 1U);
 }
 
-TEST_F(DenialCacheTest, a_key_is_forgotten_under_all_policies)
+TEST_F(DenialCacheTest, a_key_is_dropped_under_all_policies)
 {
     add({ "key", 1, 1 }, refusal(seconds{ 10 }));
     add({ "key", 2, 1 }, refusal(seconds{ 10 }));
@@ -135,21 +135,21 @@ TEST_F(DenialCacheTest, a_key_is_forgotten_under_all_policies)
     EXPECT_TRUE(refuses({ "other", 1, 1 }));
 }
 
-TEST_F(DenialCacheTest, forgetting_a_key_forgets_no_other_with_its_hash)
+TEST_F(DenialCacheTest, dropping_a_key_drops_no_other_with_its_hash)
 {
-    // Both have the CRC32 0x4DDB0C25.
+    // Both have the hash 0x9D9D62C0.
     for (const std::uint64_t tag : { 0x00U, 0x7FU, 0xFFU }) {
-        add({ "plumless", tag, 1 }, refusal(seconds{ 10 }));
-        add({ "buckeroo", tag, 1 }, refusal(seconds{ 10 }));
+        add({ "key59736", tag, 1 }, refusal(seconds{ 10 }));
+        add({ "key114227", tag, 1 }, refusal(seconds{ 10 }));
     }
-    denials_.forget_key("plumless");
+    denials_.forget_key("key59736");
     for (const std::uint64_t tag : { 0x00U, 0x7FU, 0xFFU }) {
-        EXPECT_FALSE(refuses({ "plumless", tag, 1 }));
-        EXPECT_TRUE(refuses({ "buckeroo", tag, 1 }));
+        EXPECT_FALSE(refuses({ "key59736", tag, 1 }));
+        EXPECT_TRUE(refuses({ "key114227", tag, 1 }));
     }
 }
 
-TEST_F(DenialCacheTest, only_the_refusals_of_one_server_are_forgotten_and_new_ones_remembered)
+TEST_F(DenialCacheTest, only_the_refusals_of_one_server_are_dropped_and_new_ones_cached)
 {
     const KeyedRequest other{ "other", 0x1234, 1 };
     const KeyedRequest elsewhere{ "elsewhere", 0x1234, 1 };
@@ -171,11 +171,11 @@ TEST_F(DenialCacheTest, a_clock_that_was_set_back_does_not_prolong_a_refusal)
 {
     add(request_, refusal(seconds{ 50 }));
     EXPECT_TRUE(refuses(request_, seconds{ 95 }));
-    EXPECT_FALSE(refuses(request_, seconds{ 89 })) << "for longer than any is remembered";
+    EXPECT_FALSE(refuses(request_, seconds{ 89 })) << "longer than any refusal is cached";
     EXPECT_TRUE(denials_.empty());
 }
 
-TEST_F(DenialCacheTest, refusals_that_expire_are_removed_as_others_come)
+TEST_F(DenialCacheTest, expired_refusals_are_removed_as_others_are_added)
 {
     for (int i = 0; i < 50; ++i) {
         add({ "old " + std::to_string(i), 1, 1 }, refusal(seconds{ 10 }));
@@ -191,13 +191,13 @@ TEST_F(DenialCacheTest, refusals_that_expire_are_removed_as_others_come)
     EXPECT_EQ(zone_.memory().evictions(), 0U);
 }
 
-TEST_F(DenialCacheTest, full_memory_evicts_the_refusals_that_were_used_least_recently)
+TEST_F(DenialCacheTest, full_memory_evicts_the_least_recently_used_refusals)
 {
     constexpr int count = 1000;
     const auto key = [](int i) { return "key " + std::to_string(i); };
     for (int i = 0; i < count; ++i) {
         add({ key(i), 1, 1 }, refusal(seconds{ 10 }));
-        ASSERT_TRUE(refuses({ key(0), 1, 1 })) << "which is used again and again";
+        ASSERT_TRUE(refuses({ key(0), 1, 1 })) << "it is used all the time";
     }
     const auto kept = static_cast<int>(zone_.memory().keys());
     EXPECT_LT(kept, count / 2);

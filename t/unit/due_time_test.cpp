@@ -11,25 +11,25 @@ TEST(DueTime, is_due_after_its_delay_and_not_before)
 {
     DueTime due;
     due.start(1000ms, 100ms);
-    EXPECT_EQ(due.left(1040ms), 60ms) << "the loop's idea of the time was old";
+    EXPECT_EQ(due.left(1040ms), 60ms) << "the loop's cached time was old";
     EXPECT_EQ(due.left(1100ms), 0ms);
     EXPECT_EQ(due.left(1100ms + DueTime::tolerance - 1ms), 0ms);
 }
 
-TEST(DueTime, gives_the_time_back_that_the_process_was_away)
+TEST(DueTime, extends_the_time_by_pauses_of_the_process)
 {
     DueTime due;
     due.start(1000ms, 100ms);
     EXPECT_EQ(due.left(1150ms), 50ms);
     EXPECT_EQ(due.left(1180ms), 20ms);
-    EXPECT_EQ(due.left(1300ms), 100ms) << "away again";
+    EXPECT_EQ(due.left(1300ms), 100ms) << "another pause";
     EXPECT_EQ(due.left(1430ms), 30ms);
     EXPECT_EQ(due.left(1490ms), 0ms) << "a machine that is always late";
     due.start(2000ms, 100ms);
     EXPECT_EQ(due.left(2150ms), 50ms);
 }
 
-TEST(DueTime, gives_no_more_back_than_its_delay)
+TEST(DueTime, extends_the_time_by_no_more_than_its_delay)
 {
     DueTime due;
     due.start(1000ms, 100ms);

@@ -1,6 +1,6 @@
-// Values under sixteen keys of one call that no script of ours wrote, of every type and shape: the
-// call answers for all keys, the others exactly, and a request that passes overwrites the value.
-
+// Values that no script of the module wrote, of every type and shape, under sixteen keys of one
+// call: the reply has verdicts for all keys, those of the others are exact, and an admitted request
+// overwrites the value.
 #include "check/script_text.h"
 #include "redis_server.h"
 #include "trace_caller.h"
@@ -50,7 +50,7 @@ protected:
             any_of<Time>({ 0, 1, now, now - any(0, 100 * second), now - any(0, 100 * second),
                            now + any(0, 100 * second), now + 10 * day, (Time{ 1 } << 56) - 1 }));
     }
-    /// The end of a log or of buckets, behind entries that need not be there.
+    /// The end of a log or of buckets, after entries that may be missing.
     std::string any_trailer(Time now)
     {
         const bool log = any(0, 1) == 0;
@@ -88,7 +88,7 @@ protected:
         return big_endian(any_time(now), 7) + big_endian(any_count(), 4)
             + big_endian(any_time(now), 7);
     }
-    /// What a script wrote, with a few bytes changed, or more or fewer of them.
+    /// A value that a script wrote, with some bytes changed, added or removed.
     std::string any_damage(std::string text)
     {
         for (auto left = any(1, 3); left > 0 && !text.empty(); --left) {
@@ -139,7 +139,7 @@ protected:
     void expect_right(
         Key& key, const LimitCheck& check, const std::optional<Verdict>& state, Time now)
     {
-        ASSERT_TRUE(state) << "the part of a key";
+        ASSERT_TRUE(state) << "the reply's part for a key";
         if (key.foreign) {
             return;
         }
@@ -191,7 +191,7 @@ TEST_P(ForeignValue, fails_no_call_and_all_other_keys_are_decided_exactly)
     }
 }
 
-TEST_P(ForeignValue, is_overwritten_by_a_request_that_passes)
+TEST_P(ForeignValue, is_overwritten_by_an_admitted_request)
 {
     const auto digest = caller_.load_with_clock(single_script(GetParam()));
     Policy policy = any_policy(GetParam());
@@ -214,8 +214,8 @@ TEST_P(ForeignValue, is_overwritten_by_a_request_that_passes)
     }
 }
 
-/// Its trailer tells of 16 million entries that are not there, behind which a request would append.
-TEST_P(ForeignValue, costs_redis_no_more_memory_than_it_has_itself)
+/// Its trailer claims 16 million missing entries, after which a request would append.
+TEST_P(ForeignValue, with_a_false_entry_count_allocates_no_memory)
 {
     const auto digest = caller_.load_with_clock(single_script(GetParam()));
     const auto peak = [this] {
@@ -240,7 +240,7 @@ TEST_P(ForeignValue, costs_redis_no_more_memory_than_it_has_itself)
     }
 }
 
-/// A value of 64 MB takes Redis tens of milliseconds to copy, during which it answers no one.
+/// Redis takes tens of milliseconds to copy a value of 64 MB, and serves nothing meanwhile.
 TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
 {
     const auto several = caller_.load(several_script(std::array{ GetParam() }));
@@ -248,7 +248,7 @@ TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
     const Policy policy{ GetParam(), { 9, microseconds{ 10 * second } }, {}, {} };
     const Time now = 1'800'000'000 * second;
     const LimitCheck peek{ "key", policy, 0, false, microseconds{ now } };
-    // The fastest of some calls: other processes share this machine.
+    // The fastest of some calls: other processes use this machine too.
     const auto fastest = [&](std::string_view size) {
         caller_.number({ "SETRANGE", "key", size, "x" });
         auto least = std::chrono::nanoseconds::max();
@@ -271,14 +271,15 @@ TEST_P(ForeignValue, of_64_megabytes_is_not_read_whole)
     EXPECT_EQ(
         caller_.check_together(single, { &check, 1 }, microseconds{ now }).at(0)->remaining,
         policy.limit() - 1);
-    EXPECT_LT(caller_.number({ "STRLEN", "key" }), 100) << "a request that passes overwrites it";
+    EXPECT_LT(caller_.number({ "STRLEN", "key" }), 100) << "an admitted request overwrites it";
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, ForeignValue,
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
-        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::gcra),
+        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::gcra,
+        Algorithm::concurrency),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 class ForeignArrivalTime : public ForeignValue {
@@ -308,7 +309,7 @@ protected:
                           {} };
 };
 
-TEST_P(ForeignArrivalTime, further_ahead_than_any_policy_brings_it_is_no_state)
+TEST_P(ForeignArrivalTime, further_ahead_than_any_policy_allows_is_ignored)
 {
     for (const Time counted : { now, now - day, now + second }) {
         set_state(std::max(now, counted) + longest_refill.count() + 1, counted);
@@ -317,7 +318,7 @@ TEST_P(ForeignArrivalTime, further_ahead_than_any_policy_brings_it_is_no_state)
     }
 }
 
-TEST_P(ForeignArrivalTime, that_never_expires_refuses_nobody_for_years)
+TEST_P(ForeignArrivalTime, far_in_the_future_is_ignored_even_if_the_key_never_expires)
 {
     for (const Time counted : { now, now - day, now + second, now + 50 * year }) {
         set_state(counted + 100 * year, counted);
@@ -325,8 +326,8 @@ TEST_P(ForeignArrivalTime, that_never_expires_refuses_nobody_for_years)
     }
 }
 
-/// The counterpart: what a larger burst at the same key made.
-TEST_P(ForeignArrivalTime, of_another_policy_is_kept_in_full)
+/// The counterpart: a state that a larger burst of the same key made.
+TEST_P(ForeignArrivalTime, of_another_policy_is_kept)
 {
     Policy other = policy_;
     other.burst = 3'000;

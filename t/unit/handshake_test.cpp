@@ -1,4 +1,4 @@
-// What a new connection says first, and which replies make it ready: without a socket.
+// The first commands on a new connection, and the replies that make it ready: without a socket.
 
 #include "redis/handshake.h"
 #include "resp_reply.h"
@@ -12,7 +12,7 @@ using redis::Handshake;
 
 class HandshakeTest : public testing::Test {
 protected:
-    /// What begins each command.
+    /// The first word of each command.
     static std::vector<std::string> words(const std::vector<std::string>& commands)
     {
         std::vector<std::string> all;
@@ -34,7 +34,7 @@ protected:
     redis::ScriptRegistry scripts_;
 };
 
-TEST_F(HandshakeTest, says_all_that_is_configured_before_the_scripts)
+TEST_F(HandshakeTest, sends_all_configured_commands_before_the_scripts)
 {
     options_.password = "secret";
     options_.database = 3;
@@ -45,24 +45,24 @@ TEST_F(HandshakeTest, says_all_that_is_configured_before_the_scripts)
     using Words = std::vector<std::string>;
     EXPECT_EQ(
         words(handshake.begin()),
-        (Words{ "AUTH", "CLIENT", "SELECT", "ROLE", "SCRIPT", "SCRIPT" }));
+        (Words{ "AUTH", "SELECT", "ROLE", "SCRIPT", "SCRIPT", "CLIENT" }));
     for (const std::string& resp :
-         Words{ "+OK\r\n", "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_ }) {
+         Words{ "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_, digest_ }) {
         EXPECT_EQ(judge(handshake, resp), "good");
         EXPECT_FALSE(handshake.done());
     }
-    EXPECT_EQ(judge(handshake, digest_), "good");
+    EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
     EXPECT_TRUE(handshake.done());
     EXPECT_EQ(handshake.digests()[1].back(), 'd');
 }
 
-TEST_F(HandshakeTest, with_nothing_to_say_asks_for_any_reply)
+TEST_F(HandshakeTest, without_scripts_sends_a_command_to_get_a_reply)
 {
     Handshake handshake(options_, scripts_);
-    EXPECT_EQ(words(handshake.begin()), (std::vector<std::string>{ "CLIENT", "TIME" }));
+    EXPECT_EQ(words(handshake.begin()), (std::vector<std::string>{ "TIME", "CLIENT" }));
 }
 
-TEST_F(HandshakeTest, ends_at_the_first_refusal_but_for_the_name)
+TEST_F(HandshakeTest, fails_at_the_first_error_except_for_the_name)
 {
     options_.password = "wrong";
     scripts_.add("return 1");
@@ -71,8 +71,22 @@ TEST_F(HandshakeTest, ends_at_the_first_refusal_but_for_the_name)
     EXPECT_EQ(judge(handshake, "-WRONGPASS no\r\n"), "WRONGPASS no");
     handshake.begin();
     EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
-    EXPECT_EQ(judge(handshake, "-NOPERM no name\r\n"), "good");
     EXPECT_EQ(judge(handshake, "$2\r\nno\r\n"), "SCRIPT LOAD returned no digest");
+    handshake.begin();
+    EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
+    EXPECT_EQ(judge(handshake, digest_), "good");
+    EXPECT_EQ(judge(handshake, "-NOPERM no name\r\n"), "good");
+    EXPECT_TRUE(handshake.done());
+}
+
+TEST_F(HandshakeTest, ends_with_the_reason_of_a_server_that_refuses_the_connection)
+{
+    scripts_.add("return 1");
+    Handshake handshake(options_, scripts_);
+    handshake.begin();
+    EXPECT_EQ(
+        judge(handshake, "-ERR max number of clients reached\r\n"),
+        "ERR max number of clients reached");
 }
 
 TEST_F(HandshakeTest, refuses_a_server_that_is_no_master)
@@ -82,7 +96,6 @@ TEST_F(HandshakeTest, refuses_a_server_that_is_no_master)
     using Replies = std::initializer_list<std::string>;
     for (const std::string& role : Replies{ "*1\r\n$5\r\nslave\r\n", "*0\r\n", "*1\r\n:1\r\n" }) {
         handshake.begin();
-        judge(handshake, "+OK\r\n");
         EXPECT_EQ(judge(handshake, role), "it is not a master");
     }
 }
@@ -92,8 +105,8 @@ TEST_F(HandshakeTest, loads_the_scripts_again)
     scripts_.add("return 1");
     Handshake handshake(options_, scripts_);
     handshake.begin();
-    judge(handshake, "+OK\r\n");
     judge(handshake, digest_);
+    judge(handshake, "+OK\r\n");
     EXPECT_EQ(words(handshake.load_scripts()), std::vector<std::string>{ "SCRIPT" });
     EXPECT_FALSE(handshake.done());
     EXPECT_EQ(judge(handshake, "$40\r\n" + std::string(40, 'e') + "\r\n"), "good");

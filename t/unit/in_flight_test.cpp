@@ -1,4 +1,4 @@
-// The deadlines of calls in flight, and the silence of their server: by a clock of the test's.
+// The deadlines of calls in flight, and the silence of their server, by a clock that the test sets.
 
 #include "client_fixture.h"
 #include "redis/in_flight.h"
@@ -17,7 +17,7 @@ constexpr auto longest_silence = 400ms;
 
 class InFlightTest : public testing::Test {
 protected:
-    /// Calls that are sent as one command, each to end at this time at the latest.
+    /// Adds calls that are sent as one command, each with this deadline.
     void add(std::size_t count, milliseconds expires)
     {
         redis::CallQueue command;
@@ -30,7 +30,7 @@ protected:
         in_flight_.add(command);
     }
 
-    /// Calls of one turn that takes no time, with a second left to end.
+    /// Adds calls in a turn that takes no time, with a second to their deadline.
     InFlight::Watch send(std::size_t count, milliseconds now)
     {
         in_flight_.begin_turn(now);
@@ -38,7 +38,7 @@ protected:
         return in_flight_.leave(now, {});
     }
 
-    /// Fails those whose time is up, and returns how many.
+    /// Fails the overdue calls, and returns their number.
     int fail_overdue(milliseconds now)
     {
         int failed = 0;
@@ -62,7 +62,7 @@ protected:
     std::deque<EchoCall> calls_;
 };
 
-TEST_F(InFlightTest, a_call_is_overdue_when_its_timeout_has_passed)
+TEST_F(InFlightTest, a_call_is_overdue_after_its_timeout)
 {
     EXPECT_EQ(send(1, 1000ms).due, 1100ms);
     EXPECT_EQ(fail_overdue(1099ms), 0);
@@ -70,7 +70,7 @@ TEST_F(InFlightTest, a_call_is_overdue_when_its_timeout_has_passed)
     EXPECT_EQ(fail_overdue(1200ms), 0) << "it fails once";
 }
 
-TEST_F(InFlightTest, a_call_with_less_time_left_is_overdue_earlier)
+TEST_F(InFlightTest, a_call_with_an_earlier_deadline_is_overdue_earlier)
 {
     in_flight_.begin_turn(1000ms);
     add(1, 1030ms);
@@ -78,21 +78,21 @@ TEST_F(InFlightTest, a_call_with_less_time_left_is_overdue_earlier)
     EXPECT_EQ(fail_overdue(1030ms), 1);
 }
 
-TEST_F(InFlightTest, the_time_that_a_turn_took_is_not_the_calls)
+TEST_F(InFlightTest, the_duration_of_a_turn_does_not_count_against_its_calls)
 {
     in_flight_.begin_turn(1000ms);
     add(1, 1050ms);
     EXPECT_EQ(in_flight_.leave(1045ms, {}).due, 1095ms);
 }
 
-TEST_F(InFlightTest, a_call_that_expired_while_the_process_was_stopped_has_its_whole_timeout)
+TEST_F(InFlightTest, a_call_that_expired_while_the_process_was_stopped_gets_its_whole_timeout)
 {
     in_flight_.begin_turn(2000ms);
     add(1, 1900ms);
     EXPECT_EQ(in_flight_.leave(2000ms, {}).due, 2100ms);
 }
 
-TEST_F(InFlightTest, an_overdue_call_keeps_its_place_for_the_late_reply)
+TEST_F(InFlightTest, an_overdue_call_stays_in_the_queue_for_its_late_reply)
 {
     send(1, 1000ms);
     send(2, 1050ms);
@@ -102,7 +102,7 @@ TEST_F(InFlightTest, an_overdue_call_keeps_its_place_for_the_late_reply)
     EXPECT_EQ(late.calls.size(), 1U);
     EXPECT_FALSE(late.in_time);
     auto next = in_flight_.take_oldest();
-    EXPECT_EQ(next.calls.size(), 2U) << "those of one command";
+    EXPECT_EQ(next.calls.size(), 2U) << "the calls of one command";
     EXPECT_TRUE(next.in_time);
     forget(next);
     EXPECT_TRUE(in_flight_.empty());
@@ -129,7 +129,7 @@ TEST_F(InFlightTest, silence_counts_from_the_oldest_call_or_the_last_reply)
     EXPECT_TRUE(in_flight_.silent(1600ms));
 }
 
-TEST_F(InFlightTest, silence_is_watched_for_when_no_call_is_awaited_any_more)
+TEST_F(InFlightTest, silence_is_watched_when_all_calls_are_overdue)
 {
     send(1, 1000ms);
     EXPECT_TRUE(in_flight_.awaited());
@@ -142,7 +142,7 @@ TEST_F(InFlightTest, silence_is_watched_for_when_no_call_is_awaited_any_more)
     EXPECT_EQ(in_flight_.watch(1500ms).due, 1501ms) << "not in the past";
 }
 
-TEST_F(InFlightTest, calls_leave_at_the_end_of_their_turn)
+TEST_F(InFlightTest, calls_are_unsent_until_the_end_of_their_turn)
 {
     EXPECT_FALSE(in_flight_.has_unsent());
     send(1, 1000ms);

@@ -1,4 +1,4 @@
-// The map of a large cluster whose slots are in pieces.
+// The map of a large cluster with fragmented slots.
 
 #include "client_fixture.h"
 #include "redis/cluster_client.h"
@@ -15,8 +15,8 @@ std::string element(const std::string& word)
     return "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
 }
 
-/// CLUSTER SLOTS' reply where each slot is a range of its own and has another node than its
-/// neighbours.
+/// A reply to CLUSTER SLOTS in which each slot is a range of its own, on another node than the
+/// slots beside it.
 std::string fragmented_map(std::size_t nodes)
 {
     std::string text = "*" + std::to_string(redis::slot_count) + "\r\n";
@@ -29,7 +29,7 @@ std::string fragmented_map(std::size_t nodes)
     return text;
 }
 
-/// The processor's time, in seconds, that a worker takes for a map that it had before: the best of
+/// The processor time, in seconds, that a worker takes for a map that has not changed: the best of
 /// several tries.
 double time_of_map(LibeventLoop& loop, std::size_t nodes)
 {
@@ -50,7 +50,7 @@ double time_of_map(LibeventLoop& loop, std::size_t nodes)
         const auto map = redis::read_cluster_slots(
             *static_cast<redisReply*>(reply), options.servers[0].endpoint);
         owner.map_found(*map);
-        // The first one makes the nodes.
+        // The first map creates the nodes.
         best = i == 0 ? best : std::min(best, double(std::clock() - began) / CLOCKS_PER_SEC);
     }
     std::size_t known = 0;
@@ -67,7 +67,7 @@ TEST(LargeCluster, a_map_of_a_thousand_nodes_costs_little_more_than_one_of_ten)
     const double few = time_of_map(loop, 10);
     const double many = time_of_map(loop, 1000);
     EXPECT_LT(many, 8 * few) << many << " s and " << few << " s";
-    EXPECT_LT(many, 1) << "in a worker, which serves nothing else meanwhile";
+    EXPECT_LT(many, 1) << "a worker serves nothing else meanwhile";
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "libevent_loop.h"
 
+#include <csignal>
+
 #include <event2/event.h>
 
 #include <hiredis/adapters/libevent.h>
@@ -51,7 +53,7 @@ private:
         const timeval value = timeval_of(time);
         event_add(event_, &value);
     }
-    /// libevent runs it behind the I/O of its turn.
+    /// libevent runs timers after the I/O of a turn.
     void expired()
     {
         if (const auto left = due_.left(loop_.now()); left.count() > 0) {
@@ -67,7 +69,7 @@ private:
     event* event_;
 };
 
-/// Runs with the events that are active, which those that write to sockets are only after it.
+/// Runs with the active events, before the events that write to sockets.
 class ActiveEvent final : public EndOfTurn {
 public:
     ActiveEvent(event_base* base, std::function<void()> done)
@@ -89,7 +91,7 @@ private:
     event* event_;
 };
 
-/// Answers from the loop, as a resolver does.
+/// Responds from the loop, as a resolver does.
 class TableLookup final : public Lookup {
 public:
     TableLookup(LibeventLoop& loop, Addresses addresses, std::function<void(const Addresses&)> done)
@@ -118,7 +120,11 @@ std::unique_ptr<Lookup> LibeventLoop::look_up(
     return std::make_unique<TableLookup>(*this, std::move(addresses), std::move(done));
 }
 
-LibeventLoop::LibeventLoop() : base_(event_base_new()) {}
+LibeventLoop::LibeventLoop() : base_(event_base_new())
+{
+    // As nginx does: Redis may close a connection that is written to.
+    std::signal(SIGPIPE, SIG_IGN);
+}
 
 LibeventLoop::~LibeventLoop()
 {

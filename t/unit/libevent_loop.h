@@ -9,7 +9,7 @@ struct event_base;
 
 namespace ratelimit {
 
-/// The client's event loop on libevent, through hiredis's own adapter.
+/// An EventLoop on libevent, by hiredis's adapter.
 class LibeventLoop final : public EventLoop {
 public:
     LibeventLoop();
@@ -24,12 +24,12 @@ public:
         const std::string& name, std::function<void(const Addresses&)> done) override;
     milliseconds now() const noexcept override;
 
-    /// What names stand for; a name that is not here cannot be looked up.
+    /// The addresses of names; other names cannot be resolved.
     std::map<std::string, Addresses> names;
     milliseconds look_up_takes{ 1 };
-    bool has_room = true;  // for one more connection
+    bool has_room = true;  // false: no connection can be made
 
-    /// Runs until the condition holds; false: it did not within `longest`.
+    /// Runs until the condition holds; false if it did not within `longest`.
     bool run_until(
         const std::function<bool()>& condition, milliseconds longest = milliseconds{ 10'000 });
     void run_for(milliseconds time);

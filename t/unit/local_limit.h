@@ -11,7 +11,7 @@
 
 namespace ratelimit {
 
-/// A queue that can be told to have no memory left.
+/// A queue whose room can be limited, as if memory were full.
 class ScarceQueue : public std::deque<TimedCount> {
 public:
     bool push_back(const TimedCount& entry)
@@ -38,6 +38,10 @@ public:
         }
         std::deque<TimedCount>::pop_front();
     }
+    void reduce(const_iterator place, std::int64_t count)
+    {
+        (*this)[static_cast<std::size_t>(place - begin())].count -= count;
+    }
     const_iterator begin() const { return cbegin(); }
     const_iterator end() const { return cend(); }
 
@@ -48,7 +52,7 @@ private:
     std::int64_t passed_total_ = 0;
 };
 
-/// One key's state in memory under any of the algorithms.
+/// One key's state in memory, under any of the algorithms.
 struct LocalLimit {
     using Check = std::variant<GcraCheck, WindowCheck, TimedCheck<ScarceQueue>>;
 
@@ -61,6 +65,7 @@ struct LocalLimit {
             return Check(std::in_place_type<WindowCheck>, window_counts, policy, time, cost);
         case Algorithm::sliding_window_log:
         case Algorithm::sliding_window_buckets:
+        case Algorithm::concurrency:
             return Check(
                 std::in_place_type<TimedCheck<ScarceQueue>>, entries, total, policy, time, cost);
         default:

@@ -1,4 +1,4 @@
-// Edges of what a node decides from its own memory, in numbers that can be followed by hand.
+// Edge cases of decisions in a node's memory, in numbers that can be checked by hand.
 
 #include "local_limit.h"
 #include "trace_maker.h"
@@ -48,7 +48,7 @@ protected:
     std::int64_t life_ = 0;
 };
 
-TEST_F(LocalLimits, gcra_lets_the_burst_in_and_then_one_for_each_interval)
+TEST_F(LocalLimits, gcra_admits_the_burst_and_then_one_request_each_interval)
 {
     const Policy policy{ Algorithm::gcra, { 2, seconds{ 60 } }, 1, {} };
     EXPECT_EQ(ask(policy, noon), passed(1, 30 * second));
@@ -62,7 +62,7 @@ TEST_F(LocalLimits, gcra_lets_the_burst_in_and_then_one_for_each_interval)
     EXPECT_EQ(life_, 0);
 }
 
-TEST_F(LocalLimits, gcra_keeps_the_thirds_of_a_microsecond)
+TEST_F(LocalLimits, gcra_keeps_fractions_of_a_microsecond)
 {
     const Policy policy{ Algorithm::token_bucket, { 3, seconds{ 1 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon), passed(2, 333'334));
@@ -73,7 +73,7 @@ TEST_F(LocalLimits, gcra_keeps_the_thirds_of_a_microsecond)
     EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ noon + 1'000'000, 0, noon }));
 }
 
-TEST_F(LocalLimits, gcra_forgets_nothing_of_a_larger_burst_where_a_smaller_one_refuses)
+TEST_F(LocalLimits, gcra_keeps_the_debt_of_a_larger_burst_when_a_smaller_one_refuses)
 {
     const Policy large{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 10, {} };
     const Policy small{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 4, {} };
@@ -87,22 +87,25 @@ TEST_F(LocalLimits, gcra_forgets_nothing_of_a_larger_burst_where_a_smaller_one_r
     EXPECT_EQ(ask(large, noon + 7 * second, 0), passed(6, 4 * second));
 }
 
-TEST_F(LocalLimits, gcra_keeps_the_whole_debt_where_the_clock_steps_back_and_not_for_longer)
+TEST_F(
+    LocalLimits,
+    gcra_keeps_the_debt_but_not_the_time_when_the_clock_steps_back_further_than_a_window)
 {
     const Policy large{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 20, {} };
     const Policy small{ Algorithm::token_bucket, { 10, seconds{ 10 } }, 4, {} };
     EXPECT_EQ(ask(large, noon, 20), passed(0, 20 * second));
     const std::int64_t waiting = noon - 10 * second;
-    EXPECT_EQ(ask(large, waiting), refused(0, 30 * second, 11 * second)) << "by a window: waits";
+    EXPECT_EQ(ask(large, waiting), refused(0, 30 * second, 11 * second))
+        << "a window behind: the stored time counts";
     const std::int64_t earlier = waiting - 1;
     EXPECT_EQ(ask(small, earlier, 0), passed(0, 20 * second));
-    EXPECT_EQ(limit_.arrival_time.latest, noon) << "a look writes nothing";
+    EXPECT_EQ(limit_.arrival_time.latest, noon) << "a peek writes nothing";
     EXPECT_EQ(ask(small, earlier), refused(0, 20 * second, 17 * second));
     EXPECT_EQ(limit_.arrival_time, (ArrivalTime{ earlier + 20 * second, 0, earlier }));
     EXPECT_EQ(ask(large, earlier + second), passed(0, 20 * second));
 }
 
-TEST_F(LocalLimits, no_cost_is_so_high_that_it_passes)
+TEST_F(LocalLimits, the_highest_costs_do_not_overflow)
 {
     for (std::size_t i = 0; i < algorithm_count; ++i) {
         limit_ = {};
@@ -117,7 +120,7 @@ TEST_F(LocalLimits, no_cost_is_so_high_that_it_passes)
     }
 }
 
-TEST_F(LocalLimits, a_burst_that_would_take_longer_than_142_years_is_cut)
+TEST_F(LocalLimits, a_burst_is_limited_to_142_years)
 {
     const Policy policy{ Algorithm::gcra, { 1, hours{ 24 * 366 } }, 1'000'000'000, {} };
     EXPECT_FALSE(policy.burst_fits());
@@ -137,22 +140,22 @@ TEST_F(LocalLimits, a_fixed_window_ends_with_its_last_microsecond)
     EXPECT_EQ(ask(policy, noon + 10 * second), passed(1, 10 * second));
 }
 
-TEST_F(LocalLimits, a_clock_behind_by_a_window_is_waited_for_and_by_more_is_believed)
+TEST_F(LocalLimits, a_clock_up_to_a_window_behind_is_ignored_and_one_further_behind_is_adopted)
 {
     const Policy policy{ Algorithm::fixed_window, { 3, seconds{ 10 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon + 10 * second), passed(2, 10 * second));
     EXPECT_EQ(ask(policy, noon), passed(1, 20 * second));
-    EXPECT_EQ(life_, 20 * second) << "until that window is over by the clock that is behind";
+    EXPECT_EQ(life_, 20 * second) << "until that window ends by the clock that is behind";
     EXPECT_EQ(limit_.window_counts.start, noon + 10 * second);
     EXPECT_EQ(ask(policy, noon + 1, 2), refused(1, 20 * second - 1, 20 * second - 1));
 
     EXPECT_EQ(ask(policy, noon - 1, 0), passed(1, 1));
-    EXPECT_EQ(limit_.window_counts.start, noon + 10 * second) << "a look writes nothing";
+    EXPECT_EQ(limit_.window_counts.start, noon + 10 * second) << "a peek writes nothing";
     EXPECT_EQ(ask(policy, noon - 1), passed(0, 1));
     EXPECT_EQ(limit_.window_counts, (WindowCounts{ noon - 10 * second, 3, 0 }));
 }
 
-TEST_F(LocalLimits, the_window_before_weighs_what_of_it_is_in_sight)
+TEST_F(LocalLimits, the_previous_window_counts_by_its_overlap_with_the_sliding_window)
 {
     const Policy policy{ Algorithm::sliding_window_counter, { 10, seconds{ 10 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon, 10), passed(0, 19 * second + 1));
@@ -162,7 +165,7 @@ TEST_F(LocalLimits, the_window_before_weighs_what_of_it_is_in_sight)
     EXPECT_EQ(ask(policy, noon + 10 * second + 1), passed(0, 10 * second));
 }
 
-TEST_F(LocalLimits, a_log_has_one_entry_for_one_microsecond)
+TEST_F(LocalLimits, a_log_has_one_entry_for_each_microsecond)
 {
     const Policy policy{ Algorithm::sliding_window_log, { 1'000'000'000, seconds{ 10 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon, 400'000'000), passed(600'000'000, 10 * second));
@@ -178,7 +181,8 @@ TEST_F(LocalLimits, a_log_has_one_entry_for_one_microsecond)
     EXPECT_EQ(limit_.entries.size(), 2U);
 }
 
-TEST_F(LocalLimits, entries_that_have_left_come_back_with_the_clock_unless_one_was_counted_since)
+TEST_F(
+    LocalLimits, expired_entries_count_again_when_the_clock_steps_back_unless_one_was_added_since)
 {
     const Policy policy{ Algorithm::sliding_window_log, { 3, seconds{ 10 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon, 2), passed(1, 10 * second));
@@ -190,7 +194,7 @@ TEST_F(LocalLimits, entries_that_have_left_come_back_with_the_clock_unless_one_w
         << "decided at the newest entry's time";
 }
 
-TEST_F(LocalLimits, a_bucket_counts_for_as_long_as_its_start_is_in_the_window)
+TEST_F(LocalLimits, a_bucket_counts_while_its_start_is_in_the_window)
 {
     const Policy policy{
         Algorithm::sliding_window_buckets, { 3, seconds{ 60 } }, {}, seconds{ 20 }
@@ -204,7 +208,7 @@ TEST_F(LocalLimits, a_bucket_counts_for_as_long_as_its_start_is_in_the_window)
     EXPECT_EQ(ask(policy, noon + 60 * second), passed(0, 60 * second));
 }
 
-TEST_F(LocalLimits, a_log_is_taken_over_by_an_earlier_clock_as_one_entry_and_without_memory)
+TEST_F(LocalLimits, a_clock_more_than_a_window_behind_turns_a_log_into_one_entry_without_memory)
 {
     const Policy policy{ Algorithm::sliding_window_log, { 3, seconds{ 10 } }, {}, {} };
     for (int i = 0; i < 3; ++i) {
@@ -212,10 +216,10 @@ TEST_F(LocalLimits, a_log_is_taken_over_by_an_earlier_clock_as_one_entry_and_wit
     }
     limit_.entries.room = 0;
     EXPECT_EQ(ask(policy, noon - 10 * second + 2), refused(0, 20 * second, 20 * second - 2))
-        << "not far enough: decided at the newest entry's time";
+        << "less than a window behind: decided at the newest entry's time";
     const std::int64_t earlier = noon - 10 * second + 1;
     EXPECT_EQ(ask(policy, earlier, 0), passed(0, 10 * second));
-    EXPECT_EQ(limit_.entries.size(), 3U) << "a look writes nothing";
+    EXPECT_EQ(limit_.entries.size(), 3U) << "a peek writes nothing";
     EXPECT_EQ(ask(policy, earlier), refused(0, 10 * second, 10 * second));
     ASSERT_EQ(limit_.entries.size(), 1U);
     EXPECT_EQ(limit_.entries.front(), (TimedCount{ earlier, 3 }));
@@ -224,7 +228,7 @@ TEST_F(LocalLimits, a_log_is_taken_over_by_an_earlier_clock_as_one_entry_and_wit
 
 class LogWithoutMemory : public LocalLimits {};
 
-TEST_F(LogWithoutMemory, says_so_and_counts_nothing)
+TEST_F(LogWithoutMemory, reports_it_and_counts_nothing)
 {
     const Policy policy{ Algorithm::sliding_window_log, { 3, seconds{ 10 } }, {}, {} };
     limit_.entries.room = 0;
@@ -234,22 +238,22 @@ TEST_F(LogWithoutMemory, says_so_and_counts_nothing)
     EXPECT_EQ(check.life(), microseconds{ 0 });
 }
 
-TEST_F(LogWithoutMemory, for_all_lets_no_more_in_than_the_limit)
+TEST_F(LogWithoutMemory, for_all_entries_admits_no_more_than_the_limit)
 {
     const Policy policy{ Algorithm::sliding_window_log, { 4, seconds{ 10 } }, {}, {} };
     EXPECT_EQ(ask(policy, noon), passed(3, 10 * second));
     limit_.entries.room = 2;
     EXPECT_EQ(ask(policy, noon + 1), passed(2, 10 * second));
     EXPECT_EQ(ask(policy, noon + 2), passed(1, 10 * second));
-    EXPECT_EQ(ask(policy, noon + 3), passed(0, 10 * second)) << "the newest three are one";
+    EXPECT_EQ(ask(policy, noon + 3), passed(0, 10 * second)) << "the newest three share an entry";
     EXPECT_EQ(ask(policy, noon + 3), refused(0, 10 * second, 10 * second - 3));
     EXPECT_EQ(ask(policy, noon + 10 * second), passed(0, 10 * second))
-        << "in place of the one that has left";
+        << "in place of the expired one";
     EXPECT_EQ(ask(policy, noon + 10 * second + 2), refused(0, 10 * second - 2, 1));
     EXPECT_EQ(ask(policy, noon + 10 * second + 3), passed(2, 10 * second));
 }
 
-TEST_F(LogWithoutMemory, stays_in_order_and_its_total_right)
+TEST_F(LogWithoutMemory, stays_in_order_with_the_right_total)
 {
     std::minstd_rand random{ 1 };
     const auto any = [&](std::int64_t from, std::int64_t to) {

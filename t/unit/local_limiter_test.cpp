@@ -1,5 +1,5 @@
-// Limits that are counted in this node's memory, on nginx's own slab memory. How each algorithm
-// decides is in local_trace_test.cpp.
+// Limits that are counted in this node's memory, on nginx's slab memory. The decisions of each
+// algorithm are tested in local_trace_test.cpp.
 
 #include "local_limit.h"
 #include "slab_zone.h"
@@ -41,7 +41,7 @@ Verdict peek(
 
 class EachAlgorithm : public testing::TestWithParam<Algorithm>, protected TraceMaker {};
 
-TEST_P(EachAlgorithm, decides_for_many_keys_as_for_each_of_them_alone)
+TEST_P(EachAlgorithm, decides_each_of_many_keys_as_if_it_were_alone)
 {
     for (int trace = 0; trace < 20; ++trace) {
         TestZone zone(std::size_t{ 1 } << 20U);
@@ -64,7 +64,7 @@ TEST_P(EachAlgorithm, decides_for_many_keys_as_for_each_of_them_alone)
     }
 }
 
-TEST_P(EachAlgorithm, forgets_a_key_at_once_when_it_is_freed)
+TEST_P(EachAlgorithm, drops_a_freed_key_at_once)
 {
     TestZone zone;
     const Policy policy = policy_of(GetParam(), 1);
@@ -78,7 +78,39 @@ TEST_P(EachAlgorithm, forgets_a_key_at_once_when_it_is_freed)
     EXPECT_FALSE(decide(zone, "other", policy).granted);
 }
 
-TEST_P(EachAlgorithm, removes_keys_whose_time_is_over_as_others_come)
+TEST_P(EachAlgorithm, a_peek_changes_nothing_though_the_clock_ran_back)
+{
+    TestZone zone;
+    const Policy policy = policy_of(GetParam(), 5);
+    const microseconds later = start + 3 * policy.rate.window;
+    decide(zone, "key", policy, later);
+    decide(zone, "key", policy, later + seconds{ 1 });
+    const Verdict before = peek(zone, "key", policy, later + seconds{ 2 });
+
+    peek(zone, "key", policy, start);
+
+    EXPECT_EQ(text_of(peek(zone, "key", policy, later + seconds{ 2 })), text_of(before));
+}
+
+TEST_P(EachAlgorithm, settles_what_a_request_really_cost)
+{
+    TestZone zone;
+    const Policy policy = policy_of(GetParam(), 10);
+    LocalLimiter limiter = zone.memory().local_limiter();
+    const Verdict state = decide(zone, "key", policy, start, 4);
+
+    limiter.refund({ "key", policy, 1 }, start + seconds{ 1 }, { 4, start, state.reset });
+    // An arrival time was rounded up to a microsecond.
+    EXPECT_EQ(peek(zone, "key", policy, start + seconds{ 1 } + microseconds{ 1 }).remaining, 10);
+    limiter.charge({ "key", policy, 12 }, start + seconds{ 1 });
+    EXPECT_FALSE(decide(zone, "key", policy, start + seconds{ 2 }).granted);
+    limiter.charge({ "another", policy, 3 }, start + seconds{ 1 });
+    EXPECT_EQ(peek(zone, "another", policy, start + seconds{ 1 }).remaining, 7)
+        << "a key without a state";
+    limiter.refund({ "unknown", policy, 1 }, start, { 4, start, state.reset });
+}
+
+TEST_P(EachAlgorithm, removes_expired_keys_as_others_are_added)
 {
     TestZone zone;
     const Policy policy = policy_of(GetParam(), 5);
@@ -93,7 +125,7 @@ TEST_P(EachAlgorithm, removes_keys_whose_time_is_over_as_others_come)
     EXPECT_EQ(zone.memory().evictions(), 0U);
 }
 
-TEST_P(EachAlgorithm, evicts_the_keys_that_were_used_least_recently_when_memory_is_full)
+TEST_P(EachAlgorithm, evicts_the_least_recently_used_keys_when_memory_is_full)
 {
     TestZone zone;
     const Policy policy = policy_of(GetParam(), 100'000);
@@ -105,8 +137,8 @@ TEST_P(EachAlgorithm, evicts_the_keys_that_were_used_least_recently_when_memory_
     }
     EXPECT_GT(zone.memory().evictions(), 500U);
     EXPECT_EQ(zone.memory().evictions() + zone.memory().keys(), count + 1U);
-    EXPECT_EQ(peek(zone, "998", policy).remaining, policy.limit() - 1) << "a late one";
-    EXPECT_EQ(peek(zone, "0", policy).remaining, policy.limit()) << "the first one";
+    EXPECT_EQ(peek(zone, "998", policy).remaining, policy.limit() - 1) << "a recent key is kept";
+    EXPECT_EQ(peek(zone, "0", policy).remaining, policy.limit()) << "the first key is evicted";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -117,20 +149,20 @@ INSTANTIATE_TEST_SUITE_P(
         Algorithm::gcra),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
-TEST(LocalLimiterTest, a_look_counts_nothing_and_remembers_nothing)
+TEST(LocalLimiterTest, a_peek_counts_nothing_and_stores_nothing)
 {
     TestZone zone;
     for (const Algorithm algorithm :
          { Algorithm::fixed_window, Algorithm::sliding_window_log, Algorithm::gcra }) {
         const Policy policy = policy_of(algorithm, 1);
         EXPECT_TRUE(peek(zone, "key", policy).granted);
-        EXPECT_TRUE(decide(zone, "key", policy, start, 0).granted) << "a request of no cost";
+        EXPECT_TRUE(decide(zone, "key", policy, start, 0).granted) << "a request of cost 0";
         EXPECT_FALSE(decide(zone, "key", policy, start, 2).granted);
         EXPECT_EQ(zone.memory().keys(), 0U);
     }
 }
 
-TEST(LocalLimiterTest, a_log_larger_than_the_zone_lets_no_more_in_than_its_limit)
+TEST(LocalLimiterTest, a_log_larger_than_the_zone_admits_no_more_than_its_limit)
 {
     TestZone zone;
     const Policy policy = policy_of(Algorithm::sliding_window_log, 5000);

@@ -14,7 +14,7 @@ constexpr microseconds start = std::chrono::seconds{ 1'800'000'000 };
 /// Three limits of one request, each with its zone.
 class SeveralLimits : public testing::Test {
 protected:
-    /// Whether each grants.
+    /// Whether each limit grants.
     std::array<bool, 3> decide(bool take = true)
     {
         std::array<AppliedLimit, 3> limits;
@@ -63,7 +63,7 @@ TEST_F(SeveralLimits, a_request_is_counted_in_all_or_in_none)
     EXPECT_EQ(remaining(), (Remaining{ 7, 0, 7 }));
 }
 
-TEST_F(SeveralLimits, a_shadow_limit_that_refuses_does_not_keep_others_from_counting)
+TEST_F(SeveralLimits, a_shadow_limit_that_refuses_does_not_prevent_counting_in_others)
 {
     shadow_[1] = true;
     for (int i = 0; i < 3; ++i) {
@@ -73,7 +73,7 @@ TEST_F(SeveralLimits, a_shadow_limit_that_refuses_does_not_keep_others_from_coun
     EXPECT_EQ(remaining(), (Remaining{ 5, 0, 5 }));
 }
 
-TEST_F(SeveralLimits, none_counts_if_a_limit_elsewhere_has_refused)
+TEST_F(SeveralLimits, none_counts_if_another_limit_has_refused)
 {
     EXPECT_EQ(decide(false), (Grants{ true, true, true }));
     EXPECT_EQ(remaining(), (Remaining{ 9, 2, 9 }));
@@ -82,7 +82,7 @@ TEST_F(SeveralLimits, none_counts_if_a_limit_elsewhere_has_refused)
     }
 }
 
-TEST(LocalVariableRate, counts_each_length_of_window_apart)
+TEST(LocalVariableRate, counts_each_window_length_separately)
 {
     TestZone memory;
     Zone zone;

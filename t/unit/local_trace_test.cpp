@@ -1,5 +1,5 @@
-// What a node decides from its own memory, against the model and against the scripts, step by step
-// over random traces: every decision and every number must be the same.
+// Decisions in a node's memory, against the model and the scripts, step by step over random traces:
+// every decision and every number must be equal.
 
 #include "check/script_text.h"
 #include "local_limit.h"
@@ -22,7 +22,7 @@ class LocalTrace : public testing::TestWithParam<Algorithm>, protected TraceMake
 protected:
     struct Decision {
         Verdict state;
-        Time at = 0;  // decided at: not before the state's time
+        Time at = 0;  // the time of the decision, not before the state's time
         bool taken = false;
     };
     static Decision decided(Model& model, const Policy& policy, Time now, std::int64_t cost)
@@ -35,7 +35,7 @@ protected:
         return decision;
     }
 
-    /// The state matters for as long as the key would live in Redis, to the microsecond.
+    /// The state is needed as long as its key would live in Redis, to the microsecond.
     static Time needed_life(const Policy& policy, Time now, const Decision& decision)
     {
         const Time window = policy.rate.window.count();
@@ -44,11 +44,11 @@ protected:
             : decision.state.reset.count();
     }
 
-    /// A check that is not committed must leave no trace.
-    void look_in_vain(LocalLimit& limit, const Policy& policy, Time now)
+    /// A check that is not committed must change nothing.
+    void check_without_commit(LocalLimit& limit, const Policy& policy, Time now)
     {
-        const auto vain = limit.check(policy, now, any_cost(policy));
-        static_cast<void>(granted(vain));
+        const auto check = limit.check(policy, now, any_cost(policy));
+        static_cast<void>(granted(check));
     }
 };
 
@@ -73,7 +73,7 @@ TEST_P(LocalTrace, memory_and_model_agree_on_every_decision_and_every_number)
                 limit = {};
             }
             if (any(0, 9) == 0) {
-                look_in_vain(limit, policy, now + any(0, policy.rate.window.count()));
+                check_without_commit(limit, policy, now + any(0, policy.rate.window.count()));
             }
             const LimitCheck request{ "", policy, any_cost(policy), false, microseconds{ now } };
             SCOPED_TRACE(where(trace, step, request));
@@ -93,9 +93,9 @@ TEST_P(LocalTrace, memory_and_model_agree_on_every_decision_and_every_number)
     }
 }
 
-/// A variable rate may change all at once: quota, window, burst and width. The scripts themselves
-/// say what then is right.
-TEST_P(LocalTrace, memory_and_script_agree_where_everything_changes_with_each_request)
+/// With a variable rate, quota, window, burst and width may all change at once. The scripts are the
+/// reference here.
+TEST_P(LocalTrace, memory_and_script_agree_when_the_whole_policy_changes_with_each_request)
 {
     RedisServer server;
     TraceCaller caller{ server.port() };
@@ -106,6 +106,9 @@ TEST_P(LocalTrace, memory_and_script_agree_where_everything_changes_with_each_re
         Policy policy;
         policy.algorithm = GetParam();
         policy.rate = { any(1, 40), microseconds{ any(1, 100) * second } };
+        if (GetParam() == Algorithm::concurrency) {
+            policy.rate.window = microseconds{ 40 * second };  // only a reload changes `hold`
+        }
         if (keeps_arrival_time(GetParam())) {
             policy.burst = any(1, 40);
         }
@@ -123,18 +126,14 @@ TEST_P(LocalTrace, memory_and_script_agree_where_everything_changes_with_each_re
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Algorithms, LocalTrace,
-    testing::Values(
-        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
-        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
-        Algorithm::gcra),
+    Algorithms, LocalTrace, testing::ValuesIn(all_algorithms),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 class LargeLocal : public LocalTrace {};
 
-/// No double rounds here: what the scripts may be one off in is exact. Of the logs the
-/// model has an entry for each request: see local_limit_test.cpp.
-TEST_P(LargeLocal, the_largest_rates_bursts_and_costs_lose_nothing)
+/// No double rounds here: where the scripts may be off by one, this is exact. Without the logs, as
+/// the model has an entry for each of their requests: see local_limit_test.cpp.
+TEST_P(LargeLocal, the_largest_rates_bursts_and_costs_are_exact)
 {
     const std::int64_t quotas[] = {
         1, 3, 333'333, 1'000'000, 10'000'000, 999'999'937, 1'000'000'000

@@ -1,4 +1,4 @@
-// Runs of refusals in the log, on nginx's own slab memory.
+// Runs of refusals in the log, on nginx's slab memory.
 
 #include "slab_zone.h"
 
@@ -11,12 +11,12 @@ class LogRunsTest : public testing::Test {
 protected:
     static constexpr ngx_msec_t start = 5'000'000;
 
-    /// A refusal. True: it begins a line.
+    /// A refusal; true if it starts a line.
     bool refuse(std::string_view key, ngx_msec_t now = start, Kind kind = Kind::refused)
     {
         return runs_.begin(key, kind, NGX_LOG_ERR, true, now).run;
     }
-    /// The runs that sweeping ends, as "key: count".
+    /// The runs that a sweep ends, as "key: count".
     std::vector<std::string> swept(ngx_msec_t now)
     {
         std::vector<std::string> all;
@@ -51,7 +51,7 @@ TEST_F(LogRunsTest, a_flood_is_one_line_at_its_beginning_and_one_at_its_end)
     EXPECT_FALSE(runs_.let_in("key", Kind::refused, start + 3000));
 }
 
-TEST_F(LogRunsTest, a_key_that_is_refused_and_let_in_by_turns_has_one_run)
+TEST_F(LogRunsTest, a_key_that_is_refused_and_admitted_in_turn_has_one_run)
 {
     EXPECT_TRUE(refuse("key"));
     for (ngx_msec_t i = 1; i < 10; ++i) {
@@ -87,7 +87,7 @@ TEST_F(LogRunsTest, a_run_that_the_log_does_not_show_has_no_line_at_its_end)
     EXPECT_TRUE(runs_.empty());
 }
 
-TEST_F(LogRunsTest, of_many_runs_a_hundred_a_second_are_lines_and_the_rest_a_number)
+TEST_F(LogRunsTest, at_most_a_hundred_runs_a_second_are_named_and_the_rest_are_a_number)
 {
     ngx_uint_t lines = 0;
     ngx_uint_t unnamed = 0;
@@ -103,17 +103,17 @@ TEST_F(LogRunsTest, of_many_runs_a_hundred_a_second_are_lines_and_the_rest_a_num
                        .unnamed;
     }
     unnamed += runs_.pop_unnamed(Kind::refused, start + 500).keys;
-    EXPECT_LT(unnamed, 80U) << "a number once a second";
+    EXPECT_LT(unnamed, 80U) << "the number is logged once a second";
     const auto rest = runs_.pop_unnamed(Kind::refused, start + 1000);
     EXPECT_EQ(rest.level, NGX_LOG_ERR);
     EXPECT_EQ(unnamed + rest.keys, 80U);
     EXPECT_EQ(runs_.pop_unnamed(Kind::refused, start + 2000).keys, 0U);
 
     EXPECT_TRUE(refuse("key 149", start + 1000)) << "the next second has lines again";
-    EXPECT_TRUE(refuse("delayed", start, Kind::delayed)) << "and the delays have their own";
+    EXPECT_TRUE(refuse("delayed", start, Kind::delayed)) << "delays have their own lines";
 }
 
-TEST_F(LogRunsTest, of_many_ends_a_hundred_a_second_are_lines_and_the_rest_wait)
+TEST_F(LogRunsTest, at_most_a_hundred_ends_a_second_are_logged_and_the_rest_wait)
 {
     for (ngx_msec_t i = 0; i < 150; ++i) {
         ASSERT_TRUE(refuse("key " + std::to_string(i), start + i / 75 * 1000));
@@ -138,9 +138,9 @@ TEST_F(LogRunsTest, full_memory_evicts_the_oldest_run_and_logs_its_end)
         }
     }
     ASSERT_GE(forgotten.size(), 2U);
-    EXPECT_EQ(forgotten[0], "second") << "refused before the other was let in";
+    EXPECT_EQ(forgotten[0], "second") << "the other key was admitted later";
     EXPECT_EQ(forgotten[1], "first");
-    EXPECT_EQ(zone_.memory().evictions(), 0U) << "which count what more memory would keep";
+    EXPECT_EQ(zone_.memory().evictions(), 0U) << "runs in the log do not count as evictions";
     EXPECT_EQ(zone_.memory().keys(), 0U);
 }
 

@@ -12,7 +12,7 @@ namespace ratelimit {
 
 using Name = std::pair<std::string, u_char>;  // key and tag
 
-/// What a table should hold.
+/// The entries that a table must hold.
 class LruModel {
 public:
     struct Entry {

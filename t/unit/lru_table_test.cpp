@@ -1,4 +1,4 @@
-// LruTable on nginx's own slab memory, beside a model of std::list and std::map.
+// LruTable on nginx's slab memory, against a model of std::list and std::map.
 
 #include "lru_model.h"
 #include "slab_zone.h"
@@ -71,17 +71,17 @@ protected:
         return table.forget_oldest();
     }
 
-    inline static std::list<Name> evicted;  // and not seen by the model yet
+    inline static std::list<Name> evicted;  // and not yet removed from the model
     SlabZone zone_{ std::size_t{ 40 } * 1024 };
     Shared* shared_ = nullptr;
 };
 
-/// Random steps on one table; each is done to the model, too.
+/// Random steps on one table; each is applied to the model too.
 class RandomTable : public Tables {
 protected:
     std::size_t any(std::size_t below) { return random_() % below; }
 
-    /// Keys of all lengths with few different bytes, NULs among them, so that many begin alike.
+    /// Keys of all lengths with few different bytes, NULs among them, so that many share a prefix.
     Name any_name()
     {
         const std::size_t length = any(4) == 0 ? any(KeyedNode::key_limit + 1) : any(30);
@@ -100,8 +100,8 @@ protected:
         return at == model_.entries().end() ? model_.entries().begin()->first : at->first;
     }
 
-    /// What memory that was full has evicted since: always the oldest.
-    void see_evictions()
+    /// Applies the evictions by full memory to the model: always the oldest entry.
+    void check_evictions()
     {
         for (; !evicted.empty(); evicted.pop_front()) {
             ASSERT_FALSE(model_.uses().empty());
@@ -122,13 +122,13 @@ protected:
         }
         entry = table_.insert(name.first, name.second);
         ASSERT_NE(entry, nullptr);
-        ASSERT_NO_FATAL_FAILURE(see_evictions());
+        ASSERT_NO_FATAL_FAILURE(check_evictions());
         entry->value = ++values_;
         entry->more = nullptr;
         model_.insert(name, values_);
     }
 
-    /// An entry gets a further block, for which it is not evicted itself.
+    /// Gives an entry another block, for which the entry itself must not be evicted.
     void extend(const Name& name)
     {
         TestEntry* entry = table_.find(name.first, name.second);
@@ -139,7 +139,7 @@ protected:
         model_.hold(name);
         entry->more = table_.blocks().allocate();
         ASSERT_NE(entry->more, nullptr);
-        ASSERT_NO_FATAL_FAILURE(see_evictions());
+        ASSERT_NO_FATAL_FAILURE(check_evictions());
         model_.find(name)->more = true;
         table_.use(*entry);
         model_.use(name);
@@ -232,7 +232,7 @@ protected:
     int evictions_ = 0;
 };
 
-TEST_F(RandomTable, finds_evicts_and_forgets_what_a_plain_map_and_list_do)
+TEST_F(RandomTable, finds_evicts_and_drops_the_same_entries_as_a_map_and_a_list)
 {
     for (int i = 0; i < 60'000; ++i) {
         ASSERT_NO_FATAL_FAILURE(step()) << "step " << i;
@@ -246,7 +246,7 @@ TEST_F(RandomTable, finds_evicts_and_forgets_what_a_plain_map_and_list_do)
     }
     EXPECT_EQ(table_.size(), 0U);
     EXPECT_EQ(blocks(), 0U);
-    EXPECT_EQ(zone_.free_pages(), free_pages_) << "all memory is free again";
+    EXPECT_EQ(zone_.free_pages(), free_pages_) << "all memory is freed";
 }
 
 TEST_F(Tables, keys_with_the_same_hash_are_different_keys)
@@ -313,7 +313,7 @@ TEST_F(Tables, a_held_entry_is_not_evicted)
     evicted.clear();
 }
 
-TEST_F(Tables, an_insert_fails_and_leaves_nothing_if_no_entry_may_be_evicted)
+TEST_F(Tables, an_insert_fails_without_a_trace_if_no_entry_may_be_evicted)
 {
     Table full = table(0);
     for (int i = 0; evicted.empty(); ++i) {

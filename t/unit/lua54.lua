@@ -1,7 +1,7 @@
--- Plays Redis for the scripts, in a Lua with 64-bit integers: reads commands from its standard
--- input and writes the replies to its standard output, both as RESP. No time passes: a key lasts
--- until it is deleted, and PTTL tells the life that was set last. `struct` is Redis's, by Lua's
--- own string.pack, which unlike that refuses numbers that are not whole.
+-- A stand-in for Redis, in a Lua with 64-bit integers: reads commands from standard input and
+-- writes the replies to standard output, both as RESP. No time passes: a key lasts until it is
+-- deleted, and PTTL returns the expiry that was set last. `struct` is Redis's, by Lua's
+-- string.pack, which unlike Redis's rejects numbers that are not whole.
 
 local values, lives, scripts = {}, {}, {}
 
@@ -9,7 +9,8 @@ struct = {}
 
 struct.pack = string.pack
 
--- From Redis numbers come as floats; here as integers, where a script could let them wrap.
+-- Redis's struct.unpack returns floats; this returns integers, which overflow if a script lets
+-- them.
 function struct.unpack(format, text, at)
     return string.unpack(format, text, at and math.tointeger(at))
 end
@@ -78,10 +79,10 @@ function commands.SCRIPT(_, text)
     return digest
 end
 
--- Command and arguments are strings: any other type is a mistake that Redis would hide or refuse.
+-- Command and arguments must be strings: Redis would hide or reject the mistake of another type.
 local function pcall_command(command, ...)
     for _, argument in ipairs({ ... }) do
-        assert(type(argument) == 'string', command .. ' with what is no string')
+        assert(type(argument) == 'string', command .. ' with an argument that is not a string')
     end
     return commands[command](...)
 end

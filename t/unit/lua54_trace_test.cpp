@@ -1,5 +1,5 @@
-// The scripts in a Lua with 64-bit integers, as some servers of Redis's protocol have, beside a
-// real Redis over the same random traces: every answer is the same, however large the numbers.
+// The scripts in a Lua with 64-bit integers, as in some servers that speak Redis's protocol, beside
+// a real Redis over the same random traces: every reply is the same, even with the largest numbers.
 
 #include "check/script_text.h"
 #include "redis_server.h"
@@ -20,7 +20,7 @@ namespace {
 
 using Time = Model::Time;
 
-/// lua54.lua, which plays Redis until its socket is closed.
+/// A process of lua54.lua, which acts as Redis until its socket is closed.
 class LuaProcess {
 public:
     LuaProcess()
@@ -65,6 +65,7 @@ protected:
         if (algorithm == Algorithm::sliding_window_buckets) {
             policy.precision = policy.rate.window / any(1, 60) / second * second;
         }
+        policy.block = microseconds{ any_of<Time>({ 0, 0, any(1, 3) * second }) };
         return policy;
     }
     std::int64_t any_moderate_cost(const Policy& policy)
@@ -72,6 +73,20 @@ protected:
         const bool log = policy.algorithm == Algorithm::sliding_window_log;
         const auto limit = std::min<std::int64_t>(policy.limit(), log ? 100 : 1'000'000'000);
         return any_of<std::int64_t>({ 1, 1, 0, 2, any(1, limit), limit + 1 });
+    }
+    /// Of one request with a key for each algorithm.
+    std::vector<LimitCheck> any_checks(Time now)
+    {
+        std::vector<LimitCheck> checks;
+        for (auto left = any(1, 4); left > 0; --left) {
+            const auto algorithm = all_algorithms[static_cast<std::size_t>(any(0, 7))];
+            if (checks.empty() || checks.back().policy.algorithm < algorithm) {
+                const Policy policy = any_large_policy(algorithm);
+                checks.push_back({ name_of(algorithm), policy, any_moderate_cost(policy),
+                                   any(0, 4) == 0, microseconds{ now } });
+            }
+        }
+        return checks;
     }
     Time any_step(const Policy& policy)
     {
@@ -89,8 +104,6 @@ protected:
 TEST_F(Lua54Trace, one_limit_is_decided_as_in_redis)
 {
     for (const Algorithm algorithm : all_algorithms) {
-        const auto script = single_script(algorithm);
-        const std::array digests = { redis_.load_with_clock(script), lua_.load_with_clock(script) };
         Time now = 1'800'000'000 * second + any(0, day);
         const std::string key(name_of(algorithm));
         for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 12; ++step) {
@@ -98,6 +111,9 @@ TEST_F(Lua54Trace, one_limit_is_decided_as_in_redis)
             const LimitCheck check{ key, policy, any_moderate_cost(policy), false,
                                     microseconds{ now } };
             SCOPED_TRACE(where(0, step, check));
+            const auto script = single_script(algorithm, policy.block);
+            const std::array digests = { redis_.load_with_clock(script),
+                                         lua_.load_with_clock(script) };
             const auto expected = redis_.check_by_redis_clock(digests[0], check);
             const auto actual = lua_.check_by_redis_clock(digests[1], check);
             ASSERT_EQ(actual.states.size(), 1U);
@@ -112,7 +128,7 @@ TEST_F(Lua54Trace, one_limit_is_decided_as_in_redis)
     }
 }
 
-TEST_F(Lua54Trace, several_limits_are_decided_and_given_back_as_in_redis)
+TEST_F(Lua54Trace, several_limits_are_decided_and_refunded_as_in_redis)
 {
     const std::array several = { redis_.load(several_script(all_algorithms)),
                                  lua_.load(several_script(all_algorithms)) };
@@ -121,15 +137,7 @@ TEST_F(Lua54Trace, several_limits_are_decided_and_given_back_as_in_redis)
     const std::array refund = { redis_.load(refund_script()), lua_.load(refund_script()) };
     Time now = 1'800'000'000 * second + any(0, day);
     for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 6; ++step) {
-        std::vector<LimitCheck> checks;
-        for (auto left = any(1, 4); left > 0; --left) {
-            const auto algorithm = all_algorithms[static_cast<std::size_t>(any(0, 6))];
-            if (checks.empty() || checks.back().policy.algorithm < algorithm) {
-                const Policy policy = any_large_policy(algorithm);
-                checks.push_back({ name_of(algorithm), policy, any_moderate_cost(policy),
-                                   any(0, 4) == 0, microseconds{ now } });
-            }
-        }
+        const auto checks = any_checks(now);
         std::vector<std::int64_t> runs;
         for (auto left = any(1, 2); left > 0; --left) {
             runs.push_back(any(1, 3));
@@ -152,6 +160,37 @@ TEST_F(Lua54Trace, several_limits_are_decided_and_given_back_as_in_redis)
                     lua_.refund(refund[1], checks[i], microseconds{ now }, taken.states[i]);
                 }
             }
+        }
+        now += any_step(checks.front().policy);
+    }
+}
+
+TEST_F(Lua54Trace, sequences_of_limits_are_decided_as_in_redis)
+{
+    Time now = 1'800'000'000 * second + any(0, day);
+    for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 12; ++step) {
+        const auto request = any_checks(now);
+        std::vector<SequenceLimit> sequence;
+        for (const LimitCheck& check : request) {
+            sequence.push_back({ check.policy.algorithm, check.shadow, check.policy.block });
+        }
+        auto checks = request;
+        for (auto more = any(0, 2); more > 0; --more) {
+            for (LimitCheck check : request) {
+                check.cost = any_moderate_cost(check.policy);
+                checks.push_back(check);
+            }
+        }
+        SCOPED_TRACE(where(0, step, checks.front()));
+        const bool refundable = any(0, 1) == 0;
+        const auto script = sequence_script(sequence, refundable);
+        const auto expected = redis_.check_sequence(redis_.load(script), checks, refundable);
+        const auto actual = lua_.check_sequence(lua_.load(script), checks, refundable);
+        ASSERT_EQ(expected.size(), checks.size());
+        ASSERT_EQ(actual.size(), checks.size());
+        for (std::size_t i = 0; i < checks.size(); ++i) {
+            ASSERT_EQ(text_of(actual[i].state), text_of(expected[i].state)) << i;
+            ASSERT_EQ(actual[i].reset_before, expected[i].reset_before) << i;
         }
         now += any_step(checks.front().policy);
     }

@@ -80,7 +80,7 @@ void MockServer::serve()
     }
 }
 
-/// Answers every whole command of the input; false: the connection is to be closed.
+/// Replies to every whole command of the input; false: the connection must be closed.
 bool MockServer::serve_commands(int client, std::string& input)
 {
     redisReader* reader = redisReaderCreate();
@@ -108,7 +108,7 @@ bool MockServer::serve_commands(int client, std::string& input)
         }
         freeReplyObject(parsed);
     }
-    // Commands here are small and come whole.
+    // The commands of the tests are small and arrive whole.
     redisReaderFree(reader);
     send(client, output.data(), output.size(), MSG_NOSIGNAL);
     return stays;

@@ -8,20 +8,20 @@
 
 namespace ratelimit {
 
-/// Answers what a real Redis will not on demand. It takes AUTH, SELECT and SCRIPT LOAD as Redis
-/// does; each EVALSHA gets the bytes that `answer` returns, and the connection is closed after
-/// "close".
+/// Sends replies that a real Redis does not give on demand. It accepts AUTH, SELECT and SCRIPT LOAD
+/// as Redis does; the reply to each EVALSHA is the bytes that `answer` returns, and the connection
+/// is closed after "close".
 class MockServer {
 public:
     explicit MockServer(std::function<std::string()> answer);
-    /// `map`: what CLUSTER SLOTS is answered with.
+    /// `map`: the reply to CLUSTER SLOTS.
     MockServer(std::function<std::string()> answer, std::function<std::string()> map);
     MockServer(std::function<std::string()> answer, std::string map);
     ~MockServer();
     MockServer(const MockServer&) = delete;
     MockServer& operator=(const MockServer&) = delete;
 
-    /// What else a command is answered with. Before anybody connects.
+    /// Sets the reply to another command. To be called before the first connection.
     void reply_to(const std::string& command, std::string bytes)
     {
         replies_[command] = std::move(bytes);

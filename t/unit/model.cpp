@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include <algorithm>
 #include <deque>
 #include <vector>
 
@@ -9,7 +10,7 @@ namespace {
 
 using Time = Model::Time;
 
-/// The first time from `from` on for which the condition holds; it holds ever after.
+/// The first time, not before `from`, at which the condition holds; it must hold ever after.
 template <class Condition>
 Time first_time(Time from, Condition&& holds)
 {
@@ -31,6 +32,11 @@ Time first_time(Time from, Condition&& holds)
 Time window_of(const Policy& policy)
 {
     return policy.rate.window.count();
+}
+
+Time counted_for(const Policy& policy)
+{
+    return policy.counted_for().count();
 }
 
 class FixedWindow final : public Model {
@@ -55,7 +61,7 @@ class FixedWindow final : public Model {
     }
     bool whole(const Policy& policy, Time now) const override
     {
-        // The end of the window, even of one without a request.
+        // The end of the window, even of a window without requests.
         return now / window_of(policy) != asked_in_;
     }
     void take(const Policy& policy, Time now, std::int64_t cost) override
@@ -64,10 +70,11 @@ class FixedWindow final : public Model {
         start_ = shown_start_ = now / window_of(policy) * window_of(policy);
     }
 
+    void clear() override { *this = {}; }
     Time start_ = 0;
     std::int64_t count_ = 0;
     Time shown_start_ = 0;  // as this decision sees it
-    Time asked_in_ = 0;     // number of the window
+    Time asked_in_ = 0;     // number of the window of the request
 };
 
 class SlidingCounter final : public Model {
@@ -109,6 +116,7 @@ class SlidingCounter final : public Model {
             counts_, [&](const auto& entry) { return entry.first < start - window_of(policy); });
         kept_ = counts_;
     }
+    void clear() override { *this = {}; }
     std::int64_t count(Time start) const
     {
         const auto found = kept_.find(start);
@@ -132,12 +140,12 @@ private:
             return now;
         }
         const Time newest = times_.back();
-        if (newest - now <= window_of(policy)) {
+        if (newest - now <= counted_for(policy)) {
             return newest;
         }
         std::deque<Time> moved;
         for (const Time time : times_) {
-            if (time > newest - window_of(policy)) {
+            if (time > newest - counted_for(policy)) {
                 moved.push_back(stamp(policy, now));
             }
         }
@@ -151,7 +159,7 @@ private:
     {
         std::int64_t live = 0;
         for (auto time = seen_.rbegin(); time != seen_.rend(); ++time) {
-            if (*time <= now - window_of(policy)) {
+            if (*time <= now - counted_for(policy)) {
                 break;
             }
             ++live;
@@ -161,7 +169,7 @@ private:
     void take(const Policy& policy, Time now, std::int64_t cost) override
     {
         times_ = seen_;
-        while (!times_.empty() && times_.front() <= now - window_of(policy)) {
+        while (!times_.empty() && times_.front() <= now - counted_for(policy)) {
             times_.pop_front();
         }
         Time time = stamp(policy, now);
@@ -172,11 +180,13 @@ private:
         seen_ = times_;
     }
 
+    void clear() override { times_.clear(); }
+
     std::deque<Time> times_;
     std::deque<Time> seen_;
 };
 
-class Buckets final : public Log {
+class Buckets : public Log {
     Time stamp(const Policy& policy, Time now) const override
     {
         const Time width = policy.bucket_width().count();
@@ -184,8 +194,16 @@ class Buckets final : public Log {
     }
 };
 
-/// The bucket holds `level` units as of `as_of`; a request is `window` of them, and `quota` leave
-/// in each microsecond.
+/// Others may end at any time.
+class Concurrency final : public Buckets {
+    microseconds retry(const Policy&, Time, std::int64_t) const override
+    {
+        return std::chrono::seconds{ 1 };
+    }
+};
+
+/// The bucket holds `level` units at the time `as_of`; a request is `window` units, and `quota`
+/// units drain each microsecond.
 class Bucket final : public Model {
     Time adjusted(const Policy& policy, Time now, bool writes) override
     {
@@ -197,7 +215,7 @@ class Bucket final : public Model {
         seen_at_ = now;
         seen_quota_ = policy.rate.quota;
         if (units_ != policy.rate.quota) {
-            // Whole microseconds stay; a fraction of one was in other units.
+            // Whole microseconds are kept; the fraction of one is in other units.
             const __int128 whole_us = seen_level_ / units_;
             const __int128 rest = seen_level_ % units_;
             seen_level_ =
@@ -234,6 +252,7 @@ class Bucket final : public Model {
         seen_at_ = now;
         keep();
     }
+    void clear() override { *this = {}; }
     void keep()
     {
         level_ = seen_level_;
@@ -261,6 +280,8 @@ std::unique_ptr<Model> Model::of(Algorithm algorithm)
         return std::make_unique<Log>();
     case Algorithm::sliding_window_buckets:
         return std::make_unique<Buckets>();
+    case Algorithm::concurrency:
+        return std::make_unique<Concurrency>();
     default:
         return std::make_unique<Bucket>();
     }
@@ -269,17 +290,39 @@ std::unique_ptr<Model> Model::of(Algorithm algorithm)
 bool Model::grants(const Policy& policy, Time& now, std::int64_t cost)
 {
     asked_ = now;
+    rest_ = policy.block.count() > 0 ? std::max<Time>(0, blocked_until_ - now) : 0;
+    if (rest_ > 0) {
+        rest_ = std::min(rest_, policy.block.count());
+        blocked_until_ = cost > 0 ? now + rest_ : blocked_until_;
+        return cost == 0;
+    }
     now = adjusted(policy, now, cost > 0);
     return cost == 0 || fits(policy, now, cost);
 }
 
+microseconds Model::retry(const Policy& policy, Time now, std::int64_t cost) const
+{
+    return microseconds{ first_time(
+        1, [&](Time later) { return fits(policy, std::max(now, asked_ + later), cost); }) };
+}
+
 Verdict Model::commit(const Policy& policy, Time now, std::int64_t cost, bool granted, bool take_it)
 {
+    if (rest_ > 0) {
+        return blocked(cost, microseconds{ rest_ });
+    }
+    if (!granted && policy.block.count() > 0) {
+        const Time end = asked_ + policy.block.count();
+        clear();
+        blocked_until_ = end;
+        return begun_block(policy.block);
+    }
     if (take_it) {
         take(policy, now, cost);
+        blocked_until_ = 0;  // over: a clock that steps back does not find it any more
     }
-    // Where the clock is behind the state, decisions are made at the state's time until it is
-    // there.
+    // If the clock is behind the state, decisions are made at the state's time until the clock has
+    // reached it.
     const auto decided_after = [&](Time later) { return std::max(now, asked_ + later); };
     Verdict state;
     state.granted = granted;
@@ -289,8 +332,7 @@ Verdict Model::commit(const Policy& policy, Time now, std::int64_t cost, bool gr
     if (!granted) {
         state.retry_after = std::nullopt;
         if (cost <= policy.limit()) {
-            state.retry_after = microseconds{ first_time(
-                1, [&](Time later) { return fits(policy, decided_after(later), cost); }) };
+            state.retry_after = retry(policy, now, cost);
         }
     }
     return state;

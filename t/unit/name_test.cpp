@@ -1,4 +1,4 @@
-// Servers that are known by a name, which may come to stand for another address.
+// Servers given by a name whose address may change.
 
 #include "client_fixture.h"
 #include "redis/server.h"
@@ -8,7 +8,7 @@
 namespace ratelimit {
 namespace {
 
-/// Two servers on the same port of two addresses, and a name that stands for the first.
+/// Two servers on the same port of two addresses, and a name that resolves to the first.
 class NamedServerTest : public ClientTest {
 protected:
     static constexpr milliseconds valid{ 1000 };
@@ -32,32 +32,32 @@ protected:
     RedisServer second_;
 };
 
-TEST_F(NamedServerTest, IsFollowedToItsNewAddressWhileTheOldOneStillAnswers)
+TEST_F(NamedServerTest, IsFollowedToItsNewAddressWhileTheOldServerStillReplies)
 {
     start_ready(named_options());
     EXPECT_EQ(ask("before"), "before");
     EXPECT_EQ(second_calls(), 0);
     move_name();
 
-    int asked = 0;
+    int calls = 0;
     EXPECT_TRUE(loop_.run_until([&] {
-        ++asked;
-        EXPECT_EQ(ask("meanwhile"), "meanwhile");  // no call is lost on the way
+        ++calls;
+        EXPECT_EQ(ask("meanwhile"), "meanwhile");  // no call is lost
         return second_calls() > 0;
     }));
-    EXPECT_GT(asked, 1);
+    EXPECT_GT(calls, 1);
     EXPECT_EQ(events_.downs, 0);
     EXPECT_EQ(ask("after"), "after");
 }
 
-TEST_F(NamedServerTest, CallsOnTheirWayEndOnTheOldAddress)
+TEST_F(NamedServerTest, CallsInFlightEndOnTheOldAddress)
 {
     start_ready(named_options());
     move_name();
     first_.pause();
     EchoCall call("slow");
     ASSERT_TRUE(client_->send(call));
-    loop_.run_for(valid + 200ms);  // the look-up comes meanwhile
+    loop_.run_for(valid + 200ms);  // a silent wait: for the next lookup
     EXPECT_FALSE(call.ended());
     first_.resume();
     EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
@@ -67,37 +67,37 @@ TEST_F(NamedServerTest, CallsOnTheirWayEndOnTheOldAddress)
     EXPECT_EQ(second_calls(), 1);
 }
 
-TEST_F(NamedServerTest, IsFoundAgainWhenTheOldAddressIsDead)
+TEST_F(NamedServerTest, IsFoundAtItsNewAddressWhenTheOldServerIsDead)
 {
     start_ready(named_options());
     move_name();
     first_.kill();
-    EXPECT_TRUE(loop_.run_until([&] { return ask("anybody") == "anybody"; }));
+    EXPECT_TRUE(loop_.run_until([&] { return ask("after") == "after"; }));
     EXPECT_GT(second_calls(), 0);
     EXPECT_EQ(events_.ups, 2);
 }
 
-TEST_F(NamedServerTest, StaysWhenItsNameCannotBeLookedUp)
+TEST_F(NamedServerTest, KeepsItsAddressWhenItsNameCannotBeResolved)
 {
     loop_.names.clear();
     start_ready(named_options());
-    loop_.run_for(valid + 200ms);
+    loop_.run_for(valid + 200ms);  // a silent wait: for the next lookup
     EXPECT_EQ(ask("still"), "still");
     EXPECT_EQ(events_.ups, 1);
 }
 
-TEST_F(NamedServerTest, StaysWhileItsAddressIsAmongThoseOfItsName)
+TEST_F(NamedServerTest, KeepsItsAddressWhileItsNameStillHasIt)
 {
     start_ready(named_options());
     loop_.names["redis.test"] = { { "127.0.0.2", "127.0.0.1" }, valid };
-    loop_.run_for(valid + 200ms);
+    loop_.run_for(valid + 200ms);  // a silent wait: for the next lookup
     EXPECT_EQ(ask("still"), "still");
     EXPECT_EQ(second_calls(), 0);
 }
 
-TEST_F(NamedServerTest, OfSeveralAddressesTheNextIsTriedAtOnceWhenOneIsDead)
+TEST_F(NamedServerTest, TriesTheNextAddressAtOnceWhenOneIsDead)
 {
-    loop_.names.clear();  // as where nothing is looked up after the start
+    loop_.names.clear();  // as without a resolver
     auto options = named_options();
     options.server.connections = 2;
     options.servers[0].endpoint.host = "127.0.0.8";
@@ -108,18 +108,18 @@ TEST_F(NamedServerTest, OfSeveralAddressesTheNextIsTriedAtOnceWhenOneIsDead)
     EXPECT_EQ(events_.downs, 0);
 }
 
-TEST_F(NamedServerTest, CallsWaitForTheFirstLookUpWhenTheAddressFoundBeforeItIsDead)
+TEST_F(NamedServerTest, CallsWaitForTheFirstLookupWhenTheInitialAddressIsDead)
 {
     auto options = named_options();
     options.servers[0].endpoint.host = "127.0.0.8";
     loop_.look_up_takes = 40ms;  // longer than the refusal of a connection
     start(options);
-    loop_.run_for(20ms);
+    loop_.run_for(20ms);  // a silent wait: the connection is refused
     EXPECT_EQ(ask("first"), "first");
     EXPECT_EQ(events_.downs, 0);
 }
 
-TEST_F(NamedServerTest, CallsFailWhenTheFirstLookUpFindsNothingAndTheAddressIsDead)
+TEST_F(NamedServerTest, CallsFailWhenTheFirstLookupFindsNothingAndTheInitialAddressIsDead)
 {
     auto options = named_options();
     options.servers[0].endpoint.host = "127.0.0.8";
@@ -130,7 +130,7 @@ TEST_F(NamedServerTest, CallsFailWhenTheFirstLookUpFindsNothingAndTheAddressIsDe
     EXPECT_EQ(events_.downs, 1);
 }
 
-TEST_F(NamedServerTest, GoesOnToALiveAddressWhenItsOwnDies)
+TEST_F(NamedServerTest, SwitchesToAnotherAddressWhenItsServerDies)
 {
     loop_.names["redis.test"] = { { "127.0.0.1", "127.0.0.2" }, valid };
     start_ready(named_options());
@@ -140,10 +140,10 @@ TEST_F(NamedServerTest, GoesOnToALiveAddressWhenItsOwnDies)
     EXPECT_GT(second_calls(), 0);
 }
 
-TEST_F(NamedServerTest, IsAwayAlsoWhenItsAddressesTakeLongerToTryThanTheirNameIsValid)
+TEST_F(NamedServerTest, IsReportedDownAlsoWhenTryingItsAddressesOutlastsTheirValidity)
 {
     RedisServer silent({}, "127.0.0.1 127.0.0.2 127.0.0.3");
-    silent.pause();  // connections are made, and nothing is said on them
+    silent.pause();  // connections succeed, and no reply comes
     const std::vector<std::string> all{ "127.0.0.1", "127.0.0.2", "127.0.0.3" };
     loop_.names["redis.test"] = { all, valid };
     auto options = options_to(silent.port());
@@ -154,7 +154,7 @@ TEST_F(NamedServerTest, IsAwayAlsoWhenItsAddressesTakeLongerToTryThanTheirNameIs
     EXPECT_TRUE(loop_.run_until([this] { return events_.downs == 1; }, 5s));
 }
 
-TEST_F(NamedServerTest, WhoseAddressesAllRefuseCallsIsNotConnectedToInALoop)
+TEST_F(NamedServerTest, IsReconnectedRarelyWhenAllItsAddressesRefuseCalls)
 {
     loop_.names.clear();
     RedisServer replica("replicaof 127.0.0.1 1\n", "127.0.0.1 127.0.0.2");
@@ -172,7 +172,7 @@ TEST_F(NamedServerTest, WhoseAddressesAllRefuseCallsIsNotConnectedToInALoop)
     EXPECT_LE(replica.calls("evalsha"), 30);
 }
 
-TEST_F(NamedServerTest, TakesNoCallWhenItIsClosedWhileItsNameIsLookedUp)
+TEST_F(NamedServerTest, AcceptsNoCallWhenItIsClosedDuringALookup)
 {
     auto options = named_options();
     options.servers[0].endpoint.host.clear();
@@ -187,7 +187,7 @@ TEST_F(NamedServerTest, TakesNoCallWhenItIsClosedWhileItsNameIsLookedUp)
     EXPECT_FALSE(taken);
 }
 
-/// Has one server, of which it wants to know nothing.
+/// The owner of one server; ignores its replies.
 class LonelyOwner final : public redis::ServerOwner {
 public:
     void server_up(redis::Server&) noexcept override { ++ups; }
@@ -197,7 +197,7 @@ public:
     int downs = 0;
 };
 
-TEST_F(NamedServerTest, AnAnnouncedAddressIsTrustedAfterALookUpThatFailed)
+TEST_F(NamedServerTest, UsesAnAnnouncedAddressAfterALookupThatFailed)
 {
     loop_.names.clear();
     LonelyOwner owner;
@@ -207,12 +207,12 @@ TEST_F(NamedServerTest, AnAnnouncedAddressIsTrustedAfterALookUpThatFailed)
     redis::Server server(loop_, endpoint, options.server, scripts_, owner);
     server.start();
     EXPECT_TRUE(loop_.run_until([&] { return owner.downs == 1; }));
-    loop_.run_for(20ms);
+    loop_.run_for(20ms);  // a silent wait: for the failed lookup
     server.announced_at("127.0.0.1");
     EXPECT_TRUE(loop_.run_until([&] { return owner.ups == 1; }));
 }
 
-TEST_F(NamedServerTest, CountsMayBeLostWithAConnectionOnly)
+TEST_F(NamedServerTest, ReportsThatCountsMayBeLostOnlyWhenAConnectionIsLost)
 {
     auto options = options_to(first_.port());
     options.server.timeout = 50ms;
@@ -224,12 +224,12 @@ TEST_F(NamedServerTest, CountsMayBeLostWithAConnectionOnly)
     EXPECT_TRUE(loop_.run_until([&] { return events_.downs == 1; }));
     first_.resume();
     EXPECT_TRUE(loop_.run_until([&] { return ask("after") == "after"; }));
-    EXPECT_EQ(events_.losses, 0) << "the breaker has opened and closed";
+    EXPECT_EQ(events_.losses, 0) << "although the breaker opened and closed";
     first_.ask({ "CLIENT", "KILL", "TYPE", "normal" });
     EXPECT_TRUE(loop_.run_until([&] { return events_.losses == 1; }));
 }
 
-TEST_F(NamedServerTest, WithoutAnAddressIsLookedUpFirst)
+TEST_F(NamedServerTest, WithoutAnAddressIsResolvedBeforeTheFirstCall)
 {
     auto options = named_options();
     options.servers[0].endpoint.host.clear();
@@ -242,7 +242,7 @@ TEST_F(NamedServerTest, WithoutAnAddressIsLookedUpFirst)
     EXPECT_EQ(second_calls(), 1);
 }
 
-TEST_F(NamedServerTest, WithoutAnyAddressIsAwayForThatReason)
+TEST_F(NamedServerTest, WithoutAnAddressIsReportedDownWithThatReason)
 {
     auto options = named_options();
     options.servers[0].endpoint.host.clear();
@@ -250,7 +250,7 @@ TEST_F(NamedServerTest, WithoutAnyAddressIsAwayForThatReason)
     start(options);
     EXPECT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
     EXPECT_EQ(events_.last_reason, "its address is not known");
-    // Until the name is known.
+    // And up once the name resolves.
     loop_.names["redis.test"] = { { "127.0.0.2" }, valid };
     EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 1; }));
 }

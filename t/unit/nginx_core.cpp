@@ -1,4 +1,4 @@
-// What nginx's slab allocator, trees, locks and hashes need of the rest of nginx.
+// The parts of nginx that its slab allocator, trees, locks and hashes need.
 
 #include "slab_zone.h"
 
@@ -19,25 +19,20 @@ extern "C" {
 volatile ngx_cycle_t* ngx_cycle = &test_cycle;
 ngx_uint_t ngx_pagesize;
 ngx_uint_t ngx_pagesize_shift;
-ngx_uint_t ngx_cacheline_size = 64;
 ngx_int_t ngx_ncpu = 1;
 ngx_pid_t ngx_pid;
 ngx_uint_t ngx_worker;
+ngx_int_t ngx_process_slot;
 
 void ngx_log_error_core(ngx_uint_t /*level*/, ngx_log_t*, ngx_err_t, const char* format, ...)
 {
     log_formats.emplace_back(format);
 }
 
-/// After an alert about memory that is not in order.
+/// Called after an alert about corrupted memory.
 void ngx_debug_point()
 {
     std::abort();
-}
-
-void* ngx_alloc(size_t size, ngx_log_t*)
-{
-    return std::malloc(size);
 }
 
 }  // extern "C"
@@ -56,7 +51,6 @@ void begin_nginx()
             ++ngx_pagesize_shift;
         }
         ngx_slab_sizes_init();
-        ngx_crc32_table_init();
     });
 }
 

@@ -1,4 +1,4 @@
-// Sentinels that say what no sane one would.
+// Sentinels with replies that no real sentinel sends.
 
 #include "client_fixture.h"
 #include "mock_server.h"
@@ -37,7 +37,7 @@ protected:
     MockServer sentinel_;
 };
 
-TEST_F(OddSentinel, one_that_is_sane_names_the_master)
+TEST_F(OddSentinel, a_valid_reply_names_the_master)
 {
     start_sentinel();
     EXPECT_EQ(ask("x"), "x");
@@ -45,7 +45,7 @@ TEST_F(OddSentinel, one_that_is_sane_names_the_master)
     EXPECT_EQ(sentinel_.connections(), 1);
 }
 
-TEST_F(OddSentinel, a_client_that_rests_finds_the_master_again)
+TEST_F(OddSentinel, a_client_that_rested_finds_the_master_again)
 {
     start_sentinel();
     EXPECT_EQ(ask("x"), "x");
@@ -57,13 +57,13 @@ TEST_F(OddSentinel, a_client_that_rests_finds_the_master_again)
     }
 }
 
-TEST_F(OddSentinel, those_that_hang_delay_the_look_up_by_a_moment_each)
+TEST_F(OddSentinel, each_sentinel_that_hangs_delays_the_search_by_a_moment_only)
 {
     RedisServer hung;
     RedisServer other;
     hung.pause();
     other.pause();
-    for (int i = 0; i < 3; ++i) {  // it begins at any of them
+    for (int i = 0; i < 3; ++i) {  // the search may start at any of them
         auto options = options_to(hung.port());
         options.servers.push_back(server_at(other.port()));
         options.servers.push_back(server_at(sentinel_.port()));
@@ -72,13 +72,13 @@ TEST_F(OddSentinel, those_that_hang_delay_the_look_up_by_a_moment_each)
         const auto began = loop_.now();
         start(std::move(options));
         EXPECT_EQ(ask("x"), "x");
-        EXPECT_LT(loop_.now() - began, 1500ms) << "less than the timeout of one of them";
+        EXPECT_LT(loop_.now() - began, 1500ms) << "less than two of their timeouts";
     }
     hung.resume();
     other.resume();
 }
 
-TEST_F(OddSentinel, nonsense_for_an_address_is_told_once)
+TEST_F(OddSentinel, an_invalid_address_is_reported_once)
 {
     for (const std::string nonsense :
          { "*-1\r\n", "$-1\r\n", "+OK\r\n", "*0\r\n", "*2\r\n:1\r\n:2\r\n",
@@ -102,7 +102,7 @@ TEST_F(OddSentinel, nonsense_for_an_address_is_told_once)
     }
 }
 
-TEST_F(OddSentinel, nonsense_for_a_subscription_or_news_ends_nothing)
+TEST_F(OddSentinel, invalid_subscription_replies_and_messages_do_not_lose_the_master)
 {
     for (const std::string nonsense :
          { "*3\r\n:1\r\n:2\r\n:3\r\n", "*0\r\n", "+OK\r\n+OK\r\n",
@@ -120,36 +120,37 @@ TEST_F(OddSentinel, nonsense_for_a_subscription_or_news_ends_nothing)
         const auto client = redis::make_client({ loop_, options, scripts, events });
         client->start();
         EXPECT_TRUE(loop_.run_until([&] { return !events.known.empty(); })) << nonsense;
-        loop_.run_for(50ms);
+        loop_.run_for(50ms);  // a silent wait: for the invalid replies
     }
 }
 
-TEST_F(OddSentinel, a_user_without_the_channel_is_told_once_and_asked_for_less_and_less)
+TEST_F(OddSentinel, a_forbidden_channel_is_reported_once_and_retried_with_growing_pauses)
 {
     sentinel_.reply_to("SUBSCRIBE", "-NOPERM No permissions to access a channel\r\n");
     start_sentinel();
     ASSERT_TRUE(loop_.run_until([this] { return !events_.unknown.empty(); }));
     EXPECT_EQ(events_.unknown.front(), "NOPERM No permissions to access a channel");
-    loop_.run_for(3500ms);
+    loop_.run_for(3500ms);                  // a silent wait: time for three attempts
     EXPECT_LE(sentinel_.connections(), 4);  // at 0, 1 and 3 s
     EXPECT_EQ(events_.unknown.size(), 1U);
 }
 
-TEST_F(OddSentinel, look_ups_end_when_a_master_that_was_read_only_is_one_again)
+TEST_F(OddSentinel, searches_end_when_a_read_only_master_is_writable_again)
 {
     scripts_.add("redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1]");
     start_sentinel(2);
     ASSERT_EQ(ask("before"), "before");
     master_.ask({ "REPLICAOF", "127.0.0.1", std::to_string(free_port()) });
-    EXPECT_EQ(ask("meanwhile"), "no reply in time") << "it waits for another master";
-    ASSERT_TRUE(loop_.run_until([this] { return sentinel_.connections() > 1; })) << "it is doubted";
+    EXPECT_EQ(ask("meanwhile"), "no reply in time") << "the call waits for another master";
+    ASSERT_TRUE(loop_.run_until([this] { return sentinel_.connections() > 1; }))
+        << "the master is searched again";
     master_.ask({ "REPLICAOF", "NO", "ONE" });
     ASSERT_TRUE(loop_.run_until([this] { return ask("after") == "after"; }));
 
-    loop_.run_for(700ms);  // one that was due
-    const int asked = sentinel_.connections();
-    loop_.run_for(1800ms);
-    EXPECT_EQ(sentinel_.connections(), asked);
+    loop_.run_for(700ms);  // a silent wait: one more search was due
+    const int searches = sentinel_.connections();
+    loop_.run_for(1800ms);  // a silent wait: time for another search
+    EXPECT_EQ(sentinel_.connections(), searches);
 }
 
 }  // namespace

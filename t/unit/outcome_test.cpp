@@ -27,7 +27,7 @@ AppliedLimit refusing(std::int64_t quota, std::optional<microseconds> retry)
     return decided;
 }
 
-/// 10r/s, a request that found the bucket holding what `reset` says, itself included.
+/// 10r/s; `reset` is the time until the bucket is empty, this request included.
 AppliedLimit leaky(microseconds reset, std::optional<std::int64_t> undelayed)
 {
     AppliedLimit decided;
@@ -47,20 +47,20 @@ TEST(OutcomeOf, a_request_that_all_limits_grant_passes)
     EXPECT_EQ(outcome.retry_after, 0us);
 }
 
-TEST(OutcomeOf, the_limit_with_the_least_left_by_share_speaks)
+TEST(OutcomeOf, the_limit_with_the_smallest_share_left_sets_the_headers)
 {
     const std::array limits = { limit(10, 5), limit(100, 20), limit(4, 3) };
     EXPECT_EQ(outcome_of(limits).least_left, 1U);
     EXPECT_EQ(outcome_of(limits).decided_by, 1U);
 }
 
-TEST(OutcomeOf, equal_shares_speak_in_the_order_of_the_configuration)
+TEST(OutcomeOf, of_limits_with_equal_shares_the_first_sets_the_headers)
 {
     const std::array limits = { limit(10, 5), limit(100, 50) };
     EXPECT_EQ(outcome_of(limits).least_left, 0U);
 }
 
-TEST(OutcomeOf, of_several_refusals_the_longest_decides)
+TEST(OutcomeOf, of_several_refusals_the_one_with_the_longest_retry_decides)
 {
     const std::array limits = { refusing(10, 3s), refusing(10, 7s), refusing(10, 5s) };
     const Outcome outcome = outcome_of(limits);
@@ -69,7 +69,7 @@ TEST(OutcomeOf, of_several_refusals_the_longest_decides)
     EXPECT_EQ(outcome.retry_after, 7s);
 }
 
-TEST(OutcomeOf, never_is_the_longest_refusal)
+TEST(OutcomeOf, a_refusal_without_a_retry_time_decides_before_all_others)
 {
     const std::array limits = { refusing(10, 3s), refusing(10, std::nullopt), refusing(10, 5s) };
     const Outcome outcome = outcome_of(limits);
@@ -77,13 +77,13 @@ TEST(OutcomeOf, never_is_the_longest_refusal)
     EXPECT_EQ(outcome.retry_after, std::nullopt);
 }
 
-TEST(OutcomeOf, a_refusing_limit_speaks_before_an_equally_empty_one)
+TEST(OutcomeOf, a_refusing_limit_sets_the_headers_before_an_equally_empty_one)
 {
     const std::array limits = { limit(10, 0), refusing(10, 3s) };
     EXPECT_EQ(outcome_of(limits).least_left, 1U);
 }
 
-TEST(OutcomeOf, a_shadow_limit_neither_refuses_nor_speaks)
+TEST(OutcomeOf, a_shadow_limit_neither_refuses_nor_sets_the_headers)
 {
     std::array limits = { refusing(10, 3s), limit(10, 9) };
     limits[0].shadow = true;
@@ -100,24 +100,24 @@ TEST(OutcomeOf, a_shadow_limit_does_not_delay)
     EXPECT_EQ(outcome_of(limits).wait, 0us);
 }
 
-TEST(Delay, the_first_request_of_an_idle_bucket_goes_at_once)
+TEST(Delay, the_first_request_of_an_idle_bucket_is_not_delayed)
 {
     EXPECT_EQ(delay_of(leaky(100ms, 0)), 0us);
 }
 
-TEST(Delay, each_request_in_the_bucket_waits_an_emission_interval)
+TEST(Delay, each_request_in_the_bucket_adds_an_emission_interval)
 {
     EXPECT_EQ(delay_of(leaky(200ms, 0)), 100ms);
     EXPECT_EQ(delay_of(leaky(500ms, 0)), 400ms);
 }
 
-TEST(Delay, as_many_as_delay_says_go_at_once)
+TEST(Delay, the_first_delay_requests_are_not_delayed)
 {
     EXPECT_EQ(delay_of(leaky(500ms, 4)), 0us);
     EXPECT_EQ(delay_of(leaky(600ms, 4)), 100ms);
 }
 
-TEST(Delay, nodelay_waits_for_nobody)
+TEST(Delay, nodelay_delays_no_request)
 {
     EXPECT_EQ(delay_of(leaky(2s, std::nullopt)), 0us);
 }

@@ -1,5 +1,6 @@
 #include "redis_server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -22,7 +23,7 @@ namespace ratelimit {
 
 namespace {
 
-/// A socket bound to the port of an IPv4 address, or -1 where another has it.
+/// A socket bound to the port of an IPv4 address, or -1 if the port is in use.
 int bound_socket(const char* address, int port)
 {
     const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -37,29 +38,47 @@ int bound_socket(const char* address, int port)
     return -1;
 }
 
+/// Claims a port of 127.0.0.1 if it is free. It is below the ephemeral ports of the kernel, so that
+/// no client takes it. The claim on another loopback address, kept until this process ends, keeps
+/// parallel tests off the port: t/lib/Ratelimit/Process.pm makes the same claims.
+bool claim(int port)
+{
+    const int descriptor = bound_socket("127.0.0.1", port);
+    if (descriptor < 0) {
+        return false;
+    }
+    close(descriptor);
+    return bound_socket("127.99.0.1", port) >= 0;
+}
+
 }  // namespace
 
 int free_port()
 {
-    // Below the ports that the kernel gives to clients, so that none takes it meanwhile. The claim
-    // on another loopback address, kept until this process ends, keeps the tests that run beside it
-    // away: t/lib/Ratelimit/Process.pm makes the same.
     static int next = 10'000 + getpid() * 31 % 20'000;
     for (int tries = 0; tries < 2000; ++tries) {
         next = next >= 32'000 ? 10'000 : next + 1;
-        const int port = bound_socket("127.0.0.1", next);
-        if (port < 0) {
-            continue;
-        }
-        close(port);
-        if (bound_socket("127.99.0.1", next) >= 0) {
+        if (claim(next)) {
             return next;
         }
     }
     throw std::runtime_error("no free port");
 }
 
-RedisServer::RedisServer(std::string_view conf, std::string_view bind) : port_(free_port())
+int free_cluster_port()
+{
+    for (int tries = 0; tries < 100; ++tries) {
+        const int port = free_port();
+        const int other = port > 22'000 ? port - 10'000 : port + 10'000;
+        if (claim(other)) {
+            return std::min(port, other);
+        }
+    }
+    throw std::runtime_error("no two free ports");
+}
+
+RedisServer::RedisServer(std::string_view conf, std::string_view bind)
+    : port_(conf.find("cluster-enabled yes") == conf.npos ? free_port() : free_cluster_port())
 {
     char name[] = "/tmp/ratelimit-unit-XXXXXX";
     folder_ = mkdtemp(name);
@@ -83,13 +102,15 @@ RedisServer::~RedisServer()
 
 void RedisServer::start()
 {
+    const char* named = std::getenv("REDIS_SERVER");
+    const char* server = named == nullptr ? "redis-server" : named;
     pid_ = fork();
     if (pid_ == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         const int log = open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
         dup2(log, STDOUT_FILENO);
         dup2(log, STDERR_FILENO);
-        execlp("redis-server", "redis-server", (folder_ + "/redis.conf").c_str(), nullptr);
+        execlp(server, server, (folder_ + "/redis.conf").c_str(), nullptr);
         _exit(127);
     }
     for (int tries = 0; tries < 2000; ++tries) {
@@ -156,9 +177,14 @@ std::string RedisServer::ask(const std::vector<std::string>& words) const
 long RedisServer::calls(const std::string& command) const
 {
     const auto info = ask({ "INFO", "commandstats" });
-    const auto name = "cmdstat_" + command + ":calls=";
-    const auto at = info.find(name);
-    return at == info.npos ? 0 : std::atol(info.c_str() + at + name.size());
+    for (const auto& counted : { command, command.substr(0, command.find('|')) }) {
+        const auto name = "cmdstat_" + counted + ":calls=";
+        const auto at = info.find(name);
+        if (at != info.npos) {
+            return std::atol(info.c_str() + at + name.size());
+        }
+    }
+    return 0;
 }
 
 }  // namespace ratelimit

@@ -8,10 +8,10 @@
 
 namespace ratelimit {
 
-/// A private redis-server on a free port of 127.0.0.1, stopped and its folder removed at the end.
+/// A private redis-server on a free port of 127.0.0.1; stopped, and its folder removed, at the end.
 class RedisServer {
 public:
-    /// `conf`: more lines for redis.conf. `bind`: its addresses.
+    /// `conf`: more lines of redis.conf. `bind`: its addresses.
     explicit RedisServer(std::string_view conf = {}, std::string_view bind = "127.0.0.1");
     ~RedisServer();
     RedisServer(const RedisServer&) = delete;
@@ -25,9 +25,10 @@ public:
     void kill();          // SIGKILL
     void start();         // again, on the same port
 
-    /// One command on a connection of its own; the reply's text, or its integer as text.
+    /// Sends one command on a new connection; the reply's text, or its integer as text.
     std::string ask(const std::vector<std::string>& words) const;
-    /// How often a command was called, by INFO commandstats.
+    /// The number of calls of a command, by INFO commandstats. Redis 6.2 counts "script|load" and
+    /// all others of SCRIPT together.
     long calls(const std::string& command) const;
 
 private:
@@ -37,7 +38,11 @@ private:
     std::string password_;
 };
 
-/// A TCP port of 127.0.0.1 that nobody listens on.
+/// A TCP port of 127.0.0.1 that is free.
 int free_port();
+
+/// Likewise for a node of a cluster: the port 10000 above, where the cluster's bus is, is free too.
+/// (Only Redis 7 and later can have the bus elsewhere.)
+int free_cluster_port();
 
 }  // namespace ratelimit

@@ -7,7 +7,7 @@
 
 namespace ratelimit {
 
-/// A reply as hiredis reads it from RESP.
+/// The reply that hiredis reads from RESP.
 inline std::unique_ptr<redisReply, void (*)(void*)> reply_of(std::string_view resp)
 {
     redisReader* reader = redisReaderCreate();

@@ -1,5 +1,5 @@
-// How requests are arranged in one script call, without a call: by a limiter that answers runs,
-// against one that answers the same requests one by one.
+// Arranging requests in one script call, without a call: a limiter that decides runs, against one
+// that decides the same requests one after another.
 
 #include "check/runs.h"
 #include "limit/run_reply.h"
@@ -28,14 +28,14 @@ std::vector<std::int64_t> numbers(const Runs& runs)
     return { runs.numbers().begin(), runs.numbers().end() };
 }
 
-/// Several quotas that are counted in all or in none.
+/// Several quotas, counted in all or in none.
 class Quotas {
 public:
     explicit Quotas(std::vector<std::int64_t> left) : left_(std::move(left)) {}
 
     std::size_t size() const { return left_.size(); }
 
-    /// What each limit answers to one request.
+    /// The verdict of each limit for one request.
     std::vector<Verdict> decide(const Costs& costs)
     {
         std::vector<Verdict> states;
@@ -51,7 +51,7 @@ public:
         return states;
     }
 
-    /// Replies as several_script's: to each run and limit, in this order.
+    /// Replies as several_script returns them: for each run and limit, in this order.
     std::vector<RunReply> decide_runs(std::span<const std::int64_t> numbers)
     {
         std::vector<RunReply> replies;
@@ -64,8 +64,12 @@ public:
             }
             for (std::size_t i = 0; i < size(); ++i) {
                 const bool admits_next = costs[i] <= left_[i];
-                replies.push_back(
-                    { taken, admits_next, left_[i], {}, microseconds{ admits_next ? 0 : 1 } });
+                replies.push_back({ taken,
+                                    admits_next,
+                                    Block::none,
+                                    left_[i],
+                                    {},
+                                    microseconds{ admits_next ? 0 : 1 } });
             }
             numbers = numbers.subspan(1 + size());
         }
@@ -81,7 +85,7 @@ private:
     std::vector<std::int64_t> left_;
 };
 
-/// What each limit answers to a request at this position.
+/// The verdict of each limit for the request at this position.
 std::vector<Verdict> states_at(
     const Runs& runs, const std::vector<RunReply>& replies, Runs::Position at, const Costs& costs)
 {
@@ -101,7 +105,7 @@ protected:
         return std::uniform_int_distribution{ least, most }(random_);
     }
 
-    /// Requests in the order in which they come: mostly as the one before.
+    /// Requests in order of arrival; most equal the one before.
     std::vector<Costs> any_requests(std::size_t limits)
     {
         std::vector<Costs> requests;
@@ -137,7 +141,7 @@ TEST_F(RunsTest, a_request_of_the_same_costs_makes_the_last_run_longer)
     EXPECT_EQ(runs_.replies(), 6U);
 }
 
-TEST_F(RunsTest, a_hundred_runs_have_room_for_their_like_only)
+TEST_F(RunsTest, after_a_hundred_runs_only_the_last_one_can_grow)
 {
     runs_.begin(1);
     const Costs odd{ 1 };
@@ -151,7 +155,7 @@ TEST_F(RunsTest, a_hundred_runs_have_room_for_their_like_only)
     EXPECT_FALSE(runs_.has_room_for(costs_of(odd)));
 }
 
-TEST_F(RunsTest, one_request_is_single_unless_others_are_leased)
+TEST_F(RunsTest, one_request_is_single_unless_tokens_are_leased)
 {
     const Costs costs{ 5 };
     runs_.begin(1);
@@ -161,7 +165,7 @@ TEST_F(RunsTest, one_request_is_single_unless_others_are_leased)
     EXPECT_FALSE(runs_.single());
     EXPECT_EQ(numbers(runs_), (std::vector<std::int64_t>{ 4, 5 }));
     EXPECT_EQ(runs_.first_leased().index, 1);
-    EXPECT_EQ(runs_.requests(), 1U) << "a token is no request";
+    EXPECT_EQ(runs_.requests(), 1U) << "a leased token is not a request";
 
     runs_.begin(1);
     runs_.add(costs_of(costs));
@@ -170,7 +174,7 @@ TEST_F(RunsTest, one_request_is_single_unless_others_are_leased)
     EXPECT_EQ(runs_.leased(), 0);
 }
 
-TEST_F(RunsTest, each_request_gets_of_the_replies_what_it_would_get_alone_in_its_turn)
+TEST_F(RunsTest, each_request_gets_the_verdict_of_a_call_of_its_own)
 {
     for (int trace = 0; trace < 2'000; ++trace) {
         std::vector<std::int64_t> left;
@@ -200,7 +204,7 @@ TEST_F(RunsTest, each_request_gets_of_the_replies_what_it_would_get_alone_in_its
     }
 }
 
-TEST_F(RunsTest, leased_tokens_are_what_requests_behind_the_last_one_would_get)
+TEST_F(RunsTest, leased_tokens_have_the_verdicts_of_requests_after_the_last_one)
 {
     int granted = 0;
     for (int trace = 0; trace < 2'000; ++trace) {

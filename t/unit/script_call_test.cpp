@@ -1,6 +1,7 @@
 #include "check/script_call.h"
 #include "check/script_reply.h"
 #include "check/script_text.h"
+#include "check/sequence_scripts.h"
 #include "redis/script_registry.h"
 
 #include <array>
@@ -22,8 +23,8 @@ std::string written(const LimitCheck& check)
     redis::ScriptArguments arguments;
     arguments.begin(digest, { 1, 1 });
     arguments.key(check.redis_key);
-    arguments.begin_packed(batch_format.numbers);
-    write_single_numbers(check, arguments);
+    arguments.begin_packed(sequence_format(1).numbers);
+    write_sequence_numbers(check, check.cost, arguments);
     arguments.end_packed();
     return std::string(arguments.text());
 }
@@ -41,7 +42,7 @@ std::string resp(std::initializer_list<std::string_view> words)
     return redis::plain_command(words);
 }
 
-/// As little-endian doubles.
+/// The numbers as little-endian doubles.
 std::string doubles(std::initializer_list<double> numbers)
 {
     std::string text;
@@ -54,7 +55,7 @@ std::string doubles(std::initializer_list<double> numbers)
     return text;
 }
 
-TEST(ScriptCall, one_limit_is_its_key_and_five_numbers_in_one)
+TEST(ScriptCall, of_one_limit_has_its_key_and_five_packed_numbers)
 {
     const LimitCheck check{ std::string_view("rl:z:{a\0\r\n}", 11),
                             { Algorithm::token_bucket, { 10, 60s }, 25, {} },
@@ -66,7 +67,7 @@ TEST(ScriptCall, one_limit_is_its_key_and_five_numbers_in_one)
         resp({ "EVALSHA", digest, "1", check.redis_key, doubles({ 5, 10, 60'000'000, 25, 3 }) }));
 }
 
-TEST(ScriptCall, numbers_are_as_exact_as_lua_has_them)
+TEST(ScriptCall, has_numbers_as_exact_as_luas)
 {
     constexpr std::int64_t most = std::int64_t{ 1 } << 53;
     const LimitCheck check{ "a",
@@ -80,22 +81,24 @@ TEST(ScriptCall, numbers_are_as_exact_as_lua_has_them)
                doubles({ 0x1p53, 1e9, 31'622'400e6, 1e9, 0x1p53 - 1 }) }));
 }
 
-TEST(ScriptCall, several_limits_say_their_algorithm_and_whether_they_are_shadows)
+TEST(ScriptCall, of_several_limits_has_each_algorithm_and_shadow_flag)
 {
     const std::array checks = {
         LimitCheck{ "a", { Algorithm::fixed_window, { 10, 60s }, {}, {} }, 1, false, {} },
         LimitCheck{ "b", { Algorithm::sliding_window_buckets, { 5, 120s }, {}, 4s }, 0, true, {} },
-        LimitCheck{ "c", { Algorithm::gcra, { 1, 1s }, 4, {} }, 1, false, 7us },
+        LimitCheck{ "c", { Algorithm::gcra, { 1, 1s }, 4, {}, 9s }, 1, false, 7us },
+        LimitCheck{ "d", { Algorithm::token_bucket, { 1, 1s }, 5, {}, 8s }, 1, true, 7us },
     };
-    const std::array<std::int64_t, 8> runs = { 2, 1, 0, 1, 1, 3, 4, 5 };
+    const std::array<std::int64_t, 10> runs = { 2, 1, 0, 1, 1, 1, 3, 4, 5, 6 };
     EXPECT_EQ(
         written(checks, runs),
-        resp({ "EVALSHA", digest, "3", "a",  "b",         "c",        // the keys
-               "0",       "0",    "0", "10", "60000000",  "0",        // algorithm, shadow, now, …
-               "3",       "1",    "0", "5",  "120000000", "4000000",  //
-               "6",       "0",    "7", "1",  "1000000",   "5",        //
-               "2",       "1",    "0", "1",                           // two of these costs
-               "1",       "3",    "4", "5" }));                       // and one of those
+        resp({ "EVALSHA", digest,     "4", "a",  "b",         "c",       "d",  // the keys
+               "0",       "0",        "0", "10", "60000000",  "0",  // algorithm, mode, now, …
+               "3",       "1",        "0", "5",  "120000000", "4000000",  //
+               "6",       "9000000",  "7", "1",  "1000000",   "5",        // with a block
+               "4",       "-8000000", "7", "1",  "1000000",   "5",        // and a shadow
+               "2",       "1",        "0", "1",  "1",      // two requests of these costs
+               "1",       "3",        "4", "5",  "6" }));  // and one request of these
 }
 
 std::string packed(std::initializer_list<std::int64_t> numbers)
@@ -120,7 +123,10 @@ redisReply reply_of(std::string& text, int type = REDIS_REPLY_STRING)
 
 bool reads(const std::string& text, Verdict& state)
 {
-    return read_single_part(text, state);
+    SequenceReply reply;
+    const bool good = read_sequence_reply(text, reply);
+    state = reply.state;
+    return good;
 }
 
 bool reads(std::string text, std::size_t answers, int type = REDIS_REPLY_STRING)
@@ -137,25 +143,51 @@ TEST(ScriptReply, of_one_limit_has_four_numbers)
     EXPECT_EQ(state, (Verdict{ false, 0, 7us, std::nullopt }));
 }
 
-TEST(ScriptReply, of_several_has_seven_numbers_for_each_and_the_time)
+TEST(ScriptReply, of_a_refundable_limit_has_the_reset_before_and_the_time_as_well)
+{
+    SequenceReply reply;
+    ASSERT_TRUE(
+        read_sequence_reply(packed({ 1, 4, 5'000'000, 0, 7, 1'800'000'000'000'000 }), reply));
+    EXPECT_EQ(reply.state, (Verdict{ true, 4, 5s, 0us }));
+    EXPECT_EQ(reply.reset_before, 7us);
+    EXPECT_EQ(reply.server_time, 1'800'000'000s);
+    EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, -7, 8 }), reply));
+    EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, 7, -8 }), reply));
+    EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, 7 }), reply));
+}
+
+TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
 {
     auto text =
         packed({ 3, 1, 4, 5'000'000, 0, 9, 6, 0, 0, 2, 7, -1, 0, 0, 1'800'000'000'000'000 });
     const auto reply = reply_of(text);
     const SeveralReply several(reply, 2);
     ASSERT_TRUE(several.good());
-    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, 4, 5s, 0us, 9, 6us }));
-    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, 2, 7us, std::nullopt, 0, 0us }));
+    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, Block::none, 4, 5s, 0us, 9, 6us }));
+    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, Block::none, 2, 7us, std::nullopt, 0, 0us }));
     EXPECT_EQ(several.server_time(), 1'800'000'000s);
 }
 
-TEST(ScriptReply, of_another_shape_is_no_decision)
+TEST(ScriptReply, says_whether_the_key_is_blocked)
+{
+    Verdict state;
+    ASSERT_TRUE(reads(packed({ 2, 0, 7'000'000, 7'000'000 }), state));
+    EXPECT_EQ(state, (Verdict{ false, 0, 7s, 7s, Block::lasts }));
+    ASSERT_TRUE(reads(packed({ 3, 0, 7'000'000, 0 }), state));
+    EXPECT_EQ(state, (Verdict{ true, 0, 7s, 0s, Block::lasts })) << "a request of cost 0";
+    ASSERT_TRUE(reads(packed({ 4, 1, 5'000'000, 9'000'000 }), state));
+    EXPECT_EQ(state, (Verdict{ false, 0, 9s, 9s, Block::begins }));
+    ASSERT_TRUE(reads(packed({ 4, 1, 5'000'000, -1 }), state)) << "a malformed length";
+    EXPECT_EQ(state.retry_after, 0s);
+}
+
+TEST(ScriptReply, of_another_shape_is_rejected)
 {
     Verdict one;
     EXPECT_FALSE(reads("", one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, 0, 1, 4, 5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 2, 4, 5, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 5, 4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ -1, 4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, -4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, -5, 0 }), one));
@@ -167,7 +199,7 @@ TEST(ScriptReply, of_another_shape_is_no_decision)
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 0, 8, 8 }), answers));
     EXPECT_FALSE(reads(packed({ -1, 1, 4, 5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 2, 4, 5, 0, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 5, 4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -2, 0, 6, 8 }), answers));
@@ -185,7 +217,43 @@ TEST(ScriptText, equal_sets_have_one_script)
     EXPECT_NE(single_script(Algorithm::gcra), single_script(Algorithm::fixed_window));
 }
 
-TEST(ScriptRegistry, knows_equal_texts_as_one)
+TEST(ScriptText, reads_a_block_only_for_limits_that_have_one)
+{
+    const SequenceLimit without{ Algorithm::gcra };
+    const SequenceLimit with{ Algorithm::gcra, false, 9s };
+    EXPECT_EQ(sequence_script({ &without, 1 }).find("block"), std::string::npos);
+    EXPECT_NE(
+        sequence_script({ &with, 1 })
+            .find("local block, blocked, overlong = 9000000, nil, false\n"),
+        std::string::npos);
+    EXPECT_NE(charge_script(Algorithm::gcra), charge_script(Algorithm::gcra, 9s));
+}
+
+TEST(ScriptText, each_choice_of_limits_has_a_script_of_its_own_in_their_order)
+{
+    const std::array limits = { SequenceLimit{ Algorithm::gcra },
+                                SequenceLimit{ Algorithm::fixed_window, true },
+                                SequenceLimit{ Algorithm::token_bucket } };
+    redis::ScriptRegistry scripts;
+    const SequenceScripts sequences(limits, false, scripts);
+    const auto text = [&](std::initializer_list<std::size_t> chosen) {
+        std::size_t bits = 0;
+        for (const std::size_t index : chosen) {
+            bits |= SequenceScripts::bit(index);
+        }
+        return scripts.text(sequences.of(bits));
+    };
+    EXPECT_EQ(text({ 0, 1, 2 }), sequence_script(limits));
+    EXPECT_EQ(text({ 0, 2 }), sequence_script(std::array{ limits[0], limits[2] }));
+    EXPECT_EQ(text({ 1, 2 }), sequence_script(std::array{ limits[1], limits[2] }));
+    EXPECT_NE(text({ 1, 2 }), text({ 0, 1 }));
+    EXPECT_EQ(text({ 1 }), single_script(Algorithm::fixed_window))
+        << "alone, shadows are no others";
+    EXPECT_EQ(sequences.of(1), sequences.of(4)) << "of one text";
+    EXPECT_EQ(scripts.size(), 7U - 1);
+}
+
+TEST(ScriptRegistry, stores_equal_texts_once)
 {
     redis::ScriptRegistry scripts;
     const auto first = scripts.add("a");

@@ -14,13 +14,13 @@
 
 namespace ratelimit {
 
-/// Initialises what the slab allocator needs of nginx; once.
+/// Initialises the parts of nginx that the slab allocator needs; once.
 void begin_nginx();
 
-/// The formats of what was logged since the last call.
+/// The formats of the lines that were logged since the last call.
 std::vector<std::string> take_log();
 
-/// Shared memory with nginx's slab allocator in it, as ngx_init_cycle makes it for a zone.
+/// Shared memory with nginx's slab allocator, as ngx_init_cycle makes it for a zone.
 class SlabZone {
 public:
     explicit SlabZone(std::size_t size)
@@ -46,10 +46,10 @@ public:
     ngx_slab_pool_t* pool() const { return reinterpret_cast<ngx_slab_pool_t*>(zone_.shm.addr); }
     ngx_shm_zone_t& zone() { return zone_; }
 
-    /// Pages that have no block.
+    /// The number of pages without blocks.
     ngx_uint_t free_pages() const { return pool()->pfree; }
 
-    /// What a worker process does before it is killed, and what the master does then.
+    /// Runs `work` in a worker process that is then killed, and does what the master does next.
     template <class Work>
     void in_killed_worker(Work&& work)
     {
@@ -70,7 +70,7 @@ private:
     ngx_shm_zone_t zone_{};
 };
 
-/// A zone's memory as its first worker finds it.
+/// A zone's memory in the state in which its first worker finds it.
 class TestZone : public SlabZone {
 public:
     explicit TestZone(std::size_t size = std::size_t{ 32 } * 1024) : SlabZone(size)
@@ -80,7 +80,7 @@ public:
     }
     ZoneMemory memory() { return ZoneMemory(zone()); }
 
-    /// Decides a request of a key that is counted here.
+    /// Decides a request of a key that is counted in this memory.
     Verdict decide(const LocalRequest& request, microseconds now, bool take = true)
     {
         const ZoneLock lock(pool());

@@ -1,4 +1,4 @@
-// TLS sessions that are kept for the next connection.
+// TLS sessions kept for the next connection.
 
 #include "redis/tls.h"
 
@@ -14,7 +14,7 @@
 namespace ratelimit::redis {
 namespace {
 
-/// A connection that has just been made to a server of that name, which says nothing.
+/// A new connection to a server of this name, which sends nothing.
 class Connected {
 public:
     explicit Connected(const std::string& host)
@@ -57,7 +57,7 @@ protected:
     std::vector<std::unique_ptr<Connected>> connections_;
 };
 
-TEST_F(TlsSessions, of_servers_that_are_gone_are_dropped)
+TEST_F(TlsSessions, of_disconnected_servers_are_dropped)
 {
     for (int i = 0; i < 1000; ++i) {
         connect("server-" + std::to_string(i));
@@ -67,7 +67,7 @@ TEST_F(TlsSessions, of_servers_that_are_gone_are_dropped)
     EXPECT_GT(context_.sessions(), 0U);
 }
 
-TEST_F(TlsSessions, of_servers_that_are_connected_are_kept_however_many_they_are)
+TEST_F(TlsSessions, of_connected_servers_are_kept_in_any_number)
 {
     constexpr std::size_t servers = 2 * TlsContext::most_sessions;
     for (std::size_t i = 0; i < servers; ++i) {

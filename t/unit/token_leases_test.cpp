@@ -1,4 +1,4 @@
-// Tokens that Redis granted in advance, on nginx's own slab memory.
+// Tokens that Redis granted in advance, on nginx's slab memory.
 
 #include "slab_zone.h"
 
@@ -20,7 +20,8 @@ protected:
     {
         return spend(request, now).state.has_value();
     }
-    /// Redis, asked at `sent`, has granted these requests beyond one, and has 50 more.
+    /// Adds a lease: a call sent at `sent` was granted these requests beyond its own, and 50 remain
+    /// in Redis.
     void add(std::int64_t left, microseconds sent, const KeyedRequest& request)
     {
         RunReply answer;
@@ -31,7 +32,7 @@ protected:
         leases_.add(request, policy_, answer, left, sent);
     }
     void add(std::int64_t left, microseconds sent) { add(left, sent, request_); }
-    /// How many requests can spend at this time.
+    /// The number of requests that can use leased tokens at this time.
     int spendable(microseconds now)
     {
         int count = 0;
@@ -47,7 +48,7 @@ protected:
     const KeyedRequest request_{ "key", 0x1234, 1 };
 };
 
-TEST_F(TokenLeasesTest, tokens_are_spent_one_by_one_and_then_redis_decides)
+TEST_F(TokenLeasesTest, tokens_are_used_one_by_one_until_none_is_left)
 {
     EXPECT_FALSE(spends(request_, start));
     add(3, start);
@@ -63,17 +64,17 @@ TEST_F(TokenLeasesTest, tokens_are_spent_one_by_one_and_then_redis_decides)
     EXPECT_FALSE(spends(request_, start + milliseconds{ 100 }));
 }
 
-TEST_F(TokenLeasesTest, a_request_spends_its_cost_or_nothing)
+TEST_F(TokenLeasesTest, a_request_uses_tokens_for_its_whole_cost_or_none)
 {
     const KeyedRequest three{ "key", 0x1234, 3 };
     add(2, start, three);  // 6 tokens
     EXPECT_TRUE(spends(request_, start));
     EXPECT_TRUE(spends(three, start));
-    EXPECT_FALSE(spends(three, start)) << "of two tokens";
+    EXPECT_FALSE(spends(three, start)) << "only two tokens are left";
     EXPECT_EQ(spendable(start), 2);
 }
 
-TEST_F(TokenLeasesTest, tokens_expire_a_second_after_they_were_requested)
+TEST_F(TokenLeasesTest, tokens_expire_a_second_after_their_call_was_sent)
 {
     add(5, start);
     EXPECT_TRUE(spends(request_, start + seconds{ 1 } - microseconds{ 1 }));
@@ -95,7 +96,7 @@ TEST_F(TokenLeasesTest, a_clock_that_was_set_back_ends_a_lease)
     EXPECT_FALSE(spends(request_, start));
 }
 
-TEST_F(TokenLeasesTest, tokens_of_the_call_before_are_spent_first)
+TEST_F(TokenLeasesTest, tokens_of_an_earlier_call_are_used_first)
 {
     add(2, start);
     add(3, start + milliseconds{ 500 });
@@ -104,14 +105,14 @@ TEST_F(TokenLeasesTest, tokens_of_the_call_before_are_spent_first)
     EXPECT_EQ(spendable(start + seconds{ 1 }), 3);
 }
 
-TEST_F(TokenLeasesTest, tokens_of_the_call_before_expire_before_the_others)
+TEST_F(TokenLeasesTest, tokens_of_an_earlier_call_expire_first)
 {
     add(2, start);
     add(3, start + milliseconds{ 500 });
     EXPECT_EQ(spendable(start + milliseconds{ 1100 }), 3);
 }
 
-TEST_F(TokenLeasesTest, tokens_of_two_calls_before_expire_with_the_first_of_them)
+TEST_F(TokenLeasesTest, tokens_of_two_earlier_calls_expire_with_the_first_of_these)
 {
     add(2, start);
     add(3, start + milliseconds{ 300 });
@@ -119,7 +120,7 @@ TEST_F(TokenLeasesTest, tokens_of_two_calls_before_expire_with_the_first_of_them
     EXPECT_EQ(spendable(start + milliseconds{ 1000 }), 4);
 }
 
-TEST_F(TokenLeasesTest, a_refund_can_be_spent_again)
+TEST_F(TokenLeasesTest, a_refunded_token_can_be_used_again)
 {
     add(1, start);
     const auto answer = spend(request_, start);
@@ -128,7 +129,7 @@ TEST_F(TokenLeasesTest, a_refund_can_be_spent_again)
     EXPECT_EQ(spendable(start + milliseconds{ 900 }), 1);
 }
 
-TEST_F(TokenLeasesTest, a_refund_expires_as_what_was_spent_and_not_as_a_later_lease)
+TEST_F(TokenLeasesTest, a_refunded_token_expires_with_its_own_lease_and_not_with_a_later_one)
 {
     add(1, start);
     const auto answer = spend(request_, start);
@@ -139,7 +140,7 @@ TEST_F(TokenLeasesTest, a_refund_expires_as_what_was_spent_and_not_as_a_later_le
     EXPECT_EQ(spendable(start + milliseconds{ 1100 }), 0);
 }
 
-TEST_F(TokenLeasesTest, a_refund_to_an_unknown_key_is_lost)
+TEST_F(TokenLeasesTest, a_refund_to_a_key_without_a_lease_is_dropped)
 {
     leases_.refund(request_, { start, start + seconds{ 1 } });
     EXPECT_EQ(zone_.memory().keys(), 0U);
@@ -148,13 +149,13 @@ TEST_F(TokenLeasesTest, a_refund_to_an_unknown_key_is_lost)
     EXPECT_FALSE(spends(request_, start)) << "a key without a lease";
 }
 
-TEST_F(TokenLeasesTest, as_much_is_worth_leasing_as_the_key_had_requests_in_a_second)
+TEST_F(TokenLeasesTest, the_number_worth_leasing_is_that_of_the_keys_requests_in_a_second)
 {
     EXPECT_EQ(spend(request_, start).worth_leasing, 0) << "the first request";
     for (int i = 1; i <= 6; ++i) {
         EXPECT_EQ(spend(request_, start + milliseconds{ 100 * i }).worth_leasing, i);
     }
-    // Half of the 7 of the period before, and this one.
+    // Half of the seven of the last period, and none of this one yet.
     EXPECT_EQ(spend(request_, start + milliseconds{ 1500 }).worth_leasing, 3);
     EXPECT_EQ(spend(request_, start + seconds{ 5 }).worth_leasing, 0);
     for (int i = 0; i < 30; ++i) {
@@ -163,7 +164,7 @@ TEST_F(TokenLeasesTest, as_much_is_worth_leasing_as_the_key_had_requests_in_a_se
     EXPECT_EQ(spend(request_, start + seconds{ 5 }).worth_leasing, 10) << "lease=10";
 }
 
-TEST_F(TokenLeasesTest, other_keys_and_policies_have_no_part_of_a_lease)
+TEST_F(TokenLeasesTest, other_keys_and_policies_do_not_use_a_lease)
 {
     add(3, start);
     EXPECT_FALSE(spends({ "key2", 0x1234, 1 }, start));
@@ -171,10 +172,10 @@ TEST_F(TokenLeasesTest, other_keys_and_policies_have_no_part_of_a_lease)
     EXPECT_EQ(spendable(start), 3);
     add(3, start);
     EXPECT_FALSE(spends({ "key", 0x5634, 1 }, start)) << "a policy with the same tag";
-    EXPECT_FALSE(spends(request_, start)) << "whose entry was replaced";
+    EXPECT_FALSE(spends(request_, start)) << "its entry was replaced";
 }
 
-TEST_F(TokenLeasesTest, a_key_is_forgotten_under_all_policies)
+TEST_F(TokenLeasesTest, a_key_is_dropped_under_all_policies)
 {
     add(3, start);
     add(3, start, { "key", 2, 1 });
@@ -185,7 +186,7 @@ TEST_F(TokenLeasesTest, a_key_is_forgotten_under_all_policies)
     EXPECT_TRUE(spends({ "other", 2, 1 }, start));
 }
 
-TEST_F(TokenLeasesTest, keys_that_are_no_longer_busy_are_removed_as_others_come)
+TEST_F(TokenLeasesTest, keys_that_are_no_longer_busy_are_removed_as_others_are_added)
 {
     for (int i = 0; i < 50; ++i) {
         add(3, start, { "old " + std::to_string(i), 1, 1 });
@@ -198,13 +199,13 @@ TEST_F(TokenLeasesTest, keys_that_are_no_longer_busy_are_removed_as_others_come)
     EXPECT_EQ(zone_.memory().evictions(), 0U);
 }
 
-TEST_F(TokenLeasesTest, full_memory_evicts_the_leases_that_were_used_least_recently)
+TEST_F(TokenLeasesTest, full_memory_evicts_the_least_recently_used_leases)
 {
     constexpr int count = 1000;
     const auto key = [](int i) { return "key " + std::to_string(i); };
     for (int i = 0; i < count; ++i) {
         add(count, start, { key(i), 1, 1 });
-        ASSERT_TRUE(spends({ key(0), 1, 1 }, start)) << "which is used again and again";
+        ASSERT_TRUE(spends({ key(0), 1, 1 }, start)) << "it is used all the time";
     }
     const auto kept = static_cast<int>(zone_.memory().keys());
     EXPECT_LT(kept, count / 2);

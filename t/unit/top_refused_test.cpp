@@ -1,4 +1,4 @@
-// The keys that are refused most, on nginx's own slab memory.
+// The most refused keys, on nginx's slab memory.
 
 #include "slab_zone.h"
 
@@ -19,7 +19,7 @@ protected:
             keys_.refuse(key, now);
         }
     }
-    /// "key: count" of the first ones.
+    /// "key: count" of the most refused keys.
     std::vector<std::string> top(std::size_t most = 10, time_t now = start)
     {
         std::vector<TopRefused::Counter> counters(most);
@@ -37,7 +37,7 @@ protected:
     TopRefused keys_ = zone_.memory().top_refused();
 };
 
-TEST_F(TopRefusedTest, the_keys_that_are_refused_most_come_first)
+TEST_F(TopRefusedTest, the_most_refused_keys_come_first)
 {
     refuse("a", 3);
     refuse(std::string_view("b\0c", 3), 7);
@@ -48,7 +48,7 @@ TEST_F(TopRefusedTest, the_keys_that_are_refused_most_come_first)
     EXPECT_EQ(top(0), Lines{});
 }
 
-TEST_F(TopRefusedTest, a_key_is_forgotten_and_counted_from_one_again)
+TEST_F(TopRefusedTest, a_dropped_key_is_counted_from_one_again)
 {
     refuse("a", 3);
     refuse("b", 2);
@@ -59,7 +59,7 @@ TEST_F(TopRefusedTest, a_key_is_forgotten_and_counted_from_one_again)
     EXPECT_EQ(top(), (Lines{ "b: 2", "a: 1" }));
 }
 
-TEST_F(TopRefusedTest, a_key_that_was_not_refused_for_an_hour_lapses)
+TEST_F(TopRefusedTest, a_key_that_was_not_refused_for_an_hour_is_dropped)
 {
     refuse("a", 3);
     refuse("b", 2, start + 10);
@@ -106,7 +106,7 @@ TEST_F(TopRefusedTest, a_larger_zone_has_more_counters)
     EXPECT_EQ(TopRefused::capacity_for(std::size_t{ 1 } << 30U, 0), 128U);
     EXPECT_EQ(TopRefused::capacity_for(32768, 0), 32768 / 50 / TopRefused::counter_size);
     EXPECT_EQ(TopRefused::capacity_for(32768, 20 * TopRefused::counter_size), 20U)
-        << "what is spare";
+        << "all of the spare memory";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How keys are spread over servers, and how a cluster says where they are: without servers.
+// How keys are spread over servers, and how a cluster's map is read: without servers.
 
 #include "redis/cluster_slots.h"
 #include "redis/hash_ring.h"
@@ -41,7 +41,7 @@ std::vector<HashRing::Member> members_of(int count, int fleet)
     return members;
 }
 
-TEST(HashRing, EveryServerHasItsShareWithinATenthWhateverItsName)
+TEST(HashRing, EveryServerHasItsShareWithinATenthForAnyName)
 {
     for (const int count : { 2, 3, 5, 10 }) {
         for (int fleet = 0; fleet < 10; ++fleet) {
@@ -54,7 +54,7 @@ TEST(HashRing, EveryServerHasItsShareWithinATenthWhateverItsName)
     }
 }
 
-TEST(HashRing, AServersShareGoesWithItsWeight)
+TEST(HashRing, AServersShareIsProportionalToItsWeight)
 {
     auto members = members_of(3, 1);
     members[0].weight = 3;
@@ -65,7 +65,7 @@ TEST(HashRing, AServersShareGoesWithItsWeight)
     EXPECT_NEAR(counts[2], keys * 2.0 / 6, keys * 2.0 / 60);
 }
 
-TEST(HashRing, AServerThatLeavesMovesOnlyItsOwnKeys)
+TEST(HashRing, RemovingAServerMovesOnlyItsOwnKeys)
 {
     for (int fleet = 0; fleet < 10; ++fleet) {
         const auto five = members_of(5, fleet);
@@ -105,8 +105,8 @@ TEST(HashRing, AllZonesOfAKeyAreOnOneServer)
     }
 }
 
-/// A change here parts nodes of different versions from each other.
-TEST(HashRing, PlacesNeverChange)
+/// A change here would make nodes of different versions use different servers.
+TEST(HashRing, TheServerOfAKeyNeverChanges)
 {
     const HashRing ring(members_of(5, 0));
     std::string places;
@@ -116,7 +116,7 @@ TEST(HashRing, PlacesNeverChange)
     EXPECT_EQ(places, "220143201220433040432410");
 }
 
-TEST(HashSlot, IsRedisClusters)
+TEST(HashSlot, EqualsThatOfRedisCluster)
 {
     EXPECT_EQ(hash_slot("123456789"), 0x31c3);  // the specification's own example
     EXPECT_EQ(hash_slot("foo"), 12182);
@@ -130,42 +130,42 @@ TEST(HashSlot, IsRedisClusters)
 
 TEST(Redirection, IsReadFromMovedAndAsk)
 {
-    const Endpoint asked = announced_endpoint("10.0.0.1", 7000);
-    const auto moved = read_redirection("MOVED 3999 127.0.0.1:6381", asked);
+    const Endpoint source = announced_endpoint("10.0.0.1", 7000);
+    const auto moved = read_redirection("MOVED 3999 127.0.0.1:6381", source);
     ASSERT_TRUE(moved);
     EXPECT_FALSE(moved->asking);
     EXPECT_EQ(moved->slot, 3999);
     EXPECT_EQ(moved->target.host, "127.0.0.1");
     EXPECT_EQ(moved->target.port, 6381);
 
-    const auto ask = read_redirection("ASK 0 ::1:6381", asked);
+    const auto ask = read_redirection("ASK 0 ::1:6381", source);
     ASSERT_TRUE(ask);
     EXPECT_TRUE(ask->asking);
     EXPECT_EQ(ask->target.host, "::1");
     EXPECT_EQ(ask->target.name, "[::1]:6381");
 
-    // A node that does not know its own address.
-    EXPECT_EQ(read_redirection("MOVED 1 :6381", asked)->target.host, "10.0.0.1");
-    EXPECT_EQ(read_redirection("MOVED 1 ?:6381", asked)->target.host, "10.0.0.1");
-    // A name is not connected to before it is looked up.
-    EXPECT_EQ(read_redirection("MOVED 1 node.example:6381", asked)->target.host, "");
+    // From a node that does not know its own address.
+    EXPECT_EQ(read_redirection("MOVED 1 :6381", source)->target.host, "10.0.0.1");
+    EXPECT_EQ(read_redirection("MOVED 1 ?:6381", source)->target.host, "10.0.0.1");
+    // A name is resolved before it is connected to.
+    EXPECT_EQ(read_redirection("MOVED 1 node.example:6381", source)->target.host, "");
     EXPECT_EQ(
-        read_redirection("MOVED 1 node.example:6381", asked)->target.host_name, "node.example");
+        read_redirection("MOVED 1 node.example:6381", source)->target.host_name, "node.example");
 }
 
-TEST(Redirection, GarbageIsNone)
+TEST(Redirection, IsNotReadFromGarbage)
 {
-    const Endpoint asked = announced_endpoint("10.0.0.1", 7000);
+    const Endpoint source = announced_endpoint("10.0.0.1", 7000);
     for (const char* text :
          { "", "MOVED", "MOVED ", "MOVED 1", "MOVED 1 ", "MOVED 16384 127.0.0.1:1",
            "MOVED -1 127.0.0.1:1", "MOVED x 127.0.0.1:1", "MOVED 1 127.0.0.1", "MOVED 1 127.0.0.1:",
            "MOVED 1 127.0.0.1:0", "MOVED 1 127.0.0.1:65536", "MOVED 1 127.0.0.1:1x",
            "MOVED 70000 127.0.0.1:1", "ASKING 1 127.0.0.1:1", "READONLY 1 127.0.0.1:1" }) {
-        EXPECT_FALSE(read_redirection(text, asked)) << text;
+        EXPECT_FALSE(read_redirection(text, source)) << text;
     }
 }
 
-/// A reply as hiredis reads it from these bytes.
+/// The reply that hiredis reads from these bytes.
 class Reply {
 public:
     explicit Reply(std::string_view bytes) : reader_(redisReaderCreate())
@@ -187,15 +187,15 @@ private:
     void* reply_ = nullptr;
 };
 
-TEST(ClusterSlots, AMapSaysWhichMasterHasWhichSlots)
+TEST(ClusterSlots, AMapNamesTheMasterOfEachSlot)
 {
-    const Endpoint asked = announced_endpoint("10.0.0.1", 7000);
+    const Endpoint source = announced_endpoint("10.0.0.1", 7000);
     const Reply reply("*2\r\n"
                       "*4\r\n:0\r\n:5460\r\n"
                       "*4\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n*0\r\n"
                       "*4\r\n$9\r\n127.0.0.2\r\n:7003\r\n$2\r\nid\r\n*0\r\n"
                       "*3\r\n:5461\r\n:16383\r\n*3\r\n$0\r\n\r\n:7001\r\n$2\r\nid\r\n");
-    const auto map = read_cluster_slots(*reply, asked);
+    const auto map = read_cluster_slots(*reply, source);
     ASSERT_TRUE(map);
     ASSERT_EQ(map->size(), 2U);
     EXPECT_EQ((*map)[0].first, 0);
@@ -205,7 +205,7 @@ TEST(ClusterSlots, AMapSaysWhichMasterHasWhichSlots)
     EXPECT_EQ((*map)[1].master.name, "10.0.0.1:7001");
 }
 
-TEST(ClusterSlots, ANodeThatIsAnnouncedByItsNameIsConnectedToByItsAddress)
+TEST(ClusterSlots, ANodeAnnouncedByNameIsConnectedByItsAddress)
 {
     const Reply reply("*1\r\n*3\r\n:0\r\n:1\r\n*4\r\n$12\r\nnode.example\r\n:7000\r\n$2\r\nid\r\n"
                       "*2\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n");
@@ -216,7 +216,7 @@ TEST(ClusterSlots, ANodeThatIsAnnouncedByItsNameIsConnectedToByItsAddress)
     EXPECT_EQ((*map)[0].master.host, "127.0.0.1");
 }
 
-TEST(ClusterSlots, ANodeWithoutAnAnnouncedNameIsAtItsAddress)
+TEST(ClusterSlots, ANodeWithoutAnAnnouncedNameIsConnectedByItsAddress)
 {
     const Reply reply("*1\r\n*3\r\n:0\r\n:1\r\n*4\r\n$1\r\n?\r\n:7000\r\n$2\r\nid\r\n"
                       "*2\r\n$2\r\nip\r\n$8\r\n10.0.0.9\r\n");
@@ -225,7 +225,7 @@ TEST(ClusterSlots, ANodeWithoutAnAnnouncedNameIsAtItsAddress)
     EXPECT_EQ((*map)[0].master.name, "10.0.0.9:7000");
 }
 
-TEST(ClusterSlots, WhatIsNoMapIsRefused)
+TEST(ClusterSlots, AReplyThatIsNoMapIsRejected)
 {
     for (const char* bytes : { "*0\r\n", ":1\r\n", "$2\r\nOK\r\n", "*1\r\n:0\r\n", "*1\r\n*0\r\n",
                                "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\na\r\n:7000\r\n",

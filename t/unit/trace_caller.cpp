@@ -1,7 +1,5 @@
 #include "trace_caller.h"
 
-#include "check/script_reply.h"
-
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -11,11 +9,12 @@ namespace ratelimit {
 
 namespace {
 
-/// In place of what a script gave: longer than any script gives, so that it is told from that.
+/// Replaces the expiry that a script set: longer than any that a script sets, so that it can be
+/// recognised.
 constexpr std::string_view far_life = "100000000000000";
 constexpr std::int64_t far = 10'000'000'000'000;
 
-/// Lua that gives the script after it a Redis whose clock says what the last ARGV does.
+/// Lua before a script that sets the time of Redis's TIME to the last ARGV.
 constexpr std::string_view clock = R"lua(
 local redis, microseconds = redis, table.remove(ARGV) + 0
 do
@@ -32,7 +31,7 @@ do
 end
 )lua";
 
-/// `moved`: by how much Redis's clock moved on from before the script to after PTTL.
+/// `moved`: how far Redis's clock moved from before the script until after PTTL.
 TraceCaller::KeyLife life_of(std::int64_t pttl, std::int64_t moved)
 {
     using Life = TraceCaller::Life;
@@ -110,17 +109,17 @@ void TraceCaller::write_single(
 {
     arguments_.begin(digest, { 1, 1 + more_args });
     arguments_.key(check.redis_key);
-    arguments_.begin_packed(batch_format.numbers);
-    write_single_numbers(check, arguments_);
+    arguments_.begin_packed(sequence_format(1).numbers);
+    write_sequence_numbers(check, check.cost, arguments_);
     arguments_.end_packed();
 }
 
 TraceCaller::Answer TraceCaller::check_by_redis_clock(
     const std::string& digest, const LimitCheck& check)
 {
-    LimitCheck asked = check;
-    asked.now.reset();
-    write_single(digest, asked, 1);
+    LimitCheck by_redis = check;
+    by_redis.now.reset();
+    write_single(digest, by_redis, 1);
     arguments_.arg(check.now->count());
     return call({ &check, 1 }, true);
 }
@@ -132,10 +131,10 @@ std::vector<std::optional<Verdict>> TraceCaller::check_together(
     for (const LimitCheck& check : checks) {
         arguments_.key(check.redis_key);
     }
-    arguments_.begin_packed(checks.size() * batch_format.numbers);
+    arguments_.begin_packed(sequence_format(checks.size()).numbers);
     for (LimitCheck check : checks) {
         check.now.reset();
-        write_single_numbers(check, arguments_);
+        write_sequence_numbers(check, check.cost, arguments_);
     }
     arguments_.end_packed();
     arguments_.arg(now.count());
@@ -145,20 +144,20 @@ std::vector<std::optional<Verdict>> TraceCaller::check_together(
     if (reply->type != REDIS_REPLY_STRING) {
         ADD_FAILURE() << (reply->type == REDIS_REPLY_ERROR ? reply->str : "wrong type");
     } else {
-        constexpr std::size_t size = batch_format.reply_bytes;
+        constexpr std::size_t size = verdict_bytes;
         const std::string_view text{ reply->str, reply->len };
         EXPECT_EQ(text.size(), checks.size() * size);
         for (std::size_t at = 0; at + size <= text.size(); at += size) {
-            Verdict state;
-            const bool good = read_single_part(text.substr(at, size), state);
-            states.push_back(good ? std::optional{ state } : std::nullopt);
+            SequenceReply part;
+            const bool good = read_sequence_reply(text.substr(at, size), part);
+            states.push_back(good ? std::optional{ part.state } : std::nullopt);
         }
     }
     freeReplyObject(reply);
     return states;
 }
 
-/// Of what has been written.
+/// Sends the written arguments in a transaction.
 TraceCaller::Answer TraceCaller::call(std::span<const LimitCheck> checks, bool single)
 {
     append(redis::plain_command({ "MULTI" }));
@@ -199,8 +198,11 @@ bool TraceCaller::read_states(
     std::vector<Verdict>& states = answer.states;
     states.resize(checks.size());
     if (single) {
-        return reply.type == REDIS_REPLY_STRING
-            && read_single_part({ reply.str, reply.len }, states.front());
+        SequenceReply part;
+        const bool good =
+            reply.type == REDIS_REPLY_STRING && read_sequence_reply({ reply.str, reply.len }, part);
+        states.front() = part.state;
+        return good;
     }
     const SeveralReply several(reply, checks.size());
     for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
@@ -211,12 +213,9 @@ bool TraceCaller::read_states(
     return several.good();
 }
 
-std::vector<std::vector<Verdict>> TraceCaller::check_runs(
-    const std::string& digest, std::span<const LimitCheck> checks,
-    std::span<const std::int64_t> runs)
+/// What has been written, and then a long life for the keys. Returns the reply to EXEC.
+redisReply* TraceCaller::call_in_transaction(std::span<const LimitCheck> checks)
 {
-    arguments_.begin(digest, several_argument_count(checks.size(), runs));
-    write_several_arguments(checks, runs, arguments_);
     append(redis::plain_command({ "MULTI" }));
     append(arguments_.text());
     for (const LimitCheck& check : checks) {
@@ -226,9 +225,49 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     for (std::size_t i = 0; i < 2 + checks.size(); ++i) {
         freeReplyObject(next_reply());
     }
-    redisReply* reply = next_reply();
+    return next_reply();
+}
+
+std::vector<SequenceReply> TraceCaller::check_sequence(
+    const std::string& digest, std::span<const LimitCheck> checks, bool refundable)
+{
+    const redis::BatchFormat format = sequence_format(checks.size(), refundable);
+    arguments_.begin(digest, { format.keys, 1 });
+    for (const LimitCheck& check : checks) {
+        arguments_.key(check.redis_key);
+    }
+    arguments_.begin_packed(format.numbers);
+    for (const LimitCheck& check : checks) {
+        write_sequence_numbers(check, check.cost, arguments_);
+    }
+    arguments_.end_packed();
+    redisReply* reply = call_in_transaction(checks);
+    std::vector<SequenceReply> replies;
+    const bool done = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 + checks.size();
+    const std::string_view parts =
+        done ? std::string_view(reply->element[0]->str, reply->element[0]->len) : "no transaction";
+    if (parts.size() != format.reply_bytes) {
+        ADD_FAILURE() << parts;
+    } else {
+        const std::size_t bytes = format.reply_bytes / checks.size();
+        for (std::size_t i = 0; i < checks.size(); ++i) {
+            EXPECT_TRUE(
+                read_sequence_reply(parts.substr(i * bytes, bytes), replies.emplace_back()));
+        }
+    }
+    freeReplyObject(reply);
+    return replies;
+}
+
+std::vector<std::vector<Verdict>> TraceCaller::check_runs(
+    const std::string& digest, std::span<const LimitCheck> checks,
+    std::span<const std::int64_t> runs)
+{
+    arguments_.begin(digest, several_argument_count(checks.size(), runs));
+    write_several_arguments(checks, runs, arguments_);
+    redisReply* reply = call_in_transaction(checks);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 1 + checks.size()) {
-        ADD_FAILURE() << "no transaction";
+        ADD_FAILURE() << "the transaction failed";
         return {};
     }
     const redisReply& decision = *reply->element[0];
@@ -239,9 +278,9 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     std::vector<std::vector<Verdict>> states;
     for (std::size_t run = 0; answers.good() && run < runs.size() / stride; ++run) {
         for (std::int64_t index = 0; index < runs[run * stride]; ++index) {
-            auto& told = states.emplace_back();
+            auto& verdicts = states.emplace_back();
             for (std::size_t i = 0; i < checks.size(); ++i) {
-                told.push_back(state_in_run(
+                verdicts.push_back(state_in_run(
                     answers.answer(run * checks.size() + i), checks[i].policy,
                     runs[run * stride + 1 + i], index));
             }
@@ -254,8 +293,11 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
 void TraceCaller::refund(
     const std::string& digest, const LimitCheck& check, microseconds taken, const Verdict& state)
 {
-    arguments_.begin(digest, refund_argument_count);
-    write_refund_arguments(check, taken, state, arguments_);
+    arguments_.begin(digest, { 1, 1 });
+    arguments_.key(check.redis_key);
+    arguments_.begin_packed(refund_format.numbers);
+    write_refund_numbers(check, { check.cost, taken, state.reset }, arguments_);
+    arguments_.end_packed();
     append(redis::plain_command({ "MULTI" }));
     append(arguments_.text());
     append(redis::plain_command({ "PEXPIRE", check.redis_key, far_life }));

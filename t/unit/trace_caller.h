@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/script_call.h"
+#include "check/script_reply.h"
 #include "model.h"
 
 #include <optional>
@@ -13,48 +14,53 @@ struct redisReply;
 
 namespace ratelimit {
 
-/// A blocking connection that calls scripts with what write_arguments writes. Time is the trace's,
-/// not Redis's: what life a script gives to a key is noted and taken away again, in one transaction
-/// with it.
+/// A blocking connection that calls scripts with the arguments of script_call.h. Time is the
+/// trace's, not Redis's: the expiry that a script sets for a key is recorded and replaced, in one
+/// transaction with the script.
 class TraceCaller {
 public:
     explicit TraceCaller(int port);
-    /// Over a socket that is connected, which it closes.
+    /// Over a connected socket, which is closed at the end.
     static TraceCaller on_socket(int fd) { return TraceCaller(fd, OnSocket{}); }
     ~TraceCaller();
     TraceCaller(const TraceCaller&) = delete;
     TraceCaller& operator=(const TraceCaller&) = delete;
 
     std::string load(const std::string& script);
-    /// The same, for check_by_redis_clock.
+    /// The same with a clock, for check_by_redis_clock.
     std::string load_with_clock(const std::string& script);
 
-    /// What a script did to the life of a key.
+    /// The effect of a script on the expiry of a key.
     enum class Life { none, kept, given, endless };
     struct KeyLife {
-        Life life = Life::none;  // none: there is no key
-        // If given, at least and at most: the same, unless Redis's clock moved on meanwhile.
+        Life life = Life::none;  // none: the key does not exist
+        // If given, its bounds: equal, unless Redis's clock moved on in between.
         std::int64_t least_ms = 0;
         std::int64_t most_ms = 0;
     };
     struct Answer {
         std::vector<Verdict> states;   // empty: the reply could not be read
-        std::vector<Verdict> without;  // several_script's: as if the request were given back
+        std::vector<Verdict> without;  // by several_script: as if the request had not been counted
         std::vector<KeyLife> lives;    // of each key
     };
-    /// `several`: the digest is several_script's, though there may be but one limit.
+    /// `several`: the digest is that of several_script, even for one limit.
     Answer check(
         const std::string& digest, std::span<const LimitCheck> checks, bool several = false);
-    /// By single_script, as if `now` of the check were what Redis's clock says.
+    /// By sequence_script, with `now` of the check as the time of Redis's clock.
     Answer check_by_redis_clock(const std::string& digest, const LimitCheck& check);
 
-    /// By single_script, in one call for all of the checks, by the clock that load_with_clock sets;
-    /// an answer is empty where a key's part could not be read, and there is none after an error.
+    /// By sequence_script, in one call for all checks, with the clock that load_with_clock sets. A
+    /// verdict is empty if a key's part could not be read; there are none after an error.
     std::vector<std::optional<Verdict>> check_together(
         const std::string& digest, std::span<const LimitCheck> checks, microseconds now);
 
-    /// By several_script, for runs of requests as write_several_arguments takes them. What each
-    /// request is told by each limit; empty: the reply could not be read.
+    /// By sequence_script, in one call for one or more requests: the checks of the first request,
+    /// those of the second, and so on. Empty: the reply could not be read.
+    std::vector<SequenceReply> check_sequence(
+        const std::string& digest, std::span<const LimitCheck> checks, bool refundable);
+
+    /// By several_script, for runs of requests as in write_several_arguments. The verdicts of each
+    /// limit for each request; empty: the reply could not be read.
     std::vector<std::vector<Verdict>> check_runs(
         const std::string& digest, std::span<const LimitCheck> checks,
         std::span<const std::int64_t> runs);
@@ -72,6 +78,7 @@ private:
     TraceCaller(int fd, OnSocket);
     void write_single(const std::string& digest, const LimitCheck& check, std::size_t more_args);
     Answer call(std::span<const LimitCheck> checks, bool single);
+    redisReply* call_in_transaction(std::span<const LimitCheck> checks);
     void append(std::string_view text);
     redisReply* next_reply();
     bool read_states(
@@ -81,9 +88,9 @@ private:
     redis::ScriptArguments arguments_;
 };
 
-/// When a key would be gone, if the trace's time were Redis's: it passes as the checks' clock does,
-/// but where that steps back it stands still, as the time that a key has left to live does; unless
-/// Redis's clock is theirs, and steps back with it.
+/// When a key would expire if the trace's time were Redis's: time passes as the checks' clock does,
+/// but when that steps back it stands still, as does a key's remaining life; unless Redis's clock
+/// is the checks' clock, and steps back with it.
 class Expiry {
 public:
     explicit Expiry(bool by_redis_clock = false) : by_redis_clock_(by_redis_clock) {}

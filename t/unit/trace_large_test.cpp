@@ -1,6 +1,5 @@
-// Quotas and windows so large that their product leaves the whole numbers that Lua has: the scripts
-// may be a microsecond or a request off, and no more; a variable rate may change everything at
-// once.
+// Quotas and windows whose product exceeds Lua's exact integers: the scripts may be off by one
+// microsecond or request, and no more; and variable rates that change the whole policy at once.
 
 #include "check/script_text.h"
 #include "model.h"
@@ -46,7 +45,7 @@ void expect_near(const Verdict& actual, const Verdict& expected)
     }
 }
 
-TEST_P(Large, quotas_lose_nothing)
+TEST_P(Large, quotas_are_exact_to_a_microsecond_and_a_request)
 {
     const auto digest = caller_.load(single_script(GetParam()));
     const std::int64_t quotas[] = { 333'333, 1'000'000, 3'000'000, 10'000'000, 999'999'937 };
@@ -70,7 +69,7 @@ TEST_P(Large, quotas_lose_nothing)
             Time decided_at = now;
             const bool granted = model->grants(policy, decided_at, cost);
             if (states[0].granted != granted) {
-                break;  // within a microsecond of the edge: both ways are right
+                break;  // within a microsecond of the edge: both verdicts are right
             }
             expect_near(states[0], model->commit(policy, decided_at, cost, granted, granted));
             ASSERT_FALSE(HasFailure())
@@ -95,7 +94,7 @@ protected:
         return GetParam() == Algorithm::fixed_window
             || GetParam() == Algorithm::sliding_window_counter;
     }
-    /// The same check of a copy of the key, some time later.
+    /// Repeats the check on a copy of the key, some time later.
     bool granted_later(const std::string& digest, LimitCheck check, microseconds wait)
     {
         caller_.number({ "COPY", check.redis_key, "copy", "REPLACE" });
@@ -106,9 +105,9 @@ protected:
     }
 };
 
-/// Quota, window, burst and width all change with each request. What is left of the old state is
-/// then nobody's promise, but the answer must make sense, and retry must be true.
-TEST_P(AnyChange, is_answered_and_its_retry_is_true)
+/// Quota, window, burst and width all change with each request. No exact result is defined for the
+/// old state then, but the verdict must be consistent and its retry time exact.
+TEST_P(AnyChange, gets_a_consistent_verdict_with_an_exact_retry_time)
 {
     const auto digest = caller_.load(single_script(GetParam()));
     Time now = 1'800'000'000 * second;
@@ -139,7 +138,7 @@ TEST_P(AnyChange, is_answered_and_its_retry_is_true)
         }
         ASSERT_GE(states[0].retry_after, microseconds{ 1 }) << "step " << step;
         if (now >= newest || !has_aligned_windows()) {
-            // A window of another length that begins later is forgotten before it ends.
+            // A window of another length that starts later is dropped before it ends.
             ASSERT_FALSE(granted_later(digest, check, *states[0].retry_after - microseconds{ 1 }));
             ASSERT_TRUE(granted_later(digest, check, *states[0].retry_after)) << "step " << step;
         }

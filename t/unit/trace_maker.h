@@ -26,11 +26,32 @@ inline std::string text_of(const Verdict& state)
 {
     return std::string(state.granted ? "granted" : "refused") + ", remaining "
         + std::to_string(state.remaining) + ", reset " + std::to_string(state.reset.count())
-        + ", retry " + (state.retry_after ? std::to_string(state.retry_after->count()) : "never");
+        + ", retry " + (state.retry_after ? std::to_string(state.retry_after->count()) : "never")
+        + (state.block == Block::begins      ? ", begins a block"
+               : state.block == Block::lasts ? ", blocked"
+                                             : "");
 }
 
-/// Draws what a random trace is made of: policies, costs, and times that like the edges. TRACE_SEED
-/// in the environment makes others.
+/// Limits that have a policy and may be shadows.
+template <class Limits>
+std::string text_of_limits(const Limits& limits)
+{
+    std::string text;
+    for (const auto& limit : limits) {
+        text += std::string(name_of(limit.policy.algorithm)) + " "
+            + std::to_string(limit.policy.rate.quota) + "/"
+            + std::to_string(limit.policy.rate.window.count()) + "us of "
+            + std::to_string(limit.policy.limit())
+            + (limit.policy.block.count() == 0
+                   ? ""
+                   : " block " + std::to_string(limit.policy.block.count()))
+            + (limit.shadow ? " shadow; " : "; ");
+    }
+    return text;
+}
+
+/// Draws the parts of a random trace: policies, costs, and times that are often edges. TRACE_SEED
+/// in the environment selects other traces.
 class TraceMaker {
 protected:
     using Time = Model::Time;
@@ -67,6 +88,19 @@ protected:
         }
         return policy;
     }
+    /// A policy that may have a block. Concurrency has none.
+    Policy any_blocking_policy(Algorithm algorithm)
+    {
+        Policy policy = any_policy(algorithm);
+        if (algorithm == Algorithm::concurrency) {
+            return policy;
+        }
+        const Time window = policy.rate.window.count();
+        policy.block =
+            microseconds{ any_of<Time>({ 0, 0, second, any(1, 100) * second, window,
+                                         window / second * any(1, 3) * second, 3600 * second }) };
+        return policy;
+    }
     void set_width(Policy& policy)
     {
         policy.precision = microseconds{ any(1, policy.rate.window.count() / second) * second };
@@ -78,7 +112,7 @@ protected:
         return any_of<std::int64_t>({ 1, 1, 1, 1, 1, 0, 2, any(1, limit), limit, limit + 1 });
     }
 
-    /// A time for the next request that likes the edges of what the last one was told.
+    /// A time for the next request, often at an edge of the last verdict.
     Time any_later(const Policy& policy, Time now, const Verdict& last)
     {
         const Time window = policy.rate.window.count();
@@ -110,8 +144,8 @@ protected:
         return now + steps[random_() % std::size(steps)];
     }
 
-    /// Another quota, burst and width, as several locations and variable rates bring for one key.
-    /// The window changes only where an arrival time is all that is kept.
+    /// Another quota, burst and width, as by several locations and variable rates for one key. The
+    /// window changes only if the state is an arrival time.
     void change_policy(Policy& policy)
     {
         policy.rate.quota = any_of<std::int64_t>({ any(1, 60), any(1, 60), 9973 });
@@ -127,7 +161,7 @@ protected:
         }
     }
 
-    /// One in how many requests of a trace changes the policy: from each to hardly any.
+    /// The policy changes in one of this many requests: from every request to hardly any.
     std::int64_t any_rarity() { return any_of<std::int64_t>({ 1, 2, 5, 40 }); }
 
     std::string where(int trace, int step, const LimitCheck& check) const
@@ -137,8 +171,9 @@ protected:
         text << "TRACE_SEED " << seed_ << ", trace " << trace << ", step " << step << ": "
              << name_of(policy.algorithm) << ' ' << policy.rate.quota << " in "
              << policy.rate.window.count() << " us, burst " << policy.burst.value_or(-1)
-             << ", width " << policy.bucket_width().count() << ", cost " << check.cost
-             << (check.shadow ? ", shadow" : "") << ", at " << check.now->count();
+             << ", width " << policy.bucket_width().count() << ", block " << policy.block.count()
+             << ", cost " << check.cost << (check.shadow ? ", shadow" : "") << ", at "
+             << check.now->count();
         return text.str();
     }
 

@@ -1,5 +1,5 @@
-# The GoogleTest binary of t/unit, each of its tests one of ours; and what t/fuzz begins with.
-# needs: cmake libevent-dev libgtest-dev libgmock-dev lua5.4
+# The GoogleTest binary of t/unit, each of its tests as one test here; and the seeds of t/fuzz.
+# needs: cmake libevent-dev libgtest-dev libgmock-dev lua5.4 zlib1g-dev libpcre2-dev nlohmann-json3-dev
 
 use Ratelimit::Test;
 use Ratelimit::Build qw(top built);
@@ -20,15 +20,15 @@ while (my $line = <$output>) {
     push @since, $line unless $line =~ /^\[ RUN/;
 }
 close $output;
-is $?, 0, 'and pass as a whole' or diag join "\n", @since;
-cmp_ok $tests // 0, '>', 40, 'all of them ran';
+is $?, 0, 'the binary exits without an error' or diag join "\n", @since;
+cmp_ok $tests // 0, '>', 40, 'the tests ran';
 
 my $fuzz = top() . '/t/fuzz';
 my @targets = map { m{(\w+)\.cpp$} } grep { !/replay/ } glob "$fuzz/*.cpp";
-cmp_ok scalar(@targets), '>=', 5, 'the targets of t/fuzz are found';
+cmp_ok scalar(@targets), '>=', 5, 'targets of t/fuzz are found';
 for my $target (@targets) {
-    my $said = qx("$folder/fuzz_$target" "$fuzz/seeds/$target" 2>&1);
-    is $?, 0, "the seeds of t/fuzz/$target.cpp are read as they should" or diag $said;
+    my $output = qx("$folder/fuzz_$target" "$fuzz/seeds/$target" 2>&1);
+    is $?, 0, "the seeds of t/fuzz/$target.cpp are accepted" or diag $output;
 }
 
 finish();

@@ -1,5 +1,5 @@
-// A zone's memory as a whole, on nginx's own slab memory: whose entries are evicted, and what
-// workers that are killed leave.
+// A zone's memory as a whole, on nginx's slab memory: which entries are evicted, and the state
+// after a worker is killed.
 
 #include "slab_zone.h"
 
@@ -53,11 +53,11 @@ protected:
     }
 
     static std::string key(int i) { return "key " + std::to_string(i); }
-    /// How many of the keys are there: only the newest may be.
-    static int newest(int total, const std::function<bool(std::string_view)>& is_there)
+    /// The number of keys that are present: the newest of `total`.
+    static int newest(int total, const std::function<bool(std::string_view)>& is_present)
     {
         int found = 0;
-        while (found < total && is_there(key(total - 1 - found))) {
+        while (found < total && is_present(key(total - 1 - found))) {
             ++found;
         }
         return found;
@@ -68,7 +68,7 @@ protected:
 
 constexpr int many = 5000;
 
-TEST_F(ZoneMemoryTest, refusals_that_redis_knows_too_take_a_quarter_beside_counted_keys)
+TEST_F(ZoneMemoryTest, cached_refusals_take_a_quarter_beside_counted_keys)
 {
     for (int i = 0; i < many; ++i) {
         count(key(i));
@@ -92,7 +92,7 @@ TEST_F(ZoneMemoryTest, leases_and_refusals_share_evenly)
     EXPECT_NEAR(denied, 2 * leased, 6);
 }
 
-TEST_F(ZoneMemoryTest, runs_for_the_log_leave_three_quarters_to_counted_keys_and_are_no_evictions)
+TEST_F(ZoneMemoryTest, log_runs_leave_three_quarters_to_counted_keys_and_do_not_count_as_evictions)
 {
     for (int i = 0; i < many; ++i) {
         refuse(key(i));
@@ -105,11 +105,11 @@ TEST_F(ZoneMemoryTest, runs_for_the_log_leave_three_quarters_to_counted_keys_and
     const int alone = newest(many, [&](auto key) { return is_counted(key); });
     EXPECT_EQ(memory().keys(), static_cast<std::uint64_t>(alone));
     EXPECT_EQ(memory().evictions(), static_cast<std::uint64_t>(many - alone));
-    EXPECT_FALSE(memory().log_runs().empty()) << "a quarter is left to them";
+    EXPECT_FALSE(memory().log_runs().empty()) << "a quarter remains for them";
     EXPECT_GT(alone, 200);
 }
 
-TEST_F(ZoneMemoryTest, a_structure_that_is_small_evicts_nothing_of_its_own)
+TEST_F(ZoneMemoryTest, a_small_table_evicts_none_of_its_own_entries)
 {
     deny("refused");
     lease("leased");
@@ -120,7 +120,7 @@ TEST_F(ZoneMemoryTest, a_structure_that_is_small_evicts_nothing_of_its_own)
     EXPECT_TRUE(is_leased("leased"));
 }
 
-TEST_F(ZoneMemoryTest, a_key_whose_log_fills_the_memory_keeps_it_while_its_refusal_is_remembered)
+TEST_F(ZoneMemoryTest, a_key_whose_log_fills_the_memory_keeps_it_beside_small_tables)
 {
     const Policy log{ Algorithm::sliding_window_log, { 100'000, hours{ 24 } }, {}, {} };
     std::int64_t remaining = 0;
@@ -136,7 +136,7 @@ TEST_F(ZoneMemoryTest, a_key_whose_log_fills_the_memory_keeps_it_while_its_refus
     EXPECT_EQ(count("key", log, now + seconds{ 1 }).remaining, 89'999);
 }
 
-TEST_F(ZoneMemoryTest, full_memory_counts_every_new_key_whatever_else_there_is)
+TEST_F(ZoneMemoryTest, full_memory_counts_every_new_key_whatever_else_it_holds)
 {
     const std::string long_key(110, 'l');
     for (int i = 0; i < many; ++i) {
@@ -152,7 +152,7 @@ TEST_F(ZoneMemoryTest, full_memory_counts_every_new_key_whatever_else_there_is)
     EXPECT_TRUE(take_log().empty());
 }
 
-TEST_F(ZoneMemoryTest, a_key_is_forgotten_by_all_but_the_log)
+TEST_F(ZoneMemoryTest, a_freed_key_is_dropped_everywhere_except_in_the_log)
 {
     for (const std::string_view name : { "key", "other" }) {
         count(name);
@@ -174,7 +174,7 @@ TEST_F(ZoneMemoryTest, a_key_is_forgotten_by_all_but_the_log)
     EXPECT_EQ(top[0].key.view(), "other");
 }
 
-TEST_F(ZoneMemoryTest, keys_that_differ_only_behind_a_nul_or_at_their_ends_are_different)
+TEST_F(ZoneMemoryTest, keys_that_differ_only_after_a_nul_or_at_an_end_are_different)
 {
     const std::string nul("key\0a", 5);
     const std::string long_key(128, 'k');
@@ -205,7 +205,7 @@ TEST_F(ZoneMemoryTest, a_reload_keeps_the_memory)
     EXPECT_TRUE(is_counted("key"));
 }
 
-TEST_F(ZoneMemoryTest, a_worker_killed_while_it_holds_the_lock_leaves_a_zone_that_is_reinitialised)
+TEST_F(ZoneMemoryTest, a_zone_is_reinitialised_after_a_worker_is_killed_with_the_lock)
 {
     for (int i = 0; i < many; ++i) {
         count(key(i));
@@ -218,7 +218,7 @@ TEST_F(ZoneMemoryTest, a_worker_killed_while_it_holds_the_lock_leaves_a_zone_tha
     for (int crash = 0; crash < 3; ++crash) {
         ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] { ZoneLock::lock(zone_.pool()); }));
         EXPECT_EQ(count("key").remaining, 99);
-        EXPECT_EQ(take_log().size(), 1U) << "a line in the log";
+        EXPECT_EQ(take_log().size(), 1U) << "one line in the log";
         EXPECT_EQ(memory().keys(), 1U);
         EXPECT_EQ(count("key").remaining, 98);
         EXPECT_EQ(take_log().size(), 0U);
@@ -233,7 +233,7 @@ TEST_F(ZoneMemoryTest, a_worker_killed_while_it_holds_the_lock_leaves_a_zone_tha
     EXPECT_EQ(memory().keys(), keys) << "all memory is used again";
 }
 
-TEST_F(ZoneMemoryTest, a_worker_killed_while_it_reinitialises_a_zone_leaves_one_that_is_again)
+TEST_F(ZoneMemoryTest, a_zone_is_reinitialised_after_a_worker_is_killed_while_reinitialising_it)
 {
     count("key");
     ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] {
@@ -245,13 +245,13 @@ TEST_F(ZoneMemoryTest, a_worker_killed_while_it_reinitialises_a_zone_leaves_one_
     EXPECT_EQ(take_log().size(), 1U);
 }
 
-TEST_F(ZoneMemoryTest, a_worker_killed_without_the_lock_leaves_everything)
+TEST_F(ZoneMemoryTest, a_zone_keeps_everything_after_a_worker_is_killed_without_the_lock)
 {
     ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] {
         count("key");
         memory().counters().count(1, 2);
     }));
-    EXPECT_EQ(count("key").remaining, 98) << "and it was shared";
+    EXPECT_EQ(count("key").remaining, 98) << "and the count was shared";
     EXPECT_EQ(memory().counters().sum(1, 2), 1U);
     EXPECT_TRUE(take_log().empty());
 }

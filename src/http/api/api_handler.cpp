@@ -40,7 +40,7 @@ ngx_int_t send_dashboard(ngx_http_request_t* r)
         r, NGX_HTTP_OK, "text/html; charset=utf-8", dashboard::page, { &header, 1 });
 }
 
-/// As an address has it.
+/// The path as a URL has it, percent-encoded.
 std::string escaped_path(const ngx_str_t& path)
 {
     const std::uintptr_t more = ngx_escape_uri(nullptr, path.data, path.len, NGX_ESCAPE_URI);
@@ -49,7 +49,7 @@ std::string escaped_path(const ngx_str_t& path)
     return text;
 }
 
-/// To the same path with a slash behind it, which the page's addresses are below.
+/// Redirects to the same path with a slash at its end: the page's links are relative to it.
 ngx_int_t send_slash(ngx_http_request_t* r)
 {
     std::string path = escaped_path(core_conf(r).name) + "/";
@@ -102,7 +102,7 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
 {
     MainConf& conf = main_conf(r);
     for (RedisBlock& block : conf.redis) {
-        block.report();  // what this worker knows is not a second old
+        block.report();  // this worker's figures are current; other workers report once a second
     }
     switch (path.view) {
     case View::dashboard:
@@ -116,14 +116,14 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
     }
 }
 
-/// What is served by an exact location, such as /status/metrics, is as if it were below its folder.
+/// The API's prefix. For an exact location, such as /status/metrics, it is the folder.
 std::string_view prefix_of(const ngx_http_core_loc_conf_t& location) noexcept
 {
     const auto name = view(location.name);
     return location.exact_match ? name.substr(0, name.rfind('/') + 1) : name;
 }
 
-/// Whether there is something to serve at an exact location of this name.
+/// Whether an exact location of this name has something to serve.
 bool is_page(std::string_view name)
 {
     const auto folder = name.substr(0, name.rfind('/') + 1);
@@ -146,7 +146,7 @@ ngx_int_t handle(ngx_http_request_t* r)
     if (path.view == View::no_key) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST,
-            "no key, or none that a path can have: expected an argument key= or hash=");
+            "no key, or one that a path cannot carry: expected an argument key= or hash=");
     }
     const bool reads = (r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)) != 0;
     const bool deletes = r->method == NGX_HTTP_DELETE && path.view == View::key && writable;

@@ -7,7 +7,7 @@ namespace ratelimit::http {
 /// ratelimit_api [write=on|off];
 char* api_directive(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept;
 
-/// The content handler of a location with it.
+/// The content handler of a location with ratelimit_api.
 ngx_int_t api_handler(ngx_http_request_t* r) noexcept;
 
 }  // namespace ratelimit::http

@@ -17,7 +17,7 @@ void append_hex(std::string& out, char byte)
     out += digits[value & 0xFU];
 }
 
-/// Two hexadecimal digits at `at`; empty: they are not.
+/// The value of two hexadecimal digits at `at`; empty: there are none.
 std::optional<char> hex_byte(std::string_view text, std::size_t at) noexcept
 {
     unsigned value = 0;
@@ -39,13 +39,13 @@ bool is_unreserved(char character) noexcept
         || std::string_view{ "-._~" }.find(character) != std::string_view::npos;
 }
 
-/// How many bytes of well-formed UTF-8 `text` begins with as one character; 0: none.
+/// The length in bytes of the first character of `text`; 0: it is not well-formed UTF-8.
 std::size_t utf8_length(std::string_view text) noexcept
 {
     const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     const unsigned lead = byte(0);
     std::size_t length = 1;
-    unsigned least = 0x80;  // of the second byte, and the most of it: RFC 3629
+    unsigned least = 0x80;  // bounds of the second byte, RFC 3629
     unsigned most = 0xBF;
     if (lead < 0x80) {
         return 1;

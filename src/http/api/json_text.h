@@ -7,7 +7,7 @@
 
 namespace ratelimit::http {
 
-/// A JSON text in the making. Values of an object or array are parted by commas by themselves.
+/// Writes a JSON text. Commas between values are added automatically.
 class JsonText {
 public:
     JsonText& begin_object(std::string_view name = {});
@@ -15,7 +15,7 @@ public:
     JsonText& begin_array(std::string_view name = {});
     JsonText& end_array();
 
-    /// Members of an object; bytes of `value` that are not UTF-8 are written as U+FFFD.
+    /// Adds a member to an object. Bytes of `value` that are not UTF-8 are written as U+FFFD.
     JsonText& text(std::string_view name, std::string_view value);
     JsonText& number(std::string_view name, std::int64_t value);
     JsonText& number(std::string_view name, std::uint64_t value);
@@ -30,10 +30,10 @@ private:
     void quoted(std::string_view text);
 
     std::string text_;
-    bool first_ = true;  // of its object or array
+    bool first_ = true;  // the next value is the first of its object or array
 };
 
-/// RFC 3986: everything but unreserved characters as %HH.
+/// Writes all characters but the unreserved ones of RFC 3986 as %HH.
 std::string percent_encoded(std::string_view bytes);
 
 /// Empty: a percent sign is not followed by two hexadecimal digits.

@@ -20,19 +20,19 @@ namespace {
 constexpr std::string_view no_answer = "Redis does not answer";
 constexpr std::string_view no_rate = "the zone's rate is a variable, expected an argument rate=";
 
-/// A request that waits for Redis, and is answered from nginx's posted events. It lives in the
+/// An API request that waits for Redis. Its response is sent from a posted event. It lives in the
 /// request's pool.
-class Waiting {
+class RedisQuery {
 public:
-    explicit Waiting(ngx_http_request_t* r) noexcept : r_(r)
+    explicit RedisQuery(ngx_http_request_t* r) noexcept : r_(r)
     {
         answer_.data = this;
-        answer_.handler = &Waiting::resume;
+        answer_.handler = &RedisQuery::resume;
         answer_.log = r->connection->log;
     }
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
-    virtual ~Waiting()
+    RedisQuery(const RedisQuery&) = delete;
+    RedisQuery& operator=(const RedisQuery&) = delete;
+    virtual ~RedisQuery()
     {
         if (answer_.posted) {
             ngx_delete_posted_event(&answer_);
@@ -40,8 +40,9 @@ public:
     }
 
 protected:
-    /// What a content handler returns that has sent its question. `respond` follows. The client is
-    /// not watched, and nginx does not free the request meanwhile: what was sent is completed.
+    /// To be called when the query was sent; returns what the content handler returns. `answered`
+    /// later calls `respond`. Until then the client is not watched, and nginx does not free the
+    /// request.
     ngx_int_t wait() noexcept
     {
         r_->write_event_handler = ngx_http_request_empty_handler;
@@ -58,13 +59,13 @@ protected:
 private:
     static void resume(ngx_event_t* event) noexcept
     {
-        auto* self = static_cast<Waiting*>(event->data);
+        auto* self = static_cast<RedisQuery*>(event->data);
         ngx_http_request_t* r = self->r_;
         ngx_connection_t* connection = r->connection;
         ngx_http_set_log_request(connection->log, r);
         --r->blocked;
         if (r->write_event_handler != ngx_http_request_empty_handler) {
-            // nginx has terminated the request meanwhile, and ends it now.
+            // nginx terminated the request meanwhile: its own handler frees the request now.
             ngx_post_event(connection->write, &ngx_posted_events);
             return;
         }
@@ -99,23 +100,28 @@ ngx_int_t send_state(
         .text("key", nginx::escaped_for_log(key, shown.data(), shown.size()))
         .number("limit", policy.limit())
         .number("remaining", state.remaining)
-        .seconds("reset", seconds(state.reset));
+        .seconds("reset", seconds(shown_reset(policy, state)));
     if (state.retry_after) {
         json.seconds("retry_after", seconds(*state.retry_after));
     } else {
         json.null("retry_after");
     }
+    if (state.block == Block::none) {
+        json.null("blocked");
+    } else {
+        json.seconds("blocked", seconds(state.reset));
+    }
     json.text("source", source).end_object();
     return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
 }
 
-/// Asks a script that only looks for one request of the key, together with one that no limit lets
-/// in: so the answer is what is there before it.
-class KeyQuestion final : public Waiting, private ShardPart {
+/// Runs the peek script for two limits of the same key: the second has a cost that is always
+/// refused, so nothing is taken, and the first gets the key's state.
+class KeyQuery final : public RedisQuery, private ShardPart {
 public:
-    KeyQuestion(
+    KeyQuery(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
-        : Waiting(r),
+        : RedisQuery(r),
           zone_(zone),
           key_(key),
           policy_(policy),
@@ -143,7 +149,8 @@ private:
     {
         if (end != End::answered) {
             return send_error(
-                r_, NGX_HTTP_SERVICE_UNAVAILABLE, "Redis does not answer, or with an error");
+                r_, NGX_HTTP_SERVICE_UNAVAILABLE,
+                "Redis does not answer, or answers with an error");
         }
         return send_state(r_, zone_, key_, policy_, limits_.front().state, "redis");
     }
@@ -159,13 +166,13 @@ private:
     const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
 };
 
-/// DEL
-class KeyDeletion final : public Waiting, private redis::CommandCall {
+/// Deletes a key in Redis by DEL.
+class KeyDeletion final : public RedisQuery, private redis::CommandCall {
 public:
     KeyDeletion(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key,
         const std::string& redis_key)
-        : Waiting(r),
+        : RedisQuery(r),
           CommandCall(redis::plain_command({ "DEL", redis_key }), redis_key),
           zone_(zone),
           key_(key)
@@ -209,7 +216,7 @@ private:
     bool refused_ = false;
 };
 
-/// Of a key that is counted here.
+/// Sends the state of a key that is counted in this node's memory.
 ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
@@ -218,11 +225,13 @@ ngx_int_t show_local_key(
     return send_state(r, zone, key, policy, state, "local");
 }
 
-/// What the arguments say of rate and burst; what they do not say is kept. Empty: all is well, else
-/// what is wrong.
+/// Sets rate and burst of `policy` if the arguments have them. Returns the error; empty: none.
 std::string_view read_policy(std::string_view arguments, Policy& policy)
 {
     if (const auto rate = api_argument(arguments, "rate"); rate.given) {
+        if (policy.algorithm == Algorithm::concurrency) {
+            return "the zone counts requests at one time, which have no rate";
+        }
         const auto parsed = rate.value ? parse_rate(*rate.value) : std::nullopt;
         if (!parsed) {
             return "invalid rate";
@@ -251,18 +260,19 @@ ngx_int_t show_key(
     if (policy.rate.quota == 0) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
     }
-    // To look at a log lets go of what has left the window, which has to be the one it counts by.
+    // Peeking at timed counts removes those that have left the window, so it needs the zone's
+    // window.
     const bool own_record = zone.variable_rate || policy.rate == zone.zone.policy.rate;
     if (zone.redis == nullptr && !own_record && LocalLimiter::has_timed_counts(policy.algorithm)) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST,
-            "what this node counts by this algorithm can be looked at under its own rate only");
+            "rate= must be the zone's rate: this node's memory counts by this algorithm");
     }
     if (zone.redis == nullptr) {
         return show_local_key(r, zone, key, policy);
     }
-    auto* question = nginx::make<KeyQuestion>(r->pool, r, zone, key, policy);
-    return question == nullptr ? ngx_int_t{ NGX_ERROR } : question->ask();
+    auto* query = nginx::make<KeyQuery>(r->pool, r, zone, key, policy);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
 }
 
 ngx_int_t free_key(

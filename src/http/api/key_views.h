@@ -6,14 +6,14 @@
 
 namespace ratelimit::http {
 
-/// Answers with a key's state, for which nothing is taken; `arguments` may say rate= and burst=,
-/// where they are not the zone's own. Returns what a content handler returns: the answer may come
-/// later, from Redis.
+/// Sends a key's state, without taking anything. `arguments` may have rate= and burst= in place of
+/// the zone's. Returns what a content handler returns; NGX_DONE: the response follows Redis's
+/// reply.
 ngx_int_t show_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments);
 
-/// Deletes a key in Redis and what this node knows of it. Where each length of window has a record,
-/// `arguments` has to say by rate= which one is deleted in Redis.
+/// Deletes a key in Redis and in this node's memory. If the key has a record for each length of
+/// window (Zone::record_of), rate= in `arguments` selects the record that is deleted in Redis.
 ngx_int_t free_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments);
 

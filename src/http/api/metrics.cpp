@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 namespace ratelimit::http {
@@ -17,7 +18,7 @@ struct Label {
 };
 using Labels = std::initializer_list<Label>;
 
-/// Prometheus's text format: a family is named once, before all of its samples.
+/// Writes Prometheus's text format. `family` begins a family; `sample` adds samples to it.
 class MetricsText {
 public:
     void family(std::string_view name, std::string_view type, std::string_view help)
@@ -78,11 +79,33 @@ private:
     std::string_view name_;
 };
 
+void write_units(MetricsText& text, const MainConf& conf, ZoneCounters::Units which)
+{
+    for (const ZoneConf& zone : conf.zones) {
+        text.sample({ { "zone", zone.zone.name } }, zone.zone.memory().counters().sum(which));
+    }
+}
+
+void write_in_flight(MetricsText& text, const MainConf& conf)
+{
+    bool first = true;
+    for (const ZoneConf& zone : conf.zones) {
+        if (zone.zone.policy.algorithm != Algorithm::concurrency) {
+            continue;
+        }
+        if (std::exchange(first, false)) {
+            text.family(
+                "ratelimit_in_flight", "gauge",
+                "What requests of this node hold now of limits of requests at one time.");
+        }
+        text.sample({ { "zone", zone.zone.name } }, zone.zone.memory().held_units().sum());
+    }
+}
+
 void write_zones(MetricsText& text, const MainConf& conf)
 {
     text.family(
-        "ratelimit_requests_total", "counter",
-        "Decisions of limits by zone, what became of the request, and who decided.");
+        "ratelimit_requests_total", "counter", "Decisions of limits by zone, result and source.");
     for (const ZoneConf& zone : conf.zones) {
         for (const Count& count : counts_of(zone)) {
             text.sample(
@@ -92,6 +115,16 @@ void write_zones(MetricsText& text, const MainConf& conf)
                 count.count);
         }
     }
+    text.family("ratelimit_cost_total", "counter", "Cost of requests that passed, as settled.");
+    write_units(text, conf, ZoneCounters::Units::passed);
+    text.family("ratelimit_charged_total", "counter", "Cost that was charged after the decision.");
+    write_units(text, conf, ZoneCounters::Units::charged);
+    text.family(
+        "ratelimit_refunded_total", "counter", "Cost that was refunded after the decision.");
+    write_units(text, conf, ZoneCounters::Units::refunded);
+    text.family("ratelimit_blocks_total", "counter", "Blocks that began with a refusal (block=).");
+    write_units(text, conf, ZoneCounters::Units::blocked);
+    write_in_flight(text, conf);
     text.family(
         "ratelimit_zone_keys", "gauge",
         "Keys in a zone's shared memory: refused, leased or counted there.");
@@ -100,7 +133,7 @@ void write_zones(MetricsText& text, const MainConf& conf)
     }
     text.family(
         "ratelimit_zone_evictions_total", "counter",
-        "Keys that were forgotten since a zone's shared memory was full.");
+        "Keys that were evicted because a zone's shared memory was full.");
     for (const ZoneConf& zone : conf.zones) {
         text.sample({ { "zone", zone.zone.name } }, zone.zone.memory().evictions());
     }
@@ -144,14 +177,14 @@ void write_latencies(MetricsText& text, std::string_view redis, const RedisCount
 
 void write_states(MetricsText& text, std::span<const BlockServers> all)
 {
-    text.family("ratelimit_redis_up", "gauge", "Whether a worker has a Redis server that answers.");
+    text.family("ratelimit_redis_up", "gauge", "Whether at least one worker has the server as up.");
     each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
         text.sample(
             { { "redis", redis }, { "server", server.name } },
             std::uint64_t{ server.workers_up > 0 });
     });
     for (const BlockServers& servers : all) {
-        if (servers.servers.empty()) {  // no master or map is known
+        if (servers.servers.empty()) {  // no master or cluster map is known
             text.sample({ { "redis", servers.block.name }, { "server", "" } }, std::uint64_t{ 0 });
         }
     }
@@ -169,13 +202,13 @@ void write_servers(MetricsText& text, std::span<const BlockServers> all)
     write_states(text, all);
     text.family(
         "ratelimit_redis_request_duration_seconds", "histogram",
-        "How long commands to Redis took, of those that were answered in time.");
+        "Duration of calls to Redis that were answered in time.");
     each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
         write_latencies(text, redis, server);
     });
     text.family(
         "ratelimit_redis_errors_total", "counter",
-        "Checks without an answer in time, connections lost or not made, and error replies.");
+        "Checks that timed out, connections lost or not made, and error replies.");
     each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
         for (std::size_t i = 0; i < redis_error_names.size(); ++i) {
             text.sample(
@@ -183,9 +216,7 @@ void write_servers(MetricsText& text, std::span<const BlockServers> all)
                 server.counts.errors[i]);
         }
     });
-    text.family(
-        "ratelimit_redis_reconnects_total", "counter",
-        "Connections to Redis that were made again.");
+    text.family("ratelimit_redis_reconnects_total", "counter", "Reconnections to Redis.");
     each_server(all, [&](std::string_view redis, const RedisCounters::Server& server) {
         text.sample({ { "redis", redis }, { "server", server.name } }, server.counts.reconnects);
     });
@@ -203,7 +234,7 @@ std::string metrics_text(MainConf& conf)
     std::vector<BlockServers> all;
     for (const RedisBlock& block : conf.redis) {
         if (block.scripts.size() == 0) {
-            continue;  // nothing is asked of it
+            continue;  // no limit uses it
         }
         all.push_back({ block,
                         RedisCounters(*conf.redis_counters)
@@ -213,11 +244,19 @@ std::string metrics_text(MainConf& conf)
         write_servers(text, all);
         text.family(
             "ratelimit_coalesced_total", "counter",
-            "Checks that waited for one of the same keys, and went together.");
+            "Checks that waited for another check of the same keys, and then shared a call.");
         for (const BlockServers& servers : all) {
             text.sample(
                 { { "redis", servers.block.name } },
-                RedisCounters(*conf.redis_counters).coalesced(servers.block.name));
+                RedisCounters(*conf.redis_counters).block(servers.block.name).coalesced);
+        }
+        text.family(
+            "ratelimit_settlements_failed_total", "counter",
+            "Refunds, charges and releases without a good reply.");
+        for (const BlockServers& servers : all) {
+            text.sample(
+                { { "redis", servers.block.name } },
+                RedisCounters(*conf.redis_counters).block(servers.block.name).failed);
         }
     }
     return std::move(text.str());

@@ -6,7 +6,7 @@ namespace ratelimit::http {
 
 namespace {
 
-/// Takes the text up to the next slash, and that, off the front.
+/// Removes the text up to the next slash, and the slash, from the front. Returns the text.
 std::string_view take_segment(std::string_view& path) noexcept
 {
     const auto slash = path.find('/');
@@ -15,8 +15,8 @@ std::string_view take_segment(std::string_view& path) noexcept
     return segment;
 }
 
-/// nginx takes them out of a path, but not out of the raw one.
-bool is_idle(std::string_view segment) noexcept
+/// Segments that nginx removes when it normalizes a path.
+bool is_ignored(std::string_view segment) noexcept
 {
     return segment.empty() || segment == ".";
 }
@@ -25,12 +25,12 @@ std::size_t count_segments(std::string_view path) noexcept
 {
     std::size_t count = 0;
     while (!path.empty()) {
-        count += is_idle(take_segment(path)) ? 0 : 1;
+        count += is_ignored(take_segment(path)) ? 0 : 1;
     }
     return count;
 }
 
-/// Whether nginx may have gone up on its way to the path: then it may be of another zone's address.
+/// Whether nginx may have resolved a "..": then the path may name another zone than the client did.
 bool goes_up(std::string_view raw)
 {
     const auto decoded = percent_decoded(raw.substr(0, raw.find('?')));
@@ -45,9 +45,9 @@ bool goes_up(std::string_view raw)
     return false;
 }
 
-/// What follows so many segments of the raw path, the last of which are these three, decoded.
-/// Empty: it is not of this form: a key with ".." between slashes, which nginx has resolved, may
-/// have brought the request here from the address of another zone.
+/// The key: the decoded rest of the raw path after `segments_before` segments and zones/ZONE/keys.
+/// Empty: the path has another form, or a "..", which nginx resolved, so that it may name another
+/// zone than the client did.
 std::optional<std::string> key_of_raw(
     std::string_view raw, std::size_t segments_before, std::string_view zone)
 {
@@ -61,18 +61,18 @@ std::optional<std::string> key_of_raw(
         if (!segment || *segment == "..") {
             return std::nullopt;
         }
-        if (is_idle(*segment)) {
+        if (is_ignored(*segment)) {
             continue;
         }
-        const std::size_t place = count++ - segments_before;
-        if ((place == 0 && *segment != "zones") || (place == 1 && *segment != zone)
-            || (place == 2 && *segment != "keys")) {
+        const std::size_t index = count++ - segments_before;
+        if ((index == 0 && *segment != "zones") || (index == 1 && *segment != zone)
+            || (index == 2 && *segment != "keys")) {
             return std::nullopt;
         }
     }
     for (auto rest = raw; !rest.empty();) {
         if (percent_decoded(take_segment(rest)) == "..") {
-            return std::nullopt;  // as it is no segment of the key's
+            return std::nullopt;
         }
     }
     return percent_decoded(raw);
@@ -136,7 +136,7 @@ ApiPath parse_api_path(
     if (take_segment(rest) != "keys") {
         return found;
     }
-    // nginx makes many slashes one: of a key of slashes, nothing is left in the path.
+    // nginx merges slashes, so `rest` is also empty if the key consists of slashes.
     auto argument = rest.empty() ? api_argument(arguments, "key") : ApiArgument{};
     if (rest.empty() && !argument.given) {
         argument = api_argument(arguments, "hash");

@@ -7,7 +7,7 @@
 
 namespace ratelimit::http {
 
-/// What of the API is asked for.
+/// The view that a request's path names, and its parameters.
 struct ApiPath {
     enum class View : std::uint8_t {
         nothing,
@@ -16,27 +16,26 @@ struct ApiPath {
         metrics,
         zones,
         key,
-        no_key,  // it has none, or one that no path can have
+        no_key,  // the key is missing, or cannot be taken from the path
         redis
     };
 
     View view = View::nothing;
-    std::optional<std::string> zone;  // zones: of this one only
-    std::string key;                  // key: any bytes
-    bool hashed = false;              // key is what the zone knows it by, an argument hash=
+    std::optional<std::string> zone;  // for View::zones: this zone only
+    std::string key;                  // for View::key: any bytes
+    bool hashed = false;              // `key` is a hash, from hash=
 };
 
-/// `location`: the prefix that the API is below; `path`: as nginx has normalized and decoded it;
-/// `raw`: as the client sent it, of which a key is taken, since it may have slashes and the like,
-/// unless nginx has rewritten the request; `arguments`: may have the key too, "key=",
-/// percent-encoded, or its hash, "hash=".
+/// `location`: the API's prefix. `path`: normalized and decoded by nginx. `raw`: as the client sent
+/// it; the key is taken from it, since a key may contain slashes, unless nginx has `rewritten` the
+/// request. `arguments`: may have the key as "key=", percent-encoded, or its hash as "hash=".
 ApiPath parse_api_path(
     std::string_view location, std::string_view path, std::string_view raw, bool rewritten,
     std::string_view arguments);
 
 struct ApiArgument {
     bool given = false;
-    std::optional<std::string> value;  // percent-decoded; empty: there is none, or it is malformed
+    std::optional<std::string> value;  // percent-decoded; empty: not given, or malformed
 };
 ApiArgument api_argument(std::string_view arguments, std::string_view name);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double us_a_second = 1e6;
 
-/// The latency, in seconds, that this part of those counted is below. Empty: there are none.
+/// The latency in seconds below which this part (0 to 1) of all calls lies. Empty: no calls.
 std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies, double part)
 {
     const auto& bounds = redis::ServerStats::bounds;
@@ -69,7 +69,7 @@ void write_server(JsonText& json, const RedisBlock& block, const RedisCounters::
         state = server.breakers_open > 0 ? "breaker_open" : "away";
     }
     json.begin_object().text("server", server.name);
-    // Where servers have roles, only masters are asked.
+    // In clusters and behind sentinels, checks go to masters only.
     if (block.options.topology == redis::Topology::ring) {
         json.null("role");
     } else {
@@ -96,7 +96,7 @@ std::string redis_json(const MainConf& conf)
         .begin_array("redis");
     for (const RedisBlock& block : conf.redis) {
         if (block.scripts.size() == 0) {
-            continue;  // nothing is asked of it
+            continue;  // no limit uses it
         }
         json.begin_object().text("name", block.name).text("topology", topology_of(block));
         json.begin_array("servers");

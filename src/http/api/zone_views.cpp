@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 #include <span>
 
 namespace ratelimit::http {
@@ -35,8 +36,18 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     json.text("name", zone.name)
         .text("key", conf.key_text)
         .flag("hash_key", conf.hash_key)
-        .text("algorithm", name_of(zone.policy.algorithm))
-        .text("rate", conf.rate_text);
+        .text("algorithm", name_of(zone.policy.algorithm));
+    if (zone.policy.algorithm == Algorithm::concurrency) {
+        json.null("rate")
+            .number("concurrency", zone.policy.rate.quota)
+            .seconds("hold_seconds", seconds_of(zone.policy.rate.window))
+            .number("in_flight", zone.memory().held_units().sum());
+    } else {
+        json.text("rate", conf.rate_text)
+            .null("concurrency")
+            .null("hold_seconds")
+            .null("in_flight");
+    }
     if (zone.policy.burst) {
         json.number("burst", *zone.policy.burst);
     } else {
@@ -46,6 +57,11 @@ void write_settings(JsonText& json, const ZoneConf& conf)
         json.seconds("precision", seconds_of(zone.policy.bucket_width()));
     } else {
         json.null("precision");
+    }
+    if (zone.policy.block.count() > 0) {
+        json.seconds("block", seconds_of(zone.policy.block));
+    } else {
+        json.null("block");
     }
     if (conf.variable_rate) {
         json.null("limit");
@@ -65,7 +81,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
         .number("size", std::uint64_t{ conf.zone.shared->shm.size });
 }
 
-/// By outcome and source: those that there were.
+/// Decisions by outcome and source, without those that did not occur.
 void write_counters(JsonText& json, const ZoneConf& zone)
 {
     json.begin_object("counters");
@@ -89,19 +105,44 @@ void write_counters(JsonText& json, const ZoneConf& zone)
     json.end_object();
 }
 
+/// What is left of the key's block, as far as this node knows. With a variable rate, the policy by
+/// which a refusal is remembered is not known.
+std::optional<microseconds> known_block(const ZoneConf& conf, std::string_view key)
+{
+    const Zone& zone = conf.zone;
+    if (zone.policy.block.count() == 0 || conf.variable_rate) {
+        return std::nullopt;
+    }
+    if (conf.redis == nullptr) {
+        const Verdict state =
+            zone.memory().local_limiter().peek({ key, zone.policy }, nginx::local_time());
+        return state.block == Block::none ? std::nullopt : std::optional{ state.reset };
+    }
+    const bool local = zone.clock == Clock::local;
+    const auto denial = zone.memory().denials().find(
+        { key, zone.policy_hash(zone.policy), 1 },
+        local ? nginx::local_time() : nginx::monotonic_time());
+    return denial ? denial->state.retry_after : std::nullopt;
+}
+
 void write_busiest(JsonText& json, const ZoneConf& zone)
 {
     std::array<TopRefused::Counter, busiest_shown> top;
     const std::size_t count = zone.zone.memory().top_refused().top(top, ngx_time());
     json.begin_array("busiest");
     for (const TopRefused::Counter& counter : std::span(top).first(count)) {
-        char room[4 * KeyedNode::key_limit];
+        char buffer[4 * KeyedNode::key_limit];
         json.begin_object()
-            .text("key", nginx::escaped_for_log(counter.key.view(), room, sizeof(room)))
+            .text("key", nginx::escaped_for_log(counter.key.view(), buffer, sizeof(buffer)))
             .text("id", percent_encoded(counter.key.view()))
             .number("refused", counter.refused)
-            .number("error", counter.key.error)
-            .end_object();
+            .number("error", counter.key.error);
+        if (const auto rest = known_block(zone, counter.key.view())) {
+            json.seconds("blocked", seconds_of(*rest));
+        } else {
+            json.null("blocked");
+        }
+        json.end_object();
     }
     json.end_array();
 }
@@ -112,6 +153,10 @@ void write_zone(JsonText& json, const ZoneConf& zone)
     json.begin_object();
     write_settings(json, zone);
     write_counters(json, zone);
+    json.number("cost", memory.counters().sum(ZoneCounters::Units::passed))
+        .number("charged", memory.counters().sum(ZoneCounters::Units::charged))
+        .number("refunded", memory.counters().sum(ZoneCounters::Units::refunded))
+        .number("blocks", memory.counters().sum(ZoneCounters::Units::blocked));
     json.number("keys", memory.keys()).number("evictions", memory.evictions());
     write_busiest(json, zone);
     json.end_object();

@@ -1,9 +1,9 @@
-// The chart of a zone: rates of the last minutes, stacked, drawn anew at each answer.
+// The chart of a zone: stacked rates of the last minutes, redrawn after each answer.
 
 const CHART_HEIGHT = 176;
 const MARGIN = { left: 44, right: 10, top: 10, bottom: 22 };
 
-// Steps of 1, 2 or 5 of a power of ten, so that two to five lines divide 0 to `most`.
+// The scale from 0 to `most`: ticks 1, 2 or 5 times a power of ten apart, at most five of them.
 function scaleOf(most) {
     const rough = Math.max(most, 0.01) / 4;
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -31,14 +31,14 @@ function runsOf(intervals) {
     return runs;
 }
 
-// Where the rates of a run stand on the time axis: each in the middle of the interval that it is the mean
-// of, the first and the last out to the ends.
+// Positions of a run's rates on the time axis: each in the middle of its interval; the first and the last
+// rate are repeated at the ends of the run.
 const timesOf = run =>
     [run[0].from, ...run.map(({ from, to }) => (from + to) / 2), run.at(-1).to];
 
 const outToTheEnds = rates => [rates[0], ...rates, rates.at(-1)];
 
-// Paths of the stacked areas, and of the line on top of all.
+// Paths of the stacked areas, and of the line on top of them.
 function stack(intervals, x, y) {
     const areas = new Map();
     let top = '';
@@ -63,21 +63,21 @@ function stack(intervals, x, y) {
 
 const sum = rates => RESULTS.reduce((all, { name }) => all + (rates?.[name] ?? 0), 0);
 
-const place = number => Number(number.toFixed(1));
+const rounded = number => Number(number.toFixed(1));
 
-// A small picture of a row of the list: what passed, what was refused, what failed.
+// The small chart in a zone's row.
 function drawSpark(element, intervals, until) {
     const width = 132;
     const height = 28;
     const most = Math.max(...intervals.map(({ rates }) => sum(rates)), 0);
-    const x = time => place(width * (1 - (until - Math.max(time, until - SECONDS_KEPT)) / SECONDS_KEPT));
-    const y = rate => place(height - 1 - (height - 2) * rate / (most || 1));
+    const x = time => rounded(width * (1 - (until - Math.max(time, until - SECONDS_KEPT)) / SECONDS_KEPT));
+    const y = rate => rounded(height - 1 - (height - 2) * rate / (most || 1));
     element.replaceChildren(svg('path', { class: 'axis', d: `M0,${height - 0.5}H${width}` }),
         ...stack(intervals, x, y));
 }
 
-// A chart that can be read at a point of time: with the pointer, or with the arrow keys. `onPoint` is
-// told the interval, or null for now.
+// A chart with a cursor, which the pointer or the arrow keys move. `onPoint` gets the interval under the
+// cursor, or null for now.
 class Chart {
     intervals = [];
     until = 0;
@@ -127,8 +127,8 @@ class Chart {
         }
     }
 
-    // Only when the point changes, and not at each answer: a screen reader says every change. The
-    // highest value is now.
+    // Only when the cursor moves, not after each answer: a screen reader reads every change aloud. The
+    // highest value means now.
     #tell() {
         const known = this.#known;
         set(this.root, 'aria-valuemax', known.length);
@@ -136,8 +136,8 @@ class Chart {
         set(this.root, 'aria-valuetext', this.at ? `${clock(this.at.to)}: ${spoken(this.at.rates)}` : 'now');
     }
 
-    // A finger leaves by being lifted, so that one sees what is below it: what it pointed at stays until
-    // the focus, which a drag does not bring by itself, goes elsewhere.
+    // When a finger is lifted, the cursor stays until the chart loses the focus, so that the value can be
+    // read. A drag does not set the focus by itself.
     #onLeave({ pointerType }) {
         if (pointerType === 'touch' && this.at) {
             this.root.focus({ preventScroll: true });
@@ -168,7 +168,7 @@ class Chart {
     #x(time) {
         const plot = this.width - MARGIN.left - MARGIN.right;
         const ago = this.until - Math.max(time, this.until - SECONDS_KEPT);
-        return place(MARGIN.left + plot * (1 - ago / SECONDS_KEPT));
+        return rounded(MARGIN.left + plot * (1 - ago / SECONDS_KEPT));
     }
 
     #time(x) {
@@ -184,7 +184,7 @@ class Chart {
         const bottom = CHART_HEIGHT - MARGIN.bottom;
         const scale = scaleOf(Math.max(...this.intervals.map(({ rates }) => sum(rates)), 0));
         const x = time => this.#x(time);
-        const y = rate => place(bottom - (bottom - MARGIN.top) * rate / scale.top);
+        const y = rate => rounded(bottom - (bottom - MARGIN.top) * rate / scale.top);
         set(this.picture, 'width', this.width);
         this.picture.replaceChildren(
             ...this.#lines(scale, y),
@@ -211,7 +211,7 @@ class Chart {
 
     #minutes(x, bottom) {
         const marks = [];
-        // Each label takes some 50 pixels: every second minute where there is no room for all.
+        // A label is about 50 pixels wide: a narrow chart has a label for every second minute.
         const step = this.width < 420 ? 120 : 60;
         const first = Math.ceil((this.until - SECONDS_KEPT) / step) * step;
         for (let time = first; time <= this.until; time += step) {
@@ -229,7 +229,7 @@ class Chart {
         if (!this.at) {
             return [];
         }
-        const middle = place((x(this.at.from) + x(this.at.to)) / 2);
+        const middle = rounded((x(this.at.from) + x(this.at.to)) / 2);
         return [svg('path', { class: 'cursor', d: `M${middle},${MARGIN.top}V${bottom}` })];
     }
 }

@@ -1,4 +1,4 @@
-// Elements. Text goes in as text, never as markup: names and keys come from strangers.
+// Helpers for elements. Text is always inserted as text, never as markup: names and keys are not trusted.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -16,7 +16,8 @@ const h = (tag, attributes = {}, ...children) => fill(document.createElement(tag
 const svg = (tag, attributes = {}, ...children) =>
     fill(document.createElementNS(SVG, tag), attributes, children);
 
-// Writes only what has changed: an untouched node keeps its selection and wakes no screen reader.
+// Writes only if the text has changed: an unchanged node keeps its selection, and no screen reader reads it
+// again.
 function say(element, text) {
     if (element.textContent !== text) {
         element.textContent = text;
@@ -41,36 +42,36 @@ const hidden = text => h('span', { class: 'unseen' }, text);
 
 const canHover = matchMedia('(hover: hover)');
 
-// Somebody points into it or has the focus there: its rows must not move.
+// The element has the pointer or the focus: its rows must not move.
 const inUse = element =>
     (canHover.matches && element.matches(':hover')) || element.contains(document.activeElement);
 
-// Children of `parent` become `wanted`, in that order; in an element that is in use (`held`) those that
-// were there stay where they are. Only what is out of place moves, so that the focus stays.
+// Makes `wanted` the children of `parent`, in that order; in an element that is in use (`held`), children
+// that are present keep their positions. Only misplaced children move, so that the focus stays.
 function arrange(parent, wanted, held = inUse(parent)) {
-    const there = new Set(parent.children);
+    const present = new Set(parent.children);
     const keep = new Set(wanted);
-    for (const child of there) {
+    for (const child of present) {
         if (!keep.has(child)) {
             child.remove();
         }
     }
     if (held) {
-        parent.append(...wanted.filter(child => !there.has(child)));
+        parent.append(...wanted.filter(child => !present.has(child)));
         return;
     }
-    let place = parent.firstElementChild;
+    let next = parent.firstElementChild;
     for (const child of wanted) {
-        if (child === place) {
-            place = place.nextElementSibling;
+        if (child === next) {
+            next = next.nextElementSibling;
         } else {
-            parent.insertBefore(child, place);
+            parent.insertBefore(child, next);
         }
     }
 }
 
-// A table whose cells know their column, for narrow windows where each row becomes a block; roles keep
-// it a table there for screen readers. Columns: [name, class].
+// A table. Each cell has its column's name, for narrow windows, where each row becomes a block; the roles
+// keep it a table for screen readers there. Columns: [name, class].
 function table(caption, columns) {
     const head = h('tr', { role: 'row' }, ...columns.map(([name, classes]) =>
         h('th', { scope: 'col', role: 'columnheader', class: classes ?? '' }, name)));
@@ -89,7 +90,7 @@ function row(columns) {
     return { root: h('tr', { role: 'row' }, ...cells), cells };
 }
 
-// A key or an address: where it is long, cut in the middle, and a button that shows all of it.
+// A key or an address. A long one is shortened in the middle, and a button that shows all of it.
 function longText(text, most) {
     const all = visible(text);
     const cut = middleCut(all, most);

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Puts the dashboard together and prints it as the C++ header that the module serves it from: the page,
-# and the hashes with which its Content-Security-Policy allows its script and its style.
+# Assembles the dashboard and prints it as a C++ header for the module: the page, and the hashes of its script
+# and its style for the Content-Security-Policy.
 # Usage: sh embed.sh > dashboard_page.h
 #        sh embed.sh page > page.html
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 
-# page.html as it is written; a line @file@ is replaced by that file as it is written.
+# Prints page.html with each line @file@ replaced by that file.
 page() {
     while IFS= read -r line; do
         case $line in
@@ -20,8 +20,8 @@ page() {
     done <"$here/page.html"
 }
 
-# The hash of everything between the lines <tag> and </tag>, including the line feed after <tag>: a
-# browser hashes the same bytes.
+# Prints the hash of everything between the lines <tag> and </tag>, including the line feed after <tag>, as
+# browsers hash it.
 hash_of() {
     {
         echo
@@ -29,8 +29,8 @@ hash_of() {
     } | openssl dgst -sha256 -binary | openssl base64
 }
 
-# Bytes as character literals: a string literal this long is more than a compiler has to accept, and
-# numbers above 127 do not fit a char on every machine.
+# Prints a file as character literals: a string literal of this length exceeds what compilers must accept,
+# and numbers above 127 do not fit a char on every machine.
 bytes() { od -An -v -t o1 "$1" | sed -e "s/ *\([0-7][0-7]*\)/'\\\\\1',/g"; }
 
 header() {

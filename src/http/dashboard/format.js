@@ -11,7 +11,7 @@ function short(number) {
     if (number > 0 && number < 0.005) {
         return '<0.01';
     }
-    // Told by what is left after rounding: 999.6 is "1.0k", and no "1000".
+    // The unit is chosen after rounding: 999.6 is "1.0k", not "1000".
     const units = ['', 'k', 'M', 'G', 'T'];
     let unit = 0;
     while (number >= 999.5 && unit < units.length - 1) {
@@ -26,7 +26,7 @@ const perSecond = number => number === null ? '–' : short(number) + '/s';
 
 const whole = number => wholeNumber.format(number);
 
-// "0%" is none and "100%" is all: what is almost that says so.
+// "0%" is exactly none and "100%" exactly all: shares close to them are "<1%" and ">99%".
 function percent(part, all) {
     if (!all) {
         return '–';
@@ -49,6 +49,16 @@ function latency(seconds) {
     return ms >= 999.5 ? seconds.toFixed(1) + ' s' : ms.toFixed(ms < 9.995 ? 2 : ms < 99.95 ? 1 : 0) + ' ms';
 }
 
+// "45 s", "10 min", "2 h", "3 d": rounded up, as it is how long to wait.
+function duration(seconds) {
+    for (const [unit, size] of [['d', 86400], ['h', 3600], ['min', 60]]) {
+        if (seconds >= 2 * size || seconds % size === 0 && seconds > 0) {
+            return `${Math.ceil(seconds / size)} ${unit}`;
+        }
+    }
+    return `${Math.ceil(seconds)} s`;
+}
+
 function bytes(number) {
     for (const [unit, size] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10]]) {
         if (number >= size) {
@@ -58,20 +68,21 @@ function bytes(number) {
     return number + ' bytes';
 }
 
-// Of a time in seconds since 1970, in this browser's zone: "12:04:31".
+// A time in seconds since 1970, in the browser's time zone: "12:04:31".
 const clock = seconds => clockFormat.format(new Date(1000 * seconds));
 
 const count = (number, one, many) => `${whole(number)} ${number === 1 ? one : many}`;
 
 const words = name => name.replaceAll('_', ' ');
 
-// Text of strangers for reading: what is not seen, or turns the direction of what follows, is spelt out.
+// Makes untrusted text readable: invisible characters, and those that change the direction of text, are
+// written as \u{...}.
 function visible(text) {
     return String(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu,
         character => `\\u{${character.codePointAt(0).toString(16).toUpperCase()}}`);
 }
 
-// The beginning and the end, which tell keys apart better than the beginning alone.
+// Shortens a text to its beginning and its end: together they distinguish keys better than the beginning.
 function middleCut(text, most) {
     const characters = Array.from(text);
     if (characters.length <= most) {

@@ -1,12 +1,12 @@
-// What is kept of a zone's counters: samples of the last minutes, and the rates between them.
+// The history of a zone's counters: samples of the last minutes, and the rates between them.
 
 const SECONDS_KEPT = 300;
 const SECONDS_OF_NOW = 10;
-// A longer pause between two samples (a hidden tab, a node that was away) is a gap, and has no rate.
+// A longer interval between two samples (a hidden tab, an unavailable node) is a gap without a rate.
 const SECONDS_OF_GAP = 15;
 
-// Results from the top of the chart to its floor: what is looked for stands on the floor, where it is
-// read best. `of` is where an overview counts them.
+// Results in the order of the chart, from top to bottom: the most important ones are at the bottom, where
+// they are easiest to read. `of`: the sum of `overview` that includes the result.
 const RESULTS = [
     { name: 'passed', label: 'Passed', of: 'passed' },
     { name: 'passed_shadow', label: 'Passed, in shadow', of: 'passed' },
@@ -23,7 +23,7 @@ const FROM_THE_FLOOR = [...RESULTS].reverse();
 const ALWAYS_SHOWN = ['passed', 'rejected'];
 const SOURCES = ['redis', 'cache', 'lease', 'local'];
 
-// {result: {source: n}} as two plain tables; a result of a newer node counts, under its own name.
+// {result: {source: n}} as two tables, by result and by source. Unknown results, from a newer node, are kept.
 function totalsOf(counters) {
     const results = {};
     const sources = {};
@@ -55,7 +55,7 @@ function ratesBetween(before, after) {
     return rates;
 }
 
-// Sums of a table of rates or numbers, by what an overview tells: passed, would, refused, failed.
+// Sums of a table of rates or numbers: passed, would (be refused), refused, failed.
 function overview(table) {
     const sums = { passed: 0, would: 0, refused: 0, failed: 0 };
     for (const { name, of } of RESULTS) {
@@ -68,8 +68,8 @@ class History {
     samples = [];
     intervals = [];
 
-    // A counter that falls means that the node was started again: what was before says nothing now; so
-    // does a clock that is set back.
+    // A counter that falls means that the node was restarted: older samples are dropped. The same applies
+    // if the clock was set back.
     add(time, counters, busiest) {
         const sample = { time, ...totalsOf(counters), busiest };
         const last = this.samples.at(-1);
@@ -94,7 +94,7 @@ class History {
         while (this.intervals.length > 0 && this.intervals[0].to <= until) {
             this.intervals.shift();
         }
-        // What the busiest keys were is asked of the last seconds only.
+        // Busiest keys are needed of the last seconds only.
         const recent = this.samples.at(-1).time - 2 * SECONDS_OF_NOW;
         for (let i = this.samples.length - 1; i >= 0 && this.samples[i].busiest; i -= 1) {
             if (this.samples[i].time < recent) {
@@ -107,7 +107,7 @@ class History {
         return this.samples.at(-1);
     }
 
-    // The sample that the last seconds are measured from; null right after the start and after a gap.
+    // The sample at the beginning of the last `seconds`; null after the start and after a gap.
     #before(seconds) {
         let first = null;
         for (let i = this.samples.length - 2; i >= 0; i -= 1) {
@@ -120,7 +120,7 @@ class History {
         return first;
     }
 
-    // Rates by result over the last seconds, or null while they are not known.
+    // Rates by result over the last seconds; null: not known yet.
     now() {
         const first = this.#before(SECONDS_OF_NOW);
         return first && ratesBetween(first, this.last);
@@ -142,9 +142,8 @@ class History {
         return differences(this.samples[0].sources, this.last.sources);
     }
 
-    // How fast a key is refused now. The node estimates: its number is comparable while its error is the
-    // same, otherwise the key left the list and came again. Where the clock stands, the answer with a
-    // key that came again was no sample.
+    // Refusals of a key per second; null: not known. The node's count is an estimate: two counts can be
+    // compared only if their errors are equal, since otherwise the key left the list in between.
     refusedNow(id) {
         const now = this.last.busiest.get(id);
         if (!now) {
@@ -161,7 +160,7 @@ class History {
         return null;
     }
 
-    // The zones' order: what is refused now, would be, or has no decision.
+    // The rate that zones are sorted by: refused, would be refused, or undecided.
     rank() {
         const { refused, would, failed } = overview(this.now() ?? {});
         return refused + would + failed;

@@ -2,26 +2,26 @@
 
 const SECONDS_TO_FREE = 10;
 
-// Always as an argument: of a path, nginx and browsers resolve "..", percent-encoded or not, so that a
-// stranger's key could lead to another zone, or out of the API.
-// Of a zone with hash_key, what is shown as a key is its hash.
+// The key is always an argument: in a path, nginx and browsers resolve "..", percent-encoded or not, so that
+// an untrusted key could lead to another zone, or out of the API.
+// In a zone with hash_key, the key that is shown is a hash.
 function keyUrl({ name, hash_key: hashed }, id) {
     return `zones/${encodeURIComponent(name)}/keys?${hashed ? 'hash' : 'key'}=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
 }
 
-// Why it was not done: what the API says of it, and what that does not say. Pages of nginx or of what
-// stands before it are no JSON.
+// Why a key was not freed: the meaning of the status, and the API's error text. Error pages of nginx or of a
+// proxy before it are not JSON.
 async function refusalText(answer) {
     const known = {
         403: 'this address or user may not',
         405: 'the API is read-only (write=on is not set)',
     }[answer.status];
-    const said = (await answer.json().catch(() => null))?.error;
-    const told = typeof said === 'string' && said !== '' ? middleCut(visible(said), 200) : null;
-    return [known, told].filter(Boolean).join(': ') || `the node answered ${answer.status}`;
+    const error = (await answer.json().catch(() => null))?.error;
+    const detail = typeof error === 'string' && error !== '' ? middleCut(visible(error), 200) : null;
+    return [known, detail].filter(Boolean).join(': ') || `the node answered ${answer.status}`;
 }
 
-// [freed, what became of it in words].
+// Returns [freed, message].
 async function freeKey(zone, key) {
     const name = `${middleCut(visible(key.key), 60)} in ${visible(zone.name)}`;
     try {
@@ -34,19 +34,19 @@ async function freeKey(zone, key) {
     }
 }
 
-// Asks in the page, and resolves to whether to go on.
+// Opens the dialog; resolves to whether the user confirmed.
 function confirmFree(zone, key) {
     const dialog = document.getElementById('free');
     const yes = document.getElementById('free-yes');
     say(document.getElementById('free-key'), visible(key.key));
     say(document.getElementById('free-zone'), visible(zone.name));
-    // Only what is counted in Redis is refused by other nodes too, and only a cache remembers it there.
+    // Other nodes remember refusals only of zones that are counted in Redis and have a cache.
     document.getElementById('free-others').hidden = !zone.redis || !zone.cache;
     dialog.returnValue = 'no';
     dialog.showModal();
     return new Promise(resolve => {
         yes.onclick = () => dialog.close('yes');
-        // The event comes later: that of a question before this one finds it open again.
+        // The event is asynchronous: the one of an earlier dialog may come when this one is open.
         dialog.onclose = () => {
             if (!dialog.open) {
                 resolve(dialog.returnValue === 'yes');
@@ -55,12 +55,12 @@ function confirmFree(zone, key) {
     });
 }
 
-// "5,115 to 5,127": the node's number is too high by at most its error.
+// "5,115 to 5,127": the node's count is too high by at most `error`.
 const refusals = ({ refused, error }) =>
     error > 0 ? `${whole(Math.max(0, refused - error))} to ${whole(refused)}` : whole(refused);
 
-// Keys that were freed here. Only an answer that was asked for before that can still have one as it was:
-// in any later one, or with a smaller number, it was refused again.
+// Keys that were freed here. An answer that was requested before that may still contain such a key, which is
+// then hidden. In a later answer, or with a smaller count, the key was refused again.
 class FreedKeys {
     freed = new Map();
 
@@ -68,7 +68,7 @@ class FreedKeys {
         this.freed.set(id, { refused, at });
     }
 
-    // Those of an answer's keys that are to be seen; `asked` is when it was asked for.
+    // The keys of an answer that are shown. `asked`: when the answer was requested.
     seen(keys, asked) {
         const refused = new Map(keys.map(key => [key.id, key.refused]));
         for (const [id, before] of this.freed) {
@@ -86,7 +86,7 @@ class BusiestKeys {
 
     constructor(page, id) {
         this.page = page;
-        this.columns = [['Key', 'wide'], ['Refused now', 'number'], ['In all', 'number'], ['', 'action']];
+        this.columns = [['Key', 'wide'], ['Refused now', 'number'], ['Total', 'number'], ['', 'action']];
         const { root, head, body } = table('Busiest refused keys', this.columns);
         head.lastElementChild.append(hidden('Action'));
         this.table = root;
@@ -116,11 +116,13 @@ class BusiestKeys {
         if (!this.rows.has(key.id)) {
             this.rows.set(key.id, this.#make(key));
         }
-        const { root, cells, free } = this.rows.get(key.id);
+        const { root, cells, blocked, free } = this.rows.get(key.id);
         const now = history.refusedNow(key.id);
         say(cells[1], perSecond(now));
         cells[1].classList.toggle('some', now > 0);
         say(cells[2], refusals(key));
+        blocked.hidden = !(key.blocked > 0);
+        say(blocked, blocked.hidden ? '' : `blocked for ${duration(key.blocked)}`);
         free.hidden = !this.page.write;
         return root;
     }
@@ -134,7 +136,8 @@ class BusiestKeys {
     #make(key) {
         const made = row(this.columns);
         const text = visible(key.key);
-        made.cells[0].append(longText(key.key, 36));
+        made.blocked = h('span', { class: 'blocked' });
+        made.cells[0].append(longText(key.key, 36), ' ', made.blocked);
         made.free = button('Free', 'small', () => this.#free(key));
         made.free.append(hidden(` ${middleCut(text, 60)}`));
         made.cells[3].append(made.free);
@@ -146,7 +149,7 @@ class BusiestKeys {
         if (!free || free.getAttribute('aria-disabled') || !await confirmFree(this.zone, key)) {
             return;
         }
-        // Not `disabled`, which would take the focus from it.
+        // Not `disabled`, which would remove the focus.
         set(free, 'aria-disabled', 'true');
         const [freed, text] = await freeKey(this.zone, key);
         set(free, 'aria-disabled', null);
@@ -156,11 +159,11 @@ class BusiestKeys {
         this.page.tell(text, freed);
     }
 
-    // The focus goes to the next key's button, or to what is said when there is none.
+    // Moves the focus to the next key's button, or to the text that is shown without keys.
     #remove(key) {
         const current = (this.zone.busiest ?? []).find(({ id }) => id === key.id);
         this.freed.add(current ?? key, performance.now());
-        // None, when an answer that came meanwhile had the key no more.
+        // Undefined if an answer that arrived meanwhile did not have the key.
         const root = this.rows.get(key.id)?.root;
         const focused = root?.contains(document.activeElement) || document.activeElement === document.body;
         const beside = root?.nextElementSibling ?? root?.previousElementSibling;

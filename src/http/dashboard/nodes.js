@@ -1,11 +1,11 @@
-// Which node answers: behind a load balancer several may, each with counters of its own.
+// The node that answers. Behind a load balancer there may be several, each with its own counters.
 
 const SECONDS_OF_SEVERAL = 60;
 
 class Nodes {
     changes = [];
 
-    // What an answer tells, `now` in seconds: who gave the zones, and who gave Redis. Returns whether the
+    // Records which node answered with the zones and which with Redis; `now` in seconds. Returns whether the
     // zones are of another node than before.
     take(zones, redis, now) {
         const other = this.name !== undefined && this.name !== zones;
@@ -17,7 +17,7 @@ class Nodes {
         return other;
     }
 
-    // One change is a node that took over; a second one soon after it is several that take turns.
+    // One change means that a node took over; two within a minute mean that several nodes take turns.
     get several() {
         return this.changes.length > 1;
     }

@@ -1,4 +1,4 @@
-// The page: its head, the sums of all zones, the list of zones, what became of a button.
+// The page: its head, the sums of all zones, the list of zones, and messages about what a button did.
 
 const ROWS_AT_A_TIME = 50;
 const SECONDS_OF_OUTCOME = 15;
@@ -37,7 +37,7 @@ class Page {
         this.poller.ask();
     }
 
-    // What became of a button, in the page and to screen readers.
+    // Shows a message about what a button did, also to screen readers.
     tell(text, good) {
         const area = byId('outcome');
         clearTimeout(this.timer);
@@ -75,7 +75,7 @@ class Page {
         this.#showZones();
     }
 
-    // Where the last open zone goes, others are opened in its stead, as at the start.
+    // If the last open zone disappears, others are opened, as at the start.
     #keepOnly(names) {
         const open = () => [...this.views.values()].some(view => view.isOpen);
         const wasOpen = open();
@@ -87,7 +87,7 @@ class Page {
         this.opened &&= open() || !wasOpen;
     }
 
-    // A few zones are open from the start; of many, the one that refuses most, once that is known.
+    // One or two zones are opened at the start; of more, the one that refuses most, once that is known.
     #openFirst() {
         const views = this.#ordered();
         const few = views.length <= 2;
@@ -142,7 +142,7 @@ class Page {
         this.#showZones(true);
     }
 
-    // The focus goes on to the first of the new rows.
+    // Moves the focus to the first of the new rows.
     #showMore() {
         const last = byId('zone-list').lastElementChild;
         this.rows += ROWS_AT_A_TIME;
@@ -150,8 +150,8 @@ class Page {
         last?.nextElementSibling?.querySelector('.zone-name').focus();
     }
 
-    // Rows move at most once in the ten seconds that the rates are of, so that they can be read; but at
-    // once when somebody sorts or filters (`asked`), even under the pointer.
+    // Rows move at most once in ten seconds, so that they can be read, but at once if the user sorts or
+    // filters (`asked`), even under the pointer.
     #showZones(asked = false) {
         const list = byId('zone-list');
         const held = !asked && (inUse(list) || this.time - this.sorted < SECONDS_OF_NOW);
@@ -178,7 +178,7 @@ class Page {
         say(byId('no-match-text'), `No zone has “${visible(this.filter)}” in its name, key, rate or Redis.`);
     }
 
-    // A zone that is open is being read: it stays in its row, and the others sort around it.
+    // An open zone stays in its row, since it is being read; the others are sorted around it.
     #aroundOpen(found) {
         const rows = [...byId('zone-list').children];
         const open = rows.map(root => found.find(view => view.root === root && view.isOpen));
@@ -201,7 +201,7 @@ class Page {
         byId('notice').classList.toggle('shown', failing || this.nodes.several);
         document.body.classList.toggle('stale', failing && answered);
         byId('again').hidden = !failing;
-        // Said once: the times beside it change, and are not announced.
+        // Announced once to screen readers; the times beside it change without announcement.
         const lastKnown = answered ? ` The numbers shown are the last known, from ${clock(this.time)}.` : '';
         say(byId('notice-text'), failing ? `This node ${reason}.${lastKnown}`
             : this.nodes.several ? SEVERAL_NODES : '');

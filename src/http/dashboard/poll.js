@@ -1,5 +1,5 @@
-// Asks the node every two seconds, less often while it does not answer or is slow, and not at all while
-// nobody looks.
+// Polls the node every two seconds; less often if it is slow or does not answer, and not while the page is
+// hidden.
 
 const MS_BETWEEN = 2000;
 const MS_AT_MOST = 30000;
@@ -19,7 +19,7 @@ async function getJson(url, holds) {
     }
     const data = await answer.json().catch(() => null);
     if (!Array.isArray(data?.[holds])) {
-        throw new NoAnswer('answers with something else than numbers');
+        throw new NoAnswer('sends something other than figures');
     }
     return data;
 }
@@ -30,8 +30,8 @@ class Poller {
     busy = false;
     answered = false;
 
-    // `onAnswer` gets the JSON of zones and of redis, and when they were asked for; `onState` this, at each
-    // change.
+    // `onAnswer` gets the JSON of zones and of redis, and the time of the request; `onState` gets this poller
+    // at each change.
     constructor(onAnswer, onState) {
         this.onAnswer = onAnswer;
         this.onState = onState;
@@ -44,7 +44,7 @@ class Poller {
         this.ask();
     }
 
-    // Asks now, if anybody looks.
+    // Polls now, unless paused or hidden.
     async ask() {
         clearTimeout(this.timer);
         if (this.paused || document.hidden || this.busy) {
@@ -59,7 +59,7 @@ class Poller {
             this.answered = true;
         } catch (error) {
             this.failures += 1;
-            this.reason = error instanceof NoAnswer ? error.message : 'gives numbers that cannot be shown';
+            this.reason = error instanceof NoAnswer ? error.message : 'sends figures that the page cannot show';
             if (!(error instanceof NoAnswer)) {
                 console.error(error);
             }
@@ -68,8 +68,8 @@ class Poller {
         this.#plan(performance.now() - started);
     }
 
-    // A node that is slow to answer is asked less often; one that fails at once soon again, then at
-    // growing intervals, with jitter, so that many open pages do not come back all at one time.
+    // Plans the next poll. A slow node is polled less often. After a failure the intervals grow, with jitter,
+    // so that many open pages do not return at the same time.
     #plan(took) {
         const growing = MS_BETWEEN * 2 ** Math.max(0, this.failures - 1) * (1 + Math.random() / 4);
         const pause = this.failures > 0 ? growing : Math.max(MS_BETWEEN - took, took);

@@ -28,7 +28,7 @@ function topologyText({ topology, servers }) {
     return kinds[topology] ?? words(String(topology));
 }
 
-// What a zone says of its Redis, behind the name; empty: nothing is wrong.
+// The text that a zone shows after the name of its Redis; empty: all servers are up.
 function troubleText({ servers }) {
     const away = servers.filter(isTrouble).length;
     if (servers.length === 0) {
@@ -129,13 +129,13 @@ class RedisView {
         this.trouble = new Map();
     }
 
-    // `node` is who tells it: a rate is no difference of two nodes' numbers.
+    // `node`: the node that answered. A rate is never computed from the figures of two nodes.
     show({ redis }, node, time) {
         if (this.node !== node) {
             this.node = node;
             this.blocks.clear();
         }
-        // A block that knows no server is one that is not up.
+        // A block without known servers counts as one server that is not up.
         const up = redis.flatMap(block => block.servers.length > 0 ? block.servers.map(server =>
             !isTrouble(server)) : [false]);
         this.count = { all: up.length, up: up.filter(Boolean).length };

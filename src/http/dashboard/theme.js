@@ -1,4 +1,4 @@
-// Light or dark: as the system says, or as the button was set, which is remembered where that may be.
+// The theme: the system's, or the one chosen by the button, which is stored if the browser allows it.
 
 const DARK = matchMedia('(prefers-color-scheme: dark)');
 
@@ -10,7 +10,7 @@ function remembered() {
     }
 }
 
-// null: as the system.
+// null: the system's theme.
 function remember(theme) {
     try {
         if (theme) {
@@ -19,7 +19,7 @@ function remember(theme) {
             localStorage.removeItem('ratelimit-theme');
         }
     } catch {
-        // It holds for this page only.
+        // Not stored: the choice applies to this page only.
     }
 }
 
@@ -35,7 +35,7 @@ const theme = {
         set(document.getElementById('theme') ?? document.createElement('i'), 'aria-pressed', this.dark);
     },
 
-    // Back to the system's own is back to following it.
+    // A choice that equals the system's theme is not stored: the page follows the system again.
     toggle() {
         const wanted = this.dark ? 'light' : 'dark';
         this.chosen = (wanted === 'dark') === DARK.matches ? null : wanted;
@@ -44,6 +44,6 @@ const theme = {
     },
 };
 
-// At once, before the page is drawn.
+// Before the page is drawn.
 theme.show();
 DARK.addEventListener('change', () => theme.show());

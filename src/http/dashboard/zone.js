@@ -1,4 +1,4 @@
-// One zone: its row in the list, and below it, once opened, its details.
+// One zone: its row in the list and, once opened, its details below.
 
 const ALGORITHMS_WITH_BURST = ['gcra', 'leaky_bucket'];
 
@@ -15,22 +15,33 @@ function burstText({ burst, algorithm }) {
 const optional = (value, otherwise, text = whole) =>
     value === null || value === undefined ? otherwise : text(value);
 
-// Label and text of each setting; one that a newer node has besides is shown as it comes.
+// What a zone allows.
+const quotaText = zone => optional(zone.concurrency, zone.rate, most => `${whole(most)} at one time`);
+
+// Label and text of each setting, null if the zone does not have it. Unknown settings, from a newer node, are shown as JSON.
 const SETTINGS = {
     name: ['Name', zone => zone.name],
     key: ['Key', zone => zone.key],
     hash_key: ['Keys are known by', zone => zone.hash_key ? 'their hash' : 'themselves'],
     algorithm: ['Algorithm', zone => words(zone.algorithm ?? '')],
-    rate: ['Rate', zone => zone.rate],
+    rate: ['Rate', zone => optional(zone.rate, null, rate => rate)],
+    concurrency: ['Requests at one time', zone => optional(zone.concurrency, null)],
+    in_flight: ['Held by this node now', zone => optional(zone.in_flight, null)],
+    hold_seconds: ['Free without a renewal after', zone => optional(zone.hold_seconds, null, seconds => `${seconds} s`)],
     burst: ['Burst', burstText],
     precision: ['Precision', zone => optional(zone.precision, 'none', seconds => `${seconds} s`)],
-    limit: ['Limit', zone => optional(zone.limit, 'as the rate says')],
+    block: ['Block after a refusal', zone => optional(zone.block, 'none', duration)],
+    limit: ['Limit', zone => optional(zone.limit, 'depends on the rate')],
     redis: ['Counted in', zone => optional(zone.redis, 'this node’s memory', name => `Redis ${name}`)],
     clock: ['Clock', zone => zone.clock === 'local' ? 'this node’s' : 'of Redis'],
     cache: ['Denial cache', zone => zone.cache ? 'on' : 'off'],
     lease: ['Leases', zone => zone.lease ? `up to ${whole(zone.lease)}` : 'off'],
     nodes: ['Nodes', zone => whole(zone.nodes ?? 1)],
     size: ['Memory', zone => bytes(zone.size ?? 0)],
+    cost: ['Cost counted', zone => whole(zone.cost ?? 0)],
+    charged: ['Charged after responses', zone => whole(zone.charged ?? 0)],
+    refunded: ['Refunded after responses', zone => whole(zone.refunded ?? 0)],
+    blocks: ['Blocks begun', zone => whole(zone.blocks ?? 0)],
     keys: ['Keys in memory', zone => whole(zone.keys ?? 0)],
     evictions: ['Evictions', zone => whole(zone.evictions ?? 0)],
 };
@@ -38,7 +49,7 @@ const NOT_SETTINGS = ['counters', 'busiest'];
 
 function settingsOf(zone) {
     const known = Object.entries(SETTINGS).filter(([name]) => name in zone)
-        .map(([, [label, text]]) => [label, text(zone)]);
+        .map(([, [label, text]]) => [label, text(zone)]).filter(([, text]) => text !== null);
     const more = Object.keys(zone).filter(name => !(name in SETTINGS) && !NOT_SETTINGS.includes(name))
         .map(name => [words(name), JSON.stringify(zone[name])]);
     return [...known, ...more];
@@ -50,7 +61,7 @@ const resultsOf = totals => RESULTS.filter(({ name }) => totals[name] > 0 || ALW
 const swatch = name => svg('svg', { class: 'swatch', width: 12, height: 12, 'aria-hidden': 'true' },
     svg('rect', { class: `area ${name}`, width: 12, height: 12, rx: 2 }));
 
-// What the zone decides now, after a heading for each column.
+// The zone's rates by result: now or at the chart's cursor, at the peak, and the total.
 class ResultsTable {
     constructor() {
         this.columns = [['Result'], ['Now', 'number'], ['Peak', 'number'], ['Since start', 'number']];
@@ -86,7 +97,7 @@ class ResultsTable {
     }
 }
 
-// Who decided: a bar of shares, and the same in words.
+// Shares of the sources of decisions, as a bar and as text.
 class SourcesBar {
     constructor() {
         this.parts = new Map(SOURCES.map(name => [name, h('span', { class: `part ${name}` })]));
@@ -152,18 +163,18 @@ class ZoneView {
         this.#showBody();
     }
 
-    // Another node's counters say nothing about this one's. The zone stays as open as it was.
+    // Drops the history when another node answers: its counters are different. The zone stays open or closed.
     forget() {
         this.history = new History();
     }
 
-    // New numbers: kept in any case, drawn only where they can be seen.
+    // Keeps new figures. They are drawn only if the zone is shown.
     take(zone, time) {
         this.zone = zone;
         const busiest = new Map((zone.busiest ?? []).map(key => [key.id, key]));
         this.history.add(time, zone.counters, busiest);
-        // Anew each time: after a reload a zone may have another rate.
-        this.text = [zone.name, zone.key, zone.rate, zone.redis, zone.algorithm, words(zone.algorithm ?? '')]
+        // Each time, since a reload may change the zone's settings.
+        this.text = [zone.name, zone.key, quotaText(zone), zone.redis, zone.algorithm, words(zone.algorithm ?? '')]
             .join(' ').toLowerCase();
     }
 
@@ -173,14 +184,14 @@ class ZoneView {
 
     show() {
         const { zone, history } = this;
-        say(this.aboutText, visible(`${zone.rate} per ${zone.key} · ${words(zone.algorithm ?? '')}`
+        say(this.aboutText, visible(`${quotaText(zone)} per ${zone.key} · ${words(zone.algorithm ?? '')}`
             + ` · ${zone.redis ? `Redis ${zone.redis}` : 'this node'}`));
         say(this.trouble, this.page.redis.trouble.get(zone.redis) ?? '');
         set(this.about, 'title', this.about.textContent);
         const now = history.now();
         const sums = now && overview(now);
         const all = sums && sums.passed + sums.refused + sums.would;
-        // A limit on trial refuses nothing yet: its row tells what it would.
+        // A limit on trial (shadow, dry run) refuses nothing: its row shows what it would refuse.
         const trial = Boolean(sums && sums.would > 0 && sums.refused === 0);
         const refused = sums && (trial ? sums.would : sums.refused);
         say(this.numbers.passed, short(sums && sums.passed + (trial ? 0 : sums.would)));

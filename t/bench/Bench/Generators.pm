@@ -1,7 +1,7 @@
 package Bench::Generators;
 
-# What makes the load: wrk for nginx, calls for a Redis alone. Both return a hash: requests, seconds, p50,
-# p95 and p99 (microseconds); wrk's also refused (statuses from 400 on).
+# The load generators: wrk for nginx, and pipelined calls for a Redis alone. Both return a hash: requests,
+# seconds, p50, p95 and p99 (microseconds); wrk's also refused (statuses from 400 on).
 
 use strict;
 use warnings;
@@ -16,7 +16,7 @@ use Bench::Scripts qw($top command);
 use Exporter 'import';
 our @EXPORT_OK = qw(wrk calls_of_redis generator_version);
 
-# port, path, keys (how many), connections, seconds.
+# Options: port, path, keys (their number), connections, seconds.
 sub wrk {
     my (%load) = @_;
     my @lines = output_of('wrk', '-t1', "-c$load{connections}", "-d$load{seconds}s", '-s',
@@ -25,12 +25,12 @@ sub wrk {
     my ($line) = grep { /^figures: / } @lines or die "wrk printed no figures: @lines";
     my %seen = $line =~ /(\w+)=(\d+)/g;
     die "wrk: $seen{failed} requests of $load{path} failed\n" if $seen{failed};
-    die "wrk: too few requests of $load{path} to tell anything\n"
+    die "wrk: too few requests of $load{path} for any figure\n"
         if $seen{requests} < 10 * $load{connections};
     my %counts = map { /^latency: (\d+) (\d+)/ ? ($1 => $2) : () } @lines;
-    # As wrk computes it.
+    # wrk's own formula.
     my $expected = int $seen{microseconds} / int($seen{requests} / $load{connections});
-    take_back(\%counts, $expected);
+    remove_corrections(\%counts, $expected);
     my $sum = 0;
     $sum += $_ for values %counts;
     die "wrk's latencies do not add up: $sum of $seen{requests}\n" if $sum != $seen{requests};
@@ -40,9 +40,9 @@ sub wrk {
     };
 }
 
-# Takes back what wrk adds to its latencies: for each one that was at least twice what is expected of a
-# connection it counts further ones, less by once, twice, ... that. It did so from the least to the most.
-sub take_back {
+# Removes wrk's corrections for coordinated omission: for each latency of at least twice the expected one,
+# wrk counts further latencies, less by once, twice, ... the expected one, from the smallest to the largest.
+sub remove_corrections {
     my ($counts, $expected) = @_;
     for my $latency (sort { $b <=> $a } keys %{$counts}) {
         last if $latency < 2 * $expected;
@@ -65,8 +65,9 @@ sub percentile {
     die "no latencies\n";
 }
 
-# redis, pipeline (so many calls at a time, on one connection), calls, words (a function that makes
-# those of a call). redis-benchmark cannot send bytes that are zero.
+# Options: redis, pipeline (calls in flight at a time, on one connection), calls (their number), decisions
+# (of each call; 1), words (a function that makes the words of a call). The result's requests are decisions.
+# redis-benchmark cannot send zero bytes.
 sub calls_of_redis {
     my (%load) = @_;
     my $socket = IO::Socket::INET->new(PeerAddr => $load{redis}->addr) or die "redis: $!\n";
@@ -90,7 +91,7 @@ sub calls_of_redis {
         $sent += $load{pipeline};
     }
     return {
-        requests => $sent, seconds => time - $began,
+        requests => $sent * ($load{decisions} // 1), seconds => time - $began,
         map { ("p$_" => percentile(\%counts, $sent, $_)) } 50, 95, 99
     };
 }
@@ -106,7 +107,7 @@ sub output_of {
 }
 
 sub generator_version {
-    my ($version) = (qx(wrk -v 2>&1) // '') =~ /^wrk (\S+)/ or die "wrk does not tell its version\n";
+    my ($version) = (qx(wrk -v 2>&1) // '') =~ /^wrk (\S+)/ or die "wrk does not print its version\n";
     return "wrk $version";
 }
 

@@ -1,33 +1,35 @@
 package Bench::Measure;
 
-# Rounds of load over rows, by turns, and what each cost.
+# Measures rows of load in interleaved rounds, and the cost of each.
 #
 # A row is a hash:
 #   name
-#   nginx        the server that wrk asks, or `load` instead: code that takes the seconds and makes
-#                another load, with the result of Bench::Generators
-#   path, keys (how many), connections (64)
-#   redis        what counts (an array)
-#   refused      1: (nearly) all are refused but the first of each key; else none may be
-#   calls        [least, most] EVALSHA for each request; none given: [0, 0]
-#   counted      code that tells how many requests Redis has counted so far; each must be
-#   surplus      how many more may be counted than asked for, as a share (0)
+#   nginx        the server that wrk loads, or `load` instead: code that makes another load for the given
+#                seconds, with the result of Bench::Generators
+#   path, keys (their number), connections (64)
+#   redis        the Redis servers that count (an array)
+#   refused      1: (nearly) all requests are refused but the first of each key; else none may be
+#   calls        [least, most] EVALSHA for each request; default: [0, 0]
+#   counted      code that returns how many requests Redis has counted; every request must be counted
+#   surplus      the share of requests that may be counted beyond those sent (0)
 #   before       code that runs before each load
-#   after        code that runs after it, and tells a value for `state`
+#   after        code that runs after each load and returns a value for `state`
 
 use strict;
 use warnings;
 
+use List::Util qw(max sum);
+
 use Bench::Generators qw(wrk);
 
 use Exporter 'import';
-our @EXPORT_OK = qw($rounds $seconds measure median figure by_round spread);
+our @EXPORT_OK = qw($rounds $seconds measure median figure best by_round spread);
 
 our $rounds  = $ENV{ROUNDS}  // 5;
 our $seconds = $ENV{SECONDS} // 3;
 
-# Nanoseconds of CPU that the processes have had, all of their threads; from the scheduler, or in the
-# ticks of 10 ms of a kernel that has no such figures.
+# Nanoseconds of CPU time of the processes with all their threads, from the scheduler, or in ticks of
+# 10 ms where the kernel lacks such figures.
 sub cpu_time {
     my $sum = 0;
     for my $pid (@_) {
@@ -50,9 +52,10 @@ sub first_line {
     return scalar <$file>;
 }
 
-# All rows in turn: once to warm up, then in rounds. Fills in each row's `seen`, a list of values for
+# Measures all rows in turn: once to warm up, then in rounds. Fills in each row's `seen`, lists of values:
 # requests (a second), nginx and redis (CPU microseconds of a request), calls (of scripts, for each
-# request), busy (how much of a processor nginx had), p50, p95, p99, and what `after` told as `state`.
+# request), shares of a processor (busy: nginx's, redis_busy, load_busy: the load generator's), p50, p95, p99,
+# and `state` as `after` returned it.
 sub measure {
     my (@rows) = @_;
     $_->{connections} //= 64 for @rows;
@@ -81,7 +84,8 @@ sub measure_one {
             $reads += $redis->calls('get') + $redis->calls('getrange');    # every decision has one
         }
         my $counted = $row->{counted} ? $row->{counted}->() : 0;
-        return { nginx => cpu_time(@workers), redis => cpu_time(@redis), calls => $calls,
+        my $generator = sum(times) * 1e9;    # this process, and the generators that have ended
+        return { nginx => cpu_time(@workers), redis => cpu_time(@redis), load => $generator, calls => $calls,
             reads => $reads, counted => $counted };
     };
     my $before = $state->();
@@ -96,19 +100,21 @@ sub measure_one {
         redis    => $grown{redis} / 1000 / $load->{requests},
         calls    => $grown{calls} / $load->{requests},
         busy     => $grown{nginx} / 1e9 / $load->{seconds},
+        redis_busy => $grown{redis} / 1e9 / $load->{seconds},
+        load_busy  => $grown{load} / 1e9 / $load->{seconds},
         $row->{after} ? (state => $row->{after}->()) : (),
         map { $_ => $load->{$_} } qw(p50 p95 p99)
     };
 }
 
-# Dies unless the row did what it is there to show.
+# Dies unless the row showed the behaviour that it measures.
 sub check {
     my ($row, $load, $grown) = @_;
     my $requests = $load->{requests};
     my $wrong    = sub { die "\n$row->{name}: ", sprintf(shift, @_), " of $requests requests\n" };
-    # What is on its way when a generator ends is not among its requests.
+    # Requests in flight when a generator ends are not in its count.
     my $late = $row->{connections};
-    my $first = $row->{refused} ? 2 * $row->{keys} : 0;    # a key's, and those that ask beside it
+    my $first = $row->{refused} ? 2 * $row->{keys} : 0;    # the first request of a key, and those sent with it
     if ($row->{nginx}) {
         $wrong->('%d were refused', $load->{refused}) if !$row->{refused} && $load->{refused};
         $wrong->('only %d were refused', $load->{refused})
@@ -133,7 +139,7 @@ sub median {
     return @sorted % 2 ? $sorted[$#sorted / 2] : ($sorted[@sorted / 2 - 1] + $sorted[@sorted / 2]) / 2;
 }
 
-my $one_round;    # figures are of this one only
+my $one_round;    # if defined, figures are those of this round
 
 # A row's figure: the median of the rounds.
 sub figure {
@@ -142,7 +148,10 @@ sub figure {
     return defined $one_round ? $values->[$one_round] : median(@{$values});
 }
 
-# What the code makes of figures of one round, for each.
+# The most requests a second of a round. On a shared machine, other programs only slow a round down.
+sub best { return max(@{ $_[0]{seen}{requests} }) }
+
+# The code's value for each round, from figures of that round only.
 sub by_round {
     my ($code) = @_;
     my @values;
@@ -154,7 +163,7 @@ sub by_round {
     return @values;
 }
 
-# How far the rounds' requests a second lie from their median, at most, in percent.
+# The largest distance of a round's requests a second from their median, in percent.
 sub spread {
     my ($row) = @_;
     my $median = figure($row, 'requests');

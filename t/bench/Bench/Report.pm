@@ -1,6 +1,6 @@
 package Bench::Report;
 
-# What a part of the benchmark prints: plain text for the terminal, the same as Markdown in a file and, if
+# The output of a part of the benchmark: plain text on the terminal, the same as Markdown in a file and, if
 # published, in doc/benchmarks.md.
 
 use strict;
@@ -15,7 +15,7 @@ use Bench::Scripts qw($top $output);
 use Exporter 'import';
 our @EXPORT_OK = qw(update_document);
 
-# Begins with the title and what was measured, where and when.
+# Starts with the title, the versions, the machine and the time.
 sub new {
     my ($class, $name, $title, @versions) = @_;
     my $self = bless {name => $name, markdown => "## $title\n\n"}, $class;
@@ -36,7 +36,7 @@ sub lines {
     return;
 }
 
-# A head and rows; the first column is text, the others are figures.
+# Rows, the first of which is the head; the first column is text, the others are figures.
 sub table {
     my ($self, @rows) = @_;
     my @widths;
@@ -57,7 +57,7 @@ sub table {
     return;
 }
 
-# Says how far rounds were apart: in percent, for each row.
+# Reports the largest spread of the rows, in percent.
 sub warn_of_noise {
     my ($self, @spreads) = @_;
     my ($most) = sort { $b <=> $a } @spreads;
@@ -66,7 +66,7 @@ sub warn_of_noise {
     return;
 }
 
-# Writes the Markdown to a file of its own; prints where.
+# Writes the Markdown to its own file; prints the path.
 sub save {
     my ($self) = @_;
     make_path($output);
@@ -74,7 +74,7 @@ sub save {
     return;
 }
 
-# Writes it into the document as well.
+# Writes the Markdown into the document as well.
 sub publish {
     my ($self) = @_;
     $self->save;
@@ -82,7 +82,7 @@ sub publish {
     return;
 }
 
-# Replaces a part between its marks in doc/benchmarks.md.
+# Replaces the text between a part's marks in doc/benchmarks.md.
 sub update_document {
     my ($part, $text) = @_;
     my $path     = "$top/doc/benchmarks.md";

@@ -1,6 +1,6 @@
 package Bench::Scripts;
 
-# The scripts as the module puts them together, and calls of them, straight to Redis.
+# The scripts as the module assembles them, and direct calls of them.
 
 use strict;
 use warnings;
@@ -18,7 +18,7 @@ our $output = build_folder() . '/bench';
 
 my ($printer, %sockets);
 
-# Builds what prints the scripts; returns its path.
+# Builds the program that prints the scripts; returns its path.
 sub printer {
     return $printer if $printer;
     make_path($output);
@@ -27,33 +27,35 @@ sub printer {
     system("sh $top/lua/embed.sh $top/lua/*.lua > $output/lua_scripts.h") == 0
         && system('g++', '-std=c++20', '-O1', "-I$top/src", "-I$output", @sources, '-o',
         "$output/print_script") == 0
-        or die "the scripts could not be put together\n";
+        or die "the scripts could not be assembled\n";
     return $printer = "$output/print_script";
 }
 
-# Loads an algorithm's script; returns its digest.
+# Loads the script of a sequence of limits, given by their algorithms; returns its digest.
 sub load_script {
-    my ($redis, $algorithm) = @_;
+    my ($redis, @algorithms) = @_;
     my $program = printer();
-    my $text = qx($program $algorithm);
+    my $text = qx($program @algorithms);
     die "print_script failed\n" if $?;
     return $redis->cmd('SCRIPT', 'LOAD', $text);
 }
 
 # The words of a call: key, now (microseconds; 0: Redis's time), quota, window (microseconds), param,
-# cost, in the order of lua/single.lua, which has them in one word.
+# cost, in the order of lua/sequence.lua, which packs the numbers into one word. An array of keys: the
+# numbers are those of each.
 sub call_words {
     my ($digest, $key, @numbers) = @_;
-    return ('EVALSHA', $digest, 1, $key, pack 'd<*', @numbers);
+    my @keys = ref $key ? @{$key} : $key;
+    return ('EVALSHA', $digest, scalar @keys, @keys, pack 'd<*', (@numbers) x @keys);
 }
 
-# As RESP.
+# A command as RESP.
 sub command {
     my (@words) = @_;
     return '*' . @words . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @words;
 }
 
-# Sends $count commands, the words of the i-th from $words->(i), a hundred at a time.
+# Sends $count commands, a hundred at a time; $words->(i) returns the words of the i-th.
 sub send_calls {
     my ($redis, $count, $words) = @_;
     my $socket = $sockets{ $redis->addr } //= IO::Socket::INET->new(PeerAddr => $redis->addr)

@@ -1,7 +1,7 @@
 package Bench::Servers;
 
-# What the load meets: nginx with our module, and the peer, nginx with lua-nginx-module. Every location
-# answers with the same small picture from memory.
+# The servers under load: nginx with this module, and the peer, nginx with lua-nginx-module. Every location
+# responds with the same small picture from memory.
 
 use strict;
 use warnings;
@@ -23,8 +23,8 @@ sub location {
     return "location = $path { $lines empty_gif; }\n";
 }
 
-# http, server: lines; workers. A request that no decision could be had for is refused with 503, so that
-# it is noticed.
+# Options: http and server (lines), workers. A request without a decision is refused with 503, so that it is
+# noticed.
 sub ours {
     my (%options) = @_;
     return Ratelimit::Nginx->new(
@@ -41,32 +41,36 @@ sub redis_block {
         . "timeout 5s; connect_timeout 5s; }\n";
 }
 
-# limits: name => { key => a variable of nginx, algorithm, quota, window (microseconds), param }. Each
-# has a location of its name, and the same keys in Redis as a zone of ours of that name.
+# locations: name => { key => a variable of nginx, algorithm, quota, window (microseconds), param, and
+# optionally zones (an array of names: as many limits, in one call), client (a module of this folder that
+# calls Redis) }. Each location has its name, and the same keys in Redis as zones of those names, or the zone
+# of its own name, in this module. The script is the one that this module sends.
 sub peer {
-    my ($redis, %limits) = @_;
+    my ($redis, %locations) = @_;
     my $folder = $ENV{LUA_MODULES} // '/usr/lib/nginx/modules';
     my ($init, $server) = ('', '');
-    for my $name (sort keys %limits) {
-        my %limit = %{ $limits{$name} };
+    for my $name (sort keys %locations) {
+        my %limit   = (zones => [$name], client => 'peer', %{ $locations{$name} });
+        my @zones   = @{ $limit{zones} };
         my @numbers = (0, @limit{qw(quota window param)}, 1);
-        my $digest  = load_script($redis, $limit{algorithm});
-        my @words   = call_words($digest, 'probe', @numbers);
+        my $digest  = load_script($redis, ($limit{algorithm}) x @zones);
+        my @words   = call_words($digest, [map { "probe$_" } @zones], @numbers);
         my $size    = length $redis->cmd(@words);
         my $numbers = join '', map { "\\$_" } unpack 'C*', $words[-1];
-        $init .= "package.loaded.limit_$name = require('peer').limit{"
+        my $prefixes = join ', ', map { "'rl:$_:'" } @zones;
+        $init .= "package.loaded.limit_$name = require('$limit{client}').limit{"
             . "address = '@{[ $redis->host ]}', port = @{[ $redis->port ]}, digest = '$digest', "
-            . "prefix = 'rl:$name:', capacity = $limit{param}, answer = $size, numbers = '$numbers'}\n";
+            . "prefixes = {$prefixes}, capacity = $limit{param}, answer = $size, numbers = '$numbers'}\n";
+        $redis->cmd('DEL', map { "probe$_" } @zones);
         $server .= location("/$name", "access_by_lua_block { require('limit_$name')(ngx.var.$limit{key}) }");
     }
-    $redis->cmd('DEL', 'probe');
     return Ratelimit::Nginx->new(
         module => 0,
         level  => 'crit',
         main   => "load_module $folder/ndk_http_module.so; load_module $folder/ngx_http_lua_module.so;",
         http   => <<"END",
 $common
-    lua_package_path "$top/t/bench/?.lua;;";
+    lua_package_path "$top/t/bench/?.lua;@{[ $ENV{LUA_RESTY_REDIS} // '' ]}/?.lua;;";
     lua_socket_keepalive_timeout 60s;
     lua_socket_pool_size 256;
     init_by_lua_block { $init }
@@ -80,11 +84,11 @@ END
     );
 }
 
-# The versions of what was measured, as lines; of the peer too when it is given.
+# The versions of the measured programs, as lines; with the peer's if it is given.
 sub versions {
     my ($redis, $peer) = @_;
     my ($nginx) = (qx(@{[ ($ENV{RATELIMIT_NGINX} // 'nginx') ]} -v 2>&1) // '') =~ m{nginx/(\S+)}
-        or die "nginx does not tell its version\n";
+        or die "nginx does not print its version\n";
     my ($server) = $redis->cmd('INFO', 'server') =~ /redis_version:(\S+)/;
     my @versions = ("nginx $nginx", "Redis $server");
     if ($peer) {
@@ -98,7 +102,7 @@ sub versions {
     return @versions;
 }
 
-# Stops every nginx; dies when a log has what it never should.
+# Stops every nginx; dies if a log has complaints.
 sub all_stopped {
     my @complaints = Ratelimit::Nginx::complaints();
     die "nginx logged: @complaints\n" if @complaints;

@@ -1,4 +1,4 @@
--- The textbook's fixed window: INCR, and EXPIRE for the first.
+-- The textbook's fixed window: INCR, and EXPIRE with the first request.
 -- KEYS[1]; ARGV now (us; 0: this server's time), quota, window (us)
 local now = tonumber(ARGV[1])
 if now == 0 then

@@ -1,12 +1,13 @@
 package Chaos::Bounds;
 
-# What a limit may let in, checked against what clients saw. Of each request only two times are known:
-# when it was sent and when its answer came; the decision was made in between. A request counts in an
-# interval only if both times lie in it, so a violation found here is certain, whatever the delays were.
+# Checks the clients' records against the number of requests that a limit may admit. Of each request only
+# the times of sending and of the response are known; the decision was made in between. A request counts in
+# an interval only if both times are in it, so a violation found here is certain, whatever the delays.
 
 use strict;
 use warnings;
 
+use List::Util qw(min);
 use POSIX qw(floor);
 
 use Exporter 'import';
@@ -16,25 +17,26 @@ my %check = (
     fixed_window           => \&_fixed_window,
     sliding_window_counter => \&_sliding_counter,
     sliding_window_log     => sub { return _any_interval($_[0], $_[1], $_[0]{window}) },
-    # A bucket counts as long as its start is in the window.
+    # A bucket counts while its start is in the window.
     sliding_window_buckets =>
         sub { return _any_interval($_[0], $_[1], $_[0]{window} - $_[0]{precision}) },
     token_bucket => sub { return _drained($_[0], $_[1], $_[0]{burst}) },
     gcra         => sub { return _drained($_[0], $_[1], 1 + $_[0]{burst}) },
     leaky_bucket => sub { return _drained($_[0], $_[1], 1 + $_[0]{burst}) },
+    concurrency => \&_at_one_time,
 );
 
-# Sentences about what one key of a limit let in beyond its bound; none when all is well.
+# Sentences about requests of one key that a limit admitted beyond its bound; none if there are none.
 # limit: algorithm, quota, window and precision (seconds), burst.
-# passes: [sent, received] of each request that was let in, by Redis's clock.
-# gaps: [from, to] in which Redis lost what it knew, or its clock stepped: what came before is judged
-# apart from what came after, and a request that touches the gap is not judged.
+# passes: [sent, received] of each admitted request, by Redis's clock. For concurrency [decided, released].
+# gaps: [from, to] in which Redis lost data, or its clock stepped: requests before and after a gap are
+# judged separately, and a request that overlaps the gap is not judged.
 sub violations {
     my ($limit, $passes, $gaps) = @_;
     return map { $check{ $limit->{algorithm} }->($limit, $_) } _spans($passes, $gaps // []);
 }
 
-# Runs of requests between gaps, each in the order of the answers.
+# The requests between gaps, each group in the order of the responses.
 sub _spans {
     my ($passes, $gaps) = @_;
     my @gaps = sort { $a->[0] <=> $b->[0] } @{$gaps};
@@ -53,17 +55,17 @@ sub _spans {
 
 sub _excess {
     my ($limit, $count, $most, $from, $to) = @_;
-    return sprintf '%s let in %d from %.3f to %.3f (%.3f s), at most %.1f may pass',
+    return sprintf '%s admitted %d from %.3f to %.3f (%.3f s), at most %.1f may pass',
         $limit->{algorithm}, $count, $from, $to, $to - $from, $most;
 }
 
-# A bucket that holds $capacity and drains at the rate: in any T at most capacity + T * rate. For each
-# end b the start a is sought with the largest count(a, b) - rate * (b - a), in a tree of all starts.
+# A bucket of $capacity that drains at the rate: in any T at most capacity + T * rate. For each end b, finds
+# the start a with the largest count(a, b) - rate * (b - a), in a tree of all starts.
 sub _drained {
     my ($limit, $passes, $capacity) = @_;
     my $rate = $limit->{quota} / $limit->{window};
     my @starts = sort { $a <=> $b } map { $_->[0] } @{$passes};
-    # A start that is still to come stands too low to be the largest.
+    # A start that is not reached yet is kept too low to be the largest.
     my $far  = 1e9;
     my $tree = Chaos::Bounds::Tree->new(map { $rate * ($_ - $starts[0]) - $far } @starts);
     my ($worst, $sentence, $begun) = (1e-3, undef, 0);
@@ -73,7 +75,7 @@ sub _drained {
             $tree->add_up_to($begun - 1, -$far) if $begun;
             $tree->add_up_to($begun++, $far);
         }
-        # It counts for every start that is not later than when it was sent.
+        # The request counts for every start up to the time at which it was sent.
         $tree->add_up_to(_not_later(\@starts, $pass->[0]) - 1, 1);
         my ($best, $at) = $tree->most;
         my $over = $best - $rate * ($end - $starts[0]) - $capacity;
@@ -84,17 +86,32 @@ sub _drained {
     return $sentence // ();
 }
 
-# The quota in every interval of this length, whose end does not belong to it.
+# The largest number of requests that were in flight together. What Redis holds is free after `hold` at the
+# earliest, less a part for its resolution.
+sub _at_one_time {
+    my ($limit, $passes) = @_;
+    my @events = map { ([$_->[0], 1], [min($_->[1], $_->[0] + 0.8 * $limit->{hold}), -1]) } @{$passes};
+    my ($count, $worst, $sentence) = (0, $limit->{quota});
+    for my $event (sort { $a->[0] <=> $b->[0] || $a->[1] <=> $b->[1] } @events) {
+        $count += $event->[1];
+        next if $count <= $worst;
+        $worst = $count;
+        $sentence = _excess($limit, $count, $limit->{quota}, $event->[0], $event->[0]);
+    }
+    return $sentence // ();
+}
+
+# The quota in every half-open interval of this length.
 sub _any_interval {
     my ($limit, $passes, $length) = @_;
     my @passes = grep { $_->[1] - $_->[0] < $length } @{$passes};
     my @starts = sort { $a <=> $b } map { $_->[0] } @passes;
     my ($worst, $sentence) = ($limit->{quota});
-    my $end = 0;    # the first answer that comes too late; @passes is in the order of answers
+    my $end = 0;    # the first response that is too late; @passes is in the order of responses
     for my $i (0 .. $#starts) {
         my $from = $starts[$i];
         $end++ while $end < @passes && $passes[$end][1] < $from + $length;
-        # Answered in time, less those sent before, which were all answered in time.
+        # Those answered in time, less those sent before the interval, which were all answered in time.
         my $count = $end - $i;
         next if $count <= $worst;
         $worst = $count;
@@ -103,7 +120,7 @@ sub _any_interval {
     return $sentence // ();
 }
 
-# Those whose both times lie in one window, by the window's number.
+# Requests with both times in one window, by the window's number.
 sub _by_window {
     my ($limit, $passes) = @_;
     my %windows;
@@ -122,8 +139,8 @@ sub _fixed_window {
         grep { @{ $windows->{$_} } > $limit->{quota} } sort keys %{$windows};
 }
 
-# The last decision up to a time b saw all that were answered by b, and the window before weighed no
-# less than it does at b.
+# The last decision before a time b had seen all requests answered by b, and the window before it weighed
+# no less than it does at b.
 sub _sliding_counter {
     my ($limit, $passes) = @_;
     my $windows = _by_window($limit, $passes);
@@ -144,7 +161,7 @@ sub _sliding_counter {
     return @sentences;
 }
 
-# How many of the sorted numbers are not above this one.
+# The number of the sorted numbers that are not above $most.
 sub _not_later {
     my ($numbers, $most) = @_;
     my ($low, $high) = (0, scalar @{$numbers});
@@ -158,7 +175,7 @@ sub _not_later {
 
 package Chaos::Bounds::Tree;    ## no critic (ProhibitMultiplePackages)
 
-# Numbers to whose first ones something is added again and again; the largest, and where it stands.
+# Numbers; values are added to a prefix of them repeatedly. Finds the largest and its index.
 
 sub new {
     my ($class, @numbers) = @_;
@@ -174,7 +191,7 @@ sub new {
 sub add_up_to {
     my ($self, $last, $value) = @_;
     my ($most, $added, $size) = @{$self}{qw(most added size)};
-    # From the leaf upwards: whole left neighbours take it at once.
+    # From the leaf upwards: a whole left sibling takes the value at once.
     my $i = $size + $last;
     $most->[$i] += $value;
     $added->[$i] += $value;

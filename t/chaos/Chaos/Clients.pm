@@ -1,15 +1,15 @@
 package Chaos::Clients;
 
-# Clients in a process of their own that send requests to every node until they are told to stop, and
-# write down each with its times. Some leave: they close half or all of their connection, reset it or
-# reset their stream of HTTP/2; what was decided for those that leave is in nginx's own log.
+# Clients in a process of their own that send requests to every node until they are stopped, and record each
+# with its times. Some leave: they close half or all of their connection, reset it, or reset their HTTP/2
+# stream; the decisions for those are in nginx's own log.
 
 use strict;
 use warnings;
 
 use Ratelimit::Process qw(start_code stop_process wait_until read_file);
 
-# nodes: hashes with port and http2_port; clients, seed, output (a file), first_id (1).
+# Options: nodes (hashes with port and http2_port), clients, seed, output (a file), first_id (1).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {%options}, $class;
@@ -17,7 +17,7 @@ sub new {
     return $self;
 }
 
-# Waits for the answers that are due, and returns all that was written down, as hashes.
+# Waits for the pending responses, and returns all records, as hashes.
 sub stop {
     my ($self) = @_;
     kill USR1 => $self->{pid};
@@ -36,9 +36,9 @@ sub stop {
 
 package Chaos::Clients::Loop;    ## no critic (ProhibitMultiplePackages)
 
-# The process. A client is: its node; its socket, the answers that it has brought; the request that is
-# under way, and what came of the answer so far; when it acts next. Way: "stay", or how it leaves:
-# "half" (it still reads the answer), "close", "reset", "stream".
+# The process. A client: its node; its socket, and the responses on it; the request in flight, and the bytes
+# of its response; the time of its next action. Way: "stay", or how it leaves: "half" (it still reads the
+# response), "close", "reset", "stream".
 
 use Chaos::Limits qw(limits);
 use IO::Select;
@@ -47,7 +47,7 @@ use Socket qw(SOL_SOCKET SO_LINGER);
 use Time::HiRes qw(time);
 
 my $patience = 20;      # seconds
-my $pause    = 0.06;    # most of the time between two requests of a client
+my $pause    = 0.06;    # the longest time between two requests of a client
 
 sub new {
     my ($class, $options) = @_;
@@ -91,7 +91,7 @@ sub run {
     return;
 }
 
-# The time of a client has come: it sends a request, leaves, or gives up.
+# A client's time has come: it sends a request, leaves, or gives up.
 sub act {
     my ($self, $client) = @_;
     my $request = $client->{request};
@@ -128,13 +128,13 @@ sub send {
     $client->{buffer} = '';
     $request->{sent} = time;
     $client->{next} = $request->{sent} + ($leaves ? rand 0.004 : $patience);
-    # One that fails is noticed when the answer is read.
+    # A write that fails is noticed when the response is read.
     syswrite $client->{socket}, $request->{way} eq 'stream' ? _http2($path)
         : "GET $path HTTP/1.1\r\nHost: localhost\r\n\r\n";
     return;
 }
 
-# A connection's beginning with a request in stream 1, its header fields as literals (RFC 9113, 7541).
+# The start of a connection with a request in stream 1, its header fields as literals (RFC 9113, 7541).
 sub _http2 {
     my ($path) = @_;
     my $block = "\x82\x86\x04" . chr(length $path) . "$path\x01\x09localhost";
@@ -172,7 +172,7 @@ sub receive {
         return $self->over($client, 'left') if $request->{way} =~ /^(?:close|reset|stream)$/;
         my $first = !$client->{answers} || length $client->{buffer};
         $self->hang_up($client);
-        # A server may close a connection that it thinks idle; then the request was not seen.
+        # A server may close an idle connection; then it has not seen the request.
         return $first ? $self->over($client, 'lost') : $self->send($client);
     }
     return if !$request || $request->{way} eq 'stream';
@@ -180,7 +180,7 @@ sub receive {
     my ($length) = $head =~ /^Content-Length: (\d+)/mi;
     return if length $body < ($length // 0);
     $client->{answers}++;
-    return if $request->{way} =~ /^(?:close|reset)$/;    # it leaves nevertheless
+    return if $request->{way} =~ /^(?:close|reset)$/;    # the client leaves in spite of the response
     my ($http) = $head =~ m{^HTTP/1.1 (\d+)};
     my ($status) = $head =~ /^X-Status: (\S+)/mi;
     my ($source) = $head =~ /^X-Source: (\S+)/mi;
@@ -190,7 +190,7 @@ sub receive {
     return;
 }
 
-# Writes a request down.
+# Records a request.
 sub over {
     my ($self, $client, $status, $http, $source) = @_;
     my $request = delete $client->{request};

@@ -1,6 +1,6 @@
 package Chaos::Clock;
 
-# The clock of one program, which can be stepped while it runs.
+# The clock of one program, which can step while the program runs.
 
 use strict;
 use warnings;
@@ -24,13 +24,13 @@ sub new {
     return $self;
 }
 
-# For the environment of the program.
+# Variables for the program's environment.
 sub environment {
     my ($self) = @_;
     return { LD_PRELOAD => $library, CLOCK_SHIFT => $self->{path} };
 }
 
-# Seconds, forwards or backwards.
+# Steps the clock by $seconds, forwards or backwards.
 sub step {
     my ($self, $seconds) = @_;
     $self->{offset} += $seconds;

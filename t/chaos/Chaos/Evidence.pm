@@ -1,7 +1,7 @@
 package Chaos::Evidence;
 
-# What a run leaves for those who look into a violation: a folder with requests, faults, the logs of
-# nginx and Redis, each server's connections, and samples of what each server was and decided.
+# A run's evidence for the analysis of a violation: a folder with requests, faults, the logs of nginx and
+# Redis, each server's connections, and samples of each server's role and number of scripts.
 
 use strict;
 use warnings;
@@ -14,7 +14,7 @@ use Time::HiRes qw(sleep time);
 
 my $tick = 0.05;
 
-# fleet; folder: of this run, which is made.
+# Options: fleet, folder (of this run; it is created).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {%options}, $class;
@@ -24,8 +24,8 @@ sub new {
     return $self;
 }
 
-# Writes "when port role scripts" for each server that answers at once: how many scripts it has run
-# since the last line.
+# Writes "time port role scripts" for each server that replies at once: the number of scripts that it has
+# run since the last line.
 sub _sample {
     my ($path, @servers) = @_;
     open my $file, '>', $path or die "$path: $!";
@@ -47,7 +47,7 @@ sub _sample {
     return;
 }
 
-# A server that is stopped must not stop this.
+# A timeout, since a paused server must not stop the sampling.
 sub _ask {
     my ($connections, $port, $password) = @_;
     my $info = eval {
@@ -62,10 +62,10 @@ sub _ask {
     return $info;
 }
 
-# Before connections are counted.
+# To be called before connections are counted.
 sub stop_sampling { return stop_process($_[0]{sampler}) }
 
-# requests and faults as the judge has them, sentences: what it found.
+# requests and faults as for the judge; sentences: its findings.
 sub keep {
     my ($self, $requests, $faults, @sentences) = @_;
     my ($fleet, $folder) = @{$self}{qw(fleet folder)};

@@ -1,6 +1,6 @@
 package Chaos::Failures;
 
-# Judges what faults cost: requests that the fail mode decided, and how long requests waited.
+# Judges the cost of faults: requests that the fail mode decided, and how long requests waited.
 
 use strict;
 use warnings;
@@ -10,22 +10,21 @@ use List::Util qw(max min);
 use Exporter 'import';
 our @EXPORT_OK = qw(judge_failures judge_waits is_failure in_words);
 
-# Whether the fail mode decided: FAILED_OPEN, FAILED_CLOSED, or this node's memory in Redis's place.
+# Whether the fail mode decided: FAILED_OPEN, FAILED_CLOSED, or this node's memory in place of Redis.
 sub is_failure {
     my ($request) = @_;
     return $request->{status} =~ /^FAILED/ || ($request->{source} // '') eq 'local';
 }
 
-# Sentences, one for each fault, about requests that failed outside it and its slack; adds to each fault
-# what it cost: `failed`, `longest` (how long after its end one was sent that failed), `bad` (how many
-# should not), `excused`.
-# faults: name, from, to, slack (seconds after its end in which requests may fail; undef: it may cost
-# nothing at all). busy: code that says how long processes waited for a processor from one time to
-# another, which is added to the slack; a request that met no fault is excused when that is more than
-# `patience`. All that a busy machine excuses is the second part of the result.
+# Returns sentences, one for each fault, about requests that failed outside it and its slack, and the number
+# of failures that a busy machine excuses. Adds each fault's cost to it: `failed`, `longest` (the latest
+# sending time of a failed request after the fault's end), `bad` (failures that are not allowed), `excused`.
+# faults: name, from, to, slack (seconds after its end in which requests may fail; undef: none may fail).
+# busy: code that returns how long processes waited for a processor between two times, which is added to
+# the slack; a request outside any fault is excused if that is more than `patience`.
 sub judge_failures {
     my ($requests, $faults, $busy, $patience) = @_;
-    my ($excused, @bad) = (0);    # [fault, first sentence, how many more] of each fault
+    my ($excused, @bad) = (0);    # [fault, first sentence, number of others] of each fault
     my @faults = sort { $a->{from} <=> $b->{from} } @{$faults};
     for my $request (sort { $a->{sent} <=> $b->{sent} } grep { is_failure($_) } @{$requests}) {
         my ($fault, $late, $allowed) = _blamed($request, \@faults, $busy);
@@ -34,7 +33,7 @@ sub judge_failures {
             $fault->{longest} = max($fault->{longest} // 0, $late) if $allowed ne 'busy';
             next if $allowed eq 'allowed';
         }
-        # A breaker that a busy machine opened may stay open for a moment.
+        # A breaker that opened because the machine was busy may stay open for a moment.
         if ($allowed || $busy->($request->{sent} - 0.2, $request->{received}) > $patience) {
             $fault->{excused}++ if $fault;
             $excused++;
@@ -49,8 +48,8 @@ sub judge_failures {
     return ([map { $_->[1] . ($_->[2] ? ", and $_->[2] more" : '') } @bad], $excused);
 }
 
-# The fault that explains a request that failed, or else the last that had begun; how long after its
-# end the request was sent; and "allowed", or "busy" if it is that only on a busy machine.
+# The fault that explains a failed request, or else the last that had begun; how long after its end the
+# request was sent; and "allowed", or "busy" if only a busy machine allows it.
 sub _blamed {
     my ($request, $faults, $busy) = @_;
     my ($last, $last_late);
@@ -75,8 +74,8 @@ sub _after {
         defined $fault->{slack} ? "$fault->{slack} s" : 'none';
 }
 
-# Sentences about requests that waited longer than `bound` seconds (code, for each request) and the
-# slack; time that `pauses` ([from, to], by node: a worker was stopped) took is not counted.
+# Sentences about requests that waited longer than `bound` seconds (code, for each request) and the delays
+# of a busy machine; the time of `pauses` ([from, to], by node: a worker was stopped) does not count.
 sub judge_waits {
     my ($requests, $bound, $pauses, $busy) = @_;
     my @sentences;

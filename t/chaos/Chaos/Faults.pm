@@ -1,6 +1,6 @@
 package Chaos::Faults;
 
-# The faults that come over a fleet, and what each may cost.
+# The faults that a fleet meets, and their allowed cost.
 
 use strict;
 use warnings;
@@ -12,14 +12,13 @@ use Exporter 'import';
 our @EXPORT_OK = qw(faults faults_for);
 
 my $timed  = 0.15;    # DESIGN.md 8: how long requests may fail after a fault's end,
-my $killed = 0.6;     # and after one that took a server or its connections away
-my $forgot = 1.4;     # or that left connections which stay silent: each is replaced after timeout + open
+my $killed = 0.6;     # after one that killed a server or its connections,
+my $forgot = 1.4;     # after one that left silent connections, each replaced after timeout + open
 
-# name => where (which fleets: all without it), lasts (least and most seconds), slack (seconds after its
-# end in which the fail mode may decide requests; without it, it may decide none at any time),
-# loses (1: Redis may lose what it had counted), weight (1), start and end (code; each gets the fleet,
-# the fault that runs, and a number from 0 to 1 that chooses), after (code: puts back what the next
-# fault needs, when this one is over).
+# name => where (code that selects fleets; default: all), lasts (least and most seconds), slack (seconds
+# after its end in which the fail mode may decide requests; without it, it may decide none at any time),
+# loses (1: Redis may lose counts), weight (1), start and end (code; each gets the fleet, the running fault,
+# and a number from 0 to 1 that selects a victim), after (code that restores the fleet for the next fault).
 my %faults = (
     kill => {
         where => \&_alone, lasts => [0, 2], slack => $killed, weight => 2,
@@ -43,7 +42,7 @@ my %faults = (
     'CLIENT PAUSE' => {
         lasts => [0.3, 0.6], slack => $timed,
         start => sub { my ($fleet, $run) = @_; _victim(@_)->cmd(qw(CLIENT PAUSE), int(1000 * $run->{lasts})) },
-        end   => sub { $_[1]{victim}->cmd('PING') },    # it waits for its end, too
+        end   => sub { $_[1]{victim}->cmd('PING') },    # the PING waits until the pause ends
     },
     'SCRIPT FLUSH' => {
         lasts => [0, 0],
@@ -71,7 +70,7 @@ my %faults = (
     'stalled link' => {
         where => \&_linked, lasts => [0.3, 1], slack => $timed,
         start => sub { _link(@_)->delay(0.5) },
-        end   => sub { $_[1]{link}->pass; sleep 0.5 },    # what is under way comes so late
+        end   => sub { $_[1]{link}->pass; sleep 0.5 },    # delayed replies arrive until then
     },
     'cut link' => {
         where => \&_linked, lasts => [0, 0],
@@ -88,12 +87,12 @@ my %faults = (
         end   => sub { my ($fleet, $run) = @_; $fleet->wait_for_takeover($run->{victim}) },
         after => sub { my ($fleet, $run) = @_; $run->{victim}->start; $fleet->wait_for_replicas },
     },
-    'SENTINEL FAILOVER' => {    # the master lives, and Redis loses what it counts meanwhile
+    'SENTINEL FAILOVER' => {    # the master runs on, and what it counts meanwhile is lost
         where => sub { $_[0]->kind eq 'sentinel' }, lasts => [0, 0], loses => 1,
-        start => sub { $_[0]->group->failover; sleep 0.1 },    # until every worker has heard of it
+        start => sub { $_[0]->group->failover; sleep 0.1 },    # time for every worker to get the message
         after => sub { $_[0]->wait_for_replicas },
     },
-    'CLUSTER FAILOVER' => {     # the master lives, pauses its clients, and loses nothing
+    'CLUSTER FAILOVER' => {     # the master runs on and pauses its clients, and nothing is lost
         where => sub { $_[0]->kind eq 'cluster' }, lasts => [0, 0], slack => $timed,
         start => sub { my ($fleet) = @_; $fleet->group->hand_over(_victim(@_)) },
         after => sub { $_[0]->wait_for_replicas },
@@ -127,7 +126,7 @@ my %faults = (
         start => sub { kill KILL => _worker(@_) },
         after => sub { $_[1]{nginx}->wait_for_workers($_[1]{nginx}->pid) },
     },
-    'clock step' => {    # Redis's; a cluster and Sentinel would take it for a silence
+    'clock step' => {    # of Redis; a cluster or Sentinel would take it for a silent server
         where => \&_alone, lasts => [0, 0], weight => 2,
         start => sub { my ($fleet, $run, $choice) = @_; _step($run, $choice, _victim(@_)) },
     },
@@ -135,7 +134,7 @@ my %faults = (
 
 sub faults { return \%faults }
 
-# Names of those that a fleet can have, each as often as its weight.
+# Names of the faults that a fleet can have, each repeated by its weight.
 sub faults_for {
     my ($fleet) = @_;
     return map { ($_) x ($faults{$_}{weight} // 1) }
@@ -165,7 +164,7 @@ sub _worker {
     return $run->{worker} = _chosen($choice * @all - $run->{node}, $run->{nginx}->workers);
 }
 
-# A script that does not end, from a connection of its own.
+# Runs an endless script on a separate connection.
 sub _run_away {
     my ($redis) = @_;
     my $other = bless { %{$redis}, connection => undef, pid => undef }, ref $redis;
@@ -174,7 +173,7 @@ sub _run_away {
     return;
 }
 
-# The slot of the keys that most requests use.
+# Starts to move the slot of the keys that most requests use.
 sub _begin_to_move {
     my ($fleet, $run, $choice) = @_;
     my $group = $fleet->group;
@@ -194,7 +193,7 @@ sub _move {
     return $group->migrate_end($run->{slot});
 }
 
-# By a multiple of every window, so that the windows of Redis's clock stay where they are.
+# Steps by a multiple of every window, so that the starts of windows do not change.
 sub _step {
     my ($run, $choice, $redis) = @_;
     $run->{step} = 4 * int(1 + $choice * 10) * (int($choice * 1000) % 2 ? 1 : -1);

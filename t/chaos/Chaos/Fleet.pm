@@ -1,6 +1,6 @@
 package Chaos::Fleet;
 
-# Redis in one of its topologies, and the nodes of nginx that count there.
+# Redis in one of its topologies, and the nginx nodes that count there.
 
 use strict;
 use warnings;
@@ -11,7 +11,7 @@ use Chaos::Takeovers qw(takeovers unplanned);
 use Ratelimit::Certificates;
 use Ratelimit::Cluster;
 use Ratelimit::Nginx;
-use Ratelimit::Process qw(free_port wait_until);
+use Ratelimit::Process qw(free_port wait_until write_file);
 use Ratelimit::Proxy;
 use Ratelimit::Redis;
 use Ratelimit::Sentinel;
@@ -25,18 +25,18 @@ sub topologies { return map { ($_, "$_-tls") } qw(one ring cluster sentinel) }
 sub connect_timeout { return 0.25 }
 sub timeout         { return 0.25 }
 
-# What Redis has said outlives a kill: it is in the file before it is sent.
+# What Redis has replied survives a kill: it is in the file before the reply is sent.
 my $conf = "appendonly yes\nappendfsync no\nlua-time-limit 50\n";
 
-# topology => a name, nodes => how many (2). `proxies` may be slow or cut: one in front of the server
-# with TLS, and of two of a ring's three; where there are none, faults of links are not played.
+# Options: topology (a name), nodes (2). `proxies` are links that can be slow or cut: one in front of a
+# single server with TLS, and two of a ring's three; fleets without proxies have no faults of links.
 sub new {
     my ($class, %options) = @_;
     my ($kind, $tls) = split /-/, $options{topology};
     my $self = bless { nodes => 2, %options, kind => $kind, proxies => [] }, $class;
     my ($redis_tls, $lines) = $tls ? $self->_certificates : (undef, '');
     my $start = { one => \&_one, ring => \&_ring, cluster => \&_cluster, sentinel => \&_sentinel }->{$kind}
-        // die "no topology $options{topology}, but " . join(', ', topologies()) . "\n";
+        // die "no topology $options{topology}; there are " . join(', ', topologies()) . "\n";
     my $servers = $self->$start(tls => $redis_tls, conf => $conf);
     my $timeouts = sprintf 'connect_timeout %dms; timeout %dms;', 1000 * connect_timeout(), 1000 * timeout();
     $self->{nginx} = [map { _node("ratelimit_redis main { $servers $lines $timeouts }") } 1 .. $self->{nodes}];
@@ -48,7 +48,7 @@ sub tls   { return $_[0]{certificates} ? 1 : 0 }
 sub nginx { return @{ $_[0]{nginx} } }
 sub proxies { return @{ $_[0]{proxies} } }
 
-# Every redis-server that stores counters, and those that decide now.
+# Every redis-server that stores counters; the servers that decide now.
 sub servers {
     my ($self) = @_;
     return $self->{group} ? $self->{group}->nodes : @{ $self->{servers} };
@@ -69,14 +69,14 @@ sub wait_for_takeover {
     return wait_until('a replica has taken over', sub { eval { $self->{group}->is_ok } }, 30);
 }
 
-# Of the group as sentinels see it, what happened besides these faults.
+# Takeovers that the sentinels logged and none of the faults ordered.
 sub unplanned_takeovers {
     my ($self, $faults) = @_;
     return unless $self->{kind} eq 'sentinel';
     return unplanned([takeovers(map { $_->log } $self->{group}->sentinels)], $faults);
 }
 
-# Until the next takeover is possible.
+# Waits until the next takeover is possible.
 sub wait_for_replicas {
     my ($self) = @_;
     return wait_until('replicas are attached', sub { eval { $self->{group}->is_complete } }, 60);
@@ -125,13 +125,14 @@ sub _cluster {
 
 sub _sentinel {
     my ($self, %options) = @_;
-    # A sentinel sends a PING once a second, and one that is answered BUSY does not count as answered:
-    # with less than two seconds, a script that runs away for a moment has its master replaced.
+    # A sentinel sends one PING a second, and a BUSY reply does not count as a reply: with less than two
+    # seconds, a script that runs for a moment would make it replace the master.
     $self->{group} = Ratelimit::Sentinel->new(%options, down_after => 2000);
     return 'topology sentinel master=main; ' . join ' ', map { "server $_;" } $self->{group}->addrs;
 }
 
-# Requests with the argument l leave: what came of them is in left.log.
+# Requests with the argument l leave; their decisions are in left.log. held.log has the requests that a limit
+# of requests at one time counted.
 sub _node {
     my ($redis) = @_;
     my $http2_port = free_port();
@@ -145,10 +146,12 @@ sub _node {
     ratelimit_log_level info;
     add_header X-Status \$ratelimit_status always;
     add_header X-Source \$ratelimit_source always;
+    log_format held '\$arg_k \$msec \$request_time \$ratelimit_time "\$ratelimit_status" "\$ratelimit_source"';
     log_format left '\$arg_i \$msec \$status "\$ratelimit_status" "\$ratelimit_source"';
     server { listen 127.0.0.1:$http2_port http2; root html; $locations }
 END
     $node->{http2_port} = $http2_port;
+    write_file("$node->{folder}/html/slow.txt", 'x' x 5000);
     return $node;
 }
 

@@ -1,10 +1,11 @@
 package Chaos::Judge;
 
-# All that is checked of a run: sentences about what was wrong with it.
+# All checks of a run; the results are sentences about violations.
 
 use strict;
 use warnings;
 
+use Chaos::Blocks qw(judge_blocks);
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits in_words);
 use Chaos::Fleet qw(connect_timeout timeout);
@@ -14,8 +15,8 @@ use List::Util qw(max);
 use Exporter 'import';
 our @EXPORT_OK = qw(judge_requests with_logs);
 
-# The requests, those of clients that left with what nginx logged of them; without that they are UNSEEN:
-# nginx has not read them, or its worker was killed.
+# The requests, with nginx's records for clients that left. Without a record such a request is UNSEEN: nginx
+# has not read it, or its worker was killed.
 sub with_logs {
     my ($requests, @nodes) = @_;
     my %logged;
@@ -31,7 +32,7 @@ sub with_logs {
     return [map { $_->{status} eq 'left' ? { %{$_}, %{ $logged{ $_->{id} } // $unseen } } : $_ } @{$requests}];
 }
 
-# Returns sentences, and how many failures a busy machine excuses.
+# Returns sentences, and the number of failures that a busy machine excuses.
 sub judge_requests {
     my ($requests, $faults, $busy) = @_;
     my ($sentences, $excused) = judge_failures($requests, $faults, $busy, timeout() / 2);
@@ -49,15 +50,15 @@ sub judge_requests {
     return (\@all, $excused);
 }
 
-# With what scheduling takes when nothing is wrong.
+# With an allowance for scheduling on an idle machine.
 sub _longest_wait {
     my ($request) = @_;
     return connect_timeout() + timeout() + 0.1 + (limits()->{ $request->{zone} }{delay} // 0);
 }
 
-# Of requests that got no decision, or no answer, a sentence for each way in which clients leave or
-# stay; but not of those whose worker was killed, and those that left while they were delayed. What
-# each way of leaving cost is added to the faults.
+# Sentences about requests without a decision or a response, one for each way in which clients leave or
+# stay. Requests whose worker was killed, or that left while they were delayed, are exempt. The cost of each
+# way of leaving is added to the faults.
 sub _undecided {
     my ($requests, $kills, $faults) = @_;
     my (%bad, %ways);
@@ -78,12 +79,12 @@ sub _undecided {
             . ', and ' . (@{ $bad{$_} } - 1) . ' more' } sort keys %bad;
 }
 
-# Every key of every limit.
+# Violations of the bounds, for every key of every limit.
 sub _bounds {
     my ($requests, $faults, $pauses) = @_;
-    my @lost  = map { [$_->{from}, $_->{to}] } grep { $_->{loses} } @{$faults};
+    my @lost  = grep { $_->{loses} } @{$faults};
     my @steps = grep { $_->{step} } @{$faults};
-    # A lease lapses after a second of its worker's clock, which stands while the worker does.
+    # A lease expires after a second of its worker's clock, which stands still while the worker is stopped.
     my $lag = sub {
         my ($request) = @_;
         my @late = map { $_->[1] - $_->[0] }
@@ -94,17 +95,22 @@ sub _bounds {
     my @sentences;
     for my $zone (sort grep { limits()->{$_}{algorithm} } keys %{ limits() }) {
         my $limit = limits()->{$zone};
+        next if $limit->{algorithm} eq 'concurrency';    # Chaos::Held
+        push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
+            [grep { $_->{zone} eq $zone } @{$requests}], [map { [@{$_}{qw(from to)}] } @lost, @steps])
+            if $limit->{block};
         my $keys  = let_in($zone, $requests, $lag);
         for my $key (sort keys %{$keys}) {
-            my ($passes, $gaps) = _by_redis_clock($limit, $keys->{$key}, \@lost, \@steps);
+            my ($passes, $gaps) = _by_redis_clock($limit, $keys->{$key}, [map { [@{$_}{qw(from to)}] } @lost],
+                \@steps);
             push @sentences, map { "key $key of zone $zone: $_" } violations($limit, $passes, $gaps);
         }
     }
     return @sentences;
 }
 
-# A step of Redis's clock forwards is time that passes, for limits that drain; windows before
-# one are judged apart from those after it, as their beginnings have moved.
+# For limits that drain, a forward step of Redis's clock is elapsed time; windows before and after a step
+# are judged separately, as their starts have moved.
 sub _by_redis_clock {
     my ($limit, $passes, $lost, $steps) = @_;
     return ($passes, [@{$lost}, map { [$_->{from}, $_->{to}] } @{$steps}])
@@ -112,7 +118,7 @@ sub _by_redis_clock {
     return (_stepped($passes, $steps), _stepped($lost, $steps));
 }
 
-# The same times, later by each step forwards that was begun before the second or ended before the first.
+# The same times, later by each forward step that began before the second or ended before the first.
 sub _stepped {
     my ($times, $steps) = @_;
     my @forward = grep { $_->{step} > 0 } @{$steps};

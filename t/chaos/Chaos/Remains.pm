@@ -1,6 +1,6 @@
 package Chaos::Remains;
 
-# What is left when the faults are over: memory, files and connections, totals, the log.
+# What remains when the faults are over: memory, files and connections, totals, the log.
 
 use strict;
 use warnings;
@@ -12,10 +12,10 @@ use Time::HiRes qw(sleep time);
 use Exporter 'import';
 our @EXPORT_OK = qw(measure connections judge_remains judge_totals judge_logs);
 
-my $patience = 5;        # seconds in which all comes back
+my $patience = 5;        # seconds until all must be as before
 my $growth_kb = 4096;    # of a worker's own memory
 
-# Of workers and of Redis, while there are no requests.
+# Measures workers and Redis while there are no requests.
 sub measure {
     my ($fleet) = @_;
     my @workers = map { ($_->workers, $_->workers(1)) } $fleet->nginx;
@@ -30,8 +30,8 @@ sub measure {
     };
 }
 
-# In words, the connections in a server's reply to CLIENT LIST, but for those of Sentinels, this one, and
-# a node of a cluster that has moved keys with MIGRATE, which keeps its own for ten seconds more.
+# Descriptions of the connections in a server's reply to CLIENT LIST, without Sentinels, the test
+# itself, and cluster nodes that moved keys by MIGRATE, which keep their connection for ten seconds.
 sub connections {
     my ($list) = @_;
     my @words;
@@ -55,13 +55,13 @@ sub _totals {
     return \%totals;
 }
 
-# Sentences about what has not come back to what it was before, after some seconds at most.
+# Sentences about figures that have not returned to those before, after some seconds.
 sub judge_remains {
     my ($fleet, $before) = @_;
     my $end = time + $patience;
     while (1) {
         my $now = measure($fleet);
-        # A cluster's and Sentinel's masters change, and connections to those before may stay a while.
+        # Masters of clusters and sentinels change, and connections to former masters may stay for a while.
         my $connections = max($before->{connections}, $before->{workers} * $fleet->masters);
         my @sentences;
         my $check = sub {
@@ -79,9 +79,9 @@ sub judge_remains {
     }
 }
 
-# Sentences about nodes whose totals are not what their clients recorded. Not those in `killed`, by
-# number, and not zones that several locations count in. What became of a request that got no answer
-# is unknown.
+# Sentences about nodes whose totals differ from their clients' records. Exempt are the nodes in `killed`,
+# by number, and zones that several locations count in. The decision of a request without a response is
+# unknown.
 sub judge_totals {
     my ($requests, $before, $after, $killed) = @_;
     my @sentences;
@@ -104,7 +104,7 @@ sub judge_totals {
     return @sentences;
 }
 
-# Sentences about logs with complaints, or with more lines than the number of faults explains.
+# Sentences about logs with complaints, or with more lines than the faults explain.
 sub judge_logs {
     my ($fleet, $faults) = @_;
     my @sentences;

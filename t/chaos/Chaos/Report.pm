@@ -1,6 +1,6 @@
 package Chaos::Report;
 
-# What a run has found, as a Markdown table, and added to a file of many runs.
+# The findings of a run as a Markdown table, and as lines in a file of many runs.
 
 use strict;
 use warnings;
@@ -15,8 +15,8 @@ our @EXPORT_OK = qw(summary add_to_file sum_of_file table);
 
 my $json = JSON::PP->new->canonical;
 
-# What one run found: seed, topology, seconds, requests, violations (number), excused, busy (the longest
-# delay of a process), faults: name => times, failed, longest, bad, excused.
+# The findings of one run: seed, topology, seconds, requests, violations (number), excused, busy (the
+# longest delay of a process), faults: name => times, failed, longest, bad, excused.
 sub summary {
     my (%run) = @_;
     my %faults;
@@ -43,7 +43,7 @@ sub sum_of_file {
     return table(map { $json->decode($_) } split /\n/, read_file($path));
 }
 
-# One table of some runs, with the fleets that they met.
+# One table of several runs, with their fleets.
 sub table {
     my (@runs) = @_;
     my (%rows, %fleets);

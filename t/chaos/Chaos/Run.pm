@@ -1,6 +1,6 @@
 package Chaos::Run;
 
-# One run: a fleet, its clients, and faults that a seed chooses.
+# One run: a fleet, its clients, and faults selected by a seed.
 
 use strict;
 use warnings;
@@ -9,6 +9,7 @@ use Chaos::Clients;
 use Chaos::Evidence;
 use Chaos::Faults qw(faults faults_for);
 use Chaos::Fleet;
+use Chaos::Held qw(judge_held judge_released);
 use Chaos::Judge qw(judge_requests with_logs);
 use Chaos::Remains qw(measure judge_remains judge_totals judge_logs);
 use Chaos::Report qw(summary);
@@ -22,9 +23,9 @@ our @EXPORT_OK = qw(run);
 
 my $clients = 40;
 
-# topology, seed, seconds, only (names of faults; all without it), say (code that gets a line), keep (a
-# folder for the evidence).
-# Returns the summary and sentences about what was wrong.
+# Options: topology, seed, seconds, only (names of faults; default: all), say (code that gets a line), keep
+# (a folder for the evidence).
+# Returns the summary, and sentences about violations.
 sub run {
     my (%options) = @_;
     my $folder = temp_folder();
@@ -33,7 +34,7 @@ sub run {
         clients => $clients, seed => $options{seed});
     my $first = Chaos::Clients->new(@start, output => "$folder/first",
         first_id => 1_000_000_000);
-    sleep 1.5;    # connections are made and memory is taken
+    sleep 1.5;    # time for connections and one-time allocations
     $first->stop;
     sleep 0.5;
     my $before   = measure($fleet);
@@ -53,7 +54,8 @@ sub run {
     my ($sentences, $excused) = judge_requests($seen, $faults, $busy);
     my ($after, @remains) = judge_remains($fleet, $before);
     my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
-    my @all = (@{$sentences}, @remains, judge_totals($seen, $before, $after, \%killed),
+    my @held = (judge_held($faults, $fleet->nginx), judge_released(($fleet->nginx)[0]));
+    my @all = (@{$sentences}, @held, @remains, judge_totals($seen, $before, $after, \%killed),
         judge_logs($fleet, $played));
     $evidence->keep($seen, $faults, @all) if $evidence;
     return (summary(topology => $options{topology}, seed => $options{seed}, seconds => $seconds,
@@ -61,8 +63,8 @@ sub run {
         busy => max(0, map { $_->[1] } @{$delays}), faults => $faults), @all);
 }
 
-# Plays faults one after another until the time is over; returns them, each with what its row says and
-# when it was.
+# Plays faults one after another until the time is over; returns them, each with its parameters and its
+# times.
 sub _play {
     my ($fleet, $options) = @_;
     srand $options->{seed};
@@ -73,7 +75,8 @@ sub _play {
     }
     my ($end, @played) = (time + $options->{seconds});
     while (1) {
-        # As many numbers for every fault, so that a seed's faults do not depend on what they do.
+        # The same number of random values for every fault, so that a seed's faults do not depend on
+        # their effects.
         my ($name, $gap, $length, $choice) = (_pick(\@names), 0.7 + rand 1.3, rand, rand);
         last if time + $gap > $end;
         sleep $gap;

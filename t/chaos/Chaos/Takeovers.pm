@@ -1,9 +1,9 @@
 package Chaos::Takeovers;
 
-# Takeovers that no fault ordered. Sentinels demote a master that is alive when they believe it down,
-# which a master that replies BUSY, or a busy machine, can make them. The replica is promoted up to a
-# second before any sentinel names it, and gets nothing of what the old master counts in that time:
-# clients can only learn of the promotion from the sentinels, so no client can prevent that loss.
+# Takeovers that no fault ordered. Sentinels demote a running master when they believe it down, as
+# after BUSY replies or on a busy machine. The replica is promoted up to a second before any
+# sentinel names it, and receives nothing of what the old master counts in that time: clients learn
+# of the promotion only from the sentinels, so no client can prevent that loss.
 
 use strict;
 use warnings;
@@ -33,17 +33,17 @@ sub takeovers {
     for my $i (0 .. $#promoted) {
         my $next = $promoted[$i + 1] // 9e99;
         my $last = max(grep { $_ >= $promoted[$i] && $_ < $next } @named);
-        push @takeovers, [$promoted[$i], $last] if defined $last;    # else it was given up
+        push @takeovers, [$promoted[$i], $last] if defined $last;    # otherwise the sentinel gave it up
     }
     return @takeovers;
 }
 
-# As faults, those of the takeovers that none of the faults is.
+# The takeovers that are not part of any fault, as faults.
 sub unplanned {
     my ($takeovers, $faults) = @_;
     my @planned = grep { $_->{loses} } @{$faults};
-    my $hears = 0.1;    # seconds until every worker has heard of it
-    return map { { name => 'unplanned takeover', from => $_->[0], to => $_->[1] + $hears, loses => 1 } }
+    my $delay = 0.1;    # seconds until every worker has the message
+    return map { { name => 'unplanned takeover', from => $_->[0], to => $_->[1] + $delay, loses => 1 } }
         grep { my $begins = $_->[0]; !grep { $begins >= $_->{from} && $begins <= $_->{to} } @planned }
         @{$takeovers};
 }

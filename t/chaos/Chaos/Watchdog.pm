@@ -1,7 +1,7 @@
 package Chaos::Watchdog;
 
-# A process that measures how busy the machine is: every 20 ms, how much too late it woke up itself, and
-# how long any process of the run waited for a processor. What a busy machine takes is no fault of nginx's.
+# A process that measures how busy the machine is: every 20 ms, how late it woke up, and how long any
+# process of the run waited for a processor. Delays by a busy machine are not nginx's fault.
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Ratelimit::Process qw(start_code stop_process temp_folder read_file wait_unt
 use Time::HiRes qw(sleep time);
 
 my $tick  = 0.02;
-my $least = 0.004;    # what is no delay
+my $least = 0.004;    # less is no delay
 my $longest = 3;
 
 sub new {
@@ -27,7 +27,7 @@ sub _watch {
     my ($root, $path) = @_;
     open my $file, '>', $path or die "$path: $!";
     $file->autoflush(1);
-    my %waited = map { $_ => undef } _descendants($root);    # what ran before is not counted
+    my %waited = map { $_ => undef } _descendants($root);    # earlier waits are not counted
     my ($rounds, @pids) = (0);
     printf {$file} "%.4f 0\n", time;
     while (1) {
@@ -54,7 +54,7 @@ sub _descendants {
     return map { ($_, _descendants($_)) } split ' ', read_file("/proc/$pid/task/$pid/children");
 }
 
-# Ends it; returns code that sums up the delays between two times.
+# Stops it; returns code that sums up the delays between two times.
 sub stop {
     my ($self) = @_;
     stop_process($self->{pid});
@@ -71,7 +71,7 @@ sub _sum {
         else                               { $high = $middle }
     }
     my $sum = 0;
-    # A delay is noted when it is over, which may be long after what it delayed has failed.
+    # A delay is recorded at its end, which may be long after the failure that it caused.
     for my $i ($low .. $#{$delays}) {
         my ($noted, $delay) = @{ $delays->[$i] };
         last if $noted > $to + $longest;

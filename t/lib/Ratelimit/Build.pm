@@ -1,6 +1,6 @@
 package Ratelimit::Build;
 
-# Where the sources are, and where ./build.sh has put what it built from them: BUILD_DIR, or build/.
+# Where the sources are, and where ./build.sh puts what it builds: BUILD_DIR, or build/.
 
 use strict;
 use warnings;
@@ -18,7 +18,7 @@ sub top { return $top }
 
 sub build_folder { return File::Spec->rel2abs($ENV{BUILD_DIR} // "$top/build") }
 
-# The path of something that this command builds; dies with the command where it is missing.
+# The path of a file that $command builds. Dies and names the command if the file is missing.
 sub built {
     my ($name, $command) = @_;
     my $path = build_folder() . "/$name";

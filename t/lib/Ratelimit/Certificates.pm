@@ -1,6 +1,6 @@
 package Ratelimit::Certificates;
 
-# A folder of private certificates, made by openssl: NAME.pem and NAME.key.
+# A private folder of certificates made by openssl: NAME.pem and NAME.key.
 
 use strict;
 use warnings;
@@ -14,14 +14,15 @@ sub new {
 
 sub folder { return $_[0]{folder} }
 
-# One that signs others and itself.
+# A certificate that signs itself and others.
 sub authority {
     my ($self, $name) = @_;
     return $self->_openssl(
         "req -x509 -newkey rsa:2048 -nodes -keyout $name.key -out $name.pem -days 30 -subj /CN=$name");
 }
 
-# One signed by an authority, for names ("DNS:a.test,IP:127.0.0.1"); days may be negative.
+# A certificate signed by $authority for the names $alternatives ("DNS:a.test,IP:127.0.0.1"). A negative
+# number of days makes it expired.
 sub certificate {
     my ($self, $name, $authority, $alternatives, $days) = @_;
     $days //= 30;
@@ -33,7 +34,7 @@ sub certificate {
     return $self;
 }
 
-# The lines of redis.conf that use one, and trust an authority.
+# Lines of redis.conf: use this certificate, and trust this authority.
 sub redis_lines {
     my ($self, $name, $authority) = @_;
     my $folder = $self->{folder};

@@ -6,36 +6,35 @@ use strict;
 use warnings;
 
 use Carp qw(croak);
-use Ratelimit::Process qw(free_port wait_until);
+use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
 
 my $slots = 16_384;
 
 # Options: masters (3, no fewer), replicas (of each master, 1), password, conf (more lines of each
-# redis.conf), tls (as in Ratelimit::Redis: nodes talk by it too).
+# redis.conf), tls (as in Ratelimit::Redis; the nodes use TLS among themselves too).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {masters => 3, replicas => 1, %options}, $class;
     my $count = $self->{masters} * (1 + $self->{replicas});
     $self->{nodes} = [map { $self->_new_node } 1 .. $count];
     my ($first, @others) = $self->nodes;
-    $first->cluster_cli('create', (map { $_->addr } @others),
+    $first->cluster_cli('create', (map { $_->public_addr } @others),
         '--cluster-replicas', $self->{replicas});
     $self->wait_ok;
     wait_until('replicas are attached', sub { $self->_all_attached }, 20);
     return $self;
 }
 
-# Whether every master is there and has its replicas.
+# Whether the cluster is up and every master has its replicas.
 sub is_complete { my ($self) = @_; return $self->is_ok && $self->_all_attached }
 
 sub _new_node {
     my ($self) = @_;
-    my $conf = 'cluster-enabled yes' . "\ncluster-port " . free_port()
-        . "\ncluster-node-timeout 2000\ncluster-allow-replica-migration no\nrepl-diskless-sync-delay 0\n";
+    my $conf = "cluster-node-timeout 2000\ncluster-allow-replica-migration no\nrepl-diskless-sync-delay 0\n";
     $conf .= "masterauth \"$self->{password}\"\n" if defined $self->{password};
     $conf .= "tls-cluster yes\ntls-replication yes\n" if $self->{tls};
-    return Ratelimit::Redis->new(password => $self->{password}, tls => $self->{tls},
+    return Ratelimit::Redis->new(cluster => 1, password => $self->{password}, tls => $self->{tls},
         conf => $conf . ($self->{conf} // ''));
 }
 
@@ -48,7 +47,7 @@ sub _all_attached {
     return 1;
 }
 
-# Every node, whether it lives or not, as a Ratelimit::Redis; and those that own slots.
+# nodes: every node, running or not, as a Ratelimit::Redis. masters: the nodes that own slots.
 sub nodes { return @{ $_[0]{nodes} } }
 
 sub masters {
@@ -58,15 +57,15 @@ sub masters {
     return grep { $masters{ $_->port } } $self->nodes;
 }
 
-# "ip:port" of each master, as nginx is to know it.
+# "ip:port" of each master, for nginx's configuration.
 sub addrs { return map { $_->public_addr } $_[0]->masters }
 
 sub slot_of { return $_[0]->_alive->cmd('CLUSTER', 'KEYSLOT', $_[1]) }
 
-# The master of a slot, as those that live see it.
+# The master of a slot, according to a running node.
 sub node_of_slot {
     my ($self, $slot) = @_;
-    my $port = $self->_owners($self->_alive)->[$slot] // croak "nobody owns slot $slot";
+    my $port = $self->_owners($self->_alive)->[$slot] // croak "slot $slot has no owner";
     return $self->_node_at($port);
 }
 
@@ -77,7 +76,7 @@ sub kill_master_of {
     return $node;
 }
 
-# Lets a replica take over from a master that lives, and loses nothing.
+# Makes a replica take over from a running master, without loss.
 sub hand_over {
     my ($self, $master) = @_;
     my ($replica) = grep { $_->lives && $_->cmd('ROLE')->[2] eq $master->public_port } $self->nodes;
@@ -86,10 +85,10 @@ sub hand_over {
     return $self->wait_ok;
 }
 
-# Waits until all that live agree who owns each of the slots, that these live too, and that all is well.
+# Waits until all running nodes agree on the owner of each slot, every owner runs, and the state is ok.
 sub wait_ok {
     my ($self) = @_;
-    wait_until('the cluster is well', sub { $self->is_ok }, 30);
+    wait_until('the cluster is ok', sub { $self->is_ok }, 30);
     return $self;
 }
 
@@ -107,7 +106,7 @@ sub is_ok {
     return keys %opinions == 1;
 }
 
-# Moves slots, with what is in them, from one master to another.
+# Moves slots and their keys from one master to another.
 sub reshard {
     my ($self, %options) = @_;
     $self->_alive->cluster_cli('reshard', '--cluster-slots', $options{slots}, '--cluster-from',
@@ -115,8 +114,8 @@ sub reshard {
     return $self->wait_ok;
 }
 
-# The same for one slot, step by step: between begin and end the old master answers ASK for each key
-# that has been moved (or is not there), the new one takes it after ASKING.
+# Moves one slot step by step. Between begin and end the old master replies ASK for each key that has
+# been moved (or is missing), and the new one accepts it after ASKING.
 sub migrate_begin {
     my ($self, $slot, $to) = @_;
     my $from = $self->node_of_slot($slot);
@@ -136,7 +135,7 @@ sub migrate_key {
 sub migrate_end {
     my ($self, $slot) = @_;
     my ($from, $to) = @{ delete $self->{migrating}{$slot} };
-    # The new owner first, so that nobody owns it at no time.
+    # The new owner first, so that the slot always has an owner.
     for my $node ($to, $from, grep { $_ != $from && $_ != $to } $self->masters) {
         $node->cmd('CLUSTER', 'SETSLOT', $slot, 'NODE', _id($to)) if $node->lives;
     }
@@ -148,7 +147,7 @@ sub _id { return $_[0]->cmd('CLUSTER', 'MYID') }
 sub _alive {
     my ($self) = @_;
     my ($node) = grep { $_->lives } $self->nodes;
-    return $node // croak 'no node of the cluster lives';
+    return $node // croak 'no node of the cluster runs';
 }
 
 sub _node_at {
@@ -157,7 +156,7 @@ sub _node_at {
     return $node;
 }
 
-# The port of the master of each slot, in the eyes of a node.
+# The port of the master of each slot, according to $node.
 sub _owners {
     my ($self, $node) = @_;
     my @owners;

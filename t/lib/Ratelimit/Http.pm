@@ -1,6 +1,6 @@
 package Ratelimit::Http;
 
-# A small HTTP/1.1 client: one request, several on one connection, or many connections at once.
+# A small HTTP/1.1 client: one request, several on one connection, or many connections in parallel.
 
 use strict;
 use warnings;
@@ -13,8 +13,8 @@ use Time::HiRes qw(time);
 use Exporter 'import';
 our @EXPORT_OK = qw(request http_connect http_send http_read burst);
 
-# request($port, $path, method =>, headers => [name, value, ...], body =>, address =>, from => of
-# the client): an answer with status, headers ([name, value] in order), body.
+# request($port, $path, method =>, headers => [name, value, ...], body =>, address => of the server,
+# from => the client's address): a response with status, headers ([name, value] in order) and body.
 sub request {
     my ($port, $path, %options) = @_;
     my $socket = http_connect($port, $options{address}, $options{from});
@@ -48,7 +48,7 @@ sub http_send {
     return;
 }
 
-# The next answer of a connection; undef when it was closed instead.
+# The next response of a connection; undef if the connection was closed instead.
 sub http_read {
     my ($socket, $method) = @_;
     local $SIG{ALRM} = sub { croak 'no answer within 20 s' };
@@ -89,8 +89,8 @@ sub _body {
     return scalar(<$socket>) // '';
 }
 
-# Sends $count requests over $clients connections at once, to the ports in turn, each connection
-# kept alive; returns the statuses.
+# Sends $count requests over $clients keepalive connections in parallel, spread over the ports;
+# returns the statuses.
 sub burst {
     my ($ports, $path, $count, $clients, %options) = @_;
     my @ports = ref $ports ? @{$ports} : $ports;
@@ -111,7 +111,7 @@ sub burst {
     }
     my $end = time + 60;
     while ($select->count) {
-        croak 'burst: no answers within 60 s' if time > $end;
+        croak 'burst: no responses within 60 s' if time > $end;
         for my $socket ($select->can_read(1)) {
             my $got = sysread $socket, $buffer{$socket}, 65536, length $buffer{$socket};
             my $over = !$got;
@@ -144,7 +144,7 @@ sub parse {
 sub status { return $_[0]{status} }
 sub body   { return $_[0]{body} }
 
-# Every value of a header, in order; in scalar context the only one (all, joined with " | ").
+# Every value of a header, in order; in scalar context all values joined with " | ".
 sub header {
     my ($self, $name) = @_;
     my @values = map { $_->[1] } grep { lc $_->[0] eq lc $name } @{ $self->{headers} };

@@ -1,7 +1,7 @@
 package Ratelimit::Http2;
 
-# An HTTP/2 client without TLS (prior knowledge): streams of one connection. curl 7.88 cannot do that:
-# it takes a connection for each.
+# An HTTP/2 client without TLS (prior knowledge) that sends several streams on one connection. curl 7.88
+# opens a connection for each.
 
 use strict;
 use warnings;
@@ -14,15 +14,15 @@ use Time::HiRes qw(time);
 use Exporter 'import';
 our @EXPORT_OK = qw(http2 http2_send http2_reset);
 
-# http2($port, [path, ...], method =>, headers => [name, value, ...], body =>): one request for each
-# path, all sent before the first answer is read, on one connection; the port's listen must have
-# http2. Returns the answers in the order of the paths, undef for a stream that was reset.
+# http2($port, [path, ...], method =>, headers => [name, value, ...], body =>): sends one request for
+# each path on one connection before it reads a response; the port's listen must have http2. Returns the
+# responses in the order of the paths, undef for a stream that was reset.
 sub http2 {
     my ($port, $paths, %options) = @_;
     my $socket = http_connect($port);
     my $left = @{$paths};
     my @answers = (undef) x $left;
-    require Protocol::HTTP2::Client;    # here: only tests that use it need its package
+    require Protocol::HTTP2::Client;    # loaded here: only tests that use HTTP/2 need its package
     my $client = Protocol::HTTP2::Client->new(on_error => sub { croak "HTTP/2: error @_" });
     my @headers = @{ $options{headers} // [] };
     $headers[$_] = lc $headers[$_] for grep { $_ % 2 == 0 } 0 .. $#headers;
@@ -43,8 +43,8 @@ sub http2 {
     return @answers;
 }
 
-# http2_send($port, [path, ...], method =>): sends the requests on one connection and reads no answer; its
-# socket.
+# http2_send($port, [path, ...], method =>): sends the requests on one connection and reads no response;
+# returns the socket.
 sub http2_send {
     my ($port, $paths, %options) = @_;
     my $socket = http_connect($port);
@@ -60,7 +60,7 @@ sub http2_send {
     return $socket;
 }
 
-# Resets the first so many streams of a connection, as a client that cancels them does.
+# Resets the first $count streams of a connection, as a client that cancels them does.
 sub http2_reset {
     my ($socket, $count) = @_;
     my ($type, $cancel) = (3, 8);

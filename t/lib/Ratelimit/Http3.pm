@@ -1,6 +1,6 @@
 package Ratelimit::Http3;
 
-# An HTTP/3 client: streams of one connection, by gtlsclient of ngtcp2. curl of Debian has no HTTP/3.
+# An HTTP/3 client: several streams on one connection, by gtlsclient of ngtcp2. Debian's curl has no HTTP/3.
 
 use strict;
 use warnings;
@@ -10,9 +10,9 @@ use Ratelimit::Http;
 use Exporter 'import';
 our @EXPORT_OK = qw(http3 http3_command);
 
-# http3($port, $path, $count, body => a file): so many requests for the path, all sent before the first
-# answer is read, on one connection. Returns the answers in the order of the requests, undef for a
-# stream that was closed without one.
+# http3($port, $path, $count, body => a file): sends $count requests for the path on one connection
+# before it reads a response. Returns the responses in the order of the requests, undef for a stream
+# that was closed without one.
 sub http3 {
     my ($port, $path, $count, %options) = @_;
     open my $client, '-|', 'timeout', 20, http3_command($port, $path, $count, %options) or die "gtlsclient: $!";
@@ -30,7 +30,7 @@ sub http3 {
 sub http3_command {
     my ($port, $path, $count, %options) = @_;
     my @body = $options{body} ? ('-d', $options{body}) : ();
-    # Debian's client speaks to the terminal's error output, with each line's arrival.
+    # Debian's gtlsclient writes what it receives to stderr, line by line.
     return ('sh', '-c', 'exec "$@" 2>&1', 'sh', 'gtlsclient', '--exit-on-all-streams-close', '--no-quic-dump',
         '--no-http-dump', @body, '-n', $count, '127.0.0.1', $port, "https://127.0.0.1:$port$path");
 }

@@ -1,7 +1,7 @@
 package Ratelimit::Load;
 
-# Requests without end, from a process of their own, while a test does something to nginx: half of the
-# clients keep their connection, half take a new one for each request.
+# Sends requests continuously from a process of its own while a test does something to nginx: half of the
+# clients keep their connection, half open a new one for each request.
 
 use strict;
 use warnings;
@@ -11,7 +11,7 @@ use IO::Select;
 use Ratelimit::Process qw(start_code stop_process wait_until);
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
 
-# port, path, clients (8).
+# Options: port, path, clients (8).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {clients => 8, %options}, $class;
@@ -24,29 +24,29 @@ sub new {
     return $self;
 }
 
-# What came of the requests so far: a hash of how many had which status; how many were `retried`,
-# since a connection that had served before was closed without a byte of an answer, as a server may do
-# to one that it thinks idle; how many `failed`, and why the first of these did.
-sub seen { return $_[0]->_tell('seen') }
+# The counts so far, as a hash: responses by status; `retried`, requests on a connection that had served
+# before and was closed without a byte of a response, as a server may close an idle one; `failed`, and
+# in `why` the reason of the first failure.
+sub seen { return $_[0]->_command('seen') }
 
-# Waits for the answers that are due, ends, and returns what `seen` does.
+# Waits for the pending responses, ends the load, and returns the same hash as `seen`.
 sub stop {
     my ($self) = @_;
-    my $seen = $self->_tell('stop');
+    my $seen = $self->_command('stop');
     stop_process($self->{pid});
     return $seen;
 }
 
-# Waits for so many answers more.
+# Waits for $count more responses.
 sub wait_for_more {
     my ($self, $count) = @_;
     my $answers = sub { my $seen = $self->seen; return ($seen->{200} // 0) + ($seen->{429} // 0) };
     my $before = $answers->();
-    wait_until("$count more answers", sub { $answers->() >= $before + $count });
+    wait_until("$count more responses", sub { $answers->() >= $before + $count });
     return;
 }
 
-sub _tell {
+sub _command {
     my ($self, $word) = @_;
     syswrite $self->{control}, "$word\n" or croak "load: $!";
     IO::Select->new($self->{control})->can_read(30) or croak "load: no reply to $word";
@@ -64,8 +64,8 @@ sub DESTROY {
 
 package Ratelimit::Load::Loop;    ## no critic (ProhibitMultiplePackages)
 
-# The process. A client is: whether it keeps its connection; its socket, how many answers that has
-# brought, what came of the next one, since when it is due.
+# The load's process. A client: whether it keeps its connection (keep), its socket, the number of
+# responses on that socket, the bytes of the next response, the deadline of that response.
 
 use IO::Socket::INET;
 use Time::HiRes qw(time);
@@ -117,7 +117,7 @@ sub ask {
     my ($self, $client) = @_;
     @{$client}{qw(buffer due)} = ('', time + $patience);
     my $close = $client->{keep} ? '' : "Connection: close\r\n";
-    # One that fails is noticed when the answer is read.
+    # A write that fails is noticed when the response is read.
     syswrite $client->{socket}, "GET $self->{path} HTTP/1.1\r\nHost: localhost\r\n$close\r\n";
     return;
 }
@@ -160,7 +160,7 @@ sub fail {
     return;
 }
 
-# One command of the test's; false when the test has gone.
+# Handles one command from the test; false if the test has ended.
 sub obey {
     my ($self) = @_;
     sysread $self->{control}, my $line, 200 or return 0;

@@ -17,9 +17,9 @@ use Ratelimit::Process
 my @all;
 
 # Options, all texts of configuration: main, events, http, server (inside the one server block); and
-# workers (1), connections (worker_connections, 2048), single (1: master_process off), daemon (1: on), module (0: not loaded), ports (how many
-# listens, 1), listen (parameters of each listen), level (of the error log: info), expected (a pattern
-# of lines that its log may have though they are complaints).
+# workers (1), connections (worker_connections, 2048), single (1: master_process off), daemon (1: on),
+# module (0: not loaded), ports (the number of listens, 1), listen (parameters of each listen), level (of
+# the error log: info), expected (a pattern of log lines that are complaints but belong to the test).
 # The server's root holds index.html ("ok\n") and big.bin (200 000 bytes).
 sub new {
     my ($class, %options) = @_;
@@ -40,7 +40,7 @@ sub prepare {
     return $self;
 }
 
-# (Re)writes nginx.conf; takes options to change.
+# Writes nginx.conf, with the options that change.
 sub configure {
     my ($self, %changes) = @_;
     %{$self} = (%{$self}, %changes);
@@ -79,14 +79,14 @@ END
     return $self;
 }
 
-# RATELIMIT_MODULE, or the one that ./build.sh has built.
+# RATELIMIT_MODULE, or the module that ./build.sh has built.
 sub module {
     return File::Spec->rel2abs($ENV{RATELIMIT_MODULE}) if defined $ENV{RATELIMIT_MODULE};
     return built('ngx_http_ratelimit_module.so', './build.sh');
 }
 
-# Its full path: nginx needs it to start a new binary at an upgrade. Debian's is in /usr/sbin, which
-# only root's PATH has.
+# nginx's full path, which nginx needs to start a new binary at an upgrade. Debian's is in /usr/sbin,
+# which only root's PATH has.
 sub program {
     my ($nginx) = grep { m{/} && -x }
         $ENV{RATELIMIT_NGINX} // map { "$_/nginx" } File::Spec->path, '/usr/sbin';
@@ -115,8 +115,8 @@ sub start {
     return $self;
 }
 
-# Takes charge of the master that nginx.pid names, when it names another than the one given, and it is
-# in its group: the one given, or one of its own.
+# Takes charge of the new master that nginx.pid names once it is not $former. It must lead its process
+# group, or be in $group if one is given.
 sub adopt_master {
     my ($self, $former, $group) = @_;
     my $pid = wait_until('another master', sub {
@@ -135,15 +135,15 @@ sub wait_for_workers {
     return wait_until('every worker serves', sub { $self->workers(0, $master) == $count });
 }
 
-# USR2: starts the program anew beside the running one; returns the pid of the new master, which
-# `leave_to` makes the one of this object.
+# USR2: starts a second master beside the running one; returns its pid. `leave_to` switches this object
+# to it.
 sub upgrade {
     my ($self) = @_;
     kill USR2 => $self->{pid};
     return $self->adopt_master($self->{pid}, getpgrp $self->{pid});
 }
 
-# QUIT to this master, while the one of the given pid goes on; returns when it has left.
+# Sends QUIT to this object's master, waits until it has exited, and switches to the master $pid.
 sub leave_to {
     my ($self, $pid) = @_;
     kill QUIT => $self->{pid};
@@ -152,8 +152,8 @@ sub leave_to {
     return $self;
 }
 
-# TERM unless another signal is given; returns the wait status. An end other than the one asked for
-# is a complaint: death by a signal, or being killed because QUIT or TERM did not help in ten seconds.
+# Sends TERM, or the given signal; returns the wait status. Death by another signal, or a kill because
+# QUIT or TERM did nothing within ten seconds, is a complaint.
 sub stop {
     my ($self, $signal) = @_;
     $signal //= 'TERM';
@@ -174,13 +174,13 @@ sub file  { return read_file("$_[0]{folder}/$_[1]") }
 sub get    { my ($self, $path, %options) = @_; return request($self->port, $path, %options) }
 sub status { my ($self, @more) = @_; return $self->get(@more)->status }
 
-# How many lines of the error log match.
+# The number of lines of the error log that match.
 sub count_log {
     my ($self, $pattern) = @_;
     return scalar grep { $_ =~ $pattern } split /\n/, $self->log;
 }
 
-# How many runs of refused keys of a zone the log tells of, in lines of their own or as a number.
+# The number of runs of refused keys that the log reports for a zone, one by one or as a number.
 sub logged_runs {
     my ($self, $zone) = @_;
     my $runs = $self->count_log(qr/limiting requests, by zone "$zone", key/);
@@ -193,14 +193,15 @@ sub wait_for_log {
     return wait_until("log has $pattern", sub { $self->count_log($pattern) >= ($count // 1) });
 }
 
-# Pids of the workers that serve, or with 1 of those that are shutting down; of another master.
+# Pids of the serving workers, or of the workers that are shutting down if $leaving is 1; $master: of
+# another master.
 sub workers {
     my ($self, $leaving, $master) = @_;
     $master //= $self->{pid};
     my @pids;
     for my $line (split /\n/, `ps -o pid=,args= --ppid $master`) {
         my ($pid, $title) = $line =~ /^\s*(\d+)\s+(nginx: worker process|\S*valgrind).*/ or next;
-        # Under valgrind a process has no title of its own, so the log has to tell.
+        # Under valgrind the process title does not change, so the log decides.
         my $leaves = $line =~ /shutting down/ || $title =~ /valgrind/ && $self->has_begun_to_leave($pid);
         push @pids, $pid if ($leaves ? 1 : 0) == ($leaving // 0);
     }
@@ -212,7 +213,7 @@ sub has_begun_to_leave {
     return $self->log =~ / $pid#\d+: (?:gracefully shutting down|exiting)$/m;
 }
 
-# HUP; returns when the new workers are there, and with gone => 1 when the old ones have left.
+# Sends HUP; returns when the new workers serve, and with gone => 1 when the old ones have exited.
 sub reload {
     my ($self, %options) = @_;
     $self->wait_for_workers($self->{pid}) unless $self->{single};
@@ -220,13 +221,13 @@ sub reload {
     kill HUP => $self->{pid};
     wait_until('new workers serve',
         sub { (grep { !$old{$_} } $self->workers) == ($self->{workers} // 1) });
-    # Also one that has not yet noticed, and would take another request.
+    # Old workers that have not yet seen the signal count too: they could accept another request.
     wait_until('old workers are gone', sub { !grep { $old{$_} } $self->workers, $self->workers(1) })
         if $options{gone};
     return $self;
 }
 
-# What `nginx -t` says of a configuration: its exit status and its lines of [emerg] or [warn].
+# The exit status of `nginx -t` for a configuration, and its lines of [emerg], [alert] or [warn].
 sub test {
     my ($class, %options) = @_;
     my $self = $class->prepare(%options);
@@ -236,7 +237,7 @@ sub test {
     return ($self->file('output') =~ /test is successful/ ? 0 : 1, @lines);
 }
 
-# Stops every nginx that was started, and returns what their logs say that they never should.
+# Stops every nginx that was started, and returns the log lines that no test may cause.
 sub complaints {
     my @complaints;
     for my $self (@all) {

@@ -1,6 +1,6 @@
 package Ratelimit::Process;
 
-# What the tests start and always stop: child processes, temporary folders, free ports, waiting.
+# Child processes, temporary folders and free ports of the tests, all released at the end; and waiting.
 
 use strict;
 use warnings;
@@ -9,22 +9,23 @@ use Carp qw(croak);
 use Errno qw(EINTR);
 use File::Temp ();
 use IO::Socket::INET;
+use List::Util qw(min);
 use POSIX qw(WNOHANG);
 use Time::HiRes qw(sleep time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(free_port wait_until start_process start_code adopt_process stop_process ended_with
+our @EXPORT_OK = qw(free_port free_cluster_port wait_until start_process start_code adopt_process stop_process ended_with
     temp_folder alive read_file write_file);
 
 my %running;    # pid => name
 my %ended;      # pid => wait status
-my %adopted;    # pid => process group, of those that run and are no children of the test
-my @claims;     # sockets that keep other tests from the ports given out here
+my %adopted;    # pid => process group, for processes that are not children of the test
+my @claims;     # sockets that keep other tests off the ports that are in use here
 my $owner = $$;
 
-# A TCP port of 127.0.0.1 (or of another address) that is free now, below those that the kernel gives
-# to clients. Each test process begins at a place of its own, and holds the same port of another
-# loopback address until it ends, so that tests that run at once never get the same.
+# A TCP port of 127.0.0.1 (or of another address) that is free now and below the kernel's ephemeral range.
+# Each test process starts at a different number, and holds the same port of another loopback address
+# until it ends, so that tests running in parallel never get the same port.
 my $next_port;
 
 sub free_port {
@@ -32,34 +33,49 @@ sub free_port {
     $next_port //= 10_000 + ($$ * 97) % 22_000;
     for (1 .. 2000) {
         $next_port = 10_000 if ++$next_port > 32_000;
-        my $socket = IO::Socket::INET->new(
-            LocalAddr => $address // '127.0.0.1',
-            LocalPort => $next_port,
-            Listen    => 1,
-            ReuseAddr => 1,
-        ) or next;
-        my $claim = IO::Socket::INET->new(LocalAddr => '127.99.0.1', LocalPort => $next_port,
-            Proto => 'tcp') or next;
-        push @claims, $claim;
-        close $socket;
-        return $next_port;
+        return $next_port if claim_port($next_port, $address);
     }
     croak 'no free port';
 }
 
-# Polls until the condition is true and returns what it returned; dies with $what after $seconds.
+sub claim_port {
+    my ($port, $address) = @_;
+    IO::Socket::INET->new(
+        LocalAddr => $address // '127.0.0.1',
+        LocalPort => $port,
+        Listen    => 1,
+        ReuseAddr => 1,
+    ) or return 0;
+    my $claim = IO::Socket::INET->new(LocalAddr => '127.99.0.1', LocalPort => $port, Proto => 'tcp')
+        or return 0;
+    push @claims, $claim;
+    return 1;
+}
+
+# A free port for a node of a cluster: the port 10000 above, where the cluster's bus is, is free too. (Only
+# Redis 7 and later can have the bus elsewhere.)
+sub free_cluster_port {
+    for (1 .. 100) {
+        my $port  = free_port();
+        my $other = $port > 22_000 ? $port - 10_000 : $port + 10_000;
+        return min($port, $other) if claim_port($other);
+    }
+    croak 'no two free ports';
+}
+
+# Polls until the condition is true and returns its value; dies with $what after $seconds (10).
 sub wait_until {
     my ($what, $condition, $seconds) = @_;
     my $end = time + ($seconds // 10);
     while (1) {
         my $result = $condition->();
         return $result if $result;
-        croak "waited in vain: $what" if time > $end;
+        croak "timed out waiting: $what" if time > $end;
         sleep 0.02;
     }
 }
 
-# Starts a command, its output to a file; returns its pid.
+# Starts a command with its output in a file; returns its pid.
 sub start_process {
     my ($name, $output, @command) = @_;
     return start_code($name, sub {
@@ -71,8 +87,8 @@ sub start_process {
     });
 }
 
-# Runs code in a process of its own until it returns or is stopped; returns its pid. The process leads
-# a group, so that its own children end with it.
+# Runs code in a child process; returns its pid. The child leads a process group, so that its own
+# children are killed with it.
 sub start_code {
     my ($name, $code) = @_;
     my $pid = fork // croak "fork: $!";
@@ -82,15 +98,14 @@ sub start_code {
         eval { $code->() };
         POSIX::_exit(127);
     }
-    setpgrp $pid, $pid;    # whoever comes first; too late is no harm
+    setpgrp $pid, $pid;    # parent and child both do it, whichever runs first
     $running{$pid} = $name;
-    delete $ended{$pid};    # a former one of this number
+    delete $ended{$pid};    # from an earlier process with the same pid
     return $pid;
 }
 
-# Takes charge of a process that another one left behind, such as a daemon, and that is in this process
-# group: from now on it is stopped like a child, with the group, but not before all that were adopted
-# out of that have ended.
+# Takes charge of a process of this process group that another one left behind, such as a daemon. It is
+# stopped like a child; the group is killed only when its last adopted process has ended.
 sub adopt_process {
     my ($name, $pid, $group) = @_;
     $running{$pid} = $name;
@@ -99,8 +114,8 @@ sub adopt_process {
     return $pid;
 }
 
-# Sends a signal (TERM unless given), waits for the end, kills after ten seconds, and with it what it
-# leaves behind. Returns the wait status, or nothing when it was not running.
+# Sends a signal (TERM unless given), waits for the end, kills after ten seconds, then kills the rest of
+# the group. Returns the wait status, or nothing if the process was not running.
 sub stop_process {
     my ($pid, $signal) = @_;
     return unless delete $running{$pid};
@@ -117,10 +132,10 @@ sub stop_process {
     return $ended{$pid};
 }
 
-# The wait status of a process that has ended, if it was seen to.
+# The wait status of a process whose end was seen.
 sub ended_with { return $ended{ $_[0] } }
 
-# Whether a process that was started here still runs; its end is noticed.
+# Whether a process that was started here still runs.
 sub alive {
     my ($pid) = @_;
     return 0 unless $running{$pid};
@@ -134,7 +149,7 @@ sub has_ended {
     my ($pid) = @_;
     return 1 if defined $ended{$pid};
     if (my $group = $adopted{$pid}) {
-        # No program: it waits for a parent to ask how it ended. Another group: another's process.
+        # No program: a zombie that its parent has not reaped. Another group: the pid was reused.
         return !readlink("/proc/$pid/exe") || getpgrp($pid) != $group;
     }
     local $?;
@@ -143,7 +158,7 @@ sub has_ended {
     return $answer == $pid || ($answer < 0 && $! != EINTR);
 }
 
-# Kills what a process that has ended leaves behind, unless another of its group is still in charge.
+# Kills the rest of an ended process's group, unless another adopted process of the group still runs.
 sub kill_group {
     my ($pid) = @_;
     my $group = delete $adopted{$pid} // $pid;
@@ -154,7 +169,7 @@ sub kill_group {
 
 sub temp_folder {
     my $folder = File::Temp->newdir('ratelimit-test-XXXXXX', TMPDIR => 1);
-    chmod 0755, $folder->dirname;    # workers may be another user
+    chmod 0755, $folder->dirname;    # workers may run as another user
     return $folder;
 }
 

@@ -1,6 +1,6 @@
 package Ratelimit::Prometheus;
 
-# A private Prometheus that scrapes a node each second, and evaluates rules as often.
+# A private Prometheus that scrapes a node and evaluates rules once a second.
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use JSON::PP qw(decode_json);
 use Ratelimit::Http qw(request);
 use Ratelimit::Process qw(free_port wait_until start_process stop_process temp_folder write_file);
 
-# target => port, path => of the metrics, rules => a file of alerts.
+# Options: target (port), path (of the metrics), rules (a file of alerts).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {%options, port => free_port(), folder => temp_folder()}, $class;
@@ -33,7 +33,7 @@ END
     return $self;
 }
 
-# What its API says below /api/v1/; dies with the reason when it is an error.
+# The data of an API call below /api/v1/; dies with the error if there is one.
 sub ask {
     my ($self, $path) = @_;
     my $answer = decode_json(request($self->{port}, "/api/v1/$path")->body);
@@ -54,7 +54,7 @@ sub rules {
     return map { @{ $_->{rules} } } @{ $self->ask('rules')->{groups} };
 }
 
-# The alerts of that name that fire.
+# The firing alerts of that name.
 sub firing {
     my ($self, $name) = @_;
     return grep { $_->{labels}{alertname} eq $name && $_->{state} eq 'firing' } @{ $self->ask('alerts')->{alerts} };

@@ -1,6 +1,6 @@
 package Ratelimit::Proxy;
 
-# A TCP proxy in a process of its own, between nginx and a server, that plays a slow or broken
+# A TCP proxy in a process of its own, between nginx and a server, that simulates a slow or broken
 # network. A change is in force when the method that makes it returns.
 
 use strict;
@@ -13,10 +13,10 @@ use Ratelimit::Process qw(free_port start_code stop_process);
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
 use Time::HiRes qw(time);
 
-# to => "address:port" of the server.
+# to => "address:port" of the server; port => its own, free unless given.
 sub new {
     my ($class, %options) = @_;
-    my $self = bless {%options, port => free_port()}, $class;
+    my $self = bless {port => free_port(), %options}, $class;
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $self->{port},
         Listen => 128, ReuseAddr => 1) or croak "proxy: $!";
     socketpair $self->{control}, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or croak "proxy: $!";
@@ -30,27 +30,27 @@ sub new {
 sub port { return $_[0]{port} }
 sub addr { return "127.0.0.1:$_[0]{port}" }
 
-sub pass   { return $_[0]->tell('pass') }          # everything at once: how it begins
-sub delay  { return $_[0]->tell('delay', $_[1]) }  # answers arrive so many seconds later
-sub garble { return $_[0]->tell('garble') }        # answers arrive with every byte changed
+sub pass   { return $_[0]->command('pass') }          # without delay: the initial mode
+sub delay  { return $_[0]->command('delay', $_[1]) }  # replies arrive $_[1] seconds later
+sub garble { return $_[0]->command('garble') }        # replies arrive with every byte changed
 
-# A black hole: takes connections and what comes, and passes nothing on. A connection that has lost
-# something stays dead afterwards, as one that a firewall has forgotten; others live on.
-sub drop { return $_[0]->tell('drop') }
+# A black hole: accepts connections and bytes, and forwards nothing. A connection that has lost bytes
+# stays dead in later modes, as behind a firewall that has forgotten it; other connections recover.
+sub drop { return $_[0]->command('drop') }
 
-# Closes every connection now; with a number, from now on each when so many bytes of answers have
-# passed. New connections are taken as before.
-sub cut { return $_[0]->tell('cut', $_[1] // 0) }
+# Closes every connection now; with a number, closes each connection once that many bytes of replies have
+# passed. New connections are accepted.
+sub cut { return $_[0]->command('cut', $_[1] // 0) }
 
-# What came by: how many connections were taken, are open, and bytes of requests and of answers.
+# Counters: connections accepted (`taken`), connections open, bytes of requests and of replies.
 sub seen {
     my ($self) = @_;
     my %seen;
-    @seen{qw(taken open requests answers)} = split ' ', $self->tell('seen');
+    @seen{qw(taken open requests answers)} = split ' ', $self->command('seen');
     return \%seen;
 }
 
-sub tell {
+sub command {
     my ($self, @words) = @_;
     syswrite $self->{control}, "@words\n" or croak "proxy: $!";
     sysread $self->{control}, my $answer, 200 or croak 'proxy: it has ended';
@@ -69,7 +69,7 @@ sub DESTROY {
 package Ratelimit::Proxy::Loop;    ## no critic (ProhibitMultiplePackages)
 
 # The proxy's process. A link is one connection: client, server, whether it is dead, bytes left until
-# it is cut, and the chunks of answers that wait: [when, bytes].
+# it is cut, and the delayed chunks of replies: [when, bytes].
 
 use Time::HiRes qw(time);
 
@@ -92,7 +92,7 @@ sub run {
     }
 }
 
-# Sends the answers whose time has come; returns the seconds until the next, nothing when none waits.
+# Sends the replies that are due; returns the seconds until the next, or nothing if none is delayed.
 sub send_due {
     my ($self) = @_;
     my ($now, $next) = (time);
@@ -108,7 +108,7 @@ sub send_due {
     return $next;
 }
 
-# Each link once; a copy, so that links may be hung up meanwhile.
+# Each link once; a copy, so that links may be closed during the iteration.
 sub links {
     my ($self) = @_;
     my %links = map { $_->{client} => $_ } values %{ $self->{links} };
@@ -166,7 +166,7 @@ sub hang_up {
     return;
 }
 
-# One command of the test's; false when the test has gone.
+# Handles one command from the test; false if the test has ended.
 sub obey {
     my ($self) = @_;
     sysread $self->{control}, my $line, 200 or return 0;

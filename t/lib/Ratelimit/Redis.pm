@@ -1,6 +1,6 @@
 package Ratelimit::Redis;
 
-# A private redis-server on a free port of 127.0.0.1, unless told another.
+# A private redis-server on a free port of 127.0.0.1, or on a given port and address.
 
 use strict;
 use warnings;
@@ -9,16 +9,17 @@ use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
-use Ratelimit::Process qw(free_port wait_until start_process stop_process ended_with alive temp_folder
+use Ratelimit::Process qw(free_port free_cluster_port wait_until start_process stop_process ended_with alive temp_folder
     write_file read_file);
 
 # Options: port, host, conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
-# tls (lines with its certificate: a port with TLS too), sentinel (1: it watches others and stores nothing),
-# environment (a hash: variables that it starts with).
+# tls (lines with its certificate: a port with TLS too), sentinel (1: a Sentinel, which stores no data),
+# cluster (1: a node of a cluster), environment (a hash of environment variables).
 sub new {
     my ($class, %options) = @_;
-    my $self = bless {port => free_port(), %options, folder => temp_folder()}, $class;
-    $self->{tls_port} = free_port() if $options{tls};
+    my $free = $options{cluster} ? \&free_cluster_port : \&free_port;
+    my $self = bless {port => $free->(), %options, folder => temp_folder()}, $class;
+    $self->{tls_port} = $free->() if $options{tls};
     $self->{path} = $self->{folder} . '/redis.sock' if $options{socket};
     $self->configure;
     $self->start;
@@ -32,12 +33,13 @@ sub configure {
     $conf .= "requirepass \"$self->{password}\"\n" if defined $self->{password};
     $conf .= "unixsocket $self->{path}\nunixsocketperm 777\n" if $self->{path};
     $conf .= "tls-port $self->{tls_port}\n$self->{tls}" if $self->{tls};
+    $conf .= "cluster-enabled yes\n" if $self->{cluster};
     $conf .= $self->{conf} // '';
     write_file("$folder/redis.conf", $conf);
     return;
 }
 
-# Also starts one again that was stopped: on the same port, with what it wrote into its configuration.
+# Starts the server, also after a stop: on the same port, with the configuration that it last wrote.
 sub start {
     my ($self) = @_;
     my $folder = $self->{folder};
@@ -63,11 +65,11 @@ sub port { return $_[0]{port} }
 sub host { return $_[0]{host} // '127.0.0.1' }
 sub addr { my ($self) = @_; return $self->host . ":$self->{port}" }
 
-# The port that others are told to use: the one with TLS if there is one.
+# The port that nginx and other servers use: the one with TLS if there is one.
 sub public_port { return $_[0]{tls_port} // $_[0]{port} }
 sub public_addr { my ($self) = @_; return $self->host . ':' . $self->public_port }
 
-# TERM unless another signal is given.
+# Sends TERM unless another signal is given.
 sub stop {
     my ($self, $signal) = @_;
     delete $self->{connection};
@@ -77,19 +79,22 @@ sub stop {
 sub pause  { $_[0]{paused} = 1; return kill STOP => $_[0]{pid} }
 sub resume { delete $_[0]{paused}; return kill CONT => $_[0]{pid} }
 
-# Whether it runs and would answer.
+# Whether it runs and is not paused.
 sub lives { return !$_[0]{paused} && alive($_[0]{pid}) }
 
-# Runs redis-cli with this server's address and password after the words of --cluster; dies with what
-# it printed when it failed.
+# Runs redis-cli --cluster $what with this server's address and password; dies with its output if it
+# fails.
 sub cluster_cli {
     my ($self, $what, @words) = @_;
     my $output = "$self->{folder}/redis-cli.log";
     write_file($output, '');
     local $ENV{REDISCLI_AUTH} = $self->{password};
     delete local $ENV{REDISCLI_AUTH} unless defined $self->{password};
-    my $pid = start_process('redis-cli', $output, $ENV{REDIS_CLI} // 'redis-cli', '--cluster', $what,
-        $self->addr, @words, '--cluster-yes');
+    # By TLS where there is TLS: Redis 6.2 then has its bus above that port.
+    my %file = ($self->{tls} // '') =~ /^tls-(cert|key|ca-cert)-file (\S+)/mg;
+    my @tls = %file ? ('--tls', '--cert', $file{cert}, '--key', $file{key}, '--cacert', $file{'ca-cert'}) : ();
+    my $pid = start_process('redis-cli', $output, $ENV{REDIS_CLI} // 'redis-cli', @tls, '--cluster', $what,
+        $self->public_addr, @words, '--cluster-yes');
     wait_until("redis-cli --cluster $what ends", sub { !alive($pid) }, 30);
     croak "redis-cli --cluster $what: " . read_file($output) if ended_with($pid);
     return;
@@ -98,7 +103,7 @@ sub cluster_cli {
 # One command; returns a string, a number, undef, or an array reference. Dies with Redis's error.
 sub cmd {
     my ($self, @words) = @_;
-    # Readable while nothing was asked: it has been closed, as Sentinel does to those of a new master.
+    # Readable without a pending command: closed, as Sentinel does to the clients of a new master.
     delete $self->{connection}
         if $self->{connection} && IO::Select->new($self->{connection})->can_read(0);
     $self->{connection} //= $self->connect_plain;
@@ -150,12 +155,20 @@ sub read_answer {
     return [map { read_answer($socket) } 1 .. $line];
 }
 
-# How often a command was called, by INFO commandstats.
+# The number of calls of a command, by INFO commandstats. Redis 6.2 counts "script|load" and all others of
+# SCRIPT together.
 sub calls {
     my ($self, $command) = @_;
     my $info = $self->cmd('INFO', 'commandstats');
-    return $info =~ /^cmdstat_\Q$command\E:calls=(\d+)/m ? $1 : 0;
+    my ($container) = $command =~ /^(\w+)\|/;
+    for my $name (grep { defined } $command, $container) {
+        return $1 if $info =~ /^cmdstat_\Q$name\E:calls=(\d+)/m;
+    }
+    return 0;
 }
+
+# Whether this Redis has a setting: some came with Redis 7.
+sub has_setting { my ($self, $name) = @_; return @{ $self->cmd('CONFIG', 'GET', $name) } > 0 }
 
 sub keys_like {
     my ($self, $pattern) = @_;

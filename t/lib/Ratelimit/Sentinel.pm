@@ -11,7 +11,7 @@ use Ratelimit::Redis;
 
 # Options: count (of sentinels, 3), master (the name, "main"), replicas (1), password (of master and
 # replicas), sentinel_password, conf (more lines of each redis.conf), down_after (milliseconds until a
-# silent master is believed down, 1000), tls (as in Ratelimit::Redis: all talk by it).
+# silent master counts as down, 1000), tls (as in Ratelimit::Redis; all connections use it).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {count => 3, master => 'main', replicas => 1, down_after => 1000, %options}, $class;
@@ -19,7 +19,7 @@ sub new {
     my @replicas = map { $self->_new_node("replicaof 127.0.0.1 @{[ $master->public_port ]}\n") }
         1 .. $self->{replicas};
     $self->{nodes} = [$master, @replicas];
-    # A sentinel asks a master for its replicas when it sees it first, and not soon again.
+    # A sentinel reads a master's replicas when it first connects, and then not for a while.
     wait_until('replicas are attached', sub { !grep { !_attached($_) } @replicas }, 20);
     $self->{sentinels} = [map { $self->_new_sentinel($master) } 1 .. $self->{count}];
     wait_until('sentinels know each other', sub { $self->_complete }, 20);
@@ -53,14 +53,14 @@ sub _new_sentinel {
 
 sub _attached { return $_[0]->cmd('INFO', 'replication') =~ /^master_link_status:up/m }
 
-# Whether every sentinel sees the others and all replicas, and these follow the master.
+# Whether every sentinel sees the others and all replicas, and the replicas follow the master.
 sub is_complete {
     my ($self) = @_;
     my $master = $self->master;
     return $self->_complete && !grep { $_ != $master && !_attached($_) } $self->nodes;
 }
 
-# Whether every sentinel knows all others and all replicas, and thinks them well.
+# Whether every sentinel sees all other sentinels and all replicas as up.
 sub _complete {
     my ($self) = @_;
     for my $sentinel ($self->sentinels) {
@@ -73,24 +73,24 @@ sub _complete {
     return 1;
 }
 
-# Master and replicas, and the sentinels, each a Ratelimit::Redis.
+# Master and replicas; the sentinels. Each is a Ratelimit::Redis.
 sub nodes     { return @{ $_[0]{nodes} } }
 sub sentinels { return @{ $_[0]{sentinels} } }
 
-# "ip:port" of each sentinel, as nginx is to know it.
+# "ip:port" of each sentinel, for nginx's configuration.
 sub addrs { return map { $_->public_addr } $_[0]->sentinels }
 
-# Who is the master in the eyes of a sentinel (of the first that lives).
+# The master according to $sentinel (by default the first that runs).
 sub master {
     my ($self, $sentinel) = @_;
     ($sentinel) = grep { $_->lives } $self->sentinels unless $sentinel;
-    croak 'no sentinel lives' unless $sentinel;
+    croak 'no sentinel runs' unless $sentinel;
     my (undef, $port) = @{ $sentinel->cmd('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', $self->{master}) };
     my ($node) = grep { $_->public_port == $port } $self->nodes;
     return $node;
 }
 
-# The first that lives and is not the master.
+# The first running node that is not the master.
 sub replica {
     my ($self) = @_;
     my $master = $self->master;
@@ -98,15 +98,15 @@ sub replica {
     return $node;
 }
 
-# Makes a replica the master; returns the new one when every sentinel names it. The old one goes on as
-# a master of its own until a sentinel tells it, which takes up to ten seconds more.
+# Makes a replica the master; returns the new master when every sentinel names it. The old one remains a
+# master until a sentinel reconfigures it, which takes up to ten seconds more.
 sub failover {
     my ($self) = @_;
     my $old = $self->master;
     my ($sentinel) = grep { $_->lives } $self->sentinels;
     wait_until('a sentinel begins the failover',
         sub { eval { $sentinel->cmd('SENTINEL', 'FAILOVER', $self->{master}) } }, 15);
-    for (1 .. 5) {    # one may be given up
+    for (1 .. 5) {    # a sentinel may abandon a failover
         my $new = eval { $self->wait_for_new_master($old, 7) };
         return $new if $new;
         eval { $sentinel->cmd('SENTINEL', 'FAILOVER', $self->{master}) };
@@ -114,8 +114,8 @@ sub failover {
     return $self->wait_for_new_master($old);
 }
 
-# Waits until every sentinel that lives names the same other master than $old, which knows that it is
-# the master; returns it.
+# Waits until every running sentinel names the same master, other than $old, and that server reports the
+# role of a master; returns it.
 sub wait_for_new_master {
     my ($self, $old, $seconds) = @_;
     return wait_until(

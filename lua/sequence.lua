@@ -1,0 +1,62 @@
+-- Decides requests that each have limits of the same algorithms in the same order. The limits of a
+-- request are one decision: it is counted in all of them or in none. A shadow limit refuses no
+-- request. It counts a request if all enforced limits and the shadow limit itself admit it.
+--
+-- A script is assembled from the pieces below and those of the algorithms, for three limits:
+--     begin  limit check  limit check  limit check
+--            commit answer  commit answer  commit answer  end
+-- The block of each limit contains the blocks of the limits after it. So all checks come before the
+-- first write, and what a check keeps stays in local variables. Check and commit are inlined, as
+-- functions would be created again by every script call.
+-- A refundable script, for limits that a limit on another server may overrule, has the algorithm's
+-- before in front of its commit, and refundable_answer for answer. For a limit with block=, the
+-- pieces of block.lua are added.
+--
+-- KEYS     for each request one key for each limit. The requests are decided one after another, in
+--          this order, and may share keys
+-- ARGV[1]  for each key five doubles, little-endian: now (us since the epoch; 0: this server's
+--          time), quota (requests), window (us), param, cost (requests; 0: nothing is counted)
+--          param: capacity in requests (token_bucket, leaky_bucket, gcra), or width of a bucket in
+--          us (sliding_window_buckets), otherwise unused
+-- returns  a string of four signed 64-bit big-endian integers for each key: verdict, remaining
+--          (requests), reset (us), retry (us; 0: granted, -1: never). A refundable script returns two
+--          more for each key: the reset before the request was counted (us), and this server's time
+--          (us since the epoch; 0: no limit needed it)
+-- verdict  1: granted, 0: refused; of a limit with block= also 2: refused by the key's block, 3:
+--          granted during it (cost 0), 4: refused, so that a block of `retry` begins
+-- errors   only those of Redis itself (OOM, READONLY, ...). A value that is not a state of the
+--          algorithm counts as no state, and a request that passes overwrites it.
+--
+-- Numbers are sent to Redis as text, formatted by %d: Redis versions differ in how they format
+-- large numbers, and Lua's tostring loses digits.
+
+--- begin
+-- limits: how many each request has, defined by a line before this one
+local redis, struct, string, math = redis, struct, string, math  -- locals are faster than globals
+local server_now  -- this server's time, once read: a check compares `now` with it
+local numbers, answers = ARGV[1], {}
+for first = 1, #KEYS, limits do
+    local admitted = true  -- by the enforced limits
+--- limit
+-- key_index: the index of the limit's key, defined by a line before this one
+local key = KEYS[key_index]
+local now, quota, window, param, cost = struct.unpack('<ddddd', numbers, key_index * 40 - 39)
+if now == 0 then
+    if not server_now then
+        local time = redis.call('TIME')
+        server_now = time[1] * 1000000.0 + time[2]
+    end
+    now = server_now
+end
+--- enforce
+admitted = admitted and granted
+--- commit
+local take, verdict = admitted and granted and cost > 0, granted and 1 or 0
+--- answer
+answers[key_index] = struct.pack('>i8i8i8i8', verdict, remaining, reset, retry)
+--- refundable_answer
+answers[key_index] = struct.pack('>i8i8i8i8i8i8', verdict, remaining, reset, retry, before,
+                                 server_now or 0)
+--- end
+end
+return table.concat(answers)

@@ -1,0 +1,309 @@
+#include "rehearse/http_conf.h"
+
+#include "limit/rate_text.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+using Directives = std::vector<const Directive*>;
+
+/// The directives of http {}.
+Directives http_level(const std::vector<Directive>& all)
+{
+    Directives out;
+    for (const Directive& one : all) {
+        if (one.name == "http" && one.has_block) {
+            for (const Directive& inner : one.block) {
+                out.push_back(&inner);
+            }
+        } else {
+            out.push_back(&one);
+        }
+    }
+    return out;
+}
+
+Directives pointers(const std::vector<Directive>& all)
+{
+    Directives out;
+    for (const Directive& one : all) {
+        out.push_back(&one);
+    }
+    return out;
+}
+
+class Reader {
+public:
+    explicit Reader(HttpConf& conf) : conf_(conf) {}
+
+    void read()
+    {
+        const Directives all = http_level(conf_.text);
+        for (const Directive* one : all) {
+            define(*one);
+        }
+        const Inherited http = level(all, {}, "http");
+        Directives loose;  // locations outside of any server
+        for (const Directive* one : all) {
+            if (one->name == "server" && one->has_block) {
+                read_server(pointers(one->block), *one, http);
+            } else if (one->name == "location" && one->has_block) {
+                loose.push_back(one);
+            }
+        }
+        if (!loose.empty() || conf_.servers.empty()) {
+            for (const Directive* one : all) {
+                if (one->name == "set" || one->name == "if") {
+                    loose.push_back(one);
+                }
+            }
+            static const Directive nowhere{ "server", {}, {}, true, { "the configuration", 1 } };
+            read_server(loose, nowhere, http);
+        }
+        name_servers_in_titles();
+    }
+
+private:
+    /// Maps, geos and zones.
+    void define(const Directive& one)
+    {
+        if (one.name == "map" || one.name == "geo") {
+            const bool good = one.has_block && !one.args.empty() && one.args.size() <= 2
+                && (one.name == "geo" || one.args.size() == 2) && one.args.back().starts_with('$');
+            if (!good) {
+                fail_at(one.place, "\"" + one.name + "\" must have a variable and a block");
+            }
+            auto& all = one.name == "map" ? conf_.definitions.maps : conf_.definitions.geos;
+            all[one.args.back().substr(1)] = &one;
+        } else if (one.name == "ratelimit_ipv6_prefix") {
+            const auto bits =
+                one.args.size() == 1 ? parse_number(one.args[0], 1, 128) : std::nullopt;
+            if (!bits) {
+                fail_at(one.place, "\"ratelimit_ipv6_prefix\" must have a number from 1 to 128");
+            }
+            conf_.definitions.ipv6_prefix = static_cast<unsigned>(*bits);
+        } else if (one.name == "ratelimit_zone") {
+            ZoneConf zone = read_zone(one);
+            for (const ZoneConf& other : conf_.zones) {
+                if (other.name == zone.name) {
+                    fail_at(one.place, "duplicate \"ratelimit_zone\" \"" + zone.name + "\"");
+                }
+            }
+            conf_.zones.push_back(std::move(zone));
+        }
+    }
+
+    /// What a level hands down.
+    Inherited level(const Directives& all, Inherited outer, const std::string& title)
+    {
+        std::shared_ptr<std::vector<LimitConf>> limits;
+        bool off = false;
+        for (const Directive* one : all) {
+            if (one->name == "ratelimit_fail_mode" && one->args.size() == 1) {
+                outer.closed = one->args[0] == "closed";
+            } else if (one->name == "ratelimit_dry_run" && one->args.size() == 1) {
+                outer.dry_run = one->args[0] == "on";
+            }
+            if (one->name != "ratelimit") {
+                continue;
+            }
+            const bool is_off = one->args.size() == 1 && one->args[0] == "off";
+            if (off || (is_off && limits != nullptr)) {
+                fail_at(
+                    one->place,
+                    "\"ratelimit off\" excludes other \"ratelimit\" directives at the same level");
+            }
+            off = is_off;
+            if (limits == nullptr) {
+                limits = std::make_shared<std::vector<LimitConf>>();
+            }
+            if (!is_off) {
+                add_limit(*limits, *one, title);
+            }
+        }
+        if (limits != nullptr) {
+            outer.limits = limits;
+        }
+        return outer;
+    }
+
+    void add_limit(
+        std::vector<LimitConf>& limits, const Directive& directive, const std::string& title)
+    {
+        LimitConf limit = read_limit(directive, conf_.zones);
+        const ZoneConf& zone = conf_.zones[limit.zone];
+        for (const LimitConf& other : limits) {
+            if (other.zone == limit.zone) {
+                fail_at(directive.place, "duplicate \"ratelimit\" of zone \"" + zone.name + "\"");
+            }
+        }
+        limit.number = conf_.titles.size();
+        LimitTitle added;
+        added.zone = limit.zone;
+        added.location = title;
+        added.shadow = limit.shadow;
+        added.policy = zone.policy;
+        added.policy.burst = limit.burst ? limit.burst : zone.policy.burst;
+        added.variable_rate = zone.variable_rate();
+        added.place = directive.place;
+        conf_.titles.push_back(std::move(added));
+        title_servers_.push_back(conf_.servers.size());
+        limits.push_back(std::move(limit));
+    }
+
+    void read_server(const Directives& all, const Directive& directive, const Inherited& http)
+    {
+        auto server = std::make_unique<ServerConf>();
+        for (const Directive* one : all) {
+            if (one->name == "server_name") {
+                server->names.insert(server->names.end(), one->args.begin(), one->args.end());
+            } else if (one->name == "listen") {
+                const auto& words = one->args;
+                server->is_default = server->is_default
+                    || std::any_of(words.begin(), words.end(), [](const std::string& word) {
+                                         return word == "default_server" || word == "default";
+                                     });
+            }
+        }
+        server->top.directive = &directive;
+        read_level(server->top, all, http, "server");
+        conf_.servers.push_back(std::move(server));
+    }
+
+    void read_level(
+        Location& location, const Directives& all, const Inherited& outer, const std::string& title)
+    {
+        location.own = level(all, outer, title);
+        for (const Directive* one : all) {
+            location.answers = location.answers || one->name == "return";
+            if (one->name == "set" || one->name == "if") {
+                location.sets.push_back(one);
+            }
+            if (one->name == "location" && one->has_block) {
+                read_location(location, *one);
+            } else if (one->name == "rewrite") {
+                rewrites_ = one;
+            }
+        }
+    }
+
+    void read_location(Location& parent, const Directive& directive)
+    {
+        auto location = std::make_unique<Location>();
+        set_pattern(*location, directive);
+        location->directive = &directive;
+        read_level(*location, pointers(directive.block), parent.own, location->title());
+        parent.children.push_back(std::move(location));
+    }
+
+    static void set_pattern(Location& location, const Directive& directive)
+    {
+        using Kind = Location::Kind;
+        const auto& args = directive.args;
+        if (args.empty() || args.size() > 2) {
+            fail_at(directive.place, "\"location\" must have a path or a pattern");
+        }
+        std::string modifier = args.size() == 2 ? args[0] : "";
+        std::string pattern = args.back();
+        if (args.size() == 1) {  // "=/path" and the like, without a space
+            for (const std::string_view known : { "=", "^~", "~*", "~" }) {
+                if (pattern.starts_with(known)) {
+                    modifier = known;
+                    pattern.erase(0, known.size());
+                    break;
+                }
+            }
+        }
+        location.text = pattern;
+        if (modifier.empty()) {
+            location.kind = pattern.starts_with('@') ? Kind::named : Kind::prefix;
+        } else if (modifier == "=") {
+            location.kind = Kind::exact;
+        } else if (modifier == "^~") {
+            location.kind = Kind::prefix_first;
+        } else if (modifier == "~" || modifier == "~*") {
+            location.kind = Kind::regex;
+            location.regex.emplace(pattern, modifier == "~*", directive.place);
+            location.text.insert(0, modifier + " ");
+        } else {
+            fail_at(directive.place, "invalid location modifier \"" + modifier + "\"");
+        }
+    }
+
+    /// With one server its locations are named as they are written; with several, the server comes
+    /// first.
+    void name_servers_in_titles()
+    {
+        for (std::size_t i = 0; i < conf_.titles.size(); ++i) {
+            std::string& location = conf_.titles[i].location;
+            if (location == "http") {
+                continue;
+            }
+            const std::string server = conf_.servers[title_servers_[i]]->title();
+            if (location == "server") {
+                location = server.empty() ? "server" : "server " + server;
+            } else if (conf_.servers.size() > 1) {
+                location.insert(0, server + " ");
+            }
+        }
+        if (rewrites_ != nullptr && !conf_.titles.empty()) {
+            conf_.warnings.push_back(
+                "\"rewrite\" is not followed: a request is limited by the location of the path "
+                "that "
+                "the client sent, "
+                + rewrites_->place.text());
+        }
+    }
+
+    HttpConf& conf_;
+    std::vector<std::size_t> title_servers_;
+    const Directive* rewrites_ = nullptr;
+};
+
+}  // namespace
+
+std::string ServerConf::title() const
+{
+    if (!names.empty() && !names.front().empty()) {
+        return names.front();
+    }
+    const Place& place = top.directive->place;
+    return place.file == "the configuration" ? "" : place.text();
+}
+
+std::unique_ptr<LogFormat> HttpConf::log_format(const std::string& name) const
+{
+    for (const Directive* one : http_level(text)) {
+        if (one->name != "log_format" || one->args.size() < 2 || one->args[0] != name) {
+            continue;
+        }
+        Escape escape = Escape::standard;
+        std::string format;
+        for (std::size_t i = 1; i < one->args.size(); ++i) {
+            const std::string& word = one->args[i];
+            if (i == 1 && word.starts_with("escape=")) {
+                escape = word == "escape=json" ? Escape::json
+                    : word == "escape=none"    ? Escape::none
+                                               : Escape::standard;
+            } else {
+                format += word;
+            }
+        }
+        return text_format(format, escape, "the log format \"" + name + "\"");
+    }
+    return nullptr;
+}
+
+std::unique_ptr<HttpConf> read_http_conf(std::vector<Directive> text)
+{
+    auto conf = std::make_unique<HttpConf>();
+    conf->text = std::move(text);
+    Reader(*conf).read();
+    return conf;
+}
+
+}  // namespace ratelimit::rehearse

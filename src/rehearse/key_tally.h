@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What a limit did to a key.
+struct KeyCount {
+    std::uint64_t requests = 0;
+    std::uint64_t refused = 0;
+};
+
+/// A key as it is reported.
+struct BusyKey {
+    std::string key;
+    KeyCount count;
+};
+
+/// The most requested keys of one limit: a bounded number of them.
+class BusiestKeys {
+public:
+    explicit BusiestKeys(std::size_t most) : most_(most) {}
+
+    /// A key that was offered before counts as its last offer.
+    void offer(std::string_view key, std::uint64_t hash, const KeyCount& count);
+
+    /// From the busiest on.
+    std::vector<BusyKey> list() const;
+
+private:
+    struct Place {
+        std::string key;
+        KeyCount count;
+    };
+
+    static bool busier(const Place& left, const Place& right) noexcept;
+
+    std::size_t most_;
+    std::unordered_map<std::uint64_t, Place> places_;
+    std::uint64_t least_ = 0;  // requests of the least busy place, if all are taken
+};
+
+/// The counts of keys whose state no longer matters, so that a key that comes back goes on counting
+/// and the number of different keys is known. Keys are distinguished by 64 bits of a hash.
+///
+/// Up to `most` keys it is exact. Beyond that it keeps a sample, half as dense each time it is full
+/// (adaptive sampling: Flajolet, Computing 43, 1990), and the numbers of keys are estimates.
+class KeyTally {
+public:
+    /// `limits`: how many limits each key is counted for.
+    explicit KeyTally(std::size_t limits) : limits_(limits) {}
+
+    static constexpr std::size_t most = std::size_t{ 1 } << 20U;  // keys
+
+    void put(std::uint64_t hash, const KeyCount* counts);
+
+    /// Removes a key's counts to `counts`. False: there are none.
+    bool take(std::uint64_t hash, KeyCount* counts);
+
+    struct Numbers {
+        std::uint64_t keys = 0;          // with a request
+        std::uint64_t keys_refused = 0;  // with a refusal
+    };
+    Numbers numbers(std::size_t limit) const;
+    bool exact() const noexcept { return level_ == 0; }
+
+private:
+    bool in_sample(std::uint64_t hash) const noexcept
+    {
+        return level_ == 0 || hash >> (64U - level_) == 0;
+    }
+    void thin_out();
+    void rehash(std::size_t size);
+    std::size_t place_of(std::uint64_t hash) const noexcept;
+
+    std::size_t limits_;
+    unsigned level_ = 0;  // one of 2^level keys is kept
+    // Open addressing; a hash of 0 is an empty place, 1 a removed one.
+    std::vector<std::uint64_t> hashes_;
+    std::vector<KeyCount> counts_;  // `limits_` for each place
+    std::size_t used_ = 0;          // places that are not empty
+    std::size_t keys_ = 0;
+};
+
+}  // namespace ratelimit::rehearse

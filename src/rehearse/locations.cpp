@@ -1,0 +1,81 @@
+#include "rehearse/locations.h"
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+using Kind = Location::Kind;
+
+bool is_prefix(const Location& location) noexcept
+{
+    return location.kind == Kind::prefix || location.kind == Kind::prefix_first;
+}
+
+struct Found {
+    const Location* location;
+    bool final;  // no other location is tried
+};
+
+/// The exact or the longest of the prefixes among the children; null: there is none.
+Found find_static(const Location& parent, std::string_view path)
+{
+    const Location* longest = nullptr;
+    for (const auto& child : parent.children) {
+        if (child->kind == Kind::exact && child->text == path) {
+            return { child.get(), true };
+        }
+        const bool longer = longest == nullptr || child->text.size() > longest->text.size();
+        if (is_prefix(*child) && longer && path.starts_with(child->text)) {
+            longest = child.get();
+        }
+    }
+    return { longest, false };
+}
+
+/// As nginx's ngx_http_core_find_location: `current` is found so far, and its children are tried.
+Found find_below(const Location& current, std::string_view path)
+{
+    Found found{ &current, false };
+    bool no_regex = false;
+    const Found next = find_static(current, path);
+    if (next.location != nullptr) {
+        if (next.final) {
+            return next;
+        }
+        no_regex = next.location->kind == Kind::prefix_first;
+        found = find_below(*next.location, path);
+        if (found.final) {
+            return found;
+        }
+    }
+    if (no_regex) {
+        return found;
+    }
+    for (const auto& child : current.children) {
+        if (child->kind == Kind::regex && child->regex->matches(path)) {
+            return { find_below(*child, path).location, true };
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+std::string Location::title() const
+{
+    switch (kind) {
+    case Kind::prefix_first:
+        return "^~ " + text;
+    case Kind::exact:
+        return "= " + text;
+    default:
+        return text;
+    }
+}
+
+const Location* find_location(const Location& server, std::string_view path)
+{
+    return find_below(server, path).location;
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "rehearse/conf_text.h"
+#include "rehearse/limit_conf.h"
+#include "rehearse/plan.h"
+#include "rehearse/regex.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What a level of the configuration hands down to the levels in it.
+struct Inherited {
+    std::shared_ptr<const std::vector<LimitConf>> limits;  // null or empty: none
+    bool closed = false;                                   // ratelimit_fail_mode closed
+    bool dry_run = false;
+};
+
+/// A server, or a location of it.
+struct Location {
+    enum class Kind : std::uint8_t {
+        server,  // the server itself, for paths without a location
+        prefix,
+        prefix_first,  // ^~: regular expressions are not tried
+        exact,
+        regex,
+        named,  // @name: only internal redirects reach it
+    };
+
+    Kind kind = Kind::server;
+    std::string text;  // of a prefix, or the whole pattern
+    Inherited own;
+    std::optional<Regex> regex;
+    const Directive* directive = nullptr;
+    std::vector<const Directive*> sets;  // `set`, and `if` that may contain some
+    bool answers = false;                // `return`: answered before any limit
+    std::vector<std::unique_ptr<Location>> children;
+    std::optional<Plan> plan;  // empty: no limits
+
+    /// As it is written: "/api/", "= /login", "~ \.php$".
+    std::string title() const;
+};
+
+/// The location of a path, by nginx's rules: an exact one, else the longest prefix, then the first
+/// regular expression that matches, unless that prefix has ^~. Never null.
+const Location* find_location(const Location& server, std::string_view path);
+
+/// Calls `use` with a location and all locations in it.
+template <class Top, class Use>
+void for_each_location(Top& top, const Use& use)
+{
+    use(top);
+    for (const auto& child : top.children) {
+        for_each_location(static_cast<Top&>(*child), use);
+    }
+}
+
+}  // namespace ratelimit::rehearse

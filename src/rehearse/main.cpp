@@ -1,0 +1,189 @@
+// ratelimit-rehearse: what the limits of an nginx.conf would have done to the requests of a log.
+
+#include "limit/rate_text.h"
+#include "rehearse/run.h"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <unistd.h>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+struct Command {
+    Settings settings;
+    bool json = false;
+    std::string timeline;  // file names
+    std::string svg;
+    std::string share;
+    std::string reorder = "2s";
+};
+
+[[noreturn]] void bad_option(const char* name, const std::string& value, const char* expected)
+{
+    throw InputError(std::string(name) + ": invalid \"" + value + "\", expected " + expected);
+}
+
+/// "0.1%" or "0.001": from 0 to 1.
+double share_of(const std::string& text)
+{
+    char* end = nullptr;
+    double share = std::strtod(text.c_str(), &end);
+    const bool percent = *end == '%';
+    if (percent) {
+        share /= 100;
+        ++end;
+    }
+    if (end == text.c_str() || *end != '\0' || !(share >= 0 && share <= 1)) {
+        bad_option("--suggest", text, "a share of the keys such as 0.1% or 0.001");
+    }
+    return share;
+}
+
+/// "2s", "500ms", "1m", "0": microseconds.
+std::int64_t reorder_of(const std::string& text)
+{
+    constexpr std::int64_t second = 1'000'000;
+    const auto milliseconds = text.ends_with("ms")
+        ? parse_number(std::string_view(text).substr(0, text.size() - 2), 0, 86'400'000)
+        : std::nullopt;
+    if (milliseconds) {
+        return *milliseconds * 1000;
+    }
+    if (text == "0" || text == "0s") {
+        return 0;
+    }
+    const auto time = parse_seconds(text);
+    if (!time || *time > std::chrono::hours{ 24 }) {
+        bad_option("--reorder", text, "a time of at most a day, such as 2s, 500ms or 1m");
+    }
+    return time->count() / second * second;
+}
+
+void describe(CLI::App& app, Command& command)
+{
+    Settings& settings = command.settings;
+    app.description(
+        "Reads nginx's access logs, and prints what each limit of a configuration would "
+        "have done. See man ratelimit-rehearse.");
+    app.add_option("conf", settings.conf, "nginx.conf, or a part of it with the limits")
+        ->required();
+    app.add_option("log", settings.logs, "access logs, also compressed; - is standard input")
+        ->required();
+    app.add_option(
+        "--format", settings.format,
+        "the log's format: combined (default), the name of a log_format in conf, or its text");
+    app.add_option(
+           "--log-format", settings.log_format,
+           "text, or json: one object on each line; "
+           "without it the first line decides")
+        ->check(CLI::IsMember({ "text", "json" }));
+    app.add_option("--server", settings.server, "the server_name of all requests");
+    app.add_option("--reorder", command.reorder, "how far lines may be out of order")
+        ->capture_default_str();
+    app.add_flag(
+        "--arrival", settings.arrival, "requests come $request_time before they are logged");
+    app.add_option("--top", settings.busiest, "how many of the busiest keys to print")
+        ->check(CLI::Range(0, 100'000))
+        ->capture_default_str();
+    app.add_flag("--json", command.json, "print JSON");
+    app.add_option("--timeline", command.timeline, "write the requests of each minute as CSV");
+    app.add_option("--svg", command.svg, "write them as a picture");
+    app.add_option(
+        "--suggest", command.share,
+        "find the smallest quota that would have refused at most this share of the keys (0.1%)");
+}
+
+/// A line on a terminal that is written again and again.
+class ProgressLine {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    void show(const Progress& progress)
+    {
+        const auto now = Clock::now();
+        if (!is_terminal_ || now - last_ < std::chrono::milliseconds{ 250 }) {
+            return;
+        }
+        last_ = now;
+        const double seconds = std::chrono::duration<double>(now - start_).count();
+        std::fprintf(
+            stderr, "\r\033[K%llu lines, %.0f lines/s",
+            static_cast<unsigned long long>(progress.lines),
+            static_cast<double>(progress.lines) / seconds);
+        if (progress.all_bytes > 0) {
+            std::fprintf(
+                stderr, ", %.0f %%",
+                100.0 * static_cast<double>(progress.bytes)
+                    / static_cast<double>(progress.all_bytes));
+        }
+        std::fflush(stderr);
+        shown_ = true;
+    }
+    ~ProgressLine()
+    {
+        if (shown_) {
+            std::fputs("\r\033[K", stderr);
+        }
+    }
+
+private:
+    bool is_terminal_ = isatty(STDERR_FILENO) == 1;
+    bool shown_ = false;
+    Clock::time_point start_ = Clock::now();
+    Clock::time_point last_ = start_;
+};
+
+void run(Command& command)
+{
+    command.settings.reorder = reorder_of(command.reorder);
+    command.settings.timeline = !command.timeline.empty() || !command.svg.empty();
+    if (!command.share.empty()) {
+        command.settings.share = share_of(command.share);
+    }
+    std::unique_ptr<Run> result;
+    {
+        ProgressLine line;
+        result =
+            rehearse(command.settings, [&line](const Progress& progress) { line.show(progress); });
+    }
+    for (const std::string& warning : result->warnings) {
+        std::fprintf(stderr, "ratelimit-rehearse: %s\n", warning.c_str());
+    }
+    if (!command.timeline.empty()) {
+        write_file(command.timeline, timeline_csv(result->report));
+    }
+    if (!command.svg.empty()) {
+        write_file(command.svg, timeline_svg(result->report));
+    }
+    const std::string text =
+        command.json ? json_report(result->report) : text_report(result->report);
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()
+        || std::fflush(stdout) != 0) {
+        throw InputError("cannot write to standard output");
+    }
+}
+
+}  // namespace
+
+}  // namespace ratelimit::rehearse
+
+int main(int count, char** words)
+{
+    CLI::App app("", "ratelimit-rehearse");
+    ratelimit::rehearse::Command command;
+    try {
+        ratelimit::rehearse::describe(app, command);
+        CLI11_PARSE(app, count, words);
+        ratelimit::rehearse::run(command);
+        return EXIT_SUCCESS;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "ratelimit-rehearse: %s\n", error.what());
+        return EXIT_FAILURE;
+    }
+}

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "limit/policy.h"
+#include "rehearse/limit_conf.h"
+#include "rehearse/values.h"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// One limit of a location, compiled.
+struct PlannedLimit {
+    std::size_t zone = 0;    // index of its zone
+    std::size_t number = 0;  // LimitConf::number
+    Policy policy;           // with the burst of the limit
+    bool shadow = false;
+    bool variable_rate = false;
+    Expression key;
+    Expression rate;
+    std::optional<Expression> cost;  // empty: fixed_cost
+    std::int64_t fixed_cost = 1;
+    std::optional<Expression> charge;
+    std::optional<std::int64_t> undelayed;  // as AppliedLimit::undelayed
+};
+
+/// The limits that apply to a request together.
+struct Plan {
+    std::vector<PlannedLimit> limits;
+    bool fails_closed = false;  // a limit with a malformed rate refuses
+};
+
+/// A limit as it is reported.
+struct LimitTitle {
+    std::size_t zone = 0;
+    std::string location;  // where `ratelimit` is written: "/api/", "= /login", "server a", "http"
+    bool shadow = false;
+    Policy policy;
+    bool variable_rate = false;
+    Place place;
+};
+
+}  // namespace ratelimit::rehearse

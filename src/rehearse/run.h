@@ -1,0 +1,47 @@
+#pragma once
+
+#include "rehearse/report.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What the command line says.
+struct Settings {
+    std::string conf;
+    std::vector<std::string> logs;
+    std::string format;  // a name, or a format with variables; empty: combined, or JSON by itself
+    std::string log_format;  // text, json or empty: by the first line
+    std::string server;
+    std::int64_t reorder = 2'000'000;  // us
+    bool arrival = false;
+    bool timeline = false;        // minutes are kept
+    std::optional<double> share;  // of --suggest
+    std::size_t busiest = 10;
+};
+
+/// What is shown while the logs are read.
+struct Progress {
+    std::uint64_t lines = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t all_bytes = 0;  // 0: not known
+};
+
+/// The results, and what they are of: keep it while the report is used.
+struct Run {
+    std::unique_ptr<HttpConf> conf;
+    std::unique_ptr<Rehearsal> rehearsal;
+    Report report;
+    std::vector<std::string> warnings;
+};
+
+/// Reads the configuration and the logs, and decides every request. Throws InputError.
+/// `progress` is called now and then.
+std::unique_ptr<Run> rehearse(
+    const Settings& settings, const std::function<void(const Progress&)>& progress);
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "rehearse/regex.h"
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// Finds a server by the name of a request's host, as nginx does: an exact name, the longest
+/// "*.example.com", the longest "www.example.*", the first regular expression, or the default.
+class ServerNames {
+public:
+    static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+    /// `preferred`: of two servers with the same name, such as those of ports 80 and 443, the
+    /// preferred one is found.
+    void add(std::string_view name, std::size_t server, bool preferred, const Place& place);
+    void set_default(std::size_t server) noexcept { default_ = server; }
+
+    /// `host` in lower case, without its port.
+    std::size_t find(std::string_view host) const;
+
+private:
+    struct Found {
+        std::size_t server;
+        bool preferred;
+    };
+    using Names = std::unordered_map<std::string, Found>;
+
+    static void put(Names& names, std::string name, Found found);
+
+    Names exact_;
+    Names heads_;  // ".example.com"
+    Names tails_;  // "www.example."
+    std::vector<std::pair<Regex, std::size_t>> patterns_;
+    std::size_t default_ = none;
+};
+
+}  // namespace ratelimit::rehearse

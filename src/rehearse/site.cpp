@@ -1,0 +1,252 @@
+#include "rehearse/site.h"
+
+#include "rehearse/request_line.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+bool has_limits(const Location& location) noexcept
+{
+    return location.kind != Location::Kind::named && !location.answers
+        && location.own.limits != nullptr && !location.own.limits->empty();
+}
+
+/// A server that answers all requests by itself, for instance with a redirect, has none.
+bool has_limits(const ServerConf& server)
+{
+    if (server.top.answers) {
+        return false;
+    }
+    bool any = false;
+    for_each_location(server.top, [&any](const Location& one) { any = any || has_limits(one); });
+    return any;
+}
+
+/// What decides paths that no other location has: `location /`, or else the server.
+const Location& last_resort(const ServerConf& server)
+{
+    for (const auto& child : server.top.children) {
+        const bool prefix =
+            child->kind == Location::Kind::prefix || child->kind == Location::Kind::prefix_first;
+        if (prefix && child->text == "/") {
+            return *child;
+        }
+    }
+    return server.top;
+}
+
+/// The different sets of limits that requests of a server can meet; null stands for none.
+std::set<const void*> limit_sets(const ServerConf& server)
+{
+    std::set<const void*> sets;
+    if (server.top.answers) {
+        return { nullptr };
+    }
+    const bool top_is_met = &last_resort(server) == &server.top;
+    for_each_location(server.top, [&](const Location& one) {
+        if (one.kind != Location::Kind::named && (top_is_met || &one != &server.top)) {
+            sets.insert(has_limits(one) ? one.own.limits.get() : nullptr);
+        }
+    });
+    return sets;
+}
+
+void add_sets(Scope& scope, const std::vector<const Directive*>& sets, bool in_if)
+{
+    for (const Directive* one : sets) {
+        if (one->name == "set") {
+            scope.add_set(*one, in_if);
+            continue;
+        }
+        std::vector<const Directive*> conditional;
+        for (const Directive& inner : one->block) {
+            if (inner.name == "set" || inner.name == "if") {
+                conditional.push_back(&inner);
+            }
+        }
+        add_sets(scope, conditional, true);
+    }
+}
+
+PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
+{
+    PlannedLimit out;
+    out.zone = limit.zone;
+    out.number = limit.number;
+    out.policy = zone.policy;
+    if (limit.burst) {
+        out.policy.burst = limit.burst;
+    }
+    out.shadow = limit.shadow;
+    out.variable_rate = zone.variable_rate();
+    out.key = scope.compile(zone.key, zone.place);
+    if (out.variable_rate) {
+        out.rate = scope.compile(zone.rate_text, zone.place);
+    }
+    out.fixed_cost = limit.cost;
+    if (!limit.cost_text.empty()) {
+        out.cost = scope.compile(limit.cost_text, limit.place);
+    }
+    if (!limit.charge.empty()) {
+        out.charge = scope.compile(limit.charge, limit.place);
+    }
+    if (!limit.nodelay) {
+        out.undelayed = limit.delay.value_or(0);
+    }
+    return out;
+}
+
+}  // namespace
+
+Site::Site(HttpConf& conf, Variables& variables, const std::string& server) : variables_(variables)
+{
+    for (const auto& one : conf.servers) {
+        servers_.push_back(one.get());
+    }
+    only_ = only_server(conf, server);
+    if (only_ == nullptr) {
+        choose_by_host(conf);
+    }
+    bool by_path = false;
+    for (const auto& one : conf.servers) {
+        by_path =
+            by_path || ((only_ == nullptr || only_ == one.get()) && limit_sets(*one).size() > 1);
+    }
+    path_ = variables_.path();
+    if (by_path && path_ == nullptr) {
+        throw InputError(
+            "locations have different limits, and " + variables_.log_title()
+            + " has no $request, $request_uri or $uri to tell the location of a request");
+    }
+    for (const auto& one : conf.servers) {
+        if ((only_ == nullptr || only_ == one.get()) && !one->top.answers) {
+            for_each_location(one->top, [&](Location& location) {
+                if (has_limits(location)) {
+                    compile(conf, *one, location);
+                }
+            });
+        }
+    }
+}
+
+/// Compiles the limits of a location, with the variables as they are there.
+void Site::compile(const HttpConf& conf, const ServerConf& server, Location& location)
+{
+    auto& scope = *scopes_.emplace_back(std::make_unique<Scope>(variables_));
+    if (!server.names.empty()) {
+        scope.set_server_name(server.names.front());
+    }
+    add_sets(scope, server.top.sets, false);
+    if (&location != &server.top) {
+        add_sets(scope, location.sets, false);
+    }
+    if (location.regex && variables_.path() != nullptr) {
+        scope.add_captures(*location.regex, variables_.path());
+    }
+    Plan plan;
+    plan.fails_closed = location.own.closed && !location.own.dry_run;
+    for (const LimitConf& limit : *location.own.limits) {
+        plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope));
+    }
+    location.plan = std::move(plan);
+}
+
+/// The server of all requests; null: they are of several, and the log tells of which.
+const ServerConf* Site::only_server(const HttpConf& conf, const std::string& server) const
+{
+    if (!server.empty()) {
+        const ServerConf* found = nullptr;
+        for (const auto& one : conf.servers) {
+            const auto& names = one->names;
+            const bool named = std::find(names.begin(), names.end(), server) != names.end()
+                || one->title() == server;
+            if (named && (found == nullptr || (!has_limits(*found) && has_limits(*one)))) {
+                found = one.get();
+            }
+        }
+        if (found == nullptr) {
+            throw InputError("no server is named \"" + server + "\"");
+        }
+        return found;
+    }
+    if (conf.servers.size() == 1) {
+        return conf.servers.front().get();
+    }
+    for (const char* name : { "server_name", "host", "http_host" }) {
+        if (variables_.logged(name) != nullptr) {
+            return nullptr;
+        }
+    }
+    const ServerConf* found = nullptr;
+    std::string names;
+    std::size_t count = 0;
+    std::set<const void*> sets;
+    for (const auto& one : conf.servers) {
+        if (has_limits(*one)) {
+            found = one.get();
+            ++count;
+            names += (names.empty() ? "" : ", ") + one->title();
+            sets.merge(limit_sets(*one));
+        }
+    }
+    if (count > 1 && sets.size() > 1) {
+        throw InputError(
+            "several servers have limits (" + names + "), and " + variables_.log_title()
+            + " has no $host, $http_host or $server_name: choose one with --server");
+    }
+    return found != nullptr ? found : conf.servers.front().get();
+}
+
+void Site::choose_by_host(const HttpConf& conf)
+{
+    for (const char* name : { "server_name", "host", "http_host" }) {
+        if (host_ == nullptr) {
+            host_ = variables_.logged(name);
+        }
+    }
+    std::size_t first_default = ServerNames::none;
+    for (std::size_t i = 0; i < conf.servers.size(); ++i) {
+        const ServerConf& server = *conf.servers[i];
+        for (const std::string& name : server.names) {
+            names_.add(name, i, has_limits(server), server.top.directive->place);
+        }
+        if (server.is_default && first_default == ServerNames::none) {
+            first_default = i;
+        }
+    }
+    names_.set_default(first_default == ServerNames::none ? 0 : first_default);
+}
+
+const ServerConf* Site::server_of(Values& values) const
+{
+    if (only_ != nullptr) {
+        return only_;
+    }
+    std::string own;
+    return servers_[names_.find(host_of(host_->value(values), own))];
+}
+
+const Plan* Site::find(Values& values) const
+{
+    const ServerConf* server = server_of(values);
+    if (server->top.answers) {
+        return nullptr;
+    }
+    const Location* location = nullptr;
+    if (path_ != nullptr) {
+        const std::string_view path = path_->value(values);
+        if (path.empty()) {
+            return nullptr;  // nginx answers a malformed request before any limit
+        }
+        location = find_location(server->top, path);
+    } else {
+        location = &last_resort(*server);
+    }
+    return location->plan ? &*location->plan : nullptr;
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,233 @@
+# The configurations that ratelimit-rehearse reads: includes, servers, locations, variables, and one clear
+# error for what it cannot follow.
+
+use Ratelimit::Test;
+use Ratelimit::Rehearse qw(folder log_file line rehearse report limit_of);
+
+my $zone = "ratelimit_zone \$remote_addr zone=z rate=1r/d;\n";
+
+# "refused/requests" of each limit by its location.
+sub by_location {
+    my ($conf, @lines) = @_;
+    my $report = report(conf => $conf, logs => [log_file(@lines)]);
+    return { map { $_->{location} => "$_->{refused}/$_->{requests}" } @{ $report->{limits} } };
+}
+
+# The requests of the limit by its keys.
+sub by_key {
+    my ($conf, @lines) = @_;
+    my $report = report(conf => $conf, logs => [log_file(@lines)]);
+    return { map { $_->{key} => $_->{requests} } @{ $report->{limits}[0]{busiest} } };
+}
+
+sub paths { return map { line(path => $_) } @_ }
+
+subtest 'locations are found as nginx finds them' => sub {
+    my $conf = "$zone server {\n" . join('', map { "location $_->[0] { ratelimit zone=z; $_->[1] }\n" }
+        ['/', ''], ['= /', ''], ['/api/', 'location /api/deep/ { ratelimit zone=z; } location ~ \.xml$ { ratelimit zone=z; }'],
+        ['^~ /static/', ''], ['~ \.php$', ''], ['~* "^/IMG/[a-z]{2}"', ''], ['@named', ''], ['=/login', '']) . '}';
+    my %expected = (
+        '/'             => '/other /lognn /static /.x /xstatic/ /%2e/',
+        '= /'           => '/ //',
+        '/api/'         => '/api/ /api/x /api//y /%61pi/z /x/../api/w',
+        '/api/deep/'    => '/api/deep/',
+        '~ \.xml$'      => '/api/a.xml',
+        '^~ /static/'   => '/static/ /static/x.php',
+        '~ \.php$'      => '/x.php /x.php?a=.html /a/b%2ephp /other.php#x',
+        '~* ^/IMG/[a-z]{2}' => '/img/ab /IMG/xyz',
+        '= /login'      => '/login /login?x /./login',
+    );
+    $expected{'= /'} .= ' /%2e/';
+    $expected{'/'} =~ s{ /%2e/}{};
+    my @paths = map { split / / } values %expected;
+    my %requests = map { $_ => scalar(my @all = split / /, $expected{$_}) } keys %expected;
+    my $found = by_location($conf, paths(@paths));
+    is $found->{$_} =~ s{.*/}{}r, $requests{$_}, $_ for sort keys %requests;
+    is $found->{'@named'}, '0/0', 'a named location is not reached';
+};
+
+subtest 'an absolute URI, and a location that answers by itself' => sub {
+    my $found = by_location("$zone server { location / { ratelimit zone=z; } location /moved { ratelimit zone=z; return 301 /x; } }",
+        paths('http://a.example/x?y', '/moved', '/moved', 'http://a.example'));
+    is_deeply $found, { '/' => '1/2', '/moved' => '0/0' };
+};
+
+subtest 'servers are chosen by the host of the log' => sub {
+    my $server = sub { "server { server_name $_[0]; $_[1] location / { ratelimit zone=z; } }\n" };
+    my $conf = $zone . "server { listen 80; server_name a.example; return 301 https://\$host; }\n"
+        . $server->('a.example www.a.example', '') . $server->('*.b.example', '') . $server->('mail.*', '')
+        . $server->('"~^c\d+\.example$"', '') . $server->('other.example', 'listen 443 ssl default_server;');
+    my $count = sub {
+        my ($variable, @hosts) = @_;
+        my $report = report(conf => $conf, options => ['--format', "\$msec \$remote_addr \$$variable"],
+            logs => [log_file(map { "1795000000.0 10.0.0.1 $_\n" } @hosts)]);
+        return join ' ', map { $_->{requests} } @{ $report->{limits} };
+    };
+    is $count->('host', qw(a.example www.a.example x.b.example mail.z c12.example what.ever -)), '2 1 1 1 2';
+    is $count->('http_host', qw(A.Example:443 X.B.EXAMPLE b.example [::1]:80)), '1 1 0 0 2';
+    my $log = log_file(line());
+    my ($exit, undef, $err) = rehearse(conf => $conf, logs => [$log]);
+    isnt $exit, 0;
+    like $err, qr/several servers have limits \(a\.example, \*\.b\.example, .*choose one with --server$/;
+    my $chosen = report(conf => $conf, logs => [$log], options => ['--server', 'a.example']);
+    is $chosen->{limits}[0]{requests}, 1, '--server';
+    is $chosen->{limits}[0]{location}, 'a.example /';
+    is_deeply by_location("$zone ratelimit zone=z; server { server_name a; } server { server_name b; }", line()),
+        { http => '0/1' }, 'no choice is needed where all have the same limits';
+    is_deeply by_location("$zone server { server_name a; } server { server_name b; ratelimit zone=z; }", line()),
+        { 'server b' => '0/1' }, 'nor where one has limits';
+};
+
+subtest 'a whole nginx.conf with includes' => sub {
+    mkdir folder() . "/$_" for 'conf.d', 'sites';
+    write_file(folder() . '/conf.d/a.conf', $zone);
+    write_file(folder() . '/conf.d/b.conf', 'map $status $bad { 401 1; default 0; }');
+    write_file(folder() . '/sites/one', "server { listen 80; location / { ratelimit zone=z; } }\n");
+    my $conf = <<'END';
+user www-data;  # a comment; with { a brace
+events { worker_connections 1024; }
+stream { server { listen 1; } }
+http {
+    log_format main '$remote_addr - $remote_user [$time_local] "$request" '
+                    "$status";
+    access_log /var/log/nginx/access.log main;
+    content_by_lua_block { if x then return "{" .. "}" end }
+    upstream backend { server 127.0.0.1:80; }
+    ratelimit_redis main { server 127.0.0.1; }
+    include conf.d/*.conf;
+    include sites/one;
+    include none/*.conf;
+}
+END
+    is_deeply by_location($conf, line()), { '/' => '0/1' };
+    my $main = report(conf => $conf, options => ['--format', 'main'], logs => [log_file(line() =~ s/ 12 .*//r)]);
+    is $main->{skipped}, 0, 'a format of it';
+};
+
+subtest 'map, geo and set are followed' => sub {
+    my %maps = (
+        'exact, whatever the case' => ['map $arg_x $v { A one; default two; }', { one => 2, two => 3 }, qw(a A b ba), ''],
+        'regular expressions'      => ['map $arg_x $v { ~^a+$ "as"; "~*^(?<first>.)b(.)" "$first-$2"; default none; }',
+            { as => 2, 'x-y' => 1, 'q-z' => 1, none => 1 }, qw(a aaa xby qBz zz)],
+        'hostnames'                => ['map $arg_x $v { hostnames; default d; .e.org e; *.f.org f; www.g.* g; exact.f.org x; }',
+            { e => 2, f => 2, g => 1, x => 1, d => 2 }, qw(e.org a.e.org b.f.org a.b.f.org www.g.net exact.f.org f.org org)],
+        'a map of a map'           => ['map $arg_x $w { 1 one; default ""; } map "$w-$arg_x" $v { one-1 yes; default "no $arg_x"; }',
+            { yes => 1, 'no 2' => 1 }, 1, 2],
+        'escaped keys'             => ['map $arg_x $v { volatile; \default d; \~x t; default o; }', { d => 1, t => 1, o => 1 }, 'default', '~x', 'q'],
+        'set'                      => ['set $base "a"; set $v "${base}b"; set $v "$v$arg_x";', { abc => 1, ab => 1 }, 'c', ''],
+    );
+    for (sort keys %maps) {
+        my ($conf, $expected, @values) = @{ $maps{$_} };
+        is_deeply by_key("$conf ratelimit_zone \$v zone=z rate=1r/d; ratelimit zone=z;", paths(map { "/?x=$_" } @values)),
+            $expected, $_;
+    }
+    my $geo = 'geo $v { default d; 10.0.0.0/8 ten; 10.1.0.0/16 inner; 2001:db8::/32 six; 127.0.0.1 one; 192.168.0.0/16 no; delete 192.168.0.0/16; }';
+    my $ranges = 'geo $remote_addr $v { ranges; default d; 10.0.0.0-10.0.255.255 ten; 10.1.0.0-10.1.255.255 inner; '
+        . '2001:db8::-2001:db8:ffff:ffff:ffff:ffff:ffff:ffff six; 127.0.0.1-127.0.0.1 one; }';
+    is_deeply by_key("$_ ratelimit_zone \$v zone=z rate=1r/d; ratelimit zone=z;",
+        map { line(ip => $_) } qw(10.0.9.9 10.1.2.3 10.1.255.255 127.0.0.1 127.0.0.2 2001:db8::1 2001:db9::1 192.168.1.1)),
+        { ten => 1, inner => 2, one => 1, six => 1, d => 3 } for $geo, $ranges;
+};
+
+subtest 'variables of the request' => sub {
+    my %expected = (
+        '$request_method $uri'   => 'POST /a/b',
+        '$request_uri'           => '/a//%62?x=1&Y=2&z',
+        '$args|$query_string'    => 'x=1&Y=2&z|x=1&Y=2&z',
+        '$arg_x$arg_y$arg_z.'    => '12.',
+        '$is_args$server_protocol' => '?HTTP/2.0',
+        '$http_user_agent'       => 'it\'s "me"',
+        '$status'                => 200,
+        '$remote_user.$http_referer' => '.',
+        '${arg_x}0'              => 10,
+    );
+    for (sort keys %expected) {
+        is_deeply by_key("ratelimit_zone '$_' zone=z rate=1r/d; ratelimit zone=z;",
+            line(method => 'POST', request => 'POST /a//%62?x=1&Y=2&z HTTP/2.0', agent => 'it\'s \x22me\x22')), { $expected{$_} => 1 }, $_;
+    }
+    my $of = sub {
+        my ($key, $format, @lines) = @_;
+        my $report = report(conf => "ratelimit_zone $key zone=z rate=1r/d; ratelimit zone=z;",
+            options => ['--format', "\$msec $format"], logs => [log_file(map { "1795000000 $_\n" } @lines)]);
+        return { map { $_->{key} => $_->{requests} } @{ $report->{limits}[0]{busiest} } };
+    };
+    is_deeply $of->('$cookie_sid', '"$http_cookie"', '"a=b; SID=x1; c=d"', '"sid=x1"', '"xsid=2"', '"-"'), { x1 => 2 }, 'a cookie';
+    is_deeply $of->('$host', '$http_host', 'A.example:80', 'a.example', '[::1]:8080'), { 'a.example' => 2, '[::1]' => 1 }, '$host';
+    is_deeply $of->('$http_x_api_key', '"$http_x_api_key"', '"k"', '"-"', '""'), { k => 1 }, 'a header; an empty one is no key';
+    is_deeply $of->('$uri', '$request_uri', '/%61', '/a?b'), { '/a' => 2 }, 'parts of the request line';
+    is_deeply by_key('ratelimit_zone $user zone=z rate=1r/d; location ~ "^/u/(?<user>\w+)" { ratelimit zone=z; }',
+        paths('/u/ann/x', '/u/bob', '/u/ann')), { ann => 2, bob => 1 }, 'a named capture';
+};
+
+subtest 'addresses' => sub {
+    my @lines = map { line(ip => $_) } qw(10.0.0.1 2001:db8:1:2::1 2001:db8:1:2:ffff::2 2001:db8:1:3::1 ::ffff:10.0.0.1 unix:);
+    is_deeply by_key('ratelimit_zone $ratelimit_client zone=z rate=1r/d; ratelimit zone=z;', @lines),
+        { '10.0.0.1' => 2, '2001:db8:1:2::/64' => 2, '2001:db8:1:3::/64' => 1, 'unix:' => 1 };
+    is_deeply by_key('ratelimit_ipv6_prefix 48; ratelimit_zone $ratelimit_client zone=z rate=1r/d; ratelimit zone=z;', @lines),
+        { '10.0.0.1' => 2, '2001:db8:1::/48' => 3, 'unix:' => 1 };
+    is_deeply by_key('ratelimit_zone $binary_remote_addr zone=z rate=1r/d; ratelimit zone=z;', @lines[0 .. 1], @lines[4 .. 5]),
+        { '10.0.0.1' => 1, '2001:db8:1:2::1' => 1, '::ffff:10.0.0.1' => 1, 'unix:' => 1 };
+};
+
+# A configuration, and the error for it without the place, which is line 1 unless the error says another.
+my @errors = (
+    ['worker_processes 1;', qr/^\S+limits\.conf has no "ratelimit" directive$/],
+    ['ratelimit_zone $http_x_api_key zone=k rate=1r/s; ratelimit zone=k;',
+        'the variable "$http_x_api_key" is not in the log format "combined", and cannot be computed from what is there, in FILE:1'],
+    ["map \$geoip_country \$c { a b; }\nratelimit_zone \$c zone=k rate=1r/s;\nratelimit zone=k;",
+        'the variable "$geoip_country" is not in the log format "combined", and cannot be computed from what is there, in FILE:1'],
+    ["$zone\n\nratelimit zone=z cost=\$upstream_cost;",
+        'the variable "$upstream_cost" is not in the log format "combined", and cannot be computed from what is there, in FILE:4'],
+    ["ratelimit_zone \$x zone=k rate=1r/s;\nserver { if (\$args) {\n set \$x 1; }\n ratelimit zone=k; }",
+        'the variable "$x" is set within "if", which cannot be followed, in FILE:3'],
+    ['map $a $b { } map $b $a { } ratelimit_zone $a zone=z rate=1r/s; ratelimit zone=z;', 'the variable "$a" depends on itself in FILE:1'],
+    ['ratelimit_zone $1 zone=z rate=1r/s; ratelimit zone=z;', 'the capture "$1" cannot be followed; a named one can, in FILE:1'],
+    ['ratelimit_zone k zone=z concurrency=5; ratelimit zone=z;', '"concurrency=" cannot be rehearsed, in FILE:1'],
+    ['ratelimit zone=z;', '"ratelimit zone=z": unknown zone, expected the name of a "ratelimit_zone" in FILE:1'],
+    ["$zone\nratelimit zone=z;\nratelimit off;", '"ratelimit off" excludes other "ratelimit" directives at the same level in FILE:4'],
+    ["$zone ratelimit zone=z; ratelimit zone=z;", 'duplicate "ratelimit" of zone "z" in FILE:2'],
+    ["$zone $zone ratelimit zone=z;", 'duplicate "ratelimit_zone" "z" in FILE:2'],
+    ["$zone ratelimit zone=z burst=5;",
+        '"ratelimit zone=z": invalid "burst=5", expected no burst, which only token_bucket, leaky_bucket and gcra have in FILE:2'],
+    ["$zone server {\n location / { ratelimit zone=z nodelay; } }",
+        '"ratelimit zone=z": invalid "nodelay", expected no delay, which only leaky_bucket has in FILE:3'],
+    ['include absent.conf;', qr/^cannot read the include "\S+absent\.conf" in \S+:1$/],
+    ["server {\n", 'unexpected end of file, expecting "}" in FILE:2'],
+    ["}\n", 'unexpected "}" in FILE:1'],
+    ["x \"y\"z;\n", 'unexpected "z" in FILE:1'],
+    ["x 'y", 'unexpected end of file, expecting a quotation mark in FILE:1'],
+    ["$zone location ~ '(' { ratelimit zone=z; }", qr/^invalid regular expression "\(" \(missing closing parenthesis\) in \S+:2$/],
+    ['geo $v { 10.0.0.0/33 a; } ratelimit_zone $v zone=z rate=1r/s; ratelimit zone=z;', 'invalid network "10.0.0.0/33" in FILE:1'],
+    ['include limits.conf;', qr/^blocks and includes are nested too deeply in \S+limits\.conf:1$/],
+);
+# Each value that nginx -t refuses, too.
+push @errors, map { ["ratelimit_zone k zone=z $_->[0]; ratelimit zone=z;", qr/^"ratelimit_zone": invalid "\Q$_->[1]\E", expected /] }
+    ['rate=1', 'rate=1'], ['rate=0r/s', 'rate=0r/s'], ['rate=1r/s algorithm=x', 'algorithm=x'], ['rate=1r/s burst=1', 'burst=1'],
+    ['rate=1r/s burst=0 algorithm=token_bucket', 'burst=0'], ['rate=1r/s precision=1s', 'precision=1s'],
+    ['rate=1r/s precision=2s algorithm=sliding_window_buckets', 'precision=2s'], ['rate=1r/s rate=1r/s', 'rate=1r/s'],
+    ['rate=99999999r/s algorithm=sliding_window_log', 'rate=99999999r/s'], ['rate=1r/s what=x', 'what=x'], ['rate=1r/s block=x', 'block=x'];
+
+subtest 'one clear line says what cannot be followed, and where' => sub {
+    my $log = log_file(line());
+    for (@errors) {
+        my ($conf, $expected) = @{$_};
+        my ($exit, $out, $err) = rehearse(conf => $conf, logs => [$log]);
+        isnt $exit, 0;
+        is $out, '';
+        my $file = folder() . '/limits.conf';
+        if (ref $expected) {
+            is scalar(() = $err =~ /\n/g), 1;
+            like $err =~ s/^ratelimit-rehearse: |\n\z//gr, $expected;
+        } else {
+            is $err, 'ratelimit-rehearse: ' . $expected =~ s/FILE/$file/r . "\n";
+        }
+    }
+    my ($exit, undef, $err) = rehearse(conf => "$zone location /a { ratelimit zone=z; } location /b { }",
+        logs => [$log], options => ['--format', '$msec $remote_addr $args']);
+    is $err, 'ratelimit-rehearse: locations have different limits, and the log format has no $request, $request_uri or $uri'
+        . " to tell the location of a request\n";
+    (undef, undef, $err) = rehearse(conf => "$zone ratelimit zone=z; server { rewrite ^/a /b; }", logs => [$log]);
+    like $err, qr/^ratelimit-rehearse: "rewrite" is not followed: .*limits\.conf:2$/, 'a warning for what may matter';
+};
+
+finish();

@@ -1,0 +1,164 @@
+# The logs that ratelimit-rehearse reads: formats, compressed files, lines out of order, and broken and
+# hostile lines.
+
+use Ratelimit::Test;
+use IO::Compress::Gzip qw(gzip $GzipError);
+use Ratelimit::Rehearse qw(folder log_file line rehearse report limit_of);
+
+my $zone = 'ratelimit_zone $remote_addr zone=z rate=5r/m algorithm=fixed_window;';
+my $conf = "$zone ratelimit zone=z;";
+
+# requests, refused and keys of the only limit.
+sub of { my ($report) = @_; return join ' ', @{ $report->{limits}[0] }{qw(requests refused keys)} }
+
+my @lines = map { line(t => int($_ / 10), ip => "10.0.0." . $_ % 7, path => "/$_") } 0 .. 999;
+my $log   = log_file(@lines);
+my $plain = report(conf => $conf, logs => [$log]);
+my $expected = of($plain);
+is $plain->{lines}, 1000;
+like $expected, qr/^1000 [1-9]\d+ 7$/;
+
+sub compressed { my ($text) = @_; gzip(\$text => \my $out) or die $GzipError; return $out }
+
+subtest 'compressed files, also of several members, whatever their name' => sub {
+    is of(report(conf => $conf, logs => [log_file(compressed(join '', @lines))])), $expected;
+    my @members = map { compressed(join '', @lines[$_ * 100 .. $_ * 100 + 99]) } 0 .. 9;
+    is of(report(conf => $conf, logs => [log_file(@members)])), $expected, 'ten members';
+    is of(report(conf => $conf, logs => ['-'], in => join '', @members)), $expected, 'on standard input';
+
+    my $cut = report(conf => $conf, logs => [log_file(substr join('', @members), 0, -30)]);
+    cmp_ok $cut->{lines}, '>=', 900, 'a file that is cut off is used as far as it goes';
+    like $cut->{warnings}, qr/\.log: the compressed data ends too early$/m;
+    my $padded = report(conf => $conf, logs => [log_file(@members, "\0" x 100)]);
+    is of($padded), $expected, 'garbage behind the data is passed over';
+    like $padded->{warnings}, qr/garbage after the compressed data/;
+};
+
+subtest 'standard input, and several files' => sub {
+    is of(report(conf => $conf, logs => ['-'], in => join '', @lines)), $expected;
+    is of(report(conf => $conf, logs => [map { log_file(@{$_}) } [@lines[600 .. 999]], [@lines[0 .. 599]]])), $expected,
+        'rotated files in any order';
+    my @by_node = ([], []);
+    push @{ $by_node[rand 2] }, $_ for @lines;
+    is of(report(conf => $conf, logs => [map { log_file(@{$_}) } @by_node])), $expected,
+        'the logs of two nodes are merged by time';
+    my ($exit, undef, $err) = rehearse(conf => $conf, logs => ["@{[folder()]}/absent.log"]);
+    is $err, "ratelimit-rehearse: cannot open @{[folder()]}/absent.log: No such file or directory\n";
+    isnt $exit, 0;
+};
+
+subtest 'the end of a file, of a line, and empty lines' => sub {
+    is of(report(conf => $conf, logs => [log_file(join('', @lines) =~ s/\n\z//r)])), $expected, 'no line feed at the end';
+    is of(report(conf => $conf, logs => [log_file(map { s/\n/\r\n/r } @lines)])), $expected, 'line ends of Windows';
+    is of(report(conf => $conf, logs => [log_file()])), '0 0 0', 'an empty log';
+    my $empty = report(conf => $conf, logs => [log_file($lines[0], "\n", $lines[1])]);
+    is "$empty->{lines} $empty->{skipped}", '3 1';
+};
+
+# The same requests in another format.
+sub in_format {
+    my ($format, $make, %o) = @_;
+    return of(report(conf => $o{conf} // $conf, options => defined $format ? ['--format', $format] : $o{options} // [],
+        logs => [log_file(map { $make->($_, int($_ / 10), "10.0.0." . $_ % 7) } 0 .. 999)]));
+}
+
+subtest 'any log_format, with each kind of time' => sub {
+    my $local = sub { line(t => $_[0]) =~ /\[(.*?)\]/ ? $1 : die };
+    my $iso = sub { my @t = gmtime 1_795_000_000 + $_[0];
+        sprintf '%04d-%02d-%02dT%02d:%02d:%02d', $t[5] + 1900, $t[4] + 1, @t[3, 2, 1, 0] };
+    is in_format('$msec $remote_addr', sub { 1_795_000_000 + $_[1] . ".000 $_[2]\n" }), $expected, '$msec';
+    is in_format('$remote_addr|$time_iso8601', sub { "$_[2]|" . $iso->($_[1]) . "+00:00\n" }), $expected, '$time_iso8601';
+    is in_format('${remote_addr} at <$time_local>', sub { "$_[2] at <" . $local->($_[1]) . ">\n" }), $expected, 'braces';
+    is in_format('$remote_addr "$time_local"', sub { "$_[2] \"" . ($local->($_[1] + 3600) =~ s/\+0000/+0100/r) . "\"\n" }), $expected,
+        'another time zone';
+    my $named = "$conf log_format short '\$msec ' '\$remote_addr'; log_format json escape=json '{\"a\":\"\$remote_addr\",\"t\":\"\$msec\"}';";
+    is in_format('short', sub { 1_795_000_000 + $_[1] . " $_[2]\n" }, conf => $named), $expected, 'a name of the configuration';
+    is in_format('json', sub { "{\"a\":\"$_[2]\",\"t\":\"" . (1_795_000_000 + $_[1]) . "\"}\n" }, conf => $named), $expected,
+        'a format that looks like JSON';
+    is in_format('$request_time $msec $remote_addr', sub { "0.250 " . (1_795_000_000 + $_[1]) . ".250 $_[2]\n" }), of(report(
+        conf => $conf, options => ['--format', '$msec $remote_addr'],
+        logs => [log_file(map { 1_795_000_000 + int($_ / 10) . ".25 10.0.0." . $_ % 7 . "\n" } 0 .. 999)])), 'the time of the log';
+    my $arrival = report(conf => $conf, options => ['--arrival', '--reorder', '1m', '--format', '$request_time $msec $remote_addr'],
+        logs => [log_file(map { sprintf "%d.000 %d.000 10.0.0.%d\n", $_ % 30, 1_795_000_000 + int($_ / 10) + $_ % 30, $_ % 7 } 0 .. 999)]);
+    is of($arrival), $expected, '--arrival subtracts $request_time';
+};
+
+subtest 'JSON lines' => sub {
+    my $json = sub {
+        my ($i, $time, $ip) = @_;
+        return sprintf qq({"time_iso8601": "2026-11-18T11:%02d:%02dZ", "status": 200,)
+            . qq( "x": {"y": [1, {"remote_addr": "z"}]}, "remote_addr": "%s"}\n), $time / 60, $time % 60, $ip;
+    };
+    my $same = in_format('$msec $remote_addr', sub { 1_794_999_600 + $_[1] . " $_[2]\n" });
+    is in_format(undef, $json), $same, 'noticed by the first line';
+    is in_format(undef, $json, options => ['--log-format', 'json']), $same, '--log-format json';
+    my $mixed = report(conf => $conf, logs => [log_file($json->(0, 0, 'a'), "{broken\n", "[1]\n", "7\n", "{}\n", $json->(0, 1, 'a'))]);
+    is "$mixed->{lines} $mixed->{skipped}", '6 4', 'broken lines are skipped';
+    my $nested = report(conf => 'ratelimit_zone $remote_addr zone=z rate=1r/m; ratelimit zone=z;', logs => [log_file(
+        '{"msec":1795000000.123,"remote_addr":"\u0031.2.3.4","request":"GET / HTTP/1.1"}' . "\n")]);
+    is $nested->{limits}[0]{busiest}[0]{key}, '1.2.3.4', 'numbers and escapes';
+    my (undef, undef, $err) = rehearse(conf => $conf, logs => [log_file('{"msec":1795000000,"ip":"1.2.3.4"}')]);
+    like $err, qr/^ratelimit-rehearse: the variable "\$remote_addr" is not in the first line of the log, .* in \S+limits\.conf:1$/;
+};
+
+subtest 'lines out of order within the bound' => sub {
+    srand 3;
+    my @shuffled = map { $_->[1] } sort { $a->[0] <=> $b->[0] } map { [int($_ / 10) + rand 1.9, $lines[$_]] } 0 .. 999;
+    isnt join('', @shuffled), join('', @lines);
+    my $report = report(conf => $conf, logs => [log_file(@shuffled)]);
+    is of($report), $expected, 'are sorted';
+    is $report->{skipped}, 0;
+    my $late = report(conf => $conf, logs => [log_file(@lines[10 .. 999], @lines[0 .. 9])]);
+    is "$late->{lines} $late->{skipped}", '1000 10', 'others are skipped';
+    like $late->{warnings}, qr/^ratelimit-rehearse: 10 lines skipped: more than 2s behind; all would be used with --reorder (\d+)s$/m;
+    my ($bound) = $late->{warnings} =~ /--reorder (\d+s)/;
+    is of(report(conf => $conf, options => ['--reorder', $bound], logs => [log_file(@lines[10 .. 999], @lines[0 .. 9])])), $expected,
+        'with the bound that the warning names all are used';
+};
+
+subtest 'broken and hostile lines are counted, and do no harm' => sub {
+    my @bad = (
+        "\n", "x\n", "\0\0\0\n", "\xff\xfe\n", '"' x 500 . "\n", 'x' x 1_000_000 . "\n", 'x' x 3_000_000 . "\n",
+        (map { line() =~ s{\[.*?\]}{[$_]}r } '', '32/Nov/2026:00:00:00 +0000',
+            '29/Feb/2026:00:00:00 +0000', '01/Foo/2026:00:00:00 +0000', '01/Nov/2026:24:00:00 +0000', '01/Nov/2026:00:00:61 +0000',
+            '01/Nov/1969:00:00:00 +0000', '01/Nov/99999:00:00:00 +0000', '01/Nov/2026:00:00:00 +9999', '-'),
+        line(t => 1e9), line(t => 2e9),    # decades ahead
+        line(t => -1e9),                   # behind
+    );
+    srand 5;
+    my @mixed = @lines;
+    splice @mixed, 20 + int rand 800, 0, $_ for @bad;
+    my $report = report(conf => $conf, logs => [log_file(@mixed)]);
+    is $report->{lines}, 1000 + @bad;
+    is $report->{skipped}, scalar @bad;
+    is of($report), $expected, 'the others are decided as without them';
+    is of(report(conf => $conf, logs => [log_file(@bad[-3, -2], @lines)])), $expected, 'also at the start';
+    my $agent = report(conf => 'ratelimit_zone $http_user_agent zone=z rate=1r/m; ratelimit zone=z;',
+        logs => [log_file(map { line(agent => $_) } 'x' x 900_000, "a\0b", 'a\x00b', 'a\x5Cb', '\\')]);
+    is of($agent), '5 1 4', 'long values, and bytes that are escaped';
+    is $agent->{skipped}, 0;
+};
+
+subtest 'a request that nginx refuses to read reaches no limit' => sub {
+    my $report = report(conf => $conf, logs => [log_file(line(), map { line(request => $_, status => 400) }
+        '', '-', '\x16\x03\x01', 'GET', 'get / HTTP/1.1', 'GET / FTP/1.0', 'GET x HTTP/1.1')]);
+    is of($report), '1 0 1';
+    is "$report->{lines} $report->{skipped}", '8 0', 'though the lines are good';
+    is of(report(conf => "$zone location / { ratelimit zone=z; } location /x { }",
+        logs => [log_file(map { line(path => $_) } '/', '/%', '/%00', '/../', '/a')])), '2 0 1';
+};
+
+subtest 'another format than the log has' => sub {
+    my $report = report(conf => $conf, options => ['--format', '$msec $remote_addr'], logs => [$log]);
+    is "$report->{lines} $report->{skipped}", '1000 1000';
+    like $report->{warnings}, qr/^ratelimit-rehearse: 1000 lines skipped: they do not have the log's format; the first is: 10\.0\.0\.0 - /m;
+    for (['$remote_addr', 'the log format has no time: $time_local, $time_iso8601 or $msec'],
+        ['$msec$remote_addr', 'the log format has $msec and $remote_addr without any text between them, so that a line cannot be divided'],
+        ['main', 'expected combined, the name of a log_format']) {
+        my ($exit, undef, $err) = rehearse(conf => $conf, logs => [$log], options => ['--format', $_->[0]]);
+        isnt $exit, 0;
+        like $err, qr/\Q$_->[1]\E/;
+    }
+};
+
+finish();

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "rehearse/log_format.h"
+#include "rehearse/rehearsal.h"
+#include "rehearse/site.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ratelimit {
+
+/// A rehearsal of lines that a test gives one after another, as ratelimit-rehearse reads them.
+class RehearsedLog {
+public:
+    /// `format`: as in log_format.
+    RehearsedLog(std::string_view conf, std::string_view format)
+        : conf_(rehearse::read_http_conf(rehearse::parse_conf(conf, "limits.conf"))),
+          format_(rehearse::text_format(format, rehearse::Escape::standard, "the log format")),
+          variables_(*format_, conf_->definitions),
+          site_(*conf_, variables_, ""),
+          values_(rehearse::Escape::standard),
+          rehearsal(conf_->zones, conf_->titles, {})
+    {
+        format_->want(variables_.wanted(), false);
+    }
+
+    /// Whether the line is of this format and its request passes.
+    bool passes(std::string_view line)
+    {
+        if (!format_->read(line, record_)) {
+            return false;
+        }
+        values_.begin(record_);
+        const rehearse::Plan* plan = site_.find(values_);
+        return plan == nullptr || rehearsal.decide(*plan, values_, record_.time);
+    }
+
+private:
+    std::unique_ptr<rehearse::HttpConf> conf_;
+    std::unique_ptr<rehearse::LogFormat> format_;
+    rehearse::Variables variables_;
+    rehearse::Site site_;
+    rehearse::Values values_;
+    rehearse::Record record_;
+
+public:
+    rehearse::Rehearsal rehearsal;
+};
+
+}  // namespace ratelimit
