@@ -137,8 +137,7 @@ subtest 'an upgraded connection is held while it lasts, longer than hold' => sub
         zone     => 'concurrency=1 hold=1s',
         location => 'proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;',
     );
-    my ($socket) = $backend->hold($node, ('/') x 0);
-    $socket = send_request($node, '/', headers => [Upgrade => 'websocket', Connection => 'upgrade']);
+    my $socket = send_request($node, '/', headers => [Upgrade => 'websocket', Connection => 'upgrade']);
     is http_read($socket)->status, 101;
     my $end = time + 4;
     my %seen;
