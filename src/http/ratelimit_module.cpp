@@ -76,6 +76,8 @@ void each_second() noexcept
             if (ngx_exiting) {
                 // A long response may keep an exiting worker alive; it does not need Redis.
                 block.rest();
+            } else {
+                block.probe();
             }
         }
     }

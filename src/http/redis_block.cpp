@@ -57,6 +57,13 @@ Coalescer& RedisBlock::coalescer()
     return *coalescer_;
 }
 
+void RedisBlock::probe() noexcept
+{
+    if (client_ != nullptr) {
+        nginx::guarded(ngx_cycle->log, [this] { client_->probe(); });
+    }
+}
+
 void RedisBlock::rest() noexcept
 {
     if (coalescer_ != nullptr && coalescer_->idle()) {

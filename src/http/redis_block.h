@@ -53,6 +53,10 @@ public:
     /// Adds this worker's figures of the servers since the last report to those of all workers.
     void report() noexcept;
 
+    /// Probes the servers that have been silent for a second, so that an idle worker notices their
+    /// failures, too.
+    void probe() noexcept;
+
     /// Closes the connections, unless a check is in flight; the next check connects again.
     void rest() noexcept;
 

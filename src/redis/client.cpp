@@ -57,10 +57,14 @@ try {
     return false;
 }
 
+void Client::probe()
+{
+    each_server([](Server& server) { server.probe(); });
+}
+
 void Client::look_at_servers(const std::function<void(const ServerView&)>& look)
 {
     each_server([&](Server& server) {
-        server.probe();
         look({ server.endpoint(), server.up(), server.refuses(), server.take_stats() });
     });
 }

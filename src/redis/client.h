@@ -131,8 +131,9 @@ public:
     /// the same number.
     virtual std::uint32_t server_of(std::uint32_t shard) const noexcept { return shard; }
 
-    /// Calls `look` with each known server and its counters since the last time. Probes servers
-    /// that have been silent.
+    /// Probes the servers that have been silent for a second.
+    void probe();
+    /// Calls `look` with each known server and its counters since the last time.
     void look_at_servers(const std::function<void(const ServerView&)>& look);
 
     void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }
