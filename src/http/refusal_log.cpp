@@ -73,7 +73,7 @@ void begin(const RequestState& state, const AppliedLimit& limit, Kind kind) noex
 void end(const AppliedLimit& limit, Kind kind) noexcept
 {
     LogRuns runs = limit.zone->memory().log_runs();
-    if (runs.empty()) {
+    if (!runs.may_have(limit.key)) {
         return;
     }
     if (const auto ended = runs.let_in(limit.key, kind, ngx_current_msec)) {

@@ -63,8 +63,8 @@ public:
     /// Evicts the least recently used key. False: there is none. The caller must hold the lock.
     bool forget_oldest() noexcept;
 
-    /// Whether no refusal is remembered. Does not take the lock.
-    bool empty() const noexcept { return table_.size() == 0; }
+    /// False: no refusal of the key is remembered. Does not take the lock.
+    bool may_have(std::string_view key) const noexcept { return table_.may_have(key); }
 
 private:
     std::uint64_t stamp_of(const KeyedRequest& request, std::uint64_t server) const noexcept;

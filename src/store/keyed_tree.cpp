@@ -1,6 +1,7 @@
 #include "store/keyed_tree.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace ratelimit {
@@ -86,6 +87,15 @@ KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noe
     return found ? reinterpret_cast<KeyedNode*>(next) : nullptr;
 }
 
+void KeyedTree::add_to_count(const KeyedNode& node, int change) noexcept
+{
+    Count& count = counts_[(node.node.key >> 32U) % buckets];
+    const std::uint16_t before = count.load(std::memory_order_relaxed);
+    if (before != std::numeric_limits<std::uint16_t>::max()) {
+        count.store(static_cast<std::uint16_t>(before + change), std::memory_order_relaxed);
+    }
+}
+
 void KeyedTree::insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept
 {
     node.node.key = order_of(hash_of(key), tag);
@@ -96,10 +106,12 @@ void KeyedTree::insert(KeyedNode& node, std::string_view key, std::uint32_t tag)
     ngx_queue_init(&node.queue);
     ngx_rbtree_insert(&tree_, &node.node);
     size_ = size_ + 1;
+    add_to_count(node, 1);
 }
 
 void KeyedTree::remove(KeyedNode& node, SharedBlocks& blocks) noexcept
 {
+    add_to_count(node, -1);  // before ngx_rbtree_delete, which clears the hash
     ngx_rbtree_delete(&tree_, &node.node);
     size_ = size_ - 1;
     if (node.more_bytes != nullptr) {

@@ -3,6 +3,8 @@
 #include "nginx/ngx.h"
 #include "store/shared_blocks.h"
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <new>
 #include <string_view>
@@ -42,10 +44,20 @@ public:
     {
         ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::insert_node);
         size_ = 0;
+        for (Count& count : counts_) {
+            count.store(0, std::memory_order_relaxed);
+        }
     }
 
     /// The number of nodes. May be called without the lock.
     std::size_t size() const noexcept { return size_; }
+
+    /// False: the key has no node. True for a key with a node, and for few others. May be called
+    /// without the lock; what another process changes meanwhile may be seen later.
+    bool may_have(std::string_view key) const noexcept
+    {
+        return size_ != 0 && counts_[hash_of(key) % buckets].load(std::memory_order_relaxed) != 0;
+    }
 
     KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept
     {
@@ -90,6 +102,12 @@ public:
     void remove(KeyedNode& node, SharedBlocks& blocks) noexcept;
 
 private:
+    /// The number of nodes in a bucket of hashes. It stays at its maximum once it was there.
+    using Count = std::atomic<std::uint16_t>;
+    static_assert(Count::is_always_lock_free);
+    static constexpr std::size_t buckets = 256;
+
+    void add_to_count(const KeyedNode& node, int change) noexcept;
     static ngx_rbtree_key_t order_of(std::uint32_t hash, std::uint32_t tag) noexcept
     {
         static_assert(sizeof(ngx_rbtree_key_t) == sizeof(hash) + sizeof(tag));
@@ -105,6 +123,7 @@ private:
     mutable ngx_rbtree_t tree_;  // mutable: nginx's functions take no const tree
     ngx_rbtree_node_t sentinel_;
     ngx_atomic_t size_;
+    std::array<Count, buckets> counts_;
 };
 
 }  // namespace ratelimit

@@ -101,6 +101,9 @@ public:
     /// must hold the zone's lock.
     bool forget_oldest() noexcept;
 
+    /// False: the key has no run. Does not take the lock.
+    bool may_have(std::string_view key) const noexcept { return table_.may_have(key); }
+
     /// Whether there is no run, and no number of runs to log. Does not take the lock.
     bool empty() const noexcept;
 

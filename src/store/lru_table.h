@@ -69,6 +69,9 @@ public:
     /// May be called without the lock.
     std::size_t size() const noexcept { return shared_->tree.size(); }
 
+    /// KeyedTree::may_have.
+    bool may_have(std::string_view key) const noexcept { return shared_->tree.may_have(key); }
+
     /// Null: not found.
     Entry* find(std::string_view key, std::uint32_t tag) const noexcept
     {

@@ -44,7 +44,7 @@ void spend_lease(AppliedLimit& limit, microseconds now) noexcept
 void recall_refusal(AppliedLimit& limit) noexcept
 {
     DenialCache denials = limit.zone->memory().denials();
-    if (!limit.zone->cache || denials.empty()) {
+    if (!limit.zone->cache || !denials.may_have(limit.key)) {
         return;
     }
     auto denial = denials.find(limit.keyed(), limit.asked);
@@ -94,7 +94,7 @@ void forget_refusals(const AppliedLimit& limit) noexcept
 {
     DenialCache denials = limit.zone->memory().denials();
     if (limit.state.granted && limit.cost > 0 && limit.zone->remembered < DenialCache::longest
-        && !denials.empty()) {
+        && denials.may_have(limit.key)) {
         denials.forget_key(limit.key);
     }
 }

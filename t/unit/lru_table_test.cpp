@@ -209,6 +209,7 @@ protected:
             ASSERT_NE(entry, nullptr);
             ASSERT_EQ(entry->value, expected.value);
             ASSERT_EQ(entry->name(), name);
+            ASSERT_TRUE(table_.may_have(name.first));
         }
         for (int i = 0; i < 20; ++i) {
             const Name name = any_name();
@@ -247,6 +248,34 @@ TEST_F(RandomTable, finds_evicts_and_drops_the_same_entries_as_a_map_and_a_list)
     EXPECT_EQ(table_.size(), 0U);
     EXPECT_EQ(blocks(), 0U);
     EXPECT_EQ(zone_.free_pages(), free_pages_) << "all memory is freed";
+    table_.insert("key", 0)->more = nullptr;
+    int others = 0;
+    for (int i = 0; i < 1000; ++i) {
+        others += table_.may_have("other " + std::to_string(i)) ? 1 : 0;
+    }
+    EXPECT_LT(others, 20) << "no bucket has more than its entries";
+}
+
+TEST(KeyedTreeTest, a_bucket_with_more_nodes_than_can_be_counted_never_looks_empty)
+{
+    SlabZone zone{ std::size_t{ 16 } * 1024 * 1024 };
+    ngx_uint_t used = 0;
+    SharedBlocks blocks(zone.pool(), SharedBlocks::Owner::denials, used);
+    KeyedTree tree;
+    tree.init();
+    std::vector<TestEntry*> entries{ tree.add<TestEntry>("0", 0, blocks) };
+    for (int i = 1; entries.size() <= UINT16_MAX + std::size_t{ 1 }; ++i) {
+        const std::string key = std::to_string(i);
+        if (tree.may_have(key)) {
+            entries.push_back(tree.add<TestEntry>(key, 0, blocks));
+            ASSERT_NE(entries.back(), nullptr);
+        }
+    }
+    for (; entries.size() > 1; entries.pop_back()) {
+        tree.remove(*entries.back(), blocks);
+    }
+    EXPECT_NE(tree.find("0", 0), nullptr);
+    EXPECT_TRUE(tree.may_have("0"));
 }
 
 TEST_F(Tables, keys_with_the_same_hash_are_different_keys)
