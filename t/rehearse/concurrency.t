@@ -146,6 +146,8 @@ subtest 'with other limits a request holds units in all of them or in none' => s
     my $shadow = $report->('ratelimit zone=z shadow; ratelimit zone=all;', map { held($_, 1000) } 0 .. 3);
     is refused($shadow, 'z'), '3/4', 'a shadow limit refuses nothing';
     is refused($shadow, 'all'), '2/4';
+    is refused($report->('ratelimit zone=z shadow;', held(0, 1000), held(1, 5000), held(1500, 10))), '1/3',
+        'nor is anything held where only it refuses';
 };
 
 subtest 'a request that is longer than the bound is counted and reported' => sub {
