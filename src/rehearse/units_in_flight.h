@@ -51,9 +51,9 @@ private:
     std::int64_t last_end_ = 0;
 };
 
-/// A check of concurrency=, as TimedCheck is one of the other limits. The module counts units by
-/// the time of their renewal and cannot lose those of a request that runs. Here the end of each
-/// request is known, so nothing needs to be renewed.
+/// A check of concurrency=. The module counts units in buckets by the time of their last renewal,
+/// so that those of a killed worker are free after `hold`. Here the end of each request is known:
+/// nothing needs to be renewed, and `hold` does not matter.
 class InFlightCheck {
 public:
     /// `now` must not be before that of an earlier check of this key. `end`: of the request.
