@@ -3,6 +3,7 @@
 #include "limit/gcra.h"
 #include "limit/timed_counts.h"
 #include "limit/window_counts.h"
+#include "rehearse/units_in_flight.h"
 
 #include <memory>
 #include <utility>
@@ -80,7 +81,8 @@ struct TimedState {
 };
 
 /// The state of a key, by the way in which its zone counts.
-using KeyState = std::variant<ArrivalTime, WindowCounts, std::unique_ptr<TimedState>>;
+using KeyState = std::variant<
+    ArrivalTime, WindowCounts, std::unique_ptr<TimedState>, std::unique_ptr<UnitsInFlight>>;
 
 inline KeyState empty_state(Algorithm algorithm)
 {
@@ -90,14 +92,21 @@ inline KeyState empty_state(Algorithm algorithm)
     if (algorithm == Algorithm::fixed_window || algorithm == Algorithm::sliding_window_counter) {
         return WindowCounts{};
     }
+    if (algorithm == Algorithm::concurrency) {
+        return std::make_unique<UnitsInFlight>();
+    }
     return std::make_unique<TimedState>();
 }
 
-/// A check of src/limit on a key's state: the one that the module uses in a node's memory.
+/// A check on a key's state: for a rate, that of src/limit which the module uses in a node's
+/// memory.
 class KeyCheck {
 public:
-    KeyCheck(KeyState& state, const Policy& policy, microseconds now, std::int64_t cost)
-        : check_(make(state, policy, now, cost))
+    /// `end`: when the request ends, since the epoch; only concurrency= needs it.
+    KeyCheck(
+        KeyState& state, const Policy& policy, microseconds now, std::int64_t cost,
+        microseconds end)
+        : check_(make(state, policy, now, cost, end))
     {
     }
 
@@ -119,15 +128,20 @@ public:
     }
 
 private:
-    using Check = std::variant<GcraCheck, WindowCheck, TimedCheck<TimedArray>>;
+    using Check = std::variant<GcraCheck, WindowCheck, TimedCheck<TimedArray>, InFlightCheck>;
 
-    static Check make(KeyState& state, const Policy& policy, microseconds now, std::int64_t cost)
+    static Check make(
+        KeyState& state, const Policy& policy, microseconds now, std::int64_t cost,
+        microseconds end)
     {
         if (auto* arrival = std::get_if<ArrivalTime>(&state)) {
             return Check(std::in_place_type<GcraCheck>, *arrival, policy, now, cost);
         }
         if (auto* counts = std::get_if<WindowCounts>(&state)) {
             return Check(std::in_place_type<WindowCheck>, *counts, policy, now, cost);
+        }
+        if (auto* in_flight = std::get_if<std::unique_ptr<UnitsInFlight>>(&state)) {
+            return Check(std::in_place_type<InFlightCheck>, **in_flight, policy, now, cost, end);
         }
         TimedState& timed = *std::get<std::unique_ptr<TimedState>>(state);
         return Check(
@@ -138,7 +152,7 @@ private:
     Check check_;
 };
 
-/// Subtracts a counted cost, as src/limit's refunds do.
+/// Subtracts a counted cost, as src/limit's refunds do. Not of concurrency=.
 inline void refund_state(
     KeyState& state, const Policy& policy, microseconds now, const Refund& taken) noexcept
 {

@@ -94,6 +94,27 @@ void set_rate(ZoneConf& zone, const Directive& directive, std::string_view value
     zone.policy.rate = *rate;
 }
 
+void set_concurrency(ZoneConf& zone, const Directive& directive, std::string_view value)
+{
+    const auto most = parse_number(value, 1, max_quota);
+    if (!most) {
+        expected(
+            directive, "concurrency=" + std::string(value),
+            "a number of requests at one time from 1 to 1000000000");
+    }
+    zone.policy.algorithm = Algorithm::concurrency;
+    zone.policy.rate.quota = *most;
+}
+
+/// `hold` itself does not matter: it frees only what a worker neither releases nor renews.
+void check_hold(const Directive& directive, std::string_view value)
+{
+    const auto hold = parse_seconds(value);
+    if (!hold || *hold > std::chrono::hours{ 24 }) {
+        expected(directive, "hold=" + std::string(value), "a time from 1s to 1d");
+    }
+}
+
 /// Parameters that change where and how a zone is counted, but no decision of a single node.
 bool of_redis(std::string_view name) noexcept
 {
@@ -136,13 +157,49 @@ void set_parameter(ZoneConf& zone, const Directive& directive, const std::string
             expected(directive, text, "a time of at least 1s, such as 10m or 1h");
         }
         zone.policy.block = *block;
-    } else if (name == "concurrency=" || name == "hold=") {
-        zone.not_followed = "concurrency=";
+    } else if (name == "concurrency=") {
+        set_concurrency(zone, directive, value);
+    } else if (name == "hold=") {
+        check_hold(directive, value);
     } else if (!of_redis(name)) {
         expected(
             directive, text,
             "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, lease=, "
             "block=, hash_key, concurrency= or hold=");
+    }
+}
+
+/// The parameter of this name, with its value; empty: there is none.
+std::string given(const Directive& directive, std::string_view name)
+{
+    for (std::size_t i = 1; i < directive.args.size(); ++i) {
+        if (Parameter(directive.args[i]).name == name) {
+            return directive.args[i];
+        }
+    }
+    return {};
+}
+
+/// Checks that the zone has a name, and either rate= or concurrency=.
+void check_given(const ZoneConf& zone, const Directive& directive)
+{
+    const bool concurrency = !given(directive, "concurrency=").empty();
+    if (zone.name.empty()) {
+        fail_at(directive.place, R"("ratelimit_zone" must have a "zone=" parameter)");
+    }
+    if (zone.rate_text.empty() && !concurrency) {
+        fail_at(directive.place, R"("ratelimit_zone" must have a "rate=" parameter)");
+    }
+    const std::string hold = given(directive, "hold=");
+    if (!concurrency && !hold.empty()) {
+        expected(directive, hold, "no hold, which only concurrency= has");
+    }
+    for (const std::string_view name :
+         { "rate=", "algorithm=", "burst=", "precision=", "lease=", "cache=", "block=" }) {
+        const std::string other = given(directive, name);
+        if (concurrency && !other.empty()) {
+            expected(directive, other, "no such parameter beside concurrency=");
+        }
     }
 }
 
@@ -212,6 +269,11 @@ void check_limit(const LimitConf& limit, const ZoneConf& zone, const Directive& 
             directive, zone,
             "invalid \"" + delay + "\", expected no delay, which only leaky_bucket has");
     }
+    if (!limit.charge.empty() && algorithm == Algorithm::concurrency) {
+        wrong_limit(
+            directive, zone,
+            "invalid \"charge=\", expected no charge, which concurrency= does not have");
+    }
 }
 
 void set_limit_parameter(
@@ -271,12 +333,7 @@ ZoneConf read_zone(const Directive& directive)
     for (std::size_t i = 1; i < directive.args.size(); ++i) {
         set_parameter(zone, directive, directive.args[i]);
     }
-    if (zone.name.empty()) {
-        fail_at(directive.place, R"("ratelimit_zone" must have a "zone=" parameter)");
-    }
-    if (zone.rate_text.empty() && zone.not_followed.empty()) {
-        fail_at(directive.place, R"("ratelimit_zone" must have a "rate=" parameter)");
-    }
+    check_given(zone, directive);
     check_policy(zone, directive);
     return zone;
 }
@@ -303,9 +360,6 @@ LimitConf read_limit(const Directive& directive, const std::vector<ZoneConf>& zo
             directive.place,
             "\"ratelimit zone=" + zone_name
                 + "\": unknown zone, expected the name of a \"ratelimit_zone\"");
-    }
-    if (!zone->not_followed.empty()) {
-        fail_at(zone->place, "\"" + zone->not_followed + "\" cannot be rehearsed,");
     }
     limit.zone = static_cast<std::size_t>(zone - zones.begin());
     check_limit(limit, *zone, directive);

@@ -14,10 +14,9 @@ namespace ratelimit::rehearse {
 struct ZoneConf {
     std::string name;
     std::string key;        // with variables
-    std::string rate_text;  // as written
+    std::string rate_text;  // as written; empty: concurrency=
     Policy policy;          // a quota of 0: the rate is a variable
     bool hash_key = false;
-    std::string not_followed;  // a parameter that cannot be rehearsed; empty: there is none
     Place place;
 
     bool variable_rate() const noexcept { return policy.rate.quota == 0; }

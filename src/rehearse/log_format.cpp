@@ -189,7 +189,7 @@ void LogFormat::want(const std::vector<std::size_t>& wanted, bool arrival)
     values_.resize(names_.size());
     duration_index_.reset();
     if (arrival) {
-        duration_index_ = index_of("request_time");
+        duration_index_ = index_of(duration_variable);
         if (!duration_index_) {
             throw InputError("--arrival needs $request_time, which " + title_ + " does not have");
         }
@@ -216,6 +216,7 @@ bool LogFormat::read(std::string_view line, Record& out)
     }
     out.clear();
     out.time = *time;
+    out.end = *time;
     if (duration_index_) {
         const auto duration = parse_decimal_seconds(values_[*duration_index_]);
         if (!duration || *duration > out.time) {

@@ -22,6 +22,9 @@ inline constexpr std::string_view combined_format =
     R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
     R"("$http_referer" "$http_user_agent")";
 
+/// How long a request took: from its first byte to the log line.
+inline constexpr std::string_view duration_variable = "request_time";
+
 /// Reads lines of a log. `want` comes before the first `read`.
 class LogFormat {
 public:
@@ -29,6 +32,8 @@ public:
 
     /// The names of the variables that a line has.
     const std::vector<std::string>& names() const noexcept { return names_; }
+    /// The place in names(); empty: a line does not have this variable.
+    std::optional<std::size_t> index_of(std::string_view name) const noexcept;
     /// What the format is called in messages.
     const std::string& title() const noexcept { return title_; }
     Escape escape() const noexcept { return escape_; }
@@ -49,8 +54,6 @@ protected:
     std::vector<std::string> names_;
 
 private:
-    std::optional<std::size_t> index_of(std::string_view name) const noexcept;
-
     std::string title_;
     Escape escape_;
     std::vector<std::size_t> wanted_;

@@ -78,8 +78,8 @@ void LogStream::accept_ahead()
     // The first lines of the log: the earliest of them is right, and the others are judged by it.
     newest_ =
         std::min_element(ahead_.begin(), ahead_.end(), [](const auto& left, const auto& right) {
-            return left.time < right.time;
-        })->time;
+            return left.end < right.end;
+        })->end;
     first_few_ = std::exchange(ahead_, {});
 }
 
@@ -96,7 +96,7 @@ bool LogStream::next(Record& out)
         if (!passed_.empty()) {
             out = std::move(passed_.front());
             passed_.pop_front();
-            newest_ = std::max(newest_, out.time);
+            newest_ = std::max(newest_, out.end);
             return true;
         }
         if (!read_next(out)) {
@@ -106,7 +106,7 @@ bool LogStream::next(Record& out)
             accept_ahead();
             continue;
         }
-        if (newest_ < 0 || out.time - newest_ > jump) {
+        if (newest_ < 0 || out.end - newest_ > jump) {
             ahead_.push_back(std::move(out));
             out = {};
             if (ahead_.size() >= most_ahead) {
@@ -114,12 +114,12 @@ bool LogStream::next(Record& out)
             }
             continue;
         }
-        if (!ahead_.empty() && out.time < ahead_.front().time - bound_) {
+        if (!ahead_.empty() && out.end < ahead_.front().end - bound_) {
             drop_ahead();
         } else if (!ahead_.empty()) {
             accept_ahead();
         }
-        newest_ = std::max(newest_, out.time);
+        newest_ = std::max(newest_, out.end);
         return true;
     }
 }

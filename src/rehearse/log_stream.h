@@ -17,13 +17,14 @@ struct LineCounts {
     std::uint64_t too_long = 0;
     std::uint64_t wrong_time = 0;  // a few lines far ahead of those around them
     std::uint64_t late = 0;        // further behind than the bound
+    std::uint64_t crowded = 0;     // behind by less, but more lines came than can wait
     std::int64_t latest = 0;       // us: how far the furthest of the late lines was behind
     std::string first_broken;      // the start of the first broken line
 };
 
-/// The records of one log, about in the order of their times. Lines that jump ahead by more than an
-/// hour are used only if no line after them is back where the log was: one wrong time would make
-/// all later lines late.
+/// The records of one log, about in the order in which they were logged. Lines that jump ahead by
+/// more than an hour are used only if no line after them is back where the log was: one wrong time
+/// would make all later lines late.
 class LogStream {
 public:
     LogStream(const std::string& path, LineCounts& counts) : reader_(path), counts_(counts) {}
@@ -64,7 +65,7 @@ private:
     std::deque<Record> ahead_;      // lines that jumped ahead
     std::deque<Record> passed_;     // lines to return next
     std::deque<Record> first_few_;  // to be judged again, with a time to compare them with
-    std::int64_t newest_ = -1;      // us; -1: no line has been accepted
+    std::int64_t newest_ = -1;      // Record::end; -1: no line has been accepted
 };
 
 }  // namespace ratelimit::rehearse

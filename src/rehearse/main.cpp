@@ -21,7 +21,7 @@ struct Command {
     std::string timeline;  // file names
     std::string svg;
     std::string share;
-    std::string reorder = "2s";
+    std::string reorder;  // empty: the default
 };
 
 [[noreturn]] void bad_option(const char* name, const std::string& value, const char* expected)
@@ -84,10 +84,12 @@ void describe(CLI::App& app, Command& command)
            "without it the first line decides")
         ->check(CLI::IsMember({ "text", "json" }));
     app.add_option("--server", settings.server, "the server_name of all requests");
-    app.add_option("--reorder", command.reorder, "how far lines may be out of order")
-        ->capture_default_str();
+    app.add_option(
+        "--reorder", command.reorder,
+        "how far lines may be out of order (default: 2s, or 1m with concurrency=)");
     app.add_flag(
-        "--arrival", settings.arrival, "requests come $request_time before they are logged");
+        "--arrival", settings.arrival,
+        "requests come $request_time before they are logged; always so with concurrency=");
     app.add_option("--top", settings.busiest, "how many of the busiest keys to print")
         ->check(CLI::Range(0, 100'000))
         ->capture_default_str();
@@ -141,7 +143,9 @@ private:
 
 void run(Command& command)
 {
-    command.settings.reorder = reorder_of(command.reorder);
+    if (!command.reorder.empty()) {
+        command.settings.reorder = reorder_of(command.reorder);
+    }
     command.settings.timeline = !command.timeline.empty() || !command.svg.empty();
     if (!command.share.empty()) {
         command.settings.share = share_of(command.share);

@@ -50,9 +50,7 @@ void Merge::add(Record&& record, Source& source)
 {
     source.read_up_to = std::max(source.read_up_to, record.time);
     if (record.time < returned_) {
-        ++counts_.late;
-        ++counts_.skipped;
-        counts_.latest = std::max(counts_.latest, source.read_up_to - record.time);
+        count_late(source.read_up_to - record.time);
         return;
     }
     std::uint32_t slot = 0;
@@ -67,6 +65,18 @@ void Merge::add(Record&& record, Source& source)
     heap_.push_back({ record.time, order_++, slot });
     std::swap(slots_[slot], record);  // the other one's memory is used again
     std::push_heap(heap_.begin(), heap_.end());
+}
+
+/// A record that is not behind by more than the bound is late only if the heap was full.
+void Merge::count_late(std::int64_t behind) noexcept
+{
+    ++counts_.skipped;
+    if (behind <= bound_) {
+        ++counts_.crowded;
+        return;
+    }
+    ++counts_.late;
+    counts_.latest = std::max(counts_.latest, behind);
 }
 
 const Record* Merge::next()

@@ -40,12 +40,13 @@ private:
         std::int64_t read_up_to;  // the newest time that was read
     };
 
-    static constexpr std::size_t most_waiting = 262'144;                 // records
+    static constexpr std::size_t most_waiting = 1'048'576;               // records
     static constexpr std::size_t most_bytes = std::size_t{ 64 } << 20U;  // of all that wait
 
     bool must_read() const noexcept;
     void read_one();
     void add(Record&& record, Source& source);
+    void count_late(std::int64_t behind) noexcept;
 
     std::vector<Source> sources_;  // those that have not ended
     std::int64_t bound_;

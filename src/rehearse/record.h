@@ -11,7 +11,8 @@ namespace ratelimit::rehearse {
 /// written. It owns its text.
 class Record {
 public:
-    std::int64_t time = 0;  // us since the epoch
+    std::int64_t time = 0;  // when its request is decided: us since the epoch
+    std::int64_t end = 0;   // when it was logged, which is the end of its request
 
     void clear() noexcept
     {

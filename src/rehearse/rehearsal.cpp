@@ -104,14 +104,15 @@ void Rehearsal::evaluate(const Plan& plan, Values& values, std::int64_t now)
 }
 
 /// Whether the limit grants the request, as LocalLimiter decides it.
-bool Rehearsal::check(Applied& limit, std::int64_t now)
+bool Rehearsal::check(Applied& limit, std::int64_t now, std::int64_t end)
 {
     const std::int64_t rest = limit.record->blocked_until - now;
     if (rest > 0) {
         limit.verdict = blocked(limit.cost, microseconds{ rest });
         return limit.verdict.granted;
     }
-    limit.check.emplace(limit.record->state, limit.policy, microseconds{ now }, limit.cost);
+    limit.check.emplace(
+        limit.record->state, limit.policy, microseconds{ now }, limit.cost, microseconds{ end });
     return limit.check->granted();
 }
 
@@ -135,6 +136,7 @@ void Rehearsal::commit(Applied& limit, std::int64_t now, bool take)
 bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
 {
     evaluate(plan, values, now);
+    const std::int64_t end = values.record().end;
 
     // Every check of all limits comes before any commit.
     bool take = true;
@@ -143,18 +145,18 @@ bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
         if (limit.malformed) {
             failed = failed || plan.fails_closed;
         } else {
-            const bool granted = check(limit, now);
+            const bool granted = check(limit, now, end);
             take = take && (limit.planned->shadow || granted);
         }
     }
     take = take && !failed;
     for (Applied& limit : applied_) {
         if (limit.malformed) {
-            note(limit, now, failed);
+            note(limit, now, end, failed);
             continue;
         }
         commit(limit, now, take);
-        note(limit, now, !limit.verdict.granted);
+        note(limit, now, end, !limit.verdict.granted);
         if (take && limit.planned->charge && limit.verdict.granted) {
             settle(limit, values, now);
         }
@@ -182,12 +184,13 @@ void Rehearsal::settle(Applied& limit, Values& values, std::int64_t now)
     if (limit.policy.algorithm == Algorithm::sliding_window_log) {
         more = std::min(more, limit.policy.limit());  // as settle_cost in src/zone
     }
-    KeyCheck charged(limit.record->state, limit.policy, microseconds{ now }, more);
+    KeyCheck charged(
+        limit.record->state, limit.policy, microseconds{ now }, more, microseconds{ now });
     charged.charge();
     limit.key->expires = std::max(limit.key->expires, now + charged.life().count());
 }
 
-void Rehearsal::note(const Applied& limit, std::int64_t now, bool refused)
+void Rehearsal::note(const Applied& limit, std::int64_t now, std::int64_t end, bool refused)
 {
     LimitResult& result = results_[limit.planned->number];
     ++result.requests;
@@ -207,7 +210,7 @@ void Rehearsal::note(const Applied& limit, std::int64_t now, bool refused)
     ++count.requests;
     count.refused += refused ? 1 : 0;
     if (result.trace != nullptr) {
-        result.trace->add({ now, limit.key->hash, limit.cost });
+        result.trace->add({ now, end, limit.key->hash, limit.cost });
     }
 }
 

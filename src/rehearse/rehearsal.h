@@ -24,7 +24,8 @@ struct LimitResult {
     std::unique_ptr<Trace> trace;  // if a quota is to be suggested
 };
 
-/// Decides requests as the module does without Redis, by the checks of src/limit.
+/// Decides requests as the module does without Redis: by the checks of src/limit, and with
+/// concurrency= by what the requests hold that have not ended.
 class Rehearsal {
 public:
     struct Options {
@@ -67,10 +68,10 @@ private:
     void evaluate(const Plan& plan, Values& values, std::int64_t now);
     bool evaluate(const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out);
     std::string_view counted_key(std::size_t zone, std::string_view key);
-    bool check(Applied& limit, std::int64_t now);
+    bool check(Applied& limit, std::int64_t now, std::int64_t end);
     void commit(Applied& limit, std::int64_t now, bool take);
     void settle(Applied& limit, Values& values, std::int64_t now);
-    void note(const Applied& limit, std::int64_t now, bool refused);
+    void note(const Applied& limit, std::int64_t now, std::int64_t end, bool refused);
 
     struct ZoneKeys {
         bool hash_key;

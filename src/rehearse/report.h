@@ -32,7 +32,7 @@ struct LimitReport {
 
     struct Suggested {
         std::optional<Suggestion> quota;  // empty: no quota would do
-        std::string rate;
+        std::string rate;                 // empty: concurrency=
     };
     std::optional<Suggested> suggested;  // empty: not wanted, or the rate is a variable
 };

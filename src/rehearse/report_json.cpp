@@ -29,9 +29,10 @@ Json json_of(const LimitReport& limit, double share)
                                 { "refused", limit.worst.refused } };
     }
     if (limit.suggested && limit.suggested->quota) {
+        const std::string& rate = limit.suggested->rate;
         out["suggested"] = { { "share", share },
                              { "quota", limit.suggested->quota->quota },
-                             { "rate", limit.suggested->rate },
+                             { "rate", rate.empty() ? Json() : Json(rate) },
                              { "keys_refused", limit.suggested->quota->keys_refused } };
     } else if (limit.suggested) {
         out["suggested"] = nullptr;

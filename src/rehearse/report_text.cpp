@@ -63,10 +63,12 @@ void add_suggestion(const LimitReport& limit, double share, std::string& out)
             100 * share);
         return;
     }
+    const std::string parameter = limit.suggested->rate.empty()
+        ? "concurrency=" + std::to_string(limit.suggested->quota->quota)
+        : "rate=" + limit.suggested->rate;
     add(out,
-        "  suggestion    rate=%s, the smallest that refuses at most %.4g %% of the keys: "
-        "%" PRIu64 "\n",
-        limit.suggested->rate.c_str(), 100 * share, limit.suggested->quota->keys_refused);
+        "  suggestion    %s, the smallest that refuses at most %.4g %% of the keys: %" PRIu64 "\n",
+        parameter.c_str(), 100 * share, limit.suggested->quota->keys_refused);
 }
 
 void add_busiest(const LimitReport& limit, std::string& out)

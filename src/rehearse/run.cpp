@@ -77,6 +77,9 @@ std::string shown_key(const std::string& key, const std::string& expression, uns
 
 std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
 {
+    if (title.policy.algorithm == Algorithm::concurrency) {
+        return "concurrency, " + std::to_string(title.policy.rate.quota) + " at one time";
+    }
     std::string out(name_of(title.policy.algorithm));
     out += ", " + (title.variable_rate ? zone.rate_text : rate_text(title.policy.rate));
     if (title.policy.burst) {
@@ -117,7 +120,7 @@ LimitReport report_of(Run& run, std::size_t number, const Settings& settings)
     if (settings.share && result.trace != nullptr) {
         LimitReport::Suggested suggested;
         suggested.quota = suggest(*result.trace, title.policy, *settings.share, keys.keys);
-        if (suggested.quota) {
+        if (suggested.quota && title.policy.algorithm != Algorithm::concurrency) {
             suggested.rate = rate_text({ suggested.quota->quota, title.policy.rate.window });
         }
         out.suggested = suggested;
@@ -130,10 +133,31 @@ std::string number_text(std::uint64_t number, const char* what)
     return std::to_string(number) + (number == 1 ? " line " : " lines ") + what;
 }
 
-/// What the user should know of lines that were not used.
-void warn_of_skipped(const LineCounts& counts, std::int64_t bound, std::vector<std::string>& out)
+/// In which order the lines are decided.
+struct Order {
+    std::int64_t bound = 0;  // us: how far they may be out of it
+    bool arrival = false;    // by the beginning of the request, not by its end
+};
+
+/// What the user should know of lines that are further behind than the bound.
+std::string late_text(const LineCounts& counts, const Order& order)
 {
     constexpr std::int64_t second = 1'000'000;
+    constexpr std::int64_t largest_bound = 86'400 * second;
+    char bound[32];
+    std::snprintf(bound, sizeof(bound), "%.3gs", static_cast<double>(order.bound) / second);
+    std::string out = order.arrival
+        ? std::string("skipped: their requests began more than ") + bound + " before others; "
+        : std::string("skipped: more than ") + bound + " behind; ";
+    return out
+        + (counts.latest < largest_bound ? "all would be used with --reorder "
+                   + std::to_string(counts.latest / second + 1) + "s"
+                                         : "--reorder is at most 1d");
+}
+
+/// What the user should know of lines that were not used.
+void warn_of_skipped(const LineCounts& counts, const Order& order, std::vector<std::string>& out)
+{
     if (counts.broken > 0) {
         out.push_back(
             number_text(counts.broken, "skipped: they do not have the log's format; the first is: ")
@@ -148,16 +172,18 @@ void warn_of_skipped(const LineCounts& counts, std::int64_t bound, std::vector<s
             "skipped: their time is more than an hour ahead of the lines around"));
     }
     if (counts.late > 0) {
-        char behind[32];
-        std::snprintf(behind, sizeof(behind), "%.3gs", static_cast<double>(bound) / second);
-        const std::string text = std::string("skipped: more than ") + behind
-            + " behind; all would be used with --reorder "
-            + std::to_string(counts.latest / second + 1) + "s";
-        out.push_back(number_text(counts.late, text.c_str()));
+        out.push_back(number_text(counts.late, late_text(counts, order).c_str()));
+    }
+    if (counts.crowded > 0) {
+        out.push_back(number_text(
+            counts.crowded,
+            "skipped: too many other lines lie between the time that they belong to and their "
+            "place"));
     }
 }
 
-void read_all(
+/// Decides all requests.
+Order read_all(
     Run& run, const Settings& settings, Streams& streams,
     const std::function<void(const Progress&)>& progress)
 {
@@ -165,9 +191,12 @@ void read_all(
     const auto format = format_of(settings, *run.conf, streams);
     Variables variables(*format, run.conf->definitions);
     const Site site(*run.conf, variables, settings.server);
-    format->want(variables.wanted(), settings.arrival);
+    constexpr std::int64_t second = 1'000'000;
+    const Order order{ settings.reorder.value_or((site.has_concurrency() ? 60 : 2) * second),
+                       settings.arrival || site.has_concurrency() };
+    format->want(variables.wanted(), order.arrival);
     Values values(format->escape());
-    Merge merge(streams, *format, settings.reorder, counts);
+    Merge merge(streams, *format, order.bound, counts);
 
     Progress now;
     for (const auto& stream : streams) {
@@ -193,6 +222,7 @@ void read_all(
             progress(now);
         }
     }
+    return order;
 }
 
 }  // namespace
@@ -216,7 +246,7 @@ std::unique_ptr<Run> rehearse(
     for (const auto& path : settings.logs) {
         streams.push_back(std::make_unique<LogStream>(path, run->report.counts));
     }
-    read_all(*run, settings, streams, progress);
+    const Order order = read_all(*run, settings, streams, progress);
     run->rehearsal->finish();
 
     for (const auto& stream : streams) {
@@ -224,7 +254,7 @@ std::unique_ptr<Run> rehearse(
             run->warnings.push_back(stream->reader().path() + ": " + stream->reader().problem());
         }
     }
-    warn_of_skipped(run->report.counts, settings.reorder, run->warnings);
+    warn_of_skipped(run->report.counts, order, run->warnings);
     run->report.share = settings.share.value_or(0);
     for (std::size_t i = 0; i < run->conf->titles.size(); ++i) {
         run->report.limits.push_back(report_of(*run, i, settings));

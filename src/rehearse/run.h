@@ -17,10 +17,10 @@ struct Settings {
     std::string format;  // a name, or a format with variables; empty: combined, or JSON by itself
     std::string log_format;  // text, json or empty: by the first line
     std::string server;
-    std::int64_t reorder = 2'000'000;  // us
-    bool arrival = false;
-    bool timeline = false;        // minutes are kept
-    std::optional<double> share;  // of --suggest
+    std::optional<std::int64_t> reorder;  // us; empty: 2 s, or 1 min with concurrency=
+    bool arrival = false;                 // always with concurrency=
+    bool timeline = false;                // minutes are kept
+    std::optional<double> share;          // of --suggest
     std::size_t busiest = 10;
 };
 

@@ -150,9 +150,24 @@ void Site::compile(const HttpConf& conf, const ServerConf& server, Location& loc
     Plan plan;
     plan.fails_closed = location.own.closed && !location.own.dry_run;
     for (const LimitConf& limit : *location.own.limits) {
+        check_duration(conf.zones[limit.zone]);
         plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope));
     }
     location.plan = std::move(plan);
+}
+
+void Site::check_duration(const ZoneConf& zone)
+{
+    if (zone.policy.algorithm != Algorithm::concurrency) {
+        return;
+    }
+    if (!variables_.is_logged(duration_variable)) {
+        fail_at(
+            zone.place,
+            "\"concurrency=\" needs the variable \"$request_time\", which is not in "
+                + variables_.log_title() + ",");
+    }
+    has_concurrency_ = true;
 }
 
 /// The server of all requests; null: they are of several, and the log tells of which.

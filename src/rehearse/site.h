@@ -17,10 +17,14 @@ public:
     /// Null: the request reaches no limit.
     const Plan* find(Values& values) const;
 
+    /// Whether a limit needs to know when requests begin and end.
+    bool has_concurrency() const noexcept { return has_concurrency_; }
+
 private:
     void choose_by_host(const HttpConf& conf);
     const ServerConf* only_server(const HttpConf& conf, const std::string& server) const;
     void compile(const HttpConf& conf, const ServerConf& server, Location& location);
+    void check_duration(const ZoneConf& zone);
     const ServerConf* server_of(Values& values) const;
 
     Variables& variables_;
@@ -30,6 +34,7 @@ private:
     const Variable* host_ = nullptr;    // else
     const Variable* path_ = nullptr;    // null: all locations of a server have the same limits
     ServerNames names_;
+    bool has_concurrency_ = false;
 };
 
 }  // namespace ratelimit::rehearse

@@ -23,7 +23,9 @@ std::optional<std::uint64_t> keys_refused(Trace& trace, const Policy& policy, st
     trace.replay([&](const Trace::Entry& entry) {
         const std::string_view text(reinterpret_cast<const char*>(&entry.key), sizeof(entry.key));
         KeyTable::Key& key = keys.find(text, entry.time);
-        KeyCheck check(key.first.state, policy, microseconds{ entry.time }, entry.cost);
+        KeyCheck check(
+            key.first.state, policy, microseconds{ entry.time }, entry.cost,
+            microseconds{ entry.end });
         const bool granted = check.granted();
         check.commit(granted);
         key.expires = entry.time + check.life().count();

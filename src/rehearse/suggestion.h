@@ -11,11 +11,12 @@
 namespace ratelimit::rehearse {
 
 /// What a limit was asked, so that it can be replayed under other quotas. It is kept in a temporary
-/// file, 24 bytes for each request.
+/// file, 32 bytes for each request.
 class Trace {
 public:
     struct Entry {
         std::int64_t time;  // us since the epoch
+        std::int64_t end;   // of the request, the same
         std::uint64_t key;  // a hash
         std::int64_t cost;
     };

@@ -33,6 +33,12 @@ public:
     /// A variable that each line has; null: it has not.
     const Variable* logged(std::string_view name);
 
+    /// Whether each line has this variable; it is not noted as needed.
+    bool is_logged(std::string_view name) const noexcept
+    {
+        return format_.index_of(name).has_value();
+    }
+
     /// Indices of LogFormat::names(), in the order of a record's values.
     const std::vector<std::size_t>& wanted() const noexcept { return wanted_; }
 

@@ -16,11 +16,12 @@ my $folder  = temp_folder();
 my $lines   = $ENV{LINES_OF_LOG} // 2_000_000;
 my $rounds  = $ENV{ROUNDS} // 3;
 
-# The same requests as a combined log, compressed, and as JSON lines: 30 % of them from twenty busy addresses, the
-# others from 262144, in an hour.
+# The same requests as a combined log, compressed, with $request_time, and as JSON lines: 30 % of them from twenty
+# busy addresses, the others from 262144, in an hour.
 sub make_logs {
     srand 1;
     open my $combined, '>', "$folder/combined" or die $!;
+    open my $timed,    '>', "$folder/timed"    or die $!;
     open my $json,     '>', "$folder/json"     or die $!;
     my @paths = ('/', '/api/items?page=2', '/api/orders/17', '/static/site.css', '/login');
     for my $i (0 .. $lines - 1) {
@@ -28,11 +29,14 @@ sub make_logs {
         my $address = rand() < 0.3 ? '203.0.113.' . int rand 20 : join '.', 10, int rand 4, int rand 256, int rand 256;
         my $request = 'GET ' . $paths[rand @paths] . ' HTTP/1.1';
         my $size    = int rand 50_000;
-        print {$combined} $address, ' - - [', strftime('%d/%b/%Y:%H:%M:%S +0000', gmtime $time), "] \"$request\" 200 $size",
-            " \"https://www.example.com/\" \"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\"\n";
+        my $line = "$address - - [" . strftime('%d/%b/%Y:%H:%M:%S +0000', gmtime $time) . "] \"$request\" 200 $size"
+            . ' "https://www.example.com/" "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"';
+        print {$combined} "$line\n";
+        print {$timed} "$line 0.", 100 + $i % 900, "\n";
         print {$json} qq({"msec":"$time.000","remote_addr":"$address","request":"$request","status":200,"body_bytes_sent":$size}\n);
     }
     close $combined or die $!;
+    close $timed    or die $!;
     close $json     or die $!;
     system("gzip -c $folder/combined > $folder/combined.gz") == 0 or die 'gzip';
     return;
@@ -49,14 +53,18 @@ my @rows = (
     ['locations, a map, two limits',             $several, 'combined'],
     ['compressed, one limit by address',         "ratelimit_zone $zone; ratelimit zone=per_ip;", 'combined.gz'],
     ['JSON lines, one limit by address',         "ratelimit_zone $zone; ratelimit zone=per_ip;", 'json'],
+    ['combined and `$request_time`, `concurrency=`', 'ratelimit_zone $binary_remote_addr zone=per_ip concurrency=10;'
+        . "log_format timed '\$remote_addr - \$remote_user [\$time_local] \"\$request\" \$status \$body_bytes_sent \"\$http_referer\" "
+        . "\"\$http_user_agent\" \$request_time'; ratelimit zone=per_ip;", 'timed', '--format timed'],
 );
 
 # Seconds of processor time and the largest memory, in MB.
 sub run {
-    my ($conf, $log) = @_;
+    my ($conf, $log, $options) = @_;
+    $options //= '';
     write_file("$folder/limits.conf", $conf);
     my ($user, $system) = (times)[2, 3];
-    my $memory = qx(bash -c '"$program" "$folder/limits.conf" "$folder/$log" >"$folder/out" & pid=\$!; most=0;
+    my $memory = qx(bash -c '"$program" $options "$folder/limits.conf" "$folder/$log" >"$folder/out" & pid=\$!; most=0;
         while kb=\$(sed -n "s/^VmHWM:[^0-9]*\\([0-9]*\\).*/\\1/p" /proc/\$pid/status 2>/dev/null) && [ -n "\$kb" ]; do most=\$kb; sleep 0.05; done;
         wait \$pid && echo \$most');
     die "ratelimit-rehearse failed\n" if $? || $memory !~ /\d/;
@@ -68,7 +76,7 @@ make_logs();
 my (%times, %memory);
 for my $round (1 .. $rounds) {
     for my $row (@rows) {
-        my ($time, $memory) = run($row->[1], $row->[2]);
+        my ($time, $memory) = run(@{$row}[1 .. 3]);
         push @{ $times{ $row->[0] } }, $time;
         $memory{ $row->[0] } = $memory;
     }

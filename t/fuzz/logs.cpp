@@ -21,20 +21,29 @@ constexpr std::string_view conf_text = R"conf(
     location ~ "^/x/(?<name>[^/]*)" { ratelimit zone=c charge=$status; }
 )conf";
 
+/// Requests at one time, which are decided in the order of their beginnings.
+constexpr std::string_view concurrency_text = R"conf(
+    ratelimit_zone $k zone=a concurrency=3 hold=1s;
+    ratelimit_zone k zone=b concurrency=5;
+    ratelimit zone=a cost=$c;
+    ratelimit zone=b;
+)conf";
+constexpr std::string_view concurrency_format = "$msec $request_time $k $c";
+
 /// Decides the lines of a log.
-void decide(LogFormat& format, std::string_view lines)
+void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
 {
-    static const auto conf = read_http_conf(parse_conf(conf_text, "fuzz"));
-    Variables variables(format, conf->definitions);
-    const Site site(*conf, variables, "");
-    format.want(variables.wanted(), false);
-    Rehearsal rehearsal(conf->zones, conf->titles, {});
+    Variables variables(format, conf.definitions);
+    const Site site(conf, variables, "");
+    format.want(variables.wanted(), site.has_concurrency());
+    Rehearsal rehearsal(conf.zones, conf.titles, {});
     Values values(format.escape());
     Record record;
     std::int64_t now = 0;
     while (!lines.empty()) {
         const auto end = std::min(lines.find('\n'), lines.size());
         if (format.read(lines.substr(0, end), record)) {
+            must(record.time >= 0 && record.time <= record.end);
             now = std::max(now, record.time);
             values.begin(record);
             if (const Plan* plan = site.find(values)) {
@@ -44,7 +53,7 @@ void decide(LogFormat& format, std::string_view lines)
         lines.remove_prefix(std::min(end + 1, lines.size()));
     }
     rehearsal.finish();
-    for (std::size_t i = 0; i < conf->titles.size(); ++i) {
+    for (std::size_t i = 0; i < conf.titles.size(); ++i) {
         const LimitResult& result = rehearsal.results()[i];
         const auto numbers = rehearsal.numbers(i);
         must(result.refused <= result.requests && numbers.keys_refused <= numbers.keys);
@@ -57,11 +66,15 @@ void decide(LogFormat& format, std::string_view lines)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 {
     const auto lines = text_of(data, size);
+    static const auto conf = read_http_conf(parse_conf(conf_text, "fuzz"));
     const auto combined = text_format(combined_format, Escape::standard, "combined");
-    decide(*combined, lines);
+    decide(*conf, *combined, lines);
+    static const auto concurrency = read_http_conf(parse_conf(concurrency_text, "fuzz"));
+    const auto timed = text_format(concurrency_format, Escape::standard, "timed");
+    decide(*concurrency, *timed, lines);
     if (const auto json = json_format(lines.substr(0, lines.find('\n')))) {
         try {
-            decide(*json, lines);
+            decide(*conf, *json, lines);
         } catch (const InputError&) {
             // The first line does not have all members.
         }

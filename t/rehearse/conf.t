@@ -182,7 +182,14 @@ my @errors = (
         'the variable "$x" is set within "if", which cannot be followed, in FILE:3'],
     ['map $a $b { } map $b $a { } ratelimit_zone $a zone=z rate=1r/s; ratelimit zone=z;', 'the variable "$a" depends on itself in FILE:1'],
     ['ratelimit_zone $1 zone=z rate=1r/s; ratelimit zone=z;', 'the capture "$1" cannot be followed; a named one can, in FILE:1'],
-    ['ratelimit_zone k zone=z concurrency=5; ratelimit zone=z;', '"concurrency=" cannot be rehearsed, in FILE:1'],
+    ['ratelimit_zone k zone=z concurrency=5; ratelimit zone=z;',
+        '"concurrency=" needs the variable "$request_time", which is not in the log format "combined", in FILE:1'],
+    ["ratelimit_zone k zone=z concurrency=5;\nratelimit zone=z charge=\$status;",
+        '"ratelimit zone=z": invalid "charge=", expected no charge, which concurrency= does not have in FILE:2'],
+    ["ratelimit_zone k zone=z concurrency=5;\nratelimit zone=z burst=1;",
+        '"ratelimit zone=z": invalid "burst=1", expected no burst, which only token_bucket, leaky_bucket and gcra have in FILE:2'],
+    ['ratelimit_zone k zone=z; ratelimit zone=z;', '"ratelimit_zone" must have a "rate=" parameter in FILE:1'],
+    ['ratelimit_zone k concurrency=5; ratelimit zone=z;', '"ratelimit_zone" must have a "zone=" parameter in FILE:1'],
     ['ratelimit zone=z;', '"ratelimit zone=z": unknown zone, expected the name of a "ratelimit_zone" in FILE:1'],
     ["$zone\nratelimit zone=z;\nratelimit off;", '"ratelimit off" excludes other "ratelimit" directives at the same level in FILE:4'],
     ["$zone ratelimit zone=z; ratelimit zone=z;", 'duplicate "ratelimit" of zone "z" in FILE:2'],
@@ -205,7 +212,10 @@ push @errors, map { ["ratelimit_zone k zone=z $_->[0]; ratelimit zone=z;", qr/^"
     ['rate=1', 'rate=1'], ['rate=0r/s', 'rate=0r/s'], ['rate=1r/s algorithm=x', 'algorithm=x'], ['rate=1r/s burst=1', 'burst=1'],
     ['rate=1r/s burst=0 algorithm=token_bucket', 'burst=0'], ['rate=1r/s precision=1s', 'precision=1s'],
     ['rate=1r/s precision=2s algorithm=sliding_window_buckets', 'precision=2s'], ['rate=1r/s rate=1r/s', 'rate=1r/s'],
-    ['rate=99999999r/s algorithm=sliding_window_log', 'rate=99999999r/s'], ['rate=1r/s what=x', 'what=x'], ['rate=1r/s block=x', 'block=x'];
+    ['rate=99999999r/s algorithm=sliding_window_log', 'rate=99999999r/s'], ['rate=1r/s what=x', 'what=x'], ['rate=1r/s block=x', 'block=x'],
+    ['concurrency=0', 'concurrency=0'], ['concurrency=x', 'concurrency=x'], ['concurrency=1000000001', 'concurrency=1000000001'],
+    ['concurrency=1 hold=0', 'hold=0'], ['concurrency=1 hold=25h', 'hold=25h'], ['rate=1r/s hold=1m', 'hold=1m'],
+    map { ["concurrency=1 $_", $_] } 'rate=1r/s', 'algorithm=gcra', 'burst=1', 'precision=1s', 'lease=5', 'cache=off', 'block=1m';
 
 subtest 'one clear line says what cannot be followed, and where' => sub {
     my $log = log_file(line());

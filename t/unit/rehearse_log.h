@@ -22,7 +22,7 @@ public:
           values_(rehearse::Escape::standard),
           rehearsal(conf_->zones, conf_->titles, {})
     {
-        format_->want(variables_.wanted(), false);
+        format_->want(variables_.wanted(), site_.has_concurrency());
     }
 
     /// Whether the line is of this format and its request passes.

@@ -1,0 +1,108 @@
+#pragma once
+
+#include "limit/decision.h"
+#include "limit/policy.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// The units of one key with concurrency= that requests hold until they end. Times are in
+/// microseconds since the epoch.
+class UnitsInFlight {
+public:
+    /// Releases what requests held that ended at `now` or before.
+    void release(std::int64_t now)
+    {
+        while (!holders_.empty() && holders_.front().end <= now) {
+            units_ -= holders_.front().units;
+            std::pop_heap(holders_.begin(), holders_.end());
+            holders_.pop_back();
+        }
+    }
+    void take(std::int64_t units, std::int64_t end)
+    {
+        holders_.push_back({ end, units });
+        std::push_heap(holders_.begin(), holders_.end());
+        units_ += units;
+        last_end_ = std::max(last_end_, end);
+    }
+
+    std::int64_t units() const noexcept { return units_; }
+    /// When the last of the requests ends; 0: none has held anything.
+    std::int64_t last_end() const noexcept { return last_end_; }
+
+private:
+    struct Holder {
+        std::int64_t end;
+        std::int64_t units;
+
+        /// For std::push_heap, which has the largest at the front.
+        friend bool operator<(const Holder& left, const Holder& right) noexcept
+        {
+            return left.end > right.end;
+        }
+    };
+
+    std::vector<Holder> holders_;
+    std::int64_t units_ = 0;  // of all holders
+    std::int64_t last_end_ = 0;
+};
+
+/// A check of concurrency=. The module counts units in buckets by the time of their last renewal,
+/// so that those of a killed worker are free after `hold`. Here the end of each request is known:
+/// nothing needs to be renewed, and `hold` does not matter.
+class InFlightCheck {
+public:
+    /// `now` must not be before that of an earlier check of this key. `end`: of the request.
+    InFlightCheck(
+        UnitsInFlight& in_flight, const Policy& policy, microseconds now, std::int64_t cost,
+        microseconds end)
+        : in_flight_(in_flight), quota_(policy.rate.quota), now_(now), cost_(cost), end_(end)
+    {
+        in_flight_.release(now.count());
+        // Not units + cost, which could overflow.
+        granted_ = cost == 0 || cost <= quota_ - in_flight_.units();
+    }
+
+    bool granted() const noexcept { return granted_; }
+
+    /// Takes the units if `take` and the request is granted.
+    Verdict commit(bool take)
+    {
+        if (take && granted_) {
+            charge();
+        }
+        Verdict verdict;
+        verdict.granted = granted_;
+        verdict.remaining = std::max<std::int64_t>(0, quota_ - in_flight_.units());
+        verdict.reset = life();
+        return verdict;
+    }
+
+    /// Takes the units in any case.
+    void charge()
+    {
+        if (cost_ > 0) {
+            in_flight_.take(cost_, end_.count());
+        }
+    }
+
+    /// How long after `now` nothing is held any longer.
+    microseconds life() const noexcept
+    {
+        return std::max(microseconds{ 0 }, microseconds{ in_flight_.last_end() } - now_);
+    }
+
+private:
+    UnitsInFlight& in_flight_;
+    std::int64_t quota_;
+    microseconds now_;
+    std::int64_t cost_;
+    microseconds end_;
+    bool granted_ = false;
+};
+
+}  // namespace ratelimit::rehearse
