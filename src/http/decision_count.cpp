@@ -89,6 +89,18 @@ std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit
     return CountedAs::passed;
 }
 
+/// A zone's decisions with one of these outcomes.
+std::uint64_t sum_of(const ZoneCounters& counters, std::initializer_list<CountedAs> all) noexcept
+{
+    std::uint64_t sum = 0;
+    for (const CountedAs counted : all) {
+        for (std::size_t column = 0; column < ZoneCounters::sources; ++column) {
+            sum += counters.sum(static_cast<std::size_t>(counted), column);
+        }
+    }
+    return sum;
+}
+
 }  // namespace
 
 void count_decision(const Decision& decision) noexcept
@@ -131,6 +143,23 @@ std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
         }
     }
     return all;
+}
+
+void roll_history(const ZoneConf& zone) noexcept
+{
+    using enum CountedAs;
+    const ZoneMemory memory = zone.zone.memory();
+    if (!memory.history().due(ngx_time())) {
+        return;
+    }
+    const ZoneCounters counters = memory.counters();
+    History::Values totals{};
+    totals[History::would_refuse] = sum_of(counters, { rejected_dry_run, rejected_shadow });
+    totals[History::undecided] = sum_of(counters, { failed_open });
+    totals[History::passed] = totals[History::would_refuse] + totals[History::undecided]
+        + sum_of(counters, { passed, delayed, delayed_dry_run, passed_shadow, delayed_shadow });
+    totals[History::refused] = sum_of(counters, { rejected, failed_closed });
+    memory.history().roll(ngx_time(), totals);
 }
 
 }  // namespace ratelimit::http

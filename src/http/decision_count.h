@@ -32,4 +32,7 @@ struct Count {
 constexpr std::size_t counts_of_zone = 26;  // outcomes with each of their sources
 std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept;
 
+/// Adds what was counted since the last call to the zone's history, once a second for all workers.
+void roll_history(const ZoneConf& zone) noexcept;
+
 }  // namespace ratelimit::http

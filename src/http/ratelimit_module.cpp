@@ -4,6 +4,7 @@
 #include "http/commands.h"
 #include "http/conf.h"
 #include "http/conf_setup.h"
+#include "http/decision_count.h"
 #include "http/header_filter.h"
 #include "http/refusal_log.h"
 #include "http/settle_charges.h"
@@ -71,6 +72,9 @@ void each_second() noexcept
 {
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
+        for (const ZoneConf& zone : conf->zones) {
+            roll_history(zone);
+        }
         for (RedisBlock& block : conf->redis) {
             block.report();
             if (ngx_exiting) {

@@ -76,6 +76,10 @@ function api(world, method, path) {
     if (path === null || path.split('?')[0].includes('%00')) {
         return [path === null ? 404 : 400];
     }
+    const [, known, since] = path.match(/^zones\/([^/?]+)\/history(?:\?since=(\d+))?$/) ?? [];
+    if (method === 'GET' && known) {
+        return world.history(decodeURIComponent(known), Number(since ?? 0));
+    }
     if (method === 'GET') {
         return path === 'zones' ? [200, world.zones()] : path === 'redis' ? [200, world.redis()]
             : [404, { error: 'no such page' }];

@@ -55,6 +55,25 @@ class Zone {
         return { ...this.settings, counters, busiest };
     }
 
+    // The node's steps of this length that end after `since`: as many as it keeps, at most those of the last
+    // `remembers` seconds.
+    steps(step, kept, now, since, remembers) {
+        const of = part => Object.entries(this.flow).filter(([what]) => part.test(what))
+            .reduce((sum, [, rate]) => sum + rate, 0);
+        const [passed, refused, would, undecided] = [/^(?:passed|delayed)|_(?:shadow|dry_run)|_open/,
+            /^rejected\.|_closed/, /^rejected_/, /_open/].map(of);
+        const newest = Math.floor(now / step);
+        const first = Math.max(newest - kept + 1, Math.floor((now - remembers) / step),
+            Math.floor(since / step));
+        const series = rate => Array.from({ length: Math.max(0, newest - first + 1) }, (_, i) => {
+            const time = (first + i) * step;
+            const swing = 1 + 0.4 * Math.sin(time / 13000) + 0.2 * Math.sin(time / 97);
+            return Math.round(rate * swing * Math.min(step, now - time));
+        });
+        return { step, start: first * step, passed: series(passed), refused: series(refused),
+            would_refuse: series(would), undecided: series(undecided) };
+    }
+
     free(id) {
         this.busiest = this.busiest.filter(key => key.id !== id);
     }
@@ -78,6 +97,8 @@ class Zone {
 class World {
     write = true;
     blocks = [];
+    // How long the node has run; null: it is of a version without a history.
+    remembers = 200000;
     // The nodes respond in turn, with the same numbers.
     nodes = ['edge-fra-03'];
 
@@ -103,6 +124,16 @@ class World {
         this.nodes.push(this.nodes.shift());
         return { node: this.nodes[0], version: '0.4', write: this.write, time: this.time,
             zones: this.list.map(zone => zone.json()) };
+    }
+
+    // The status of GET zones/NAME/history, and its body.
+    history(name, since) {
+        const zone = this.zone(name);
+        if (!zone || this.remembers === null) {
+            return [404, { error: 'no such zone' }];
+        }
+        return [200, { zone: name, now: this.time, steps: [[10, 360], [300, 576]].map(([step, kept]) =>
+            zone.steps(step, kept, this.time, since, this.remembers)) }];
     }
 
     redis() {

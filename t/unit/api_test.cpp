@@ -32,6 +32,9 @@ TEST(ApiPath, is_below_its_location)
     EXPECT_EQ(view_of("/ops/zones/"), View::zones);
     EXPECT_EQ(view_of("/ops/zones/z"), View::zones);
     EXPECT_EQ(view_of("/ops/zones/z/keys/k"), View::key);
+    EXPECT_EQ(view_of("/ops/zones/z/history"), View::history);
+    EXPECT_EQ(view_of("/ops/zones/z/history/"), View::history);
+    EXPECT_EQ(view_of("/ops/zones/z/history/more"), View::nothing);
     EXPECT_EQ(view_of("/"), View::nothing);
     EXPECT_EQ(view_of("/other/metrics"), View::nothing);
     EXPECT_EQ(view_of("/ops/metrics/more"), View::nothing);

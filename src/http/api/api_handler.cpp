@@ -7,6 +7,7 @@
 #include "http/conf.h"
 #include "http/conf_error.h"
 #include "http/counted_key.h"
+#include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
@@ -84,6 +85,17 @@ ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& p
                                         : show_key(r, zone, key, view(r->args));
 }
 
+ngx_int_t send_history(ngx_http_request_t* r, const ZoneConf& zone)
+{
+    const auto since = api_argument(view(r->args), "since");
+    const auto time = since.value ? parse_number(*since.value, 0, INT64_MAX) : std::nullopt;
+    if (since.given && !time) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST, "invalid since=, expected whole seconds since the epoch");
+    }
+    return send_response(r, NGX_HTTP_OK, json_type, history_json(zone, time.value_or(0)));
+}
+
 ngx_int_t send_zones(ngx_http_request_t* r, const ApiPath& path, bool writable)
 {
     MainConf& conf = main_conf(r);
@@ -94,8 +106,14 @@ ngx_int_t send_zones(ngx_http_request_t* r, const ApiPath& path, bool writable)
     if (zone == nullptr) {
         return send_error(r, NGX_HTTP_NOT_FOUND, "no such zone");
     }
-    return path.view == View::key ? send_key(r, *zone, path)
-                                  : send_response(r, NGX_HTTP_OK, json_type, zone_json(*zone));
+    switch (path.view) {
+    case View::key:
+        return send_key(r, *zone, path);
+    case View::history:
+        return send_history(r, *zone);
+    default:
+        return send_response(r, NGX_HTTP_OK, json_type, zone_json(*zone));
+    }
 }
 
 ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)

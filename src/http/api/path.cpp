@@ -133,7 +133,11 @@ ApiPath parse_api_path(
         return found;
     }
     found.view = View::nothing;
-    if (take_segment(rest) != "keys") {
+    const auto of_zone = take_segment(rest);
+    if (of_zone == "history" && rest.empty()) {
+        found.view = View::history;
+    }
+    if (of_zone != "keys") {
         return found;
     }
     // nginx merges slashes, so `rest` is also empty if the key consists of slashes.

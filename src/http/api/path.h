@@ -15,6 +15,7 @@ struct ApiPath {
         dashboard,
         metrics,
         zones,
+        history,  // of `zone`
         key,
         no_key,  // the key is missing, or cannot be taken from the path
         redis

@@ -126,15 +126,10 @@ class History {
         return first && ratesBetween(first, this.last);
     }
 
-    // The highest rate of each result.
-    peaks() {
-        const peaks = {};
-        for (const { rates } of this.intervals) {
-            for (const [name, rate] of Object.entries(rates ?? {})) {
-                peaks[name] = Math.max(peaks[name] ?? 0, rate);
-            }
-        }
-        return peaks;
+    // The newest intervals, which follow each other without a gap.
+    recent() {
+        const gap = this.intervals.findLastIndex(({ rates }) => !rates);
+        return this.intervals.slice(gap + 1);
     }
 
     // Decisions by source since the first sample kept.

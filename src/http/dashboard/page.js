@@ -15,10 +15,12 @@ class Page {
     write = false;
     made = 0;
     sorted = 0;
+    range = RANGES[0];
 
     constructor() {
         this.redis = new RedisView();
         this.nodes = new Nodes();
+        this.pasts = new PastLoader();
         this.poller = new Poller((...answer) => this.#take(...answer), () => this.#showState());
         byId('theme').addEventListener('click', () => theme.toggle());
         byId('pause').addEventListener('click', () => this.poller.pause(!this.poller.paused));
@@ -134,6 +136,12 @@ class Page {
         tell('redis', servers === 0 ? 'None' : up === servers ? 'Up' : `${servers - up} not up`,
             servers === 0 ? 'counted on this node' : up === servers ? count(servers, 'server', 'servers')
                 : `of ${count(servers, 'server', 'servers')}`, up < servers);
+    }
+
+    // Sets the time that all charts show.
+    choose(range) {
+        this.range = range;
+        this.views.forEach(view => view.isOpen && view.show());
     }
 
     #filterBy(text) {
