@@ -78,6 +78,30 @@ std::optional<std::string> key_of_raw(
     return percent_decoded(raw);
 }
 
+/// Sets the key of zones/ZONE/keys from its argument, or from the path: `rest` is what follows, as
+/// nginx has it.
+void read_key(
+    ApiPath& found, std::string_view rest, std::size_t segments_before, std::string_view raw,
+    bool rewritten, std::string_view arguments)
+{
+    // nginx merges slashes, so `rest` is also empty if the key consists of slashes.
+    auto argument = rest.empty() ? api_argument(arguments, "key") : ApiArgument{};
+    if (rest.empty() && !argument.given) {
+        argument = api_argument(arguments, "hash");
+        found.hashed = argument.given;
+    }
+    std::optional<std::string> key;
+    if (argument.given) {
+        key = std::move(argument.value);
+    } else if (!rewritten) {
+        key = key_of_raw(raw, segments_before, *found.zone);
+    } else if (!goes_up(raw)) {
+        key = rest;
+    }
+    found.key = key ? std::move(*key) : std::string{};
+    found.view = found.key.empty() ? ApiPath::View::no_key : ApiPath::View::key;
+}
+
 }  // namespace
 
 ApiArgument api_argument(std::string_view arguments, std::string_view name)
@@ -132,30 +156,11 @@ ApiPath parse_api_path(
     if (rest.empty()) {
         return found;
     }
-    found.view = View::nothing;
     const auto of_zone = take_segment(rest);
-    if (of_zone == "history" && rest.empty()) {
-        found.view = View::history;
+    found.view = of_zone == "history" && rest.empty() ? View::history : View::nothing;
+    if (of_zone == "keys") {
+        read_key(found, rest, count_segments(location), raw, rewritten, arguments);
     }
-    if (of_zone != "keys") {
-        return found;
-    }
-    // nginx merges slashes, so `rest` is also empty if the key consists of slashes.
-    auto argument = rest.empty() ? api_argument(arguments, "key") : ApiArgument{};
-    if (rest.empty() && !argument.given) {
-        argument = api_argument(arguments, "hash");
-        found.hashed = argument.given;
-    }
-    std::optional<std::string> key;
-    if (argument.given) {
-        key = std::move(argument.value);
-    } else if (!rewritten) {
-        key = key_of_raw(raw, count_segments(location), *found.zone);
-    } else if (!goes_up(raw)) {
-        key = rest;
-    }
-    found.key = key ? std::move(*key) : std::string{};
-    found.view = found.key.empty() ? View::no_key : View::key;
     return found;
 }
 
