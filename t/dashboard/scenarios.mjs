@@ -1,5 +1,7 @@
 // The mock's scenarios: zones and Redis servers whose numbers move with time.
 
+import { FleetMock } from './fleet_mock.mjs';
+
 // Pseudorandom numbers, the same in each run.
 function chance(seed) {
     let state = seed;
@@ -99,6 +101,8 @@ class World {
     blocks = [];
     // How long the node has run; null: it is of a version without a history.
     remembers = 200000;
+    // Of ratelimit_fleet; null: there is none.
+    fleet = null;
     // The nodes respond in turn, with the same numbers.
     nodes = ['edge-fra-03'];
 
@@ -122,7 +126,7 @@ class World {
 
     zones() {
         this.nodes.push(this.nodes.shift());
-        return { node: this.nodes[0], version: '0.4', write: this.write, time: this.time,
+        return { node: this.nodes[0], version: '0.4', write: this.write, fleet: this.fleet !== null, time: this.time,
             zones: this.list.map(zone => zone.json()) };
     }
 
@@ -138,6 +142,13 @@ class World {
 
     redis() {
         return { node: this.nodes[0], redis: this.blocks };
+    }
+
+    // The status of GET zones/NAME/keys/ID, and its body.
+    key(name, id) {
+        const zone = this.zone(name);
+        return zone ? [200, { zone: name, key: zone.texts.get(id) ?? decodeURIComponent(id), limit: 100, remaining: 3,
+            reset: 41.2, retry_after: 0, blocked: null, source: 'redis' }] : [404, { error: 'no such zone' }];
     }
 
     // The status of DELETE zones/NAME/keys/ID, and its body.
@@ -210,6 +221,13 @@ function many() {
     return new World(zones, [block('main', 'cluster', ['10.0.0.5:6379', '10.0.1.6:6379', '10.0.2.7:6379'])]);
 }
 
+// Ten nodes.
+function ten() {
+    const world = fleet();
+    world.fleet = new FleetMock(world);
+    return world;
+}
+
 // Redis in all its states, and zones that fail.
 function away() {
     const world = fleet();
@@ -255,7 +273,7 @@ function hostile() {
 }
 
 const SCENARIOS = {
-    fleet, many, away, hostile,
+    fleet, ten, many, away, hostile,
     empty: () => new World([], []),
     unknown: () => new World([
         new Zone('per_client', { redis: 'sessions' }, { 'failed_open.none': 12 }, [], 1),
@@ -265,6 +283,7 @@ const SCENARIOS = {
         { 'passed.local': 12, 'rejected.local': 3 }, ADDRESSES.slice(3), 1)], []),
     idle: () => new World([new Zone('per_client', {}, {}, [], 1)]),
     balanced: () => Object.assign(fleet(), { nodes: ['edge-fra-03', 'edge-fra-04'] }),
+    ten_readonly: () => Object.assign(ten(), { write: false }),
     readonly: () => Object.assign(fleet(), { write: false }),
 };
 

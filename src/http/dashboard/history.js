@@ -69,22 +69,24 @@ class History {
     intervals = [];
 
     // A counter that falls means that the node was restarted: older samples are dropped. The same applies
-    // if the clock was set back.
+    // if the clock was set back. Returns whether they were dropped.
     add(time, counters, busiest) {
         const sample = { time, ...totalsOf(counters), busiest };
         const last = this.samples.at(-1);
-        if (last && (time < last.time - SECONDS_OF_GAP || fell(last.results, sample.results)
-            || fell(last.sources, sample.sources))) {
+        const restarted = Boolean(last) && (time < last.time - SECONDS_OF_GAP || fell(last.results, sample.results)
+            || fell(last.sources, sample.sources));
+        if (restarted) {
             this.samples = [];
             this.intervals = [];
         } else if (last && time <= last.time) {
-            return;
+            return false;
         } else if (last) {
             const gap = time - last.time > SECONDS_OF_GAP;
             this.intervals.push({ from: last.time, to: time, rates: gap ? null : ratesBetween(last, sample) });
         }
         this.samples.push(sample);
         this.#forget(time - SECONDS_KEPT);
+        return restarted;
     }
 
     #forget(until) {

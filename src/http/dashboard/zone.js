@@ -178,7 +178,9 @@ class ZoneView {
     take(zone, time) {
         this.zone = zone;
         const busiest = new Map((zone.busiest ?? []).map(key => [key.id, key]));
-        this.history.add(time, zone.counters, busiest);
+        if (this.history.add(time, zone.counters, busiest)) {
+            this.past = new Past(this.name);
+        }
         // Each time, since a reload may change the zone's settings.
         this.text = [zone.name, zone.key, quotaText(zone), zone.redis, zone.algorithm, words(zone.algorithm ?? '')]
             .join(' ').toLowerCase();
