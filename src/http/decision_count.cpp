@@ -145,21 +145,25 @@ std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
     return all;
 }
 
-void roll_history(const ZoneConf& zone) noexcept
+History::Values history_totals(const ZoneConf& zone) noexcept
 {
     using enum CountedAs;
-    const ZoneMemory memory = zone.zone.memory();
-    if (!memory.history().due(ngx_time())) {
-        return;
-    }
-    const ZoneCounters counters = memory.counters();
+    const ZoneCounters counters = zone.zone.memory().counters();
     History::Values totals{};
     totals[History::would_refuse] = sum_of(counters, { rejected_dry_run, rejected_shadow });
     totals[History::undecided] = sum_of(counters, { failed_open });
     totals[History::passed] = totals[History::would_refuse] + totals[History::undecided]
         + sum_of(counters, { passed, delayed, delayed_dry_run, passed_shadow, delayed_shadow });
     totals[History::refused] = sum_of(counters, { rejected, failed_closed });
-    memory.history().roll(ngx_time(), totals);
+    return totals;
+}
+
+void roll_history(const ZoneConf& zone) noexcept
+{
+    History history = zone.zone.memory().history();
+    if (history.due(ngx_time())) {
+        history.roll(ngx_time(), history_totals(zone));
+    }
 }
 
 }  // namespace ratelimit::http

@@ -32,6 +32,9 @@ struct Count {
 constexpr std::size_t counts_of_zone = 26;  // outcomes with each of their sources
 std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept;
 
+/// What the zone passed and refused since nginx was started, by History::Series.
+History::Values history_totals(const ZoneConf& zone) noexcept;
+
 /// Adds what was counted since the last call to the zone's history, once a second for all workers.
 void roll_history(const ZoneConf& zone) noexcept;
 

@@ -186,7 +186,7 @@ test('a change that is cancelled or refused changes nothing', () => onFleet(asyn
     await page.locator('#limit-rate').fill('');
     await page.locator('#limit-set button').click();
     assert.ok(!await seen(page, '#change[open]'), 'a rate is required');
-}, { expected: /40[04]|503/ }));
+}, { expected: /400|503/ }));
 
 test('without write=on keys are looked up, and nothing can be changed', () => onFleet(async page => {
     await lookUp(page, 'per_key', 'gold-4711');
@@ -194,7 +194,7 @@ test('without write=on keys are looked up, and nothing can be changed', () => on
     for (const part of ['#limit-set', '#limit-back', '#limit-free']) {
         assert.ok(!await seen(page, part), part);
     }
-}, { scenario: 'ten_readonly', expected: /404/ }));
+}, { scenario: 'ten_readonly' }));
 
 test('everything works with the keyboard', () => onFleet(async (page, mock) => {
     const to = async id => {
@@ -224,7 +224,7 @@ test('everything works with the keyboard', () => onFleet(async (page, mock) => {
     await page.keyboard.press('Enter');
     await until('the change', () => mock.world.fleet.changes.length === 1);
     assert.equal(await page.locator('#outcome-text').getAttribute('aria-live'), 'polite');
-}, { expected: /404/ }));
+}));
 
 for (const [name, options] of [
     ['light', { colorScheme: 'light' }],
@@ -246,7 +246,7 @@ for (const [name, options] of [
             await page.setViewportSize({ width, height: 780 });
             assert.deepEqual(await overflowing(page), [], `${width} pixels`);
         }
-    }, { ...options, expected: /404/ }));
+    }, options));
 }
 
 test('markup in names of nodes, zones and keys is shown as text', () => onFleet(async (page, mock) => {

@@ -2,6 +2,10 @@
 
 const NAMES = ['ams', 'fra', 'lon', 'mad', 'mil', 'par', 'prg', 'sto', 'vie', 'waw'].map(city => `edge-${city}-01`);
 
+// A key as the log shows it.
+export const textOf = id => unescape(id).replace(/[^ -~]/g, byte =>
+    `\\x${byte.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}`);
+
 export class FleetMock {
     connected = true;
     overrides = new Map();  // by zone and id, as JSON: [zone, id or null]
@@ -66,7 +70,7 @@ export class FleetMock {
         }
         const id = JSON.stringify([zone, key ?? null]);
         if (method === 'GET') {
-            return this.overrides.has(id) ? [200, this.overrides.get(id)] : [404, { error: 'no override' }];
+            return [200, { override: this.overrides.get(id) ?? null }];
         }
         this.changes.push([method, zone, key ?? null, body && JSON.parse(body)]);
         return this.wrong ?? (this.world.write ? this.#change(method, id, zone, key ?? null, body)
@@ -87,7 +91,7 @@ export class FleetMock {
             return [400, { error: 'invalid "rate", expected a text such as "100r/s" or "1000r/15m"' }];
         }
         const seconds = lasts ? Number(lasts.slice(0, -1)) * { m: 60, h: 3600, d: 86400 }[lasts.at(-1)] : null;
-        const override = { ...change, ...(key === null ? { key: null } : { key: decodeURIComponent(key), id: key }),
+        const override = { ...change, ...(key === null ? { key: null } : { key: textOf(key), id: key }),
             for_seconds_left: seconds, by: 'edge-fra-03 192.0.2.9', at: this.world.time };
         this.overrides.set(id, override);
         return [200, override];

@@ -1,6 +1,6 @@
 // The mock's scenarios: zones and Redis servers whose numbers move with time.
 
-import { FleetMock } from './fleet_mock.mjs';
+import { FleetMock, textOf } from './fleet_mock.mjs';
 
 // Pseudorandom numbers, the same in each run.
 function chance(seed) {
@@ -147,7 +147,7 @@ class World {
     // The status of GET zones/NAME/keys/ID, and its body.
     key(name, id) {
         const zone = this.zone(name);
-        return zone ? [200, { zone: name, key: zone.texts.get(id) ?? decodeURIComponent(id), limit: 100, remaining: 3,
+        return zone ? [200, { zone: name, key: zone.texts.get(id) ?? textOf(id), limit: 100, remaining: 3,
             reset: 41.2, retry_after: 0, blocked: null, source: 'redis' }] : [404, { error: 'no such zone' }];
     }
 

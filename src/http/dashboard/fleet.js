@@ -184,7 +184,7 @@ class FleetView {
 
     #showNodes({ fleet, nodes, zones }) {
         const differing = name => zones.filter(zone => zone.settings_differ.includes(name)).map(zone => visible(zone.name));
-        this.nodes.show(nodes, ({ id }) => id, (node, cells, { tag }) => {
+        this.nodes.show(nodes, ({ id, name }) => JSON.stringify([id, name]), (node, cells, { tag }) => {
             const rates = node.live ? this.rates.of(({ id }) => id === node.id) : null;
             const [redis, up] = redisOf(node);
             const differ = node.live ? differing(node.name) : [];

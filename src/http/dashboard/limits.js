@@ -66,7 +66,7 @@ async function call(url, method = 'GET', body = null) {
         const answer = await fetch(url, { method, cache: 'no-store', body: body && JSON.stringify(body),
             headers: body ? { 'content-type': 'application/json' } : {},
             signal: AbortSignal.timeout(1000 * SECONDS_TO_CHANGE) });
-        return answer.ok ? [await answer.json().catch(() => ({})), null] : [null, await refusalText(answer), answer.status];
+        return answer.ok ? [await answer.json().catch(() => ({})), null] : [null, await refusalText(answer)];
     } catch {
         return [null, method === 'GET' ? 'no answer' : 'no answer: it may be done or not'];
     }
@@ -162,13 +162,14 @@ class LimitsView {
             return;
         }
         const [state, wrong] = id === null ? [null, null] : await call(keyUrl(zone, id));
-        const [override, , status] = await call(overrideUrl(zone, id));
+        const [changed] = await call(overrideUrl(zone, id));
+        const override = changed?.override ?? null;
         this.shown = { zone, id, override, key: state?.key ?? (id === null ? null : id) };
         byId('limit-found').hidden = false;
         say(byId('limit-title'), id === null ? `All keys of ${visible(zone.name)}` : visible(this.shown.key));
         const lines = [['Configured', quotaText(zone)],
             ['Changed to', override ? `${overrideText(override)}, ${overrideNote(override)}`
-                : status === 404 ? 'not changed' : 'not known']];
+                : changed ? 'not changed' : 'not known']];
         if (state) {
             lines.push(['Remaining', `${whole(state.remaining)} of ${whole(state.limit)}`],
                 ['Passes again', state.retry_after === null ? 'never' : state.retry_after > 0
