@@ -12,9 +12,11 @@ struct Outcome {
     std::array<std::string_view, ZoneCounters::sources> sources;
 };
 
-constexpr std::array<std::string_view, 3> passing = { "redis", "lease", "local" };
-constexpr std::array<std::string_view, 3> refusing = { "redis", "cache", "local" };
-constexpr std::array<std::string_view, 3> undecided = { "none", "", "" };
+using SourceNames = std::array<std::string_view, ZoneCounters::sources>;
+
+constexpr SourceNames passing = { "redis", "lease", "local", "" };
+constexpr SourceNames refusing = { "redis", "cache", "local", "override" };
+constexpr SourceNames undecided = { "none", "", "", "" };
 
 constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
     Outcome{ CountedAs::passed, "passed", passing },
@@ -61,6 +63,8 @@ std::size_t column_of(const AppliedLimit& limit) noexcept
         return 0;
     case Source::local:
         return 2;
+    case Source::overridden:
+        return 3;
     default:
         return 1;
     }

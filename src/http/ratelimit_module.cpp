@@ -88,6 +88,18 @@ void each_second() noexcept
     }
 }
 
+/// Loads what this node must know before its first decision.
+ngx_int_t load_fleet(ngx_cycle_t& cycle, FleetNode& fleet) noexcept
+{
+    return nginx::guarded(cycle.log, ngx_int_t{ NGX_ERROR }, [&] {
+        fleet.find_slots();
+        if (!ngx_test_config) {
+            fleet.load(*cycle.log);
+        }
+        return ngx_int_t{ NGX_OK };
+    });
+}
+
 /// Warns if connections to Redis take more than half of a worker's connections.
 ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
 {
@@ -105,14 +117,14 @@ ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
             "ratelimit: connections to Redis take %uz or more of the %ui worker_connections",
             connections, cycle->connection_n);
     }
-    return NGX_OK;
+    return conf->fleet == nullptr ? NGX_OK : load_fleet(*cycle, *conf->fleet);
 }
 
 ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
 {
     const bool serves = ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_SINGLE;
     MainConf* conf = main_conf(cycle);
-    if (!serves || conf == nullptr || conf->zones.empty()) {
+    if (!serves || conf == nullptr || (conf->zones.empty() && conf->fleet == nullptr)) {
         return NGX_OK;
     }
     return nginx::guarded(cycle->log, ngx_int_t{ NGX_ERROR }, [conf] {
@@ -120,6 +132,9 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
             if (block.scripts.size() != 0) {
                 block.client();
             }
+        }
+        if (conf->fleet != nullptr) {
+            conf->fleet->start();
         }
         second_timer = std::make_unique<nginx::NgxTimer>(each_second);
         second_timer->cancelable(true);
@@ -136,6 +151,9 @@ void exit_process(ngx_cycle_t* cycle) noexcept
             if (zone.held != nullptr) {
                 zone.held->release_all();
             }
+        }
+        if (conf->fleet != nullptr) {
+            conf->fleet->stop();
         }
         for (RedisBlock& block : conf->redis) {
             block.stop();

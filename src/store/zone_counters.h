@@ -14,7 +14,7 @@ namespace ratelimit {
 class ZoneCounters {
 public:
     static constexpr std::size_t outcomes = 10;  // the caller defines what they mean
-    static constexpr std::size_t sources = 3;
+    static constexpr std::size_t sources = 4;
 
     /// Sums of costs, and a number of keys.
     enum class Units : std::uint8_t {

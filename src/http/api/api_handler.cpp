@@ -1,6 +1,8 @@
 #include "http/api/api_handler.h"
 
+#include "http/api/change_guard.h"
 #include "http/api/key_views.h"
+#include "http/api/override_views.h"
 #include "http/api/path.h"
 #include "http/api/response.h"
 #include "http/api/views.h"
@@ -148,6 +150,48 @@ bool is_page(std::string_view name)
     return parse_api_path(folder, name, name, false, {}).view != View::nothing;
 }
 
+bool is_override(View view) noexcept
+{
+    return view == View::override_key || view == View::override_zone || view == View::overrides;
+}
+
+/// The methods that a view has, as the Allow header lists them.
+std::string_view methods_of(View view, bool writable) noexcept
+{
+    if (view == View::override_key || view == View::override_zone) {
+        return writable ? "PUT, DELETE" : "";
+    }
+    return view == View::key && writable ? "GET, HEAD, DELETE" : "GET, HEAD";
+}
+
+bool is_allowed(ngx_uint_t method, std::string_view methods) noexcept
+{
+    switch (method) {
+    case NGX_HTTP_GET:
+    case NGX_HTTP_HEAD:
+        return methods.starts_with("GET");
+    case NGX_HTTP_PUT:
+        return methods.starts_with("PUT");
+    case NGX_HTTP_DELETE:
+        return methods.ends_with("DELETE");
+    default:
+        return false;
+    }
+}
+
+bool changes(ngx_uint_t method) noexcept
+{
+    return method == NGX_HTTP_PUT || method == NGX_HTTP_DELETE;
+}
+
+ngx_int_t refuse_other_origin(ngx_http_request_t* r)
+{
+    const ngx_int_t rc = ngx_http_discard_request_body(r);
+    return rc == NGX_OK
+        ? send_error(r, NGX_HTTP_FORBIDDEN, "a page of another origin must not change anything")
+        : rc;
+}
+
 ngx_int_t handle(ngx_http_request_t* r)
 {
     const bool writable = location_conf(r).api == api_writes;
@@ -155,6 +199,14 @@ ngx_int_t handle(ngx_http_request_t* r)
         prefix_of(core_conf(r)), view(r->uri), view(r->unparsed_uri), !r->valid_unparsed_uri,
         view(r->args));
 
+    const std::string_view methods = methods_of(path.view, writable);
+    const bool allowed = is_allowed(r->method, methods);
+    if (allowed && changes(r->method) && is_of_other_origin(r)) {
+        return refuse_other_origin(r);
+    }
+    if (allowed && is_override(path.view)) {
+        return handle_override(r, path);
+    }
     if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) {
         return rc;
     }
@@ -166,11 +218,8 @@ ngx_int_t handle(ngx_http_request_t* r)
             r, NGX_HTTP_BAD_REQUEST,
             "no key, or one that a path cannot carry: expected an argument key= or hash=");
     }
-    const bool reads = (r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)) != 0;
-    const bool deletes = r->method == NGX_HTTP_DELETE && path.view == View::key && writable;
-    if (!reads && !deletes) {
-        const bool deletable = path.view == View::key && writable;
-        const ApiHeader allow{ "Allow", deletable ? "GET, HEAD, DELETE" : "GET, HEAD" };
+    if (!allowed) {
+        const ApiHeader allow{ "Allow", methods };
         return send_error(r, NGX_HTTP_NOT_ALLOWED, "method not allowed", { &allow, 1 });
     }
     return path.view == View::slash_missing ? send_slash(r) : send_view(r, path, writable);

@@ -77,7 +77,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     json.text("clock", local ? "local" : "redis")
         .flag("cache", conf.redis != nullptr && zone.cache)
         .number("lease", zone.lease)
-        .number("nodes", zone.nodes)
+        .number("nodes", zone.node_count())
         .number("size", std::uint64_t{ conf.zone.shared->shm.size });
 }
 
