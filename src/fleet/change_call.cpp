@@ -1,5 +1,7 @@
 #include "fleet/change_call.h"
 
+#include "fleet/nodes_call.h"
+
 #include "lua_scripts.h"
 
 #include <array>
@@ -22,8 +24,8 @@ std::string_view text_of(const redisReply& reply) noexcept
 
 ApiScripts ApiScripts::add_to(redis::ScriptRegistry& scripts)
 {
-    return { scripts.add(std::string(lua::fleet_change)),
-             scripts.add(std::string(lua::fleet_list)) };
+    return { scripts.add(std::string(lua::fleet_change)), scripts.add(std::string(lua::fleet_list)),
+             add_nodes_script(scripts) };
 }
 
 ChangeCall::ChangeCall(
@@ -66,6 +68,22 @@ bool ChangeCall::on_reply(const redisReply& reply) noexcept
         return false;
     }
     changed(reply.integer != 0, {});
+    return true;
+}
+
+LookupCall::LookupCall(const FleetKeys& keys, std::string_view id)
+    : CommandCall(redis::plain_command({ "HGET", keys.overrides, id }), keys.overrides)
+{
+    repeatable = true;
+    delays_exit = false;
+}
+
+bool LookupCall::on_reply(const redisReply& reply) noexcept
+{
+    if (reply.type != REDIS_REPLY_STRING && reply.type != REDIS_REPLY_NIL) {
+        return false;
+    }
+    found(reply.type == REDIS_REPLY_STRING ? text_of(reply) : std::string_view{});
     return true;
 }
 

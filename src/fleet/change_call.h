@@ -12,10 +12,11 @@
 
 namespace ratelimit::fleet {
 
-/// The scripts of the API: lua/fleet_change.lua and lua/fleet_list.lua.
+/// The scripts of the API: lua/fleet_change.lua, lua/fleet_list.lua and lua/fleet_nodes.lua.
 struct ApiScripts {
     redis::ScriptId change{};
     redis::ScriptId list{};
+    redis::ScriptId nodes{};
 
     static ApiScripts add_to(redis::ScriptRegistry& scripts);
 };
@@ -50,6 +51,19 @@ private:
     const std::string id_;
     const std::string text_;
     const milliseconds lasts_;
+};
+
+/// Asks for one override.
+class LookupCall : public redis::CommandCall {
+public:
+    /// `id`: ChangeId::text.
+    LookupCall(const FleetKeys& keys, std::string_view id);
+
+    bool on_reply(const redisReply& reply) noexcept final;
+
+protected:
+    /// `text`: the override as Redis has it; empty: there is none.
+    virtual void found(std::string_view text) noexcept = 0;
 };
 
 /// A page of a zone's overrides (lua/fleet_list.lua).

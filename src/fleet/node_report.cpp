@@ -154,6 +154,12 @@ std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes)
             sum.zone.passed += zone.passed;
             sum.zone.refused += zone.refused;
             sum.by_settings[zone.settings].push_back(node.report.name);
+            auto& limits = sum.zone.limits;
+            constexpr std::size_t most_limits = 8;
+            if (limits.size() < most_limits
+                && std::find(limits.begin(), limits.end(), zone.limit) == limits.end()) {
+                limits.push_back(zone.limit);
+            }
         }
     }
     std::vector<FleetZone> zones;

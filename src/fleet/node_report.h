@@ -70,6 +70,7 @@ struct FleetZone {
     std::uint64_t nodes = 0;  // that have it
     std::uint64_t passed = 0;
     std::uint64_t refused = 0;
+    std::vector<std::string> limits;  // of the nodes, for people: each once, at most 8
     /// Nodes whose settings are not those of most nodes; all nodes if no settings are those of
     /// most.
     std::vector<std::string> settings_differ;

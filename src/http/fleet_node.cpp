@@ -1,13 +1,12 @@
 #include "http/fleet_node.h"
 
 #include "fleet/initial_load.h"
-#include "http/api/json_text.h"
 #include "http/clocks.h"
-#include "http/version.h"
 #include "nginx/text.h"
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace ratelimit::http {
 
@@ -67,8 +66,9 @@ void FleetNode::load(ngx_log_t& log)
         &text);
 }
 
-void FleetNode::start()
+void FleetNode::start(std::function<fleet::NodeReport()> figures)
 {
+    figures_ = std::move(figures);
     session_ = std::make_unique<fleet::Session>(fleet::Session::Parts{
         shared(), redis_->client(), sync_script_, *keys_, node_clock, *this });
 }
@@ -86,16 +86,18 @@ bool FleetNode::is_up() const noexcept
     return heard.count() != 0 && node_clock.monotonic() - heard < fresh;
 }
 
+fleet::NodeReport FleetNode::report() const
+{
+    fleet::NodeReport report = figures_ ? figures_() : fleet::NodeReport{};
+    report.name = name;
+    report.uptime = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(ngx_time() - shared().shared().started_s, 0));
+    return report;
+}
+
 std::string FleetNode::state()
 {
-    JsonText json;
-    json.begin_object()
-        .text("name", name)
-        .text("version", version)
-        .text("nginx", NGINX_VERSION)
-        .number("started", shared().shared().started_s)
-        .end_object();
-    return json.str();
+    return fleet::write_report(report());
 }
 
 bool FleetNode::stays() const noexcept

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "fleet/change_call.h"
+#include "fleet/node_report.h"
 #include "fleet/session.h"
 #include "http/redis_block.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,8 +17,9 @@ namespace ratelimit::http {
 class FleetNode final : private fleet::Session::Node {
 public:
     std::optional<std::string> redis_name;
-    std::string name;                  // of this node
-    ngx_shm_zone_t* memory = nullptr;  // FleetMemory
+    std::string name;                       // of this node
+    ngx_shm_zone_t* memory = nullptr;       // FleetMemory
+    ngx_shm_zone_t* known_nodes = nullptr;  // KnownNodes; null: there is no API
     std::vector<Zone*> zones;
 
     /// Registers the scripts: for the API too if there is one.
@@ -29,8 +32,9 @@ public:
     /// Redis does not answer, logs one warning.
     void load(ngx_log_t& log);
 
-    /// Starts and ends this worker's session.
-    void start();
+    /// Starts and ends this worker's session. `figures`: what this node says of itself, all but its
+    /// name and its age.
+    void start(std::function<fleet::NodeReport()> figures);
     void stop() noexcept { session_.reset(); }
 
     /// Takes what has changed in Redis now.
@@ -43,6 +47,9 @@ public:
     RedisBlock& redis() const noexcept { return *redis_; }
     const fleet::FleetKeys& keys() const noexcept { return *keys_; }
     const fleet::ApiScripts& scripts() const noexcept { return scripts_; }
+
+    /// What this node says of itself.
+    fleet::NodeReport report() const;
 
 private:
     std::string state() override;
@@ -58,6 +65,7 @@ private:
     std::optional<fleet::FleetKeys> keys_;
     redis::ScriptId sync_script_{};
     fleet::ApiScripts scripts_;
+    std::function<fleet::NodeReport()> figures_;
     std::unique_ptr<fleet::Session> session_;
 };
 

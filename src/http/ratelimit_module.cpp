@@ -6,6 +6,7 @@
 #include "http/conf_setup.h"
 #include "http/decision_count.h"
 #include "http/header_filter.h"
+#include "http/node_figures.h"
 #include "http/refusal_log.h"
 #include "http/settle_charges.h"
 #include "http/variables.h"
@@ -134,7 +135,7 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
             }
         }
         if (conf->fleet != nullptr) {
-            conf->fleet->start();
+            conf->fleet->start([conf] { return node_figures(*conf); });
         }
         second_timer = std::make_unique<nginx::NgxTimer>(each_second);
         second_timer->cancelable(true);

@@ -53,10 +53,10 @@ export class FleetMock {
         nodes, zones, busiest };
     }
 
-    // The answer to a request for zones/ZONE/override, zones/ZONE/key/override?key= or zones/ZONE/overrides; null:
+    // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or zones/ZONE/overrides; null:
     // it is another path.
     answer(method, path, body) {
-        const [, name, key] = path.match(/^zones\/([^/?]+)\/(?:override|key\/override\?(?:key|hash)=([^&]+))$/) ?? [];
+        const [, name, key] = path.match(/^zones\/([^/?]+)\/(?:override|keys\/override\?(?:key|hash)=([^&]+))$/) ?? [];
         const [, listed] = path.match(/^zones\/([^/?]+)\/overrides(?:\?.*)?$/) ?? [];
         if (!name && !listed) {
             return null;
@@ -84,7 +84,7 @@ export class FleetMock {
 
     #change(method, id, zone, key, body) {
         if (method === 'DELETE') {
-            return this.overrides.delete(id) ? [200, {}] : [404, { error: 'no override' }];
+            return this.overrides.delete(id) ? [204] : [404, { error: 'no such override' }];
         }
         const { for: lasts, ...change } = JSON.parse(body);
         if (change.rate !== undefined && !/^\d+r\/\d*[smhd]$/.test(change.rate)) {

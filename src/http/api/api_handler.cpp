@@ -1,6 +1,7 @@
 #include "http/api/api_handler.h"
 
 #include "http/api/change_guard.h"
+#include "http/api/fleet_view.h"
 #include "http/api/key_views.h"
 #include "http/api/override_views.h"
 #include "http/api/path.h"
@@ -131,6 +132,8 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
         return send_response(r, NGX_HTTP_OK, metrics_type, metrics_text(conf));
     case View::redis:
         return send_response(r, NGX_HTTP_OK, json_type, redis_json(conf));
+    case View::fleet:
+        return show_fleet(r);
     default:
         return send_zones(r, path, writable);
     }
@@ -159,7 +162,7 @@ bool is_override(View view) noexcept
 std::string_view methods_of(View view, bool writable) noexcept
 {
     if (view == View::override_key || view == View::override_zone) {
-        return writable ? "PUT, DELETE" : "";
+        return writable ? "GET, HEAD, PUT, DELETE" : "GET, HEAD";
     }
     return view == View::key && writable ? "GET, HEAD, DELETE" : "GET, HEAD";
 }
@@ -171,7 +174,7 @@ bool is_allowed(ngx_uint_t method, std::string_view methods) noexcept
     case NGX_HTTP_HEAD:
         return methods.starts_with("GET");
     case NGX_HTTP_PUT:
-        return methods.starts_with("PUT");
+        return methods.find("PUT") != std::string_view::npos;
     case NGX_HTTP_DELETE:
         return methods.ends_with("DELETE");
     default:
@@ -248,7 +251,7 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 #endif
     if (regex || core->named || (core->exact_match && !is_page(view(core->name)))) {
         return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/, or exact "
-                                 "and ends in /metrics, /zones, /redis or /");
+                                 "and ends in /metrics, /zones, /redis, /fleet or /");
     }
     location.api = api_reads;
     if (cf->args->nelts > 1) {

@@ -4,6 +4,7 @@
 #include "http/api/path.h"
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
+#include "http/clocks.h"
 #include "limit/rate_text.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
@@ -69,6 +70,20 @@ void write_override(JsonText& json, const fleet::StoredOverride& stored, millise
     json.text("by", stored.by).seconds("at", seconds(stored.at));
 }
 
+/// The override of a key or, if `key` is empty, of the whole zone.
+ChangeId id_of(const ZoneConf& zone, std::string_view key) noexcept
+{
+    return { key.empty() ? ChangeId::Kind::zone_override : ChangeId::Kind::key_override,
+             zone.zone.name, key };
+}
+
+ngx_int_t send_failure(ngx_http_request_t* r, redis::Failure failure)
+{
+    return send_error(
+        r, NGX_HTTP_SERVICE_UNAVAILABLE,
+        failure == redis::Failure::error_reply ? answered_error : no_answer);
+}
+
 /// Changes an override in Redis, and waits until the reply.
 class OverrideQuery final : public RedisQuery, private ChangeCall {
 public:
@@ -78,10 +93,7 @@ public:
         : RedisQuery(r),
           ChangeCall(
               main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), change,
-              ChangeId{ key.empty() ? ChangeId::Kind::zone_override : ChangeId::Kind::key_override,
-                        zone.zone.name, key }
-                  .text(),
-              std::move(text), lasts),
+              id_of(zone, key).text(), std::move(text), lasts),
           zone_(zone),
           key_(key),
           removes_(change == Change::remove)
@@ -99,9 +111,7 @@ private:
     ngx_int_t respond() override
     {
         if (failure_) {
-            return send_error(
-                r_, NGX_HTTP_SERVICE_UNAVAILABLE,
-                *failure_ == redis::Failure::error_reply ? answered_error : no_answer);
+            return send_failure(r_, *failure_);
         }
         main_conf(r_).fleet->hurry();
         if (removes_) {
@@ -181,6 +191,60 @@ private:
     bool written_ = false;
 };
 
+/// One override, as Redis has it.
+class OverrideLookup final : public RedisQuery, private fleet::LookupCall {
+public:
+    OverrideLookup(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+        : RedisQuery(r),
+          LookupCall(main_conf(r).fleet->keys(), id_of(zone, key).text()),
+          zone_(zone)
+    {
+    }
+
+    ngx_int_t ask()
+    {
+        return main_conf(r_).fleet->redis().client().send(*this)
+            ? wait()
+            : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        if (failure_) {
+            return send_failure(r_, *failure_);
+        }
+        const milliseconds now = main_conf(r_).fleet->shared().redis_time(node_clock.monotonic());
+        const auto stored = fleet::parse_stored(stored_);
+        JsonText json;
+        json.begin_object().text("zone", zone_.zone.name);
+        if (stored_.empty() || stored.value.has_ended(now)) {
+            json.null("override");
+        } else {
+            json.begin_object("override");
+            write_override(json, stored, now);
+            json.end_object();
+        }
+        json.end_object();
+        return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+    }
+
+    void found(std::string_view text) noexcept override
+    {
+        nginx::guarded(ngx_cycle->log, [&] { stored_ = text; });
+        answered();
+    }
+    void on_failure(redis::Failure failure) noexcept override
+    {
+        failure_ = failure;
+        answered();
+    }
+
+    const ZoneConf& zone_;
+    std::string stored_;
+    std::optional<redis::Failure> failure_;
+};
+
 /// A page of a zone's overrides.
 class ListQuery final : public RedisQuery, private fleet::ListCall {
 public:
@@ -204,9 +268,7 @@ private:
     ngx_int_t respond() override
     {
         if (failure_) {
-            return send_error(
-                r_, NGX_HTTP_SERVICE_UNAVAILABLE,
-                *failure_ == redis::Failure::error_reply ? answered_error : no_answer);
+            return send_failure(r_, *failure_);
         }
         const OverrideTable::ZoneSlot* slot = zone_.zone.override_slot;
         const std::uint64_t count = slot == nullptr ? std::uint64_t{ 0 } : slot->count();
@@ -268,6 +330,12 @@ ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf& zone)
             "expected after= with the \"next\" of a page, and limit= with a number from 1 to 1000");
     }
     auto* query = nginx::make<ListQuery>(r->pool, r, zone, *after, *most);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+}
+
+ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+{
+    auto* query = nginx::make<OverrideLookup>(r->pool, r, zone, key);
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
 }
 

@@ -17,6 +17,10 @@ ngx_int_t change_override(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key,
     fleet::ChangeCall::Change which, std::string text, milliseconds lasts);
 
+/// Sends the override of a key or, if `key` is empty, of the whole zone: {"override":null} if there
+/// is none.
+ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key);
+
 /// Sends a page of the zone's overrides. The request may have after= and limit=.
 ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf& zone);
 

@@ -172,8 +172,14 @@ ngx_int_t handle_override(ngx_http_request_t* r, const ApiPath& path)
     if (path.view == View::overrides) {
         return list_overrides(r, *zone);
     }
-    return puts ? put_override(r, *zone, key)
-                : change_override(r, *zone, key, Change::remove, {}, {});
+    switch (r->method) {
+    case NGX_HTTP_PUT:
+        return put_override(r, *zone, key);
+    case NGX_HTTP_DELETE:
+        return change_override(r, *zone, key, Change::remove, {}, {});
+    default:
+        return show_override(r, *zone, key);
+    }
 }
 
 }  // namespace ratelimit::http

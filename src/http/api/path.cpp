@@ -138,6 +138,18 @@ void find_key(ApiPath& found, KeyPath path)
     }
 }
 
+ApiPath::View page_named(std::string_view name) noexcept
+{
+    using View = ApiPath::View;
+    if (name == "metrics") {
+        return View::metrics;
+    }
+    if (name == "redis") {
+        return View::redis;
+    }
+    return name == "fleet" ? View::fleet : View::nothing;
+}
+
 }  // namespace
 
 ApiArgument api_argument(std::string_view arguments, std::string_view name)
@@ -179,9 +191,7 @@ ApiPath parse_api_path(
     }
     const auto first = take_segment(rest);
     if (first != "zones") {
-        const auto view = first == "metrics" ? View::metrics : View::redis;
-        found.view =
-            rest.empty() && (first == "metrics" || first == "redis") ? view : View::nothing;
+        found.view = rest.empty() ? page_named(first) : View::nothing;
         return found;
     }
     found.view = View::zones;

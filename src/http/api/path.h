@@ -21,7 +21,8 @@ struct ApiPath {
         override_zone,  // the override of the whole zone
         overrides,      // all of a zone
         no_key,         // the key is missing, or cannot be taken from the path
-        redis
+        redis,
+        fleet
     };
 
     View view = View::nothing;

@@ -21,12 +21,13 @@ double seconds_of(microseconds time) noexcept
     return std::chrono::duration<double>(time).count();
 }
 
-void begin_node(JsonText& json, bool writable)
+void begin_node(JsonText& json, const MainConf& conf, bool writable)
 {
     json.begin_object()
         .text("node", nginx::view(const_cast<const ngx_cycle_t*>(ngx_cycle)->hostname))
         .text("version", version)
         .flag("write", writable)
+        .flag("fleet", conf.fleet != nullptr)
         .seconds("time", seconds_of(nginx::local_time()));
 }
 
@@ -167,7 +168,7 @@ void write_zone(JsonText& json, const ZoneConf& zone)
 std::string zones_json(const MainConf& conf, bool writable)
 {
     JsonText json;
-    begin_node(json, writable);
+    begin_node(json, conf, writable);
     json.begin_array("zones");
     for (const ZoneConf& zone : conf.zones) {
         write_zone(json, zone);

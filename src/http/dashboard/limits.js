@@ -20,7 +20,7 @@ function typedId(zone, typed) {
 
 // Where a key's override is, or a zone's if there is no key.
 const overrideUrl = (zone, id) => id === null ? `zones/${encodeURIComponent(zone.name)}/override`
-    : keyUrl(zone, id).replace(/\/keys\?/, '/key/override?');
+    : keyUrl(zone, id).replace(/\/keys\?/, '/keys/override?');
 
 // What an override says: "1000r/m, burst 50", "blocked", "no limit", "3 at one time".
 function overrideText(override) {
