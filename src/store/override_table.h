@@ -50,13 +50,7 @@ public:
         std::uint64_t version = 0;
     };
 
-    /// What a writer compares with Redis to learn whether both have the same overrides.
-    struct Digest {
-        std::uint64_t count = 0;
-        std::uint64_t sum = 0;  // of the versions, modulo 2^52
-
-        friend bool operator==(const Digest&, const Digest&) = default;
-    };
+    using Digest = OverrideDigest;
 
     struct Shared;
 
