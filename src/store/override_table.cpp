@@ -273,7 +273,7 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     const std::uint32_t hash = hash_of(zone, key);
     if (const std::uint32_t present = search(hash, zone, key); present != 0) {
         Block& known = block(present);
-        if (known.version >= entry.version) {
+        if (known.version == entry.version) {
             known.pass = shared_->pass;
             return true;
         }

@@ -72,7 +72,7 @@ public:
     // For writers.
 
     /// Sets the override of a key, and marks it as seen in this pass. False: no room for it; what
-    /// was there before is removed. A version older than the present one changes nothing.
+    /// was there before is removed. An entry of the present version changes nothing.
     bool put(std::uint64_t zone, std::string_view key, const Entry& entry) const noexcept;
     void remove(std::uint64_t zone, std::string_view key) const noexcept;
     /// Whether another override of a key of this length fits.

@@ -108,14 +108,16 @@ TEST_F(OverrideTableTest, keys_of_any_length_up_to_the_limit_are_told_apart_at_e
     EXPECT_FALSE(put(std::string(OverrideTable::key_limit + 1, 'x'), 1, 1000));
 }
 
-TEST_F(OverrideTableTest, a_later_version_replaces_and_an_older_one_does_not)
+TEST_F(OverrideTableTest, another_version_replaces_also_an_older_one)
 {
     put("a", 5, 10);
     put("a", 6, 11);
     EXPECT_EQ(quota("a"), 6);
+    put("a", 7, 11);
+    EXPECT_EQ(quota("a"), 6) << "the same version";
     put("a", 7, 9);
-    EXPECT_EQ(quota("a"), 6);
-    EXPECT_EQ(table().digest(), (OverrideDigest{ 1, 11 }));
+    EXPECT_EQ(quota("a"), 7) << "Redis went back to it";
+    EXPECT_EQ(table().digest(), (OverrideDigest{ 1, 9 }));
     remove("a");
     EXPECT_EQ(quota("a"), 0);
     EXPECT_EQ(table().digest(), OverrideDigest{});
