@@ -7,15 +7,15 @@ namespace ratelimit::fleet {
 
 namespace {
 
-using Digest = OverrideTable::Digest;
+static_assert(longest_key <= OverrideTable::key_limit);
 
 /// If not all overrides fit, each new one makes a difference. Passes are at least this far apart.
 constexpr milliseconds between_passes{ 10'000 };
 
 /// What Redis has more than this node, modulo 2^64 and 2^52.
-Digest difference(const Digest& redis, const Digest& own) noexcept
+OverrideDigest difference(const OverrideDigest& redis, const OverrideDigest& own) noexcept
 {
-    constexpr std::uint64_t modulus = std::uint64_t{ 1 } << 52U;
+    constexpr std::uint64_t modulus = OverrideDigest::modulus;
     return { redis.count - own.count, (redis.sum + modulus - own.sum) % modulus };
 }
 

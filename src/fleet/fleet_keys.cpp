@@ -1,7 +1,5 @@
 #include "fleet/fleet_keys.h"
 
-#include "zone/zone.h"
-
 namespace ratelimit::fleet {
 
 std::string ChangeId::text() const
@@ -35,7 +33,7 @@ std::optional<ChangeId> parse_change_id(std::string_view text) noexcept
     }
     id.key = id.zone.substr(end + 1);
     id.zone = id.zone.substr(0, end);
-    return id.key.empty() || id.key.size() > max_key_length ? std::nullopt : std::optional(id);
+    return id.key.empty() || id.key.size() > longest_key ? std::nullopt : std::optional(id);
 }
 
 }  // namespace ratelimit::fleet

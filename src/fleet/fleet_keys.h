@@ -31,6 +31,9 @@ struct FleetKeys {
     std::string state;
 };
 
+/// In bytes. Longer keys are counted by their hash.
+inline constexpr std::size_t longest_key = 128;
+
 /// What a change is about.
 struct ChangeId {
     enum class Kind : char {

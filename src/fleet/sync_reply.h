@@ -1,7 +1,6 @@
 #pragma once
 
-#include "limit/rate.h"
-#include "store/override_table.h"
+#include "limit/override.h"
 
 #include <cstdint>
 #include <optional>
@@ -31,7 +30,7 @@ public:
     std::uint64_t from = 0;        // the cursor that the changes follow; 0: it is all of them
     std::uint64_t cursor = 0;      // for the next call
     std::uint32_t nodes = 0;       // that live
-    OverrideTable::Digest digest;  // of all overrides
+    OverrideDigest digest;  // of all overrides
     bool more = false;
 
 private:

@@ -34,6 +34,16 @@ struct Override {
     friend bool operator==(const Override&, const Override&) = default;
 };
 
+/// Tells whether two sets of overrides are the same.
+struct OverrideDigest {
+    static constexpr std::uint64_t modulus = std::uint64_t{ 1 } << 52U;
+
+    std::uint64_t count = 0;
+    std::uint64_t sum = 0;  // of the versions, modulo `modulus`
+
+    friend bool operator==(const OverrideDigest&, const OverrideDigest&) = default;
+};
+
 /// The longest Retry-After of a block that has no end.
 inline constexpr std::chrono::hours endless_block{ 24 };
 

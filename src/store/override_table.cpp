@@ -9,7 +9,6 @@ namespace ratelimit {
 
 namespace {
 
-constexpr std::uint64_t sum_modulus = std::uint64_t{ 1 } << 52U;
 constexpr int most_tries = 1000;
 
 std::uint32_t load(const std::uint32_t& index) noexcept
@@ -242,8 +241,8 @@ void OverrideTable::count(const Block& entry, bool added) const noexcept
     }
     Digest& digest = shared_->digest;
     digest.count += added ? 1 : UINT64_MAX;
-    const std::uint64_t version = entry.version % sum_modulus;
-    digest.sum = (digest.sum + (added ? version : sum_modulus - version)) % sum_modulus;
+    const std::uint64_t version = entry.version % Digest::modulus;
+    digest.sum = (digest.sum + (added ? version : Digest::modulus - version)) % Digest::modulus;
 }
 
 /// Removes the entry that `link` leads to.
@@ -274,7 +273,7 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     const std::uint32_t hash = hash_of(zone, key);
     if (const std::uint32_t present = search(hash, zone, key); present != 0) {
         Block& known = block(present);
-        if (known.version >= entry.version) {
+        if (known.version == entry.version) {
             known.pass = shared_->pass;
             return true;
         }

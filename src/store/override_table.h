@@ -50,13 +50,7 @@ public:
         std::uint64_t version = 0;
     };
 
-    /// What a writer compares with Redis to learn whether both have the same overrides.
-    struct Digest {
-        std::uint64_t count = 0;
-        std::uint64_t sum = 0;  // of the versions, modulo 2^52
-
-        friend bool operator==(const Digest&, const Digest&) = default;
-    };
+    using Digest = OverrideDigest;
 
     struct Shared;
 
@@ -78,7 +72,7 @@ public:
     // For writers.
 
     /// Sets the override of a key, and marks it as seen in this pass. False: no room for it; what
-    /// was there before is removed. A version older than the present one changes nothing.
+    /// was there before is removed. An entry of the present version changes nothing.
     bool put(std::uint64_t zone, std::string_view key, const Entry& entry) const noexcept;
     void remove(std::uint64_t zone, std::string_view key) const noexcept;
     /// Whether another override of a key of this length fits.
