@@ -1,5 +1,6 @@
 #include "http/api/views.h"
 #include "http/decision_count.h"
+#include "http/node_figures.h"
 #include "http/redis_report.h"
 #include "http/version.h"
 
@@ -139,6 +140,17 @@ void write_zones(MetricsText& text, const MainConf& conf)
     }
 }
 
+void write_settings(MetricsText& text, const MainConf& conf)
+{
+    text.family(
+        "ratelimit_zone_settings", "gauge",
+        "1; the digest differs between nodes whose settings of a zone differ.");
+    for (const ZoneConf& zone : conf.zones) {
+        const std::string digest = settings_digest(zone);
+        text.sample({ { "zone", zone.zone.name }, { "digest", digest } }, std::uint64_t{ 1 });
+    }
+}
+
 void write_fleet(MetricsText& text, const MainConf& conf)
 {
     const FleetNode& fleet = *conf.fleet;
@@ -251,6 +263,7 @@ std::string metrics_text(MainConf& conf)
     text.family("ratelimit_build_info", "gauge", "The module's version.");
     text.sample({ { "version", version } }, std::uint64_t{ 1 });
     write_zones(text, conf);
+    write_settings(text, conf);
     if (conf.fleet != nullptr) {
         write_fleet(text, conf);
     }
