@@ -41,7 +41,17 @@ History::Values decoded(const std::uint16_t* codes, std::size_t series) noexcept
     return values;
 }
 
-constexpr std::size_t all_steps = History::scales[0].steps + History::scales[1].steps;
+/// How many steps of a scale a zone with this number of series keeps.
+constexpr std::size_t steps_of(std::size_t scale, std::size_t series) noexcept
+{
+    return scale == 0 && series < History::most_series ? History::short_steps
+                                                       : History::scales[scale].steps;
+}
+
+constexpr std::size_t slots_of(std::size_t series) noexcept
+{
+    return (steps_of(0, series) + steps_of(1, series)) * series;
+}
 
 }  // namespace
 
@@ -52,7 +62,7 @@ std::size_t History::series_for(std::size_t zone) noexcept
 
 std::size_t History::slots_size(std::size_t series) noexcept
 {
-    return all_steps * series * sizeof(std::uint16_t);
+    return slots_of(series) * sizeof(std::uint16_t);
 }
 
 void History::Shared::init(std::size_t series_kept) noexcept
@@ -61,20 +71,25 @@ void History::Shared::init(std::size_t series_kept) noexcept
     rolled_s = 0;
     totals = {};
     current = {};
-    std::fill_n(slots, all_steps * series, unknown_code);
+    std::fill_n(slots, slots_of(series), unknown_code);
+}
+
+std::int64_t History::kept(std::size_t scale) const noexcept
+{
+    return static_cast<std::int64_t>(steps_of(scale, shared_->series));
 }
 
 std::uint16_t* History::slot(std::size_t scale, std::int64_t index) const noexcept
 {
-    const auto steps = std::int64_t{ scales[scale].steps };
-    const auto before = scale == 0 ? 0 : scales[0].steps;
-    return shared_->slots + (before + static_cast<std::size_t>(index % steps)) * shared_->series;
+    const auto before = scale == 0 ? 0 : kept(0);
+    return shared_->slots
+        + static_cast<std::size_t>(before + index % kept(scale)) * shared_->series;
 }
 
 /// Makes the steps from `from` to before `until` unknown.
 void History::forget(std::size_t scale, std::int64_t from, std::int64_t until) noexcept
 {
-    from = std::max(from, until - std::int64_t{ scales[scale].steps });
+    from = std::max(from, until - kept(scale));
     for (std::int64_t index = from; index < until; ++index) {
         std::fill_n(slot(scale, index), shared_->series, unknown_code);
     }
@@ -90,8 +105,7 @@ void History::add(std::size_t scale, std::int64_t index, const Values& counted) 
         } else {
             forget(scale, index + 1, current.index + 1);
             // A step that is still kept goes on.
-            const bool kept = current.index - index < std::int64_t{ scales[scale].steps };
-            if (kept && *slot(scale, index) != unknown_code) {
+            if (current.index - index < kept(scale) && *slot(scale, index) != unknown_code) {
                 begun = decoded(slot(scale, index), shared_->series);
             }
         }
@@ -126,7 +140,7 @@ void History::roll(time_t now, const Values& totals) noexcept
 
 History::Steps History::read(std::size_t scale) const
 {
-    const auto kept = std::int64_t{ scales[scale].steps };
+    const std::int64_t count = kept(scale);
     std::array<std::uint16_t, std::max(scales[0].steps, scales[1].steps) * most_series> codes{};
     std::int64_t newest = 0;
     {
@@ -134,12 +148,12 @@ History::Steps History::read(std::size_t scale) const
 
         newest = shared_->current[scale].index;
         std::copy_n(
-            slot(scale, 0), static_cast<std::size_t>(kept) * shared_->series, codes.begin());
+            slot(scale, 0), static_cast<std::size_t>(count) * shared_->series, codes.begin());
     }
     Steps steps{ shared_->series, 0, {} };
-    for (std::int64_t index = std::max<std::int64_t>(newest - kept + 1, 0); index <= newest;
+    for (std::int64_t index = std::max<std::int64_t>(newest - count + 1, 0); index <= newest;
          ++index) {
-        const auto* code = &codes[static_cast<std::size_t>(index % kept) * steps.series];
+        const auto* code = &codes[static_cast<std::size_t>(index % count) * steps.series];
         if (steps.values.empty()) {
             if (*code == unknown_code) {
                 continue;

@@ -10,8 +10,8 @@
 namespace ratelimit {
 
 /// What a zone passed and refused over time, in memory of fixed size: steps of 10 seconds for an
-/// hour, and of 5 minutes for two days. One worker a second adds what was counted since the last
-/// time, so that requests do nothing for it.
+/// hour (half an hour in a small zone), and of 5 minutes for two days. One worker a second adds
+/// what was counted since the last time, so that requests do nothing for it.
 ///
 /// Steps are those of the wall clock. If the clock is set ahead, or no worker ran for a while, the
 /// steps between are unknown. If it is set back by at most a minute, the newest step goes on until
@@ -38,6 +38,9 @@ public:
         std::uint32_t steps;  // that are kept
     };
     static constexpr std::array<Scale, 2> scales = { Scale{ 10, 360 }, Scale{ 300, 576 } };
+    /// A zone of less than `all_series_from` bytes keeps half an hour of the first scale, so that
+    /// the history takes one page of it.
+    static constexpr std::uint32_t short_steps = 180;
 
     static constexpr std::int64_t small_step_back_s = 60;
     static constexpr std::uint64_t unknown = UINT64_MAX;
@@ -85,6 +88,7 @@ public:
     Steps read(std::size_t scale) const;
 
 private:
+    std::int64_t kept(std::size_t scale) const noexcept;
     std::uint16_t* slot(std::size_t scale, std::int64_t index) const noexcept;
     void forget(std::size_t scale, std::int64_t from, std::int64_t until) noexcept;
     void add(std::size_t scale, std::int64_t index, const Values& counted) noexcept;

@@ -192,8 +192,10 @@ TEST_F(HistoryTest, the_smallest_zone_keeps_a_history_and_counts_its_largest_key
     }
     const History::Steps hour = small.memory().history().read(0);
     EXPECT_EQ(hour.series, 2U);
-    ASSERT_EQ(hour.values.size(), 360U);
+    ASSERT_EQ(hour.values.size(), History::short_steps);
     EXPECT_EQ(hour.values.back(), (History::Values{ 50, 30, 0, 0 }));
+    EXPECT_EQ(hour.start, start + 7200 - 10 * History::short_steps);
+    EXPECT_EQ(small.memory().history().read(1).values.size(), 24U);
 
     // The most that the configuration accepts: half of the zone for one key.
     Policy log{ Algorithm::sliding_window_log, { 1, std::chrono::hours{ 24 } }, {}, {} };
