@@ -36,15 +36,15 @@ bool is_alive(std::int64_t pid) noexcept
 
 }  // namespace
 
-FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept : memory_(memory)
+FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept : pool_(memory.pool_)
 {
-    ngx_shmtx_lock(&memory_.pool_->mutex);
-    Shared& shared = memory_.shared();
+    ngx_shmtx_lock(&pool_->mutex);
+    Shared& shared = memory.shared();
     if (shared.writing) {
         ngx_log_error(
             NGX_LOG_WARN, ngx_cycle->log, 0,
             "ratelimit: a worker died while it changed the overrides, they are read again");
-        memory_.table().repair();
+        memory.table().repair();
         shared.cursor = 0;
         shared.in_pass = false;
     }
@@ -55,8 +55,8 @@ FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept : memory_(memory)
 FleetMemory::Lock::~Lock()
 {
     ngx_memory_barrier();
-    memory_.shared().writing = false;
-    ngx_shmtx_unlock(&memory_.pool_->mutex);
+    static_cast<Shared*>(pool_->data)->writing = false;
+    ngx_shmtx_unlock(&pool_->mutex);
 }
 
 void FleetMemory::prepare(ngx_shm_zone_t& zone) noexcept

@@ -52,7 +52,7 @@ public:
         Lock& operator=(const Lock&) = delete;
 
     private:
-        const FleetMemory& memory_;
+        ngx_slab_pool_t* pool_;
     };
 
     /// Sets the callback by which nginx initialises the memory, and `zone.data`, which the callback

@@ -129,10 +129,9 @@ OverrideTable::ZoneSlot* OverrideTable::slot(std::uint64_t zone) const noexcept
 {
     for (std::size_t i = 0; i < most_zones; ++i) {
         ZoneSlot& slot = shared_->zones[(zone + i) % most_zones];
-        if (slot.zone.load(std::memory_order_relaxed) == 0) {
-            slot.zone.store(zone, std::memory_order_relaxed);
-        }
-        if (slot.zone.load(std::memory_order_relaxed) == zone) {
+        std::uint64_t owner = 0;
+        if (slot.zone.load(std::memory_order_relaxed) == zone
+            || slot.zone.compare_exchange_strong(owner, zone) || owner == zone) {
             return &slot;
         }
     }

@@ -74,7 +74,7 @@ sub statements {
 }
 
 # Directives that are valid in http {} only.
-my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone map geo log_format server rest);
+my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone ratelimit_fleet map geo log_format server rest);
 
 # The complaints of nginx -t about a configuration: a whole one, or a part of http {}, of server {} or of
 # both. Zones that a part uses without defining them are added.

@@ -95,9 +95,7 @@ TEST_F(FleetTest, a_freed_key_is_an_event_that_each_node_hears_once)
 
 TEST_F(FleetTest, many_changes_come_in_pages)
 {
-    for (int i = 0; i < 2500; ++i) {
-        set("key " + std::to_string(i), i + 1);
-    }
+    change_many(ChangeCall::Change::set, 0, 2500);
     const long before = server_.calls("evalsha");
     sync(node_);
     EXPECT_EQ(server_.calls("evalsha") - before, 3);
@@ -105,9 +103,7 @@ TEST_F(FleetTest, many_changes_come_in_pages)
     for (int i = 0; i < 2500; ++i) {
         ASSERT_EQ(node_.quota("key " + std::to_string(i)), i + 1);
     }
-    for (int i = 0; i < 1200; ++i) {
-        remove("key " + std::to_string(i));
-    }
+    change_many(ChangeCall::Change::remove, 0, 1200);
     sync(node_);
     EXPECT_EQ(node_.count(), 1300U);
 }
@@ -162,9 +158,7 @@ TEST_F(FleetTest, lost_changes_are_noticed_also_beside_new_ones)
 
 TEST_F(FleetTest, nothing_is_missing_while_all_is_loaded_again)
 {
-    for (int i = 0; i < 1500; ++i) {
-        set("key " + std::to_string(i), 3);
-    }
+    change_many(ChangeCall::Change::set, 0, 1500);
     sync(node_);
     {
         const FleetMemory::Lock lock(node_.memory());
@@ -175,7 +169,7 @@ TEST_F(FleetTest, nothing_is_missing_while_all_is_loaded_again)
     ASSERT_TRUE(call.start("{}"));
     while (owner.ends == 0) {
         for (const int i : { 0, 700, 1499 }) {
-            ASSERT_EQ(node_.quota("key " + std::to_string(i)), 3);
+            ASSERT_EQ(node_.quota("key " + std::to_string(i)), i + 1);
         }
         loop_.run_for(milliseconds{ 1 });
     }
@@ -303,9 +297,7 @@ TEST_F(FleetTest, hostile_values_are_passed_over)
 TEST_F(FleetTest, a_full_memory_keeps_what_fits_and_counts_the_rest)
 {
     TestNode small(FleetMemory::smallest_size);
-    for (int i = 0; i < 2500; ++i) {
-        set("key " + std::to_string(i), 1);
-    }
+    change_many(ChangeCall::Change::set, 0, 2500);
     sync(small);
     const auto fitting = small.count();
     EXPECT_GT(fitting, 1000U);
@@ -347,10 +339,9 @@ TEST_F(FleetTest, overrides_of_a_zone_are_listed_in_pages)
 TEST_F(FleetTest, the_number_of_overrides_is_limited)
 {
     const auto set_of_two = [&](std::string_view key) {
-        return server_.ask(
-            { "EVAL", std::string(lua::fleet_change), "5", keys_.changes, keys_.overrides,
-              keys_.ends, keys_.events, keys_.state, "set", key_id(key).text(), "{\"block\":true",
-              "0", "2" });
+        return server_.ask({ "EVAL", std::string(lua::fleet_change), "5", keys_.changes,
+                             keys_.overrides, keys_.ends, keys_.events, keys_.state, "set",
+                             key_id(key).text(), "{\"block\":true", "0", "2" });
     };
     EXPECT_NE(set_of_two("a"), "");
     EXPECT_NE(set_of_two("b"), "");
