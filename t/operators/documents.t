@@ -143,7 +143,7 @@ my @names = (
                 =~ /(?:\bname == |\{ )"([a-z_]+=?)"/g], [terms('### ratelimit')]],
     ['variables', [$sources =~ /ngx_string\("(ratelimit_\w+)"\),\s*(?:get|&)/g],
         [chapter('## Variables') =~ /^\| `\$(\w+)` /mg]],
-    ['metrics', [$sources =~ /\.family\(\s*"(\w+)"/g], [chapter('## Metrics') =~ /^\| `(\w+)\{/mg]],
+    ['metrics', [$sources =~ /\.family\(\s*"(\w+)"/g], [chapter('## Metrics') =~ /^\| `(\w+)[{`]/mg]],
     ['algorithms', [read_file("$top/src/limit/policy.cpp") =~ /names = \{(.*?)\};/s ? $1 =~ /"(\w+)"/g : ()],
         [chapter('### ratelimit_zone') =~ /^- `algorithm=`(.*\n(?:  .*\n)*)/m ? $1 =~ /`(\w+)`/g : ()]],
 );
