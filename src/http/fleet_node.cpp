@@ -67,9 +67,6 @@ void FleetNode::load(ngx_log_t& log)
 
 void FleetNode::start()
 {
-    if (session_ != nullptr) {
-        return;
-    }
     session_ = std::make_unique<fleet::Session>(fleet::Session::Parts{
         shared(), redis_->client(), sync_script_, *keys_, node_clock, *this });
 }

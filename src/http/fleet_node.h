@@ -29,7 +29,7 @@ public:
     /// Redis does not answer, logs one warning.
     void load(ngx_log_t& log);
 
-    /// Starts this worker's session, unless it runs, and ends it.
+    /// Starts and ends this worker's session.
     void start();
     void stop() noexcept { session_.reset(); }
 

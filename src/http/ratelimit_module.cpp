@@ -71,10 +71,6 @@ void each_second() noexcept
 {
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
-        if (conf->fleet != nullptr && !ngx_exiting) {
-            // With master_process off, a reload does not call init_process.
-            nginx::guarded(ngx_cycle->log, [conf] { conf->fleet->start(); });
-        }
         for (RedisBlock& block : conf->redis) {
             block.report();
             if (ngx_exiting) {

@@ -73,7 +73,7 @@ struct OverrideTable::Block {
     }
 };
 
-struct OverrideTable::Shared {
+struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache lines
     std::atomic<std::uint32_t> changes;  // how many were begun
     std::uint32_t pass;
     std::uint32_t blocks;
@@ -144,7 +144,8 @@ bool OverrideTable::is_key(const Block& entry, std::string_view key) const noexc
         return false;
     }
     const std::size_t first = std::min(key.size(), Block::first_bytes);
-    if (std::memcmp(entry.key.data(), key.data(), first) != 0) {
+    // Not memcmp, which takes no null pointer: the key of a whole zone is one.
+    if (key.substr(0, first) != std::string_view(entry.key.data(), first)) {
         return false;
     }
     if (first == key.size()) {

@@ -153,6 +153,15 @@ subtest 'the API refuses what is wrong, with a reason' => sub {
         "e\r\n{\"block\":true}\r\n0\r\n\r\n";
     is http_read($socket)->status, 200, 'a small one is taken';
     is take_back($node, 'ka'), 204;
+    $socket = http_connect($node->port);
+    print {$socket} "PUT $key HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n{\"blo";
+    is $node->status('/?k=slow'), 200, 'the worker serves while it waits for a body';
+    print {$socket} 'ck":true}';
+    is http_read($socket)->status, 200, 'a body in two parts';
+    is take_back($node, 'ka'), 204;
+    my $leaves = http_connect($node->port);
+    print {$leaves} "PUT $key HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n{\"blo";
+    close $leaves;
     for my $foreign (['Origin', 'http://evil.example'], ['Origin', 'null'], ['Sec-Fetch-Site', 'cross-site'],
         ['Sec-Fetch-Site', 'same-site']) {
         is_refused($node, $key, status => 403, headers => $foreign, text => qr/another origin/);
