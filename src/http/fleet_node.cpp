@@ -31,7 +31,6 @@ void FleetNode::set_up(RedisBlock& block, bool has_api)
 void FleetNode::find_slots() noexcept
 {
     const FleetMemory fleet = shared();
-    const FleetMemory::Lock lock(fleet);
     for (Zone* zone : zones) {
         zone->override_slot = fleet.table().slot(OverrideTable::zone_hash(zone->name));
     }
@@ -41,13 +40,12 @@ void FleetNode::load(ngx_log_t& log)
 {
     const FleetMemory fleet = shared();
     const std::uint64_t storage = std::hash<std::string>{}(redis_->storage() + redis_->prefix);
-    {
+    // Without the lock if nothing has changed: a worker that is stopped may hold it at a reload.
+    if (fleet.shared().storage != storage) {
         const FleetMemory::Lock lock(fleet);
-        if (fleet.shared().storage != storage) {
-            fleet.shared().storage = storage;
-            fleet.shared().cursor = 0;
-            fleet.shared().loaded.store(false);
-        }
+        fleet.shared().storage = storage;
+        fleet.shared().cursor = 0;
+        fleet.shared().loaded.store(false);
     }
     if (fleet.shared().loaded.load()) {
         return;

@@ -73,7 +73,7 @@ struct OverrideTable::Block {
     }
 };
 
-struct OverrideTable::Shared {
+struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache lines
     std::atomic<std::uint32_t> changes;  // how many were begun
     std::uint32_t pass;
     std::uint32_t blocks;
@@ -129,10 +129,9 @@ OverrideTable::ZoneSlot* OverrideTable::slot(std::uint64_t zone) const noexcept
 {
     for (std::size_t i = 0; i < most_zones; ++i) {
         ZoneSlot& slot = shared_->zones[(zone + i) % most_zones];
-        if (slot.zone.load(std::memory_order_relaxed) == 0) {
-            slot.zone.store(zone, std::memory_order_relaxed);
-        }
-        if (slot.zone.load(std::memory_order_relaxed) == zone) {
+        std::uint64_t owner = 0;
+        if (slot.zone.load(std::memory_order_relaxed) == zone
+            || slot.zone.compare_exchange_strong(owner, zone) || owner == zone) {
             return &slot;
         }
     }
@@ -145,7 +144,8 @@ bool OverrideTable::is_key(const Block& entry, std::string_view key) const noexc
         return false;
     }
     const std::size_t first = std::min(key.size(), Block::first_bytes);
-    if (std::memcmp(entry.key.data(), key.data(), first) != 0) {
+    // Not memcmp, which takes no null pointer: the key of a whole zone is one.
+    if (key.substr(0, first) != std::string_view(entry.key.data(), first)) {
         return false;
     }
     if (first == key.size()) {

@@ -62,8 +62,7 @@ public:
 
     static std::uint64_t zone_hash(std::string_view name) noexcept;
 
-    /// The slot of a zone, which is added if need be. Null: there are too many zones. Only writers
-    /// may call it.
+    /// The slot of a zone, which is added if need be. Null: there are too many zones.
     ZoneSlot* slot(std::uint64_t zone) const noexcept;
 
     /// The override of a key; an empty key means the whole zone.

@@ -145,6 +145,22 @@ protected:
             ChangeCall::Change::set, key_id(key), "{\"rate\":\"" + std::to_string(quota) + "r/s\"",
             lasts);
     }
+    /// Sets or removes the keys "key FROM" to "key TO - 1"; those of set have the quota FROM + 1
+    /// and so on.
+    void change_many(ChangeCall::Change what, int from, int to)
+    {
+        std::vector<std::unique_ptr<TestChange>> calls;
+        for (int i = from; i < to; ++i) {
+            calls.push_back(std::make_unique<TestChange>(
+                api_.change, keys_, what, key_id("key " + std::to_string(i)).text(),
+                "{\"rate\":\"" + std::to_string(i + 1) + "r/s\"", milliseconds{ 0 }));
+            ASSERT_TRUE(client_->send(*calls.back()));
+        }
+        ASSERT_TRUE(loop_.run_until([&] { return !calls.back()->outcome.empty(); }));
+        for (const auto& call : calls) {
+            ASSERT_EQ(call->outcome, "done");
+        }
+    }
     std::string remove(std::string_view key)
     {
         return change(ChangeCall::Change::remove, key_id(key));
