@@ -62,6 +62,16 @@ test('the address leads to the page of the fleet', () => onScenario(browser, 'te
     assert.equal(await page.locator('#view-fleet').getAttribute('aria-pressed'), 'true');
 }));
 
+test('rows of nodes do not move when Redis lists them in another order', () => onFleet(async (page, mock) => {
+    const names = () => texts(page, '#fleet-nodes tbody th .code');
+    const before = await names();
+    assert.deepEqual(before, [...before].sort());
+    mock.world.fleet.nodes.reverse();
+    const asked = mock.requests.length;
+    await until('answers', () => mock.requests.length > asked + 6);
+    assert.deepEqual(await names(), before);
+}));
+
 test('every node is shown, with what it says of itself', () => onFleet(async (page, mock) => {
     assert.equal(await page.locator('#fleet-nodes tbody tr').count(), 10);
     assert.equal(await text(page, '#fleet-count-now'), '10');
@@ -99,7 +109,7 @@ test('when Redis is away, everything is as last known, and the page says so', ()
     mock.world.fleet.connected = false;
     await until('the notice', () => seen(page, '#fleet-old'));
     assert.match(await text(page, '#fleet-old'),
-        /^Redis main does not answer\. What is below is as last known, from \d\d:\d\d:\d\d\.$/);
+        /^Redis main does not answer\. This page shows what was last known, from \d\d:\d\d:\d\d\.$/);
     assert.equal(await page.locator('#fleet-nodes tbody tr').count(), 10);
     assert.deepEqual(await axe(page), []);
     mock.world.fleet.connected = true;

@@ -169,7 +169,7 @@ subtest 'the API refuses what is wrong, with a reason' => sub {
     }
     is_refused($node, $key, status => 200, headers => $_, text => qr/block/) for
         ['Origin', 'http://localhost'], ['Sec-Fetch-Site', 'same-origin'], ['Sec-Fetch-Site', 'none'];
-    is $node->get($key)->header('Allow'), 'PUT, DELETE';
+    is $node->get($key, method => 'POST')->header('Allow'), 'GET, HEAD, PUT, DELETE';
     is $node->get($key, method => 'POST')->status, 405;
     is $node->status("/ops/zones/test/overrides?$_"), 400, $_ for 'limit=0', 'limit=x', 'after=-1', 'limit=1001';
     my $plain = node(zone => 'rate=9r/d', server => 'location /ops/ { ratelimit_api write=on; }');

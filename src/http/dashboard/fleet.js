@@ -136,6 +136,8 @@ class FleetView {
         this.data = data;
         this.limits.takeZones(zones);
         const { fleet, nodes } = data;
+        // By name, since Redis has them in the order in which they were heard of.
+        nodes.sort((a, b) => a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1);
         this.rates.add(fleet.as_of ?? 0, nodes.filter(({ live }) => live));
         this.#showSums(fleet, nodes);
         this.#showNotices(data);
@@ -172,7 +174,7 @@ class FleetView {
     // What an operator must know: figures that are old, settings that differ.
     #showNotices({ fleet, zones }) {
         const old = fleet.connected ? '' : fleet.as_of
-            ? `Redis ${visible(fleet.redis)} does not answer. What is below is as last known, from ${clock(fleet.as_of)}.`
+            ? `Redis ${visible(fleet.redis)} does not answer. This page shows what was last known, from ${clock(fleet.as_of)}.`
             : `Redis ${visible(fleet.redis)} does not answer, and other nodes are not known.`;
         const differ = zones.filter(({ settings_differ: names }) => names.length > 0).map(({ name }) => visible(name));
         say(byId('fleet-old'), old);

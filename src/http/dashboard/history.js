@@ -21,7 +21,7 @@ const RESULTS = [
 ];
 const FROM_THE_FLOOR = [...RESULTS].reverse();
 const ALWAYS_SHOWN = ['passed', 'rejected'];
-const SOURCES = ['redis', 'cache', 'lease', 'local'];
+const SOURCES = ['redis', 'cache', 'lease', 'local', 'override'];
 
 // {result: {source: n}} as two tables, by result and by source. Unknown results, from a newer node, are kept.
 function totalsOf(counters) {

@@ -101,6 +101,7 @@ class Page {
             set(byId('view-node'), 'aria-pressed', !fleet);
             byId('of-fleet').hidden = !fleet;
             byId('of-node').hidden = fleet;
+            say(byId('numbers-of'), fleet ? 'all live nodes together' : 'this node, all workers together');
             document.querySelector('.top nav').hidden = fleet;
             history.replaceState(null, '', fleet ? '#fleet' : '#zones');
             this.poller.again();
