@@ -75,7 +75,6 @@ LookupCall::LookupCall(const FleetKeys& keys, std::string_view id)
     : CommandCall(redis::plain_command({ "HGET", keys.overrides, id }), keys.overrides)
 {
     repeatable = true;
-    delays_exit = false;
 }
 
 bool LookupCall::on_reply(const redisReply& reply) noexcept

@@ -92,7 +92,6 @@ NodesCall::NodesCall(redis::ScriptId script, std::string alive, std::string node
     : script_(script), alive_(std::move(alive)), nodes_(std::move(nodes))
 {
     repeatable = true;
-    delays_exit = false;
 }
 
 void NodesCall::write(redis::CommandBuffer& command) const

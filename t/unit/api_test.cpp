@@ -28,6 +28,8 @@ TEST(ApiPath, is_below_its_location)
     EXPECT_EQ(view_of("/ops/"), View::dashboard);
     EXPECT_EQ(view_of("/ops/metrics"), View::metrics);
     EXPECT_EQ(view_of("/ops/redis"), View::redis);
+    EXPECT_EQ(view_of("/ops/fleet"), View::fleet);
+    EXPECT_EQ(view_of("/ops/fleet/more"), View::nothing);
     EXPECT_EQ(view_of("/ops/zones"), View::zones);
     EXPECT_EQ(view_of("/ops/zones/"), View::zones);
     EXPECT_EQ(view_of("/ops/zones/z"), View::zones);
