@@ -164,9 +164,13 @@ History::Values history_totals(const ZoneConf& zone) noexcept
 
 void roll_history(const ZoneConf& zone) noexcept
 {
-    History history = zone.zone.memory().history();
-    if (history.due(ngx_time())) {
-        history.roll(ngx_time(), history_totals(zone));
+    zone.zone.memory().history().roll(ngx_time(), history_totals(zone));
+}
+
+void roll_history_each_second(const ZoneConf& zone) noexcept
+{
+    if (zone.zone.memory().history().due(ngx_time())) {
+        roll_history(zone);
     }
 }
 

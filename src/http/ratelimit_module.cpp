@@ -74,7 +74,7 @@ void each_second() noexcept
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
         for (const ZoneConf& zone : conf->zones) {
-            roll_history(zone);
+            roll_history_each_second(zone);
         }
         for (RedisBlock& block : conf->redis) {
             block.report();
