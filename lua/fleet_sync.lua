@@ -46,7 +46,7 @@ if ARGV[2] ~= '' then
         redis.call('ZREM', KEYS[5], id)
         if set then
             version = version + 1
-            sum = (sum + limit - set) % limit
+            sum = set >= 0 and set < limit and (sum + limit - set) % limit or sum
             redis.call('ZREM', KEYS[3], id)
             redis.call('HDEL', KEYS[4], id)
             redis.call('ZADD', KEYS[6], text(version), id)

@@ -12,11 +12,9 @@ struct Outcome {
     std::array<std::string_view, ZoneCounters::sources> sources;
 };
 
-using SourceNames = std::array<std::string_view, ZoneCounters::sources>;
-
-constexpr SourceNames passing = { "redis", "lease", "local", "" };
-constexpr SourceNames refusing = { "redis", "cache", "local", "override" };
-constexpr SourceNames undecided = { "none", "", "", "" };
+constexpr std::array<std::string_view, 3> passing = { "redis", "lease", "local" };
+constexpr std::array<std::string_view, 3> refusing = { "redis", "cache", "local" };
+constexpr std::array<std::string_view, 3> undecided = { "none", "", "" };
 
 constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
     Outcome{ CountedAs::passed, "passed", passing },
@@ -54,7 +52,24 @@ constexpr std::size_t named_sources() noexcept
     return count;
 }
 
-static_assert(named_sources() == counts_of_zone);
+/// Where refusals by an override are counted; empty: the outcome has none.
+std::optional<ZoneCounters::Units> overridden_units(CountedAs as) noexcept
+{
+    switch (as) {
+    case CountedAs::rejected:
+        return ZoneCounters::Units::overridden;
+    case CountedAs::rejected_dry_run:
+        return ZoneCounters::Units::overridden_dry_run;
+    case CountedAs::rejected_shadow:
+        return ZoneCounters::Units::overridden_shadow;
+    default:
+        return std::nullopt;
+    }
+}
+
+constexpr std::size_t overridden_outcomes = 3;
+
+static_assert(named_sources() + overridden_outcomes == counts_of_zone);
 
 std::size_t column_of(const AppliedLimit& limit) noexcept
 {
@@ -62,11 +77,20 @@ std::size_t column_of(const AppliedLimit& limit) noexcept
     case Source::redis:
         return 0;
     case Source::local:
-        return 2;
     case Source::overridden:
-        return 3;
+        return 2;
     default:
         return 1;
+    }
+}
+
+void count(ZoneCounters counters, CountedAs as, const AppliedLimit& limit) noexcept
+{
+    const auto units = overridden_units(as);
+    if (units && limit.source == Source::overridden) {
+        counters.add(*units, 1);
+    } else {
+        counters.count(static_cast<std::size_t>(as), column_of(limit));
     }
 }
 
@@ -122,7 +146,7 @@ void count_decision(const Decision& decision) noexcept
                 memory.counters().add(ZoneCounters::Units::blocked, 1);
             }
             if (const auto as = counted_as(decision, limit)) {
-                memory.counters().count(static_cast<std::size_t>(*as), column_of(limit));
+                count(memory.counters(), *as, limit);
             }
             if (!limit.settled_later && decision.counted(limit)) {
                 memory.counters().add(ZoneCounters::Units::passed, limit.cost);
@@ -144,6 +168,9 @@ std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
             if (const auto source = outcomes[i].sources[column]; !source.empty()) {
                 all[next++] = { outcomes[i].name, source, counters.sum(i, column) };
             }
+        }
+        if (const auto units = overridden_units(outcomes[i].counted_as)) {
+            all[next++] = { outcomes[i].name, "override", counters.sum(*units) };
         }
     }
     return all;

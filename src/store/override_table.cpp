@@ -74,7 +74,7 @@ struct OverrideTable::Block {
 };
 
 struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache lines
-    std::atomic<std::uint32_t> changes;  // how many were begun
+    std::atomic<std::uint32_t> changes;     // how many were begun
     std::uint32_t pass;
     std::uint32_t blocks;
     std::uint32_t buckets;  // a power of two

@@ -279,6 +279,8 @@ TEST_F(FleetTest, hostile_values_are_passed_over)
     server_.ask({ "HSET", keys_.overrides, key_id("text").text(), "[[[[" });
     server_.ask({ "ZADD", keys_.events, "nan", "f" });
     server_.ask({ "ZADD", keys_.events, "1e18", "fzone" });
+    server_.ask({ "ZADD", keys_.ends, "5", "kzone\xff" });
+    server_.ask({ "ZADD", keys_.ends, "inf", "x" });
     server_.ask({ "HSET", keys_.state, "sum", "-7" });
     EXPECT_EQ(sync(node_), Sync::End::known);
     EXPECT_EQ(node_.quota("a"), 5);

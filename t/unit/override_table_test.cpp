@@ -257,6 +257,7 @@ TEST_F(OverrideTableTest, overrides_stay_when_a_writer_is_killed_at_any_moment)
         ASSERT_EQ(table().digest(), (OverrideDigest{ 200, 200 }));
         ASSERT_EQ(table().slot(zone)->count(), 200U);
     }
+    EXPECT_FALSE(take_log().empty()) << "a line says that a worker died in a change";
     int more = 0;
     while (put("more " + key(more), 1, 1)) {
         ++more;
