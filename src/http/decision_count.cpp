@@ -125,6 +125,9 @@ std::uint64_t sum_of(const ZoneCounters& counters, std::initializer_list<Counted
         for (std::size_t column = 0; column < ZoneCounters::sources; ++column) {
             sum += counters.sum(static_cast<std::size_t>(counted), column);
         }
+        if (const auto units = overridden_units(counted)) {
+            sum += counters.sum(*units);
+        }
     }
     return sum;
 }

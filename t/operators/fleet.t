@@ -159,6 +159,10 @@ subtest 'an override is read by itself' => sub {
     cmp_ok $set->{for_seconds_left}, '<=', 3600;
     is $read->('override')->{block}, JSON::PP::true;
     is $node->status('/seen/zones/test/override'), 200, 'without write=on';
+    wait_until('the block', sub { $node->status('/?k=blocked') == 429 });
+    my $history = decode_json($node->get('/ops/zones/test/history')->body);
+    is $history->{steps}[1]{refused}[-1], decode_json($node->get('/ops/zones/test')->body)->{counters}{rejected}{override},
+        'what an override refuses is in the history';
     is $node->status('/ops/zones/other/override'), 404;
     is fleet($node)->{fleet}{overrides}, 2;
 };
