@@ -10,7 +10,7 @@ jobs=$(nproc)
 may_install=yes
 
 build_packages=(
-    gcc g++ make nginx nginx-dev pkg-config libssl-dev openssl dpkg-dev ca-certificates
+    gcc g++ make nginx nginx-dev pkg-config libssl-dev openssl dpkg-dev ca-certificates nlohmann-json3-dev
 )
 rehearse_packages=(g++ make pkg-config zlib1g-dev libpcre2-dev libssl-dev libcli11-dev nlohmann-json3-dev)
 demo_packages=(redis-server curl)

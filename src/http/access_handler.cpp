@@ -72,7 +72,8 @@ ngx_int_t delay(ngx_http_request_t* r, RequestState& state) noexcept
 
 #if (NGX_DEBUG)
 
-constexpr std::array<const char*, 4> source_names = { "redis", "cache", "lease", "local" };
+constexpr std::array<const char*, 5> source_names = { "redis", "cache", "lease", "local",
+                                                      "override" };
 
 void debug_decision(const RequestState& state) noexcept
 {

@@ -3,6 +3,7 @@
 #include "http/api/api_handler.h"
 #include "http/conf.h"
 #include "http/conf_error.h"
+#include "http/fleet_directive.h"
 #include "http/limit_directive.h"
 #include "http/redis_directive.h"
 #include "http/zone_directive.h"
@@ -148,6 +149,9 @@ void* post(const Post& value) noexcept
 ngx_command_t commands[] = {
     { ngx_string("ratelimit_redis"), NGX_HTTP_MAIN_CONF | NGX_CONF_BLOCK | NGX_CONF_TAKE1,
       redis_directive, NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr },
+
+    { ngx_string("ratelimit_fleet"), NGX_HTTP_MAIN_CONF | NGX_CONF_ANY, fleet_directive,
+      NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr },
 
     { ngx_string("ratelimit_zone"), NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone_directive,
       NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr },

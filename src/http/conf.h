@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/remote_limit.h"
+#include "http/fleet_node.h"
 #include "http/ngx_http.h"
 #include "http/redis_block.h"
 #include "limit/rate_headers.h"
@@ -112,6 +113,8 @@ struct MainConf : MainSettings {
     std::deque<RedisBlock> redis;  // deques: elements keep their addresses
     std::deque<ZoneConf> zones;
     ngx_shm_zone_t* redis_counters = nullptr;  // null: there is no Redis
+    std::unique_ptr<FleetNode> fleet;          // null: no ratelimit_fleet
+    ConfPosition fleet_position;
     bool has_api = false;
 
     ZoneConf* zone_named(std::string_view name) noexcept;

@@ -8,6 +8,7 @@
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
+#include "store/known_nodes.h"
 #include "store/redis_counters.h"
 
 namespace ratelimit::http {
@@ -77,6 +78,69 @@ void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) 
     }
 }
 
+char* fleet_error(ngx_conf_t* cf, const MainConf& main, std::string_view error)
+{
+    const ngx_str_t text = borrowed(error);
+    ngx_log_error(
+        NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_fleet\": %V in %V:%ui", &text,
+        &main.fleet_position.file, main.fleet_position.line);
+    return static_cast<char*>(NGX_CONF_ERROR);
+}
+
+/// Adds the memory for the list of nodes that the API shows when Redis is away.
+bool add_known_nodes(ngx_conf_t* cf, FleetNode& fleet) noexcept
+{
+    static char tag;
+    static ngx_str_t name = ngx_string("ratelimit fleet nodes");
+    fleet.known_nodes = ngx_shared_memory_add(cf, &name, KnownNodes::memory_size, &tag);
+    if (fleet.known_nodes == nullptr) {
+        return false;
+    }
+    KnownNodes::prepare(*fleet.known_nodes);
+    return true;
+}
+
+/// Sets the fleet's ratelimit_redis block, and its memory in all zones.
+char* set_up_fleet(ngx_conf_t* cf, MainConf& main)
+{
+    for (const ZoneConf& zone : main.zones) {
+        if (zone.zone.nodes == 0 && main.fleet == nullptr) {
+            return zone_error(
+                cf, zone, "invalid \"nodes=auto\", expected only with \"ratelimit_fleet\"");
+        }
+    }
+    if (main.fleet == nullptr) {
+        return NGX_CONF_OK;
+    }
+    FleetNode& fleet = *main.fleet;
+    RedisBlock* redis = nullptr;
+    if (fleet.redis_name) {
+        redis = main.redis_named(*fleet.redis_name);
+        if (redis == nullptr) {
+            return fleet_error(
+                cf, main,
+                "invalid \"redis=" + *fleet.redis_name
+                    + "\", expected the name of a \"ratelimit_redis\"");
+        }
+    } else if (main.redis.size() == 1) {
+        redis = &main.redis.front();
+    } else {
+        return fleet_error(
+            cf, main,
+            main.redis.empty() ? "no \"ratelimit_redis\" block, expected one"
+                               : "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
+    }
+    fleet.set_up(*redis, main.has_api);
+    if (main.has_api && !add_known_nodes(cf, fleet)) {
+        return static_cast<char*>(NGX_CONF_ERROR);
+    }
+    for (ZoneConf& zone : main.zones) {
+        zone.zone.fleet = fleet.memory;
+        fleet.zones.push_back(&zone.zone);
+    }
+    return NGX_CONF_OK;
+}
+
 /// Adds the memory for the Redis counters of all workers. Its name has a space, so that it differs
 /// from every zone's.
 char* add_counters(ngx_conf_t* cf, MainConf& main)
@@ -118,6 +182,9 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
             if (char* result = find_redis(cf, main, zone); result != NGX_CONF_OK) {
                 return result;
             }
+        }
+        if (char* result = set_up_fleet(cf, main); result != NGX_CONF_OK) {
+            return result;
         }
         for (ZoneConf& zone : main.zones) {
             if (main.has_api && zone.redis != nullptr) {

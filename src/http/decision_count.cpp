@@ -52,7 +52,24 @@ constexpr std::size_t named_sources() noexcept
     return count;
 }
 
-static_assert(named_sources() == counts_of_zone);
+/// Where refusals by an override are counted; empty: the outcome has none.
+std::optional<ZoneCounters::Units> overridden_units(CountedAs as) noexcept
+{
+    switch (as) {
+    case CountedAs::rejected:
+        return ZoneCounters::Units::overridden;
+    case CountedAs::rejected_dry_run:
+        return ZoneCounters::Units::overridden_dry_run;
+    case CountedAs::rejected_shadow:
+        return ZoneCounters::Units::overridden_shadow;
+    default:
+        return std::nullopt;
+    }
+}
+
+constexpr std::size_t overridden_outcomes = 3;
+
+static_assert(named_sources() + overridden_outcomes == counts_of_zone);
 
 std::size_t column_of(const AppliedLimit& limit) noexcept
 {
@@ -60,9 +77,20 @@ std::size_t column_of(const AppliedLimit& limit) noexcept
     case Source::redis:
         return 0;
     case Source::local:
+    case Source::overridden:
         return 2;
     default:
         return 1;
+    }
+}
+
+void count(ZoneCounters counters, CountedAs as, const AppliedLimit& limit) noexcept
+{
+    const auto units = overridden_units(as);
+    if (units && limit.source == Source::overridden) {
+        counters.add(*units, 1);
+    } else {
+        counters.count(static_cast<std::size_t>(as), column_of(limit));
     }
 }
 
@@ -89,6 +117,21 @@ std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit
     return CountedAs::passed;
 }
 
+/// A zone's decisions with one of these outcomes.
+std::uint64_t sum_of(const ZoneCounters& counters, std::initializer_list<CountedAs> all) noexcept
+{
+    std::uint64_t sum = 0;
+    for (const CountedAs counted : all) {
+        for (std::size_t column = 0; column < ZoneCounters::sources; ++column) {
+            sum += counters.sum(static_cast<std::size_t>(counted), column);
+        }
+        if (const auto units = overridden_units(counted)) {
+            sum += counters.sum(*units);
+        }
+    }
+    return sum;
+}
+
 }  // namespace
 
 void count_decision(const Decision& decision) noexcept
@@ -106,7 +149,7 @@ void count_decision(const Decision& decision) noexcept
                 memory.counters().add(ZoneCounters::Units::blocked, 1);
             }
             if (const auto as = counted_as(decision, limit)) {
-                memory.counters().count(static_cast<std::size_t>(*as), column_of(limit));
+                count(memory.counters(), *as, limit);
             }
             if (!limit.settled_later && decision.counted(limit)) {
                 memory.counters().add(ZoneCounters::Units::passed, limit.cost);
@@ -129,8 +172,36 @@ std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
                 all[next++] = { outcomes[i].name, source, counters.sum(i, column) };
             }
         }
+        if (const auto units = overridden_units(outcomes[i].counted_as)) {
+            all[next++] = { outcomes[i].name, "override", counters.sum(*units) };
+        }
     }
     return all;
+}
+
+History::Values history_totals(const ZoneConf& zone) noexcept
+{
+    using enum CountedAs;
+    const ZoneCounters counters = zone.zone.memory().counters();
+    History::Values totals{};
+    totals[History::would_refuse] = sum_of(counters, { rejected_dry_run, rejected_shadow });
+    totals[History::undecided] = sum_of(counters, { failed_open });
+    totals[History::passed] = totals[History::would_refuse] + totals[History::undecided]
+        + sum_of(counters, { passed, delayed, delayed_dry_run, passed_shadow, delayed_shadow });
+    totals[History::refused] = sum_of(counters, { rejected, failed_closed });
+    return totals;
+}
+
+void roll_history(const ZoneConf& zone) noexcept
+{
+    zone.zone.memory().history().roll(ngx_time(), history_totals(zone));
+}
+
+void roll_history_each_second(const ZoneConf& zone) noexcept
+{
+    if (zone.zone.memory().history().due(ngx_time())) {
+        roll_history(zone);
+    }
 }
 
 }  // namespace ratelimit::http

@@ -29,7 +29,15 @@ struct Count {
     std::string_view source;
     std::uint64_t count;
 };
-constexpr std::size_t counts_of_zone = 26;  // outcomes with each of their sources
+constexpr std::size_t counts_of_zone = 29;  // outcomes with each of their sources
 std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept;
+
+/// What the zone passed and refused since nginx was started, by History::Series.
+History::Values history_totals(const ZoneConf& zone) noexcept;
+
+/// Adds what was counted since the last call to the zone's history.
+void roll_history(const ZoneConf& zone) noexcept;
+/// The same, unless any worker did so in this second.
+void roll_history_each_second(const ZoneConf& zone) noexcept;
 
 }  // namespace ratelimit::http

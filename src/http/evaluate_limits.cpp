@@ -1,5 +1,6 @@
 #include "http/evaluate_limits.h"
 
+#include "http/clocks.h"
 #include "http/counted_key.h"
 #include "limit/rate_text.h"
 #include "nginx/pool.h"
@@ -151,6 +152,33 @@ Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& l
     return Read::ok;
 }
 
+/// Reads rate and burst, or takes them from the override of the key or the zone.
+Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
+{
+    const Zone& zone = conf.zone->zone;
+    const auto override = zone.override_of(limit.key, node_clock.monotonic);
+    if (override && override->kind == Override::Kind::unlimited) {
+        return Read::unlimited;
+    }
+    if (conf.burst) {
+        limit.policy.burst = conf.burst;
+    }
+    if (override && override->kind == Override::Kind::block) {
+        limit.blocked_for = zone.block_rest(*override, node_clock.monotonic);
+        // Nothing remains of any limit: a rate that is not known does not matter.
+        const Read read = read_rate(r, *conf.zone, limit.policy.rate);
+        if (limit.policy.rate.quota == 0) {
+            limit.policy.rate = { 1, std::chrono::seconds{ 1 } };
+        }
+        return read == Read::failed ? read : Read::ok;
+    }
+    if (override) {
+        apply(*override, limit.policy);
+        return Read::ok;
+    }
+    return read_rate(r, *conf.zone, limit.policy.rate);
+}
+
 Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
 {
     ZoneConf& zone = *conf.zone;
@@ -162,16 +190,13 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
 
     Read read = read_key(r, zone, limit.key);
     if (read == Read::ok) {
-        read = read_rate(r, zone, limit.policy.rate);
+        read = read_policy(r, conf, limit);
     }
     if (read == Read::ok) {
         read = read_cost(r, conf, limit.cost);
     }
     if (read != Read::ok) {
         return read;
-    }
-    if (conf.burst) {
-        limit.policy.burst = conf.burst;
     }
     if (limit.policy.algorithm == Algorithm::concurrency) {
         limit.holds = &zone.holds();

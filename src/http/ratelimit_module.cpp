@@ -4,7 +4,9 @@
 #include "http/commands.h"
 #include "http/conf.h"
 #include "http/conf_setup.h"
+#include "http/decision_count.h"
 #include "http/header_filter.h"
+#include "http/node_figures.h"
 #include "http/refusal_log.h"
 #include "http/settle_charges.h"
 #include "http/variables.h"
@@ -71,6 +73,9 @@ void each_second() noexcept
 {
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
+        for (const ZoneConf& zone : conf->zones) {
+            roll_history_each_second(zone);
+        }
         for (RedisBlock& block : conf->redis) {
             block.report();
             if (ngx_exiting) {
@@ -84,6 +89,18 @@ void each_second() noexcept
     if (second_timer != nullptr) {
         second_timer->start(second);
     }
+}
+
+/// Loads what this node must know before its first decision.
+ngx_int_t load_fleet(ngx_cycle_t& cycle, FleetNode& fleet) noexcept
+{
+    return nginx::guarded(cycle.log, ngx_int_t{ NGX_ERROR }, [&] {
+        fleet.find_slots();
+        if (!ngx_test_config) {
+            fleet.load(*cycle.log);
+        }
+        return ngx_int_t{ NGX_OK };
+    });
 }
 
 /// Warns if connections to Redis take more than half of a worker's connections.
@@ -103,14 +120,14 @@ ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
             "ratelimit: connections to Redis take %uz or more of the %ui worker_connections",
             connections, cycle->connection_n);
     }
-    return NGX_OK;
+    return conf->fleet == nullptr ? NGX_OK : load_fleet(*cycle, *conf->fleet);
 }
 
 ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
 {
     const bool serves = ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_SINGLE;
     MainConf* conf = main_conf(cycle);
-    if (!serves || conf == nullptr || conf->zones.empty()) {
+    if (!serves || conf == nullptr || (conf->zones.empty() && conf->fleet == nullptr)) {
         return NGX_OK;
     }
     return nginx::guarded(cycle->log, ngx_int_t{ NGX_ERROR }, [conf] {
@@ -118,6 +135,9 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
             if (block.scripts.size() != 0) {
                 block.client();
             }
+        }
+        if (conf->fleet != nullptr) {
+            conf->fleet->start([conf] { return node_figures(*conf); });
         }
         second_timer = std::make_unique<nginx::NgxTimer>(each_second);
         second_timer->cancelable(true);
@@ -134,6 +154,9 @@ void exit_process(ngx_cycle_t* cycle) noexcept
             if (zone.held != nullptr) {
                 zone.held->release_all();
             }
+        }
+        if (conf->fleet != nullptr) {
+            conf->fleet->stop();
         }
         for (RedisBlock& block : conf->redis) {
             block.stop();

@@ -23,7 +23,8 @@ constexpr std::array<std::string_view, 8> result_names = {
     "FAILED_CLOSED",
 };
 
-constexpr std::array<std::string_view, 4> source_names = { "redis", "cache", "lease", "local" };
+constexpr std::array<std::string_view, 5> source_names = { "redis", "cache", "lease", "local",
+                                                           "override" };
 
 void set_text(ngx_http_variable_value_t* value, std::string_view text) noexcept
 {

@@ -159,9 +159,10 @@ char* set_clock(ZoneReader& reader, std::string_view value)
 
 char* set_nodes(ZoneReader& reader, std::string_view value)
 {
-    const auto nodes = parse_number(value, 1, max_nodes);
+    const auto nodes =
+        value == "auto" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_nodes);
     if (!nodes) {
-        return reader.expected("a number of nodes from 1 to 10000");
+        return reader.expected("a number of nodes from 1 to 10000, or nodes=auto");
     }
     reader.conf.zone.nodes = *nodes;
     if (*nodes != 1) {

@@ -16,19 +16,23 @@ public:
     static constexpr std::size_t outcomes = 10;  // the caller defines what they mean
     static constexpr std::size_t sources = 3;
 
-    /// Sums of costs, and a number of keys.
+    /// Sums of costs, and numbers of keys and requests.
     enum class Units : std::uint8_t {
         passed,    // of requests that passed, as they were settled
         charged,   // by settlements, above what was counted before
         refunded,  // by settlements
         blocked,   // keys, each time that a refusal began a block
+        // Requests that an override refused; of all units, since few outcomes have this source.
+        overridden,
+        overridden_dry_run,
+        overridden_shadow,
     };
 
     struct Shared {
         static constexpr std::size_t tables = 8;
         struct alignas(64) Table {
             std::array<ngx_atomic_t, outcomes * sources> counts;
-            std::array<ngx_atomic_t, 4> units;
+            std::array<ngx_atomic_t, 7> units;
         };
         std::array<Table, tables> all;
         void init() noexcept { ngx_memzero(&all, sizeof(all)); }

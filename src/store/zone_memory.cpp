@@ -24,6 +24,7 @@ ngx_int_t ZoneMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
     }
     shared->held = false;
     shared->counters.init();
+    shared->history.init(History::series_for(zone->shm.size));
     shared->evictions = 0;
     return NGX_OK;
 }
@@ -33,17 +34,19 @@ ZoneMemory::ZoneMemory(ngx_slab_pool_t* pool) noexcept
 {
 }
 
-/// Initialises an empty pool, except `held`, `counters` and `evictions`, which survive a reset.
+/// Initialises an empty pool, except `held`, `counters`, `history` and `evictions`, which survive a
+/// reset.
 /// Null: the memory is too small.
 ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
 {
     // The slab allocator rounds this size up to whole pages. The most refused keys get the rest.
     const std::size_t page = ngx_pagesize;
-    const std::size_t spare = (page - sizeof(Shared) % page) % page;
     const auto zone = static_cast<std::size_t>(pool->end - reinterpret_cast<u_char*>(pool));
+    const std::size_t slots = History::slots_size(History::series_for(zone));
+    const std::size_t spare = (page - (sizeof(Shared) + slots) % page) % page;
     const std::size_t counters = TopRefused::capacity_for(zone, spare);
-    auto* shared = static_cast<Shared*>(
-        ngx_slab_alloc_locked(pool, sizeof(Shared) + counters * TopRefused::counter_size));
+    const std::size_t size = sizeof(Shared) + counters * TopRefused::counter_size;
+    auto* shared = static_cast<Shared*>(ngx_slab_alloc_locked(pool, size + slots));
     if (shared == nullptr) {
         return nullptr;
     }
@@ -55,13 +58,15 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     shared->local_limiter.init();
     shared->held_units.init();
     shared->top_refused.init(counters);
+    shared->history.slots =
+        reinterpret_cast<std::uint16_t*>(reinterpret_cast<u_char*>(shared) + size);
     pool->data = static_cast<ZoneLock::Head*>(shared);
     pool->log_nomem = 0;  // full memory is not an error: entries are evicted
     return shared;
 }
 
-/// Shared gets the same address as before, so `counters` and `evictions` keep their values. `held`
-/// stays set in case this worker is killed too.
+/// Shared and the slots of the history get the same addresses as before, so they, `counters` and
+/// `evictions` keep their values. `held` stays set in case this worker is killed too.
 void ZoneMemory::reset(ngx_slab_pool_t* pool) noexcept
 {
     ngx_slab_init(pool);

@@ -3,6 +3,7 @@
 #include "nginx/ngx.h"
 #include "store/denial_cache.h"
 #include "store/held_units.h"
+#include "store/history.h"
 #include "store/local_limiter.h"
 #include "store/log_runs.h"
 #include "store/shared_blocks.h"
@@ -16,8 +17,8 @@ namespace ratelimit {
 /// zone's size unchanged.
 ///
 /// Layout: the slab pool's data is one Shared, with the Shared of each structure, followed by the
-/// counters of the most refused keys. All that the structures allocate are SharedBlocks. ZoneLock
-/// is the lock of all but `counters`.
+/// counters of the most refused keys and the slots of the history. All that the structures allocate
+/// are SharedBlocks. ZoneLock is the lock of all but `counters`.
 class ZoneMemory {
 public:
     /// Sets the callback by which nginx initialises the zone's memory, and `zone.data`, which the
@@ -37,6 +38,7 @@ public:
     ZoneCounters counters() const noexcept { return ZoneCounters(shared_->counters); }
     HeldUnitsCount held_units() const noexcept { return { pool_, shared_->held_units }; }
     TopRefused top_refused() const noexcept { return { pool_, shared_->top_refused }; }
+    History history() const noexcept { return { pool_, shared_->history }; }
 
     /// How many keys have counts, leases or a remembered refusal in this memory.
     std::uint64_t keys() const noexcept;
@@ -55,6 +57,7 @@ private:
         LocalLimiter::Shared local_limiter;
         ZoneCounters::Shared counters;
         HeldUnitsCount::Shared held_units;
+        History::Shared history;
         ngx_atomic_t evictions;
         TopRefused::Shared top_refused;  // last: its counters follow
     };

@@ -18,9 +18,10 @@ class HeldUnits;
 /// What decided a limit.
 enum class Source : std::uint8_t {
     redis,
-    cache,  // a remembered refusal
-    lease,  // tokens taken from Redis in advance
-    local,  // this node's memory
+    cache,       // a remembered refusal
+    lease,       // tokens taken from Redis in advance
+    local,       // this node's memory
+    overridden,  // a block that an operator set
 };
 
 /// One limit of one request: its evaluated parameters, and the decision. It must not move while the
@@ -32,6 +33,8 @@ struct AppliedLimit : RemoteLimit {
     QuotaUnit unit = QuotaUnit::requests;
     std::size_t configured = 0;  // index in the configuration of its location
     bool malformed = false;      // the rate is malformed: the fail mode decides
+    /// An override blocks the key for this time.
+    std::optional<microseconds> blocked_for;
     /// leaky_bucket: how many requests above the rate pass without delay; empty: all.
     std::optional<std::int64_t> undelayed;
 

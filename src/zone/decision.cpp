@@ -30,6 +30,7 @@ bool Decision::start() noexcept
     const bool malformed = std::any_of(limits_.begin(), limits_.end(), [](const auto& limit) {
         return limit.malformed && !limit.shadow;
     });
+    decide_by_overrides();
     if (!(malformed && closes()) && ask_redis()) {
         return true;
     }
@@ -37,14 +38,27 @@ bool Decision::start() noexcept
     return false;
 }
 
+/// Decides the limits whose key an override blocks.
+void Decision::decide_by_overrides() noexcept
+{
+    for (AppliedLimit& limit : limits_) {
+        if (limit.blocked_for) {
+            limit.decided = true;
+            limit.source = Source::overridden;
+            limit.state = blocked(limit.cost, *limit.blocked_for);
+            refused_by_node_ = refused_by_node_ || (!limit.shadow && !limit.state.granted);
+        }
+    }
+}
+
 /// Sends the limits that neither a lease nor a remembered refusal decides. False: nothing was sent.
 bool Decision::ask_redis() noexcept
 try {
-    if (std::none_of(limits_.begin(), limits_.end(), awaits_redis)) {
+    if (refused_by_node_ || std::none_of(limits_.begin(), limits_.end(), awaits_redis)) {
         return false;
     }
     decide_by_node_state();
-    if (refused_by_cache_) {
+    if (refused_by_node_) {
         return false;
     }
     const std::int64_t lease = select_for_redis();
@@ -71,7 +85,7 @@ void Decision::decide_by_node_state() noexcept
     for (AppliedLimit& limit : limits_) {
         if (awaits_redis(limit)) {
             recall_refusal(limit);
-            refused_by_cache_ = refused_by_cache_ || (limit.decided && !limit.shadow);
+            refused_by_node_ = refused_by_node_ || (limit.decided && !limit.shadow);
         }
     }
 }
@@ -138,7 +152,7 @@ void Decision::take_replies() noexcept
 /// Whether this node's memory decides a limit that is not decided yet.
 bool Decision::is_for_memory(const AppliedLimit& limit) const noexcept
 {
-    const bool by_fail_mode = rules_.fail_mode == FailMode::local && !refused_by_cache_;
+    const bool by_fail_mode = rules_.fail_mode == FailMode::local && !refused_by_node_;
     return !limit.malformed && (!limit.in_redis() || by_fail_mode);
 }
 
@@ -152,7 +166,7 @@ void Decision::decide_by_memory() noexcept
             take = take && (limit.shadow || limit.state.granted);
         } else if (is_for_memory(limit)) {
             if (limit.in_redis()) {
-                limit.policy = policy_of_one_node(limit.policy, limit.zone->nodes);
+                limit.policy = policy_of_one_node(limit.policy, limit.zone->node_count());
             }
             limit.decided = true;
             limit.source = Source::local;
@@ -173,7 +187,7 @@ bool Decision::any_decided() const noexcept
 
 bool Decision::undecided(const AppliedLimit& limit) const noexcept
 {
-    return !limit.decided && !limit.shadow && (limit.malformed || !refused_by_cache_);
+    return !limit.decided && !limit.shadow && (limit.malformed || !refused_by_node_);
 }
 
 bool Decision::any_undecided() const noexcept

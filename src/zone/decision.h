@@ -12,10 +12,10 @@
 namespace ratelimit {
 
 /// The decision on one request by all its limits. Each limit is decided by the first of these that
-/// can: a lease, a remembered refusal, Redis, and this node's memory (for zones without Redis, or
-/// by fail mode `local`). A limit that none of them decides is ignored, or refuses the request if
-/// the fail mode is `closed`. A request is counted in all its limits or in none: if one refuses,
-/// what the others counted is refunded.
+/// can: an override that blocks, a lease, a remembered refusal, Redis, and this node's memory (for
+/// zones without Redis, or by fail mode `local`). A limit that none of them decides is ignored, or
+/// refuses the request if the fail mode is `closed`. A request is counted in all its limits or in
+/// none: if one refuses, what the others counted is refunded.
 class Decision final : public Check::Owner {
 public:
     struct Rules {
@@ -60,7 +60,7 @@ public:
     const AppliedLimit& decided_by() const noexcept { return limits_[outcome_.decided_by]; }
 
     std::span<const AppliedLimit> limits() const noexcept { return limits_; }
-    /// Whether the limit is enforced and could not be decided. After a remembered refusal, the
+    /// Whether the limit is enforced and could not be decided. After a refusal from memory, the
     /// limits that were therefore not sent to Redis do not count as undecided.
     bool undecided(const AppliedLimit& limit) const noexcept;
     bool dry_run() const noexcept { return rules_.dry_run; }
@@ -77,6 +77,7 @@ public:
     void checked() noexcept override;
 
 private:
+    void decide_by_overrides() noexcept;
     bool ask_redis() noexcept;
     void decide_by_node_state() noexcept;
     std::int64_t select_for_redis() noexcept;
@@ -101,7 +102,8 @@ private:
     std::optional<Check> check_;
     Result result_ = Result::none;
     Outcome outcome_;
-    bool refused_by_cache_ = false;  // a remembered refusal of an enforced limit decides
+    bool refused_by_node_ =
+        false;  // a remembered refusal or an override of an enforced limit decides
 };
 
 }  // namespace ratelimit

@@ -1,5 +1,6 @@
 #include "zone/zone.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace ratelimit {
@@ -34,10 +35,41 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
 
 std::uint32_t Zone::record_of(const Policy& of) const noexcept
 {
-    const bool variable_rate = policy.rate.quota == 0;
-    return variable_rate && !keeps_arrival_time(of.algorithm)
+    const bool own_window = policy.rate.quota != 0 && of.rate.window == policy.rate.window;
+    return !own_window && !keeps_arrival_time(of.algorithm)
         ? static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 })
         : 0;
+}
+
+microseconds Zone::block_rest(const Override& block, microseconds (*now)() noexcept) const noexcept
+{
+    if (block.end.count() == 0) {
+        return endless_block;
+    }
+    return std::max(block.rest(FleetMemory(*fleet).redis_time(now())), milliseconds{ 1 });
+}
+
+std::optional<Override> Zone::find_override(
+    std::string_view key, microseconds (*now)() noexcept) const noexcept
+{
+    const FleetMemory memory(*fleet);
+    const std::uint64_t zone = override_slot->zone.load(std::memory_order_relaxed);
+    const auto in_force = [&](std::string_view of) -> std::optional<Override> {
+        const auto found = memory.table().find(zone, of);
+        if (!found || found->value.kind == Override::Kind::unknown
+            || !misfit(found->value, policy.algorithm).empty()
+            || (found->value.end.count() != 0
+                && found->value.has_ended(memory.redis_time(now())))) {
+            return std::nullopt;
+        }
+        return found->value;
+    };
+    if (override_slot->keys.load(std::memory_order_relaxed) != 0) {
+        if (auto found = in_force(key)) {
+            return found;
+        }
+    }
+    return override_slot->whole.load(std::memory_order_relaxed) != 0 ? in_force({}) : std::nullopt;
 }
 
 std::string_view Zone::redis_key(

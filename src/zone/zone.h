@@ -1,6 +1,7 @@
 #pragma once
 
 #include "limit/policy.h"
+#include "store/fleet_memory.h"
 #include "store/zone_memory.h"
 
 #include <string>
@@ -16,7 +17,8 @@ struct Zone {
     std::string name;
     Policy policy;  // a quota of 0: the rate is a variable, and each request has its own
     Clock clock = Clock::redis;
-    std::int64_t nodes = 1;  // how many share the zone, for FailMode::local
+    /// How many nodes share the zone, for FailMode::local. 0: as many as the fleet has.
+    std::int64_t nodes = 1;
     bool cache = true;       // refusals are remembered
     std::int64_t lease = 0;  // the most requests to lease for a busy key; 0: none
     std::string key_start;   // the start of every Redis key: prefix, name and ":{"
@@ -27,15 +29,41 @@ struct Zone {
     ngx_shm_zone_t* shared = nullptr;                // the zone's memory on this node
     microseconds remembered = DenialCache::longest;  // how long a refusal is, at most
 
+    ngx_shm_zone_t* fleet = nullptr;                   // FleetMemory; null: no ratelimit_fleet
+    OverrideTable::ZoneSlot* override_slot = nullptr;  // in that memory; null: no overrides
+
     /// Call after nginx has initialised `shared`.
     ZoneMemory memory() const noexcept { return ZoneMemory(*shared); }
+
+    /// The override in force for this key: its own or the whole zone's. An override that does not
+    /// fit the zone's algorithm is passed over. `now`: monotonic.
+    std::optional<Override> override_of(
+        std::string_view key, microseconds (*now)() noexcept) const noexcept
+    {
+        // Without overrides this costs two reads.
+        return override_slot == nullptr || !override_slot->any() ? std::nullopt
+                                                                 : find_override(key, now);
+    }
+
+    /// How long an override that blocks lasts from now on; at least a millisecond.
+    microseconds block_rest(const Override& block, microseconds (*now)() noexcept) const noexcept;
+
+    /// How many nodes share the zone.
+    std::int64_t node_count() const noexcept
+    {
+        if (nodes != 0) {
+            return nodes;
+        }
+        return fleet == nullptr ? 1 : FleetMemory(*fleet).nodes();
+    }
 
     /// A hash of all that a decision of this zone depends on, except key, cost and time.
     std::uint64_t policy_hash(const Policy& of) const noexcept;
 
-    /// Which of a key's records counts by this policy. With a variable rate, a window algorithm has
-    /// a record for each length of window, because the counts of one length cannot be converted
-    /// exactly to another. The record's number is the length in seconds. 0: the key's only record.
+    /// Which of a key's records counts by this policy. A window algorithm has a record for each
+    /// length of window, because the counts of one length cannot be converted exactly to another:
+    /// with a variable rate, and where an override has another window than the zone. The record's
+    /// number is the length in seconds. 0: the record of the zone's own window, or the only one.
     std::uint32_t record_of(const Policy& of) const noexcept;
 
     /// An upper bound of the length of redis_key's result for this key.
@@ -50,6 +78,10 @@ struct Zone {
     /// cluster.
     std::string_view redis_key(
         std::string_view key, std::uint32_t record, char* out) const noexcept;
+
+private:
+    std::optional<Override> find_override(
+        std::string_view key, microseconds (*now)() noexcept) const noexcept;
 };
 
 /// In bytes. A longer key is replaced by a hash of 128 bits.

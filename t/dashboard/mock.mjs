@@ -47,7 +47,11 @@ export async function serve(name, port = 0) {
     return mock;
 }
 
-function answer(mock, request, response) {
+async function answer(mock, request, response) {
+    let sent = '';
+    for await (const part of request) {
+        sent += part;
+    }
     const path = request.url.startsWith(PREFIX) ? request.url.slice(PREFIX.length) : null;
     mock.requests.push(`${request.method} ${path ?? request.url}`);
     if (path === '') {
@@ -63,7 +67,7 @@ function answer(mock, request, response) {
         request.socket.destroy();
         return;
     }
-    const [status, body] = mock.fails ? [mock.fails] : api(mock.world, request.method, path);
+    const [status, body] = mock.fails ? [mock.fails] : api(mock.world, request.method, path, sent);
     // A text body is a page of nginx, or of a proxy before it.
     const isText = typeof body === 'string';
     response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json',
@@ -71,16 +75,30 @@ function answer(mock, request, response) {
     response.end(isText ? body : body && JSON.stringify(body));
 }
 
-function api(world, method, path) {
+function api(world, method, path, sent) {
     // As nginx replies before any module sees the request.
     if (path === null || path.split('?')[0].includes('%00')) {
         return [path === null ? 404 : 400];
+    }
+    const [, known, since] = path.match(/^zones\/([^/?]+)\/history(?:\?since=(\d+))?$/) ?? [];
+    if (method === 'GET' && known) {
+        return world.history(decodeURIComponent(known), Number(since ?? 0));
+    }
+    const changed = world.fleet?.answer(method, path, sent);
+    if (changed) {
+        return changed;
+    }
+    if (method === 'GET' && path === 'fleet' && world.fleet) {
+        return [200, world.fleet.json()];
+    }
+    const [, zone, id] = path.match(/^zones\/([^/?]+)\/keys(?:\/|\?(?:key|hash)=)([^/?&]+)$/) ?? [];
+    if (method === 'GET' && id) {
+        return world.key(decodeURIComponent(zone), id);
     }
     if (method === 'GET') {
         return path === 'zones' ? [200, world.zones()] : path === 'redis' ? [200, world.redis()]
             : [404, { error: 'no such page' }];
     }
-    const [, zone, id] = path.match(/^zones\/([^/?]+)\/keys(?:\/|\?(?:key|hash)=)([^/?&]+)$/) ?? [];
     if (method !== 'DELETE' || !id) {
         return [404, { error: 'no such page' }];
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
 
-# Tests the dashboard as a real node serves it, under traffic that is partly refused.
+# Tests the dashboard as a real node serves it, under traffic that is partly refused, and as a real fleet does.
 # Usage: perl -It/lib t/dashboard/node.pl, after ./build.sh
 
 use strict;
@@ -22,4 +22,17 @@ my $node = Ratelimit::Nginx->new(
 my $at = 'http://127.0.0.1:' . $node->port;
 @ENV{qw(RATELIMIT_DASHBOARD RATELIMIT_TRAFFIC)} = ("$at/ratelimit/", "$at/api/?k=x");
 system('bash', dirname(__FILE__) . '/run.sh', 'page.test.mjs');
+exit $? >> 8 if $?;
+
+# A fleet of three nodes.
+my @members = map {
+    Ratelimit::Nginx->new(
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; prefix f:; }"
+            . "ratelimit_fleet node=edge-$_; ratelimit_zone \$arg_k zone=per_key rate=3r/d;",
+        server => 'location /ratelimit/ { ratelimit_api write=on; }'
+            . 'location /api/ { ratelimit zone=per_key; empty_gif; }',
+    )
+} 1 .. 3;
+$ENV{RATELIMIT_FLEET} = join ' ', map { 'http://127.0.0.1:' . $_->port } @members;
+system('bash', dirname(__FILE__) . '/run.sh', 'fleet.node.mjs');
 exit $? >> 8;

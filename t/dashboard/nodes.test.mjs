@@ -48,7 +48,7 @@ test('a node that takes over starts new charts in the open zones, and shows no n
         const path = () => page.locator('.zone-body:not([hidden]) .chart .top-line').first().getAttribute('d');
         const points = async () => (await path()).split(' ').length;
         await until('some points', async () => await points() > 20);
-        mock.world.nodes = ['edge-fra-04'];
+        Object.assign(mock.world, { nodes: ['edge-fra-04'], remembers: 15 });
         await until('the other name', async () => await text(page, '#node') === 'edge-fra-04');
         await until('few points', async () => await points() < 12, 3);
         await answers(mock, 4);

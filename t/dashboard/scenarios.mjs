@@ -1,5 +1,7 @@
 // The mock's scenarios: zones and Redis servers whose numbers move with time.
 
+import { FleetMock, textOf } from './fleet_mock.mjs';
+
 // Pseudorandom numbers, the same in each run.
 function chance(seed) {
     let state = seed;
@@ -55,6 +57,25 @@ class Zone {
         return { ...this.settings, counters, busiest };
     }
 
+    // The node's steps of this length that end after `since`: as many as it keeps, at most those of the last
+    // `remembers` seconds.
+    steps(step, kept, now, since, remembers) {
+        const of = part => Object.entries(this.flow).filter(([what]) => part.test(what))
+            .reduce((sum, [, rate]) => sum + rate, 0);
+        const [passed, refused, would, undecided] = [/^(?:passed|delayed)|_(?:shadow|dry_run)|_open/,
+            /^rejected\.|_closed/, /^rejected_/, /_open/].map(of);
+        const newest = Math.floor(now / step);
+        const first = Math.max(newest - kept + 1, Math.floor((now - remembers) / step),
+            Math.floor(since / step));
+        const series = rate => Array.from({ length: Math.max(0, newest - first + 1) }, (_, i) => {
+            const time = (first + i) * step;
+            const swing = 1 + 0.4 * Math.sin(time / 13000) + 0.2 * Math.sin(time / 97);
+            return Math.round(rate * swing * Math.min(step, now - time));
+        });
+        return { step, start: first * step, passed: series(passed), refused: series(refused),
+            would_refuse: series(would), undecided: series(undecided) };
+    }
+
     free(id) {
         this.busiest = this.busiest.filter(key => key.id !== id);
     }
@@ -78,6 +99,10 @@ class Zone {
 class World {
     write = true;
     blocks = [];
+    // How long the node has run; null: it is of a version without a history.
+    remembers = 200000;
+    // Of ratelimit_fleet; null: there is none.
+    fleet = null;
     // The nodes respond in turn, with the same numbers.
     nodes = ['edge-fra-03'];
 
@@ -101,12 +126,29 @@ class World {
 
     zones() {
         this.nodes.push(this.nodes.shift());
-        return { node: this.nodes[0], version: '0.4', write: this.write, time: this.time,
+        return { node: this.nodes[0], version: '0.4', write: this.write, fleet: this.fleet !== null, time: this.time,
             zones: this.list.map(zone => zone.json()) };
+    }
+
+    // The status of GET zones/NAME/history, and its body.
+    history(name, since) {
+        const zone = this.zone(name);
+        if (!zone || this.remembers === null) {
+            return [404, { error: 'no such zone' }];
+        }
+        return [200, { zone: name, now: this.time, steps: [[10, 360], [300, 576]].map(([step, kept]) =>
+            zone.steps(step, kept, this.time, since, this.remembers)) }];
     }
 
     redis() {
         return { node: this.nodes[0], redis: this.blocks };
+    }
+
+    // The status of GET zones/NAME/keys/ID, and its body.
+    key(name, id) {
+        const zone = this.zone(name);
+        return zone ? [200, { zone: name, key: zone.texts.get(id) ?? textOf(id), limit: 100, remaining: 3,
+            reset: 41.2, retry_after: 0, blocked: null, source: 'redis' }] : [404, { error: 'no such zone' }];
     }
 
     // The status of DELETE zones/NAME/keys/ID, and its body.
@@ -179,6 +221,13 @@ function many() {
     return new World(zones, [block('main', 'cluster', ['10.0.0.5:6379', '10.0.1.6:6379', '10.0.2.7:6379'])]);
 }
 
+// Ten nodes.
+function ten() {
+    const world = fleet();
+    world.fleet = new FleetMock(world);
+    return world;
+}
+
 // Redis in all its states, and zones that fail.
 function away() {
     const world = fleet();
@@ -224,7 +273,7 @@ function hostile() {
 }
 
 const SCENARIOS = {
-    fleet, many, away, hostile,
+    fleet, ten, many, away, hostile,
     empty: () => new World([], []),
     unknown: () => new World([
         new Zone('per_client', { redis: 'sessions' }, { 'failed_open.none': 12 }, [], 1),
@@ -234,6 +283,7 @@ const SCENARIOS = {
         { 'passed.local': 12, 'rejected.local': 3 }, ADDRESSES.slice(3), 1)], []),
     idle: () => new World([new Zone('per_client', {}, {}, [], 1)]),
     balanced: () => Object.assign(fleet(), { nodes: ['edge-fra-03', 'edge-fra-04'] }),
+    ten_readonly: () => Object.assign(ten(), { write: false }),
     readonly: () => Object.assign(fleet(), { write: false }),
 };
 

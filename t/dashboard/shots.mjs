@@ -23,6 +23,25 @@ const refuse = async (page, mock) => {
     await page.locator('#outcome.shown').waitFor();
 };
 
+const fleet = async (page, mock) => {
+    Object.assign(mock.world.fleet.node('edge-vie-01'), { differs: ['login'] });
+    mock.world.fleet.node('edge-mad-01').heard = mock.world.time - 200;
+    await page.locator('#view-fleet').click();
+    await page.locator('#fleet-nodes tbody tr').first().waitFor();
+    await page.waitForTimeout(1500);
+    await page.locator('#limit-zone').selectOption('per_key');
+    await page.locator('#limit-key').fill('gold-4711');
+    await page.locator('#limit-find button').click();
+    await page.locator('#limit-found').waitFor();
+    await page.locator('#limit-rate').fill('1000r/m');
+    await page.locator('#limit-set button').click();
+    await page.locator('#change-yes').click();
+    await page.locator('#limit-back').waitFor();
+    await page.locator('#outcome-close').click();
+};
+
+const days = page => page.locator('.choice', { hasText: '2 days' }).first().click();
+
 // name: [scenario, options of the browser's context, what to do before].
 const PICTURES = {
     light: ['fleet'],
@@ -57,10 +76,18 @@ const PICTURES = {
             await page.keyboard.press('ArrowLeft');
         }
     }],
+    ten: ['ten', {}, fleet],
+    'ten-dark': ['ten', DARK, fleet],
+    'ten-narrow': ['ten', { viewport: NARROW }, fleet],
+    'ten-question': ['ten', {}, async (page, mock) => {
+        await fleet(page, mock);
+        await page.locator('#limit-back').click();
+    }],
+    days: ['fleet', {}, days],
     'no-answer': ['fleet', {}, fail],
     'no-answer-dark': ['fleet', DARK, fail],
 };
-const WHOLE = ['unknown', 'light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow',
+const WHOLE = ['ten', 'ten-dark', 'ten-narrow', 'days', 'unknown', 'light', 'dark', 'medium', 'narrow', 'away', 'away-dark', 'away-narrow',
     'many', 'many-dark', 'hostile'];
 
 // Simulates five minutes in a few seconds: the page sends 80 times as many requests, and the node's

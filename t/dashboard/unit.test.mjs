@@ -8,9 +8,9 @@ import { names, scenario } from './scenarios.mjs';
 
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
-    'keyUrl', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS'];
+    'keyUrl', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks'];
 
-const text = ['format.js', 'history.js', 'chart.js', 'keys.js', 'nodes.js']
+const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js']
     .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
 const parts = new Function(`'use strict';${text}\nreturn { ${NAMES.join(', ')} };`)();
 
@@ -74,7 +74,7 @@ test('rates are differences divided by time', () => {
     const history = historyOf([[100, 50], [102, 70], [104, 80]]);
     assert.deepEqual(history.intervals.map(({ rates }) => rates.passed), [10, 5]);
     assert.equal(history.now().passed, 7.5);
-    assert.equal(history.peaks().passed, 10);
+    assert.equal(parts.peaksOf(history.intervals).passed, 10);
     assert.equal(historyOf([[100, 50]]).now(), null, 'one response gives no rate');
 });
 
@@ -110,6 +110,65 @@ test('a clock that stops or steps back gives no rate', () => {
     assert.equal(history.now(), null);
     history.add(42, { passed: { redis: 94 } }, new Map());
     assert.equal(history.now().passed, 2);
+});
+
+test('the recent intervals are those after the last gap', () => {
+    const rates = history => history.recent().map(interval => interval.rates.passed);
+    assert.deepEqual(rates(historyOf([[100, 0], [102, 2], [150, 200], [152, 204], [154, 210]])), [2, 3]);
+    assert.deepEqual(rates(historyOf([[100, 0], [102, 2]])), [1]);
+    assert.deepEqual(rates(historyOf([[100, 0], [150, 2]])), []);
+});
+
+// What the node remembers: steps of 10 s from 1000 on with these numbers, and one of 300 s.
+function pastOf(now, passed, more = {}) {
+    const past = new parts.Past('z');
+    past.take({ now, steps: [{ step: 10, start: 1000, passed, refused: passed.map(() => 0), ...more },
+        { step: 300, start: 900, passed: [600], refused: [0] }] });
+    return past;
+}
+const [quarter, hour, days] = parts.RANGES;
+const spans = intervals => intervals.map(({ from, to, rates }) => [from, to, rates && (rates.passed ?? 0)]);
+
+test('steps of the node come before the samples of the page', () => {
+    const past = pastOf(1033, [10, 20, null, 9]);
+    assert.deepEqual(spans(past.intervals(quarter, [], 1033, {})),
+        [[1000, 1010, 1], [1010, 1020, 2], [1020, 1030, null], [1030, 1033, 3]], 'the newest step is not over');
+    const live = [{ from: 1014, to: 1016, rates: { passed: 7 } }, { from: 1016, to: 1034, rates: { passed: 8 } }];
+    assert.deepEqual(spans(past.intervals(quarter, live, 1034, {})),
+        [[1000, 1010, 1], [1010, 1014, 2], [1014, 1016, 7], [1016, 1034, 8]]);
+    assert.deepEqual(spans(past.intervals(hour, live, 1034, {})).at(-1), [1030, 1033, 3], 'a long range has none');
+    assert.deepEqual(spans(past.intervals(days, live, 1034, {})), [[900, 1033, 600 / 133]]);
+    assert.deepEqual(spans(past.intervals({ ...quarter, seconds: 20 }, live, 1034, {})).length, 2, 'too old');
+    assert.deepEqual(spans(new parts.Past('z').intervals(hour, live, 1034, {})).length, 2, 'a node without a history');
+});
+
+test('a step that has just begun has no rate', () => {
+    assert.deepEqual(spans(pastOf(1011, [10, 5]).intervals(hour, [], 1011, {})), [[1000, 1010, 1]]);
+});
+
+test('trials and undecided requests of a step are shown apart', () => {
+    const past = pastOf(1010, [100], { refused: [10], would_refuse: [30], undecided: [20] });
+    const [{ rates }] = past.intervals(quarter, [], 1010, { rejected_dry_run: 5 });
+    assert.deepEqual(rates, { passed: 5, rejected: 1, rejected_dry_run: 3, failed_open: 2 });
+    assert.equal(past.intervals(quarter, [], 1010, {})[0].rates.rejected_shadow, 3);
+});
+
+test('the history is asked for at once, when more is shown, and when it is old', () => {
+    const past = pastOf(1010, [100]);
+    assert.ok(past.isDue(700, 1000, Infinity));
+    Object.assign(past, { since: 700, asked: 1000 });
+    assert.ok(!past.isDue(702, 1002, 60));
+    assert.ok(past.isDue(102, 1002, 60), 'a longer range');
+    assert.ok(!past.isDue(5000, 9000, Infinity), 'a small chart needs no more');
+    assert.ok(past.isDue(760, 1060, 60));
+    assert.ok(past.isDue(-300, 0, 60), 'the clock was set back');
+    assert.ok(!Object.assign(past, { has: false }).isDue(760, 5000, 60), 'a node of an older version');
+});
+
+test('the times below a chart are round', () => {
+    assert.deepEqual(parts.timeTicks(1000000, 900, 150, 0), [999300, 999600, 999900]);
+    assert.deepEqual(parts.timeTicks(1000000, 3600, 601, 0), [997200, 998400, 999600]);
+    assert.deepEqual(parts.timeTicks(1000000, 172800, 40000, 7200), [856800, 900000, 943200, 986400]);
 });
 
 test('sources are those of the kept minutes', () => {

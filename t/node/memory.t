@@ -38,7 +38,7 @@ for my $algorithm (qw(gcra sliding_window_counter sliding_window_log)) {
         my $expected = 99;
         for my $i (1 .. 20_000) {
             $statuses{ ask($node, "/zone/?k=k$i" . ($i % 3 ? '' : $long))->status }++;
-            next if $i % 50;
+            next if $i % 35;
             my @left = map { left($node, "/zone/?k=$_") } @hot;
             $evicted = "@left at $i" if grep { $_ != $expected } @left;
             $expected = ($expected || 1) - 1 if $expected > 0;

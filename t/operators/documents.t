@@ -74,7 +74,7 @@ sub statements {
 }
 
 # Directives that are valid in http {} only.
-my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone map geo log_format server rest);
+my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone ratelimit_fleet map geo log_format server rest);
 
 # The complaints of nginx -t about a configuration: a whole one, or a part of http {}, of server {} or of
 # both. Zones that a part uses without defining them are added.
@@ -143,7 +143,7 @@ my @names = (
                 =~ /(?:\bname == |\{ )"([a-z_]+=?)"/g], [terms('### ratelimit')]],
     ['variables', [$sources =~ /ngx_string\("(ratelimit_\w+)"\),\s*(?:get|&)/g],
         [chapter('## Variables') =~ /^\| `\$(\w+)` /mg]],
-    ['metrics', [$sources =~ /\.family\(\s*"(\w+)"/g], [chapter('## Metrics') =~ /^\| `(\w+)\{/mg]],
+    ['metrics', [$sources =~ /\.family\(\s*"(\w+)"/g], [chapter('## Metrics') =~ /^\| `(\w+)[{`]/mg]],
     ['algorithms', [read_file("$top/src/limit/policy.cpp") =~ /names = \{(.*?)\};/s ? $1 =~ /"(\w+)"/g : ()],
         [chapter('### ratelimit_zone') =~ /^- `algorithm=`(.*\n(?:  .*\n)*)/m ? $1 =~ /`(\w+)`/g : ()]],
 );

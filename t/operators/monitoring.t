@@ -47,7 +47,7 @@ subtest 'each alert fires on its condition, in time, and not on a healthy node' 
     my ($good, $output) = rule_tests($alerts);
     ok $good, 'promtool\'s tests of the alerts pass' or diag $output;
     my @parts = split /(?=^ +- alert: )/m, $alerts;
-    is scalar(@parts), 9, 'all alerts are found';
+    is scalar(@parts), 13, 'all alerts are found';
     for my $i (1 .. $#parts) {
         my ($name) = $parts[$i] =~ /alert: (\w+)/;
         my $with = sub { return join '', @parts[0 .. $i - 1], $_[0], @parts[$i + 1 .. $#parts] };
@@ -62,12 +62,13 @@ subtest 'each alert fires on its condition, in time, and not on a healthy node' 
 };
 
 subtest 'every metric that the alerts and the dashboard use exists, and every rule can be evaluated' => sub {
-    my $node = node(zone => 'rate=2r/d', server => $api);
+    my $node = node(zone => 'rate=2r/d', server => $api, http => 'ratelimit_fleet;');
     my %exported = map { $_ => 1 } $node->get('/ops/metrics')->body =~ /^(ratelimit_\w+)/gm;
     my $prometheus = watch($node, "$top/doc/monitoring/alerts.yml");
     my @rules = $prometheus->rules;
     is_deeply [map { $_->{name} } @rules], [qw(RatelimitRedisAway RatelimitBreakerOpen RatelimitRedisErrors
-        RatelimitFailOpen RatelimitFailClosed RatelimitRefusesMuch RatelimitRedisSlow RatelimitZoneTooSmall)];
+        RatelimitFailOpen RatelimitFailClosed RatelimitRefusesMuch RatelimitRedisSlow RatelimitZoneTooSmall RatelimitFleetSmaller
+        RatelimitFleetAway RatelimitSettingsDiffer RatelimitOverridesLeftOut)];
     my %lists = map { $_->{name} => $_->{query}{query} } grep { $_->{type} eq 'query' } @{ $dashboard->{templating}{list} };
     my %queries = ((map { $_->{name} => $_->{query} } @rules), %lists,
         map { my $panel = $_; map { ("panel $panel->{id} $_->{refId}" => $_->{expr}) } @{ $panel->{targets} } } @panels);
@@ -83,7 +84,7 @@ subtest 'every metric that the alerts and the dashboard use exists, and every ru
 };
 
 subtest 'the dashboard shows all requests, also in a dry run' => sub {
-    my $node = node(zone => 'rate=2r/d', server => "$api ratelimit_dry_run on;");
+    my $node = node(zone => 'rate=2r/d', server => "$api ratelimit_dry_run on;", http => 'ratelimit_fleet;');
     my $prometheus = watch($node, "$top/doc/monitoring/alerts.yml");
     my %shown = map { $_->{title} => $_ } @panels;
     wait_until('Prometheus has scraped', sub { $prometheus->query('ratelimit_build_info') }, 30);

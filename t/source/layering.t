@@ -17,7 +17,8 @@ my %may = (
     nginx => ['loop', 'hiredis', 'openssl', 'ngx'],
     store => ['nginx', 'limit'],
     zone  => [qw(check store redis limit)],
-    http  => [qw(zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
+    fleet => [qw(zone check store redis nginx loop limit hiredis lua_scripts json poll)],
+    http  => [qw(fleet zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
     rehearse => [qw(limit openssl sockets zlib pcre2 json cli11 glob)],    # a program beside the module
 );
 
@@ -32,7 +33,8 @@ sub included {
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
     return 'sockets' if $name =~ m{^<(?:arpa/inet|unistd|fcntl|sys/stat)\.h>$};
     return { 'zlib.h' => 'zlib', 'pcre2.h' => 'pcre2', 'nlohmann/json.hpp' => 'json', 'CLI/CLI.hpp' => 'cli11',
-        'glob.h' => 'glob' }->{$1} if $name =~ m{^<(zlib\.h|pcre2\.h|nlohmann/json\.hpp|CLI/CLI\.hpp|glob\.h)>$};
+        'glob.h' => 'glob', 'poll.h' => 'poll' }->{$1}
+        if $name =~ m{^<(zlib\.h|pcre2\.h|nlohmann/json\.hpp|CLI/CLI\.hpp|glob\.h|poll\.h)>$};
     return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
     return $1 if $name =~ m{^"(\w+)/(?:\w+/)?\w+\.h"$} && $may{$1};
     return $name;

@@ -56,6 +56,7 @@ subtest 'luacheck on every script as it is sent to Redis' => sub {
         passes("$folder/print_script $set > $folder/$name.lua", $name);
         passes("luacheck --no-color --config .luacheckrc $folder/$name.lua", "luacheck $name");
     }
+    passes('luacheck --no-color --config .luacheckrc lua/fleet_*.lua', 'the scripts of a fleet');
 };
 
 passes("luacheck --no-color --no-config --std ngx_lua --globals init request done -- t/bench/*.lua",

@@ -28,16 +28,54 @@ TEST(ApiPath, is_below_its_location)
     EXPECT_EQ(view_of("/ops/"), View::dashboard);
     EXPECT_EQ(view_of("/ops/metrics"), View::metrics);
     EXPECT_EQ(view_of("/ops/redis"), View::redis);
+    EXPECT_EQ(view_of("/ops/fleet"), View::fleet);
+    EXPECT_EQ(view_of("/ops/fleet/more"), View::nothing);
     EXPECT_EQ(view_of("/ops/zones"), View::zones);
     EXPECT_EQ(view_of("/ops/zones/"), View::zones);
     EXPECT_EQ(view_of("/ops/zones/z"), View::zones);
     EXPECT_EQ(view_of("/ops/zones/z/keys/k"), View::key);
+    EXPECT_EQ(view_of("/ops/zones/z/history"), View::history);
+    EXPECT_EQ(view_of("/ops/zones/z/history/"), View::history);
+    EXPECT_EQ(view_of("/ops/zones/z/history/more"), View::nothing);
     EXPECT_EQ(view_of("/"), View::nothing);
     EXPECT_EQ(view_of("/other/metrics"), View::nothing);
     EXPECT_EQ(view_of("/ops/metrics/more"), View::nothing);
     EXPECT_EQ(view_of("/ops/zones/z/keys"), View::no_key);
     EXPECT_EQ(view_of("/ops/zones/z/keys/"), View::no_key);
     EXPECT_EQ(view_of("/ops/zones/z/other/k"), View::nothing);
+}
+
+TEST(ApiPath, of_an_override_ends_in_that_word)
+{
+    const auto find = [](std::string_view path, std::string_view arguments = {},
+                         bool rewritten = false) {
+        return parse_api_path("/ops/", path, path, rewritten, arguments);
+    };
+    for (const bool rewritten : { false, true }) {
+        const auto found = find("/ops/zones/z/keys/a/b/override", {}, rewritten);
+        EXPECT_EQ(found.view, View::override_key);
+        EXPECT_EQ(found.key, "a/b");
+        EXPECT_EQ(found.zone, "z");
+    }
+    EXPECT_EQ(find("/ops/zones/z/override").view, View::override_zone);
+    EXPECT_EQ(find("/ops/zones/z/override", "rate=1").view, View::override_zone);
+    EXPECT_EQ(find("/ops/zones/z/overrides", "after=1").view, View::overrides);
+    EXPECT_EQ(find("/ops/zones/z/override/more").view, View::nothing);
+    EXPECT_EQ(find("/ops/zones/z/overrides/more").view, View::nothing);
+    for (const auto* path : { "/ops/zones/z/override", "/ops/zones/z/keys/override" }) {
+        EXPECT_EQ(find(path, "key=a%2Fb").view, View::override_key);
+        EXPECT_EQ(find(path, "key=a%2Fb").key, "a/b");
+        EXPECT_TRUE(find(path, "hash=0123").hashed);
+        EXPECT_EQ(find(path, "key=").view, View::no_key) << "not the whole zone";
+        EXPECT_EQ(find(path, "key=%zz").view, View::no_key);
+    }
+    EXPECT_EQ(find("/ops/zones/z/keys/override").view, View::key) << "a key of this name";
+    EXPECT_EQ(find("/ops/zones/z/keys/x/../a/override").view, View::no_key);
+    EXPECT_EQ(find("/ops/zones/z/keys//override").view, View::no_key);
+    const auto encoded = parse_api_path(
+        "/ops/", "/ops/zones/z/keys/a/override", "/ops/zones/z/keys/a%2Foverride", false, {});
+    EXPECT_EQ(encoded.view, View::key);
+    EXPECT_EQ(encoded.key, "a/override");
 }
 
 TEST(ApiPath, works_in_a_location_without_a_final_slash)

@@ -33,6 +33,7 @@ struct Applied {
     bool shadow = false;
     std::optional<std::int64_t> undelayed = 0;
     bool malformed = false;
+    std::optional<microseconds> blocked_for = std::nullopt;  // by an override
 };
 
 /// A request and its decision.
@@ -55,6 +56,7 @@ public:
             limit.shadow = applied[i].shadow;
             limit.undelayed = applied[i].undelayed;
             limit.malformed = applied[i].malformed;
+            limit.blocked_for = applied[i].blocked_for;
             if (!limit.malformed) {
                 limit.coalescer = in.coalescer;
                 limit.scripts = in.scripts;

@@ -1,12 +1,16 @@
 #include "http/api/api_handler.h"
 
+#include "http/api/change_guard.h"
+#include "http/api/fleet_view.h"
 #include "http/api/key_views.h"
+#include "http/api/override_views.h"
 #include "http/api/path.h"
 #include "http/api/response.h"
 #include "http/api/views.h"
 #include "http/conf.h"
 #include "http/conf_error.h"
 #include "http/counted_key.h"
+#include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
@@ -84,6 +88,17 @@ ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& p
                                         : show_key(r, zone, key, view(r->args));
 }
 
+ngx_int_t send_history(ngx_http_request_t* r, const ZoneConf& zone)
+{
+    const auto since = api_argument(view(r->args), "since");
+    const auto time = since.value ? parse_number(*since.value, 0, INT64_MAX) : std::nullopt;
+    if (since.given && !time) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST, "invalid since=, expected whole seconds since the epoch");
+    }
+    return send_response(r, NGX_HTTP_OK, json_type, history_json(zone, time.value_or(0)));
+}
+
 ngx_int_t send_zones(ngx_http_request_t* r, const ApiPath& path, bool writable)
 {
     MainConf& conf = main_conf(r);
@@ -94,8 +109,14 @@ ngx_int_t send_zones(ngx_http_request_t* r, const ApiPath& path, bool writable)
     if (zone == nullptr) {
         return send_error(r, NGX_HTTP_NOT_FOUND, "no such zone");
     }
-    return path.view == View::key ? send_key(r, *zone, path)
-                                  : send_response(r, NGX_HTTP_OK, json_type, zone_json(*zone));
+    switch (path.view) {
+    case View::key:
+        return send_key(r, *zone, path);
+    case View::history:
+        return send_history(r, *zone);
+    default:
+        return send_response(r, NGX_HTTP_OK, json_type, zone_json(*zone));
+    }
 }
 
 ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
@@ -111,6 +132,8 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
         return send_response(r, NGX_HTTP_OK, metrics_type, metrics_text(conf));
     case View::redis:
         return send_response(r, NGX_HTTP_OK, json_type, redis_json(conf));
+    case View::fleet:
+        return show_fleet(r);
     default:
         return send_zones(r, path, writable);
     }
@@ -130,6 +153,48 @@ bool is_page(std::string_view name)
     return parse_api_path(folder, name, name, false, {}).view != View::nothing;
 }
 
+bool is_override(View view) noexcept
+{
+    return view == View::override_key || view == View::override_zone || view == View::overrides;
+}
+
+/// The methods that a view has, as the Allow header lists them.
+std::string_view methods_of(View view, bool writable) noexcept
+{
+    if (view == View::override_key || view == View::override_zone) {
+        return writable ? "GET, HEAD, PUT, DELETE" : "GET, HEAD";
+    }
+    return view == View::key && writable ? "GET, HEAD, DELETE" : "GET, HEAD";
+}
+
+bool is_allowed(ngx_uint_t method, std::string_view methods) noexcept
+{
+    switch (method) {
+    case NGX_HTTP_GET:
+    case NGX_HTTP_HEAD:
+        return methods.starts_with("GET");
+    case NGX_HTTP_PUT:
+        return methods.find("PUT") != std::string_view::npos;
+    case NGX_HTTP_DELETE:
+        return methods.ends_with("DELETE");
+    default:
+        return false;
+    }
+}
+
+bool changes(ngx_uint_t method) noexcept
+{
+    return method == NGX_HTTP_PUT || method == NGX_HTTP_DELETE;
+}
+
+ngx_int_t refuse_other_origin(ngx_http_request_t* r)
+{
+    const ngx_int_t rc = ngx_http_discard_request_body(r);
+    return rc == NGX_OK
+        ? send_error(r, NGX_HTTP_FORBIDDEN, "a page of another origin must not change anything")
+        : rc;
+}
+
 ngx_int_t handle(ngx_http_request_t* r)
 {
     const bool writable = location_conf(r).api == api_writes;
@@ -137,6 +202,14 @@ ngx_int_t handle(ngx_http_request_t* r)
         prefix_of(core_conf(r)), view(r->uri), view(r->unparsed_uri), !r->valid_unparsed_uri,
         view(r->args));
 
+    const std::string_view methods = methods_of(path.view, writable);
+    const bool allowed = is_allowed(r->method, methods);
+    if (allowed && changes(r->method) && is_of_other_origin(r)) {
+        return refuse_other_origin(r);
+    }
+    if (allowed && is_override(path.view)) {
+        return handle_override(r, path);
+    }
     if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) {
         return rc;
     }
@@ -148,11 +221,8 @@ ngx_int_t handle(ngx_http_request_t* r)
             r, NGX_HTTP_BAD_REQUEST,
             "no key, or one that a path cannot carry: expected an argument key= or hash=");
     }
-    const bool reads = (r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)) != 0;
-    const bool deletes = r->method == NGX_HTTP_DELETE && path.view == View::key && writable;
-    if (!reads && !deletes) {
-        const bool deletable = path.view == View::key && writable;
-        const ApiHeader allow{ "Allow", deletable ? "GET, HEAD, DELETE" : "GET, HEAD" };
+    if (!allowed) {
+        const ApiHeader allow{ "Allow", methods };
         return send_error(r, NGX_HTTP_NOT_ALLOWED, "method not allowed", { &allow, 1 });
     }
     return path.view == View::slash_missing ? send_slash(r) : send_view(r, path, writable);
@@ -181,7 +251,7 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 #endif
     if (regex || core->named || (core->exact_match && !is_page(view(core->name)))) {
         return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/, or exact "
-                                 "and ends in /metrics, /zones, /redis or /");
+                                 "and ends in /metrics, /zones, /redis, /fleet or /");
     }
     location.api = api_reads;
     if (cf->args->nelts > 1) {

@@ -1,11 +1,13 @@
 #include "http/api/key_views.h"
 
 #include "http/api/json_text.h"
+#include "http/api/override_queries.h"
 #include "http/api/path.h"
+#include "http/api/redis_query.h"
 #include "http/api/response.h"
+#include "http/clocks.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
-#include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
 #include "redis/command.h"
@@ -17,67 +19,10 @@ namespace ratelimit::http {
 
 namespace {
 
+constexpr std::array<std::string_view, 5> override_names = { "unknown", "rate", "concurrency",
+                                                             "block", "unlimited" };
 constexpr std::string_view no_answer = "Redis does not answer";
 constexpr std::string_view no_rate = "the zone's rate is a variable, expected an argument rate=";
-
-/// An API request that waits for Redis. Its response is sent from a posted event. It lives in the
-/// request's pool.
-class RedisQuery {
-public:
-    explicit RedisQuery(ngx_http_request_t* r) noexcept : r_(r)
-    {
-        answer_.data = this;
-        answer_.handler = &RedisQuery::resume;
-        answer_.log = r->connection->log;
-    }
-    RedisQuery(const RedisQuery&) = delete;
-    RedisQuery& operator=(const RedisQuery&) = delete;
-    virtual ~RedisQuery()
-    {
-        if (answer_.posted) {
-            ngx_delete_posted_event(&answer_);
-        }
-    }
-
-protected:
-    /// To be called when the query was sent; returns what the content handler returns. `answered`
-    /// later calls `respond`. Until then the client is not watched, and nginx does not free the
-    /// request.
-    ngx_int_t wait() noexcept
-    {
-        r_->write_event_handler = ngx_http_request_empty_handler;
-        ++r_->blocked;
-        ++r_->main->count;
-        return NGX_DONE;
-    }
-    void answered() noexcept { ngx_post_event(&answer_, &ngx_posted_events); }
-
-    virtual ngx_int_t respond() = 0;
-
-    ngx_http_request_t* const r_;
-
-private:
-    static void resume(ngx_event_t* event) noexcept
-    {
-        auto* self = static_cast<RedisQuery*>(event->data);
-        ngx_http_request_t* r = self->r_;
-        ngx_connection_t* connection = r->connection;
-        ngx_http_set_log_request(connection->log, r);
-        --r->blocked;
-        if (r->write_event_handler != ngx_http_request_empty_handler) {
-            // nginx terminated the request meanwhile: its own handler frees the request now.
-            ngx_post_event(connection->write, &ngx_posted_events);
-            return;
-        }
-        ngx_http_finalize_request(
-            r, nginx::guarded(connection->log, ngx_int_t{ NGX_ERROR }, [self] {
-                return self->respond();
-            }));
-        ngx_http_run_posted_requests(connection);
-    }
-
-    ngx_event_t answer_{};
-};
 
 std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
@@ -110,6 +55,9 @@ ngx_int_t send_state(
         json.null("blocked");
     } else {
         json.seconds("blocked", seconds(state.reset));
+    }
+    if (const auto override = zone.zone.override_of(key, node_clock.monotonic)) {
+        json.text("override", override_names[static_cast<std::size_t>(override->kind)]);
     }
     json.text("source", source).end_object();
     return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
@@ -166,14 +114,14 @@ private:
     const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
 };
 
-/// Deletes a key in Redis by DEL.
+/// Deletes a key in Redis by DEL: the record of the policy in force, and that of the zone's own.
 class KeyDeletion final : public RedisQuery, private redis::CommandCall {
 public:
     KeyDeletion(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key,
-        const std::string& redis_key)
+        const std::string& redis_key, const std::string& own_key)
         : RedisQuery(r),
-          CommandCall(redis::plain_command({ "DEL", redis_key }), redis_key),
+          CommandCall(redis::plain_command({ "DEL", redis_key, own_key }), redis_key),
           zone_(zone),
           key_(key)
     {
@@ -194,7 +142,7 @@ private:
                 r_, NGX_HTTP_SERVICE_UNAVAILABLE,
                 refused_ ? "Redis answered with an error" : no_answer);
         }
-        return send_response(r_, NGX_HTTP_NO_CONTENT, {}, {});
+        return announce_freed(r_, zone_, key_);
     }
 
     bool on_reply(const redisReply&) noexcept override
@@ -225,6 +173,16 @@ ngx_int_t show_local_key(
     return send_state(r, zone, key, policy, state, "local");
 }
 
+/// The zone's policy, or that of the override of the key or zone.
+Policy policy_in_force(const ZoneConf& zone, std::string_view key)
+{
+    Policy policy = zone.zone.policy;
+    if (const auto override = zone.zone.override_of(key, node_clock.monotonic)) {
+        apply(*override, policy);
+    }
+    return policy;
+}
+
 /// Sets rate and burst of `policy` if the arguments have them. Returns the error; empty: none.
 std::string_view read_policy(std::string_view arguments, Policy& policy)
 {
@@ -253,7 +211,7 @@ std::string_view read_policy(std::string_view arguments, Policy& policy)
 ngx_int_t show_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
 {
-    Policy policy = zone.zone.policy;
+    Policy policy = policy_in_force(zone, key);
     if (const auto wrong = read_policy(arguments, policy); !wrong.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
     }
@@ -268,6 +226,11 @@ ngx_int_t show_key(
             r, NGX_HTTP_BAD_REQUEST,
             "rate= must be the zone's rate: this node's memory counts by this algorithm");
     }
+    if (const auto override = zone.zone.override_of(key, node_clock.monotonic);
+        override && override->kind == Override::Kind::block) {
+        const Verdict state = blocked(1, zone.zone.block_rest(*override, node_clock.monotonic));
+        return send_state(r, zone, key, policy, state, "override");
+    }
     if (zone.redis == nullptr) {
         return show_local_key(r, zone, key, policy);
     }
@@ -280,17 +243,18 @@ ngx_int_t free_key(
 {
     if (zone.redis == nullptr) {
         zone.zone.memory().forget_key(key);
-        return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
+        return announce_freed(r, zone, key);
     }
-    Policy policy = zone.zone.policy;
+    Policy policy = policy_in_force(zone, key);
     if (const auto wrong = read_policy(arguments, policy); !wrong.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
     }
     if (policy.rate.quota == 0 && !keeps_arrival_time(policy.algorithm)) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
     }
-    auto* deletion =
-        nginx::make<KeyDeletion>(r->pool, r, zone, key, redis_key_of(zone, key, policy));
+    auto* deletion = nginx::make<KeyDeletion>(
+        r->pool, r, zone, key, redis_key_of(zone, key, policy),
+        redis_key_of(zone, key, zone.zone.policy));
     return deletion == nullptr ? ngx_int_t{ NGX_ERROR } : deletion->ask();
 }
 

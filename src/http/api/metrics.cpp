@@ -1,5 +1,6 @@
 #include "http/api/views.h"
 #include "http/decision_count.h"
+#include "http/node_figures.h"
 #include "http/redis_report.h"
 #include "http/version.h"
 
@@ -139,6 +140,38 @@ void write_zones(MetricsText& text, const MainConf& conf)
     }
 }
 
+void write_settings(MetricsText& text, const MainConf& conf)
+{
+    text.family(
+        "ratelimit_zone_settings", "gauge",
+        "1; the digest differs between nodes whose settings of a zone differ.");
+    for (const ZoneConf& zone : conf.zones) {
+        const std::string digest = settings_digest(zone);
+        text.sample({ { "zone", zone.zone.name }, { "digest", digest } }, std::uint64_t{ 1 });
+    }
+}
+
+void write_fleet(MetricsText& text, const MainConf& conf)
+{
+    const FleetNode& fleet = *conf.fleet;
+    text.family("ratelimit_fleet_nodes", "gauge", "Live nodes of the fleet, as last known.");
+    text.sample({}, static_cast<std::uint64_t>(fleet.shared().nodes()));
+    text.family(
+        "ratelimit_fleet_up", "gauge", "Whether the fleet's Redis answered in the last seconds.");
+    text.sample({}, std::uint64_t{ fleet.is_up() });
+    text.family(
+        "ratelimit_overrides", "gauge", "Overrides of keys and of the whole zone on this node.");
+    for (const ZoneConf& zone : conf.zones) {
+        const OverrideTable::ZoneSlot* slot = zone.zone.override_slot;
+        text.sample(
+            { { "zone", zone.zone.name } }, slot == nullptr ? std::uint64_t{ 0 } : slot->count());
+    }
+    text.family(
+        "ratelimit_overrides_left_out", "gauge",
+        "Overrides that are not in force on this node because its memory is full.");
+    text.sample({}, fleet.shared().shared().left_out.load());
+}
+
 struct BlockServers {
     const RedisBlock& block;
     std::vector<RedisCounters::Server> servers;
@@ -230,6 +263,10 @@ std::string metrics_text(MainConf& conf)
     text.family("ratelimit_build_info", "gauge", "The module's version.");
     text.sample({ { "version", version } }, std::uint64_t{ 1 });
     write_zones(text, conf);
+    write_settings(text, conf);
+    if (conf.fleet != nullptr) {
+        write_fleet(text, conf);
+    }
 
     std::vector<BlockServers> all;
     for (const RedisBlock& block : conf.redis) {

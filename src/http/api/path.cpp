@@ -78,6 +78,78 @@ std::optional<std::string> key_of_raw(
     return percent_decoded(raw);
 }
 
+/// What parse_api_path needs to find a key.
+struct KeyPath {
+    std::string_view location;
+    std::string_view raw;
+    std::string_view rest;  // of the normalized path, after "keys/"
+    std::string_view arguments;
+    bool rewritten;
+};
+
+constexpr std::string_view override_end = "/override";
+
+/// The key of an argument key= or hash=.
+ApiArgument key_argument(ApiPath& found, std::string_view arguments)
+{
+    auto argument = api_argument(arguments, "key");
+    if (!argument.given) {
+        argument = api_argument(arguments, "hash");
+        found.hashed = argument.given;
+    }
+    return argument;
+}
+
+void set_key(ApiPath& found, const std::optional<std::string>& key)
+{
+    found.key = key.value_or("");
+    if (found.key.empty() && found.view != ApiPath::View::override_zone) {
+        found.view = ApiPath::View::no_key;
+    }
+}
+
+/// Sets view and key of a path below zones/ZONE/keys. A key that ends in /override itself has its
+/// slash encoded, or is an argument.
+void find_key(ApiPath& found, KeyPath path)
+{
+    using View = ApiPath::View;
+    found.view = View::key;
+    // nginx merges slashes, so `rest` is also empty if the key consists of slashes.
+    if (path.rest.empty() || path.rest == override_end.substr(1)) {
+        const auto argument = key_argument(found, path.arguments);
+        if (argument.given) {
+            found.view = path.rest.empty() ? View::key : View::override_key;
+            set_key(found, argument.value);
+            return;
+        }
+    }
+    path.raw = path.raw.substr(0, path.raw.find('?'));
+    if (path.rest.ends_with(override_end) && (path.rewritten || path.raw.ends_with(override_end))) {
+        found.view = View::override_key;
+        path.rest.remove_suffix(override_end.size());
+        if (!path.rewritten) {
+            path.raw.remove_suffix(override_end.size());
+        }
+    }
+    if (!path.rewritten) {
+        set_key(found, key_of_raw(path.raw, count_segments(path.location), *found.zone));
+    } else {
+        set_key(found, goes_up(path.raw) ? std::nullopt : std::optional(std::string(path.rest)));
+    }
+}
+
+ApiPath::View page_named(std::string_view name) noexcept
+{
+    using View = ApiPath::View;
+    if (name == "metrics") {
+        return View::metrics;
+    }
+    if (name == "redis") {
+        return View::redis;
+    }
+    return name == "fleet" ? View::fleet : View::nothing;
+}
+
 }  // namespace
 
 ApiArgument api_argument(std::string_view arguments, std::string_view name)
@@ -119,9 +191,7 @@ ApiPath parse_api_path(
     }
     const auto first = take_segment(rest);
     if (first != "zones") {
-        const auto view = first == "metrics" ? View::metrics : View::redis;
-        found.view =
-            rest.empty() && (first == "metrics" || first == "redis") ? view : View::nothing;
+        found.view = rest.empty() ? page_named(first) : View::nothing;
         return found;
     }
     found.view = View::zones;
@@ -132,26 +202,21 @@ ApiPath parse_api_path(
     if (rest.empty()) {
         return found;
     }
-    found.view = View::nothing;
-    if (take_segment(rest) != "keys") {
-        return found;
+    const auto collection = take_segment(rest);
+    if (collection == "keys") {
+        find_key(found, { location, raw, rest, arguments, rewritten });
+    } else if (!rest.empty()) {
+        found.view = View::nothing;
+    } else if (collection == "override") {
+        // With a key, the argument must not be overlooked: a whole zone is not what was meant.
+        const auto [given, key] = key_argument(found, arguments);
+        found.view = given ? View::override_key : View::override_zone;
+        set_key(found, key);
+    } else {
+        found.view = collection == "overrides" ? View::overrides
+            : collection == "history"          ? View::history
+                                               : View::nothing;
     }
-    // nginx merges slashes, so `rest` is also empty if the key consists of slashes.
-    auto argument = rest.empty() ? api_argument(arguments, "key") : ApiArgument{};
-    if (rest.empty() && !argument.given) {
-        argument = api_argument(arguments, "hash");
-        found.hashed = argument.given;
-    }
-    std::optional<std::string> key;
-    if (argument.given) {
-        key = std::move(argument.value);
-    } else if (!rewritten) {
-        key = key_of_raw(raw, count_segments(location), *found.zone);
-    } else if (!goes_up(raw)) {
-        key = rest;
-    }
-    found.key = key ? std::move(*key) : std::string{};
-    found.view = found.key.empty() ? View::no_key : View::key;
     return found;
 }
 

@@ -15,14 +15,19 @@ struct ApiPath {
         dashboard,
         metrics,
         zones,
+        history,  // of `zone`
         key,
-        no_key,  // the key is missing, or cannot be taken from the path
-        redis
+        override_key,   // the override of `key`
+        override_zone,  // the override of the whole zone
+        overrides,      // all of a zone
+        no_key,         // the key is missing, or cannot be taken from the path
+        redis,
+        fleet
     };
 
     View view = View::nothing;
     std::optional<std::string> zone;  // for View::zones: this zone only
-    std::string key;                  // for View::key: any bytes
+    std::string key;                  // for View::key and View::override_key: any bytes
     bool hashed = false;              // `key` is a hash, from hash=
 };
 

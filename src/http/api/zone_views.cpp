@@ -21,12 +21,13 @@ double seconds_of(microseconds time) noexcept
     return std::chrono::duration<double>(time).count();
 }
 
-void begin_node(JsonText& json, bool writable)
+void begin_node(JsonText& json, const MainConf& conf, bool writable)
 {
     json.begin_object()
         .text("node", nginx::view(const_cast<const ngx_cycle_t*>(ngx_cycle)->hostname))
         .text("version", version)
         .flag("write", writable)
+        .flag("fleet", conf.fleet != nullptr)
         .seconds("time", seconds_of(nginx::local_time()));
 }
 
@@ -77,7 +78,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     json.text("clock", local ? "local" : "redis")
         .flag("cache", conf.redis != nullptr && zone.cache)
         .number("lease", zone.lease)
-        .number("nodes", zone.nodes)
+        .number("nodes", zone.node_count())
         .number("size", std::uint64_t{ conf.zone.shared->shm.size });
 }
 
@@ -167,7 +168,7 @@ void write_zone(JsonText& json, const ZoneConf& zone)
 std::string zones_json(const MainConf& conf, bool writable)
 {
     JsonText json;
-    begin_node(json, writable);
+    begin_node(json, conf, writable);
     json.begin_array("zones");
     for (const ZoneConf& zone : conf.zones) {
         write_zone(json, zone);

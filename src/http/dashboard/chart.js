@@ -1,4 +1,4 @@
-// The chart of a zone: stacked rates of the last minutes, redrawn after each answer.
+// The chart of a zone: stacked rates of the last minutes, hours or days, redrawn after each answer.
 
 const CHART_HEIGHT = 176;
 const MARGIN = { left: 44, right: 10, top: 10, bottom: 22 };
@@ -10,6 +10,21 @@ function scaleOf(most) {
     const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough * 0.999);
     const lines = Math.max(1, Math.ceil(most / step - 0.001));
     return { top: step * lines, ticks: Array.from({ length: lines + 1 }, (_, i) => step * i) };
+}
+
+// Times of the labels below a chart of `seconds` until `until`, at least `apart` seconds from each other: round
+// times of the clock, which is `offset` seconds ahead of UTC.
+function timeTicks(until, seconds, apart, offset) {
+    const step = [60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400].find(it => it >= apart)
+        ?? seconds;
+    const first = Math.ceil((until - seconds + offset) / step) * step - offset;
+    return Array.from({ length: Math.max(0, Math.floor((until - first) / step) + 1) }, (_, i) => first + i * step);
+}
+
+// "12:04", or the day at midnight.
+function timeLabel(time) {
+    const text = clock(time).slice(0, 5);
+    return text === '00:00' ? weekday(time) : text;
 }
 
 const tickLabel = number => short(number).replace(/\.0+(?=\D|$)/, '').replace(/(\.\d)0$/, '$1');
@@ -81,14 +96,15 @@ function drawSpark(element, intervals, until) {
 class Chart {
     intervals = [];
     until = 0;
+    seconds = SECONDS_KEPT;
     at = null;
     width = 0;
 
-    constructor(label, described, onPoint) {
+    constructor(described, onPoint) {
         this.onPoint = onPoint;
         this.picture = svg('svg', { 'aria-hidden': 'true', height: CHART_HEIGHT });
         this.root = h('div', {
-            class: 'chart', role: 'slider', tabindex: '0', 'aria-label': label, 'aria-describedby': described,
+            class: 'chart', role: 'slider', tabindex: '0', 'aria-describedby': described,
             'aria-orientation': 'horizontal', 'aria-valuemin': 0, 'aria-valuemax': 0, 'aria-valuenow': 0,
             'aria-valuetext': 'now',
         }, this.picture);
@@ -105,13 +121,27 @@ class Chart {
         }).observe(this.root);
     }
 
-    show(intervals, until) {
+    // `seconds`: how much time the chart shows. The cursor stays at its time, also where other intervals take
+    // the place of the former ones.
+    show(intervals, until, seconds, label) {
+        set(this.root, 'aria-label', label);
         this.intervals = intervals;
         this.until = until;
+        this.seconds = seconds;
         if (this.at && !intervals.includes(this.at)) {
-            this.point(null);
+            const there = this.#around((this.at.from + this.at.to) / 2);
+            if (there) {
+                this.at = there;
+                this.onPoint(there);
+            } else {
+                this.point(null);
+            }
         }
         this.draw();
+    }
+
+    #around(time) {
+        return this.#known.find(({ from, to }) => from < time && time <= to) ?? null;
     }
 
     get #known() {
@@ -133,7 +163,7 @@ class Chart {
         const known = this.#known;
         set(this.root, 'aria-valuemax', known.length);
         set(this.root, 'aria-valuenow', this.at ? known.indexOf(this.at) : known.length);
-        set(this.root, 'aria-valuetext', this.at ? `${clock(this.at.to)}: ${spoken(this.at.rates)}` : 'now');
+        set(this.root, 'aria-valuetext', this.at ? `${moment(this.at.to, this.until)}: ${spoken(this.at.rates)}` : 'now');
     }
 
     // When a finger is lifted, the cursor stays until the chart loses the focus, so that the value can be
@@ -147,9 +177,7 @@ class Chart {
     }
 
     #pointAt(event) {
-        const known = this.#known;
-        const time = this.#time(event.clientX - this.root.getBoundingClientRect().left);
-        this.point(known.find(({ from, to }) => from < time && time <= to) ?? null);
+        this.point(this.#around(this.#time(event.clientX - this.root.getBoundingClientRect().left)));
     }
 
     #onKey(event) {
@@ -167,13 +195,13 @@ class Chart {
 
     #x(time) {
         const plot = this.width - MARGIN.left - MARGIN.right;
-        const ago = this.until - Math.max(time, this.until - SECONDS_KEPT);
-        return rounded(MARGIN.left + plot * (1 - ago / SECONDS_KEPT));
+        const ago = this.until - Math.max(time, this.until - this.seconds);
+        return rounded(MARGIN.left + plot * (1 - ago / this.seconds));
     }
 
     #time(x) {
         const plot = this.width - MARGIN.left - MARGIN.right;
-        return this.until - SECONDS_KEPT * (1 - (x - MARGIN.left) / plot);
+        return this.until - this.seconds * (1 - (x - MARGIN.left) / plot);
     }
 
     draw() {
@@ -190,7 +218,7 @@ class Chart {
             ...this.#lines(scale, y),
             ...this.#gaps(x, bottom),
             ...stack(this.intervals, x, y),
-            ...this.#minutes(x, bottom),
+            ...this.#times(x, bottom),
             ...this.#cursor(x, bottom));
     }
 
@@ -209,17 +237,16 @@ class Chart {
                 height: bottom - MARGIN.top }));
     }
 
-    #minutes(x, bottom) {
+    #times(x, bottom) {
         const marks = [];
-        // A label is about 50 pixels wide: a narrow chart has a label for every second minute.
-        const step = this.width < 420 ? 120 : 60;
-        const first = Math.ceil((this.until - SECONDS_KEPT) / step) * step;
-        for (let time = first; time <= this.until; time += step) {
+        // A label is about 50 pixels wide.
+        const apart = 60 * this.seconds / (this.width - MARGIN.left - MARGIN.right);
+        const offset = -60 * new Date(1000 * this.until).getTimezoneOffset();
+        for (const time of timeTicks(this.until, this.seconds, apart, offset)) {
             const inside = x(time) > MARGIN.left + 14 && x(time) < this.width - 18;
             marks.push(svg('path', { class: 'axis', d: `M${x(time)},${bottom}v4` }));
             if (inside) {
-                marks.push(svg('text', { x: x(time), y: bottom + 17, 'text-anchor': 'middle' },
-                    clock(time).slice(0, 5)));
+                marks.push(svg('text', { x: x(time), y: bottom + 17, 'text-anchor': 'middle' }, timeLabel(time)));
             }
         }
         return marks;

@@ -2,6 +2,7 @@
 
 const wholeNumber = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clockFormat = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
+const dayFormat = new Intl.DateTimeFormat('en-GB', { weekday: 'short' });
 
 // "0", "0.34", "3.4", "340", "1.2k", "12k", "3.4M": at most four characters and a unit.
 function short(number) {
@@ -70,6 +71,13 @@ function bytes(number) {
 
 // A time in seconds since 1970, in the browser's time zone: "12:04:31".
 const clock = seconds => clockFormat.format(new Date(1000 * seconds));
+
+// "Sat"
+const weekday = seconds => dayFormat.format(new Date(1000 * seconds));
+
+// A time in a range that ends at `until`: with the day if that is not clear.
+const moment = (seconds, until) =>
+    until - seconds > 12 * 3600 ? `${weekday(seconds)} ${clock(seconds)}` : clock(seconds);
 
 const count = (number, one, many) => `${whole(number)} ${number === 1 ? one : many}`;
 

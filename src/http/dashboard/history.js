@@ -21,7 +21,7 @@ const RESULTS = [
 ];
 const FROM_THE_FLOOR = [...RESULTS].reverse();
 const ALWAYS_SHOWN = ['passed', 'rejected'];
-const SOURCES = ['redis', 'cache', 'lease', 'local'];
+const SOURCES = ['redis', 'cache', 'lease', 'local', 'override'];
 
 // {result: {source: n}} as two tables, by result and by source. Unknown results, from a newer node, are kept.
 function totalsOf(counters) {
@@ -69,22 +69,24 @@ class History {
     intervals = [];
 
     // A counter that falls means that the node was restarted: older samples are dropped. The same applies
-    // if the clock was set back.
+    // if the clock was set back. Returns whether they were dropped.
     add(time, counters, busiest) {
         const sample = { time, ...totalsOf(counters), busiest };
         const last = this.samples.at(-1);
-        if (last && (time < last.time - SECONDS_OF_GAP || fell(last.results, sample.results)
-            || fell(last.sources, sample.sources))) {
+        const restarted = Boolean(last) && (time < last.time - SECONDS_OF_GAP || fell(last.results, sample.results)
+            || fell(last.sources, sample.sources));
+        if (restarted) {
             this.samples = [];
             this.intervals = [];
         } else if (last && time <= last.time) {
-            return;
+            return false;
         } else if (last) {
             const gap = time - last.time > SECONDS_OF_GAP;
             this.intervals.push({ from: last.time, to: time, rates: gap ? null : ratesBetween(last, sample) });
         }
         this.samples.push(sample);
         this.#forget(time - SECONDS_KEPT);
+        return restarted;
     }
 
     #forget(until) {
@@ -126,15 +128,10 @@ class History {
         return first && ratesBetween(first, this.last);
     }
 
-    // The highest rate of each result.
-    peaks() {
-        const peaks = {};
-        for (const { rates } of this.intervals) {
-            for (const [name, rate] of Object.entries(rates ?? {})) {
-                peaks[name] = Math.max(peaks[name] ?? 0, rate);
-            }
-        }
-        return peaks;
+    // The newest intervals, which follow each other without a gap.
+    recent() {
+        const gap = this.intervals.findLastIndex(({ rates }) => !rates);
+        return this.intervals.slice(gap + 1);
     }
 
     // Decisions by source since the first sample kept.

@@ -35,13 +35,16 @@ async function freeKey(zone, key) {
 }
 
 // Opens the dialog; resolves to whether the user confirmed.
-function confirmFree(zone, key) {
+function confirmFree(zone, key, inFleet) {
     const dialog = document.getElementById('free');
     const yes = document.getElementById('free-yes');
     say(document.getElementById('free-key'), visible(key.key));
     say(document.getElementById('free-zone'), visible(zone.name));
     // Other nodes remember refusals only of zones that are counted in Redis and have a cache.
-    document.getElementById('free-others').hidden = !zone.redis || !zone.cache;
+    const others = document.getElementById('free-others');
+    others.hidden = !zone.redis || !zone.cache;
+    say(others, inFleet ? 'All nodes forget its refusals within two seconds.'
+        : 'Other nodes may refuse it from memory for up to a minute.');
     dialog.returnValue = 'no';
     dialog.showModal();
     return new Promise(resolve => {
@@ -146,7 +149,7 @@ class BusiestKeys {
 
     async #free(key) {
         const { free } = this.rows.get(key.id) ?? {};
-        if (!free || free.getAttribute('aria-disabled') || !await confirmFree(this.zone, key)) {
+        if (!free || free.getAttribute('aria-disabled') || !await confirmFree(this.zone, key, this.page.hasFleet)) {
             return;
         }
         // Not `disabled`, which would remove the focus.

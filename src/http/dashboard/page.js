@@ -15,11 +15,16 @@ class Page {
     write = false;
     made = 0;
     sorted = 0;
+    range = RANGES[0];
 
     constructor() {
         this.redis = new RedisView();
         this.nodes = new Nodes();
+        this.pasts = new PastLoader();
         this.poller = new Poller((...answer) => this.#take(...answer), () => this.#showState());
+        this.fleet = new FleetView(this);
+        byId('view-node').addEventListener('click', () => this.#showView(false));
+        byId('view-fleet').addEventListener('click', () => this.#showView(true));
         byId('theme').addEventListener('click', () => theme.toggle());
         byId('pause').addEventListener('click', () => this.poller.pause(!this.poller.paused));
         byId('again').addEventListener('click', () => this.poller.ask());
@@ -50,7 +55,7 @@ class Page {
         }
     }
 
-    #take(zones, redis, asked) {
+    #take(zones, redis, fleet, asked) {
         this.asked = asked;
         this.write = zones.write === true;
         this.time = zones.time ?? Date.now() / 1000;
@@ -70,9 +75,37 @@ class Page {
         say(byId('node'), visible(zones.node ?? ''));
         say(byId('version'), zones.version ? `version ${visible(zones.version)}` : '');
         document.title = `${visible(zones.node ?? '')} – rate limits`;
+        this.#takeFleet(zones, fleet);
         this.#openFirst();
         this.#showSums();
         this.#showZones();
+    }
+
+    // A node without ratelimit_fleet has no fleet. The address may ask for it: "#fleet".
+    #takeFleet(zones, fleet) {
+        this.hasFleet = zones.fleet === true;
+        byId('views').hidden = !this.hasFleet;
+        const wanted = this.hasFleet && (this.poller.fleet || (!this.begun && location.hash === '#fleet'));
+        this.begun = true;
+        if (this.poller.fleet && wanted) {
+            this.fleet.take(fleet, zones.zones);
+        } else {
+            this.#showView(wanted);
+        }
+    }
+
+    #showView(fleet) {
+        if (this.poller.fleet !== fleet) {
+            this.poller.fleet = fleet;
+            set(byId('view-fleet'), 'aria-pressed', fleet);
+            set(byId('view-node'), 'aria-pressed', !fleet);
+            byId('of-fleet').hidden = !fleet;
+            byId('of-node').hidden = fleet;
+            say(byId('numbers-of'), fleet ? 'all live nodes together' : 'this node, all workers together');
+            document.querySelector('.top nav').hidden = fleet;
+            history.replaceState(null, '', fleet ? '#fleet' : '#zones');
+            this.poller.again();
+        }
     }
 
     // If the last open zone disappears, others are opened, as at the start.
@@ -134,6 +167,12 @@ class Page {
         tell('redis', servers === 0 ? 'None' : up === servers ? 'Up' : `${servers - up} not up`,
             servers === 0 ? 'counted on this node' : up === servers ? count(servers, 'server', 'servers')
                 : `of ${count(servers, 'server', 'servers')}`, up < servers);
+    }
+
+    // Sets the time that all charts show.
+    choose(range) {
+        this.range = range;
+        this.views.forEach(view => view.isOpen && view.show());
     }
 
     #filterBy(text) {

@@ -30,8 +30,10 @@ class Poller {
     busy = false;
     answered = false;
 
-    // `onAnswer` gets the JSON of zones and of redis, and the time of the request; `onState` gets this poller
-    // at each change.
+    fleet = false;  // whether the figures of the fleet are wanted, too
+
+    // `onAnswer` gets the JSON of zones, of redis and of the fleet (or null), and the time of the request;
+    // `onState` gets this poller at each change.
     constructor(onAnswer, onState) {
         this.onAnswer = onAnswer;
         this.onState = onState;
@@ -44,6 +46,12 @@ class Poller {
         this.ask();
     }
 
+    // Polls once more: what is wanted has changed.
+    again() {
+        this.more = this.busy;
+        this.ask();
+    }
+
     // Polls now, unless paused or hidden.
     async ask() {
         clearTimeout(this.timer);
@@ -53,8 +61,9 @@ class Poller {
         this.busy = true;
         const started = performance.now();
         try {
-            const [zones, redis] = await Promise.all([getJson('zones', 'zones'), getJson('redis', 'redis')]);
-            this.onAnswer(zones, redis, started);
+            const [zones, redis, fleet] = await Promise.all([getJson('zones', 'zones'), getJson('redis', 'redis'),
+                this.fleet ? getJson('fleet', 'nodes').catch(() => null) : null]);
+            this.onAnswer(zones, redis, fleet, started);
             this.failures = 0;
             this.answered = true;
         } catch (error) {
@@ -66,6 +75,10 @@ class Poller {
         }
         this.busy = false;
         this.#plan(performance.now() - started);
+        if (this.more) {
+            this.more = false;
+            this.ask();
+        }
     }
 
     // Plans the next poll. A slow node is polled less often. After a failure the intervals grow, with jitter,

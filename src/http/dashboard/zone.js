@@ -1,5 +1,8 @@
 // One zone: its row in the list and, once opened, its details below.
 
+// The small chart's range. A closed zone is asked again only after a gap.
+const SPARK_RANGE = { seconds: SECONDS_KEPT, step: 10, refresh: Infinity, live: true };
+
 const ALGORITHMS_WITH_BURST = ['gcra', 'leaky_bucket'];
 
 function burstText({ burst, algorithm }) {
@@ -72,15 +75,16 @@ class ResultsTable {
         this.rows = new Map();
     }
 
-    show(history, at) {
+    // `intervals`: those of the chart; `at`: the one at its cursor.
+    show(history, intervals, at) {
         const totals = history.last.results;
         const rates = at ? at.rates : history.now();
-        const peaks = history.peaks();
-        say(this.nowHead, at ? `At ${clock(at.to)}` : 'Now');
+        const peaks = peaksOf(intervals);
+        say(this.nowHead, at ? `At ${moment(at.to, history.last.time)}` : 'Now');
         arrange(this.body, resultsOf(totals).map(({ name, label }) => {
             const { root, cells } = this.#row(name, label);
             say(cells[1], rates ? perSecond(rates[name] ?? 0) : '–');
-            say(cells[2], history.intervals.length ? perSecond(peaks[name] ?? 0) : '–');
+            say(cells[2], intervals.length ? perSecond(peaks[name] ?? 0) : '–');
             say(cells[3], short(totals[name] ?? 0));
             cells[3].title = whole(totals[name] ?? 0);
             return root;
@@ -129,7 +133,8 @@ class ZoneView {
     constructor(name, id, page) {
         this.page = page;
         this.id = id;
-        this.history = new History();
+        this.name = name;
+        this.forget();
         this.title = button(h('span', {}, visible(name)), 'zone-name', () => this.open(!this.isOpen));
         this.title.title = visible(name);
         set(this.title, 'aria-expanded', 'false');
@@ -166,13 +171,16 @@ class ZoneView {
     // Drops the history when another node answers: its counters are different. The zone stays open or closed.
     forget() {
         this.history = new History();
+        this.past = new Past(this.name);
     }
 
     // Keeps new figures. They are drawn only if the zone is shown.
     take(zone, time) {
         this.zone = zone;
         const busiest = new Map((zone.busiest ?? []).map(key => [key.id, key]));
-        this.history.add(time, zone.counters, busiest);
+        if (this.history.add(time, zone.counters, busiest)) {
+            this.past = new Past(this.name);
+        }
         // Each time, since a reload may change the zone's settings.
         this.text = [zone.name, zone.key, quotaText(zone), zone.redis, zone.algorithm, words(zone.algorithm ?? '')]
             .join(' ').toLowerCase();
@@ -203,8 +211,25 @@ class ZoneView {
         for (const name of ['refused', 'failed']) {
             this.numbers[name].classList.toggle('some', Boolean(sums && (name === 'refused' ? refused : sums.failed)));
         }
-        drawSpark(this.spark, history.intervals, history.last.time);
+        this.#wantPast();
+        drawSpark(this.spark, this.#intervals(SPARK_RANGE), history.last.time);
         this.#showBody();
+    }
+
+    // Asks for what the node remembers: of a closed zone once, for the small chart; of an open one now and then;
+    // and after a gap in the page's own samples.
+    #wantPast() {
+        const { time } = this.history.last;
+        const { seconds, refresh } = this.isOpen ? this.page.range : SPARK_RANGE;
+        const gap = this.history.intervals.findLast(({ rates }) => !rates);
+        if (this.past.isDue(time - seconds, time, gap?.to > this.past.asked ? 0 : refresh)) {
+            this.page.pasts.want(this, time - seconds, time);
+        }
+    }
+
+    #intervals(range) {
+        const { history } = this;
+        return this.past.intervals(range, history.recent(), history.last.time, history.last.results);
     }
 
     #showBody() {
@@ -215,21 +240,26 @@ class ZoneView {
             this.#build();
         }
         const { history, zone } = this;
-        this.chart.show(history.intervals, history.last.time);
-        this.results.show(history, this.chart.at);
+        const { range } = this.page;
+        const intervals = this.#intervals(range);
+        this.choice.show(range);
+        this.choice.root.hidden = !this.past.has;
+        this.chart.show(intervals, history.last.time, range.seconds,
+            `Chart of ${visible(zone.name)}: rates of the last ${range.words}`);
+        this.results.show(history, intervals, this.chart.at);
         this.sources.show(history);
         this.keys.show(zone, history);
         this.#showSettings(settingsOf(zone));
-        this.empty.hidden = history.intervals.length > 0;
-        say(this.summary, this.#summary());
+        this.empty.hidden = intervals.length > 0;
+        say(this.summary, this.#summary(intervals));
     }
 
     #build() {
         const { id } = this;
-        const name = visible(this.zone.name);
         this.summary = h('p', { class: 'unseen', id: `${id}-summary` });
-        this.chart = new Chart(`Chart of ${name}: rates of the last five minutes`, `${id}-summary`,
-            at => this.results.show(this.history, at));
+        this.chart = new Chart(`${id}-summary`, at => this.results.show(this.history, this.chart.intervals, at));
+        this.choice = new RangeChoice(`Time that the chart of ${visible(this.zone.name)} shows`,
+            range => this.page.choose(range));
         this.results = new ResultsTable();
         this.sources = new SourcesBar();
         this.keys = new BusiestKeys(this.page, id);
@@ -238,7 +268,7 @@ class ZoneView {
         const part = (classes, title, ...content) =>
             h('section', { class: `part-of-zone ${classes}` }, h('h4', {}, title), ...content);
         this.body.append(
-            part('rates', 'Requests per second', this.chart.root, this.empty, this.summary),
+            part('rates', 'Requests per second', this.choice.root, this.chart.root, this.empty, this.summary),
             part('results', 'Results', this.results.root),
             part('busiest', 'Busiest refused keys', this.keys.root),
             part('origins', 'Where decisions came from', this.sources.root),
@@ -257,13 +287,14 @@ class ZoneView {
         });
     }
 
-    #summary() {
+    #summary(intervals) {
         const { history } = this;
         const now = history.now();
         if (!now) {
             return 'Nothing is known yet.';
         }
-        return `Now: ${spoken(now)}. Highest of the last five minutes: ${spoken(history.peaks())}.`
+        return `Now: ${spoken(now)}. Highest of the last ${this.page.range.words}:`
+            + ` ${spoken(peaksOf(intervals))}.`
             + ' The arrow keys read the chart at a point of time.';
     }
 }

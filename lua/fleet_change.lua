@@ -1,0 +1,70 @@
+-- Sets or takes back an override, or tells all nodes that a key was freed. Needs all keys in one
+-- hash slot.
+-- KEYS  1 changes, 2 overrides, 3 ends, 4 events, 5 state (as in fleet_sync.lua)
+-- ARGV  1 set, remove or free; 2 id (as there, "f" for free). For set: 3 the JSON text without its
+--       closing brace; 4 how long it is in force, ms (0: until it is taken back); 5 the most
+--       overrides that there may be
+-- reply  set: the whole text, or an empty one if there are too many; remove: 1, or 0 if there was
+--        none; free: 1
+-- Complexity  O(log n)
+
+local limit = 2 ^ 52
+
+-- Keys of a wrong type must fail before anything is written.
+local set = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]))
+redis.call('HLEN', KEYS[2])
+redis.call('ZCARD', KEYS[3])
+redis.call('ZCARD', KEYS[4])
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local version = (tonumber(redis.call('HGET', KEYS[5], 'version')) or 0) + 1
+if not (version >= now and version < limit) then
+    version = now
+end
+local sum = tonumber(redis.call('HGET', KEYS[5], 'sum')) or 0
+if not (sum >= 0 and sum < limit) then
+    sum = 0
+end
+if set and set >= 0 and set < limit then
+    sum = (sum + limit - set) % limit
+end
+local function text(number)
+    return string.format('%.0f', number)
+end
+
+if ARGV[1] == 'free' then
+    redis.call('ZADD', KEYS[4], text(version), ARGV[2])
+    redis.call('HSET', KEYS[5], 'version', text(version))
+    return 1
+end
+
+if ARGV[1] == 'remove' then
+    if not set then
+        return 0
+    end
+    redis.call('ZREM', KEYS[1], ARGV[2])
+    redis.call('HDEL', KEYS[2], ARGV[2])
+    redis.call('ZREM', KEYS[3], ARGV[2])
+    redis.call('ZADD', KEYS[4], text(version), ARGV[2])
+    redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text(sum))
+    return 1
+end
+
+if not set and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then
+    return ''
+end
+local at = math.floor(now / 1000)
+local lasts = tonumber(ARGV[4])
+local whole = ARGV[3] .. ',"at":' .. text(at)
+if lasts > 0 then
+    whole = whole .. ',"until":' .. text(at + lasts)
+    redis.call('ZADD', KEYS[3], text(at + lasts), ARGV[2])
+else
+    redis.call('ZREM', KEYS[3], ARGV[2])
+end
+whole = whole .. '}'
+redis.call('ZADD', KEYS[1], text(version), ARGV[2])
+redis.call('HSET', KEYS[2], ARGV[2], whole)
+redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text((sum + version) % limit))
+return whole

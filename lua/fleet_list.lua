@@ -1,0 +1,39 @@
+-- Lists the overrides of a zone, the oldest first, in pages. It writes nothing. Needs all keys in
+-- one hash slot.
+-- KEYS  1 changes, 2 overrides (as in fleet_sync.lua)
+-- ARGV  1 the zone; 2 the version after which to begin; 3 the most overrides to return
+-- reply  now (ms), the version after which the next page begins (0: there is none), then the id and
+--        the text of each
+-- Complexity  O(log n) and 5000 overrides of all zones
+
+local limit = 2 ^ 52
+local time = redis.call('TIME')
+local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+local of_zone, of_key = 'z' .. ARGV[1], 'k' .. ARGV[1] .. '\0'
+local after, most = tonumber(ARGV[2]), tonumber(ARGV[3])
+local reply = { now, 0 }
+local found = 0
+
+for _ = 1, 5 do
+    local page = redis.call(
+        'ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', after), string.format('(%.0f', limit),
+        'WITHSCORES', 'LIMIT', 0, 1000)
+    for i = 1, #page, 2 do
+        if found == most then
+            reply[2] = after
+            return reply
+        end
+        after = tonumber(page[i + 1])
+        local id = page[i]
+        if id == of_zone or string.sub(id, 1, #of_key) == of_key then
+            found = found + 1
+            reply[#reply + 1] = id
+            reply[#reply + 1] = redis.call('HGET', KEYS[2], id) or ''
+        end
+    end
+    if #page < 2000 then
+        return reply
+    end
+end
+reply[2] = after
+return reply

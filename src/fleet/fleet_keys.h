@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ratelimit::fleet {
+
+/// The names of a fleet's keys in Redis, which are in one hash slot (lua/fleet_sync.lua says what
+/// they hold).
+struct FleetKeys {
+    /// `prefix`: of the ratelimit_redis block. No zone's key begins like these: a zone has a name.
+    explicit FleetKeys(const std::string& prefix)
+        : alive(prefix + "{fleet}:alive"),
+          nodes(prefix + "{fleet}:nodes"),
+          changes(prefix + "{fleet}:changes"),
+          overrides(prefix + "{fleet}:overrides"),
+          ends(prefix + "{fleet}:ends"),
+          events(prefix + "{fleet}:events"),
+          state(prefix + "{fleet}:state")
+    {
+    }
+
+    std::string alive;
+    std::string nodes;
+    std::string changes;
+    std::string overrides;
+    std::string ends;
+    std::string events;
+    std::string state;
+};
+
+/// In bytes. Longer keys are counted by their hash.
+inline constexpr std::size_t longest_key = 128;
+
+/// What a change is about.
+struct ChangeId {
+    enum class Kind : char {
+        zone_override = 'z',
+        key_override = 'k',
+        freed_key = 'f',
+    };
+
+    Kind kind = Kind::zone_override;
+    std::string_view zone;
+    std::string_view key;  // as it is counted; empty for a zone's override
+
+    /// As in Redis.
+    std::string text() const;
+};
+
+/// Parses an id; the result refers to `text`. Empty: it is none.
+std::optional<ChangeId> parse_change_id(std::string_view text) noexcept;
+
+}  // namespace ratelimit::fleet

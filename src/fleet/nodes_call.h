@@ -1,0 +1,62 @@
+#pragma once
+
+#include "fleet/node_report.h"
+#include "redis/call.h"
+#include "redis/script_registry.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::fleet {
+
+/// The nodes of a fleet as Redis has them, before their reports are read.
+struct NodeList {
+    struct Node {
+        std::string id;
+        std::uint64_t heard_us = 0;  // since the epoch, by Redis's clock
+        std::string report;          // unchecked
+    };
+
+    std::uint64_t now_us = 0;    // by Redis's clock
+    std::uint64_t nodes = 0;     // that Redis knows; some may be left out below
+    std::vector<Node> reported;  // the one that was heard of last first
+
+    /// As one text, for another process. Nodes that exceed `room` bytes are left out.
+    std::string packed(std::size_t room) const;
+    /// Of any text: what is malformed is left out.
+    static NodeList unpacked(std::string_view text);
+};
+
+inline constexpr std::uint64_t live_us = 5'000'000;
+
+/// Reads the reports. Nodes without a readable one are left out; `unreadable` is their number.
+std::vector<FleetNode> read_nodes(const NodeList& list, std::uint64_t& unreadable);
+
+/// The text of lua/fleet_nodes.lua.
+redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts);
+
+/// Asks Redis for the nodes of a fleet (lua/fleet_nodes.lua).
+class NodesCall : public redis::Call {
+public:
+    static constexpr std::int64_t most_nodes = 1000;
+    static constexpr std::int64_t most_bytes = 900'000;  // of all reports
+
+    /// `alive`, `nodes`: the names of the keys.
+    NodesCall(redis::ScriptId script, std::string alive, std::string nodes);
+
+    std::string_view routing_key() const noexcept final { return alive_; }
+    void write(redis::CommandBuffer& command) const final;
+    bool on_reply(const redisReply& reply) noexcept final;
+
+protected:
+    virtual void listed(NodeList list) noexcept = 0;
+
+private:
+    const redis::ScriptId script_;
+    const std::string alive_;
+    const std::string nodes_;
+};
+
+}  // namespace ratelimit::fleet

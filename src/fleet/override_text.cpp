@@ -1,0 +1,203 @@
+#include "fleet/override_text.h"
+
+#include "limit/rate_text.h"
+
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+namespace ratelimit::fleet {
+
+namespace {
+
+using Json = nlohmann::json;
+using Kind = Override::Kind;
+
+constexpr std::int64_t latest_end_ms = 9'007'199'254'740'992;  // exact as a double
+
+/// Never throws: text that is no JSON gives a discarded value.
+Json parsed(std::string_view text)
+{
+    if (text.size() > longest_text) {
+        return Json(Json::value_t::discarded);
+    }
+    return Json::parse(text.begin(), text.end(), nullptr, false);
+}
+
+/// The JSON string of any bytes. Bytes that are not UTF-8 are replaced.
+std::string json_string(std::string_view text)
+{
+    return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::optional<std::int64_t> number_of(const Json& value, std::int64_t least, std::int64_t most)
+{
+    // Without this a large unsigned number would become negative.
+    if (!value.is_number_integer()
+        || (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)) {
+        return std::nullopt;
+    }
+    const auto number = value.get<std::int64_t>();
+    return number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
+bool is_true(const Json& value)
+{
+    return value.is_boolean() && value.get<bool>();
+}
+
+bool set_rate(const Json& value, Override& out, std::string& text)
+{
+    const auto rate =
+        value.is_string() ? parse_rate(value.get_ref<const std::string&>()) : std::optional<Rate>{};
+    if (!rate) {
+        return false;
+    }
+    out.kind = Kind::rate;
+    out.rate = *rate;
+    text = value.get_ref<const std::string&>();
+    return true;
+}
+
+bool set_concurrency(const Json& value, Override& out)
+{
+    const auto most = number_of(value, 1, max_quota);
+    if (!most) {
+        return false;
+    }
+    out.kind = Kind::concurrency;
+    out.rate.quota = *most;
+    return true;
+}
+
+/// Sets a member of a change that decides its kind. Returns the error; empty: none.
+std::string set_kind(const std::string& name, const Json& value, OverrideChange& change)
+{
+    if (name == "rate") {
+        return set_rate(value, change.value, change.rate_text)
+            ? ""
+            : "invalid \"rate\", expected a text such as \"100r/s\" or \"1000r/15m\"";
+    }
+    if (name == "concurrency") {
+        return set_concurrency(value, change.value)
+            ? ""
+            : "invalid \"concurrency\", expected a number from 1 to 1000000000";
+    }
+    change.value.kind = name == "block" ? Kind::block : Kind::unlimited;
+    return is_true(value) ? "" : "invalid \"" + name + "\", expected true";
+}
+
+/// Sets any other member of a change.
+std::string set_detail(const std::string& name, const Json& value, OverrideChange& change)
+{
+    if (name == "burst") {
+        change.value.burst = number_of(value, 0, max_quota);
+        return change.value.burst ? ""
+                                  : "invalid \"burst\", expected a number from 0 to 1000000000";
+    }
+    if (name != "for") {
+        return "unknown member " + json_string(name.substr(0, 64))
+            + ", expected rate, burst, concurrency, block, unlimited or for";
+    }
+    const auto time = value.is_string() ? parse_seconds(value.get_ref<const std::string&>())
+                                        : std::optional<microseconds>{};
+    if (!time) {
+        return "invalid \"for\", expected a text such as \"90s\", \"10m\" or \"1h\", at most "
+               "\"366d\"";
+    }
+    change.lasts = std::chrono::duration_cast<milliseconds>(*time);
+    return "";
+}
+
+/// The kind of an override in Redis, by its first member that this version knows.
+void set_stored_kind(const Json& json, StoredOverride& stored)
+{
+    const auto has = [&json](const char* name) { return json.contains(name); };
+    if (has("block")) {
+        stored.value.kind = is_true(json["block"]) ? Kind::block : Kind::unknown;
+    } else if (has("unlimited")) {
+        stored.value.kind = is_true(json["unlimited"]) ? Kind::unlimited : Kind::unknown;
+    } else if (has("concurrency")) {
+        set_concurrency(json["concurrency"], stored.value);
+    } else if (
+        has("rate") && set_rate(json["rate"], stored.value, stored.rate_text) && has("burst")) {
+        stored.value.burst = number_of(json["burst"], 0, max_quota);
+        stored.value.kind = stored.value.burst ? Kind::rate : Kind::unknown;
+    }
+}
+
+}  // namespace
+
+std::string parse_change(std::string_view text, OverrideChange& change)
+{
+    const Json json = parsed(text);
+    if (!json.is_object()) {
+        return "expected a JSON object, such as {\"rate\":\"100r/m\"}, {\"block\":true} or "
+               "{\"unlimited\":true}";
+    }
+    int kinds = 0;
+    for (const auto& [name, value] : json.items()) {
+        const bool decides =
+            name == "rate" || name == "concurrency" || name == "block" || name == "unlimited";
+        kinds += decides ? 1 : 0;
+        std::string error =
+            decides ? set_kind(name, value, change) : set_detail(name, value, change);
+        if (!error.empty()) {
+            return error;
+        }
+    }
+    if (kinds != 1) {
+        return "expected one of rate, concurrency, block and unlimited";
+    }
+    if (change.value.burst && change.value.kind != Kind::rate) {
+        return "invalid \"burst\", expected only beside \"rate\"";
+    }
+    return "";
+}
+
+std::string begin_stored(const OverrideChange& change, std::string_view by)
+{
+    std::string text = "{";
+    switch (change.value.kind) {
+    case Kind::rate:
+        text += "\"rate\":" + json_string(change.rate_text);
+        if (change.value.burst) {
+            text += ",\"burst\":" + std::to_string(*change.value.burst);
+        }
+        break;
+    case Kind::concurrency:
+        text += "\"concurrency\":" + std::to_string(change.value.rate.quota);
+        break;
+    case Kind::block:
+        text += "\"block\":true";
+        break;
+    default:
+        text += "\"unlimited\":true";
+        break;
+    }
+    return text + ",\"by\":" + json_string(by);
+}
+
+StoredOverride parse_stored(std::string_view text)
+{
+    StoredOverride stored;
+    const Json json = parsed(text);
+    if (!json.is_object()) {
+        return stored;
+    }
+    set_stored_kind(json, stored);
+    if (json.contains("until") && !json["until"].is_null()) {
+        const auto end = number_of(json["until"], 1, latest_end_ms);
+        stored.value.end = milliseconds{ end.value_or(0) };
+        stored.value.kind = end ? stored.value.kind : Kind::unknown;
+    }
+    if (json.contains("at")) {
+        stored.at = milliseconds{ number_of(json["at"], 0, latest_end_ms).value_or(0) };
+    }
+    if (json.contains("by") && json["by"].is_string()) {
+        stored.by = json["by"].get<std::string>();
+    }
+    return stored;
+}
+
+}  // namespace ratelimit::fleet

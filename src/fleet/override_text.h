@@ -1,0 +1,39 @@
+#pragma once
+
+#include "limit/override.h"
+
+#include <string>
+#include <string_view>
+
+namespace ratelimit::fleet {
+
+/// A change that an operator asks for: an override, and how long it is in force.
+struct OverrideChange {
+    Override value;  // without an end
+    std::string rate_text;
+    milliseconds lasts{ 0 };  // 0: until it is taken back
+};
+
+/// An override as Redis has it: what is in force, since when, and by whom.
+struct StoredOverride {
+    Override value;
+    std::string rate_text;
+    milliseconds at{ 0 };  // when it was set, since the epoch, by Redis's clock
+    std::string by;
+};
+
+inline constexpr std::size_t longest_text = 4096;  // of a change or a stored override, in bytes
+
+/// Parses the JSON of a change: one of "rate" (with or without "burst"), "concurrency", "block" and
+/// "unlimited", and "for" or not. Returns the error, one line; empty: `change` is set.
+std::string parse_change(std::string_view text, OverrideChange& change);
+
+/// The JSON text of the override without its closing brace. The script that stores it adds "at" and
+/// "until" (lua/fleet_change.lua).
+std::string begin_stored(const OverrideChange& change, std::string_view by);
+
+/// Parses what Redis has. Never fails: what this version does not understand has
+/// Override::Kind::unknown. Unknown members are passed over.
+StoredOverride parse_stored(std::string_view text);
+
+}  // namespace ratelimit::fleet

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "fleet/sync.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace ratelimit::fleet {
+
+/// A worker's part in the fleet. One worker of a node talks to Redis, once a second; if it exits,
+/// dies or hangs, another does within about two seconds.
+class Session final : private Sync::Owner {
+public:
+    /// What this node's other parts do for the session.
+    class Node : public ChangeListener {
+    public:
+        /// A JSON object that other nodes see of this one.
+        virtual std::string state() = 0;
+        /// Whether this worker goes on. If not, another one talks to Redis.
+        virtual bool stays() const noexcept = 0;
+        /// Redis has not answered for some seconds. Once until connected, in all workers.
+        virtual void disconnected() noexcept = 0;
+        virtual void connected() noexcept = 0;
+        /// This many overrides have no room in memory. Once while the memory lasts.
+        virtual void left_out(std::uint64_t count) noexcept = 0;
+    };
+
+    struct Parts {
+        FleetMemory memory;
+        redis::Client& client;
+        redis::ScriptId script;
+        const FleetKeys& keys;
+        const NodeClock& clock;
+        Node& node;
+    };
+
+    explicit Session(Parts parts);
+    ~Session() override;
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    /// Takes what has changed now, in whichever worker this is; such as after a change of its own.
+    void hurry() noexcept;
+
+private:
+    void tick() noexcept;
+    void say() noexcept;
+    milliseconds pause() const noexcept;
+    milliseconds now() const noexcept;
+
+    void freed(std::string_view zone, std::string_view key) noexcept override
+    {
+        parts_.node.freed(zone, key);
+    }
+    void changed(std::string_view zone, std::string_view key) noexcept override
+    {
+        parts_.node.changed(zone, key);
+    }
+    void synced(Sync::End end) noexcept override;
+
+    Parts parts_;
+    Sync sync_;
+    std::unique_ptr<Timer> timer_;
+    bool speaks_ = false;
+    bool again_ = false;  // after the call in flight, another one is wanted
+};
+
+}  // namespace ratelimit::fleet

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "fleet/apply_changes.h"
+#include "fleet/fleet_keys.h"
+#include "redis/client.h"
+#include "redis/script_registry.h"
+#include "store/fleet_memory.h"
+#include "zone/node_clock.h"
+
+#include <string>
+
+namespace ratelimit::fleet {
+
+/// The text of lua/fleet_sync.lua.
+redis::ScriptId add_sync_script(redis::ScriptRegistry& scripts);
+
+/// Brings this node's memory up to date with Redis: one call of lua/fleet_sync.lua or, if much has
+/// changed, one after another until all is known. Any worker may do so at any time.
+class Sync final : private redis::Call {
+public:
+    enum class End : std::uint8_t { known, failed };
+
+    class Owner : public ChangeListener {
+    public:
+        /// All changes are known, or a call failed. Never called from inside start.
+        virtual void synced(End end) noexcept = 0;
+    };
+
+    /// Everything must outlive this object.
+    struct Parts {
+        FleetMemory memory;
+        redis::Client& client;
+        redis::ScriptId script;
+        const FleetKeys& keys;
+        const NodeClock& clock;
+        Owner& owner;
+    };
+
+    explicit Sync(Parts parts) noexcept : parts_(parts)
+    {
+        repeatable = true;
+        delays_exit = false;
+    }
+
+    /// `state`: what other nodes see of this one; empty: this node is not said to be there. False:
+    /// a call could not be sent now.
+    bool start(std::string state);
+    bool running() const noexcept { return running_; }
+
+private:
+    static constexpr std::int64_t page = 1000;
+
+    bool send();
+    std::string_view routing_key() const noexcept override { return parts_.keys.state; }
+    void write(redis::CommandBuffer& command) const override;
+    bool on_reply(const redisReply& reply) noexcept override;
+    void on_failure(redis::Failure failure) noexcept override;
+    void end(End end) noexcept;
+
+    Parts parts_;
+    std::string state_;
+    std::uint64_t sent_ = 0;  // the cursor
+    bool running_ = false;
+};
+
+}  // namespace ratelimit::fleet

@@ -1,0 +1,199 @@
+#include "http/api/fleet_view.h"
+
+#include "fleet/nodes_call.h"
+#include "http/api/json_text.h"
+#include "http/api/redis_query.h"
+#include "http/api/response.h"
+#include "http/conf.h"
+#include "nginx/pool.h"
+#include "nginx/text.h"
+#include "store/known_nodes.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace ratelimit::http {
+
+namespace {
+
+constexpr double us_a_second = 1e6;
+
+void write_summary(
+    JsonText& json, const MainConf& conf, const fleet::NodeList& list,
+    const std::vector<fleet::FleetNode>& nodes, std::uint64_t unreadable, bool connected)
+{
+    const FleetNode& fleet = *conf.fleet;
+    const auto live = std::count_if(
+        nodes.begin(), nodes.end(), [](const fleet::FleetNode& node) { return node.live; });
+    std::uint64_t overrides = 0;
+    for (const Zone* zone : fleet.zones) {
+        overrides += zone->override_slot == nullptr ? 0 : zone->override_slot->count();
+    }
+    json.begin_object("fleet")
+        .number("nodes", static_cast<std::int64_t>(live))
+        .number("known", std::max<std::uint64_t>(list.nodes, nodes.size()))
+        .text("redis", fleet.redis().name)
+        .flag("connected", connected);
+    if (list.now_us == 0) {
+        json.null("as_of");
+    } else {
+        json.seconds("as_of", static_cast<double>(list.now_us) / us_a_second);
+    }
+    json.number("overrides", overrides)
+        .number("overrides_left_out", std::uint64_t{ fleet.shared().shared().left_out.load() })
+        .number("unreadable", unreadable)
+        .end_object();
+}
+
+void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view self)
+{
+    json.begin_object()
+        .text("name", node.report.name)
+        .text("id", node.id)
+        .flag("self", node.id == self)
+        .flag("live", node.live)
+        .text("version", node.report.version)
+        .text("nginx", node.report.nginx)
+        .number("uptime", node.report.uptime)
+        .seconds("heard", static_cast<double>(node.heard_us) / us_a_second)
+        .number("zones_omitted", node.report.zones_omitted)
+        .begin_array("zones");
+    for (const auto& zone : node.report.zones) {
+        json.begin_object()
+            .text("name", zone.name)
+            .text("limit", zone.limit)
+            .text("settings", zone.settings)
+            .number("passed", zone.passed)
+            .number("refused", zone.refused)
+            .end_object();
+    }
+    json.end_array().begin_array("redis");
+    for (const auto& server : node.report.servers) {
+        json.begin_object()
+            .text("redis", server.redis)
+            .text("server", server.server)
+            .text("state", server.state)
+            .number("workers_up", server.workers_up)
+            .number("workers", server.workers)
+            .end_object();
+    }
+    json.end_array().end_object();
+}
+
+void write_texts(JsonText& json, std::string_view name, const std::vector<std::string>& texts)
+{
+    json.begin_array(name);
+    for (const std::string& text : texts) {
+        json.text({}, text);
+    }
+    json.end_array();
+}
+
+void write_zones(JsonText& json, const std::vector<fleet::FleetNode>& nodes)
+{
+    json.begin_array("zones");
+    for (const fleet::FleetZone& zone : fleet::sum_zones(nodes)) {
+        json.begin_object()
+            .text("name", zone.name)
+            .number("nodes", zone.nodes)
+            .number("passed", zone.passed)
+            .number("refused", zone.refused);
+        write_texts(json, "limits", zone.limits);
+        write_texts(json, "settings_differ", zone.settings_differ);
+        json.end_object();
+    }
+    json.end_array();
+}
+
+void write_busiest(JsonText& json, const std::vector<fleet::FleetNode>& nodes)
+{
+    json.begin_array("busiest");
+    for (const auto& key : fleet::sum_busiest(nodes)) {
+        const std::string bytes = percent_decoded(key.id).value_or(key.id);
+        std::string shown(4 * bytes.size(), '\0');
+        json.begin_object()
+            .text("zone", key.zone)
+            .text("key", nginx::escaped_for_log(bytes, shown.data(), shown.size()))
+            .text("id", percent_encoded(bytes))
+            .number("refused", key.refused)
+            .end_object();
+    }
+    json.end_array();
+}
+
+std::string fleet_json(const MainConf& conf, const fleet::NodeList& list, bool connected)
+{
+    const std::string_view self = conf.fleet->shared().id();
+    std::uint64_t unreadable = 0;
+    std::vector<fleet::FleetNode> nodes = fleet::read_nodes(list, unreadable);
+    if (nodes.empty()) {
+        nodes.push_back({ std::string(self), 0, true, conf.fleet->report() });
+    }
+    JsonText json;
+    json.begin_object();
+    write_summary(json, conf, list, nodes, unreadable, connected);
+    json.begin_array("nodes");
+    for (const fleet::FleetNode& node : nodes) {
+        write_node(json, node, self);
+    }
+    json.end_array();
+    write_zones(json, nodes);
+    write_busiest(json, nodes);
+    json.end_object();
+    return json.str() + "\n";
+}
+
+class FleetQuery final : public RedisQuery, private fleet::NodesCall {
+public:
+    explicit FleetQuery(ngx_http_request_t* r)
+        : RedisQuery(r),
+          NodesCall(
+              main_conf(r).fleet->scripts().nodes, main_conf(r).fleet->keys().alive,
+              main_conf(r).fleet->keys().nodes)
+    {
+    }
+
+    ngx_int_t ask()
+    {
+        return main_conf(r_).fleet->redis().client().send(*this) ? wait() : respond();
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        const MainConf& conf = main_conf(r_);
+        const KnownNodes known(*conf.fleet->known_nodes);
+        if (answered_) {
+            known.set(list_.packed(KnownNodes::room));
+        } else {
+            list_ = fleet::NodeList::unpacked(known.get());
+        }
+        return send_response(r_, NGX_HTTP_OK, json_type, fleet_json(conf, list_, answered_));
+    }
+
+    void listed(fleet::NodeList list) noexcept override
+    {
+        list_ = std::move(list);
+        answered_ = true;
+        answered();
+    }
+    void on_failure(redis::Failure) noexcept override { answered(); }
+
+    fleet::NodeList list_;
+    bool answered_ = false;
+};
+
+}  // namespace
+
+ngx_int_t show_fleet(ngx_http_request_t* r)
+{
+    if (main_conf(r).fleet == nullptr) {
+        return send_error(
+            r, NGX_HTTP_NOT_FOUND, "no fleet: that needs the directive ratelimit_fleet");
+    }
+    auto* query = nginx::make<FleetQuery>(r->pool, r);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+}
+
+}  // namespace ratelimit::http

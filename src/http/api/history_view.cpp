@@ -1,0 +1,58 @@
+#include "http/api/json_text.h"
+#include "http/api/views.h"
+#include "http/decision_count.h"
+#include "nginx/clock.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace ratelimit::http {
+
+namespace {
+
+constexpr std::array<std::string_view, History::most_series> series_names = { "passed", "refused",
+                                                                              "would_refuse",
+                                                                              "undecided" };
+
+void write_steps(JsonText& json, History::Steps steps, std::int64_t step_s, std::int64_t since)
+{
+    // Steps that ended before `since` are left out.
+    const std::int64_t early = std::max<std::int64_t>(since - steps.start, 0) / step_s;
+    const auto left_out = std::min<std::int64_t>(early, std::ssize(steps.values));
+    steps.values.erase(steps.values.begin(), steps.values.begin() + left_out);
+
+    json.begin_object().number("step", step_s).number("start", steps.start + left_out * step_s);
+    for (std::size_t series = 0; series < steps.series; ++series) {
+        json.begin_array(series_names[series]);
+        for (const History::Values& values : steps.values) {
+            if (values[series] == History::unknown) {
+                json.null({});
+            } else {
+                json.number({}, values[series]);
+            }
+        }
+        json.end_array();
+    }
+    json.end_object();
+}
+
+}  // namespace
+
+std::string history_json(const ZoneConf& zone, std::int64_t since)
+{
+    roll_history(zone);
+    const History history = zone.zone.memory().history();
+    JsonText json;
+    json.begin_object()
+        .text("zone", zone.zone.name)
+        .seconds("now", std::chrono::duration<double>(nginx::local_time()).count())
+        .begin_array("steps");
+    for (std::size_t scale = 0; scale < History::scales.size(); ++scale) {
+        write_steps(json, history.read(scale), History::scales[scale].step_s, since);
+    }
+    json.end_array().end_object();
+    return json.str() + "\n";
+}
+
+}  // namespace ratelimit::http

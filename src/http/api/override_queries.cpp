@@ -1,0 +1,359 @@
+#include "http/api/override_queries.h"
+
+#include "http/api/json_text.h"
+#include "http/api/path.h"
+#include "http/api/redis_query.h"
+#include "http/api/response.h"
+#include "http/clocks.h"
+#include "limit/rate_text.h"
+#include "nginx/pool.h"
+#include "nginx/text.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+namespace ratelimit::http {
+
+namespace {
+
+using fleet::ChangeCall;
+using fleet::ChangeId;
+using Change = ChangeCall::Change;
+using nginx::view;
+
+constexpr std::string_view no_answer = "Redis does not answer";
+constexpr std::string_view answered_error = "Redis answered with an error";
+constexpr std::int64_t default_page = 100;
+constexpr std::int64_t largest_page = 1000;
+
+std::string escaped(std::string_view key)
+{
+    std::string shown(4 * key.size(), '\0');
+    return std::string(nginx::escaped_for_log(key, shown.data(), shown.size()));
+}
+
+/// Writes an override's members. `now`: by Redis's clock.
+void write_override(JsonText& json, const fleet::StoredOverride& stored, milliseconds now)
+{
+    const Override& value = stored.value;
+    switch (value.kind) {
+    case Override::Kind::rate:
+        json.text("rate", stored.rate_text);
+        if (value.burst) {
+            json.number("burst", *value.burst);
+        }
+        break;
+    case Override::Kind::concurrency:
+        json.number("concurrency", value.rate.quota);
+        break;
+    case Override::Kind::block:
+        json.flag("block", true);
+        break;
+    case Override::Kind::unlimited:
+        json.flag("unlimited", true);
+        break;
+    default:
+        json.flag("unknown", true);
+        break;
+    }
+    const auto seconds = [](milliseconds time) {
+        return std::chrono::duration<double>(time).count();
+    };
+    if (value.end.count() != 0) {
+        json.seconds("until", seconds(value.end))
+            .seconds("for_seconds_left", seconds(std::max(value.rest(now), milliseconds{ 0 })));
+    } else {
+        json.null("until").null("for_seconds_left");
+    }
+    json.text("by", stored.by).seconds("at", seconds(stored.at));
+}
+
+/// The override of a key or, if `key` is empty, of the whole zone.
+ChangeId id_of(const ZoneConf& zone, std::string_view key) noexcept
+{
+    return { key.empty() ? ChangeId::Kind::zone_override : ChangeId::Kind::key_override,
+             zone.zone.name, key };
+}
+
+ngx_int_t send_failure(ngx_http_request_t* r, redis::Failure failure)
+{
+    return send_error(
+        r, NGX_HTTP_SERVICE_UNAVAILABLE,
+        failure == redis::Failure::error_reply ? answered_error : no_answer);
+}
+
+/// Changes an override in Redis, and waits until the reply.
+class OverrideQuery final : public RedisQuery, private ChangeCall {
+public:
+    OverrideQuery(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, Change change,
+        std::string text, milliseconds lasts)
+        : RedisQuery(r),
+          ChangeCall(
+              main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), change,
+              id_of(zone, key).text(), std::move(text), lasts),
+          zone_(zone),
+          key_(key),
+          removes_(change == Change::remove)
+    {
+    }
+
+    ngx_int_t ask()
+    {
+        return main_conf(r_).fleet->redis().client().send(*this)
+            ? wait()
+            : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        if (failure_) {
+            return send_failure(r_, *failure_);
+        }
+        main_conf(r_).fleet->hurry();
+        if (removes_) {
+            return found_ ? send_response(r_, NGX_HTTP_NO_CONTENT, {}, {})
+                          : send_error(r_, NGX_HTTP_NOT_FOUND, "no such override");
+        }
+        if (!found_) {
+            return send_error(r_, NGX_HTTP_CONFLICT, "the fleet has too many overrides");
+        }
+        const auto stored = fleet::parse_stored(stored_);
+        JsonText json;
+        json.begin_object().text("zone", zone_.zone.name);
+        if (key_.empty()) {
+            json.null("key");
+        } else {
+            json.text("key", escaped(key_));
+        }
+        write_override(json, stored, stored.at);
+        json.end_object();
+        return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+    }
+
+    void changed(bool found, std::string_view text) noexcept override
+    {
+        nginx::guarded(ngx_cycle->log, [&] {
+            found_ = found;
+            stored_ = text;
+        });
+        answered();
+    }
+    void on_failure(redis::Failure failure) noexcept override
+    {
+        failure_ = failure;
+        answered();
+    }
+
+    const ZoneConf& zone_;
+    const std::string key_;
+    const bool removes_;
+    bool found_ = false;
+    std::string stored_;
+    std::optional<redis::Failure> failure_;
+};
+
+/// Writes the event that a key was freed.
+class FreedQuery final : public RedisQuery, private ChangeCall {
+public:
+    FreedQuery(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+        : RedisQuery(r),
+          ChangeCall(
+              main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), Change::free,
+              ChangeId{ ChangeId::Kind::freed_key, zone.zone.name, key }.text())
+    {
+    }
+
+    ngx_int_t ask()
+    {
+        return main_conf(r_).fleet->redis().client().send(*this) ? wait() : respond();
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        return written_ ? send_response(r_, NGX_HTTP_NO_CONTENT, {}, {})
+                        : send_error(
+                            r_, NGX_HTTP_SERVICE_UNAVAILABLE,
+                            "the key is free on this node, but the fleet's Redis does not answer: "
+                            "other nodes may remember its refusal");
+    }
+    void changed(bool, std::string_view) noexcept override
+    {
+        written_ = true;
+        answered();
+    }
+    void on_failure(redis::Failure) noexcept override { answered(); }
+
+    bool written_ = false;
+};
+
+/// One override, as Redis has it.
+class OverrideLookup final : public RedisQuery, private fleet::LookupCall {
+public:
+    OverrideLookup(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+        : RedisQuery(r),
+          LookupCall(main_conf(r).fleet->keys(), id_of(zone, key).text()),
+          zone_(zone)
+    {
+    }
+
+    ngx_int_t ask()
+    {
+        return main_conf(r_).fleet->redis().client().send(*this)
+            ? wait()
+            : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        if (failure_) {
+            return send_failure(r_, *failure_);
+        }
+        const milliseconds now = main_conf(r_).fleet->shared().redis_time(node_clock.monotonic());
+        const auto stored = fleet::parse_stored(stored_);
+        JsonText json;
+        json.begin_object().text("zone", zone_.zone.name);
+        if (stored_.empty() || stored.value.has_ended(now)) {
+            json.null("override");
+        } else {
+            json.begin_object("override");
+            write_override(json, stored, now);
+            json.end_object();
+        }
+        json.end_object();
+        return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+    }
+
+    void found(std::string_view text) noexcept override
+    {
+        nginx::guarded(ngx_cycle->log, [&] { stored_ = text; });
+        answered();
+    }
+    void on_failure(redis::Failure failure) noexcept override
+    {
+        failure_ = failure;
+        answered();
+    }
+
+    const ZoneConf& zone_;
+    std::string stored_;
+    std::optional<redis::Failure> failure_;
+};
+
+/// A page of a zone's overrides.
+class ListQuery final : public RedisQuery, private fleet::ListCall {
+public:
+    ListQuery(ngx_http_request_t* r, const ZoneConf& zone, std::int64_t after, std::int64_t most)
+        : RedisQuery(r),
+          ListCall(
+              main_conf(r).fleet->scripts().list, main_conf(r).fleet->keys(), zone.zone.name, after,
+              most),
+          zone_(zone)
+    {
+    }
+
+    ngx_int_t ask()
+    {
+        return main_conf(r_).fleet->redis().client().send(*this)
+            ? wait()
+            : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
+    }
+
+private:
+    ngx_int_t respond() override
+    {
+        if (failure_) {
+            return send_failure(r_, *failure_);
+        }
+        const OverrideTable::ZoneSlot* slot = zone_.zone.override_slot;
+        const std::uint64_t count = slot == nullptr ? std::uint64_t{ 0 } : slot->count();
+        JsonText json;
+        json.begin_object().text("zone", zone_.zone.name).number("count", count);
+        json.begin_array("overrides");
+        for (const auto& item : page_.items) {
+            if (item.stored.value.has_ended(page_.now)) {
+                continue;
+            }
+            json.begin_object();
+            if (item.key.empty()) {
+                json.null("key").null("id");
+            } else {
+                json.text("key", escaped(item.key)).text("id", percent_encoded(item.key));
+            }
+            write_override(json, item.stored, page_.now);
+            json.end_object();
+        }
+        json.end_array();
+        if (page_.next == 0) {
+            json.null("next");
+        } else {
+            json.number("next", page_.next);
+        }
+        json.end_object();
+        return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+    }
+    void listed(fleet::OverridePage page) noexcept override
+    {
+        page_ = std::move(page);
+        answered();
+    }
+    void on_failure(redis::Failure failure) noexcept override
+    {
+        failure_ = failure;
+        answered();
+    }
+
+    const ZoneConf& zone_;
+    fleet::OverridePage page_;
+    std::optional<redis::Failure> failure_;
+};
+
+}  // namespace
+
+ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf& zone)
+{
+    const auto number = [&](std::string_view name, std::int64_t otherwise, std::int64_t most) {
+        const auto argument = api_argument(view(r->args), name);
+        return argument.given ? parse_number(argument.value.value_or(""), 0, most)
+                              : std::optional(otherwise);
+    };
+    const auto after = number("after", 0, std::int64_t{ 1 } << 52U);
+    const auto most = number("limit", default_page, largest_page);
+    if (!after || !most || *most == 0) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST,
+            "expected after= with the \"next\" of a page, and limit= with a number from 1 to 1000");
+    }
+    auto* query = nginx::make<ListQuery>(r->pool, r, zone, *after, *most);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+}
+
+ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+{
+    auto* query = nginx::make<OverrideLookup>(r->pool, r, zone, key);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+}
+
+ngx_int_t change_override(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, ChangeCall::Change which,
+    std::string text, milliseconds lasts)
+{
+    auto* query = nginx::make<OverrideQuery>(r->pool, r, zone, key, which, std::move(text), lasts);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+}
+
+ngx_int_t announce_freed(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+{
+    if (main_conf(r).fleet == nullptr) {
+        return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
+    }
+    auto* query = nginx::make<FreedQuery>(r->pool, r, zone, key);
+    return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "fleet/change_call.h"
+#include "http/conf.h"
+
+#include <string>
+#include <string_view>
+
+namespace ratelimit::http {
+
+// Requests of the API that wait for the fleet's Redis. They need ratelimit_fleet. All return what a
+// content handler returns.
+
+/// Sets or removes the override of a key or, if `key` is empty, of the whole zone, and sends the
+/// response. `text`, `lasts`: as for ChangeCall.
+ngx_int_t change_override(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key,
+    fleet::ChangeCall::Change which, std::string text, milliseconds lasts);
+
+/// Sends the override of a key or, if `key` is empty, of the whole zone: {"override":null} if there
+/// is none.
+ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key);
+
+/// Sends a page of the zone's overrides. The request may have after= and limit=.
+ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf& zone);
+
+/// Tells all nodes that the key was freed, and sends the response to the request that freed it.
+/// Without ratelimit_fleet, it sends only the response.
+ngx_int_t announce_freed(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key);
+
+}  // namespace ratelimit::http

@@ -1,0 +1,185 @@
+#include "http/api/override_views.h"
+
+#include "fleet/override_text.h"
+#include "http/api/override_queries.h"
+#include "http/api/response.h"
+#include "http/counted_key.h"
+#include "nginx/guarded.h"
+#include "nginx/text.h"
+
+#include <new>
+#include <string>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::view;
+using Change = fleet::ChangeCall::Change;
+using View = ApiPath::View;
+
+/// The node, the client's address and the user of the request.
+std::string author(ngx_http_request_t* r)
+{
+    std::string text = main_conf(r).fleet->name + " " + std::string(view(r->connection->addr_text));
+    static constexpr std::string_view name = "remote_user";
+    ngx_str_t variable = nginx::borrowed(name);
+    const ngx_uint_t key = ngx_hash_key(variable.data, variable.len);
+    const auto* user = ngx_http_get_variable(r, &variable, key);
+    if (user != nullptr && user->not_found == 0 && user->len > 0) {
+        text +=
+            " " + std::string(reinterpret_cast<const char*>(user->data), user->len).substr(0, 64);
+    }
+    return text;
+}
+
+ngx_int_t set_override(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view body)
+{
+    fleet::OverrideChange wanted;
+    if (const auto error = fleet::parse_change(body, wanted); !error.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, error);
+    }
+    if (const auto error = misfit(wanted.value, zone.zone.policy.algorithm); !error.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, error);
+    }
+    if (!main_conf(r).fleet->shared().table().has_room(key.size())) {
+        return send_error(
+            r, NGX_HTTP_CONFLICT,
+            "no room for another override, expected a larger size= of ratelimit_fleet");
+    }
+    return change_override(
+        r, zone, key, Change::set, fleet::begin_stored(wanted, author(r)), wanted.lasts);
+}
+
+/// Appends a buffer of the body. False: it could not be read.
+bool append(std::string& text, const ngx_buf_t& buffer)
+{
+    if (!buffer.in_file) {
+        text.append(
+            reinterpret_cast<const char*>(buffer.pos),
+            static_cast<std::size_t>(buffer.last - buffer.pos));
+        return true;
+    }
+    std::string part(static_cast<std::size_t>(buffer.file_last - buffer.file_pos), '\0');
+    const ssize_t read = ngx_read_file(
+        buffer.file, reinterpret_cast<u_char*>(part.data()), part.size(), buffer.file_pos);
+    text += part;
+    return read == static_cast<ssize_t>(part.size());
+}
+
+ngx_int_t send_too_large(ngx_http_request_t* r)
+{
+    return send_error(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "the body is larger than 4096 bytes");
+}
+
+/// A PUT while its body is read. It lives in the request's pool, where the handler of the body
+/// finds it by its cleanup handler.
+struct Put {
+    const ZoneConf& zone;
+    std::string key;
+
+    static void destroy(void* data) noexcept { static_cast<Put*>(data)->~Put(); }
+
+    static bool add(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+    {
+        ngx_pool_cleanup_t* cleanup = ngx_pool_cleanup_add(r->pool, sizeof(Put));
+        if (cleanup == nullptr) {
+            return false;
+        }
+        new (cleanup->data) Put{ zone, std::string(key) };
+        cleanup->handler = destroy;
+        return true;
+    }
+
+    static const Put* of(ngx_http_request_t* r) noexcept
+    {
+        for (auto* cleanup = r->pool->cleanup; cleanup != nullptr; cleanup = cleanup->next) {
+            if (cleanup->handler == destroy) {
+                return static_cast<const Put*>(cleanup->data);
+            }
+        }
+        return nullptr;
+    }
+};
+
+ngx_int_t handle_body(ngx_http_request_t* r)
+{
+    const Put* put = Put::of(r);
+    std::string body;
+    for (auto* part = r->request_body == nullptr ? nullptr : r->request_body->bufs;
+         put != nullptr && part != nullptr; part = part->next) {
+        const auto size = static_cast<std::size_t>(ngx_buf_size(part->buf));
+        if (body.size() + size > fleet::longest_text) {
+            return send_too_large(r);
+        }
+        if (!append(body, *part->buf)) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+    return put == nullptr ? ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR }
+                          : set_override(r, put->zone, put->key, body);
+}
+
+void body_read(ngx_http_request_t* r) noexcept
+{
+    ngx_http_finalize_request(
+        r, nginx::guarded(r->connection->log, ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR }, [r] {
+            return handle_body(r);
+        }));
+}
+
+ngx_int_t put_override(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+{
+    if (r->headers_in.content_length_n > static_cast<off_t>(fleet::longest_text)) {
+        const ngx_int_t rc = ngx_http_discard_request_body(r);
+        return rc == NGX_OK ? send_too_large(r) : rc;
+    }
+    if (!Put::add(r, zone, key)) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    const ngx_int_t rc = ngx_http_read_client_request_body(r, body_read);
+    return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : ngx_int_t{ NGX_DONE };
+}
+
+}  // namespace
+
+ngx_int_t handle_override(ngx_http_request_t* r, const ApiPath& path)
+{
+    MainConf& conf = main_conf(r);
+    const bool puts = r->method == NGX_HTTP_PUT;
+    if (!puts) {
+        if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) {
+            return rc;
+        }
+    }
+    const ZoneConf* zone = conf.zone_named(*path.zone);
+    std::string_view error = zone == nullptr ? "no such zone" : "";
+    if (conf.fleet == nullptr) {
+        error = "overrides need the directive ratelimit_fleet";
+    }
+    std::string_view key;
+    if (error.empty() && path.view == View::override_key) {
+        key = path.hashed ? std::string_view(path.key) : counted_key(r->pool, *zone, path.key);
+        if (key.data() == nullptr) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+    if (!error.empty()) {
+        const ngx_int_t rc = puts ? ngx_http_discard_request_body(r) : ngx_int_t{ NGX_OK };
+        return rc == NGX_OK ? send_error(r, NGX_HTTP_NOT_FOUND, error) : rc;
+    }
+    if (path.view == View::overrides) {
+        return list_overrides(r, *zone);
+    }
+    switch (r->method) {
+    case NGX_HTTP_PUT:
+        return put_override(r, *zone, key);
+    case NGX_HTTP_DELETE:
+        return change_override(r, *zone, key, Change::remove, {}, {});
+    default:
+        return show_override(r, *zone, key);
+    }
+}
+
+}  // namespace ratelimit::http

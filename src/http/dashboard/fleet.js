@@ -1,0 +1,223 @@
+// The fleet: its nodes, zones summed over them, and the keys that all of them together refuse most.
+
+const HERE = 'this node';
+
+// "3 s", "12 min", "2 h", "3 d": rounded down.
+function age(seconds) {
+    const [unit, size] = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]].find(([, size]) => seconds >= 2 * size)
+        ?? ['s', 1];
+    return `${Math.max(0, Math.floor(seconds / size))} ${unit}`;
+}
+
+// Requests of the fleet's zones a second, from counters of each zone on each node, so that a node that comes or
+// goes makes no jump.
+class FleetRates {
+    samples = [];
+
+    // `time`: when Redis had these figures. Older figures, as when Redis was restarted, start again.
+    add(time, nodes) {
+        const last = this.samples.at(-1);
+        if (last && (time < last.time || time - last.time > SECONDS_OF_GAP)) {
+            this.samples = [];
+        } else if (last && time === last.time) {
+            return;
+        }
+        const counters = new Map();
+        for (const { id, zones } of nodes) {
+            for (const { name, passed, refused } of zones ?? []) {
+                counters.set(JSON.stringify([id, name]), { id, name, passed, refused });
+            }
+        }
+        this.samples.push({ time, counters });
+        while (this.samples.length > 2 && this.samples[1].time <= time - SECONDS_OF_NOW) {
+            this.samples.shift();
+        }
+    }
+
+    // {passed, refused} of what `wanted` selects; null: not known yet.
+    of(wanted) {
+        const [first, last] = [this.samples[0], this.samples.at(-1)];
+        if (!first || first === last) {
+            return null;
+        }
+        const rates = { passed: 0, refused: 0 };
+        for (const [key, now] of last.counters) {
+            const before = first.counters.get(key);
+            if (before && wanted(now)) {
+                for (const name of ['passed', 'refused']) {
+                    rates[name] += Math.max(0, now[name] - before[name]) / (last.time - first.time);
+                }
+            }
+        }
+        return rates;
+    }
+}
+
+// What a node's Redis servers are as it sees them: [text, whether all are up].
+function redisOf({ redis = [] }) {
+    const away = redis.filter(server => server.state !== 'up' || server.workers_up < server.workers);
+    if (redis.length === 0) {
+        return ['–', true];
+    }
+    return away.length === 0 ? [redis.length === 1 ? 'Up' : `${redis.length} up`, true]
+        : [away.map(({ server, state }) => `${visible(server)} ${state === 'up' ? 'up in part' : words(visible(state))}`)
+            .join(', '), false];
+}
+
+// A table whose rows are kept by an id, so that they do not move or lose the focus.
+class KeptTable {
+    rows = new Map();
+
+    constructor(caption, columns, make = () => ({})) {
+        this.columns = columns;
+        this.make = make;
+        const { root, head, body } = table(caption, columns);
+        this.root = root;
+        this.head = head;
+        this.body = body;
+    }
+
+    // `show` writes an item into a row's cells.
+    show(items, idOf, show) {
+        const ids = new Set(items.map(idOf));
+        for (const id of this.rows.keys()) {
+            if (!ids.has(id)) {
+                this.rows.delete(id);
+            }
+        }
+        arrange(this.body, items.map(item => {
+            const id = idOf(item);
+            if (!this.rows.has(id)) {
+                const made = row(this.columns);
+                this.rows.set(id, { ...made, ...this.make(item, made.cells) });
+            }
+            const kept = this.rows.get(id);
+            show(item, kept.cells, kept);
+            return kept.root;
+        }));
+        this.root.hidden = items.length === 0;
+    }
+}
+
+class FleetView {
+    constructor(page) {
+        this.page = page;
+        this.rates = new FleetRates();
+        this.nodes = new KeptTable('Nodes of the fleet', [['Node', 'wide'], ['State'], ['Version'], ['nginx'],
+            ['Up for', 'number'], ['Passed now', 'number'], ['Refused now', 'number'], ['Redis'], ['Settings']],
+        (node, cells) => {
+            cells[0].append(longText(node.name, 36), h('span', { class: 'tag' }));
+            return { tag: cells[0].lastElementChild };
+        });
+        this.zones = new KeptTable('Zones, summed over all nodes', [['Zone', 'wide'], ['Limit'],
+            ['Nodes', 'number'], ['Passed now', 'number'], ['Refused now', 'number'], ['Refused in all', 'number'],
+            ['Settings']], (zone, cells) => cells[0].append(longText(zone.name, 36)));
+        this.keys = new KeptTable('Keys that all nodes together refuse most', [['Key', 'wide'], ['Zone'],
+            ['Refused in all', 'number'], ['', 'action']], (key, cells) => {
+            cells[0].append(longText(key.key, 36));
+            const ask = button('Look up', 'small', () => this.limits.lookUp(key.zone, key.id));
+            ask.append(hidden(` ${middleCut(visible(key.key), 60)}`));
+            cells[3].append(ask);
+        });
+        this.keys.head.lastElementChild.append(hidden('Action'));
+        byId('fleet-nodes').append(this.nodes.root);
+        byId('fleet-zones').append(this.zones.root);
+        byId('fleet-keys').append(this.keys.root);
+        this.limits = new LimitsView(page, this);
+    }
+
+    // `data`: of /fleet, or null; `zones`: of /zones of this node.
+    take(data, zones) {
+        byId('fleet-none').hidden = data !== null;
+        byId('fleet-all').hidden = data === null;
+        if (data === null) {
+            return;
+        }
+        this.data = data;
+        this.limits.takeZones(zones);
+        const { fleet, nodes } = data;
+        // By name, since Redis has them in the order in which they were heard of.
+        nodes.sort((a, b) => a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1);
+        this.rates.add(fleet.as_of ?? 0, nodes.filter(({ live }) => live));
+        this.#showSums(fleet, nodes);
+        this.#showNotices(data);
+        this.#showNodes(data);
+        this.#showZones(data);
+        this.keys.show(data.busiest ?? [], ({ zone, id }) => JSON.stringify([zone, id]), (key, cells) => {
+            say(cells[1], visible(key.zone));
+            say(cells[2], whole(key.refused));
+        });
+        byId('fleet-no-keys').hidden = (data.busiest ?? []).length > 0;
+    }
+
+    get liveNodes() {
+        return this.data?.fleet.nodes ?? 1;
+    }
+
+    #showSums(fleet, nodes) {
+        const rates = this.rates.of(() => true);
+        const all = rates && rates.passed + rates.refused;
+        const away = nodes.filter(({ live }) => !live).length;
+        const tell = (id, text, more, bad = false) => {
+            say(byId(`fleet-${id}-now`), text);
+            say(byId(`fleet-${id}-more`), more);
+            byId(`fleet-${id}-now`).classList.toggle('bad', bad);
+        };
+        tell('count', whole(fleet.nodes), away > 0 ? `${whole(away)} not heard of for 5 seconds` : 'all live', away > 0);
+        tell('passed', perSecond(rates && rates.passed), '');
+        tell('refused', perSecond(rates && rates.refused), all ? `${percent(rates.refused, all)} of all` : '');
+        tell('changed', whole(fleet.overrides ?? 0), fleet.overrides_left_out > 0
+            ? `${whole(fleet.overrides_left_out)} have no room on this node` : 'changed at run time',
+        fleet.overrides_left_out > 0);
+    }
+
+    // What an operator must know: figures that are old, settings that differ.
+    #showNotices({ fleet, zones }) {
+        const old = fleet.connected ? '' : fleet.as_of
+            ? `Redis ${visible(fleet.redis)} does not answer. This page shows what was last known, from ${clock(fleet.as_of)}.`
+            : `Redis ${visible(fleet.redis)} does not answer, and other nodes are not known.`;
+        const differ = zones.filter(({ settings_differ: names }) => names.length > 0).map(({ name }) => visible(name));
+        say(byId('fleet-old'), old);
+        byId('fleet-old').hidden = old === '';
+        say(byId('fleet-differ'), differ.length === 0 ? ''
+            : `Settings differ between nodes, so that limits are not what one configuration says: ${differ.join(', ')}.`);
+        byId('fleet-differ').hidden = differ.length === 0;
+    }
+
+    #showNodes({ fleet, nodes, zones }) {
+        const differing = name => zones.filter(zone => zone.settings_differ.includes(name)).map(zone => visible(zone.name));
+        this.nodes.show(nodes, ({ id, name }) => JSON.stringify([id, name]), (node, cells, { tag }) => {
+            const rates = node.live ? this.rates.of(({ id }) => id === node.id) : null;
+            const [redis, up] = redisOf(node);
+            const differ = node.live ? differing(node.name) : [];
+            say(tag, node.self ? ` ${HERE}` : '');
+            say(cells[1], node.live ? 'Live' : `Away for ${age((fleet.as_of ?? 0) - node.heard)}`);
+            cells[1].classList.toggle('bad', !node.live);
+            say(cells[2], visible(node.version));
+            say(cells[3], visible(node.nginx));
+            say(cells[4], age(node.uptime));
+            say(cells[5], perSecond(rates && rates.passed));
+            say(cells[6], perSecond(rates && rates.refused));
+            say(cells[7], redis);
+            cells[7].classList.toggle('bad', !up);
+            say(cells[8], differ.length > 0 ? `Differ: ${differ.join(', ')}` : node.live ? 'As the others' : '–');
+            cells[8].classList.toggle('bad', differ.length > 0);
+        });
+    }
+
+    #showZones({ fleet, zones }) {
+        this.zones.show(zones, ({ name }) => name, (zone, cells) => {
+            const rates = this.rates.of(({ name }) => name === zone.name);
+            const differ = zone.settings_differ;
+            say(cells[1], (zone.limits ?? []).map(visible).join(' or ') || '–');
+            say(cells[2], `${whole(zone.nodes)} of ${whole(fleet.nodes)}`);
+            say(cells[3], perSecond(rates && rates.passed));
+            say(cells[4], perSecond(rates && rates.refused));
+            cells[4].classList.toggle('some', rates?.refused > 0);
+            say(cells[5], short(zone.refused));
+            cells[5].title = whole(zone.refused);
+            say(cells[6], differ.length > 0 ? `Differ: ${differ.map(visible).join(', ')}` : 'The same');
+            cells[6].classList.toggle('bad', differ.length > 0);
+        });
+    }
+}

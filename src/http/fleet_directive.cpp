@@ -1,0 +1,97 @@
+#include "http/fleet_directive.h"
+
+#include "http/conf.h"
+#include "http/conf_error.h"
+#include "nginx/guarded.h"
+#include "nginx/text.h"
+#include "store/fleet_memory.h"
+
+#include <span>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+using nginx::view;
+
+constexpr std::string_view directive = "ratelimit_fleet";
+constexpr ssize_t default_size = ssize_t{ 8 } * 1024 * 1024;
+constexpr std::size_t longest_name = 64;
+
+struct FleetReader {
+    ngx_conf_t* cf;
+    FleetNode& fleet;
+    ssize_t size = 0;  // 0: not given
+};
+
+char* set_parameter(FleetReader& reader, std::string_view parameter)
+{
+    const auto value = parameter.substr(std::min(parameter.find('=') + 1, parameter.size()));
+    if (parameter.starts_with("redis=") && !reader.fleet.redis_name) {
+        reader.fleet.redis_name = value;
+        return NGX_CONF_OK;
+    }
+    if (parameter.starts_with("node=") && reader.fleet.name.empty()) {
+        if (!good_name(value) || value.size() > longest_name) {
+            return bad_value(
+                reader.cf, directive, parameter,
+                "node=name, at most 64 letters, digits, _ . or -, not starting with a dot");
+        }
+        reader.fleet.name = value;
+        return NGX_CONF_OK;
+    }
+    if (parameter.starts_with("size=") && reader.size == 0) {
+        ngx_str_t text = borrowed(value);
+        reader.size = ngx_parse_size(&text);
+        return reader.size >= static_cast<ssize_t>(FleetMemory::smallest_size)
+            ? NGX_CONF_OK
+            : bad_value(reader.cf, directive, parameter, "a size such as 8m, at least 256k");
+    }
+    return bad_value(reader.cf, directive, parameter, "redis=, node= or size=, each at most once");
+}
+
+/// Adds the fleet's memory. Its name has a space, so that it differs from every zone's.
+char* add_memory(FleetReader& reader)
+{
+    static char tag;
+    static ngx_str_t name = ngx_string("ratelimit fleet");
+    const auto size = static_cast<std::size_t>(reader.size == 0 ? default_size : reader.size);
+    reader.fleet.memory = ngx_shared_memory_add(reader.cf, &name, size, &tag);
+    if (reader.fleet.memory == nullptr) {
+        return static_cast<char*>(NGX_CONF_ERROR);
+    }
+    FleetMemory::prepare(*reader.fleet.memory);
+    return NGX_CONF_OK;
+}
+
+char* read_fleet(ngx_conf_t* cf, MainConf& main)
+{
+    if (main.fleet != nullptr) {
+        return const_cast<char*>("is duplicate");
+    }
+    main.fleet = std::make_unique<FleetNode>();
+    main.fleet_position = position_of(cf);
+    FleetReader reader{ cf, *main.fleet };
+    const std::span values(static_cast<const ngx_str_t*>(cf->args->elts), cf->args->nelts);
+    for (const ngx_str_t& value : values.subspan(1)) {
+        if (char* result = set_parameter(reader, view(value)); result != NGX_CONF_OK) {
+            return result;
+        }
+    }
+    if (main.fleet->name.empty()) {
+        main.fleet->name = view(cf->cycle->hostname);
+    }
+    return add_memory(reader);
+}
+
+}  // namespace
+
+char* fleet_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
+{
+    return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [cf, conf] {
+        return read_fleet(cf, static_cast<MainConf&>(*static_cast<MainSettings*>(conf)));
+    });
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,155 @@
+#include "http/fleet_node.h"
+
+#include "fleet/initial_load.h"
+#include "http/clocks.h"
+#include "nginx/text.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace ratelimit::http {
+
+namespace {
+
+using nginx::borrowed;
+
+constexpr std::chrono::seconds fresh{ 5 };
+
+}  // namespace
+
+void FleetNode::set_up(RedisBlock& block, bool has_api)
+{
+    redis_ = &block;
+    keys_.emplace(block.prefix);
+    sync_script_ = fleet::add_sync_script(block.scripts);
+    if (has_api) {
+        scripts_ = fleet::ApiScripts::add_to(block.scripts);
+    }
+}
+
+void FleetNode::find_slots() noexcept
+{
+    const FleetMemory fleet = shared();
+    for (Zone* zone : zones) {
+        zone->override_slot = fleet.table().slot(OverrideTable::zone_hash(zone->name));
+    }
+}
+
+void FleetNode::load(ngx_log_t& log)
+{
+    const FleetMemory fleet = shared();
+    const std::uint64_t storage = std::hash<std::string>{}(redis_->storage() + redis_->prefix);
+    // Without the lock if nothing has changed: a worker that is stopped may hold it at a reload.
+    if (fleet.shared().storage != storage) {
+        const FleetMemory::Lock lock(fleet);
+        fleet.shared().storage = storage;
+        fleet.shared().cursor = 0;
+        fleet.shared().loaded.store(false);
+    }
+    if (fleet.shared().loaded.load()) {
+        return;
+    }
+    const std::string reason = fleet::load_overrides(fleet, redis_->options, *keys_, node_clock);
+    if (reason.empty()) {
+        fleet.shared().connected.store(true);
+        return;
+    }
+    char line[256];
+    const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
+    const ngx_str_t block = borrowed(redis_->name);
+    ngx_log_error(
+        NGX_LOG_WARN, &log, 0,
+        "ratelimit: fleet: the overrides are not known until redis \"%V\" answers: %V", &block,
+        &text);
+}
+
+void FleetNode::start(std::function<fleet::NodeReport()> figures)
+{
+    figures_ = std::move(figures);
+    session_ = std::make_unique<fleet::Session>(fleet::Session::Parts{
+        shared(), redis_->client(), sync_script_, *keys_, node_clock, *this });
+}
+
+void FleetNode::hurry() noexcept
+{
+    if (session_ != nullptr) {
+        session_->hurry();
+    }
+}
+
+bool FleetNode::is_up() const noexcept
+{
+    const microseconds heard{ shared().shared().heard_us.load() };
+    return heard.count() != 0 && node_clock.monotonic() - heard < fresh;
+}
+
+fleet::NodeReport FleetNode::report() const
+{
+    fleet::NodeReport report = figures_ ? figures_() : fleet::NodeReport{};
+    report.name = name;
+    report.uptime = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(ngx_time() - shared().shared().started_s, 0));
+    return report;
+}
+
+std::string FleetNode::state()
+{
+    return fleet::write_report(report());
+}
+
+bool FleetNode::stays() const noexcept
+{
+    return !ngx_exiting && !ngx_terminate && !ngx_quit;
+}
+
+void FleetNode::disconnected() noexcept
+{
+    const ngx_str_t block = borrowed(redis_->name);
+    ngx_log_error(
+        NGX_LOG_WARN, ngx_cycle->log, 0,
+        "ratelimit: fleet: redis \"%V\" does not answer, overrides stay as last known", &block);
+}
+
+void FleetNode::connected() noexcept
+{
+    const ngx_str_t block = borrowed(redis_->name);
+    ngx_log_error(
+        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: fleet: redis \"%V\" answers", &block);
+}
+
+void FleetNode::left_out(std::uint64_t count) noexcept
+{
+    ngx_log_error(
+        NGX_LOG_ERR, ngx_cycle->log, 0,
+        "ratelimit: fleet: %uL overrides have no room, expected a larger size= of "
+        "\"ratelimit_fleet\"",
+        count);
+}
+
+const Zone* FleetNode::zone_named(std::string_view wanted) const noexcept
+{
+    const auto found = std::find_if(
+        zones.begin(), zones.end(), [wanted](const Zone* zone) { return zone->name == wanted; });
+    return found == zones.end() ? nullptr : *found;
+}
+
+void FleetNode::freed(std::string_view zone, std::string_view key) noexcept
+{
+    if (const Zone* known = zone_named(zone)) {
+        known->memory().forget_key(key);
+    }
+}
+
+/// A refusal that is remembered may rest on what requests under the other limit left.
+void FleetNode::changed(std::string_view zone, std::string_view key) noexcept
+{
+    if (const Zone* known = zone_named(zone)) {
+        DenialCache denials = known->memory().denials();
+        if (!denials.empty()) {
+            denials.forget_key(key);
+        }
+    }
+}
+
+}  // namespace ratelimit::http

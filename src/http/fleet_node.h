@@ -1,0 +1,72 @@
+#pragma once
+
+#include "fleet/change_call.h"
+#include "fleet/node_report.h"
+#include "fleet/session.h"
+#include "http/redis_block.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ratelimit::http {
+
+/// This node as a member of its fleet: ratelimit_fleet and, in a worker, its session.
+class FleetNode final : private fleet::Session::Node {
+public:
+    std::optional<std::string> redis_name;
+    std::string name;                       // of this node
+    ngx_shm_zone_t* memory = nullptr;       // FleetMemory
+    ngx_shm_zone_t* known_nodes = nullptr;  // KnownNodes; null: there is no API
+    std::vector<Zone*> zones;
+
+    /// Registers the scripts: for the API too if there is one.
+    void set_up(RedisBlock& block, bool has_api);
+
+    /// Sets each zone's Zone::override_slot. Call in the master, before there are workers.
+    void find_slots() noexcept;
+
+    /// Loads the overrides if this node's memory does not have them yet. Call in the master. If
+    /// Redis does not answer, logs one warning.
+    void load(ngx_log_t& log);
+
+    /// Starts and ends this worker's session. `figures`: what this node says of itself, all but its
+    /// name and its age.
+    void start(std::function<fleet::NodeReport()> figures);
+    void stop() noexcept { session_.reset(); }
+
+    /// Takes what has changed in Redis now.
+    void hurry() noexcept;
+
+    FleetMemory shared() const noexcept { return FleetMemory(*memory); }
+    /// Whether Redis answered in the last five seconds.
+    bool is_up() const noexcept;
+
+    RedisBlock& redis() const noexcept { return *redis_; }
+    const fleet::FleetKeys& keys() const noexcept { return *keys_; }
+    const fleet::ApiScripts& scripts() const noexcept { return scripts_; }
+
+    /// What this node says of itself.
+    fleet::NodeReport report() const;
+
+private:
+    std::string state() override;
+    bool stays() const noexcept override;
+    void disconnected() noexcept override;
+    void connected() noexcept override;
+    void left_out(std::uint64_t count) noexcept override;
+    void freed(std::string_view zone, std::string_view key) noexcept override;
+    void changed(std::string_view zone, std::string_view key) noexcept override;
+    const Zone* zone_named(std::string_view wanted) const noexcept;
+
+    RedisBlock* redis_ = nullptr;
+    std::optional<fleet::FleetKeys> keys_;
+    redis::ScriptId sync_script_{};
+    fleet::ApiScripts scripts_;
+    std::function<fleet::NodeReport()> figures_;
+    std::unique_ptr<fleet::Session> session_;
+};
+
+}  // namespace ratelimit::http

@@ -1,0 +1,135 @@
+#include "http/node_figures.h"
+
+#include "http/api/json_text.h"
+#include "http/decision_count.h"
+#include "http/redis_report.h"
+#include "http/version.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace ratelimit::http {
+
+namespace {
+
+/// FNV-1a, 64 bit: the same on every machine, unlike std::hash.
+std::uint64_t hash_of(std::string_view text) noexcept
+{
+    std::uint64_t hash = 14695981039346656037U;
+    for (const char byte : text) {
+        hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211U;
+    }
+    return hash;
+}
+
+/// What a zone allows, for people.
+std::string limit_text(const ZoneConf& zone)
+{
+    const Policy& policy = zone.zone.policy;
+    if (policy.algorithm == Algorithm::concurrency) {
+        return std::to_string(policy.rate.quota) + " at one time";
+    }
+    return zone.rate_text + (policy.burst ? " burst=" + std::to_string(*policy.burst) : "");
+}
+
+/// Where the zone's keys are. Servers other than a ring's may have another address on each node.
+std::string place_of(const ZoneConf& zone)
+{
+    if (zone.redis == nullptr) {
+        return "memory";
+    }
+    const auto& options = zone.redis->options;
+    const bool ring = options.topology == redis::Topology::ring && options.servers.size() > 1;
+    return zone.zone.key_start
+        + (ring ? zone.redis->storage()
+                : std::to_string(static_cast<int>(options.topology)) + "/"
+                   + std::to_string(options.server.database));
+}
+
+fleet::NodeReport::Zone zone_figures(const ZoneConf& zone)
+{
+    const History::Values totals = history_totals(zone);
+    return { zone.zone.name, settings_digest(zone), limit_text(zone), totals[History::passed],
+             totals[History::refused] };
+}
+
+/// Adds the servers of a block, as all workers see them.
+void add_servers(fleet::NodeReport& report, const RedisBlock& block, const RedisCounters& counters)
+{
+    for (const auto& server : counters.servers(block.name, worker_count(), report_time())) {
+        std::string_view state = "up";
+        if (server.workers_up == 0) {
+            state = server.breakers_open > 0 ? "breaker_open" : "away";
+        }
+        report.servers.push_back({ block.name, std::string(server.name), std::string(state),
+                                   server.workers_up, worker_count() });
+    }
+}
+
+/// Adds the keys of a zone that were refused most.
+void add_busiest(fleet::NodeReport& report, const ZoneConf& zone)
+{
+    constexpr std::size_t of_a_zone = 10;
+    std::array<TopRefused::Counter, of_a_zone> top;
+    const std::size_t count = zone.zone.memory().top_refused().top(top, ngx_time());
+    for (const TopRefused::Counter& counter : std::span(top).first(count)) {
+        report.busiest.push_back(
+            { zone.zone.name, percent_encoded(counter.key.view()), counter.refused });
+    }
+}
+
+}  // namespace
+
+std::string settings_digest(const ZoneConf& zone)
+{
+    const Policy& policy = zone.zone.policy;
+    std::string text = zone.key_text;
+    const auto add = [&text](std::string_view name, auto value) {
+        text += '\n';
+        text += name;
+        text += std::to_string(value);
+    };
+    text += '\n' + std::string(name_of(policy.algorithm)) + '\n' + zone.rate_text + '\n'
+        + place_of(zone);
+    add("quota ", policy.rate.quota);
+    add("window ", policy.rate.window.count());
+    add("burst ", policy.burst.value_or(-1));
+    add("width ", zone.variable_rate ? 0 : policy.bucket_width().count());
+    add("block ", policy.block.count());
+    add("hash_key ", static_cast<int>(zone.hash_key));
+    add("clock ", static_cast<int>(zone.zone.clock));
+    add("cache ", static_cast<int>(zone.zone.cache));
+    add("lease ", zone.zone.lease);
+    add("nodes ", zone.zone.nodes);
+    std::array<char, 17> digits{};
+    std::snprintf(
+        digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash_of(text)));
+    return digits.data();
+}
+
+fleet::NodeReport node_figures(const MainConf& conf)
+{
+    fleet::NodeReport report;
+    report.version = version;
+    report.nginx = NGINX_VERSION;
+    for (const ZoneConf& zone : conf.zones) {
+        if (report.zones.size() < fleet::most_zones) {
+            report.zones.push_back(zone_figures(zone));
+        }
+        add_busiest(report, zone);
+    }
+    report.zones_omitted = conf.zones.size() - report.zones.size();
+    std::stable_sort(
+        report.busiest.begin(), report.busiest.end(),
+        [](const auto& left, const auto& right) { return left.refused > right.refused; });
+    if (conf.redis_counters != nullptr) {
+        const RedisCounters counters(*conf.redis_counters);
+        for (const RedisBlock& block : conf.redis) {
+            add_servers(report, block, counters);
+        }
+    }
+    return report;
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "fleet/node_report.h"
+#include "http/conf.h"
+
+#include <string>
+
+namespace ratelimit::http {
+
+/// Identifies the settings of a zone that all nodes of a fleet must have in common: all that decide
+/// about a request or where it is counted, but not the memory of the node. 16 hexadecimal digits.
+std::string settings_digest(const ZoneConf& zone);
+
+/// What this node says of itself: all but its name and its age.
+fleet::NodeReport node_figures(const MainConf& conf);
+
+}  // namespace ratelimit::http

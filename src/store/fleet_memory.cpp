@@ -1,0 +1,118 @@
+#include "store/fleet_memory.h"
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <new>
+#include <random>
+
+namespace ratelimit {
+
+namespace {
+
+std::size_t aligned(std::size_t size) noexcept
+{
+    constexpr std::size_t line = 64;
+    return (size + line - 1) / line * line;
+}
+
+/// False: the system has no random numbers.
+bool make_id(std::array<char, FleetMemory::id_length>& id) noexcept
+try {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::random_device random;
+    for (char& digit : id) {
+        digit = digits[random() % digits.size()];
+    }
+    return true;
+} catch (const std::exception&) {
+    return false;
+}
+
+bool is_alive(std::int64_t pid) noexcept
+{
+    return kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH;
+}
+
+}  // namespace
+
+FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept : pool_(memory.pool_)
+{
+    ngx_shmtx_lock(&pool_->mutex);
+    Shared& shared = memory.shared();
+    if (shared.writing) {
+        ngx_log_error(
+            NGX_LOG_WARN, ngx_cycle->log, 0,
+            "ratelimit: a worker died while it changed the overrides, they are read again");
+        memory.table().repair();
+        shared.cursor = 0;
+        shared.in_pass = false;
+    }
+    shared.writing = true;
+    ngx_memory_barrier();
+}
+
+FleetMemory::Lock::~Lock()
+{
+    ngx_memory_barrier();
+    static_cast<Shared*>(pool_->data)->writing = false;
+    ngx_shmtx_unlock(&pool_->mutex);
+}
+
+void FleetMemory::prepare(ngx_shm_zone_t& zone) noexcept
+{
+    static char ours;
+    zone.init = &FleetMemory::init;
+    zone.data = &ours;  // `init` gets it as old_data if a reload keeps the memory
+}
+
+ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
+{
+    auto* pool = reinterpret_cast<ngx_slab_pool_t*>(zone->shm.addr);
+    if (old_data != nullptr || zone->shm.exists) {
+        return NGX_OK;
+    }
+    const std::size_t size = pool->pfree * ngx_pagesize;  // all that is left, in one piece
+    void* memory = ngx_slab_alloc_locked(pool, size);
+    const std::size_t head = aligned(sizeof(Shared));
+    if (memory == nullptr || size < head + OverrideTable::smallest_size) {
+        return NGX_ERROR;
+    }
+    auto* shared = new (memory) Shared{};
+    if (!make_id(shared->id)) {
+        return NGX_ERROR;
+    }
+    shared->started_s = std::time(nullptr);
+    OverrideTable::init(static_cast<char*>(memory) + head, size - head);
+    pool->data = shared;
+    return NGX_OK;
+}
+
+OverrideTable FleetMemory::table() const noexcept
+{
+    return OverrideTable(static_cast<char*>(pool_->data) + aligned(sizeof(Shared)));
+}
+
+bool FleetMemory::speak(milliseconds now, milliseconds lease) const noexcept
+{
+    Shared& all = shared();
+    std::int64_t current = all.speaker.load();
+    const std::int64_t own = ngx_pid;
+    if (current != own) {
+        const bool taken =
+            current != 0 && now.count() < all.speaks_until.load() && is_alive(current);
+        if (taken || !all.speaker.compare_exchange_strong(current, own)) {
+            return false;
+        }
+    }
+    all.speaks_until.store((now + lease).count());
+    return true;
+}
+
+void FleetMemory::stop_speaking() const noexcept
+{
+    std::int64_t own = ngx_pid;
+    shared().speaker.compare_exchange_strong(own, 0);
+}
+
+}  // namespace ratelimit

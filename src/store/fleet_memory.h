@@ -1,0 +1,98 @@
+#pragma once
+
+#include "nginx/ngx.h"
+#include "store/override_table.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+namespace ratelimit {
+
+/// What all workers of a node know of the fleet, in shared memory of its own that survives a
+/// reload: the overrides, how far they are known, and which worker talks to Redis.
+///
+/// Layout: the slab pool's data is one Shared, followed by the OverrideTable. Writers of the table
+/// hold the pool's mutex (Lock). Atomic members are read and written without it.
+class FleetMemory {
+public:
+    using microseconds = std::chrono::microseconds;
+
+    static constexpr std::size_t smallest_size = std::size_t{ 256 } * 1024;
+    static constexpr std::size_t id_length = 32;
+
+    struct Shared {
+        bool writing;                         // a process writes the table, or died writing it
+        std::array<char, id_length> id;       // of this node: random hexadecimal digits
+        std::uint64_t storage;                // identifies where in Redis the fleet is
+        std::uint64_t cursor;                 // all changes up to this version are known
+        bool in_pass;                         // all overrides are being loaded
+        OverrideTable::Digest missing;        // what Redis had more at the end of the last pass
+        std::int64_t pass_ended_ms;           // monotonic
+        std::atomic<bool> loaded;             // overrides are known; also if Redis is away later
+        std::atomic<bool> connected;          // the last call to Redis was answered
+        std::atomic<std::int64_t> heard_us;   // monotonic time of the last answer; 0: none
+        std::atomic<std::int64_t> offset_us;  // Redis's clock less the monotonic one
+        std::atomic<std::uint32_t> nodes;     // of the fleet that live; 0: not known
+        std::atomic<std::uint64_t> left_out;  // overrides without room, in the current pass
+        std::atomic<bool> left_out_logged;
+        std::atomic<std::int64_t> speaker;       // pid of the worker that talks to Redis; 0: none
+        std::atomic<std::int64_t> speaks_until;  // monotonic, in ms
+        std::int64_t started_s;                  // since the epoch: when the memory was made
+    };
+
+    /// Holds the lock of the table. Repairs the table if its last writer was killed.
+    class Lock {
+    public:
+        explicit Lock(const FleetMemory& memory) noexcept;
+        ~Lock();
+        Lock(const Lock&) = delete;
+        Lock& operator=(const Lock&) = delete;
+
+    private:
+        ngx_slab_pool_t* pool_;
+    };
+
+    /// Sets the callback by which nginx initialises the memory, and `zone.data`, which the callback
+    /// uses.
+    static void prepare(ngx_shm_zone_t& zone) noexcept;
+
+    /// Call after nginx has initialised the memory.
+    explicit FleetMemory(ngx_shm_zone_t& zone) noexcept
+        : pool_(reinterpret_cast<ngx_slab_pool_t*>(zone.shm.addr))
+    {
+    }
+
+    Shared& shared() const noexcept { return *static_cast<Shared*>(pool_->data); }
+    OverrideTable table() const noexcept;
+    std::string_view id() const noexcept { return { shared().id.data(), id_length }; }
+
+    /// The time by Redis's clock, for a monotonic time of this node.
+    milliseconds redis_time(microseconds monotonic) const noexcept
+    {
+        const auto offset = shared().offset_us.load(std::memory_order_relaxed);
+        return std::chrono::duration_cast<milliseconds>(monotonic + microseconds{ offset });
+    }
+
+    /// The number of live nodes last known, at least 1.
+    std::int64_t nodes() const noexcept
+    {
+        const auto known = shared().nodes.load(std::memory_order_relaxed);
+        return known == 0 ? 1 : known;
+    }
+
+    /// Whether this process is the one that talks to Redis; if there is none, or its time is over,
+    /// it becomes that for `lease`. `now`: monotonic.
+    bool speak(milliseconds now, milliseconds lease) const noexcept;
+    /// Lets another worker talk to Redis at once.
+    void stop_speaking() const noexcept;
+
+private:
+    static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
+
+    ngx_slab_pool_t* pool_;
+};
+
+}  // namespace ratelimit

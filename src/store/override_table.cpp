@@ -1,0 +1,367 @@
+#include "store/override_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <span>
+
+namespace ratelimit {
+
+namespace {
+
+constexpr int most_tries = 1000;
+
+std::uint32_t load(const std::uint32_t& index) noexcept
+{
+    // atomic_ref takes no const object, but a load changes nothing.
+    return std::atomic_ref(const_cast<std::uint32_t&>(index)).load(std::memory_order_acquire);
+}
+
+void publish(std::uint32_t& link, std::uint32_t index) noexcept
+{
+    std::atomic_ref(link).store(index, std::memory_order_release);
+}
+
+std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
+{
+    auto* bytes = reinterpret_cast<u_char*>(const_cast<char*>(key.data()));
+    const auto hash = static_cast<std::uint32_t>(ngx_murmur_hash2(bytes, key.size()));
+    return hash ^ static_cast<std::uint32_t>(zone) ^ static_cast<std::uint32_t>(zone >> 32U);
+}
+
+}  // namespace
+
+/// Indices of blocks start at 1; 0: none.
+struct OverrideTable::Block {
+    static constexpr std::size_t first_bytes = 72;
+
+    std::uint32_t next;  // in its bucket
+    std::uint32_t rest;  // the block with the rest of the key; in a free block, the next free one
+    std::uint32_t hash;
+    std::uint32_t pass;  // the last one that put it
+    std::uint64_t zone;
+    std::uint64_t version;
+    std::int64_t end_ms;
+    std::uint32_t quota;
+    std::uint32_t window_s;
+    std::int32_t burst;  // -1: none
+    Override::Kind kind;
+    std::uint8_t key_length;
+    bool used;  // set by repair
+    std::array<char, first_bytes> key;
+
+    Entry entry() const noexcept
+    {
+        Entry found;
+        found.value.kind = kind;
+        found.value.rate = { quota, std::chrono::seconds{ window_s } };
+        if (burst >= 0) {
+            found.value.burst = burst;
+        }
+        found.value.end = milliseconds{ end_ms };
+        found.version = version;
+        return found;
+    }
+    void set(const Entry& from) noexcept
+    {
+        kind = from.value.kind;
+        quota = static_cast<std::uint32_t>(from.value.rate.quota);
+        window_s = static_cast<std::uint32_t>(from.value.rate.window / std::chrono::seconds{ 1 });
+        burst = static_cast<std::int32_t>(from.value.burst.value_or(-1));
+        end_ms = from.value.end.count();
+        version = from.version;
+    }
+};
+
+struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache lines
+    std::atomic<std::uint32_t> changes;     // how many were begun
+    std::uint32_t pass;
+    std::uint32_t blocks;
+    std::uint32_t buckets;  // a power of two
+    std::uint32_t free;     // the first free block
+    std::uint32_t free_count;
+    Digest digest;
+    std::array<ZoneSlot, most_zones> zones;
+};
+
+OverrideTable::Block& OverrideTable::block(std::uint32_t index) const noexcept
+{
+    auto* first = reinterpret_cast<Block*>(heads() + shared_->buckets);
+    return first[index - 1];
+}
+
+std::uint32_t* OverrideTable::heads() const noexcept
+{
+    return reinterpret_cast<std::uint32_t*>(shared_ + 1);
+}
+
+std::uint32_t& OverrideTable::head_of(std::uint32_t hash) const noexcept
+{
+    return heads()[hash & (shared_->buckets - 1)];
+}
+
+void OverrideTable::init(void* memory, std::size_t size) noexcept
+{
+    static_assert(sizeof(Block) == 128, "two cache lines");
+    std::memset(memory, 0, size);
+    auto* shared = new (memory) Shared{};
+    const std::size_t room = size - sizeof(Shared);
+    std::uint32_t buckets = 16;
+    while (std::size_t{ 2 } * buckets * (sizeof(Block) + sizeof(std::uint32_t)) <= room) {
+        buckets *= 2;
+    }
+    shared->buckets = buckets;
+    shared->blocks =
+        static_cast<std::uint32_t>((room - buckets * sizeof(std::uint32_t)) / sizeof(Block));
+    OverrideTable(memory).repair();
+}
+
+std::uint64_t OverrideTable::zone_hash(std::string_view name) noexcept
+{
+    std::uint64_t hash = 0xCBF2'9CE4'8422'2325;  // FNV-1a
+    for (const char byte : name) {
+        hash = (hash ^ static_cast<unsigned char>(byte)) * 0x0000'0100'0000'01B3;
+    }
+    return hash == 0 ? 1 : hash;
+}
+
+OverrideTable::ZoneSlot* OverrideTable::slot(std::uint64_t zone) const noexcept
+{
+    for (std::size_t i = 0; i < most_zones; ++i) {
+        ZoneSlot& slot = shared_->zones[(zone + i) % most_zones];
+        std::uint64_t owner = 0;
+        if (slot.zone.load(std::memory_order_relaxed) == zone
+            || slot.zone.compare_exchange_strong(owner, zone) || owner == zone) {
+            return &slot;
+        }
+    }
+    return nullptr;
+}
+
+bool OverrideTable::is_key(const Block& entry, std::string_view key) const noexcept
+{
+    if (entry.key_length != key.size()) {
+        return false;
+    }
+    const std::size_t first = std::min(key.size(), Block::first_bytes);
+    // Not memcmp, which takes no null pointer: the key of a whole zone is one.
+    if (key.substr(0, first) != std::string_view(entry.key.data(), first)) {
+        return false;
+    }
+    if (first == key.size()) {
+        return true;
+    }
+    const std::uint32_t rest = load(entry.rest);
+    return rest != 0 && rest <= shared_->blocks
+        && std::memcmp(block(rest).key.data(), key.data() + first, key.size() - first) == 0;
+}
+
+bool OverrideTable::matches(
+    const Block& entry, std::uint32_t hash, std::uint64_t zone, std::string_view key) const noexcept
+{
+    return entry.hash == hash && entry.zone == zone && is_key(entry, key);
+}
+
+/// The first block of the entry; 0: there is none.
+std::uint32_t OverrideTable::search(
+    std::uint32_t hash, std::uint64_t zone, std::string_view key) const noexcept
+{
+    std::uint32_t index = load(head_of(hash));
+    // A reader that meets changes could follow links without an end.
+    for (std::uint32_t steps = 0; index != 0 && steps < shared_->blocks; ++steps) {
+        const Block& entry = block(index);
+        if (matches(entry, hash, zone, key)) {
+            return index;
+        }
+        index = load(entry.next);
+    }
+    return 0;
+}
+
+std::optional<OverrideTable::Entry> OverrideTable::find(
+    std::uint64_t zone, std::string_view key) const noexcept
+{
+    const std::uint32_t hash = hash_of(zone, key);
+    std::optional<Entry> found;
+    for (int tries = 0; tries < most_tries; ++tries) {
+        const auto before = shared_->changes.load(std::memory_order_acquire);
+        const std::uint32_t index = search(hash, zone, key);
+        found = index == 0 ? std::nullopt : std::optional(block(index).entry());
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (shared_->changes.load(std::memory_order_relaxed) == before) {
+            break;
+        }
+    }
+    return found;
+}
+
+/// Must precede every reuse of a block.
+void OverrideTable::begin_change() const noexcept
+{
+    shared_->changes.fetch_add(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+}
+
+std::uint32_t OverrideTable::take_block() const noexcept
+{
+    const std::uint32_t index = shared_->free;
+    shared_->free = block(index).rest;
+    --shared_->free_count;
+    return index;
+}
+
+/// Keeps `next`, which a reader may be following.
+void OverrideTable::free_block(std::uint32_t index) const noexcept
+{
+    block(index).rest = shared_->free;
+    shared_->free = index;
+    ++shared_->free_count;
+}
+
+void OverrideTable::free_entry(std::uint32_t index) const noexcept
+{
+    const Block& entry = block(index);
+    if (entry.key_length > Block::first_bytes) {
+        free_block(entry.rest);
+    }
+    free_block(index);
+}
+
+bool OverrideTable::has_room(std::size_t key_length) const noexcept
+{
+    return shared_->free_count >= (key_length > Block::first_bytes ? 2U : 1U);
+}
+
+void OverrideTable::count(const Block& entry, bool added) const noexcept
+{
+    const std::uint32_t by = added ? 1 : UINT32_MAX;
+    if (ZoneSlot* zone = slot(entry.zone)) {
+        auto& counter = entry.key_length == 0 ? zone->whole : zone->keys;
+        counter.fetch_add(by, std::memory_order_relaxed);
+    }
+    Digest& digest = shared_->digest;
+    digest.count += added ? 1 : UINT64_MAX;
+    const std::uint64_t version = entry.version % Digest::modulus;
+    digest.sum = (digest.sum + (added ? version : Digest::modulus - version)) % Digest::modulus;
+}
+
+/// Removes the entry that `link` leads to.
+void OverrideTable::unlink(std::uint32_t* link) const noexcept
+{
+    const std::uint32_t index = *link;
+    count(block(index), false);
+    publish(*link, block(index).next);
+    free_entry(index);
+}
+
+/// Removes the key's entries except `kept`.
+void OverrideTable::remove_others(
+    std::uint32_t hash, std::uint64_t zone, std::string_view key, std::uint32_t kept) const noexcept
+{
+    std::uint32_t* link = &head_of(hash);
+    while (*link != 0) {
+        if (*link != kept && matches(block(*link), hash, zone, key)) {
+            unlink(link);
+        } else {
+            link = &block(*link).next;
+        }
+    }
+}
+
+bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& entry) const noexcept
+{
+    const std::uint32_t hash = hash_of(zone, key);
+    if (const std::uint32_t present = search(hash, zone, key); present != 0) {
+        Block& known = block(present);
+        if (known.version == entry.version) {
+            known.pass = shared_->pass;
+            return true;
+        }
+    }
+    begin_change();
+    if (key.size() > key_limit || !has_room(key.size()) || slot(zone) == nullptr) {
+        remove_others(hash, zone, key, 0);
+        return false;
+    }
+    const std::uint32_t index = take_block();
+    Block& added = block(index);
+    const std::size_t first = key.copy(added.key.data(), Block::first_bytes);
+    added.rest = 0;
+    if (first < key.size()) {
+        added.rest = take_block();
+        key.substr(first).copy(block(added.rest).key.data(), Block::first_bytes);
+    }
+    added.hash = hash;
+    added.pass = shared_->pass;
+    added.zone = zone;
+    added.key_length = static_cast<std::uint8_t>(key.size());
+    added.set(entry);
+    added.next = head_of(hash);
+    publish(head_of(hash), index);
+    count(added, true);
+    remove_others(hash, zone, key, index);
+    return true;
+}
+
+void OverrideTable::remove(std::uint64_t zone, std::string_view key) const noexcept
+{
+    begin_change();
+    remove_others(hash_of(zone, key), zone, key, 0);
+}
+
+void OverrideTable::begin_pass() const noexcept
+{
+    ++shared_->pass;
+}
+
+void OverrideTable::end_pass() const noexcept
+{
+    begin_change();
+    for (std::uint32_t& head : std::span(heads(), shared_->buckets)) {
+        std::uint32_t* link = &head;
+        while (*link != 0) {
+            if (block(*link).pass != shared_->pass) {
+                unlink(link);
+            } else {
+                link = &block(*link).next;
+            }
+        }
+    }
+}
+
+OverrideTable::Digest OverrideTable::digest() const noexcept
+{
+    return shared_->digest;
+}
+
+void OverrideTable::repair() const noexcept
+{
+    begin_change();
+    shared_->digest = {};
+    for (ZoneSlot& zone : shared_->zones) {
+        zone.keys.store(0, std::memory_order_relaxed);
+        zone.whole.store(0, std::memory_order_relaxed);
+    }
+    for (std::uint32_t index = 1; index <= shared_->blocks; ++index) {
+        block(index).used = false;
+    }
+    for (const std::uint32_t& head : std::span(heads(), shared_->buckets)) {
+        for (std::uint32_t index = head; index != 0; index = block(index).next) {
+            Block& entry = block(index);
+            entry.used = true;
+            if (entry.key_length > Block::first_bytes) {
+                block(entry.rest).used = true;
+            }
+            count(entry, true);
+        }
+    }
+    shared_->free = 0;
+    shared_->free_count = 0;
+    for (std::uint32_t index = shared_->blocks; index > 0; --index) {
+        if (!block(index).used) {
+            free_block(index);
+        }
+    }
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,113 @@
+#pragma once
+
+#include "limit/override.h"
+#include "nginx/ngx.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ratelimit {
+
+/// The overrides of all zones that a node knows, in shared memory of fixed size. Looking one up
+/// takes no lock and writes nothing. It never evicts: an override that does not fit is left out.
+///
+/// Layout: Shared, an array of bucket heads, and blocks of equal size. An override is a block in
+/// the list of its bucket; a key longer than `first_bytes` has a second block. Each change is
+/// published by one store of an index, so the lists are consistent at every moment, also if the
+/// writer is killed; the next writer then finds the blocks that belong to no list (repair).
+///
+/// Writers hold a lock of their owner's. A reader that meets a change looks again: a block that was
+/// freed while it was read may be in another list now.
+class OverrideTable {
+public:
+    static constexpr std::size_t key_limit = 128;
+    static constexpr std::size_t most_zones = 1024;
+
+    /// The number of a zone's overrides. It stays where it is as long as the memory lasts.
+    struct ZoneSlot {
+        std::atomic<std::uint64_t> zone;  // zone_hash; 0: unused
+        std::atomic<std::uint32_t> keys;
+        std::atomic<std::uint32_t> whole;  // 1: there is one for the whole zone
+
+        std::uint64_t count() const noexcept
+        {
+            return std::uint64_t{ keys.load(std::memory_order_relaxed) }
+            + whole.load(std::memory_order_relaxed);
+        }
+        bool any() const noexcept
+        {
+            return keys.load(std::memory_order_relaxed) != 0
+                || whole.load(std::memory_order_relaxed) != 0;
+        }
+    };
+
+    struct Entry {
+        Override value;
+        std::uint64_t version = 0;
+    };
+
+    using Digest = OverrideDigest;
+
+    struct Shared;
+
+    /// Initialises memory of `size` bytes, at least smallest_size, aligned as Shared.
+    static constexpr std::size_t smallest_size = std::size_t{ 64 } * 1024;
+    static void init(void* memory, std::size_t size) noexcept;
+
+    explicit OverrideTable(void* memory) noexcept : shared_(static_cast<Shared*>(memory)) {}
+
+    static std::uint64_t zone_hash(std::string_view name) noexcept;
+
+    /// The slot of a zone, which is added if need be. Null: there are too many zones.
+    ZoneSlot* slot(std::uint64_t zone) const noexcept;
+
+    /// The override of a key; an empty key means the whole zone.
+    std::optional<Entry> find(std::uint64_t zone, std::string_view key) const noexcept;
+
+    // For writers.
+
+    /// Sets the override of a key, and marks it as seen in this pass. False: no room for it; what
+    /// was there before is removed. An entry of the present version changes nothing.
+    bool put(std::uint64_t zone, std::string_view key, const Entry& entry) const noexcept;
+    void remove(std::uint64_t zone, std::string_view key) const noexcept;
+    /// Whether another override of a key of this length fits.
+    bool has_room(std::size_t key_length) const noexcept;
+
+    /// Begins a pass over all overrides of Redis; what it has not put is removed by end_pass.
+    void begin_pass() const noexcept;
+    void end_pass() const noexcept;
+
+    Digest digest() const noexcept;
+
+    /// Makes free blocks and counts right again after a writer was killed.
+    void repair() const noexcept;
+
+private:
+    struct Block;
+
+    Block& block(std::uint32_t index) const noexcept;
+    std::uint32_t* heads() const noexcept;
+    std::uint32_t& head_of(std::uint32_t hash) const noexcept;
+    bool is_key(const Block& block, std::string_view key) const noexcept;
+    bool matches(const Block& block, std::uint32_t hash, std::uint64_t zone, std::string_view key)
+        const noexcept;
+    std::uint32_t search(
+        std::uint32_t hash, std::uint64_t zone, std::string_view key) const noexcept;
+    std::uint32_t take_block() const noexcept;
+    void free_block(std::uint32_t index) const noexcept;
+    void free_entry(std::uint32_t index) const noexcept;
+    void begin_change() const noexcept;
+    void count(const Block& block, bool added) const noexcept;
+    void unlink(std::uint32_t* link) const noexcept;
+    void remove_others(
+        std::uint32_t hash, std::uint64_t zone, std::string_view key,
+        std::uint32_t kept) const noexcept;
+
+    Shared* shared_;
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,270 @@
+// The page of a fleet: ten nodes, zones summed, and limits that are changed at run time.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { axe, onScenario, overflowing, seen, start, text, texts, until } from './browser.mjs';
+
+let browser;
+before(async () => { browser = await start(); });
+after(() => browser.close());
+
+// The page of the fleet, once it shows rates.
+const onFleet = (run, { scenario = 'ten', ...options } = {}) => onScenario(browser, scenario, async (page, mock) => {
+    await page.locator('#view-fleet').click();
+    await until('rates', async () => /^\d.*\/s$/.test(await text(page, '#fleet-passed-now')));
+    await run(page, mock);
+}, options);
+
+const rowOf = (page, table, name) => page.locator(`#fleet-${table} tbody tr`, { hasText: name });
+const cells = async (page, table, name) => rowOf(page, table, name).locator('th, td').allTextContents();
+const outcome = page => text(page, '#outcome-text');
+
+// Looks a key up in a zone; an empty key: the zone.
+async function lookUp(page, zone, key) {
+    await page.locator('#limit-zone').selectOption(zone);
+    await page.locator('#limit-key').fill(key);
+    await page.locator('#limit-find button').click();
+    await page.locator('#limit-found').waitFor();
+}
+const state = async page => (await texts(page, '#limit-state > div')).join('; ');
+
+// Sends the form; returns the text of the question.
+async function change(page, answer = '#change-yes') {
+    await page.locator('#limit-set button').click();
+    const question = await text(page, '#change-text');
+    await page.locator(answer).click();
+    return question;
+}
+
+test('without ratelimit_fleet there is no such page', () => onScenario(browser, 'fleet', async (page, mock) => {
+    assert.ok(!await seen(page, '#views'));
+    await until('answers', () => mock.requests.filter(line => line === 'GET zones').length > 5);
+    assert.ok(!mock.requests.includes('GET fleet'));
+}));
+
+test('the fleet is asked for only while its page is shown', () => onFleet(async (page, mock) => {
+    assert.ok(await seen(page, '#fleet-nodes') && !await seen(page, '#zone-list'));
+    await page.locator('#view-node').click();
+    assert.ok(!await seen(page, '#fleet-nodes') && await seen(page, '#zone-list'));
+    await page.waitForTimeout(200);  // a silent wait: a request may be in flight
+    const asked = () => mock.requests.filter(line => line === 'GET fleet').length;
+    const before = asked();
+    const zones = mock.requests.length;
+    await until('answers', () => mock.requests.length > zones + 8);
+    assert.equal(asked(), before);
+}));
+
+test('the address leads to the page of the fleet', () => onScenario(browser, 'ten', async page => {
+    await page.goto(`${page.url().replace(/#.*/, '')}#fleet`);
+    await page.reload();
+    await page.locator('#fleet-nodes tbody tr').first().waitFor();
+    assert.equal(await page.locator('#view-fleet').getAttribute('aria-pressed'), 'true');
+}));
+
+test('rows of nodes do not move when Redis lists them in another order', () => onFleet(async (page, mock) => {
+    const names = () => texts(page, '#fleet-nodes tbody th .code');
+    const before = await names();
+    assert.deepEqual(before, [...before].sort());
+    mock.world.fleet.nodes.reverse();
+    const asked = mock.requests.length;
+    await until('answers', () => mock.requests.length > asked + 6);
+    assert.deepEqual(await names(), before);
+}));
+
+test('every node is shown, with what it says of itself', () => onFleet(async (page, mock) => {
+    assert.equal(await page.locator('#fleet-nodes tbody tr').count(), 10);
+    assert.equal(await text(page, '#fleet-count-now'), '10');
+    const [name, live, version, nginx, up, passed, refused, redis, settings] = await cells(page, 'nodes', 'edge-fra-03');
+    assert.equal(name, 'edge-fra-03 this node');
+    assert.deepEqual([live, version, nginx, up, redis, settings], ['Live', '0.4', '1.26.3', '8 h', 'Up', 'As the others']);
+    assert.match(passed, /^[\d.]+k?\/s$/);
+    assert.match(refused, /^[\d.]+k?\/s$/);
+
+    mock.world.fleet.node('edge-lon-01').heard = mock.world.time - 200;
+    mock.world.fleet.node('edge-mad-01').redis = 'away';
+    await until('a node that is away', async () => (await cells(page, 'nodes', 'edge-lon-01'))[1] === 'Away for 3 min');
+    assert.equal((await cells(page, 'nodes', 'edge-mad-01'))[7], '10.0.0.5:6379 away');
+    assert.equal(await text(page, '#fleet-count-now'), '9');
+    assert.match(await text(page, '#fleet-count-more'), /^1 not heard of/);
+    assert.equal((await cells(page, 'zones', 'per_ip'))[2], '9 of 9');
+    assert.deepEqual(await axe(page), []);
+}));
+
+test('zones are summed, and nodes whose settings differ are named', () => onFleet(async (page, mock) => {
+    const one = async () => Number((await text(page, '#fleet-passed-now')).replace(/\/s$/, '').replace('k', 'e3'));
+    const all = await one();
+    assert.ok(all > 10000, `${all} requests a second on ten nodes`);
+    assert.ok(!await seen(page, '#fleet-differ'));
+    mock.world.fleet.node('edge-vie-01').differs = ['per_ip'];
+    await until('the notice', () => seen(page, '#fleet-differ'));
+    assert.match(await text(page, '#fleet-differ'), /Settings differ between nodes.*: per_ip\.$/);
+    const [, limit, nodes, , , , settings] = await cells(page, 'zones', 'per_ip');
+    assert.deepEqual([limit, nodes, settings], ['100r/m or 7r/s', '10 of 10', 'Differ: edge-vie-01']);
+    assert.equal((await cells(page, 'nodes', 'edge-vie-01'))[8], 'Differ: per_ip');
+    assert.equal((await cells(page, 'nodes', 'edge-waw-01'))[8], 'As the others');
+}));
+
+test('when Redis is away, everything is as last known, and the page says so', () => onFleet(async (page, mock) => {
+    mock.world.fleet.connected = false;
+    await until('the notice', () => seen(page, '#fleet-old'));
+    assert.match(await text(page, '#fleet-old'),
+        /^Redis main does not answer\. This page shows what was last known, from \d\d:\d\d:\d\d\.$/);
+    assert.equal(await page.locator('#fleet-nodes tbody tr').count(), 10);
+    assert.deepEqual(await axe(page), []);
+    mock.world.fleet.connected = true;
+    await until('no notice', async () => !await seen(page, '#fleet-old'));
+}));
+
+test('a busy key is looked up from its row', () => onFleet(async page => {
+    const row = page.locator('#fleet-keys tbody tr').first();
+    const key = await row.locator('.code').textContent();
+    await row.locator('.small').click();
+    await page.locator('#limit-found').waitFor();
+    assert.equal(await text(page, '#limit-title'), key);
+    assert.match(await state(page), /Changed tonot changed; Remaining3 of 100; Passes againnow; Blockedno/);
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'limit-title');
+}));
+
+test('a key gets another limit for a while, which is taken back', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('#limit-rate').fill('1000r/m');
+    await page.locator('#limit-burst').fill('50');
+    const question = await change(page);
+    assert.match(question, /^The limit of this key is 1000r\/m, burst 50 instead of .*, on all 10 nodes, within two seconds\. After 1 hour the limit of the configuration, .*, is in force again\.$/);
+    await until('the outcome', async () => await outcome(page) === 'Changed: 1000r/m, burst 50.');
+    assert.deepEqual(mock.world.fleet.changes,
+        [['PUT', 'per_key', 'gold-4711', { rate: '1000r/m', burst: 50, for: '1h' }]]);
+    await until('the change', async () => /Changed to1000r\/m, burst 50, for another 1 h, set by edge-fra-03 192\.0\.2\.9/
+        .test(await state(page)));
+    assert.equal(await text(page, '#fleet-changed-now'), '1');
+    assert.match((await texts(page, '#limit-list tbody tr')).join(), /gold-47111000r\/m, burst 50for another 1 h/);
+
+    await page.locator('#limit-back').click();
+    assert.match(await text(page, '#change-text'), /is in force again for this key, on all 10 nodes, within two seconds/);
+    await page.locator('#change-yes').click();
+    await until('not changed', async () => /Changed tonot changed/.test(await state(page)));
+    assert.deepEqual(mock.world.fleet.changes[1], ['DELETE', 'per_key', 'gold-4711', '']);
+    assert.ok(!await seen(page, '#limit-back'));
+}));
+
+test('a key is blocked, and one loses its limit', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'per_ip', '192.0.2.77');
+    await page.locator('[value=block]').check();
+    assert.ok(!await seen(page, '#limit-rate'));
+    await page.locator('#limit-lasts').selectOption('Until it is taken back');
+    assert.match(await change(page), /^Every request of this key is refused, on all 10 nodes.*until it is taken back, also when nodes are restarted\.$/);
+    await until('blocked', async () => /Changed toblocked, until it is taken back/.test(await state(page)));
+    assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'per_ip', '%C0%00%02%4D', { block: true }], 'four bytes');
+    await page.locator('[value=unlimited]').check();
+    assert.match(await change(page), /^per_ip no longer limits this key/);
+    await until('no limit', async () => /Changed tono limit/.test(await state(page)));
+}));
+
+test('a zone is changed as a whole', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'search', '');
+    assert.equal(await text(page, '#limit-title'), 'All keys of search');
+    assert.ok(!await seen(page, '#limit-free'));
+    await page.locator('#limit-rate').fill('5r/s');
+    assert.match(await change(page), /^The limit of every key of search that has no limit of its own is 5r\/s instead of 20r\/s/);
+    await until('the change', async () => /Changed to5r\/s/.test(await state(page)));
+    assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'search', null, { rate: '5r/s', for: '1h' }]);
+}));
+
+test('a key is freed on every node', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('#limit-free').click();
+    assert.match(await text(page, '#change-text'), /all nodes forget its refusals within two seconds/);
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Freed gold-4711 in per_key.');
+    assert.ok(mock.requests.includes('DELETE zones/per_key/keys?key=gold-4711'));
+}));
+
+test('a change that is cancelled or refused changes nothing', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('#limit-rate').fill('1000r/m');
+    await change(page, '#change-no');
+    assert.deepEqual(mock.world.fleet.changes, []);
+    await page.locator('#limit-rate').fill('a lot');
+    await change(page);
+    await until('the reason', async () => /^Not changed: invalid "rate", expected/.test(await outcome(page)));
+    mock.world.fleet.wrong = [503, { error: 'Redis does not answer' }];
+    await page.locator('#limit-rate').fill('1r/m');
+    await change(page);
+    await until('the reason', async () => await outcome(page) === 'Not changed: Redis does not answer.');
+    assert.match(await state(page), /Changed tonot changed/);
+    await page.locator('#limit-rate').fill('');
+    await page.locator('#limit-set button').click();
+    assert.ok(!await seen(page, '#change[open]'), 'a rate is required');
+}, { expected: /400|503/ }));
+
+test('without write=on keys are looked up, and nothing can be changed', () => onFleet(async page => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    assert.ok(await seen(page, '#limit-read-only'));
+    for (const part of ['#limit-set', '#limit-back', '#limit-free']) {
+        assert.ok(!await seen(page, part), part);
+    }
+}, { scenario: 'ten_readonly' }));
+
+test('everything works with the keyboard', () => onFleet(async (page, mock) => {
+    const to = async id => {
+        for (let i = 0; i < 60; i += 1) {
+            await page.keyboard.press('Tab');
+            if (await page.evaluate(() => document.activeElement.id) === id) {
+                return;
+            }
+        }
+        throw new Error(`the keyboard does not get to ${id}`);
+    };
+    await page.locator('#view-fleet').focus();
+    await to('limit-zone');
+    await page.keyboard.type('per_key');
+    await to('limit-key');
+    await page.keyboard.type('gold-4711');
+    await page.keyboard.press('Enter');
+    await page.locator('#limit-found').waitFor();
+    await until('the focus', () => page.evaluate(() => document.activeElement.id === 'limit-title'));
+    await page.keyboard.press('Tab');
+    await to('limit-rate');
+    await page.keyboard.type('7r/s');
+    await page.keyboard.press('Enter');
+    await until('the question', () => seen(page, '#change[open]'));
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'change-no', 'cancel has the focus');
+    await to('change-yes');
+    await page.keyboard.press('Enter');
+    await until('the change', () => mock.world.fleet.changes.length === 1);
+    assert.equal(await page.locator('#outcome-text').getAttribute('aria-live'), 'polite');
+}));
+
+for (const [name, options] of [
+    ['light', { colorScheme: 'light' }],
+    ['dark', { colorScheme: 'dark' }],
+    ['narrow', { viewport: { width: 360, height: 780 } }],
+]) {
+    test(`axe finds nothing, and nothing is wider than the window: ${name}`, () => onFleet(async (page, mock) => {
+        Object.assign(mock.world.fleet.node('edge-vie-01'), { differs: ['per_ip', 'login'], redis: 'away' });
+        mock.world.fleet.node('edge-mad-01').heard = mock.world.time - 5000;
+        await lookUp(page, 'per_key', 'gold-4711');
+        await page.locator('#limit-rate').fill('1000r/m');
+        await change(page);
+        await until('the change', () => seen(page, '#limit-back'));
+        assert.deepEqual(await axe(page), []);
+        await page.locator('#limit-back').click();
+        assert.deepEqual(await axe(page), [], 'with the question open');
+        await page.locator('#change-no').click();
+        for (const width of name === 'narrow' ? [360, 320, 540] : [721, 861, 981, 1280, 1900]) {
+            await page.setViewportSize({ width, height: 780 });
+            assert.deepEqual(await overflowing(page), [], `${width} pixels`);
+        }
+    }, options));
+}
+
+test('markup in names of nodes, zones and keys is shown as text', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    Object.assign(fleet.nodes[3], { name: '<img src=x onerror=alert(1)>', version: '<b>1</b>', nginx: '\u202Eevil', redis: '<i>' });
+    fleet.nodes[3].differs = ['per_ip'];
+    await until('the name', async () => (await texts(page, '#fleet-nodes th')).some(name => name.startsWith('<img')));
+    assert.equal(await page.locator('#of-fleet :is(img, i, script)').count(), 0);
+    assert.equal((await cells(page, 'nodes', '<img'))[3], '\\u{202E}evil');
+    assert.match(await text(page, '#fleet-differ'), /per_ip/);
+}));

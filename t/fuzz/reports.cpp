@@ -1,0 +1,48 @@
+// What other nodes of a fleet say of themselves: anyone who can write to Redis can write there.
+
+#include "fuzz.h"
+
+#include "fleet/node_report.h"
+
+#include <algorithm>
+#include <vector>
+
+using namespace ratelimit::fleet;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+{
+    auto input = text_of(data, size);
+    std::vector<FleetNode> nodes;
+    while (!input.empty() && nodes.size() < 4) {
+        const auto report = parse_report(take_text(input));
+        if (!report) {
+            continue;
+        }
+        must(report->name.size() <= most_text && report->zones.size() <= most_zones);
+        must(report->servers.size() <= most_servers && report->busiest.size() <= most_busiest);
+
+        // What is read is written, and read again, unchanged.
+        const auto again = parse_report(write_report(*report));
+        must(again && again->zones.size() == report->zones.size());
+        for (std::size_t i = 0; i < report->zones.size(); ++i) {
+            must(again->zones[i].passed == report->zones[i].passed);
+        }
+        nodes.push_back({ "id", 0, true, *report });
+    }
+    for (const FleetZone& zone : sum_zones(nodes)) {
+        std::uint64_t passed = 0;
+        for (const FleetNode& node : nodes) {
+            for (const NodeReport::Zone& one : node.report.zones) {
+                passed += one.name == zone.name ? one.passed : 0;
+            }
+        }
+        must(zone.passed == passed);
+        must(zone.settings_differ.size() <= zone.nodes);
+    }
+    const auto busiest = sum_busiest(nodes);
+    must(busiest.size() <= most_busiest);
+    must(std::is_sorted(busiest.begin(), busiest.end(), [](const auto& left, const auto& right) {
+        return left.refused > right.refused;
+    }));
+    return 0;
+}

@@ -1,0 +1,180 @@
+# The fleet in the API: ten nodes, zones summed, settings that differ, busiest keys, Redis away, hostile values.
+
+use Ratelimit::Fleet;
+use Ratelimit::Test;
+use JSON::PP qw(decode_json encode_json);
+use Time::HiRes qw(time);
+
+# The answer of /fleet.
+sub fleet {
+    my ($node) = @_;
+    my $answer = $node->get('/ops/fleet');
+    is $answer->status, 200, '/fleet';
+    return decode_json($answer->body);
+}
+
+# Waits until /fleet of the node satisfies the condition; returns it.
+sub fleet_where {
+    my ($node, $what, $condition) = @_;
+    return wait_until($what, sub {
+        my $answer = $node->get('/ops/fleet');
+        my $fleet = $answer->status == 200 ? decode_json($answer->body) : return;
+        return $condition->($fleet) ? $fleet : undef;
+    });
+}
+
+sub named { my ($fleet, $name) = @_; return (grep { $_->{name} eq $name } @{ $fleet->{nodes} })[0] }
+sub zone_in { my ($fleet, $name) = @_; return (grep { $_->{name} eq $name } @{ $fleet->{zones} })[0] }
+
+subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
+    my $redis = redis();
+    my @nodes = map {
+        my $rate = $_ == 7 ? '5r/d' : '3r/d';
+        member(redis => $redis, zone => $rate eq '5r/d' ? 'rate=5r/d' : 'rate=3r/d', key => '$arg_k', fleet => "node=edge-$_",
+            http => 'ratelimit_zone $arg_k zone=same rate=9r/m;' . ($_ < 4 ? 'ratelimit_zone $arg_k zone=few rate=1r/s;' : ''))
+    } 1 .. 10;
+    # Together 3 or 5 requests of each key pass; the others are refused.
+    for my $node (@nodes) { $node->status('/?k=busy') for 1 .. 4 }
+    $nodes[4]->status('/?k=quiet') for 1 .. 6;
+    my $shown = fleet_where($nodes[2], 'ten nodes with all counters', sub {
+        my $zone = zone_in($_[0], 'test');
+        return $_[0]{fleet}{nodes} == 10 && $zone && $zone->{passed} + $zone->{refused} == 46;
+    });
+    is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], [sort map { "edge-$_" } 1 .. 10];
+    my $fleet = $shown->{fleet};
+    is_deeply [@{$fleet}{qw(known redis connected overrides overrides_left_out unreadable)}],
+        [10, 'main', JSON::PP::true, 0, 0, 0];
+    cmp_ok abs($fleet->{as_of} - time), '<', 5, 'the time is Redis\'s';
+    is scalar(grep { $_->{self} } @{ $shown->{nodes} }), 1, 'one node is this one';
+    ok named($shown, 'edge-3')->{self}, 'the one that was asked';
+    for my $node (@{ $shown->{nodes} }) {
+        like $node->{version}, qr/^\d+\.\d+/;
+        like $node->{nginx}, qr/^1\.\d+\.\d+/;
+        cmp_ok $node->{uptime}, '<', 60;
+        ok $node->{live}, "$node->{name} lives";
+        is_deeply [map { [@{$_}{qw(redis server state workers_up workers)}] } @{ $node->{redis} }],
+            [['main', $redis->addr, 'up', 1, 1]], 'and sees Redis';
+    }
+    my $zone = zone_in($shown, 'test');
+    is_deeply $zone->{settings_differ}, ['edge-7'], 'the node with another rate is named';
+    is_deeply [sort @{ $zone->{limits} }], ['3r/d', '5r/d'];
+    is $zone->{nodes}, 10;
+    is_deeply [@{ zone_in($shown, 'same') }{qw(nodes settings_differ passed)}], [10, [], 0];
+    is zone_in($shown, 'few')->{nodes}, 3, 'a zone that some nodes have';
+    my ($busy, $quiet) = @{ $shown->{busiest} };
+    is_deeply [@{$busy}{qw(zone key id)}], ['test', 'busy', 'busy'];
+    is_deeply [@{$quiet}{qw(zone key)}], ['test', 'quiet'];
+    cmp_ok $busy->{refused}, '>', 30, 'the sum of all nodes';
+    is $busy->{refused} + $quiet->{refused}, $zone->{refused};
+};
+
+subtest 'a node that dies is shown as away, and its zones are no longer summed' => sub {
+    my $redis = redis();
+    my ($first, $second) = map { member(redis => $redis, zone => 'rate=3r/d', fleet => "node=edge-$_") } 1 .. 2;
+    fleet_where($first, 'two nodes', sub { $_[0]{fleet}{nodes} == 2 });
+    my @workers = $second->workers;
+    $second->stop('KILL');
+    kill KILL => @workers;
+    my $shown = fleet_where($first, 'one node', sub { $_[0]{fleet}{nodes} == 1 });
+    is $shown->{fleet}{known}, 2;
+    my $away = named($shown, 'edge-2');
+    ok !$away->{live};
+    cmp_ok $shown->{fleet}{as_of} - $away->{heard}, '>', 5;
+    is zone_in($shown, 'test')->{nodes}, 1;
+};
+
+subtest 'when Redis is away, every worker shows what was last known, and says so' => sub {
+    my $redis = redis();
+    my @nodes = map { member(redis => $redis, zone => 'rate=3r/d', fleet => "node=edge-$_", workers => 3) } 1 .. 2;
+    my $before = fleet_where($nodes[0], 'two nodes', sub { $_[0]{fleet}{nodes} == 2 });
+    $redis->stop('KILL');
+    fleet_where($nodes[0], 'no connection', sub { !$_[0]{fleet}{connected} });
+    for (1 .. 12) {
+        my $shown = fleet($nodes[0]);
+        is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], ['edge-1', 'edge-2'];
+        is $shown->{fleet}{connected}, JSON::PP::false;
+        cmp_ok $shown->{fleet}{as_of}, '>=', $before->{fleet}{as_of}, 'from when it was read';
+    }
+    my $alone = fleet($nodes[1]);
+    is_deeply [map { $_->{name} } @{ $alone->{nodes} }], ['edge-2'], 'a node that was never asked knows itself';
+    is $alone->{fleet}{as_of}, undef;
+    is scalar @{ $alone->{zones} }, 1;
+};
+
+subtest 'hostile and broken reports harm no node' => sub {
+    my $redis = redis();
+    my $node = member(redis => $redis, zone => 'rate=3r/d', fleet => 'node=edge-1');
+    fleet_where($node, 'one node', sub { $_[0]{fleet}{nodes} == 1 });
+    my $now = int(time * 1e6);
+    my %reports = (
+        none => '', list => '[]', open => '{"name":"', deep => '[' x 50_000, bytes => "{\"name\":\"\xFF\"}",
+        long => '{"name":"' . 'x' x 200_000 . '"}',
+        odd => '{"name":{},"zones":[null,{"name":"test","passed":-5,"refused":1e300}],"redis":7,"busiest":[[]]}',
+        huge => encode_json({ name => '<script>', uptime => 1e18, zones => [map { { name => "z$_", passed => 9e15, settings => 's' } } 1 .. 900],
+            busiest => [map { { zone => 'test', id => "%0$_%", refused => 7 } } 1 .. 60] }),
+    );
+    for my $name (sort keys %reports) {
+        $redis->cmd('ZADD', 'rl:{fleet}:alive', $now, $name);
+        $redis->cmd('HSET', 'rl:{fleet}:nodes', $name, $reports{$name});
+    }
+    my $shown = fleet_where($node, 'all of them', sub { $_[0]{fleet}{known} == 9 });
+    is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], ['', '<script>', 'edge-1'], 'what is readable';
+    is $shown->{fleet}{unreadable}, 6;
+    cmp_ok scalar @{ $shown->{zones} }, '<=', 257, 'bounded';
+    cmp_ok scalar @{ $shown->{busiest} }, '<=', 20;
+    is zone_in($shown, 'test')->{passed}, 0;
+    $redis->cmd('DEL', 'rl:{fleet}:alive');
+    $redis->cmd('SET', 'rl:{fleet}:alive', 'text');
+    is fleet($node)->{fleet}{connected}, JSON::PP::false, 'a key of another type is an error of Redis';
+    is $node->status('/?k=z'), 200, 'requests are decided';
+};
+
+subtest 'a report of another version is shown as far as it is known' => sub {
+    my $redis = redis();
+    my $node = member(redis => $redis, zone => 'rate=3r/d');
+    my $now = int(time * 1e6) + 3_000_000;
+    $redis->cmd('ZADD', 'rl:{fleet}:alive', $now, 'next');
+    $redis->cmd('HSET', 'rl:{fleet}:nodes', 'next', encode_json({ name => 'next', version => '9.0', future => [1],
+        zones => [{ name => 'test', passed => 5, refused => 2, settings => 'x', more => {} }] }));
+    my $shown = fleet_where($node, 'both', sub { $_[0]{fleet}{known} == 2 && named($_[0], 'next')->{live} });
+    is named($shown, 'next')->{version}, '9.0';
+    is_deeply [@{ zone_in($shown, 'test') }{qw(passed refused nodes)}], [5, 2, 2];
+};
+
+subtest 'an override is read by itself' => sub {
+    my $node = member(zone => 'rate=3r/d');
+    my $read = sub {
+        my $answer = $node->get("/ops/zones/test/$_[0]");
+        is $answer->status, 200, $_[0];
+        return decode_json($answer->body)->{override};
+    };
+    is $read->('keys/a/override'), undef, 'there is none';
+    is $read->('override'), undef;
+    override($node, 'a', { rate => '7r/d', for => '1h' });
+    override($node, 'override', { block => \1 });
+    my $set = $read->('keys/override?key=a');
+    is_deeply [@{$set}{qw(rate)}], ['7r/d'];
+    like $set->{by}, qr/ 127\.0\.0\.1$/;
+    cmp_ok $set->{for_seconds_left}, '>', 3590;
+    cmp_ok $set->{for_seconds_left}, '<=', 3600;
+    is $read->('override')->{block}, JSON::PP::true;
+    is $node->status('/seen/zones/test/override'), 200, 'without write=on';
+    wait_until('the block', sub { $node->status('/?k=blocked') == 429 });
+    my $history = decode_json($node->get('/ops/zones/test/history')->body);
+    is $history->{steps}[1]{refused}[-1], decode_json($node->get('/ops/zones/test')->body)->{counters}{rejected}{override},
+        'what an override refuses is in the history';
+    is $node->status('/ops/zones/other/override'), 404;
+    is fleet($node)->{fleet}{overrides}, 2;
+};
+
+subtest 'without ratelimit_fleet there is no fleet' => sub {
+    my $node = node(zone => 'rate=3r/d', server => 'location /ops/ { ratelimit_api; }');
+    is $node->status('/ops/fleet'), 404;
+    is decode_json($node->get('/ops/zones')->body)->{fleet}, JSON::PP::false;
+    my $member = member(zone => 'rate=3r/d');
+    is decode_json($member->get('/ops/zones')->body)->{fleet}, JSON::PP::true;
+    is $member->status('/ops/fleet', method => 'DELETE'), 405;
+    is $member->status('/ops/fleet/x'), 404;
+};
+
+finish();

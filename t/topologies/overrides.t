@@ -1,0 +1,64 @@
+# Overrides where Redis is a ring, a cluster or has sentinels: in force on all nodes, also after a failover.
+
+use Ratelimit::Fleet qw(override take_back metric);
+use Ratelimit::Test;
+use JSON::PP qw(decode_json);
+
+sub fleet_of {
+    my ($block) = @_;
+    return map {
+        nginx(http => "ratelimit_redis main { $block timeout 1s; connect_timeout 1s; }"
+                . 'ratelimit_fleet; ratelimit_zone $arg_k zone=test rate=100r/d;',
+            server => 'location /ops/ { ratelimit_api write=on; } location / { ratelimit zone=test; }', workers => 2)
+    } 1 .. 2;
+}
+
+sub blocked { my ($node, $key) = @_; return wait_until("a block of $key", sub { $node->status("/?k=$key") == 429 }) }
+
+sub follows {
+    my ($block) = @_;
+    my @nodes = fleet_of($block);
+    override($nodes[0], 'a', { block => \1 });
+    blocked($_, 'a') for @nodes;
+    my ($third) = fleet_of($block);
+    is $third->status('/?k=a'), 429, 'a node that starts knows it before its first decision';
+    wait_until('three or four nodes', sub { metric($nodes[0], 'ratelimit_fleet_nodes') >= 3 });
+    return @nodes;
+}
+
+subtest 'a ring keeps the fleet on one of its servers' => sub {
+    my @redis = map { redis() } 1 .. 3;
+    my @nodes = follows(join '', map { 'server ' . $_->addr . ';' } @redis);
+    is scalar(grep { my @keys = $_->keys_like('rl:{fleet}:*'); @keys } @redis), 1, 'one server has its keys';
+    is take_back($nodes[1], 'a'), 204;
+};
+
+subtest 'a cluster: all keys of the fleet are in one slot, and a failover keeps them' => sub {
+    my $cluster = cluster();
+    my @nodes = follows('topology cluster;' . join '', map { "server $_;" } $cluster->addrs);
+    my $slot = $cluster->slot_of('rl:{fleet}:changes');
+    is $cluster->slot_of("rl:{fleet}:$_"), $slot, $_ for qw(alive nodes overrides ends events state);
+    $cluster->node_of_slot($slot)->cmd('WAIT', 1, 5000);
+    $cluster->kill_master_of('rl:{fleet}:changes');
+    is $_->status('/?k=a'), 429, 'as last known' for @nodes;
+    wait_until('a change after the failover', sub {
+        $nodes[0]->get('/ops/zones/test/keys/b/override', method => 'PUT', body => '{"block":true}')->status == 200;
+    });
+    blocked($_, 'b') for @nodes;
+    is $_->status('/?k=a'), 429, 'and the earlier override is still there' for @nodes;
+};
+
+subtest 'sentinels: a failover keeps the overrides' => sub {
+    my $sentinels = sentinels(count => 3);
+    my @nodes = follows('topology sentinel master=' . $sentinels->{master} . ';' . join '', map { "server $_;" } $sentinels->addrs);
+    $sentinels->master->cmd('WAIT', 1, 5000);
+    $sentinels->master->stop('KILL');
+    is $_->status('/?k=a'), 429, 'as last known' for @nodes;
+    wait_until('a change after the failover', sub {
+        $nodes[1]->get('/ops/zones/test/keys/b/override', method => 'PUT', body => '{"block":true}')->status == 200;
+    });
+    blocked($_, 'b') for @nodes;
+    is $_->status('/?k=a'), 429 for @nodes;
+};
+
+finish();

@@ -1,0 +1,107 @@
+// Lists of overrides, the initial load and the session of a node, on a real Redis.
+
+#include "fleet_fixture.h"
+
+#include "lua_scripts.h"
+
+namespace ratelimit::fleet {
+namespace {
+
+TEST_F(FleetTest, overrides_of_a_zone_are_listed_in_pages)
+{
+    for (int i = 0; i < 25; ++i) {
+        set(std::to_string(i), i + 1);
+    }
+    change(
+        ChangeCall::Change::set, { ChangeId::Kind::zone_override, "zone", {} }, "{\"block\":true");
+    change(
+        ChangeCall::Change::set, { ChangeId::Kind::key_override, "zone2", "0" }, "{\"block\":true");
+    std::vector<std::string> keys;
+    std::int64_t after = 0;
+    int pages = 0;
+    do {
+        TestList list(api_.list, keys_, "zone", after, 10);
+        ASSERT_TRUE(client_->send(list));
+        ASSERT_TRUE(loop_.run_until([&] { return list.ended; }));
+        for (const auto& item : list.page.items) {
+            keys.push_back(item.key);
+        }
+        after = list.page.next;
+        ++pages;
+    } while (after != 0 && pages < 10);
+    EXPECT_EQ(pages, 3);
+    EXPECT_EQ(keys.size(), 26U);
+    EXPECT_EQ(keys.front(), "0");
+    EXPECT_EQ(keys.back(), "");
+}
+
+TEST_F(FleetTest, the_number_of_overrides_is_limited)
+{
+    const auto set_of_two = [&](std::string_view key) {
+        return server_.ask({ "EVAL", std::string(lua::fleet_change), "5", keys_.changes,
+                             keys_.overrides, keys_.ends, keys_.events, keys_.state, "set",
+                             key_id(key).text(), "{\"block\":true", "0", "2" });
+    };
+    EXPECT_NE(set_of_two("a"), "");
+    EXPECT_NE(set_of_two("b"), "");
+    EXPECT_EQ(set_of_two("c"), "");
+    EXPECT_NE(set_of_two("a"), "") << "one that is there can be changed";
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "2");
+}
+
+TEST_F(FleetTest, the_initial_load_knows_all_or_says_why_not)
+{
+    set("a", 5);
+    TestNode fresh;
+    EXPECT_EQ(load_overrides(fresh.memory(), options_to(server_.port()), keys_, test_clock), "");
+    EXPECT_EQ(fresh.quota("a"), 5);
+    EXPECT_TRUE(fresh.memory().shared().loaded.load());
+
+    auto options = options_to(server_.port());
+    options.server.connect_timeout = 100ms;
+    options.server.timeout = 50ms;
+    server_.pause();
+    TestNode away;
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_NE(load_overrides(away.memory(), options, keys_, test_clock), "");
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 1s);
+    EXPECT_FALSE(away.memory().shared().loaded.load());
+    server_.resume();
+
+    TestNode nowhere;
+    EXPECT_NE(
+        load_overrides(nowhere.memory(), options_to(free_port()), keys_, test_clock)
+            .find("refused"),
+        std::string::npos);
+}
+
+TEST_F(FleetTest, a_session_follows_redis_and_hands_over_when_it_leaves)
+{
+    const auto session = std::make_unique<Session>(
+        Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+    ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 1; }));
+    EXPECT_EQ(node_.memory().shared().speaker.load(), ngx_pid);
+    set("a", 5);
+    ASSERT_TRUE(loop_.run_until([&] { return node_.quota("a") == 5; }, 2s));
+    set("a", 6);
+    session->hurry();
+    ASSERT_TRUE(loop_.run_until([&] { return node_.quota("a") == 6; }, 300ms));
+    node_.stays_ = false;
+    ASSERT_TRUE(loop_.run_until([&] { return node_.memory().shared().speaker.load() == 0; }));
+}
+
+TEST_F(FleetTest, a_session_reports_once_that_redis_is_away_and_back)
+{
+    const Session session(
+        Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+    ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 1; }));
+    server_.pause();
+    ASSERT_TRUE(loop_.run_until([&] { return node_.disconnections == 1; }));
+    loop_.run_for(1500ms);
+    EXPECT_EQ(node_.disconnections, 1);
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 2; }));
+}
+
+}  // namespace
+}  // namespace ratelimit::fleet

@@ -1,0 +1,312 @@
+// The fleet's scripts and how a node follows them, on a real Redis.
+
+#include "fleet_fixture.h"
+
+namespace ratelimit::fleet {
+namespace {
+
+TEST_F(FleetTest, a_node_takes_what_was_set_and_what_was_removed)
+{
+    EXPECT_EQ(set("a", 5), "done");
+    EXPECT_EQ(set("b", 6), "done");
+    EXPECT_EQ(sync(node_), Sync::End::known);
+    EXPECT_EQ(node_.quota("a"), 5);
+    EXPECT_EQ(node_.quota("b"), 6);
+    EXPECT_EQ(set("a", 7), "done");
+    EXPECT_EQ(remove("b"), "done");
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 7);
+    EXPECT_EQ(node_.quota("b"), 0);
+    EXPECT_EQ(remove("b"), "no");
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "1");
+    EXPECT_EQ(server_.ask({ "HLEN", keys_.overrides }), "1");
+}
+
+TEST_F(FleetTest, changes_are_taken_in_their_order)
+{
+    set("a", 5);
+    remove("a");
+    set("a", 6);
+    set("b", 1);
+    remove("b");
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 6);
+    EXPECT_EQ(node_.quota("b"), 0);
+    TestNode second;
+    sync(second);
+    remove("a");
+    set("a", 7);
+    remove("a");
+    for (TestNode* node : { &node_, &second }) {
+        sync(*node);
+        EXPECT_EQ(node->quota("a"), 0);
+    }
+}
+
+TEST_F(FleetTest, a_stored_override_says_when_it_was_set_and_when_it_ends)
+{
+    set("a", 5, milliseconds{ 90'000 });
+    const auto stored = parse_stored(stored_);
+    EXPECT_EQ(stored.value.end - stored.at, milliseconds{ 90'000 });
+    EXPECT_EQ(server_.ask({ "HGET", keys_.overrides, key_id("a").text() }), stored_);
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.ends }), "1");
+    set("a", 5);
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.ends }), "0") << "it does not end any more";
+}
+
+TEST_F(FleetTest, an_ended_override_is_removed_and_the_nodes_learn_it)
+{
+    set("a", 5, milliseconds{ 30 });
+    set("b", 5);
+    sync(node_);
+    loop_.run_for(milliseconds{ 40 });
+    TestNode second;
+    sync(second);
+    EXPECT_EQ(second.count(), 1U);
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "1");
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 0);
+    EXPECT_EQ(node_.quota("b"), 5);
+}
+
+TEST_F(FleetTest, a_node_that_only_reads_writes_nothing)
+{
+    set("a", 5, milliseconds{ 1 });
+    loop_.run_for(milliseconds{ 5 });
+    sync(node_, {});
+    EXPECT_EQ(node_.count(), 1U) << "an ended override is still there, with its end";
+    EXPECT_EQ(server_.ask({ "EXISTS", keys_.alive, keys_.nodes }), "0");
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "1");
+}
+
+TEST_F(FleetTest, a_freed_key_is_an_event_that_each_node_hears_once)
+{
+    sync(node_);
+    EXPECT_EQ(free("a"), "done");
+    sync(node_);
+    sync(node_);
+    EXPECT_EQ(node_.freed_keys, std::vector<std::string>{ "zone/a" });
+    free("a");
+    sync(node_);
+    EXPECT_EQ(node_.freed_keys.size(), 2U);
+}
+
+TEST_F(FleetTest, many_changes_come_in_pages)
+{
+    change_many(ChangeCall::Change::set, 0, 2500);
+    const long before = server_.calls("evalsha");
+    sync(node_);
+    EXPECT_EQ(server_.calls("evalsha") - before, 3);
+    EXPECT_EQ(node_.count(), 2500U);
+    for (int i = 0; i < 2500; ++i) {
+        ASSERT_EQ(node_.quota("key " + std::to_string(i)), i + 1);
+    }
+    change_many(ChangeCall::Change::remove, 0, 1200);
+    sync(node_);
+    EXPECT_EQ(node_.count(), 1300U);
+}
+
+TEST_F(FleetTest, nodes_are_counted_while_they_are_heard_of)
+{
+    TestNode second;
+    sync(node_);
+    sync(second);
+    sync(node_);
+    EXPECT_EQ(node_.memory().nodes(), 2);
+    EXPECT_EQ(server_.ask({ "HLEN", keys_.nodes }), "2");
+    server_.ask({ "ZADD", keys_.alive, "1", std::string(second.memory().id()) });
+    sync(node_);
+    EXPECT_EQ(node_.memory().nodes(), 1);
+    EXPECT_EQ(server_.ask({ "HLEN", keys_.nodes }), "1") << "forgotten after an hour";
+}
+
+TEST_F(FleetTest, all_is_loaded_again_after_flushall)
+{
+    set("a", 5);
+    set("b", 6);
+    sync(node_);
+    server_.ask({ "FLUSHALL" });
+    EXPECT_EQ(sync(node_), Sync::End::known);
+    EXPECT_EQ(node_.count(), 0U);
+    set("b", 7);
+    sync(node_);
+    EXPECT_EQ(node_.quota("b"), 7);
+}
+
+TEST_F(FleetTest, lost_changes_are_noticed_also_beside_new_ones)
+{
+    set("a", 5);
+    set("b", 5);
+    sync(node_);
+    const std::string sum = server_.ask({ "HGET", keys_.state, "sum" });
+    const std::string text = server_.ask({ "HGET", keys_.overrides, key_id("a").text() });
+    const std::string version = server_.ask({ "ZSCORE", keys_.changes, key_id("a").text() });
+    set("a", 9);
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 9);
+    // As after a failover to a replica that has not got the last change: the rest is the same.
+    server_.ask({ "ZADD", keys_.changes, version, key_id("a").text() });
+    server_.ask({ "HSET", keys_.overrides, key_id("a").text(), text });
+    server_.ask({ "HSET", keys_.state, "sum", sum });
+    set("c", 1);
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 5);
+    EXPECT_EQ(node_.quota("c"), 1);
+}
+
+TEST_F(FleetTest, nothing_is_missing_while_all_is_loaded_again)
+{
+    change_many(ChangeCall::Change::set, 0, 1500);
+    sync(node_);
+    {
+        const FleetMemory::Lock lock(node_.memory());
+        node_.memory().shared().cursor = 0;
+    }
+    SyncOwner owner(node_);
+    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, owner });
+    ASSERT_TRUE(call.start("{}"));
+    while (owner.ends == 0) {
+        for (const int i : { 0, 700, 1499 }) {
+            ASSERT_EQ(node_.quota("key " + std::to_string(i)), i + 1);
+        }
+        loop_.run_for(milliseconds{ 1 });
+    }
+    EXPECT_EQ(node_.count(), 1500U);
+}
+
+TEST_F(FleetTest, a_late_reply_changes_nothing)
+{
+    set("a", 5);
+    sync(node_);
+    SyncOwner late(node_);
+    Sync call({ node_.memory(), *client_, sync_script_, keys_, test_clock, late });
+    set("a", 6);
+    ASSERT_TRUE(call.start("{}"));
+    // Meanwhile another worker takes a later state.
+    {
+        const FleetMemory::Lock lock(node_.memory());
+        node_.memory().table().remove(OverrideTable::zone_hash("zone"), "a");
+        node_.memory().shared().cursor += 1'000;
+    }
+    ASSERT_TRUE(loop_.run_until([&] { return late.ends > 0; }));
+    EXPECT_EQ(node_.quota("a"), 0);
+}
+
+TEST_F(FleetTest, versions_grow_although_the_clock_of_redis_steps_back)
+{
+    set("a", 5);
+    sync(node_);
+    // The version is an hour ahead of the clock, as if that had been set back.
+    const auto ahead = node_.cursor() + 3'600'000'000U;
+    server_.ask({ "HSET", keys_.state, "version", std::to_string(ahead) });
+    sync(node_);
+    set("a", 6);
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 6);
+    EXPECT_GT(node_.cursor(), ahead);
+    remove("a");
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 0);
+}
+
+TEST_F(FleetTest, a_version_that_ran_back_makes_a_node_load_all_again)
+{
+    set("a", 5);
+    sync(node_);
+    {
+        const FleetMemory::Lock lock(node_.memory());
+        node_.memory().shared().cursor += 3'600'000'000U;
+    }
+    set("a", 6);
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 6);
+}
+
+TEST_F(FleetTest, a_node_that_was_away_for_long_loads_all_again)
+{
+    set("a", 5);
+    sync(node_);
+    set("b", 6);
+    remove("a");
+    server_.ask({ "DEL", keys_.events });
+    {
+        const FleetMemory::Lock lock(node_.memory());
+        node_.memory().shared().cursor -= 601'000'000U;
+    }
+    sync(node_);
+    EXPECT_EQ(node_.quota("a"), 0);
+    EXPECT_EQ(node_.quota("b"), 6);
+}
+
+TEST_F(FleetTest, events_are_removed_after_ten_minutes)
+{
+    free("a");
+    server_.ask({ "ZADD", keys_.events, "1000", "fzone" });
+    sync(node_);
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.events }), "1");
+}
+
+TEST_F(FleetTest, a_wrong_type_in_any_key_harms_nothing)
+{
+    set("a", 5);
+    sync(node_);
+    for (const std::string* key :
+         { &keys_.changes, &keys_.overrides, &keys_.ends, &keys_.events, &keys_.state }) {
+        const std::string saved = "saved";
+        server_.ask({ "DEL", saved });
+        server_.ask({ "RENAME", *key, saved });
+        server_.ask({ "SET", *key, "text" });
+        set("b", 7);
+        const auto digest = node_.memory().table().digest();
+        sync(node_);
+        EXPECT_EQ(node_.memory().table().digest(), digest) << *key;
+        EXPECT_EQ(node_.quota("a"), 5) << *key;
+        server_.ask({ "DEL", *key });
+        server_.ask({ "RENAME", saved, *key });
+    }
+    EXPECT_NE(set("c", 1), "") << "and all works again";
+    EXPECT_EQ(sync(node_), Sync::End::known);
+    EXPECT_EQ(node_.quota("c"), 1);
+}
+
+TEST_F(FleetTest, hostile_values_are_passed_over)
+{
+    set("a", 5);
+    server_.ask({ "ZADD", keys_.changes, "inf", "kzone\xff" });
+    server_.ask({ "ZADD", keys_.changes, "-inf", "x" });
+    server_.ask({ "ZADD", keys_.changes, "5000", std::string(5000, 'k') });
+    server_.ask({ "ZADD", keys_.changes, "5001", key_id("text").text() });
+    server_.ask({ "HSET", keys_.overrides, key_id("text").text(), "[[[[" });
+    server_.ask({ "ZADD", keys_.events, "nan", "f" });
+    server_.ask({ "ZADD", keys_.events, "1e18", "fzone" });
+    server_.ask({ "ZADD", keys_.ends, "5", "kzone\xff" });
+    server_.ask({ "ZADD", keys_.ends, "inf", "x" });
+    server_.ask({ "HSET", keys_.state, "sum", "-7" });
+    EXPECT_EQ(sync(node_), Sync::End::known);
+    EXPECT_EQ(node_.quota("a"), 5);
+    const long before = server_.calls("evalsha");
+    sync(node_);
+    EXPECT_EQ(server_.calls("evalsha") - before, 1) << "it does not load all again each time";
+    for (const auto* version : { "inf", "nan", "-5", "1e300", "text", "9007199254740993" }) {
+        server_.ask({ "HSET", keys_.state, "version", version });
+        EXPECT_EQ(sync(node_), Sync::End::known) << version;
+        EXPECT_EQ(node_.quota("a"), 5);
+    }
+}
+
+TEST_F(FleetTest, a_full_memory_keeps_what_fits_and_counts_the_rest)
+{
+    TestNode small(FleetMemory::smallest_size);
+    change_many(ChangeCall::Change::set, 0, 2500);
+    sync(small);
+    const auto fitting = small.count();
+    EXPECT_GT(fitting, 1000U);
+    EXPECT_EQ(small.memory().shared().left_out.load(), 2500 - fitting);
+    const long before = server_.calls("evalsha");
+    set("another", 1);
+    sync(small);
+    EXPECT_LE(server_.calls("evalsha") - before, 2) << "it does not load all again for each";
+}
+
+}  // namespace
+}  // namespace ratelimit::fleet

@@ -1,0 +1,140 @@
+// The list of a fleet's nodes: from Redis, and kept for when Redis is away.
+
+#include "fleet/nodes_call.h"
+#include "resp_reply.h"
+#include "slab_zone.h"
+#include "store/known_nodes.h"
+
+namespace ratelimit::fleet {
+namespace {
+
+class TestCall final : public NodesCall {
+public:
+    TestCall() : NodesCall({}, "rl:{fleet}:alive", "rl:{fleet}:nodes") {}
+    void on_failure(redis::Failure) noexcept override {}
+    std::optional<NodeList> list;
+
+private:
+    void listed(NodeList got) noexcept override { list = std::move(got); }
+};
+
+std::optional<NodeList> listed(const std::string& resp)
+{
+    TestCall call;
+    const auto reply = reply_of(resp);
+    const bool good = call.on_reply(*reply);
+    EXPECT_EQ(good, call.list.has_value());
+    return call.list;
+}
+
+NodeList two_nodes()
+{
+    return { 1'784'000'000'000'000,
+             2,
+             { { "aa", 1'783'999'999'000'000, R"({"name":"edge-1"})" },
+               { "bb", 1'783'999'990'000'000, R"({"name":"edge-2"})" } } };
+}
+
+TEST(NodesCallTest, reads_the_reply_of_its_script)
+{
+    const auto list =
+        listed("*8\r\n:1784000000000000\r\n:2\r\n"
+               "$2\r\naa\r\n$16\r\n1783999999000000\r\n$17\r\n{\"name\":\"edge-1\"}\r\n"
+               "$2\r\nbb\r\n$22\r\n1.7839999900000000e+15\r\n$0\r\n\r\n");
+    ASSERT_TRUE(list);
+    EXPECT_EQ(list->now_us, 1'784'000'000'000'000U);
+    EXPECT_EQ(list->nodes, 2U);
+    ASSERT_EQ(list->reported.size(), 2U);
+    EXPECT_EQ(list->reported[0].id, "aa");
+    EXPECT_EQ(list->reported[0].heard_us, 1'783'999'999'000'000U);
+    EXPECT_EQ(list->reported[1].heard_us, 1'783'999'990'000'000U);
+}
+
+TEST(NodesCallTest, refuses_replies_of_another_shape)
+{
+    for (const std::string resp :
+         { ":1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*3\r\n:1\r\n:0\r\n$1\r\na\r\n",
+           "*2\r\n$1\r\n1\r\n:0\r\n", "*5\r\n:1\r\n:1\r\n$1\r\na\r\n:5\r\n$0\r\n\r\n",
+           "*5\r\n:1\r\n:1\r\n$1\r\na\r\n$-1\r\n$0\r\n\r\n" }) {
+        EXPECT_FALSE(listed(resp)) << resp;
+    }
+}
+
+TEST(NodesCallTest, nodes_that_were_heard_of_within_five_seconds_live)
+{
+    std::uint64_t unreadable = 0;
+    NodeList list = two_nodes();
+    list.reported.push_back({ "cc", list.now_us, "no JSON" });
+    list.reported.push_back({ "dd", list.now_us + 1'000'000, R"({"name":"ahead"})" });
+    const auto nodes = read_nodes(list, unreadable);
+    ASSERT_EQ(nodes.size(), 3U);
+    EXPECT_EQ(unreadable, 1U);
+    EXPECT_TRUE(nodes[0].live);
+    EXPECT_FALSE(nodes[1].live);
+    EXPECT_TRUE(nodes[2].live);
+    EXPECT_EQ(nodes[1].report.name, "edge-2");
+    EXPECT_EQ(nodes[1].heard_us, 1'783'999'990'000'000U);
+}
+
+TEST(NodeListTest, is_unpacked_as_it_was_packed)
+{
+    const auto list = NodeList::unpacked(two_nodes().packed(1000));
+    EXPECT_EQ(list.now_us, two_nodes().now_us);
+    EXPECT_EQ(list.nodes, 2U);
+    ASSERT_EQ(list.reported.size(), 2U);
+    EXPECT_EQ(list.reported[1].id, "bb");
+    EXPECT_EQ(list.reported[1].heard_us, two_nodes().reported[1].heard_us);
+    EXPECT_EQ(list.reported[1].report, two_nodes().reported[1].report);
+    EXPECT_TRUE(NodeList::unpacked("").reported.empty());
+    EXPECT_EQ(NodeList::unpacked(std::string(100, '\0')).reported.size(), 33U) << "any bytes";
+}
+
+TEST(NodeListTest, is_packed_into_the_room_that_there_is)
+{
+    NodeList list = two_nodes();
+    list.reported[0].report = std::string(500, 'x');
+    EXPECT_EQ(NodeList::unpacked(list.packed(100)).reported.size(), 1U) << "the one that fits";
+    EXPECT_EQ(list.packed(3), "");
+    list.reported[1].id = std::string("b\0b", 3);
+    EXPECT_EQ(NodeList::unpacked(list.packed(1000)).reported.size(), 1U);
+}
+
+class KnownNodesTest : public testing::Test {
+protected:
+    KnownNodesTest()
+    {
+        KnownNodes::prepare(zone_.zone());
+        EXPECT_EQ(zone_.zone().init(&zone_.zone(), nullptr), NGX_OK);
+    }
+    KnownNodes known() { return KnownNodes(zone_.zone()); }
+
+    SlabZone zone_{ KnownNodes::memory_size };
+};
+
+TEST_F(KnownNodesTest, keeps_the_last_text)
+{
+    EXPECT_EQ(known().get(), "");
+    known().set("first");
+    known().set(std::string("a\0b", 3));
+    EXPECT_EQ(known().get(), std::string("a\0b", 3));
+    known().set(std::string(KnownNodes::room, 'x'));
+    EXPECT_EQ(known().get().size(), KnownNodes::room);
+    known().set(std::string(KnownNodes::room + 1, 'x'));
+    EXPECT_EQ(known().get(), "") << "too long";
+}
+
+TEST_F(KnownNodesTest, survives_a_reload_and_a_worker_that_is_killed_while_it_writes)
+{
+    known().set("text");
+    ngx_shm_zone_t after = zone_.zone();
+    KnownNodes::prepare(after);
+    EXPECT_EQ(after.init(&after, zone_.zone().data), NGX_OK);
+    EXPECT_EQ(KnownNodes(after).get(), "text");
+    ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] { ngx_shmtx_lock(&zone_.pool()->mutex); }));
+    EXPECT_EQ(known().get(), "text");
+    known().set("more");
+    EXPECT_EQ(known().get(), "more");
+}
+
+}  // namespace
+}  // namespace ratelimit::fleet

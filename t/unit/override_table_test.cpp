@@ -1,0 +1,349 @@
+// The overrides in shared memory: finding, replacing, full memory, passes, killed writers, and
+// readers beside a writer.
+
+#include "slab_zone.h"
+
+#include "store/fleet_memory.h"
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <unordered_map>
+
+namespace ratelimit {
+namespace {
+
+using Entry = OverrideTable::Entry;
+
+constexpr std::size_t mega = std::size_t{ 1024 } * 1024;
+
+Entry entry(std::int64_t quota, std::uint64_t version)
+{
+    Override value;
+    value.kind = Override::Kind::rate;
+    value.rate = { quota, std::chrono::seconds{ 60 } };
+    return { value, version };
+}
+
+class OverrideTableTest : public testing::Test {
+protected:
+    explicit OverrideTableTest(std::size_t size = mega) : zone_(size)
+    {
+        FleetMemory::prepare(zone_.zone());
+        EXPECT_EQ(zone_.zone().init(&zone_.zone(), nullptr), NGX_OK);
+    }
+
+    FleetMemory memory() { return FleetMemory(zone_.zone()); }
+    OverrideTable table() { return memory().table(); }
+
+    bool put(std::string_view key, std::int64_t quota, std::uint64_t version)
+    {
+        const FleetMemory::Lock lock(memory());
+        return table().put(zone, key, entry(quota, version));
+    }
+    void remove(std::string_view key)
+    {
+        const FleetMemory::Lock lock(memory());
+        table().remove(zone, key);
+    }
+    /// The quota of a key's override; 0: there is none.
+    std::int64_t quota(std::string_view key, std::uint64_t of = zone)
+    {
+        const auto found = table().find(of, key);
+        return found ? found->value.rate.quota : 0;
+    }
+    static std::string key(int i) { return "key " + std::to_string(i); }
+
+    static inline const std::uint64_t zone = OverrideTable::zone_hash("zone");
+    SlabZone zone_;
+};
+
+class LargeOverrideTableTest : public OverrideTableTest {
+protected:
+    LargeOverrideTableTest() : OverrideTableTest(16 * mega) {}
+};
+
+TEST_F(OverrideTableTest, finds_what_was_put_under_its_zone_and_key_only)
+{
+    EXPECT_TRUE(put("a", 5, 1));
+    EXPECT_TRUE(put("", 7, 2));
+    EXPECT_TRUE(put(std::string("a\0b", 3), 9, 3));
+    EXPECT_EQ(quota("a"), 5);
+    EXPECT_EQ(quota(""), 7);
+    EXPECT_EQ(quota(std::string("a\0b", 3)), 9);
+    EXPECT_EQ(quota("b"), 0);
+    EXPECT_EQ(quota("a", OverrideTable::zone_hash("other")), 0);
+}
+
+TEST_F(OverrideTableTest, keeps_all_parts_of_an_override)
+{
+    Override value;
+    value.kind = Override::Kind::rate;
+    value.rate = { 1'000'000'000, std::chrono::hours{ 24 * 366 } };
+    value.burst = 1'000'000'000;
+    value.end = milliseconds{ 1'795'370'706'153 };
+    {
+        const FleetMemory::Lock lock(memory());
+        ASSERT_TRUE(table().put(zone, "a", { value, 42 }));
+    }
+    const auto found = table().find(zone, "a");
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->value, value);
+    EXPECT_EQ(found->version, 42U);
+}
+
+TEST_F(OverrideTableTest, keys_of_any_length_up_to_the_limit_are_told_apart_at_every_byte)
+{
+    for (std::size_t length = 1; length <= OverrideTable::key_limit; ++length) {
+        const std::string text(length, 'x');
+        ASSERT_TRUE(put(text, static_cast<std::int64_t>(length), length));
+        std::string other = text;
+        other.back() = 'y';
+        EXPECT_EQ(quota(other), 0) << length;
+    }
+    for (std::size_t length = 1; length <= OverrideTable::key_limit; ++length) {
+        EXPECT_EQ(quota(std::string(length, 'x')), static_cast<std::int64_t>(length));
+    }
+    EXPECT_FALSE(put(std::string(OverrideTable::key_limit + 1, 'x'), 1, 1000));
+}
+
+TEST_F(OverrideTableTest, another_version_replaces_also_an_older_one)
+{
+    put("a", 5, 10);
+    put("a", 6, 11);
+    EXPECT_EQ(quota("a"), 6);
+    put("a", 7, 11);
+    EXPECT_EQ(quota("a"), 6) << "the same version";
+    put("a", 7, 9);
+    EXPECT_EQ(quota("a"), 7) << "Redis went back to it";
+    EXPECT_EQ(table().digest(), (OverrideDigest{ 1, 9 }));
+    remove("a");
+    EXPECT_EQ(quota("a"), 0);
+    EXPECT_EQ(table().digest(), OverrideDigest{});
+}
+
+TEST_F(OverrideTableTest, a_zones_slot_counts_its_overrides)
+{
+    OverrideTable::ZoneSlot* slot = table().slot(zone);
+    EXPECT_FALSE(slot->any());
+    put("a", 1, 1);
+    put("a", 2, 2);
+    put("b", 1, 3);
+    EXPECT_EQ(slot->count(), 2U);
+    put("", 1, 4);
+    EXPECT_EQ(slot->count(), 3U);
+    EXPECT_EQ(slot->whole.load(), 1U);
+    for (const auto* each : { "a", "b", "" }) {
+        remove(each);
+    }
+    EXPECT_FALSE(slot->any());
+    EXPECT_EQ(table().slot(zone), slot);
+}
+
+TEST_F(OverrideTableTest, a_zone_beyond_the_limit_has_no_slot_and_no_overrides)
+{
+    for (std::uint64_t i = 0; i < OverrideTable::most_zones; ++i) {
+        ASSERT_NE(table().slot(i + 1), nullptr);
+    }
+    EXPECT_EQ(table().slot(zone), nullptr);
+    EXPECT_FALSE(put("a", 1, 1));
+    EXPECT_EQ(quota("a"), 0);
+}
+
+TEST_F(OverrideTableTest, what_does_not_fit_is_left_out_and_nothing_else_is_evicted)
+{
+    int fitting = 0;
+    while (put(key(fitting), fitting + 1, static_cast<std::uint64_t>(fitting) + 1)) {
+        ++fitting;
+    }
+    EXPECT_GT(fitting, 5000);
+    EXPECT_FALSE(table().has_room(1));
+    EXPECT_EQ(quota(key(fitting)), 0);
+    for (int i = 0; i < fitting; ++i) {
+        ASSERT_EQ(quota(key(i)), i + 1);
+    }
+    remove(key(0));
+    EXPECT_TRUE(table().has_room(1));
+    EXPECT_FALSE(table().has_room(OverrideTable::key_limit)) << "a long key takes two blocks";
+    EXPECT_FALSE(put(std::string(OverrideTable::key_limit, 'x'), 1, 1));
+    EXPECT_TRUE(put("new", 3, 100'000));
+    EXPECT_EQ(quota("new"), 3);
+}
+
+TEST_F(OverrideTableTest, a_change_without_room_does_not_leave_the_old_override)
+{
+    int fitting = 0;
+    while (put(key(fitting), 1, 1)) {
+        ++fitting;
+    }
+    EXPECT_FALSE(put(key(0), 2, 2)) << "a replacement needs a block for a moment";
+    EXPECT_EQ(quota(key(0)), 0);
+    EXPECT_TRUE(put(key(0), 3, 3)) << "now it has that block";
+    EXPECT_EQ(quota(key(0)), 3);
+}
+
+TEST_F(OverrideTableTest, a_pass_removes_what_it_did_not_see)
+{
+    put("stays", 1, 1);
+    put("changes", 1, 2);
+    put("goes", 1, 3);
+    const FleetMemory::Lock lock(memory());
+    table().begin_pass();
+    table().put(zone, "stays", entry(1, 1));
+    table().put(zone, "changes", entry(2, 9));
+    EXPECT_EQ(quota("goes"), 1) << "nothing is missing during the pass";
+    table().end_pass();
+    EXPECT_EQ(quota("stays"), 1);
+    EXPECT_EQ(quota("changes"), 2);
+    EXPECT_EQ(quota("goes"), 0);
+    EXPECT_EQ(table().digest(), (OverrideDigest{ 2, 10 }));
+}
+
+TEST_F(OverrideTableTest, agrees_with_a_map_over_random_changes)
+{
+    std::mt19937 random(7);
+    std::unordered_map<std::string, std::int64_t> model;
+    for (std::uint64_t version = 1; version < 50'000; ++version) {
+        std::string name = key(static_cast<int>(random() % 500));
+        name.resize(name.size() + random() % 100, '.');
+        if (random() % 3 == 0) {
+            remove(name);
+            model.erase(name);
+        } else {
+            const auto wanted = static_cast<std::int64_t>(random() % 1000) + 1;
+            if (put(name, wanted, version)) {
+                model[name] = wanted;
+            } else {
+                model.erase(name);
+            }
+        }
+    }
+    EXPECT_EQ(table().digest().count, model.size());
+    for (const auto& [name, wanted] : model) {
+        ASSERT_EQ(quota(name), wanted);
+    }
+}
+
+TEST_F(OverrideTableTest, overrides_stay_when_a_writer_is_killed_at_any_moment)
+{
+    std::mt19937 random(11);
+    for (int i = 0; i < 200; ++i) {
+        put(key(i), 1, 1);
+    }
+    for (int round = 0; round < 40; ++round) {
+        const pid_t worker = fork();
+        if (worker == 0) {
+            ngx_pid = getpid();
+            for (std::uint64_t version = 2;; ++version) {
+                const FleetMemory::Lock lock(memory());
+                for (int i = 200; i < 400; ++i) {
+                    table().put(zone, key(i), entry(2, version));
+                    table().remove(zone, key(i - 100 * static_cast<int>(version % 2) + 200));
+                }
+            }
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds{ random() % 2000 });
+        kill(worker, SIGKILL);
+        int status = 0;
+        waitpid(worker, &status, 0);
+        ngx_shmtx_force_unlock(&zone_.pool()->mutex, worker);
+        for (int i = 0; i < 200; ++i) {
+            ASSERT_EQ(quota(key(i)), 1) << "before the repair, too";
+        }
+        for (int i = 200; i < 600; ++i) {
+            remove(key(i));
+        }
+        ASSERT_EQ(table().digest(), (OverrideDigest{ 200, 200 }));
+        ASSERT_EQ(table().slot(zone)->count(), 200U);
+    }
+    EXPECT_FALSE(take_log().empty()) << "a line says that a worker died in a change";
+    int more = 0;
+    while (put("more " + key(more), 1, 1)) {
+        ++more;
+    }
+    EXPECT_GT(more, 5000) << "no block was lost";
+}
+
+TEST_F(OverrideTableTest, a_reader_beside_a_writer_never_misses_or_mixes)
+{
+    for (int i = 0; i < 100; ++i) {
+        put(key(i), i + 1, 1);
+    }
+    std::atomic<bool> stop{ false };
+    std::thread writer([&] {
+        for (std::uint64_t version = 2; !stop; ++version) {
+            put(key(static_cast<int>(version % 100)), static_cast<std::int64_t>(version % 100) + 1,
+                version);
+            put("other", 999'999, version);
+            remove("other");
+        }
+    });
+    for (int i = 0; i < 2'000'000; ++i) {
+        const auto found = quota(key(i % 100));
+        if (found != i % 100 + 1) {
+            ADD_FAILURE() << found << " for key " << i % 100;
+            break;
+        }
+    }
+    stop = true;
+    writer.join();
+}
+
+TEST_F(LargeOverrideTableTest, looking_up_one_of_100000_takes_a_fraction_of_a_microsecond)
+{
+    constexpr int many = 100'000;
+    for (int i = 0; i < many; ++i) {
+        ASSERT_TRUE(put(key(i), i + 1, static_cast<std::uint64_t>(i) + 1)) << i;
+    }
+    std::vector<std::string> keys;
+    for (int i = 0; i < many; ++i) {
+        keys.push_back(key(static_cast<int>(i * 7919LL % many)));
+    }
+    auto best = std::chrono::nanoseconds::max();
+    for (int round = 0; round < 5; ++round) {
+        std::int64_t sum = 0;
+        const auto begun = std::chrono::steady_clock::now();
+        for (const std::string& each : keys) {
+            sum += quota(each);
+        }
+        best = std::min(best, std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun));
+        EXPECT_EQ(sum, std::int64_t{ many } * (many + 1) / 2);
+    }
+    RecordProperty("nanoseconds", static_cast<int>(best.count() / many));
+    EXPECT_LT(best.count() / many, 1000) << "0.1 us on an idle machine";
+    std::printf("%ld ns for one look-up\n", static_cast<long>(best.count() / many));
+}
+
+TEST_F(OverrideTableTest, only_one_worker_speaks_until_its_time_is_over_or_it_is_gone)
+{
+    using std::chrono::seconds;
+    const ngx_pid_t own = ngx_pid;
+    const pid_t other = fork();
+    if (other == 0) {
+        pause();
+    }
+    EXPECT_TRUE(memory().speak(seconds{ 10 }, seconds{ 2 }));
+    ngx_pid = other;
+    EXPECT_FALSE(memory().speak(seconds{ 11 }, seconds{ 2 }));
+    EXPECT_TRUE(memory().speak(seconds{ 12 }, seconds{ 2 })) << "the time of the first is over";
+    ngx_pid = own;
+    EXPECT_FALSE(memory().speak(seconds{ 13 }, seconds{ 2 }));
+    kill(other, SIGKILL);
+    waitpid(other, nullptr, 0);
+    EXPECT_TRUE(memory().speak(seconds{ 13 }, seconds{ 2 })) << "the other is gone";
+    memory().stop_speaking();
+    EXPECT_EQ(memory().shared().speaker.load(), 0);
+}
+
+TEST_F(OverrideTableTest, each_memory_has_another_random_id)
+{
+    SlabZone second(mega);
+    FleetMemory::prepare(second.zone());
+    ASSERT_EQ(second.zone().init(&second.zone(), nullptr), NGX_OK);
+    EXPECT_NE(memory().id(), FleetMemory(second.zone()).id());
+    EXPECT_EQ(memory().id().find_first_not_of("0123456789abcdef"), std::string_view::npos);
+}
+
+}  // namespace
+}  // namespace ratelimit

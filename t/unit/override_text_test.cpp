@@ -1,0 +1,166 @@
+// The JSON of overrides: what the API accepts, its errors, and what Redis may have.
+
+#include "fleet/fleet_keys.h"
+#include "fleet/override_text.h"
+
+#include <gtest/gtest.h>
+
+namespace ratelimit::fleet {
+namespace {
+
+using Kind = Override::Kind;
+
+OverrideChange changed(std::string_view text)
+{
+    OverrideChange change;
+    EXPECT_EQ(parse_change(text, change), "") << text;
+    return change;
+}
+
+std::string error_of(std::string_view text)
+{
+    OverrideChange change;
+    return parse_change(text, change);
+}
+
+TEST(OverrideText, a_change_has_one_kind_and_perhaps_a_time)
+{
+    const auto rate = changed(R"({"rate":"1000r/15m","burst":50,"for":"1h"})");
+    EXPECT_EQ(rate.value.kind, Kind::rate);
+    EXPECT_EQ(rate.value.rate, (Rate{ 1000, std::chrono::minutes{ 15 } }));
+    EXPECT_EQ(rate.value.burst, 50);
+    EXPECT_EQ(rate.lasts, std::chrono::hours{ 1 });
+    EXPECT_EQ(changed(R"({"block":true})").value.kind, Kind::block);
+    EXPECT_EQ(changed(R"({"block":true})").lasts.count(), 0);
+    EXPECT_EQ(changed(R"( { "unlimited" : true, "for":"90" } )").lasts, std::chrono::seconds{ 90 });
+    EXPECT_EQ(changed(R"({"concurrency":7})").value.rate.quota, 7);
+}
+
+TEST(OverrideText, errors_name_the_member_and_what_was_expected)
+{
+    EXPECT_EQ(error_of("").substr(0, 22), "expected a JSON object");
+    EXPECT_EQ(error_of("[1]").substr(0, 22), "expected a JSON object");
+    EXPECT_EQ(error_of("{\"rate\":\"1r/s\"").substr(0, 22), "expected a JSON object");
+    EXPECT_EQ(error_of("{}"), "expected one of rate, concurrency, block and unlimited");
+    EXPECT_EQ(
+        error_of(R"({"block":true,"unlimited":true})"),
+        "expected one of rate, concurrency, block and unlimited");
+    EXPECT_EQ(error_of(R"({"rate":5})").substr(0, 15), "invalid \"rate\",");
+    EXPECT_EQ(error_of(R"({"rate":"5"})").substr(0, 15), "invalid \"rate\",");
+    EXPECT_EQ(error_of(R"({"block":false})"), "invalid \"block\", expected true");
+    EXPECT_EQ(error_of(R"({"block":1})"), "invalid \"block\", expected true");
+    for (const auto* burst :
+         { "-1", "1.5", "1000000001", "\"5\"", "18446744073709551615", "1e30" }) {
+        EXPECT_EQ(
+            error_of(std::string(R"({"rate":"1r/s","burst":)") + burst + "}"),
+            "invalid \"burst\", expected a number from 0 to 1000000000");
+    }
+    EXPECT_EQ(
+        error_of(R"({"block":true,"burst":1})"),
+        "invalid \"burst\", expected only beside \"rate\"");
+    EXPECT_EQ(error_of(R"({"block":true,"for":"soon"})").substr(0, 14), "invalid \"for\",");
+    EXPECT_EQ(error_of(R"({"concurrency":0})").substr(0, 22), "invalid \"concurrency\",");
+    EXPECT_EQ(
+        error_of("{\"block\":true,\"til\\n\":1}"),
+        "unknown member \"til\\n\", expected rate, burst, concurrency, block, unlimited or for");
+}
+
+TEST(OverrideText, text_that_is_too_long_or_too_deep_is_an_error)
+{
+    EXPECT_NE(error_of(R"({"block":true)" + std::string(longest_text, ' ') + "}"), "");
+    std::string deep(4000, '[');
+    EXPECT_NE(error_of(deep), "");
+    EXPECT_EQ(parse_stored(deep).value.kind, Kind::unknown);
+}
+
+TEST(OverrideText, what_is_stored_is_read_again)
+{
+    for (const auto* text :
+         { R"({"rate":"5r/10s"})", R"({"rate":"5r/s","burst":0})", R"({"concurrency":3})",
+           R"({"block":true})", R"({"unlimited":true})" }) {
+        const auto change = changed(text);
+        const auto stored = parse_stored(
+            begin_stored(change, "node\xff 10.0.0.1 \"me\"") + ",\"at\":5,\"until\":9}");
+        auto expected = change.value;
+        expected.end = milliseconds{ 9 };
+        EXPECT_EQ(stored.value, expected) << text;
+        EXPECT_EQ(stored.rate_text, change.rate_text);
+        EXPECT_EQ(stored.at, milliseconds{ 5 });
+        EXPECT_EQ(stored.by, "node\xef\xbf\xbd 10.0.0.1 \"me\"");
+    }
+}
+
+TEST(OverrideText, unknown_members_are_passed_over_and_unknown_kinds_change_nothing)
+{
+    const auto later = parse_stored(R"({"rate":"5r/s","later":{"x":[1,2]},"at":1})");
+    EXPECT_EQ(later.value.kind, Kind::rate);
+    for (const auto* text :
+         { "", "null", "7", "{}", "{\"later\":1}", "{\"rate\":\"fast\"}", "{\"block\":\"yes\"}",
+           "{\"rate\":\"1r/s\",\"burst\":-1}", "{\"block\":true,\"until\":\"soon\"}",
+           "{\"block\":true,\"until\":1e300}", "{\"concurrency\":99999999999}", "\xff\xfe",
+           "{\"block\":true" }) {
+        const auto stored = parse_stored(text);
+        EXPECT_EQ(stored.value.kind, Kind::unknown) << text;
+        Policy policy{ Algorithm::gcra, { 5, std::chrono::seconds{ 1 } }, 3, {} };
+        const Policy before = policy;
+        apply(stored.value, policy);
+        EXPECT_EQ(policy, before);
+    }
+}
+
+TEST(OverrideText, an_override_fits_only_the_algorithms_that_have_its_parts)
+{
+    for (std::size_t i = 0; i < algorithm_count; ++i) {
+        const auto algorithm = static_cast<Algorithm>(i);
+        const bool concurrency = algorithm == Algorithm::concurrency;
+        const auto fits = [algorithm](std::string_view text) {
+            return misfit(changed(text).value, algorithm).empty();
+        };
+        EXPECT_NE(fits(R"({"rate":"5r/s"})"), concurrency) << name_of(algorithm);
+        EXPECT_EQ(fits(R"({"concurrency":5})"), concurrency);
+        EXPECT_EQ(fits(R"({"rate":"5r/s","burst":3})"), keeps_arrival_time(algorithm));
+        EXPECT_TRUE(fits(R"({"block":true})"));
+        EXPECT_TRUE(fits(R"({"unlimited":true})"));
+        EXPECT_EQ(
+            fits(R"({"rate":"10000001r/d"})"),
+            !concurrency && algorithm != Algorithm::sliding_window_log);
+        EXPECT_EQ(
+            fits(R"({"rate":"5r/s","burst":0})"),
+            keeps_arrival_time(algorithm) && algorithm != Algorithm::token_bucket);
+        EXPECT_FALSE(fits(R"({"rate":"1r/366d","burst":1000000000})"));
+    }
+}
+
+TEST(OverrideText, a_rate_keeps_the_limits_burst_unless_it_has_one)
+{
+    Policy policy{ Algorithm::gcra, { 5, std::chrono::seconds{ 1 } }, 3, {} };
+    apply(changed(R"({"rate":"9r/s"})").value, policy);
+    EXPECT_EQ(policy.rate.quota, 9);
+    EXPECT_EQ(policy.burst, 3);
+    apply(changed(R"({"rate":"9r/s","burst":1})").value, policy);
+    EXPECT_EQ(policy.burst, 1);
+}
+
+TEST(ChangeId, ids_are_read_as_they_were_written)
+{
+    const std::string key("a\0b", 3);
+    for (const ChangeId id : { ChangeId{ ChangeId::Kind::zone_override, "zone", {} },
+                               ChangeId{ ChangeId::Kind::key_override, "zone", key },
+                               ChangeId{ ChangeId::Kind::freed_key, "zone", "k" } }) {
+        const std::string text = id.text();
+        const auto read = parse_change_id(text);
+        ASSERT_TRUE(read);
+        EXPECT_EQ(read->kind, id.kind);
+        EXPECT_EQ(read->zone, id.zone);
+        EXPECT_EQ(read->key, id.key);
+    }
+    for (const std::string& text :
+         { std::string(), std::string("z"), std::string("kzone"), std::string("x\0y", 3),
+           std::string("k\0key", 5), std::string("kzone\0", 6), std::string("zzo\0ne", 6),
+           "kzone" + std::string(1, '\0') + std::string(longest_key + 1, 'x') }) {
+        EXPECT_FALSE(parse_change_id(text)) << text;
+    }
+}
+
+}  // namespace
+}  // namespace ratelimit::fleet
