@@ -146,7 +146,7 @@ void FleetNode::changed(std::string_view zone, std::string_view key) noexcept
 {
     if (const Zone* known = zone_named(zone)) {
         DenialCache denials = known->memory().denials();
-        if (!denials.empty()) {
+        if (denials.may_have(key)) {
             denials.forget_key(key);
         }
     }
