@@ -25,7 +25,7 @@ test('a change on the page of one node is in force on the others', async () => {
     const page = await open(browser, `${NODES[0]}/ratelimit/`);
     await page.locator('#view-fleet').click();
     await until('three nodes', async () => await text(page, '#fleet-count-now') === '3');
-    assert.deepEqual((await texts(page, '#fleet-nodes tbody th')), ['edge-1 this node', 'edge-2 ', 'edge-3 ']);
+    assert.deepEqual((await texts(page, '#fleet-nodes tbody th')), ['edge-1 this node', 'edge-2', 'edge-3']);
     assert.equal(await passed(1, 'gold', 5), 3);
 
     await page.locator('#limit-key').fill('gold');
