@@ -13,6 +13,9 @@ namespace {
 using Json = nlohmann::json;
 using Kind = Override::Kind;
 
+// What is stored must be no longer than longest_text, with each byte of `by` escaped.
+constexpr std::size_t longest_rate = 64;
+constexpr std::size_t longest_by = 256;
 constexpr std::int64_t latest_end_ms = 9'007'199'254'740'992;  // exact as a double
 
 /// Never throws: text that is no JSON gives a discarded value.
@@ -50,7 +53,8 @@ bool set_rate(const Json& value, Override& out, std::string& text)
 {
     const auto rate =
         value.is_string() ? parse_rate(value.get_ref<const std::string&>()) : std::optional<Rate>{};
-    if (!rate) {
+    // Leading zeros could make it long.
+    if (!rate || value.get_ref<const std::string&>().size() > longest_rate) {
         return false;
     }
     out.kind = Kind::rate;
@@ -175,7 +179,7 @@ std::string begin_stored(const OverrideChange& change, std::string_view by)
         text += "\"unlimited\":true";
         break;
     }
-    return text + ",\"by\":" + json_string(by);
+    return text + ",\"by\":" + json_string(by.substr(0, longest_by));
 }
 
 StoredOverride parse_stored(std::string_view text)

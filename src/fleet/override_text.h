@@ -28,8 +28,8 @@ inline constexpr std::size_t longest_text = 4096;  // of a change or a stored ov
 /// "unlimited", and "for" or not. Returns the error, one line; empty: `change` is set.
 std::string parse_change(std::string_view text, OverrideChange& change);
 
-/// The JSON text of the override without its closing brace. The script that stores it adds "at" and
-/// "until" (lua/fleet_change.lua).
+/// The JSON text of the override without its closing brace, with the first 256 bytes of `by`. The
+/// script that stores it adds "at" and "until" (lua/fleet_change.lua).
 std::string begin_stored(const OverrideChange& change, std::string_view by);
 
 /// Parses what Redis has. Never fails: what this version does not understand has

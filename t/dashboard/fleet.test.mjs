@@ -141,7 +141,7 @@ test('a key gets another limit for a while, which is taken back', () => onFleet(
     assert.match((await texts(page, '#limit-list tbody tr')).join(), /gold-47111000r\/m, burst 50for another 1 h/);
 
     await page.locator('#limit-back').click();
-    assert.match(await text(page, '#change-text'), /is in force again for this key, on all 10 nodes, within two seconds/);
+    assert.match(await text(page, '#change-text'), /^For this key, the limit of the configuration, .*, is in force again on all 10 nodes, within two seconds/);
     await page.locator('#change-yes').click();
     await until('not changed', async () => /Changed tonot changed/.test(await state(page)));
     assert.deepEqual(mock.world.fleet.changes[1], ['DELETE', 'per_key', 'gold-4711', '']);
@@ -169,6 +169,21 @@ test('a zone is changed as a whole', () => onFleet(async (page, mock) => {
     assert.match(await change(page), /^The limit of every key of search that has no limit of its own is 5r\/s instead of 20r\/s/);
     await until('the change', async () => /Changed to5r\/s/.test(await state(page)));
     assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'search', null, { rate: '5r/s', for: '1h' }]);
+}));
+
+test('a key of a zone that was changed falls back to the limit of the zone', () => onFleet(async page => {
+    await lookUp(page, 'search', '');
+    await page.locator('#limit-rate').fill('5r/s');
+    await change(page);
+    await until('the change', async () => /Changed to5r\/s/.test(await state(page)));
+    await lookUp(page, 'search', 'one');
+    await until('the state', async () => /Configured20r\/s; Changed tonot changed; The zone5r\/s, for another 1 h/.test(await state(page)));
+    await page.locator('#limit-rate').fill('9r/s');
+    assert.match(await change(page), /is 9r\/s instead of 5r\/s, .* After 1 hour the limit of the zone that was changed at run time, 5r\/s, is in force again\.$/);
+    await until('the change', async () => /Changed to9r\/s/.test(await state(page)));
+    await page.locator('#limit-back').click();
+    assert.match(await text(page, '#change-text'), /^For this key, the limit of the zone that was changed at run time, 5r\/s, is in force again/);
+    await page.locator('#change-no').click();
 }));
 
 test('a key is freed on every node', () => onFleet(async (page, mock) => {

@@ -1,4 +1,5 @@
 // Screenshots of the page in each of its states: node shots.mjs FOLDER [name...]
+// doc/fleet.png and doc/fleet-change.png are "ten" and "ten-question", with 64 colours.
 
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';

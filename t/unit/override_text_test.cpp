@@ -73,6 +73,16 @@ TEST(OverrideText, text_that_is_too_long_or_too_deep_is_an_error)
     EXPECT_EQ(parse_stored(deep).value.kind, Kind::unknown);
 }
 
+TEST(OverrideText, what_is_stored_is_never_too_long_to_be_read)
+{
+    EXPECT_NE(error_of("{\"rate\":\"" + std::string(4000, '0') + "5r/s\"}"), "");
+    const auto change = changed(R"({"rate":"5r/s"})");
+    const auto stored =
+        parse_stored(begin_stored(change, std::string(5000, '\xff')) + ",\"at\":5}");
+    EXPECT_EQ(stored.value, change.value);
+    EXPECT_EQ(stored.at, milliseconds{ 5 });
+}
+
 TEST(OverrideText, what_is_stored_is_read_again)
 {
     for (const auto* text :

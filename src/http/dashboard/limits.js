@@ -39,20 +39,22 @@ function overrideText(override) {
 
 // When an override ends, and who set it.
 function overrideNote({ for_seconds_left: left, by }) {
-    const ends = left === null || left === undefined ? 'until it is taken back' : `for another ${duration(left)}`;
+    const ends = left === null || left === undefined ? 'until it is taken back' : `for another ${duration(Math.ceil(left))}`;
     return `${ends}${by ? `, set by ${visible(by)}` : ''}`;
 }
 
-// What a change will do, where, when and for how long, in words.
-function consequence({ change, lasts, zone, key, nodes }) {
+// What a change will do, where, when and for how long, in words. `ofZone`: the zone's override, under which its keys
+// are without one of their own.
+function consequence({ change, lasts, zone, key, ofZone, nodes }) {
     const where = `on ${nodes > 1 ? `all ${whole(nodes)} nodes` : 'this node and all that join it'}, within two seconds`;
     const who = key === null ? `every key of ${visible(zone.name)} that has no limit of its own` : 'this key';
-    const configured = quotaText(zone);
+    const configured = ofZone ? overrideText(ofZone) : quotaText(zone);
+    const otherwise = ofZone ? `the limit of the zone that was changed at run time, ${configured},`
+        : `the limit of the configuration, ${configured},`;
     const then = lasts === null ? 'It stays until it is taken back, also when nodes are restarted.'
-        : `After ${lasts} the limit of the configuration, ${configured}, is in force again.`;
+        : `After ${lasts} ${otherwise} is in force again.`;
     if (change === null) {
-        return `The limit of the configuration, ${configured}, is in force again for ${who}, ${where}.`
-            + ' What was counted stays counted.';
+        return `For ${who}, ${otherwise} is in force again ${where}. What was counted stays counted.`;
     }
     const what = change.block ? `Every request of ${who} is refused`
         : change.unlimited ? `${visible(zone.name)} no longer limits ${who}`
@@ -164,12 +166,17 @@ class LimitsView {
         const [state, wrong] = id === null ? [null, null] : await call(keyUrl(zone, id));
         const [changed] = await call(overrideUrl(zone, id));
         const override = changed?.override ?? null;
-        this.shown = { zone, id, override, key: state?.key ?? (id === null ? null : id) };
+        const [zoneChanged] = id === null ? [null] : await call(overrideUrl(zone, null));
+        const ofZone = zoneChanged?.override ?? null;
+        this.shown = { zone, id, override, ofZone, key: state?.key ?? (id === null ? null : id) };
         byId('limit-found').hidden = false;
         say(byId('limit-title'), id === null ? `All keys of ${visible(zone.name)}` : visible(this.shown.key));
         const lines = [['Configured', quotaText(zone)],
             ['Changed to', override ? `${overrideText(override)}, ${overrideNote(override)}`
                 : changed ? 'not changed' : 'not known']];
+        if (ofZone) {
+            lines.push(['The zone', `${overrideText(ofZone)}, ${overrideNote(ofZone)}`]);
+        }
         if (state) {
             lines.push(['Remaining', `${whole(state.remaining)} of ${whole(state.limit)}`],
                 ['Passes again', state.retry_after === null ? 'never' : state.retry_after > 0
@@ -250,23 +257,23 @@ class LimitsView {
 
     async #set(event) {
         event.preventDefault();
-        const { zone, id } = this.shown;
+        const { zone, id, ofZone } = this.shown;
         const change = this.#wanted();
         const [lasts, words] = LASTING[byId('limit-lasts').selectedIndex];
         await this.#change({
             method: 'PUT', url: overrideUrl(zone, id), body: { ...change, ...(lasts ? { for: lasts } : {}) },
             title: id === null ? 'Change the limit of the zone?' : 'Change the limit of this key?',
-            text: consequence({ change, lasts: lasts && words, zone, key: id, nodes: this.fleet.liveNodes }),
+            text: consequence({ change, lasts: lasts && words, zone, key: id, ofZone,
+                nodes: this.fleet.liveNodes }),
             yes: change.block ? 'Block' : change.unlimited ? 'Remove the limit' : 'Change the limit',
             done: `Changed: ${overrideText(change)}.`, failed: 'Not changed' });
     }
 
     async #takeBack() {
-        const { zone, id } = this.shown;
+        const { zone, id, ofZone } = this.shown;
         await this.#change({
             method: 'DELETE', url: overrideUrl(zone, id), title: 'Take the change back?', yes: 'Take it back',
-            text: consequence({ change: null, zone, key: id, nodes: this.fleet.liveNodes }),
-            done: `Taken back: ${quotaText(zone)} is in force again.`, failed: 'Not taken back' });
+            text: consequence({ change: null, zone, key: id, ofZone, nodes: this.fleet.liveNodes }), done: 'Taken back.', failed: 'Not taken back' });
     }
 
     async #free() {
