@@ -188,14 +188,15 @@ TEST_F(HistoryTest, a_zone_of_128k_also_keeps_what_would_be_refused_or_was_undec
 TEST_F(HistoryTest, the_smallest_zone_keeps_a_history_and_counts_its_largest_key_beside_it)
 {
     TestZone small(8 * ngx_pagesize);
-    for (int second = 0; second < 7200; ++second) {
-        small.memory().history().roll(start + second, { 5U * second, 3U * second, 1, 1 });
+    for (unsigned second = 0; second < 7200; ++second) {
+        small.memory().history().roll(
+            start + second, { std::uint64_t{ 5 } * second, std::uint64_t{ 3 } * second, 1, 1 });
     }
     const History::Steps hour = small.memory().history().read(0);
     EXPECT_EQ(hour.series, 2U);
     ASSERT_EQ(hour.values.size(), History::short_steps);
     EXPECT_EQ(hour.values.back(), (History::Values{ 50, 30, 0, 0 }));
-    EXPECT_EQ(hour.start, start + 7200 - 10 * History::short_steps);
+    EXPECT_EQ(hour.start, start + 7200 - time_t{ 10 } * History::short_steps);
     EXPECT_EQ(small.memory().history().read(1).values.size(), 24U);
 
     // The most that the configuration accepts: half of the zone for one key.
