@@ -194,6 +194,7 @@ std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes
         }
     }
     std::vector<NodeReport::RefusedKey> keys;
+    keys.reserve(sums.size());
     for (const auto& [key, refused] : sums) {
         keys.push_back({ std::string(key.first), std::string(key.second), refused });
     }

@@ -39,16 +39,23 @@ std::string_view take_text(std::string_view& text) noexcept
 
 std::string NodeList::packed(std::size_t room) const
 {
-    const std::string zero(1, '\0');
-    std::string text = std::to_string(now_us) + zero + std::to_string(nodes) + zero;
+    std::string text;
+    const auto add = [&text](std::string_view part) {
+        text += part;
+        text += '\0';
+    };
+    add(std::to_string(now_us));
+    add(std::to_string(nodes));
     for (const Node& node : reported) {
-        const std::string part =
-            node.id + zero + std::to_string(node.heard_us) + zero + node.report + zero;
         // A zero byte is in no id and no report, but Redis may have anything.
         const bool whole =
             node.id.find('\0') == std::string::npos && node.report.find('\0') == std::string::npos;
-        if (whole && text.size() + part.size() <= room) {
-            text += part;
+        const std::size_t before = text.size();
+        add(node.id);
+        add(std::to_string(node.heard_us));
+        add(node.report);
+        if (!whole || text.size() > room) {
+            text.resize(before);
         }
     }
     return text.size() <= room ? text : std::string{};

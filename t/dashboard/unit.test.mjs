@@ -8,9 +8,10 @@ import { names, scenario } from './scenarios.mjs';
 
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
-    'keyUrl', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks'];
+    'keyUrl', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
+    'typedId', 'overrideUrl', 'overrideText', 'age', 'FleetRates'];
 
-const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js']
+const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'zone.js', 'fleet.js', 'limits.js']
     .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
 const parts = new Function(`'use strict';${text}\nreturn { ${NAMES.join(', ')} };`)();
 
@@ -45,6 +46,44 @@ table('keyUrl', [
     [[{ name: 'z', hash_key: true }, '9f86d081884c7d659a2feaa0c55ad015'],
         'zones/z/keys?hash=9f86d081884c7d659a2feaa0c55ad015'],
 ]);
+
+table('typedId', [
+    [[{ key: '$arg_k' }, ' gold-4711 '], 'gold-4711'],
+    [[{ key: '$arg_k' }, 'a b&c=%'], 'a%20b%26c%3D%25'],
+    [[{ key: '$arg_k' }, '%C0%00日'], '%C0%00%E6%97%A5'],
+    [[{ key: '$arg_k' }, '\uD800'], '%EF%BF%BD'],
+    [[{ key: '$arg_k' }, '192.0.2.1'], '192.0.2.1'],
+    [[{ key: '$binary_remote_addr' }, '192.0.2.1'], '%C0%00%02%01'],
+    [[{ key: '$ratelimit_client' }, '192.0.2.256'], '192.0.2.256'],
+    [[{ key: '$binary_remote_addr', hash_key: true }, '192.0.2.1'], '192.0.2.1'],
+]);
+table('overrideUrl', [
+    [[{ name: 'api' }, null], 'zones/api/override'],
+    [[{ name: 'api' }, 'a%2Fb'], 'zones/api/keys/override?key=a%2Fb'],
+    [[{ name: 'api', hash_key: true }, '9f86d081884c7d659a2feaa0c55ad015'],
+        'zones/api/keys/override?hash=9f86d081884c7d659a2feaa0c55ad015'],
+    [[{ name: 'api', hash_key: true }, 'plain'], 'zones/api/keys/override?key=plain'],
+]);
+table('overrideText', [[{ rate: '5r/s' }, '5r/s'], [{ rate: '5r/s', burst: 0 }, '5r/s, burst 0'], [{ block: true }, 'blocked'],
+    [{ unlimited: true }, 'no limit'], [{ concurrency: 1200 }, '1,200 at one time'], [{ unknown: true }, 'not known to this version']]);
+table('age', [[0, '0 s'], [-3, '0 s'], [119, '119 s'], [120, '2 min'], [7300, '2 h'], [200000, '2 d']]);
+
+test('rates of a fleet are those of nodes that were there before', () => {
+    const rates = new parts.FleetRates();
+    const zone = (passed, refused = 0, name = 'api') => ({ name, passed, refused });
+    assert.equal(rates.of(() => true), null);
+    rates.add(100, [{ id: 'a', zones: [zone(10)] }, { id: 'b', zones: [zone(1000), zone(5, 5, 'login')] }]);
+    assert.equal(rates.of(() => true), null);
+    rates.add(102, [{ id: 'a', zones: [zone(30, 4)] }, { id: 'c', zones: [zone(1e6)] }]);
+    assert.deepEqual(rates.of(() => true), { passed: 10, refused: 2 }, 'one node left and one came');
+    assert.deepEqual(rates.of(({ id }) => id === 'c'), { passed: 0, refused: 0 });
+    rates.add(102, [{ id: 'a', zones: [zone(9000)] }]);
+    assert.deepEqual(rates.of(() => true).passed, 10, 'as last known');
+    rates.add(104, [{ id: 'a', zones: [zone(0)] }]);
+    assert.equal(rates.of(() => true).passed, 0, 'counters that start again are no rate');
+    rates.add(50, [{ id: 'a', zones: [zone(7)] }]);
+    assert.equal(rates.of(() => true), null, 'another Redis');
+});
 
 test('refusals are shown as a range when the node estimates', () => {
     assert.equal(parts.refusals({ refused: 5127, error: 0 }), '5,127');

@@ -9,6 +9,7 @@ namespace ratelimit {
 namespace {
 
 constexpr time_t start = 1'700'000'100;  // a multiple of both steps
+constexpr time_t day = 86'400;
 constexpr std::size_t large = History::all_series_from;
 
 class HistoryTest : public testing::Test {
@@ -63,13 +64,13 @@ TEST_F(HistoryTest, requests_are_counted_in_the_steps_of_both_scales)
 
 TEST_F(HistoryTest, an_hour_and_two_days_are_kept)
 {
-    constexpr int seconds = 3 * 86'400;
-    for (int second = 0; second < seconds; second += 10) {
+    constexpr time_t seconds = 3 * day;
+    for (time_t second = 0; second < seconds; second += 10) {
         at(start + second, 10);
     }
     EXPECT_EQ(begin(0), start + seconds - 3600);
     EXPECT_EQ(steps(0), Numbers(360, 10));
-    EXPECT_EQ(begin(1), start + seconds - 2 * 86'400);
+    EXPECT_EQ(begin(1), start + seconds - 2 * day);
     EXPECT_EQ(steps(1), Numbers(576, 300));
 }
 
@@ -133,7 +134,7 @@ TEST_F(HistoryTest, a_clock_that_is_set_back_by_more_goes_on_in_the_step_of_its_
 
 TEST_F(HistoryTest, a_clock_that_is_set_back_by_days_or_ahead_by_years_starts_new_steps)
 {
-    constexpr time_t year = 86'400 * 365;
+    constexpr time_t year = day * 365;
     at(start, 1);
     at(start + year, 2);
     EXPECT_EQ(steps(1), Numbers{ 2 });
@@ -141,8 +142,8 @@ TEST_F(HistoryTest, a_clock_that_is_set_back_by_days_or_ahead_by_years_starts_ne
     EXPECT_EQ(steps(0), Numbers{ 3 });
     EXPECT_EQ(steps(1), Numbers{ 3 });
     EXPECT_EQ(begin(1), start);
-    at(start - 3 * 86'400, 4);
-    EXPECT_EQ(begin(1), start - 3 * 86'400);
+    at(start - 3 * day, 4);
+    EXPECT_EQ(begin(1), start - 3 * day);
     at(1, 5);
     EXPECT_EQ(begin(0), 0) << "the epoch";
     EXPECT_EQ(steps(0), Numbers{ 5 });
@@ -150,10 +151,10 @@ TEST_F(HistoryTest, a_clock_that_is_set_back_by_days_or_ahead_by_years_starts_ne
 
 TEST_F(HistoryTest, a_clock_that_is_set_back_by_an_hour_keeps_the_steps_before_it)
 {
-    for (int minute = 0; minute < 180; ++minute) {
+    for (time_t minute = 0; minute < 180; ++minute) {
         at(start + 60 * minute, 60);
     }
-    at(start + 119 * 60, 1);
+    at(start + time_t{ 119 } * 60, 1);
     Numbers expected(24, 300);
     expected.back() = 301;
     EXPECT_EQ(steps(1), expected);
@@ -187,14 +188,15 @@ TEST_F(HistoryTest, a_zone_of_128k_also_keeps_what_would_be_refused_or_was_undec
 TEST_F(HistoryTest, the_smallest_zone_keeps_a_history_and_counts_its_largest_key_beside_it)
 {
     TestZone small(8 * ngx_pagesize);
-    for (int second = 0; second < 7200; ++second) {
-        small.memory().history().roll(start + second, { 5U * second, 3U * second, 1, 1 });
+    for (unsigned second = 0; second < 7200; ++second) {
+        small.memory().history().roll(
+            start + second, { std::uint64_t{ 5 } * second, std::uint64_t{ 3 } * second, 1, 1 });
     }
     const History::Steps hour = small.memory().history().read(0);
     EXPECT_EQ(hour.series, 2U);
     ASSERT_EQ(hour.values.size(), History::short_steps);
     EXPECT_EQ(hour.values.back(), (History::Values{ 50, 30, 0, 0 }));
-    EXPECT_EQ(hour.start, start + 7200 - 10 * History::short_steps);
+    EXPECT_EQ(hour.start, start + 7200 - time_t{ 10 } * History::short_steps);
     EXPECT_EQ(small.memory().history().read(1).values.size(), 24U);
 
     // The most that the configuration accepts: half of the zone for one key.
