@@ -90,9 +90,9 @@ KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noe
 void KeyedTree::add_to_count(const KeyedNode& node, int change) noexcept
 {
     Count& count = counts_[(node.node.key >> 32U) % buckets];
-    const std::uint16_t before = count.load(std::memory_order_relaxed);
-    if (before != std::numeric_limits<std::uint16_t>::max()) {
-        count.store(static_cast<std::uint16_t>(before + change), std::memory_order_relaxed);
+    const std::uint8_t before = count.load(std::memory_order_relaxed);
+    if (before != std::numeric_limits<std::uint8_t>::max()) {
+        count.store(static_cast<std::uint8_t>(before + change), std::memory_order_relaxed);
     }
 }
 

@@ -103,9 +103,9 @@ public:
 
 private:
     /// The number of nodes in a bucket of hashes. It stays at its maximum once it was there.
-    using Count = std::atomic<std::uint16_t>;
+    using Count = std::atomic<std::uint8_t>;
     static_assert(Count::is_always_lock_free);
-    static constexpr std::size_t buckets = 256;
+    static constexpr std::size_t buckets = 128;
 
     void add_to_count(const KeyedNode& node, int change) noexcept;
     static ngx_rbtree_key_t order_of(std::uint32_t hash, std::uint32_t tag) noexcept
