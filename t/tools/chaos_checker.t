@@ -7,10 +7,12 @@ use Chaos::Blocks qw(judge_blocks);
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits);
 use Chaos::Held qw(held_in);
-use Chaos::Judge qw(judge_requests);
+use Chaos::Judge qw(judge_requests with_logs);
+use Chaos::Overrides qw(judge_agreement judge_changes);
 use Chaos::Remains qw(connections judge_totals);
 use Chaos::Report qw(summary table);
 use Chaos::Takeovers qw(takeovers unplanned);
+use JSON::PP qw(encode_json);
 use Ratelimit::Test;
 
 my $window = { quota => 100, window => 2, precision => 0.5, burst => 40 };
@@ -221,6 +223,111 @@ subtest 'unplanned takeovers are found in the sentinels\' logs' => sub {
     is $found->(\@unplanned, @once_more), 0, 'none if a takeover lost the counts in between';
     is $found->(\@unplanned, (($before) x 21), (($after) x 26)), 1, 'more than a burst after the takeover is a violation';
     is $found->(\@unplanned, (($before) x 26), (($after) x 21)), 1, 'more than a burst before the takeover is a violation';
+};
+
+# A change of key k of zone changed that the API answered 10 ms later; its own limit is 40.
+sub change { my ($begun, $value, $http) = @_;
+    return { zone => 'changed', key => 'a', value => $value, begun => $begun, answered => $begun + 0.01, http => $http // 200 } }
+
+# A request of this key, decided by a limit: "block", "unlimited" or its size.
+sub decided {
+    my ($sent, $by, %more) = @_;
+    my %how = $by eq 'block' ? (status => 'REJECTED', source => 'override')
+        : $by eq 'unlimited' ? (status => 'UNLIMITED', source => '')
+        :                      (status => 'PASSED', source => 'redis', limit => $by);
+    return failed($sent, zone => 'changed', key => 'a', received => $sent + 0.01, %how, %more);
+}
+
+subtest 'a decision by a limit that was not in force lately is found' => sub {
+    my $found = sub { my ($changes, $faults, @requests) = @_; return (judge_changes(\@requests, $changes, $faults, sub { 0 }))[0] };
+    my $count = sub { return scalar @{ $found->(@_) } };
+    my $block = [change(10, 'block')];
+    is $count->($block, [], decided(9, 40), decided(11.9, 40), decided(10.1, 'block', node => 1), decided(13, 'block')), 0,
+        'either limit for two seconds';
+    like $found->($block, [], decided(13, 40))->[0], qr/^request 1 to node 0, a of changed.*by the limit 40; in force since 10\.900: block$/,
+        'a key that is blocked has a request that passes';
+    is $count->($block, [], decided(13, 40, status => 'FAILED_OPEN', source => '', limit => '')), 1, 'also without Redis';
+    is $count->($block, [], decided(9.9, 'block')), 1, 'a block before it was set';
+    is $count->($block, [], decided(11, 'block'), decided(11.1, 40)), 1, 'a node goes back';
+    is $count->($block, [], decided(11, 'block'), decided(11.1, 40, node => 1)), 0, 'another node may be later';
+    is $count->($block, [], decided(11, 'block', received => 12), decided(11.1, 40)), 0, 'a response that comes later shows nothing';
+
+    my $free = [change(10, 'unlimited')];
+    is $count->($free, [], decided(13, 'unlimited')), 0, 'a key without a limit';
+    is $count->($free, [], decided(13, 40, status => 'REJECTED', source => 'cache')), 1, 'it has a request that is refused';
+    is $count->([@{$free}, change(20, 40, 204)], [], decided(23, 'unlimited')), 1, 'an override that was taken back';
+    is $count->([change(10, 10)], [], decided(13, 40)), 1, 'another rate';
+    is $count->([change(10, 10)], [], decided(13, 10)), 0, 'its own rate';
+
+    my @stop = { name => 'stop', from => 11, to => 11.5, slack => 0.15 };
+    is $count->($block, \@stop, decided(13.5, 40)), 0, 'Redis was stopped meanwhile';
+    is $count->($block, \@stop, decided(13.9, 40)), 1, 'it has answered for two seconds';
+    is $count->($block, [{ name => 'stop', from => 12.2, to => 13, slack => 0.15 }], decided(13.5, 40)), 1,
+        'it stopped after all nodes knew the block';
+    is $count->($block, [{ name => 'short stop', from => 11, to => 11.5 }], decided(13, 40)), 1, 'a fault that may cost none';
+    my @worker = { name => 'worker stop', node => 0, from => 11, to => 11.5 };
+    is $count->($block, \@worker, decided(13, 40)), 0, 'a worker of the node was stopped';
+    is $count->($block, \@worker, decided(13, 40, node => 1)), 1, 'a worker of another node was stopped';
+
+    is $count->([change(10, 'block', 503)], [], decided(30, 40), decided(30, 'block', node => 1)), 0, 'a change that failed may have been made';
+    is $count->([change(10, 'block', 0), change(15, 10)], [], decided(18, 'block')), 1, 'until the next one';
+    is $count->($block, [{ name => 'takeover', from => 10.5, to => 11, loses => 1 }], decided(30, 40)), 0, 'a change that may be lost';
+    is $count->($block, [{ name => 'takeover', from => 12, to => 13, loses => 1 }], decided(30, 40)), 1, 'one that was long known to the replica';
+    is $count->([change(10, 'block', 500)], [], decided(9, 40)), 1, 'an answer that the API must not give';
+    is((judge_changes([decided(11, 40), decided(13, 'block'), decided(14, 'block')], $block, [], sub { 0 }))[1], 2,
+        'the decisions that one limit explains are counted');
+};
+
+subtest 'more requests than the largest limit that was in force are found' => sub {
+    my $found = sub { my ($changes, @requests) = @_; return scalar @{ (judge_changes(\@requests, $changes, [], sub { 0 }))[0] } };
+    my $some = sub { my ($from, $by, $count) = @_; return map { decided($from + $_ * 0.01, $by) } 1 .. $count };
+    my $smaller = [change(10, 10)];
+    is $found->($smaller, $some->(8, 40, 40), $some->(14, 10, 10)), 0, 'as many as each may admit';
+    is $found->($smaller, $some->(14, 10, 11)), 1, 'more than the smaller quota';
+    is $found->($smaller, $some->(10, 40, 30), $some->(11, 10, 10)), 0, 'more while the larger was in force';
+    is $found->($smaller, $some->(10, 40, 31), $some->(11, 10, 10)), 1, 'more than the larger';
+    is $found->($smaller, $some->(14, 10, 9), map { decided($_->{sent}, 10, status => 'REJECTED') } $some->(14, 10, 9)), 0,
+        'refused requests do not count';
+};
+
+subtest 'a request that no limit applies to is UNLIMITED' => sub {
+    my $status = sub { return with_logs([failed(1, status => 'none', @_)])->[0]{status} };
+    is $status->(zone => 'changed', http => 200), 'UNLIMITED', 'in a zone with overrides';
+    is $status->(zone => 'changed', http => 500), 'none', 'not if nginx had an error';
+    is $status->(zone => 'free', http => 200), 'none', 'not in others';
+};
+
+# A node of a fleet of one: its lists of zone changed (`redis`), how many it says that it has (`count`), and the
+# answer's headers for key a (`headers`).
+sub Lonely::nginx { return $_[0] }
+sub Lonely::get {
+    my ($self, $path) = @_;
+    my $listed = $path =~ m{^/api/zones/changed/} ? $self->{redis} : [];
+    my $body = encode_json({ overrides => $listed, count => $path =~ /changed/ && $self->{count} ? $self->{count} : scalar @{$listed} });
+    my @own = ('X-Status', 'PASSED', 'X-Source', 'redis', 'X-Limit', $path =~ /bursts/ ? 21 : 40);
+    my @pairs = $path =~ m{^/changed\?k=a} ? @{ $self->{headers} } : @own;
+    my $answer = Ratelimit::Http::Answer->parse("HTTP/1.1 200 OK\r\n" . join '', map { "$pairs[2 * $_]: $pairs[2 * $_ + 1]\r\n" } 0 .. @pairs / 2 - 1);
+    $answer->{body} = $body;
+    return $answer;
+}
+
+subtest 'nodes that do not agree with Redis on the overrides are found' => sub {
+    my @block = { key => 'a', block => 1 };
+    my @blocked = ('X-Status', 'REJECTED', 'X-Source', 'override');
+    my @passed = ('X-Status', 'PASSED', 'X-Source', 'redis', 'X-Limit', 40);
+    my $found = sub {
+        my ($change, %node) = @_;
+        return join '; ', judge_agreement(bless({%node}, 'Lonely'), [change(10, $change)], [], 0);
+    };
+    is $found->('block', redis => \@block, headers => \@blocked), '', 'a block';
+    is $found->('unlimited', redis => [{ key => 'a', unlimited => 1 }], headers => []), '', 'no limit';
+    is $found->(10, redis => [{ key => 'a', rate => '10r/2s' }], headers => [@passed[0 .. 4], 10]), '', 'another rate';
+    is $found->('block', redis => \@block, headers => \@passed),
+        'node 0, zone changed: a request of key a is decided by 40, Redis has block', 'a node that does not know the block';
+    is $found->('block', redis => \@block, headers => \@blocked, count => 2),
+        'node 0, zone changed has 2 overrides, Redis 1', 'a node with one more';
+    is $found->('block', redis => [], headers => \@passed),
+        'node 0, zone changed: Redis has 40 for key a, after changes to block', 'a change that Redis lost';
 };
 
 subtest 'the table sums up runs' => sub {

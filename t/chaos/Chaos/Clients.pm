@@ -23,7 +23,7 @@ sub stop {
     kill USR1 => $self->{pid};
     wait_until('clients have stopped', sub { read_file($self->{output}) =~ /^end$/m }, 60);
     stop_process($self->{pid});
-    my @names = qw(id node zone key sent received http status source way);
+    my @names = qw(id node zone key sent received http status source way limit);
     my @requests;
     for my $line (split /\n/, read_file($self->{output})) {
         next if $line eq 'end';
@@ -184,6 +184,7 @@ sub receive {
     my ($http) = $head =~ m{^HTTP/1.1 (\d+)};
     my ($status) = $head =~ /^X-Status: (\S+)/mi;
     my ($source) = $head =~ /^X-Source: (\S+)/mi;
+    ($request->{limit}) = $head =~ /^X-Limit: (\d+)/mi;
     my $ends = $request->{way} eq 'half' || $head =~ /^Connection: close/mi;
     $self->over($client, $status // 'none', $http, $source);
     $self->hang_up($client) if $ends;
@@ -197,7 +198,7 @@ sub over {
     my $now = time;
     print { $self->{output} } join("\t", $request->{id}, $client->{node}, @{$request}{qw(zone key)},
         sprintf('%.6f', $request->{sent}), sprintf('%.6f', $now), $http // 0, $status, $source // '',
-        $request->{way}), "\n";
+        $request->{way}, $request->{limit} // ''), "\n";
     $self->hang_up($client) unless $http;
     $client->{next} = $now + rand($pause) + ($http ? 0 : 0.02);
     return;

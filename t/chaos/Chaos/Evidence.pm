@@ -14,7 +14,7 @@ use Time::HiRes qw(sleep time);
 
 my $tick = 0.05;
 
-# Options: fleet, folder (of this run; it is created).
+# Options: fleet, folder (of this run; it is created), changes (a file that is kept too).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {%options}, $class;
@@ -72,8 +72,9 @@ sub keep {
     write_file("$folder/violations", join '', map { "$_\n" } @sentences);
     write_file("$folder/faults", join '', map { sprintf "%.3f %.3f %s %s\n", @{$_}{qw(from to name)},
             $_->{victim} ? $_->{victim}->port : '' } grep { $_->{from} } @{$faults});
-    my @columns = qw(id node zone key sent received http status source way);
-    write_file("$folder/requests", join '', map { join("\t", @{$_}{@columns}) . "\n" } @{$requests});
+    my @columns = qw(id node zone key sent received http status source way limit);
+    write_file("$folder/requests", join '', map { join("\t", map { $_ // '' } @{$_}{@columns}) . "\n" } @{$requests});
+    copy($self->{changes}, "$folder/changes");
     my $number = 0;
     copy($_->{folder} . '/error.log', "$folder/nginx-" . $number++ . '.log') for $fleet->nginx;
     for my $redis ($fleet->servers) {

@@ -137,15 +137,17 @@ sub _node {
     my ($redis) = @_;
     my $http2_port = free_port();
     my $locations = 'access_log left.log left if=$arg_l;' . location_lines()
-        . 'location /api/ { ratelimit_api; }';
+        . 'location /api/ { ratelimit_api write=on; }';
     my $zones = zone_lines();
     my $node = Ratelimit::Nginx->new(workers => 2, level => 'notice', expected => qr/exited on signal 9/,
         http => <<"END", server => $locations);
     $redis
     $zones
+    ratelimit_fleet;
     ratelimit_log_level info;
     add_header X-Status \$ratelimit_status always;
     add_header X-Source \$ratelimit_source always;
+    add_header X-Limit \$ratelimit_limit always;
     log_format held '\$arg_k \$msec \$request_time \$ratelimit_time "\$ratelimit_status" "\$ratelimit_source"';
     log_format left '\$arg_i \$msec \$status "\$ratelimit_status" "\$ratelimit_source"';
     server { listen 127.0.0.1:$http2_port http2; root html; $locations }

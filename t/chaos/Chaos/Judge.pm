@@ -16,7 +16,7 @@ use Exporter 'import';
 our @EXPORT_OK = qw(judge_requests with_logs);
 
 # The requests, with nginx's records for clients that left. Without a record such a request is UNSEEN: nginx
-# has not read it, or its worker was killed.
+# has not read it, or its worker was killed. A request to which an override let no limit apply is UNLIMITED.
 sub with_logs {
     my ($requests, @nodes) = @_;
     my %logged;
@@ -29,7 +29,11 @@ sub with_logs {
         }
     }
     my $unseen = { status => 'UNSEEN' };
-    return [map { $_->{status} eq 'left' ? { %{$_}, %{ $logged{ $_->{id} } // $unseen } } : $_ } @{$requests}];
+    my @seen = map { $_->{status} eq 'left' ? { %{$_}, %{ $logged{ $_->{id} } // $unseen } } : $_ } @{$requests};
+    for my $request (grep { $_->{status} eq 'none' && $_->{http} =~ /^(?:200|499)$/ } @seen) {
+        $request->{status} = 'UNLIMITED' if limits()->{ $request->{zone} }{overrides};
+    }
+    return \@seen;
 }
 
 # Returns sentences, and the number of failures that a busy machine excuses.
@@ -95,7 +99,7 @@ sub _bounds {
     my @sentences;
     for my $zone (sort grep { limits()->{$_}{algorithm} } keys %{ limits() }) {
         my $limit = limits()->{$zone};
-        next if $limit->{algorithm} eq 'concurrency';    # Chaos::Held
+        next if $limit->{algorithm} eq 'concurrency' || $limit->{overrides};    # Chaos::Held, Chaos::Overrides
         push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
             [grep { $_->{zone} eq $zone } @{$requests}], [map { [@{$_}{qw(from to)}] } @lost, @steps])
             if $limit->{block};

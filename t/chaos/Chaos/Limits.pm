@@ -6,12 +6,12 @@ use strict;
 use warnings;
 
 use Exporter 'import';
-our @EXPORT_OK = qw(limits zone_lines location_lines let_in);
+our @EXPORT_OK = qw(limits own_limit zone_lines location_lines let_in);
 
 # name => parameters for the checker: algorithm, quota and window (seconds), burst, precision; lease and key
 # of ratelimit_zone; block (seconds); parameters of its `ratelimit`; limit and more of its location; weight, its
 # share of the requests (1); file, the response; delay, the seconds that a response may take longer than its
-# decision. The algorithm `concurrency` has a quota and a hold (seconds). Zones without an
+# decision; overrides, which keys get while they are used: limit => JSON. The algorithm `concurrency` has a quota and a hold (seconds). Zones without an
 # algorithm have a new key for each request and admit all.
 my %limits = (
     fixed   => { algorithm => 'fixed_window', quota => 40, window => 2 },
@@ -30,6 +30,11 @@ my %limits = (
     # What a request costs more in the end must not let others through.
     charged => { algorithm => 'gcra', quota => 20, window => 1, burst => 20, parameters => 'charge=2$arg_none' },
     blocked => { algorithm => 'fixed_window', quota => 5, window => 1, block => 1 },
+    # Their keys have overrides that change. Those of one zone have one window, or one rate.
+    changed => { algorithm => 'fixed_window', quota => 40, window => 2,
+        overrides => { 10 => '{"rate":"10r/2s"}', 60 => '{"rate":"60r/2s"}' } },
+    bursts => { algorithm => 'gcra', quota => 20, window => 1, burst => 20,
+        overrides => { 6 => '{"rate":"20r/s","burst":5}', 41 => '{"rate":"20r/s","burst":40}' } },
     # Its responses take about two seconds.
     busy => { algorithm => 'concurrency', quota => 3, hold => 3, delay => 5,
         more => 'limit_rate 2000; access_log held.log held;', file => 'slow.txt' },
@@ -39,6 +44,12 @@ my %limits = (
 );
 
 sub limits { return \%limits }
+
+# $ratelimit_limit of a zone without an override.
+sub own_limit {
+    my ($zone) = @_;
+    return $limits{$zone}{burst} ? 1 + $limits{$zone}{burst} : $limits{$zone}{quota};
+}
 
 sub zone_lines {
     return join '', map { _zone_line($_, $limits{$_}) } sort keys %limits;

@@ -89,6 +89,7 @@ sub judge_totals {
         my (%recorded, $unknown);
         for my $request (grep { $_->{node} == $node } @{$requests}) {
             my $status = $request->{status};
+            next if $status eq 'UNLIMITED';    # no limit counts it
             if ($status =~ /^[A-Z]/ && $status ne 'UNSEEN') { $recorded{"$request->{zone} " . lc $status}++ }
             else                                            { $unknown++ }
         }

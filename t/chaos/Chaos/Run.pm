@@ -5,12 +5,14 @@ package Chaos::Run;
 use strict;
 use warnings;
 
+use Chaos::Changes;
 use Chaos::Clients;
 use Chaos::Evidence;
 use Chaos::Faults qw(faults faults_for);
 use Chaos::Fleet;
 use Chaos::Held qw(judge_held judge_released);
 use Chaos::Judge qw(judge_requests with_logs);
+use Chaos::Overrides qw(judge_agreement judge_changes);
 use Chaos::Remains qw(measure judge_remains judge_totals judge_logs);
 use Chaos::Report qw(summary);
 use Chaos::Watchdog;
@@ -40,11 +42,15 @@ sub run {
     my $before   = measure($fleet);
     my $watchdog = Chaos::Watchdog->new;
     my $evidence = $options{keep} && Chaos::Evidence->new(fleet => $fleet,
+        changes => "$folder/changes",
         folder => "$options{keep}/$options{topology}-$options{seed}");
     my $requests = Chaos::Clients->new(@start, output => "$folder/requests");
+    my $changing = Chaos::Changes->new(ports => [map { $_->port } $fleet->nginx], seed => $options{seed},
+        output => "$folder/changes");
     my $begun    = time;
     my $faults   = _play($fleet, \%options);
     my $seconds  = time - $begun;
+    my $changes  = $changing->stop;
     my $seen     = with_logs($requests->stop, $fleet->nginx);
     my ($busy, $delays) = $watchdog->stop;
     $evidence->stop_sampling if $evidence;
@@ -52,10 +58,12 @@ sub run {
     my $played = @{$faults};
     push @{$faults}, $fleet->unplanned_takeovers($faults);
     my ($sentences, $excused) = judge_requests($seen, $faults, $busy);
+    my ($by_changes, $sharp) = judge_changes($seen, $changes, $faults, $busy);
+    $options{say}->(sprintf '%d changes, %d decisions that one limit explains', scalar @{$changes}, $sharp);
     my ($after, @remains) = judge_remains($fleet, $before);
     my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
     my @held = (judge_held($faults, $fleet->nginx), judge_released(($fleet->nginx)[0]));
-    my @all = (@{$sentences}, @held, @remains, judge_totals($seen, $before, $after, \%killed),
+    my @all = (@{$sentences}, @{$by_changes}, @held, @remains, judge_agreement($fleet, $changes, $faults), judge_totals($seen, $before, $after, \%killed),
         judge_logs($fleet, $played));
     $evidence->keep($seen, $faults, @all) if $evidence;
     return (summary(topology => $options{topology}, seed => $options{seed}, seconds => $seconds,
