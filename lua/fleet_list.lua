@@ -28,7 +28,8 @@ for _ = 1, 5 do
         if id == of_zone or string.sub(id, 1, #of_key) == of_key then
             found = found + 1
             reply[#reply + 1] = id
-            reply[#reply + 1] = redis.call('HGET', KEYS[2], id) or ''
+            reply[#reply + 1] = redis.call('HSTRLEN', KEYS[2], id) <= 4096
+                and redis.call('HGET', KEYS[2], id) or ''
         end
     end
     if #page < 2000 then

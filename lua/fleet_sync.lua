@@ -5,7 +5,8 @@
 --       4 overrides: hash, id to JSON text; 5 ends: zset, id by end (ms)
 --       6 events: zset, id of what was removed (z, k) or freed (f) by version
 --       7 state: hash, version and sum (of the versions in changes, modulo 2^52)
--- ARGV  1 node id; 2 its state, empty: only read; 3 cursor; 4 the most changes to return
+-- ARGV  1 node id; 2 its state, empty: only read; 3 cursor; 4 the most changes to return;
+--       5 1 if the node reads all overrides: its cursor is as old as the last one that it has read
 -- reply  now (us), cursor for the next call, live nodes, number of overrides, sum, 1 if there is
 --       more (else 0), then for each change its version, id and text (empty for an event), in the
 --       order of the versions
@@ -16,6 +17,7 @@ local limit = 2 ^ 52
 local live = 5 * 1000000
 local forgotten = 3600 * 1000000
 local kept = 600 * 1000000
+local longest = 4096
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -59,7 +61,7 @@ end
 local cursor = tonumber(ARGV[3])
 local most = tonumber(ARGV[4])
 -- Events of that time are forgotten, or this is another Redis than the cursor's.
-if cursor > version or cursor < version - kept then
+if cursor > version or (ARGV[5] ~= '1' and cursor < version - kept) then
     cursor = 0
 end
 local from, to = '(' .. text(cursor), '(' .. text(limit)
@@ -82,16 +84,25 @@ while #ids < most and (set[i] or gone[j]) do
     end
 end
 local more = #ids == most
-local texts = #ids > 0 and redis.call('HMGET', KEYS[4], unpack(wanted)) or {}
+
+-- What no node wrote may be of any size; a node passes over what it cannot read.
+local function text_of(id)
+    if id == '' then
+        return ''
+    end
+    local length = redis.call('HSTRLEN', KEYS[4], id)
+    return length > longest and '{}' or redis.call('HGET', KEYS[4], id) or ''
+end
 
 local reply = {
     now, more and versions[#versions] or version,
-    redis.call('ZCOUNT', KEYS[1], text(now - live), '+inf'), redis.call('ZCARD', KEYS[3]), sum,
+    redis.call('ZCOUNT', KEYS[1], text(now - live), text(now + live)),
+    redis.call('ZCARD', KEYS[3]), sum,
     more and 1 or 0, cursor,
 }
 for index, id in ipairs(ids) do
     reply[#reply + 1] = versions[index]
-    reply[#reply + 1] = id
-    reply[#reply + 1] = wanted[index] ~= '' and texts[index] or ''
+    reply[#reply + 1] = #id > longest and '' or id
+    reply[#reply + 1] = text_of(wanted[index])
 end
 return reply

@@ -14,7 +14,7 @@ constexpr milliseconds silence{ 3000 };  // after which it is logged
 
 }  // namespace
 
-Session::Session(Parts parts)
+Session::Session(const Parts& parts)
     : parts_(parts),
       sync_({ parts.memory, parts.client, parts.script, parts.keys, parts.clock, *this }),
       timer_(parts.client.make_timer([this] { tick(); }))

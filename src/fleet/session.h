@@ -35,7 +35,7 @@ public:
         Node& node;
     };
 
-    explicit Session(Parts parts);
+    explicit Session(const Parts& parts);
     ~Session() override;
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;

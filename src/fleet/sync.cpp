@@ -27,6 +27,7 @@ bool Sync::send()
     {
         const FleetMemory::Lock lock(parts_.memory);
         sent_ = parts_.memory.shared().cursor;
+        in_pass_ = parts_.memory.shared().in_pass;
     }
     return parts_.client.send(*this);
 }
@@ -36,7 +37,7 @@ void Sync::write(redis::CommandBuffer& command) const
     const FleetKeys& keys = parts_.keys;
     const auto all = { &keys.alive, &keys.nodes,  &keys.changes, &keys.overrides,
                        &keys.ends,  &keys.events, &keys.state };
-    command.begin_script(parts_.script, { all.size(), 4 });
+    command.begin_script(parts_.script, { all.size(), 5 });
     for (const std::string* key : all) {
         command.key(*key);
     }
@@ -44,6 +45,7 @@ void Sync::write(redis::CommandBuffer& command) const
     command.arg(std::string_view(state_));
     command.arg(static_cast<std::int64_t>(sent_));
     command.arg(page);
+    command.arg(std::int64_t{ in_pass_ ? 1 : 0 });
 }
 
 bool Sync::on_reply(const redisReply& reply) noexcept

@@ -36,7 +36,7 @@ public:
         Owner& owner;
     };
 
-    explicit Sync(Parts parts) noexcept : parts_(parts)
+    explicit Sync(const Parts& parts) noexcept : parts_(parts)
     {
         repeatable = true;
         delays_exit = false;
@@ -60,6 +60,7 @@ private:
     Parts parts_;
     std::string state_;
     std::uint64_t sent_ = 0;  // the cursor
+    bool in_pass_ = false;    // when it was sent
     bool running_ = false;
 };
 

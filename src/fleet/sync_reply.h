@@ -26,11 +26,11 @@ public:
     /// Empty: this one is malformed.
     std::optional<Change> change(std::size_t index) const noexcept;
 
-    microseconds now{ 0 };         // by Redis's clock
-    std::uint64_t from = 0;        // the cursor that the changes follow; 0: it is all of them
-    std::uint64_t cursor = 0;      // for the next call
-    std::uint32_t nodes = 0;       // that live
-    OverrideDigest digest;  // of all overrides
+    microseconds now{ 0 };     // by Redis's clock
+    std::uint64_t from = 0;    // the cursor that the changes follow; 0: it is all of them
+    std::uint64_t cursor = 0;  // for the next call
+    std::uint32_t nodes = 0;   // that live
+    OverrideDigest digest;     // of all overrides
     bool more = false;
 
 private:

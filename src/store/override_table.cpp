@@ -10,6 +10,8 @@ namespace ratelimit {
 namespace {
 
 constexpr int most_tries = 1000;
+constexpr std::uint32_t kept_for_zones =
+    16;  // blocks that overrides of keys leave to those of zones
 
 std::uint32_t load(const std::uint32_t& index) noexcept
 {
@@ -198,7 +200,7 @@ std::optional<OverrideTable::Entry> OverrideTable::find(
 /// Must precede every reuse of a block.
 void OverrideTable::begin_change() const noexcept
 {
-    shared_->changes.fetch_add(1, std::memory_order_relaxed);
+    shared_->changes.fetch_add(1, std::memory_order_acq_rel);
     std::atomic_thread_fence(std::memory_order_release);
 }
 
@@ -229,7 +231,8 @@ void OverrideTable::free_entry(std::uint32_t index) const noexcept
 
 bool OverrideTable::has_room(std::size_t key_length) const noexcept
 {
-    return shared_->free_count >= (key_length > Block::first_bytes ? 2U : 1U);
+    const std::uint32_t needed = key_length > Block::first_bytes ? 2 : 1;
+    return shared_->free_count >= needed + (key_length == 0 ? 0 : kept_for_zones);
 }
 
 void OverrideTable::count(const Block& entry, bool added) const noexcept
@@ -271,7 +274,8 @@ void OverrideTable::remove_others(
 bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& entry) const noexcept
 {
     const std::uint32_t hash = hash_of(zone, key);
-    if (const std::uint32_t present = search(hash, zone, key); present != 0) {
+    const std::uint32_t present = search(hash, zone, key);
+    if (present != 0) {
         Block& known = block(present);
         if (known.version == entry.version) {
             known.pass = shared_->pass;
@@ -279,6 +283,10 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
         }
     }
     begin_change();
+    if (present != 0 && !has_room(key.size())) {
+        remove_others(hash, zone, key, 0);
+        begin_change();  // its blocks are used again
+    }
     if (key.size() > key_limit || !has_room(key.size()) || slot(zone) == nullptr) {
         remove_others(hash, zone, key, 0);
         return false;

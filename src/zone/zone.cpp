@@ -35,10 +35,18 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
 
 std::uint32_t Zone::record_of(const Policy& of) const noexcept
 {
-    const bool own_window = policy.rate.quota != 0 && of.rate.window == policy.rate.window;
-    return !own_window && !keeps_arrival_time(of.algorithm)
-        ? static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 })
-        : 0;
+    const bool variable = policy.rate.quota == 0;
+    const bool own_window = !variable && of.rate.window == policy.rate.window;
+    if (!keeps_arrival_time(of.algorithm)) {
+        return own_window ? 0
+                          : static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 });
+    }
+    if (variable || (own_window && of.rate.quota == policy.rate.quota)) {
+        return 0;
+    }
+    constexpr std::uint64_t most = (std::uint64_t{ 1 } << 30U) - 1;
+    return static_cast<std::uint32_t>(
+        1 + mixed(mixed(0, of.rate.quota), of.rate.window.count()) % (most - 1));
 }
 
 microseconds Zone::block_rest(const Override& block, microseconds (*now)() noexcept) const noexcept

@@ -65,16 +65,21 @@ TEST_F(OverrideDecision, a_leased_token_of_another_limit_is_returned)
     EXPECT_EQ(leased(leasing), 5);
 }
 
-TEST(ZoneRecord, another_window_than_the_zones_has_a_record_of_its_own)
+TEST(ZoneRecord, another_window_than_the_zones_or_another_rate_has_a_record_of_its_own)
 {
     Zone fixed;
     for (const Algorithm algorithm : all_algorithms) {
         fixed.policy = { algorithm, { 5, std::chrono::minutes{ 1 } }, {}, {} };
         Policy other = fixed.policy;
         other.rate.quota = 7;
-        EXPECT_EQ(fixed.record_of(other), 0U) << name_of(algorithm);
+        const std::uint32_t more = fixed.record_of(other);
+        EXPECT_EQ(more != 0, keeps_arrival_time(algorithm)) << name_of(algorithm);
         other.rate.window = std::chrono::hours{ 1 };
-        EXPECT_EQ(fixed.record_of(other), keeps_arrival_time(algorithm) ? 0U : 3600U);
+        const std::uint32_t hour = fixed.record_of(other);
+        EXPECT_NE(hour, more) << name_of(algorithm);
+        EXPECT_LT(hour, 1U << 30U) << name_of(algorithm);
+        EXPECT_TRUE(keeps_arrival_time(algorithm) || hour == 3600U) << name_of(algorithm);
+        EXPECT_EQ(fixed.record_of(fixed.policy), 0U) << name_of(algorithm);
     }
 }
 

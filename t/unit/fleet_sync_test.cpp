@@ -106,6 +106,40 @@ TEST_F(FleetTest, many_changes_come_in_pages)
     EXPECT_EQ(node_.count(), 1300U);
 }
 
+/// Makes all overrides an hour older.
+const std::string age = R"(
+    local sum = 0
+    local all = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+    for i = 1, #all, 2 do
+        local version = tonumber(all[i + 1]) - 3600 * 1000000
+        redis.call('ZADD', KEYS[1], string.format('%.0f', version), all[i])
+        sum = (sum + version) % 2 ^ 52
+    end
+    redis.call('HSET', KEYS[2], 'sum', string.format('%.0f', sum))
+)";
+
+TEST_F(FleetTest, many_overrides_are_read_in_pages_however_old_they_are)
+{
+    change_many(ChangeCall::Change::set, 0, 2500);
+    sync(node_);
+    server_.ask({ "EVAL", age, "2", keys_.changes, keys_.state });
+    TestNode fresh;
+    for (TestNode* node : { &fresh, &node_ }) {  // that starts, and that runs
+        {
+            const FleetMemory::Lock lock(node->memory());
+            node->memory().shared().cursor = 0;
+        }
+        const long before = server_.calls("evalsha");
+        EXPECT_EQ(sync(*node), Sync::End::known);
+        EXPECT_LE(server_.calls("evalsha") - before, 4);
+        EXPECT_EQ(node->count(), 2500U);
+        EXPECT_EQ(node->quota("key 2499"), 2500);
+    }
+    set("another", 7);
+    sync(fresh);
+    EXPECT_EQ(fresh.quota("another"), 7);
+}
+
 TEST_F(FleetTest, nodes_are_counted_while_they_are_heard_of)
 {
     TestNode second;
@@ -115,6 +149,7 @@ TEST_F(FleetTest, nodes_are_counted_while_they_are_heard_of)
     EXPECT_EQ(node_.memory().nodes(), 2);
     EXPECT_EQ(server_.ask({ "HLEN", keys_.nodes }), "2");
     server_.ask({ "ZADD", keys_.alive, "1", std::string(second.memory().id()) });
+    server_.ask({ "ZADD", keys_.alive, "inf", "of another clock" });
     sync(node_);
     EXPECT_EQ(node_.memory().nodes(), 1);
     EXPECT_EQ(server_.ask({ "HLEN", keys_.nodes }), "1") << "forgotten after an hour";
@@ -277,6 +312,9 @@ TEST_F(FleetTest, hostile_values_are_passed_over)
     server_.ask({ "ZADD", keys_.changes, "5000", std::string(5000, 'k') });
     server_.ask({ "ZADD", keys_.changes, "5001", key_id("text").text() });
     server_.ask({ "HSET", keys_.overrides, key_id("text").text(), "[[[[" });
+    server_.ask({ "ZADD", keys_.changes, "5002", key_id("long").text() });
+    server_.ask({ "HSET", keys_.overrides, key_id("long").text(),
+                  R"({"block":true,"x":")" + std::string(100'000, 'x') + "\"}" });
     server_.ask({ "ZADD", keys_.events, "nan", "f" });
     server_.ask({ "ZADD", keys_.events, "1e18", "fzone" });
     server_.ask({ "ZADD", keys_.ends, "5", "kzone\xff" });
@@ -284,6 +322,7 @@ TEST_F(FleetTest, hostile_values_are_passed_over)
     server_.ask({ "HSET", keys_.state, "sum", "-7" });
     EXPECT_EQ(sync(node_), Sync::End::known);
     EXPECT_EQ(node_.quota("a"), 5);
+    EXPECT_EQ(node_.quota("long"), 0);
     const long before = server_.calls("evalsha");
     sync(node_);
     EXPECT_EQ(server_.calls("evalsha") - before, 1) << "it does not load all again each time";

@@ -171,16 +171,18 @@ TEST_F(OverrideTableTest, what_does_not_fit_is_left_out_and_nothing_else_is_evic
     EXPECT_EQ(quota("new"), 3);
 }
 
-TEST_F(OverrideTableTest, a_change_without_room_does_not_leave_the_old_override)
+TEST_F(OverrideTableTest, a_full_table_takes_changes_of_what_it_has_and_overrides_of_whole_zones)
 {
     int fitting = 0;
     while (put(key(fitting), 1, 1)) {
         ++fitting;
     }
-    EXPECT_FALSE(put(key(0), 2, 2)) << "a replacement needs a block for a moment";
-    EXPECT_EQ(quota(key(0)), 0);
-    EXPECT_TRUE(put(key(0), 3, 3)) << "now it has that block";
-    EXPECT_EQ(quota(key(0)), 3);
+    EXPECT_TRUE(put(key(0), 2, 2));
+    EXPECT_EQ(quota(key(0)), 2);
+    EXPECT_EQ(quota(key(1)), 1);
+    EXPECT_TRUE(put("", 3, 3));
+    EXPECT_EQ(quota(""), 3);
+    EXPECT_FALSE(put("another", 1, 4));
 }
 
 TEST_F(OverrideTableTest, a_pass_removes_what_it_did_not_see)

@@ -76,8 +76,7 @@ ngx_int_t send_slash(ngx_http_request_t* r)
 ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& path)
 {
     if (path.hashed && !is_key_hash(path.key)) {
-        return send_error(
-            r, NGX_HTTP_BAD_REQUEST, "invalid hash=, expected 32 digits of 0 to 9 and a to f");
+        return send_invalid_hash(r);
     }
     const auto key =
         path.hashed ? std::string_view(path.key) : counted_key(r->pool, zone, path.key);

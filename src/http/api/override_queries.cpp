@@ -84,19 +84,13 @@ ngx_int_t send_failure(ngx_http_request_t* r, redis::Failure failure)
         failure == redis::Failure::error_reply ? answered_error : no_answer);
 }
 
-/// Changes an override in Redis, and waits until the reply.
-class OverrideQuery final : public RedisQuery, private ChangeCall {
+/// A query that is one call to the fleet's Redis. A call that fails is answered with 503.
+template <class FleetCall>
+class FleetQuery : public RedisQuery, protected FleetCall {
 public:
-    OverrideQuery(
-        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, Change change,
-        std::string text, milliseconds lasts)
-        : RedisQuery(r),
-          ChangeCall(
-              main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), change,
-              id_of(zone, key).text(), std::move(text), lasts),
-          zone_(zone),
-          key_(key),
-          removes_(change == Change::remove)
+    template <class... Parameters>
+    explicit FleetQuery(ngx_http_request_t* r, Parameters&&... parameters)
+        : RedisQuery(r), FleetCall(std::forward<Parameters>(parameters)...)
     {
     }
 
@@ -107,12 +101,38 @@ public:
             : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
     }
 
+protected:
+    virtual ngx_int_t show() = 0;
+
 private:
-    ngx_int_t respond() override
+    ngx_int_t respond() final { return failure_ ? send_failure(r_, *failure_) : show(); }
+    void on_failure(redis::Failure failure) noexcept final
     {
-        if (failure_) {
-            return send_failure(r_, *failure_);
-        }
+        failure_ = failure;
+        answered();
+    }
+
+    std::optional<redis::Failure> failure_;
+};
+
+/// Changes an override in Redis, and waits until the reply.
+class OverrideQuery final : public FleetQuery<ChangeCall> {
+public:
+    OverrideQuery(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, Change change,
+        std::string text, milliseconds lasts)
+        : FleetQuery(
+            r, main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), change,
+            id_of(zone, key).text(), std::move(text), lasts),
+          zone_(zone),
+          key_(key),
+          removes_(change == Change::remove)
+    {
+    }
+
+private:
+    ngx_int_t show() override
+    {
         main_conf(r_).fleet->hurry();
         if (removes_) {
             return found_ ? send_response(r_, NGX_HTTP_NO_CONTENT, {}, {})
@@ -142,18 +162,12 @@ private:
         });
         answered();
     }
-    void on_failure(redis::Failure failure) noexcept override
-    {
-        failure_ = failure;
-        answered();
-    }
 
     const ZoneConf& zone_;
     const std::string key_;
     const bool removes_;
     bool found_ = false;
     std::string stored_;
-    std::optional<redis::Failure> failure_;
 };
 
 /// Writes the event that a key was freed.
@@ -192,28 +206,16 @@ private:
 };
 
 /// One override, as Redis has it.
-class OverrideLookup final : public RedisQuery, private fleet::LookupCall {
+class OverrideLookup final : public FleetQuery<fleet::LookupCall> {
 public:
     OverrideLookup(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
-        : RedisQuery(r),
-          LookupCall(main_conf(r).fleet->keys(), id_of(zone, key).text()),
-          zone_(zone)
+        : FleetQuery(r, main_conf(r).fleet->keys(), id_of(zone, key).text()), zone_(zone)
     {
-    }
-
-    ngx_int_t ask()
-    {
-        return main_conf(r_).fleet->redis().client().send(*this)
-            ? wait()
-            : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
     }
 
 private:
-    ngx_int_t respond() override
+    ngx_int_t show() override
     {
-        if (failure_) {
-            return send_failure(r_, *failure_);
-        }
         const milliseconds now = main_conf(r_).fleet->shared().redis_time(node_clock.monotonic());
         const auto stored = fleet::parse_stored(stored_);
         JsonText json;
@@ -234,42 +236,25 @@ private:
         nginx::guarded(ngx_cycle->log, [&] { stored_ = text; });
         answered();
     }
-    void on_failure(redis::Failure failure) noexcept override
-    {
-        failure_ = failure;
-        answered();
-    }
 
     const ZoneConf& zone_;
     std::string stored_;
-    std::optional<redis::Failure> failure_;
 };
 
 /// A page of a zone's overrides.
-class ListQuery final : public RedisQuery, private fleet::ListCall {
+class ListQuery final : public FleetQuery<fleet::ListCall> {
 public:
     ListQuery(ngx_http_request_t* r, const ZoneConf& zone, std::int64_t after, std::int64_t most)
-        : RedisQuery(r),
-          ListCall(
-              main_conf(r).fleet->scripts().list, main_conf(r).fleet->keys(), zone.zone.name, after,
-              most),
+        : FleetQuery(
+            r, main_conf(r).fleet->scripts().list, main_conf(r).fleet->keys(), zone.zone.name,
+            after, most),
           zone_(zone)
     {
     }
 
-    ngx_int_t ask()
-    {
-        return main_conf(r_).fleet->redis().client().send(*this)
-            ? wait()
-            : send_error(r_, NGX_HTTP_SERVICE_UNAVAILABLE, no_answer);
-    }
-
 private:
-    ngx_int_t respond() override
+    ngx_int_t show() override
     {
-        if (failure_) {
-            return send_failure(r_, *failure_);
-        }
         const OverrideTable::ZoneSlot* slot = zone_.zone.override_slot;
         const std::uint64_t count = slot == nullptr ? std::uint64_t{ 0 } : slot->count();
         JsonText json;
@@ -302,15 +287,9 @@ private:
         page_ = std::move(page);
         answered();
     }
-    void on_failure(redis::Failure failure) noexcept override
-    {
-        failure_ = failure;
-        answered();
-    }
 
     const ZoneConf& zone_;
     fleet::OverridePage page_;
-    std::optional<redis::Failure> failure_;
 };
 
 }  // namespace

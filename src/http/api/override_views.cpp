@@ -43,7 +43,9 @@ ngx_int_t set_override(
     if (const auto error = misfit(wanted.value, zone.zone.policy.algorithm); !error.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, error);
     }
-    if (!main_conf(r).fleet->shared().table().has_room(key.size())) {
+    const OverrideTable table = main_conf(r).fleet->shared().table();
+    const bool known = table.find(OverrideTable::zone_hash(zone.zone.name), key).has_value();
+    if (zone.zone.override_slot == nullptr || (!known && !table.has_room(key.size()))) {
         return send_error(
             r, NGX_HTTP_CONFLICT,
             "no room for another override, expected a larger size= of ratelimit_fleet");
@@ -160,6 +162,10 @@ ngx_int_t handle_override(ngx_http_request_t* r, const ApiPath& path)
     }
     std::string_view key;
     if (error.empty() && path.view == View::override_key) {
+        if (path.hashed && !is_key_hash(path.key)) {
+            const ngx_int_t rc = puts ? ngx_http_discard_request_body(r) : ngx_int_t{ NGX_OK };
+            return rc == NGX_OK ? send_invalid_hash(r) : rc;
+        }
         key = path.hashed ? std::string_view(path.key) : counted_key(r->pool, *zone, path.key);
         if (key.data() == nullptr) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
