@@ -150,14 +150,9 @@ TEST_P(BlockTrace, scripts_and_memory_settle_alike_around_blocks)
             }
             now_ = std::max(now_, any_later(policy_, now_, state));
             if (!pending.empty() && any(0, 2) > 0) {
-                const auto which = pending.begin() + any(0, std::ssize(pending) - 1);
-                const std::int64_t cost = any(0, 2 * which->check.cost);
-                if (cost > which->check.cost) {
-                    charge(cost - which->check.cost);
-                } else if (any(0, 4) > 0) {
-                    refund(*which, which->check.cost - cost);
-                }
-                pending.erase(which);
+                settle_any(
+                    pending, [this](std::int64_t cost) { charge(cost); },
+                    [this](const Taken& taken, std::int64_t cost) { refund(taken, cost); });
                 ++settled;
             }
         }

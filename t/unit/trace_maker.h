@@ -66,6 +66,21 @@ protected:
         return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
     }
 
+    /// Settles one of the requests, chosen at random, for a random cost, and removes it: charges
+    /// what its check did not take, or refunds the rest, unless that is lost.
+    template <class Pending, class Charge, class Refund>
+    void settle_any(Pending& pending, Charge&& charge, Refund&& refund)
+    {
+        const auto which = pending.begin() + any(0, std::ssize(pending) - 1);
+        const std::int64_t cost = any(0, 2 * which->check.cost);
+        if (cost > which->check.cost) {
+            charge(cost - which->check.cost);
+        } else if (any(0, 4) > 0) {
+            refund(*which, which->check.cost - cost);
+        }
+        pending.erase(which);
+    }
+
     Policy any_policy(Algorithm algorithm)
     {
         Policy policy;

@@ -168,7 +168,7 @@ sub _too_many {
 }
 
 # Sentences about nodes that do not agree with Redis on the overrides, or Redis with the changes, some seconds
-# after all faults. wait: so many seconds.
+# after all faults. wait: the seconds to wait for that.
 sub judge_agreement {
     my ($fleet, $changes, $faults, $wait) = @_;
     my $end = time + ($wait // $patience);
