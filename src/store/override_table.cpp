@@ -13,15 +13,30 @@ constexpr int most_tries = 1000;
 constexpr std::uint32_t kept_for_zones =
     16;  // blocks that overrides of keys leave to those of zones
 
-std::uint32_t load(const std::uint32_t& index) noexcept
+// Of a link: the index of a block is the low bits, the filter the others.
+constexpr unsigned index_bits = 24;
+constexpr std::uint32_t most_blocks = (1U << index_bits) - 1;
+
+constexpr std::uint32_t index_of(std::uint32_t link) noexcept
 {
-    // atomic_ref takes no const object, but a load changes nothing.
-    return std::atomic_ref(const_cast<std::uint32_t&>(index)).load(std::memory_order_acquire);
+    return link & most_blocks;
 }
 
-void publish(std::uint32_t& link, std::uint32_t index) noexcept
+/// The bit of this hash in the filter. A bucket is chosen by the hash's low bits.
+constexpr std::uint32_t filter_bit(std::uint32_t hash) noexcept
 {
-    std::atomic_ref(link).store(index, std::memory_order_release);
+    return 1U << (index_bits + (hash >> 29U));
+}
+
+std::uint32_t load(const std::uint32_t& value) noexcept
+{
+    // atomic_ref takes no const object, but a load changes nothing.
+    return std::atomic_ref(const_cast<std::uint32_t&>(value)).load(std::memory_order_acquire);
+}
+
+void publish(std::uint32_t& link, std::uint32_t value) noexcept
+{
+    std::atomic_ref(link).store(value, std::memory_order_release);
 }
 
 std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
@@ -37,7 +52,7 @@ std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
 struct OverrideTable::Block {
     static constexpr std::size_t first_bytes = 72;
 
-    std::uint32_t next;  // in its bucket
+    Link next;           // in its bucket
     std::uint32_t rest;  // the block with the rest of the key; in a free block, the next free one
     std::uint32_t hash;
     std::uint32_t pass;  // the last one that put it
@@ -92,12 +107,12 @@ OverrideTable::Block& OverrideTable::block(std::uint32_t index) const noexcept
     return first[index - 1];
 }
 
-std::uint32_t* OverrideTable::heads() const noexcept
+OverrideTable::Link* OverrideTable::heads() const noexcept
 {
-    return reinterpret_cast<std::uint32_t*>(shared_ + 1);
+    return reinterpret_cast<Link*>(shared_ + 1);
 }
 
-std::uint32_t& OverrideTable::head_of(std::uint32_t hash) const noexcept
+OverrideTable::Link& OverrideTable::head_of(std::uint32_t hash) const noexcept
 {
     return heads()[hash & (shared_->buckets - 1)];
 }
@@ -109,12 +124,12 @@ void OverrideTable::init(void* memory, std::size_t size) noexcept
     auto* shared = new (memory) Shared{};
     const std::size_t room = size - sizeof(Shared);
     std::uint32_t buckets = 16;
-    while (std::size_t{ 2 } * buckets * (sizeof(Block) + sizeof(std::uint32_t)) <= room) {
+    while (std::size_t{ 2 } * buckets * (sizeof(Block) + sizeof(Link)) <= room) {
         buckets *= 2;
     }
     shared->buckets = buckets;
-    shared->blocks =
-        static_cast<std::uint32_t>((room - buckets * sizeof(std::uint32_t)) / sizeof(Block));
+    shared->blocks = static_cast<std::uint32_t>(
+        std::min<std::size_t>((room - buckets * sizeof(Link)) / sizeof(Block), most_blocks));
     OverrideTable(memory).repair();
 }
 
@@ -168,14 +183,15 @@ bool OverrideTable::matches(
 std::uint32_t OverrideTable::search(
     std::uint32_t hash, std::uint64_t zone, std::string_view key) const noexcept
 {
-    std::uint32_t index = load(head_of(hash));
+    Link link = load(head_of(hash));
     // A reader that meets changes could follow links without an end.
-    for (std::uint32_t steps = 0; index != 0 && steps < shared_->blocks; ++steps) {
-        const Block& entry = block(index);
+    for (std::uint32_t steps = 0; (link & filter_bit(hash)) != 0 && steps < shared_->blocks;
+         ++steps) {
+        const Block& entry = block(index_of(link));
         if (matches(entry, hash, zone, key)) {
-            return index;
+            return index_of(link);
         }
-        index = load(entry.next);
+        link = load(entry.next);
     }
     return 0;
 }
@@ -248,10 +264,11 @@ void OverrideTable::count(const Block& entry, bool added) const noexcept
     digest.sum = (digest.sum + (added ? version : Digest::modulus - version)) % Digest::modulus;
 }
 
-/// Removes the entry that `link` leads to.
-void OverrideTable::unlink(std::uint32_t* link) const noexcept
+/// Removes the entry that `link` leads to. Its bit may stay in the filters of links before this
+/// one: a look-up then reads a block for nothing.
+void OverrideTable::unlink(Link* link) const noexcept
 {
-    const std::uint32_t index = *link;
+    const std::uint32_t index = index_of(*link);
     count(block(index), false);
     publish(*link, block(index).next);
     free_entry(index);
@@ -261,12 +278,12 @@ void OverrideTable::unlink(std::uint32_t* link) const noexcept
 void OverrideTable::remove_others(
     std::uint32_t hash, std::uint64_t zone, std::string_view key, std::uint32_t kept) const noexcept
 {
-    std::uint32_t* link = &head_of(hash);
-    while (*link != 0) {
-        if (*link != kept && matches(block(*link), hash, zone, key)) {
+    Link* link = &head_of(hash);
+    while (const std::uint32_t index = index_of(*link)) {
+        if (index != kept && matches(block(index), hash, zone, key)) {
             unlink(link);
         } else {
-            link = &block(*link).next;
+            link = &block(index).next;
         }
     }
 }
@@ -304,8 +321,9 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     added.zone = zone;
     added.key_length = static_cast<std::uint8_t>(key.size());
     added.set(entry);
-    added.next = head_of(hash);
-    publish(head_of(hash), index);
+    Link& head = head_of(hash);
+    added.next = head;
+    publish(head, (head & ~most_blocks) | filter_bit(hash) | index);
     count(added, true);
     remove_others(hash, zone, key, index);
     return true;
@@ -325,13 +343,13 @@ void OverrideTable::begin_pass() const noexcept
 void OverrideTable::end_pass() const noexcept
 {
     begin_change();
-    for (std::uint32_t& head : std::span(heads(), shared_->buckets)) {
-        std::uint32_t* link = &head;
-        while (*link != 0) {
-            if (block(*link).pass != shared_->pass) {
+    for (Link& head : std::span(heads(), shared_->buckets)) {
+        Link* link = &head;
+        while (const std::uint32_t index = index_of(*link)) {
+            if (block(index).pass != shared_->pass) {
                 unlink(link);
             } else {
-                link = &block(*link).next;
+                link = &block(index).next;
             }
         }
     }
@@ -353,9 +371,9 @@ void OverrideTable::repair() const noexcept
     for (std::uint32_t index = 1; index <= shared_->blocks; ++index) {
         block(index).used = false;
     }
-    for (const std::uint32_t& head : std::span(heads(), shared_->buckets)) {
-        for (std::uint32_t index = head; index != 0; index = block(index).next) {
-            Block& entry = block(index);
+    for (const Link head : std::span(heads(), shared_->buckets)) {
+        for (Link link = head; index_of(link) != 0; link = block(index_of(link)).next) {
+            Block& entry = block(index_of(link));
             entry.used = true;
             if (entry.key_length > Block::first_bytes) {
                 block(entry.rest).used = true;

@@ -16,9 +16,12 @@ namespace ratelimit {
 /// takes no lock and writes nothing. It never evicts: an override that does not fit is left out.
 ///
 /// Layout: Shared, an array of bucket heads, and blocks of equal size. An override is a block in
-/// the list of its bucket; a key longer than `first_bytes` has a second block. Each change is
-/// published by one store of an index, so the lists are consistent at every moment, also if the
-/// writer is killed; the next writer then finds the blocks that belong to no list (repair).
+/// the list of its bucket; a key longer than `first_bytes` has a second block. A link is the index
+/// of a block and, in its high byte, a filter: one bit of eight for each hash in the list from
+/// there on. So a key without an override is usually found to have none by its bucket's head alone;
+/// 100 000 blocks are too many for a processor's cache. Each change is published by one store of a
+/// link, so the lists are consistent at every moment, also if the writer is killed; the next writer
+/// then finds the blocks that belong to no list (repair).
 ///
 /// Writers hold a lock of their owner's. A reader that meets a change looks again: a block that was
 /// freed while it was read may be in another list now.
@@ -88,10 +91,11 @@ public:
 
 private:
     struct Block;
+    using Link = std::uint32_t;
 
     Block& block(std::uint32_t index) const noexcept;
-    std::uint32_t* heads() const noexcept;
-    std::uint32_t& head_of(std::uint32_t hash) const noexcept;
+    Link* heads() const noexcept;
+    Link& head_of(std::uint32_t hash) const noexcept;
     bool is_key(const Block& block, std::string_view key) const noexcept;
     bool matches(const Block& block, std::uint32_t hash, std::uint64_t zone, std::string_view key)
         const noexcept;
@@ -102,7 +106,7 @@ private:
     void free_entry(std::uint32_t index) const noexcept;
     void begin_change() const noexcept;
     void count(const Block& block, bool added) const noexcept;
-    void unlink(std::uint32_t* link) const noexcept;
+    void unlink(Link* link) const noexcept;
     void remove_others(
         std::uint32_t hash, std::uint64_t zone, std::string_view key,
         std::uint32_t kept) const noexcept;
