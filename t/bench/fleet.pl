@@ -1,15 +1,21 @@
 #!/usr/bin/env perl
 
-# What ratelimit_fleet costs: a request, with and without overrides, and Redis, by the number of nodes.
+# What ratelimit_fleet costs: a request, with and without overrides; Redis, by the number of nodes; and the page
+# that shows them.
 
 use strict;
 use warnings;
 
+use IO::Select;
+use JSON::PP ();
+use Time::HiRes qw(time);
+
+use Ratelimit::Http qw(http_connect http_read http_send);
 use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
 
 use Bench::Generators qw(generator_version);
-use Bench::Measure qw($rounds $seconds measure figure spread);
+use Bench::Measure qw($rounds $seconds measure median figure spread);
 use Bench::Report;
 use Bench::Scripts qw($top call_words load_script send_calls);
 use Bench::Servers qw(location ours redis_block versions all_stopped);
@@ -19,6 +25,8 @@ my $passing = 'algorithm=gcra rate=1r/m burst=59999999';
 my @numbers = (0, 1, 60_000_000, 60_000_000, 1);
 my $keys    = 100_000;
 my $second_of_nodes = 1e6;    # each node calls once a second
+my @limits = map { "limit_$_" } 1 .. 5;    # the zones of a node that reports
+my $json   = JSON::PP->new->canonical->utf8;    # as the module writes a report
 
 sub text_of {
     my ($file) = @_;
@@ -43,6 +51,18 @@ sub set_overrides {
     });
 }
 
+# Dies unless the keys of the requests have overrides as $expected says: all (1) or none ('').
+sub check_overrides {
+    my ($nginx, $expected) = @_;
+    for my $number (0, 1, $keys / 2, $keys - 1) {
+        my $path = sprintf '/ops/zones/all/keys/k%012d/override', $number;
+        my $seen = $json->decode($nginx->get($path)->body);
+        die "$path: ", $json->encode($seen), "\n"
+            if !exists $seen->{override} || defined $seen->{override} != $expected;
+    }
+    return;
+}
+
 sub request_row {
     my ($name, $fleet, $overridden) = @_;
     my $redis = Ratelimit::Redis->new;
@@ -52,31 +72,121 @@ sub request_row {
     my $nginx = ours(http => redis_block($redis) . "$fleet ratelimit_zone \$arg_key zone=all $passing;",
         server => location('/all', 'ratelimit zone=all;') . 'location /ops/ { ratelimit_api; }');
     if ($overridden) {
-        wait_until('the overrides are known', sub { $nginx->get("/ops/metrics")->body =~ /^ratelimit_overrides\{zone="all"\} $keys$/m }, 30);
+        wait_until('the overrides are known', sub {
+            $nginx->get('/ops/metrics')->body =~ /^ratelimit_overrides\{zone="all"\} $keys$/m;
+        }, 30);
+        check_overrides($nginx, $overridden eq 'k');
     }
     return { name => $name, nginx => $nginx, path => '/all', keys => $keys, redis => [$redis], calls => [1 / 17, 1],
         reads => [0.9, 1.1] };
 }
 
+# A node with @limits: its Redis, its nginx, and its report after it has refused as many keys as a report has.
+sub reporting_node {
+    my $redis = Ratelimit::Redis->new;
+    my $zones = join '', map { "ratelimit_zone \$arg_key zone=$_ rate=1r/d;\n" } @limits;
+    my $nginx = ours(http => redis_block($redis) . "ratelimit_fleet node=edge-1;\n$zones",
+        server => join '', location('/none', ''), 'location /ops/ { ratelimit_api; }',
+        map { location("/$_", "ratelimit zone=$_;") } @limits);
+    for my $number (0 .. 39) {    # 203.0.113.N are addresses for examples
+        $nginx->get("/$limits[$number % 2]?key=203.0.113." . (100 + int $number / 2)) for 1 .. 3;
+    }
+    my $report = wait_until('the node reports what it refuses', sub {
+        my (undef, $text) = @{ $redis->cmd('HGETALL', (fleet_keys('nodes'))[0]) };
+        my $seen = $json->decode($text // return);
+        my $whole = @{ $seen->{busiest} } == 20 && @{ $seen->{zones} } == @limits;
+        return $whole && $seen->{redis}[0]{state} eq 'up' ? $seen : undef;
+    });
+    return ($redis, $nginx, $report);
+}
+
+# The report of another node like this one: its figures are larger, and it refuses keys that no other node does.
+sub report_like {
+    my ($report, $node) = @_;
+    my $larger = sub {
+        my %member = %{ $_[0] };
+        $member{$_} = 1_000_000 + int rand 10_000_000 for grep { exists $member{$_} } qw(passed refused);
+        return \%member;
+    };
+    my @busiest = map { $larger->($_) } @{ $report->{busiest} };
+    $_->{id} = join '.', map { 100 + int rand 156 } 1 .. 4 for @busiest;
+    return $json->encode({ %{$report}, name => sprintf('edge-%03d', $node), uptime => 1_000_000 + $node,
+        zones => [map { $larger->($_) } @{ $report->{zones} }], busiest => \@busiest });
+}
+
+# GET of the page that shows this many nodes: one of them real, and the others as Redis has them.
+sub page_row {
+    my ($nodes) = @_;
+    my ($redis, $nginx, $report) = reporting_node();
+    my ($alive, $reports) = fleet_keys(qw(alive nodes));
+    for my $node (2 .. $nodes) {
+        my $id = sprintf '%032x', $node;
+        $redis->cmd('HSET', $reports, $id, report_like($report, $node));
+        $redis->cmd('ZADD', $alive, int 1e6 * (time + 3600), $id);    # alive until the end
+    }
+    my $body = $nginx->get('/ops/fleet')->body;
+    my $page = $json->decode($body);
+    my ($shown, $live) = (scalar @{ $page->{nodes} }, scalar grep { $_->{live} } @{ $page->{nodes} });
+    die "/fleet shows $shown nodes, $live of them alive\n" if $shown != $nodes || $live != $nodes;
+    my $load = sub {
+        my ($duration) = @_;
+        my $client = http_connect($nginx->port);
+        my ($count, $began) = (0, time);
+        do {
+            http_send($client, '/ops/fleet');
+            http_read($client)->status == 200 or die "/fleet failed\n";
+            ++$count;
+        } while (time < $began + $duration);
+        return { requests => $count, seconds => time - $began, refused => 0 };
+    };
+    return { name => "$nodes nodes", nginx => $nginx, redis => [$redis], calls => [1, 2], load => $load,
+        bytes => length $body, report => $report, after => sub { longest_wait($nginx->port) } };
+}
+
+# Microseconds of the longest of the requests that are sent one after another while a page is made and read: the
+# median of several pages.
+sub longest_wait {
+    my ($port) = @_;
+    my ($client, $other) = map { http_connect($port) } 1 .. 2;
+    my @longest;
+    for (1 .. 21) {
+        my ($longest, $seen) = (0, '');
+        http_send($client, '/ops/fleet');
+        until ($seen =~ /\AHTTP.*?^Content-Length: (\d+)\r\n.*?\r\n\r\n/ms && length $seen == $+[0] + $1) {
+            my $began = time;
+            http_send($other, '/none');
+            http_read($other);
+            my $waited = time - $began;
+            $longest = $waited if $waited > $longest;
+            while (IO::Select->new($client)->can_read(0)) {
+                sysread $client, $seen, 1e6, length $seen or die "/fleet failed\n";
+            }
+        }
+        push @longest, 1e6 * $longest;
+    }
+    return median(@longest);
+}
+
 # Calls of the script by which a node says each second that it is there, by turns of this many nodes.
 sub sync_row {
-    my ($nodes) = @_;
+    my ($nodes, $report) = @_;
     my $redis  = Ratelimit::Redis->new;
     set_overrides($redis, 'k');
     my $digest = $redis->cmd('SCRIPT', 'LOAD', text_of('fleet_sync'));
     my @all    = fleet_keys(qw(alive nodes changes overrides ends events state));
-    my $state  = '{"name":"' . 'x' x 1000 . '"}';
+    my @states = map { report_like($report, $_) } 1 .. $nodes;
     my $sync   = sub {
         my ($count) = @_;
         my $cursor = $redis->cmd('HGET', $all[-1], 'version');
         return send_calls($redis, $count, sub {
-            return ('EVALSHA', $digest, scalar @all, @all, sprintf('%032x', $_[0] % $nodes), $state, $cursor, 1000);
+            my $node = $_[0] % $nodes;
+            return ('EVALSHA', $digest, scalar @all, @all, sprintf('%032x', $node), $states[$node], $cursor, 1000);
         });
     };
     $sync->($nodes);
     my $calls = 20_000;
     return { name => "$nodes nodes", redis => [$redis], calls => [1, 1],
-        load => sub { $sync->($calls); return { requests => $calls, seconds => 1 } } };
+        bytes => length $states[0], load => sub { $sync->($calls); return { requests => $calls, seconds => 1 } } };
 }
 
 my @requests = (
@@ -85,8 +195,10 @@ my @requests = (
     request_row("$keys overrides of other keys", 'ratelimit_fleet size=32m;', 'o'),
     request_row("$keys overrides of these keys", 'ratelimit_fleet size=32m;', 'k'),
 );
-my @syncs = map { sync_row($_) } 3, 30, 300;
-measure(@requests, @syncs);
+my @sizes = (3, 30, 300);
+my @pages = map { page_row($_) } @sizes;
+my @syncs = map { sync_row($_, $pages[0]{report}) } @sizes;
+measure(@requests, @syncs, @pages);
 
 my $report = Bench::Report->new('fleet', 'What ratelimit_fleet costs', generator_version(),
     versions($requests[0]{redis}[0]));
@@ -99,8 +211,8 @@ $report->table(
     map { [$_->{name}, sprintf('%.0f', figure($_, 'requests')), sprintf('%.0f %%', spread($_)),
         map { sprintf '%.2f', $_ } figure($_, 'nginx'), figure($_, 'nginx') - $none, figure($_, 'redis')] } @requests
 );
-$report->lines("Each node calls Redis once a second. Redis's CPU for one call and for the whole fleet, with $keys "
-        . 'overrides of which none has changed:');
+$report->lines("Each node calls Redis once a second, with a report of 5 zones and 20 keys, $syncs[0]{bytes} bytes. "
+        . "Redis's CPU for one call and for the whole fleet, with $keys overrides of which none has changed:");
 $report->table(
     ['', 'Redis us of a call', 'of a processor'],
     map {
@@ -108,6 +220,15 @@ $report->table(
         my $call = figure($_, 'redis');
         [$_->{name}, sprintf('%.1f', $call), sprintf '%.2f %%', 100 * $call * $nodes / $second_of_nodes]
     } @syncs
+);
+$report->lines('One GET of `/fleet`, where the nodes refuse different keys. others wait: the longest that another '
+        . 'request, without a limit, took while a page was made (the median of 21 pages):');
+$report->table(
+    ['', 'bytes', 'nginx us', 'Redis us', 'others wait us'],
+    map {
+        my $row = $_;
+        [$row->{name}, $row->{bytes}, map { sprintf '%.0f', figure($row, $_) } qw(nginx redis state)]
+    } @pages
 );
 $report->warn_of_noise(map { spread($_) } @requests);
 $report->publish;

@@ -1,8 +1,9 @@
 #!/usr/bin/env perl
 
-# The cost of a limit: this module beside no limit, limit_req and lua-nginx-module, in one run, with the
-# targets. ROUNDS and SECONDS set the number and length of the measurements of each row. LUA_RESTY_REDIS names
-# the folder of lua-resty-redis that has resty/redis.lua; without it, its row is left out.
+# The cost of a limit: this module beside no limit, limit_req, lua-nginx-module and weserv's module, in one run,
+# with the targets. ROUNDS and SECONDS set the number and length of the measurements of each row. LUA_RESTY_REDIS
+# names the folder of lua-resty-redis that has resty/redis.lua; WESERV_NGINX and WESERV_REDIS name weserv's
+# module for nginx and the one for Redis that it needs. Without these, their rows are left out.
 
 use strict;
 use warnings;
@@ -14,7 +15,7 @@ use Bench::Generators qw(calls_of_redis generator_version);
 use Bench::Measure qw($rounds $seconds measure median figure best by_round spread);
 use Bench::Report;
 use Bench::Scripts qw(load_script call_words send_calls);
-use Bench::Servers qw(location ours redis_block peer versions all_stopped);
+use Bench::Servers qw(location ours redis_block peer weserv versions all_stopped);
 
 my $keys = 100_000;
 my $flooders = 250;    # more than a zone\'s counters of refused keys
@@ -35,6 +36,8 @@ my $by_key = { %passing, key => 'arg_key' };
 my $peer   = peer($redis, keys => $by_key, peer_hot => { %passing, key => 'arg_one' },
     three => { %{$by_key}, zones => ['first', 'second', 'third'] },
     $resty ? (resty => { %{$by_key}, zones => ['keys'], client => 'peer_resty' }) : ());
+my ($redis_of_weserv, $weserv) = weserv(keys => { key => 'arg_key', burst => $most - 1 },
+    hot => { key => 'arg_one', burst => $most - 1 }, refused => { key => 'arg_one', burst => 0 });
 
 sub start_ours {
     my %zones = (
@@ -77,6 +80,9 @@ sub counted {
     };
 }
 
+# The same in weserv's Redis: the theoretical arrival time of the hot key, in nanoseconds.
+sub counted_by_weserv { return $redis_of_weserv->cmd('GET', 'hot_hot') / (1000 * $minute) }
+
 # Load without nginx: the same script and keys. `decisions`: of each call.
 sub bare {
     my ($pipeline, $decisions) = @_;
@@ -100,6 +106,7 @@ sub bare {
 my @each = (calls => [1, 1], reads => [1, 1]);
 my @batched = (calls => [1 / 17, 1], reads => [1, 1]);
 my @flood = (refused => 1, limit => 1, keys => 1);
+my @weserv = (nginx => $weserv, redis => [$redis_of_weserv], command => 'rater.limit', calls => [1, 1]);
 
 # Each row: its name, which is its path unless another is given; its text; options of Bench::Measure; and
 # limit: the expected X-RateLimit-Limit.
@@ -132,6 +139,14 @@ my @rows = (
     [peer_three => "lua cosocket, three limits, $keys keys", nginx => $peer, path => '/three', calls => [1, 1],
         reads => [3, 3], limit => $most],
     $resty ? [resty => "lua-resty-redis, $keys keys", nginx => $peer, @each, limit => $most] : (),
+    $weserv
+    ? (
+        [weserv_keys => "weserv's module, $keys keys", @weserv, path => '/keys', limit => $most],
+        [weserv_hot => 'weserv\'s module, one hot key', @weserv, path => '/hot', counted => \&counted_by_weserv,
+            limit => $most],
+        [weserv_refused => 'weserv\'s module, refused flood', @weserv, path => '/refused', @flood],
+    )
+    : (),
     [bare => 'no nginx: 64 calls at a time', bare(64)],
     [bare_8 => 'no nginx: 16 calls of 8 decisions at a time', bare(16, 8)],
     [bare_16 => 'no nginx: 8 calls of 16 decisions at a time', bare(8, 16)],
@@ -144,6 +159,7 @@ my @calm = (
             ["none_$_" => "no limit$few", nginx => $ours, path => '/none', @few],
             ["keys_$_" => "this module, $keys keys$few", nginx => $ours, path => '/keys', @batched, @few],
             ["peer_$_" => "lua cosocket, $keys keys$few", nginx => $peer, path => '/keys', @each, @few],
+            $weserv ? ["weserv_$_" => "weserv's module, $keys keys$few", @weserv, path => '/keys', @few] : (),
         )
     } 1, 2),
     [round_trip => 'bare round trip: one call at a time', bare(1)],
@@ -196,10 +212,10 @@ sub absolute_table {
 # The rows relative to no limit, to limit_req with similar keys, and to lua-nginx-module.
 sub ratio_table {
     my %like = (
-        (map { $_ => ['req_keys', 'peer_keys'] } qw(keys peer_keys resty)),
+        (map { $_ => ['req_keys', 'peer_keys'] } qw(keys peer_keys resty weserv_keys)),
         (map { $_ => ['req_keys', 'peer_three'] } qw(three peer_three)),
-        (map { $_ => ['req_hot',  'peer_hot'] } qw(hot leases peer_hot)),
-        (map { $_ => ['req_refused'] } qw(refused refused_plain uncached)),
+        (map { $_ => ['req_hot',  'peer_hot'] } qw(hot leases peer_hot weserv_hot)),
+        (map { $_ => ['req_refused'] } qw(refused refused_plain uncached weserv_refused)),
         refused_keys => ['req_refused_keys'],
     );
     my @table = (['', 'requests/s of no limit', 'of limit_req', 'of lua', 'nginx us added', 'of lua',
@@ -221,6 +237,19 @@ sub ratio_table {
     return @table;
 }
 
+# The rows that do what one of weserv's module does, relative to it.
+sub weserv_table {
+    my %like = (keys => 'weserv_keys', (map { $_ => 'weserv_hot' } qw(hot leases)),
+        map { $_ => 'weserv_refused' } qw(refused uncached));
+    my @table = (['', 'requests/s of weserv', 'nginx us added of weserv', 'Redis us of weserv', 'p99 of weserv']);
+    for my $name (qw(keys hot leases refused uncached)) {
+        my $other = $like{$name};
+        push @table, [$row{$name}{name}, map { sprintf '%.2f', $_ } ratio('requests', $name, $other),
+            added($name) / added($other), ratio('redis', $name, $other), ratio('p99', $name, $other)];
+    }
+    return @table;
+}
+
 sub calm_table {
     my @table = (['', 'requests/s', 'nginx busy', 'p50 us', 'p99 us', 'p50 added', 'p99 added']);
     for my $name (map { $_->[0] } @calm) {
@@ -229,7 +258,7 @@ sub calm_table {
             $row->{name}, sprintf('%.0f', figure($row, 'requests')),
             $row->{nginx} ? sprintf '%.0f %%', 100 * figure($row, 'busy') : '-',
             map({ sprintf '%.0f', figure($row, $_) } qw(p50 p99)),
-            map({ $name =~ /^(?:keys|peer)/ ? sprintf '%.0f', waited($name, $_) : '-' } qw(p50 p99)),
+            map({ $name =~ /^(?:keys|peer|weserv)/ ? sprintf '%.0f', waited($name, $_) : '-' } qw(p50 p99)),
         ];
     }
     return @table;
@@ -275,13 +304,19 @@ sub target_table {
     return @table;
 }
 
-# Creates every key before the measurement: creating one costs more than changing it.
+# Creates every key before the measurement: creating one costs more than changing it. Weserv's Redis has them,
+# too, so that it is as full.
 sub make_keys {
-    for my $zone (qw(keys first second third)) {
-        send_calls($redis, $keys, sub {
-            return call_words($digest, sprintf('rl:%s:{k%012d}', $zone, $_[0]), @numbers);
-        });
+    for my $server ($redis, $redis_of_weserv // ()) {
+        load_script($server, 'gcra');
+        for my $zone (qw(keys first second third)) {
+            send_calls($server, $keys, sub {
+                return call_words($digest, sprintf('rl:%s:{k%012d}', $zone, $_[0]), @numbers);
+            });
+        }
     }
+    send_calls($redis_of_weserv, $keys, sub { ('RATER.LIMIT', sprintf('keys_k%012d', $_[0]), $most - 1, 1, 60) })
+        if $weserv;
     return;
 }
 
@@ -295,11 +330,19 @@ sub report {
             . 'request. +-: spread between rounds. busy: share of a processor; the load is wrk\'s, or without '
             . 'nginx the benchmark\'s own.',
         'lua cosocket: lua-nginx-module sends the same script in a call for each request, with only that part of '
-            . 'Redis\'s protocol that this needs.'
+            . 'Redis\'s protocol that this needs.',
+        $weserv
+        ? 'weserv\'s module: rate-limit-nginx-module sends RATER.LIMIT of redis-rate-limiter, a module of Redis, for '
+            . 'each request. calls: of this command.'
+        : ()
     );
     $report->lines('64 connections, each with one request in flight:');
     $report->table(absolute_table(@rows));
     $report->table(ratio_table());
+    if ($weserv) {
+        $report->lines('Beside weserv\'s module with the same keys:');
+        $report->table(weserv_table());
+    }
     $report->lines('Moderate load: one or two connections, each with one request in flight, so that no process is at '
             . 'its limit; beside the round trip of one call of the script:');
     $report->table(calm_table());

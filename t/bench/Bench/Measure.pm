@@ -9,7 +9,8 @@ package Bench::Measure;
 #   path, keys (their number), connections (64)
 #   redis        the Redis servers that count (an array)
 #   refused      1: (nearly) all requests are refused but the first of each key; else none may be
-#   calls        [least, most] EVALSHA for each request; default: [0, 0]
+#   command      by which Redis decides (evalsha)
+#   calls        [least, most] of these for each request; default: [0, 0]
 #   counted      code that returns how many requests Redis has counted; every request must be counted
 #   surplus      the share of requests that may be counted beyond those sent (0)
 #   before       code that runs before each load
@@ -53,7 +54,7 @@ sub first_line {
 }
 
 # Measures all rows in turn: once to warm up, then in rounds. Fills in each row's `seen`, lists of values:
-# requests (a second), nginx and redis (CPU microseconds of a request), calls (of scripts, for each
+# requests (a second), nginx and redis (CPU microseconds of a request), calls (of `command`, for each
 # request), shares of a processor (busy: nginx's, redis_busy, load_busy: the load generator's), p50, p95, p99,
 # and `state` as `after` returned it.
 sub measure {
@@ -80,7 +81,7 @@ sub measure_one {
     my $state   = sub {
         my ($calls, $reads) = (0, 0);
         for my $redis (@{ $row->{redis} }) {
-            $calls += $redis->calls('evalsha');
+            $calls += $redis->calls($row->{command} // 'evalsha');
             $reads += $redis->calls('get') + $redis->calls('getrange');    # every decision has one
         }
         my $counted = $row->{counted} ? $row->{counted}->() : 0;
@@ -120,7 +121,7 @@ sub check {
         $wrong->('only %d were refused', $load->{refused})
             if $row->{refused} && $load->{refused} < 0.999 * $requests - $first;
     }
-    for (['calls', 'calls of scripts'], ['reads', 'decisions in Redis']) {
+    for (['calls', 'calls of ' . ($row->{command} // 'evalsha')], ['reads', 'decisions in Redis']) {
         my ($what, $text) = @{$_};
         my ($least, $most) = @{ $row->{$what} // next };
         $wrong->("there were %d $text", $grown->{$what})

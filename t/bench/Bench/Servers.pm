@@ -1,17 +1,20 @@
 package Bench::Servers;
 
-# The servers under load: nginx with this module, and the peer, nginx with lua-nginx-module. Every location
-# responds with the same small picture from memory.
+# The servers under load: nginx with this module; the peer, nginx with lua-nginx-module; and nginx with
+# weserv's module. Every location responds with the same small picture from memory.
 
 use strict;
 use warnings;
 
+use File::Spec;
+
 use Bench::Scripts qw($top load_script call_words);
 use Ratelimit::Http qw(request);
 use Ratelimit::Nginx;
+use Ratelimit::Redis;
 
 use Exporter 'import';
-our @EXPORT_OK = qw(location ours redis_block peer versions all_stopped);
+our @EXPORT_OK = qw(location ours redis_block peer weserv versions all_stopped);
 
 my $common = <<'END';
     keepalive_requests 1000000000;
@@ -82,6 +85,32 @@ END
         }
 END
     );
+}
+
+# nginx with weserv's rate-limit-nginx-module, and a Redis with the module that it calls, redis-rate-limiter.
+# They are files that WESERV_NGINX and WESERV_REDIS name; without these variables, nothing is returned.
+# locations: name => { key => a variable of nginx, burst }, each with gcra and one request a minute. A key's
+# name in Redis begins with the location's and "_".
+sub weserv {
+    my (%locations) = @_;
+    my @files = grep { length } map { $ENV{"WESERV_$_"} // '' } qw(NGINX REDIS) or return;
+    die "WESERV_NGINX and WESERV_REDIS must both name a file\n" if @files != 2 || grep { !-f } @files;
+    my ($module, $for_redis) = map { File::Spec->rel2abs($_) } @files;
+    my $redis = Ratelimit::Redis->new(conf => "loadmodule $for_redis\n");
+    my $nginx = Ratelimit::Nginx->new(
+        module => 0,
+        level  => 'crit',
+        main   => "load_module $module;",
+        http   => <<"END",
+$common
+    upstream counters { server @{[ $redis->addr ]}; keepalive 256; keepalive_requests 1000000000; }
+    rate_limit_headers on;
+END
+        server => join '',
+            map { location("/$_", "rate_limit \$$locations{$_}{key} requests=1 period=1m burst=$locations{$_}{burst}; "
+                . "rate_limit_prefix $_; rate_limit_pass counters;") } sort keys %locations
+    );
+    return ($redis, $nginx);
 }
 
 # The versions of the measured programs, as lines; with the peer's if it is given.
