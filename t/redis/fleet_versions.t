@@ -25,7 +25,7 @@ sub both_versions {
         my ($name, $rate, @module) = @{$_};
         member(redis => $redis, fleet => "node=$name", @module, zone => 'rate=40r/d nodes=auto',
             block => 'breaker failures=1 open=1h;', server => "ratelimit_fail_mode local; $server",
-            http => "@zones ratelimit_zone k\$arg_k zone=apart rate=$rate;")
+            http => "@zones ratelimit_zone k\$arg_k zone=apart rate=$rate block=1m clock=local cache=off hash_key;")
     } ['this', '5r/m'], ['next', '6r/m', module => $next_module];
 }
 
@@ -80,6 +80,15 @@ subtest 'each node shows both, with their versions, and sums of both' => sub {
     my ($report) = grep { $_->{name} eq 'next' } map { decode_json($_) } @{ $redis->cmd('HVALS', 'rl:{fleet}:nodes') };
     ok exists $_->{'~ text'}, 'the report has members that this version does not know'
         for $report, map { $report->{$_}[0] } qw(zones redis busiest);
+};
+
+# Nodes that are upgraded would be shown as differing if a later version had other digests of the same settings. A setting
+# that is added is part of a digest only where it is not the default.
+subtest 'the digests of settings stay what they are in each version' => sub {
+    my %digest = (test => '73546a60ad624417', fixed_window => 'eee8b8d78022e7d4', gcra => '684f69eb33b5d840',
+        leaky_bucket => 'cb339a4b1ab067e8', apart => '9887caed20c5dde4');
+    my $node = named('this', json($this, 'fleet')->{nodes});
+    is named($_, $node->{zones})->{settings}, $digest{$_}, $_ for sort keys %digest;
 };
 
 subtest 'both count requests together, by scripts of their own' => sub {
