@@ -10,6 +10,15 @@
 
 local limit = 2 ^ 52
 
+-- The number of a text or score that a script wrote, else 0.
+local function whole(text)
+    local number = tonumber(text)
+    return number and number >= 0 and number < limit and math.floor(number) or 0
+end
+local function text(number)
+    return string.format('%.0f', number)
+end
+
 -- Keys of a wrong type must fail before anything is written.
 local set = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]))
 redis.call('HLEN', KEYS[2])
@@ -18,19 +27,13 @@ redis.call('ZCARD', KEYS[4])
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local version = (tonumber(redis.call('HGET', KEYS[5], 'version')) or 0) + 1
+local version = whole(redis.call('HGET', KEYS[5], 'version')) + 1
 if not (version >= now and version < limit) then
     version = now
 end
-local sum = tonumber(redis.call('HGET', KEYS[5], 'sum')) or 0
-if not (sum >= 0 and sum < limit) then
-    sum = 0
-end
-if set and set >= 0 and set < limit then
+local sum = whole(redis.call('HGET', KEYS[5], 'sum'))
+if set and whole(set) == set then
     sum = (sum + limit - set) % limit
-end
-local function text(number)
-    return string.format('%.0f', number)
 end
 
 if ARGV[1] == 'free' then

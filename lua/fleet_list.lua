@@ -16,16 +16,17 @@ local found = 0
 
 for _ = 1, 5 do
     local page = redis.call(
-        'ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', after), string.format('(%.0f', limit),
+        'ZRANGEBYSCORE', KEYS[1], string.format('%.0f', after + 1), string.format('(%.0f', limit),
         'WITHSCORES', 'LIMIT', 0, 1000)
     for i = 1, #page, 2 do
         if found == most then
             reply[2] = after
             return reply
         end
-        after = tonumber(page[i + 1])
-        local id = page[i]
-        if id == of_zone or string.sub(id, 1, #of_key) == of_key then
+        local id, version = page[i], tonumber(page[i + 1])
+        after = math.floor(version)
+        -- A score that is no whole number is foreign: no node has it.
+        if after == version and (id == of_zone or string.sub(id, 1, #of_key) == of_key) then
             found = found + 1
             reply[#reply + 1] = id
             reply[#reply + 1] = redis.call('HSTRLEN', KEYS[2], id) <= 4096

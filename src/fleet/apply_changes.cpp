@@ -3,6 +3,8 @@
 #include "fleet/fleet_keys.h"
 #include "fleet/override_text.h"
 
+#include <algorithm>
+
 namespace ratelimit::fleet {
 
 namespace {
@@ -39,11 +41,23 @@ void apply_change(
     if (change.text.empty()) {
         table.remove(zone, key);
     } else if (!table.put(zone, key, { value, change.version })) {
-        memory.shared().left_out.fetch_add(1);
+        ++memory.shared().unfit;
     }
     if (id && !key.empty()) {
         listener.changed(id->zone, key);
     }
+}
+
+/// How many overrides are left out. Since the last pass, Redis and this node differ by one more or
+/// less for each override that came without room, or that had none and is gone.
+std::uint64_t left_out(const FleetMemory::Shared& shared, const OverrideDigest& missing) noexcept
+{
+    if (shared.unfit == 0) {
+        return 0;
+    }
+    const auto since = static_cast<std::int64_t>(missing.count - shared.missing.count);
+    const auto all = static_cast<std::int64_t>(shared.unfit_in_pass) + since;
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(all, 0));
 }
 
 /// All changes are known: ends a pass, or compares with Redis.
@@ -54,31 +68,49 @@ void finish(const FleetMemory& memory, const SyncReply& reply, milliseconds now)
         memory.table().end_pass();
         shared.in_pass = false;
         shared.missing = difference(reply.digest, memory.table().digest());
+        shared.unfit_in_pass = shared.unfit;
+        shared.left_out.store(shared.unfit);
         shared.pass_ended_ms = now.count();
-    } else if (
-        difference(reply.digest, memory.table().digest()) != shared.missing
-        && (shared.left_out.load() == 0
-            || now - milliseconds{ shared.pass_ended_ms } >= between_passes)) {
-        shared.cursor = 0;  // Redis lost changes that this node has, or the reverse
+    } else {
+        const OverrideDigest missing = difference(reply.digest, memory.table().digest());
+        shared.left_out.store(left_out(shared, missing));
+        const bool lost = missing != shared.missing;  // by Redis, or by this node
+        const bool fits =
+            shared.left_out.load() > 0 && memory.table().has_room(OverrideTable::key_limit);
+        const bool may_begin =
+            shared.unfit == 0 || now - milliseconds{ shared.pass_ended_ms } >= between_passes;
+        if ((lost || fits) && may_begin) {
+            shared.cursor = 0;
+        }
     }
     shared.loaded.store(true);
 }
 
 }  // namespace
 
-bool apply_changes(
-    const FleetMemory& memory, const SyncReply& reply, std::uint64_t sent, microseconds now,
+std::optional<Known> known_of(const FleetMemory& memory, std::uint64_t storage) noexcept
+{
+    const FleetMemory::Lock lock(memory);
+    const FleetMemory::Shared& shared = memory.shared();
+    if (!lock || shared.storage.load() != storage) {
+        return std::nullopt;
+    }
+    return Known{ storage, shared.cursor, shared.in_pass };
+}
+
+Applied apply_changes(
+    const FleetMemory& memory, const SyncReply& reply, const Known& sent, microseconds now,
     ChangeListener& listener)
 {
     const FleetMemory::Lock lock(memory);
     FleetMemory::Shared& shared = memory.shared();
-    if (shared.cursor != sent) {
-        return false;
+    if (!lock || shared.storage.load() != sent.storage || shared.cursor != sent.cursor) {
+        return Applied::nothing;
     }
     if (reply.from == 0) {
         memory.table().begin_pass();
         shared.in_pass = true;
-        shared.left_out.store(0);
+        shared.unfit = 0;
     }
     for (std::size_t i = 0; i < reply.size(); ++i) {
         if (const auto change = reply.change(i)) {
@@ -91,7 +123,7 @@ bool apply_changes(
     if (!reply.more) {
         finish(memory, reply, std::chrono::duration_cast<milliseconds>(now));
     }
-    return reply.more || shared.cursor == 0;
+    return reply.more || shared.cursor == 0 ? Applied::more : Applied::all;
 }
 
 }  // namespace ratelimit::fleet

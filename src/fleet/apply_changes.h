@@ -3,6 +3,8 @@
 #include "fleet/sync_reply.h"
 #include "store/fleet_memory.h"
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace ratelimit::fleet {
@@ -17,11 +19,27 @@ public:
     virtual void changed(std::string_view zone, std::string_view key) noexcept = 0;
 };
 
-/// Brings the node's memory to the state of the reply to a call that was sent with the cursor
-/// `sent`. Replies may arrive late and in any worker: one that does not follow what is known now
-/// changes nothing. `now`: monotonic. Returns whether more should be asked for at once.
-bool apply_changes(
-    const FleetMemory& memory, const SyncReply& reply, std::uint64_t sent, microseconds now,
+/// What a call of a node knew when it was sent.
+struct Known {
+    std::uint64_t storage = 0;  // FleetMemory::follow
+    std::uint64_t cursor = 0;
+    bool in_pass = false;
+};
+
+/// Empty: the memory follows another place than `storage`, or cannot be used now.
+std::optional<Known> known_of(const FleetMemory& memory, std::uint64_t storage) noexcept;
+
+enum class Applied : std::uint8_t {
+    all,      // this is the latest state
+    more,     // a further call should be sent at once
+    nothing,  // the reply cannot be used
+};
+
+/// Brings the node's memory to the state of the reply to a call that was sent with `sent`. Replies
+/// may arrive late and in any worker, also in one of an earlier configuration with another Redis: a
+/// reply that does not follow what is known now changes nothing. `now`: monotonic.
+Applied apply_changes(
+    const FleetMemory& memory, const SyncReply& reply, const Known& sent, microseconds now,
     ChangeListener& listener);
 
 }  // namespace ratelimit::fleet

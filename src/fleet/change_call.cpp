@@ -38,7 +38,14 @@ ChangeCall::ChangeCall(
       text_(std::move(text)),
       lasts_(lasts)
 {
-    repeatable = true;
+    repeatable = change == Change::free;
+}
+
+bool ChangeCall::maybe_executed(redis::Failure failure) const noexcept
+{
+    // An error reply comes before the script writes.
+    return routing.written && failure != redis::Failure::error_reply
+        && failure != redis::Failure::slot_migrating;
 }
 
 void ChangeCall::write(redis::CommandBuffer& command) const

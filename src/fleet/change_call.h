@@ -21,8 +21,8 @@ struct ApiScripts {
     static ApiScripts add_to(redis::ScriptRegistry& scripts);
 };
 
-/// A call of lua/fleet_change.lua. It is repeatable: setting, removing or freeing twice has the
-/// effect of once.
+/// A call of lua/fleet_change.lua. Only freeing is repeatable: between two times of setting or
+/// removing, another node could have made another change, which the second time would undo.
 class ChangeCall : public redis::Call {
 public:
     enum class Change : std::uint8_t { set, remove, free };
@@ -38,6 +38,9 @@ public:
     std::string_view routing_key() const noexcept final { return keys_.state; }
     void write(redis::CommandBuffer& command) const final;
     bool on_reply(const redisReply& reply) noexcept final;
+
+    /// Whether a call that failed may have been executed, or may still be.
+    bool maybe_executed(redis::Failure failure) const noexcept;
 
 protected:
     /// The call was executed. `found`: remove: there was one; set: there was room. `text`: set: the

@@ -83,7 +83,7 @@ public:
 
 std::string load_overrides(
     const FleetMemory& memory, const redis::ClientOptions& options, const FleetKeys& keys,
-    const NodeClock& clock)
+    const NodeClock& clock, std::uint64_t storage)
 {
     const WithoutSigpipe guard;
     PollLoop loop;
@@ -92,7 +92,9 @@ std::string load_overrides(
     Reasons reasons;
     const auto client = redis::make_client({ loop, options, scripts, reasons });
     Loading loading;
-    Sync sync({ memory, *client, script, keys, clock, loading });
+    Sync sync({ memory, *client, script, keys, clock, loading, storage });
+    const auto writable = [&] { return known_of(memory, storage).has_value(); };
+    writable();  // so that heard_us is of this Redis
     const std::int64_t heard = memory.shared().heard_us.load();
 
     client->start();
@@ -103,7 +105,7 @@ std::string load_overrides(
         const milliseconds end = answered ? begun + longest : first;
         if (loop.now() >= end) {
             client->close();
-            return reasons.last;
+            return writable() ? reasons.last : "a worker that is stopped holds their lock";
         }
         if (!sync.running()) {
             sync.start({});

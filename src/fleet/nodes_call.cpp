@@ -107,7 +107,8 @@ std::vector<FleetNode> read_nodes(const NodeList& list, std::uint64_t& unreadabl
     unreadable = 0;
     for (const NodeList::Node& node : list.reported) {
         if (auto report = parse_report(node.report)) {
-            const bool live = node.heard_us + live_us >= list.now_us;
+            const bool live =
+                node.heard_us + live_us >= list.now_us && list.now_us + live_us >= node.heard_us;
             nodes.push_back(
                 { node.id.substr(0, most_text), node.heard_us, live, std::move(*report) });
         } else {

@@ -16,7 +16,8 @@ constexpr milliseconds silence{ 3000 };  // after which it is logged
 
 Session::Session(const Parts& parts)
     : parts_(parts),
-      sync_({ parts.memory, parts.client, parts.script, parts.keys, parts.clock, *this }),
+      sync_({ parts.memory, parts.client, parts.script, parts.keys, parts.clock, *this,
+              parts.storage }),
       timer_(parts.client.make_timer([this] { tick(); }))
 {
     timer_->cancelable(true);
@@ -38,7 +39,7 @@ milliseconds Session::pause() const noexcept
     if (!speaks_) {
         return between_looks;
     }
-    return parts_.memory.shared().loaded.load() ? between_calls : until_loaded;
+    return parts_.memory.loaded() ? between_calls : until_loaded;
 }
 
 void Session::tick() noexcept
@@ -47,8 +48,10 @@ void Session::tick() noexcept
         parts_.memory.stop_speaking();
         return;
     }
-    speaks_ = parts_.memory.speak(now(), lease);
-    if (speaks_) {
+    speaks_ = parts_.memory.follows(parts_.storage) && parts_.memory.speak(now(), lease);
+    if (!speaks_) {
+        parts_.memory.stop_speaking();  // a later configuration has another Redis
+    } else {
         FleetMemory::Shared& shared = parts_.memory.shared();
         const auto heard =
             std::chrono::duration_cast<milliseconds>(microseconds{ shared.heard_us.load() });

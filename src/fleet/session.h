@@ -33,6 +33,7 @@ public:
         const FleetKeys& keys;
         const NodeClock& clock;
         Node& node;
+        std::uint64_t storage = 0;  // as Sync::Parts
     };
 
     explicit Session(const Parts& parts);

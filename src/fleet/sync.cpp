@@ -23,12 +23,12 @@ bool Sync::start(std::string state)
 
 bool Sync::send()
 {
-    routing = {};
-    {
-        const FleetMemory::Lock lock(parts_.memory);
-        sent_ = parts_.memory.shared().cursor;
-        in_pass_ = parts_.memory.shared().in_pass;
+    const auto known = known_of(parts_.memory, parts_.storage);
+    if (!known) {
+        return false;
     }
+    routing = {};
+    sent_ = *known;
     return parts_.client.send(*this);
 }
 
@@ -43,9 +43,9 @@ void Sync::write(redis::CommandBuffer& command) const
     }
     command.arg(parts_.memory.id());
     command.arg(std::string_view(state_));
-    command.arg(static_cast<std::int64_t>(sent_));
+    command.arg(static_cast<std::int64_t>(sent_.cursor));
     command.arg(page);
-    command.arg(std::int64_t{ in_pass_ ? 1 : 0 });
+    command.arg(std::int64_t{ sent_.in_pass ? 1 : 0 });
 }
 
 bool Sync::on_reply(const redisReply& reply) noexcept
@@ -55,11 +55,12 @@ try {
         return false;
     }
     const microseconds now = parts_.clock.monotonic();
-    parts_.memory.shared().heard_us.store(now.count());
-    if (!apply_changes(parts_.memory, *parsed, sent_, now, parts_.owner)) {
-        end(End::known);
-    } else if (!send()) {
-        end(End::failed);
+    if (parts_.memory.follows(parts_.storage)) {
+        parts_.memory.shared().heard_us.store(now.count());
+    }
+    const Applied applied = apply_changes(parts_.memory, *parsed, sent_, now, parts_.owner);
+    if (applied != Applied::more || !send()) {
+        end(applied == Applied::all ? End::known : End::failed);
     }
     return true;
 } catch (const std::exception&) {

@@ -34,6 +34,7 @@ public:
         const FleetKeys& keys;
         const NodeClock& clock;
         Owner& owner;
+        std::uint64_t storage = 0;  // FleetMemory::follow: of this client and these keys
     };
 
     explicit Sync(const Parts& parts) noexcept : parts_(parts)
@@ -43,7 +44,7 @@ public:
     }
 
     /// `state`: what other nodes see of this one; empty: this node is not said to be there. False:
-    /// a call could not be sent now.
+    /// a call could not be sent now, or the memory follows another Redis.
     bool start(std::string state);
     bool running() const noexcept { return running_; }
 
@@ -59,8 +60,7 @@ private:
 
     Parts parts_;
     std::string state_;
-    std::uint64_t sent_ = 0;  // the cursor
-    bool in_pass_ = false;    // when it was sent
+    Known sent_;
     bool running_ = false;
 };
 

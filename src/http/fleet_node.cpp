@@ -28,29 +28,34 @@ void FleetNode::set_up(RedisBlock& block, bool has_api)
     }
 }
 
-void FleetNode::find_slots() noexcept
+void FleetNode::find_slots(ngx_log_t& log) noexcept
 {
     const FleetMemory fleet = shared();
     for (Zone* zone : zones) {
         zone->override_slot = fleet.table().slot(OverrideTable::zone_hash(zone->name));
+        if (zone->override_slot == nullptr) {
+            const ngx_str_t name = borrowed(zone->name);
+            ngx_log_error(
+                NGX_LOG_WARN, &log, 0,
+                "ratelimit: fleet: overrides of zone \"%V\" do not apply until nginx is restarted, "
+                "expected at most %uz zones",
+                &name, OverrideTable::most_zones);
+        }
     }
+    // The overrides of a zone that is new are counted now, or by the first worker that has the
+    // lock.
+    const FleetMemory::Lock counted(fleet);
 }
 
 void FleetNode::load(ngx_log_t& log)
 {
     const FleetMemory fleet = shared();
-    const std::uint64_t storage = std::hash<std::string>{}(redis_->storage() + redis_->prefix);
-    // Without the lock if nothing has changed: a worker that is stopped may hold it at a reload.
-    if (fleet.shared().storage != storage) {
-        const FleetMemory::Lock lock(fleet);
-        fleet.shared().storage = storage;
-        fleet.shared().cursor = 0;
-        fleet.shared().loaded.store(false);
-    }
-    if (fleet.shared().loaded.load()) {
+    fleet.follow(storage());
+    if (fleet.loaded()) {
         return;
     }
-    const std::string reason = fleet::load_overrides(fleet, redis_->options, *keys_, node_clock);
+    const std::string reason =
+        fleet::load_overrides(fleet, redis_->options, *keys_, node_clock, storage());
     if (reason.empty()) {
         fleet.shared().connected.store(true);
         return;
@@ -68,7 +73,7 @@ void FleetNode::start(std::function<fleet::NodeReport()> figures)
 {
     figures_ = std::move(figures);
     session_ = std::make_unique<fleet::Session>(fleet::Session::Parts{
-        shared(), redis_->client(), sync_script_, *keys_, node_clock, *this });
+        shared(), redis_->client(), sync_script_, *keys_, node_clock, *this, storage() });
 }
 
 void FleetNode::hurry() noexcept

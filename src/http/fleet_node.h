@@ -25,8 +25,9 @@ public:
     /// Registers the scripts: for the API too if there is one.
     void set_up(RedisBlock& block, bool has_api);
 
-    /// Sets each zone's Zone::override_slot. Call in the master, before there are workers.
-    void find_slots() noexcept;
+    /// Sets each zone's Zone::override_slot. Call in the master, before there are workers. A zone
+    /// without a slot has no overrides, which is logged.
+    void find_slots(ngx_log_t& log) noexcept;
 
     /// Loads the overrides if this node's memory does not have them yet. Call in the master. If
     /// Redis does not answer, logs one warning.
@@ -60,6 +61,10 @@ private:
     void freed(std::string_view zone, std::string_view key) noexcept override;
     void changed(std::string_view zone, std::string_view key) noexcept override;
     const Zone* zone_named(std::string_view wanted) const noexcept;
+    std::uint64_t storage() const
+    {
+        return std::hash<std::string>{}(redis_->storage() + redis_->prefix);
+    }
 
     RedisBlock* redis_ = nullptr;
     std::optional<fleet::FleetKeys> keys_;

@@ -95,7 +95,7 @@ void each_second() noexcept
 ngx_int_t load_fleet(ngx_cycle_t& cycle, FleetNode& fleet) noexcept
 {
     return nginx::guarded(cycle.log, ngx_int_t{ NGX_ERROR }, [&] {
-        fleet.find_slots();
+        fleet.find_slots(*cycle.log);
         if (!ngx_test_config) {
             fleet.load(*cycle.log);
         }

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <new>
 #include <random>
+#include <utility>
 
 namespace ratelimit {
 
@@ -29,6 +30,20 @@ try {
     return false;
 }
 
+/// Tries to lock it while another worker may be changing something, which takes about a
+/// millisecond.
+bool locked(ngx_shmtx_t& mutex) noexcept
+{
+    constexpr int most_tries = 20;
+    for (int i = 0; i < most_tries; ++i) {
+        if (ngx_shmtx_trylock(&mutex) != 0) {
+            return true;
+        }
+        ngx_sched_yield();
+    }
+    return false;
+}
+
 bool is_alive(std::int64_t pid) noexcept
 {
     return kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH;
@@ -36,11 +51,16 @@ bool is_alive(std::int64_t pid) noexcept
 
 }  // namespace
 
-FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept : pool_(memory.pool_)
+FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept
+    : pool_(locked(memory.pool_->mutex) ? memory.pool_ : nullptr)
 {
-    ngx_shmtx_lock(&pool_->mutex);
+    if (pool_ == nullptr) {
+        return;
+    }
     Shared& shared = memory.shared();
-    if (shared.writing) {
+    const bool died = std::exchange(shared.writing, true);
+    ngx_memory_barrier();
+    if (died) {
         ngx_log_error(
             NGX_LOG_WARN, ngx_cycle->log, 0,
             "ratelimit: a worker died while it changed the overrides, they are read again");
@@ -48,12 +68,22 @@ FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept : pool_(memory.pool_
         shared.cursor = 0;
         shared.in_pass = false;
     }
-    shared.writing = true;
-    ngx_memory_barrier();
+    if (const std::uint64_t wanted = shared.wanted.load(); wanted != shared.storage.load()) {
+        shared.cursor = 0;
+        shared.in_pass = false;
+        shared.loaded.store(false);
+        shared.connected.store(false);
+        shared.heard_us.store(0);
+        shared.storage.store(wanted);  // last: `loaded` is of that place then
+    }
+    memory.table().count_added_zones();
 }
 
 FleetMemory::Lock::~Lock()
 {
+    if (pool_ == nullptr) {
+        return;
+    }
     ngx_memory_barrier();
     static_cast<Shared*>(pool_->data)->writing = false;
     ngx_shmtx_unlock(&pool_->mutex);

@@ -26,30 +26,37 @@ public:
     struct Shared {
         bool writing;                         // a process writes the table, or died writing it
         std::array<char, id_length> id;       // of this node: random hexadecimal digits
-        std::uint64_t storage;                // identifies where in Redis the fleet is
         std::uint64_t cursor;                 // all changes up to this version are known
         bool in_pass;                         // all overrides are being loaded
+        std::uint64_t unfit;                  // overrides without room, in the last pass or since
+        std::uint64_t unfit_in_pass;          // of them, in the pass
         OverrideTable::Digest missing;        // what Redis had more at the end of the last pass
         std::int64_t pass_ended_ms;           // monotonic
+        std::atomic<std::uint64_t> wanted;    // identifies where in Redis the fleet is
+        std::atomic<std::uint64_t> storage;   // the place of which all this is
         std::atomic<bool> loaded;             // overrides are known; also if Redis is away later
         std::atomic<bool> connected;          // the last call to Redis was answered
         std::atomic<std::int64_t> heard_us;   // monotonic time of the last answer; 0: none
         std::atomic<std::int64_t> offset_us;  // Redis's clock less the monotonic one
         std::atomic<std::uint32_t> nodes;     // of the fleet that live; 0: not known
-        std::atomic<std::uint64_t> left_out;  // overrides without room, in the current pass
+        std::atomic<std::uint64_t> left_out;  // overrides in Redis without room here
         std::atomic<bool> left_out_logged;
         std::atomic<std::int64_t> speaker;       // pid of the worker that talks to Redis; 0: none
         std::atomic<std::int64_t> speaks_until;  // monotonic, in ms
         std::int64_t started_s;                  // since the epoch: when the memory was made
     };
 
-    /// Holds the lock of the table. Repairs the table if its last writer was killed.
+    /// Takes the lock of the table, but never waits for a worker that is stopped while it holds it:
+    /// false, nothing may be written now. Repairs the table if its last writer was killed, and
+    /// begins afresh if the fleet is in another place now.
     class Lock {
     public:
         explicit Lock(const FleetMemory& memory) noexcept;
         ~Lock();
         Lock(const Lock&) = delete;
         Lock& operator=(const Lock&) = delete;
+
+        explicit operator bool() const noexcept { return pool_ != nullptr; }
 
     private:
         ngx_slab_pool_t* pool_;
@@ -68,6 +75,16 @@ public:
     Shared& shared() const noexcept { return *static_cast<Shared*>(pool_->data); }
     OverrideTable table() const noexcept;
     std::string_view id() const noexcept { return { shared().id.data(), id_length }; }
+
+    /// Makes `storage` the place in Redis of which changes are taken. Until all overrides of it are
+    /// known, those of the place before stay in force. Takes no lock.
+    void follow(std::uint64_t storage) const noexcept { shared().wanted.store(storage); }
+    bool follows(std::uint64_t storage) const noexcept { return shared().wanted.load() == storage; }
+    /// Whether the overrides of the place that it follows are known.
+    bool loaded() const noexcept
+    {
+        return follows(shared().storage.load()) && shared().loaded.load();
+    }
 
     /// The time by Redis's clock, for a monotonic time of this node.
     milliseconds redis_time(microseconds monotonic) const noexcept

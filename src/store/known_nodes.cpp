@@ -28,7 +28,9 @@ ngx_int_t KnownNodes::init(ngx_shm_zone_t* zone, void* old_data) noexcept
 
 void KnownNodes::set(std::string_view text) const noexcept
 {
-    ngx_shmtx_lock(&pool_->mutex);
+    if (ngx_shmtx_trylock(&pool_->mutex) == 0) {
+        return;
+    }
     shared().length = 0;
     ngx_memory_barrier();
     if (text.size() <= room) {
@@ -42,7 +44,9 @@ void KnownNodes::set(std::string_view text) const noexcept
 std::string KnownNodes::get() const
 {
     std::string text(room, '\0');  // an allocation may throw, so it is made without the lock
-    ngx_shmtx_lock(&pool_->mutex);
+    if (ngx_shmtx_trylock(&pool_->mutex) == 0) {
+        return {};
+    }
     const std::size_t length = std::min(shared().length, room);
     std::copy_n(bytes(), length, text.data());
     ngx_shmtx_unlock(&pool_->mutex);

@@ -10,8 +10,9 @@ namespace ratelimit {
 /// The last list of the fleet's nodes that any worker of this node got from Redis, in shared memory
 /// of fixed size: when Redis is away, every worker can show it.
 ///
-/// Layout: the slab pool's data is one Shared. Its mutex is the lock. A worker that was killed
-/// while it wrote leaves `length` at 0: nothing is known then.
+/// Layout: the slab pool's data is one Shared. Its mutex is the lock, for which no worker waits:
+/// one that is stopped may hold it. A worker that was killed while it wrote leaves `length` at 0:
+/// nothing is known then.
 class KnownNodes {
 public:
     static constexpr std::size_t memory_size = std::size_t{ 1024 } * 1024;
@@ -27,9 +28,9 @@ public:
     {
     }
 
-    /// A text that is longer than `room` is not kept.
+    /// A text that is longer than `room` is not kept, nor is one while another worker has the lock.
     void set(std::string_view text) const noexcept;
-    /// Empty: nothing is known.
+    /// Empty: nothing is known, or another worker has the lock.
     std::string get() const;
 
 private:

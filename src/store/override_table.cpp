@@ -98,7 +98,7 @@ struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache l
     std::uint32_t free;     // the first free block
     std::uint32_t free_count;
     Digest digest;
-    std::array<ZoneSlot, most_zones> zones;
+    ZoneSlots zones;
 };
 
 OverrideTable::Block& OverrideTable::block(std::uint32_t index) const noexcept
@@ -144,15 +144,7 @@ std::uint64_t OverrideTable::zone_hash(std::string_view name) noexcept
 
 OverrideTable::ZoneSlot* OverrideTable::slot(std::uint64_t zone) const noexcept
 {
-    for (std::size_t i = 0; i < most_zones; ++i) {
-        ZoneSlot& slot = shared_->zones[(zone + i) % most_zones];
-        std::uint64_t owner = 0;
-        if (slot.zone.load(std::memory_order_relaxed) == zone
-            || slot.zone.compare_exchange_strong(owner, zone) || owner == zone) {
-            return &slot;
-        }
-    }
-    return nullptr;
+    return shared_->zones.add(zone);
 }
 
 bool OverrideTable::is_key(const Block& entry, std::string_view key) const noexcept
@@ -253,11 +245,7 @@ bool OverrideTable::has_room(std::size_t key_length) const noexcept
 
 void OverrideTable::count(const Block& entry, bool added) const noexcept
 {
-    const std::uint32_t by = added ? 1 : UINT32_MAX;
-    if (ZoneSlot* zone = slot(entry.zone)) {
-        auto& counter = entry.key_length == 0 ? zone->whole : zone->keys;
-        counter.fetch_add(by, std::memory_order_relaxed);
-    }
+    shared_->zones.count(entry.zone, entry.key_length == 0, added);
     Digest& digest = shared_->digest;
     digest.count += added ? 1 : UINT64_MAX;
     const std::uint64_t version = entry.version % Digest::modulus;
@@ -304,7 +292,7 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
         remove_others(hash, zone, key, 0);
         begin_change();  // its blocks are used again
     }
-    if (key.size() > key_limit || !has_room(key.size()) || slot(zone) == nullptr) {
+    if (key.size() > key_limit || !has_room(key.size())) {
         remove_others(hash, zone, key, 0);
         return false;
     }
@@ -325,6 +313,7 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     added.next = head;
     publish(head, (head & ~most_blocks) | filter_bit(hash) | index);
     count(added, true);
+    begin_change();  // a reader that began before this one could miss both
     remove_others(hash, zone, key, index);
     return true;
 }
@@ -360,27 +349,45 @@ OverrideTable::Digest OverrideTable::digest() const noexcept
     return shared_->digest;
 }
 
+template <class Visit>
+void OverrideTable::each_entry(Visit&& visit) const noexcept
+{
+    for (const Link head : std::span(heads(), shared_->buckets)) {
+        for (Link link = head; index_of(link) != 0; link = block(index_of(link)).next) {
+            visit(block(index_of(link)));
+        }
+    }
+}
+
+void OverrideTable::count_zones() const noexcept
+{
+    shared_->zones.count_all([this](auto&& add) {
+        each_entry([&](const Block& entry) { add(entry.zone, entry.key_length == 0); });
+    });
+}
+
+void OverrideTable::count_added_zones() const noexcept
+{
+    if (shared_->zones.any_uncounted()) {
+        count_zones();
+    }
+}
+
 void OverrideTable::repair() const noexcept
 {
     begin_change();
     shared_->digest = {};
-    for (ZoneSlot& zone : shared_->zones) {
-        zone.keys.store(0, std::memory_order_relaxed);
-        zone.whole.store(0, std::memory_order_relaxed);
-    }
     for (std::uint32_t index = 1; index <= shared_->blocks; ++index) {
         block(index).used = false;
     }
-    for (const Link head : std::span(heads(), shared_->buckets)) {
-        for (Link link = head; index_of(link) != 0; link = block(index_of(link)).next) {
-            Block& entry = block(index_of(link));
-            entry.used = true;
-            if (entry.key_length > Block::first_bytes) {
-                block(entry.rest).used = true;
-            }
-            count(entry, true);
+    each_entry([this](Block& entry) {
+        entry.used = true;
+        if (entry.key_length > Block::first_bytes) {
+            block(entry.rest).used = true;
         }
-    }
+        count(entry, true);
+    });
+    count_zones();
     shared_->free = 0;
     shared_->free_count = 0;
     for (std::uint32_t index = shared_->blocks; index > 0; --index) {

@@ -2,6 +2,7 @@
 
 #include "limit/override.h"
 #include "nginx/ngx.h"
+#include "store/zone_slots.h"
 
 #include <array>
 #include <atomic>
@@ -28,25 +29,9 @@ namespace ratelimit {
 class OverrideTable {
 public:
     static constexpr std::size_t key_limit = 128;
-    static constexpr std::size_t most_zones = 1024;
+    static constexpr std::size_t most_zones = ZoneSlots::most;
 
-    /// The number of a zone's overrides. It stays where it is as long as the memory lasts.
-    struct ZoneSlot {
-        std::atomic<std::uint64_t> zone;  // zone_hash; 0: unused
-        std::atomic<std::uint32_t> keys;
-        std::atomic<std::uint32_t> whole;  // 1: there is one for the whole zone
-
-        std::uint64_t count() const noexcept
-        {
-            return std::uint64_t{ keys.load(std::memory_order_relaxed) }
-            + whole.load(std::memory_order_relaxed);
-        }
-        bool any() const noexcept
-        {
-            return keys.load(std::memory_order_relaxed) != 0
-                || whole.load(std::memory_order_relaxed) != 0;
-        }
-    };
+    using ZoneSlot = ZoneSlots::Slot;
 
     struct Entry {
         Override value;
@@ -65,7 +50,7 @@ public:
 
     static std::uint64_t zone_hash(std::string_view name) noexcept;
 
-    /// The slot of a zone, which is added if need be. Null: there are too many zones.
+    /// ZoneSlots::add. Call in the master process.
     ZoneSlot* slot(std::uint64_t zone) const noexcept;
 
     /// The override of a key; an empty key means the whole zone.
@@ -85,6 +70,9 @@ public:
     void end_pass() const noexcept;
 
     Digest digest() const noexcept;
+
+    /// Counts the overrides of zones whose slots were added since the last call.
+    void count_added_zones() const noexcept;
 
     /// Makes free blocks and counts right again after a writer was killed.
     void repair() const noexcept;
@@ -106,6 +94,9 @@ private:
     void free_entry(std::uint32_t index) const noexcept;
     void begin_change() const noexcept;
     void count(const Block& block, bool added) const noexcept;
+    template <class Visit>
+    void each_entry(Visit&& visit) const noexcept;
+    void count_zones() const noexcept;
     void unlink(Link* link) const noexcept;
     void remove_others(
         std::uint32_t hash, std::uint64_t zone, std::string_view key,

@@ -8,14 +8,6 @@ use Ratelimit::Build qw(top);
 
 my $blocked = '{"block":true';
 
-# Makes a change in Redis as the API of any version does.
-sub change {
-    my ($redis, $what, $id, $text, $prefix) = @_;
-    $prefix //= 'rl:';
-    return $redis->cmd('EVAL', read_file(top() . '/lua/fleet_change.lua'), 5,
-        map({ "$prefix\{fleet}:$_" } qw(changes overrides ends events state)), $what, $id, $text, 0, 1000);
-}
-
 # A node without Ratelimit::Test's defaults: $block is what its ratelimit_redis has.
 sub plain_member {
     my ($block, %options) = @_;

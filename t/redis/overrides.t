@@ -221,4 +221,24 @@ subtest 'a key that one node frees is free on all' => sub {
     cmp_ok time - $began, '<', 2.5;
 };
 
+subtest 'freeing a key with the rate of an earlier override frees what that has left' => sub {
+    for my $algorithm (qw(gcra fixed_window)) {
+        my $node = member(zone => "rate=5r/d algorithm=$algorithm");
+        my $rate = $algorithm eq 'gcra' ? { rate => '1r/d', burst => 0 } : { rate => '1r/h' };
+        my $spent = sub {
+            override($node, 'ka', $rate);
+            in_force($node, 'ka', 1);
+            my $passed = passed($node, '/?k=a', 2);
+            take_back($node, 'ka');
+            wait_until('the zone\'s limit', sub { metric($node, 'ratelimit_overrides{zone="test"}') == 0 });
+            return $passed;
+        };
+        is $spent->(), 1, $algorithm;
+        is $node->status('/ops/zones/test/keys/ka', method => 'DELETE'), 204;
+        is $spent->(), 0, 'what another rate left is still there';
+        is $node->status("/ops/zones/test/keys/ka?rate=$rate->{rate}", method => 'DELETE'), 204;
+        is $spent->(), 1, 'and is free with that rate';
+    }
+};
+
 finish();

@@ -43,6 +43,8 @@ public:
         return found->value.kind == Override::Kind::block ? -1 : found->value.rate.quota;
     }
     std::uint64_t count() { return memory().table().digest().count; }
+    /// What the master process does when it hears of a worker's death.
+    void master_unlocks(pid_t worker) { ngx_shmtx_force_unlock(&zone_.pool()->mutex, worker); }
     std::uint64_t cursor() { return memory().shared().cursor; }
 
     std::string state() override { return "{}"; }

@@ -49,6 +49,39 @@ TEST_F(FleetTest, the_number_of_overrides_is_limited)
     EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "2");
 }
 
+TEST_F(FleetTest, a_change_whose_connection_is_lost_is_not_sent_again)
+{
+    // Sent again, it would undo what another node has changed since.
+    for (const auto what :
+         { ChangeCall::Change::set, ChangeCall::Change::remove, ChangeCall::Change::free }) {
+        loop_.run_for(150ms);  // the connection has proved good
+        server_.ask({ "CLIENT", "PAUSE", "10000", "WRITE" });
+        const bool frees = what == ChangeCall::Change::free;
+        TestChange call(api_.change, keys_, what, key_id("a").text(), "{\"block\":true");
+        ASSERT_TRUE(client_->send(call));
+        loop_.run_for(20ms);  // it is in flight
+        server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
+        server_.ask({ "CLIENT", "UNPAUSE" });
+        ASSERT_TRUE(loop_.run_until([&] { return !call.outcome.empty(); }));
+        EXPECT_EQ(call.outcome, frees ? "done" : "no connection");
+        EXPECT_EQ(call.maybe_executed(redis::Failure::connection), true);
+        EXPECT_EQ(call.maybe_executed(redis::Failure::error_reply), false);
+        EXPECT_EQ(server_.ask({ "ZCARD", keys_.events }), frees ? "1" : "0");
+        EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "0");
+    }
+}
+
+TEST_F(FleetTest, a_change_that_finds_no_connection_is_known_not_to_be_made)
+{
+    server_.kill();
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs > 0; }));
+    TestChange call(api_.change, keys_, ChangeCall::Change::set, key_id("a").text(), "{}");
+    if (client_->send(call)) {
+        ASSERT_TRUE(loop_.run_until([&] { return !call.outcome.empty(); }));
+    }
+    EXPECT_FALSE(call.maybe_executed(redis::Failure::timeout));
+}
+
 TEST_F(FleetTest, the_initial_load_knows_all_or_says_why_not)
 {
     set("a", 5);

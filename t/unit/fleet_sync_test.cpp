@@ -281,58 +281,6 @@ TEST_F(FleetTest, events_are_removed_after_ten_minutes)
     EXPECT_EQ(server_.ask({ "ZCARD", keys_.events }), "1");
 }
 
-TEST_F(FleetTest, a_wrong_type_in_any_key_harms_nothing)
-{
-    set("a", 5);
-    sync(node_);
-    for (const std::string* key :
-         { &keys_.changes, &keys_.overrides, &keys_.ends, &keys_.events, &keys_.state }) {
-        const std::string saved = "saved";
-        server_.ask({ "DEL", saved });
-        server_.ask({ "RENAME", *key, saved });
-        server_.ask({ "SET", *key, "text" });
-        set("b", 7);
-        const auto digest = node_.memory().table().digest();
-        sync(node_);
-        EXPECT_EQ(node_.memory().table().digest(), digest) << *key;
-        EXPECT_EQ(node_.quota("a"), 5) << *key;
-        server_.ask({ "DEL", *key });
-        server_.ask({ "RENAME", saved, *key });
-    }
-    EXPECT_NE(set("c", 1), "") << "and all works again";
-    EXPECT_EQ(sync(node_), Sync::End::known);
-    EXPECT_EQ(node_.quota("c"), 1);
-}
-
-TEST_F(FleetTest, hostile_values_are_passed_over)
-{
-    set("a", 5);
-    server_.ask({ "ZADD", keys_.changes, "inf", "kzone\xff" });
-    server_.ask({ "ZADD", keys_.changes, "-inf", "x" });
-    server_.ask({ "ZADD", keys_.changes, "5000", std::string(5000, 'k') });
-    server_.ask({ "ZADD", keys_.changes, "5001", key_id("text").text() });
-    server_.ask({ "HSET", keys_.overrides, key_id("text").text(), "[[[[" });
-    server_.ask({ "ZADD", keys_.changes, "5002", key_id("long").text() });
-    server_.ask({ "HSET", keys_.overrides, key_id("long").text(),
-                  R"({"block":true,"x":")" + std::string(100'000, 'x') + "\"}" });
-    server_.ask({ "ZADD", keys_.events, "nan", "f" });
-    server_.ask({ "ZADD", keys_.events, "1e18", "fzone" });
-    server_.ask({ "ZADD", keys_.ends, "5", "kzone\xff" });
-    server_.ask({ "ZADD", keys_.ends, "inf", "x" });
-    server_.ask({ "HSET", keys_.state, "sum", "-7" });
-    EXPECT_EQ(sync(node_), Sync::End::known);
-    EXPECT_EQ(node_.quota("a"), 5);
-    EXPECT_EQ(node_.quota("long"), 0);
-    const long before = server_.calls("evalsha");
-    sync(node_);
-    EXPECT_EQ(server_.calls("evalsha") - before, 1) << "it does not load all again each time";
-    for (const auto* version : { "inf", "nan", "-5", "1e300", "text", "9007199254740993" }) {
-        server_.ask({ "HSET", keys_.state, "version", version });
-        EXPECT_EQ(sync(node_), Sync::End::known) << version;
-        EXPECT_EQ(node_.quota("a"), 5);
-    }
-}
-
 TEST_F(FleetTest, changes_with_ids_of_a_later_version_do_not_make_a_node_load_all_again)
 {
     set("a", 5);

@@ -66,12 +66,14 @@ TEST(NodesCallTest, nodes_that_were_heard_of_within_five_seconds_live)
     NodeList list = two_nodes();
     list.reported.push_back({ "cc", list.now_us, "no JSON" });
     list.reported.push_back({ "dd", list.now_us + 1'000'000, R"({"name":"ahead"})" });
+    list.reported.push_back({ "ee", list.now_us + 6'000'000, R"({"name":"far ahead"})" });
     const auto nodes = read_nodes(list, unreadable);
-    ASSERT_EQ(nodes.size(), 3U);
+    ASSERT_EQ(nodes.size(), 4U);
     EXPECT_EQ(unreadable, 1U);
     EXPECT_TRUE(nodes[0].live);
     EXPECT_FALSE(nodes[1].live);
     EXPECT_TRUE(nodes[2].live);
+    EXPECT_FALSE(nodes[3].live) << "since Redis's clock was set back";
     EXPECT_EQ(nodes[1].report.name, "edge-2");
     EXPECT_EQ(nodes[1].heard_us, 1'783'999'990'000'000U);
 }
@@ -148,6 +150,17 @@ TEST_F(KnownNodesTest, keeps_the_last_text)
     EXPECT_EQ(known().get().size(), KnownNodes::room);
     known().set(std::string(KnownNodes::room + 1, 'x'));
     EXPECT_EQ(known().get(), "") << "too long";
+}
+
+TEST_F(KnownNodesTest, does_not_wait_for_a_worker_that_is_stopped_with_the_lock)
+{
+    known().set("earlier");
+    const ngx_atomic_t stopped_worker = 1;
+    *zone_.pool()->mutex.lock = stopped_worker;
+    known().set("later");
+    EXPECT_EQ(known().get(), "");
+    *zone_.pool()->mutex.lock = 0;
+    EXPECT_EQ(known().get(), "earlier");
 }
 
 TEST_F(KnownNodesTest, survives_a_reload_and_a_worker_that_is_killed_while_it_writes)

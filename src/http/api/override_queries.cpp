@@ -25,6 +25,8 @@ using nginx::view;
 
 constexpr std::string_view no_answer = "Redis does not answer";
 constexpr std::string_view answered_error = "Redis answered with an error";
+constexpr std::string_view outcome_unknown =
+    "Redis has not answered: the change may be made or not, read the override or send it again";
 constexpr std::int64_t default_page = 100;
 constexpr std::int64_t largest_page = 1000;
 
@@ -103,9 +105,10 @@ public:
 
 protected:
     virtual ngx_int_t show() = 0;
+    virtual ngx_int_t show_failure(redis::Failure failure) { return send_failure(r_, failure); }
 
 private:
-    ngx_int_t respond() final { return failure_ ? send_failure(r_, *failure_) : show(); }
+    ngx_int_t respond() final { return failure_ ? show_failure(*failure_) : show(); }
     void on_failure(redis::Failure failure) noexcept final
     {
         failure_ = failure;
@@ -152,6 +155,12 @@ private:
         write_override(json, stored, stored.at);
         json.end_object();
         return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+    }
+
+    ngx_int_t show_failure(redis::Failure failure) override
+    {
+        return maybe_executed(failure) ? send_error(r_, NGX_HTTP_GATEWAY_TIME_OUT, outcome_unknown)
+                                       : send_failure(r_, failure);
     }
 
     void changed(bool found, std::string_view text) noexcept override

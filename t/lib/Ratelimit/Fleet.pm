@@ -8,11 +8,12 @@ use warnings;
 use Carp qw(croak);
 use JSON::PP qw(decode_json encode_json);
 
-use Ratelimit::Process qw(wait_until);
+use Ratelimit::Build qw(top);
+use Ratelimit::Process qw(read_file wait_until);
 use Ratelimit::Test;
 
 use Exporter 'import';
-our @EXPORT = qw(member override take_back overrides in_force metric fleet_keys);
+our @EXPORT = qw(member override take_back overrides in_force metric fleet_keys change);
 
 my $api = 'location /ops/ { ratelimit_api write=on; } location /seen/ { ratelimit_api; }';
 
@@ -62,6 +63,15 @@ sub in_force {
         my $answer = $node->get("/ops/zones/test/keys/$key");
         return $answer->status == 200 && decode_json($answer->body)->{limit} == $limit;
     });
+}
+
+# Makes a change in Redis as the API of any version does: set, remove or free; $id as in lua/fleet_sync.lua;
+# $text: of set, without its closing brace.
+sub change {
+    my ($redis, $what, $id, $text, $prefix) = @_;
+    $prefix //= 'rl:';
+    return $redis->cmd('EVAL', read_file(top() . '/lua/fleet_change.lua'), 5,
+        map({ "$prefix\{fleet}:$_" } qw(changes overrides ends events state)), $what, $id, $text // '', 0, 5000);
 }
 
 # The fleet's keys in a Redis.
