@@ -23,22 +23,26 @@ void apply_change(
     const FleetMemory& memory, const SyncReply::Change& change, ChangeListener& listener)
 {
     const auto id = parse_change_id(change.id);
-    if (!id) {
-        return;
-    }
-    if (id->kind == ChangeId::Kind::freed_key) {
+    if (id && id->kind == ChangeId::Kind::freed_key) {
         listener.freed(id->zone, id->key);
         return;
     }
+    // What has an id that only a later version knows is kept in a zone without a name, where no
+    // request finds it: the digest counts it as Redis does, so nothing has to be read again.
+    const std::string_view key = id ? id->key : change.id;
+    if (!id && (key.empty() || key.size() > OverrideTable::key_limit)) {
+        return;
+    }
     const OverrideTable table = memory.table();
-    const std::uint64_t zone = OverrideTable::zone_hash(id->zone);
+    const std::uint64_t zone = OverrideTable::zone_hash(id ? id->zone : std::string_view{});
+    const Override value = id ? parse_stored(change.text).value : Override{};
     if (change.text.empty()) {
-        table.remove(zone, id->key);
-    } else if (!table.put(zone, id->key, { parse_stored(change.text).value, change.version })) {
+        table.remove(zone, key);
+    } else if (!table.put(zone, key, { value, change.version })) {
         memory.shared().left_out.fetch_add(1);
     }
-    if (!id->key.empty()) {
-        listener.changed(id->zone, id->key);
+    if (id && !key.empty()) {
+        listener.changed(id->zone, key);
     }
 }
 

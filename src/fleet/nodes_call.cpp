@@ -2,15 +2,19 @@
 
 #include "redis/command.h"
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <hiredis/hiredis.h>
+#include <map>
 
 #include "lua_scripts.h"
 
 namespace ratelimit::fleet {
 
 namespace {
+
+constexpr std::uint64_t us_a_second = 1'000'000;
 
 std::string_view text_of(const redisReply& reply) noexcept
 {
@@ -33,6 +37,29 @@ std::string_view take_text(std::string_view& text) noexcept
     const auto part = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     return part;
+}
+
+/// When the node began, in seconds since the epoch.
+std::int64_t began(const FleetNode& node) noexcept
+{
+    return static_cast<std::int64_t>(node.heard_us / us_a_second)
+        - static_cast<std::int64_t>(node.report.uptime);
+}
+
+/// Removes nodes that are away if a live node has their name and began later.
+void remove_replaced(std::vector<FleetNode>& nodes)
+{
+    std::map<std::string, std::int64_t> latest;  // of the live nodes of a name
+    for (const FleetNode& node : nodes) {
+        if (node.live) {
+            auto& time = latest.try_emplace(node.report.name, began(node)).first->second;
+            time = std::max(time, began(node));
+        }
+    }
+    std::erase_if(nodes, [&latest](const FleetNode& node) {
+        const auto found = latest.find(node.report.name);
+        return !node.live && found != latest.end() && found->second > began(node);
+    });
 }
 
 }  // namespace
@@ -87,6 +114,7 @@ std::vector<FleetNode> read_nodes(const NodeList& list, std::uint64_t& unreadabl
             ++unreadable;
         }
     }
+    remove_replaced(nodes);
     return nodes;
 }
 

@@ -31,7 +31,9 @@ struct NodeList {
 
 inline constexpr std::uint64_t live_us = 5'000'000;
 
-/// Reads the reports. Nodes without a readable one are left out; `unreadable` is their number.
+/// Reads the reports. Nodes without a readable one are left out; `unreadable` is their number. Left
+/// out are also nodes that are away because they were restarted or upgraded: a live node has their
+/// name, and began later.
 std::vector<FleetNode> read_nodes(const NodeList& list, std::uint64_t& unreadable);
 
 /// The text of lua/fleet_nodes.lua.

@@ -333,6 +333,24 @@ TEST_F(FleetTest, hostile_values_are_passed_over)
     }
 }
 
+TEST_F(FleetTest, changes_with_ids_of_a_later_version_do_not_make_a_node_load_all_again)
+{
+    set("a", 5);
+    sync(node_);
+    const ChangeId later{ static_cast<ChangeId::Kind>('g'), "zone", "b" };
+    for (const auto what : { ChangeCall::Change::set, ChangeCall::Change::set,
+                             ChangeCall::Change::remove, ChangeCall::Change::remove }) {
+        change(what, later, R"({"block":true)");
+        const long before = server_.calls("evalsha");
+        EXPECT_EQ(sync(node_), Sync::End::known);
+        EXPECT_EQ(server_.calls("evalsha") - before, 1);
+        EXPECT_EQ(node_.quota("a"), 5);
+        EXPECT_EQ(node_.quota("b"), 0);
+        EXPECT_TRUE(node_.freed_keys.empty());
+    }
+    EXPECT_EQ(node_.count(), 1U);
+}
+
 TEST_F(FleetTest, a_full_memory_keeps_what_fits_and_counts_the_rest)
 {
     TestNode small(FleetMemory::smallest_size);

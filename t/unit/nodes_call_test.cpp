@@ -76,6 +76,33 @@ TEST(NodesCallTest, nodes_that_were_heard_of_within_five_seconds_live)
     EXPECT_EQ(nodes[1].heard_us, 1'783'999'990'000'000U);
 }
 
+TEST(NodesCallTest, a_node_that_was_restarted_or_upgraded_is_not_shown_as_away)
+{
+    const std::uint64_t now = 1'784'000'000'000'000;
+    const auto node = [now](std::string id, std::uint64_t ago_s, std::uint64_t uptime) {
+        return NodeList::Node{ std::move(id), now - ago_s * 1'000'000,
+                               R"({"name":"edge","uptime":)" + std::to_string(uptime) + "}" };
+    };
+    const auto ids = [now](std::vector<NodeList::Node> reported) {
+        std::uint64_t unreadable = 0;
+        std::string text;
+        for (const FleetNode& read : read_nodes({ now, 9, std::move(reported) }, unreadable)) {
+            text += read.id;
+        }
+        return text;
+    };
+    EXPECT_EQ(ids({ node("b", 0, 60), node("a", 61, 900) }), "b") << "restarted";
+    EXPECT_EQ(ids({ node("b", 0, 60), node("a", 30, 900) }), "b") << "upgraded: both ran at a time";
+    EXPECT_EQ(ids({ node("b", 1, 9), node("a", 4, 9) }), "ba") << "heard of within five seconds";
+    EXPECT_EQ(ids({ node("b", 0, 900), node("a", 60, 30) }), "ba")
+        << "the one that began later died";
+    EXPECT_EQ(ids({ node("b", 60, 9), node("a", 900, 9) }), "ba") << "both are away";
+    NodeList::Node other = node("a", 60, 900);
+    other.report = R"({"name":"edge-2"})";
+    EXPECT_EQ(ids({ node("b", 0, 60), other }), "ba") << "another name";
+    EXPECT_EQ(ids({ node("b", 0, 9'000'000'000'000'000'000), node("a", 60, 1) }), "ba");
+}
+
 TEST(NodeListTest, is_unpacked_as_it_was_packed)
 {
     const auto list = NodeList::unpacked(two_nodes().packed(1000));

@@ -18,8 +18,9 @@ my @all;
 
 # Options, all texts of configuration: main, events, http, server (inside the one server block); and
 # workers (1), connections (worker_connections, 2048), single (1: master_process off), daemon (1: on),
-# module (0: not loaded), ports (the number of listens, 1), listen (parameters of each listen), level (of
-# the error log: info), expected (a pattern of log lines that are complaints but belong to the test).
+# module (0: not loaded; a path: this one), ports (the number of listens, 1), listen (parameters of each
+# listen), level (of the error log: info), expected (a pattern of log lines that are complaints but belong
+# to the test).
 # The server's root holds index.html ("ok\n") and big.bin (200 000 bytes).
 sub new {
     my ($class, %options) = @_;
@@ -45,7 +46,8 @@ sub configure {
     my ($self, %changes) = @_;
     %{$self} = (%{$self}, %changes);
     my $folder = $self->{folder};
-    my $load   = ($self->{module} // 1) ? 'load_module ' . module() . ";\n" : '';
+    my $loaded = $self->{module} // module();
+    my $load   = $loaded ? "load_module $loaded;\n" : '';
     my $master = $self->{single} ? 'off' : 'on';
     my $daemon = $self->{daemon} ? 'on' : 'off';
     my $listen = join '',

@@ -1,0 +1,188 @@
+# A fleet of nodes of two versions: the present one, and one that is built here as a next version could be, with
+# further members in reports and overrides, overrides of new kinds, and other scripts (t/lib/Ratelimit/NextVersion.pm).
+# needs: gcc g++ make nlohmann-json3-dev
+
+use Ratelimit::Fleet;
+use Ratelimit::NextVersion qw(build_next_version);
+use Ratelimit::Test;
+use JSON::PP qw(decode_json);
+use Time::HiRes qw(time);
+
+my $next_module = build_next_version();
+my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets token_bucket gcra
+    leaky_bucket);
+
+# The nodes "this" and "next" of one fleet. The zone "apart" has another rate on each; each algorithm has a zone, which
+# admits 20 requests of a key.
+sub both_versions {
+    my $redis = redis();
+    my @zones = map { "ratelimit_zone k\$arg_k zone=$_ algorithm=$_ rate="
+        . (/gcra|leaky/ ? '1r/d burst=19;' : '20r/d;') } @algorithms;
+    my %limit = map { $_ => "ratelimit zone=$_" . (/leaky/ ? ' nodelay;' : ';') } @algorithms;
+    $limit{every} = join '', values %limit;
+    my $server = join '', map { "location /$_ { $limit{$_} try_files /index.html =404; }" } sort keys %limit;
+    return map {
+        my ($name, $rate, @module) = @{$_};
+        member(redis => $redis, fleet => "node=$name", @module, zone => 'rate=40r/d nodes=auto',
+            block => 'breaker failures=1 open=1h;', server => "ratelimit_fail_mode local; $server",
+            http => "@zones ratelimit_zone k\$arg_k zone=apart rate=$rate;")
+    } ['this', '5r/m'], ['next', '6r/m', module => $next_module];
+}
+
+sub json { my ($node, $path) = @_; return decode_json($node->get("/ops/$path")->body) }
+sub version { my ($node) = @_; return (grep { $_->{self} } @{ json($node, 'fleet')->{nodes} })[0]{version} // '' }
+sub named { my ($name, $list) = @_; return (grep { $_->{name} eq $name } @{$list})[0] }
+
+# What is known of a key in the zone test: {limit, remaining, override and so on}.
+sub key { my ($node, $key) = @_; return json($node, "zones/test/keys/$key") }
+
+# The kind of the override that is in force for a key, or ''.
+sub kind { my ($node, $key) = @_; return key($node, $key)->{override} // '' }
+
+sub passed { my ($count, $path, @nodes) = @_; return scalar grep { $nodes[$_ % @nodes]->status($path) == 200 } 1 .. $count }
+
+# Makes a change, and checks that the condition holds within two seconds.
+sub soon {
+    my ($what, $change, $condition) = @_;
+    $change->();
+    my $began = time;
+    wait_until($what, $condition);
+    return cmp_ok time - $began, '<', 2.5, $what;
+}
+
+my ($this, $next) = both_versions();
+my $redis = $this->{redis};
+my %version = (this => json($this, 'zones')->{version});
+$version{next} = "99.$version{this}";
+
+subtest 'each node shows both, with their versions, and sums of both' => sub {
+    is passed(50, '/?k=shown', $this, $next), 40;
+    for my $node ($this, $next) {
+        my $shown = wait_until('all counters of both', sub {
+            my $fleet = json($node, 'fleet');
+            my $zone  = named('test', $fleet->{zones});
+            return $zone && $zone->{passed} + $zone->{refused} == 50 && $fleet;
+        });
+        is_deeply [@{ $shown->{fleet} }{qw(nodes known unreadable)}], [2, 2, 0];
+        for my $name (qw(this next)) {
+            my $one = named($name, $shown->{nodes});
+            is $one->{version}, $version{$name};
+            is_deeply $one->{redis}, [{ redis => 'main', server => $redis->addr, workers => 1, workers_up => 1,
+                state => $name eq 'next' ? 'draining' : 'up' }], "$name sees Redis, in a state that may be new";
+            is scalar @{ $one->{zones} }, 2 + @algorithms;
+        }
+        my $zone = named('test', $shown->{zones});
+        is_deeply [@{$zone}{qw(nodes passed refused limits settings_differ)}], [2, 40, 10, ['40r/d'], []];
+        is_deeply named('apart', $shown->{zones})->{settings_differ}, ['next', 'this'], 'other settings are named';
+        is_deeply named('gcra', $shown->{zones})->{settings_differ}, [], 'the same ones are not';
+        is_deeply [map { [@{$_}{qw(zone key refused)}] } @{ $shown->{busiest} }], [['test', 'kshown', 10]];
+    }
+    my ($report) = grep { $_->{name} eq 'next' } map { decode_json($_) } @{ $redis->cmd('HVALS', 'rl:{fleet}:nodes') };
+    ok exists $_->{'~ text'}, 'the report has members that this version does not know'
+        for $report, map { $report->{$_}[0] } qw(zones redis busiest);
+};
+
+subtest 'both count requests together, by scripts of their own' => sub {
+    is passed(30, "/$_?k=one", $this, $next), 20, $_ for @algorithms;
+    is passed(30, '/every?k=several', $this, $next), 20, 'several limits';
+};
+
+subtest 'what either changes is in force on the other, and either takes it back' => sub {
+    for (['this', $this, $next], ['next', $next, $this]) {
+        my ($name, $one, $other) = @{$_};
+        soon("changes of $name are in force", sub {
+            override($one, "k$name-rate", { rate => '5r/d', for => '1h' });
+            override($one, "k$name-block", { block => \1 });
+            override($one, "k$name-free", { unlimited => \1 });
+            override($one, 'override', { rate => '7r/d' });
+        }, sub { key($other, 'kelse')->{limit} == 7 });
+        is_deeply [map { kind($other, "k$name-$_") } qw(rate block free)], [qw(rate block unlimited)];
+        is key($other, "k$name-rate")->{limit}, 5;
+        is $other->status("/?k=$name-block"), 429;
+        my @listed = @{ overrides($other)->{overrides} };
+        is_deeply [map { $_->{key} } @listed], ["k$name-rate", "k$name-block", "k$name-free", undef], 'they are listed';
+        is_deeply [map { $_->{by} } @listed], [("$name 127.0.0.1") x 4];
+        cmp_ok $listed[0]{for_seconds_left}, '>', 3590;
+        like $redis->cmd('HGET', 'rl:{fleet}:overrides', "ktest\0knext-rate"), qr/"later":/,
+            'the text has members that this version does not know' if $name eq 'next';
+        soon("changes of $name are taken back", sub {
+            is take_back($other, $_), 204 for "k$name-rate", "k$name-block", "k$name-free", 'override';
+        }, sub { key($one, 'kelse')->{limit} == 40 });
+        is_deeply [map { kind($one, "k$name-$_") } qw(rate block free)], ['', '', ''];
+    }
+};
+
+subtest 'an override of a kind that only the next version knows' => sub {
+    my $lines = $this->count_log(qr/./);
+    override($this, 'kbefore', { rate => '6r/d' });
+    override($next, $_, { slow => \1 }) for 'kslow', 'override';
+    override($next, 'kafter', { rate => '8r/d' });
+    in_force($this, 'kafter', 8);
+    in_force($next, 'kelse', 1);
+    is_deeply [map { key($this, $_)->{limit} } qw(kbefore kslow kelse)], [6, 40, 40], 'this version passes over it';
+    is kind($this, 'kslow'), '';
+    is_deeply [map { key($next, $_)->{limit} } qw(kbefore kslow kelse)], [6, 1, 1], 'the next version obeys it';
+    is passed(20, '/?k=slow', $this), 20;
+    is $next->status('/?k=slow'), 429, 'of the same count';
+    is $this->count_log(qr/./), $lines, 'nothing is logged';
+    my %listed = map { $_->{key} // '' => $_ } @{ overrides($this)->{overrides} };
+    is_deeply [map { $listed{$_}{unknown} ? 1 : 0 } qw(kbefore kslow kafter), ''], [0, 1, 0, 1], 'it is listed as unknown';
+    is json($this, 'zones/test/override')->{override}{by}, 'next 127.0.0.1';
+    is json($this, 'fleet')->{fleet}{overrides}, 4, 'and counted';
+    my $refused = $this->get('/ops/zones/test/keys/kslow/override', method => 'PUT', body => '{"slow":true}');
+    is $refused->status, 400;
+    like $refused->body, qr/unknown member \\"slow\\"/, 'this version does not set it';
+    soon('this version takes it back', sub { is take_back($this, $_), 204 for qw(kslow override kbefore kafter) },
+        sub { key($next, 'kelse')->{limit} == 40 });
+};
+
+subtest 'a key that either frees is free on the other' => sub {
+    for (['this', $this, $next], ['next', $next, $this]) {
+        my ($name, $one, $other) = @{$_};
+        is passed(41, "/?k=freed-by-$name", $other), 40;
+        soon("$name frees it", sub {
+            is $one->status("/ops/zones/test/keys/kfreed-by-$name", method => 'DELETE'), 204;
+        }, sub { $other->status("/?k=freed-by-$name") == 200 });
+    }
+};
+
+subtest 'nodes=auto counts nodes of both' => sub {
+    for my $node ($this, $next) {
+        is metric($node, 'ratelimit_fleet_nodes'), 2;
+        is json($node, 'zones/test')->{nodes}, 2;
+    }
+    $redis->stop('KILL');
+    for my $node ($this, $next) {
+        wait_until('no connection', sub { $node->status('/peek?k=x') == 200 && $node->count_log(qr/is away/) });
+        is passed(30, '/?k=local', $node), 20, 'half of the limit while Redis is away';
+    }
+};
+
+subtest 'a node is upgraded while it serves, and back: no override is ever not in force' => sub {
+    my $other = member(zone => 'rate=40r/d', fleet => 'node=other', module => $next_module);
+    my $node = member(redis => $other->{redis}, zone => 'rate=40r/d', fleet => 'node=edge', daemon => 1);
+    override($other, 'kblock', { block => \1 });
+    override($other, 'kslow', { slow => \1 });
+    override($node, 'krate', { rate => '5r/d' });
+    wait_until('the block', sub { kind($node, 'kblock') });
+    my $load = load(port => $node->port, path => '/?k=block');
+    for (['next', $next_module, 1], ['this', undef, 40]) {
+        my ($name, $module, $slow) = @{$_};
+        $node->configure(module => $module);
+        $node->leave_to($node->upgrade);
+        wait_until("it is the $name version", sub { version($node) eq $version{$name} });
+        is_deeply [map { key($node, "k$_")->{limit} } qw(rate slow)], [5, $slow];
+        $load->wait_for_more(20);
+    }
+    my $seen = $load->stop;
+    is $seen->{200} // 0, 0, 'no request of the blocked key passed';
+    is $seen->{failed}, 0, 'and none failed' or diag $seen->{why};
+    $other->stop('QUIT');
+    $other->configure(module => undef);
+    $other->start;
+    is $other->status('/?k=block'), 429, 'the first decision of the other node, which restarts as the older version';
+    override($node, 'krate', { rate => '6r/d' });
+    in_force($other, 'krate', 6);
+};
+
+finish();
