@@ -1,6 +1,7 @@
 #include "fleet/node_report.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <type_traits>
@@ -305,23 +306,46 @@ std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes)
 
 std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes)
 {
-    std::map<std::pair<std::string_view, std::string_view>, std::uint64_t> sums;
+    struct Sum {
+        std::size_t hash;
+        std::string_view zone;
+        std::string_view id;
+        std::uint64_t refused;
+    };
+    std::vector<Sum> sums;
     for (const FleetNode& node : nodes) {
         if (node.live) {
             for (const NodeReport::RefusedKey& key : node.report.busiest) {
-                sums[{ key.zone, key.id }] += key.refused;
+                const std::hash<std::string_view> hash;
+                sums.push_back({ hash(key.id), key.zone, key.id, key.refused });
             }
         }
     }
-    std::vector<NodeReport::RefusedKey> keys;
-    keys.reserve(sums.size());
-    for (const auto& [key, refused] : sums) {
-        keys.push_back({ std::string(key.first), std::string(key.second), refused });
-    }
-    std::stable_sort(keys.begin(), keys.end(), [](const auto& left, const auto& right) {
-        return left.refused > right.refused;
+    // Mostly the hashes alone decide. Unlike a hash table, this is as fast if all of them are
+    // equal.
+    std::sort(sums.begin(), sums.end(), [](const Sum& left, const Sum& right) {
+        return std::tie(left.hash, left.id, left.zone) < std::tie(right.hash, right.id, right.zone);
     });
-    keys.resize(std::min(keys.size(), most_busiest));
+    std::size_t count = 0;
+    for (const Sum& sum : sums) {
+        if (count > 0 && sums[count - 1].id == sum.id && sums[count - 1].zone == sum.zone) {
+            sums[count - 1].refused += sum.refused;
+        } else {
+            sums[count++] = sum;
+        }
+    }
+    sums.resize(count);
+    const auto by_refused = [](const Sum& left, const Sum& right) {
+        return std::tie(right.refused, left.zone, left.id)
+            < std::tie(left.refused, right.zone, right.id);
+    };
+    const std::size_t shown = std::min(count, most_busiest);
+    std::partial_sort(sums.begin(), sums.begin() + shown, sums.end(), by_refused);
+    sums.resize(shown);
+    std::vector<NodeReport::RefusedKey> keys;
+    for (const Sum& sum : sums) {
+        keys.push_back({ std::string(sum.zone), std::string(sum.id), sum.refused });
+    }
     return keys;
 }
 
