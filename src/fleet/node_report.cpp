@@ -1,8 +1,12 @@
 #include "fleet/node_report.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -10,96 +14,233 @@ namespace ratelimit::fleet {
 
 namespace {
 
+using namespace std::string_view_literals;
 using Json = nlohmann::json;
 
 // Sums of this many reports stay within 64 bits; and exact as a double.
 constexpr std::uint64_t most_number = std::uint64_t{ 1 } << 53U;
 
-/// Null: `json` has no such member.
-const Json* member(const Json& json, const char* name)
+// The names of the members in JSON.
+
+template <class Object>
+constexpr std::tuple<> members_of;
+
+template <>
+constexpr std::tuple members_of<NodeReport>{
+    std::pair{ "name"sv, &NodeReport::name },
+    std::pair{ "version"sv, &NodeReport::version },
+    std::pair{ "nginx"sv, &NodeReport::nginx },
+    std::pair{ "uptime"sv, &NodeReport::uptime },
+    std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },
+};
+
+template <>
+constexpr std::tuple members_of<NodeReport::Zone>{
+    std::pair{ "name"sv, &NodeReport::Zone::name },
+    std::pair{ "settings"sv, &NodeReport::Zone::settings },
+    std::pair{ "limit"sv, &NodeReport::Zone::limit },
+    std::pair{ "passed"sv, &NodeReport::Zone::passed },
+    std::pair{ "refused"sv, &NodeReport::Zone::refused },
+};
+
+template <>
+constexpr std::tuple members_of<NodeReport::Server>{
+    std::pair{ "redis"sv, &NodeReport::Server::redis },
+    std::pair{ "server"sv, &NodeReport::Server::server },
+    std::pair{ "state"sv, &NodeReport::Server::state },
+    std::pair{ "workers_up"sv, &NodeReport::Server::workers_up },
+    std::pair{ "workers"sv, &NodeReport::Server::workers },
+};
+
+template <>
+constexpr std::tuple members_of<NodeReport::RefusedKey>{
+    std::pair{ "zone"sv, &NodeReport::RefusedKey::zone },
+    std::pair{ "id"sv, &NodeReport::RefusedKey::id },
+    std::pair{ "refused"sv, &NodeReport::RefusedKey::refused },
+};
+
+/// Calls `visit` with the name and the value of each text and number.
+template <class Object, class Visit>
+void each_member(Object& object, Visit&& visit)
 {
-    const auto found = json.is_object() ? json.find(name) : json.end();
-    return found == json.end() ? nullptr : &*found;
+    std::apply(
+        [&](const auto&... member) { (visit(member.first, object.*member.second), ...); },
+        members_of<std::remove_const_t<Object>>);
 }
 
-std::string text_of(const Json& json, const char* name)
+/// Calls `visit` with the name, the elements and their greatest number of each list.
+template <class Report, class Visit>
+void each_list(Report& report, Visit&& visit)
 {
-    const Json* value = member(json, name);
-    return value != nullptr && value->is_string()
-        ? value->get_ref<const std::string&>().substr(0, most_text)
-        : std::string{};
+    visit("zones"sv, report.zones, most_zones);
+    visit("redis"sv, report.servers, most_servers);
+    visit("busiest"sv, report.busiest, most_busiest);
 }
 
-/// 0 if it is no number, or a negative one.
-std::uint64_t number_of(const Json& json, const char* name)
-{
-    const Json* value = member(json, name);
-    return value != nullptr && value->is_number_unsigned()
-        ? std::min(value->get<std::uint64_t>(), most_number)
-        : 0;
-}
+/// Fills an empty report while the text is parsed, because a tree of all values costs several times
+/// as much. Of members with the same name the last one counts. A function that returns false ends
+/// the parser: the text is no report.
+class ReportReader final : public nlohmann::json_sax<Json> {
+public:
+    explicit ReportReader(NodeReport& report) noexcept : report_(report) {}
 
-/// Calls `read` with each element of an array that is an object, `most` at most.
-template <class Read>
-void each_of(const Json& json, const char* name, std::size_t most, Read&& read)
-{
-    const Json* array = member(json, name);
-    if (array == nullptr || !array->is_array()) {
-        return;
-    }
-    for (const Json& element : *array) {
-        if (most-- == 0) {
-            return;
+    bool null() override { return begin_value(); }
+    bool boolean(bool) override { return begin_value(); }
+    bool number_integer(number_integer_t) override { return begin_value(); }  // a negative one
+    bool number_float(number_float_t, const string_t&) override { return begin_value(); }
+    bool binary(binary_t&) override { return begin_value(); }
+
+    bool number_unsigned(number_unsigned_t value) override
+    {
+        if (auto* const* number = std::get_if<std::uint64_t*>(&member_)) {
+            **number = std::min<std::uint64_t>(value, most_number);
         }
-        if (element.is_object()) {
-            read(element);
-        }
+        return begin_value();
     }
-}
 
-template <class Element, class Write>
-Json array_of(const std::vector<Element>& elements, std::size_t most, Write&& write)
-{
-    Json array = Json::array();
-    for (const Element& element : std::span(elements).first(std::min(most, elements.size()))) {
-        array.push_back(write(element));
+    bool string(string_t& value) override
+    {
+        if (auto* const* text = std::get_if<std::string*>(&member_)) {
+            (*text)->assign(value, 0, most_text);
+        }
+        return begin_value();
     }
-    return array;
+
+    bool key(string_t& name) override
+    {
+        member_ = {};
+        if (depth_ == in_report) {
+            find_member(report_, name);
+            list_ = {};
+            each_list(report_, [&](std::string_view of_list, auto& list, std::size_t most) {
+                if (of_list == name) {
+                    list.clear();
+                    list_ = &list;
+                    room_ = most;
+                }
+            });
+        } else if (depth_ == in_element && is_read_) {
+            with_list([&](auto& list) { find_member(list.back(), name); });
+        }
+        return true;
+    }
+
+    bool start_object(std::size_t) override
+    {
+        if (depth_ == in_report) {
+            list_ = {};
+        } else if (depth_ == in_list) {
+            is_read_ = room_ > 0;
+            if (is_read_) {
+                with_list([](auto& list) { list.emplace_back(); });
+            }
+        }
+        begin_value();
+        ++depth_;
+        return true;
+    }
+
+    bool start_array(std::size_t) override
+    {
+        const bool is_in_object = begin_value();
+        ++depth_;
+        return is_in_object;
+    }
+
+    bool end_object() override { return end(); }
+    bool end_array() override { return end(); }
+    bool parse_error(std::size_t, const std::string&, const Json::exception&) override
+    {
+        return false;
+    }
+
+private:
+    // Depths: the number of objects and arrays around a value.
+    static constexpr std::size_t in_report = 1;
+    static constexpr std::size_t in_list = 2;
+    static constexpr std::size_t in_element = 3;
+
+    /// Whether the value is in the report, and not all of the text.
+    bool begin_value() noexcept
+    {
+        member_ = {};
+        room_ -= depth_ == in_list && room_ > 0 ? 1 : 0;
+        return depth_ > 0;
+    }
+
+    bool end() noexcept
+    {
+        --depth_;
+        return true;
+    }
+
+    template <class Object>
+    void find_member(Object& object, std::string_view wanted)
+    {
+        each_member(object, [&](std::string_view name, auto& value) {
+            if (name == wanted) {
+                value = {};
+                member_ = &value;
+            }
+        });
+    }
+
+    template <class Use>
+    void with_list(Use&& use)
+    {
+        std::visit(
+            [&use](auto list) {
+                if constexpr (!std::is_same_v<decltype(list), std::monostate>) {
+                    use(*list);
+                }
+            },
+            list_);
+    }
+
+    NodeReport& report_;
+    std::size_t depth_ = 0;
+    /// That the next value is of, if it has its type.
+    std::variant<std::monostate, std::string*, std::uint64_t*> member_;
+    /// That the last member of the report is, if it is an array.
+    std::variant<
+        std::monostate, std::vector<NodeReport::Zone>*, std::vector<NodeReport::Server>*,
+        std::vector<NodeReport::RefusedKey>*>
+        list_;
+    std::size_t room_ = 0;  // for elements in the list
+    bool is_read_ = false;  // the element: there was room
+};
+
+template <class Object>
+Json written(const Object& object)
+{
+    Json json = Json::object();
+    each_member(object, [&json](std::string_view name, const auto& value) {
+        if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+            json[std::string(name)] = value.substr(0, most_text);
+        } else {
+            json[std::string(name)] = value;
+        }
+    });
+    return json;
 }
 
 }  // namespace
 
 std::string write_report(const NodeReport& report)
 {
-    Json json = {
-        { "name", report.name.substr(0, most_text) },
-        { "version", report.version },
-        { "nginx", report.nginx },
-        { "uptime", report.uptime },
-    };
+    Json json = written(report);
     const std::size_t omitted =
         report.zones.size() > most_zones ? report.zones.size() - most_zones : 0;
-    if (omitted + report.zones_omitted > 0) {
-        json["zones_omitted"] = omitted + report.zones_omitted;
+    json["zones_omitted"] = omitted + report.zones_omitted;
+    if (omitted + report.zones_omitted == 0) {
+        json.erase("zones_omitted");
     }
-    json["zones"] = array_of(report.zones, most_zones, [](const NodeReport::Zone& zone) {
-        return Json{ { "name", zone.name.substr(0, most_text) },
-                     { "settings", zone.settings },
-                     { "limit", zone.limit.substr(0, most_text) },
-                     { "passed", zone.passed },
-                     { "refused", zone.refused } };
-    });
-    json["redis"] = array_of(report.servers, most_servers, [](const NodeReport::Server& server) {
-        return Json{ { "redis", server.redis.substr(0, most_text) },
-                     { "server", server.server.substr(0, most_text) },
-                     { "state", server.state },
-                     { "workers_up", server.workers_up },
-                     { "workers", server.workers } };
-    });
-    json["busiest"] = array_of(report.busiest, most_busiest, [](const NodeReport::RefusedKey& key) {
-        return Json{ { "zone", key.zone.substr(0, most_text) },
-                     { "id", key.id.substr(0, most_text) },
-                     { "refused", key.refused } };
+    each_list(report, [&json](std::string_view name, const auto& list, std::size_t most) {
+        Json array = Json::array();
+        for (const auto& element : std::span(list).first(std::min(most, list.size()))) {
+            array.push_back(written(element));
+        }
+        json[std::string(name)] = std::move(array);
     });
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -109,31 +250,11 @@ std::optional<NodeReport> parse_report(std::string_view text)
     if (text.size() > most_report) {
         return std::nullopt;
     }
-    // Without exceptions: what is no JSON gives a discarded value.
-    const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
-    if (!json.is_object()) {
+    NodeReport report;
+    ReportReader reader(report);
+    if (!Json::sax_parse(text.begin(), text.end(), &reader)) {
         return std::nullopt;
     }
-    NodeReport report;
-    report.name = text_of(json, "name");
-    report.version = text_of(json, "version");
-    report.nginx = text_of(json, "nginx");
-    report.uptime = number_of(json, "uptime");
-    report.zones_omitted = number_of(json, "zones_omitted");
-    each_of(json, "zones", most_zones, [&report](const Json& zone) {
-        report.zones.push_back({ text_of(zone, "name"), text_of(zone, "settings"),
-                                 text_of(zone, "limit"), number_of(zone, "passed"),
-                                 number_of(zone, "refused") });
-    });
-    each_of(json, "redis", most_servers, [&report](const Json& server) {
-        report.servers.push_back({ text_of(server, "redis"), text_of(server, "server"),
-                                   text_of(server, "state"), number_of(server, "workers_up"),
-                                   number_of(server, "workers") });
-    });
-    each_of(json, "busiest", most_busiest, [&report](const Json& key) {
-        report.busiest.push_back(
-            { text_of(key, "zone"), text_of(key, "id"), number_of(key, "refused") });
-    });
     return report;
 }
 
@@ -185,23 +306,46 @@ std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes)
 
 std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes)
 {
-    std::map<std::pair<std::string_view, std::string_view>, std::uint64_t> sums;
+    struct Sum {
+        std::size_t hash;
+        std::string_view zone;
+        std::string_view id;
+        std::uint64_t refused;
+    };
+    std::vector<Sum> sums;
     for (const FleetNode& node : nodes) {
         if (node.live) {
             for (const NodeReport::RefusedKey& key : node.report.busiest) {
-                sums[{ key.zone, key.id }] += key.refused;
+                const std::hash<std::string_view> hash;
+                sums.push_back({ hash(key.id), key.zone, key.id, key.refused });
             }
         }
     }
-    std::vector<NodeReport::RefusedKey> keys;
-    keys.reserve(sums.size());
-    for (const auto& [key, refused] : sums) {
-        keys.push_back({ std::string(key.first), std::string(key.second), refused });
-    }
-    std::stable_sort(keys.begin(), keys.end(), [](const auto& left, const auto& right) {
-        return left.refused > right.refused;
+    // Mostly the hashes alone decide. Unlike a hash table, this is as fast if all of them are
+    // equal.
+    std::sort(sums.begin(), sums.end(), [](const Sum& left, const Sum& right) {
+        return std::tie(left.hash, left.id, left.zone) < std::tie(right.hash, right.id, right.zone);
     });
-    keys.resize(std::min(keys.size(), most_busiest));
+    std::size_t count = 0;
+    for (const Sum& sum : sums) {
+        if (count > 0 && sums[count - 1].id == sum.id && sums[count - 1].zone == sum.zone) {
+            sums[count - 1].refused += sum.refused;
+        } else {
+            sums[count++] = sum;
+        }
+    }
+    sums.resize(count);
+    const auto by_refused = [](const Sum& left, const Sum& right) {
+        return std::tie(right.refused, left.zone, left.id)
+            < std::tie(left.refused, right.zone, right.id);
+    };
+    const std::size_t shown = std::min(count, most_busiest);
+    std::partial_sort(sums.begin(), sums.begin() + shown, sums.end(), by_refused);
+    sums.resize(shown);
+    std::vector<NodeReport::RefusedKey> keys;
+    for (const Sum& sum : sums) {
+        keys.push_back({ std::string(sum.zone), std::string(sum.id), sum.refused });
+    }
     return keys;
 }
 

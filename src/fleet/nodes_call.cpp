@@ -101,22 +101,25 @@ NodeList NodeList::unpacked(std::string_view text)
     return list;
 }
 
-std::vector<FleetNode> read_nodes(const NodeList& list, std::uint64_t& unreadable)
+bool NodesReader::read(std::size_t bytes)
 {
-    std::vector<FleetNode> nodes;
-    unreadable = 0;
-    for (const NodeList::Node& node : list.reported) {
+    for (std::size_t done = 0; next_ < list_.reported.size(); ++next_) {
+        const NodeList::Node& node = list_.reported[next_];
+        if (done > 0 && done + node.report.size() > bytes) {
+            return true;
+        }
+        done += node.report.size() + 1;
         if (auto report = parse_report(node.report)) {
             const bool live =
-                node.heard_us + live_us >= list.now_us && list.now_us + live_us >= node.heard_us;
-            nodes.push_back(
+                node.heard_us + live_us >= list_.now_us && list_.now_us + live_us >= node.heard_us;
+            nodes_.push_back(
                 { node.id.substr(0, most_text), node.heard_us, live, std::move(*report) });
         } else {
-            ++unreadable;
+            ++unreadable_;
         }
     }
-    remove_replaced(nodes);
-    return nodes;
+    remove_replaced(nodes_);
+    return false;
 }
 
 redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts)

@@ -31,10 +31,28 @@ struct NodeList {
 
 inline constexpr std::uint64_t live_us = 5'000'000;
 
-/// Reads the reports. Nodes without a readable one are left out; `unreadable` is their number. Left
-/// out are also nodes that are away because they were restarted or upgraded: a live node has their
-/// name, and began later.
-std::vector<FleetNode> read_nodes(const NodeList& list, std::uint64_t& unreadable);
+/// Reads the reports of a list in several parts, because those of a large fleet take milliseconds.
+/// Left out are nodes without a readable report, and nodes that are away because they were
+/// restarted or upgraded: a live node has their name, and began later.
+class NodesReader {
+public:
+    explicit NodesReader(NodeList list) : list_(std::move(list)) {}
+
+    /// Reads reports of `bytes` at most, but at least one. True: there are more.
+    bool read(std::size_t bytes);
+
+    const NodeList& list() const noexcept { return list_; }
+    /// Complete when all reports have been read.
+    std::vector<FleetNode>& nodes() noexcept { return nodes_; }
+    /// The number of nodes without a readable report.
+    std::uint64_t unreadable() const noexcept { return unreadable_; }
+
+private:
+    NodeList list_;
+    std::size_t next_ = 0;  // of `list_.reported`
+    std::vector<FleetNode> nodes_;
+    std::uint64_t unreadable_ = 0;
+};
 
 /// The text of lua/fleet_nodes.lua.
 redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts);

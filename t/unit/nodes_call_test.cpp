@@ -27,6 +27,14 @@ std::optional<NodeList> listed(const std::string& resp)
     return call.list;
 }
 
+std::vector<FleetNode> read_nodes(const NodeList& list, std::uint64_t& unreadable)
+{
+    NodesReader reader(list);
+    EXPECT_FALSE(reader.read(SIZE_MAX));
+    unreadable = reader.unreadable();
+    return reader.nodes();
+}
+
 NodeList two_nodes()
 {
     return { 1'784'000'000'000'000,
@@ -103,6 +111,21 @@ TEST(NodesCallTest, a_node_that_was_restarted_or_upgraded_is_not_shown_as_away)
     other.report = R"({"name":"edge-2"})";
     EXPECT_EQ(ids({ node("b", 0, 60), other }), "ba") << "another name";
     EXPECT_EQ(ids({ node("b", 0, 9'000'000'000'000'000'000), node("a", 60, 1) }), "ba");
+}
+
+TEST(NodesCallTest, reports_are_read_in_parts)
+{
+    NodeList list = two_nodes();
+    const std::size_t size = list.reported[0].report.size();
+    list.reported.insert(list.reported.end(), 3, { "cc", list.now_us, R"({"name":"edge-3"})" });
+    NodesReader reader(list);
+    EXPECT_TRUE(reader.read(0));
+    EXPECT_EQ(reader.nodes().size(), 1U) << "one at least";
+    EXPECT_TRUE(reader.read(2 * size + 2));
+    EXPECT_EQ(reader.nodes().size(), 3U);
+    EXPECT_FALSE(reader.read(SIZE_MAX));
+    EXPECT_EQ(reader.nodes().size(), 5U);
+    EXPECT_FALSE(NodesReader({}).read(0));
 }
 
 TEST(NodeListTest, is_unpacked_as_it_was_packed)

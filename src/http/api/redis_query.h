@@ -37,7 +37,14 @@ protected:
     }
     void answered() noexcept { ngx_post_event(&answer_, &ngx_posted_events); }
 
+    /// Returns what a content handler returns, or `again`.
     virtual ngx_int_t respond() = 0;
+    /// For `respond`, which is then called again after other events were handled.
+    ngx_int_t again() noexcept
+    {
+        ngx_post_event(&answer_, &ngx_posted_next_events);
+        return NGX_DONE;
+    }
 
     ngx_http_request_t* const r_;
 
@@ -54,10 +61,13 @@ private:
             ngx_post_event(connection->write, &ngx_posted_events);
             return;
         }
-        ngx_http_finalize_request(
-            r, nginx::guarded(connection->log, ngx_int_t{ NGX_ERROR }, [self] {
-                return self->respond();
-            }));
+        const ngx_int_t rc = nginx::guarded(
+            connection->log, ngx_int_t{ NGX_ERROR }, [self] { return self->respond(); });
+        if (event->posted) {
+            ++r->blocked;
+            return;
+        }
+        ngx_http_finalize_request(r, rc);
         ngx_http_run_posted_requests(connection);
     }
 
