@@ -81,6 +81,9 @@ subtest 'a node that dies is shown as away, and its zones are no longer summed' 
     ok !$away->{live};
     cmp_ok $shown->{fleet}{as_of} - $away->{heard}, '>', 5;
     is zone_in($shown, 'test')->{nodes}, 1;
+    $second->start;
+    $shown = fleet_where($first, 'it is started again', sub { $_[0]{fleet}{nodes} == 2 });
+    is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], ['edge-1', 'edge-2'], 'it is shown once';
 };
 
 subtest 'when Redis is away, every worker shows what was last known, and says so' => sub {

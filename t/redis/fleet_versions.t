@@ -169,7 +169,9 @@ subtest 'nodes=auto counts nodes of both' => sub {
 
 subtest 'a node is upgraded while it serves, and back: no override is ever not in force' => sub {
     my $other = member(zone => 'rate=40r/d', fleet => 'node=other', module => $next_module);
-    my $node = member(redis => $other->{redis}, zone => 'rate=40r/d', fleet => 'node=edge', daemon => 1);
+    # nginx passes no other variables on to the program that it starts.
+    my $node = member(redis => $other->{redis}, zone => 'rate=40r/d', fleet => 'node=edge', daemon => 1,
+        main => 'env ASAN_OPTIONS; env UBSAN_OPTIONS;');
     override($other, 'kblock', { block => \1 });
     override($other, 'kslow', { slow => \1 });
     override($node, 'krate', { rate => '5r/d' });
