@@ -194,6 +194,8 @@ TEST_F(HostileFleet, a_wrong_type_in_any_key_changes_nothing_and_is_forgotten_wi
         EXPECT_EQ(sync(node_), Sync::End::known) << *key;
         EXPECT_EQ(node_.quota("a"), 5) << *key;
         EXPECT_EQ(node_.quota("b"), 7) << *key;
+        EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), server_.ask({ "HLEN", keys_.overrides }))
+            << "no override was removed from one of them only";
         // An operator deletes the key: changes come again.
         server_.ask({ "DEL", *key });
         expect_changes_to_come();
