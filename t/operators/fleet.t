@@ -1,6 +1,7 @@
 # The fleet in the API: ten nodes, zones summed, settings that differ, busiest keys, Redis away, hostile values.
 
 use Ratelimit::Fleet;
+use Ratelimit::Http qw(http_connect http_send);
 use Ratelimit::Test;
 use JSON::PP qw(decode_json encode_json);
 use Time::HiRes qw(time);
@@ -130,6 +131,32 @@ subtest 'hostile and broken reports harm no node' => sub {
     $redis->cmd('SET', 'rl:{fleet}:alive', 'text');
     is fleet($node)->{fleet}{connected}, JSON::PP::false, 'a key of another type is an error of Redis';
     is $node->status('/?k=z'), 200, 'requests are decided';
+};
+
+subtest 'all of three hundred nodes are shown, also when Redis is away or another client leaves meanwhile' => sub {
+    my $redis = redis();
+    my $node = member(redis => $redis, zone => 'rate=3r/d', fleet => 'node=edge-0');
+    my $later = int((time + 3600) * 1e6);
+    for my $number (1 .. 300) {
+        my $report = { name => "edge-$number", zones => [{ name => 'all', settings => 's', passed => $number }],
+            busiest => [{ zone => 'all', id => "k$number", refused => $number }], future => 'x' x 2000 };
+        $redis->cmd('HSET', 'rl:{fleet}:nodes', "node$number", encode_json($report));
+        $redis->cmd('ZADD', 'rl:{fleet}:alive', $later, "node$number");
+    }
+    my $check = sub {
+        my ($shown) = @_;
+        is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], [sort map { "edge-$_" } 0 .. 300], 'all nodes';
+        is @{ zone_in($shown, 'all') }{$_->[0]}, $_->[1], $_->[0] for ['nodes', 300], ['passed', 45_150];
+        is_deeply [map { $_->{id} } @{ $shown->{busiest} }], [map { "k$_" } reverse 281 .. 300], 'the busiest keys of all';
+    };
+    for (1 .. 5) {
+        my $socket = http_connect($node->port);
+        http_send($socket, '/ops/fleet');
+        close $socket;
+    }
+    $check->(fleet_where($node, 'all nodes', sub { $_[0]{fleet}{nodes} == 301 }));
+    $redis->stop('KILL');
+    $check->(fleet_where($node, 'no connection', sub { !$_[0]{fleet}{connected} }));
 };
 
 subtest 'a report of another version is shown as far as it is known' => sub {

@@ -89,10 +89,76 @@ TEST(NodeReportTest, of_another_version_is_read_as_far_as_it_is_known)
     EXPECT_TRUE(read->servers.empty());
 }
 
+TEST(NodeReportTest, of_members_with_the_same_name_the_last_one_counts)
+{
+    const auto name = [](const std::string& text) { return parse_report(text).value().name; };
+    EXPECT_EQ(name(R"({"name":"a","name":"b"})"), "b");
+    for (const std::string last :
+         { "7", "-7", "7.5", "null", "true", "[]", "{}", R"([{"x":"c"}])" }) {
+        EXPECT_EQ(name(R"({"name":"a","name":)" + last + "}"), "") << last << " is no text";
+    }
+    const auto zones = [](const std::string& text) {
+        const NodeReport report = parse_report(text).value();
+        Names names;
+        for (const NodeReport::Zone& zone : report.zones) {
+            names.push_back(zone.name + zone.limit + std::to_string(zone.passed));
+        }
+        return names;
+    };
+    const std::string first = R"({"zones":[{"name":"a"},{"name":"b"}],"zones":)";
+    EXPECT_EQ(zones(first + R"([{"name":"c"}]})"), Names{ "c0" });
+    for (const std::string last :
+         { "[]", "7", R"("z")", R"({"name":"c"})", R"({"a":{"name":"c"}})" }) {
+        EXPECT_EQ(zones(first + last + "}"), Names{}) << last;
+    }
+    EXPECT_EQ(
+        zones(R"({"zones":[{"name":"a","passed":3,"name":{},"passed":"4","limit":"l"}]})"),
+        Names{ "l0" });
+}
+
+TEST(NodeReportTest, what_is_not_known_is_passed_over_at_any_depth)
+{
+    const auto read = parse_report(
+        R"({"future":{"name":"x","zones":[{"name":"x"}],"busiest":[{"id":"x"}]},"name":"edge-1",)"
+        R"("more":[{"name":"x"},[{"name":"x"}]],"zones":[[{"name":"x"}],"x",null,)"
+        R"({"in":{"name":"x"},"name":"api","of":[{"name":"x","passed":9}],"passed":3},{}],)"
+        R"("redis":[{"state":"up","state":{"state":"x"},"workers":2}],)"
+        R"("busiest":{"zone":"x","a":[{"id":"x"}]}})");
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->name, "edge-1");
+    ASSERT_EQ(read->zones.size(), 2U);
+    EXPECT_EQ(read->zones[0].name, "api");
+    EXPECT_EQ(read->zones[0].passed, 3U);
+    EXPECT_EQ(read->zones[1].name, "");
+    ASSERT_EQ(read->servers.size(), 1U);
+    EXPECT_EQ(read->servers[0].state, "");
+    EXPECT_EQ(read->servers[0].workers, 2U);
+    EXPECT_TRUE(read->busiest.empty());
+    const std::string deep = std::string(60'000, '[') + std::string(60'000, ']');
+    EXPECT_EQ(parse_report(R"({"name":"a","x":)" + deep + "}").value().name, "a");
+    EXPECT_TRUE(parse_report(R"({"zones":)" + deep + "}").value().zones.empty());
+}
+
+TEST(NodeReportTest, elements_that_are_no_objects_count_against_the_bound)
+{
+    std::string text = R"({"busiest":[)";
+    for (std::size_t i = 1; i < most_busiest; ++i) {
+        text += i % 2 == 0 ? "7," : "[7],";
+    }
+    const auto read =
+        parse_report(text + R"({"id":"last"},{"id":"beyond","zone":"z"}],"name":"a"})");
+    ASSERT_TRUE(read);
+    ASSERT_EQ(read->busiest.size(), 1U);
+    EXPECT_EQ(read->busiest[0].id, "last");
+    EXPECT_EQ(read->busiest[0].zone, "");
+    EXPECT_EQ(read->name, "a");
+}
+
 TEST(NodeReportTest, what_is_no_report_is_refused)
 {
     for (const std::string text :
-         { "", "{", "[]", "7", "null", "\"name\"", "{\"name\":\"\xFF\"}", "{\"name\":\"a\"} {}" }) {
+         { "", "{", "[]", "7", "null", "\"name\"", "{\"name\":\"\xFF\"}", "{\"name\":\"a\"} {}",
+           "{\"name\":\"a\",\"x\":[1e400]}", "{\"name\":\"a\",\"x\":[}", "[{\"name\":\"a\"}]" }) {
         EXPECT_FALSE(parse_report(text)) << text;
     }
     EXPECT_FALSE(parse_report(std::string(100'000, '[')));
@@ -174,6 +240,13 @@ TEST(FleetBusiest, is_the_sum_of_the_live_nodes)
     EXPECT_EQ(keys[0].refused, 18U);
     EXPECT_EQ(keys[1].zone, "api");
     EXPECT_EQ(keys[2].zone, "login");
+
+    nodes[1].report.busiest = { { "login", "b", 10 }, { "api", "z", 10 }, { "login", "a", 9 } };
+    Names order;
+    for (const NodeReport::RefusedKey& key : sum_busiest(nodes)) {
+        order.push_back(key.zone + " " + key.id);
+    }
+    EXPECT_EQ(order, (Names{ "api a", "api z", "login a", "login b", "api b" })) << "equal sums";
 
     nodes.assign(most_busiest + 1, {});
     for (std::size_t i = 0; i < nodes.size(); ++i) {

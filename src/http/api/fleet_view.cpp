@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ratelimit::http {
@@ -124,7 +125,8 @@ void write_busiest(JsonText& json, const std::vector<fleet::FleetNode>& nodes)
     json.end_array();
 }
 
-std::string fleet_json(const MainConf& conf, fleet::NodesReader& reader, bool connected)
+/// Begins the page, with all but what is summed over the nodes.
+JsonText nodes_json(const MainConf& conf, fleet::NodesReader& reader, bool connected)
 {
     const std::string_view self = conf.fleet->shared().id();
     std::vector<fleet::FleetNode>& nodes = reader.nodes();
@@ -139,10 +141,7 @@ std::string fleet_json(const MainConf& conf, fleet::NodesReader& reader, bool co
         write_node(json, node, self);
     }
     json.end_array();
-    write_zones(json, nodes);
-    write_busiest(json, nodes);
-    json.end_object();
-    return json.str() + "\n";
+    return json;
 }
 
 class FleetQuery final : public RedisQuery, private fleet::NodesCall {
@@ -164,16 +163,24 @@ public:
     }
 
 private:
+    /// Takes several turns of the event loop, or a large fleet would delay other requests for
+    /// milliseconds.
     ngx_int_t respond() override
     {
-        const MainConf& conf = main_conf(r_);
         if (!reader_) {
             reader_.emplace(nodes());
         }
         if (reader_->read(bytes_a_turn)) {
             return again();
         }
-        return send_response(r_, NGX_HTTP_OK, json_type, fleet_json(conf, *reader_, answered_));
+        if (!json_) {
+            json_ = nodes_json(main_conf(r_), *reader_, answered_);
+            return again();
+        }
+        write_zones(*json_, reader_->nodes());
+        write_busiest(*json_, reader_->nodes());
+        json_->end_object();
+        return send_response(r_, NGX_HTTP_OK, json_type, std::move(*json_).str() + "\n");
     }
 
     fleet::NodeList nodes()
@@ -197,6 +204,7 @@ private:
     fleet::NodeList list_;
     bool answered_ = false;
     std::optional<fleet::NodesReader> reader_;
+    std::optional<JsonText> json_;
 };
 
 }  // namespace

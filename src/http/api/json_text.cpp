@@ -1,5 +1,6 @@
 #include "http/api/json_text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -37,6 +38,12 @@ bool is_unreserved(char character) noexcept
     return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z')
         || (character >= '0' && character <= '9')
         || std::string_view{ "-._~" }.find(character) != std::string_view::npos;
+}
+
+/// Whether JSON has the character as it is.
+bool is_plain(char character) noexcept
+{
+    return character >= ' ' && character < '\x7f' && character != '"' && character != '\\';
 }
 
 /// The length in bytes of the first character of `text`; 0: it is not well-formed UTF-8.
@@ -79,7 +86,13 @@ std::size_t utf8_length(std::string_view text) noexcept
 void JsonText::quoted(std::string_view text)
 {
     text_ += '"';
-    while (!text.empty()) {
+    while (true) {
+        const auto plain = std::find_if_not(text.begin(), text.end(), is_plain);
+        text_.append(text.begin(), plain);
+        text.remove_prefix(static_cast<std::size_t>(plain - text.begin()));
+        if (text.empty()) {
+            break;
+        }
         const std::size_t length = utf8_length(text);
         const char character = text.front();
         if (length == 0) {

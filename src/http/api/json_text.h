@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ratelimit::http {
 
@@ -23,7 +24,8 @@ public:
     JsonText& flag(std::string_view name, bool value);
     JsonText& null(std::string_view name);
 
-    const std::string& str() const noexcept { return text_; }
+    const std::string& str() const& noexcept { return text_; }
+    std::string str() && noexcept { return std::move(text_); }
 
 private:
     void begin_value(std::string_view name);
