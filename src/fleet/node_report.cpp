@@ -1,6 +1,7 @@
 #include "fleet/node_report.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <tuple>
@@ -339,10 +340,11 @@ std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes
         return std::tie(right.refused, left.zone, left.id)
             < std::tie(left.refused, right.zone, right.id);
     };
-    const std::size_t shown = std::min(count, most_busiest);
+    const auto shown = static_cast<std::ptrdiff_t>(std::min(count, most_busiest));
     std::partial_sort(sums.begin(), sums.begin() + shown, sums.end(), by_refused);
-    sums.resize(shown);
+    sums.erase(sums.begin() + shown, sums.end());
     std::vector<NodeReport::RefusedKey> keys;
+    keys.reserve(sums.size());
     for (const Sum& sum : sums) {
         keys.push_back({ std::string(sum.zone), std::string(sum.id), sum.refused });
     }
