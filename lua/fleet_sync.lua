@@ -95,7 +95,8 @@ end
 
 local reply = {
     now, version, redis.call('ZCOUNT', KEYS[1], text(now - live), text(now + live)),
-    redis.call('ZCARD', KEYS[3]), sum, 0, cursor,
+    -- They differ if one of the keys was deleted: nodes notice that, too.
+    math.min(redis.call('ZCARD', KEYS[3]), redis.call('HLEN', KEYS[4])), sum, 0, cursor,
 }
 local function add(id, score, of_set)
     if score == math.floor(score) then

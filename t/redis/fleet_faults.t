@@ -199,4 +199,17 @@ subtest 'overrides of zones that this node does not have take no room from zones
     is metric($node, 'ratelimit_overrides{zone="zone7"}'), 1;
 };
 
+subtest 'a zone beyond those that can have overrides is named in the log' => sub {
+    my $zones = join ' ', map { "ratelimit_zone k\$arg_k zone=more$_:32k rate=9r/d;" } 1 .. 1024;
+    my $node = member(zone => 'rate=9r/d', http => $zones);
+    $node->wait_for_log(qr/fleet: overrides of zone "\w+" do not apply until nginx is restarted, expected at most 1024 zones/);
+    my ($named) = $node->log =~ /overrides of zone "(\w+)"/;
+    is $node->count_log(qr/do not apply/), 1;
+    my $answer = $node->get("/ops/zones/$named/override", method => 'PUT', body => '{"block":true}');
+    is $answer->status, 409;
+    like $answer->body, qr/do not apply until nginx is restarted/;
+    my $other = $named eq 'more1' ? 'more2' : 'more1';
+    is $node->get("/ops/zones/$other/override", method => 'PUT', body => '{"block":true}')->status, 200, 'another zone';
+};
+
 finish();

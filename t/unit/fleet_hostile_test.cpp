@@ -199,6 +199,12 @@ TEST_F(HostileFleet, a_wrong_type_in_any_key_changes_nothing_and_is_forgotten_wi
         // An operator deletes the key: changes come again.
         server_.ask({ "DEL", *key });
         expect_changes_to_come();
+        const bool all_gone = key == &keys_.changes || key == &keys_.overrides;
+        TestNode fresh;
+        for (TestNode* node : { &node_, &fresh }) {
+            sync(*node);
+            EXPECT_EQ(node->quota("a"), all_gone ? 0 : 5) << *key;
+        }
     }
 }
 

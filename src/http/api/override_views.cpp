@@ -43,9 +43,15 @@ ngx_int_t set_override(
     if (const auto error = misfit(wanted.value, zone.zone.policy.algorithm); !error.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, error);
     }
+    if (zone.zone.override_slot == nullptr) {
+        return send_error(
+            r, NGX_HTTP_CONFLICT,
+            "overrides of this zone do not apply until nginx is restarted, expected at most 1024 "
+            "zones");
+    }
     const OverrideTable table = main_conf(r).fleet->shared().table();
     const bool known = table.find(OverrideTable::zone_hash(zone.zone.name), key).has_value();
-    if (zone.zone.override_slot == nullptr || (!known && !table.has_room(key.size()))) {
+    if (!known && !table.has_room(key.size())) {
         return send_error(
             r, NGX_HTTP_CONFLICT,
             "no room for another override, expected a larger size= of ratelimit_fleet");
