@@ -59,15 +59,15 @@ if not set and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then
 end
 local at = math.floor(now / 1000)
 local lasts = tonumber(ARGV[4])
-local whole = ARGV[3] .. ',"at":' .. text(at)
+local stored = ARGV[3] .. ',"at":' .. text(at)
 if lasts > 0 then
-    whole = whole .. ',"until":' .. text(at + lasts)
+    stored = stored .. ',"until":' .. text(at + lasts)
     redis.call('ZADD', KEYS[3], text(at + lasts), ARGV[2])
 else
     redis.call('ZREM', KEYS[3], ARGV[2])
 end
-whole = whole .. '}'
+stored = stored .. '}'
 redis.call('ZADD', KEYS[1], text(version), ARGV[2])
-redis.call('HSET', KEYS[2], ARGV[2], whole)
+redis.call('HSET', KEYS[2], ARGV[2], stored)
 redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text((sum + version) % limit))
-return whole
+return stored
