@@ -43,12 +43,13 @@ if ARGV[1] == 'free' then
 end
 
 if ARGV[1] == 'remove' then
+    -- Also what is left of it if another of its keys was deleted.
+    local text_found = redis.call('HDEL', KEYS[2], ARGV[2])
+    redis.call('ZREM', KEYS[3], ARGV[2])
     if not set then
-        return 0
+        return text_found
     end
     redis.call('ZREM', KEYS[1], ARGV[2])
-    redis.call('HDEL', KEYS[2], ARGV[2])
-    redis.call('ZREM', KEYS[3], ARGV[2])
     redis.call('ZADD', KEYS[4], text(version), ARGV[2])
     redis.call('HSET', KEYS[5], 'version', text(version), 'sum', text(sum))
     return 1

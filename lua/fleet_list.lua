@@ -25,12 +25,13 @@ for _ = 1, 5 do
         end
         local id, version = page[i], tonumber(page[i + 1])
         after = math.floor(version)
-        -- A score that is no whole number is foreign: no node has it.
-        if after == version and (id == of_zone or string.sub(id, 1, #of_key) == of_key) then
+        local is_of_zone = id == of_zone or string.sub(id, 1, #of_key) == of_key
+        local length = is_of_zone and redis.call('HSTRLEN', KEYS[2], id) or 0
+        -- No node has what has no text, or a foreign score, which is no whole number.
+        if after == version and length > 0 then
             found = found + 1
             reply[#reply + 1] = id
-            reply[#reply + 1] = redis.call('HSTRLEN', KEYS[2], id) <= 4096
-                and redis.call('HGET', KEYS[2], id) or ''
+            reply[#reply + 1] = length <= 4096 and redis.call('HGET', KEYS[2], id) or ''
         end
     end
     if #page < 2000 then

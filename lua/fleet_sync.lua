@@ -4,7 +4,7 @@
 --       3 changes: zset, id of an override by the version that set it
 --       4 overrides: hash, id to JSON text; 5 ends: zset, id by end (ms)
 --       6 events: zset, id of what was removed (z, k) or freed (f) by version: those of the last
---       ten minutes, at most the latest 100000. Who has missed a removal notices it by the sum
+--       ten minutes, at most the latest 100000. A node that missed one notices it by the sum
 --       7 state: hash, version and sum (of the versions in changes, modulo 2^52)
 -- ARGV  1 node id; 2 its state, empty: only read; 3 cursor; 4 the most changes to return;
 --       5 1 if the node reads all overrides: its cursor is as old as the last one that it has read
@@ -59,9 +59,9 @@ if ARGV[2] ~= '' then
             version = version + 1 < limit and version + 1 or now
             sum = whole(set) == set and (sum + limit - set) % limit or sum
             redis.call('ZREM', KEYS[3], id)
-            redis.call('HDEL', KEYS[4], id)
             redis.call('ZADD', KEYS[6], text(version), id)
         end
+        redis.call('HDEL', KEYS[4], id)
     end
     redis.call('HSET', KEYS[7], 'version', text(version), 'sum', text(sum))
     if redis.call('ZCARD', KEYS[6]) > 0 then
@@ -126,7 +126,7 @@ end
 if taken == most then
     reply[2], reply[6] = math.floor(last), 1
 elseif cursor == 0 or ARGV[5] == '1' then
-    -- If the version was lost, overrides may have later ones. Who reads all gets them at the end.
+    -- If the version was lost, overrides may have later ones. A node that reads all gets them last.
     local ahead = redis.call(
         'ZRANGEBYSCORE', KEYS[3], '(' .. to, '(' .. text(limit), 'WITHSCORES', 'LIMIT', 0, most)
     for k = 1, #ahead, 2 do

@@ -200,9 +200,9 @@ private:
 
     NodeReport& report_;
     std::size_t depth_ = 0;
-    /// That the next value is of, if it has its type.
+    /// The member that the next value belongs to, if the value has the member's type.
     std::variant<std::monostate, std::string*, std::uint64_t*> member_;
-    /// That the last member of the report is, if it is an array.
+    /// The list that the report's last member fills, if that is an array.
     std::variant<
         std::monostate, std::vector<NodeReport::Zone>*, std::vector<NodeReport::Server>*,
         std::vector<NodeReport::RefusedKey>*>

@@ -8,7 +8,7 @@
 namespace ratelimit {
 
 /// How many overrides each configured zone has, in shared memory. Overrides of other zones are not
-/// counted: their names come from Redis, and could be any number.
+/// counted: the names of zones come from Redis, and there could be any number of them.
 ///
 /// Only the master process adds slots, and none is removed as long as the memory lasts: zones of
 /// this and earlier configurations refer to theirs. Writers hold a lock of their owner's.
@@ -17,7 +17,7 @@ public:
     static constexpr std::size_t most = 1024;
 
     struct Slot {
-        /// As `whole`: the slot was just added, and there may be any overrides.
+        /// As `whole`: the slot was just added, and the zone may have overrides.
         static constexpr std::uint32_t uncounted = 1U << 31U;
 
         std::atomic<std::uint64_t> zone;   // OverrideTable::zone_hash; 0: unused
@@ -55,7 +55,8 @@ public:
         added_.store(false);
         std::array<Counts, most> counts{};
         each([&](std::uint64_t zone, bool whole) {
-            if (const Slot* slot = place_of(zone)) {
+            const Slot* slot = place_of(zone);
+            if (slot != nullptr && slot->zone.load(std::memory_order_relaxed) == zone) {
                 Counts& found = counts[static_cast<std::size_t>(slot - slots_.data())];
                 ++(whole ? found.whole : found.keys);
             }

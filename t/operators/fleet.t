@@ -1,7 +1,7 @@
 # The fleet in the API: ten nodes, zones summed, settings that differ, busiest keys, Redis away, hostile values.
 
 use Ratelimit::Fleet;
-use Ratelimit::Http qw(http_connect http_send);
+use Ratelimit::Http qw(http_connect http_read http_send);
 use Ratelimit::Test;
 use JSON::PP qw(decode_json encode_json);
 use Time::HiRes qw(time);
@@ -158,6 +158,13 @@ subtest 'all of three hundred nodes are shown, also when Redis is away or anothe
         close $socket;
     }
     $check->(fleet_where($node, 'all nodes', sub { $live->(); $_[0]{fleet}{nodes} == 301 }));
+    for (1 .. 8) {
+        my @sockets = map { http_connect($node->port) } 1 .. 4;
+        http_send($_, '/ops/fleet') for @sockets;
+        $node->reload(gone => 1);
+        my @statuses = map { my $answer = http_read($_); $answer ? $answer->status : 'none' } @sockets;
+        is "@statuses", '200 200 200 200', 'a worker that leaves sends what it has begun';
+    }
     $redis->stop('KILL');
     $check->(fleet_where($node, 'no connection', sub { !$_[0]{fleet}{connected} }));
 };

@@ -205,6 +205,10 @@ TEST_F(HostileFleet, a_wrong_type_in_any_key_changes_nothing_and_is_forgotten_wi
             sync(*node);
             EXPECT_EQ(node->quota("a"), all_gone ? 0 : 5) << *key;
         }
+        remove("a");
+        remove("b");
+        EXPECT_EQ(server_.ask({ "HLEN", keys_.overrides }), server_.ask({ "ZCARD", keys_.changes }))
+            << "what was left is removed, too";
     }
 }
 

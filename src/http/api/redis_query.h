@@ -2,6 +2,9 @@
 
 #include "http/ngx_http.h"
 #include "nginx/guarded.h"
+#include "nginx/timer.h"
+
+#include <optional>
 
 namespace ratelimit::http {
 
@@ -40,9 +43,13 @@ protected:
     /// Returns what a content handler returns, or `again`.
     virtual ngx_int_t respond() = 0;
     /// For `respond`, which is then called again after other events were handled.
-    ngx_int_t again() noexcept
+    ngx_int_t again()
     {
-        ngx_post_event(&answer_, &ngx_posted_next_events);
+        // Not ngx_posted_next_events: a worker that exits waits for timers only.
+        if (!next_turn_) {
+            next_turn_.emplace([this] { answered(); });
+        }
+        next_turn_->start(milliseconds{ 1 });
         return NGX_DONE;
     }
 
@@ -63,7 +70,7 @@ private:
         }
         const ngx_int_t rc = nginx::guarded(
             connection->log, ngx_int_t{ NGX_ERROR }, [self] { return self->respond(); });
-        if (event->posted) {
+        if (self->next_turn_ && self->next_turn_->running()) {
             ++r->blocked;
             return;
         }
@@ -72,6 +79,7 @@ private:
     }
 
     ngx_event_t answer_{};
+    std::optional<nginx::NgxTimer> next_turn_;
 };
 
 }  // namespace ratelimit::http
