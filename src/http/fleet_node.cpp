@@ -34,12 +34,12 @@ void FleetNode::find_slots(ngx_log_t& log) noexcept
     for (Zone* zone : zones) {
         zone->override_slot = fleet.table().slot(OverrideTable::zone_hash(zone->name));
         if (zone->override_slot == nullptr) {
-            const ngx_str_t name = borrowed(zone->name);
+            const ngx_str_t text = borrowed(zone->name);
             ngx_log_error(
                 NGX_LOG_WARN, &log, 0,
                 "ratelimit: fleet: overrides of zone \"%V\" do not apply until nginx is restarted, "
                 "expected at most %uz zones",
-                &name, OverrideTable::most_zones);
+                &text, OverrideTable::most_zones);
         }
     }
     // The overrides of a zone that is new are counted now, or by the first worker that has the
