@@ -38,7 +38,7 @@ sub judge_changes {
     my ($requests, $changes, $faults, $busy) = @_;
     my @sentences = map {
         "key $_->{key} of zone $_->{zone}: $_->{value} sent at $_->{begun}, and the API answered $_->{http}" }
-        grep { $_->{http} !~ /^(?:0|200|204|404|503)$/ } @{$changes};
+        grep { $_->{http} !~ /^(?:0|200|204|404|503|504)$/ } @{$changes};
     my %of = map { ("$_->[0] $_->[1]" => { spans => _spans(@{$_}, $changes, $faults), bad => [], passes => [] }) }
         changed_keys();
     my (%knows, $sharp);
