@@ -6,13 +6,14 @@ use lib "$FindBin::Bin/../chaos";
 use Chaos::Blocks qw(judge_blocks);
 use Chaos::Bounds qw(violations);
 use Chaos::Failures qw(judge_failures judge_waits);
-use Chaos::Held qw(held_in);
+use Chaos::Held qw(held_in judge_held);
 use Chaos::Judge qw(judge_requests with_logs);
 use Chaos::Overrides qw(judge_agreement judge_changes);
 use Chaos::Remains qw(connections judge_totals);
 use Chaos::Report qw(summary table);
 use Chaos::Takeovers qw(takeovers unplanned);
 use JSON::PP qw(encode_json);
+use Ratelimit::Process qw(temp_folder);
 use Ratelimit::Test;
 
 my $window = { quota => 100, window => 2, precision => 0.5, burst => 40 };
@@ -51,7 +52,7 @@ subtest 'too many requests at one time are found' => sub {
     my $log = sub { join '', map { sprintf qq{a %.3f %.3f 0.010 "PASSED" "redis"\n}, $_->[1], $_->[1] - $_->[0] } @_ };
     my $found = sub {
         my ($gaps, @times) = @_;
-        return scalar violations({ algorithm => 'concurrency', quota => 2, hold => 3 }, held_in($log->(@times))->{a}, $gaps);
+        return scalar violations({ algorithm => 'concurrency', quota => 2 }, held_in($log->(@times), sub { 0 })->{a}, $gaps);
     };
     my @two = ([1, 2], [1.5, 2.5]);
     is $found->([], @two, [2.1, 3]), 0, 'two at a time';
@@ -59,8 +60,20 @@ subtest 'too many requests at one time are found' => sub {
     is $found->([], [1, 9], [1, 9], [4, 5]), 0, 'what is held longer than hold may be free';
     is $found->([], [1, 9], [1, 9], [3, 5]), 1, 'not before';
     is $found->([[1.6, 1.7]], @two, [1.9, 3]), 0, 'a request over a gap is not judged';
-    is_deeply held_in(qq{a 5 1 0 "FAILED_OPEN" "redis"\na 5 1 0 "PASSED" "local"\nb 5 1 0.5 "PASSED" "redis"\n}),
+    is_deeply held_in(qq{a 5 1 0 "FAILED_OPEN" "redis"\na 5 1 0 "PASSED" "local"\nb 5 1 0.5 "PASSED" "redis"\n}, sub { 0 }),
         { b => [[4.501, 4.999]] }, 'only what Redis admitted, from its decision on';
+
+    my $node = bless { folder => temp_folder() }, 'Ratelimit::Nginx';
+    write_file("$node->{folder}/held.log", $log->([1, 3], [1, 3], [1, 2], [1.9, 3]));
+    my $judged = sub {
+        my ($from, $to, @faults) = @_;
+        return scalar judge_held(\@faults, sub { $_[0] < $to && $from < $_[1] ? $to - $from : 0 }, $node);
+    };
+    is $judged->(9, 9), 1, 'four at a time';
+    is $judged->(1.85, 2), 0, 'a busy machine may have delayed the decision';
+    is $judged->(2, 2.15), 1, 'not a delay after it';
+    is $judged->(9, 9, { name => 'worker stop', from => 1.8, to => 2 }), 0, 'its worker may have been stopped';
+    is $judged->(9, 9, { name => 'worker stop', from => 1.4, to => 1.5 }), 1, 'not one that runs again';
 };
 
 subtest 'a request that passes within a block is found' => sub {

@@ -7,7 +7,6 @@ package Chaos::Bounds;
 use strict;
 use warnings;
 
-use List::Util qw(min);
 use POSIX qw(floor);
 
 use Exporter 'import';
@@ -86,11 +85,10 @@ sub _drained {
     return $sentence // ();
 }
 
-# The largest number of requests that were in flight together. What Redis holds is free after `hold` at the
-# earliest, less a part for its resolution.
+# The largest number of requests that were in flight together.
 sub _at_one_time {
     my ($limit, $passes) = @_;
-    my @events = map { ([$_->[0], 1], [min($_->[1], $_->[0] + 0.8 * $limit->{hold}), -1]) } @{$passes};
+    my @events = map { ([$_->[0], 1], [$_->[1], -1]) } @{$passes};
     my ($count, $worst, $sentence) = (0, $limit->{quota});
     for my $event (sort { $a->[0] <=> $b->[0] || $a->[1] <=> $b->[1] } @events) {
         $count += $event->[1];

@@ -76,7 +76,11 @@ sub keep {
     write_file("$folder/requests", join '', map { join("\t", map { $_ // '' } @{$_}{@columns}) . "\n" } @{$requests});
     copy($self->{changes}, "$folder/changes");
     my $number = 0;
-    copy($_->{folder} . '/error.log', "$folder/nginx-" . $number++ . '.log') for $fleet->nginx;
+    for my $node ($fleet->nginx) {
+        copy("$node->{folder}/$_->[0]", "$folder/$_->[1]-$number.log")
+            for ['error.log', 'nginx'], ['held.log', 'held'];
+        $number++;
+    }
     for my $redis ($fleet->servers) {
         my $name = "$folder/redis-" . $redis->port;
         copy("$redis->{folder}/redis.log", "$name.log");

@@ -62,7 +62,7 @@ sub run {
     $options{say}->(sprintf '%d changes, %d decisions that one limit explains', scalar @{$changes}, $sharp);
     my ($after, @remains) = judge_remains($fleet, $before);
     my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
-    my @held = (judge_held($faults, $fleet->nginx), judge_released(($fleet->nginx)[0]));
+    my @held = (judge_held($faults, $busy, $fleet->nginx), judge_released(($fleet->nginx)[0]));
     my @all = (@{$sentences}, @{$by_changes}, @held, @remains, judge_agreement($fleet, $changes, $faults), judge_totals($seen, $before, $after, \%killed),
         judge_logs($fleet, $played));
     $evidence->keep($seen, $faults, @all) if $evidence;
