@@ -13,7 +13,7 @@
 --       order of the versions
 -- An id is "z" ZONE for a whole zone, or "k" or "f", ZONE, a zero byte and the key.
 -- A version is a whole number. Members with another score are foreign: no node gets them.
--- Complexity  O(log n), 100 ended overrides and 10000 events, beside what is returned
+-- Complexity  O(log n), 100 ended overrides and 2000 events, beside what is returned
 
 local limit = 2 ^ 52
 local live = 5 * 1000000
@@ -68,7 +68,7 @@ if ARGV[2] ~= '' then
         redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', '(' .. text(version - kept))
         -- Foreign, or from before the version was lost: all nodes have read all again since.
         redis.call('ZREMRANGEBYSCORE', KEYS[6], '(' .. text(version), '+inf')
-        local many = math.min(redis.call('ZCARD', KEYS[6]) - most_events, 10000)
+        local many = math.min(redis.call('ZCARD', KEYS[6]) - most_events, 2000)
         if many > 0 then
             local last = redis.call(
                 'ZRANGEBYSCORE', KEYS[6], '-inf', '+inf', 'WITHSCORES', 'LIMIT', many - 1, 1)

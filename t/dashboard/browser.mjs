@@ -53,6 +53,8 @@ export async function open(browser, url, { fast = false, expected = null, prepar
     // To be called at the end of each test: fails if anything went wrong in the page.
     page.finish = async () => {
         const violations = await page.evaluate(() => window.violations);
+        // A test's route may still wait for a response.
+        await page.unrouteAll({ behavior: 'ignoreErrors' });
         await context.close();
         assert.deepEqual([...faults, ...violations.map(text => `policy: ${text}`)], []);
     };
