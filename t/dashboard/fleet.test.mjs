@@ -62,6 +62,19 @@ test('the address leads to the page of the fleet', () => onScenario(browser, 'te
     assert.equal(await page.locator('#view-fleet').getAttribute('aria-pressed'), 'true');
 }));
 
+test('the page is the same on every node: behind a load balancer it has no notice', () => onFleet(async (page, mock) => {
+    mock.world.nodes = ['edge-fra-03', 'edge-fra-04'];
+    const zones = () => mock.requests.filter(line => line === 'GET zones').length;
+    const before = zones();
+    await until('answers of both', () => zones() > before + 6);
+    assert.ok(!await seen(page, '#notice.shown'));
+    await page.locator('#view-node').click();
+    await page.locator('#notice.shown').waitFor();
+    assert.match(await text(page, '#notice-text'), /^Several nodes answer at this address/);
+    await page.locator('#view-fleet').click();
+    await until('no notice', async () => !await seen(page, '#notice.shown'));
+}));
+
 test('rows of nodes do not move when Redis lists them in another order', () => onFleet(async (page, mock) => {
     const names = () => texts(page, '#fleet-nodes tbody th .code');
     const before = await names();

@@ -271,7 +271,7 @@ std::string metrics_text(MainConf& conf)
     std::vector<BlockServers> all;
     for (const RedisBlock& block : conf.redis) {
         if (block.scripts.size() == 0) {
-            continue;  // no limit uses it
+            continue;  // no limit and no fleet uses it
         }
         all.push_back({ block,
                         RedisCounters(*conf.redis_counters)

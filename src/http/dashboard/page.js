@@ -237,13 +237,15 @@ class Page {
         say(byId('live-text'), paused ? 'Paused' : failing ? 'No numbers' : 'Live');
         say(byId('updated'), answered ? `at ${clock(this.time)}` : '');
         say(byId('pause'), paused ? 'Resume' : 'Pause');
-        byId('notice').classList.toggle('shown', failing || this.nodes.several);
+        // All nodes of a fleet have the same page of it.
+        const several = this.nodes.several && !this.poller.fleet;
+        byId('notice').classList.toggle('shown', failing || several);
         document.body.classList.toggle('stale', failing && answered);
         byId('again').hidden = !failing;
         // Announced once to screen readers; the times beside it change without announcement.
         const lastKnown = answered ? ` The numbers shown are the last known, from ${clock(this.time)}.` : '';
         say(byId('notice-text'), failing ? `This node ${reason}.${lastKnown}`
-            : this.nodes.several ? SEVERAL_NODES : '');
+            : several ? SEVERAL_NODES : '');
         say(byId('notice-next'), failing ? `Next try in ${Math.round(next)} s.` : '');
     }
 }
