@@ -4,14 +4,16 @@ namespace ratelimit {
 
 void* SharedBlocks::allocate() noexcept
 {
-    const Head& head = static_cast<Head&>(*static_cast<ZoneLock::Head*>(pool_->data));
-    do {
-        if (void* block = ngx_slab_alloc_locked(pool_, size)) {
-            *used_ += 1;
-            return block;
+    void* block = ngx_slab_alloc_locked(pool_, size);
+    while (block == nullptr) {
+        const Head& head = static_cast<Head&>(*static_cast<ZoneLock::Head*>(pool_->data));
+        if (!head.make_room(pool_, owner_)) {
+            return nullptr;
         }
-    } while (head.make_room(pool_, owner_));
-    return nullptr;
+        block = ngx_slab_alloc_locked(pool_, size);
+    }
+    *used_ += 1;
+    return block;
 }
 
 void SharedBlocks::free(void* block) noexcept
