@@ -122,14 +122,17 @@ sub page_row {
     for my $node (2 .. $nodes) {
         my $id = sprintf '%032x', $node;
         $redis->cmd('HSET', $reports, $id, report_like($report, $node));
-        $redis->cmd('ZADD', $alive, int 1e6 * (time + 3600), $id);    # alive until the end
     }
+    # A node lives for five seconds after its last call.
+    my $live = sub { $redis->cmd('ZADD', $alive, map { (int 1e6 * time, sprintf '%032x', $_) } 2 .. $nodes) };
+    $live->();
     my $body = $nginx->get('/ops/fleet')->body;
     my $page = $json->decode($body);
-    my ($shown, $live) = (scalar @{ $page->{nodes} }, scalar grep { $_->{live} } @{ $page->{nodes} });
-    die "/fleet shows $shown nodes, $live of them alive\n" if $shown != $nodes || $live != $nodes;
+    my ($shown, $living) = (scalar @{ $page->{nodes} }, scalar grep { $_->{live} } @{ $page->{nodes} });
+    die "/fleet shows $shown nodes, $living of them alive\n" if $shown != $nodes || $living != $nodes;
     my $load = sub {
         my ($duration) = @_;
+        $live->();
         my $client = http_connect($nginx->port);
         my ($count, $began) = (0, time);
         do {
@@ -140,7 +143,7 @@ sub page_row {
         return { requests => $count, seconds => time - $began, refused => 0 };
     };
     return { name => "$nodes nodes", nginx => $nginx, redis => [$redis], calls => [1, 2], load => $load,
-        bytes => length $body, report => $report, after => sub { longest_wait($nginx->port) } };
+        bytes => length $body, report => $report, after => sub { $live->(); return longest_wait($nginx->port) } };
 }
 
 # Microseconds of the longest of the requests that are sent one after another while a page is made and read: the
