@@ -19,8 +19,8 @@ my $turn     = 0.02;    # nginx reads its clock once in a turn of its event loop
 
 # The requests that Redis admitted, by key, from the lines of held.log: [decided, released]. nginx writes the
 # line before it releases the request; what Redis holds is free after `hold` at the earliest, less a part for its
-# resolution. late: code that returns by how much nginx's clock may have been behind at
-# a time: a decision that is taken for an earlier one would be held together with requests that it came after.
+# resolution. late: code that returns by how much nginx's clock may have been behind at a time: a decision that is
+# taken for an earlier one would be held together with requests that it came after.
 sub held_in {
     my ($text, $late) = @_;
     my %keys;
