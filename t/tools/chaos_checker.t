@@ -61,7 +61,7 @@ subtest 'too many requests at one time are found' => sub {
     is $found->([], [1, 9], [1, 9], [3, 5]), 1, 'not before';
     is $found->([[1.6, 1.7]], @two, [1.9, 3]), 0, 'a request over a gap is not judged';
     is_deeply held_in(qq{a 5 1 0 "FAILED_OPEN" "redis"\na 5 1 0 "PASSED" "local"\nb 5 1 0.5 "PASSED" "redis"\n}, sub { 0 }),
-        { b => [[4.501, 4.999]] }, 'only what Redis admitted, from its decision on';
+        { b => [[4.501, 4.999, 4.501]] }, 'only what Redis admitted, from its decision on';
 
     my $node = bless { folder => temp_folder() }, 'Ratelimit::Nginx';
     write_file("$node->{folder}/held.log", $log->([1, 3], [1, 3], [1, 2], [1.9, 3]));
@@ -74,6 +74,8 @@ subtest 'too many requests at one time are found' => sub {
     is $judged->(2, 2.15), 1, 'not a delay after it';
     is $judged->(9, 9, { name => 'worker stop', from => 1.8, to => 2 }), 0, 'its worker may have been stopped';
     is $judged->(9, 9, { name => 'worker stop', from => 1.4, to => 1.5 }), 1, 'not one that runs again';
+    is $judged->(9, 9, { name => 'clock step', step => 8, from => 1.02, to => 1.02 }), 0, 'a clock may have stepped after the decision';
+    is $judged->(9, 9, { name => 'clock step', step => 8, from => 0.9, to => 0.9 }), 1, 'not a step before it';
 };
 
 subtest 'a request that passes within a block is found' => sub {

@@ -27,9 +27,10 @@ my %check = (
 
 # Sentences about requests of one key that a limit admitted beyond its bound; none if there are none.
 # limit: algorithm, quota, window and precision (seconds), burst.
-# passes: [sent, received] of each admitted request, by Redis's clock. For concurrency [decided, released].
+# passes: [sent, received] of each admitted request, by Redis's clock. For concurrency [decided, released]: the
+# latest time of its decision, and as a third value the earliest, if that is another.
 # gaps: [from, to] in which Redis lost data, or its clock stepped: requests before and after a gap are
-# judged separately, and a request that overlaps the gap is not judged.
+# judged separately, and a request that may overlap the gap is not judged.
 sub violations {
     my ($limit, $passes, $gaps) = @_;
     return map { $check{ $limit->{algorithm} }->($limit, $_) } _spans($passes, $gaps // []);
@@ -44,7 +45,7 @@ sub _spans {
         my $span = 0;
         for my $gap (@gaps) {
             last if $pass->[1] < $gap->[0];
-            next PASS if $pass->[0] <= $gap->[1];
+            next PASS if ($pass->[2] // $pass->[0]) <= $gap->[1];
             $span++;
         }
         push @{ $spans{$span} }, $pass;

@@ -17,10 +17,11 @@ our @EXPORT_OK = qw(judge_held judge_released held_in);
 my $patience = 5;       # seconds
 my $turn     = 0.02;    # nginx reads its clock once in a turn of its event loop, which may last as long
 
-# The requests that Redis admitted, by key, from the lines of held.log: [decided, released]. nginx writes the
-# line before it releases the request; what Redis holds is free after `hold` at the earliest, less a part for its
-# resolution. late: code that returns by how much nginx's clock may have been behind at a time: a decision that is
-# taken for an earlier one would be held together with requests that it came after.
+# The requests that Redis admitted, by key, from the lines of held.log: [decided at the latest, released, decided
+# at the earliest]. nginx writes the line before it releases the request; what Redis holds is free after `hold` at
+# the earliest, less a part for its resolution. late: code that returns by how much nginx's clock may have been
+# behind at a time: a decision that is taken for an earlier one would be held together with requests that it came
+# after.
 sub held_in {
     my ($text, $late) = @_;
     my %keys;
@@ -30,7 +31,7 @@ sub held_in {
         next if $status ne 'PASSED' || $source ne 'redis';
         my $decided = $end - $took + $waited + 0.001;
         my $free = min($end - 0.001, $decided + 0.8 * limits()->{busy}{hold});
-        push @{ $keys{$key} }, [min($decided + $late->($decided), $free), $free];
+        push @{ $keys{$key} }, [min($decided + $late->($decided), $free), $free, $decided];
     }
     return \%keys;
 }
