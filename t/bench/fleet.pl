@@ -10,6 +10,7 @@ use IO::Select;
 use JSON::PP ();
 use Time::HiRes qw(time);
 
+use Ratelimit::Build qw(build_folder);
 use Ratelimit::Http qw(http_connect http_read http_send);
 use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
@@ -17,7 +18,7 @@ use Ratelimit::Redis;
 use Bench::Generators qw(generator_version);
 use Bench::Measure qw($rounds $seconds measure median figure spread);
 use Bench::Report;
-use Bench::Scripts qw($top call_words load_script send_calls);
+use Bench::Scripts qw($top $output call_words load_script send_calls);
 use Bench::Servers qw(location ours redis_block versions all_stopped);
 
 # As in load.pl: nothing is refused.
@@ -192,6 +193,27 @@ sub sync_row {
         bytes => length $states[0], load => sub { $sync->($calls); return { requests => $calls, seconds => 1 } } };
 }
 
+# Microseconds of one look-up in shared memory by itself: without overrides, with those of other keys, and of these
+# keys. The median of $rounds rounds; each looks for all keys.
+sub look_ups {
+    my $program = "$output/override_lookup";
+    open my $in, '<', build_folder() . '/compile_commands.json' or die "compile_commands.json: $!\n";
+    my ($unit) = grep { $_->{file} eq "$top/src/store/override_table.cpp" }
+        @{ JSON::PP->new->decode(do { local $/ = undef; <$in> }) };
+    my @command = @{ $unit->{arguments} };
+    system(@command[0 .. $#command - 2], '-O2', "$top/t/bench/override_lookup.cpp",
+        (map { "$top/src/store/$_.cpp" } qw(override_table zone_slots)), '-o', $program) == 0
+        or die "override_lookup could not be built\n";
+    my @rounds_of;
+    for my $line (qx($program $keys $rounds)) {
+        my @ns = split ' ', $line;
+        push @{ $rounds_of[$_] }, $ns[$_] / 1000 for 0 .. $#ns;
+    }
+    die "override_lookup failed\n" if $? || !@rounds_of;
+    return map { median(@{$_}) } @rounds_of;
+}
+
+my @look_ups = look_ups();
 my @requests = (
     request_row('without ratelimit_fleet', '', undef),
     request_row('ratelimit_fleet, no override', 'ratelimit_fleet size=32m;', undef),
@@ -207,12 +229,17 @@ my $report = Bench::Report->new('fleet', 'What ratelimit_fleet costs', generator
     versions($requests[0]{redis}[0]));
 $report->lines("Medians of $rounds rounds, rows interleaved; 64 connections, wrk with one thread; each of $seconds s has "
         . "requests of $keys keys.",
-    'us: microseconds of CPU for each request, nginx\'s and Redis\'s. +-: spread between rounds.');
+    'us: microseconds of CPU for each request, nginx\'s and Redis\'s. +-: spread between rounds. look-up: of the '
+        . "key's override, by itself, in a program that does nothing else.");
 my $none = figure($requests[0], 'nginx');
 $report->table(
-    ['', 'requests/s', '+-', 'nginx us', 'added', 'Redis us'],
-    map { [$_->{name}, sprintf('%.0f', figure($_, 'requests')), sprintf('%.0f %%', spread($_)),
-        map { sprintf '%.2f', $_ } figure($_, 'nginx'), figure($_, 'nginx') - $none, figure($_, 'redis')] } @requests
+    ['', 'requests/s', '+-', 'nginx us', 'added', 'look-up us', 'Redis us'],
+    map {
+        my $row = $requests[$_];
+        [$row->{name}, sprintf('%.0f', figure($row, 'requests')), sprintf('%.0f %%', spread($row)),
+            (map { sprintf '%.2f', $_ } figure($row, 'nginx'), figure($row, 'nginx') - $none),
+            $_ ? sprintf('%.3f', $look_ups[$_ - 1]) : '-', sprintf '%.2f', figure($row, 'redis')]
+    } 0 .. $#requests
 );
 $report->lines("Each node calls Redis once a second, with a report of 5 zones and 20 keys, $syncs[0]{bytes} bytes. "
         . "Redis's CPU for one call and for the whole fleet, with $keys overrides of which none has changed:");
