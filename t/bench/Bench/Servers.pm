@@ -125,9 +125,11 @@ sub versions {
         push @versions, sprintf 'lua-nginx-module %d.%d.%d (%s)', int $number / 1e6,
             int($number / 1000) % 1000, $number % 1000, $jit;
     }
-    my $commit = qx(git -C $top describe --always --dirty 2>/dev/null) // '';
+    my $commit = qx(git -C $top describe --always 2>/dev/null) // '';
+    # The parts of one run write their tables one after another.
+    my $dirty = qx(git -C $top status --porcelain -uno -- . ':!doc/benchmarks.md' 2>/dev/null);
     chomp $commit;
-    push @versions, "this module at $commit" if $commit;
+    push @versions, "this module at $commit" . ($dirty ? '-dirty' : '') if $commit;
     return @versions;
 }
 
