@@ -194,14 +194,15 @@ sub sync_row {
 }
 
 # Microseconds of one look-up in shared memory by itself: without overrides, with those of other keys, and of these
-# keys. The median of $rounds rounds; each looks for all keys.
+# keys. Medians of $rounds rounds; each looks for all keys.
 sub look_ups {
     my $program = "$output/override_lookup";
     open my $in, '<', build_folder() . '/compile_commands.json' or die "compile_commands.json: $!\n";
     my ($unit) = grep { $_->{file} eq "$top/src/store/override_table.cpp" }
         @{ JSON::PP->new->decode(do { local $/ = undef; <$in> }) };
-    my @command = @{ $unit->{arguments} };
-    system(@command[0 .. $#command - 2], '-O2', "$top/t/bench/override_lookup.cpp",
+    my @compiler = @{ $unit->{arguments} };
+    splice @compiler, -2;    # -c and the file
+    system(@compiler, '-O2', "$top/t/bench/override_lookup.cpp",
         (map { "$top/src/store/$_.cpp" } qw(override_table zone_slots)), '-o', $program) == 0
         or die "override_lookup could not be built\n";
     my @rounds_of;
@@ -213,7 +214,7 @@ sub look_ups {
     return map { median(@{$_}) } @rounds_of;
 }
 
-my @look_ups = look_ups();
+my @look_ups = ('-', map { sprintf '%.3f', $_ } look_ups());    # of @requests; the first has none
 my @requests = (
     request_row('without ratelimit_fleet', '', undef),
     request_row('ratelimit_fleet, no override', 'ratelimit_fleet size=32m;', undef),
@@ -238,7 +239,7 @@ $report->table(
         my $row = $requests[$_];
         [$row->{name}, sprintf('%.0f', figure($row, 'requests')), sprintf('%.0f %%', spread($row)),
             (map { sprintf '%.2f', $_ } figure($row, 'nginx'), figure($row, 'nginx') - $none),
-            $_ ? sprintf('%.3f', $look_ups[$_ - 1]) : '-', sprintf '%.2f', figure($row, 'redis')]
+            $look_ups[$_], sprintf '%.2f', figure($row, 'redis')]
     } 0 .. $#requests
 );
 $report->lines("Each node calls Redis once a second, with a report of 5 zones and 20 keys, $syncs[0]{bytes} bytes. "

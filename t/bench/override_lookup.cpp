@@ -1,15 +1,17 @@
-// Measures one look-up of a key's override, without nginx and Redis. Usage: override_lookup keys
-// rounds Each look-up is for another key, in random order. Prints a line for each round: the
-// nanoseconds of one look-up if there are no overrides, if as many other keys have them, and if
-// these keys have them.
+// Measures one look-up of a key's override, without nginx and Redis. Each is for another key, in
+// random order. Usage: override_lookup KEYS ROUNDS
+//
+// Prints a line for each round: the nanoseconds of one look-up if there are no overrides, if as
+// many other keys have them, and if these keys have them.
 #include "store/override_table.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <new>
 #include <random>
 #include <string>
 #include <string_view>
@@ -35,21 +37,22 @@ constexpr std::uint64_t zone = 1;
     std::exit(1);
 }
 
+/// nginx aligns shared memory to pages.
+struct alignas(4096) Page {
+    std::array<std::byte, 4096> bytes;
+};
+
 class Table {
 public:
-    Table() : memory_(::operator new(table_size, alignment))
+    Table() : memory_(table_size / sizeof(Page))
     {
-        OverrideTable::init(memory_, table_size);
+        OverrideTable::init(memory_.data(), table_size);
     }
-    ~Table() { ::operator delete(memory_, alignment); }
-    Table(const Table&) = delete;
-    Table& operator=(const Table&) = delete;
 
-    OverrideTable operator*() const { return OverrideTable(memory_); }
+    OverrideTable operator*() { return OverrideTable(memory_.data()); }
 
 private:
-    static constexpr std::align_val_t alignment{ 4096 };
-    void* memory_;
+    std::vector<Page> memory_;
 };
 
 std::vector<std::string> make_keys(char first, unsigned count)
@@ -104,12 +107,12 @@ int main(int argc, char** argv)
 {
     const int count = argc == 3 ? std::atoi(argv[1]) : 0;
     if (count < 1) {
-        fail("usage: override_lookup keys rounds");
+        fail("usage: override_lookup KEYS ROUNDS");
     }
     std::vector<std::string> keys = make_keys('k', static_cast<unsigned>(count));
-    const Table none;
-    const Table of_others;
-    const Table of_these;
+    Table none;
+    Table of_others;
+    Table of_these;
     fill(*of_others, make_keys('o', static_cast<unsigned>(count)));
     fill(*of_these, keys);
     std::shuffle(keys.begin(), keys.end(), std::mt19937{ 1 });
