@@ -12,11 +12,12 @@ fail() {
     exit 1
 }
 
-apt_get() {
+apt_with_lists() {
     apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-        -o Dir::State="$work/state" -o Dir::Cache="$work/cache" -o APT::Sandbox::User=root \
-        "$@" >>"$work/log" 2>&1
+        -o Dir::State="$work/state" -o Dir::Cache="$work/cache" -o APT::Sandbox::User=root "$@"
 }
+
+apt_get() { apt_with_lists "$@" >>"$work/log" 2>&1; }
 
 debian_lists() {
     work=$(mktemp -d)
@@ -31,9 +32,12 @@ debian_lists() {
     apt_get update || fail 'could not fetch the lists of deb.debian.org'
 }
 
-# source_of PACKAGE TARBALL SHA256: fetches a source package and unpacks its tarball here.
+# source_of PACKAGE TARBALL SHA256: fetches the tarball of a source package and unpacks it here. Not the other files of
+# the package: a mirror may have deleted them already when it gets a new revision of the same version.
 source_of() {
-    apt_get source --download-only "$1" || fail "could not fetch the source of $1 from deb.debian.org"
+    uri=$(apt_with_lists source --print-uris "$1" 2>>"$work/log" | sed -n "s|^'\([^']*/$2\)'.*|\1|p")
+    [ -n "$uri" ] || fail "deb.debian.org has no $2"
+    /usr/lib/apt/apt-helper download-file "$uri" "$2" >>"$work/log" 2>&1 || fail "could not fetch $2 from deb.debian.org"
     echo "$3  $2" | sha256sum -c - >>"$work/log" 2>&1 || fail "$2 has an unexpected SHA-256"
     tar xzf "$2"
 }
