@@ -5,11 +5,12 @@
 --
 -- KEYS     one key for each limit
 -- ARGV     for each limit: algorithm (code), mode, then as in sequence.lua: now, quota, window, param;
---          then for each run: the number of requests, and their cost for each limit
+--          then for each run: the number of requests, and their cost for each limit. The number is
+--          negative if the call was sent again because its connection was lost
 --          mode: 0, or 1 for a shadow limit; if the limit has a block (block.lua), its length in us,
 --          negative for a shadow limit
 -- returns  a string of signed 64-bit big-endian integers. For each run and each limit of it:
---            taken        requests that were counted: the first ones of the run
+--            taken        requests that pass: the first ones of the run. They were counted
 --            verdict      of the next request of the run, as in sequence.lua. If its refusal begins
 --                         a block, remaining and reset are still those before the refusal
 --            remaining    requests, after those counted
@@ -19,6 +20,12 @@
 --            before       the reset before the requests were counted, us; 0 if nothing was counted
 --          At the end this server's time, us since the epoch; 0: no limit needed it.
 -- errors   as sequence.lua
+--
+-- A call that was sent again may have been executed before. A request that would be refused passes
+-- if it would pass without what that may have counted: if nothing is counted beyond the limit, and if
+-- the requests of the call that pass fit in the limit together. It is not counted then, and its reply
+-- is as if it were. So no request is refused that passed before, unless requests of the call have
+-- different costs, and at most the requests of the call pass beyond the limit. It begins no block.
 --
 -- Numbers arrive as text. `+ 0.0` makes them floats: from Lua 5.3 on, products of integers would
 -- wrap at 2^63.
@@ -31,6 +38,8 @@ local algorithms = {}
 local fields = 6
 local limits = #KEYS
 local answer, server_time = {}, 0
+local repeated = false  -- the call was sent again
+local passed = {}       -- by limit: the cost of the requests of the call that pass
 
 local function time_of(now)
     if now ~= 0 then
@@ -45,12 +54,12 @@ local function time_of(now)
 end
 
 -- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
--- before the i-th admit `passing` of its requests. Returns how many requests all limits admit. A
--- limit commits after the recursion has decided the limits behind it, so its state needs to be kept
--- only in locals.
-local function decide(i, at, answers_before, requests, passing)
+-- before the i-th admit `counted` of its requests, and `passing` if those that may have been counted
+-- before pass, too. Returns both numbers for all limits. A limit commits after the recursion has
+-- decided the limits behind it, so its state needs to be kept only in locals.
+local function decide(i, at, answers_before, requests, counted, passing)
     if i > limits then
-        return passing
+        return counted, passing
     end
     local from = (i - 1) * fields
     local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0.0)
@@ -72,10 +81,22 @@ local function decide(i, at, answers_before, requests, passing)
         fit = math.min(requests, max(1, floor(commit(
             key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost)))
     end
-    passing = decide(
-        i + 1, at, answers_before, requests, enforced and fit < passing and fit or passing)
+    local most = fit  -- with those that may have been counted before
+    if repeated and fit < requests and not blocked then
+        local limit, higher, larger = quota, quota + cost, param
+        if counts.by_capacity then
+            limit, higher, larger = param, quota, param + cost
+        end
+        if check(key, now, higher, window, larger, cost) then
+            most = max(fit, math.min(requests, floor((limit - (passed[i] or 0)) / cost)))
+        end
+    end
+    counted, passing = decide(
+        i + 1, at, answers_before, requests, enforced and fit < counted and fit or counted,
+        enforced and most < passing and most or passing)
 
-    local taken = fit < passing and fit or passing
+    local taken, through = math.min(fit, counted), math.min(most, passing)
+    passed[i] = (passed[i] or 0) + through * cost
     local remaining, reset, retry, detail, before
     if taken > 0 and cost > 0 then
         remaining, reset, retry, detail, before = commit(
@@ -89,20 +110,25 @@ local function decide(i, at, answers_before, requests, passing)
         remaining, reset, retry = commit(
             key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
     end
-    local verdict = fit > taken and 1 or 0
+    if repeated and retry == 0 then
+        retry = 1  -- of a request that only what passed uncounted refuses
+    end
+    local verdict = most > through and 1 or 0
     if block then
-        granted = fit > taken or taken == requests
+        granted = most > through or through == requests or repeated and not blocked
 --- block_commit
     end
     answer[answers_before + i] = pack(
-        '>i8i8i8i8i8i8i8', taken, verdict, remaining, reset, retry, detail or 0, before or 0)
-    return passing
+        '>i8i8i8i8i8i8i8', through, verdict, remaining, reset, retry, detail or 0, before or 0)
+    return counted, passing
 end
 
 local runs = (#ARGV - limits * fields) / (1 + limits)
 for run = 0, runs - 1 do
     local at = limits * fields + run * (1 + limits) + 1
-    decide(1, at, run * limits, ARGV[at] + 0.0, ARGV[at] + 0.0)
+    local requests = math.abs(ARGV[at] + 0.0)
+    repeated = ARGV[at] + 0.0 < 0
+    decide(1, at, run * limits, requests, requests, requests)
 end
 
 answer[runs * limits + 1] = pack('>i8', server_time)

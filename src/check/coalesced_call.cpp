@@ -143,10 +143,11 @@ try {
     return false;
 }
 
-/// Whether it is one request, which the script of its limits decides.
+/// Whether it is one request, which the script of its limits decides. Only several_script knows of
+/// calls that are sent again.
 bool CoalescedCall::in_sequence() const noexcept
 {
-    return sequence_ && runs_.single();
+    return sequence_ && runs_.single() && !routing.sent_again;
 }
 
 void CoalescedCall::write_keys(redis::ScriptArguments& arguments) const
@@ -165,8 +166,15 @@ void CoalescedCall::write_numbers(redis::ScriptArguments& arguments) const
 
 void CoalescedCall::write(redis::CommandBuffer& command) const
 {
-    command.begin_script(several_, several_argument_count(limits_.size(), runs_.numbers()));
-    write_several_arguments(limits_, runs_.numbers(), command);
+    const auto write_runs = [&](std::span<const std::int64_t> runs) {
+        command.begin_script(several_, several_argument_count(limits_.size(), runs));
+        write_several_arguments(limits_, runs, command);
+    };
+    if (routing.sent_again) {
+        write_runs(runs_.numbers_again());
+    } else {
+        write_runs(runs_.numbers());
+    }
 }
 
 bool CoalescedCall::on_reply(const redisReply& reply) noexcept

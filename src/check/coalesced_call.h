@@ -17,7 +17,7 @@ class CoalescedCall : public redis::Call, private redis::BatchPart {
 public:
     explicit CoalescedCall(redis::Client& client) noexcept : client_(client)
     {
-        repeatable = true;  // at worst, requests are counted twice
+        repeatable = true;  // requests may be counted twice, and are not refused for that
     }
 
     /// Sends the first request. It sets the keys and policies that matches() requires of others.

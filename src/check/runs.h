@@ -87,6 +87,18 @@ public:
     /// For each run: the number of its requests, and their cost for each limit.
     std::span<const std::int64_t> numbers() const noexcept { return numbers_; }
 
+    /// The same for a call that is sent again: the numbers of requests are negative, and no tokens
+    /// are leased.
+    std::vector<std::int64_t> numbers_again() const
+    {
+        std::vector<std::int64_t> again = numbers_;
+        again[last()] -= leased_;
+        for (std::size_t run = 0; run < count(); ++run) {
+            again[run * (1 + limits_)] *= -1;
+        }
+        return again;
+    }
+
     /// The script returns one reply for each run and limit, ordered by run.
     std::size_t replies() const noexcept { return count() * limits_; }
     std::size_t reply_of(std::size_t run, std::size_t limit) const noexcept

@@ -26,8 +26,7 @@ struct LimitCheck {
 ///   sequence  KEYS key..., of each request in turn; ARGV[1] for each key: now quota window param
 ///             cost. One packed argument costs Redis less than five for each key.
 ///   several   KEYS key...; ARGV for each limit: algorithm mode now quota window param; then for
-///   each
-///             run of requests with the same costs: their number, and the cost for each limit
+///             each run of requests with the same costs: their number, and the cost for each limit
 /// mode: whether the limit is a shadow, and its block (lua/several.lua). now: microseconds since
 /// the epoch, 0: Redis's TIME. window: Policy::counted_for, microseconds. param: the capacity for
 /// token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
@@ -42,7 +41,7 @@ constexpr redis::BatchFormat sequence_format(std::size_t limits, bool refundable
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments);
 
-/// `runs`: Runs::numbers().
+/// `runs`: Runs::numbers(), or numbers_again().
 constexpr redis::ArgumentCount several_argument_count(
     std::size_t checks, std::span<const std::int64_t> runs) noexcept
 {

@@ -52,11 +52,11 @@ std::string filled(Pieces frame, Pieces source)
 }
 
 /// Lua that fills a frame's table `algorithms`, by code, which is a number or a text. `functions`
-/// is the frame that makes functions of an algorithm's file, `entry` a table entry made of them.
-/// Each file gets a block of its own, because all files use the same function names.
+/// is the frame that makes functions of an algorithm's file, `entry(algorithm)` a table entry made
+/// of them. Each file gets a block of its own, because all files use the same function names.
 std::string table_of(
-    const std::bitset<algorithm_count>& algorithms, Pieces functions, std::string_view entry,
-    bool numbers)
+    const std::bitset<algorithm_count>& algorithms, Pieces functions,
+    std::string_view (*entry)(Algorithm) noexcept, bool numbers)
 {
     std::string text;
     Pieces last;
@@ -72,7 +72,7 @@ std::string table_of(
         }
         text +=
             "algorithms[" + (numbers ? std::to_string(i) : "'" + std::to_string(i) + "'") + "] = ";
-        text += entry;
+        text += entry(static_cast<Algorithm>(i));
         text += "\n";
     }
     return text + "end\n";
@@ -125,7 +125,8 @@ std::string charging_script(Pieces source, bool renewed, microseconds block = {}
 std::string refund_script(const std::bitset<algorithm_count>& algorithms)
 {
     constexpr lua::Piece refund_alone[] = { { "refund", "" } };
-    return with_algorithms(lua::refund, table_of(algorithms, refund_alone, "refund", true));
+    const auto entry = [](Algorithm) noexcept { return std::string_view("refund"); };
+    return with_algorithms(lua::refund, table_of(algorithms, refund_alone, entry, true));
 }
 
 }  // namespace
@@ -185,8 +186,12 @@ std::string several_script(std::span<const Algorithm> algorithms)
     for (const Algorithm algorithm : algorithms) {
         used.set(static_cast<std::size_t>(algorithm));
     }
-    return with_algorithms(
-        lua::several, table_of(used, lua::functions, "{ check = check, commit = commit }", false));
+    const auto entry = [](Algorithm algorithm) noexcept -> std::string_view {
+        return keeps_arrival_time(algorithm)
+            ? "{ check = check, commit = commit, by_capacity = true }"
+            : "{ check = check, commit = commit }";
+    };
+    return with_algorithms(lua::several, table_of(used, lua::functions, entry, false));
 }
 
 std::string peek_script(std::span<const Algorithm> algorithms)

@@ -277,7 +277,7 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
         << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
     std::vector<std::vector<Verdict>> states;
     for (std::size_t run = 0; answers.good() && run < runs.size() / stride; ++run) {
-        for (std::int64_t index = 0; index < runs[run * stride]; ++index) {
+        for (std::int64_t index = 0; index < std::abs(runs[run * stride]); ++index) {
             auto& verdicts = states.emplace_back();
             for (std::size_t i = 0; i < checks.size(); ++i) {
                 verdicts.push_back(state_in_run(

@@ -42,11 +42,19 @@ sub drop { return $_[0]->command('drop') }
 # passed. New connections are accepted.
 sub cut { return $_[0]->command('cut', $_[1] // 0) }
 
-# Counters: connections accepted (`taken`), connections open, bytes of requests and of replies.
+# Closes a connection instead of delivering the next replies that it has, or the $_[1]-th from now on: the
+# server has executed what they are for. Once.
+sub lose { return $_[0]->command('lose', $_[1] // 1) }
+
+# Whether lose() has closed a connection.
+sub lost { return !$_[0]->seen->{to_lose} }
+
+# Counters: connections accepted (`taken`), connections open, bytes of requests and of replies,
+# and how many times replies come until those to lose.
 sub seen {
     my ($self) = @_;
     my %seen;
-    @seen{qw(taken open requests answers)} = split ' ', $self->command('seen');
+    @seen{qw(taken open requests answers to_lose)} = split ' ', $self->command('seen');
     return \%seen;
 }
 
@@ -78,6 +86,7 @@ sub new {
     return bless {
         to      => $to, listener => $listener, control => $control, mode => 'pass', links => {},
         select  => IO::Select->new($listener, $control), taken => 0, requests => 0, answers => 0,
+        to_lose => 0,
     }, $class;
 }
 
@@ -138,6 +147,7 @@ sub move {
         syswrite $link->{server}, $bytes;
         return;
     }
+    return $self->hang_up($link) if $self->{to_lose} && !--$self->{to_lose};
     $bytes ^= "\xaa" x $got if $self->{mode} eq 'garble';
     my $wait = $self->{mode} eq 'delay' ? $self->{seconds} : 0;
     push @{ $link->{queue} }, [time + $wait, $bytes];
@@ -174,7 +184,10 @@ sub obey {
     my @links = $self->links;
     my $answer = 'done';
     if ($command eq 'seen') {
-        $answer = join ' ', $self->{taken}, scalar @links, @{$self}{qw(requests answers)};
+        $answer = join ' ', $self->{taken}, scalar @links, @{$self}{qw(requests answers to_lose)};
+    }
+    elsif ($command eq 'lose') {
+        $self->{to_lose} = $value;
     }
     elsif ($command eq 'cut' && $value) {
         $self->{cut_after} = $value;
