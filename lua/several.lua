@@ -53,6 +53,17 @@ local function time_of(now)
     return server_time
 end
 
+-- How many requests of this cost the i-th limit admits of a call that was sent again, with those that
+-- may have been counted before.
+local function most_again(i, counts, key, now, quota, window, param, cost)
+    local limit, higher, larger = quota, quota + cost, param
+    if counts.by_capacity then
+        limit, higher, larger = param, quota, param + cost
+    end
+    return counts.check(key, now, higher, window, larger, cost)
+        and floor((limit - (passed[i] or 0)) / cost) or 0
+end
+
 -- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
 -- before the i-th admit `counted` of its requests, and `passing` if those that may have been counted
 -- before pass, too. Returns both numbers for all limits. A limit commits after the recursion has
@@ -81,15 +92,9 @@ local function decide(i, at, answers_before, requests, counted, passing)
         fit = math.min(requests, max(1, floor(commit(
             key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost)))
     end
-    local most = fit  -- with those that may have been counted before
+    local most = fit
     if repeated and fit < requests and not blocked then
-        local limit, higher, larger = quota, quota + cost, param
-        if counts.by_capacity then
-            limit, higher, larger = param, quota, param + cost
-        end
-        if check(key, now, higher, window, larger, cost) then
-            most = max(fit, math.min(requests, floor((limit - (passed[i] or 0)) / cost)))
-        end
+        most = max(fit, math.min(requests, most_again(i, counts, key, now, quota, window, param, cost)))
     end
     counted, passing = decide(
         i + 1, at, answers_before, requests, enforced and fit < counted and fit or counted,
