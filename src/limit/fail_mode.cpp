@@ -19,6 +19,7 @@ Policy policy_of_one_node(const Policy& policy, std::int64_t nodes) noexcept
     const std::int64_t limit = std::max<std::int64_t>(1, policy.limit() / nodes);
     own.burst = own.algorithm == Algorithm::token_bucket ? limit : limit - 1;
     own.block = policy.block;
+    own.override_record = policy.override_record;
     return own;
 }
 

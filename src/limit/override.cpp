@@ -1,5 +1,6 @@
 #include "limit/override.h"
 
+#include "limit/mixed.h"
 #include "limit/rate_text.h"
 
 namespace ratelimit {
@@ -29,6 +30,14 @@ std::string_view rate_misfit(const Override& override, Algorithm algorithm) noex
         : "invalid \"burst\", expected one that refills at this rate within 142 years";
 }
 
+/// The number depends on nothing else, so that one override has one record wherever it is used.
+std::uint32_t record_of(const Override& override) noexcept
+{
+    constexpr std::uint32_t first = std::uint32_t{ 1 } << 29U;  // beyond all lengths of windows
+    const std::uint64_t rate = mixed(mixed(0, override.rate.quota), override.rate.window.count());
+    return first + static_cast<std::uint32_t>(mixed(rate, override.burst.value_or(-1)) % first);
+}
+
 }  // namespace
 
 std::string_view misfit(const Override& override, Algorithm algorithm) noexcept
@@ -55,6 +64,7 @@ void apply(const Override& override, Policy& policy) noexcept
         policy.rate.quota = override.rate.quota;
     } else if (override.kind == Kind::rate) {
         policy.rate = override.rate;
+        policy.override_record = record_of(override);
         if (override.burst) {
             policy.burst = override.burst;
         }

@@ -51,6 +51,9 @@ struct Policy {
     std::optional<std::int64_t> burst;      // requests; empty: the algorithm's default
     std::optional<microseconds> precision;  // of one bucket; empty: the default
     microseconds block{ 0 };                // how long a refused key stays refused; 0: no longer
+    /// Of an override's rate and burst: the record that its counts have apart from those of the
+    /// limit's own policy, from 2^29 to 2^30 - 1. 0: there is no such override.
+    std::uint32_t override_record = 0;
 
     /// The most requests that can ever remain: the quota for the windows, the capacity for
     /// token_bucket, 1 + burst for gcra and leaky_bucket; at most what is refilled in

@@ -1,21 +1,11 @@
 #include "zone/zone.h"
 
+#include "limit/mixed.h"
+
 #include <algorithm>
 #include <charconv>
 
 namespace ratelimit {
-
-namespace {
-
-/// Multiplicative hashing (Knuth, TAOCP, section 6.4); the high half is folded into the low one.
-std::uint64_t mixed(std::uint64_t hash, std::int64_t word) noexcept
-{
-    constexpr std::uint64_t golden = 0x9E37'79B9'7F4A'7C15;
-    hash = (hash ^ static_cast<std::uint64_t>(word)) * golden;
-    return hash ^ hash >> 32U;
-}
-
-}  // namespace
 
 std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
 {
@@ -30,23 +20,19 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
     if (of.block.count() > 0) {
         hash = mixed(hash, of.block.count());
     }
+    if (of.override_record != 0) {
+        hash = mixed(hash, of.override_record);
+    }
     return hash;
 }
 
 std::uint32_t Zone::record_of(const Policy& of) const noexcept
 {
     const bool variable = policy.rate.quota == 0;
-    const bool own_window = !variable && of.rate.window == policy.rate.window;
-    if (!keeps_arrival_time(of.algorithm)) {
-        return own_window ? 0
-                          : static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 });
+    if (of.override_record != 0 || !variable || keeps_arrival_time(of.algorithm)) {
+        return of.override_record;
     }
-    if (variable || (own_window && of.rate.quota == policy.rate.quota)) {
-        return 0;
-    }
-    constexpr std::uint64_t most = (std::uint64_t{ 1 } << 30U) - 1;
-    return static_cast<std::uint32_t>(
-        1 + mixed(mixed(0, of.rate.quota), of.rate.window.count()) % (most - 1));
+    return static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 });
 }
 
 microseconds Zone::block_rest(const Override& block, microseconds (*now)() noexcept) const noexcept

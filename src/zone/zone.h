@@ -60,12 +60,11 @@ struct Zone {
     /// A hash of all that a decision of this zone depends on, except key, cost and time.
     std::uint64_t policy_hash(const Policy& of) const noexcept;
 
-    /// Which of a key's records counts by this policy. A window algorithm has a record for each
-    /// length of window, because the counts of one length cannot be converted exactly to another:
-    /// with a variable rate, and where an override has another window than the zone. The record's
-    /// number is the length in seconds. An algorithm that keeps an arrival time has one for each
-    /// rate of an override: a debt that a slower rate left would last for longer than that rate. 0:
-    /// the record of the zone's own window or rate, or the only one. Less than 2^30.
+    /// Which of a key's records counts by this policy. Each override of a rate has one of its own
+    /// (Policy::override_record), so that nothing of it outlasts it. With a variable rate, a window
+    /// algorithm has one for each length of window, because the counts of one length cannot be
+    /// converted exactly to another: its number is the length in seconds. Otherwise 0. Less than
+    /// 2^30.
     std::uint32_t record_of(const Policy& of) const noexcept;
 
     /// An upper bound of the length of redis_key's result for this key.

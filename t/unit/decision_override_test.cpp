@@ -1,7 +1,12 @@
-// Decisions of limits whose keys an override blocks, and records of other windows.
+// Decisions of limits whose keys an override blocks, and the records of overrides.
 
 #include "all_algorithms.h"
 #include "decision_fixture.h"
+#include "limit/fail_mode.h"
+#include "limit/override.h"
+
+#include <set>
+#include <vector>
 
 namespace ratelimit {
 namespace {
@@ -65,22 +70,61 @@ TEST_F(OverrideDecision, a_leased_token_of_another_limit_is_returned)
     EXPECT_EQ(leased(leasing), 5);
 }
 
-TEST(ZoneRecord, another_window_than_the_zones_or_another_rate_has_a_record_of_its_own)
+Policy overridden(const Policy& policy, Rate rate, std::optional<std::int64_t> burst = {})
 {
-    Zone fixed;
+    Policy changed = policy;
+    apply({ Override::Kind::rate, rate, burst }, changed);
+    return changed;
+}
+
+TEST(ZoneRecord, each_override_of_rate_or_burst_has_a_record_of_its_own)
+{
+    constexpr Rate own{ 5, std::chrono::minutes{ 1 } };
+    constexpr Rate more{ 7, std::chrono::minutes{ 1 } };
     for (const Algorithm algorithm : all_algorithms) {
-        fixed.policy = { algorithm, { 5, std::chrono::minutes{ 1 } }, {}, {} };
-        Policy other = fixed.policy;
-        other.rate.quota = 7;
-        const std::uint32_t more = fixed.record_of(other);
-        EXPECT_EQ(more != 0, keeps_arrival_time(algorithm)) << name_of(algorithm);
-        other.rate.window = std::chrono::hours{ 1 };
-        const std::uint32_t hour = fixed.record_of(other);
-        EXPECT_NE(hour, more) << name_of(algorithm);
-        EXPECT_LT(hour, 1U << 30U) << name_of(algorithm);
-        EXPECT_TRUE(keeps_arrival_time(algorithm) || hour == 3600U) << name_of(algorithm);
-        EXPECT_EQ(fixed.record_of(fixed.policy), 0U) << name_of(algorithm);
+        if (algorithm == Algorithm::concurrency) {
+            continue;  // counts no rate
+        }
+        for (const bool variable : { false, true }) {
+            Zone zone;
+            zone.policy = { algorithm, variable ? Rate{} : own, {}, {} };
+            Policy limit = zone.policy;
+            limit.rate = own;
+            const bool windows = variable && !keeps_arrival_time(algorithm);
+            EXPECT_EQ(zone.record_of(limit), windows ? 60U : 0U) << name_of(algorithm);
+            std::set<std::uint32_t> records{ zone.record_of(limit) };
+            std::set<std::uint64_t> hashes{ zone.policy_hash(limit) };
+            std::vector<Policy> all;
+            for (const Rate& rate : { own, more, Rate{ 5, std::chrono::hours{ 1 } } }) {
+                all.push_back(overridden(zone.policy, rate));
+                if (keeps_arrival_time(algorithm)) {
+                    all.push_back(overridden(zone.policy, rate, 20));
+                }
+            }
+            for (const Policy& policy : all) {
+                records.insert(zone.record_of(policy));
+                hashes.insert(zone.policy_hash(policy));
+                EXPECT_LT(zone.record_of(policy), 1U << 30U);
+                EXPECT_GE(zone.record_of(policy), 1U << 29U);
+            }
+            EXPECT_EQ(records.size(), all.size() + 1) << name_of(algorithm);
+            EXPECT_EQ(hashes.size(), all.size() + 1) << name_of(algorithm);
+        }
     }
+}
+
+TEST(ZoneRecord, an_override_has_one_record_whatever_burst_a_location_has)
+{
+    Zone zone;
+    zone.policy = { Algorithm::gcra, { 5, std::chrono::minutes{ 1 } }, 3, {} };
+    Policy location = zone.policy;
+    location.burst = 9;
+    constexpr Rate rate{ 8, std::chrono::minutes{ 1 } };
+    EXPECT_EQ(
+        zone.record_of(overridden(zone.policy, rate)), zone.record_of(overridden(location, rate)));
+    EXPECT_EQ(
+        zone.record_of(overridden(zone.policy, rate)),
+        zone.record_of(policy_of_one_node(overridden(zone.policy, rate), 3)));
 }
 
 }  // namespace

@@ -14,6 +14,10 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace ratelimit::http {
 
@@ -114,17 +118,16 @@ private:
     const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
 };
 
-/// Deletes a key in Redis by DEL: the record of the policy in force, and that of the zone's own.
-class KeyDeletion final : public RedisQuery, private redis::CommandCall {
+/// Deletes a key's records in Redis, one after another: a cluster that moves their slot may have
+/// some of them on one server and some on another.
+class KeyDeletion final : public RedisQuery, private redis::Call {
 public:
     KeyDeletion(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key,
-        const std::string& redis_key, const std::string& own_key)
-        : RedisQuery(r),
-          CommandCall(redis::plain_command({ "DEL", redis_key, own_key }), redis_key),
-          zone_(zone),
-          key_(key)
+        std::vector<std::string> redis_keys)
+        : RedisQuery(r), zone_(zone), key_(key), redis_keys_(std::move(redis_keys))
     {
+        repeatable = true;
     }
 
     ngx_int_t ask()
@@ -137,7 +140,7 @@ public:
 private:
     ngx_int_t respond() override
     {
-        if (!deleted_) {
+        if (!redis_keys_.empty()) {
             return send_error(
                 r_, NGX_HTTP_SERVICE_UNAVAILABLE,
                 refused_ ? "Redis answered with an error" : no_answer);
@@ -145,22 +148,34 @@ private:
         return announce_freed(r_, zone_, key_);
     }
 
+    std::string_view routing_key() const noexcept override { return redis_keys_.back(); }
+    void write(redis::CommandBuffer& command) const override
+    {
+        command.whole(redis::plain_command({ "DEL", redis_keys_.back() }));
+    }
     bool on_reply(const redisReply&) noexcept override
     {
-        deleted_ = true;
-        zone_.zone.memory().forget_key(key_);
-        answered();
+        redis_keys_.pop_back();
+        if (redis_keys_.empty()) {
+            zone_.zone.memory().forget_key(key_);
+            answered();
+        } else {
+            routing = {};
+            if (!zone_.redis->client().send(*this)) {
+                answered();
+            }
+        }
         return true;
     }
     void on_failure(redis::Failure failure) noexcept override
     {
-        refused_ = failure == redis::Failure::error_reply;
+        refused_ = failure != redis::Failure::connection && failure != redis::Failure::timeout;
         answered();
     }
 
     const ZoneConf& zone_;
     const std::string key_;
-    bool deleted_ = false;
+    std::vector<std::string> redis_keys_;  // that are not deleted yet
     bool refused_ = false;
 };
 
@@ -173,14 +188,14 @@ ngx_int_t show_local_key(
     return send_state(r, zone, key, policy, state, "local");
 }
 
-/// The zone's policy, or that of the override of the key or zone.
-Policy policy_in_force(const ZoneConf& zone, std::string_view key)
+/// The override of the key or zone that changes what is counted. Empty: there is none.
+std::optional<Override> changed_policy(const ZoneConf& zone, std::string_view key)
 {
-    Policy policy = zone.zone.policy;
-    if (const auto override = zone.zone.override_of(key, node_clock.monotonic)) {
-        apply(*override, policy);
-    }
-    return policy;
+    const auto override = zone.zone.override_of(key, node_clock.monotonic);
+    const bool changes = override
+        && (override->kind == Override::Kind::rate
+            || override->kind == Override::Kind::concurrency);
+    return changes ? override : std::nullopt;
 }
 
 /// Sets rate and burst of `policy` if the arguments have them. Returns the error; empty: none.
@@ -211,16 +226,21 @@ std::string_view read_policy(std::string_view arguments, Policy& policy)
 ngx_int_t show_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
 {
-    Policy policy = policy_in_force(zone, key);
+    Policy policy = zone.zone.policy;
     if (const auto wrong = read_policy(arguments, policy); !wrong.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
+    }
+    if (const auto override = changed_policy(zone, key)) {
+        policy = zone.zone.policy;
+        apply(*override, policy);
     }
     if (policy.rate.quota == 0) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
     }
     // Peeking at timed counts removes those that have left the window, so it needs the zone's
     // window.
-    const bool own_record = zone.variable_rate || policy.rate == zone.zone.policy.rate;
+    const bool own_record =
+        zone.variable_rate || policy.override_record != 0 || policy.rate == zone.zone.policy.rate;
     if (zone.redis == nullptr && !own_record && LocalLimiter::has_timed_counts(policy.algorithm)) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST,
@@ -245,16 +265,32 @@ ngx_int_t free_key(
         zone.zone.memory().forget_key(key);
         return announce_freed(r, zone, key);
     }
-    Policy policy = policy_in_force(zone, key);
-    if (const auto wrong = read_policy(arguments, policy); !wrong.empty()) {
+    std::vector<std::string> records;
+    const auto add = [&](const Policy& policy) {
+        records.push_back(redis_key_of(zone, key, policy));
+    };
+    const auto add_override = [&](const Override& override) {
+        Policy policy = zone.zone.policy;
+        apply(override, policy);
+        add(policy);
+    };
+    Policy own = zone.zone.policy;
+    if (const auto wrong = read_policy(arguments, own); !wrong.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
     }
-    if (policy.rate.quota == 0 && !keeps_arrival_time(policy.algorithm)) {
+    if (own.rate != zone.zone.policy.rate) {  // rate= is given: perhaps of an earlier override
+        const bool burst = api_argument(arguments, "burst").given;
+        add_override({ Override::Kind::rate, own.rate, burst ? own.burst : std::nullopt });
+    }
+    if (const auto override = changed_policy(zone, key)) {
+        add_override(*override);
+    }
+    if (own.rate.quota != 0 || keeps_arrival_time(own.algorithm)) {
+        add(own);
+    } else if (records.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
     }
-    auto* deletion = nginx::make<KeyDeletion>(
-        r->pool, r, zone, key, redis_key_of(zone, key, policy),
-        redis_key_of(zone, key, zone.zone.policy));
+    auto* deletion = nginx::make<KeyDeletion>(r->pool, r, zone, key, std::move(records));
     return deletion == nullptr ? ngx_int_t{ NGX_ERROR } : deletion->ask();
 }
 

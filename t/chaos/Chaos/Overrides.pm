@@ -146,23 +146,25 @@ sub _keeps_from_answering {
     return defined $fault->{slack} || $fault->{loses};
 }
 
-# Sentences about more requests than the largest limit that may have been in force for one of them: in each
-# window, or for other algorithms at any time. All have one rate, or one window.
-# passes: [request, limits].
+# Sentences about more requests than a limit allows, of those that it decided: each counts apart, in each window,
+# or for other algorithms at any time. All have one rate, or one window.
+# passes: [request, limits that may have decided it].
 sub _too_many {
     my ($limit, $passes, $gaps) = @_;
     my %groups;
     for my $pass (@{$passes}) {
-        my $window = $limit->{algorithm} eq 'fixed_window' ? floor($pass->[0]{sent} / $limit->{window}) : 0;
-        push @{ $groups{$window} }, $pass;
+        my ($request, @may) = @{$pass};
+        my $size = $request->{limit} || (@may == 1 ? $may[0] : next);
+        my $window = $limit->{algorithm} eq 'fixed_window' ? floor($request->{sent} / $limit->{window}) : 0;
+        push @{ $groups{$size}{$window} }, $request;
     }
     my @sentences;
-    for my $window (sort { $a <=> $b } keys %groups) {
-        my @of = @{ $groups{$window} };
-        my $most = max(0, map { @{$_}[1 .. $#{$_}] } @of);
+    for my $most (sort { $a <=> $b } keys %groups) {
         my %size = $limit->{algorithm} eq 'fixed_window' ? (quota => $most) : (burst => $most - 1);
-        push @sentences, violations({ %{$limit}, %size },
-            [map { [$_->[0]{sent} - 0.001, $_->[0]{received} + 0.001] } @of], $gaps);
+        for my $window (sort { $a <=> $b } keys %{ $groups{$most} }) {
+            push @sentences, violations({ %{$limit}, %size },
+                [map { [$_->{sent} - 0.001, $_->{received} + 0.001] } @{ $groups{$most}{$window} }], $gaps);
+        }
     }
     return @sentences;
 }
