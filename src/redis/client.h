@@ -124,6 +124,10 @@ public:
     /// The longest time that a call can take if a connection is ready.
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
+    /// What the clock of this shard's server shows now, since the epoch: estimated from its latest
+    /// reply to TIME. A new connection sends TIME before its first call. Empty: not known yet.
+    virtual std::optional<microseconds> server_time(std::uint32_t shard) const noexcept = 0;
+
     /// The server of a ring, or the hash slot of a cluster. Keys of one shard can be in one call.
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 

@@ -79,6 +79,12 @@ bool ClusterClient::refuses(std::uint32_t shard) const noexcept
     return takeover == takeovers_.end() || !takeover->second.window.is_open(loop_.now());
 }
 
+std::optional<microseconds> ClusterClient::server_time(std::uint32_t shard) const noexcept
+{
+    const Server* node = slots_[shard];
+    return node == nullptr ? std::nullopt : node->time();
+}
+
 void ClusterClient::each_server(const std::function<void(Server&)>& visit)
 {
     for (const auto& [name, node] : nodes_) {

@@ -26,6 +26,7 @@ public:
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     std::uint32_t server_of(std::uint32_t shard) const noexcept override;
     bool refuses(std::uint32_t shard) const noexcept override;
+    std::optional<microseconds> server_time(std::uint32_t shard) const noexcept override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;

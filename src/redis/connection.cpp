@@ -47,14 +47,14 @@ try {
 
 Connection::Connection(
     EventLoop& loop, const Endpoint& server, const ServerOptions& options,
-    const ScriptRegistry& scripts, RecordPool& records, ConnectionOwner& owner)
+    const ScriptRegistry& scripts, RecordPool& records, ServerClock& clock, ConnectionOwner& owner)
     : loop_(loop),
       server_(server),
       options_(options),
       records_(records),
       owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
-      handshake_(options, scripts),
+      handshake_(options, scripts, clock),
       command_(handshake_.digests()),
       batcher_(scripts.size(), records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),

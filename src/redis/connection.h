@@ -52,7 +52,8 @@ class Connection final : private ContextOwner {
 public:
     Connection(
         EventLoop& loop, const Endpoint& server, const ServerOptions& options,
-        const ScriptRegistry& scripts, RecordPool& records, ConnectionOwner& owner);
+        const ScriptRegistry& scripts, RecordPool& records, ServerClock& clock,
+        ConnectionOwner& owner);
     ~Connection() override;
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;

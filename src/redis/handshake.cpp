@@ -22,8 +22,9 @@ bool names_a_master(const redisReply& role) noexcept
 
 }  // namespace
 
-Handshake::Handshake(const ServerOptions& options, const ScriptRegistry& scripts)
-    : options_(options), scripts_(scripts), digests_(scripts.size())
+Handshake::Handshake(
+    const ServerOptions& options, const ScriptRegistry& scripts, ServerClock& clock)
+    : options_(options), scripts_(scripts), clock_(clock), digests_(scripts.size())
 {
 }
 
@@ -47,9 +48,7 @@ std::vector<std::string> Handshake::begin()
     for (std::string& command : load_scripts()) {
         commands.push_back(std::move(command));
     }
-    if (commands.empty()) {
-        add(Reply::good, plain_command({ "TIME" }));  // proves that the server answers
-    }
+    add(Reply::time, plain_command({ "TIME" }));  // also proves that the server answers
     // CLIENT LIST then shows which worker has the connection. A server may refuse this command. It
     // is last: a server that refuses the connection (DENIED, max number of clients) gives its
     // reason in the first reply, which has to count.
@@ -86,6 +85,9 @@ std::optional<std::string_view> Handshake::judge(const redisReply& reply)
             return "SCRIPT LOAD returned no digest";
         }
         std::memcpy(digest.data(), reply.str, digest.size());
+    }
+    if (expected == Reply::time && !clock_.set(reply)) {
+        return "TIME returned no time";
     }
     if (expected == Reply::role && reply.type == REDIS_REPLY_ARRAY && !names_a_master(reply)) {
         return "it is not a master";

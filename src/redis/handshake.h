@@ -1,6 +1,7 @@
 #pragma once
 
 #include "redis/script_registry.h"
+#include "redis/server_clock.h"
 #include "redis/server_options.h"
 
 #include <deque>
@@ -14,12 +15,12 @@ struct redisReply;
 namespace ratelimit::redis {
 
 /// The commands that a new connection sends before its first call (AUTH, SELECT, ROLE, SCRIPT LOAD,
-/// CLIENT SETNAME), and the check of their replies. It has no socket: its owner writes the
+/// TIME, CLIENT SETNAME), and the check of their replies. It has no socket: its owner writes the
 /// commands, and passes on the replies in their order.
 class Handshake {
 public:
-    /// `options` and `scripts` must outlive this object.
-    Handshake(const ServerOptions& options, const ScriptRegistry& scripts);
+    /// All must outlive this object. `clock` is set by the reply to TIME.
+    Handshake(const ServerOptions& options, const ScriptRegistry& scripts, ServerClock& clock);
 
     /// The commands of a new connection. Each has one reply.
     std::vector<std::string> begin();
@@ -35,10 +36,11 @@ public:
     const std::vector<ScriptDigest>& digests() const noexcept { return digests_; }
 
 private:
-    enum class Reply : std::uint8_t { any, good, role, digest };
+    enum class Reply : std::uint8_t { any, good, role, digest, time };
 
     const ServerOptions& options_;
     const ScriptRegistry& scripts_;
+    ServerClock& clock_;
     std::deque<Reply> replies_left_;
     std::vector<ScriptDigest> digests_;
     std::size_t loaded_ = 0;  // how many scripts this handshake has loaded

@@ -56,6 +56,11 @@ bool RingClient::refuses(std::uint32_t shard) const noexcept
     return servers_[shard]->refuses();
 }
 
+std::optional<microseconds> RingClient::server_time(std::uint32_t shard) const noexcept
+{
+    return servers_[shard]->time();
+}
+
 void RingClient::each_server(const std::function<void(Server&)>& visit)
 {
     for (const auto& server : servers_) {

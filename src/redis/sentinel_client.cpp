@@ -94,6 +94,11 @@ bool SentinelClient::refuses(std::uint32_t) const noexcept
     return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
 }
 
+std::optional<microseconds> SentinelClient::server_time(std::uint32_t) const noexcept
+{
+    return master_ == nullptr ? std::nullopt : master_->time();
+}
+
 void SentinelClient::each_server(const std::function<void(Server&)>& visit)
 {
     if (master_ != nullptr) {

@@ -21,8 +21,8 @@ Server::Server(
 {
     probe_timer_->cancelable(true);
     for (int i = 0; i < options_.connections; ++i) {
-        connections_.push_back(
-            std::make_unique<Connection>(loop, endpoint_, options_, scripts, records_, *this));
+        connections_.push_back(std::make_unique<Connection>(
+            loop, endpoint_, options_, scripts, records_, clock_, *this));
     }
 }
 

@@ -3,6 +3,7 @@
 #include "redis/address_cycle.h"
 #include "redis/circuit_breaker.h"
 #include "redis/connection.h"
+#include "redis/server_clock.h"
 #include "redis/server_stats.h"
 #include "redis/waiting_calls.h"
 
@@ -89,6 +90,9 @@ public:
     /// Call once a second: probes the server if it was silent for a second.
     void probe();
 
+    /// What its clock shows now, since the epoch. Known when a connection has been ready.
+    std::optional<microseconds> time() const noexcept { return clock_.now(); }
+
     /// Whether the server is known to reply, possibly with errors.
     bool up() const noexcept { return state_ == State::up; }
     /// Whether the server was reported down and has not replied to a call since.
@@ -128,10 +132,16 @@ private:
     /// TIME, which scripts call as well, so that no other right is needed.
     class Probe final : public CommandCall {
     public:
-        Probe() : CommandCall(plain_command({ "TIME" })) { delays_exit = false; }
+        explicit Probe(ServerClock& clock) : CommandCall(plain_command({ "TIME" })), clock_(clock)
+        {
+            delays_exit = false;
+        }
         unsigned request_count() const noexcept override { return 0; }
-        bool on_reply(const redisReply&) noexcept override { return true; }
+        bool on_reply(const redisReply& reply) noexcept override { return clock_.set(reply); }
         void on_failure(Failure) noexcept override {}
+
+    private:
+        ServerClock& clock_;
     };
 
     static constexpr std::size_t most_reported_errors = 16;
@@ -171,6 +181,7 @@ private:
     // Its late replies close the breaker, so timeouts in a row are counted separately: a server
     // that is always too slow has to be reported too.
     CircuitBreaker lateness_;
+    ServerClock clock_;
     RecordPool records_;  // before connections_, whose destructors free records
     std::vector<std::unique_ptr<Connection>> connections_;
     Connection* filling_ = nullptr;  // the connection of the last call
@@ -179,7 +190,7 @@ private:
     std::unique_ptr<Lookup> lookup_;
     Name name_ = Name::unresolved;
     ServerStats stats_;
-    Probe probe_;
+    Probe probe_{ clock_ };
     bool lost_ = false;                   // since a connection was ready last, one was lost
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;

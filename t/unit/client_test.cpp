@@ -247,5 +247,16 @@ TEST_F(ClientTest, a_wrong_password_is_reported_once)
     EXPECT_EQ(events_.ups, 0);
 }
 
+/// The test's own clock is also the server's.
+TEST_F(Client, knows_the_time_of_the_server_before_the_first_call)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    const auto known = client.server_time(0);
+    ASSERT_TRUE(known);
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    EXPECT_LE(*known, now);
+    EXPECT_GT(*known, now - 10s);
+}
+
 }  // namespace
 }  // namespace ratelimit

@@ -3,12 +3,15 @@
 #include "redis/handshake.h"
 #include "resp_reply.h"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 namespace ratelimit {
 namespace {
 
 using redis::Handshake;
+using namespace std::chrono_literals;
 
 class HandshakeTest : public testing::Test {
 protected:
@@ -31,7 +34,9 @@ protected:
 
     const std::string digest_ = "$40\r\n" + std::string(40, 'd') + "\r\n";
     redis::ServerOptions options_;
+    const std::string time_ = "*2\r\n$10\r\n1700000000\r\n$6\r\n000042\r\n";
     redis::ScriptRegistry scripts_;
+    redis::ServerClock clock_;
 };
 
 TEST_F(HandshakeTest, sends_all_configured_commands_before_the_scripts)
@@ -41,13 +46,13 @@ TEST_F(HandshakeTest, sends_all_configured_commands_before_the_scripts)
     options_.master_only = true;
     scripts_.add("return 1");
     scripts_.add("return 2");
-    Handshake handshake(options_, scripts_);
+    Handshake handshake(options_, scripts_, clock_);
     using Words = std::vector<std::string>;
     EXPECT_EQ(
         words(handshake.begin()),
-        (Words{ "AUTH", "SELECT", "ROLE", "SCRIPT", "SCRIPT", "CLIENT" }));
+        (Words{ "AUTH", "SELECT", "ROLE", "SCRIPT", "SCRIPT", "TIME", "CLIENT" }));
     for (const std::string& resp :
-         Words{ "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_, digest_ }) {
+         Words{ "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_, digest_, time_ }) {
         EXPECT_EQ(judge(handshake, resp), "good");
         EXPECT_FALSE(handshake.done());
     }
@@ -56,17 +61,39 @@ TEST_F(HandshakeTest, sends_all_configured_commands_before_the_scripts)
     EXPECT_EQ(handshake.digests()[1].back(), 'd');
 }
 
-TEST_F(HandshakeTest, without_scripts_sends_a_command_to_get_a_reply)
+TEST_F(HandshakeTest, always_asks_for_the_time)
 {
-    Handshake handshake(options_, scripts_);
+    Handshake handshake(options_, scripts_, clock_);
     EXPECT_EQ(words(handshake.begin()), (std::vector<std::string>{ "TIME", "CLIENT" }));
+    EXPECT_FALSE(clock_.now());
+    EXPECT_EQ(judge(handshake, time_), "good");
+    const auto first = clock_.now();
+    ASSERT_TRUE(first);
+    EXPECT_GE(*first, 1'700'000'000s + 42us);
+    EXPECT_LT(*first, 1'700'000'060s);
+    std::this_thread::sleep_for(2ms);
+    EXPECT_GE(*clock_.now(), *first + 2ms);
+}
+
+TEST_F(HandshakeTest, refuses_a_server_that_does_not_say_the_time)
+{
+    Handshake handshake(options_, scripts_, clock_);
+    for (const std::string resp :
+         { "+OK\r\n", "*1\r\n$1\r\n1\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n1\r\n", "*2\r\n:1\r\n:1\r\n",
+           "*2\r\n$1\r\n1\r\n$7\r\n1000000\r\n", "*2\r\n$2\r\n1x\r\n$1\r\n1\r\n",
+           "*2\r\n$0\r\n\r\n$1\r\n1\r\n", "*2\r\n$19\r\n9223372036854775807\r\n$1\r\n1\r\n",
+           "*2\r\n$-1\r\n$1\r\n1\r\n" }) {
+        handshake.begin();
+        EXPECT_EQ(judge(handshake, resp), "TIME returned no time") << resp;
+    }
+    EXPECT_FALSE(clock_.now());
 }
 
 TEST_F(HandshakeTest, fails_at_the_first_error_except_for_the_name)
 {
     options_.password = "wrong";
     scripts_.add("return 1");
-    Handshake handshake(options_, scripts_);
+    Handshake handshake(options_, scripts_, clock_);
     handshake.begin();
     EXPECT_EQ(judge(handshake, "-WRONGPASS no\r\n"), "WRONGPASS no");
     handshake.begin();
@@ -75,6 +102,7 @@ TEST_F(HandshakeTest, fails_at_the_first_error_except_for_the_name)
     handshake.begin();
     EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
     EXPECT_EQ(judge(handshake, digest_), "good");
+    EXPECT_EQ(judge(handshake, time_), "good");
     EXPECT_EQ(judge(handshake, "-NOPERM no name\r\n"), "good");
     EXPECT_TRUE(handshake.done());
 }
@@ -82,7 +110,7 @@ TEST_F(HandshakeTest, fails_at_the_first_error_except_for_the_name)
 TEST_F(HandshakeTest, ends_with_the_reason_of_a_server_that_refuses_the_connection)
 {
     scripts_.add("return 1");
-    Handshake handshake(options_, scripts_);
+    Handshake handshake(options_, scripts_, clock_);
     handshake.begin();
     EXPECT_EQ(
         judge(handshake, "-ERR max number of clients reached\r\n"),
@@ -92,7 +120,7 @@ TEST_F(HandshakeTest, ends_with_the_reason_of_a_server_that_refuses_the_connecti
 TEST_F(HandshakeTest, refuses_a_server_that_is_no_master)
 {
     options_.master_only = true;
-    Handshake handshake(options_, scripts_);
+    Handshake handshake(options_, scripts_, clock_);
     using Replies = std::initializer_list<std::string>;
     for (const std::string& role : Replies{ "*1\r\n$5\r\nslave\r\n", "*0\r\n", "*1\r\n:1\r\n" }) {
         handshake.begin();
@@ -103,9 +131,10 @@ TEST_F(HandshakeTest, refuses_a_server_that_is_no_master)
 TEST_F(HandshakeTest, loads_the_scripts_again)
 {
     scripts_.add("return 1");
-    Handshake handshake(options_, scripts_);
+    Handshake handshake(options_, scripts_, clock_);
     handshake.begin();
     judge(handshake, digest_);
+    judge(handshake, time_);
     judge(handshake, "+OK\r\n");
     EXPECT_EQ(words(handshake.load_scripts()), std::vector<std::string>{ "SCRIPT" });
     EXPECT_FALSE(handshake.done());

@@ -96,6 +96,8 @@ bool MockServer::serve_commands(int client, std::string& input)
             output += reply->second;
         } else if (name == "SCRIPT") {
             output += "$40\r\n" + std::string(40, 'a') + "\r\n";
+        } else if (name == "TIME") {
+            output += ignores_time_ ? "" : "*2\r\n$10\r\n1700000000\r\n$1\r\n5\r\n";
         } else if (name == "CLUSTER") {
             output += map_();
         } else if (name == "EVALSHA") {

@@ -8,9 +8,9 @@
 
 namespace ratelimit {
 
-/// Sends replies that a real Redis does not give on demand. It accepts AUTH, SELECT and SCRIPT LOAD
-/// as Redis does; the reply to each EVALSHA is the bytes that `answer` returns, and the connection
-/// is closed after "close".
+/// Sends replies that a real Redis does not give on demand. It accepts AUTH, SELECT, SCRIPT LOAD
+/// and TIME as Redis does; the reply to each EVALSHA is the bytes that `answer` returns, and the
+/// connection is closed after "close".
 class MockServer {
 public:
     explicit MockServer(std::function<std::string()> answer);
@@ -27,6 +27,9 @@ public:
         replies_[command] = std::move(bytes);
     }
 
+    /// From now on, TIME has no reply.
+    void ignore_time() noexcept { ignores_time_ = true; }
+
     int port() const noexcept { return port_; }
     int connections() const noexcept { return connections_; }
     int calls() const noexcept { return calls_; }
@@ -41,6 +44,7 @@ private:
     int listener_;
     int port_;
     std::atomic<bool> stop_{ false };
+    std::atomic<bool> ignores_time_{ false };
     std::atomic<int> connections_{ 0 };
     std::atomic<int> calls_{ 0 };
     std::thread thread_;

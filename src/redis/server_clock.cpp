@@ -1,0 +1,53 @@
+#include "redis/server_clock.h"
+
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+
+#include <hiredis/hiredis.h>
+
+namespace ratelimit::redis {
+
+namespace {
+
+microseconds steady_now() noexcept
+{
+    return std::chrono::duration_cast<microseconds>(
+        std::chrono::steady_clock::now().time_since_epoch());
+}
+
+std::optional<std::int64_t> number_of(const redisReply& reply, std::int64_t most) noexcept
+{
+    if (reply.type != REDIS_REPLY_STRING) {
+        return std::nullopt;
+    }
+    const char* const end = reply.str + reply.len;
+    std::int64_t number = 0;
+    const auto [read, error] = std::from_chars(reply.str, end, number);
+    const bool good = error == std::errc{} && read == end && number >= 0 && number <= most;
+    return good ? std::optional{ number } : std::nullopt;
+}
+
+}  // namespace
+
+bool ServerClock::set(const redisReply& reply) noexcept
+{
+    constexpr std::int64_t most_seconds = 1'000'000'000'000;  // no sum overflows
+    if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 2) {
+        return false;
+    }
+    const auto seconds = number_of(*reply.element[0], most_seconds);
+    const auto rest = number_of(*reply.element[1], 999'999);
+    if (!seconds || !rest) {
+        return false;
+    }
+    ahead_ = std::chrono::seconds{ *seconds } + microseconds{ *rest } - steady_now();
+    return true;
+}
+
+std::optional<microseconds> ServerClock::now() const noexcept
+{
+    return ahead_ ? std::optional{ *ahead_ + steady_now() } : std::nullopt;
+}
+
+}  // namespace ratelimit::redis

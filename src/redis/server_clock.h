@@ -1,0 +1,25 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+struct redisReply;
+
+namespace ratelimit::redis {
+
+using std::chrono::microseconds;
+
+/// What a Redis server's clock shows now: its latest reply to TIME, plus the time since then. It is
+/// behind by as long as the reply took to arrive.
+class ServerClock {
+public:
+    /// `reply`: to TIME. False: it is not a time, and changes nothing.
+    bool set(const redisReply& reply) noexcept;
+    /// Since the epoch. Empty: no reply yet.
+    std::optional<microseconds> now() const noexcept;
+
+private:
+    std::optional<microseconds> ahead_;  // of the steady clock
+};
+
+}  // namespace ratelimit::redis
