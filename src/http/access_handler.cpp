@@ -1,5 +1,6 @@
 #include "http/access_handler.h"
 
+#include "http/client_gone.h"
 #include "http/decision_count.h"
 #include "http/evaluate_limits.h"
 #include "http/problem_details.h"
@@ -201,8 +202,10 @@ ngx_int_t run(ngx_http_request_t* r)
     switch (state->stage) {
     case Stage::waiting:
         return NGX_AGAIN;
-    case Stage::answered:
-        return act(r, *state);
+    case Stage::answered: {
+        const ngx_int_t result = act(r, *state);
+        return result == NGX_DECLINED ? pass_without_client(r, *state) : result;
+    }
     case Stage::delaying:
         state->stage = Stage::done;
         return NGX_DECLINED;

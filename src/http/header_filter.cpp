@@ -1,5 +1,6 @@
 #include "http/header_filter.h"
 
+#include "http/client_gone.h"
 #include "http/request_state.h"
 #include "limit/rate_headers.h"
 #include "nginx/pool.h"
@@ -176,9 +177,10 @@ bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
 ngx_int_t filter(ngx_http_request_t* r) noexcept
 {
     if (r == r->main) {
-        const RequestState* state = RequestState::find(r);
-        if (state != nullptr && state->decision.result() != Result::none) {
-            if (!set_headers(r, *state)) {
+        RequestState* state = RequestState::find(r);
+        if (state != nullptr) {
+            show_client_gone(*state);  // if the body was not read
+            if (state->decision.result() != Result::none && !set_headers(r, *state)) {
                 return NGX_ERROR;
             }
         }

@@ -1,6 +1,7 @@
 // The module's definition, and its callbacks for the configuration and for each process.
 
 #include "http/access_handler.h"
+#include "http/client_gone.h"
 #include "http/commands.h"
 #include "http/conf.h"
 #include "http/conf_setup.h"
@@ -66,6 +67,7 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
         return NGX_ERROR;
     }
     install_header_filter();
+    install_body_filter();
     return NGX_OK;
 }
 

@@ -40,6 +40,7 @@ public:
     ngx_http_request_t* const request;
     const LocationConf& conf;  // of the location whose limits were checked
     Stage stage = Stage::done;
+    bool hides_client_gone = false;  // client_gone.h
     Decision decision;
     ngx_msec_t started = ngx_current_msec;
     ngx_msec_t waited = 0;  // for the reply of the check
