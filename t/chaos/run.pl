@@ -2,10 +2,11 @@
 
 # Random faults in every topology while nodes decide; every decision is checked.
 #
-#   run.pl [minutes] [--seed n] [--topology name[,name]] [--fault name[,name]] [--file f] [--keep f] [--verbose]
+#   run.pl [minutes] [--seed n] [--topology name[,name]] [--fault name[,name]] [--without name[,name]] [--file f]
+#       [--keep f] [--verbose]
 #   run.pl --sum f
 #
-# The minutes (8) are split between the topologies. --file appends a summary of each run; --sum prints a
+# --without leaves out faults, and limits (Chaos::Limits). The minutes (8) are split between the topologies. --file appends a summary of each run; --sum prints a
 # table of all runs in a file. --keep keeps the evidence of each run in a folder.
 
 use strict;
@@ -16,13 +17,14 @@ use lib $FindBin::Bin, "$FindBin::Bin/../lib";
 
 use Chaos::Faults qw(faults);
 use Chaos::Fleet qw(topologies);
+use Chaos::Limits qw(leave_out limits);
 use Chaos::Report qw(add_to_file summary sum_of_file table);
 use Chaos::Run qw(run);
 use Getopt::Long qw(GetOptions);
 
 my $shown = 20;    # the most violations printed for one run
 
-GetOptions(\my %options, 'seed=i', 'topology=s', 'fault=s', 'file=s', 'sum=s', 'keep=s',
+GetOptions(\my %options, 'seed=i', 'topology=s', 'fault=s', 'without=s', 'file=s', 'sum=s', 'keep=s',
     'verbose')
     or die "see the head of $0\n";
 STDOUT->autoflush(1);
@@ -35,8 +37,11 @@ die "minutes must be a number, not $minutes\n" unless $minutes =~ /^\d+(?:\.\d+)
 my $seed = $options{seed} // 1 + time % 1_000_000;
 my @topologies = split /,/, $options{topology} // join ',', topologies();
 my @only = split /,/, $options{fault} // '';
-my ($unknown) = grep { !faults()->{$_} } @only;
+my %without = map { $_ => 1 } split /,/, $options{without} // '';
+my ($unknown) = grep { !faults()->{$_} && !(limits()->{$_} && $without{$_}) } @only, sort keys %without;
 die "no fault $unknown; there are " . join(', ', sort keys %{ faults() }) . "\n" if defined $unknown;
+@only = grep { !$without{$_} } @only ? @only : sort keys %{ faults() };
+leave_out(grep { limits()->{$_} } keys %without);
 # A busy disk would stop Redis, which writes its counts to a file before it replies.
 $ENV{TMPDIR} //= '/dev/shm' if -w '/dev/shm' && free_megabytes('/dev/shm') > 256;
 print "seed $seed\n";
@@ -60,7 +65,7 @@ sub run_or_say {
 my @summaries;
 for my $topology (@topologies) {
     my ($summary, @sentences) = run_or_say(topology => $topology, seed => $seed,
-        seconds => 60 * $minutes / @topologies, (@only ? (only => \@only) : ()), keep => $options{keep},
+        seconds => 60 * $minutes / @topologies, only => \@only, keep => $options{keep},
         say => sub { print "  $_[0]\n" if $options{verbose} });
     push @summaries, $summary;
     add_to_file($options{file}, $summary) if $options{file};
@@ -70,7 +75,7 @@ for my $topology (@topologies) {
     my @first = splice @sentences, 0, $shown;
     print map { "  VIOLATION $topology: $_\n" } @first;
     printf "  and %d more\n", scalar @sentences if @sentences;
-    my $fault = $options{fault} ? " --fault '$options{fault}'" : '';
+    my $fault = join '', map { $options{$_} ? " --$_ '$options{$_}'" : '' } qw(fault without);
     printf "  repeat: ./build.sh chaos %.3g --seed %d --topology %s%s\n", $minutes / @topologies, $seed,
         $topology, $fault;
 }

@@ -52,7 +52,7 @@ subtest 'too many requests at one time are found' => sub {
     my $log = sub { join '', map { sprintf qq{a %.3f %.3f 0.010 "PASSED" "redis"\n}, $_->[1], $_->[1] - $_->[0] } @_ };
     my $found = sub {
         my ($gaps, @times) = @_;
-        return scalar violations({ algorithm => 'concurrency', quota => 2 }, held_in($log->(@times), sub { 0 })->{a}, $gaps);
+        return scalar violations({ algorithm => 'concurrency', quota => 2 }, held_in($log->(@times), sub { 0 }, 3)->{a}, $gaps);
     };
     my @two = ([1, 2], [1.5, 2.5]);
     is $found->([], @two, [2.1, 3]), 0, 'two at a time';
@@ -60,11 +60,11 @@ subtest 'too many requests at one time are found' => sub {
     is $found->([], [1, 9], [1, 9], [4, 5]), 0, 'what is held longer than hold may be free';
     is $found->([], [1, 9], [1, 9], [3, 5]), 1, 'not before';
     is $found->([[1.6, 1.7]], @two, [1.9, 3]), 0, 'a request over a gap is not judged';
-    is_deeply held_in(qq{a 5 1 0 "FAILED_OPEN" "redis"\na 5 1 0 "PASSED" "local"\nb 5 1 0.5 "PASSED" "redis"\n}, sub { 0 }),
+    is_deeply held_in(qq{a 5 1 0 "FAILED_OPEN" "redis"\na 5 1 0 "PASSED" "local"\nb 5 1 0.5 "PASSED" "redis"\n}, sub { 0 }, 3),
         { b => [[4.501, 4.999, 4.501]] }, 'only what Redis admitted, from its decision on';
 
     my $node = bless { folder => temp_folder() }, 'Ratelimit::Nginx';
-    write_file("$node->{folder}/held.log", $log->([1, 3], [1, 3], [1, 2], [1.9, 3]));
+    write_file("$node->{folder}/held-busy.log", $log->([1, 3], [1, 3], [1, 2], [1.9, 3]));
     my $judged = sub {
         my ($from, $to, @faults) = @_;
         return scalar judge_held(\@faults, sub { $_[0] < $to && $from < $_[1] ? $to - $from : 0 }, $node);

@@ -9,6 +9,9 @@ use warnings;
 
 use Ratelimit::Process qw(start_code stop_process wait_until read_file);
 
+# The columns of a record. by: the zone that decided; retry: Retry-After; other: the argument v.
+sub record { return qw(id node zone key sent received http status source way limit by retry other) }
+
 # Options: nodes (hashes with port and http2_port), clients, seed, output (a file), first_id (1).
 sub new {
     my ($class, %options) = @_;
@@ -23,7 +26,7 @@ sub stop {
     kill USR1 => $self->{pid};
     wait_until('clients have stopped', sub { read_file($self->{output}) =~ /^end$/m }, 60);
     stop_process($self->{pid});
-    my @names = qw(id node zone key sent received http status source way limit);
+    my @names = record();
     my @requests;
     for my $line (split /\n/, read_file($self->{output})) {
         next if $line eq 'end';
@@ -48,6 +51,7 @@ use Time::HiRes qw(time);
 
 my $patience = 20;      # seconds
 my $pause    = 0.06;    # the longest time between two requests of a client
+my $rally    = 1.3;     # seconds between two times at which all clients send a request at once, with one other key
 
 sub new {
     my ($class, $options) = @_;
@@ -56,13 +60,14 @@ sub new {
     my @choices;
     my $limits = limits();
     for my $zone (sort keys %{$limits}) {
-        push @choices, ($zone) x (2 * ($limits->{$zone}{weight} // 1));
+        push @choices, ($zone) x (20 * ($limits->{$zone}{weight} // 1));
     }
     my @nodes = @{ $options->{nodes} };
     return bless {
         output  => $output, choices => \@choices, nodes => \@nodes, last_id => ($options->{first_id} // 1) - 1,
         select  => IO::Select->new, by_socket => {}, limits => $limits,
-        clients => [map { { node => $_ % @nodes, next => time + rand $pause } } 1 .. $options->{clients}],
+        rally   => { at => time + 0.7 * $rally, number => $options->{first_id} // 1 },
+        clients => [map { { node => $_ % @nodes, name => "c$_", next => time + rand $pause } } 1 .. $options->{clients}],
     }, $class;
 }
 
@@ -73,6 +78,7 @@ sub run {
     while (1) {
         my ($now, $next) = (time, time + 0.1);
         my $busy = 0;
+        $self->call_together($now);
         for my $client (@{ $self->{clients} }) {
             $busy++ if $client->{request};
             next if $stopping && !$client->{request};
@@ -100,13 +106,34 @@ sub act {
     return $self->over($client, $request->{way} eq 'stay' || $request->{way} eq 'half' ? 'silent' : 'left');
 }
 
+# Shortly before each rally, clients without a request wait for it. Then all begin one.
+sub call_together {
+    my ($self, $now) = @_;
+    my $rally = $self->{rally};
+    return if !$self->{limits}{own};
+    for my $client (grep { !$_->{request} } @{ $self->{clients} }) {
+        my $waits = $client->{next} < $rally->{at} && $client->{next} > $rally->{at} - $pause;
+        @{$client}{qw(next rallies)} = ($rally->{at}, 1) if $waits;
+    }
+    return if $now < $rally->{at};
+    $rally->{at} = $now + $rally;
+    $rally->{number}++;
+    return;
+}
+
 sub begin {
     my ($self, $client) = @_;
     my $zone = $self->{choices}[rand @{ $self->{choices} }];
     my $id   = ++$self->{last_id};
-    my $key = $self->{limits}{$zone}{algorithm} ? (rand() < 0.8 ? 'a' : 'b') : "u$id";
     my $way = rand() < 0.94 ? 'stay' : (qw(half close reset stream))[rand 4];
-    $client->{request} = { id => $id, zone => $zone, key => $key, way => $way };
+    my $other = "v$self->{rally}{number}";
+    my $rallies = delete $client->{rallies};
+    $zone = 'own' if $rallies;
+    my $keys = $self->{limits}{$zone}{keys} // ($self->{limits}{ $self->{limits}{$zone}{of} // $zone }{algorithm} ? 2 : 'new');
+    my $key = $rallies ? 'a' : $keys eq '2' ? (rand() < 0.8 ? 'a' : 'b')
+        : $keys eq 'client' ? $client->{name}
+        : $keys =~ /\D/ ? "u$id" : 'k' . (1 + int rand $keys);
+    $client->{request} = { id => $id, zone => $zone, key => $key, way => $way, other => $other };
     $self->hang_up($client) if $way ne 'stay';
     return $self->send($client);
 }
@@ -124,7 +151,7 @@ sub send {
         $self->{select}->add($socket);
     }
     my $leaves = $request->{way} eq 'stay' ? '' : '&l=1';
-    my $path = "/$request->{zone}?k=$request->{key}&i=$request->{id}$leaves";
+    my $path = "/$request->{zone}?k=$request->{key}&i=$request->{id}&v=$request->{other}$leaves";
     $client->{buffer} = '';
     $request->{sent} = time;
     $client->{next} = $request->{sent} + ($leaves ? rand 0.004 : $patience);
@@ -185,6 +212,8 @@ sub receive {
     my ($status) = $head =~ /^X-Status: (\S+)/mi;
     my ($source) = $head =~ /^X-Source: (\S+)/mi;
     ($request->{limit}) = $head =~ /^X-Limit: (\d+)/mi;
+    ($request->{by})    = $head =~ /^X-Zone: (\S+)/mi;
+    ($request->{retry}) = $head =~ /^Retry-After: (\d+)/mi;
     my $ends = $request->{way} eq 'half' || $head =~ /^Connection: close/mi;
     $self->over($client, $status // 'none', $http, $source);
     $self->hang_up($client) if $ends;
@@ -196,9 +225,9 @@ sub over {
     my ($self, $client, $status, $http, $source) = @_;
     my $request = delete $client->{request};
     my $now = time;
-    print { $self->{output} } join("\t", $request->{id}, $client->{node}, @{$request}{qw(zone key)},
-        sprintf('%.6f', $request->{sent}), sprintf('%.6f', $now), $http // 0, $status, $source // '',
-        $request->{way}, $request->{limit} // ''), "\n";
+    my %record = (%{$request}, node => $client->{node}, http => $http // 0, status => $status, source => $source,
+        sent => sprintf('%.6f', $request->{sent}), received => sprintf('%.6f', $now));
+    print { $self->{output} } join("\t", map { $_ // '' } @record{ Chaos::Clients::record() }), "\n";
     $self->hang_up($client) unless $http;
     $client->{next} = $now + rand($pause) + ($http ? 0 : 0.02);
     return;

@@ -6,6 +6,7 @@ package Chaos::Evidence;
 use strict;
 use warnings;
 
+use Chaos::Clients;
 use File::Copy qw(copy);
 use File::Path qw(make_path);
 use Ratelimit::Process qw(start_code stop_process write_file);
@@ -72,13 +73,13 @@ sub keep {
     write_file("$folder/violations", join '', map { "$_\n" } @sentences);
     write_file("$folder/faults", join '', map { sprintf "%.3f %.3f %s %s\n", @{$_}{qw(from to name)},
             $_->{victim} ? $_->{victim}->port : '' } grep { $_->{from} } @{$faults});
-    my @columns = qw(id node zone key sent received http status source way limit);
+    my @columns = Chaos::Clients::record();
     write_file("$folder/requests", join '', map { join("\t", map { $_ // '' } @{$_}{@columns}) . "\n" } @{$requests});
     copy($self->{changes}, "$folder/changes");
     my $number = 0;
     for my $node ($fleet->nginx) {
         copy("$node->{folder}/$_->[0]", "$folder/$_->[1]-$number.log")
-            for ['error.log', 'nginx'], ['held.log', 'held'];
+            for ['error.log', 'nginx'], ['held-busy.log', 'held-busy'], ['held-mixed.log', 'held-mixed'];
         $number++;
     }
     for my $redis ($fleet->servers) {

@@ -17,16 +17,23 @@ my $forgot = 1.4;     # after one that left silent connections, each replaced af
 
 # name => where (code that selects fleets; default: all), lasts (least and most seconds), slack (seconds
 # after its end in which the fail mode may decide requests; without it, it may decide none at any time),
-# loses (1: Redis may lose counts), weight (1), start and end (code; each gets the fleet, the running fault,
+# loses (1: Redis may lose counts), cuts (1: connections with commands in flight may be lost; what was sent may be
+# counted twice, or stay counted), weight (1), start and end (code; each gets the fleet, the running fault,
 # and a number from 0 to 1 that selects a victim), after (code that restores the fleet for the next fault).
+# A run of a fault gets `node` (a number) if it is one of a node, and ends => 1 if that node is stopped.
 my %faults = (
     kill => {
-        where => \&_alone, lasts => [0, 2], slack => $killed, weight => 2,
+        where => \&_alone, cuts => 1, lasts => [0, 2], slack => $killed, weight => 2,
         start => sub { _victim(@_)->stop('KILL') },
         end   => sub { $_[1]{victim}->start },
     },
-    stop => {
-        lasts => [0.3, 0.7], slack => $timed, weight => 2,
+    stop => {    # for less than timeout + open
+        lasts => [0.3, 1.1], slack => $timed, weight => 2,
+        start => sub { _victim(@_)->pause },
+        end   => sub { $_[1]{victim}->resume },
+    },
+    'long stop' => {    # connections are replaced, and Redis executes what they sent when it goes on
+        cuts => 1, lasts => [1.35, 1.75], slack => $timed, weight => 2,
         start => sub { _victim(@_)->pause },
         end   => sub { $_[1]{victim}->resume },
     },
@@ -36,7 +43,7 @@ my %faults = (
         end   => sub { $_[1]{victim}->resume },
     },
     'CLIENT KILL' => {
-        lasts => [0, 0], weight => 2,
+        cuts => 1, lasts => [0, 0], weight => 2,
         start => sub { _victim(@_)->cmd(qw(CLIENT KILL TYPE normal)) },
     },
     'CLIENT PAUSE' => {
@@ -53,6 +60,16 @@ my %faults = (
         start => sub { _victim(@_)->cmd(qw(CONFIG SET maxmemory 1)) },
         end   => sub { $_[1]{victim}->cmd(qw(CONFIG SET maxmemory 0)) },
     },
+    READONLY => {    # the module connects again, at once and then with pauses
+        where => \&_alone, cuts => 1, lasts => [0.1, 1], slack => $killed,
+        start => sub { _victim(@_)->cmd(qw(REPLICAOF 127.0.0.1 1)) },
+        end   => sub { $_[1]{victim}->cmd(qw(REPLICAOF NO ONE)) },
+    },
+    NOREPLICAS => {
+        lasts => [0.1, 1], slack => $timed,
+        start => sub { _victim(@_)->cmd(qw(CONFIG SET min-replicas-to-write 9)) },
+        end   => sub { $_[1]{victim}->cmd(qw(CONFIG SET min-replicas-to-write 0)) },
+    },
     'busy script' => {
         lasts => [0.3, 0.6], slack => $timed,
         start => sub { _run_away(_victim(@_)) },
@@ -68,43 +85,62 @@ my %faults = (
         end   => sub { $_[1]{link}->pass; sleep 0.06 },
     },
     'stalled link' => {
-        where => \&_linked, lasts => [0.3, 1], slack => $timed,
+        where => \&_linked, cuts => 1, lasts => [0.3, 1], slack => $timed,
         start => sub { _link(@_)->delay(0.5) },
         end   => sub { $_[1]{link}->pass; sleep 0.5 },    # delayed replies arrive until then
     },
     'cut link' => {
-        where => \&_linked, lasts => [0, 0],
+        where => \&_linked, cuts => 1, lasts => [0, 0],
         start => sub { _link(@_)->cut },
     },
     'dead link' => {
-        where => \&_linked, lasts => [0.3, 1.5], slack => $forgot,
+        where => \&_linked, cuts => 1, lasts => [0.3, 1.5], slack => $forgot,
         start => sub { _link(@_)->drop },
         end   => sub { $_[1]{link}->pass },
     },
     takeover => {
-        where => sub { $_[0]->group }, lasts => [0, 0], slack => $killed, loses => 1, weight => 3,
+        where => sub { $_[0]->group }, cuts => 1, lasts => [0, 0], slack => $killed, loses => 1, weight => 3,
         start => sub { _victim(@_)->stop('KILL') },
         end   => sub { my ($fleet, $run) = @_; $fleet->wait_for_takeover($run->{victim}) },
         after => sub { my ($fleet, $run) = @_; $run->{victim}->start; $fleet->wait_for_replicas },
     },
     'SENTINEL FAILOVER' => {    # the master runs on, and what it counts meanwhile is lost
-        where => sub { $_[0]->kind eq 'sentinel' }, lasts => [0, 0], loses => 1,
+        where => sub { $_[0]->kind eq 'sentinel' }, cuts => 1, lasts => [0, 0], loses => 1,
         start => sub { $_[0]->group->failover; sleep 0.1 },    # time for every worker to get the message
         after => sub { $_[0]->wait_for_replicas },
     },
     'CLUSTER FAILOVER' => {     # the master runs on and pauses its clients, and nothing is lost
-        where => sub { $_[0]->kind eq 'cluster' }, lasts => [0, 0], slack => $timed,
+        where => sub { $_[0]->kind eq 'cluster' }, cuts => 1, lasts => [0, 0], slack => $timed,
         start => sub { my ($fleet) = @_; $fleet->group->hand_over(_victim(@_)) },
         after => sub { $_[0]->wait_for_replicas },
     },
     'slots move' => {
-        where => sub { $_[0]->kind eq 'cluster' && !$_[0]->tls }, lasts => [0.1, 0.5], weight => 2,
+        where => sub { $_[0]->kind eq 'cluster' && !$_[0]->tls }, cuts => 1, lasts => [0.1, 0.5], weight => 2,
         start => \&_begin_to_move,
         end   => \&_move,
     },
     reload => {
         lasts => [0, 0], weight => 2,
-        start => sub { my ($fleet, $run, $choice) = @_; _chosen($choice, $fleet->nginx)->reload },
+        start => sub { _node(@_)->reload },
+    },
+    'hold changes' => {    # of one node; the other may have another one
+        lasts => [0, 0], weight => 2,
+        start => sub { my ($fleet, $run) = @_; $fleet->change_hold(_node(@_)) },
+    },
+    'reload in a stop' => {    # old workers exit while Redis does not answer
+        cuts => 1, lasts => [0.3, 1.5], slack => $killed,
+        start => sub { _victim(@_)->pause; _node(@_)->reload },
+        end   => sub { $_[1]{victim}->resume },
+    },
+    'QUIT, TERM' => {    # as Debian stops nginx
+        lasts => [0.1, 1.6],
+        start => sub { kill QUIT => _node(@_)->pid },
+        end   => \&_restart,
+    },
+    'reload, TERM' => {
+        lasts => [0.1, 1.6],
+        start => sub { _node(@_)->reload },
+        end   => \&_restart,
     },
     'worker stop' => {
         lasts => [0.1, 0.8], weight => 2,
@@ -156,12 +192,26 @@ sub _link {
     return $run->{link} = _chosen($choice, $fleet->proxies);
 }
 
-sub _worker {
+sub _node {
     my ($fleet, $run, $choice) = @_;
     my @all = $fleet->nginx;
-    $run->{node}  = int($choice * @all);
-    $run->{nginx} = $all[$run->{node}];
-    return $run->{worker} = _chosen($choice * @all - $run->{node}, $run->{nginx}->workers);
+    $run->{node} = int($choice * @all);
+    return $run->{nginx} = $all[$run->{node}];
+}
+
+sub _worker {
+    my ($fleet, $run, $choice) = @_;
+    my $nginx = _node(@_);
+    return $run->{worker} = _chosen($choice * $fleet->nginx - $run->{node}, $nginx->workers);
+}
+
+sub _restart {
+    my (undef, $run) = @_;
+    my $nginx = $run->{nginx};
+    $run->{ends} = 1;
+    $nginx->stop('TERM');
+    $nginx->start;
+    return $nginx->wait_for_workers($nginx->pid);
 }
 
 # Runs an endless script on a separate connection.

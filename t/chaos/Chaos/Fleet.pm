@@ -131,16 +131,26 @@ sub _sentinel {
     return 'topology sentinel master=main; ' . join ' ', map { "server $_;" } $self->{group}->addrs;
 }
 
-# Requests with the argument l leave; their decisions are in left.log. held.log has the requests that a limit
-# of requests at one time counted.
+# Requests with the argument l leave; their decisions are in left.log. held-ZONE.log has the requests that a
+# limit of requests at one time counted.
 sub _node {
     my ($redis) = @_;
     my $http2_port = free_port();
     my $locations = 'access_log left.log left if=$arg_l;' . location_lines()
         . 'location /api/ { ratelimit_api write=on; }';
-    my $zones = zone_lines();
+    my $http = sub { return _http($redis, $http2_port, $locations, @_) };
     my $node = Ratelimit::Nginx->new(workers => 2, level => 'notice', expected => qr/exited on signal 9/,
-        http => <<"END", server => $locations);
+        http => $http->(1), server => $locations);
+    $node->{http2_port} = $http2_port;
+    $node->{http_with}  = $http;
+    write_file("$node->{folder}/html/slow.txt", 'x' x 5000);
+    return $node;
+}
+
+sub _http {
+    my ($redis, $http2_port, $locations, $hold) = @_;
+    my $zones = zone_lines(hold => $hold);
+    return <<"END";
     $redis
     $zones
     ratelimit_fleet;
@@ -148,13 +158,19 @@ sub _node {
     add_header X-Status \$ratelimit_status always;
     add_header X-Source \$ratelimit_source always;
     add_header X-Limit \$ratelimit_limit always;
+    add_header X-Zone \$ratelimit_zone always;
     log_format held '\$arg_k \$msec \$request_time \$ratelimit_time "\$ratelimit_status" "\$ratelimit_source"';
-    log_format left '\$arg_i \$msec \$status "\$ratelimit_status" "\$ratelimit_source"';
+    log_format left '\$arg_i \$msec \$status "\$ratelimit_status" "\$ratelimit_source" "\$ratelimit_zone"';
     server { listen 127.0.0.1:$http2_port http2; root html; $locations }
 END
-    $node->{http2_port} = $http2_port;
-    write_file("$node->{folder}/html/slow.txt", 'x' x 5000);
-    return $node;
+}
+
+# Reloads a node with a `hold=` that is another one than before: those of Chaos::Limits, or twice as long.
+sub change_hold {
+    my ($self, $node) = @_;
+    $node->{hold} = ($node->{hold} // 1) == 1 ? 2 : 1;
+    $node->configure(http => $node->{http_with}->($node->{hold}));
+    return $node->reload;
 }
 
 1;

@@ -22,10 +22,11 @@ sub with_logs {
     my %logged;
     for my $node (@nodes) {
         for my $line (split /\n/, $node->file('left.log')) {
-            my ($id, $when, $http, $status, $source) = $line =~ /^(\d+) (\S+) (\d+) "([^"]*)" "([^"]*)"/ or next;
-            s/^-$// for $status, $source;
+            my ($id, $when, $http, $status, $source, $by) = $line =~ /^(\d+) (\S+) (\d+) "([^"]*)" "([^"]*)"(?: "([^"]*)")?/
+                or next;
+            s/^-$// for $status, $source, $by;
             $logged{$id} = { received => $when + 0.002, http => $http, status => $status || 'none',
-                source => $source };
+                source => $source, by => $by };
         }
     }
     my $unseen = { status => 'UNSEEN' };
@@ -43,7 +44,7 @@ sub judge_requests {
     my (%pauses, %kills);
     for my $fault (@{$faults}) {
         push @{ $pauses{ $fault->{node} } }, [$fault->{from}, $fault->{to}] if $fault->{name} =~ /^worker stop/;
-        push @{ $kills{ $fault->{node} } }, $fault->{from} if $fault->{name} eq 'worker kill';
+        push @{ $kills{ $fault->{node} } }, [@{$fault}{qw(from to)}] if $fault->{name} eq 'worker kill' || $fault->{ends};
     }
     my @all = (
         @{$sentences},
@@ -61,7 +62,7 @@ sub _longest_wait {
 }
 
 # Sentences about requests without a decision or a response, one for each way in which clients leave or
-# stay. Requests whose worker was killed, or that left while they were delayed, are exempt. The cost of each
+# stay. Requests whose worker was killed or whose node was stopped, or that left while they were delayed, are exempt. The cost of each
 # way of leaving is added to the faults.
 sub _undecided {
     my ($requests, $kills, $faults) = @_;
@@ -71,7 +72,7 @@ sub _undecided {
         $ways{$way}++;
         next if $request->{status} =~ /^[A-Z]/;
         next if $way ne 'stay' && limits()->{ $request->{zone} }{delay};
-        next if grep { $_ > $request->{sent} - 0.5 && $_ < $request->{received} + 0.5 }
+        next if grep { $_->[1] > $request->{sent} - 0.5 && $_->[0] < $request->{received} + 0.5 }
             @{ $kills->{ $request->{node} } // [] };
         push @{ $bad{$way} }, $request;
     }
@@ -100,6 +101,8 @@ sub _bounds {
     for my $zone (sort grep { limits()->{$_}{algorithm} } keys %{ limits() }) {
         my $limit = limits()->{$zone};
         next if $limit->{algorithm} eq 'concurrency' || $limit->{overrides};    # Chaos::Held, Chaos::Overrides
+        # None of its requests counts in the end, or not all that pass.
+        next if defined $limit->{charge} && $limit->{charge} == 0 || $limit->{parameters};
         push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
             [grep { $_->{zone} eq $zone } @{$requests}], [map { [@{$_}{qw(from to)}] } @lost, @steps])
             if $limit->{block};

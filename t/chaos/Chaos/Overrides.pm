@@ -142,7 +142,7 @@ sub _known_since {
 # Whether the fault may keep Redis, or the worker of this node that talks to it, from answering.
 sub _keeps_from_answering {
     my ($fault, $node) = @_;
-    return $fault->{node} == $node if $fault->{name} =~ /^worker/;
+    return $fault->{node} == $node if $fault->{name} =~ /^worker/ || $fault->{ends};
     return defined $fault->{slack} || $fault->{loses};
 }
 

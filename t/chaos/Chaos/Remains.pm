@@ -5,7 +5,9 @@ package Chaos::Remains;
 use strict;
 use warnings;
 
+use Chaos::Limits qw(counting limits);
 use List::Util qw(max);
+use POSIX qw(mktime);
 use Ratelimit::Process qw(read_file);
 use Time::HiRes qw(sleep time);
 
@@ -84,6 +86,8 @@ sub judge_remains {
 # unknown.
 sub judge_totals {
     my ($requests, $before, $after, $killed) = @_;
+    my %shared = map { $_ => 1 } map { ($_, counting($_)) }
+        grep { counting($_) > 1 || limits()->{$_}{of} || limits()->{$_}{parameters} } keys %{ limits() };
     my @sentences;
     for my $node (grep { !$killed->{$_} } 0 .. $#{ $after->{totals} }) {
         my (%recorded, $unknown);
@@ -95,7 +99,8 @@ sub judge_totals {
         }
         my ($new, $old) = map { $_->{totals}[$node] } $after, $before;
         my %names = map { $_ => 1 } keys %recorded, keys %{$new};
-        for my $name (grep { !/^(?:several|whole) / } sort keys %names) {
+        for my $name (sort keys %names) {
+            next if $shared{ (split ' ', $name)[0] };
             my $counted = ($new->{$name} // 0) - ($old->{$name} // 0);
             my $seen = $recorded{$name} // 0;
             next if $counted >= $seen && $counted <= $seen + ($unknown // 0);
@@ -105,17 +110,26 @@ sub judge_totals {
     return @sentences;
 }
 
-# Sentences about logs with complaints, or with more lines than the faults explain.
+# Sentences about logs with complaints, or with more lines than the faults explain. An nginx that gets TERM while it
+# shuts down complains about its clients' connections.
 sub judge_logs {
     my ($fleet, $faults) = @_;
     my @sentences;
-    my $most = 200 + 40 * $faults;
+    my $most = 200 + 40 * @{$faults};
+    my %ended = map { $_ => 1 } map { int($_->{from}) .. int($_->{to}) + 1 } grep { $_->{ends} } @{$faults};
     for my $node ($fleet->nginx) {
         my $lines = $node->count_log(qr/\[(?:warn|error|crit)\]/);
-        push @sentences, "$lines lines in a node's log, at most $most for $faults faults" if $lines > $most;
+        push @sentences, "$lines lines in a node's log, at most $most for @{[ scalar @{$faults} ]} faults" if $lines > $most;
     }
-    push @sentences, Ratelimit::Nginx::complaints();
+    push @sentences, grep { !(/(?:open socket #\d+ left in connection \d+|aborting)$/ && $ended{ _time_of($_) }) }
+        Ratelimit::Nginx::complaints();
     return @sentences;
+}
+
+# Of a line of nginx's log.
+sub _time_of {
+    my ($year, $month, $day, $hour, $minute, $second) = $_[0] =~ m{^(\d+)/(\d+)/(\d+) (\d+):(\d+):(\d+) } or return 0;
+    return mktime($second, $minute, $hour, $day, $month - 1, $year - 1900, 0, 0, -1);
 }
 
 1;

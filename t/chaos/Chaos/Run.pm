@@ -10,9 +10,10 @@ use Chaos::Clients;
 use Chaos::Evidence;
 use Chaos::Faults qw(faults faults_for);
 use Chaos::Fleet;
-use Chaos::Held qw(judge_held judge_released);
+use Chaos::Held qw(holders judge_held judge_refused judge_released);
 use Chaos::Judge qw(judge_requests with_logs);
 use Chaos::Overrides qw(judge_agreement judge_changes);
+use Chaos::Refusals qw(judge_refusals judge_unblocked);
 use Chaos::Remains qw(measure judge_remains judge_totals judge_logs);
 use Chaos::Report qw(summary);
 use Chaos::Watchdog;
@@ -37,7 +38,7 @@ sub run {
     my $first = Chaos::Clients->new(@start, output => "$folder/first",
         first_id => 1_000_000_000);
     sleep 1.5;    # time for connections and one-time allocations
-    $first->stop;
+    my $earlier = with_logs($first->stop, $fleet->nginx);
     sleep 0.5;
     my $before   = measure($fleet);
     my $watchdog = Chaos::Watchdog->new;
@@ -55,16 +56,23 @@ sub run {
     my ($busy, $delays) = $watchdog->stop;
     $evidence->stop_sampling if $evidence;
 
-    my $played = @{$faults};
+    my @played = @{$faults};
     push @{$faults}, $fleet->unplanned_takeovers($faults);
     my ($sentences, $excused) = judge_requests($seen, $faults, $busy);
     my ($by_changes, $sharp) = judge_changes($seen, $changes, $faults, $busy);
     $options{say}->(sprintf '%d changes, %d decisions that one limit explains', scalar @{$changes}, $sharp);
     my ($after, @remains) = judge_remains($fleet, $before);
-    my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' } @{$faults};
-    my @held = (judge_held($faults, $busy, $fleet->nginx), judge_released(($fleet->nginx)[0]));
-    my @all = (@{$sentences}, @{$by_changes}, @held, @remains, judge_agreement($fleet, $changes, $faults), judge_totals($seen, $before, $after, \%killed),
-        judge_logs($fleet, $played));
+    my %killed = map { $_->{node} => 1 } grep { $_->{name} eq 'worker kill' || $_->{ends} } @{$faults};
+    my @history = (@{$earlier}, @{$seen});
+    my $holders = holders(\@history, $faults, $busy);
+    my ($uncaused, $refusals, $blocked) = judge_refusals($seen, \@history, $faults, $busy);
+    my ($unheld, $at_one_time) = judge_refused($seen, $holders, $faults);
+    $options{say}->("$refusals refusals by a rate and $at_one_time by requests at one time were judged");
+    my @held = (judge_held($faults, $busy, $fleet->nginx), judge_released($holders, $clients, $fleet->nginx));
+    my @all = (@{$sentences}, @{$by_changes}, @{$uncaused}, @{$unheld}, @held,
+        judge_unblocked(($fleet->nginx)[0], $blocked, $seen), @remains,
+        judge_agreement($fleet, $changes, $faults), judge_totals($seen, $before, $after, \%killed),
+        judge_logs($fleet, \@played));
     $evidence->keep($seen, $faults, @all) if $evidence;
     return (summary(topology => $options{topology}, seed => $options{seed}, seconds => $seconds,
         requests => scalar @{$seen}, violations => scalar @all, excused => $excused,
@@ -100,7 +108,7 @@ sub _play_one {
     my ($fleet, $name, $length, $choice, $say) = @_;
     my $fault = faults()->{$name};
     my ($least, $most) = @{ $fault->{lasts} };
-    my %run = (name => $name, slack => $fault->{slack}, loses => $fault->{loses},
+    my %run = (name => $name, (map { $_ => $fault->{$_} } qw(slack loses cuts)),
         lasts => $least + $length * ($most - $least), from => time);
     $fault->{start}->($fleet, \%run, $choice);
     sleep $run{lasts};

@@ -43,7 +43,7 @@ sub unplanned {
     my ($takeovers, $faults) = @_;
     my @planned = grep { $_->{loses} } @{$faults};
     my $delay = 0.1;    # seconds until every worker has the message
-    return map { { name => 'unplanned takeover', from => $_->[0], to => $_->[1] + $delay, loses => 1 } }
+    return map { { name => 'unplanned takeover', from => $_->[0], to => $_->[1] + $delay, loses => 1, cuts => 1 } }
         grep { my $begins = $_->[0]; !grep { $begins >= $_->{from} && $begins <= $_->{to} } @planned }
         @{$takeovers};
 }

@@ -1,0 +1,78 @@
+package Chaos::Counted;
+
+# What requests may have counted under a limit, at most: the judge of refusals (Chaos::Refusals) asks whether even
+# that explains no refusal. Clients know when they sent a request and when its response came; what was counted was
+# counted in between, or later if the fail mode decided, or if nobody knows the decision.
+
+use strict;
+use warnings;
+
+use Chaos::Limits qw(counting key_in limits);
+use List::Util qw(max);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(delays cuts counted);
+
+my $way     = 0.1;    # seconds until a message to Redis has an effect, without a fault
+my $settled = 0.3;    # seconds after the end of a fault and its slack, until all that waited for it is sent
+
+# Code: when a message of a node that is sent at a time has had its effect, at the latest.
+sub delays {
+    my ($faults, $busy) = @_;
+    my @faults = sort { $a->{from} <=> $b->{from} } grep { $_->{from} } @{$faults};
+    return sub {
+        my ($at, $node) = @_;
+        my $until = $at + $way + $busy->($at, $at + $way);
+        for my $fault (@faults) {
+            last if $fault->{from} > $until;
+            next if defined $fault->{node} && $fault->{node} != $node && !defined $fault->{slack};
+            my $over = $fault->{to} + ($fault->{slack} // 0) + $settled;
+            $until = max($until, $over + $busy->($fault->{to}, $over)) if $over > $at;
+        }
+        return $until;
+    };
+}
+
+# Code: whether messages of a node may have been lost between two times, or sent again.
+sub cuts {
+    my ($faults) = @_;
+    my @cuts = map { my $fault = $_; [$fault->{from} - ($fault->{loses} ? 1 : 0.05),
+        $fault->{to} + ($fault->{slack} // 0) + $settled, $fault->{cuts} ? undef : $fault->{node}] }
+        grep { $_->{cuts} || $_->{name} eq 'worker kill' } @{$faults};
+    return sub {
+        my ($from, $to, $node) = @_;
+        return scalar grep { $_->[0] <= $to && $_->[1] >= $from && (!defined $_->[2] || $_->[2] == $node) } @cuts;
+    };
+}
+
+# What requests may have counted in a zone, by key: hashes of from and to (seconds: counted between these times),
+# weight, until (not later than this, it is taken back), charge (1: counted beyond the limit).
+sub counted {
+    my ($zone, $requests, $late, $cut) = @_;
+    my %keys;
+    for my $request (@{$requests}) {
+        next unless grep { $_ eq $zone } counting($request->{zone});
+        push @{ $keys{ key_in($zone, $request) } }, _counted_by($request, limits()->{$zone}, $late, $cut);
+    }
+    return \%keys;
+}
+
+sub _counted_by {
+    my ($request, $limit, $late, $cut) = @_;
+    my ($status, $source, $node) = @{$request}{qw(status source node)};
+    my $several = counting($request->{zone}) > 1;
+    return if $status =~ /^(?:UNLIMITED|unreachable)$/;
+    return if ($source // '') =~ /^(?:cache|lease|override)$/;
+    return if $status eq 'REJECTED' && !$several && $source ne 'local';
+    my $known = $status =~ /^(?:PASSED|DELAYED)$/ && $source eq 'redis';
+    my $end  = $late->($request->{received}, $node);
+    my $lost = $cut->($request->{sent}, $end, $node);
+    my %item = (from => $request->{sent} - 0.002, to => $known && !$lost ? $request->{received} + 0.001 : $end,
+        weight => ($limit->{lease} ? 1 + $limit->{lease} : 1) * ($lost ? 2 : 1));
+    my $refunded = $status =~ /^(?:REJECTED|FAILED_CLOSED)$/ || defined $limit->{charge} && $limit->{charge} == 0;
+    $item{until} = $end if $refunded && !$lost;
+    my $more = max(0, ($limit->{charge} // 0) - 1);
+    return (\%item, $more ? { %item, to => $end, weight => $more, charge => 1 } : ());
+}
+
+1;
