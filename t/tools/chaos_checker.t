@@ -201,6 +201,9 @@ subtest 'undecided requests and violated limits are found' => sub {
     like $found->([], @burst)->[0], qr/^key k of zone gcra: gcra admitted 41/, 'too many requests of a key';
     my @apart = map { { %{ $burst[$_] }, sent => $_ < 20 ? 2 : 4, received => $_ < 20 ? 2 : 4 } } 0 .. 40;
     is_deeply $found->([], @apart), [], 'none if they are spread out';
+    my @kill = ({ name => 'CLIENT KILL', cuts => 1, from => 4.02, to => 4.03 });
+    is_deeply $found->(\@kill, @burst), [], 'none if they may have been sent again';
+    like $found->([{ %{ $kill[0] }, from => 3, to => 3 }], @burst)->[0], qr/gcra admitted/, 'not long after';
     my @step = ({ name => 'clock step', from => 4.05, to => 4.06, step => 20 });
     my @later = map { { %{ $burst[$_] }, sent => $_ < 21 ? 4 : 4.1, received => $_ < 21 ? 4.01 : 4.2 } } 0 .. 40;
     like $found->([], @later)->[0], qr/gcra admitted 41/, 'too many within a short time';
@@ -299,8 +302,8 @@ subtest 'more requests than the largest limit that was in force are found' => su
     my $smaller = [change(10, 10)];
     is $found->($smaller, $some->(8, 40, 40), $some->(14, 10, 10)), 0, 'as many as each may admit';
     is $found->($smaller, $some->(14, 10, 11)), 1, 'more than the smaller quota';
-    is $found->($smaller, $some->(10, 40, 30), $some->(11, 10, 10)), 0, 'more while the larger was in force';
-    is $found->($smaller, $some->(10, 40, 31), $some->(11, 10, 10)), 1, 'more than the larger';
+    is $found->($smaller, $some->(10, 40, 40), $some->(11, 10, 10)), 0, 'as many by each, since they count apart';
+    is $found->($smaller, $some->(10, 40, 41), $some->(11, 10, 10)), 1, 'more than the larger';
     is $found->($smaller, $some->(14, 10, 9), map { decided($_->{sent}, 10, status => 'REJECTED') } $some->(14, 10, 9)), 0,
         'refused requests do not count';
 };

@@ -197,6 +197,15 @@ subtest 'who is blocked was refused' => sub {
     like $sentences->[1], qr/^refused for too long: request 41 .*, Retry-After 9$/, 'a retry time that no count explains';
 };
 
+subtest 'limits that are changed count apart' => sub {
+    my @by = map { { id => $_, node => 0, zone => 'changed', key => 'a', way => 'stay', http => 200, source => 'redis',
+        status => 'PASSED', limit => 40, sent => 10.01, received => 10.02 } } 1 .. 10;
+    my $refused = sub { return { %{ $by[0] }, status => 'REJECTED', by => 'changed', limit => $_[0], sent => 10.1, received => 10.11 } };
+    like found([@by, $refused->(10)]), qr/by changed/, 'another limit has counted none of them';
+    is found([(map { { %{$_}, limit => 10 } } @by), $refused->(10)]), undef, 'this one has counted all';
+    is found([(map { { %{$_}, status => 'FAILED_OPEN', source => '', limit => '' } } @by), $refused->(10)]), undef, 'either may have';
+};
+
 subtest 'a clock that ran backwards may prolong refusals' => sub {
     my $key = sub { my ($status, $sent) = @_; return { id => 1, node => 0, zone => 'gcra', key => 'a', way => 'stay', http => 200,
         source => 'redis', status => $status, by => 'gcra', sent => $sent, received => $sent + 0.01 } };

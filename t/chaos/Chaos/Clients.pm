@@ -9,8 +9,9 @@ use warnings;
 
 use Ratelimit::Process qw(start_code stop_process wait_until read_file);
 
-# The columns of a record. by: the zone that decided; retry: Retry-After; other: the argument v.
-sub record { return qw(id node zone key sent received http status source way limit by retry other) }
+# The columns of a record. status: $ratelimit_status, or in small letters why there is none; "again": the request was
+# sent once more. by: the zone that decided; retry: Retry-After; other: the argument v.
+sub columns { return qw(id node zone key sent received http status source way limit by retry other) }
 
 # Options: nodes (hashes with port and http2_port), clients, seed, output (a file), first_id (1).
 sub new {
@@ -26,7 +27,7 @@ sub stop {
     kill USR1 => $self->{pid};
     wait_until('clients have stopped', sub { read_file($self->{output}) =~ /^end$/m }, 60);
     stop_process($self->{pid});
-    my @names = record();
+    my @names = columns();
     my @requests;
     for my $line (split /\n/, read_file($self->{output})) {
         next if $line eq 'end';
@@ -199,8 +200,10 @@ sub receive {
         return $self->over($client, 'left') if $request->{way} =~ /^(?:close|reset|stream)$/;
         my $first = !$client->{answers} || length $client->{buffer};
         $self->hang_up($client);
-        # A server may close an idle connection; then it has not seen the request.
-        return $first ? $self->over($client, 'lost') : $self->send($client);
+        return $self->over($client, 'lost') if $first;
+        # A server may close an idle connection before it sees the request, and one that is stopped closes all.
+        $self->record($client, status => 'again');
+        return $self->send($client);
     }
     return if !$request || $request->{way} eq 'stream';
     my ($head, $body) = $client->{buffer} =~ /^(.*?)\r\n\r\n(.*)/s or return;
@@ -220,16 +223,22 @@ sub receive {
     return;
 }
 
-# Records a request.
+# The request in flight has ended.
 sub over {
     my ($self, $client, $status, $http, $source) = @_;
-    my $request = delete $client->{request};
-    my $now = time;
-    my %record = (%{$request}, node => $client->{node}, http => $http // 0, status => $status, source => $source,
-        sent => sprintf('%.6f', $request->{sent}), received => sprintf('%.6f', $now));
-    print { $self->{output} } join("\t", map { $_ // '' } @record{ Chaos::Clients::record() }), "\n";
+    $self->record($client, status => $status, http => $http, source => $source);
+    delete $client->{request};
     $self->hang_up($client) unless $http;
-    $client->{next} = $now + rand($pause) + ($http ? 0 : 0.02);
+    $client->{next} = time + rand($pause) + ($http ? 0 : 0.02);
+    return;
+}
+
+sub record {
+    my ($self, $client, %how) = @_;
+    my $request = $client->{request};
+    my %record = (%{$request}, node => $client->{node}, %how, http => $how{http} // 0, sent => sprintf('%.6f', $request->{sent}),
+        received => sprintf('%.6f', time));
+    print { $self->{output} } join("\t", map { $_ // '' } @record{ Chaos::Clients::columns() }), "\n";
     return;
 }
 

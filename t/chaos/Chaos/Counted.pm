@@ -33,11 +33,12 @@ sub delays {
     };
 }
 
-# Code: whether messages of a node may have been lost between two times, or sent again.
+# Code: whether messages of a node may have been lost between two times, or sent again. after: seconds after the end of a
+# fault in which that may be (default: until all that waited for it is sent).
 sub cuts {
-    my ($faults) = @_;
-    my @cuts = map { my $fault = $_; [$fault->{from} - ($fault->{loses} ? 1 : 0.05),
-        $fault->{to} + ($fault->{slack} // 0) + $settled, $fault->{cuts} ? undef : $fault->{node}] }
+    my ($faults, $after) = @_;
+    my @cuts = map { my $fault = $_; [$fault->{from} - ($fault->{loses} && !$after ? 1 : 0.05),
+        $fault->{to} + ($fault->{slack} // 0) + ($after // $settled), $fault->{cuts} ? undef : $fault->{node}] }
         grep { $_->{cuts} || $_->{name} eq 'worker kill' } @{$faults};
     return sub {
         my ($from, $to, $node) = @_;
@@ -46,7 +47,8 @@ sub cuts {
 }
 
 # What requests may have counted in a zone, by key: hashes of from and to (seconds: counted between these times),
-# weight, until (not later than this, it is taken back), charge (1: counted beyond the limit).
+# weight, until (not later than this, it is taken back), charge (1: counted beyond the limit), limit (the size of the
+# limit that decided, if it is known).
 sub counted {
     my ($zone, $requests, $late, $cut) = @_;
     my %keys;
@@ -68,7 +70,7 @@ sub _counted_by {
     my $end  = $late->($request->{received}, $node);
     my $lost = $cut->($request->{sent}, $end, $node);
     my %item = (from => $request->{sent} - 0.002, to => $known && !$lost ? $request->{received} + 0.001 : $end,
-        weight => ($limit->{lease} ? 1 + $limit->{lease} : 1) * ($lost ? 2 : 1));
+        limit => $request->{limit}, weight => ($limit->{lease} ? 1 + $limit->{lease} : 1) * ($lost ? 2 : 1));
     my $refunded = $status =~ /^(?:REJECTED|FAILED_CLOSED)$/ || defined $limit->{charge} && $limit->{charge} == 0;
     $item{until} = $end if $refunded && !$lost;
     my $more = max(0, ($limit->{charge} // 0) - 1);

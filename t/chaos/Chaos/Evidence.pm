@@ -73,7 +73,7 @@ sub keep {
     write_file("$folder/violations", join '', map { "$_\n" } @sentences);
     write_file("$folder/faults", join '', map { sprintf "%.3f %.3f %s %s\n", @{$_}{qw(from to name)},
             $_->{victim} ? $_->{victim}->port : '' } grep { $_->{from} } @{$faults});
-    my @columns = Chaos::Clients::record();
+    my @columns = Chaos::Clients::columns();
     write_file("$folder/requests", join '', map { join("\t", map { $_ // '' } @{$_}{@columns}) . "\n" } @{$requests});
     copy($self->{changes}, "$folder/changes");
     my $number = 0;

@@ -7,6 +7,7 @@ use warnings;
 
 use Chaos::Blocks qw(judge_blocks);
 use Chaos::Bounds qw(violations);
+use Chaos::Counted qw(cuts);
 use Chaos::Failures qw(judge_failures judge_waits in_words);
 use Chaos::Fleet qw(connect_timeout timeout);
 use Chaos::Limits qw(limits let_in);
@@ -70,7 +71,7 @@ sub _undecided {
     for my $request (sort { $a->{sent} <=> $b->{sent} } @{$requests}) {
         my $way = $request->{way};
         $ways{$way}++;
-        next if $request->{status} =~ /^[A-Z]/;
+        next if $request->{status} =~ /^(?:[A-Z]|again$)/;
         next if $way ne 'stay' && limits()->{ $request->{zone} }{delay};
         next if grep { $_->[1] > $request->{sent} - 0.5 && $_->[0] < $request->{received} + 0.5 }
             @{ $kills->{ $request->{node} } // [] };
@@ -97,6 +98,9 @@ sub _bounds {
             @{ $pauses->{ $request->{node} } // [] };
         return 1.3 + max(0, @late);
     };
+    # What was sent again, because its connection was lost, may pass beyond the limit, and begins no block.
+    my $again = cuts($faults, 0.05);
+    my @once = grep { !$again->(@{$_}{qw(sent received node)}) } @{$requests};
     my @sentences;
     for my $zone (sort grep { limits()->{$_}{algorithm} } keys %{ limits() }) {
         my $limit = limits()->{$zone};
@@ -104,9 +108,9 @@ sub _bounds {
         # None of its requests counts in the end, or not all that pass.
         next if defined $limit->{charge} && $limit->{charge} == 0 || $limit->{parameters};
         push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
-            [grep { $_->{zone} eq $zone } @{$requests}], [map { [@{$_}{qw(from to)}] } @lost, @steps])
+            [grep { $_->{zone} eq $zone } @once], [map { [@{$_}{qw(from to)}] } @lost, @steps])
             if $limit->{block};
-        my $keys  = let_in($zone, $requests, $lag);
+        my $keys  = let_in($zone, \@once, $lag);
         for my $key (sort keys %{$keys}) {
             my ($passes, $gaps) = _by_redis_clock($limit, $keys->{$key}, [map { [@{$_}{qw(from to)}] } @lost],
                 \@steps);

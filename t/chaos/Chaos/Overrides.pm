@@ -17,6 +17,7 @@ use warnings;
 
 use Chaos::Bounds qw(violations);
 use Chaos::Changes qw(changed_keys);
+use Chaos::Counted qw(cuts);
 use Chaos::Failures qw(in_words);
 use Chaos::Limits qw(limits own_limit);
 use JSON::PP qw(decode_json);
@@ -41,6 +42,7 @@ sub judge_changes {
         grep { $_->{http} !~ /^(?:0|200|204|404|503|504)$/ } @{$changes};
     my %of = map { ("$_->[0] $_->[1]" => { spans => _spans(@{$_}, $changes, $faults), bad => [], passes => [] }) }
         changed_keys();
+    my $again = cuts($faults, 0.05);    # what was sent again may pass beyond the limit
     my (%knows, $sharp);
     for my $request (sort { $a->{sent} <=> $b->{sent} } @{$requests}) {
         my $key     = $of{"$request->{zone} $request->{key}"} // next;
@@ -54,7 +56,8 @@ sub judge_changes {
         push @{ $key->{bad} }, _unexplained($request, $since, @values) unless @by;
         push @{ $node->{later} }, [$request->{received}, min(map { $_->[3] } @by)] if @by;
         push @{ $key->{passes} }, [$request, grep { !/\D/ } @values]
-            if @by && $request->{status} eq 'PASSED' && ($request->{source} // '') eq 'redis';
+            if @by && $request->{status} eq 'PASSED' && ($request->{source} // '') eq 'redis'
+            && !$again->(@{$request}{qw(sent received node)});
     }
     my @gaps = map { [@{$_}{qw(from to)}] } grep { $_->{loses} || $_->{step} } @{$faults};
     for my $of (changed_keys()) {

@@ -74,13 +74,27 @@ sub _refusals {
     return \%keys;
 }
 
-# Adds to each refusal whether counts explain it: `explained`, and `rooted` without what is taken back.
+# Adds to each refusal whether counts explain it: `explained`, and `rooted` without what is taken back. Overrides are
+# counted apart.
 sub _explain {
     my ($limit, $items, $refused) = @_;
+    return _explain_by($limit, $items, $refused) unless $limit->{overrides};
+    my %sizes = map { ($_->{request}{limit} || '') => 1 } @{$refused};
+    for my $size (grep { $_ } keys %sizes) {
+        my %own = $limit->{algorithm} =~ /window/ ? (quota => $size) : (burst => $size - 1);
+        _explain_by({ %{$limit}, %own }, [grep { !$_->{limit} || $_->{limit} == $size } @{$items}],
+            [grep { $_->{request}{limit} && $_->{request}{limit} == $size } @{$refused}]);
+    }
+    $_->{explained} = 1 for grep { !$_->{request}{limit} } @{$refused};    # by an unknown limit
+    return;
+}
+
+sub _explain_by {
+    my ($limit, $items, $refused) = @_;
+    my $capacity = _capacity($limit);
     my $full = $limit->{algorithm} =~ /window/ ? _by_windows($limit, $items) : _by_level($limit, $items, $refused);
     my @passing = grep { defined $_->{until} } @{$items};
     for my $refusal (@{$refused}) {
-        my $capacity = _capacity($limit, $refusal->{request});
         my $lasting  = $full->($refusal);
         my $passing  = sum0(map { $_->{weight} } grep { $_->{from} < $refusal->{to} && $_->{until} > $refusal->{at} } @passing);
         $refusal->{rooted}    = $lasting > $capacity - 1 + 1e-9 ? 1 : 0;
@@ -89,10 +103,8 @@ sub _explain {
     return;
 }
 
-# The smallest capacity that may have refused the request.
 sub _capacity {
-    my ($limit, $request) = @_;
-    return $request->{limit} || 0 if $limit->{overrides};
+    my ($limit) = @_;
     return $limit->{quota} if $limit->{algorithm} =~ /window/;
     return $limit->{burst} + ($limit->{algorithm} eq 'token_bucket' ? 0 : 1);
 }
@@ -141,7 +153,7 @@ sub _by_windows {
 sub _by_level {
     my ($limit, $items, $refused) = @_;
     my $rate = $limit->{quota} / $limit->{window};
-    my $most = max(_capacity({ %{$limit}, overrides => undef }, {}), keys %{ $limit->{overrides} // {} });
+    my $most = _capacity($limit);
     my @lasting = grep { !defined $_->{until} } @{$items};
     my @ends    = sort { $a->{to} <=> $b->{to} } @lasting;
     my @begins  = sort { $a->{from} <=> $b->{from} } @lasting;
