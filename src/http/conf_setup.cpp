@@ -78,6 +78,50 @@ void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) 
     }
 }
 
+/// Whether another directive of the location, such as proxy_pass, took the place of ratelimit_api.
+bool api_replaced(ngx_conf_t* cf, const LocationConf& conf) noexcept
+{
+    auto* core = static_cast<ngx_http_core_loc_conf_t*>(
+        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
+    if (core->noname || conf.api == api_none || core->handler == api_handler) {
+        return false;
+    }
+    ngx_log_error(
+        NGX_LOG_EMERG, cf->log, 0,
+        "\"ratelimit_api\" stands beside another directive that answers in location \"%V\"",
+        &core->name);
+    return true;
+}
+
+/// Whether the rewrite module's first code of this level is `return`, outside of any `if`.
+bool returns_always(ngx_conf_t* cf) noexcept
+{
+    const auto* context = static_cast<const ngx_http_conf_ctx_t*>(cf->ctx);
+    for (ngx_module_t** module = cf->cycle->modules; *module != nullptr; ++module) {
+        if (std::string_view((*module)->name) != "ngx_http_rewrite_module") {
+            continue;
+        }
+        // The configuration begins with the array of codes; each code begins with its function.
+        const auto* codes = *static_cast<ngx_array_t**>(context->loc_conf[(*module)->ctx_index]);
+        return codes != nullptr && codes->nelts != 0
+            && *static_cast<ngx_http_script_code_pt*>(codes->elts) == ngx_http_script_return_code;
+    }
+    return false;
+}
+
+void warn_of_return(ngx_conf_t* cf, const LimitSet& own) noexcept
+{
+    if (own.limits.empty() || !returns_always(cf)) {
+        return;
+    }
+    const LimitConf& limit = own.limits.front();
+    const ngx_str_t name = borrowed(limit.zone_name);
+    ngx_log_error(
+        NGX_LOG_WARN, cf->log, 0,
+        "\"ratelimit zone=%V\": \"return\" of the same block answers before any limit in %V:%ui",
+        &name, &limit.position.file, limit.position.line);
+}
+
 char* fleet_error(ngx_conf_t* cf, const MainConf& main, std::string_view error)
 {
     const ngx_str_t text = borrowed(error);
@@ -219,6 +263,14 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     auto& above = *static_cast<LocationConf*>(parent);
     auto& conf = *static_cast<LocationConf*>(child);
 
+    if (api_replaced(cf, conf)) {
+        return static_cast<char*>(NGX_CONF_ERROR);
+    }
+    if (conf.limits != NGX_CONF_UNSET_PTR) {
+        warn_of_return(cf, *conf.limits);
+    } else if (conf.api != api_none) {
+        conf.limits = nullptr;  // who is refused can still be looked up
+    }
     ngx_conf_merge_ptr_value(conf.limits, above.limits, nullptr);
     ngx_conf_merge_uint_value(
         conf.fail_mode, above.fail_mode, static_cast<ngx_uint_t>(FailMode::open));

@@ -57,7 +57,8 @@ char* set_cost(ngx_conf_t* cf, LimitConf& limit, std::string_view parameter, std
     if (value.find('$') == std::string_view::npos) {
         const auto cost = parse_number(value, 0, max_cost);
         if (!cost) {
-            return bad_value(cf, directive, parameter, "cost= with a number or a variable");
+            return bad_value(
+                cf, directive, parameter, "a number from 0 to 1000000000 or a variable");
         }
         limit.cost = *cost;
         return NGX_CONF_OK;
@@ -81,7 +82,8 @@ char* set_count(
     std::string_view value)
 {
     out = parse_number(value, 0, max_quota);
-    return out ? NGX_CONF_OK : bad_value(cf, directive, parameter, "a number of requests");
+    return out ? NGX_CONF_OK
+               : bad_value(cf, directive, parameter, "a number of requests from 0 to 1000000000");
 }
 
 char* read_parameter(ngx_conf_t* cf, LimitConf& limit, std::string_view parameter)

@@ -28,6 +28,8 @@ struct BlockDirective {
     std::size_t most_values = 1;
 };
 
+constexpr std::chrono::seconds longest_usual_wait{ 10 };
+
 char* failed() noexcept
 {
     return static_cast<char*>(NGX_CONF_ERROR);
@@ -106,6 +108,12 @@ char* set_time(
         return bad_value(cf, directive, view(value), "a time such as 100ms or 1s, above zero");
     }
     out = milliseconds{ time };
+    if (out > longest_usual_wait) {
+        const ngx_str_t name = borrowed(directive);
+        ngx_conf_log_error(
+            NGX_LOG_WARN, cf, 0, "\"%V %V\" is %L s, for which each request may wait for Redis",
+            &name, &value, std::chrono::ceil<std::chrono::seconds>(out).count());
+    }
     return NGX_CONF_OK;
 }
 
@@ -122,7 +130,9 @@ char* set_timeout(ngx_conf_t* cf, RedisBlock& block, Values values)
 /// breaker failures=n open=t
 char* set_breaker(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
-    constexpr std::string_view expected = "failures= with a number, open= with a time, or both";
+    constexpr std::string_view expected =
+        "failures= with a number from 1 to 1000000, open= with a time "
+        "above zero, or both";
     for (const ngx_str_t& value : values) {
         const auto text = view(value);
         if (text.starts_with("failures=")) {
@@ -170,6 +180,10 @@ char* set_tls_file(ngx_conf_t* cf, RedisBlock& block, Values values)
         return failed();
     }
     block.tls.*file = view(path);
+    if (!std::ifstream(block.tls.*file)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno, "could not open \"%V\"", &path);
+        return failed();
+    }
     return NGX_CONF_OK;
 }
 
@@ -282,20 +296,28 @@ char* block_error(ngx_conf_t* cf, const RedisBlock& block, const char* what)
 }
 
 /// Checks what depends on several directives of a block.
-char* check_block(ngx_conf_t* cf, RedisBlock& block)
+char* check_block(ngx_conf_t* cf, const BlockReader& reader)
 {
+    RedisBlock& block = reader.block;
     if (const char* wrong = check_servers(block)) {
         return block_error(cf, block, wrong);
     }
     if (!block.options.server.username.empty() && block.options.server.password.empty()) {
         return block_error(cf, block, "has a \"username\" but no \"password\"");
     }
+    if (!block.tls_on) {
+        const auto of_tls =
+            std::find_if(reader.seen.begin(), reader.seen.end(), [](std::string_view name) {
+                return name.starts_with("tls_");
+            });
+        return of_tls == reader.seen.end()
+            ? NGX_CONF_OK
+            : block_error(
+                cf, block, ("has \"" + std::string(*of_tls) + "\" but no \"tls on\"").c_str());
+    }
     if (block.tls.certificate.empty() != block.tls.certificate_key.empty()) {
         return block_error(
             cf, block, "has only one of \"tls_certificate\" and \"tls_certificate_key\"");
-    }
-    if (!block.tls_on) {
-        return NGX_CONF_OK;
     }
     const bool nameless = std::any_of(
         block.options.servers.begin(), block.options.servers.end(),
@@ -333,7 +355,7 @@ char* read_block(ngx_conf_t* cf, MainConf& main)
     char* result = ngx_conf_parse(cf, nullptr);
     *cf = saved;
 
-    return result == NGX_CONF_OK ? check_block(cf, block) : result;
+    return result == NGX_CONF_OK ? check_block(cf, reader) : result;
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ char* set_rate(ZoneReader& reader, std::string_view value)
     }
     const auto rate = parse_rate(value);
     if (!rate) {
-        return reader.expected("a rate such as 100r/s, 5r/10s, 1000r/15m, 1r/d or a variable");
+        return reader.expected(expected_rate(value));
     }
     reader.conf.zone.policy.rate = *rate;
     return NGX_CONF_OK;
@@ -106,7 +106,7 @@ char* set_burst(ZoneReader& reader, std::string_view value)
 {
     const auto burst = parse_number(value, 0, max_quota);
     if (!burst) {
-        return reader.expected("a number of requests");
+        return reader.expected("a number of requests from 0 to 1000000000");
     }
     reader.conf.zone.policy.burst = *burst;
     return NGX_CONF_OK;
@@ -116,7 +116,7 @@ char* set_precision(ZoneReader& reader, std::string_view value)
 {
     const auto precision = parse_seconds(value);
     if (!precision) {
-        return reader.expected("a time of at least 1s, such as 10s or 1m");
+        return reader.expected("a time from 1s to 366d, such as 10s or 1m");
     }
     reader.conf.zone.policy.precision = *precision;
     return NGX_CONF_OK;
@@ -197,7 +197,7 @@ char* set_block(ZoneReader& reader, std::string_view value)
 {
     const auto block = parse_seconds(value);
     if (!block) {
-        return reader.expected("a time of at least 1s, such as 10m or 1h");
+        return reader.expected("a time from 1s to 366d, such as 10m or 1h");
     }
     reader.conf.zone.policy.block = *block;
     return NGX_CONF_OK;
@@ -264,6 +264,11 @@ std::string_view given(const ZoneReader& reader, std::string_view name) noexcept
 char* check_given(ZoneReader& reader)
 {
     const bool concurrency = !given(reader, "concurrency=").empty();
+    const auto key = view(static_cast<const ngx_str_t*>(reader.cf->args->elts)[1]);
+    if (key.starts_with("zone=") && given(reader, "zone=").empty()) {
+        reader.parameter = key;
+        return reader.expected("the key first, such as $ratelimit_client");
+    }
     for (const std::string_view name : { "zone=", "rate=" }) {
         if (given(reader, name).empty() && !(concurrency && name == "rate=")) {
             const ngx_str_t text = borrowed(name);
@@ -293,11 +298,9 @@ char* check_given(ZoneReader& reader)
 char* check_policy(ZoneReader& reader)
 {
     const Policy& policy = reader.conf.zone.policy;
-    std::string text;
 
     if (policy.burst) {
-        text = "burst=" + std::to_string(*policy.burst);
-        reader.parameter = text;
+        reader.parameter = given(reader, "burst=");
         if (!keeps_arrival_time(policy.algorithm)) {
             return reader.expected("no burst, which only token_bucket, leaky_bucket and gcra have");
         }
@@ -309,19 +312,15 @@ char* check_policy(ZoneReader& reader)
         }
     }
     if (policy.algorithm == Algorithm::sliding_window_log && policy.rate.quota > max_logged_quota) {
-        text = "rate=" + std::to_string(policy.rate.quota) + "r";
-        reader.parameter = text;
+        reader.parameter = given(reader, "rate=");
         return reader.expected("at most 10000000 requests for sliding_window_log, which logs each");
     }
     if (policy.block.count() > 0 && reader.conf.zone.lease > 0) {
-        text = "lease=" + std::to_string(reader.conf.zone.lease);
-        reader.parameter = text;
+        reader.parameter = given(reader, "lease=");
         return reader.expected("no lease in a zone with block=");
     }
     if (policy.precision) {
-        const auto precision = std::chrono::ceil<std::chrono::seconds>(*policy.precision);
-        text = "precision=" + std::to_string(precision.count()) + "s";
-        reader.parameter = text;
+        reader.parameter = given(reader, "precision=");
         if (policy.algorithm != Algorithm::sliding_window_buckets) {
             return reader.expected("no precision, which only sliding_window_buckets has");
         }

@@ -58,6 +58,20 @@ std::optional<microseconds> parse_seconds(std::string_view text) noexcept
     return *unit * *count;
 }
 
+std::string_view expected_rate(std::string_view text) noexcept
+{
+    constexpr std::string_view digits = "0123456789";
+    const auto separator = text.find_first_not_of(digits);
+    if (separator != 0 && separator != text.npos && text.substr(separator).starts_with("r/")) {
+        const auto window = text.substr(separator + 2);
+        const auto unit = window.find_first_not_of(digits);
+        if (unit != window.npos && unit + 1 == window.size() && unit_of(window.back())) {
+            return "1 to 1000000000 requests in 1s to 366d";
+        }
+    }
+    return "a rate such as 100r/s, 5r/10s, 1000r/15m, 1r/d or a variable";
+}
+
 std::optional<Rate> parse_rate(std::string_view text) noexcept
 {
     const auto separator = text.find("r/");

@@ -15,6 +15,9 @@ inline constexpr microseconds max_window = std::chrono::hours{ 24 * 366 };
 /// max_window in s, m, h or d with an optional count. Empty: not a rate.
 std::optional<Rate> parse_rate(std::string_view text) noexcept;
 
+/// What was expected in place of a text that is not a rate: its range if only that is wrong.
+std::string_view expected_rate(std::string_view text) noexcept;
+
 /// Digits only, from `least` to `most`. Empty: not such a number.
 std::optional<std::int64_t> parse_number(
     std::string_view text, std::int64_t least, std::int64_t most) noexcept;

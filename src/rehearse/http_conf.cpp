@@ -102,7 +102,9 @@ private:
     {
         std::shared_ptr<std::vector<LimitConf>> limits;
         bool off = false;
+        bool api = false;  // has only limits of its own
         for (const Directive* one : all) {
+            api = api || one->name == "ratelimit_api";
             if (one->name == "ratelimit_fail_mode" && one->args.size() == 1) {
                 outer.closed = one->args[0] == "closed";
             } else if (one->name == "ratelimit_dry_run" && one->args.size() == 1) {
@@ -125,7 +127,7 @@ private:
                 add_limit(*limits, *one, title);
             }
         }
-        if (limits != nullptr) {
+        if (limits != nullptr || api) {
             outer.limits = limits;
         }
         return outer;

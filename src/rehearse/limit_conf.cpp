@@ -87,9 +87,7 @@ void set_rate(ZoneConf& zone, const Directive& directive, std::string_view value
     }
     const auto rate = parse_rate(value);
     if (!rate) {
-        expected(
-            directive, "rate=" + std::string(value),
-            "a rate such as 100r/s, 5r/10s, 1000r/15m, 1r/d or a variable");
+        expected(directive, "rate=" + std::string(value), expected_rate(value));
     }
     zone.policy.rate = *rate;
 }
@@ -142,19 +140,19 @@ void set_parameter(ZoneConf& zone, const Directive& directive, const std::string
     } else if (name == "burst=") {
         zone.policy.burst = parse_number(value, 0, max_quota);
         if (!zone.policy.burst) {
-            expected(directive, text, "a number of requests");
+            expected(directive, text, "a number of requests from 0 to 1000000000");
         }
     } else if (name == "precision=") {
         zone.policy.precision = parse_seconds(value);
         if (!zone.policy.precision) {
-            expected(directive, text, "a time of at least 1s, such as 10s or 1m");
+            expected(directive, text, "a time from 1s to 366d, such as 10s or 1m");
         }
     } else if (name == "hash_key") {
         zone.hash_key = true;
     } else if (name == "block=") {
         const auto block = parse_seconds(value);
         if (!block) {
-            expected(directive, text, "a time of at least 1s, such as 10m or 1h");
+            expected(directive, text, "a time from 1s to 366d, such as 10m or 1h");
         }
         zone.policy.block = *block;
     } else if (name == "concurrency=") {
@@ -184,6 +182,9 @@ std::string given(const Directive& directive, std::string_view name)
 void check_given(const ZoneConf& zone, const Directive& directive)
 {
     const bool concurrency = !given(directive, "concurrency=").empty();
+    if (zone.key.starts_with("zone=") && zone.name.empty()) {
+        expected(directive, zone.key, "the key first, such as $ratelimit_client");
+    }
     if (zone.name.empty()) {
         fail_at(directive.place, R"("ratelimit_zone" must have a "zone=" parameter)");
     }
@@ -207,7 +208,7 @@ void check_policy(const ZoneConf& zone, const Directive& directive)
 {
     const Policy& policy = zone.policy;
     if (policy.burst) {
-        const std::string text = "burst=" + std::to_string(*policy.burst);
+        const std::string text = given(directive, "burst=");
         if (!keeps_arrival_time(policy.algorithm)) {
             expected(
                 directive, text, "no burst, which only token_bucket, leaky_bucket and gcra have");
@@ -225,8 +226,7 @@ void check_policy(const ZoneConf& zone, const Directive& directive)
             "at most 10000000 requests for sliding_window_log, which logs each");
     }
     if (policy.precision) {
-        const auto seconds = std::chrono::ceil<std::chrono::seconds>(*policy.precision).count();
-        const std::string text = "precision=" + std::to_string(seconds) + "s";
+        const std::string text = given(directive, "precision=");
         if (policy.algorithm != Algorithm::sliding_window_buckets) {
             expected(directive, text, "no precision, which only sliding_window_buckets has");
         }
@@ -285,7 +285,7 @@ void set_limit_parameter(
     const auto number = [&](std::optional<std::int64_t>& out) {
         out = parse_number(value, 0, max_quota);
         if (!out) {
-            expected(directive, text, "a number of requests");
+            expected(directive, text, "a number of requests from 0 to 1000000000");
         }
     };
     if (name == "zone=" && !value.empty()) {
@@ -299,7 +299,7 @@ void set_limit_parameter(
     } else if (name == "cost=") {
         const auto cost = parse_number(value, 0, max_cost);
         if (!cost) {
-            expected(directive, text, "cost= with a number or a variable");
+            expected(directive, text, "a number from 0 to 1000000000 or a variable");
         }
         limit.cost = *cost;
     } else if (name == "charge=") {

@@ -18,22 +18,24 @@ sub limit_with { return ($_[1] // $zone, "ratelimit $_[0];") }
 my @bad = (
     # ratelimit_zone
     (map { ["$redis ratelimit_zone k zone=z rate=$_;", '', qr/"ratelimit_zone": invalid "rate=\Q$_\E", expected a rate such as/] }
-        qw(0r/s -1r/s 5 r/s 5r 5r/ 5r/x 5r/0s 1.5r/s 5r/367d 1000000001r/s 5req/s)),
+        qw(-1r/s 5 r/s 5r 5r/ 5r/x 5r/s2 1.5r/s 5req/s)),
+    (map { ["$redis ratelimit_zone k zone=z rate=$_;", '',
+            qr/"ratelimit_zone": invalid "rate=\Q$_\E", expected 1 to 1000000000 requests in 1s to 366d/] }
+        qw(0r/s 5r/0s 10r/400d 5r/367d 1000000001r/s 100000000000000000000r/m)),
     (map { [zone_with($_->[0]), '', qr/"ratelimit_zone": invalid "\Q$_->[0]\E", expected $_->[1]/] }
         ['algorithm=sliding', 'fixed_window, sliding_window_counter'],
         ['algorithm=',        'fixed_window'],
         ['burst=x',           'a number of requests'],
         ['burst=-1',          'a number of requests'],
-        ['burst=1000000001',  'a number of requests'],
+        ['burst=1000000001',  'a number of requests from 0 to 1000000000'],
         ['burst=5',           'no burst, which only token_bucket'],
         ['precision=1s',      'no precision, which only sliding_window_buckets'],
-        ['precision=1ms',     'a time of at least 1s'],
-        ['precision=0',       'a time of at least 1s'],
+        (map { ["precision=$_", 'a time from 1s to 366d, such as 10s or 1m'] } qw(1ms 0 400d)),
         ['clock=mine',        'clock=redis or clock=local'],
         (map { ["cache=$_", 'cache=on or cache=off'] } 'yes', '', 'ON'),
         (map { ["lease=$_", 'a number of requests from 1 to 1000000, or lease=off'] }
             '0', '-1', 'on', '', '1000001', '5r'),
-        (map { ["block=$_", 'a time of at least 1s, such as 10m or 1h'] }
+        (map { ["block=$_", 'a time from 1s to 366d, such as 10m or 1h'] }
             '', '0', '0s', '-5s', '500ms', '1.5m', '10x', '10m5s', '367d', 'on', '$arg_block'),
         ['speed=5',           'zone=, rate=, algorithm='],
         ['hash_keys',         'hash_key alone, without a value'],
@@ -44,16 +46,19 @@ my @bad = (
         qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets)),
     (map { [zone_with("algorithm=$_ precision=5s"), '', qr/invalid "precision=5s", expected no precision/] }
         qw(fixed_window sliding_window_counter sliding_window_log token_bucket leaky_bucket gcra)),
-    [zone_with('algorithm=sliding_window_log') =~ s/rate=\S+/rate=10000001r\/d/r, '', qr/invalid "rate=10000001r", expected at most 10000000/],
+    [zone_with('algorithm=sliding_window_log') =~ s/rate=\S+/rate=10000001r\/d/r, '', qr{invalid "rate=10000001r/d", expected at most 10000000}],
     [zone_with('algorithm=gcra burst=60000') =~ s/rate=\S+/rate=1r\/d/r, '', qr/invalid "burst=60000", expected a burst that refills at this rate/],
     (map { [zone_with($_), '', qr/"ratelimit_zone": invalid "lease=5", expected no lease in a zone with block=/] }
         'lease=5 block=10m', 'block=10m lease=5'),
     [zone_with('block=10m block=5m'), '', qr/invalid "block=5m", expected each parameter once/],
     [zone_with('hash_key hash_key'), '', qr/invalid "hash_key", expected each parameter once/],
     [zone_with('algorithm=token_bucket burst=0'), '', qr/invalid "burst=0", expected a bucket that holds/],
-    [zone_with('algorithm=sliding_window_buckets precision=2m'), '', qr/invalid "precision=120s", expected at most the window/],
+    [zone_with('algorithm=sliding_window_buckets precision=2m'), '', qr/invalid "precision=2m", expected at most the window/],
     ["$redis ratelimit_zone k rate=1r/s;", '', qr/"ratelimit_zone" must have a "zone=" parameter/],
     ["$redis ratelimit_zone k zone=z;", '', qr/"ratelimit_zone" must have a "rate=" parameter/],
+    (map { ["$redis ratelimit_zone zone=z $_;", '',
+            qr/"ratelimit_zone": invalid "zone=z", expected the key first, such as \$ratelimit_client/] }
+        'rate=1r/s', 'concurrency=5', 'rate=1r/s burst=5 algorithm=gcra'),
     ["$redis ratelimit_zone;", '', qr/invalid number of arguments in "ratelimit_zone"/],
     ["$redis ratelimit_zone k;", '', qr/invalid number of arguments in "ratelimit_zone"/],
     (map { ["$redis ratelimit_zone k '$_->[0]' rate=1r/s;", '', qr/"ratelimit_zone": invalid "\Q$_->[0]\E", expected $_->[1]/] }
@@ -109,9 +114,7 @@ my @bad = (
         ['burst=x',         'a number of requests'],
         ['burst=-5',        'a number of requests'],
         ['delay=x',         'a number of requests'],
-        ['cost=x',          'cost= with a number'],
-        ['cost=-1',         'cost= with a number'],
-        ['cost=1000000001', 'cost= with a number'],
+        (map { ["cost=$_", 'a number from 0 to 1000000000 or a variable'] } qw(x -1 1.5 1000000001 99999999999)),
         ['rate=5r/s',       'zone=name, burst=number'],
         ['off',             'zone=name, burst=number']),
     [limit_with('zone='), qr/"ratelimit": invalid "zone=", expected zone=name/],
@@ -160,11 +163,25 @@ my @bad = (
         ['password_file /nonexistent/file', 'a readable file']),
     [block_with('prefix "a{b";'), '', qr/"prefix": invalid "a\{b", expected text without braces/],
     [block_with('prefix "}";'), '', qr/"prefix": invalid "}", expected text without braces/],
-    (map { [block_with("breaker $_;"), '', qr/"breaker": invalid "\Q$_\E", expected failures= with a number/] }
+    (map { [block_with("breaker $_;"), '', qr/"breaker": invalid "\Q$_\E", expected failures= with a number from 1 to 1000000/] }
         qw(5 failures=0 failures=x failures=-1 open=0 open=x open= now)),
     [block_with('breaker failures=1 open=1s 5;'), '', qr/invalid number of arguments in "breaker"/],
     [block_with('password x; password_file /tmp/x;'), '', qr/"password_file" is duplicate in "ratelimit_redis"/],
+    (map { [block_with($_->[0]), '', qr/"ratelimit_redis" "main" has "$_->[1]" but no "tls on"/] }
+        ['tls_verify off;', 'tls_verify'], ['tls_verify on; password x;', 'tls_verify'],
+        ['tls_server_name x;', 'tls_server_name'], ['tls off; tls_server_name x;', 'tls_server_name'],
+        (map { ["$_ /etc/passwd;", $_] } 'tls_trusted_certificate', 'tls_certificate', 'tls_certificate_key')),
+    (map { [block_with("tls on; $_ /nonexistent.pem;"), '',
+            qr{could not open "/nonexistent.pem" \(2: No such file or directory\) in .*nginx\.conf:\d+}] }
+        'tls_trusted_certificate', 'tls_certificate', 'tls_certificate_key'),
     [block_with('username me;'), '', qr/has a "username" but no "password"/],
+
+    # ratelimit_api
+    ['', 'location /r/ { ratelimit_api; proxy_pass http://127.0.0.1:1; }',
+        qr{"ratelimit_api" stands beside another directive that answers in location "/r/"}],
+    ['', 'location /r/ { proxy_pass http://127.0.0.1:1; ratelimit_api; }',
+        qr/"ratelimit_api" directive stands beside another directive that answers in this location/],
+    ['', 'location /r/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
 
     # directives with one value
     (map { [$zone, "$_->[0];", qr/"\Q$_->[2]\E": invalid "\Q$_->[3]\E", expected $_->[1]/] }
@@ -251,6 +268,24 @@ for (@good) {
     my ($http, $server) = @{$_};
     my ($exit, @lines) = conf_test(http => $http, server => $server);
     is $exit, 0, "accepted: $http $server" or diag join "\n", @lines;
+}
+
+# [lines in http {}, lines in server {}, the warning; undef: none]
+for (
+    [block_with('timeout 100;'),          '', qr/"timeout 100" is 100 s, for which each request may wait for Redis in /],
+    [block_with('connect_timeout 10500ms;'), '', qr/"connect_timeout 10500ms" is 11 s, for which/],
+    [block_with('timeout 10s;'),          '', undef],
+    [limit_with('zone=z; return 204'),    qr/"ratelimit zone=z": "return" of the same block answers before any limit in /],
+    [$zone, 'location / { return 200 ok; ratelimit zone=z; }', qr/"return" of the same block answers/],
+    [$zone, 'location / { ratelimit zone=z; if ($arg_a) { return 403; } try_files /a =404; }', undef],
+    [$zone, 'ratelimit zone=z; location = /health { return 200; }', undef],
+    [$zone, 'location / { ratelimit off; return 200; }', undef],
+) {
+    my ($http, $server, $warning) = @{$_};
+    my ($exit, @lines) = conf_test(http => $http, server => $server);
+    is $exit, 0, "accepted: $http $server" or diag join "\n", @lines;
+    is scalar(@lines), $warning ? 1 : 0, 'lines' or diag join "\n", @lines;
+    like $lines[0] // '', $warning, 'with a warning' if $warning;
 }
 
 subtest 'ratelimit_redis includes files, by paths relative to nginx.conf and by masks' => sub {

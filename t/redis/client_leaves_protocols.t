@@ -4,7 +4,7 @@
 
 use Ratelimit::Backend;
 use Ratelimit::Certificates;
-use Ratelimit::Http2 qw(http2_post http2_reset);
+use Ratelimit::Http2 qw(http2_one http2_reset);
 use Ratelimit::Http3 qw(http3_command);
 use Ratelimit::Process qw(start_process stop_process);
 use Ratelimit::Test;
@@ -65,7 +65,7 @@ sub by_http1 {
 
 sub by_http2 {
     my ($node, $path, $body) = @_;
-    return http2_post($node->{h2}, $path, $body, $body eq '' ? 0 : 10);
+    return http2_one($node->{h2}, $path, $body eq '' ? () : (method => 'POST', body => $body, length => 10));
 }
 
 sub by_http3 {

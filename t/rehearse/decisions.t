@@ -171,14 +171,15 @@ END
     is refused($report, 'z', '/b/'), '3/4', 'one more than the others have left';
 };
 
-subtest 'an empty key or rate is no limit, and off and inner limits replace outer ones' => sub {
-    my $report = of(<<'END', map { line(path => $_) } ('/', '/off/', '/own/', '/own/x', '/?k=1', '/?k=') x 3);
+subtest 'an empty key or rate is no limit, and off, ratelimit_api and inner limits replace outer ones' => sub {
+    my $report = of(<<'END', map { line(path => $_) } ('/', '/off/', '/pages/', '/own/', '/own/x', '/?k=1', '/?k=') x 3);
         ratelimit_zone $arg_k zone=arg rate=1r/d;
         ratelimit_zone $remote_addr zone=address rate=1r/d;
         ratelimit zone=arg;
         server {
             ratelimit zone=address;
             location /off/ { ratelimit off; }
+            location /pages/ { ratelimit_api; }
             location /own/ { ratelimit zone=arg; location /own/x { } }
             location / { }
         }

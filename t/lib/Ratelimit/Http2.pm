@@ -12,7 +12,7 @@ use Ratelimit::Http qw(http_connect);
 use Time::HiRes qw(time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw(http2 http2_send http2_post http2_reset);
+our @EXPORT_OK = qw(http2 http2_send http2_one http2_reset);
 
 # http2($port, [path, ...], method =>, headers => [name, value, ...], body =>): sends one request for
 # each path on one connection before it reads a response; the port's listen must have http2. Returns the
@@ -60,21 +60,25 @@ sub http2_send {
     return $socket;
 }
 
-# http2_post($port, $path, $body, $length): sends a POST whose Content-Length is $length, with $body, which may
-# be a part of it; a GET if $length is 0. Reads no response; returns the socket.
-sub http2_post {
-    my ($port, $path, $body, $length) = @_;
+# http2_one($port, $path, method =>, headers => [name, value, ...], body =>, length =>): sends one request and reads
+# no response; returns the socket. `length` is its Content-Length; the body may be a part of that.
+sub http2_one {
+    my ($port, $path, %options) = @_;
     my $socket = http_connect($port);
     my ($data, $headers, $settings, $end_stream, $end_headers) = (0, 1, 4, 1, 4);
-    my $frame = sub { my ($type, $flags, $stream, $load) = @_; pack('xnCCN', length $load, $type, $flags, $stream) . $load };
-    my @fields = (':method' => $length ? 'POST' : 'GET', ':scheme' => 'http', ':authority' => 'localhost',
-        ':path' => $path, $length ? ('content-length' => $length) : ());
+    my $frame = sub { my ($type, $flags, $load) = @_; pack('xnCCN', length $load, $type, $flags, $type == $settings ? 0 : 1) . $load };
+    my $body = $options{body} // '';
+    my $length = $options{length} // length $body;
+    my @fields = (':method' => $options{method} // 'GET', ':scheme' => 'http', ':authority' => 'localhost',
+        ':path' => $path, $length ? ('content-length' => $length) : (), @{ $options{headers} // [] });
     my $block = '';
-    $block .= pack 'xC/aC/a', splice @fields, 0, 2 while @fields;  # literal, not indexed
-    my $last = length $body == $length ? $end_stream : 0;
-    print {$socket} "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", $frame->($settings, 0, 0, ''),
-        $frame->($headers, $end_headers | ($length ? 0 : $end_stream), 1, $block),
-        $length ? $frame->($data, $last, 1, $body) : '' or croak "HTTP/2: $!";
+    while (my ($name, $value) = splice @fields, 0, 2) {
+        $block .= pack 'xC/aC/a', lc $name, $value;  # a literal that is not indexed
+    }
+    my $sent = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" . $frame->($settings, 0, '')
+        . $frame->($headers, $end_headers | ($length ? 0 : $end_stream), $block);
+    $sent .= $frame->($data, length $body == $length ? $end_stream : 0, $body) if $length;
+    print {$socket} $sent or croak "HTTP/2: $!";
     return $socket;
 }
 
