@@ -193,7 +193,8 @@ subtest 'who is blocked was refused' => sub {
     is found([@rally, \%next, { %next, id => 42, sent => 11, received => 11.01, source => 'cache' }]), undef, 'a node may remember that';
     like found([@rally, \%next, { %next, id => 42, sent => 11.3, received => 11.31, source => 'cache' }]), qr/request 42/, 'for a second';
 
-    my ($sentences) = judge_refusals([{ %next, zone => 'gcra', key => 'a', by => 'gcra', retry => 9 }], [], [], $idle);
+    my @long = ({ %next, zone => 'gcra', key => 'a', by => 'gcra', retry => 9 });
+    my ($sentences) = judge_refusals(\@long, \@long, [], $idle);
     like $sentences->[1], qr/^refused for too long: request 41 .*, Retry-After 9$/, 'a retry time that no count explains';
 };
 
@@ -213,6 +214,9 @@ subtest 'a clock that ran backwards may prolong refusals' => sub {
     my @two = ($key->('PASSED', 10), $key->('REJECTED', 12.5));
     like found(\@two), qr/by gcra/, 'without a step';
     is found(\@two, $back->(-8)), undef, 'after a step back';
+    is found([@two, $key->('REJECTED', 18)], $back->(-8)), undef, 'whenever the key is used next';
+    like found([$two[0], $key->('PASSED', 12.5), $key->('REJECTED', 18)], $back->(-8)), qr/by gcra/, 'but only once';
+    like found([$two[0], $key->('REJECTED', 25)], $back->(-8)), qr/by gcra/, 'until the clock has caught up';
     like found(\@two, $back->(8)), qr/by gcra/, 'not after a step forwards';
     like found([$two[1]], $back->(-8)), qr/by gcra/, 'nor of a key that was not used before it';
 };

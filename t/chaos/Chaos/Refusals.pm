@@ -30,13 +30,14 @@ sub judge_refusals {
     my (@sentences, %blocked, $judged);
     for my $zone (sort grep { (limits()->{$_}{algorithm} // 'concurrency') ne 'concurrency' } keys %{ limits() }) {
         my $counted = counted($zone, $history, $late, $cut);
-        my $refused = _refusals($zone, $requests, $faults, $busy, $late);
+        my $refused = _refusals($zone, $history, $faults, $busy, $late);
+        my %within  = map { $_->{id} => 1 } @{$requests};
         for my $key (sort keys %{$refused}) {
             my @all = @{ $refused->{$key} };
             _explain(limits()->{$zone}, $counted->{$key} // [], \@all);
             $blocked{$zone}{$key} = _explain_blocks(limits()->{$zone}, \@all) if limits()->{$zone}{block};
             _explain_remembered(\@all);
-            my @judged = grep { $_->{judged} && !_stepped_back(limits()->{$zone}, $_, $counted->{$key} // [], $faults) } @all;
+            my @judged = grep { $_->{judged} && $within{ $_->{request}{id} } && !_stepped_back(limits()->{$zone}, $_, $counted->{$key} // [], $faults) } @all;
             $judged += @judged;
             my ($first, @more) = grep { !$_->{explained} } @judged;
             push @sentences, "refused without a cause by $zone, key $key: " . in_words($first->{request})
@@ -199,13 +200,18 @@ sub _explain_remembered {
     return;
 }
 
-# Whether Redis's clock ran backwards, which may prolong what was counted before.
+# Whether Redis's clock ran backwards, which may prolong what was counted before: once by a window and the time since the
+# latest count, from the next request on.
 sub _stepped_back {
     my ($limit, $refusal, $items, $faults) = @_;
+    my $size = $limit->{overrides} && $refusal->{request}{limit};
+    my @own = grep { !$size || $_->{limit} && $_->{limit} == $size } @{$items};
     for my $step (grep { ($_->{step} // 0) < 0 } @{$faults}) {
-        my $longest = 3 * $limit->{window} + ($limit->{block} ? $limit->{block} - $step->{step} : 0) + 1;
-        next if $refusal->{to} < $step->{from} || $refusal->{at} > $step->{to} + $longest;
-        return 1 if grep { $_->{from} <= $step->{to} } @{$items};
+        my ($back, $after) = (-$step->{step}, $step->{to});
+        my $next = min($after + $back, $refusal->{at}, map { $_->{from} } grep { $_->{from} > $after } @own);
+        my $longest = 3 * $limit->{window} + ($limit->{block} ? $limit->{block} + $back : 0) + 1;
+        next if $refusal->{to} < $step->{from} || $refusal->{at} > $next + $longest;
+        return 1 if grep { $_->{from} <= $after } @{$items};
     }
     return 0;
 }
