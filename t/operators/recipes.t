@@ -1,6 +1,10 @@
-# doc/recipes.md: nginx accepts every configuration there, and it limits as described.
+# doc/recipes.md: nginx accepts every configuration there, and it limits as described, also clients that leave before
+# the answer: they gain nothing.
 
+use Ratelimit::Backend;
+use Ratelimit::Http2 qw(http2_one http2_reset);
 use Ratelimit::Test;
+use Socket qw(SOL_SOCKET SO_LINGER);
 use Ratelimit::Process qw(read_file free_port);
 use Ratelimit::Build qw(top);
 
@@ -8,14 +12,18 @@ my $text = read_file(top() . '/doc/recipes.md');
 my @parts = split /^## (.+)\n/m, $text;
 shift @parts;
 my $redis   = redis();
+my $slow    = Ratelimit::Backend->new;  # answers requests with X-Slow, when the test says so
 my $backend = nginx(
     module => 0,
-    server => 'location / {
-        add_header X-Tokens $http_x_tokens;
-        if ($http_x_password) { return 401 "wrong"; }
+    server => "location / {
+        add_header X-Tokens \$http_x_tokens;
+        error_page 418 = \@slow;
+        if (\$http_x_slow) { return 418; }
+        if (\$http_x_password = redirect) { return 302 /login; }
+        if (\$http_x_password) { return 401 wrong; }
         return 200 backend;
     }
-    location = /reports/slow { limit_rate 1; try_files /index.html =404; }',
+    location \@slow { add_header X-Tokens \$http_x_tokens; proxy_pass http://@{[ $slow->addr ]}; }",
 );
 
 # A node with a recipe, split into its parts of http {} and server {}.
@@ -28,7 +36,42 @@ sub node_of {
     s{10\.0\.0\.0/8}{127.0.0.0/24}, s{192\.0\.2\.7}{127.0.1.7} for $http;
     s{\d+r/\Kh}{d}g, s{\d+r/\Km\b}{d}g for $http;
     $http = "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $http";
-    return nginx(http => $http, server => $server);
+    my $h2 = free_port();
+    my $node = nginx(http => $http, server => "listen 127.0.0.1:$h2 http2; ratelimit_headers x-ratelimit draft; $server");
+    $node->{h2} = $h2;
+    return $node;
+}
+
+# Requests that reach the backend and whose clients leave before its answer: a third closes its connection, a third
+# resets it, and a third resets its HTTP/2 stream.
+sub leave {
+    my ($node, $path, $count, %options) = @_;
+    $options{headers} = ['X-Slow' => 1, @{ $options{headers} // [] }];
+    my $before = $slow->begun;
+    my @sockets = map {
+        my $socket;
+        if ($_ % 3 == 0 && !$options{from}) {
+            $socket = http2_one($node->{h2}, $path, %options);
+        } else {
+            $socket = http_connect($node->port, undef, $options{from});
+            http_send($socket, $path, %options);
+        }
+        $socket;
+    } 1 .. $count;
+    wait_until('the backend has them', sub { $slow->begun - $before == $count });
+    for my $i (1 .. $count) {
+        my $socket = $sockets[$i - 1];
+        if ($i % 3 == 0 && !$options{from}) {
+            http2_reset($socket, 1);
+            next;
+        }
+        setsockopt $socket, SOL_SOCKET, SO_LINGER, pack 'ii', 1, 0 if $i % 3 == 1;
+        close $socket;
+    }
+    $node->get('/no-such-page') for 1 .. 2;  # by then the worker has seen that the clients left
+    return if $options{stays};
+    wait_until('their requests have ended', sub { $slow->now == 0 });
+    return;
 }
 
 my %try = (
@@ -58,21 +101,22 @@ my %try = (
         my @wrong = ('X-Password' => 'wrong');
         is_deeply [map { $post->('ann') } 1 .. 12], [(200) x 12], 'successful logins are not counted';
         is_deeply [map { $post->('ann', @wrong) } 1 .. 6], [(401) x 5, 429], 'a limit of failures for each account';
+        is $post->('ann', @wrong), 429, 'until the window has passed';
         is $node->status('/login?user=ann'), 200, 'the form is not limited';
-        is_deeply [map { $post->("user$_", @wrong) } 1 .. 16], [(401) x 15, 429], 'a limit for each address';
+        is_deeply [map { $post->('eve', 'X-Password' => 'redirect') } 1 .. 6], [(302) x 5, 429],
+            'a redirect to the form is a failure, too';
+        is_deeply [map { $post->("user$_", @wrong) } 1 .. 11], [(401) x 10, 429], 'a limit for each address';
     },
     'At most n reports at one time' => sub {
         my ($node) = @_;
-        my @reports = map {
-            my $socket = http_connect($node->port);
-            http_send($socket, '/reports/slow', headers => ['X-API-Key' => 'ann']);
-            $socket;
-        } 1 .. 2;
+        my @slow = (headers => ['X-API-Key' => 'ann', 'X-Slow' => 1]);
+        my @reports = map { my $socket = http_connect($node->port); http_send($socket, '/reports/', @slow); $socket } 1 .. 2;
         my $status = sub { $node->status('/reports/', headers => ['X-API-Key' => $_[0]]) };
-        wait_until('two reports run', sub { $status->('ann') == 429 });
+        wait_until('two reports run', sub { $slow->now == 2 });
+        is $status->('ann'), 429;
         is $status->('bob'), 200, 'another customer';
-        close shift @reports;
-        wait_until('a client that leaves makes room', sub { $status->('ann') == 200 });
+        $slow->finish;
+        wait_until('reports that end make room', sub { $status->('ann') == 200 });
     },
     'By address and by key together' => sub {
         my ($node) = @_;
@@ -110,16 +154,21 @@ my %try = (
     },
     'Tokens of a language model' => sub {
         my ($node) = @_;
-        my $ask = sub { $node->get('/v1/', headers => ['X-API-Key' => 'k', 'X-Tokens' => $_[0]]) };
+        my $ask = sub { $node->get('/v1/', headers => ['X-API-Key' => $_[1] // 'k', 'X-Tokens' => $_[0]]) };
         is $ask->(20_000)->header('X-RateLimit-Remaining'), 99_500, 'a request reserves 500';
         is $ask->(90_000)->header('X-RateLimit-Remaining'), 79_500, 'and is charged what the backend names';
         is $ask->(0)->status, 429, 'beyond the limit';
+        $ask->(999_999_999, 'wrong');
+        my $wait = $ask->(0, 'wrong')->header('Retry-After');
+        ok $wait && $wait <= 86_400, 'one answer costs at most the whole limit';
     },
     'Bytes a day' => sub {
         my ($node) = @_;
-        my $get = sub { $node->get('/downloads/')->header('X-RateLimit-Remaining') };
+        my $get = sub { $node->get('/downloads/')->header('RateLimit') =~ /"traffic";r=(\d+)/ ? $1 : undef };
         is $get->(), 999_999_999, 'the first download';
         cmp_ok $get->(), '<', 999_999_800, 'its bytes are charged';
+        is $node->status('/downloads/'), 200 for 3 .. 60;
+        is $node->status('/downloads/'), 429, 'at most 60 begin in a minute';
     },
     'A penalty for scrapers' => sub {
         my ($node) = @_;
@@ -177,6 +226,49 @@ my %try = (
     },
 );
 
+# For each recipe: requests that use up a limit, whose clients all leave. `stays`: they last until the backend answers.
+my @key = (headers => ['X-API-Key' => 'k']);
+my %leaving = (
+    'Dry run first'                 => { path => '/api/', count => 100 },
+    'Plans'                         => { path => '/api/', count => 10 },
+    'Login protection'              => { path => '/login', count => 5, method => 'POST', headers => ['X-Account' => 'ann'] },
+    'At most n reports at one time' => { path => '/reports/', count => 2, @key, stays => 1 },
+    'By address and by key together' => { path => '/api/', count => 100, @key },
+    'Allow lists'                    => { path => '/', count => 100, from => '127.0.2.1' },
+    'Behind a CDN or a load balancer' => { path => '/', count => 100, headers => ['X-Forwarded-For' => '198.51.100.1'] },
+    'Costly requests'                => { path => '/api/export', count => 4, @key },
+    'Tokens of a language model'     => { path => '/v1/', count => 2, stays => 1,
+        headers => ['X-API-Key' => 'k', 'X-Tokens' => 90_000] },
+    'Bytes a day'                   => { path => '/downloads/', count => 60 },
+    'A penalty for scrapers'        => { path => '/catalogue/', count => 120 },
+    'Several APIs under one quota'  => { path => '/search/', count => 60, @key },
+    'An answer for programs'        => { path => '/api/', count => 100 },
+    map { $_ => { path => '/', count => 100 } } 'An answer that says why', 'gRPC clients', 'Spans for OpenTelemetry',
+);
+
+# Whether a request like those of the clients that left finds nothing left.
+sub used_up {
+    my ($node, $way, $method) = @_;
+    my $answer = $node->get($way->{path}, map({ $_ => $way->{$_} } qw(headers from)), method => $method // $way->{method});
+    return $answer->status == 429 || ($answer->header('grpc-status') // '') eq '8'
+        || ($answer->header('RateLimit') // '') =~ /;r=0\b/;
+}
+
+sub gains_nothing {
+    my ($node, $way) = @_;
+    leave($node, $way->{path}, $way->{count}, map { $_ => $way->{$_} } qw(headers from method stays));
+    if ($way->{path} eq '/reports/') {
+        ok used_up($node, $way), 'the reports still run';
+        $slow->finish;
+        wait_until('they make room when they end', sub { !used_up($node, $way) });
+        return;
+    }
+    $slow->finish;
+    wait_until('what they took is counted', sub { used_up($node, $way) });
+    ok used_up($node, $way, $_), $_ for $way->{method} ? 'PUT' : ('GET', 'HEAD');
+    return;
+}
+
 is_deeply [map { $parts[2 * $_] } 0 .. $#parts / 2], [grep { $try{$_} } map { $parts[2 * $_] } 0 .. $#parts / 2],
     'every recipe is tested';
 
@@ -185,6 +277,9 @@ while (my ($name, $part) = splice @parts, 0, 2) {
         for my $recipe ($part =~ /^```nginx\n(.*?)^```/msg) {
             $redis->cmd('FLUSHALL');
             $try{$name}->(node_of($recipe), $recipe);
+            $redis->cmd('FLUSHALL');
+            subtest 'clients that leave before the answer gain nothing' =>
+                sub { gains_nothing(node_of($recipe), $leaving{$name}) };
         }
     };
 }
