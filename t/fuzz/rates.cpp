@@ -22,6 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             must(policy.bucket_width().count() > 0);
         }
     }
+    must(!expected_rate(text).empty());
     if (const auto number = parse_number(text, 0, max_cost)) {
         must(*number >= 0 && *number <= max_cost);
     }
