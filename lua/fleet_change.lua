@@ -36,7 +36,9 @@ if set and whole(set) == set then
     sum = (sum + limit - set) % limit
 end
 
+-- The first write of each change takes no memory: a Redis that is full then allows the others, too.
 if ARGV[1] == 'free' then
+    redis.call('ZREM', KEYS[4], ARGV[2])
     redis.call('ZADD', KEYS[4], text(version), ARGV[2])
     redis.call('HSET', KEYS[5], 'version', text(version))
     return 1
@@ -55,17 +57,16 @@ if ARGV[1] == 'remove' then
     return 1
 end
 
-if not set and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then
+if not set and redis.call('ZCOUNT', KEYS[1], 0, '+inf') >= tonumber(ARGV[5]) then
     return ''
 end
+redis.call('ZREM', KEYS[3], ARGV[2])
 local at = math.floor(now / 1000)
 local lasts = tonumber(ARGV[4])
 local stored = ARGV[3] .. ',"at":' .. text(at)
 if lasts > 0 then
     stored = stored .. ',"until":' .. text(at + lasts)
     redis.call('ZADD', KEYS[3], text(at + lasts), ARGV[2])
-else
-    redis.call('ZREM', KEYS[3], ARGV[2])
 end
 stored = stored .. '}'
 redis.call('ZADD', KEYS[1], text(version), ARGV[2])

@@ -6,20 +6,24 @@
 --       6 events: zset, id of what was removed (z, k) or freed (f) by version: those of the last
 --       ten minutes, at most the latest 100000. A node that missed one notices it by the sum
 --       7 state: hash, version and sum (of the versions in changes, modulo 2^52)
+--       3 to 6 have an empty member, too, which means nothing. In a cluster that moves the slot, a
+--       script whose keys do not all exist is refused, also if none has been moved
 -- ARGV  1 node id; 2 its state, empty: only read; 3 cursor; 4 the most changes to return;
 --       5 1 if the node reads all overrides: its cursor is as old as the last one that it has read
 -- reply  now (us), cursor for the next call, live nodes, number of overrides, sum, 1 if there is
---       more (else 0), the cursor from which the changes follow (0: all overrides do), then for
+--       more, or more to end (else 0), the cursor from which the changes follow (0: all overrides do), then for
 --       each change its version, id and text (empty for an event), in the order of the versions
 -- An id is "z" ZONE for a whole zone, or "k" or "f", ZONE, a zero byte and the key.
 -- A version is a whole number. Members with another score are foreign: no node gets them.
--- Complexity  O(log n), 100 ended overrides and 2000 events, beside what is returned
+-- Complexity  O(log n), 200 ended overrides and 4000 events, beside what is returned
 
 local limit = 2 ^ 52
 local live = 5 * 1000000
 local forgotten = 3600 * 1000000
 local kept = 600 * 1000000
 local most_events = 100000
+local most_ended = 200
+local most_removed = 2000
 local longest = 4096
 
 -- The number of a text or score that a script wrote, else 0.
@@ -36,7 +40,11 @@ local now = time[1] * 1000000 + time[2]
 local version = math.max(whole(redis.call('HGET', KEYS[7], 'version')), now)
 local sum = whole(redis.call('HGET', KEYS[7], 'sum'))
 
+local ended = {}
 if ARGV[2] ~= '' then
+    -- A Redis that is full refuses what takes memory, but not after another write in the same
+    -- script. What a fleet writes is bounded, and operators need it most when Redis is full.
+    redis.call('ZREM', KEYS[1], '')
     redis.call('ZADD', KEYS[1], text(now), ARGV[1])
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
     local old = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now - forgotten), 'LIMIT', 0, 100)
@@ -44,14 +52,16 @@ if ARGV[2] ~= '' then
         redis.call('ZREM', KEYS[1], node)
         redis.call('HDEL', KEYS[2], node)
     end
-    local ended = redis.call(
-        'ZRANGEBYSCORE', KEYS[5], '-inf', text(math.floor(now / 1000)), 'LIMIT', 0, 100)
-    if ended[1] then
-        -- Keys of a wrong type must fail before an override is removed from one of them.
-        redis.call('ZCARD', KEYS[3])
-        redis.call('HLEN', KEYS[4])
-        redis.call('ZCARD', KEYS[6])
+    -- Keys of a wrong type fail here, before an override is removed from one of them.
+    redis.call('ZADD', KEYS[3], 'NX', -1, '')
+    if redis.call('HSTRLEN', KEYS[4], '') == 0 then
+        redis.call('HSET', KEYS[4], '', '{}')
     end
+    redis.call('ZADD', KEYS[5], 'NX', '+inf', '')
+    redis.call('ZADD', KEYS[6], 'NX', '-inf', '')
+
+    ended = redis.call(
+        'ZRANGEBYSCORE', KEYS[5], '-inf', text(math.floor(now / 1000)), 'LIMIT', 0, most_ended)
     for _, id in ipairs(ended) do
         local set = tonumber(redis.call('ZSCORE', KEYS[3], id))
         redis.call('ZREM', KEYS[5], id)
@@ -64,16 +74,17 @@ if ARGV[2] ~= '' then
         redis.call('HDEL', KEYS[4], id)
     end
     redis.call('HSET', KEYS[7], 'version', text(version), 'sum', text(sum))
-    if redis.call('ZCARD', KEYS[6]) > 0 then
-        redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', '(' .. text(version - kept))
-        -- Foreign, or from before the version was lost: all nodes have read all again since.
-        redis.call('ZREMRANGEBYSCORE', KEYS[6], '(' .. text(version), '+inf')
-        local many = math.min(redis.call('ZCARD', KEYS[6]) - most_events, 2000)
-        if many > 0 then
-            local last = redis.call(
-                'ZRANGEBYSCORE', KEYS[6], '-inf', '+inf', 'WITHSCORES', 'LIMIT', many - 1, 1)
-            redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', last[2])
-        end
+
+    local known = redis.call('ZCARD', KEYS[6]) - 1
+    local gone = redis.call('ZCOUNT', KEYS[6], '(-inf', '(' .. text(version - kept))
+    gone = math.min(math.max(gone, known - most_events), most_removed)
+    if gone > 0 then
+        redis.call('ZREMRANGEBYRANK', KEYS[6], 1, gone)
+    end
+    -- Foreign, or from before the version was lost: all nodes have read all again since.
+    local ahead = redis.call('ZCOUNT', KEYS[6], '(' .. text(version), '+inf')
+    if ahead > 0 then
+        redis.call('ZREMRANGEBYRANK', KEYS[6], -math.min(ahead, most_removed), -1)
     end
 end
 
@@ -93,10 +104,14 @@ local function text_of(id)
     return length > longest and '{}' or redis.call('HGET', KEYS[4], id) or ''
 end
 
+-- Changes can be read, whatever the nodes' keys hold.
+local nodes = redis.pcall('ZCOUNT', KEYS[1], text(now - live), text(now + live))
+local nothing = redis.call('HSTRLEN', KEYS[4], '') == 0 and 0 or 1
 local reply = {
-    now, version, redis.call('ZCOUNT', KEYS[1], text(now - live), text(now + live)),
+    now, version, type(nodes) == 'number' and nodes or 0,
     -- They differ if one of the keys was deleted: nodes notice that, too.
-    math.min(redis.call('ZCARD', KEYS[3]), redis.call('HLEN', KEYS[4])), sum, 0, cursor,
+    math.min(redis.call('ZCOUNT', KEYS[3], 0, '+inf'), redis.call('HLEN', KEYS[4]) - nothing),
+    sum, 0, cursor,
 }
 local function add(id, score, of_set)
     if score == math.floor(score) then
@@ -125,6 +140,8 @@ end
 
 if taken == most then
     reply[2], reply[6] = math.floor(last), 1
+elseif #ended == most_ended and version > cursor then
+    reply[6] = 1
 elseif cursor == 0 or ARGV[5] == '1' then
     -- If the version was lost, overrides may have later ones. A node that reads all gets them last.
     local ahead = redis.call(

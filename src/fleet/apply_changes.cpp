@@ -14,6 +14,10 @@ static_assert(longest_key <= OverrideTable::key_limit);
 /// If not all overrides fit, each new one makes a difference. Passes are at least this far apart.
 constexpr milliseconds between_passes{ 10'000 };
 
+constexpr std::chrono::seconds until_fewer{ 5 };
+/// Between the calls of a node, also if another worker takes over.
+constexpr milliseconds longest_gap{ 2500 };
+
 /// What Redis has more than this node, modulo 2^64 and 2^52.
 OverrideDigest difference(const OverrideDigest& redis, const OverrideDigest& own) noexcept
 {
@@ -58,6 +62,32 @@ std::uint64_t left_out(const FleetMemory::Shared& shared, const OverrideDigest& 
     const auto since = static_cast<std::int64_t>(missing.count - shared.missing.count);
     const auto all = static_cast<std::int64_t>(shared.unfit_in_pass) + since;
     return static_cast<std::uint64_t>(std::max<std::int64_t>(all, 0));
+}
+
+/// A Redis that has lost its data first knows only the nodes that have called it since. So fewer
+/// nodes count only after each reply of `until_fewer` had fewer, and none failed to come. Without a
+/// report of this node, `nodes` may be too small for longer.
+void count_nodes(
+    FleetMemory::Shared& shared, std::uint32_t nodes, bool reports, microseconds now) noexcept
+{
+    FleetMemory::Fewer& fewer = shared.fewer;
+    if (nodes >= shared.nodes.load()) {
+        shared.nodes.store(nodes);
+        fewer = {};
+        return;
+    }
+    if (!reports) {
+        return;
+    }
+    if (fewer.since_us == 0 || now - microseconds{ fewer.heard_us } > longest_gap) {
+        fewer = { now.count(), now.count(), 0 };
+    }
+    fewer.heard_us = now.count();
+    fewer.most = std::max(fewer.most, nodes);
+    if (now - microseconds{ fewer.since_us } >= until_fewer) {
+        shared.nodes.store(fewer.most);
+        fewer = {};
+    }
 }
 
 /// All changes are known: ends a pass, or compares with Redis.
@@ -118,7 +148,7 @@ Applied apply_changes(
         }
     }
     shared.cursor = reply.cursor;
-    shared.nodes.store(reply.nodes);
+    count_nodes(shared, reply.nodes, sent.reports, now);
     shared.offset_us.store((reply.now - now).count());
     if (!reply.more) {
         finish(memory, reply, std::chrono::duration_cast<milliseconds>(now));

@@ -24,6 +24,7 @@ struct Known {
     std::uint64_t storage = 0;  // FleetMemory::follow
     std::uint64_t cursor = 0;
     bool in_pass = false;
+    bool reports = false;  // it says that this node is there
 };
 
 /// Empty: the memory follows another place than `storage`, or cannot be used now.

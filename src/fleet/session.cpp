@@ -1,15 +1,20 @@
 #include "fleet/session.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace ratelimit::fleet {
 
 namespace {
 
+// A change is in force within two seconds also if a call fails, or if its worker dies or is
+// stopped: another worker calls at its next look. The longest way is a call that has no answer: it
+// begins a second after the one before, and the next one 600 ms later at the latest.
 constexpr milliseconds between_calls{ 1000 };
-constexpr milliseconds until_loaded{ 100 };   // between tries
-constexpr milliseconds between_looks{ 500 };  // of a worker that does not speak
-constexpr milliseconds lease{ 1500 };
+constexpr milliseconds between_looks{ 250 };   // of a worker that does not speak
+constexpr milliseconds longest_answer{ 250 };  // then another worker may try
+constexpr milliseconds after_failure{ 350 };   // all other workers look before this one
+constexpr milliseconds lease{ 1250 };
 constexpr milliseconds silence{ 3000 };  // after which it is logged
 
 }  // namespace
@@ -34,38 +39,47 @@ milliseconds Session::now() const noexcept
     return std::chrono::duration_cast<milliseconds>(parts_.clock.monotonic());
 }
 
-milliseconds Session::pause() const noexcept
-{
-    if (!speaks_) {
-        return between_looks;
-    }
-    return parts_.memory.loaded() ? between_calls : until_loaded;
-}
-
 void Session::tick() noexcept
 {
     if (!parts_.node.stays()) {
         parts_.memory.stop_speaking();
         return;
     }
-    speaks_ = parts_.memory.follows(parts_.storage) && parts_.memory.speak(now(), lease);
+    const milliseconds time = now();
+    FleetMemory::Shared& shared = parts_.memory.shared();
+    const auto heard =
+        std::chrono::duration_cast<milliseconds>(microseconds{ shared.heard_us.load() });
+    if (speaks_ && sync_.running() && time - heard >= longest_answer) {
+        give_up();
+        return;
+    }
+    speaks_ = parts_.memory.follows(parts_.storage) && parts_.memory.speak(time, lease);
     if (!speaks_) {
         parts_.memory.stop_speaking();  // a later configuration has another Redis
-    } else {
-        FleetMemory::Shared& shared = parts_.memory.shared();
-        const auto heard =
-            std::chrono::duration_cast<milliseconds>(microseconds{ shared.heard_us.load() });
-        if (now() - heard > silence && shared.connected.exchange(false)) {
-            parts_.node.disconnected();
-        }
-        say();
+        timer_->start(between_looks);
+        return;
     }
-    timer_->start(pause());
+    if (time - heard > silence && shared.connected.exchange(false)) {
+        parts_.node.disconnected();
+    }
+    called_ = time;
+    timer_->start(longest_answer);
+    say();
+}
+
+/// Lets another worker try; its connection may be better.
+void Session::give_up() noexcept
+{
+    speaks_ = false;
+    parts_.memory.stop_speaking();
+    timer_->start(after_failure);
 }
 
 void Session::say() noexcept
 try {
-    sync_.start(parts_.node.state());
+    if (!sync_.start(parts_.node.state()) && speaks_) {
+        give_up();
+    }
 } catch (const std::exception&) {
     return;  // out of memory: the next tick tries again
 }
@@ -91,6 +105,10 @@ void Session::synced(Sync::End end) noexcept
     }
     if (std::exchange(again_, false)) {
         say();
+    } else if (speaks_ && end == Sync::End::failed) {
+        give_up();
+    } else if (speaks_) {
+        timer_->start(std::max(called_ + between_calls - now(), milliseconds{ 1 }));
     }
 }
 

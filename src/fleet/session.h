@@ -8,8 +8,9 @@
 
 namespace ratelimit::fleet {
 
-/// A worker's part in the fleet. One worker of a node talks to Redis, once a second; if it exits,
-/// dies or hangs, another does within about two seconds.
+/// A worker's part in the fleet. One worker of a node talks to Redis, once a second. If it exits,
+/// dies or hangs, or if a call of it fails, another one calls within 1.5 seconds after its last
+/// call that was answered, or this one does if there is no other.
 class Session final : private Sync::Owner {
 public:
     /// What this node's other parts do for the session.
@@ -47,7 +48,7 @@ public:
 private:
     void tick() noexcept;
     void say() noexcept;
-    milliseconds pause() const noexcept;
+    void give_up() noexcept;
     milliseconds now() const noexcept;
 
     void freed(std::string_view zone, std::string_view key) noexcept override
@@ -63,6 +64,7 @@ private:
     Parts parts_;
     Sync sync_;
     std::unique_ptr<Timer> timer_;
+    milliseconds called_{ 0 };
     bool speaks_ = false;
     bool again_ = false;  // after the call in flight, another one is wanted
 };

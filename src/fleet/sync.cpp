@@ -29,6 +29,7 @@ bool Sync::send()
     }
     routing = {};
     sent_ = *known;
+    sent_.reports = !state_.empty();
     return parts_.client.send(*this);
 }
 
@@ -57,6 +58,9 @@ try {
     const microseconds now = parts_.clock.monotonic();
     if (parts_.memory.follows(parts_.storage)) {
         parts_.memory.shared().heard_us.store(now.count());
+        if (sent_.reports) {
+            parts_.memory.shared().reported_us.store(now.count());
+        }
     }
     const Applied applied = apply_changes(parts_.memory, *parsed, sent_, now, parts_.owner);
     if (applied != Applied::more || !send()) {
@@ -67,9 +71,17 @@ try {
     return false;  // out of memory
 }
 
-void Sync::on_failure(redis::Failure) noexcept
-{
-    end(End::failed);
+/// A Redis that refuses to write (it cannot save to its disk, the user lacks a right, a key has a
+/// wrong type) may be read all the same: what it has is in force on every node.
+void Sync::on_failure(redis::Failure failure) noexcept
+try {
+    const bool refused = failure == redis::Failure::error_reply && !state_.empty();
+    state_.clear();
+    if (!refused || !send()) {
+        end(End::failed);
+    }
+} catch (const std::exception&) {
+    end(End::failed);  // out of memory
 }
 
 void Sync::end(End how) noexcept

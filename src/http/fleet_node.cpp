@@ -85,8 +85,8 @@ void FleetNode::hurry() noexcept
 
 bool FleetNode::is_up() const noexcept
 {
-    const microseconds heard{ shared().shared().heard_us.load() };
-    return heard.count() != 0 && node_clock.monotonic() - heard < fresh;
+    const microseconds reported{ shared().shared().reported_us.load() };
+    return reported.count() != 0 && node_clock.monotonic() - reported < fresh;
 }
 
 fleet::NodeReport FleetNode::report() const

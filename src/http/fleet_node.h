@@ -42,7 +42,7 @@ public:
     void hurry() noexcept;
 
     FleetMemory shared() const noexcept { return FleetMemory(*memory); }
-    /// Whether Redis answered in the last five seconds.
+    /// Whether Redis took this node's report in the last five seconds.
     bool is_up() const noexcept;
 
     RedisBlock& redis() const noexcept { return *redis_; }

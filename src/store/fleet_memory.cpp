@@ -74,6 +74,8 @@ FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept
         shared.loaded.store(false);
         shared.connected.store(false);
         shared.heard_us.store(0);
+        shared.reported_us.store(0);
+        shared.fewer = {};
         shared.storage.store(wanted);  // last: `loaded` is of that place then
     }
     memory.table().count_added_zones();

@@ -23,22 +23,32 @@ public:
     static constexpr std::size_t smallest_size = std::size_t{ 256 } * 1024;
     static constexpr std::size_t id_length = 32;
 
+    /// Replies with fewer nodes than `Shared::nodes`, one after another. Times are monotonic.
+    struct Fewer {
+        std::int64_t since_us = 0;  // the first of them; 0: there is none
+        std::int64_t heard_us = 0;  // the last one
+        std::uint32_t most = 0;     // nodes in one of them
+    };
+
     struct Shared {
-        bool writing;                         // a process writes the table, or died writing it
-        std::array<char, id_length> id;       // of this node: random hexadecimal digits
-        std::uint64_t cursor;                 // all changes up to this version are known
-        bool in_pass;                         // all overrides are being loaded
-        std::uint64_t unfit;                  // overrides without room, in the last pass or since
-        std::uint64_t unfit_in_pass;          // of them, in the pass
-        OverrideTable::Digest missing;        // what Redis had more at the end of the last pass
-        std::int64_t pass_ended_ms;           // monotonic
-        std::atomic<std::uint64_t> wanted;    // identifies where in Redis the fleet is
-        std::atomic<std::uint64_t> storage;   // the place of which all this is
-        std::atomic<bool> loaded;             // overrides are known; also if Redis is away later
-        std::atomic<bool> connected;          // the last call to Redis was answered
-        std::atomic<std::int64_t> heard_us;   // monotonic time of the last answer; 0: none
+        bool writing;                        // a process writes the table, or died writing it
+        std::array<char, id_length> id;      // of this node: random hexadecimal digits
+        std::uint64_t cursor;                // all changes up to this version are known
+        bool in_pass;                        // all overrides are being loaded
+        std::uint64_t unfit;                 // overrides without room, in the last pass or since
+        std::uint64_t unfit_in_pass;         // of them, in the pass
+        OverrideTable::Digest missing;       // what Redis had more at the end of the last pass
+        std::int64_t pass_ended_ms;          // monotonic
+        std::atomic<std::uint64_t> wanted;   // identifies where in Redis the fleet is
+        std::atomic<std::uint64_t> storage;  // the place of which all this is
+        std::atomic<bool> loaded;            // overrides are known; also if Redis is away later
+        std::atomic<bool> connected;         // the last call to Redis was answered
+        std::atomic<std::int64_t> heard_us;  // monotonic time of the last answer; 0: none
+        /// The same of the last answer to a call that reported this node.
+        std::atomic<std::int64_t> reported_us;
         std::atomic<std::int64_t> offset_us;  // Redis's clock less the monotonic one
         std::atomic<std::uint32_t> nodes;     // of the fleet that live; 0: not known
+        Fewer fewer;
         std::atomic<std::uint64_t> left_out;  // overrides in Redis without room here
         std::atomic<bool> left_out_logged;
         std::atomic<std::int64_t> speaker;       // pid of the worker that talks to Redis; 0: none

@@ -8,7 +8,7 @@ use Time::HiRes qw(time);
 
 sub nodes_are {
     my ($node, $count) = @_;
-    return wait_until("$count nodes", sub { metric($node, 'ratelimit_fleet_nodes') == $count });
+    return wait_until("$count nodes", sub { metric($node, 'ratelimit_fleet_nodes') == $count }, 20);
 }
 
 sub is_refused {
@@ -77,6 +77,23 @@ subtest 'with nodes=auto each node allows its share while Redis is away' => sub 
         my $passed = grep { $_ == 200 } map { $node->status('/?k=a') } 1 .. 12;
         is $passed, 4, 'a third';
     }
+};
+
+subtest 'a Redis that lost its data and dies again does not make the fleet smaller' => sub {
+    my $redis = redis();
+    my @nodes = map { member(redis => $redis, zone => 'rate=12r/d nodes=auto', block => 'breaker failures=1 open=300ms;') } 1 .. 3;
+    nodes_are($_, 3) for @nodes;
+    for my $round (1 .. 3) {
+        $redis->stop('KILL');
+        $redis->start;
+        wait_until('each node has called', sub { ($redis->cmd('ZCARD', 'rl:{fleet}:alive') // 0) >= 3 });
+    }
+    $redis->stop('KILL');
+    is metric($_, 'ratelimit_fleet_nodes'), 3, 'as many as before' for @nodes;
+    $redis->start;
+    nodes_are($_, 3) for @nodes;
+    $nodes[2]->stop('QUIT');
+    nodes_are($_, 2) for @nodes[0, 1];
 };
 
 subtest 'another worker takes over from one that is killed or hangs' => sub {
@@ -207,7 +224,7 @@ subtest 'memory that is full refuses more overrides, and says so' => sub {
         last if $set % 200 == 0 && metric($node, 'ratelimit_overrides_left_out') > 0;
     }
     $node->wait_for_log(qr/overrides have no room, expected a larger size=/);
-    is_refused($node, '/ops/zones/test/keys/more/override', status => 409, text => qr/larger size=/)
+    is_refused($node, '/ops/zones/test/keys/' . 'x' x 100 . 'more/override', status => 409, text => qr/larger size=/)
         if metric($node, 'ratelimit_overrides_left_out') > 1;
     is $large->status("/?k=$_"), 200, 'the other node goes on' for 1 .. 2;
     is $node->count_log(qr/have no room/), 1, 'one line';

@@ -48,6 +48,30 @@ subtest 'a cluster: all keys of the fleet are in one slot, and a failover keeps 
     is $_->status('/?k=a'), 429, 'and the earlier override is still there' for @nodes;
 };
 
+subtest 'a slot of a cluster that is being moved stops no change, with none or all of its keys moved' => sub {
+    my $cluster = cluster();
+    my @nodes = follows(join '', 'topology cluster;', map { "server $_;" } $cluster->addrs);
+    is take_back($nodes[0], 'a'), 204;
+    wait_until('the end of the block', sub { $_->status('/?k=a') == 200 }) for @nodes;
+    my $slot = $cluster->slot_of('rl:{fleet}:changes');
+    my $from = $cluster->node_of_slot($slot);
+    my ($to) = grep { $_ != $from } $cluster->masters;
+    my $changes = sub {
+        my ($key) = @_;
+        override($nodes[0], $key, { block => \1, for => '1h' });
+        blocked($_, $key) for @nodes;
+        is take_back($nodes[1], $key), 204;
+        wait_until('its end', sub { $_->status("/?k=$key") == 200 }) for @nodes;
+    };
+    $cluster->migrate_begin($slot, $to);
+    $changes->('none');
+    $cluster->migrate_key("rl:{fleet}:$_") for qw(alive nodes changes overrides ends events state);
+    $changes->('all');
+    $cluster->migrate_end($slot);
+    $changes->('moved');
+    is metric($_, 'ratelimit_fleet_up'), 1 for @nodes;
+};
+
 subtest 'sentinels: a failover keeps the overrides' => sub {
     my $sentinels = sentinels(count => 3);
     my @nodes = follows('topology sentinel master=' . $sentinels->{master} . ';' . join '', map { "server $_;" } $sentinels->addrs);

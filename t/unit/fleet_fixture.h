@@ -172,6 +172,12 @@ protected:
         return change(ChangeCall::Change::free, { ChangeId::Kind::freed_key, "zone", key });
     }
 
+    /// Without the empty member.
+    std::string overrides_in_redis()
+    {
+        return server_.ask({ "ZCOUNT", keys_.changes, "0", "inf" });
+    }
+
     /// Brings a node up to date.
     Sync::End sync(TestNode& node, std::string state = "{}")
     {

@@ -104,7 +104,7 @@ TEST_F(HostileFleet, scores_ahead_of_the_version_are_not_read_again_and_again)
     }
     expect_changes_to_come();
     EXPECT_EQ(node_.quota("a"), 5);
-    EXPECT_EQ(std::atoi(server_.ask({ "ZCARD", keys_.events }).c_str()), 2)
+    EXPECT_EQ(std::atoi(server_.ask({ "ZCARD", keys_.events }).c_str()), 3)
         << "what no node reads is removed";
 }
 
@@ -161,8 +161,8 @@ TEST_F(HostileFleet, many_freed_keys_do_not_fill_redis)
     int calls = 0;
     do {
         sync(other);
-    } while (server_.ask({ "ZCARD", keys_.events }) != "100000" && ++calls < 20);
-    EXPECT_EQ(server_.ask({ "ZCARD", keys_.events }), "100000");
+    } while (server_.ask({ "ZCARD", keys_.events }) != "100001" && ++calls < 20);
+    EXPECT_EQ(server_.ask({ "ZCARD", keys_.events }), "100001");
     // The event of "a" may be among those.
     server_.ask({ "ZREM", keys_.events, key_id("a").text() });
     sync(node_);
@@ -188,7 +188,9 @@ TEST_F(HostileFleet, a_wrong_type_in_any_key_changes_nothing_and_is_forgotten_wi
             server_.ask({ "RENAME", *key, "saved" });
             server_.ask(wrong);
             const auto digest = node_.memory().table().digest();
-            EXPECT_EQ(sync(node_), Sync::End::failed) << *key;
+            // What only reports and ends are written to need not be read.
+            const bool is_read = key != &keys_.alive && key != &keys_.nodes && key != &keys_.ends;
+            EXPECT_EQ(sync(node_) == Sync::End::failed, is_read) << *key;
             EXPECT_EQ(node_.memory().table().digest(), digest) << *key;
             EXPECT_EQ(node_.quota("a"), 5) << *key;
             server_.ask({ "DEL", *key });

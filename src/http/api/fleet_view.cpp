@@ -174,7 +174,7 @@ private:
             return again();
         }
         if (!json_) {
-            json_ = nodes_json(main_conf(r_), *reader_, answered_);
+            json_ = nodes_json(main_conf(r_), *reader_, answered_ && main_conf(r_).fleet->is_up());
             return again();
         }
         write_zones(*json_, reader_->nodes());

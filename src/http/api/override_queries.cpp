@@ -25,6 +25,8 @@ using nginx::view;
 
 constexpr std::string_view no_answer = "Redis does not answer";
 constexpr std::string_view answered_error = "Redis answered with an error";
+constexpr std::string_view slot_migrating =
+    "the cluster is moving the keys of the fleet, send the change again";
 constexpr std::string_view outcome_unknown =
     "Redis has not answered: the change may be made or not, read the override or send it again";
 constexpr std::int64_t default_page = 100;
@@ -81,9 +83,17 @@ ChangeId id_of(const ZoneConf& zone, std::string_view key) noexcept
 
 ngx_int_t send_failure(ngx_http_request_t* r, redis::Failure failure)
 {
-    return send_error(
-        r, NGX_HTTP_SERVICE_UNAVAILABLE,
-        failure == redis::Failure::error_reply ? answered_error : no_answer);
+    const auto text = [failure] {
+        switch (failure) {
+        case redis::Failure::error_reply:
+            return answered_error;
+        case redis::Failure::slot_migrating:
+            return slot_migrating;
+        default:
+            return no_answer;
+        }
+    };
+    return send_error(r, NGX_HTTP_SERVICE_UNAVAILABLE, text());
 }
 
 /// A query that is one call to the fleet's Redis. A call that fails is answered with 503.

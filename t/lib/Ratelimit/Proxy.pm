@@ -38,6 +38,9 @@ sub garble { return $_[0]->command('garble') }        # replies arrive with ever
 # stays dead in later modes, as behind a firewall that has forgotten it; other connections recover.
 sub drop { return $_[0]->command('drop') }
 
+# The same for one connection: the next one that has a request with this text.
+sub deafen { return $_[0]->command('deafen', $_[1]) }
+
 # Closes every connection now; with a number, closes each connection once that many bytes of replies have
 # passed. New connections are accepted.
 sub cut { return $_[0]->command('cut', $_[1] // 0) }
@@ -140,7 +143,9 @@ sub move {
     my ($self, $link, $from) = @_;
     my $got = sysread $from, my $bytes, 65536;
     return $self->hang_up($link) unless $got;
-    $link->{dead} = 1 if $self->{mode} eq 'drop';
+    my $deafens = defined $self->{deaf} && $from == $link->{client} && index($bytes, $self->{deaf}) >= 0;
+    delete $self->{deaf} if $deafens;
+    $link->{dead} = 1 if $deafens || $self->{mode} eq 'drop';
     return if $link->{dead};
     if ($from == $link->{client}) {
         $self->{requests} += $got;
@@ -185,6 +190,9 @@ sub obey {
     my $answer = 'done';
     if ($command eq 'seen') {
         $answer = join ' ', $self->{taken}, scalar @links, @{$self}{qw(requests answers to_lose)};
+    }
+    elsif ($command eq 'deafen') {
+        $self->{deaf} = $value;
     }
     elsif ($command eq 'lose') {
         $self->{to_lose} = $value;
