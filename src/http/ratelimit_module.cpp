@@ -151,6 +151,7 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
 void exit_process(ngx_cycle_t* cycle) noexcept
 {
     second_timer.reset();
+    settle_running_requests();
     if (MainConf* conf = main_conf(cycle)) {
         for (const ZoneConf& zone : conf->zones) {
             if (zone.held != nullptr) {

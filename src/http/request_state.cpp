@@ -24,6 +24,24 @@ RequestState::RequestState(
     std::span<RemoteLimit*> sent) noexcept
     : request(r), conf(location), decision(limits, sent, rules_of(location), node_clock, *this)
 {
+    if (conf.limits->charges) {
+        next_ = charging_;
+        link_ = &charging_;
+        charging_ = this;
+        if (next_ != nullptr) {
+            next_->link_ = &next_;
+        }
+    }
+}
+
+RequestState::~RequestState()
+{
+    if (link_ != nullptr) {
+        *link_ = next_;
+        if (next_ != nullptr) {
+            next_->link_ = link_;
+        }
+    }
 }
 
 RequestState* RequestState::find(ngx_http_request_t* r) noexcept

@@ -31,6 +31,18 @@ public:
 
     using Resume = void (*)(RequestState& state) noexcept;
 
+    /// Calls `visit` with each state of this worker whose limits have charge=, until its request is
+    /// freed.
+    template <class Visit>
+    static void each_with_charges(Visit&& visit)
+    {
+        for (RequestState* state = charging_; state != nullptr; state = state->next_) {
+            visit(*state);
+        }
+    }
+
+    ~RequestState() override;
+
     /// True: a check is in flight, and `resume` is called when the decision is made. False: the
     /// decision is made already, and `resume` is not called.
     bool decide(Resume resume);
@@ -46,7 +58,11 @@ public:
     ngx_msec_t waited = 0;  // for the reply of the check
 
 private:
+    static inline RequestState* charging_ = nullptr;  // the first of a list
+
     Resume resume_ = nullptr;
+    RequestState* next_ = nullptr;
+    RequestState** link_ = nullptr;  // the pointer to this state in that list; null: not in it
 };
 
 }  // namespace ratelimit::http

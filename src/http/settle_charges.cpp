@@ -47,4 +47,12 @@ ngx_int_t settle_charges(ngx_http_request_t* r) noexcept
     });
 }
 
+void settle_running_requests() noexcept
+{
+    RequestState::each_with_charges([](const RequestState& state) {
+        ngx_http_request_t* r = state.request;
+        nginx::guarded(r->connection->log, [&] { settle(r, state); });
+    });
+}
+
 }  // namespace ratelimit::http

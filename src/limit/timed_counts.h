@@ -13,13 +13,14 @@ namespace ratelimit {
 /// How many requests passed at one time: in one microsecond (log) or in one bucket.
 struct TimedCount {
     std::int64_t time = 0;   // us since the epoch; for a bucket: its start
-    std::int64_t count = 0;  // 0: all of it was refunded
+    std::int64_t count = 0;  // 0: all of it was refunded, unless it was the newest
 
     friend bool operator==(const TimedCount&, const TimedCount&) = default;
 };
 
 /// A queue with the entries of one key for sliding_window_log and sliding_window_buckets:
 /// - `empty()`; `front()` and `pop_front()`: the oldest entry; `back()`: the newest one, writable;
+///   `pop_back()` removes it if it is not passed;
 /// - `push_back(entry)` appends a newer entry; false: out of memory, and nothing has changed;
 /// - `begin()` and `end()`: iterators from the oldest to the newest entry;
 /// - entries can be marked as passed, the oldest first: `next()` is the oldest that is not passed,
@@ -35,6 +36,7 @@ concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
     queue.back() == entry;
     queue.back() = entry;
     queue.pop_front();
+    queue.pop_back();
     bool{ queue.push_back(entry) };
     bool{ queue.begin() != queue.end() };
     *++queue.begin() == entry;
@@ -287,8 +289,8 @@ microseconds TimedCheck<Queue>::life() const noexcept
 }
 
 /// Subtracts a cost from the entry in which it was counted, unless that is passed. The reset of the
-/// check tells its time, which is later than the check if the newest entry was. An entry of count 0
-/// stays, so the reset may be that of an empty newest entry.
+/// check tells its time, which is later than the check if the newest entry was. Of entries of count
+/// 0 only the newest are removed: the reset is computed from the newest entry.
 template <TimedCountQueue Queue>
 void refund(Queue& entries, std::int64_t& total, const Policy& policy, const Refund& taken) noexcept
 {
@@ -306,6 +308,10 @@ void refund(Queue& entries, std::int64_t& total, const Policy& policy, const Ref
         const std::int64_t count = std::min((*entry).count, taken.cost);
         entries.reduce(entry, count);
         total -= count;
+    }
+    while (!entries.empty() && entries.back().count == 0
+           && entries.last_passed() != &entries.back()) {
+        entries.pop_back();
     }
 }
 

@@ -44,6 +44,7 @@ public:
             passed_ = 0;
         }
     }
+    void pop_back() noexcept { entries_.pop_back(); }
     Iterator begin() const noexcept { return begin_at(first_); }
     Iterator end() const noexcept { return entries_.end(); }
 

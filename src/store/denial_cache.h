@@ -13,8 +13,8 @@
 namespace ratelimit {
 
 /// Remembered refusals by Redis, in the shared memory of one zone, so that each worker can refuse a
-/// flood without Redis. A refused key becomes free only by the passing of time, so Redis would
-/// refuse as well. If memory is full, the least recently used keys are evicted.
+/// flood without Redis. A refused key mostly becomes free by the passing of time only, so Redis
+/// would refuse as well. If memory is full, the least recently used keys are evicted.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag. Public functions take the
 /// zone's lock unless stated otherwise.
@@ -30,9 +30,10 @@ public:
         void init() noexcept;
     };
 
-    /// A refusal is not remembered for longer. This bounds the effect of clocks that drift apart,
-    /// and of a key that was deleted in Redis by hand.
-    static constexpr microseconds longest{ std::chrono::seconds{ 60 } };
+    /// A refusal is not remembered for longer. This bounds the effect of what this node does not
+    /// know: refunds by nodes that have charge= for the zone, clocks that drift apart, a key that
+    /// was deleted in Redis.
+    static constexpr microseconds longest{ std::chrono::seconds{ 5 } };
 
     DenialCache(ngx_slab_pool_t* pool, Shared& shared) noexcept
         : shared_(&shared), table_(pool, shared, SharedBlocks::Owner::denials)

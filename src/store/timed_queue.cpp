@@ -68,6 +68,23 @@ void TimedQueue::pop_front() noexcept
     free(chunk);
 }
 
+void TimedQueue::pop_back() noexcept
+{
+    if (head_.first == head_.last && head_.last->used == head_.front + 1) {
+        pop_front();
+        return;
+    }
+    if (--head_.last->used != 0) {
+        return;
+    }
+    Chunk* before = head_.first;
+    while (before->next != head_.last) {
+        before = before->next;
+    }
+    before->next = nullptr;
+    free(std::exchange(head_.last, before));
+}
+
 bool TimedQueue::push_back(const TimedCount& item) noexcept
 {
     Chunk* chunk = head_.last;

@@ -81,6 +81,7 @@ public:
     static void reduce(const Iterator& place, std::int64_t count) noexcept;
 
     void pop_front() noexcept;
+    void pop_back() noexcept;
     bool push_back(const TimedCount& item) noexcept;
     void clear() noexcept;
 

@@ -46,6 +46,21 @@ subtest 'a refused flood does not reach Redis, on any worker' => sub {
     }
 };
 
+subtest 'a node whose configuration has no charge= notices what others refund' => sub {
+    my %options = (zone => 'rate=1r/d algorithm=fixed_window');
+    my $one = cached_node(%options, limit => 'charge=$arg_charge', location => 'limit_rate 1k;');
+    my $two = cached_node(%options, redis => $one->{redis});
+    my $socket = http_connect($one->port);
+    http_send($socket, '/big.bin?charge=0');
+    wait_until('it is counted', sub { remaining($two, '/peek') == 0 });
+    is decision($two, '/'), '429 redis';
+    is decision($two, '/'), '429 cache', 'the refusal is remembered, until the end of the day';
+    close $socket;
+    wait_until('the request is refunded', sub { remaining($one, '/peek') == 1 });
+    wait_until('and the other node admits the key', sub { decision($two, '/') eq '200 redis' }, 8);
+    pass 'soon';
+};
+
 subtest 'headers of a cached refusal count down, and the key is admitted when they say' => sub {
     for my $algorithm (@algorithms) {
         my $node = cached_node(zone => "rate=2r/4s algorithm=$algorithm "

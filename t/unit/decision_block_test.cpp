@@ -41,17 +41,17 @@ TEST_F(Blocks, are_remembered_for_every_cost)
         const DecidedRequest& first = decide({ { in, 5 } });
         EXPECT_EQ(first.source(), Source::redis);
         EXPECT_EQ(first.limits[0].state, begun_block(100s));
-        now += 30s;
+        now += 3s;
         for (const std::int64_t cost : { 1, 5, 9 }) {
             const DecidedRequest& next = decide({ { in, cost } });
             EXPECT_EQ(next.source(), Source::cache) << cost;
-            EXPECT_EQ(next.limits[0].state, blocked(cost, 70s)) << cost;
+            EXPECT_EQ(next.limits[0].state, blocked(cost, 97s)) << cost;
         }
         const DecidedRequest& peek = decide({ { in, 0 } });
         EXPECT_EQ(peek.source(), Source::redis);
-        EXPECT_EQ(peek.limits[0].state, blocked(0, 70s));
-        now += 35s;
-        EXPECT_EQ(decide(in).source(), Source::redis) << "after a minute at most";
+        EXPECT_EQ(peek.limits[0].state, blocked(0, 97s));
+        now += 62s;
+        EXPECT_EQ(decide(in).source(), Source::redis) << "after five seconds at most";
         EXPECT_EQ(decide(in).limits[0].state, blocked(1, 35s));
         now += 35s;
         EXPECT_TRUE(decide(in).granted());

@@ -42,20 +42,20 @@ TEST_F(DenialCacheTest, a_refusal_counts_down_from_the_sending_time_of_its_check
     EXPECT_FALSE(denials_.may_have("key"));
     add(request_, refusal(seconds{ 10 }));
     EXPECT_TRUE(denials_.may_have("key"));
-    const auto denial = denials_.find(request_, seconds{ 106 });
+    const auto denial = denials_.find(request_, seconds{ 104 });
     ASSERT_TRUE(denial);
     EXPECT_FALSE(denial->state.granted);
-    EXPECT_EQ(denial->state.retry_after, microseconds(seconds{ 4 }));
-    EXPECT_EQ(denial->state.reset, seconds{ 14 });
+    EXPECT_EQ(denial->state.retry_after, microseconds(seconds{ 6 }));
+    EXPECT_EQ(denial->state.reset, seconds{ 16 });
     EXPECT_EQ(denial->state.remaining, 3);
     EXPECT_EQ(denial->cost, 1);
 }
 
 TEST_F(DenialCacheTest, a_refusal_expires_at_its_retry_time)
 {
-    add(request_, refusal(seconds{ 10 }));
-    EXPECT_TRUE(refuses(request_, seconds{ 110 } - microseconds{ 1 }));
-    EXPECT_FALSE(refuses(request_, seconds{ 110 }));
+    add(request_, refusal(seconds{ 4 }));
+    EXPECT_TRUE(refuses(request_, seconds{ 104 } - microseconds{ 1 }));
+    EXPECT_FALSE(refuses(request_, seconds{ 104 }));
     EXPECT_FALSE(denials_.may_have("key"));
 }
 
@@ -70,11 +70,11 @@ TEST_F(DenialCacheTest, a_refusal_expires_after_the_longest_time_allowed)
 TEST_F(DenialCacheTest, a_retry_time_near_the_maximum_does_not_overflow)
 {
     add(request_, refusal(microseconds::max(), seconds{ 1 }));
-    const auto denial = denials_.find(request_, seconds{ 110 });
+    const auto denial = denials_.find(request_, seconds{ 103 });
     ASSERT_TRUE(denial);
     EXPECT_GT(*denial->state.retry_after, seconds{ 1'000'000'000 });
     EXPECT_EQ(denial->state.reset, seconds{ 0 }) << "not below zero";
-    EXPECT_FALSE(refuses(request_, seconds{ 160 }));
+    EXPECT_FALSE(refuses(request_, seconds{ 105 }));
 }
 
 TEST_F(DenialCacheTest, refusals_without_a_usable_retry_time_or_cost_are_not_cached)
@@ -170,8 +170,8 @@ TEST_F(DenialCacheTest, only_the_refusals_of_one_server_are_dropped_and_new_ones
 TEST_F(DenialCacheTest, a_clock_that_was_set_back_does_not_prolong_a_refusal)
 {
     add(request_, refusal(seconds{ 50 }));
-    EXPECT_TRUE(refuses(request_, seconds{ 95 }));
-    EXPECT_FALSE(refuses(request_, seconds{ 89 })) << "longer than any refusal is cached";
+    EXPECT_TRUE(refuses(request_, seconds{ 101 }));
+    EXPECT_FALSE(refuses(request_, seconds{ 99 })) << "longer than any refusal is cached";
     EXPECT_FALSE(denials_.may_have("key"));
 }
 
