@@ -1,11 +1,13 @@
 #include "check/check.h"
 
 #include "check/coalescer.h"
+#include "check/late_reply.h"
 #include "check/settlement.h"
 
 #include <algorithm>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 namespace ratelimit {
 
@@ -136,7 +138,10 @@ void Check::even_out_leases(microseconds now) noexcept
 bool Check::refund(microseconds now) noexcept
 {
     bool refunded = false;
-    each_part([&refunded, now](const Part& part) {
+    each_part([&refunded, now](Part& part) {
+        if (part.late != nullptr) {
+            std::exchange(part.late, nullptr)->refuse(part.position.run);
+        }
         if (part.alone || !counted(part)) {
             return;
         }

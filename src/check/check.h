@@ -57,8 +57,9 @@ public:
         });
     }
 
-    /// Refunds what the shards counted that admitted the request, and sets the states of their
-    /// limits accordingly. `now`: by this node's clock. False: there was nothing to refund.
+    /// The request is refused. Refunds what the shards counted that admitted it, and sets the
+    /// states of their limits accordingly; later what the shards counted whose replies are late.
+    /// `now`: by this node's clock. False: there was nothing to refund.
     bool refund(microseconds now) noexcept;
 
 private:

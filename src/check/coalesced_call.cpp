@@ -114,6 +114,7 @@ void CoalescedCall::arrange_waiting()
     while (!waiting_.empty() && runs_.has_room_for(costs_of(waiting_.front()))) {
         ShardPart& part = waiting_.front();
         in_flight_.push_back(part);
+        part.late.reset();
         part.position = runs_.add(costs_of(part));
         routing.expires = std::min(routing.expires, part.expires);
     }
@@ -184,6 +185,9 @@ bool CoalescedCall::on_reply(const redisReply& reply) noexcept
         return false;
     }
     in_flight_.each([&](ShardPart& part) { answer(part, several); });
+    if (late_ != nullptr) {
+        late_->on_reply(reply);
+    }
     pass_on_lease(several);
     release_unowned(several);
     end(false);
@@ -210,6 +214,9 @@ bool CoalescedCall::on_part(std::string_view part) noexcept
     });
     if (held_ && in_flight_.empty()) {
         good = release_unowned(part);
+    }
+    if (good && late_ != nullptr) {
+        late_->on_part(part);
     }
     if (good) {
         end(false);
@@ -255,6 +262,27 @@ try {
     // Out of memory: the lease lapses.
 }
 
+/// The request fails, but its call goes on: it is refunded if it is refused for that.
+void CoalescedCall::let_go(ShardPart& part)
+{
+    if (late_ == nullptr) {
+        const auto batched = in_sequence() ? std::optional{ format() } : std::nullopt;
+        late_ = std::make_shared<LateReply>(client_, part.limits, limits_, runs_, batched);
+    }
+    part.late = late_;
+}
+
+redis::Call* CoalescedCall::late_reply() noexcept
+try {
+    if (held_) {
+        return late_release();
+    }
+    in_flight_.each([this](ShardPart& part) { let_go(part); });
+    return late_ == nullptr ? nullptr : LateReply::await(late_);
+} catch (const std::exception&) {
+    return nullptr;  // out of memory: what was counted stays counted
+}
+
 void CoalescedCall::on_failure(redis::Failure failure) noexcept
 {
     const bool migrating = failure == redis::Failure::slot_migrating && limits_.size() > 1;
@@ -291,9 +319,10 @@ try {
 }
 
 void CoalescedCall::fail_overdue() noexcept
-{
+try {
     PartList ended;
     while (!in_flight_.empty() && overdue(in_flight_.front())) {
+        let_go(in_flight_.front());
         in_flight_.front().end = ShardPart::End::failed;
         ended.push_back(in_flight_.front());
     }
@@ -301,6 +330,8 @@ void CoalescedCall::fail_overdue() noexcept
         watch_own_deadlines();
     }
     notify(ended);
+} catch (const std::exception&) {
+    // Out of memory: the requests fail when the call does.
 }
 
 /// Includes waiting requests that are overdue: they fail with the call if it times out.
@@ -318,6 +349,7 @@ void CoalescedCall::end(bool timed_out) noexcept
 {
     PartList ended;
     ended.take_all(in_flight_);
+    late_.reset();
     if (own_deadlines_ != nullptr) {
         own_deadlines_->stop();
     }

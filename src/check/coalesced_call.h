@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/late_reply.h"
 #include "check/script_reply.h"
 #include "check/shard_part.h"
 #include "redis/client.h"
@@ -59,6 +60,8 @@ private:
     void arrange_waiting();
     void answer(ShardPart& part, const SeveralReply& reply) noexcept;
     void pass_on_lease(const SeveralReply& reply) noexcept;
+    void let_go(ShardPart& part);
+    redis::Call* late_release();
     void release_unowned(const SeveralReply& reply) noexcept;
     bool release_unowned(std::string_view part) noexcept;
     void release_units(std::size_t limit, const Refund& taken) noexcept;
@@ -77,6 +80,7 @@ private:
     bool refundable_ = false;                  // what sequence_ counted
     std::optional<CheckScripts> held_;         // of a concurrency limit, if one of limits_ is that
     Runs runs_;
+    std::shared_ptr<LateReply> late_;  // for requests that do not wait for the reply any longer
     PartList in_flight_;
     PartList waiting_;
     std::unique_ptr<Timer> own_deadlines_;  // null until it is needed

@@ -73,6 +73,13 @@ public:
 
     /// The number of requests, without the leased ones.
     unsigned requests() const noexcept { return requests_; }
+    /// The number of requests of a run, without the leased ones.
+    std::int64_t requests_of(std::size_t run) const noexcept
+    {
+        const std::size_t at = run * (1 + limits_);
+        return numbers_[at] - (at == last() ? leased_ : 0);
+    }
+    std::size_t count() const noexcept { return numbers_.size() / (1 + limits_); }
     /// Whether there is one request only, and no lease.
     bool single() const noexcept { return count() == 1 && numbers_.front() == 1; }
 
@@ -107,7 +114,6 @@ public:
     }
 
 private:
-    std::size_t count() const noexcept { return numbers_.size() / (1 + limits_); }
     /// Index of the last run in numbers_.
     std::size_t last() const noexcept { return numbers_.size() - 1 - limits_; }
 

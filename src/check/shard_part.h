@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace ratelimit {
+
+class LateReply;
 
 /// Tokens that Redis granted beyond the requests of a call, for later requests with the same limits
 /// and costs as the one that has the lease.
@@ -74,7 +77,8 @@ struct ShardPart : PartLink {
     // Set by the call.
     End end = End::pending;
     Lease lease;
-    Runs::Position position;  // in the call
+    Runs::Position position;          // in the call
+    std::shared_ptr<LateReply> late;  // if it failed, but Redis may count it
 };
 
 /// A queue of parts. It does not own them.

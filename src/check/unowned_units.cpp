@@ -86,11 +86,9 @@ void CoalescedCall::copy_call(const CoalescedCall& other)
     runs_ = other.runs_;
 }
 
-redis::Call* CoalescedCall::late_reply() noexcept
-try {
-    return held_ ? new Late(*this) : nullptr;
-} catch (const std::exception&) {
-    return nullptr;  // out of memory: what was taken is free after `hold`
+redis::Call* CoalescedCall::late_release()
+{
+    return new Late(*this);
 }
 
 }  // namespace ratelimit

@@ -293,8 +293,8 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
     if (holds(limit)) {
         return;  // add_release has
     }
+    limit.scripts.refund = scripts.add(refund_script());
     if (limit.charges || (algorithms.size() > 1 && may_span_shards)) {
-        limit.scripts.refund = scripts.add(refund_script());
         remember_briefly(*limit.zone);  // a refund can free a key
     }
 }
@@ -333,8 +333,7 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         });
     set.charges = std::any_of(
         set.limits.begin(), set.limits.end(), [](const LimitConf& limit) { return limit.charges; });
-    const bool any_holds = std::any_of(set.limits.begin(), set.limits.end(), holds);
-    add_sequences(set, set.charges || any_holds || (may_span_shards && set.limits.size() > 1));
+    add_sequences(set, true);
     for (LimitConf& limit : set.limits) {
         if (limit.zone->redis == nullptr) {
             continue;

@@ -1,0 +1,100 @@
+#include "check/late_reply.h"
+
+#include "check/settlement.h"
+
+#include <algorithm>
+
+namespace ratelimit {
+
+LateReply::LateReply(
+    redis::Client& client, std::span<RemoteLimit* const> limits, std::span<const LimitCheck> checks,
+    const Runs& runs, std::optional<redis::BatchFormat> batched)
+    : client_(client),
+      runs_(runs),
+      batched_(batched),
+      refused_(runs.count()),
+      counted_(runs.replies())
+{
+    for (const LimitCheck& check : checks) {
+        keys_ += check.redis_key;
+    }
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+        RemoteLimit& limit = limits_.emplace_back(*limits[i]);
+        static_cast<LimitCheck&>(limit) = checks[i];
+        limit.redis_key = std::string_view(keys_).substr(at, checks[i].redis_key.size());
+        at += limit.redis_key.size();
+    }
+}
+
+bool LateReply::on_reply(const redisReply& reply) noexcept
+{
+    const SeveralReply several(reply, runs_.replies());
+    if (!several.good()) {
+        return false;
+    }
+    for (std::size_t i = 0; i < counted_.size(); ++i) {
+        const RunReply answer = several.answer(i);
+        counted_[i] = { answer.taken, answer.reset };
+    }
+    answered(several.server_time());
+    return true;
+}
+
+/// The reply to one request.
+bool LateReply::on_part(std::string_view part) noexcept
+{
+    const std::size_t bytes = part.size() / limits_.size();
+    bool passes = true;
+    SequenceReply reply;
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        if (!read_sequence_reply(part.substr(i * bytes, bytes), reply)) {
+            return false;
+        }
+        passes = passes && (reply.state.granted || limits_[i].shadow);
+        counted_[i] = { reply.state.granted ? 1 : 0, reply.state.reset };
+    }
+    if (!passes) {
+        std::fill(counted_.begin(), counted_.end(), Counted{});
+    }
+    answered(reply.server_time);
+    return true;
+}
+
+void LateReply::answered(microseconds server_time) noexcept
+{
+    const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
+    for (RemoteLimit& limit : limits_) {
+        limit.taken_at = limit.now.value_or(server_time);
+    }
+    answered_ = true;
+    refund_refused();
+}
+
+void LateReply::refuse(std::size_t run) noexcept
+{
+    ++refused_[run];
+    if (answered_) {
+        refund_refused();
+    }
+}
+
+/// The requests of a run that passed without a reply stay counted, as far as Redis counted them.
+void LateReply::refund_refused() noexcept
+{
+    for (std::size_t run = 0; run < refused_.size(); ++run) {
+        const std::int64_t passed = runs_.requests_of(run) - refused_[run];
+        for (std::size_t i = 0; i < limits_.size(); ++i) {
+            RemoteLimit& limit = limits_[i];
+            Counted& counted = counted_[runs_.reply_of(run, i)];
+            const std::int64_t requests = counted.requests - passed - counted.refunded;
+            const std::int64_t cost = requests * runs_.cost(run, i);
+            if (cost > 0 && limit.policy.algorithm != Algorithm::concurrency) {
+                counted.refunded += requests;
+                refund(client_, limit, { cost, limit.taken_at, counted.reset }, limit.taken_at);
+            }
+        }
+    }
+}
+
+}  // namespace ratelimit

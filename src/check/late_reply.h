@@ -1,0 +1,71 @@
+#pragma once
+
+#include "check/remote_limit.h"
+#include "check/runs.h"
+#include "check/script_reply.h"
+#include "redis/client.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ratelimit {
+
+/// What Redis counted for requests that did not wait for the reply any longer. Those that the fail
+/// mode or another limit refused in the meantime, or refuses later, are refunded when the reply
+/// has come. Those that passed stay counted.
+class LateReply final : public redis::Call, private redis::BatchPart {
+public:
+    /// The call: `limits` of one of its requests, `checks` as they were sent, and its requests.
+    /// `batched`: what its reply is, if one request was decided by the script of its limits.
+    LateReply(
+        redis::Client& client, std::span<RemoteLimit* const> limits,
+        std::span<const LimitCheck> checks, const Runs& runs,
+        std::optional<redis::BatchFormat> batched);
+
+    /// The call that gets the reply. It lives until that has come or has failed.
+    static redis::Call* await(const std::shared_ptr<LateReply>& late) noexcept
+    {
+        late->self_ = late;
+        return late.get();
+    }
+
+    /// A request of this run was refused. Once for each request that does not wait any longer.
+    void refuse(std::size_t run) noexcept;
+
+    redis::BatchPart* batch_part() noexcept override { return batched_ ? this : nullptr; }
+    bool on_reply(const redisReply& reply) noexcept override;
+    bool on_part(std::string_view part) noexcept override;
+    void on_failure(redis::Failure) noexcept override { self_.reset(); }
+
+private:
+    struct Counted {
+        std::int64_t requests = 0;
+        microseconds reset{ 0 };
+        std::int64_t refunded = 0;  // requests
+    };
+
+    // The call itself is never sent.
+    std::string_view routing_key() const noexcept override { return limits_.front().redis_key; }
+    void write(redis::CommandBuffer&) const override {}
+    redis::ScriptId script() const noexcept override { return {}; }
+    redis::BatchFormat format() const noexcept override { return *batched_; }
+    void write_keys(redis::ScriptArguments&) const override {}
+    void write_numbers(redis::ScriptArguments&) const override {}
+
+    void answered(microseconds server_time) noexcept;
+    void refund_refused() noexcept;
+
+    redis::Client& client_;
+    std::string keys_;
+    std::vector<RemoteLimit> limits_;
+    Runs runs_;
+    std::optional<redis::BatchFormat> batched_;
+    std::vector<std::int64_t> refused_;  // requests, by run
+    std::vector<Counted> counted_;       // by run and limit
+    bool answered_ = false;
+    std::shared_ptr<LateReply> self_;  // while the reply is awaited
+};
+
+}  // namespace ratelimit

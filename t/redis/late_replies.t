@@ -1,0 +1,102 @@
+# The fail mode refuses a request, and Redis executes its check afterwards: nothing stays counted.
+
+use Ratelimit::Http qw(http_connect http_send http_read);
+use Ratelimit::Test;
+use Time::HiRes qw(sleep);
+
+my @algorithms = (
+    'fixed_window', 'sliding_window_counter', 'sliding_window_log', 'sliding_window_buckets precision=1h',
+    'token_bucket burst=10', 'gcra burst=9', 'leaky_bucket burst=9',
+);
+
+# Locations for each fail mode of the limits, and /peek.
+sub modes_node {
+    my ($servers, $zones, $limits, %options) = @_;
+    my $blocks = join '', map { "ratelimit_redis r$_ { server @{[ $servers->[$_]->addr ]}; $options{block} }" }
+        0 .. $#{$servers};
+    my @modes = map { <<"END" } qw(open closed local);
+        location /$_/ { $limits ratelimit_fail_mode $_; try_files /index.html =404; }
+END
+    my @peeks = map { <<"END" } $zones =~ /zone=(\w+)/g;
+        location = /peek/$_ { ratelimit zone=$_ cost=0; ratelimit_fail_mode closed; try_files /index.html =404; }
+END
+    return nginx(http => $blocks . $zones, server => "add_header X-Status \$ratelimit_status always; @modes @peeks");
+}
+
+# Waits until so much of 10 is counted in a zone.
+sub is_counted {
+    my ($node, $count, $zone) = @_;
+    my $seen = '';
+    my $peek = sub { ($seen = $node->get("/peek/$zone?k=1")->header('X-RateLimit-Remaining') // '') eq 10 - $count };
+    ok eval { wait_until('the count', $peek, 5); 1 }, "counted in zone $zone: $count" or diag "remaining: $seen";
+    return;
+}
+
+# Sends requests, 30 ms apart, while Redis does not reply; continues it. Returns what the clients saw.
+sub during_a_stall {
+    my ($node, $redis, @paths) = @_;
+    $redis->pause;
+    my @sockets;
+    for my $path (@paths) {
+        push @sockets, http_connect($node->port);
+        http_send($sockets[-1], $path);
+        sleep 0.03;
+    }
+    my %seen;
+    $seen{ http_read($_)->header('X-Status') }++ for @sockets;
+    $redis->resume;
+    return \%seen;
+}
+
+my $patient = 'timeout 200ms; connect_timeout 5s; breaker failures=100 open=10s;';
+
+for my $clock ('', ' clock=local') {
+    for my $algorithm (@algorithms) {
+        subtest "requests that got 503 in a stall are not counted: $algorithm$clock" => sub {
+            my $redis = redis();
+            my $now   = $algorithm =~ /leaky/ ? 'nodelay' : '';
+            my $node  = modes_node([$redis],
+                "ratelimit_zone \$arg_k zone=z cache=off rate=10r/d algorithm=$algorithm$clock;",
+                "ratelimit zone=z $now;", block => $patient);
+            is $node->status('/closed/?k=1'), 200;
+            is_deeply during_a_stall($node, $redis, ('/closed/?k=1') x 6), { FAILED_CLOSED => 6 };
+            is_counted($node, 1, 'z');
+        };
+    }
+}
+
+subtest 'requests that passed by fail mode open are counted' => sub {
+    my $redis = redis();
+    my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
+        'ratelimit zone=z;', block => $patient);
+    is $node->status('/open/?k=1'), 200;
+    is_deeply during_a_stall($node, $redis, ('/open/?k=1') x 5), { FAILED_OPEN => 5 };
+    is_counted($node, 6, 'z');
+};
+
+subtest 'a request over two servers that got 503 is counted on none' => sub {
+    my @redis = map { redis() } 1 .. 2;
+    my $node  = modes_node(
+        \@redis,
+        'ratelimit_zone $arg_k zone=a redis=r0 cache=off rate=10r/d algorithm=fixed_window;'
+            . 'ratelimit_zone $arg_k zone=b redis=r1 cache=off rate=10r/d algorithm=gcra burst=9;',
+        'ratelimit zone=a; ratelimit zone=b;',
+        block => $patient,
+    );
+    for my $stalled (@redis) {
+        is_deeply during_a_stall($node, $stalled, ('/closed/?k=1') x 4), { FAILED_CLOSED => 4 };
+        is_counted($node, 0, $_) for 'a', 'b';
+    }
+};
+
+subtest 'a request that the memory of the node refuses is not counted' => sub {
+    my $redis = redis();
+    my $node  = modes_node([$redis],
+        'ratelimit_zone $arg_k zone=z cache=off nodes=5 rate=10r/d algorithm=fixed_window;',
+        'ratelimit zone=z;', block => $patient);
+    is_deeply during_a_stall($node, $redis, ('/local/?k=1') x 6), { PASSED => 2, REJECTED => 4 };
+    wait_until('the count', sub { ($node->get('/peek/z?k=1')->header('X-RateLimit-Remaining') // 0) >= 8 }, 5);
+    pass 'at most those that passed are counted';
+};
+
+finish();

@@ -1,0 +1,116 @@
+// Requests that Redis counts, but that were refused before its reply came: they are refunded. Those
+// that passed meanwhile stay counted.
+
+#include "check/late_reply.h"
+#include "coalescer_fixture.h"
+#include "redis_server.h"
+
+#include <gtest/gtest.h>
+
+namespace ratelimit {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Late : public CoalescerTest, public testing::WithParamInterface<Algorithm> {
+protected:
+    void SetUp() override
+    {
+        refund_ = scripts_.add(refund_script());
+        auto options = options_to(server_.port());
+        options.server.timeout = 300ms;
+        options.server.breaker_failures = 1000;
+        begin(std::move(options));
+        policy_.algorithm = GetParam();
+        if (keeps_arrival_time(GetParam())) {
+            policy_.burst = GetParam() == Algorithm::token_bucket ? 10 : 9;
+        }
+    }
+
+    Request& ask(std::int64_t cost)
+    {
+        Request& request = make({ { "key", policy_, cost } }, false);
+        request.limits[0]->scripts.refund = refund_;
+        EXPECT_TRUE(coalescer_->send(request));
+        return request;
+    }
+    static void refuse(Request& request)
+    {
+        ASSERT_NE(request.late, nullptr);
+        request.late->refuse(request.position.run);
+    }
+    /// Waits until this much is counted.
+    bool counts(std::int64_t expected)
+    {
+        return loop_.run_until([&] {
+            Request& peek = ask(0);
+            EXPECT_TRUE(run());
+            return peek.answered() && 10 - peek.remaining() == expected;
+        });
+    }
+
+    RedisServer server_;
+    Policy policy_{ Algorithm::fixed_window, { 10, 24h }, {}, {} };
+    redis::ScriptId refund_{};
+};
+
+TEST_P(Late, a_request_that_was_refused_is_refunded_when_its_reply_comes)
+{
+    server_.pause();
+    Request& request = ask(3);
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(request.failed());
+    refuse(request);
+    requests_.clear();
+    server_.resume();
+    EXPECT_TRUE(counts(0));
+}
+
+TEST_P(Late, a_request_that_passed_stays_counted)
+{
+    server_.pause();
+    ask(3);
+    ASSERT_TRUE(run());
+    server_.resume();
+    EXPECT_TRUE(counts(3));
+}
+
+TEST_P(Late, a_request_that_is_refused_after_its_late_reply_is_refunded_then)
+{
+    server_.pause();
+    Request& request = ask(3);
+    ASSERT_TRUE(run());
+    server_.resume();
+    ASSERT_TRUE(counts(3));
+    refuse(request);
+    EXPECT_TRUE(counts(0));
+}
+
+TEST_P(Late, of_requests_that_shared_a_call_those_that_were_refused_are_refunded)
+{
+    server_.pause();
+    Request& first = ask(1);
+    for (int i = 0; i < 4; ++i) {
+        ask(2);
+    }
+    first.then = [this] { server_.pause(); };
+    server_.resume();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(first.answered());
+    EXPECT_EQ(count(ShardPart::End::failed), 4);
+    refuse(*requests_[1]);
+    refuse(*requests_[3]);
+    server_.resume();
+    EXPECT_TRUE(counts(1 + 2 * 2)) << "those of the first, and of two that passed";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, Late,
+    testing::Values(
+        Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
+        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
+        Algorithm::gcra),
+    [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace ratelimit
