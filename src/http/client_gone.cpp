@@ -28,7 +28,7 @@ bool body_complete(const ngx_http_request_t* r) noexcept
     return length == (preread == nullptr ? 0 : preread->last - preread->pos);
 }
 
-/// Whether the content handler will find that the client has left when it begins to read the body.
+/// Whether the content handler would find that the client has left when it begins to read the body.
 bool gone_before_body(const ngx_http_request_t* r) noexcept
 {
     return r->stream != nullptr && r->connection->error && has_body(r) && r->request_body == nullptr

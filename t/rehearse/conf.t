@@ -217,7 +217,7 @@ push @errors, map { ["ratelimit_zone k zone=z $_->[0]; ratelimit zone=z;", qr/^"
     ['concurrency=1 hold=0', 'hold=0'], ['concurrency=1 hold=25h', 'hold=25h'], ['rate=1r/s hold=1m', 'hold=1m'],
     map { ["concurrency=1 $_", $_] } 'rate=1r/s', 'algorithm=gcra', 'burst=1', 'precision=1s', 'lease=5', 'cache=off', 'block=1m';
 
-# A value out of range is not told to have the wrong form.
+# The message about a value that is out of range names the range, as that of nginx -t does.
 push @errors, map { ["$_->[0]; ratelimit zone=z;", qr/^"ratelimit_zone": invalid "\Q$_->[1]\E", expected \Q$_->[2]\E in /] }
     (map { ["ratelimit_zone k zone=z rate=$_", "rate=$_", '1 to 1000000000 requests in 1s to 366d'] } '0r/s', '10r/400d', '1000000001r/s'),
     ['ratelimit_zone k zone=z rate=1r/s block=400d', 'block=400d', 'a time from 1s to 366d, such as 10m or 1h'],
