@@ -350,14 +350,14 @@ subtest 'nodes that do not agree with Redis on the overrides are found' => sub {
 
 subtest 'the table sums up runs' => sub {
     my $run = sub {
-        return summary(topology => 'one', seed => 1, seconds => 30, requests => 100, violations => 1, excused => 0,
+        return summary(topology => 'one', seed => 1, seconds => 30, requests => 100, refusals => 7, violations => 1, excused => 0,
             busy => 0.01, faults => [@_]);
     };
     my $text = table($run->({ name => 'stop', failed => 3, longest => 0.1 }, { name => 'stop', failed => 1 }),
         $run->({ name => 'stop', failed => 5, longest => 0.9, bad => 2 }, { name => 'kill' }));
     like $text, qr/^\| stop \| 3 \| 9 \| 0.90 s \| 0.15 s \|  \| \*\*2 too many\*\* \|$/m, 'a fault with violations';
     like $text, qr/^\| kill \| 1 \| 0 \|  \| 0.6 s \|  \| pass \|$/m, 'a fault without violations';
-    like $text, qr/^200 requests in 60 s \(one 60 s\); 2 violations/m, 'the sums of all runs';
+    like $text, qr/^200 requests in 60 s \(one 60 s\); the cause of 14 refusals was looked for; 2 violations/m, 'the sums of all runs';
 };
 
 finish();

@@ -39,6 +39,7 @@ sub new {
         // die "no topology $options{topology}; there are " . join(', ', topologies()) . "\n";
     my $servers = $self->$start(tls => $redis_tls, conf => $conf);
     my $timeouts = sprintf 'connect_timeout %dms; timeout %dms;', 1000 * connect_timeout(), 1000 * timeout();
+    $timeouts .= ' connections 3;' if $options{topology} eq 'ring';
     $self->{nginx} = [map { _node("ratelimit_redis main { $servers $lines $timeouts }") } 1 .. $self->{nodes}];
     return $self;
 }

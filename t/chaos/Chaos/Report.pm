@@ -15,7 +15,7 @@ our @EXPORT_OK = qw(summary add_to_file sum_of_file table);
 
 my $json = JSON::PP->new->canonical;
 
-# The findings of one run: seed, topology, seconds, requests, violations (number), excused, busy (the
+# The findings of one run: seed, topology, seconds, requests, refusals (that were judged), violations (number), excused, busy (the
 # longest delay of a process), faults: name => times, failed, longest, bad, excused.
 sub summary {
     my (%run) = @_;
@@ -47,9 +47,9 @@ sub sum_of_file {
 sub table {
     my (@runs) = @_;
     my (%rows, %fleets);
-    my %sum = (seconds => 0, requests => 0, excused => 0, violations => 0, busy => 0);
+    my %sum = (seconds => 0, requests => 0, refusals => 0, excused => 0, violations => 0, busy => 0);
     for my $run (@runs) {
-        $sum{$_} += $run->{$_} for qw(seconds requests excused violations);
+        $sum{$_} += $run->{$_} // 0 for qw(seconds requests refusals excused violations);
         $sum{busy} = max($sum{busy}, $run->{busy});
         $fleets{ $run->{topology} } += $run->{seconds};
         for my $name (keys %{ $run->{faults} }) {
@@ -67,9 +67,9 @@ sub table {
             $row->{excused} || '', $row->{bad} ? "**$row->{bad} too many**" : 'pass';
     }
     my $where = join ', ', map { sprintf '%s %d s', $_, $fleets{$_} } sort keys %fleets;
-    return $text . sprintf("\n%d requests in %.0f s (%s); %d violations. A busy machine delayed a process by"
+    return $text . sprintf("\n%d requests in %.0f s (%s); the cause of %d refusals was looked for; %d violations. A busy machine delayed a process by"
             . " up to %.0f ms at once; such delays are added to what is allowed, and excused %d failures.\n",
-        $sum{requests}, $sum{seconds}, $where, $sum{violations}, 1000 * $sum{busy}, $sum{excused});
+        $sum{requests}, $sum{seconds}, $where, $sum{refusals}, $sum{violations}, 1000 * $sum{busy}, $sum{excused});
 }
 
 1;

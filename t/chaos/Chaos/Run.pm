@@ -75,7 +75,7 @@ sub run {
         judge_logs($fleet, \@played));
     $evidence->keep($seen, $faults, @all) if $evidence;
     return (summary(topology => $options{topology}, seed => $options{seed}, seconds => $seconds,
-        requests => scalar @{$seen}, violations => scalar @all, excused => $excused,
+        requests => scalar @{$seen}, refusals => $refusals + $at_one_time, violations => scalar @all, excused => $excused,
         busy => max(0, map { $_->[1] } @{$delays}), faults => $faults), @all);
 }
 
