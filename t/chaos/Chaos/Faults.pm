@@ -93,6 +93,11 @@ my %faults = (
         where => \&_linked, cuts => 1, lasts => [0, 0],
         start => sub { _link(@_)->cut },
     },
+    'lost replies' => {    # each connection closes after some of them
+        where => \&_linked, cuts => 1, lasts => [0.1, 0.3], slack => $killed,
+        start => sub { _link(@_)->cut(3000) },
+        end   => sub { $_[1]{link}->pass },
+    },
     'dead link' => {
         where => \&_linked, cuts => 1, lasts => [0.3, 1.5], slack => $forgot,
         start => sub { _link(@_)->drop },
