@@ -113,7 +113,7 @@ sub found {
 }
 
 # Of each location, a model with the limit's parameters, and models that are wrong by little.
-my %rate = (fixed => 30, counter => 30, log => 30, buckets => 30, token => 30, gcra => 30, leaky => 30, charged => 20, blocked => 8);
+my %rate = (fixed => 30, counter => 30, log => 30, buckets => 30, token => 30, gcra => 30, leaky => 30, charged => 20, blocked => 8, brief => 10);
 for my $location (sort keys %rate) {
     subtest "refusals by zone $location" => sub {
         my $limit = limits()->{$location};
@@ -240,6 +240,7 @@ subtest 'requests at one time' => sub {
     my @one = $client->(10, 0.5, 'PASSED');
     is $judged->([], @one, $client->(10.2, 0.01, 'REJECTED')), undef, 'another one runs';
     is $judged->([], @one, $client->(10.55, 0.01, 'REJECTED')), undef, 'it ends';
+    like $judged->([], $client->(10, 0.5, 'PASSED', link => 7), $client->(10.55, 0.01, 'REJECTED', link => 7)), qr/held/, 'over one connection it has';
     like $judged->([], @one, $client->(10.8, 0.01, 'REJECTED'), $client->(11, 0.01, 'REJECTED')),
         qr/^refused without a cause by serial, key c1, at most 0 of 1 held: request 1 .*, and 1 more$/, 'it has ended';
     my @stop = ({ name => 'stop', slack => 0.15, from => 10.4, to => 11 });

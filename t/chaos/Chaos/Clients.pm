@@ -10,8 +10,9 @@ use warnings;
 use Ratelimit::Process qw(start_code stop_process wait_until read_file);
 
 # The columns of a record. status: $ratelimit_status, or in small letters why there is none; "again": the request was
-# sent once more. by: the zone that decided; retry: Retry-After; other: the argument v.
-sub columns { return qw(id node zone key sent received http status source way limit by retry other) }
+# sent once more. by: the zone that decided; retry: Retry-After; other: the argument v;
+# link: the number of the client's connection.
+sub columns { return qw(id node zone key sent received http status source way limit by retry other link) }
 
 # Options: nodes (hashes with port and http2_port), clients, seed, output (a file), first_id (1).
 sub new {
@@ -66,6 +67,7 @@ sub new {
     my @nodes = @{ $options->{nodes} };
     return bless {
         output  => $output, choices => \@choices, nodes => \@nodes, last_id => ($options->{first_id} // 1) - 1,
+        links   => $options->{first_id} // 1,
         select  => IO::Select->new, by_socket => {}, limits => $limits,
         rally   => { at => time + 0.7 * $rally, number => $options->{first_id} // 1 },
         clients => [map { { node => $_ % @nodes, name => "c$_", next => time + rand $pause } } 1 .. $options->{clients}],
@@ -124,7 +126,7 @@ sub call_together {
 
 sub begin {
     my ($self, $client) = @_;
-    my $zone = $self->{choices}[rand @{ $self->{choices} }];
+    my $zone = delete $client->{at_once} // $self->{choices}[rand @{ $self->{choices} }];
     my $id   = ++$self->{last_id};
     my $way = rand() < 0.94 ? 'stay' : (qw(half close reset stream))[rand 4];
     my $other = "v$self->{rally}{number}";
@@ -147,7 +149,7 @@ sub send {
         my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 5);
         $request->{sent} = time;
         return $self->over($client, 'unreachable') unless $socket;
-        @{$client}{qw(socket answers)} = ($socket, 0);
+        @{$client}{qw(socket answers link)} = ($socket, 0, ++$self->{links});
         $self->{by_socket}{$socket} = $client;
         $self->{select}->add($socket);
     }
@@ -227,17 +229,20 @@ sub receive {
 sub over {
     my ($self, $client, $status, $http, $source) = @_;
     $self->record($client, status => $status, http => $http, source => $source);
-    delete $client->{request};
+    my $request = delete $client->{request};
     $self->hang_up($client) unless $http;
     $client->{next} = time + rand($pause) + ($http ? 0 : 0.02);
+    # Half of the requests of a client's own key are followed by the next one at once.
+    @{$client}{qw(next at_once)} = (time, $request->{zone})
+        if $http && ($self->{limits}{ $request->{zone} }{keys} // '') eq 'client' && rand() < 0.5;
     return;
 }
 
 sub record {
     my ($self, $client, %how) = @_;
     my $request = $client->{request};
-    my %record = (%{$request}, node => $client->{node}, %how, http => $how{http} // 0, sent => sprintf('%.6f', $request->{sent}),
-        received => sprintf('%.6f', time));
+    my %record = (%{$request}, node => $client->{node}, link => $client->{link}, %how, http => $how{http} // 0,
+        sent => sprintf('%.6f', $request->{sent}), received => sprintf('%.6f', time));
     print { $self->{output} } join("\t", map { $_ // '' } @record{ Chaos::Clients::columns() }), "\n";
     return;
 }

@@ -60,7 +60,7 @@ sub judge_held {
     return @sentences;
 }
 
-# By zone and key, which requests may have held a unit: request, from and to (seconds).
+# By zone and key, which requests may have held a unit: request, from and to (seconds), calm (no fault prolonged that).
 # requests: all, also those before the run.
 sub holders {
     my ($requests, $faults, $busy) = @_;
@@ -73,11 +73,12 @@ sub holders {
             my ($status, $source, $node) = @{$request}{qw(status source node)};
             next if $status eq 'unreachable' || $status eq 'REJECTED' && ($request->{by} eq $zone || $source eq 'cache');
             my $to = $late->($request->{received}, $node);
+            my $calm = $to < $request->{received} + 0.15;
             # What a killed worker held is free after `hold`.
             my @lost = map { $late->($_->{from}, $node) + 1.125 * $hold }
                 grep { $_->{node} == $node && $_->{from} > $request->{sent} - 0.05 && $_->{from} < $to } @kills;
             push @{ $zones{$zone}{ key_in($zone, $request) } },
-                { request => $request, from => $request->{sent}, to => max($to, @lost) };
+                { request => $request, from => $request->{sent}, to => max($to, @lost), calm => $calm && !@lost };
         }
     }
     return \%zones;
@@ -96,7 +97,7 @@ sub judge_refused {
             $judged++;
             my $key = key_in($zone, $request);
             my $most = grep { $_->{from} < $request->{received} && $_->{to} > $request->{sent}
-                && $_->{request} != $request } @{ $holders->{$zone}{$key} // [] };
+                && $_->{request} != $request && !_before($_, $request) } @{ $holders->{$zone}{$key} // [] };
             push @{ $bad{$key} }, [$request, $most] if $most < $limit->{quota};
         }
         for my $key (sort keys %bad) {
@@ -106,6 +107,14 @@ sub judge_refused {
         }
     }
     return (\@sentences, $judged);
+}
+
+# Whether the holder ended before the request: over one connection, a worker has both, and sends no check of the
+# second before the end of the first.
+sub _before {
+    my ($holder, $request) = @_;
+    my $first = $holder->{request};
+    return $holder->{calm} && $first->{link} && $first->{link} == ($request->{link} || 0) && $first->{received} <= $request->{sent};
 }
 
 # Sentences about units that are held although all requests have ended, later than the faults explain.

@@ -34,6 +34,8 @@ my %limits = (
     charged => { algorithm => 'gcra', quota => 20, window => 1, burst => 20, charge => 2 },
     refunded => { algorithm => 'sliding_window_log', quota => 12, window => 4, charge => 0 },
     blocked => { algorithm => 'fixed_window', quota => 5, window => 1, block => 1 },
+    # A block that ends before its window forgets nothing.
+    brief => { algorithm => 'sliding_window_log', quota => 20, window => 4, block => 1 },
     # Their keys have overrides that change. Those of one zone have one window, or one rate.
     changed => { algorithm => 'fixed_window', quota => 40, window => 2,
         overrides => { 10 => '{"rate":"10r/2s"}', 60 => '{"rate":"60r/2s"}' } },
