@@ -25,9 +25,9 @@ RequestState::RequestState(
     : request(r), conf(location), decision(limits, sent, rules_of(location), node_clock, *this)
 {
     if (conf.limits->charges) {
-        next_ = charging_;
-        link_ = &charging_;
-        charging_ = this;
+        next_ = charging;
+        link_ = &charging;
+        charging = this;
         if (next_ != nullptr) {
             next_->link_ = &next_;
         }

@@ -36,7 +36,7 @@ public:
     template <class Visit>
     static void each_with_charges(Visit&& visit)
     {
-        for (RequestState* state = charging_; state != nullptr; state = state->next_) {
+        for (RequestState* state = charging; state != nullptr; state = state->next_) {
             visit(*state);
         }
     }
@@ -58,7 +58,7 @@ public:
     ngx_msec_t waited = 0;  // for the reply of the check
 
 private:
-    static inline RequestState* charging_ = nullptr;  // the first of a list
+    static inline RequestState* charging = nullptr;  // the first of a list
 
     Resume resume_ = nullptr;
     RequestState* next_ = nullptr;
