@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
         Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::leaky_bucket,
         Algorithm::gcra),
-    [](const auto& info) { return std::string(name_of(info.param)); });
+    [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace ratelimit
