@@ -9,7 +9,11 @@ namespace ratelimit {
 
 namespace {
 
-/// A refund, or a charge. Ended calls are kept in a list and reused with their memory.
+/// How long a settlement is tried.
+constexpr redis::milliseconds longest{ 10'000 };
+
+/// A refund, or a charge. It is tried again, for `longest`, if Redis surely did not execute it, and
+/// never if it may have. Ended calls are kept in a list and reused with their memory.
 class Settlement final : public redis::BatchCall {
 public:
     static Settlement& take()
@@ -36,8 +40,13 @@ public:
     std::string_view routing_key() const noexcept override { return key_; }
     void on_failure(redis::Failure) noexcept override
     {
-        client_->count_failed();
-        release();
+        const bool again = !routing.written && client_->now() - began_ < longest;
+        routing = {};
+        routing.shard = shard_;
+        if (!again || !client_->try_again(*this)) {
+            client_->count_failed();
+            release();
+        }
     }
 
 private:
@@ -49,8 +58,10 @@ private:
         if (check_.now) {
             check_.now = now;  // not the time of the check: an arrival time drains meanwhile
         }
+        began_ = client.now();
+        shard_ = limit.shard;
         routing = {};
-        routing.shard = limit.shard;
+        routing.shard = shard_;
     }
 
     redis::ScriptId script() const noexcept override { return script_; }
@@ -81,6 +92,8 @@ private:
 
     Settlement* next_ = nullptr;
     redis::Client* client_ = nullptr;
+    redis::milliseconds began_{ 0 };
+    std::uint32_t shard_ = 0;
     std::string key_;
     LimitCheck check_;
     redis::ScriptId script_{};

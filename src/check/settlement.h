@@ -8,7 +8,9 @@ namespace ratelimit {
 
 // What happens in Redis to a cost after it was counted. The calls of one turn share commands as
 // checks do. No caller waits for a reply: `limit` may be destroyed after the call. A call that
-// fails changes nothing, and is counted as an error of Redis. `now`: by this node's clock.
+// Redis surely did not execute is tried again for ten seconds: it could not be written, or the
+// error says so. One that Redis may have executed is not. What is given up is counted
+// (Client::count_failed). `now`: by this node's clock.
 
 /// Subtracts what a check counted.
 void refund(

@@ -82,6 +82,7 @@ void RedisBlock::stop() noexcept
 {
     report();
     if (client_ != nullptr) {
+        client_->send_retries(*client_);
         client_->flush();
     }
     client_.reset();  // first: it notifies the coalescer of calls that fail

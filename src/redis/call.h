@@ -100,7 +100,7 @@ public:
         std::uint8_t redirections = 0;
         bool asking = false;      // preceded by ASKING: the slot is being moved to this server
         bool sent_again = false;  // after a connection was lost
-        bool written = false;     // to a connection: Redis may have executed the call
+        bool written = false;     // Redis may have executed the call
     };
     Routing routing;
 

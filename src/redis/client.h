@@ -1,5 +1,6 @@
 #pragma once
 
+#include "redis/retry_queue.h"
 #include "redis/server.h"
 
 #include <cstdint>
@@ -109,6 +110,17 @@ public:
         return loop_.make_timer(std::move(fired));
     }
 
+    /// Sends a call again after a pause of half a second. It has failed, and Redis surely did not
+    /// execute it (Call::Routing::written). False: too many calls wait for that, or the client is
+    /// closed.
+    bool try_again(Call& call) noexcept { return open() && retries_.add(call); }
+    /// Sends the calls that wait for that now, by another client of the same servers or by this
+    /// one: the process exits.
+    void send_retries(Client& by) noexcept
+    {
+        retries_.send_all([&by](Call& call) { return by.send(call); });
+    }
+
     /// To be called for a call that failed and whose result no caller waits for.
     void count_failed() noexcept { ++failed_; }
     /// How many such calls there were since the last call of this function.
@@ -156,7 +168,8 @@ protected:
         : loop_(parts.loop),
           options_(std::move(parts.options)),
           scripts_(parts.scripts),
-          events_(parts.events)
+          events_(parts.events),
+          retries_(loop_, [this](Call& call) { return send(call); })
     {
     }
 
@@ -179,6 +192,7 @@ private:
 
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
+    RetryQueue retries_;  // last: its destructor fails calls
 };
 
 }  // namespace ratelimit::redis

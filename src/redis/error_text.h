@@ -28,6 +28,20 @@ inline bool leaves_server(std::string_view error) noexcept
     return false;
 }
 
+/// Whether Redis has executed nothing of a script that got this error. (It refuses writes only
+/// before a script's first one.)
+inline bool executed_nothing(std::string_view error) noexcept
+{
+    for (const std::string_view word :
+         { "OOM", "BUSY", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MISCONF",
+           "NOREPLICAS", "NOAUTH", "NOSCRIPT", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT" }) {
+        if (error.starts_with(word)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /// Errors of a command whose keys are not all on this server, not in one slot, or not all allowed
 /// to this user. Redis finds them before it executes anything.
 inline bool wants_keys_apart(std::string_view error) noexcept

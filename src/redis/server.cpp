@@ -1,5 +1,7 @@
 #include "redis/server.h"
 
+#include "redis/error_text.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -290,6 +292,9 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
 void Server::call_refused(Call* call, std::string_view error) noexcept
 {
     breaker_.answered();
+    if (call != nullptr && executed_nothing(error)) {
+        call->routing.written = false;
+    }
     const ErrorClass kind = owner_.classify_error(*this, call, error);
     if (kind == ErrorClass::refused) {
         note_error(error, call == nullptr ? 1 : call->request_count());

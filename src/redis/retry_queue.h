@@ -1,0 +1,72 @@
+#pragma once
+
+#include "loop/event_loop.h"
+#include "redis/call_queue.h"
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace ratelimit::redis {
+
+/// Calls that Redis surely did not execute, and that are sent again after a pause, all together.
+class RetryQueue {
+public:
+    /// `send`: false if the call is not accepted, which then fails with Failure::connection.
+    RetryQueue(EventLoop& loop, std::function<bool(Call&)> send)
+        : send_(std::move(send)), timer_(loop.make_timer([this] { send_all(send_); }))
+    {
+        timer_->cancelable(true);
+    }
+    ~RetryQueue() { fail_all(std::exchange(queue_, {}), records_, Failure::connection); }
+    RetryQueue(const RetryQueue&) = delete;
+    RetryQueue& operator=(const RetryQueue&) = delete;
+
+    /// False: too many wait, or there is no memory.
+    bool add(Call& call) noexcept
+    try {
+        if (queue_.size() >= most) {
+            return false;
+        }
+        PendingCall& record = records_.take();
+        record.hold(call);
+        queue_.push(record);
+        if (!timer_->running()) {
+            timer_->start(pause);
+        }
+        return true;
+    } catch (const std::exception&) {
+        return false;
+    }
+
+    template <class Send>
+    void send_all(const Send& send) noexcept
+    {
+        CallQueue all = std::exchange(queue_, {});
+        while (!all.empty()) {
+            Call* call = records_.end(all.pop());
+            if (call != nullptr && !sent(send, *call)) {
+                call->on_failure(Failure::connection);
+            }
+        }
+    }
+
+private:
+    static constexpr std::size_t most = 1000;
+    static constexpr milliseconds pause{ 500 };
+
+    template <class Send>
+    static bool sent(const Send& send, Call& call) noexcept
+    try {
+        return send(call);
+    } catch (const std::exception&) {
+        return false;
+    }
+
+    std::function<bool(Call&)> send_;
+    RecordPool records_;
+    CallQueue queue_;
+    std::unique_ptr<Timer> timer_;
+};
+
+}  // namespace ratelimit::redis
