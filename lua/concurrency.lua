@@ -1,102 +1,138 @@
--- concurrency: how many units are held at one time. A check that passes takes units, and a refund
--- releases them. Units are counted by the time at which they were taken, in nine buckets of
--- hold / 8, so that units that are neither released nor renewed are free again after `hold`, and at most
--- a bucket later.
--- window: the time for which a bucket counts, hold + hold / 8. param: the width of a bucket.
+-- concurrency: how many units the running requests of all workers hold. Each worker is a holder, and
+-- the state has the units of each, by its latest statement. A check states what its holder holds and
+-- asks for `cost` more, so that the next message puts right what a lost, late or repeated one left.
+-- window: `hold` (us), for which a statement counts. param: how late a statement may be executed (us).
+-- Besides, `holder` has four doubles, little-endian, from holder_at on:
+--   id      of the holder; 0: the check has none, reads the state and writes nothing
+--   number  of the statement: a time by this server's clock (us since the epoch) as the holder
+--           estimates it, greater than those of its earlier statements. Messages of one number are
+--           parts of one statement, in any order: the first sets the units to `base`, and each adds
+--           what it takes
+--   base    the units that the holder's requests hold
+--   place   of the holder's entry, from 0; -1: not known
+-- A statement that is older than another one of its holder is ignored, and its check refused with
+-- retry -2. So is one that is older than `param`, unless it takes nothing and its holder is known. So
+-- what is executed long after its connection was lost takes nothing.
 --
--- State, little-endian: the start of the newest bucket in microseconds since the epoch (double),
--- hold in seconds, the sum of all counts, the count of the newest bucket, the counts of the eight
--- before it, newest first (u32): 52 bytes, or 20 without those, if they are 0. The sum may include
--- buckets that do not count any longer. One byte more is read than a state has: see
--- fixed_window.lua. A key without units is deleted.
+-- State, little-endian: "HELD", the number of entries (u32), the sum of their units, the time before
+-- which they are not swept, the time for which the key lasts (doubles, us since the epoch), then each
+-- entry, 32 bytes: id, number, time of the statement (doubles), how long it counts (u32, ms), units
+-- (u32). An entry without units counts for `param`, so that earlier statements are ignored. Entries
+-- that do not count any longer are swept when they would refuse a check, at most every hold / 8.
 --- check
--- start  of the bucket to count in: ahead of now, by at most a window, if the clock is behind the
---        state
--- total  units that are held; newest: those of that bucket; older: the counts of those before it,
---        as stored, or '' if they are 0
--- moved  all units get the time now: the stored start was further ahead, because the clock ran
---        backwards, or `hold` was another
--- timed  the stored bucket is that of now, and the key already expires with it
--- last   the start of the newest bucket that has units
-local start, total, newest, older, moved, timed = now - now % param, 0, 0, '', false, false
-local last = start
+-- others   units of the other holders; own: those of this one
+-- entries  their number; swept, lasts: as in the state
+-- fresh    the statement is newer than the stored one; nil: it is ignored
+local id, number, base, place = struct.unpack('<dddd', holder, holder_at)
+local others, own, entries, swept, lasts, fresh = 0, 0, 0, 0, 0, false
 do
-    local stored = redis.pcall('GETRANGE', key, '0', '52')
-    if #stored == 20 or #stored == 52 then
-        local from, hold, sum, count = struct.unpack('<dI4I4I4', stored)
-        if from == start and hold * 125000 == param then
-            total, newest, timed = sum, count, now == server_now
-            older = timed or string.sub(stored, 21)  -- not written if timed
-        elseif from > now - hold * 1125000 and from < 2^53 and from % (hold * 125000) == 0 then
-            if hold * 125000 ~= param or from - now > window then
-                total, newest, moved = sum, sum, true
-            elseif from > start then
-                start, last, total, newest, older = from, from, sum, count, string.sub(stored, 21)
-            else
-                -- Buckets have begun since: the oldest of the stored ones leave.
-                local begun = math.floor((start - from) / param + 0.5)
-                last, total = from, sum
-                if #stored == 20 then
-                    stored = stored .. string.rep('\0', 32)
-                end
-                for at = 21 + (8 - begun) * 4, 49, 4 do
-                    total = total - struct.unpack('<I4', stored, at)
-                end
-                total = math.max(0, total)
-                older = string.rep('\0', (begun - 1) * 4) .. string.sub(stored, 17, 52 - begun * 4)
-            end
+    local stored = redis.pcall('GETRANGE', key, '0', place > 0 and '31' or '63')
+    local mark, sum, latest, units, found, of, _ = '', 0, 0, 0, false, nil, nil
+    if #stored == 64 then
+        mark, entries, sum, swept, lasts, of, latest, _, _, units = struct.unpack(
+            '<c4I4ddddddI4I4', stored)
+        found, place = of == id, place == 0 and 0 or of == id and 0 or -1
+    elseif #stored == 32 then
+        mark, entries, sum, swept, lasts = struct.unpack('<c4I4ddd', stored)
+        local entry = redis.call('GETRANGE', key, string.format('%d', 32 + place * 32),
+                                 string.format('%d', 63 + place * 32))
+        if #entry == 32 then
+            of, latest, _, _, units = struct.unpack('<dddI4I4', entry)
+            found = of == id and place < entries
         end
     elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
         error(stored.err)  -- for example: the user has no right to read
     end
+    if mark ~= 'HELD' or not (entries > 0 and entries < 2^17 and sum >= 0 and sum < 2^53) then
+        entries, swept, lasts, place, latest, found = 0, 0, 0, 0, 0, false
+    else
+        if found then
+            own, others = units, math.max(0, sum - units)
+        else
+            latest = 0
+        end
+        if not found or id == 0 or cost > 0 and not (now < swept and swept <= now + window)
+            and others + (number > latest and base or own) + cost > quota then
+            -- Reads all entries, and sweeps them.
+            local all, free = stored, nil
+            if entries > 1 or place > 0 then
+                all = redis.call('GETRANGE', key, '0', string.format('%d', 31 + entries * 32))
+            end
+            place, others, own, swept = -1, 0, 0, now + window / 8
+            entries = math.min(entries, math.floor(#all / 32) - 1)
+            for i = 0, entries - 1 do
+                local at = 33 + i * 32
+                local each, stated, from, length, count = struct.unpack('<dddI4I4', all, at)
+                if each == id then
+                    found, place, latest, own = true, i, stated, count
+                elseif from + length * 1000 > now then
+                    others = others + count
+                    if from > now and id ~= 0 then
+                        -- The clock ran backwards: the entry counts from now on.
+                        redis.call('SETRANGE', key, string.format('%d', at + 15),
+                                   struct.pack('<d', now))
+                    end
+                else
+                    free = free or i
+                    if count ~= 0 and id ~= 0 then
+                        redis.call('SETRANGE', key, string.format('%d', at + 27), '\0\0\0\0')
+                    end
+                end
+            end
+            if place < 0 then
+                place = free or entries
+            end
+        end
+    end
+    if id ~= 0 then
+        if number < latest or number < now - param and (cost > 0 or not found) then
+            fresh = nil
+        elseif number > latest then
+            fresh, own = true, base
+        end
+    end
 end
-local granted = cost == 0 or total + cost <= quota
+local granted = fresh ~= nil and (cost == 0 or others + own + cost <= quota)
 --- keeps
-start, total, newest, older, moved, timed, last
---- charge
-cost = math.min(cost, math.max(0, 2^32 - 1 - total))
+others, own, entries, swept, lasts, fresh, id, number, place
 --- before
-local before = total > 0 and last + window - now or 0
+local before = place
 --- commit
 local retry, detail = 0, 0
 if take then
-    total, newest, last = total + cost, newest + cost, start
+    own = math.min(own + cost, 2^32 - 1)
 end
-if take or (moved and cost > 0) then
-    if timed then
-        redis.call('SETRANGE', key, '12', struct.pack('<I4I4', total, newest))
+if take or fresh then
+    entries = math.max(entries, place + 1)
+    local length = math.ceil(
+        own > 0 and window / 1000 or (param + math.max(0, number - now)) / 1000)
+    local sum, ends = others + own, now + length * 1000
+    local changed = ends > lasts or sum == 0
+    if changed then
+        lasts = sum == 0 and ends or ends + window / 8  -- longer, so that it rarely changes
+    end
+    if place == 0 then
+        local state = struct.pack('<c4I4ddddddI4I4', 'HELD', entries, sum, swept, lasts,
+                                  id, number, now, length, own)
+        if entries == 1 and changed then
+            redis.call('SET', key, state,
+                       'PX', string.format('%d', math.ceil((lasts - now) / 1000)))
+            changed = false
+        else
+            redis.call('SETRANGE', key, '0', state)
+        end
     else
-        redis.call('SET', key, struct.pack('<dI4I4I4', start, param / 125000, total, newest) .. older,
-                   'PX', string.format('%d', math.ceil((start + window - now) / 1000)))
+        redis.call('SETRANGE', key, '0',
+                   struct.pack('<c4I4ddd', 'HELD', entries, sum, swept, lasts))
+        redis.call('SETRANGE', key, string.format('%d', 32 + place * 32),
+                   struct.pack('<dddI4I4', id, number, now, length, own))
+    end
+    if changed then
+        redis.call('PEXPIRE', key, string.format('%d', math.ceil((lasts - now) / 1000)))
     end
 end
 if not granted then
-    retry = cost > quota and -1 or 1000000
+    retry = fresh == nil and -2 or cost > quota and -1 or 1000000
 end
-local remaining = quota > total and quota - total or 0
-local reset = total > 0 and last + window - now or 0
---- refund
--- Subtracts the cost from the bucket in which it was counted, which the reset of the check tells.
-local function refund(key, taken, reset, _, _, window, param, cost)
-    local stored = redis.pcall('GETRANGE', key, '0', '52')
-    if #stored ~= 52 and #stored ~= 20 then
-        return
-    end
-    local from, hold, sum = struct.unpack('<dI4I4', stored)
-    local at = (from - (taken + reset - window)) / param
-    if hold * 125000 ~= param or at < 0 or at > (#stored - 20) / 4 or at % 1 ~= 0 then
-        return
-    end
-    local count = struct.unpack('<I4', stored, 17 + at * 4)
-    local counted = math.min(cost, count)
-    if sum <= counted then
-        redis.call('DEL', key)
-    elseif counted > 0 then
-        redis.call('SETRANGE', key, '12', struct.pack('<I4', sum - counted)
-            .. string.sub(stored, 17, 16 + at * 4) .. struct.pack('<I4', count - counted))
-    end
-end
---- renew
--- Before the check of a renewal, which counts the units again. quota: the start of the bucket in
--- which they are counted.
-refund(key, quota, window, nil, nil, window, param, cost)
+local remaining = math.max(0, quota - others - own)
+local reset = others + own > 0 and 1000000 or 0

@@ -5,7 +5,7 @@
 -- KEYS     one key for each refund
 -- ARGV[1]  for each key eight doubles, little-endian: algorithm (code), taken (time of the check, us
 --          since the epoch), reset (us, as the check returned it), then as in sequence.lua: now, quota,
---          window, param, cost. now: not 0 for concurrency, which does not use it
+--          window, param, cost
 -- returns  a string with one byte for each key
 -- errors   only those of Redis itself. A value that is not a state of the algorithm is not changed.
 --

@@ -17,11 +17,12 @@
 -- ARGV[1]  for each key five doubles, little-endian: now (us since the epoch; 0: this server's
 --          time), quota (requests), window (us), param, cost (requests; 0: nothing is counted)
 --          param: capacity in requests (token_bucket, leaky_bucket, gcra), or width of a bucket in
---          us (sliding_window_buckets), otherwise unused
+--          us (sliding_window_buckets), otherwise unused. concurrency.lua has four doubles more,
+--          and other meanings of window and param
 -- returns  a string of four signed 64-bit big-endian integers for each key: verdict, remaining
 --          (requests), reset (us), retry (us; 0: granted, -1: never). A refundable script returns two
---          more for each key: the reset before the request was counted (us), and this server's time
---          (us since the epoch; 0: no limit needed it)
+--          more for each key: the reset before the request was counted (us; of concurrency the
+--          place of the holder), and this server's time (us since the epoch; 0: no limit needed it)
 -- verdict  1: granted, 0: refused; of a limit with block= also 2: refused by the key's block, 3:
 --          granted during it (cost 0), 4: refused, so that a block of `retry` begins
 -- errors   only those of Redis itself (OOM, READONLY, ...). A value that is not a state of the
@@ -31,16 +32,18 @@
 -- large numbers, and Lua's tostring loses digits.
 
 --- begin
--- limits: how many each request has, defined by a line before this one
+-- limits: how many each request has; stride: bytes of its numbers. A line before this one defines them
 local redis, struct, string, math = redis, struct, string, math  -- locals are faster than globals
 local server_now  -- this server's time, once read: a check compares `now` with it
 local numbers, answers = ARGV[1], {}
 for first = 1, #KEYS, limits do
+    local numbers_at = (first - 1) / limits * stride
     local admitted = true  -- by the enforced limits
 --- limit
--- key_index: the index of the limit's key, defined by a line before this one
+-- key_index: the index of the limit's key; at: where its numbers begin. A line before this one defines
+-- them
 local key = KEYS[key_index]
-local now, quota, window, param, cost = struct.unpack('<ddddd', numbers, key_index * 40 - 39)
+local now, quota, window, param, cost = struct.unpack('<ddddd', numbers, at)
 if now == 0 then
     if not server_now then
         local time = redis.call('TIME')

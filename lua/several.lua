@@ -4,11 +4,12 @@
 -- given in runs: the requests of a run follow one another and have the same costs.
 --
 -- KEYS     one key for each limit
--- ARGV     for each limit: algorithm (code), mode, then as in sequence.lua: now, quota, window, param;
---          then for each run: the number of requests, and their cost for each limit. The number is
---          negative if the call was sent again because its connection was lost
+-- ARGV     for each limit: algorithm (code), mode, then as in sequence.lua: now, quota, window, param,
+--          and holder; then for each run: the number of requests, and their cost for each limit. The
+--          number is negative if the call was sent again because its connection was lost
 --          mode: 0, or 1 for a shadow limit; if the limit has a block (block.lua), its length in us,
 --          negative for a shadow limit
+--          holder: the four doubles more of concurrency.lua, otherwise empty
 -- returns  a string of signed 64-bit big-endian integers. For each run and each limit of it:
 --            taken        requests that pass: the first ones of the run. They were counted
 --            verdict      of the next request of the run, as in sequence.lua. If its refusal begins
@@ -17,7 +18,8 @@
 --            reset        us, after those counted
 --            retry        us, of a request that the limit refuses; otherwise 0; -1: never
 --            detail       of the algorithm's commit; 0 if nothing was counted
---            before       the reset before the requests were counted, us; 0 if nothing was counted
+--            before       the reset before the requests were counted, us; 0 if nothing was counted.
+--                         Of concurrency the place of the holder
 --          At the end this server's time, us since the epoch; 0: no limit needed it.
 -- errors   as sequence.lua
 --
@@ -26,6 +28,7 @@
 -- the requests of the call that pass fit in the limit together. It is not counted then, and its reply
 -- is as if it were. So no request is refused that passed before, unless requests of the call have
 -- different costs, and at most the requests of the call pass beyond the limit. It begins no block.
+-- What a concurrency limit counts is exact all the same.
 --
 -- Numbers arrive as text. `+ 0.0` makes them floats: from Lua 5.3 on, products of integers would
 -- wrap at 2^63.
@@ -33,9 +36,10 @@
 local call, pack = redis.call, struct.pack
 local floor, max = math.floor, math.max
 local server_now  -- this server's time, once read: a check compares `now` with it
+local holder_at = 1  -- the holder of a limit is an ARGV
 local algorithms = {}
 --- algorithms
-local fields = 6
+local fields = 7
 local limits = #KEYS
 local answer, server_time = {}, 0
 local repeated = false  -- the call was sent again
@@ -85,39 +89,40 @@ local function decide(i, at, answers_before, requests, counted, passing)
 --- block_read
     end
 
-    local granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
+    local granted, a, b, c, d, e, f, g, h, j = check(
+        key, now, quota, window, param, cost, ARGV[from + 7])
 --- block_check
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
         fit = math.min(requests, max(1, floor(commit(
-            key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g) / cost)))
+            key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g, h, j) / cost)))
     end
     local most = fit
-    if repeated and fit < requests and not blocked then
+    if repeated and fit < requests and not blocked and not counts.exact then
         most = max(fit, math.min(requests, most_again(i, counts, key, now, quota, window, param, cost)))
     end
     counted, passing = decide(
         i + 1, at, answers_before, requests, enforced and fit < counted and fit or counted,
         enforced and most < passing and most or passing)
 
-    local taken, through = math.min(fit, counted), math.min(most, passing)
+    local through = math.min(most, passing)
+    local taken = counts.exact and through or math.min(fit, counted)
     passed[i] = (passed[i] or 0) + through * cost
     local remaining, reset, retry, detail, before
     if taken > 0 and cost > 0 then
         remaining, reset, retry, detail, before = commit(
-            key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g)
+            key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g, h, j)
         if fit == taken and taken < requests then
-            granted, a, b, c, d, e, f, g = check(key, now, quota, window, param, cost)
+            granted, a, b, c, d, e, f, g, h, j = check(
+                key, now, quota, window, param, cost, ARGV[from + 7])
             remaining, reset, retry = commit(
-                key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
+                key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g, h, j)
         end
     else
         remaining, reset, retry = commit(
-            key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g)
+            key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g, h, j)
     end
-    if repeated and retry == 0 then
-        retry = 1  -- of a request that only what passed uncounted refuses
-    end
+    if repeated and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
     local verdict = most > through and 1 or 0
     if block then
         granted = most > through or through == requests or repeated and not blocked

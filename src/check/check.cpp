@@ -146,7 +146,10 @@ bool Check::refund(microseconds now) noexcept
             return;
         }
         for (RemoteLimit* limit : part.limits) {
-            if (limit->state.granted && limit->cost > 0) {
+            if (limit->holdings != nullptr) {
+                limit->release();
+                limit->state = limit->without;
+            } else if (limit->state.granted && limit->cost > 0) {
                 const Refund taken{ limit->cost, limit->taken_at, limit->state.reset };
                 ratelimit::refund(limit->coalescer->client(), *limit, taken, now);
                 limit->state = limit->without;

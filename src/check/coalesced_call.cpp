@@ -18,31 +18,6 @@ bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
         && left.now.has_value() == right.now.has_value();
 }
 
-/// The script of exactly these limits, if there is one.
-std::optional<redis::ScriptId> sequence_of(std::span<RemoteLimit* const> limits) noexcept
-{
-    const SequenceScripts* scripts = limits.front()->scripts.sequences;
-    std::size_t bits = 0;
-    for (const RemoteLimit* limit : limits) {
-        if (limit->scripts.sequences != scripts) {
-            return std::nullopt;
-        }
-        bits |= limit->scripts.bit;
-    }
-    return scripts == nullptr ? std::nullopt : std::optional{ scripts->of(bits) };
-}
-
-/// The reply to a run of one request, which was counted.
-RunReply counted(const SequenceReply& reply) noexcept
-{
-    RunReply run;
-    run.taken = 1;
-    run.remaining = reply.state.remaining;
-    run.reset = reply.state.reset;
-    run.reset_before = reply.reset_before;
-    return run;
-}
-
 void notify(PartList& ended) noexcept
 {
     while (!ended.empty()) {
@@ -56,7 +31,7 @@ bool CoalescedCall::begin(ShardPart& first) noexcept
 try {
     copy_limits(first);
     waiting_.push_back(first);
-    if (!send_waiting(false)) {
+    if (!holdings_.wait(*this) && !send_waiting(false)) {
         in_flight_.pop_front();
         return false;
     }
@@ -73,16 +48,20 @@ void CoalescedCall::copy_limits(const ShardPart& part)
     refundable_ = sequence_ && part.limits.front()->scripts.sequences->refundable();
     keys_.clear();
     limits_.clear();
+    holdings_.clear();
+    numbers_ = 0;
     for (const RemoteLimit* limit : part.limits) {
         keys_ += limit->redis_key;
-        limits_.push_back(*limit);
-    }
-    held_.reset();
-    for (const RemoteLimit* limit : part.limits) {
-        if (limit->policy.algorithm == Algorithm::concurrency) {
-            held_ = limit->scripts;
+        LimitCheck& copy = limits_.emplace_back(*limit);
+        numbers_ += numbers_of(limit->policy.algorithm);
+        copy.states = nullptr;
+        if (limit->holdings != nullptr) {
+            Holding& holding = limit->holdings->of(*limit, limit->shard, limit->scripts.statement);
+            copy.states = &holding.source();
+            holdings_.add(limits_.size() - 1, holding);
         }
     }
+    repeatable = holdings_.empty();
     point_to_keys();
 }
 
@@ -101,7 +80,8 @@ bool CoalescedCall::matches(const ShardPart& part) const noexcept
         && std::equal(
                limits_.begin(), limits_.end(), part.limits.begin(), part.limits.end(),
                [](const LimitCheck& limit, const RemoteLimit* other) {
-                   return limit.redis_key == other->redis_key && alike(limit, *other);
+                   return limit.redis_key == other->redis_key && alike(limit, *other)
+                       && (limit.states != nullptr) == (other->holdings != nullptr);
                });
 }
 
@@ -110,8 +90,10 @@ bool CoalescedCall::matches(const ShardPart& part) const noexcept
 void CoalescedCall::arrange_waiting()
 {
     routing.expires = waiting_.front().expires;
+    sent_before_ = waiting_.front().sent_before;
     runs_.begin(limits_.size());
-    while (!waiting_.empty() && runs_.has_room_for(costs_of(waiting_.front()))) {
+    while (!waiting_.empty() && waiting_.front().sent_before == sent_before_
+           && runs_.has_room_for(costs_of(waiting_.front()))) {
         ShardPart& part = waiting_.front();
         in_flight_.push_back(part);
         part.late.reset();
@@ -133,7 +115,10 @@ try {
     if (after_timeout) {
         routing.expires = own_deadline(in_flight_.back());
     }
+    holdings_.begin();
     if (!client_.send(*this)) {
+        holdings_.failed(false);
+        holdings_.ended(false);
         return false;
     }
     if (after_timeout) {
@@ -148,7 +133,7 @@ try {
 /// calls that are sent again.
 bool CoalescedCall::in_sequence() const noexcept
 {
-    return sequence_ && runs_.single() && !routing.sent_again;
+    return sequence_ && runs_.single() && !repeated();
 }
 
 void CoalescedCall::write_keys(redis::ScriptArguments& arguments) const
@@ -171,7 +156,7 @@ void CoalescedCall::write(redis::CommandBuffer& command) const
         command.begin_script(several_, several_argument_count(limits_.size(), runs));
         write_several_arguments(limits_, runs, command);
     };
-    if (routing.sent_again) {
+    if (repeated()) {
         write_runs(runs_.numbers_again());
     } else {
         write_runs(runs_.numbers());
@@ -189,39 +174,41 @@ bool CoalescedCall::on_reply(const redisReply& reply) noexcept
         late_->on_reply(reply);
     }
     pass_on_lease(several);
-    release_unowned(several);
+    if (!holdings_.answered(limits_, several, runs_, in_flight_)) {
+        try_again(false);
+    }
     end(false);
     return true;
 }
 
 /// The reply to one request.
 bool CoalescedCall::on_part(std::string_view part) noexcept
-{
-    const std::size_t bytes = part.size() / limits_.size();
-    bool good = true;
+try {
+    if (!read_sequence_replies(part, limits_.size(), replies_)) {
+        return false;
+    }
     in_flight_.each([&](ShardPart& request) {
         for (std::size_t i = 0; i < limits_.size(); ++i) {
-            SequenceReply reply;
-            good = read_sequence_reply(part.substr(i * bytes, bytes), reply) && good;
             RemoteLimit& limit = *request.limits[i];
-            limit.state = reply.state;
+            limit.state = replies_[i].state;
             if (refundable_) {
-                limit.without = state_without(counted(reply), limit.policy, limit.cost, 0);
-                limit.taken_at = limit.now.value_or(reply.server_time);
+                limit.without =
+                    state_without(counted_run(replies_[i]), limit.policy, limit.cost, 0);
+                limit.taken_at = limit.now.value_or(replies_[i].server_time);
             }
         }
         request.end = ShardPart::End::answered;
     });
-    if (held_ && in_flight_.empty()) {
-        good = release_unowned(part);
+    if (!holdings_.answered(limits_, replies_, runs_, in_flight_)) {
+        try_again(false);
     }
-    if (good && late_ != nullptr) {
+    if (late_ != nullptr) {
         late_->on_part(part);
     }
-    if (good) {
-        end(false);
-    }
-    return good;
+    end(false);
+    return true;
+} catch (const std::exception&) {
+    return false;  // out of memory
 }
 
 void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
@@ -274,9 +261,6 @@ void CoalescedCall::let_go(ShardPart& part)
 
 redis::Call* CoalescedCall::late_reply() noexcept
 try {
-    if (held_) {
-        return late_release();
-    }
     in_flight_.each([this](ShardPart& part) { let_go(part); });
     return late_ == nullptr ? nullptr : LateReply::await(late_);
 } catch (const std::exception&) {
@@ -285,8 +269,12 @@ try {
 
 void CoalescedCall::on_failure(redis::Failure failure) noexcept
 {
+    holdings_.failed(routing.written);
     const bool migrating = failure == redis::Failure::slot_migrating && limits_.size() > 1;
     fail_in_flight(migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
+    if (failure == redis::Failure::connection && routing.written && !repeatable) {
+        try_again(true);
+    }
     end(failure == redis::Failure::timeout);
 }
 
@@ -300,7 +288,6 @@ redis::milliseconds CoalescedCall::own_deadline(const ShardPart& part) const noe
 {
     return part.expires - client_.longest_wait() + client_.usual_wait();
 }
-
 bool CoalescedCall::overdue(const ShardPart& part) const noexcept
 {
     return own_deadline(part) <= client_.now();
@@ -343,8 +330,7 @@ unsigned CoalescedCall::request_count() const noexcept
 }
 
 /// Sends the next call before it notifies the requests of this one, which may take time and send
-/// other checks. After a timeout, waiting requests that are overdue fail instead of waiting for a
-/// second timeout.
+/// other checks.
 void CoalescedCall::end(bool timed_out) noexcept
 {
     PartList ended;
@@ -353,11 +339,42 @@ void CoalescedCall::end(bool timed_out) noexcept
     if (own_deadlines_ != nullptr) {
         own_deadlines_->stop();
     }
+    holdings_.ended(timed_out);
+    send_next(timed_out, ended);
+    notify(ended);
+}
+
+/// The requests of a call that took nothing, or whose connection was lost, are the first of the
+/// next one, once. `executed`: Redis may have counted them nevertheless.
+void CoalescedCall::try_again(bool executed) noexcept
+{
+    PartList again;
+    in_flight_.each([&](ShardPart& part) {
+        if (part.tries == 0) {
+            again.push_back(part);
+        } else {
+            part.end = ShardPart::End::failed;
+        }
+    });
+    again.each([&](ShardPart& part) {
+        ++part.tries;
+        part.sent_before = executed;
+        part.end = ShardPart::End::pending;
+        part.expires = std::max(part.expires, client_.now() + redis::milliseconds{ 1 });
+    });
+    again.take_all(waiting_);
+    waiting_.take_all(again);
+}
+
+/// Sends a call of the requests that wait, or waits until it can be sent. After a timeout, requests
+/// that are overdue fail instead of waiting for a second timeout.
+void CoalescedCall::send_next(bool timed_out, PartList& ended) noexcept
+{
     while (timed_out && !waiting_.empty() && overdue(waiting_.front())) {
         waiting_.front().end = ShardPart::End::failed;
         ended.push_back(waiting_.front());
     }
-    bool sent = false;
+    bool sent = !waiting_.empty() && holdings_.wait(*this);
     while (!sent && !waiting_.empty()) {
         sent = send_waiting(timed_out);
         if (!sent) {
@@ -368,6 +385,12 @@ void CoalescedCall::end(bool timed_out) noexcept
     if (!sent) {
         on_unused();
     }
+}
+
+void CoalescedCall::proceed(bool timed_out) noexcept
+{
+    PartList ended;
+    send_next(timed_out, ended);
     notify(ended);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/call_holdings.h"
 #include "check/late_reply.h"
 #include "check/script_reply.h"
 #include "check/shard_part.h"
@@ -14,12 +15,13 @@ namespace ratelimit {
 /// The script call for requests with the same keys and policies. One call is in flight at a time;
 /// requests that arrive meanwhile wait for the next. It copies all that it sends, because the
 /// command may be written again after the requests have been destroyed.
-class CoalescedCall : public redis::Call, private redis::BatchPart {
+///
+/// A call with a concurrency limit is a message of that key's Holding. It waits while the holding
+/// has a statement in flight that it cannot be a part of, and is not sent again as it is: what it
+/// states has changed then.
+class CoalescedCall : public redis::Call, private redis::BatchPart, private Holding::Waiter {
 public:
-    explicit CoalescedCall(redis::Client& client) noexcept : client_(client)
-    {
-        repeatable = true;  // requests may be counted twice, and are not refused for that
-    }
+    explicit CoalescedCall(redis::Client& client) noexcept : client_(client) {}
 
     /// Sends the first request. It sets the keys and policies that matches() requires of others.
     /// False: it was not sent, and `on_unused` is not called.
@@ -38,33 +40,30 @@ public:
     void on_failure(redis::Failure failure) noexcept final;
 
 private:
-    class Late;
-
     /// The call has ended, and no request waits. begin() may be called again.
     virtual void on_unused() noexcept = 0;
 
     redis::ScriptId script() const noexcept final { return *sequence_; }
     redis::BatchFormat format() const noexcept final
     {
-        return sequence_format(limits_.size(), refundable_);
+        return sequence_format(limits_.size(), numbers_, refundable_);
     }
     void write_keys(redis::ScriptArguments& arguments) const final;
     void write_numbers(redis::ScriptArguments& arguments) const final;
     bool on_part(std::string_view part) noexcept final;
+    void proceed(bool timed_out) noexcept final;
 
     bool in_sequence() const noexcept;
+    bool repeated() const noexcept { return routing.sent_again || sent_before_; }
     void copy_limits(const ShardPart& part);
-    void copy_call(const CoalescedCall& other);
     void point_to_keys() noexcept;
+    void send_next(bool timed_out, PartList& ended) noexcept;
     bool send_waiting(bool after_timeout) noexcept;
     void arrange_waiting();
     void answer(ShardPart& part, const SeveralReply& reply) noexcept;
     void pass_on_lease(const SeveralReply& reply) noexcept;
     void let_go(ShardPart& part);
-    redis::Call* late_release();
-    void release_unowned(const SeveralReply& reply) noexcept;
-    bool release_unowned(std::string_view part) noexcept;
-    void release_units(std::size_t limit, const Refund& taken) noexcept;
+    void try_again(bool executed) noexcept;
     void fail_in_flight(ShardPart::End end) noexcept;
     void end(bool timed_out) noexcept;
     redis::milliseconds own_deadline(const ShardPart& part) const noexcept;
@@ -78,7 +77,10 @@ private:
     redis::ScriptId several_{};
     std::optional<redis::ScriptId> sequence_;  // empty: these limits have no script of their own
     bool refundable_ = false;                  // what sequence_ counted
-    std::optional<CheckScripts> held_;         // of a concurrency limit, if one of limits_ is that
+    std::size_t numbers_ = 0;                  // numbers_of limits_
+    CallHoldings holdings_;
+    std::vector<SequenceReply> replies_;  // to a single request, by limit
+    bool sent_before_ = false;            // its requests, on a connection that was lost
     Runs runs_;
     std::shared_ptr<LateReply> late_;  // for requests that do not wait for the reply any longer
     PartList in_flight_;

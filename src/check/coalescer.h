@@ -1,11 +1,10 @@
 #pragma once
 
 #include "check/coalesced_call.h"
+#include "check/entry_table.h"
 
 #include <cstdint>
-#include <deque>
 #include <utility>
-#include <vector>
 
 namespace ratelimit {
 
@@ -15,7 +14,7 @@ namespace ratelimit {
 /// decided in the order of their arrival.
 class Coalescer {
 public:
-    explicit Coalescer(redis::Client& client) : client_(client), buckets_(first_buckets) {}
+    explicit Coalescer(redis::Client& client) : client_(client) {}
     Coalescer(const Coalescer&) = delete;
     Coalescer& operator=(const Coalescer&) = delete;
 
@@ -26,7 +25,7 @@ public:
     bool send(ShardPart& part) noexcept;
 
     /// Whether no check is in flight.
-    bool idle() const noexcept { return used_ == 0; }
+    bool idle() const noexcept { return calls_.size() == 0; }
 
     /// How many parts had to wait for a call in flight, since the last call of this function.
     std::uint64_t take_waited() noexcept { return std::exchange(waited_, 0); }
@@ -38,27 +37,17 @@ private:
             : CoalescedCall(coalescer.client_), owner(coalescer)
         {
         }
-        void on_unused() noexcept override { owner.remove(*this); }
+        void on_unused() noexcept override { owner.calls_.remove(*this); }
 
         Coalescer& owner;
         Entry* next = nullptr;
         std::size_t hash = 0;
     };
 
-    static constexpr std::size_t first_buckets = 64;
-
     bool send_or_wait(ShardPart& part);
-    Entry*& bucket_of(std::size_t hash) noexcept { return buckets_[hash & (buckets_.size() - 1)]; }
-    Entry* find(std::size_t hash, const ShardPart& part) noexcept;
-    Entry& add(std::size_t hash);
-    void grow();
-    void remove(Entry& entry) noexcept;
 
     redis::Client& client_;
-    std::vector<Entry*> buckets_;  // by hash; their number is a power of two
-    std::size_t used_ = 0;
-    std::deque<Entry> all_;  // owns the entries, which are reused
-    Entry* unused_ = nullptr;
+    EntryTable<Entry> calls_;
     std::uint64_t waited_ = 0;
 };
 

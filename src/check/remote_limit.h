@@ -1,10 +1,14 @@
 #pragma once
 
+#include "check/holding.h"
 #include "check/script_call.h"
 #include "check/sequence_scripts.h"
 #include "redis/call.h"
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
 
 namespace ratelimit {
 
@@ -17,7 +21,7 @@ struct CheckScripts {
     const SequenceScripts* sequences = nullptr;  // null: `several` decides every request
     std::size_t bit = 0;                         // the limit's, in `sequences`
     redis::ScriptId charge{};
-    redis::ScriptId renew{};  // of a concurrency limit
+    redis::ScriptId statement{};  // of a concurrency limit
 };
 
 /// The part of a limit of one request that Redis decides. It must not move until the check ends.
@@ -27,11 +31,26 @@ struct RemoteLimit : LimitCheck {
     /// What the request really cost is known later, and is settled then.
     bool settled_later = false;
     std::uint32_t shard = 0;  // of its key; set by Check
+    /// Of a concurrency limit with a cost: where this worker states what it holds.
+    Holdings* holdings = nullptr;
 
     // Set by the reply, as is `now` if it has a value: the time at which Redis decided.
     Verdict state;
     microseconds taken_at{ 0 };  // that time, also by Redis's clock, if it may be refunded
     Verdict without;  // if the request was counted and may be refunded: the state without it
+    Holding* holding = nullptr;  // where the request holds `held` units
+    std::int64_t held = 0;
+
+    /// The request does not hold anything any longer.
+    void release() noexcept
+    {
+        if (held > 0) {
+            holding->release(std::exchange(held, 0));
+        }
+    }
 };
+
+/// The script of exactly these limits, if there is one.
+std::optional<redis::ScriptId> sequence_of(std::span<RemoteLimit* const> limits) noexcept;
 
 }  // namespace ratelimit

@@ -12,18 +12,20 @@ std::int64_t param_of(const Policy& policy) noexcept
     if (keeps_arrival_time(policy.algorithm)) {
         return policy.limit();
     }
-    if (policy.algorithm == Algorithm::sliding_window_buckets
-        || policy.algorithm == Algorithm::concurrency) {
-        return policy.bucket_width().count();
-    }
-    return 0;
+    return policy.algorithm == Algorithm::sliding_window_buckets ? policy.bucket_width().count()
+                                                                 : 0;
 }
 
 /// now, quota, window, param
 std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
 {
     return { check.now.value_or(microseconds{ 0 }).count(), check.policy.rate.quota,
-             check.policy.counted_for().count(), param_of(check.policy) };
+             check.policy.rate.window.count(), param_of(check.policy) };
+}
+
+Statement statement_of(const LimitCheck& check) noexcept
+{
+    return check.states == nullptr ? Statement{} : check.states->statement();
 }
 
 /// `mode` of several_script.
@@ -38,9 +40,23 @@ std::int64_t mode_of(const LimitCheck& check) noexcept
 
 void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
-    for (const std::int64_t number : numbers_of(check)) {
+    auto numbers = numbers_of(check);
+    if (check.policy.algorithm != Algorithm::concurrency) {
+        for (const std::int64_t number : numbers) {
+            arguments.arg(number);
+        }
+        arguments.arg(std::string_view{});
+        return;
+    }
+    const Statement statement = statement_of(check);
+    numbers.back() = statement.longest_delay.count();
+    for (const std::int64_t number : numbers) {
         arguments.arg(number);
     }
+    arguments.begin_packed(4);
+    arguments.packed(
+        std::array{ statement.holder, statement.number, statement.base, statement.place });
+    arguments.end_packed();
 }
 
 }  // namespace
@@ -49,7 +65,14 @@ void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments)
 {
     const auto [now, quota, window, param] = numbers_of(check);
-    arguments.packed(std::array{ now, quota, window, param, cost });
+    if (check.policy.algorithm != Algorithm::concurrency) {
+        arguments.packed(std::array{ now, quota, window, param, cost });
+        return;
+    }
+    const Statement statement = statement_of(check);
+    arguments.packed(std::array{ now, quota, window, statement.longest_delay.count(), cost,
+                                 statement.holder, statement.number, statement.base,
+                                 statement.place });
 }
 
 void write_several_arguments(
@@ -72,21 +95,10 @@ void write_several_arguments(
 void write_refund_numbers(
     const LimitCheck& check, const Refund& refund, redis::ScriptArguments& arguments)
 {
-    auto [now, quota, window, param] = numbers_of(check);
-    if (check.policy.algorithm == Algorithm::concurrency) {
-        now = refund.taken_at.count();  // not used: saves the script a call of TIME
-    }
+    const auto [now, quota, window, param] = numbers_of(check);
     arguments.packed(std::array{ static_cast<std::int64_t>(check.policy.algorithm),
                                  refund.taken_at.count(), refund.reset.count(), now, quota, window,
                                  param, refund.cost });
-}
-
-void write_renewal_numbers(
-    const LimitCheck& check, const Refund& counted, redis::ScriptArguments& arguments)
-{
-    const auto [now, quota, window, param] = numbers_of(check);
-    const std::int64_t bucket = (counted.taken_at + counted.reset).count() - window;
-    arguments.packed(std::array{ now, bucket, window, param, counted.cost });
 }
 
 }  // namespace ratelimit

@@ -11,6 +11,24 @@
 
 namespace ratelimit {
 
+/// What a holder states of a key with concurrency= (lua/concurrency.lua).
+struct Statement {
+    std::int64_t holder = 0;  // 0: none
+    std::int64_t number = 0;
+    std::int64_t base = 0;
+    std::int64_t place = -1;
+    microseconds longest_delay{ 0 };  // until it is executed
+};
+
+class StatementSource {
+public:
+    /// What a message states that is written now.
+    virtual Statement statement() noexcept = 0;
+
+protected:
+    ~StatementSource() = default;
+};
+
 /// One limit of one request, as it is sent to a script.
 struct LimitCheck {
     std::string_view redis_key;  // with the prefix; may be binary
@@ -19,24 +37,34 @@ struct LimitCheck {
     bool shadow = false;    // does not affect the other limits (several_script only)
     /// Since the epoch, by this node's clock; empty: Redis's clock decides.
     std::optional<microseconds> now;
+    StatementSource* states = nullptr;  // of a concurrency limit; null: there is no holder
 };
 
 /// KEYS and ARGV of a check by the script of its limits (sequence_script) or the one of any limits
 /// (several_script):
 ///   sequence  KEYS key..., of each request in turn; ARGV[1] for each key: now quota window param
-///             cost. One packed argument costs Redis less than five for each key.
-///   several   KEYS key...; ARGV for each limit: algorithm mode now quota window param; then for
-///             each run of requests with the same costs: their number, and the cost for each limit
+///             cost, and for concurrency its Statement. One packed argument costs Redis less than
+///             five for each key.
+///   several   KEYS key...; ARGV for each limit: algorithm mode now quota window param holder; then
+///             for each run of requests with the same costs: their number, and the cost for each
+///             limit
 /// mode: whether the limit is a shadow, and its block (lua/several.lua). now: microseconds since
-/// the epoch, 0: Redis's TIME. window: Policy::counted_for, microseconds. param: the capacity for
-/// token_bucket, leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
-/// sliding_window_buckets and concurrency, else 0.
+/// the epoch, 0: Redis's TIME. window: microseconds. param: the capacity for token_bucket,
+/// leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
+/// sliding_window_buckets, Statement::longest_delay for concurrency, else 0. holder: the Statement
+/// of a concurrency limit, packed, else empty.
 /// The reply has verdict_bytes for each key, or refundable_bytes if the script is refundable.
 inline constexpr std::size_t verdict_bytes = 32;
 inline constexpr std::size_t refundable_bytes = 48;
-constexpr redis::BatchFormat sequence_format(std::size_t limits, bool refundable = false) noexcept
+constexpr std::size_t numbers_of(Algorithm algorithm) noexcept
 {
-    return { limits, limits * 5, limits * (refundable ? refundable_bytes : verdict_bytes) };
+    return algorithm == Algorithm::concurrency ? 9 : 5;
+}
+/// `numbers`: the sum of numbers_of the limits.
+constexpr redis::BatchFormat sequence_format(
+    std::size_t limits, std::size_t numbers, bool refundable = false) noexcept
+{
+    return { limits, numbers, limits * (refundable ? refundable_bytes : verdict_bytes) };
 }
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments);
@@ -45,7 +73,7 @@ void write_sequence_numbers(
 constexpr redis::ArgumentCount several_argument_count(
     std::size_t checks, std::span<const std::int64_t> runs) noexcept
 {
-    return { checks, checks * 6 + runs.size() };
+    return { checks, checks * 7 + runs.size() };
 }
 void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
@@ -56,10 +84,5 @@ void write_several_arguments(
 inline constexpr redis::BatchFormat refund_format{ 1, 8, 1 };
 void write_refund_numbers(
     const LimitCheck& check, const Refund& refund, redis::ScriptArguments& arguments);
-
-/// The numbers of one key of renew_script: those of sequence_script, but the start of the bucket in
-/// which the units are counted for quota.
-void write_renewal_numbers(
-    const LimitCheck& check, const Refund& counted, redis::ScriptArguments& arguments);
 
 }  // namespace ratelimit

@@ -33,6 +33,9 @@ std::optional<microseconds> retry_of(std::int64_t field) noexcept
     return field < 0 ? std::nullopt : std::optional{ microseconds{ field } };
 }
 
+/// `retry` of a statement that was ignored.
+constexpr std::int64_t ignored_retry = -2;
+
 /// Bit 0: granted. The other bits: a Block.
 bool good_verdict(std::int64_t field) noexcept
 {
@@ -50,7 +53,8 @@ Block block_of(std::int64_t verdict) noexcept
 /// remaining, reset and retry
 bool good_state(const char* fields, std::size_t at) noexcept
 {
-    return field(fields, at) >= 0 && field(fields, at + 1) >= 0 && field(fields, at + 2) >= -1;
+    return field(fields, at) >= 0 && field(fields, at + 1) >= 0
+        && field(fields, at + 2) >= ignored_retry;
 }
 
 }  // namespace
@@ -69,6 +73,7 @@ bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
     state.remaining = field(fields, 1);
     state.reset = microseconds{ field(fields, 2) };
     state.retry_after = retry_of(field(fields, 3));
+    reply.ignored = field(fields, 3) == ignored_retry;
     if (state.block == Block::begins) {
         state = begun_block(state.retry_after.value_or(microseconds{ 0 }));
     }
@@ -77,6 +82,28 @@ bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
         reply.server_time = microseconds{ field(fields, 5) };
     }
     return reply.reset_before.count() >= 0 && reply.server_time.count() >= 0;
+}
+
+bool read_sequence_replies(
+    std::string_view parts, std::size_t keys, std::vector<SequenceReply>& replies)
+{
+    const std::size_t bytes = parts.size() / keys;
+    replies.resize(keys);
+    bool good = true;
+    for (std::size_t i = 0; i < keys; ++i) {
+        good = good && read_sequence_reply(parts.substr(i * bytes, bytes), replies[i]);
+    }
+    return good;
+}
+
+RunReply counted_run(const SequenceReply& reply) noexcept
+{
+    RunReply run;
+    run.taken = 1;
+    run.remaining = reply.state.remaining;
+    run.reset = reply.state.reset;
+    run.reset_before = reply.reset_before;
+    return run;
 }
 
 bool SeveralReply::good() const noexcept
@@ -108,6 +135,11 @@ RunReply SeveralReply::answer(std::size_t index) const noexcept
     answer.detail = field(reply_.str, at + 5);
     answer.reset_before = microseconds{ field(reply_.str, at + 6) };
     return answer;
+}
+
+bool SeveralReply::ignored(std::size_t index) const noexcept
+{
+    return field(reply_.str, index * several_fields + 4) == ignored_retry;
 }
 
 microseconds SeveralReply::server_time() const noexcept

@@ -1,5 +1,7 @@
 #include "check/script_text.h"
 
+#include "check/script_call.h"
+
 #include <bitset>
 #include <vector>
 
@@ -85,28 +87,40 @@ std::string with_algorithms(Pieces frame, std::string_view table)
     return filled(frame, pieces);
 }
 
-/// The beginning of a sequence's part for one limit: reads its numbers and, if it has a block,
-/// that.
-void begin_limit(std::string& text, std::size_t index, microseconds block)
+/// The beginning of a sequence's part for one limit, whose numbers begin `at` bytes behind those of
+/// its request: reads them and, if it has a block, that. Returns where its numbers end.
+std::size_t begin_limit(
+    std::string& text, std::size_t index, std::size_t at, Algorithm algorithm, microseconds block)
 {
     text += "do\nlocal key_index = first + " + std::to_string(index) + "\n";
+    text += "local at = numbers_at + " + std::to_string(at + 1) + "\n";
     text += piece_of(lua::sequence, "limit");
+    if (algorithm == Algorithm::concurrency) {
+        text += "local holder, holder_at = numbers, at + 40\n";
+    }
     if (block.count() > 0) {
         text += "local block, blocked, overlong = " + std::to_string(block.count());
         text += ", nil, false\n";
         text += piece_of(lua::block, "block_read");
     }
+    return at + numbers_of(algorithm) * sizeof(double);
+}
+
+/// The first line of a sequence.
+std::string dimensions(std::size_t limits, std::size_t stride)
+{
+    return "local limits, stride = " + std::to_string(limits) + ", " + std::to_string(stride)
+        + "\n";
 }
 
 /// A sequence of one limit that counts each cost even if it exceeds the limit. A blocked key stays
-/// as it is. `renewed`: the cost is refunded before, where it was counted.
-std::string charging_script(Pieces source, bool renewed, microseconds block = {})
+/// as it is.
+std::string charging_script(Algorithm algorithm, microseconds block)
 {
-    std::string text = "local limits = 1\n";
-    text += renewed ? piece_of(source, "refund") : "";
+    const Pieces source = source_of(algorithm);
+    std::string text = dimensions(1, numbers_of(algorithm) * sizeof(double));
     text += piece_of(lua::sequence, "begin");
-    begin_limit(text, 0, block);
-    text += renewed ? piece_of(source, "renew") : "";
+    begin_limit(text, 0, 0, algorithm, block);
     text += piece_of(source, "check");
     text += piece_of(source, "charge");
     text += "granted = true\n";
@@ -114,32 +128,29 @@ std::string charging_script(Pieces source, bool renewed, microseconds block = {}
         text += "admitted = not blocked\n";
     }
     text += piece_of(lua::sequence, "commit");
-    text += renewed ? piece_of(source, "before") : "";
     text += piece_of(source, "commit");
-    text += piece_of(lua::sequence, renewed ? "refundable_answer" : "answer");
+    text += piece_of(lua::sequence, "answer");
     text += "end\n";
     text += piece_of(lua::sequence, "end");
     return text;
-}
-
-std::string refund_script(const std::bitset<algorithm_count>& algorithms)
-{
-    constexpr lua::Piece refund_alone[] = { { "refund", "" } };
-    const auto entry = [](Algorithm) noexcept { return std::string_view("refund"); };
-    return with_algorithms(lua::refund, table_of(algorithms, refund_alone, entry, true));
 }
 
 }  // namespace
 
 std::string sequence_script(std::span<const SequenceLimit> limits, bool refundable)
 {
-    std::string text = "local limits = " + std::to_string(limits.size()) + "\n";
+    std::size_t stride = 0;
+    for (const SequenceLimit& limit : limits) {
+        stride += numbers_of(limit.algorithm) * sizeof(double);
+    }
+    std::string text = dimensions(limits.size(), stride);
     const auto add = [&text](Pieces source, std::string_view name) {
         text += piece_of(source, name);
     };
     add(lua::sequence, "begin");
+    std::size_t at = 0;
     for (std::size_t i = 0; i < limits.size(); ++i) {
-        begin_limit(text, i, limits[i].block);
+        at = begin_limit(text, i, at, limits[i].algorithm, limits[i].block);
         add(source_of(limits[i].algorithm), "check");
         if (limits[i].block.count() > 0) {
             add(lua::block, "block_check");
@@ -172,12 +183,13 @@ std::string single_script(Algorithm algorithm, microseconds block)
 
 std::string charge_script(Algorithm algorithm, microseconds block)
 {
-    return charging_script(source_of(algorithm), false, block);
+    return charging_script(algorithm, block);
 }
 
-std::string renew_script()
+std::string statement_script()
 {
-    return charging_script(lua::concurrency, true);
+    const SequenceLimit limit{ Algorithm::concurrency };
+    return sequence_script({ &limit, 1 }, true);
 }
 
 std::string several_script(std::span<const Algorithm> algorithms)
@@ -187,6 +199,9 @@ std::string several_script(std::span<const Algorithm> algorithms)
         used.set(static_cast<std::size_t>(algorithm));
     }
     const auto entry = [](Algorithm algorithm) noexcept -> std::string_view {
+        if (algorithm == Algorithm::concurrency) {
+            return "{ check = check, commit = commit, exact = true }";
+        }
         return keeps_arrival_time(algorithm)
             ? "{ check = check, commit = commit, by_capacity = true }"
             : "{ check = check, commit = commit }";
@@ -201,12 +216,11 @@ std::string peek_script(std::span<const Algorithm> algorithms)
 
 std::string refund_script()
 {
-    return refund_script(std::bitset<algorithm_count>{}.set());
-}
-
-std::string refund_script(Algorithm algorithm)
-{
-    return refund_script(std::bitset<algorithm_count>{}.set(static_cast<std::size_t>(algorithm)));
+    std::bitset<algorithm_count> refundable;
+    refundable.set().reset(static_cast<std::size_t>(Algorithm::concurrency));
+    constexpr lua::Piece refund_alone[] = { { "refund", "" } };
+    const auto entry = [](Algorithm) noexcept { return std::string_view("refund"); };
+    return with_algorithms(lua::refund, table_of(refundable, refund_alone, entry, true));
 }
 
 }  // namespace ratelimit

@@ -39,14 +39,10 @@ std::string peek_script(std::span<const Algorithm> algorithms);
 /// every reply is granted.
 std::string charge_script(Algorithm algorithm, microseconds block = {});
 
-/// Moves units that requests hold of a concurrency limit to the bucket of now (lua/sequence.lua,
-/// with the renewal of lua/concurrency.lua). Its replies are refundable, and granted.
-std::string renew_script();
+/// States what a holder holds of concurrency limits: checks of cost 0, with refundable replies.
+std::string statement_script();
 
-/// Refunds what checks of any algorithm counted (lua/refund.lua).
+/// Refunds what checks of any algorithm but concurrency counted (lua/refund.lua).
 std::string refund_script();
-
-/// The same for one algorithm, which costs Redis less.
-std::string refund_script(Algorithm algorithm);
 
 }  // namespace ratelimit

@@ -67,7 +67,7 @@ private:
     redis::ScriptId script() const noexcept override { return script_; }
     redis::BatchFormat format() const noexcept override
     {
-        return refund_ ? refund_format : sequence_format(1);
+        return refund_ ? refund_format : sequence_format(1, numbers_of(check_.policy.algorithm));
     }
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/list.h"
 #include "check/remote_limit.h"
 #include "check/runs.h"
 #include "limit/run_reply.h"
@@ -31,31 +32,9 @@ struct Lease {
     }
 };
 
-/// A node of a PartList. The destructor removes it from the list.
-class PartLink {
-public:
-    PartLink() noexcept : next_(this), previous_(this) {}
-    ~PartLink() { leave(); }
-    PartLink(const PartLink&) = delete;
-    PartLink& operator=(const PartLink&) = delete;
-
-private:
-    friend class PartList;
-
-    void leave() noexcept
-    {
-        next_->previous_ = previous_;
-        previous_->next_ = next_;
-        next_ = previous_ = this;
-    }
-
-    PartLink* next_;
-    PartLink* previous_;
-};
-
 /// The limits of one request whose keys are in one shard. One script call decides them, possibly
 /// together with other requests for the same keys. A part may be destroyed at any time.
-struct ShardPart : PartLink {
+struct ShardPart : Link<ShardPart> {
     enum class End : std::uint8_t {
         pending,
         answered,
@@ -77,47 +56,12 @@ struct ShardPart : PartLink {
     // Set by the call.
     End end = End::pending;
     Lease lease;
-    Runs::Position position;          // in the call
     std::shared_ptr<LateReply> late;  // if it failed, but Redis may count it
+    Runs::Position position;          // in the call
+    unsigned tries = 0;        // calls with a concurrency limit that it was in before this one
+    bool sent_before = false;  // Redis may have executed one of them
 };
 
-/// A queue of parts. It does not own them.
-class PartList {
-public:
-    bool empty() const noexcept { return ends_.next_ == &ends_; }
-    ShardPart& front() const noexcept { return *static_cast<ShardPart*>(ends_.next_); }
-    ShardPart& back() const noexcept { return *static_cast<ShardPart*>(ends_.previous_); }
-    void push_back(ShardPart& part) noexcept
-    {
-        PartLink& link = part;
-        link.leave();
-        link.next_ = &ends_;
-        link.previous_ = ends_.previous_;
-        ends_.previous_->next_ = &link;
-        ends_.previous_ = &link;
-    }
-    void take_all(PartList& other) noexcept
-    {
-        while (!other.empty()) {
-            push_back(other.front());
-        }
-    }
-    ShardPart& pop_front() noexcept
-    {
-        ShardPart& part = front();
-        static_cast<PartLink&>(part).leave();
-        return part;
-    }
-    template <class Visit>
-    void each(Visit&& visit) const
-    {
-        for (PartLink* link = ends_.next_; link != &ends_; link = link->next_) {
-            visit(*static_cast<ShardPart*>(link));
-        }
-    }
-
-private:
-    PartLink ends_;
-};
+using PartList = List<ShardPart>;
 
 }  // namespace ratelimit

@@ -38,6 +38,16 @@ HeldRequests& ZoneConf::holds()
     return *held;
 }
 
+Holdings& ZoneConf::holdings()
+{
+    if (Holdings* made = holds().in_redis()) {
+        return *made;
+    }
+    Holdings& made = holds().in_redis(redis->client());
+    redis->holdings.push_back(&made);
+    return made;
+}
+
 ZoneConf* MainConf::zone_named(std::string_view name) noexcept
 {
     return element_named(zones, name, [](const ZoneConf& zone) { return zone.zone.name; });

@@ -48,6 +48,8 @@ struct ZoneConf {
 
     /// What this worker's requests hold, of a zone with concurrency=.
     HeldRequests& holds();
+    /// The same, in Redis.
+    Holdings& holdings();
 };
 
 /// One `ratelimit zone=...`.

@@ -149,6 +149,9 @@ Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& l
     limit.redis_key = zone.redis_key(limit.key, zone.record_of(limit.policy), memory);
     limit.coalescer = &conf.zone->redis->coalescer();
     limit.scripts = conf.scripts;
+    if (limit.holds != nullptr && limit.cost > 0) {
+        limit.holdings = &conf.zone->holdings();
+    }
     return Read::ok;
 }
 

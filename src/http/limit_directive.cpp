@@ -270,16 +270,6 @@ bool holds(const LimitConf& limit) noexcept
     return limit.zone->zone.policy.algorithm == Algorithm::concurrency;
 }
 
-/// Registers the scripts that release and renew what a request holds of a concurrency limit. Before
-/// those of checks: in this order the calls of one turn are sent, so that a check finds what was
-/// released before it.
-void add_release(LimitConf& limit)
-{
-    redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
-    limit.scripts.refund = scripts.add(refund_script(Algorithm::concurrency));
-    limit.scripts.renew = scripts.add(renew_script());
-}
-
 /// Registers the script that decides several limits of the location, or several requests with the
 /// same keys, in one call, and where needed the script that refunds.
 void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool may_span_shards)
@@ -291,7 +281,8 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
         limit.scripts.charge = scripts.add(charge_script(policy.algorithm, policy.block));
     }
     if (holds(limit)) {
-        return;  // add_release has
+        limit.scripts.statement = scripts.add(statement_script());
+        return;
     }
     limit.scripts.refund = scripts.add(refund_script());
     if (limit.charges || (algorithms.size() > 1 && may_span_shards)) {
@@ -320,9 +311,6 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         algorithms.push_back(limit.zone->zone.policy.algorithm);
         if (holds(limit)) {
             limit.unit = QuotaUnit::concurrent_requests;
-            if (limit.zone->redis != nullptr) {
-                add_release(limit);
-            }
         }
     }
     const RedisBlock* const first = set.limits.front().zone->redis;

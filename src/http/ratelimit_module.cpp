@@ -6,6 +6,7 @@
 #include "http/conf.h"
 #include "http/conf_setup.h"
 #include "http/decision_count.h"
+#include "http/exit_statements.h"
 #include "http/header_filter.h"
 #include "http/node_figures.h"
 #include "http/refusal_log.h"
@@ -81,7 +82,7 @@ void each_second() noexcept
         for (RedisBlock& block : conf->redis) {
             block.report();
             if (ngx_exiting) {
-                // A long response may keep an exiting worker alive; it does not need Redis.
+                // A long response may keep an exiting worker alive; it seldom needs Redis.
                 block.rest();
             } else {
                 block.probe();
@@ -164,6 +165,7 @@ void exit_process(ngx_cycle_t* cycle) noexcept
         for (RedisBlock& block : conf->redis) {
             block.stop();
         }
+        state_at_exit(*conf, *cycle->log);
     }
 }
 

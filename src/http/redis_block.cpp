@@ -7,6 +7,7 @@
 #include "redis/context.h"
 #include "redis/make_client.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -66,7 +67,9 @@ void RedisBlock::probe() noexcept
 
 void RedisBlock::rest() noexcept
 {
-    if (coalescer_ != nullptr && coalescer_->idle()) {
+    const bool holds = std::any_of(
+        holdings.begin(), holdings.end(), [](const Holdings* of_zone) { return of_zone->any(); });
+    if (coalescer_ != nullptr && coalescer_->idle() && !holds) {
         nginx::guarded(ngx_cycle->log, [this] { client_->rest(); });
     }
 }
@@ -98,11 +101,15 @@ void RedisBlock::server_up(const redis::Endpoint& server) noexcept
         NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
 }
 
-/// Forgets remembered refusals: those that rest on lost counts do not hold any more.
+/// Forgets remembered refusals: those that rest on lost counts do not hold any more. States again
+/// what requests hold, which the server may not know.
 void RedisBlock::counts_may_be_lost(std::uint32_t server) noexcept
 {
     for (const Zone* zone : zones) {
         zone->memory().denials().forget_server(server);
+    }
+    for (Holdings* of_zone : holdings) {
+        of_zone->restate(server);
     }
 }
 

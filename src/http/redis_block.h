@@ -23,6 +23,7 @@ public:
     redis::ScriptRegistry scripts;
     ngx_shm_zone_t* counters = nullptr;  // RedisCounters
     std::vector<const Zone*> zones;      // that this block counts
+    std::vector<Holdings*> holdings;     // of this worker, of these zones
 
     /// Whether keys can be on different servers.
     bool may_span_shards() const noexcept

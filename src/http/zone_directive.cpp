@@ -284,7 +284,7 @@ char* check_given(ZoneReader& reader)
                                         : reader.expected("no hold, which only concurrency= has");
     }
     for (const std::string_view name :
-         { "rate=", "algorithm=", "burst=", "precision=", "lease=", "cache=", "block=" }) {
+         { "rate=", "algorithm=", "burst=", "precision=", "lease=", "cache=", "block=", "clock=" }) {
         reader.parameter = given(reader, name);
         if (!reader.parameter.empty()) {
             return reader.expected("no such parameter beside concurrency=");

@@ -32,6 +32,12 @@ microseconds counter_reset_before(
         + microseconds{ rounded_up(window, count) - rounded_up(window, count - units) };
 }
 
+/// A request may end at any time: a second while anything is held, else 0.
+microseconds held_reset(const Policy& policy, std::int64_t remaining) noexcept
+{
+    return remaining < policy.limit() ? std::chrono::seconds{ 1 } : std::chrono::seconds{ 0 };
+}
+
 }  // namespace
 
 Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t units) noexcept
@@ -45,6 +51,8 @@ Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t u
         state.reset = arrival_reset_before(reply, policy.rate, units);
     } else if (units > 0 && policy.algorithm == Algorithm::sliding_window_counter) {
         state.reset = counter_reset_before(reply, policy.rate, units);
+    } else if (policy.algorithm == Algorithm::concurrency) {
+        state.reset = held_reset(policy, state.remaining);
     }
     return state;
 }
@@ -71,7 +79,7 @@ Verdict state_without(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
 {
     Verdict state = state_before(reply, policy, (reply.taken - index) * cost);
-    if (index == 0) {
+    if (index == 0 && policy.algorithm != Algorithm::concurrency) {
         state.reset = reply.reset_before;
     }
     return state;

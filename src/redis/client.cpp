@@ -43,6 +43,9 @@ bool Client::send(Call& call)
     if (state_ == State::resting) {
         start();
     }
+    if (!open()) {
+        return false;
+    }
     const auto [expires, shard] = std::pair(call.routing.expires, call.routing.shard);
     call.routing = {};
     call.routing.expires = expires.count() != 0 ? expires : now() + longest_wait();

@@ -13,7 +13,7 @@
 namespace ratelimit {
 
 class HeldRequests;
-class HeldUnits;
+struct HeldUnits;
 
 /// What decided a limit.
 enum class Source : std::uint8_t {
@@ -45,9 +45,10 @@ struct AppliedLimit : RemoteLimit {
     /// The lease that paid for the request.
     std::optional<TokenLeases::Source> lease;
 
-    /// Where the request is registered while it holds units; null: not a concurrency limit.
+    /// Where the request is registered while it holds units in this node's memory; null: not a
+    /// concurrency limit.
     HeldRequests* holds = nullptr;
-    HeldUnits* held = nullptr;  // null: none
+    HeldUnits* held_here = nullptr;  // null: none
 
     bool decided = false;  // `source` and `state` are valid
     Source source = Source::redis;

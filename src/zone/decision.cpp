@@ -233,6 +233,7 @@ void Decision::refund() noexcept
 {
     for (AppliedLimit& limit : limits_) {
         refund_lease(limit);
+        limit.release();
     }
     if (check_ && check_->refund(clock_.since_epoch())) {
         forget_refusals();
@@ -242,20 +243,23 @@ void Decision::refund() noexcept
     }
 }
 
+/// What Redis counted is held since its reply.
 void Decision::hold() noexcept
 {
     for (AppliedLimit& limit : limits_) {
-        if (limit.holds != nullptr && limit.cost > 0 && counted(limit)) {
-            limit.held = limit.holds->hold(limit);
+        if (limit.holds != nullptr && limit.source == Source::local && limit.cost > 0
+            && counted(limit)) {
+            limit.held_here = limit.holds->hold(limit);
         }
     }
 }
 
 Decision::~Decision()
 {
-    for (const AppliedLimit& limit : limits_) {
-        if (limit.held != nullptr) {
-            limit.holds->release(*limit.held);
+    for (AppliedLimit& limit : limits_) {
+        limit.release();
+        if (limit.held_here != nullptr) {
+            limit.holds->release(*limit.held_here);
         }
     }
 }

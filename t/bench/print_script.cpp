@@ -1,5 +1,5 @@
 // Prints a script as the module assembles it. Usage: print_script algorithm[+block]... | refund |
-// acquire | release. The last two are those of requests at one time (concurrency=).
+// acquire. The last is that of requests at one time (concurrency=).
 #include "check/script_text.h"
 
 #include <cstdio>
@@ -35,10 +35,7 @@ int main(int argc, char** argv)
     if (first == "refund") {
         text = ratelimit::refund_script();
     } else if (first == "acquire") {
-        const ratelimit::SequenceLimit limit{ ratelimit::Algorithm::concurrency };
-        text = ratelimit::sequence_script({ &limit, 1 }, true);
-    } else if (first == "release") {
-        text = ratelimit::refund_script(ratelimit::Algorithm::concurrency);
+        text = ratelimit::statement_script();
     } else {
         text = sequence_of(argc, argv);
     }

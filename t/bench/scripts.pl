@@ -145,31 +145,37 @@ sub memory {
     return;
 }
 
-# Requests at one time: a check that takes a unit and its release, beside a check of token_bucket. Both are of
-# this server's clock, and of 5000 keys or of one.
+# Requests at one time: a check that takes a unit, and a statement without one, beside a check of gcra. All are of
+# this server's clock. Each of the holders of a key knows the place of its entry.
 sub held {
-    my ($name, $keys) = @_;
-    my %digest = map { $_ => load_script($redis, $_) } qw(token_bucket acquire release);
+    my ($name, $keys, $holders) = @_;
+    my %digest = map { $_ => load_script($redis, $_) } qw(gcra acquire);
+    my ($s, $us) = @{ $redis->cmd('TIME') };
+    my ($number, $hold, $late) = ($s * $second + $us, 3600 * $second, 3600 * $second);
     my %times;
     for my $round (0 .. $rounds) {
-        $redis->cmd('FLUSHALL');
-        my $calls = 10_000;
         my $run = sub {
-            my ($what, @numbers) = @_;
+            my ($what, $calls, $words) = @_;
             $redis->cmd('CONFIG', 'RESETSTAT');
-            send_calls($redis, $calls, sub { call_words($digest{$what}, "$numbers[0]" . $_[0] % $keys, @{ $numbers[1] }) });
+            send_calls($redis, $calls, $words);
             my ($usec) = $redis->cmd('INFO', 'commandstats') =~ /^cmdstat_evalsha:.*usec_per_call=([\d.]+)/m;
             push @{ $times{$what} }, $usec if $round;
         };
-        my ($window, $width) = (67_500_000, 7_500_000);
-        $run->('token_bucket', 't', [0, 1e6, $second, 1e6, 1]);
-        $run->('acquire', 'c', [0, 1e6, $window, $width, 1]);
-        my ($s, $us) = @{ $redis->cmd('TIME') };
-        my $now = $s * $second + $us;
-        my $bucket = $now - $now % $width;
-        $run->('release', 'c', [7, $bucket, $window, $now, 1e6, $window, $width, 1]);
+        my $message = sub {
+            my ($cost, $known) = @_;
+            return sub {
+                my $place = $_[0] % $holders;
+                return call_words($digest{acquire}, 'c' . $_[0] % $keys, 0, 1e6, $hold, $late, $cost,
+                    1 + $place, ++$number, 0, $known ? $place : -1);
+            };
+        };
+        $redis->cmd('FLUSHALL');
+        $run->('first', $holders, $message->(1, 0)) if $holders > 1;
+        $run->('acquire', 10_000, $message->(1, 1));
+        $run->('state', 10_000, $message->(0, 1));
+        $run->('gcra', 10_000, sub { call_words($digest{gcra}, 'g' . $_[0] % $keys, 0, 1e6, $second, 1e6, 1) });
     }
-    out "%-23s %-33s %8.2f %8.2f %8.2f\n", 'concurrency', $name, map { median(@{ $times{$_} }) } qw(acquire release token_bucket);
+    out "%-23s %-33s %8.2f %8.2f %8.2f\n", 'concurrency', $name, map { median(@{ $times{$_} }) } qw(acquire state gcra);
     return;
 }
 
@@ -223,9 +229,10 @@ out "Redis %s, %d rounds of 10000 calls, %s\n\n",
 out "%-23s %-33s %8s %8s %6s\n", 'algorithm', 'pattern, calls per second', 'ours', 'textbook',
     'ratio';
 compare($_) for @patterns;
-out "\n%-23s %-33s %8s %8s %8s\n", '', 'microseconds of a call', 'check', 'release', 'token_bucket';
-held('one hot key', 1);
-held('small keys', 5000);
+out "\n%-23s %-33s %8s %8s %8s\n", '', 'microseconds of a call', 'check', 'end', 'gcra';
+held('one hot key', 1, 1);
+held('small keys', 5000, 1);
+held('one hot key, 1600 holders', 1, 1600);
 out "\n%-23s %-33s %8s %8s\n", '', 'memory, most bytes of a key', 'ours', 'textbook';
 memory('fixed_window', 1000, 60, 500, 1);
 memory('sliding_window_counter', 1000, 60, 1500, 60_000);

@@ -253,7 +253,7 @@ my @good = (
     (map { [zone_with($_), 'ratelimit zone=z;'] } 'cache=on', 'cache=off', 'lease=off', 'lease=1',
         'lease=1000000', 'cache=off lease=100'),
     (map { ["$redis ratelimit_zone k zone=z concurrency=$_;", 'ratelimit zone=z;'] }
-        '1', '1000000000', '5 hold=1s', '5 hold=1d clock=local hash_key redis=main nodes=4'),
+        '1', '1000000000', '5 hold=1s', '5 hold=1d hash_key redis=main nodes=4'),
     ['ratelimit_zone k zone=z concurrency=3;', 'ratelimit zone=z cost=$arg_c shadow;'],
     [zone_with('hash_key'), 'ratelimit zone=z;'],
     (map { [zone_with("block=$_"), 'ratelimit zone=z;'] } '90', '1s', '10m', '366d lease=off', '1h cache=off clock=local'),

@@ -33,7 +33,7 @@ protected:
         for (std::size_t i = 0; i < limits; ++i) {
             Limit& limit = limits_.emplace_back();
             limit.policy = any_blocking_policy(
-                i == 0 ? algorithm : all_algorithms[static_cast<std::size_t>(any(0, 7))]);
+                i == 0 ? algorithm : rate_algorithms[static_cast<std::size_t>(any(0, 6))]);
             limit.shadow = any(0, 3) == 0;
             const auto name = std::to_string(trace) + "." + std::to_string(i) + "}";
             limit.together = "together:{" + name;
@@ -108,7 +108,7 @@ TEST_F(BatchTrace, requests_of_one_call_get_the_verdicts_of_single_calls)
     const auto traces = from_environment("TRACE_STEPS", 12'000) / 12;
     for (int trace = 0; trace < traces && !HasFailure(); ++trace) {
         const auto limits = any_of<std::size_t>({ 1, 1, 2, 3 });
-        begin(trace, limits, all_algorithms[static_cast<std::size_t>(trace) % 8]);
+        begin(trace, limits, rate_algorithms[static_cast<std::size_t>(trace) % 7]);
         for (int step_number = 0; step_number < 12 && !HasFailure(); ++step_number) {
             for (Limit& limit : limits_) {
                 if (any(0, 2) == 0) {

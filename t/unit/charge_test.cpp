@@ -202,7 +202,7 @@ TEST_P(ChargeTrace, no_charge_is_so_large_that_it_is_forgotten)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Algorithms, ChargeTrace, testing::ValuesIn(all_algorithms),
+    Algorithms, ChargeTrace, testing::ValuesIn(rate_algorithms),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace

@@ -278,8 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
     Algorithms, ForeignValue,
     testing::Values(
         Algorithm::fixed_window, Algorithm::sliding_window_counter, Algorithm::sliding_window_log,
-        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::gcra,
-        Algorithm::concurrency),
+        Algorithm::sliding_window_buckets, Algorithm::token_bucket, Algorithm::gcra),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 class ForeignArrivalTime : public ForeignValue {

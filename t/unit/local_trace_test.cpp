@@ -126,7 +126,7 @@ TEST_P(LocalTrace, memory_and_script_agree_when_the_whole_policy_changes_with_ea
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Algorithms, LocalTrace, testing::ValuesIn(all_algorithms),
+    Algorithms, LocalTrace, testing::ValuesIn(rate_algorithms),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 class LargeLocal : public LocalTrace {};
@@ -210,7 +210,7 @@ TEST_F(SeveralLocal, limits_are_counted_in_all_or_in_none)
             }
             Verdict last;
             for (std::size_t i = 0; i < count; ++i) {
-                const auto& [key, policy, cost, shadow, at] = requests[i];
+                const auto& [key, policy, cost, shadow, at, holding] = requests[i];
                 const bool take = all_pass && passes[i] && cost > 0;
                 last = models[i]->commit(policy, times[i], cost, passes[i], take);
                 ASSERT_EQ(text_of(commit(checks[i], all_pass)), text_of(last))

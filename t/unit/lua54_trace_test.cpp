@@ -79,7 +79,7 @@ protected:
     {
         std::vector<LimitCheck> checks;
         for (auto left = any(1, 4); left > 0; --left) {
-            const auto algorithm = all_algorithms[static_cast<std::size_t>(any(0, 7))];
+            const auto algorithm = rate_algorithms[static_cast<std::size_t>(any(0, 6))];
             if (checks.empty() || checks.back().policy.algorithm < algorithm) {
                 const Policy policy = any_large_policy(algorithm);
                 checks.push_back({ name_of(algorithm), policy, any_moderate_cost(policy),
@@ -103,7 +103,7 @@ protected:
 
 TEST_F(Lua54Trace, one_limit_is_decided_as_in_redis)
 {
-    for (const Algorithm algorithm : all_algorithms) {
+    for (const Algorithm algorithm : rate_algorithms) {
         Time now = 1'800'000'000 * second + any(0, day);
         const std::string key(name_of(algorithm));
         for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 12; ++step) {

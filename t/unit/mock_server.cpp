@@ -3,6 +3,7 @@
 #include "redis_server.h"
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -50,15 +51,16 @@ MockServer::~MockServer()
 
 void MockServer::serve()
 {
-    std::map<int, std::string> clients;
+    std::map<int, std::unique_ptr<redisReader, decltype(&redisReaderFree)>> clients;
     while (!stop_) {
         std::vector<pollfd> watched{ { listener_, POLLIN, 0 } };
-        for (const auto& [client, input] : clients) {
+        for (const auto& [client, reader] : clients) {
             watched.push_back({ client, POLLIN, 0 });
         }
         poll(watched.data(), watched.size(), 5);
         if ((watched[0].revents & POLLIN) != 0) {
-            clients[accept(listener_, nullptr, nullptr)] = "";
+            clients.try_emplace(
+                accept(listener_, nullptr, nullptr), redisReaderCreate(), redisReaderFree);
             ++connections_;
         }
         for (std::size_t i = 1; i < watched.size(); ++i) {
@@ -68,28 +70,28 @@ void MockServer::serve()
             const int client = watched[i].fd;
             char bytes[65536];
             const auto got = recv(client, bytes, sizeof(bytes), 0);
-            if (got <= 0
-                || !serve_commands(client, clients[client].append(bytes, std::size_t(got)))) {
+            const auto& reader = clients.at(client);
+            if (got > 0) {
+                redisReaderFeed(reader.get(), bytes, std::size_t(got));
+            }
+            if (got <= 0 || !serve_commands(client, *reader)) {
                 close(client);
                 clients.erase(client);
             }
         }
     }
-    for (const auto& [client, input] : clients) {
+    for (const auto& [client, reader] : clients) {
         close(client);
     }
 }
 
-/// Replies to every whole command of the input; false: the connection must be closed.
-bool MockServer::serve_commands(int client, std::string& input)
+/// Replies to every whole command that the reader has; false: the connection must be closed.
+bool MockServer::serve_commands(int client, redisReader& reader)
 {
-    redisReader* reader = redisReaderCreate();
-    redisReaderFeed(reader, input.data(), input.size());
-    input.clear();
     void* parsed = nullptr;
     bool stays = true;
     std::string output;
-    while (stays && redisReaderGetReply(reader, &parsed) == REDIS_OK && parsed != nullptr) {
+    while (stays && redisReaderGetReply(&reader, &parsed) == REDIS_OK && parsed != nullptr) {
         auto* command = static_cast<redisReply*>(parsed);
         const std::string name = command->element[0]->str;
         if (const auto reply = replies_.find(name); reply != replies_.end()) {
@@ -110,8 +112,6 @@ bool MockServer::serve_commands(int client, std::string& input)
         }
         freeReplyObject(parsed);
     }
-    // The commands of the tests are small and arrive whole.
-    redisReaderFree(reader);
     send(client, output.data(), output.size(), MSG_NOSIGNAL);
     return stays;
 }

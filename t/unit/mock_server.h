@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+struct redisReader;
+
 namespace ratelimit {
 
 /// Sends replies that a real Redis does not give on demand. It accepts AUTH, SELECT, SCRIPT LOAD
@@ -36,7 +38,7 @@ public:
 
 private:
     void serve();
-    bool serve_commands(int client, std::string& input);
+    bool serve_commands(int client, redisReader& reader);
 
     std::function<std::string()> answer_;
     std::function<std::string()> map_;

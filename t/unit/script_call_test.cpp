@@ -23,7 +23,7 @@ std::string written(const LimitCheck& check)
     redis::ScriptArguments arguments;
     arguments.begin(digest, { 1, 1 });
     arguments.key(check.redis_key);
-    arguments.begin_packed(sequence_format(1).numbers);
+    arguments.begin_packed(sequence_format(1, numbers_of(check.policy.algorithm)).numbers);
     write_sequence_numbers(check, check.cost, arguments);
     arguments.end_packed();
     return std::string(arguments.text());
@@ -93,10 +93,10 @@ TEST(ScriptCall, of_several_limits_has_each_algorithm_and_shadow_flag)
     EXPECT_EQ(
         written(checks, runs),
         resp({ "EVALSHA", digest,     "4", "a",  "b",         "c",       "d",  // the keys
-               "0",       "0",        "0", "10", "60000000",  "0",  // algorithm, mode, now, …
-               "3",       "1",        "0", "5",  "120000000", "4000000",  //
-               "6",       "9000000",  "7", "1",  "1000000",   "5",        // with a block
-               "4",       "-8000000", "7", "1",  "1000000",   "5",        // and a shadow
+               "0",       "0",        "0", "10", "60000000",  "0",       "",  // algorithm, mode, now, …
+               "3",       "1",        "0", "5",  "120000000", "4000000", "",  //
+               "6",       "9000000",  "7", "1",  "1000000",   "5",       "",  // with a block
+               "4",       "-8000000", "7", "1",  "1000000",   "5",       "",  // and a shadow
                "2",       "1",        "0", "1",  "1",      // two requests of these costs
                "1",       "3",        "4", "5",  "6" }));  // and one request of these
 }
@@ -191,7 +191,7 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ -1, 4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, -4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, -5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 1, 4, 5, -2 }), one));
+    EXPECT_FALSE(reads(packed({ 1, 4, 5, -3 }), one));
 
     const std::size_t answers = 1;
     EXPECT_TRUE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers));
@@ -202,7 +202,7 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ 1, 5, 4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -2, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -3, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, -1, 0, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, -6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers, REDIS_REPLY_ERROR));

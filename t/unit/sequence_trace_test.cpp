@@ -46,7 +46,7 @@ protected:
         std::vector<SequenceLimit> sequence;
         for (auto left = any(1, 4); left > 0; --left) {
             Limit& limit = limits_.emplace_back();
-            const auto algorithm = all_algorithms[static_cast<std::size_t>(any(0, 7))];
+            const auto algorithm = rate_algorithms[static_cast<std::size_t>(any(0, 6))];
             limit.policy = any_blocking_policy(algorithm);
             limit.shadow = any(0, 3) == 0;
             for (auto key = any(1, 3); key > 0; --key) {

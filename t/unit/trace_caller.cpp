@@ -53,6 +53,15 @@ std::vector<std::int64_t> one_request(std::span<const LimitCheck> checks)
     return run;
 }
 
+std::size_t sum_of_numbers(std::span<const LimitCheck> checks)
+{
+    std::size_t sum = 0;
+    for (const LimitCheck& check : checks) {
+        sum += numbers_of(check.policy.algorithm);
+    }
+    return sum;
+}
+
 std::int64_t milliseconds_of(const redisReply& time)
 {
     return std::atoll(time.element[0]->str) * 1000 + std::atoll(time.element[1]->str) / 1000;
@@ -109,7 +118,7 @@ void TraceCaller::write_single(
 {
     arguments_.begin(digest, { 1, 1 + more_args });
     arguments_.key(check.redis_key);
-    arguments_.begin_packed(sequence_format(1).numbers);
+    arguments_.begin_packed(sequence_format(1, numbers_of(check.policy.algorithm)).numbers);
     write_sequence_numbers(check, check.cost, arguments_);
     arguments_.end_packed();
 }
@@ -131,7 +140,7 @@ std::vector<std::optional<Verdict>> TraceCaller::check_together(
     for (const LimitCheck& check : checks) {
         arguments_.key(check.redis_key);
     }
-    arguments_.begin_packed(sequence_format(checks.size()).numbers);
+    arguments_.begin_packed(sequence_format(checks.size(), sum_of_numbers(checks)).numbers);
     for (LimitCheck check : checks) {
         check.now.reset();
         write_sequence_numbers(check, check.cost, arguments_);
@@ -206,7 +215,7 @@ bool TraceCaller::read_states(
     }
     const SeveralReply several(reply, checks.size());
     for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
-        const auto& [key, policy, cost, shadow, now] = checks[i];
+        const auto& [key, policy, cost, shadow, now, holding] = checks[i];
         states[i] = state_in_run(several.answer(i), policy, cost, 0);
         answer.without.push_back(state_without(several.answer(i), policy, cost, 0));
     }
@@ -231,7 +240,7 @@ redisReply* TraceCaller::call_in_transaction(std::span<const LimitCheck> checks)
 std::vector<SequenceReply> TraceCaller::check_sequence(
     const std::string& digest, std::span<const LimitCheck> checks, bool refundable)
 {
-    const redis::BatchFormat format = sequence_format(checks.size(), refundable);
+    const redis::BatchFormat format = sequence_format(checks.size(), sum_of_numbers(checks), refundable);
     arguments_.begin(digest, { format.keys, 1 });
     for (const LimitCheck& check : checks) {
         arguments_.key(check.redis_key);

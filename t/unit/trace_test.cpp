@@ -151,7 +151,7 @@ TEST_P(Trace, a_keys_expiry_is_set_only_when_it_changes)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Algorithms, Trace, testing::ValuesIn(all_algorithms),
+    Algorithms, Trace, testing::ValuesIn(rate_algorithms),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
 class VariableRate : public Trace {
@@ -256,7 +256,7 @@ TEST_P(SeveralTrace, several_limits_are_counted_in_all_or_in_none)
         std::vector<std::string> keys;
         std::vector<LimitCheck> checks(limits);
         for (std::size_t i = 0; i < limits; ++i) {
-            const Algorithm algorithm = all[random_() % all.size()];
+            const Algorithm algorithm = all[random_() % rate_algorithms.size()];
             models.push_back(Model::of(algorithm));
             keys.push_back("rl:z" + std::to_string(i) + ":{" + std::to_string(trace) + "}");
             checks[i].policy = any_blocking_policy(algorithm);

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "check/holding.h"
+#include "check/runs.h"
+#include "check/script_reply.h"
+#include "check/shard_part.h"
+
+#include <span>
+#include <vector>
+
+namespace ratelimit {
+
+/// The holdings of one call: those of its concurrency limits. The call is a message of each.
+class CallHoldings {
+public:
+    bool empty() const noexcept { return holdings_.empty(); }
+    void clear() noexcept { holdings_.clear(); }
+    /// The holding of the limit with this index in the call.
+    void add(std::size_t limit, Holding& holding) { holdings_.push_back({ limit, &holding }); }
+
+    /// False: the call can be sent now. True: `waiter` waits until that may be so.
+    bool wait(Holding::Waiter& waiter) noexcept;
+
+    /// Call before the call is sent; and then one of the others, and `ended`.
+    void begin() noexcept;
+    void failed(bool executed) noexcept;
+    void ended(bool timed_out) noexcept;
+
+    /// The reply to a call of one request, by limit. The request holds what was taken for it if it
+    /// still exists: it is in `owner` then. False: a statement was ignored, and nothing was taken.
+    bool answered(
+        std::span<const LimitCheck> limits, std::span<const SequenceReply> replies,
+        const Runs& runs, const PartList& owner) noexcept;
+    /// The same for a call of several requests.
+    bool answered(
+        std::span<const LimitCheck> limits, const SeveralReply& reply, const Runs& runs,
+        const PartList& owners) noexcept;
+
+private:
+    struct OfLimit {
+        std::size_t limit;
+        Holding* holding;
+    };
+
+    std::vector<OfLimit> holdings_;
+};
+
+}  // namespace ratelimit

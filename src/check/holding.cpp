@@ -1,0 +1,365 @@
+#include "check/holding.h"
+
+#include "check/script_reply.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+namespace ratelimit {
+
+namespace {
+
+using std::chrono::duration_cast;
+
+constexpr milliseconds longest_pause{ 50 };  // before a statement that failed is sent again
+constexpr milliseconds most_exit_delay{ 60'000 };
+
+/// A random id that a double represents exactly.
+std::int64_t random_id()
+{
+    std::random_device random;
+    const std::uint64_t bits = std::uint64_t{ random() } << 32U | random();
+    return static_cast<std::int64_t>(bits >> 11U | 1U);
+}
+
+void write_statement(
+    const Policy& policy, StatementSource& source, redis::ScriptArguments& arguments)
+{
+    LimitCheck check;
+    check.policy = policy;
+    check.states = &source;
+    write_sequence_numbers(check, 0, arguments);
+}
+
+}  // namespace
+
+void Holding::begin() noexcept
+{
+    if (unanswered_++ > 0) {
+        return;
+    }
+    all_.taken_from_list(*this);
+    open_ = true;
+    written_ = uncertain_ = any_answer_ = any_failure_ = false;
+    taken_ = 0;
+}
+
+Statement Holding::statement() noexcept
+{
+    if (!written_) {
+        written_ = true;
+        base_ = held_;
+        number_ = std::max(number_ + 1, all_.redis_time(*this));
+        stated_ = all_.now();
+    }
+    return { all_.id_, number_, base_, place_, all_.longest_delay_ };
+}
+
+void Holding::answered(const Answer& answer) noexcept
+{
+    offset_ = answer.server_time - all_.monotonic_();
+    if (answer.ignored) {
+        failed(true);
+        return;
+    }
+    open_ = false;
+    any_answer_ = true;
+    taken_ += answer.units;
+    place_ = answer.place;
+}
+
+void Holding::failed(bool executed) noexcept
+{
+    open_ = false;
+    any_failure_ = true;
+    uncertain_ = uncertain_ || executed;
+}
+
+void Holding::ended(bool timed_out) noexcept
+{
+    if (--unanswered_ > 0) {
+        return;
+    }
+    if (uncertain_) {
+        known_.reset();
+    } else if (any_answer_) {
+        known_ = base_ + taken_;
+    }
+    List<Waiter> waiters;
+    waiters.take_all(waiters_);
+    while (!waiters.empty()) {
+        waiters.pop_front().proceed(timed_out);
+    }
+    if (unanswered_ == 0) {
+        settle();
+    }
+}
+
+void Holding::hold(std::int64_t units) noexcept
+{
+    held_ += units;
+    all_.count_(units);
+}
+
+void Holding::release(std::int64_t units) noexcept
+{
+    held_ -= units;
+    if (!all_.closed_) {
+        all_.count_(-units);
+        all_.last_release_ = all_.now();
+        if (unanswered_ == 0 && !any_failure_) {
+            settle();
+        }
+    }
+}
+
+/// No message is in flight: sends a statement, or puts the holding into the list of its next step.
+void Holding::settle() noexcept
+{
+    if (all_.closed_) {
+        return;
+    }
+    if (known_ != held_ && !any_failure_) {
+        send();
+        return;
+    }
+    // Whatever Redis knew of this holder does not count any longer.
+    if (held_ == 0
+        && all_.now() - stated_ > all_.hold_ + duration_cast<milliseconds>(all_.longest_delay_)) {
+        known_ = 0;
+        any_failure_ = false;
+    }
+    all_.put_into_list(*this);
+}
+
+void Holding::send() noexcept
+{
+    begin();
+    bool sent = false;
+    try {
+        routing = {};
+        sent = all_.client_.send(*this);
+    } catch (const std::exception&) {
+        // Out of memory: as without a connection.
+    }
+    if (!sent) {
+        failed(false);
+        ended(false);
+    }
+}
+
+void Holding::write_numbers(redis::ScriptArguments& arguments) const
+{
+    // What is written is fixed by that.
+    write_statement(policy_, const_cast<Holding&>(*this), arguments);
+}
+
+bool Holding::on_part(std::string_view part) noexcept
+{
+    SequenceReply reply;
+    if (!read_sequence_reply(part, reply)) {
+        return false;
+    }
+    answered({ reply.ignored, 0, reply.place(), reply.server_time });
+    ended(false);
+    return true;
+}
+
+void Holding::on_failure(redis::Failure failure) noexcept
+{
+    failed(routing.written);
+    ended(failure == redis::Failure::timeout);
+}
+
+void LastStatement::send(redis::Client& client) noexcept
+try {
+    routing = {};
+    ++statement_.number;
+    client.send(*this);
+} catch (const std::exception&) {
+    // Out of memory: as without a connection.
+}
+
+void LastStatement::write_numbers(redis::ScriptArguments& arguments) const
+{
+    write_statement(policy_, const_cast<LastStatement&>(*this), arguments);
+}
+
+bool LastStatement::on_part(std::string_view part) noexcept
+{
+    SequenceReply reply;
+    answered_ = read_sequence_reply(part, reply);
+    return answered_;
+}
+
+Holdings::Holdings(Parts parts)
+    : client_(parts.client),
+      hold_(duration_cast<milliseconds>(parts.hold)),
+      monotonic_(parts.monotonic),
+      count_(std::move(parts.count)),
+      id_(random_id()),
+      longest_delay_(client_.longest_wait() + client_.usual_wait()),
+      timer_(client_.make_timer([this] { fire(); }))
+{
+}
+
+Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements)
+{
+    const std::size_t hash = std::hash<std::string_view>{}(check.redis_key);
+    Holding* found =
+        table_.find(hash, [&](const Holding& holding) { return holding.key_ == check.redis_key; });
+    if (found == nullptr) {
+        found = &table_.add(hash, *this);
+        found->key_ = check.redis_key;
+        found->shard_ = shard;
+        found->known_ = 0;
+        found->place_ = -1;
+        found->offset_.reset();
+        found->number_ = 0;
+        found->any_failure_ = false;
+    }
+    found->policy_ = check.policy;
+    found->script_ = statements;
+    return *found;
+}
+
+milliseconds Holdings::now() const noexcept
+{
+    return duration_cast<milliseconds>(monotonic_());
+}
+
+/// The estimate of the clock of the holding's server. 0: not known.
+std::int64_t Holdings::redis_time(const Holding& holding) const noexcept
+{
+    if (holding.offset_) {
+        return (monotonic_() + *holding.offset_).count();
+    }
+    return client_.server_time(holding.shard_).value_or(microseconds{ 0 }).count();
+}
+
+milliseconds Holdings::pause() const noexcept
+{
+    return std::min(hold_ / buckets_per_hold, longest_pause);
+}
+
+void Holdings::taken_from_list(Holding& holding) noexcept
+{
+    idle_count_ -= std::exchange(holding.idle_, false) ? 1 : 0;
+    holding.unlink();
+}
+
+void Holdings::put_into_list(Holding& holding) noexcept
+{
+    taken_from_list(holding);
+    const auto add = [&](List<Holding>& list, milliseconds delay) {
+        holding.due_ = now() + delay;
+        list.push_back(holding);
+    };
+    if (holding.any_failure_) {
+        add(failed_, pause());
+    } else if (holding.held_ > 0) {
+        add(stated_, hold_ / 2);
+    } else {
+        add(idle_, hold_);
+        holding.idle_ = true;
+        if (++idle_count_ > most_idle) {
+            forget(idle_.front());
+        }
+    }
+    watch();
+}
+
+void Holdings::forget(Holding& holding) noexcept
+{
+    taken_from_list(holding);
+    table_.remove(holding);
+}
+
+/// Starts the timer for what is due first. It fires more often than that: after a stop of this
+/// process it is extended by up to its delay (DueTime), which must not take the time until the
+/// units are free.
+void Holdings::watch() noexcept
+{
+    milliseconds due = milliseconds::max();
+    for (const List<Holding>* list : { &stated_, &failed_, &idle_ }) {
+        due = list->empty() ? due : std::min(due, list->front().due_);
+    }
+    if (due == milliseconds::max()) {
+        return;
+    }
+    timer_->cancelable(failed_.empty() || now() - last_release_ > std::min(hold_, most_exit_delay));
+    if (!timer_->running() || due < timer_due_) {
+        timer_due_ = due;
+        timer_->start(std::clamp(due - now(), milliseconds{ 1 }, hold_ / 32));
+    }
+}
+
+void Holdings::fire() noexcept
+{
+    const milliseconds at = now();
+    int left = most_sent;
+    for (List<Holding>* list : { &failed_, &stated_ }) {
+        while (!list->empty() && list->front().due_ <= at && left-- > 0) {
+            list->front().send();
+        }
+    }
+    while (!idle_.empty() && idle_.front().due_ <= at) {
+        forget(idle_.front());
+    }
+    watch();
+}
+
+void Holdings::restate(std::uint32_t server) noexcept
+{
+    table_.each([&](Holding& holding) {
+        if (client_.server_of(holding.shard_) != server) {
+            return;
+        }
+        holding.known_.reset();
+        holding.any_failure_ = holding.uncertain_ = true;
+        if (holding.unanswered_ == 0) {
+            taken_from_list(holding);
+            holding.due_ = now();
+            failed_.push_front(holding);
+        }
+    });
+    if (!failed_.empty()) {
+        watch();
+    }
+}
+
+void Holdings::close() noexcept
+try {
+    closed_ = true;
+    timer_->stop();
+    std::int64_t held = 0;
+    table_.each([&](Holding& holding) {
+        held += std::exchange(holding.held_, 0);
+        if (holding.known_ != 0 || holding.unanswered_ > 0) {
+            holding.written_ = false;  // a statement of its own
+            last_.emplace_back(holding.key_, holding.policy_, holding.script_, holding.statement());
+        }
+    });
+    count_(-held);
+    state_none(client_);
+} catch (const std::exception&) {
+    // Out of memory: what is not stated is free after `hold`.
+}
+
+void Holdings::state_none(redis::Client& client) noexcept
+{
+    for (LastStatement& last : last_) {
+        if (!last.answered() && !last.pending()) {
+            last.send(client);
+        }
+    }
+}
+
+bool Holdings::all_known() const noexcept
+{
+    return std::all_of(
+        last_.begin(), last_.end(), [](const LastStatement& last) { return last.answered(); });
+}
+
+}  // namespace ratelimit

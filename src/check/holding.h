@@ -1,0 +1,215 @@
+#pragma once
+
+#include "check/entry_table.h"
+#include "check/list.h"
+#include "check/script_call.h"
+#include "redis/client.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace ratelimit {
+
+class Holdings;
+
+/// The format of statement_script's calls.
+inline constexpr redis::BatchFormat statement_format =
+    sequence_format(1, numbers_of(Algorithm::concurrency), true);
+
+/// What the requests of this worker hold of one key with concurrency=, and what Redis knows of it.
+///
+/// Redis is not sent changes but statements (lua/concurrency.lua). Each check of the key is one,
+/// and if Redis may know something else than what is held, another one is sent until it is
+/// answered. The messages that are in flight together are parts of one statement. It is complete
+/// when all of them have ended; only then the next one begins, so that a statement never overlaps
+/// with an earlier one whose grants are not known.
+class Holding final : private redis::BatchCall, private StatementSource, public Link<Holding> {
+public:
+    /// Waits for the end of the statement in flight.
+    class Waiter : public Link<Waiter> {
+    public:
+        /// The statement has ended; the waiter has been removed. `timed_out`: without an answer.
+        virtual void proceed(bool timed_out) noexcept = 0;
+
+    protected:
+        ~Waiter() = default;
+    };
+
+    /// What a message took, by its reply.
+    struct Answer {
+        bool ignored = false;    // it was late, or not the latest: it took nothing
+        std::int64_t units = 0;  // that it took
+        std::int64_t place = -1;
+        microseconds server_time{ 0 };
+    };
+
+    explicit Holding(Holdings& all) noexcept : all_(all) {}
+
+    /// Whether a message can be sent now. If not, wait() tells when.
+    bool ready() const noexcept
+    {
+        return unanswered_ == 0 || (open_ && (!written_ || base_ == held_));
+    }
+    void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
+
+    /// Call before a message is sent. After it, exactly one of answered and failed must be called,
+    /// and then ended.
+    void begin() noexcept;
+    /// Makes the statement of a check that is such a message.
+    StatementSource& source() noexcept { return *this; }
+    void answered(const Answer& answer) noexcept;
+    /// `executed`: Redis may have executed the message.
+    void failed(bool executed) noexcept;
+    /// The message has ended. May call waiters, which send messages.
+    void ended(bool timed_out) noexcept;
+
+    /// A request holds units that an answer granted, until it releases them.
+    void hold(std::int64_t units) noexcept;
+    void release(std::int64_t units) noexcept;
+
+    // Of the EntryTable.
+    Holding* next = nullptr;
+    std::size_t hash = 0;
+
+private:
+    friend class Holdings;
+
+    std::string_view routing_key() const noexcept override { return key_; }
+    redis::ScriptId script() const noexcept override { return script_; }
+    redis::BatchFormat format() const noexcept override { return statement_format; }
+    void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
+    void write_numbers(redis::ScriptArguments& arguments) const override;
+    bool on_part(std::string_view part) noexcept override;
+    void on_failure(redis::Failure failure) noexcept override;
+
+    Statement statement() noexcept override;
+    void settle() noexcept;
+    void send() noexcept;
+
+    Holdings& all_;
+    std::string key_;
+    Policy policy_;
+    redis::ScriptId script_{};
+    std::uint32_t shard_ = 0;
+
+    std::int64_t held_ = 0;
+    /// What Redis knows. Empty: not certain, a statement is needed.
+    std::optional<std::int64_t> known_ = 0;
+    std::int64_t place_ = -1;
+    std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
+    milliseconds stated_{ 0 };            // when the latest statement was written; monotonic
+    milliseconds due_{ 0 };               // in a list of Holdings
+    bool idle_ = false;                   // it is in Holdings::idle_
+
+    // The statement in flight.
+    unsigned unanswered_ = 0;  // messages
+    bool open_ = false;        // no message has ended: others can become parts of it
+    bool written_ = false;     // number_ and base_ are its
+    bool uncertain_ = false;   // a message failed that Redis may have executed
+    bool any_answer_ = false;
+    bool any_failure_ = false;  // of this statement, or of the latest one: it is sent again
+    std::int64_t number_ = 0;
+    std::int64_t base_ = 0;
+    std::int64_t taken_ = 0;
+    List<Waiter> waiters_;
+};
+
+/// States, when the process exits, that its requests hold nothing of a key any longer.
+class LastStatement final : public redis::BatchCall, private StatementSource {
+public:
+    LastStatement(
+        std::string key, const Policy& policy, redis::ScriptId script, Statement statement)
+        : key_(std::move(key)), policy_(policy), script_(script), statement_(statement)
+    {
+    }
+
+    bool answered() const noexcept { return answered_; }
+    void send(redis::Client& client) noexcept;
+
+    std::string_view routing_key() const noexcept override { return key_; }
+    void on_failure(redis::Failure) noexcept override {}
+
+private:
+    redis::ScriptId script() const noexcept override { return script_; }
+    redis::BatchFormat format() const noexcept override { return statement_format; }
+    void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
+    void write_numbers(redis::ScriptArguments& arguments) const override;
+    bool on_part(std::string_view part) noexcept override;
+    Statement statement() noexcept override { return statement_; }
+
+    std::string key_;
+    Policy policy_;
+    redis::ScriptId script_;
+    Statement statement_;
+    bool answered_ = false;
+};
+
+/// The Holdings of one zone in one worker.
+class Holdings {
+public:
+    struct Parts {
+        redis::Client& client;
+        microseconds hold;
+        microseconds (*monotonic)() noexcept;
+        std::function<void(std::int64_t)> count;  // changes the units that this worker holds
+    };
+
+    explicit Holdings(Parts parts);
+    Holdings(const Holdings&) = delete;
+    Holdings& operator=(const Holdings&) = delete;
+
+    /// The holding of this key. `statements`: the script that states it.
+    Holding& of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements);
+
+    /// Whether requests hold something, or Redis may know so.
+    bool any() const noexcept { return table_.size() > idle_count_; }
+
+    /// This server may know an earlier state: states again what has been stated within `hold`.
+    void restate(std::uint32_t server) noexcept;
+
+    /// The process exits: from now on nothing is held. Sends that once, behind what was sent
+    /// before, since a Redis that stands still executes it all later.
+    void close() noexcept;
+    /// After close(), by another client: sends it again, but for what is under way or answered.
+    void state_none(redis::Client& client) noexcept;
+    /// Whether all of it is answered.
+    bool all_known() const noexcept;
+
+private:
+    friend class Holding;
+
+    milliseconds now() const noexcept;
+    std::int64_t redis_time(const Holding& holding) const noexcept;
+    void put_into_list(Holding& holding) noexcept;
+    void taken_from_list(Holding& holding) noexcept;
+    void watch() noexcept;
+    void fire() noexcept;
+    void forget(Holding& holding) noexcept;
+    milliseconds pause() const noexcept;
+
+    static constexpr std::size_t most_idle = 65'536;
+    static constexpr int most_sent = 500;  // at once
+
+    redis::Client& client_;
+    const milliseconds hold_;
+    microseconds (*const monotonic_)() noexcept;
+    const std::function<void(std::int64_t)> count_;
+    const std::int64_t id_;
+    const microseconds longest_delay_;
+    EntryTable<Holding> table_;
+    // Each holding without a message in flight is in one of them, in the order of due_.
+    List<Holding> stated_;  // to be renewed
+    List<Holding> failed_;  // to be stated again
+    List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
+    std::size_t idle_count_ = 0;
+    std::unique_ptr<Timer> timer_;
+    milliseconds timer_due_ = milliseconds::max();
+    milliseconds last_release_{ 0 };
+    bool closed_ = false;
+    std::deque<LastStatement> last_;
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,76 @@
+#include "http/exit_statements.h"
+
+#include "fleet/poll_loop.h"
+#include "nginx/guarded.h"
+#include "nginx/text.h"
+#include "redis/make_client.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ratelimit::http {
+
+namespace {
+
+constexpr milliseconds between_tries{ 20 };
+
+class NoEvents final : public redis::ClientEvents {
+public:
+    void server_up(const redis::Endpoint&) noexcept override {}
+    void server_down(const redis::Endpoint&, std::string_view) noexcept override {}
+    void error_reply(const redis::Endpoint&, std::string_view) noexcept override {}
+    void counts_may_be_lost(std::uint32_t) noexcept override {}
+    void servers_known(std::string_view) noexcept override {}
+    void servers_unknown(std::string_view) noexcept override {}
+};
+
+/// False: Redis did not answer all statements in time.
+bool state_none(const RedisBlock& block, const std::vector<Holdings*>& all)
+{
+    fleet::PollLoop loop;
+    NoEvents events;
+    const auto client = redis::make_client({ loop, block.options, block.scripts, events });
+    const auto known = [&all] {
+        return std::all_of(
+            all.begin(), all.end(), [](Holdings* holdings) { return holdings->all_known(); });
+    };
+    client->start();
+    const milliseconds end = loop.now() + client->longest_wait();
+    while (!known() && loop.now() < end) {
+        for (Holdings* holdings : all) {
+            holdings->state_none(*client);
+        }
+        loop.run_until(known, std::min(end, loop.now() + between_tries));
+    }
+    const bool done = known();
+    client->close();
+    return done;
+}
+
+}  // namespace
+
+void state_at_exit(MainConf& conf, ngx_log_t& log) noexcept
+{
+    for (const RedisBlock& block : conf.redis) {
+        nginx::guarded(&log, [&] {
+            std::vector<Holdings*> all;
+            for (const ZoneConf& zone : conf.zones) {
+                Holdings* holdings = zone.held == nullptr ? nullptr : zone.held->in_redis();
+                if (zone.redis == &block && holdings != nullptr && !holdings->all_known()) {
+                    all.push_back(holdings);
+                }
+            }
+            if (!all.empty() && !state_none(block, all)) {
+                const ngx_str_t name = nginx::borrowed(block.name);
+                ngx_log_error(
+                    NGX_LOG_WARN, &log, 0,
+                    "ratelimit: redis \"%V\" did not answer when a worker exited: what its "
+                    "requests "
+                    "held of zones with concurrency= is free after hold",
+                    &name);
+            }
+        });
+    }
+}
+
+}  // namespace ratelimit::http

@@ -1,0 +1,270 @@
+#pragma once
+
+#include "check/script_text.h"
+#include "redis_server.h"
+#include "trace_maker.h"
+#include "virtual_client.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hiredis/hiredis.h>
+
+namespace ratelimit {
+
+/// Lua before a script: the time is that of the test.
+inline constexpr std::string_view test_clock = R"lua(
+local redis = redis
+do
+    local real = redis
+    redis = {
+        pcall = real.pcall,
+        call = function(command, ...)
+            if command == 'TIME' then
+                local time = real.call('GET', 'clock') + 0
+                return { math.floor(time / 1000000), time % 1000000 }
+            end
+            return real.call(command, ...)
+        end,
+    }
+end
+)lua";
+
+class NoEvents final : public redis::ClientEvents {
+public:
+    void server_up(const redis::Endpoint&) noexcept override {}
+    void server_down(const redis::Endpoint&, std::string_view) noexcept override {}
+    void error_reply(const redis::Endpoint&, std::string_view) noexcept override {}
+    void counts_may_be_lost(std::uint32_t) noexcept override {}
+    void servers_known(std::string_view) noexcept override {}
+    void servers_unknown(std::string_view) noexcept override {}
+};
+
+class HoldingTest : public testing::Test, protected TraceMaker {
+protected:
+    static constexpr Policy policy{ Algorithm::concurrency, { 5, 60s }, {}, {}, {} };
+
+    struct Worker;
+
+    /// A request: its part, and what it has when it is answered.
+    struct Held final : ShardPart {
+        Held(Worker& of, const std::vector<RemoteLimit>& all) : worker(of), limits_(all)
+        {
+            for (RemoteLimit& limit : limits_) {
+                pointers_.push_back(&limit);
+            }
+            limits = pointers_;
+        }
+        ~Held() override { limits_.front().release(); }
+        void ended() noexcept override {}
+        std::int64_t units() const { return limits_.front().held; }
+        const Verdict& state() const { return limits_.front().state; }
+
+        Worker& worker;
+
+    private:
+        std::vector<RemoteLimit> limits_;
+        std::vector<RemoteLimit*> pointers_;
+    };
+
+    struct Worker {
+        explicit Worker(HoldingTest& test)
+            : client(loop, test.scripts_, test.events_, test.digests_),
+              coalescer(client),
+              holdings({ client, policy.rate.window,
+                         +[]() noexcept { return virtual_now - 1'000'000s; },
+                         [this](std::int64_t units) { counted += units; } })
+        {
+        }
+        ~Worker()
+        {
+            holdings.close();
+            requests.clear();
+        }
+
+        std::int64_t counted = 0;
+        VirtualLoop loop;
+        ManualClient client;
+        Coalescer coalescer;
+        Holdings holdings;
+        std::list<Held> requests;
+    };
+
+    void SetUp() override
+    {
+        const SequenceLimit concurrency{ Algorithm::concurrency };
+        const std::array both{ concurrency, SequenceLimit{ Algorithm::fixed_window } };
+        const std::array algorithms{ Algorithm::concurrency, Algorithm::fixed_window };
+        single_.emplace(std::span{ &concurrency, 1 }, true, scripts_);
+        both_.emplace(both, true, scripts_);
+        several_ = scripts_.add(several_script(algorithms));
+        statement_ = scripts_.add(statement_script());
+        redis_ = redisConnect("127.0.0.1", server_.port());
+        ASSERT_EQ(redis_->err, 0);
+        for (std::size_t i = 0; i < scripts_.size(); ++i) {
+            const std::string text =
+                std::string(test_clock) + scripts_.text(static_cast<redis::ScriptId>(i));
+            const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
+            ASSERT_EQ(digest.size(), 40U) << digest;
+            std::copy(digest.begin(), digest.end(), digests_.emplace_back().begin());
+        }
+    }
+    void TearDown() override
+    {
+        workers_.clear();
+        redisFree(redis_);
+    }
+
+    template <class... Words>
+    std::string ask(const char* format, Words... words)
+    {
+        return text_of(static_cast<redisReply*>(redisCommand(redis_, format, words...)));
+    }
+    static std::string text_of(redisReply* reply)
+    {
+        std::string text(reply->str == nullptr ? "" : reply->str, reply->len);
+        EXPECT_NE(reply->type, REDIS_REPLY_ERROR) << text;
+        freeReplyObject(reply);
+        return text;
+    }
+
+    std::string execute(const std::string& command)
+    {
+        ask("SET clock %lld", static_cast<long long>((virtual_now + skew_).count()));
+        redisAppendFormattedCommand(redis_, command.data(), command.size());
+        void* reply = nullptr;
+        EXPECT_EQ(redisGetReply(redis_, &reply), REDIS_OK);
+        return text_of(static_cast<redisReply*>(reply));
+    }
+
+    Worker& worker(std::size_t index) { return *workers_[index]; }
+    Worker& add_worker() { return *workers_.emplace_back(std::make_unique<Worker>(*this)); }
+
+    RemoteLimit limit_of(Worker& of, std::string_view key, std::int64_t cost)
+    {
+        RemoteLimit limit;
+        limit.redis_key = key;
+        limit.policy = policy;
+        limit.cost = cost;
+        limit.coalescer = &of.coalescer;
+        limit.scripts.several = several_;
+        limit.scripts.statement = statement_;
+        limit.scripts.sequences = &*single_;
+        limit.scripts.bit = SequenceScripts::bit(0);
+        limit.holdings = cost > 0 ? &of.holdings : nullptr;
+        return limit;
+    }
+
+    /// `other`: the key of another limit; empty: none.
+    Held& request(
+        Worker& of, std::int64_t cost = 1, std::string_view other = {}, Policy by = policy)
+    {
+        std::vector<RemoteLimit> limits{ limit_of(of, "{k}", cost) };
+        limits.front().policy = by;
+        if (!other.empty()) {
+            limits.front().scripts.sequences = &*both_;
+            RemoteLimit& other_limit = limits.emplace_back(limit_of(of, other, 1));
+            other_limit.policy = { Algorithm::fixed_window, { 1'000'000, 24h }, {}, {}, {} };
+            other_limit.holdings = nullptr;
+            other_limit.scripts.sequences = &*both_;
+            other_limit.scripts.bit = SequenceScripts::bit(1);
+        }
+        Held& made = of.requests.emplace_back(of, limits);
+        of.coalescer.send(made);
+        return made;
+    }
+    void end(Held& request)
+    {
+        request.worker.requests.remove_if([&](const Held& each) { return &each == &request; });
+    }
+
+    static void deliver(Message& message)
+    {
+        redis::Call* call = message.record.release();
+        if (call == nullptr) {
+            return;
+        }
+        redisReply reply{};
+        reply.type = REDIS_REPLY_STRING;
+        reply.str = message.reply.data();
+        reply.len = message.reply.size();
+        redis::BatchPart* part = call->batch_part();
+        EXPECT_TRUE(part == nullptr ? call->on_reply(reply) : part->on_part(message.reply));
+    }
+    static void fail(Message& message, redis::Failure failure)
+    {
+        if (redis::Call* call = message.record.release()) {
+            call->on_failure(failure);
+        }
+    }
+    /// Removes the message before its fate is told, since that sends others.
+    template <class Do>
+    static void take(Worker& of, std::list<Message>::iterator message, Do&& act)
+    {
+        std::list<Message> taken;
+        taken.splice(taken.begin(), of.client.messages, message);
+        act(taken.front());
+    }
+    void answer(Worker& of, std::list<Message>::iterator message)
+    {
+        take(of, message, [this](Message& taken) {
+            taken.reply = taken.executed ? taken.reply : execute(taken.command);
+            deliver(taken);
+        });
+    }
+
+    /// Answers everything, until nothing more is sent.
+    void settle()
+    {
+        for (int quiet = 0; quiet < 5;) {
+            ++quiet;
+            for (const auto& of : workers_) {
+                while (!of->client.messages.empty()) {
+                    answer(*of, of->client.messages.begin());
+                    quiet = 0;
+                }
+                of->loop.fire();
+            }
+            virtual_now += 60ms;
+        }
+    }
+
+    std::int64_t held() const
+    {
+        std::int64_t sum = 0;
+        for (const auto& of : workers_) {
+            for (const Held& request : of->requests) {
+                sum += request.units();
+            }
+        }
+        return sum;
+    }
+    /// What Redis says that remains.
+    std::int64_t remaining()
+    {
+        Worker& any = workers_.empty() ? add_worker() : worker(0);
+        Held& peek = request(any, 0);
+        answer(any, std::prev(any.client.messages.end()));
+        const std::int64_t remains = peek.state().remaining;
+        end(peek);
+        return remains;
+    }
+
+    RedisServer server_;
+    redisContext* redis_ = nullptr;
+    redis::ScriptRegistry scripts_;
+    std::vector<redis::ScriptDigest> digests_;
+    NoEvents events_;
+    std::optional<SequenceScripts> single_;
+    std::optional<SequenceScripts> both_;
+    redis::ScriptId several_{};
+    redis::ScriptId statement_{};
+    microseconds skew_{ 0 };  // of Redis's clock
+    std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace ratelimit

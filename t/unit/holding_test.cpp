@@ -1,0 +1,161 @@
+// What workers state of the units that their requests hold, with a real Redis.
+
+#include "holding_fixture.h"
+
+namespace ratelimit {
+namespace {
+
+TEST_F(HoldingTest, a_request_holds_its_units_until_it_ends)
+{
+    Worker& of = add_worker();
+    Held& first = request(of, 2);
+    settle();
+    EXPECT_EQ(first.units(), 2);
+    EXPECT_EQ(remaining(), 3);
+    end(first);
+    settle();
+    EXPECT_EQ(remaining(), 5);
+    EXPECT_EQ(of.counted, 0);
+}
+
+TEST_F(HoldingTest, a_client_that_sends_one_request_after_the_other_is_never_refused)
+{
+    Worker& of = add_worker();
+    Held& first = request(of, 5);
+    settle();
+    virtual_now += 30s;
+    of.loop.fire();
+    ASSERT_EQ(of.client.messages.size(), 1U) << "the renewal";
+    end(first);
+    Held& second = request(of, 5);
+    ASSERT_EQ(of.client.messages.size(), 1U) << "the renewal states what is not held any longer";
+    answer(of, of.client.messages.begin());
+    settle();
+    EXPECT_EQ(second.units(), 5);
+    end(second);
+    Held& third = request(of, 5);
+    while (!of.client.messages.empty()) {
+        answer(of, std::prev(of.client.messages.end()));  // over several connections: in any order
+    }
+    EXPECT_EQ(third.units(), 5);
+}
+
+TEST_F(HoldingTest, another_hold_disturbs_no_holder)
+{
+    Worker& old = add_worker();
+    request(old, 1);
+    settle();
+    Worker& young = add_worker();
+    for (int i = 0; i < 400; ++i) {
+        Held& made = request(young, 1, {}, { Algorithm::concurrency, { 5, 4s }, {}, {}, {} });
+        settle();
+        ASSERT_EQ(made.units(), 1) << i;
+        end(made);
+        settle();
+    }
+    EXPECT_EQ(remaining(), 4);
+}
+
+TEST_F(HoldingTest, what_a_killed_worker_held_is_free_after_hold)
+{
+    add_worker();
+    Worker& killed = add_worker();
+    request(killed, 5);
+    settle();
+    workers_.pop_back();
+    Held& refused = request(worker(0), 1);
+    settle();
+    EXPECT_EQ(refused.units(), 0);
+    virtual_now += 60s;
+    Held& passes = request(worker(0), 1);
+    settle();
+    EXPECT_EQ(passes.units(), 1);
+}
+
+TEST_F(HoldingTest, a_clock_that_steps_back_holds_no_longer_than_hold)
+{
+    add_worker();
+    Worker& killed = add_worker();
+    request(killed, 5);
+    settle();
+    workers_.pop_back();
+    skew_ = -3600s;
+    Held& refused = request(worker(0), 1);
+    settle();
+    EXPECT_EQ(refused.units(), 0);
+    virtual_now += 68s;  // hold, and the time between two sweeps
+    Held& passes = request(worker(0), 1);
+    settle();
+    EXPECT_EQ(passes.units(), 1);
+}
+
+TEST_F(HoldingTest, a_worker_states_again_what_a_server_may_not_know)
+{
+    Worker& of = add_worker();
+    request(of, 3);
+    settle();
+    ask("FLUSHALL");
+    of.holdings.restate(0);
+    virtual_now += 1ms;
+    settle();
+    EXPECT_EQ(remaining(), 2);
+}
+
+TEST_F(HoldingTest, a_foreign_value_counts_as_no_state)
+{
+    Worker& of = add_worker();
+    const std::vector<std::string> values{ "",
+                                           "x",
+                                           std::string(18, '\1'),
+                                           std::string(64, '\xff'),
+                                           "HELD",
+                                           std::string("HELD") + std::string(28, '\0'),
+                                           std::string("HELD") + std::string(60, '\xff'),
+                                           std::string("HELD\1\0\0\0", 8) + std::string(56, '\xff'),
+                                           std::string("HELD\5\0\0\0", 8) + std::string(24, '\0'),
+                                           std::string(1 << 22, 'H') };
+    for (const std::string& value : values) {
+        ask("SET {k} %b", value.data(), value.size());
+        Held& first = request(of, 2);
+        settle();
+        EXPECT_EQ(first.units(), 2) << value.substr(0, 70);
+        EXPECT_EQ(remaining(), 3) << value.substr(0, 70);
+        EXPECT_LT(ask("GET {k}").size(), 200U);
+        end(first);
+        settle();
+        EXPECT_EQ(remaining(), 5);
+    }
+    ask("DEL {k}");
+    redisCommand(redis_, "RPUSH {k} 1");
+    Held& first = request(of, 2);
+    settle();
+    EXPECT_EQ(first.units(), 2) << "a list is overwritten";
+}
+
+TEST_F(HoldingTest, many_holders_of_one_key_each_find_their_own_entry)
+{
+    for (int i = 0; i < 300; ++i) {
+        add_worker();
+    }
+    for (int round = 0; round < 3; ++round) {
+        std::vector<Held*> all;
+        for (const auto& of : workers_) {
+            all.push_back(
+                &request(*of, 1, {}, { Algorithm::concurrency, { 1000, 60s }, {}, {}, {} }));
+        }
+        settle();
+        for (Held* held : all) {
+            ASSERT_EQ(held->units(), 1);
+        }
+        EXPECT_EQ(held(), 300);
+        for (const auto& of : workers_) {
+            of->requests.clear();
+        }
+        settle();
+        EXPECT_EQ(remaining(), 5);
+    }
+    EXPECT_EQ(ask("GETRANGE {k} 0 3"), "HELD");
+}
+
+}  // namespace
+}  // namespace ratelimit

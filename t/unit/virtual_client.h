@@ -1,0 +1,152 @@
+#pragma once
+
+#include "check/coalescer.h"
+#include "check/script_text.h"
+#include "redis_server.h"
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hiredis/hiredis.h>
+
+namespace ratelimit {
+
+using namespace std::chrono_literals;
+
+/// Time that only the test moves, of all workers and of Redis.
+inline microseconds virtual_now{ 1'800'000'000s };
+
+/// A loop whose timers the test fires.
+class VirtualLoop final : public EventLoop {
+public:
+    bool attach(redisAsyncContext&) noexcept override { return false; }
+    std::unique_ptr<Timer> make_timer(std::function<void()> fired) override
+    {
+        return std::make_unique<VirtualTimer>(*this, std::move(fired));
+    }
+    std::unique_ptr<EndOfTurn> make_end_of_turn(std::function<void()>) override { return nullptr; }
+    std::unique_ptr<Lookup> look_up(
+        const std::string&, std::function<void(const Addresses&)>) override
+    {
+        return nullptr;
+    }
+    milliseconds now() const noexcept override
+    {
+        return std::chrono::duration_cast<milliseconds>(virtual_now);
+    }
+    /// Fires the timers that are due.
+    void fire()
+    {
+        const auto all = timers_;
+        for (auto* timer : all) {
+            timer->fire();
+        }
+    }
+    bool keeps_process() const
+    {
+        return std::any_of(timers_.begin(), timers_.end(), [](const VirtualTimer* timer) {
+            return timer->running() && !timer->cancelable_;
+        });
+    }
+
+private:
+    struct VirtualTimer final : Timer {
+        VirtualTimer(VirtualLoop& of, std::function<void()> what) : loop(of), fired(std::move(what))
+        {
+            loop.timers_.push_back(this);
+        }
+        ~VirtualTimer() override { loop.timers_.remove(this); }
+        void start(milliseconds delay) noexcept override { due = loop.now() + delay; }
+        void stop() noexcept override { due = milliseconds::max(); }
+        bool running() const noexcept override { return due != milliseconds::max(); }
+        void cancelable(bool choice) noexcept override { cancelable_ = choice; }
+        void fire()
+        {
+            if (due <= loop.now()) {
+                stop();
+                fired();
+            }
+        }
+
+        VirtualLoop& loop;
+        std::function<void()> fired;
+        milliseconds due = milliseconds::max();
+        bool cancelable_ = false;
+    };
+
+    std::list<VirtualTimer*> timers_;
+};
+
+/// A message on its way to Redis and back. Redis may execute it at any time.
+struct Message {
+    enum class Fate : std::uint8_t { sent, executed, ended };
+
+    Message(redis::Call& sent, std::string text) : command(std::move(text)) { record.hold(sent); }
+
+    redis::PendingCall record;  // the call is null if it was destroyed
+    std::string command;
+    std::string reply;
+    bool executed = false;
+};
+
+/// A client whose network is the test: each call is written at once, and waits for its fate.
+class ManualClient final : public redis::Client {
+public:
+    ManualClient(
+        EventLoop& loop, const redis::ScriptRegistry& scripts, redis::ClientEvents& events,
+        const std::vector<redis::ScriptDigest>& digests)
+        : Client({ loop, options(), scripts, events }), digests_(digests)
+    {
+    }
+    ~ManualClient() override { close(); }
+
+    bool refuses(std::uint32_t) const noexcept override { return away; }
+    std::uint32_t shard_of(std::string_view) const noexcept override { return 0; }
+    std::optional<microseconds> server_time(std::uint32_t) const noexcept override
+    {
+        return std::nullopt;
+    }
+
+    std::list<Message> messages;
+    bool away = false;
+
+private:
+    static redis::ClientOptions options()
+    {
+        redis::ClientOptions options;
+        options.server.timeout = 100ms;
+        options.server.connect_timeout = 250ms;
+        return options;
+    }
+    void connect() override {}
+    void disconnect() noexcept override {}
+    void each_server(const std::function<void(redis::Server&)>&) override {}
+    bool route(redis::Call& call) override
+    {
+        if (away) {
+            return false;
+        }
+        redis::CommandBuffer command(digests_);
+        if (const redis::BatchPart* part = call.batch_part()) {
+            const redis::BatchFormat format = part->format();
+            command.begin_script(part->script(), { format.keys, 1 });
+            part->write_keys(command);
+            command.begin_packed(format.numbers);
+            part->write_numbers(command);
+            command.end_packed();
+        } else {
+            call.write(command);
+        }
+        call.routing.written = true;
+        messages.emplace_back(call, std::string(command.text()));
+        return true;
+    }
+
+    const std::vector<redis::ScriptDigest>& digests_;
+};
+
+}  // namespace ratelimit
