@@ -12,7 +12,7 @@ std::optional<redis::ScriptId> sequence_of(std::span<RemoteLimit* const> limits)
         }
         bits |= limit->scripts.bit;
     }
-    return scripts == nullptr ? std::nullopt : std::optional{ scripts->of(bits) };
+    return scripts == nullptr ? std::nullopt : scripts->of(bits);
 }
 
 }  // namespace ratelimit

@@ -2,26 +2,29 @@
 
 #include "redis/script_registry.h"
 
-#include <vector>
+#include <bit>
 
 namespace ratelimit {
 
 SequenceScripts::SequenceScripts(
     std::span<const SequenceLimit> limits, bool refundable, redis::ScriptRegistry& scripts)
-    : refundable_(refundable)
+    : refundable_(refundable),
+      all_bits_(bit(limits.size()) - 1),
+      all_(scripts.add(sequence_script(limits, refundable)))
 {
-    for (std::size_t choice = 1; choice < bit(limits.size()); ++choice) {
-        std::vector<SequenceLimit> sequence;
-        for (std::size_t i = 0; i < limits.size(); ++i) {
-            if ((choice & bit(i)) != 0) {
-                sequence.push_back(limits[i]);
-            }
-        }
-        if (sequence.size() == 1) {
-            sequence.front().shadow = false;  // no other limit is refused by it
-        }
-        scripts_[choice] = scripts.add(sequence_script(sequence, refundable));
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+        SequenceLimit limit = limits[i];
+        limit.shadow = false;  // no other limit is refused by it
+        alone_[i] = scripts.add(sequence_script({ &limit, 1 }, refundable));
     }
+}
+
+std::optional<redis::ScriptId> SequenceScripts::of(std::size_t limits) const noexcept
+{
+    if (std::has_single_bit(limits)) {
+        return alone_[static_cast<std::size_t>(std::countr_zero(limits))];
+    }
+    return limits == all_bits_ ? std::optional{ all_ } : std::nullopt;
 }
 
 }  // namespace ratelimit

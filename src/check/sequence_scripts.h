@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 
 namespace ratelimit::redis {
@@ -13,13 +14,13 @@ class ScriptRegistry;
 
 namespace ratelimit {
 
-/// The scripts for limits of one location in one Redis. A request needs some of these limits: an
-/// empty key, a lease or a remembered refusal leaves a limit out. Each choice of them, in their
-/// order, is a sequence with a script of its own.
+/// The scripts for limits of one location in one Redis: one for all of them, and one for each
+/// alone. An empty key, a lease or a remembered refusal can leave limits out. Several_script
+/// decides what is left then: it costs Redis about as much as the script of all of them.
 class SequenceScripts {
 public:
-    /// Limits, at most. Each further one doubles the number of scripts.
-    static constexpr std::size_t most = 4;
+    /// Limits, at most: these fit in the local variables that Lua allows.
+    static constexpr std::size_t most = 6;
 
     /// Refundable: a limit on another server may refuse what these limits counted.
     SequenceScripts(
@@ -27,8 +28,9 @@ public:
 
     bool refundable() const noexcept { return refundable_; }
 
-    /// `limits`: the sum of bit(index) of some limits, at least one.
-    redis::ScriptId of(std::size_t limits) const noexcept { return scripts_[limits]; }
+    /// The script of exactly these limits, if there is one. `limits`: the sum of bit(index) of
+    /// each.
+    std::optional<redis::ScriptId> of(std::size_t limits) const noexcept;
     static constexpr std::size_t bit(std::size_t index) noexcept
     {
         return std::size_t{ 1 } << index;
@@ -36,7 +38,9 @@ public:
 
 private:
     const bool refundable_;
-    std::array<redis::ScriptId, std::size_t{ 1 } << most> scripts_{};
+    const std::size_t all_bits_;
+    redis::ScriptId all_;
+    std::array<redis::ScriptId, most> alone_{};
 };
 
 }  // namespace ratelimit

@@ -17,6 +17,8 @@ struct PendingCall {
     std::uint32_t shard = 0;      // of the call's keys
     bool asking = false;          // ASKING is sent before it
     bool apart = false;           // shares no command: Redis refused the one that it shared
+    ScriptId script{};            // that it calls (ScriptLoader)
+    unsigned loads = 0;           // of scripts, before it was written
     unsigned missed_scripts = 0;  // how often it was answered with NOSCRIPT
     bool timed_out = false;
     PendingCall* next = nullptr;

@@ -69,10 +69,14 @@ public:
     {
         const ScriptDigest& digest = digests_[static_cast<std::size_t>(script)];
         begin({ digest.data(), digest.size() }, count);
+        script_ = script;
     }
+    /// Of the last begin_script.
+    ScriptId script() const noexcept { return script_; }
 
 private:
     const std::vector<ScriptDigest>& digests_;
+    ScriptId script_{};
 };
 
 }  // namespace ratelimit::redis

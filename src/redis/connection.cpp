@@ -12,28 +12,14 @@ namespace ratelimit::redis {
 
 struct Connection::Hooks {
     /// A null reply means that the connection is lost, which `disconnected` handles.
-    template <class Use>
-    static void with(redisAsyncContext* context, void* reply, Use&& use) noexcept
+    template <void (Connection::*Use)(const redisReply&)>
+    static void on(redisAsyncContext* context, void* reply, void*) noexcept
     {
-        auto* connection = static_cast<Connection*>(static_cast<ContextOwner*>(context->data));
-        if (connection != nullptr && reply != nullptr) {
-            connection->contained([&] { use(*connection, *static_cast<redisReply*>(reply)); });
+        auto* self = static_cast<Connection*>(static_cast<ContextOwner*>(context->data));
+        if (self != nullptr && reply != nullptr) {
+            self->in_flight_.replied(self->loop_.now());
+            self->contained([&] { (self->*Use)(*static_cast<redisReply*>(reply)); });
         }
-    }
-
-    static void on_handshake_reply(redisAsyncContext* context, void* data, void*) noexcept
-    {
-        with(context, data, [](Connection& connection, const redisReply& reply) {
-            connection.handshake_reply(reply);
-        });
-    }
-
-    static void on_answer(redisAsyncContext* context, void* data, void*) noexcept
-    {
-        with(context, data, [](Connection& connection, const redisReply& reply) {
-            connection.answered(reply);
-            connection.finish_move();
-        });
     }
 };
 
@@ -54,12 +40,18 @@ Connection::Connection(
       records_(records),
       owner_(owner),
       connect_timer_(loop.make_timer([this] { fire(); })),
-      handshake_(options, scripts, clock),
-      command_(handshake_.digests()),
+      handshake_(options, scripts.size() != 0, clock),
+      clock_(clock),
+      loader_(
+          scripts,
+          [this](std::string_view command) {
+              return issue(command, Hooks::on<&Connection::script_loaded>);
+          }),
+      command_(scripts.digests()),
       batcher_(scripts.size(), records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
       in_flight_(options.timeout, options.timeout + options.breaker_open),
-      deadline_alarm_(loop, [this] { contained([this] { check_deadlines(); }); })
+      deadlines_(loop, in_flight_, [this] { contained([this] { check_deadlines(); }); })
 {
     connect_timer_->cancelable(true);
 }
@@ -94,27 +86,28 @@ void Connection::connect()
 void Connection::connected() noexcept
 {
     contained([this] {
+        progressed();
         reconnect_.accepted();
-        if (server_.unix_path.empty()) {
-            redisEnableKeepAlive(&context_->c);
-        }
         if (options_.tls != nullptr) {
-            std::string reason;
-            tls_ = options_.tls->start(context_->c, server_.host_name, reason);
-            if (tls_ == nullptr) {
-                lose(reason);
-                return;
-            }
+            tls_ = options_.tls->start(context_->c, server_.host_name, this);
         }
-        say(handshake_.begin());
+        begin_handshake();
     });
 }
 
-void Connection::say(const std::vector<std::string>& commands)
+/// An attempt to connect has `connect_timeout` for each of its steps.
+void Connection::progressed() noexcept
 {
-    end_of_turn_->want();  // before anything is written
-    for (const std::string& command : commands) {
-        if (!issue(command, Hooks::on_handshake_reply)) {
+    if (state_ == State::connecting) {
+        connect_timer_->start(options_.connect_timeout);
+    }
+}
+
+void Connection::begin_handshake()
+{
+    loader_.reset();
+    for (const std::string& command : handshake_.begin()) {
+        if (!issue(command, Hooks::on<&Connection::handshake_reply>)) {
             throw std::bad_alloc();
         }
     }
@@ -122,7 +115,7 @@ void Connection::say(const std::vector<std::string>& commands)
 
 void Connection::handshake_reply(const redisReply& reply)
 {
-    in_flight_.replied(loop_.now());
+    progressed();
     if (const auto refusal = handshake_.judge(reply)) {
         lose(*refusal, Loss::rejected);
         return;
@@ -168,6 +161,10 @@ void Connection::restart()
 
 bool Connection::send(PendingCall& record) noexcept
 {
+    if (!usable()) {
+        records_.end(record);
+        return false;
+    }
     if (!in_flight_.has_unsent() && batcher_.empty()) {
         in_flight_.begin_turn(loop_.now());
     }
@@ -191,13 +188,14 @@ bool Connection::send(PendingCall& record) noexcept
 bool Connection::write(CallQueue& calls) noexcept
 try {
     static constexpr std::string_view asking = "*1\r\n$6\r\nASKING\r\n";
-    if (calls.front()->asking && !issue(asking, nullptr)) {
+    if (calls.front()->asking && !issue_command(*context_, asking, nullptr)) {
         return false;
     }
     write_command(calls, command_);
-    if (!issue(command_.text(), Hooks::on_answer)) {
+    if (!issue_command(*context_, command_.text(), Hooks::on<&Connection::answered>)) {
         return false;
     }
+    loader_.written(calls, command_.script());
     owner_.command_sent();
     in_flight_.add(calls);
     return true;
@@ -207,32 +205,20 @@ try {
 
 bool Connection::issue(std::string_view text, ReplyHandler* on_reply) noexcept
 {
-    return redisAsyncFormattedCommand(context_, on_reply, nullptr, text.data(), text.size())
-        == REDIS_OK;
+    end_of_turn_->want();  // before anything is written
+    return context_ != nullptr && issue_command(*context_, text, on_reply);
 }
 
 void Connection::end_turn() noexcept
 {
     fail_all(batcher_.write_all(), records_, Failure::connection);
-    start_deadlines();
+    deadlines_.start();
     contained([this] { finish_move(); });
-}
-
-/// The calls of this turn are sent now: starts their timeouts.
-void Connection::start_deadlines() noexcept
-{
-    if (in_flight_.has_unsent()) {
-        const auto watch = in_flight_.leave(loop_.now(), std::chrono::steady_clock::now());
-        deadline_alarm_.set_no_later_than(watch.due);
-        if (watch.delays_exit) {
-            deadline_alarm_.delay_exit(true);
-        }
-    }
 }
 
 void Connection::check_deadlines()
 {
-    start_deadlines();
+    deadlines_.start();
     const milliseconds now = loop_.now();
     const unsigned losses = losses_;
     in_flight_.each_overdue(now, [&](PendingCall& record) {
@@ -248,9 +234,7 @@ void Connection::check_deadlines()
         lose("no reply", Loss::silent);
         return;
     }
-    const auto watch = in_flight_.watch(now);
-    deadline_alarm_.set(watch.due);
-    deadline_alarm_.delay_exit(watch.delays_exit);
+    deadlines_.next();
 }
 
 /// Replies arrive in the order of the commands, so this one is for the oldest.
@@ -261,22 +245,31 @@ void Connection::answered(const redisReply& reply)
         return;
     }
     if (in_flight_.oldest_is_unsent()) {
-        start_deadlines();
-    }
-    in_flight_.replied(loop_.now());
-    auto [calls, sent, in_time] = in_flight_.take_oldest();
-    if (in_flight_.empty()) {
-        deadline_alarm_.delay_exit(false);
-    }
-    if (reply.type == REDIS_REPLY_ERROR) {
-        answered_with_error(calls, reply.len == 0 ? "ERR" : error_text({ reply.str, reply.len }));
-        return;
-    }
-    owner_.command_answered();
-    if (in_time) {
-        owner_.call_answered(std::chrono::steady_clock::now() - sent);
+        deadlines_.start();
     }
     const unsigned losses = losses_;
+    InFlight::Command command = in_flight_.take_oldest();
+    deadlines_.ended();
+    if (reply.type == REDIS_REPLY_ERROR) {
+        const std::string_view error{ reply.str, reply.len };
+        answered_with_error(command.calls, error.empty() ? "ERR" : error_text(error));
+    } else {
+        answered_well(command, reply);
+    }
+    if (!command.in_time && losses == losses_ && !checks_order_) {
+        checks_order_ = issue(plain_command({ "TIME" }), Hooks::on<&Connection::order_checked>);
+    }
+    finish_move();
+}
+
+void Connection::answered_well(InFlight::Command& command, const redisReply& reply)
+{
+    owner_.command_answered();
+    if (command.in_time) {
+        owner_.call_answered(std::chrono::steady_clock::now() - command.sent);
+    }
+    const unsigned losses = losses_;
+    CallQueue& calls = command.calls;
     bool good = true;
     for (std::size_t index = 0, size = calls.size(); index < size; ++index) {
         Call* call = records_.end(calls.pop());
@@ -292,10 +285,20 @@ void Connection::answered(const redisReply& reply)
     }
 }
 
+/// If one reply was lost on the way, each later one is taken for that to the command before its
+/// own, and is late. The reply to TIME has a form of its own.
+void Connection::order_checked(const redisReply& reply)
+{
+    checks_order_ = false;
+    if (reply.type != REDIS_REPLY_ERROR && !clock_.set(reply)) {
+        lose("a reply was lost", Loss::good);
+    }
+}
+
 void Connection::answered_with_error(CallQueue& answered, std::string_view error)
 {
     const unsigned losses = losses_;
-    const bool lost_scripts = error.starts_with("NOSCRIPT");
+    const bool no_script = error.starts_with("NOSCRIPT");
     // Redis refuses a batch of keys of several slots, and has executed nothing of it.
     const bool apart = answered.size() > 1 && wants_keys_apart(error);
     if (apart && error.starts_with("CROSSSLOT")) {
@@ -303,34 +306,28 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
     }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
-        const bool may_load = lost_scripts && record.missed_scripts++ < most_loads;
-        if (record.awaited() && (apart || may_load)) {
-            resend(record, may_load);
-        } else {
-            record.fail_late(Failure::error_reply);
-            owner_.call_refused(records_.end(record), error);
+        const bool loaded = no_script && loader_.load_for(record);
+        if (record.awaited() && (apart || loaded)) {
+            Call& call = *record.call;
+            record.apart = record.apart || apart;
+            if (!send(record)) {  // its deadline stays
+                call.on_failure(Failure::error_reply);
+            }
+            continue;
         }
+        record.fail_late(Failure::error_reply);
+        owner_.call_refused(records_.end(record), error);
     }
     if (leaves_server(error) && losses == losses_) {
         lose(error, Loss::refused);
     }
 }
 
-/// Sends a call again. Its deadline stays. `load`: the server has lost its scripts. They are loaded
-/// before, once for all the calls that met this error.
-void Connection::resend(PendingCall& record, bool load)
+void Connection::script_loaded(const redisReply& reply)
 {
-    Call& call = *record.call;
-    record.apart = !load;
-    if (usable() && load && handshake_.done()) {
-        contained([this] { say(handshake_.load_scripts()); });
+    if (reply.type == REDIS_REPLY_ERROR) {
+        lose({ reply.str, reply.len }, Loss::rejected);
     }
-    if (!usable()) {
-        records_.end(record);
-    } else if (send(record)) {
-        return;
-    }
-    call.on_failure(Failure::error_reply);
 }
 
 /// Frees the context, unless hiredis does, and connects again: at once if the connection had worked
@@ -382,9 +379,10 @@ void Connection::send_again(CallQueue lost) noexcept
 CallQueue Connection::give_up() noexcept
 {
     ++losses_;
+    checks_order_ = false;
     tls_ = nullptr;
     free_context(std::exchange(context_, nullptr));
-    deadline_alarm_.stop();
+    deadlines_.stop();
     CallQueue calls = in_flight_.take_all();
     batcher_.move_to(calls);
     return calls;

@@ -1,12 +1,13 @@
 #pragma once
 
 #include "loop/event_loop.h"
-#include "redis/alarm.h"
 #include "redis/batcher.h"
 #include "redis/context.h"
+#include "redis/deadlines.h"
 #include "redis/handshake.h"
 #include "redis/in_flight.h"
 #include "redis/reconnect_policy.h"
+#include "redis/script_loader.h"
 
 #include <string>
 #include <vector>
@@ -48,7 +49,7 @@ public:
 /// One pipelined connection to one server: its socket, its state, and its calls. It is ready after
 /// the handshake. If it is lost, or the server cannot be used, it connects again: at once if it had
 /// worked, otherwise after a pause.
-class Connection final : private ContextOwner {
+class Connection final : private ContextOwner, private TlsWatcher {
 public:
     Connection(
         EventLoop& loop, const Endpoint& server, const ServerOptions& options,
@@ -80,9 +81,9 @@ public:
     /// Whether a batch is not written yet.
     bool filling() const noexcept { return !batcher_.empty(); }
 
-    /// Requires ready(). Takes over the record, which must hold its call. Calls that can be batched
-    /// are written at the end of the loop's turn. False: out of memory; the call was not sent, and
-    /// the record is freed.
+    /// Takes over the record, which must hold its call. Calls that can be batched
+    /// are written at the end of the loop's turn. False: the connection is not ready, or memory is
+    /// used up. The call was not sent, and the record is freed.
     bool send(PendingCall& record) noexcept;
 
     /// Writes at once what would be written at the end of the turn, as far as the socket takes it.
@@ -97,9 +98,6 @@ public:
     }
 
 private:
-    /// Of the scripts, for one call: SCRIPT FLUSH may come between each of them and the call.
-    static constexpr unsigned most_loads = 16;
-
     enum class State : std::uint8_t {
         closed,
         connecting,  // until the handshake is done
@@ -113,27 +111,28 @@ private:
 
     /// hiredis's callbacks.
     struct Hooks;
-    using ReplyHandler = void(redisAsyncContext*, void* reply, void*);
 
     void connected() noexcept override;
+    void progressed() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
     const ssl_st* tls() const noexcept override { return tls_; }
 
     bool usable() const noexcept { return state_ == State::ready || state_ == State::moving; }
     void fire() noexcept;
-    void say(const std::vector<std::string>& commands);
+    void begin_handshake();
     void handshake_reply(const redisReply& reply);
+    void script_loaded(const redisReply& reply);
     void finish_move();
     void restart();
 
     bool write(CallQueue& calls) noexcept;
     bool issue(std::string_view text, ReplyHandler* on_reply) noexcept;
     void end_turn() noexcept;
-    void start_deadlines() noexcept;
     void check_deadlines();
     void answered(const redisReply& reply);
+    void answered_well(InFlight::Command& command, const redisReply& reply);
+    void order_checked(const redisReply& reply);
     void answered_with_error(CallQueue& answered, std::string_view error);
-    void resend(PendingCall& record, bool load);
 
     void lose(
         std::string_view reason, Loss loss = Loss::failed,
@@ -157,11 +156,14 @@ private:
     std::unique_ptr<Timer> connect_timer_;  // limits an attempt, or the pause before it
     ReconnectPolicy reconnect_;
     Handshake handshake_;
+    ServerClock& clock_;
+    bool checks_order_ = false;  // a reply to TIME will tell
+    ScriptLoader loader_;
     CommandBuffer command_;
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;
     InFlight in_flight_;
-    Alarm deadline_alarm_;  // for the calls in flight
+    Deadlines deadlines_;
 };
 
 }  // namespace ratelimit::redis

@@ -82,12 +82,22 @@ redisAsyncContext* open_context(
         // No valid reply has more. hiredis allocates memory for the number that a reply announces.
         context->c.reader->maxelements = 65'536;
         context->data = &owner;
+        if (server.unix_path.empty()) {
+            redisEnableKeepAlive(&context->c);
+        }
         redisAsyncSetConnectCallback(context, on_connect);
         redisAsyncSetDisconnectCallback(context, on_disconnect);
         return context;
     }
     redisAsyncFree(context);
     return nullptr;
+}
+
+bool issue_command(
+    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply) noexcept
+{
+    return redisAsyncFormattedCommand(&context, on_reply, nullptr, text.data(), text.size())
+        == REDIS_OK;
 }
 
 void write_out(redisAsyncContext& context) noexcept

@@ -34,6 +34,12 @@ inline bool is_own_lack(std::string_view reason) noexcept
 redisAsyncContext* open_context(
     EventLoop& loop, const Endpoint& server, ContextOwner& owner, std::string& reason);
 
+using ReplyHandler = void(redisAsyncContext*, void* reply, void*);
+
+/// Adds a command to what is written at the end of the loop's turn. False: out of memory.
+bool issue_command(
+    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply) noexcept;
+
 /// Writes what has been issued, as far as the socket takes it now, and does not wait for the end of
 /// the turn. An error is found then.
 void write_out(redisAsyncContext& context) noexcept;

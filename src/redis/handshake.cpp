@@ -1,6 +1,6 @@
 #include "redis/handshake.h"
 
-#include <cstring>
+#include "redis/command.h"
 
 #include <hiredis/hiredis.h>
 #include <unistd.h>
@@ -22,9 +22,8 @@ bool names_a_master(const redisReply& role) noexcept
 
 }  // namespace
 
-Handshake::Handshake(
-    const ServerOptions& options, const ScriptRegistry& scripts, ServerClock& clock)
-    : options_(options), scripts_(scripts), clock_(clock), digests_(scripts.size())
+Handshake::Handshake(const ServerOptions& options, bool calls_scripts, ServerClock& clock)
+    : options_(options), calls_scripts_(calls_scripts), clock_(clock)
 {
 }
 
@@ -45,8 +44,10 @@ std::vector<std::string> Handshake::begin()
     if (options_.master_only) {
         add(Reply::role, plain_command({ "ROLE" }));
     }
-    for (std::string& command : load_scripts()) {
-        commands.push_back(std::move(command));
+    if (calls_scripts_) {
+        // Whether the user may load scripts, and the server executes them now: TIME has a reply
+        // even while Redis loads its data (LOADING).
+        add(Reply::good, plain_command({ "SCRIPT", "LOAD", "return 1" }));
     }
     add(Reply::time, plain_command({ "TIME" }));  // also proves that the server answers
     // CLIENT LIST then shows which worker has the connection. A server may refuse this command. It
@@ -54,18 +55,6 @@ std::vector<std::string> Handshake::begin()
     // reason in the first reply, which has to count.
     const std::string name = "nginx-ratelimit-" + std::to_string(getpid());
     add(Reply::any, plain_command({ "CLIENT", "SETNAME", name }));
-    return commands;
-}
-
-std::vector<std::string> Handshake::load_scripts()
-{
-    std::vector<std::string> commands;
-    for (std::size_t i = 0; i < scripts_.size(); ++i) {
-        replies_left_.push_back(Reply::digest);
-        commands.push_back(
-            plain_command({ "SCRIPT", "LOAD", scripts_.text(static_cast<ScriptId>(i)) }));
-    }
-    loaded_ = 0;
     return commands;
 }
 
@@ -78,13 +67,6 @@ std::optional<std::string_view> Handshake::judge(const redisReply& reply)
     }
     if (reply.type == REDIS_REPLY_ERROR) {
         return text_of(reply);
-    }
-    if (expected == Reply::digest) {
-        ScriptDigest& digest = digests_[loaded_++];
-        if (reply.type != REDIS_REPLY_STRING || reply.len != digest.size()) {
-            return "SCRIPT LOAD returned no digest";
-        }
-        std::memcpy(digest.data(), reply.str, digest.size());
     }
     if (expected == Reply::time && !clock_.set(reply)) {
         return "TIME returned no time";

@@ -1,18 +1,43 @@
 #include "redis/script_registry.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
+
+#include <openssl/evp.h>
 
 namespace ratelimit::redis {
 
+namespace {
+
+/// As Redis computes it.
+ScriptDigest digest_of(const std::string& text)
+{
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::array<unsigned char, EVP_MAX_MD_SIZE> sha1{};
+    if (EVP_Digest(text.data(), text.size(), sha1.data(), nullptr, EVP_sha1(), nullptr) != 1) {
+        throw std::runtime_error("OpenSSL computes no SHA-1, by which Redis names scripts");
+    }
+    ScriptDigest digest{};
+    for (std::size_t i = 0; i < digest.size(); ++i) {
+        const unsigned byte = sha1[i / 2];
+        digest[i] = digits[i % 2 == 0 ? byte >> 4U : byte & 15U];
+    }
+    return digest;
+}
+
+}  // namespace
+
 ScriptId ScriptRegistry::add(std::string text)
 {
-    const auto found = std::find(texts_.begin(), texts_.end(), text);
-    if (found != texts_.end()) {
-        return static_cast<ScriptId>(found - texts_.begin());
+    const ScriptDigest digest = digest_of(text);
+    const auto found = std::find(digests_.begin(), digests_.end(), digest);
+    if (found != digests_.end()) {
+        return static_cast<ScriptId>(found - digests_.begin());
     }
     texts_.push_back(std::move(text));
-    return static_cast<ScriptId>(texts_.size() - 1);
+    digests_.push_back(digest);
+    return static_cast<ScriptId>(digests_.size() - 1);
 }
 
 const std::string& ScriptRegistry::text(ScriptId id) const noexcept

@@ -111,12 +111,7 @@ void SentinelLink::begin()
 void SentinelLink::begin_handshake()
 {
     if (options_.tls != nullptr) {
-        std::string reason;
-        tls_ = options_.tls->start(context_->c, sentinel_.host_name, reason);
-        if (tls_ == nullptr) {
-            lose(reason);
-            return;
-        }
+        tls_ = options_.tls->start(context_->c, sentinel_.host_name, nullptr);
     }
     // Issued as one command whose callback gets all replies, like MONITOR. hiredis's own parsing of
     // subscription messages trusts the server: a malformed reply would crash the worker.
@@ -128,9 +123,7 @@ void SentinelLink::begin_handshake()
     }
     commands += plain_command({ "SENTINEL", "get-master-addr-by-name", master_ });
     commands += subscription();
-    if (redisAsyncFormattedCommand(
-            context_, Hooks::on_reply, nullptr, commands.data(), commands.size())
-        != REDIS_OK) {
+    if (!issue_command(*context_, commands, Hooks::on_reply)) {
         throw std::runtime_error("out of memory");
     }
     context_->c.flags |= REDIS_MONITORING;

@@ -292,6 +292,9 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
 void Server::call_refused(Call* call, std::string_view error) noexcept
 {
     breaker_.answered();
+    if (call == nullptr && error.starts_with("NOSCRIPT")) {
+        return;  // the next call finds its script
+    }
     if (call != nullptr && executed_nothing(error)) {
         call->routing.written = false;
     }

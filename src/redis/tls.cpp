@@ -32,6 +32,13 @@ bool expect_name(SSL* ssl, const std::string& name)
         || SSL_set1_host(ssl, name.c_str()) == 1;
 }
 
+void on_step(const SSL* ssl, int where, int) noexcept
+{
+    if ((where & SSL_CB_LOOP) != 0) {
+        static_cast<TlsWatcher*>(SSL_get_app_data(ssl))->progressed();
+    }
+}
+
 bool is_address(const std::string& name)
 {
     ASN1_OCTET_STRING* address = a2i_IPADDRESS(name.c_str());
@@ -139,28 +146,26 @@ bool TlsContext::prepare(SSL* ssl, const redisContext& context, const std::strin
     return true;
 }
 
-ssl_st* TlsContext::start(redisContext& context, const std::string& host, std::string& reason) const
+ssl_st* TlsContext::start(redisContext& context, const std::string& host, TlsWatcher* watcher) const
 {
-    reason = "TLS could not be started";
-    SSL* ssl = SSL_new(context_.get());
-    if (ssl == nullptr) {
-        return nullptr;
-    }
-    const bool prepared = prepare(ssl, context, host);
+    const auto free = [](SSL* ssl) { SSL_free(ssl); };
+    std::unique_ptr<SSL, decltype(free)> ssl(SSL_new(context_.get()), free);
+    const bool prepared = ssl != nullptr && prepare(ssl.get(), context, host);
     // is_address leaves an error in the queue.
     ERR_clear_error();
     if (!prepared) {
-        SSL_free(ssl);
-        return nullptr;
+        throw std::runtime_error("TLS could not be started");
     }
-    if (redisInitiateSSL(&context, ssl) != REDIS_OK) {
+    if (watcher != nullptr) {
+        SSL_set_app_data(ssl.get(), watcher);
+        SSL_set_info_callback(ssl.get(), on_step);
+    }
+    if (redisInitiateSSL(&context, ssl.get()) != REDIS_OK) {
         // A server nearby may have replied already, so that its certificate may have been refused.
-        const std::string said = failure(ssl);
-        reason = said.empty() ? context.errstr : said;
-        SSL_free(ssl);
-        return nullptr;
+        const std::string said = failure(ssl.get());
+        throw std::runtime_error(said.empty() ? context.errstr : said);
     }
-    return ssl;
+    return ssl.release();
 }
 
 std::string TlsContext::failure(const ssl_st* connection)

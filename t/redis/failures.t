@@ -142,6 +142,29 @@ subtest 'connections that are killed fail no request' => sub {
     }
 };
 
+subtest 'scripts that are lost, with and without their connection, fail no request' => sub {
+    my $redis = redis();
+    my $node = failing_node($redis, block => 'timeout 400ms;');
+    my $flush = sub { $redis->cmd('SCRIPT', 'FLUSH') };
+    my $both  = sub { $flush->(); kill_clients($redis) };
+    my @seen = observe($node, 3, map { 0.2 * $_ => $_ % 2 ? $flush : $both } 1 .. 12);
+    is scalar(blamed(@seen)), 0, 'of ' . @seen;
+    is $node->count_log(qr/is away|answered:/), 0, 'no line in the log' if !failed(@seen);
+};
+
+subtest 'a connection on which one reply was lost is replaced' => sub {
+    my $redis = redis();
+    my $proxy = proxy(to => $redis->addr);
+    my $node = failing_node($proxy, workers => 1);
+    my $status = sub { return $node->get('/one/')->header('X-Status') };
+    $proxy->swallow;
+    is $status->(), 'FAILED_OPEN', 'it had no reply in time';
+    my @later = map { $status->() } 1 .. 20;
+    cmp_ok scalar(grep { $_ ne 'PASSED' } @later), '<=', 3, "then: @later";
+    is_deeply [@later[10 .. 19]], [('PASSED') x 10], 'Redis decides';
+    is $node->count_log(qr/is away/), 0;
+};
+
 sub kill_clients { return $_[0]->cmd('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes') }
 
 my $kill = sub { $_[0]->stop('KILL') };

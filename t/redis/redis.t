@@ -139,11 +139,10 @@ subtest 'flushed scripts are loaded again without a failed request' => sub {
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]};", location => 'ratelimit_fail_mode closed;');
     is $node->status('/'), 200;
-    my $loads = $redis->calls('script|load');
     $redis->cmd('SCRIPT', 'FLUSH');
     $redis->cmd('CONFIG', 'RESETSTAT');
     is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429];
-    is $redis->calls('script|load'), $loads, 'each script is loaded once more';
+    is $redis->calls('script|load'), 1, 'the script is loaded once more';
 };
 
 subtest 'passwords, users, databases, unix sockets and prefixes work' => sub {

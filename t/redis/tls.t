@@ -48,6 +48,13 @@ for (
     is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429], "a server $what is used";
 }
 
+subtest 'each step of a connection has the whole connect_timeout' => sub {
+    my $proxy = proxy(to => "127.0.0.1:$good_port");
+    $proxy->delay(0.4);
+    my $node = node_to($proxy->port, "$trusted connect_timeout 600ms;");
+    is_deeply [map { $node->status('/?k=steps') } 1 .. 3], [200, 200, 429], 'TLS, and then the first replies, take longer';
+};
+
 subtest 'many concurrent checks are counted exactly over TLS' => sub {
     my $node = node_to($good_port, $trusted, '500r/d');
     is scalar(grep { $_ == 200 } burst($node->port, '/?k=many', 600, 32)), 500;

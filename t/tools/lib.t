@@ -83,6 +83,9 @@ subtest 'the proxy delays, garbles, drops and cuts' => sub {
     $proxy->pass;
     $socket = http_connect($proxy->port);
     is $ping->($socket), "+PONG\r\n", 'a new connection passes';
+    $proxy->swallow;
+    is $ping->($socket, 0.2), '', 'a reply is missing';
+    is $ping->($socket), "+PONG\r\n", 'the next one is not';
     is $proxy->seen->{taken}, 4;
     $proxy->cut;
     is $ping->($socket), '', 'cut at once';

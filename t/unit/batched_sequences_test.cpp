@@ -18,7 +18,7 @@ protected:
         add_sequence({ { Algorithm::fixed_window },
                        { Algorithm::gcra },
                        { Algorithm::sliding_window_counter, true } });
-        begin(options_to(server_.port()));
+        begin(server_);
     }
     static std::vector<Asked> limits_of(
         const std::string& first, const std::string& second, const std::string& third)

@@ -143,6 +143,14 @@ protected:
         return call.answer ? *call.answer : std::string(describe(*call.failure));
     }
 
+    /// Afterwards no call has to be sent again because its script was missing.
+    void load_scripts(const RedisServer& server) const
+    {
+        for (std::size_t i = 0; i < scripts_.size(); ++i) {
+            server.ask({ "SCRIPT", "LOAD", scripts_.text(static_cast<redis::ScriptId>(i)) });
+        }
+    }
+
     /// Waits until this server has no connection of the client.
     bool is_left_alone(RedisServer& server)
     {

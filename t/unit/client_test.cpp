@@ -144,24 +144,58 @@ TEST_F(Client, several_connections_share_the_calls)
     EXPECT_EQ(calls.back().answer, "299");
 }
 
-TEST_F(Client, loads_each_script_once_more_when_redis_has_lost_them)
+TEST_F(Client, loads_a_script_once_for_all_calls_that_need_it_and_no_other)
 {
     scripts_.add("return ARGV[1]");
     const auto other = scripts_.add("return 'other'");
+    scripts_.add("return 'never called'");
     auto& client = start_ready(options_to(server_.port()));
-    EXPECT_EQ(server_.calls("script|load"), 2);
+    const auto calls_of_both = [&] {
+        const auto loads = server_.calls("script|load");
+        std::deque<EchoCall> calls;
+        for (int i = 0; i < 100; ++i) {
+            const auto script = i % 2 == 0 ? redis::ScriptId{} : other;
+            client.send(calls.emplace_back(std::to_string(i), script));
+            if (i % 10 == 9) {
+                loop_.run_for(1ms);  // in several turns
+            }
+        }
+        EXPECT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
+        EXPECT_EQ(calls[98].answer, "98");
+        EXPECT_EQ(calls[99].answer, "other");
+        return server_.calls("script|load") - loads;
+    };
+    EXPECT_EQ(calls_of_both(), 2) << "of a new server";
+    EXPECT_EQ(calls_of_both(), 0);
     server_.ask({ "SCRIPT", "FLUSH" });
-    const auto loads = server_.calls("script|load");
-
-    std::deque<EchoCall> calls;
-    for (int i = 0; i < 100; ++i) {
-        client.send(calls.emplace_back(std::to_string(i), i % 2 == 0 ? redis::ScriptId{} : other));
-    }
-    ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
-    EXPECT_EQ(calls[98].answer, "98");
-    EXPECT_EQ(calls[99].answer, "other");
-    EXPECT_EQ(server_.calls("script|load") - loads, 2);
+    EXPECT_EQ(calls_of_both(), 2);
+    server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
+    EXPECT_EQ(calls_of_both(), 1) << "the handshake's only: the server has the scripts";
     EXPECT_TRUE(events_.errors.empty());
+    client.look_at_servers(
+        [](const redis::ServerView& view) { EXPECT_EQ(view.stats.error_replies, 0U); });
+}
+
+TEST_F(Client, counts_no_error_if_a_script_was_missing_and_its_caller_has_gone)
+{
+    auto& client = start_ready(options_to(server_.port()));
+    auto call = std::make_unique<EchoCall>("x");
+    client.send(*call);
+    client.flush();
+    call.reset();
+    EXPECT_EQ(ask("y"), "y");
+    EXPECT_TRUE(events_.errors.empty());
+}
+
+TEST_F(Client, is_reported_down_if_it_may_not_load_scripts)
+{
+    server_.ask({ "ACL", "SETUSER", "some", "on", "nopass", "~*", "+@all", "-script" });
+    auto options = options_to(server_.port());
+    options.server.username = "some";
+    options.server.password = "any";
+    start(options);
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_TRUE(events_.last_reason.starts_with("NOPERM")) << events_.last_reason;
 }
 
 TEST_F(Client, allocates_nothing_for_a_call_once_it_has_run)

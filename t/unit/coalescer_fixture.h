@@ -87,6 +87,13 @@ protected:
         coalescer_.emplace(*client_);
     }
 
+    /// With a server that has the scripts.
+    void begin(const RedisServer& server)
+    {
+        begin(options_to(server.port()));
+        load_scripts(server);
+    }
+
     /// Before begin: requests of exactly these limits are decided by a script of their own.
     void add_sequence(const std::vector<SequenceLimit>& limits)
     {

@@ -15,7 +15,7 @@ constexpr microseconds some_time{ std::chrono::seconds{ 1'800'000'000 } };
 
 class CoalescedChecks : public CoalescerTest {
 protected:
-    void SetUp() override { begin(options_to(server_.port())); }
+    void SetUp() override { begin(server_); }
 
     /// Sends requests while Redis is paused, and waits for all; returns the number of calls.
     long calls_of(const std::function<void()>& sending)

@@ -1,6 +1,7 @@
 // The client's reaction to lost and refused connections, errors and garbage.
 
 #include "client_fixture.h"
+#include "listener.h"
 #include "mock_server.h"
 #include "redis/context.h"
 
@@ -42,17 +43,8 @@ TEST_F(ClientTest, a_missing_unix_socket_is_reported)
 
 TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
 {
-    // Accepts connections into its backlog, and never sends a byte.
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    bind(listener, reinterpret_cast<sockaddr*>(&address), length);
-    listen(listener, 1);
-    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-
-    auto options = options_to(ntohs(address.sin_port));
+    const Listener listener;  // accepts connections into its backlog, and never sends a byte
+    auto options = options_to(listener.port());
     options.server.connect_timeout = 100ms;
     options.server.timeout = 5s;
     const auto began = loop_.now();
@@ -61,7 +53,39 @@ TEST_F(ClientTest, connecting_is_bounded_by_its_timeout)
     EXPECT_GE(loop_.now() - began, 90ms);
     EXPECT_LT(loop_.now() - began, 5s) << "the call itself has more time";
     EXPECT_EQ(events_.last_reason, "timed out while connecting");
-    close(listener);
+}
+
+/// Replies to each of a client's first commands 150 ms after the one before, once.
+void reply_slowly(int listener, std::initializer_list<std::string_view> replies)
+{
+    const int client = accept(listener, nullptr, nullptr);
+    for (const std::string_view reply : replies) {
+        std::this_thread::sleep_for(150ms);
+        send(client, reply.data(), reply.size(), MSG_NOSIGNAL);
+    }
+    char byte = 0;
+    while (recv(client, &byte, 1, 0) > 0) {
+    }
+    close(client);
+}
+
+TEST_F(ClientTest, each_step_of_an_attempt_to_connect_has_the_whole_timeout)
+{
+    const Listener listener;
+    std::thread server([&] {
+        reply_slowly(
+            listener.socket(),
+            { "+OK\r\n", "+OK\r\n", "$1\r\nx\r\n", "*2\r\n$1\r\n9\r\n$1\r\n9\r\n", "+OK\r\n" });
+    });
+    auto options = options_to(listener.port());
+    options.server.password = "any";
+    options.server.database = 3;
+    options.server.connect_timeout = 400ms;
+    start(options);
+    EXPECT_TRUE(loop_.run_until([this] { return events_.ups == 1; }, 5s)) << events_.last_reason;
+    EXPECT_EQ(events_.downs, 0);
+    client_.reset();
+    server.join();
 }
 
 TEST_F(ClientTest, without_a_free_nginx_connection_no_breaker_opens_and_no_address_changes)

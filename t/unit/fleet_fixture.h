@@ -126,6 +126,7 @@ protected:
         sync_script_ = add_sync_script(scripts_);
         api_ = ApiScripts::add_to(scripts_);
         start_ready(options_to(server_.port()));
+        load_scripts(server_);
     }
 
     std::string change(

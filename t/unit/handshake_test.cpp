@@ -35,35 +35,30 @@ protected:
     const std::string digest_ = "$40\r\n" + std::string(40, 'd') + "\r\n";
     redis::ServerOptions options_;
     const std::string time_ = "*2\r\n$10\r\n1700000000\r\n$6\r\n000042\r\n";
-    redis::ScriptRegistry scripts_;
     redis::ServerClock clock_;
 };
 
-TEST_F(HandshakeTest, sends_all_configured_commands_before_the_scripts)
+TEST_F(HandshakeTest, sends_all_configured_commands_and_none_of_the_scripts)
 {
     options_.password = "secret";
     options_.database = 3;
     options_.master_only = true;
-    scripts_.add("return 1");
-    scripts_.add("return 2");
-    Handshake handshake(options_, scripts_, clock_);
+    Handshake handshake(options_, true, clock_);
     using Words = std::vector<std::string>;
     EXPECT_EQ(
-        words(handshake.begin()),
-        (Words{ "AUTH", "SELECT", "ROLE", "SCRIPT", "SCRIPT", "TIME", "CLIENT" }));
+        words(handshake.begin()), (Words{ "AUTH", "SELECT", "ROLE", "SCRIPT", "TIME", "CLIENT" }));
     for (const std::string& resp :
-         Words{ "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_, digest_, time_ }) {
+         Words{ "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_, time_ }) {
         EXPECT_EQ(judge(handshake, resp), "good");
         EXPECT_FALSE(handshake.done());
     }
     EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
     EXPECT_TRUE(handshake.done());
-    EXPECT_EQ(handshake.digests()[1].back(), 'd');
 }
 
 TEST_F(HandshakeTest, always_asks_for_the_time)
 {
-    Handshake handshake(options_, scripts_, clock_);
+    Handshake handshake(options_, false, clock_);
     EXPECT_EQ(words(handshake.begin()), (std::vector<std::string>{ "TIME", "CLIENT" }));
     EXPECT_FALSE(clock_.now());
     EXPECT_EQ(judge(handshake, time_), "good");
@@ -77,7 +72,7 @@ TEST_F(HandshakeTest, always_asks_for_the_time)
 
 TEST_F(HandshakeTest, refuses_a_server_that_does_not_say_the_time)
 {
-    Handshake handshake(options_, scripts_, clock_);
+    Handshake handshake(options_, false, clock_);
     for (const std::string resp :
          { "+OK\r\n", "*1\r\n$1\r\n1\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n1\r\n", "*2\r\n:1\r\n:1\r\n",
            "*2\r\n$1\r\n1\r\n$7\r\n1000000\r\n", "*2\r\n$2\r\n1x\r\n$1\r\n1\r\n",
@@ -92,13 +87,12 @@ TEST_F(HandshakeTest, refuses_a_server_that_does_not_say_the_time)
 TEST_F(HandshakeTest, fails_at_the_first_error_except_for_the_name)
 {
     options_.password = "wrong";
-    scripts_.add("return 1");
-    Handshake handshake(options_, scripts_, clock_);
+    Handshake handshake(options_, true, clock_);
     handshake.begin();
     EXPECT_EQ(judge(handshake, "-WRONGPASS no\r\n"), "WRONGPASS no");
     handshake.begin();
     EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
-    EXPECT_EQ(judge(handshake, "$2\r\nno\r\n"), "SCRIPT LOAD returned no digest");
+    EXPECT_EQ(judge(handshake, "-NOPERM no script\r\n"), "NOPERM no script");
     handshake.begin();
     EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
     EXPECT_EQ(judge(handshake, digest_), "good");
@@ -109,8 +103,7 @@ TEST_F(HandshakeTest, fails_at_the_first_error_except_for_the_name)
 
 TEST_F(HandshakeTest, ends_with_the_reason_of_a_server_that_refuses_the_connection)
 {
-    scripts_.add("return 1");
-    Handshake handshake(options_, scripts_, clock_);
+    Handshake handshake(options_, true, clock_);
     handshake.begin();
     EXPECT_EQ(
         judge(handshake, "-ERR max number of clients reached\r\n"),
@@ -120,27 +113,12 @@ TEST_F(HandshakeTest, ends_with_the_reason_of_a_server_that_refuses_the_connecti
 TEST_F(HandshakeTest, refuses_a_server_that_is_no_master)
 {
     options_.master_only = true;
-    Handshake handshake(options_, scripts_, clock_);
+    Handshake handshake(options_, true, clock_);
     using Replies = std::initializer_list<std::string>;
     for (const std::string& role : Replies{ "*1\r\n$5\r\nslave\r\n", "*0\r\n", "*1\r\n:1\r\n" }) {
         handshake.begin();
         EXPECT_EQ(judge(handshake, role), "it is not a master");
     }
-}
-
-TEST_F(HandshakeTest, loads_the_scripts_again)
-{
-    scripts_.add("return 1");
-    Handshake handshake(options_, scripts_, clock_);
-    handshake.begin();
-    judge(handshake, digest_);
-    judge(handshake, time_);
-    judge(handshake, "+OK\r\n");
-    EXPECT_EQ(words(handshake.load_scripts()), std::vector<std::string>{ "SCRIPT" });
-    EXPECT_FALSE(handshake.done());
-    EXPECT_EQ(judge(handshake, "$40\r\n" + std::string(40, 'e') + "\r\n"), "good");
-    EXPECT_TRUE(handshake.done());
-    EXPECT_EQ(handshake.digests()[0].back(), 'e');
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ protected:
     NamedServerTest() : second_("bind 127.0.0.2\nport " + std::to_string(first_.port()) + "\n")
     {
         loop_.names["redis.test"] = { { "127.0.0.1" }, valid };
+        scripts_.add("return ARGV[1]");
+        load_scripts(first_);
+        load_scripts(second_);
     }
 
     redis::ClientOptions named_options()

@@ -1,12 +1,15 @@
+#include "all_algorithms.h"
 #include "check/script_call.h"
 #include "check/script_reply.h"
 #include "check/script_text.h"
 #include "check/sequence_scripts.h"
 #include "redis/script_registry.h"
+#include "redis_server.h"
 
 #include <array>
 #include <bit>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <hiredis/hiredis.h>
@@ -229,28 +232,30 @@ TEST(ScriptText, reads_a_block_only_for_limits_that_have_one)
     EXPECT_NE(charge_script(Algorithm::gcra), charge_script(Algorithm::gcra, 9s));
 }
 
-TEST(ScriptText, each_choice_of_limits_has_a_script_of_its_own_in_their_order)
+TEST(ScriptText, all_limits_together_and_each_alone_have_scripts_of_their_own)
 {
     const std::array limits = { SequenceLimit{ Algorithm::gcra },
                                 SequenceLimit{ Algorithm::fixed_window, true },
                                 SequenceLimit{ Algorithm::token_bucket } };
     redis::ScriptRegistry scripts;
     const SequenceScripts sequences(limits, false, scripts);
-    const auto text = [&](std::initializer_list<std::size_t> chosen) {
-        std::size_t bits = 0;
-        for (const std::size_t index : chosen) {
-            bits |= SequenceScripts::bit(index);
-        }
-        return scripts.text(sequences.of(bits));
-    };
-    EXPECT_EQ(text({ 0, 1, 2 }), sequence_script(limits));
-    EXPECT_EQ(text({ 0, 2 }), sequence_script(std::array{ limits[0], limits[2] }));
-    EXPECT_EQ(text({ 1, 2 }), sequence_script(std::array{ limits[1], limits[2] }));
-    EXPECT_NE(text({ 1, 2 }), text({ 0, 1 }));
-    EXPECT_EQ(text({ 1 }), single_script(Algorithm::fixed_window))
-        << "alone, shadows are no others";
+    const auto text = [&](std::size_t bits) { return scripts.text(sequences.of(bits).value()); };
+    EXPECT_EQ(text(7), sequence_script(limits));
+    EXPECT_EQ(text(2), single_script(Algorithm::fixed_window)) << "alone, shadows are no others";
     EXPECT_EQ(sequences.of(1), sequences.of(4)) << "of one text";
-    EXPECT_EQ(scripts.size(), 7U - 1);
+    EXPECT_FALSE(sequences.of(3) || sequences.of(5) || sequences.of(6));
+    EXPECT_EQ(scripts.size(), 3U);
+}
+
+TEST(ScriptText, the_longest_sequence_of_each_algorithm_compiles)
+{
+    const RedisServer server;
+    for (const Algorithm algorithm : all_algorithms) {
+        const std::vector<SequenceLimit> limits(
+            SequenceScripts::most, SequenceLimit{ algorithm, false, 1s });
+        const auto reply = server.ask({ "SCRIPT", "LOAD", sequence_script(limits, true) });
+        EXPECT_EQ(reply.size(), 40U) << reply;
+    }
 }
 
 TEST(ScriptRegistry, stores_equal_texts_once)
@@ -261,6 +266,8 @@ TEST(ScriptRegistry, stores_equal_texts_once)
     EXPECT_EQ(scripts.add("a"), first);
     EXPECT_EQ(scripts.size(), 2U);
     EXPECT_EQ(scripts.text(first), "a");
+    const auto& sha1 = scripts.digests()[0];
+    EXPECT_EQ(std::string(sha1.begin(), sha1.end()), "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8");
 }
 
 }  // namespace

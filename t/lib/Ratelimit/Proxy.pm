@@ -49,6 +49,10 @@ sub cut { return $_[0]->command('cut', $_[1] // 0) }
 # server has executed what they are for. Once.
 sub lose { return $_[0]->command('lose', $_[1] // 1) }
 
+# Discards the next replies that it has; the connection stays open, so that each later reply is taken for
+# that to the command before its own. Once.
+sub swallow { return $_[0]->command('swallow') }
+
 # Whether lose() has closed a connection.
 sub lost { return !$_[0]->seen->{to_lose} }
 
@@ -89,7 +93,7 @@ sub new {
     return bless {
         to      => $to, listener => $listener, control => $control, mode => 'pass', links => {},
         select  => IO::Select->new($listener, $control), taken => 0, requests => 0, answers => 0,
-        to_lose => 0,
+        to_lose => 0, swallows => 0,
     }, $class;
 }
 
@@ -153,6 +157,7 @@ sub move {
         return;
     }
     return $self->hang_up($link) if $self->{to_lose} && !--$self->{to_lose};
+    return if $self->{swallows} && $self->{swallows}--;
     $bytes ^= "\xaa" x $got if $self->{mode} eq 'garble';
     my $wait = $self->{mode} eq 'delay' ? $self->{seconds} : 0;
     push @{ $link->{queue} }, [time + $wait, $bytes];
@@ -196,6 +201,9 @@ sub obey {
     }
     elsif ($command eq 'lose') {
         $self->{to_lose} = $value;
+    }
+    elsif ($command eq 'swallow') {
+        $self->{swallows} = 1;
     }
     elsif ($command eq 'cut' && $value) {
         $self->{cut_after} = $value;

@@ -1,0 +1,66 @@
+# Scripts in Redis: a connection loads those that its requests need, when Redis does not have them. So
+# nodes with many locations are back after a restart of Redis as soon as those with one.
+
+use Ratelimit::Test;
+use Time::HiRes qw(time);
+
+my $slack = $ENV{RATELIMIT_SLACK} // 0.25;    # for a busy machine
+
+my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets gcra);
+my ($workers, $locations) = (4, 40);
+
+# Each with four limits, in an order of its own, so that it has a script of its own.
+sub location {
+    my ($number) = @_;
+    my @left = 0 .. $#algorithms;
+    my @zones = map { my $i = $number % @left; $number = int($number / @left); splice @left, $i, 1 } 1 .. 4;
+    return map { "ratelimit zone=z$_;" } @zones;
+}
+
+sub node_of {
+    my ($redis, $count) = @_;
+    return nginx(workers => $workers,
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 400ms; } ratelimit_fail_mode closed;"
+            . join(' ', map { "ratelimit_zone \$request_id zone=z$_ rate=1000000r/d algorithm=$algorithms[$_];" } 0 .. $#algorithms),
+        server => join ' ', map { "location /$_/ { @{[ location(3 * $_ - 3) ]} try_files /index.html =404; }" } 1 .. $count);
+}
+
+sub connected { return scalar(() = $_[0]->cmd('CLIENT', 'LIST') =~ /name=nginx-ratelimit-/g) }
+sub scripts   { return $_[0]->cmd('INFO', 'memory') =~ /^number_of_cached_scripts:(\d+)/m ? $1 : die "no number\n" }
+
+sub failed { my ($node, $count) = @_; return grep { $_ != 200 } map { $node->status("/$_/") } 1 .. $count }
+
+# Seconds from the restart until every worker has a connection again.
+sub restart {
+    my ($redis) = @_;
+    $redis->stop('KILL');
+    $redis->start;
+    my $began = time;
+    wait_until('every worker is connected', sub { connected($redis) == $workers });
+    return time - $began;
+}
+
+subtest 'only the scripts that requests use are loaded' => sub {
+    my $redis = redis();
+    my $node = node_of($redis, $locations);
+    wait_until('every worker is connected', sub { connected($redis) == $workers });
+    my $unused = scripts($redis);
+    cmp_ok $unused, '<=', 1, 'none before the first request';
+    is_deeply [failed($node, 1)], [], 'no request fails';
+    is scripts($redis), $unused + 1, 'one location has one script';
+    is_deeply [failed($node, $locations)], [];
+    is scripts($redis), $unused + $locations;
+};
+
+subtest 'workers with many locations are back after a restart of Redis as soon as with one' => sub {
+    for my $count (1, $locations) {
+        my $redis = redis();
+        my $node = node_of($redis, $count);
+        is_deeply [failed($node, $count)], [];
+        my $took = restart($redis);
+        cmp_ok $took, '<', 0.6 + $slack, sprintf '%d locations: after %.3f s', $count, $took;
+        is_deeply [failed($node, $count)], [], 'no request fails then';
+    }
+};
+
+finish();
