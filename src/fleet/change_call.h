@@ -62,6 +62,7 @@ public:
     /// `id`: ChangeId::text.
     LookupCall(const FleetKeys& keys, std::string_view id);
 
+    std::size_t longest_reply() const noexcept final { return longest_page; }
     bool on_reply(const redisReply& reply) noexcept final;
 
 protected:
@@ -88,6 +89,7 @@ public:
 
     std::string_view routing_key() const noexcept final { return keys_.state; }
     void write(redis::CommandBuffer& command) const final;
+    std::size_t longest_reply() const noexcept final { return longest_page; }
     bool on_reply(const redisReply& reply) noexcept final;
 
 protected:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,10 @@ struct FleetKeys {
 
 /// In bytes. Longer keys are counted by their hash.
 inline constexpr std::size_t longest_key = 128;
+
+/// The most memory of a reply with overrides: two thousand changes, with ids and texts of 4096
+/// bytes each, since Redis may hold what no node wrote (lua/fleet_sync.lua).
+inline constexpr std::size_t longest_page = std::size_t{ 32 } * 1024 * 1024;
 
 /// What a change is about.
 struct ChangeId {

@@ -68,6 +68,7 @@ public:
 
     std::string_view routing_key() const noexcept final { return alive_; }
     void write(redis::CommandBuffer& command) const final;
+    std::size_t longest_reply() const noexcept final { return std::size_t{ 2 } * most_bytes; }
     bool on_reply(const redisReply& reply) noexcept final;
 
 protected:

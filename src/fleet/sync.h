@@ -54,6 +54,7 @@ private:
     bool send();
     std::string_view routing_key() const noexcept override { return parts_.keys.state; }
     void write(redis::CommandBuffer& command) const override;
+    std::size_t longest_reply() const noexcept override { return longest_page; }
     bool on_reply(const redisReply& reply) noexcept override;
     void on_failure(redis::Failure failure) noexcept override;
     void end(End end) noexcept;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "redis/command.h"
+#include "redis/reply_limits.h"
 
 #include <chrono>
 #include <cstdint>
@@ -79,6 +80,9 @@ public:
     /// Called before on_failure(timeout) of a call that was sent: the call that gets the reply if
     /// that arrives late, or else fails. It is never sent. Null: a late reply is discarded.
     virtual Call* late_reply() noexcept { return nullptr; }
+
+    /// The most memory that its reply can need (ReplyLimits).
+    virtual std::size_t longest_reply() const noexcept { return usual_reply; }
 
     /// How many requests fail with the call, for the counters.
     virtual unsigned request_count() const noexcept { return 1; }

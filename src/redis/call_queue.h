@@ -13,8 +13,9 @@ struct PendingCall {
     milliseconds sent{ 0 };      // 0: not sent yet
     milliseconds deadline{ 0 };  // before it is sent: Routing::expires
     std::chrono::steady_clock::time_point sent_precisely;
-    unsigned command_size = 1;    // how many records, from this one on, share a command
-    std::uint32_t shard = 0;      // of the call's keys
+    unsigned command_size = 1;  // how many records, from this one on, share a command
+    std::uint32_t shard = 0;    // of the call's keys
+    std::size_t longest_reply = usual_reply;
     bool asking = false;          // ASKING is sent before it
     bool apart = false;           // shares no command: Redis refused the one that it shared
     ScriptId script{};            // that it calls (ScriptLoader)

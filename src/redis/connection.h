@@ -116,6 +116,7 @@ private:
     void progressed() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
     const ssl_st* tls() const noexcept override { return tls_; }
+    std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
 
     bool usable() const noexcept { return state_ == State::ready || state_ == State::moving; }
     void fire() noexcept;

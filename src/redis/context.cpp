@@ -1,5 +1,6 @@
 #include "redis/context.h"
 
+#include "redis/reply_limits.h"
 #include "redis/tls.h"
 
 #include <cerrno>
@@ -30,10 +31,13 @@ void on_connect(const redisAsyncContext* context, int status) noexcept
     }
 }
 
-/// Why a connection is lost, by TLS or else by hiredis.
+/// Why a connection is lost, by a limit, by TLS, or else by hiredis.
 std::string reason_of(const redisAsyncContext& context, const ssl_st* tls)
 {
-    std::string said = tls == nullptr ? "" : TlsContext::failure(tls);
+    std::string said(ReplyLimits::refusal(context));
+    if (said.empty() && tls != nullptr) {
+        said = TlsContext::failure(tls);
+    }
     if (said.empty()) {
         said = context.errstr;
     }
@@ -76,11 +80,11 @@ redisAsyncContext* open_context(
     }
     if (context->err != 0) {
         reason = no_file ? no_file_left : context->errstr;
+    } else if (!ReplyLimits::set(*context)) {
+        reason = "out of memory";
     } else if (!loop.attach(*context)) {
         reason = no_connection_left;
     } else {
-        // No valid reply has more. hiredis allocates memory for the number that a reply announces.
-        context->c.reader->maxelements = 65'536;
         context->data = &owner;
         if (server.unix_path.empty()) {
             redisEnableKeepAlive(&context->c);

@@ -3,6 +3,7 @@
 #include "loop/event_loop.h"
 #include "redis/endpoint.h"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,8 @@ public:
     /// hiredis frees the context when this returns.
     virtual void disconnected(std::string_view reason) noexcept = 0;
     virtual const ssl_st* tls() const noexcept = 0;  // of the context; null: no TLS
+    /// The most memory of the oldest reply that is awaited (ReplyLimits).
+    virtual std::size_t longest_reply() const noexcept = 0;
 };
 
 /// The reasons if this process cannot open another connection, which is not the server's fault.

@@ -24,6 +24,7 @@ void InFlight::add(CallQueue& command) noexcept
         PendingCall& record = command.pop();
         if (record.call != nullptr) {
             record.call->routing.written = true;
+            record.longest_reply = record.call->longest_reply();
         }
         calls_.push(record);
     }

@@ -2,6 +2,7 @@
 
 #include "redis/call_queue.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace ratelimit::redis {
@@ -34,6 +35,11 @@ public:
     /// Whether a caller waits for any of the replies.
     bool awaited() const noexcept;
     milliseconds last_reply() const noexcept { return last_reply_; }
+    /// The most memory of the oldest command's reply, and of any reply to a handshake.
+    std::size_t longest_reply() const noexcept
+    {
+        return empty() ? usual_reply : std::max(usual_reply, calls_.front()->longest_reply);
+    }
 
     /// Call before the first call of a turn of the loop is written.
     void begin_turn(milliseconds now) noexcept { turn_began_ = now; }

@@ -7,6 +7,13 @@
 
 namespace ratelimit::redis {
 
+namespace {
+
+// Each of 16384 ranges with a master and three replicas, all with names.
+constexpr std::size_t longest_map = std::size_t{ 64 } * 1024 * 1024;
+
+}  // namespace
+
 /// CLUSTER SLOTS, to one candidate.
 class MapSearch::Query final : public CommandCall {
 public:
@@ -30,6 +37,7 @@ public:
         }
         return true;
     }
+    std::size_t longest_reply() const noexcept override { return longest_map; }
     void on_failure(Failure failure) noexcept override { search_.failed(*this, describe(failure)); }
 
     const Endpoint& endpoint() const noexcept { return server->endpoint(); }

@@ -2,6 +2,7 @@
 
 #include "loop/event_loop.h"
 #include "redis/context.h"
+#include "redis/reply_limits.h"
 #include "redis/server_options.h"
 
 #include <memory>
@@ -58,6 +59,7 @@ private:
     void connected() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
     const ssl_st* tls() const noexcept override { return tls_; }
+    std::size_t longest_reply() const noexcept override { return usual_reply; }
 
     EventLoop& loop_;
     const ServerOptions& options_;

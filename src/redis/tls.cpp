@@ -1,5 +1,7 @@
 #include "redis/tls.h"
 
+#include "redis/reply_limits.h"
+
 #include <stdexcept>
 #include <utility>
 
@@ -165,6 +167,7 @@ ssl_st* TlsContext::start(redisContext& context, const std::string& host, TlsWat
         const std::string said = failure(ssl.get());
         throw std::runtime_error(said.empty() ? context.errstr : said);
     }
+    ReplyLimits::set_for_tls(context);
     return ssl.release();
 }
 

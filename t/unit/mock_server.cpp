@@ -58,6 +58,12 @@ void MockServer::serve()
             watched.push_back({ client, POLLIN, 0 });
         }
         poll(watched.data(), watched.size(), 5);
+        if (const std::lock_guard lock(unasked_guard_); !unasked_.empty()) {
+            for (const auto& [client, input] : clients) {
+                send(client, unasked_.data(), unasked_.size(), MSG_NOSIGNAL);
+            }
+            unasked_.clear();
+        }
         if ((watched[0].revents & POLLIN) != 0) {
             clients.try_emplace(
                 accept(listener_, nullptr, nullptr), redisReaderCreate(), redisReaderFree);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -32,6 +33,13 @@ public:
     /// From now on, TIME has no reply.
     void ignore_time() noexcept { ignores_time_ = true; }
 
+    /// Sends bytes that no client has asked for, to all that are connected.
+    void send_to_all(const std::string& bytes)
+    {
+        const std::lock_guard lock(unasked_guard_);
+        unasked_ += bytes;
+    }
+
     int port() const noexcept { return port_; }
     int connections() const noexcept { return connections_; }
     int calls() const noexcept { return calls_; }
@@ -43,6 +51,8 @@ private:
     std::function<std::string()> answer_;
     std::function<std::string()> map_;
     std::map<std::string, std::string> replies_;  // by command
+    std::mutex unasked_guard_;
+    std::string unasked_;
     int listener_;
     int port_;
     std::atomic<bool> stop_{ false };
