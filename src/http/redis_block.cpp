@@ -17,7 +17,22 @@ namespace {
 
 using nginx::borrowed;
 
-constexpr std::size_t shown_text_limit = 256;
+/// A text from outside for a log line: escaped, and the beginning if it is long.
+class Shown {
+public:
+    explicit Shown(std::string_view from) noexcept
+        : text(borrowed(nginx::escaped_for_log(from, line_, sizeof(line_))))
+    {
+    }
+    Shown(const Shown&) = delete;
+    Shown& operator=(const Shown&) = delete;
+
+private:
+    char line_[256];
+
+public:
+    const ngx_str_t text;
+};
 
 /// nginx's event loop with the resolver of http {}, if that has one.
 nginx::NgxLoop& event_loop()
@@ -51,7 +66,11 @@ std::string RedisBlock::storage() const
 Coalescer& RedisBlock::coalescer()
 {
     if (coalescer_ == nullptr) {
-        client_ = redis::make_client({ event_loop(), options, scripts, *this });
+        redis::ClientOptions own = options;
+        const auto half =
+            ngx_cycle->connection_n / 2 / static_cast<std::size_t>(own.server.connections);
+        own.most_masters = std::min<std::size_t>(own.most_masters, half);
+        client_ = redis::make_client({ event_loop(), std::move(own), scripts, *this });
         coalescer_ = std::make_unique<Coalescer>(*client_);
         client_->start();
     }
@@ -95,10 +114,11 @@ void RedisBlock::stop() noexcept
 void RedisBlock::server_up(const redis::Endpoint& server) noexcept
 {
     const ngx_str_t block = borrowed(name);
-    const ngx_str_t address = borrowed(server.name);
+    const Shown address(server.name);
     report();
     ngx_log_error(
-        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block, &address);
+        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V is up", &block,
+        &address.text);
 }
 
 /// Forgets remembered refusals: those that rest on lost counts do not hold any more. States again
@@ -120,44 +140,41 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
         return;  // NgxLoop has logged it, and the server is not the cause
     }
     const ngx_str_t block = borrowed(name);
-    const ngx_str_t address = borrowed(server.name);
-    char line[shown_text_limit];
-    const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
+    const Shown address(server.name);
+    const Shown shown(reason);
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0,
-        "ratelimit: redis \"%V\" at %V is away, the fail mode decides: %V", &block, &address,
-        &text);
+        "ratelimit: redis \"%V\" at %V is away, the fail mode decides: %V", &block, &address.text,
+        &shown.text);
 }
 
 void RedisBlock::error_reply(const redis::Endpoint& server, std::string_view text) noexcept
 {
     const ngx_str_t block = borrowed(name);
-    const ngx_str_t address = borrowed(server.name);
-    char line[shown_text_limit];
-    const ngx_str_t answer = borrowed(nginx::escaped_for_log(text, line, sizeof(line)));
+    const Shown address(server.name);
+    const Shown shown(text);
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V answered: %V", &block,
-        &address, &answer);
+        &address.text, &shown.text);
 }
 
 void RedisBlock::servers_known(std::string_view known) noexcept
 {
     const ngx_str_t block = borrowed(name);
-    char line[shown_text_limit];
-    const ngx_str_t text = borrowed(nginx::escaped_for_log(known, line, sizeof(line)));
-    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\": %V", &block, &text);
+    const Shown shown(known);
+    ngx_log_error(
+        NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: redis \"%V\": %V", &block, &shown.text);
 }
 
 void RedisBlock::servers_unknown(std::string_view reason) noexcept
 {
     const ngx_str_t block = borrowed(name);
     const bool sentinel = options.topology == redis::Topology::sentinel;
-    char line[shown_text_limit];
-    const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
+    const Shown shown(reason);
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\": no %s: %V", &block,
         sentinel ? "sentinel knows where the master is" : "node of the cluster knows its slots",
-        &text);
+        &shown.text);
 }
 
 }  // namespace ratelimit::http

@@ -21,6 +21,7 @@ struct PendingCall {
     ScriptId script{};            // that it calls (ScriptLoader)
     unsigned loads = 0;           // of scripts, before it was written
     unsigned missed_scripts = 0;  // how often it was answered with NOSCRIPT
+    bool probe = false;           // its reply does not prove that calls are answered
     bool timed_out = false;
     PendingCall* next = nullptr;
 

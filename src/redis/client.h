@@ -28,8 +28,9 @@ struct ClientOptions {
     Topology topology = Topology::ring;
     std::vector<Member> servers;  // at least one
     ServerOptions server;
-    std::string master;             // its name in the sentinels' configuration
-    std::string sentinel_username;  // for AUTH to the sentinels
+    std::size_t most_masters = 1000;  // of a cluster: a map with more is refused
+    std::string master;               // its name in the sentinels' configuration
+    std::string sentinel_username;    // for AUTH to the sentinels
     std::string sentinel_password;
 };
 

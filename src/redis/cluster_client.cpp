@@ -187,6 +187,9 @@ ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
     if (++call.routing.redirections > most_redirections) {
         return ErrorClass::refused;
     }
+    if (!nodes_.contains(redirection.target.name) && nodes_.size() >= options_.most_masters) {
+        return ErrorClass::unreachable;
+    }
     Server& node = node_at(redirection.target);
     if (!redirection.asking) {
         moved(redirection.slot, node);

@@ -60,6 +60,9 @@ std::optional<Endpoint> read_node(const redisReply& reply, const Endpoint& sende
     if (host.empty() || host == "?") {
         return announced_endpoint(sender.host_name, port, sender.host);
     }
+    if (!can_be_host(host)) {
+        return std::nullopt;
+    }
     return announced_endpoint(host, port, address_of(node));
 }
 
@@ -90,6 +93,9 @@ std::optional<std::vector<SlotRange>> read_cluster_slots(
     const redisReply& reply, const Endpoint& sender)
 {
     std::vector<SlotRange> ranges;
+    if (elements_of(reply).size() > slot_count) {
+        return std::nullopt;
+    }
     for (const redisReply* element : elements_of(reply)) {
         auto range = read_range(*element, sender);
         if (!range) {

@@ -264,7 +264,7 @@ void Connection::answered(const redisReply& reply)
 
 void Connection::answered_well(InFlight::Command& command, const redisReply& reply)
 {
-    owner_.command_answered();
+    owner_.command_answered(command.calls.front()->probe);
     if (command.in_time) {
         owner_.call_answered(std::chrono::steady_clock::now() - command.sent);
     }

@@ -34,8 +34,9 @@ public:
     virtual bool send_again(Call& call, milliseconds deadline, bool had_left) noexcept = 0;
     /// A command, which may be that of many calls.
     virtual void command_sent() noexcept = 0;
-    /// A command has a reply that is not an error. Its calls may have timed out.
-    virtual void command_answered() noexcept = 0;
+    /// A command has a reply that is not an error. Its calls may have timed out. `probe`: of
+    /// PendingCall.
+    virtual void command_answered(bool probe) noexcept = 0;
     /// As command_answered, before all calls have timed out. `took`: since it was sent.
     virtual void call_answered(std::chrono::steady_clock::duration took) noexcept = 0;
     /// A call has an error reply. The server must end the call; null: no caller waits for it.

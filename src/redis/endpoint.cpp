@@ -6,9 +6,18 @@
 
 namespace ratelimit::redis {
 
+bool can_be_host(std::string_view text) noexcept
+{
+    constexpr std::size_t longest = 255;
+    constexpr std::string_view allowed =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:";
+    return !text.empty() && text.size() <= longest
+        && text.find_first_not_of(allowed) == std::string_view::npos;
+}
+
 bool is_numeric_address(std::string_view host)
 {
-    const std::string text(host);
+    const std::string text(can_be_host(host) ? host : std::string_view{});  // no zero byte
     in6_addr bytes{};
     return inet_pton(AF_INET, text.c_str(), &bytes) == 1
         || inet_pton(AF_INET6, text.c_str(), &bytes) == 1;
@@ -45,6 +54,9 @@ std::optional<Endpoint> parse_endpoint(std::string_view text, const Endpoint& ot
     }
     if (host.empty() || host == "?") {
         return announced_endpoint(otherwise.host_name, port, otherwise.host);
+    }
+    if (!can_be_host(host)) {
+        return std::nullopt;
     }
     return announced_endpoint(host, port);
 }

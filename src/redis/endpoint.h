@@ -18,6 +18,10 @@ struct Endpoint {
     std::vector<std::string> addresses;  // all known ones of host_name, including `host`
 };
 
+/// Whether a text from outside can be an address or the name of a host: letters, digits, and -._:
+/// for names and addresses, at most 255 bytes.
+bool can_be_host(std::string_view text) noexcept;
+
 /// The endpoint that Redis announces by an address or name (`host`) and a port. If `host` is a
 /// name, `address` is the address to connect to, if known.
 Endpoint announced_endpoint(

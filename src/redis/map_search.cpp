@@ -1,6 +1,7 @@
 #include "redis/map_search.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <hiredis/hiredis.h>
@@ -11,6 +12,15 @@ namespace {
 
 // Each of 16384 ranges with a master and three replicas, all with names.
 constexpr std::size_t longest_map = std::size_t{ 64 } * 1024 * 1024;
+
+std::size_t masters_in(std::span<const SlotRange> map)
+{
+    std::set<std::string_view> names;
+    for (const SlotRange& range : map) {
+        names.insert(range.master.name);
+    }
+    return names.size();
+}
 
 }  // namespace
 
@@ -52,6 +62,7 @@ private:
 MapSearch::MapSearch(EventLoop& loop, const ClientOptions& options, MapSearchOwner& owner)
     : loop_(loop),
       probe_options_(options.server),
+      most_masters_(options.most_masters),
       owner_(owner),
       seeds_(loop, endpoints_of(options)),
       retired_(loop, options.server),
@@ -145,6 +156,13 @@ void MapSearch::answered(Query& query, const redisReply& reply)
     const auto map = read_cluster_slots(reply, query.endpoint());
     if (!map) {
         failed(query, "the reply to CLUSTER SLOTS is not a map");
+        return;
+    }
+    if (const std::size_t masters = masters_in(*map); masters > most_masters_) {
+        failed(
+            query,
+            "its map has " + std::to_string(masters) + " masters, expected at most "
+                + std::to_string(most_masters_));
         return;
     }
     end();

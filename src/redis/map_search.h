@@ -62,6 +62,7 @@ private:
 
     EventLoop& loop_;
     ServerOptions probe_options_;
+    const std::size_t most_masters_;
     MapSearchOwner& owner_;
     const ScriptRegistry no_scripts_;
     Seeds seeds_;

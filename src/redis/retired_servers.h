@@ -29,6 +29,8 @@ public:
         alarm_.set_no_later_than(servers_.back().until);
     }
 
+    std::size_t size() const noexcept { return servers_.size(); }
+
     void close() noexcept
     {
         for (const auto& retired : servers_) {

@@ -252,7 +252,12 @@ try {
 void SentinelClient::master_is(SentinelLink& link, const Endpoint& master) noexcept
 try {
     listen_to(link);
-    doubted_ = false;
+    // A sentinel that names one master after another would take all connections.
+    doubted_ = retired_.size() >= most_retired;
+    if (doubted_) {
+        want_master();
+        return;
+    }
     pause_ = look_up_pause;
     const bool was_unknown = std::exchange(unknown_reported_, false);
     if (master_ == nullptr || master_->endpoint().name != master.name) {

@@ -31,6 +31,7 @@ public:
 private:
     static constexpr milliseconds look_up_pause{ 500 };
     static constexpr milliseconds longest_pause{ 4000 };  // when no sentinel answers
+    static constexpr std::size_t most_retired = 16;       // masters that were just replaced
 
     void connect() override;
     void disconnect() noexcept override;

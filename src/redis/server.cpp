@@ -119,6 +119,7 @@ bool Server::send_on(Connection& connection, Call& call)
     record.shard = call.routing.shard.value_or(0);
     record.asking = call.routing.asking;
     record.deadline = call.routing.expires;
+    record.probe = &call == &probe_;
     return connection.send(record);
 }
 
@@ -135,8 +136,7 @@ void Server::probe()
 void Server::send_probe() noexcept
 try {
     Connection* connection = next_connection();
-    // Not if the server refuses calls: it would reply to the probe nevertheless.
-    if (connection != nullptr && state_ != State::refusing && !probe_.pending()) {
+    if (connection != nullptr && !probe_.pending()) {
         probe_.routing = {};
         probe_.routing.expires = loop_.now() + options_.timeout;
         send_on(*connection, probe_);
@@ -340,10 +340,14 @@ void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
     }
 }
 
-void Server::command_answered() noexcept
+void Server::command_answered(bool probe) noexcept
 {
     breaker_.answered();
-    addresses_.worked();  // not before: a server may accept connections and refuse all calls
+    // A server may accept connections and answer probes, but refuse all calls.
+    if (probe && state_ == State::refusing) {
+        return;
+    }
+    addresses_.worked();
     report_up();
     if (!reported_errors_.empty() && loop_.now() - last_error_at_ >= error_pause) {
         reported_errors_.clear();

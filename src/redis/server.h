@@ -111,7 +111,7 @@ public:
     void call_refused(Call* call, std::string_view error) noexcept override;
     void reply_malformed(Call& call) noexcept override;
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
-    void command_answered() noexcept override;
+    void command_answered(bool probe) noexcept override;
     void call_answered(std::chrono::steady_clock::duration took) noexcept override;
     void command_sent() noexcept override { ++stats_.calls; }
 

@@ -3,8 +3,12 @@
 #include "client_fixture.h"
 #include "fleet_fixture.h"
 #include "mock_server.h"
+#include "redis/cluster_slots.h"
 #include "redis/reply_limits.h"
+#include "resp_reply.h"
 
+#include <algorithm>
+#include <atomic>
 #include <fstream>
 
 namespace ratelimit {
@@ -156,6 +160,176 @@ TEST_F(HostileServer, the_initial_load_of_the_fleet_survives_such_replies)
             node.memory(), options_to(server.port()), keys, fleet::test_clock);
         EXPECT_NE(reason, "") << "it is not loaded";
     }
+}
+
+std::string bulk(const std::string& text)
+{
+    return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+}
+
+/// A reply to CLUSTER SLOTS with a master for each name, on this port.
+std::string map_of(const std::vector<std::string>& hosts, int port)
+{
+    std::string text = "*" + std::to_string(hosts.size()) + "\r\n";
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+        const std::string slot = ":" + std::to_string(i % 16'384) + "\r\n";
+        const bool last = i + 1 == hosts.size() && i < 16'384;
+        text += "*3\r\n" + slot + (last ? ":16383\r\n" : slot) + "*3\r\n" + bulk(hosts[i]) + ":"
+            + std::to_string(port) + "\r\n" + bulk("id");
+    }
+    return text;
+}
+
+std::vector<std::string> hosts(int count)
+{
+    std::vector<std::string> all;
+    for (int i = 0; i < count; ++i) {
+        all.push_back("127.0." + std::to_string(1 + i / 250) + "." + std::to_string(1 + i % 250));
+    }
+    return all;
+}
+
+class HostileCluster : public ClientTest {
+protected:
+    redis::Client& start_cluster(const MockServer& node, std::size_t most_masters = 20)
+    {
+        auto options = options_to(node.port());
+        options.topology = redis::Topology::cluster;
+        options.most_masters = most_masters;
+        return start(std::move(options));
+    }
+    int servers()
+    {
+        int count = 0;
+        client_->look_at_servers([&](const redis::ServerView&) { ++count; });
+        return count;
+    }
+};
+
+TEST_F(HostileCluster, a_map_with_more_masters_than_allowed_is_refused)
+{
+    for (const int masters : { 20, 21, 20'000 }) {
+        events_ = {};
+        int port = 0;
+        MockServer node([] { return "+OK\r\n"; }, [&] { return map_of(hosts(masters), port); });
+        port = node.port();
+        start_cluster(node);
+        ASSERT_TRUE(
+            loop_.run_until([&] { return !events_.unknown.empty() || !events_.known.empty(); }));
+        EXPECT_EQ(events_.known.size(), masters == 20 ? 1U : 0U);
+        EXPECT_EQ(servers(), masters == 20 ? 20 : 0);
+        if (masters == 21) {
+            EXPECT_EQ(events_.unknown[0], "its map has 21 masters, expected at most 20");
+        }
+        client_.reset();
+    }
+}
+
+TEST_F(HostileCluster, redirections_add_no_more_masters_than_allowed)
+{
+    for (const std::string word : { "-MOVED ", "-ASK " }) {
+        int port = 0;
+        std::atomic<int> calls = 0;
+        MockServer node(
+            [&] {
+                const auto host = "127.1." + std::to_string(++calls / 200) + "."
+                    + std::to_string(1 + calls % 200);
+                return word + "1 " + host + ":" + std::to_string(port) + "\r\n";
+            },
+            [&] { return map_of({ "127.0.0.1" }, port); });
+        port = node.port();
+        start_cluster(node);
+        ASSERT_TRUE(loop_.run_until([&] { return servers() == 1; }));
+        std::vector<std::unique_ptr<EchoCall>> all;
+        for (int i = 0; i < 100; ++i) {
+            all.push_back(std::make_unique<EchoCall>("x"));
+            client_->send(*all.back());
+        }
+        loop_.run_until([&] {
+            EXPECT_LE(servers(), 20);
+            return std::all_of(
+                all.begin(), all.end(), [](const auto& call) { return call->ends == 1; });
+        });
+        for (const auto& call : all) {
+            EXPECT_EQ(call->ends, 1);
+        }
+        client_.reset();
+    }
+}
+
+TEST_F(HostileCluster, a_name_that_no_host_can_have_makes_a_map_or_a_redirection_invalid)
+{
+    using namespace redis;
+    const Endpoint source = announced_endpoint("10.0.0.1", 7000);
+    for (const std::string& bad :
+         { std::string("a\nb"), std::string("a\0b", 3), std::string("a b"), std::string("a\"b"),
+           std::string("a]"), std::string("\xc3\xa4"), std::string("a/b"), std::string("a%eth0"),
+           std::string(256, 'a') }) {
+        EXPECT_FALSE(parse_endpoint(bad + ":7000", source)) << bad;
+        EXPECT_FALSE(read_redirection("MOVED 1 " + bad + ":7000", source)) << bad;
+        EXPECT_FALSE(read_cluster_slots(*reply_of(map_of({ bad }, 7000)), source)) << bad;
+    }
+    for (const std::string& good : { std::string("redis_1"), std::string("Node-1.test"),
+                                     std::string("2001:db8::1"), std::string(255, 'a') }) {
+        EXPECT_TRUE(parse_endpoint(good + ":7000", source)) << good;
+        EXPECT_TRUE(read_cluster_slots(*reply_of(map_of({ good }, 7000)), source)) << good;
+    }
+    EXPECT_FALSE(is_numeric_address(std::string_view("127.0.0.1\0x", 11)));
+}
+
+TEST_F(HostileServer, a_sentinel_that_names_one_master_after_another_does_not_take_all_connections)
+{
+    MockServer sentinel([] { return "+OK\r\n"; });
+    sentinel.reply_to("SENTINEL", "*2\r\n" + bulk("127.0.0.1") + bulk("1"));
+    sentinel.reply_to(
+        "SUBSCRIBE", "*3\r\n" + bulk("subscribe") + bulk("+switch-master") + ":1\r\n");
+    auto options = options_to(sentinel.port());
+    options.topology = redis::Topology::sentinel;
+    options.master = "main";
+    start(options);
+    ASSERT_TRUE(loop_.run_until([&] { return !events_.known.empty(); }));
+    std::string news;
+    for (int i = 1; i < 500; ++i) {
+        news += "*3\r\n" + bulk("message") + bulk("+switch-master")
+            + bulk("main 127.0.0.1 1 127.0.0.1 " + std::to_string(i));
+    }
+    sentinel.send_to_all(news);
+    ASSERT_TRUE(loop_.run_until([&] { return events_.known.size() > 10; }));
+    loop_.run_for(100ms);  // a silent wait: for the other messages
+    EXPECT_LT(events_.known.size(), 40U);
+}
+
+TEST_F(HostileServer, a_server_that_refuses_calls_and_then_hangs_is_noticed_without_a_call)
+{
+    MockServer server([] { return "-READONLY no use\r\n"; });
+    server.reply_to("TIME", "");
+    auto options = options_to(server.port());
+    options.server.timeout = 50ms;
+    options.server.breaker_open = 50ms;
+    start_ready(options);
+    EXPECT_EQ(ask("x"), "error reply");
+    ASSERT_TRUE(loop_.run_until([&] { return server.connections() == 2; }));
+    EXPECT_TRUE(loop_.run_until([&] {
+        client_->probe();
+        loop_.run_for(20ms);
+        return server.connections() == 3;
+    }));
+}
+
+TEST_F(HostileServer, a_server_that_answers_probes_and_refuses_calls_is_not_reported_as_up)
+{
+    MockServer server([] { return "-READONLY no use\r\n"; });
+    auto options = options_to(server.port());
+    start_ready(options);
+    EXPECT_EQ(ask("x"), "error reply");
+    ASSERT_TRUE(loop_.run_until([&] {
+        client_->probe();
+        loop_.run_for(20ms);
+        return server.probes() != 0;
+    }));
+    loop_.run_for(50ms);  // a silent wait: for the reply
+    EXPECT_EQ(events_.ups, 1);
+    EXPECT_EQ(events_.downs, 1);
 }
 
 }  // namespace

@@ -100,6 +100,7 @@ bool MockServer::serve_commands(int client, redisReader& reader)
     while (stays && redisReaderGetReply(&reader, &parsed) == REDIS_OK && parsed != nullptr) {
         auto* command = static_cast<redisReply*>(parsed);
         const std::string name = command->element[0]->str;
+        probes_ += name == "TIME" ? 1 : 0;
         if (const auto reply = replies_.find(name); reply != replies_.end()) {
             output += reply->second;
         } else if (name == "SCRIPT") {

@@ -43,6 +43,8 @@ public:
     int port() const noexcept { return port_; }
     int connections() const noexcept { return connections_; }
     int calls() const noexcept { return calls_; }
+    /// How often TIME, with which clients probe, was sent.
+    int probes() const noexcept { return probes_; }
 
 private:
     void serve();
@@ -59,6 +61,7 @@ private:
     std::atomic<bool> ignores_time_{ false };
     std::atomic<int> connections_{ 0 };
     std::atomic<int> calls_{ 0 };
+    std::atomic<int> probes_{ 0 };
     std::thread thread_;
 };
 
