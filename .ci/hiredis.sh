@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds hiredis with TLS as static libraries: DEST/include/hiredis, DEST/lib and DEST/COPYING.
+# Builds hiredis with TLS as static libraries: DEST/include/hiredis, DEST/lib and DEST/COPYING. The unit tests use the
+# one of DEST/lib/asserts, which asserts that no server sends an unexpected reply, as Debian 13's own library does.
 # Usage: sh .ci/hiredis.sh DEST
 #
 # Debian 12's hiredis (0.14) is too old, so this builds Debian 13's source package.
@@ -10,18 +11,20 @@ dest=${1:?usage: hiredis.sh DEST}
 version=1.2.0
 sha256=82ad632d31ee05da13b537c124f819eb88e18851d9cb0c30ae0552084811588c
 
-[ -f "$dest/complete-$version" ] && [ -f "$dest/COPYING" ] && exit 0
-mkdir -p "$dest/include/hiredis/adapters" "$dest/lib"
+[ -f "$dest/complete-$version-asserts" ] && [ -f "$dest/COPYING" ] && exit 0
+mkdir -p "$dest/include/hiredis/adapters" "$dest/lib/asserts"
 dest=$(cd "$dest" && pwd)
 
 debian_lists 'deb-src trixie'
 source_of hiredis "hiredis_$version.orig.tar.gz" "$sha256"
 cd "hiredis-$version"
-# NDEBUG: hiredis asserts that no server sends an unexpected reply.
-make -s static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS="-fPIC -DNDEBUG" >>"$work/log" 2>&1 || fail 'hiredis did not build'
+make_with() { make -s clean static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS="-fPIC $1" >>"$work/log" 2>&1; }
+make_with '' || fail 'hiredis did not build'
+cp libhiredis.a libhiredis_ssl.a "$dest/lib/asserts/"
+make_with -DNDEBUG || fail 'hiredis did not build'
 
 cp ./*.h "$dest/include/hiredis/"
 cp adapters/*.h "$dest/include/hiredis/adapters/"
 cp COPYING "$dest/"
 cp libhiredis.a libhiredis_ssl.a "$dest/lib/"
-touch "$dest/complete-$version"
+touch "$dest/complete-$version-asserts"

@@ -1,0 +1,152 @@
+# A server in Redis's place that tries to crash nginx, to fill its memory, to take its connections, or to write into
+# its log.
+
+use Ratelimit::Test;
+use Ratelimit::Process qw(start_code stop_process alive);
+use IO::Select;
+use IO::Socket::INET;
+use Time::HiRes qw(time);
+
+# Starts a server whose reply to a command is $replies->{COMMAND}, text or code; else it does as Redis does. What
+# $replies->{later} has is sent 0.1 s after each connection is ready, unasked.
+sub hostile {
+    my ($replies, $port) = @_;
+    $port //= free_port();
+    my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 128, ReuseAddr => 1)
+        or die "hostile: $!";
+    my %as_usual = (SCRIPT => "\$40\r\n" . 'a' x 40 . "\r\n", EVALSHA => "-ERR no\r\n");
+    my $pid = start_code('hostile', sub {
+        local $SIG{PIPE} = 'IGNORE';
+        my $all = IO::Select->new($listener);
+        my (%text, %later);
+        while (1) {
+            for my $socket ($all->can_read(0.05)) {
+                if ($socket == $listener) {
+                    $all->add(scalar $listener->accept);
+                    next;
+                }
+                if (!sysread $socket, $text{$socket}, 1 << 20, length($text{$socket} // '')) {
+                    $all->remove($socket);
+                    delete $text{$socket};
+                    next;
+                }
+                # Bulk strings of commands: numbers and names only, so that the name is found by its line.
+                while ($text{$socket} =~ s/\A\*(\d+)\r\n//) {
+                    my ($words, @words) = $1;
+                    for (1 .. $words) {
+                        $text{$socket} =~ s/\A\$(\d+)\r\n//;
+                        push @words, substr $text{$socket}, 0, $1, '';
+                        substr $text{$socket}, 0, 2, '';
+                    }
+                    my $reply = $replies->{ $words[0] } // $as_usual{ $words[0] } // "+OK\r\n";
+                    $socket->print($reply);
+                    $later{$socket} = [time + 0.1, $socket] if $words[0] eq 'CLIENT';
+                }
+            }
+            for my $due (grep { defined $replies->{later} && $_->[0] <= time } values %later) {
+                $due->[1]->print($replies->{later});
+                delete $later{ $due->[1] };
+            }
+        }
+    });
+    return { addr => "127.0.0.1:$port", port => $port, pid => $pid };
+}
+
+sub node_of {
+    my ($block, %options) = @_;
+    return nginx(
+        http => "ratelimit_redis main { $block timeout 1s; } ratelimit_zone k\$arg_k zone=test rate=9r/d; "
+            . ($options{http} // ''),
+        server => 'location / { ratelimit zone=test; } location /api/ { ratelimit_api write=on; }',
+        workers => $options{workers} // 1,
+        map { exists $options{$_} ? ($_ => $options{$_}) : () } qw(main events)
+    );
+}
+
+# The nesting that overflows the stack of what frees it by recursion.
+my $deep = "*1\r\n" x 400_000;
+my $large = '$8000000000' . "\r\n" . 'x' x 3_000_000;
+
+for (['nested 400 000 deep', $deep, qr/nested too deep/], ['without an end', $large, qr/larger than any/]) {
+    my ($name, $reply, $reason) = @{$_};
+    subtest "a reply $name closes its connection, and the worker goes on" => sub {
+        my $server = hostile({ EVALSHA => $reply });
+        my $node = node_of("server $server->{addr};");
+        my @workers = $node->workers;
+        is $node->status('/'), 200, 'the fail mode decides' for 1 .. 3;
+        $node->wait_for_log($reason);
+        is_deeply [$node->workers], \@workers, 'no worker died';
+        stop_process($server->{pid}, 'KILL');
+    };
+}
+
+subtest 'a reply that nobody asked for closes its connection, and the worker goes on' => sub {
+    my $server = hostile({ later => ":1\r\n" });
+    my $node = node_of("server $server->{addr};", workers => 2);
+    my @workers = $node->workers;
+    my $made = sub {
+        my ($count) = $node->get("/api/redis")->body =~ /"reconnects":\s*(\d+)/;
+        return $count // 0;
+    };
+    wait_until('connections were closed and made again', sub { $made->() >= 4 });
+    is_deeply [$node->workers], \@workers, 'no worker died';
+    stop_process($server->{pid}, 'KILL');
+};
+
+subtest 'the master survives the initial load of a fleet' => sub {
+    my $port = free_port();
+    my $node = node_of("server 127.0.0.1:$port;", http => 'ratelimit_fleet;');
+    for my $reply ($deep, $large) {
+        my $server = hostile({ EVALSHA => $reply }, $port);
+        my $size = $reply eq $deep ? '2m' : '3m';
+        $node->reload(http => $node->{http} =~ s/ratelimit_fleet[^;]*;/ratelimit_fleet size=$size;/r);
+        ok alive($node->pid), 'the master runs';
+        is $node->status('/'), 200;
+        stop_process($server->{pid}, 'KILL');
+    }
+};
+
+sub bulk { return '$' . length($_[0]) . "\r\n$_[0]\r\n" }
+
+# A reply to CLUSTER SLOTS.
+sub map_of {
+    my ($port, @hosts) = @_;
+    my $text = '*' . @hosts . "\r\n";
+    for my $i (0 .. $#hosts) {
+        my $first = $i % 16_384;
+        my $last = $i == $#hosts ? 16_383 : $first;
+        $text .= "*3\r\n:$first\r\n:$last\r\n*3\r\n" . bulk($hosts[$i]) . ":$port\r\n" . bulk('id');
+    }
+    return $text;
+}
+
+subtest 'a name that a node announces writes no line into the log' => sub {
+    my $line = '2026/11/23 09:00:00 [error] 1#1: *7 limiting requests, by zone "z", key "x", client: 203.0.113.99';
+    my $port = free_port();
+    my $server = hostile(
+        {   CLUSTER => map_of($port, "a\n$line\n"),
+            EVALSHA => "-MOVED 1 b\n$line\n:1\r\n",
+        },
+        $port
+    );
+    my $node = node_of("topology cluster; server $server->{addr};");
+    $node->wait_for_log(qr/no node of the cluster knows its slots: .* not a map/);
+    $node->status('/');
+    is $node->count_log(qr/^2026.11.23 09:00:00/m), 0;
+    is $node->count_log(qr/203\.0\.113\.99/), 0;
+    stop_process($server->{pid}, 'KILL');
+};
+
+subtest 'a map of twenty thousand masters takes no connections' => sub {
+    my $port = free_port();
+    my @hosts = map { '127.' . join '.', 1 + int($_ / 62_500), int($_ / 250) % 250, 1 + $_ % 250 } 0 .. 9_999;
+    my $server = hostile({ CLUSTER => map_of($port, @hosts) }, $port);
+    my $node = node_of("topology cluster; server $server->{addr};");
+    $node->wait_for_log(qr/its map has 10000 masters, expected at most \d+/);
+    my ($worker) = $node->workers;
+    cmp_ok scalar(my @files = glob "/proc/$worker/fd/*"), '<', 60;
+    is $node->status('/'), 200 for 1 .. 3;
+    stop_process($server->{pid}, 'KILL');
+};
+
+finish();
