@@ -32,6 +32,8 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "version"sv, &NodeReport::version },
     std::pair{ "nginx"sv, &NodeReport::nginx },
     std::pair{ "uptime"sv, &NodeReport::uptime },
+    std::pair{ "process"sv, &NodeReport::process },
+    std::pair{ "replaces"sv, &NodeReport::replaces },
     std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },
 };
 

@@ -6,7 +6,10 @@
 #include <charconv>
 #include <exception>
 #include <hiredis/hiredis.h>
+#include <iterator>
 #include <map>
+#include <set>
+#include <span>
 
 #include "lua_scripts.h"
 
@@ -46,20 +49,87 @@ std::int64_t began(const FleetNode& node) noexcept
         - static_cast<std::int64_t>(node.report.uptime);
 }
 
-/// Removes nodes that are away if a live node has their name and began later.
-void remove_replaced(std::vector<FleetNode>& nodes)
+/// A node of a name begins, or was last heard of.
+struct Moment {
+    std::int64_t at = 0;  // seconds since the epoch
+    bool begins = false;
+    std::size_t node = 0;
+
+    friend auto operator<=>(const Moment&, const Moment&) = default;
+};
+
+/// Which nodes of one name are away because another one took their place: it was started by an
+/// upgrade of their program, or it began after they were last heard of. One takes the place of one:
+/// two nodes of one name are two.
+std::vector<std::size_t> replaced(
+    const std::vector<FleetNode>& nodes, std::span<const std::size_t> of_name)
 {
-    std::map<std::string, std::int64_t> latest;  // of the live nodes of a name
-    for (const FleetNode& node : nodes) {
-        if (node.live) {
-            auto& time = latest.try_emplace(node.report.name, began(node)).first->second;
-            time = std::max(time, began(node));
+    std::vector<std::size_t> found;
+    std::vector<Moment> moments;
+    std::map<std::uint64_t, std::size_t> away;  // by process
+    for (const std::size_t i : of_name) {
+        if (!nodes[i].live && nodes[i].report.process != 0) {
+            away.insert_or_assign(nodes[i].report.process, i);
         }
     }
-    std::erase_if(nodes, [&latest](const FleetNode& node) {
-        const auto found = latest.find(node.report.name);
-        return !node.live && found != latest.end() && found->second > began(node);
-    });
+    std::set<std::size_t> upgraded;
+    for (const std::size_t i : of_name) {
+        const auto before = away.find(nodes[i].report.replaces);
+        if (before != away.end() && before->second != i) {
+            upgraded.insert(before->second);
+        }
+        if (nodes[i].report.replaces == 0) {
+            moments.push_back({ began(nodes[i]), true, i });
+        }
+    }
+    for (const std::size_t i : of_name) {
+        if (upgraded.contains(i)) {
+            found.push_back(i);
+        } else if (!nodes[i].live) {
+            // Times are whole seconds: another one may seem to begin a second too early.
+            const auto heard = static_cast<std::int64_t>(nodes[i].heard_us / us_a_second);
+            moments.push_back({ std::max(heard - 1, began(nodes[i])), false, i });
+        }
+    }
+    std::sort(moments.begin(), moments.end());
+    std::vector<std::size_t> ended;
+    for (const Moment& moment : moments) {
+        if (!moment.begins) {
+            ended.push_back(moment.node);
+            continue;
+        }
+        const auto last = std::find_if(
+            ended.rbegin(), ended.rend(), [&](std::size_t node) { return node != moment.node; });
+        if (last != ended.rend()) {
+            found.push_back(*last);
+            ended.erase(std::next(last).base());
+        }
+    }
+    return found;
+}
+
+/// Removes nodes that are away because another one took their place. Returns how many.
+std::size_t remove_replaced(std::vector<FleetNode>& nodes)
+{
+    std::map<std::string_view, std::vector<std::size_t>> names;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        names[nodes[i].report.name].push_back(i);
+    }
+    std::vector<bool> gone(nodes.size());
+    for (const auto& [name, of_name] : names) {
+        for (const std::size_t i : replaced(nodes, of_name)) {
+            gone[i] = true;
+        }
+    }
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        if (!gone[i] && kept++ != i) {
+            nodes[kept - 1] = std::move(nodes[i]);
+        }
+    }
+    const std::size_t removed = nodes.size() - kept;
+    nodes.resize(kept);
+    return removed;
 }
 
 }  // namespace
@@ -118,7 +188,7 @@ bool NodesReader::read(std::size_t bytes)
             ++unreadable_;
         }
     }
-    remove_replaced(nodes_);
+    replaced_ = remove_replaced(nodes_);
     return false;
 }
 

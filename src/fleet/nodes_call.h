@@ -33,7 +33,8 @@ inline constexpr std::uint64_t live_us = 5'000'000;
 
 /// Reads the reports of a list in several parts, because those of a large fleet take milliseconds.
 /// Left out are nodes without a readable report, and nodes that are away because they were
-/// restarted or upgraded: a live node has their name, and began later.
+/// restarted or upgraded: another one of their name began after they were last heard of, or
+/// replaced their program.
 class NodesReader {
 public:
     explicit NodesReader(NodeList list) : list_(std::move(list)) {}
@@ -46,12 +47,15 @@ public:
     std::vector<FleetNode>& nodes() noexcept { return nodes_; }
     /// The number of nodes without a readable report.
     std::uint64_t unreadable() const noexcept { return unreadable_; }
+    /// The number of nodes that are left out because another one took their place.
+    std::uint64_t replaced() const noexcept { return replaced_; }
 
 private:
     NodeList list_;
     std::size_t next_ = 0;  // of `list_.reported`
     std::vector<FleetNode> nodes_;
     std::uint64_t unreadable_ = 0;
+    std::uint64_t replaced_ = 0;
 };
 
 /// The text of lua/fleet_nodes.lua.

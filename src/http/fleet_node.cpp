@@ -51,6 +51,7 @@ void FleetNode::load(ngx_log_t& log)
 {
     const FleetMemory fleet = shared();
     fleet.follow(storage());
+    replaces_ = ngx_inherited != 0 ? static_cast<std::uint64_t>(ngx_parent) : 0;
     if (fleet.loaded()) {
         return;
     }
@@ -93,6 +94,9 @@ fleet::NodeReport FleetNode::report() const
 {
     fleet::NodeReport report = figures_ ? figures_() : fleet::NodeReport{};
     report.name = name;
+    report.process =
+        static_cast<std::uint64_t>(ngx_process == NGX_PROCESS_WORKER ? ngx_parent : ngx_pid);
+    report.replaces = replaces_;
     report.uptime = static_cast<std::uint64_t>(
         std::max<std::int64_t>(ngx_time() - shared().shared().started_s, 0));
     return report;

@@ -1,10 +1,13 @@
 #include "store/fleet_memory.h"
 
+#include "nginx/text.h"
+
 #include <cerrno>
 #include <csignal>
 #include <ctime>
 #include <new>
 #include <random>
+#include <span>
 #include <utility>
 
 namespace ratelimit {
@@ -42,6 +45,23 @@ bool locked(ngx_shmtx_t& mutex) noexcept
         ngx_sched_yield();
     }
     return false;
+}
+
+/// The zone of this name and tag in the configuration that runs now. Null: there is none.
+ngx_shm_zone_t* zone_before(const ngx_shm_zone_t& zone) noexcept
+{
+    const auto* cycle = const_cast<const ngx_cycle_t*>(ngx_cycle);
+    const ngx_list_part_t* part = cycle == nullptr ? nullptr : &cycle->shared_memory.part;
+    for (; part != nullptr; part = part->next) {
+        for (ngx_shm_zone_t& known :
+             std::span(static_cast<ngx_shm_zone_t*>(part->elts), part->nelts)) {
+            const bool same = nginx::view(known.shm.name) == nginx::view(zone.shm.name);
+            if (same && known.tag == zone.tag && &known != &zone && known.shm.addr != nullptr) {
+                return &known;
+            }
+        }
+    }
+    return nullptr;
 }
 
 bool is_alive(std::int64_t pid) noexcept
@@ -117,7 +137,36 @@ ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
     shared->started_s = std::time(nullptr);
     OverrideTable::init(static_cast<char*>(memory) + head, size - head);
     pool->data = shared;
+    if (ngx_shm_zone_t* before = zone_before(*zone)) {
+        FleetMemory(*zone).keep(FleetMemory(*before));
+    }
     return NGX_OK;
+}
+
+/// Takes over all that is known in the memory of another size. While that is locked by a worker
+/// that is stopped, everything is read from Redis.
+void FleetMemory::keep(const FleetMemory& before) const noexcept
+{
+    const Lock lock(before);
+    if (!lock) {
+        return;
+    }
+    const Shared& known = before.shared();
+    Shared& own = shared();
+    own.id = known.id;
+    own.started_s = known.started_s;
+    own.nodes.store(known.nodes.load());
+    own.offset_us.store(known.offset_us.load());
+    own.wanted.store(known.wanted.load());
+    own.storage.store(known.storage.load());
+    if (table().copy(before.table()) && !known.in_pass && known.unfit == 0) {
+        own.cursor = known.cursor;
+        own.missing = known.missing;
+        own.connected.store(known.connected.load());
+        own.heard_us.store(known.heard_us.load());
+        own.reported_us.store(known.reported_us.load());
+        own.loaded.store(known.loaded.load());
+    }
 }
 
 OverrideTable FleetMemory::table() const noexcept

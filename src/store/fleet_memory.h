@@ -117,6 +117,7 @@ public:
     void stop_speaking() const noexcept;
 
 private:
+    void keep(const FleetMemory& before) const noexcept;
     static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
 
     ngx_slab_pool_t* pool_;

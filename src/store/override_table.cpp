@@ -1,5 +1,7 @@
 #include "store/override_table.h"
 
+#include "store/filtered_link.h"
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -10,34 +12,8 @@ namespace ratelimit {
 namespace {
 
 constexpr int most_tries = 1000;
-constexpr std::uint32_t kept_for_zones =
-    16;  // blocks that overrides of keys leave to those of zones
-
-// Of a link: the index of a block is the low bits, the filter the others.
-constexpr unsigned index_bits = 24;
-constexpr std::uint32_t most_blocks = (1U << index_bits) - 1;
-
-constexpr std::uint32_t index_of(std::uint32_t link) noexcept
-{
-    return link & most_blocks;
-}
-
-/// The bit of this hash in the filter. A bucket is chosen by the hash's low bits.
-constexpr std::uint32_t filter_bit(std::uint32_t hash) noexcept
-{
-    return 1U << (index_bits + (hash >> 29U));
-}
-
-std::uint32_t load(const std::uint32_t& value) noexcept
-{
-    // atomic_ref takes no const object, but a load changes nothing.
-    return std::atomic_ref(const_cast<std::uint32_t&>(value)).load(std::memory_order_acquire);
-}
-
-void publish(std::uint32_t& link, std::uint32_t value) noexcept
-{
-    std::atomic_ref(link).store(value, std::memory_order_release);
-}
+/// Blocks that overrides of keys leave to those of zones.
+constexpr std::uint32_t kept_for_zones = 16;
 
 std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
 {
@@ -352,11 +328,30 @@ OverrideTable::Digest OverrideTable::digest() const noexcept
 template <class Visit>
 void OverrideTable::each_entry(Visit&& visit) const noexcept
 {
+    std::uint32_t room = shared_->blocks;
     for (const Link head : std::span(heads(), shared_->buckets)) {
-        for (Link link = head; index_of(link) != 0; link = block(index_of(link)).next) {
-            visit(block(index_of(link)));
+        for (Link link = head; index_of(link) != 0 && room > 0; --room) {
+            Block& entry = block(std::min(index_of(link), shared_->blocks));
+            link = entry.next;
+            visit(entry);
         }
     }
+}
+
+bool OverrideTable::copy(const OverrideTable& from) const noexcept
+{
+    bool fits = true;
+    from.each_entry([&](const Block& entry) {
+        std::array<char, 2 * Block::first_bytes> key;
+        const std::size_t length = std::min<std::size_t>(entry.key_length, key_limit);
+        std::copy(entry.key.begin(), entry.key.end(), key.begin());
+        if (length > Block::first_bytes) {
+            const Block& rest = from.block(std::clamp(entry.rest, 1U, from.shared_->blocks));
+            std::copy(rest.key.begin(), rest.key.end(), key.begin() + Block::first_bytes);
+        }
+        fits = put(entry.zone, { key.data(), length }, entry.entry()) && fits;
+    });
+    return fits;
 }
 
 void OverrideTable::count_zones() const noexcept

@@ -65,6 +65,9 @@ public:
     /// Whether another override of a key of this length fits.
     bool has_room(std::size_t key_length) const noexcept;
 
+    /// Puts all entries of another table. False: some have no room.
+    bool copy(const OverrideTable& from) const noexcept;
+
     /// Begins a pass over all overrides of Redis; what it has not put is removed by end_pass.
     void begin_pass() const noexcept;
     void end_pass() const noexcept;

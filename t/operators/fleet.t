@@ -87,6 +87,29 @@ subtest 'a node that dies is shown as away, and its zones are no longer summed' 
     is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], ['edge-1', 'edge-2'], 'it is shown once';
 };
 
+subtest 'a node that crashes again and again, or is upgraded, has one row; two nodes of one name have two' => sub {
+    my $redis = redis();
+    my %of = (redis => $redis, zone => 'rate=9r/d', fleet => 'node=same');
+    my $rows = sub { my ($fleet) = @_; return join ' ', map { $_->{live} ? 'live' : 'away' } @{ $fleet->{nodes} } };
+    my $other = member(%of, daemon => 1);
+    my $node = member(%of);
+    fleet_where($other, 'two nodes', sub { $rows->($_[0]) eq 'live live' });
+    for my $round (1 .. 3) {
+        my $known = $redis->cmd('ZCARD', 'rl:{fleet}:alive');
+        $node->stop('KILL');
+        $node = member(%of);
+        wait_until('a report', sub { $redis->cmd('ZCARD', 'rl:{fleet}:alive') > $known });
+    }
+    fleet_where($other, 'the crashed ones are replaced', sub { $rows->($_[0]) eq 'live live' });
+    $node->stop('KILL');
+    my $shown = fleet_where($other, 'the last one is away', sub { $rows->($_[0]) eq 'live away' });
+    is_deeply [@{ $shown->{fleet} }{qw(nodes known)}], [1, 2];
+    my $new = $other->upgrade;
+    fleet_where($other, 'both programs', sub { $rows->($_[0]) =~ /live live/ });
+    $other->leave_to($new);
+    fleet_where($other, 'the new program in place of the old one', sub { $rows->($_[0]) eq 'live away' });
+};
+
 subtest 'when Redis is away, every worker shows what was last known, and says so' => sub {
     my $redis = redis();
     my @nodes = map { member(redis => $redis, zone => 'rate=3r/d', fleet => "node=edge-$_", workers => 3) } 1 .. 2;

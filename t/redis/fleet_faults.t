@@ -146,6 +146,38 @@ subtest 'a reload to a Redis that is away keeps what is known until that Redis a
     wait_until('the second Redis', sub { $node->status('/?k=a') == 200 });
 };
 
+subtest 'a reload with another size= keeps what is known, also while Redis is away' => sub {
+    my $redis = redis(conf => "appendonly yes\nappendfsync always\n");
+    my $node = member(redis => $redis, zone => 'rate=99r/d', fleet => 'size=1m', workers => 2);
+    override($node, 'ka', { block => \1 });
+    override($node, 'k' . 'b' x 100, { rate => '7r/d' });
+    override($node, 'override', { rate => '50r/d', for => '1h' });
+    in_force($node, 'k' . 'b' x 100, 7);
+    in_force($node, 'kx', 50);
+    my $of = sub { decode_json($node->get('/ops/fleet')->body) };
+    wait_until('a report', sub { $of->()->{fleet}{connected} });
+    my $id = $of->()->{nodes}[0]{id};
+    $redis->stop('KILL');
+    for my $size (qw(2m 512k)) {
+        my @old = $node->workers;
+        $node->configure(http => $node->{http} =~ s/size=\w+/size=$size/r);
+        kill HUP => $node->pid;
+        wait_until('new workers', sub { my %old = map { $_ => 1 } @old; my @now = $node->workers;
+            @now == 2 && !grep { $old{$_} } @now }, 20);
+        is $node->count_log(qr/the overrides are not known/), 0, 'nothing is waited for';
+        is $node->status('/?k=a'), 429, "size=$size: the block";
+        is metric($node, 'ratelimit_overrides{zone="test"}'), 3;
+    }
+    $redis->start;
+    wait_until('up', sub { metric($node, 'ratelimit_fleet_up') == 1 });
+    in_force($node, 'k' . 'b' x 100, 7);
+    in_force($node, 'kx', 50);
+    is $node->status('/?k=a'), 429;
+    is_deeply [map { $_->{id} } @{ $of->()->{nodes} }], [$id], 'the node stays the same';
+    is take_back($node, 'ka'), 204;
+    wait_until('the end of the block', sub { $node->status('/?k=a') == 200 });
+};
+
 subtest 'a change without a reply has an unknown outcome, and is not repeated' => sub {
     my $redis = redis();
     my $node = member(redis => $redis, zone => 'rate=100r/d', block => 'breaker failures=100 open=1s;');

@@ -86,31 +86,63 @@ TEST(NodesCallTest, nodes_that_were_heard_of_within_five_seconds_live)
     EXPECT_EQ(nodes[1].heard_us, 1'783'999'990'000'000U);
 }
 
+/// The ids of the nodes that are shown. A node: id, seconds since it was heard, uptime, and its
+/// other members.
+struct Heard {
+    std::string id;
+    std::uint64_t ago_s = 0;
+    std::uint64_t uptime = 0;
+    std::string more;
+};
+
+std::string shown(const std::vector<Heard>& nodes)
+{
+    NodeList list;
+    list.now_us = 1'784'000'000'000'000;
+    for (const Heard& node : nodes) {
+        list.reported.push_back(
+            { node.id, list.now_us - node.ago_s * 1'000'000,
+              R"({"name":"edge","uptime":)" + std::to_string(node.uptime) + node.more + "}" });
+    }
+    std::uint64_t unreadable = 0;
+    std::string text;
+    for (const FleetNode& read : read_nodes(list, unreadable)) {
+        text += read.id;
+    }
+    return text;
+}
+
 TEST(NodesCallTest, a_node_that_was_restarted_or_upgraded_is_not_shown_as_away)
 {
-    const std::uint64_t now = 1'784'000'000'000'000;
-    const auto node = [now](std::string id, std::uint64_t ago_s, std::uint64_t uptime) {
-        return NodeList::Node{ std::move(id), now - ago_s * 1'000'000,
-                               R"({"name":"edge","uptime":)" + std::to_string(uptime) + "}" };
-    };
-    const auto ids = [now](std::vector<NodeList::Node> reported) {
-        std::uint64_t unreadable = 0;
-        std::string text;
-        for (const FleetNode& read : read_nodes({ now, 9, std::move(reported) }, unreadable)) {
-            text += read.id;
-        }
-        return text;
-    };
-    EXPECT_EQ(ids({ node("b", 0, 60), node("a", 61, 900) }), "b") << "restarted";
-    EXPECT_EQ(ids({ node("b", 0, 60), node("a", 30, 900) }), "b") << "upgraded: both ran at a time";
-    EXPECT_EQ(ids({ node("b", 1, 9), node("a", 4, 9) }), "ba") << "heard of within five seconds";
-    EXPECT_EQ(ids({ node("b", 0, 900), node("a", 60, 30) }), "ba")
-        << "the one that began later died";
-    EXPECT_EQ(ids({ node("b", 60, 9), node("a", 900, 9) }), "ba") << "both are away";
-    NodeList::Node other = node("a", 60, 900);
-    other.report = R"({"name":"edge-2"})";
-    EXPECT_EQ(ids({ node("b", 0, 60), other }), "ba") << "another name";
-    EXPECT_EQ(ids({ node("b", 0, 9'000'000'000'000'000'000), node("a", 60, 1) }), "ba");
+    const std::string old = R"(,"process":70)";
+    const std::string upgraded = R"(,"process":80,"replaces":70)";
+    EXPECT_EQ(shown({ { "b", 0, 60 }, { "a", 61, 900 } }), "b") << "restarted";
+    EXPECT_EQ(shown({ { "b", 0, 60, upgraded }, { "a", 30, 900, old } }), "b");
+    EXPECT_EQ(shown({ { "b", 1, 9, upgraded }, { "a", 4, 900, old } }), "ba") << "both live";
+    EXPECT_EQ(shown({ { "b", 0, 900 }, { "a", 60, 30 } }), "ba") << "the later one died";
+    EXPECT_EQ(shown({ { "b", 0, 60 }, { "a", 61, 900, R"(,"name":"edge-2")" } }), "ba")
+        << "another name";
+    EXPECT_EQ(shown({ { "b", 0, 9'000'000'000'000'000'000 }, { "a", 60, 1 } }), "ba");
+    EXPECT_EQ(shown({ { "a", 60, 0 } }), "a") << "heard of once";
+}
+
+TEST(NodesCallTest, a_node_that_starts_again_and_again_leaves_one_row)
+{
+    std::vector<Heard> nodes;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        nodes.push_back({ std::string(1, static_cast<char>('a' + i)), 60 + 2 * i, i % 2 });
+    }
+    EXPECT_EQ(shown(nodes), "a") << "the last one";
+    nodes.insert(nodes.begin(), { "z", 0, 30 });
+    EXPECT_EQ(shown(nodes), "z");
+}
+
+TEST(NodesCallTest, two_nodes_of_one_name_do_not_hide_each_others_end)
+{
+    EXPECT_EQ(shown({ { "b", 0, 600 }, { "a", 60, 900 } }), "ba") << "the older one";
+    EXPECT_EQ(shown({ { "b", 0, 900 }, { "a", 60, 600 } }), "ba") << "the newer one";
+    EXPECT_EQ(shown({ { "c", 0, 90 }, { "b", 92, 900 }, { "a", 500, 900 } }), "ca")
+        << "one of them was restarted, the other one had gone before";
 }
 
 TEST(NodesCallTest, reports_are_read_in_parts)

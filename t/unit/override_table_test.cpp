@@ -7,9 +7,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <random>
 #include <thread>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace ratelimit {
 namespace {
@@ -172,6 +175,35 @@ TEST_F(OverrideTableTest, a_pass_removes_what_it_did_not_see)
     EXPECT_EQ(quota("changes"), 2);
     EXPECT_EQ(quota("goes"), 0);
     EXPECT_EQ(table().digest(), (OverrideDigest{ 2, 10 }));
+}
+
+TEST_F(OverrideTableTest, a_copy_has_all_that_fits)
+{
+    for (int length = 0; length <= 128; ++length) {
+        EXPECT_TRUE(put(std::string(static_cast<std::size_t>(length), 'k'), length + 1, 100));
+    }
+    const auto copied = [this](std::size_t bytes) {
+        std::vector<std::uint64_t> memory(bytes / sizeof(std::uint64_t) + 8);
+        void* start = memory.data();
+        std::size_t room = bytes + 64;
+        std::align(64, bytes, start, room);
+        OverrideTable::init(start, bytes);
+        const OverrideTable to(start);
+        const bool fits = to.copy(table());
+        int found = 0;
+        for (std::size_t length = 0; length <= 128; ++length) {
+            const auto entry = to.find(zone, std::string(length, 'k'));
+            found += entry ? 1 : 0;
+            EXPECT_TRUE(!entry || entry->value.rate.quota == static_cast<std::int64_t>(length) + 1);
+        }
+        EXPECT_EQ(to.digest().count, static_cast<std::uint64_t>(found));
+        EXPECT_EQ(to.digest() == table().digest(), fits);
+        return std::pair(fits, found);
+    };
+    EXPECT_EQ(copied(OverrideTable::smallest_size), std::pair(true, 129));
+    const auto [fits, found] = copied(OverrideTable::smallest_size / 4);
+    EXPECT_FALSE(fits);
+    EXPECT_GT(found, 20);
 }
 
 TEST_F(OverrideTableTest, agrees_with_a_map_over_random_changes)

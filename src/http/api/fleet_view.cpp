@@ -23,10 +23,12 @@ constexpr double us_a_second = 1e6;
 constexpr std::size_t bytes_a_turn = std::size_t{ 32 } * 1024;  // of reports: some 0.2 ms
 
 void write_summary(
-    JsonText& json, const MainConf& conf, const fleet::NodeList& list,
-    const std::vector<fleet::FleetNode>& nodes, std::uint64_t unreadable, bool connected)
+    JsonText& json, const MainConf& conf, const std::vector<fleet::FleetNode>& nodes,
+    const fleet::NodesReader& reader, bool connected)
 {
     const FleetNode& fleet = *conf.fleet;
+    const fleet::NodeList& list = reader.list();
+    const std::uint64_t listed = list.nodes - std::min(list.nodes, reader.replaced());
     const auto live = std::count_if(
         nodes.begin(), nodes.end(), [](const fleet::FleetNode& node) { return node.live; });
     std::uint64_t overrides = 0;
@@ -35,7 +37,7 @@ void write_summary(
     }
     json.begin_object("fleet")
         .number("nodes", static_cast<std::int64_t>(live))
-        .number("known", std::max<std::uint64_t>(list.nodes, nodes.size()))
+        .number("known", std::max<std::uint64_t>(listed, nodes.size()))
         .text("redis", fleet.redis().name)
         .flag("connected", connected);
     if (list.now_us == 0) {
@@ -45,7 +47,7 @@ void write_summary(
     }
     json.number("overrides", overrides)
         .number("overrides_left_out", std::uint64_t{ fleet.shared().shared().left_out.load() })
-        .number("unreadable", unreadable)
+        .number("unreadable", reader.unreadable())
         .end_object();
 }
 
@@ -135,7 +137,7 @@ JsonText nodes_json(const MainConf& conf, fleet::NodesReader& reader, bool conne
     }
     JsonText json;
     json.begin_object();
-    write_summary(json, conf, reader.list(), nodes, reader.unreadable(), connected);
+    write_summary(json, conf, nodes, reader, connected);
     json.begin_array("nodes");
     for (const fleet::FleetNode& node : nodes) {
         write_node(json, node, self);
