@@ -92,7 +92,7 @@ struct Heard {
     std::string id;
     std::uint64_t ago_s = 0;
     std::uint64_t uptime = 0;
-    std::string more;
+    std::string more = {};
 };
 
 std::string shown(const std::vector<Heard>& nodes)
