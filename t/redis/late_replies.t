@@ -69,6 +69,7 @@ subtest 'requests that passed by fail mode open are counted' => sub {
     my $redis = redis();
     my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
         'ratelimit zone=z;', block => $patient);
+    burst($node->port, '/open/?k=other', 20, 20);    # loads the scripts
     is $node->status('/open/?k=1'), 200;
     is_deeply during_a_stall($node, $redis, ('/open/?k=1') x 5), { FAILED_OPEN => 5 };
     is_counted($node, 6, 'z');

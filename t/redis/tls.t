@@ -51,7 +51,11 @@ for (
 subtest 'each step of a connection has the whole connect_timeout' => sub {
     my $proxy = proxy(to => "127.0.0.1:$good_port");
     $proxy->delay(0.4);
-    my $node = node_to($proxy->port, "$trusted connect_timeout 600ms;");
+    my $node = nginx(
+        http => "ratelimit_redis main { server 127.0.0.1:@{[ $proxy->port ]}; tls on; timeout 5s; "
+            . "connect_timeout 600ms; $trusted } ratelimit_zone k\$arg_k zone=test rate=2r/d algorithm=fixed_window;",
+        server => 'location / { ratelimit zone=test; ratelimit_fail_mode closed; }',
+    );
     is_deeply [map { $node->status('/?k=steps') } 1 .. 3], [200, 200, 429], 'TLS, and then the first replies, take longer';
 };
 

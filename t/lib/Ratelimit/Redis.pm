@@ -155,14 +155,17 @@ sub read_answer {
     return [map { read_answer($socket) } 1 .. $line];
 }
 
-# The number of calls of a command, by INFO commandstats. Redis 6.2 counts "script|load" and all others of
+# The number of calls of a command, by INFO commandstats; EVALSHA without those that had an error, such as
+# NOSCRIPT when a script is used first. Redis 6.2 counts "script|load" and all others of
 # SCRIPT together.
 sub calls {
     my ($self, $command) = @_;
     my $info = $self->cmd('INFO', 'commandstats');
     my ($container) = $command =~ /^(\w+)\|/;
     for my $name (grep { defined } $command, $container) {
-        return $1 if $info =~ /^cmdstat_\Q$name\E:calls=(\d+)/m;
+        my ($calls, $rest) = $info =~ /^cmdstat_\Q$name\E:calls=(\d+)(.*)/m or next;
+        my ($failed) = $name eq 'evalsha' ? $rest =~ /failed_calls=(\d+)/ : 0;
+        return $calls - ($failed // 0);
     }
     return 0;
 }
