@@ -1,28 +1,13 @@
 #pragma once
 
 #include "loop/event_loop.h"
+#include "redis/context_owner.h"
 #include "redis/endpoint.h"
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
-struct ssl_st;
-
 namespace ratelimit::redis {
-
-/// The owner of a hiredis context, to which the context's `data` points. `data` is null once the
-/// owner has freed the context; callbacks of hiredis are then ignored.
-class ContextOwner {
-public:
-    virtual ~ContextOwner() = default;
-    virtual void connected() noexcept = 0;
-    /// hiredis frees the context when this returns.
-    virtual void disconnected(std::string_view reason) noexcept = 0;
-    virtual const ssl_st* tls() const noexcept = 0;  // of the context; null: no TLS
-    /// The most memory of the oldest reply that is awaited (ReplyLimits).
-    virtual std::size_t longest_reply() const noexcept = 0;
-};
 
 /// The reasons if this process cannot open another connection, which is not the server's fault.
 inline constexpr std::string_view no_connection_left = "no worker_connections are left";

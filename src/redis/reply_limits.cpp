@@ -1,6 +1,6 @@
 #include "redis/reply_limits.h"
 
-#include "redis/context.h"
+#include "redis/context_owner.h"
 
 #include <new>
 
