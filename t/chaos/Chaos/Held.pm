@@ -75,8 +75,8 @@ sub holders {
             my $to = $late->($request->{received}, $node);
             my $calm = $to < $request->{received} + 0.15;
             # What a killed worker held is free after `hold`.
-            my @lost = map { $late->($_->{from}, $node) + 1.125 * $hold }
-                grep { $_->{node} == $node && $_->{from} > $request->{sent} - 0.05 && $_->{from} < $to } @kills;
+            my @lost = map { $late->($_->{to}, $node) + 1.125 * $hold }
+                grep { $_->{node} == $node && $_->{to} > $request->{sent} - 0.05 && $_->{from} < $to } @kills;
             push @{ $zones{$zone}{ key_in($zone, $request) } },
                 { request => $request, from => $request->{sent}, to => max($to, @lost), calm => $calm && !@lost };
         }
