@@ -1,36 +1,75 @@
--- block=: after a refusal, a limit refuses its key for a time. These pieces are added to scripts of
--- limits that may have a block.
+-- block=: a key that its limit refused is refused for a time. The block is a record beside the
+-- counts: a request passes if the key is not blocked and the counts admit it. So a block never lets
+-- more through than the limit alone. Checks only read the record.
 --
--- State, 9 bytes, big-endian: 0xB10C, which no text begins with (u16), and the end of the block in
--- microseconds since the epoch (u56). It takes the place of the algorithm's state and is foreign to every algorithm, so that nothing is
--- counted when the block ends. Charges and refunds leave it as it is. The key expires with the block.
+-- Record, 24 bytes, three little-endian doubles, in microseconds since the epoch: when the request
+-- was refused, when the block begins, and when it ends. In a record whose first and last time are
+-- equal, there is no block: until it expires, no earlier refusal begins one. Any other value is
+-- foreign, and counts as no record. One byte more is read than a record has: see fixed_window.lua.
 --
--- The frame defines these variables before the first piece. No algorithm has variables of the names
--- here, since a script has the pieces of both in one scope.
--- block     its length (us)
--- blocked   what is left of the key's block (us); nil: the key is not blocked
--- overlong  more was left than a block lasts: the clock ran backwards, or a block was longer
---- block_read
+-- Of a check, the frame defines before the first piece:
+-- block_key  the key of the record
+-- blocked    0; becomes what is left of the key's block (us)
+-- allowed    becomes whether the counts admit the request
+--- read
 do
-    local stored = redis.pcall('GETRANGE', key, '0', '9')
-    if #stored == 9 then
-        local mark, ends = struct.unpack('>I2I7', stored)
-        if mark == 0xB10C and ends > now and ends < 2^53 then
-            blocked, overlong = math.min(ends - now, block), ends - now > block
+    local stored = redis.pcall('GETRANGE', block_key, '0', '24')
+    if #stored == 24 then
+        local refused, begins, ends = struct.unpack('<ddd', stored)
+        -- Before the refusal: the clock ran backwards.
+        if now < ends and refused < ends and ends < 2^53
+            and (begins <= now or now < refused) then
+            blocked = math.floor(ends - now)
         end
+    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
+        error(stored.err)  -- for example: the user has no right to read
     end
 end
---- block_check
-granted = granted and (cost == 0 or not blocked)
---- block_commit
--- Begins a block if the limit refuses the request. In a read-only script (peek.lua), SET does nothing
--- and no block begins.
-local begins = not blocked and not granted
-if blocked then
-    verdict, remaining, reset, retry = verdict + 2, 0, blocked, granted and 0 or blocked
+--- apply
+allowed, granted = granted, granted and (cost == 0 or blocked == 0)
+--- state
+-- The script that begins and lifts blocks. Each statement says what shall be, so that it may be
+-- late or be executed twice.
+--
+-- KEYS     the record's key for each statement
+-- ARGV[1]  for each four doubles, little-endian: now (us since the epoch; 0: this server's time);
+--          then of a block: when the request was refused, when the block begins and ends (us since
+--          the epoch). Nothing prolongs a block: one that ends earlier stays.
+--          Of units that are returned because no request used them: when they were counted (us since
+--          the epoch), for how long a refusal before now begins no block (us), 0. A block that began
+--          while they were counted is lifted
+-- returns  a string with one byte for each key: + if a block began
+local server_now
+local answers = {}
+for i = 1, #KEYS do
+    local now, at, begins, ends = struct.unpack('<dddd', ARGV[1], i * 32 - 31)
+    if now == 0 then
+        if not server_now then
+            local time = redis.call('TIME')
+            server_now = time[1] * 1000000.0 + time[2]
+        end
+        now = server_now
+    end
+    local refused, stands = 0, 0
+    local stored = redis.pcall('GETRANGE', KEYS[i], '0', '24')
+    if #stored == 24 then
+        local first, _, last = struct.unpack('<ddd', stored)
+        if first <= last and last < 2^53 then
+            refused, stands = first, last
+        end
+    end
+    local blocked = now < stands and refused < stands
+    answers[i] = '-'
+    if ends == 0 then
+        if not (blocked and refused < at) then
+            redis.call('SET', KEYS[i], struct.pack('<ddd', now, now, now),
+                       'PX', string.format('%d', math.ceil(begins / 1000)))
+        end
+    elseif now < ends and not (blocked and stands <= ends)
+        and not (refused == stands and at <= refused) then
+        redis.call('SET', KEYS[i], struct.pack('<ddd', at, begins, ends),
+                   'PX', string.format('%d', math.ceil((ends - now) / 1000)))
+        answers[i] = blocked and '-' or '+'
+    end
 end
-if (begins or overlong and cost > 0) and redis.call(
-    'SET', key, struct.pack('>I2I7', 0xB10C, now + block),
-    'PX', string.format('%d', math.ceil(block / 1000))) and begins then
-    verdict, retry = 4, block
-end
+return table.concat(answers)

@@ -10,21 +10,21 @@
 -- functions would be created again by every script call.
 -- A refundable script, for limits that a limit on another server may overrule, has the algorithm's
 -- before in front of its commit, and refundable_answer for answer. For a limit with block=, the
--- pieces of block.lua are added.
+-- pieces of block.lua and those here are added.
 --
--- KEYS     for each request one key for each limit. The requests are decided one after another, in
---          this order, and may share keys
--- ARGV[1]  for each key five doubles, little-endian: now (us since the epoch; 0: this server's
+-- KEYS     for each request one key for each limit, then one for the block of each limit that has
+--          one. The requests are decided one after another, in this order, and may share keys
+-- ARGV[1]  for each limit of each request five doubles, little-endian: now (us since the epoch; 0: this server's
 --          time), quota (requests), window (us), param, cost (requests; 0: nothing is counted)
 --          param: capacity in requests (token_bucket, leaky_bucket, gcra), or width of a bucket in
 --          us (sliding_window_buckets), otherwise unused. concurrency.lua has four doubles more,
 --          and other meanings of window and param
--- returns  a string of four signed 64-bit big-endian integers for each key: verdict, remaining
+-- returns  a string of four signed 64-bit big-endian integers for each limit: verdict, remaining
 --          (requests), reset (us), retry (us; 0: granted, -1: never). A refundable script returns two
---          more for each key: the reset before the request was counted (us; of concurrency the
+--          more for each limit: the reset before the request was counted (us; of concurrency the
 --          place of the holder), and this server's time (us since the epoch; 0: no limit needed it)
--- verdict  1: granted, 0: refused; of a limit with block= also 2: refused by the key's block, 3:
---          granted during it (cost 0), 4: refused, so that a block of `retry` begins
+-- verdict  1: granted, 0: refused; and twice what is left of the key's block (us). The other numbers
+--          are those of the counts, without the block
 -- errors   only those of Redis itself (OOM, READONLY, ...). A value that is not a state of the
 --          algorithm counts as no state, and a request that passes overwrites it.
 --
@@ -32,17 +32,17 @@
 -- large numbers, and Lua's tostring loses digits.
 
 --- begin
--- limits: how many each request has; stride: bytes of its numbers. A line before this one defines them
+-- keys, limits: how many each request has; stride: bytes of its numbers. A line before this one
+-- defines them
 local redis, struct, string, math = redis, struct, string, math  -- locals are faster than globals
 local server_now  -- this server's time, once read: a check compares `now` with it
 local numbers, answers = ARGV[1], {}
-for first = 1, #KEYS, limits do
-    local numbers_at = (first - 1) / limits * stride
+for first = 1, #KEYS, keys do
+    local request = (first - 1) / keys
     local admitted = true  -- by the enforced limits
 --- limit
--- key_index: the index of the limit's key; at: where its numbers begin. A line before this one defines
--- them
-local key = KEYS[key_index]
+-- key; place: the number of the limit among those of all requests; at: where its numbers begin. A
+-- line before this one defines them
 local now, quota, window, param, cost = struct.unpack('<ddddd', numbers, at)
 if now == 0 then
     if not server_now then
@@ -55,10 +55,15 @@ end
 admitted = admitted and granted
 --- commit
 local take, verdict = admitted and granted and cost > 0, granted and 1 or 0
+--- block
+-- block_key: defined by a line before this one
+local blocked, allowed = 0
+--- block_commit
+verdict, granted = verdict + 2 * blocked, allowed
 --- answer
-answers[key_index] = struct.pack('>i8i8i8i8', verdict, remaining, reset, retry)
+answers[place] = struct.pack('>i8i8i8i8', verdict, remaining, reset, retry)
 --- refundable_answer
-answers[key_index] = struct.pack('>i8i8i8i8i8i8', verdict, remaining, reset, retry, before,
+answers[place] = struct.pack('>i8i8i8i8i8i8', verdict, remaining, reset, retry, before,
                                  server_now or 0)
 --- end
 end

@@ -3,17 +3,17 @@
 -- itself admit it. Several requests are decided as if they had arrived one after another. They are
 -- given in runs: the requests of a run follow one another and have the same costs.
 --
--- KEYS     one key for each limit
--- ARGV     for each limit: algorithm (code), mode, then as in sequence.lua: now, quota, window, param,
---          and holder; then for each run: the number of requests, and their cost for each limit. The
---          number is negative if the call was sent again because its connection was lost
---          mode: 0, or 1 for a shadow limit; if the limit has a block (block.lua), its length in us,
---          negative for a shadow limit
+-- KEYS     one key for each limit, then one for the block of each limit that has one
+-- ARGV     the number of limits; for each limit: algorithm (code), mode, then as in sequence.lua: now,
+--          quota, window, param, and holder; then for each run: the number of requests, and their cost
+--          for each limit. That number is negative if the call was sent again because its connection
+--          was lost
+--          mode: 1 for a shadow limit, otherwise 0; and twice the index of the key of its block, if it
+--          has one
 --          holder: the four doubles more of concurrency.lua, otherwise empty
 -- returns  a string of signed 64-bit big-endian integers. For each run and each limit of it:
 --            taken        requests that pass: the first ones of the run. They were counted
---            verdict      of the next request of the run, as in sequence.lua. If its refusal begins
---                         a block, remaining and reset are still those before the refusal
+--            verdict      of the next request of the run, as in sequence.lua
 --            remaining    requests, after those counted
 --            reset        us, after those counted
 --            retry        us, of a request that the limit refuses; otherwise 0; -1: never
@@ -27,8 +27,8 @@
 -- if it would pass without what that may have counted: if nothing is counted beyond the limit, and if
 -- the requests of the call that pass fit in the limit together. It is not counted then, and its reply
 -- is as if it were. So no request is refused that passed before, unless requests of the call have
--- different costs, and at most the requests of the call pass beyond the limit. It begins no block.
--- What a concurrency limit counts is exact all the same.
+-- different costs, and at most the requests of the call pass beyond the limit. Its refusals begin
+-- no block. What a concurrency limit counts is exact all the same.
 --
 -- Numbers arrive as text. `+ 0.0` makes them floats: from Lua 5.3 on, products of integers would
 -- wrap at 2^63.
@@ -40,7 +40,7 @@ local holder_at = 1  -- the holder of a limit is an ARGV
 local algorithms = {}
 --- algorithms
 local fields = 7
-local limits = #KEYS
+local limits = ARGV[1] + 0
 local answer, server_time = {}, 0
 local repeated = false  -- the call was sent again
 local passed = {}       -- by limit: the cost of the requests of the call that pass
@@ -76,29 +76,27 @@ local function decide(i, at, answers_before, requests, counted, passing)
     if i > limits then
         return counted, passing
     end
-    local from = (i - 1) * fields
+    local from = (i - 1) * fields + 1
     local counts, key, now = algorithms[ARGV[from + 1]], KEYS[i], time_of(ARGV[from + 3] + 0.0)
     local quota, window = ARGV[from + 4] + 0.0, ARGV[from + 5] + 0.0
     local param, cost = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0
     local check, commit = counts.check, counts.commit
-    local mode = ARGV[from + 2]
-    local enforced, block, blocked, overlong = mode ~= '1', nil, nil, false
-    if #mode > 1 then
-        block = mode + 0.0
-        enforced, block = block > 0, math.abs(block)
---- block_read
+    local mode = ARGV[from + 2] + 0
+    local enforced, block_key, blocked, allowed = mode % 2 == 0, KEYS[floor(mode / 2)], 0
+    if block_key then
+--- read
     end
 
     local granted, a, b, c, d, e, f, g, h, j = check(
         key, now, quota, window, param, cost, ARGV[from + 7])
---- block_check
+--- apply
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
         fit = math.min(requests, max(1, floor(commit(
             key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g, h, j) / cost)))
     end
     local most = fit
-    if repeated and fit < requests and not blocked and not counts.exact then
+    if repeated and fit < requests and blocked == 0 and not counts.exact then
         most = max(fit, math.min(requests, most_again(i, counts, key, now, quota, window, param, cost)))
     end
     counted, passing = decide(
@@ -120,22 +118,18 @@ local function decide(i, at, answers_before, requests, counted, passing)
         end
     else
         remaining, reset, retry = commit(
-            key, now, quota, window, param, cost, granted, false, a, b, c, d, e, f, g, h, j)
+            key, now, quota, window, param, cost, allowed, false, a, b, c, d, e, f, g, h, j)
     end
     if repeated and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
-    local verdict = most > through and 1 or 0
-    if block then
-        granted = most > through or through == requests or repeated and not blocked
---- block_commit
-    end
+    local verdict = (most > through and 1 or 0) + 2 * blocked
     answer[answers_before + i] = pack(
         '>i8i8i8i8i8i8i8', through, verdict, remaining, reset, retry, detail or 0, before or 0)
     return counted, passing
 end
 
-local runs = (#ARGV - limits * fields) / (1 + limits)
+local runs = (#ARGV - 1 - limits * fields) / (1 + limits)
 for run = 0, runs - 1 do
-    local at = limits * fields + run * (1 + limits) + 1
+    local at = 1 + limits * fields + run * (1 + limits) + 1
     local requests = math.abs(ARGV[at] + 0.0)
     repeated = ARGV[at] + 0.0 < 0
     decide(1, at, run * limits, requests, requests, requests)

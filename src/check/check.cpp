@@ -151,7 +151,7 @@ bool Check::refund(microseconds now) noexcept
                 limit->state = limit->without;
             } else if (limit->state.granted && limit->cost > 0) {
                 const Refund taken{ limit->cost, limit->taken_at, limit->state.reset };
-                ratelimit::refund(limit->coalescer->client(), *limit, taken, now);
+                take_back(limit->coalescer->client(), *limit, taken, now);
                 limit->state = limit->without;
                 refunded = true;
             }

@@ -51,7 +51,7 @@ void CoalescedCall::copy_limits(const ShardPart& part)
     holdings_.clear();
     numbers_ = 0;
     for (const RemoteLimit* limit : part.limits) {
-        keys_ += limit->redis_key;
+        keys_.append(limit->redis_key).append(limit->block_key);
         LimitCheck& copy = limits_.emplace_back(*limit);
         numbers_ += numbers_of(limit->policy.algorithm);
         copy.states = nullptr;
@@ -71,6 +71,8 @@ void CoalescedCall::point_to_keys() noexcept
     for (LimitCheck& limit : limits_) {
         limit.redis_key = { key, limit.redis_key.size() };
         key += limit.redis_key.size();
+        limit.block_key = { key, limit.block_key.size() };
+        key += limit.block_key.size();
     }
 }
 
@@ -138,9 +140,7 @@ bool CoalescedCall::in_sequence() const noexcept
 
 void CoalescedCall::write_keys(redis::ScriptArguments& arguments) const
 {
-    for (const LimitCheck& limit : limits_) {
-        arguments.key(limit.redis_key);
-    }
+    write_check_keys(limits_, arguments);
 }
 
 void CoalescedCall::write_numbers(redis::ScriptArguments& arguments) const
@@ -153,7 +153,7 @@ void CoalescedCall::write_numbers(redis::ScriptArguments& arguments) const
 void CoalescedCall::write(redis::CommandBuffer& command) const
 {
     const auto write_runs = [&](std::span<const std::int64_t> runs) {
-        command.begin_script(several_, several_argument_count(limits_.size(), runs));
+        command.begin_script(several_, several_argument_count(limits_, runs));
         write_several_arguments(limits_, runs, command);
     };
     if (repeated()) {
@@ -191,11 +191,13 @@ try {
         for (std::size_t i = 0; i < limits_.size(); ++i) {
             RemoteLimit& limit = *request.limits[i];
             limit.state = replies_[i].state;
+            apply_block(limit.state, rest_of_block(replies_[i].blocked, limit.policy));
             if (refundable_) {
                 limit.without =
                     state_without(counted_run(replies_[i]), limit.policy, limit.cost, 0);
                 limit.taken_at = limit.now.value_or(replies_[i].server_time);
             }
+            limit.note_block(replies_[i].blocked, repeated());
         }
         request.end = ShardPart::End::answered;
     });
@@ -223,6 +225,7 @@ void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
         }
         limit.now = limits_[i].now;
         limit.taken_at = limit.now.value_or(reply.server_time());
+        limit.note_block(answer.blocked, repeated());
     }
     part.end = ShardPart::End::answered;
 }

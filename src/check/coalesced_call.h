@@ -46,7 +46,7 @@ private:
     redis::ScriptId script() const noexcept final { return *sequence_; }
     redis::BatchFormat format() const noexcept final
     {
-        return sequence_format(limits_.size(), numbers_, refundable_);
+        return sequence_format(limits_.size(), numbers_, refundable_, count_blocks(limits_));
     }
     void write_keys(redis::ScriptArguments& arguments) const final;
     void write_numbers(redis::ScriptArguments& arguments) const final;
@@ -72,7 +72,7 @@ private:
     void fail_overdue() noexcept;
 
     redis::Client& client_;
-    std::string keys_;                // the keys of limits_, concatenated
+    std::string keys_;                // the keys of limits_ and of their blocks, concatenated
     std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
     redis::ScriptId several_{};
     std::optional<redis::ScriptId> sequence_;  // empty: these limits have no script of their own

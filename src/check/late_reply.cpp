@@ -17,6 +17,7 @@ LateReply::LateReply(
 {
     for (const LimitCheck& check : checks) {
         keys_ += check.redis_key;
+        keys_ += check.block_key;
     }
     std::size_t at = 0;
     for (std::size_t i = 0; i < limits.size(); ++i) {
@@ -24,6 +25,8 @@ LateReply::LateReply(
         static_cast<LimitCheck&>(limit) = checks[i];
         limit.redis_key = std::string_view(keys_).substr(at, checks[i].redis_key.size());
         at += limit.redis_key.size();
+        limit.block_key = std::string_view(keys_).substr(at, checks[i].block_key.size());
+        at += limit.block_key.size();
     }
 }
 
@@ -91,7 +94,7 @@ void LateReply::refund_refused() noexcept
             const std::int64_t cost = requests * runs_.cost(run, i);
             if (cost > 0 && limit.policy.algorithm != Algorithm::concurrency) {
                 counted.refunded += requests;
-                refund(client_, limit, { cost, limit.taken_at, counted.reset }, limit.taken_at);
+                take_back(client_, limit, { cost, limit.taken_at, counted.reset }, limit.taken_at);
             }
         }
     }

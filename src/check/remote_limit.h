@@ -22,6 +22,7 @@ struct CheckScripts {
     std::size_t bit = 0;                         // the limit's, in `sequences`
     redis::ScriptId charge{};
     redis::ScriptId statement{};  // of a concurrency limit
+    redis::ScriptId block{};      // of a limit with a block
 };
 
 /// The part of a limit of one request that Redis decides. It must not move until the check ends.
@@ -38,6 +39,18 @@ struct RemoteLimit : LimitCheck {
     Verdict state;
     microseconds taken_at{ 0 };  // that time, also by Redis's clock, if it may be refunded
     Verdict without;  // if the request was counted and may be refunded: the state without it
+    /// If the request is refused, a block of the key begins: this limit refuses it by its counts,
+    /// and was asked once. Or a block that lasts for too long is to be shortened.
+    bool begins_block = false;
+    /// Sets that, after `state`. `stored`: what is left of the key's block in Redis. A call that
+    /// was sent again may be refused because of what it took itself.
+    void note_block(microseconds stored, bool sent_again) noexcept
+    {
+        const bool counts_refuse = stored.count() == 0 && !sent_again;
+        begins_block = policy.block.count() > 0 && !state.granted && !shadow
+            && (counts_refuse || stored > policy.block);
+    }
+
     Holding* holding = nullptr;  // where the request holds `held` units
     std::int64_t held = 0;
 

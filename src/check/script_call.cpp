@@ -1,5 +1,6 @@
 #include "check/script_call.h"
 
+#include <algorithm>
 #include <array>
 
 namespace ratelimit {
@@ -28,16 +29,6 @@ Statement statement_of(const LimitCheck& check) noexcept
     return check.states == nullptr ? Statement{} : check.states->statement();
 }
 
-/// `mode` of several_script.
-std::int64_t mode_of(const LimitCheck& check) noexcept
-{
-    const std::int64_t block = check.policy.block.count();
-    if (block > 0) {
-        return check.shadow ? -block : block;
-    }
-    return check.shadow ? 1 : 0;
-}
-
 void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
     auto numbers = numbers_of(check);
@@ -59,7 +50,29 @@ void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
     arguments.end_packed();
 }
 
+bool blocks(const LimitCheck& check) noexcept
+{
+    return check.policy.block.count() > 0;
+}
+
 }  // namespace
+
+std::size_t count_blocks(std::span<const LimitCheck> checks) noexcept
+{
+    return static_cast<std::size_t>(std::count_if(checks.begin(), checks.end(), blocks));
+}
+
+void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments)
+{
+    for (const LimitCheck& check : checks) {
+        arguments.key(check.redis_key);
+    }
+    for (const LimitCheck& check : checks) {
+        if (blocks(check)) {
+            arguments.key(check.block_key);
+        }
+    }
+}
 
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments)
@@ -75,16 +88,22 @@ void write_sequence_numbers(
                                  statement.place });
 }
 
+redis::ArgumentCount several_argument_count(
+    std::span<const LimitCheck> checks, std::span<const std::int64_t> runs) noexcept
+{
+    return { checks.size() + count_blocks(checks), 1 + checks.size() * 7 + runs.size() };
+}
+
 void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
     redis::ScriptArguments& arguments)
 {
-    for (const LimitCheck& check : checks) {
-        arguments.key(check.redis_key);
-    }
+    write_check_keys(checks, arguments);
+    arguments.arg(static_cast<std::int64_t>(checks.size()));
+    auto last_key = static_cast<std::int64_t>(checks.size());
     for (const LimitCheck& check : checks) {
         arguments.arg(static_cast<std::int64_t>(check.policy.algorithm));
-        arguments.arg(mode_of(check));
+        arguments.arg((blocks(check) ? 2 * ++last_key : 0) + (check.shadow ? 1 : 0));
         write_limit(check, arguments);
     }
     for (const std::int64_t number : runs) {
@@ -99,6 +118,14 @@ void write_refund_numbers(
     arguments.packed(std::array{ static_cast<std::int64_t>(check.policy.algorithm),
                                  refund.taken_at.count(), refund.reset.count(), now, quota, window,
                                  param, refund.cost });
+}
+
+void write_block_numbers(
+    std::optional<microseconds> now, const BlockStatement& statement,
+    redis::ScriptArguments& arguments)
+{
+    arguments.packed(std::array{ now.value_or(microseconds{ 0 }).count(), statement.at.count(),
+                                 statement.begins.count(), statement.ends.count() });
 }
 
 }  // namespace ratelimit

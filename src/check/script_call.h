@@ -38,43 +38,46 @@ struct LimitCheck {
     /// Since the epoch, by this node's clock; empty: Redis's clock decides.
     std::optional<microseconds> now;
     StatementSource* states = nullptr;  // of a concurrency limit; null: there is no holder
+    std::string_view block_key{};       // of the block; not empty if the policy has one
 };
 
 /// KEYS and ARGV of a check by the script of its limits (sequence_script) or the one of any limits
 /// (several_script):
-///   sequence  KEYS key..., of each request in turn; ARGV[1] for each key: now quota window param
-///             cost, and for concurrency its Statement. One packed argument costs Redis less than
-///             five for each key.
-///   several   KEYS key...; ARGV for each limit: algorithm mode now quota window param holder; then
-///             for each run of requests with the same costs: their number, and the cost for each
-///             limit
-/// mode: whether the limit is a shadow, and its block (lua/several.lua). now: microseconds since
-/// the epoch, 0: Redis's TIME. window: microseconds. param: the capacity for token_bucket,
+///   sequence  KEYS key... block_key..., of each request in turn; ARGV[1] for each limit: now quota
+///             window param cost, and for concurrency its Statement. One packed argument costs
+///             Redis less than five for each limit.
+///   several   KEYS key... block_key...; ARGV the number of limits; for each: algorithm mode now
+///             quota window param holder; then for each run of requests with the same costs: their
+///             number, and the cost for each limit
+/// mode: whether the limit is a shadow, and where its block is (lua/several.lua). now: microseconds
+/// since the epoch, 0: Redis's TIME. window: microseconds. param: the capacity for token_bucket,
 /// leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
 /// sliding_window_buckets, Statement::longest_delay for concurrency, else 0. holder: the Statement
 /// of a concurrency limit, packed, else empty.
-/// The reply has verdict_bytes for each key, or refundable_bytes if the script is refundable.
+/// The reply has verdict_bytes for each limit, or refundable_bytes if the script is refundable.
 inline constexpr std::size_t verdict_bytes = 32;
 inline constexpr std::size_t refundable_bytes = 48;
 constexpr std::size_t numbers_of(Algorithm algorithm) noexcept
 {
     return algorithm == Algorithm::concurrency ? 9 : 5;
 }
-/// `numbers`: the sum of numbers_of the limits.
+/// `numbers`: the sum of numbers_of the limits. `blocks`: how many of them have a block.
 constexpr redis::BatchFormat sequence_format(
-    std::size_t limits, std::size_t numbers, bool refundable = false) noexcept
+    std::size_t limits, std::size_t numbers, bool refundable = false,
+    std::size_t blocks = 0) noexcept
 {
-    return { limits, numbers, limits * (refundable ? refundable_bytes : verdict_bytes) };
+    return { limits + blocks, numbers, limits * (refundable ? refundable_bytes : verdict_bytes) };
 }
+/// KEYS of one request, for both kinds of script.
+void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments);
+/// How many of the limits have a block.
+std::size_t count_blocks(std::span<const LimitCheck> checks) noexcept;
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments);
 
 /// `runs`: Runs::numbers(), or numbers_again().
-constexpr redis::ArgumentCount several_argument_count(
-    std::size_t checks, std::span<const std::int64_t> runs) noexcept
-{
-    return { checks, checks * 7 + runs.size() };
-}
+redis::ArgumentCount several_argument_count(
+    std::span<const LimitCheck> checks, std::span<const std::int64_t> runs) noexcept;
 void write_several_arguments(
     std::span<const LimitCheck> checks, std::span<const std::int64_t> runs,
     redis::ScriptArguments& arguments);
@@ -84,5 +87,20 @@ void write_several_arguments(
 inline constexpr redis::BatchFormat refund_format{ 1, 8, 1 };
 void write_refund_numbers(
     const LimitCheck& check, const Refund& refund, redis::ScriptArguments& arguments);
+
+/// A statement about the block of a key (lua/block.lua), in microseconds since the epoch by the
+/// clock that decided.
+struct BlockStatement {
+    microseconds at{ 0 };  // when the request was refused; or units that are returned were counted
+    /// When the block begins; or, if units are returned, for how long no earlier refusal begins
+    /// one.
+    microseconds begins{ 0 };
+    microseconds ends{ 0 };  // 0: units are returned, so a block that began meanwhile is lifted
+};
+/// The numbers of one key of block_script: now, and the statement.
+inline constexpr redis::BatchFormat block_format{ 1, 4, 1 };
+void write_block_numbers(
+    std::optional<microseconds> now, const BlockStatement& statement,
+    redis::ScriptArguments& arguments);
 
 }  // namespace ratelimit

@@ -36,18 +36,14 @@ std::optional<microseconds> retry_of(std::int64_t field) noexcept
 /// `retry` of a statement that was ignored.
 constexpr std::int64_t ignored_retry = -2;
 
-/// Bit 0: granted. The other bits: a Block.
-bool good_verdict(std::int64_t field) noexcept
-{
-    return field >= 0 && field <= 4;
-}
+/// Bit 0: granted. The other bits: what is left of the key's block (us).
 bool grants(std::int64_t verdict) noexcept
 {
     return (verdict & 1) != 0;
 }
-Block block_of(std::int64_t verdict) noexcept
+microseconds block_of(std::int64_t verdict) noexcept
 {
-    return static_cast<Block>(verdict >> 1);
+    return microseconds{ verdict >> 1 };
 }
 
 /// remaining, reset and retry
@@ -63,20 +59,18 @@ bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
 {
     const char* fields = part.data();
     const bool refundable = part.size() == refundable_bytes;
-    if ((part.size() != verdict_bytes && !refundable) || !good_verdict(field(fields, 0))
+    if ((part.size() != verdict_bytes && !refundable) || field(fields, 0) < 0
         || !good_state(fields, 1)) {
         return false;
     }
     Verdict& state = reply.state;
+    state = {};
     state.granted = grants(field(fields, 0));
-    state.block = block_of(field(fields, 0));
     state.remaining = field(fields, 1);
     state.reset = microseconds{ field(fields, 2) };
     state.retry_after = retry_of(field(fields, 3));
     reply.ignored = field(fields, 3) == ignored_retry;
-    if (state.block == Block::begins) {
-        state = begun_block(state.retry_after.value_or(microseconds{ 0 }));
-    }
+    reply.blocked = block_of(field(fields, 0));
     if (refundable) {
         reply.reset_before = microseconds{ field(fields, 4) };
         reply.server_time = microseconds{ field(fields, 5) };
@@ -113,7 +107,7 @@ bool SeveralReply::good() const noexcept
     }
     for (std::size_t i = 0; i < answers_; ++i) {
         const std::size_t at = i * several_fields;
-        if (field(reply_.str, at) < 0 || !good_verdict(field(reply_.str, at + 1))
+        if (field(reply_.str, at) < 0 || field(reply_.str, at + 1) < 0
             || !good_state(reply_.str, at + 2) || field(reply_.str, at + 5) < 0
             || field(reply_.str, at + 6) < 0) {
             return false;
@@ -128,7 +122,7 @@ RunReply SeveralReply::answer(std::size_t index) const noexcept
     RunReply answer;
     answer.taken = field(reply_.str, at);
     answer.admits_next = grants(field(reply_.str, at + 1));
-    answer.block = block_of(field(reply_.str, at + 1));
+    answer.blocked = block_of(field(reply_.str, at + 1));
     answer.remaining = field(reply_.str, at + 2);
     answer.reset = microseconds{ field(reply_.str, at + 3) };
     answer.retry_after = retry_of(field(reply_.str, at + 4));

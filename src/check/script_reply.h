@@ -15,7 +15,8 @@ namespace ratelimit {
 /// lua/sequence.lua), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never,
 /// -2: ignored), and if the script is refundable, the reset before (microseconds) and Redis's time.
 struct SequenceReply {
-    Verdict state;
+    Verdict state;              // of the counts, but refused if the key is blocked
+    microseconds blocked{ 0 };  // what is left of the key's block
     microseconds reset_before{ 0 };
     microseconds server_time{ 0 };
     bool ignored = false;  // the statement of a concurrency limit (lua/concurrency.lua)

@@ -87,46 +87,63 @@ std::string with_algorithms(Pieces frame, std::string_view table)
     return filled(frame, pieces);
 }
 
-/// The beginning of a sequence's part for one limit, whose numbers begin `at` bytes behind those of
-/// its request: reads them and, if it has a block, that. Returns where its numbers end.
-std::size_t begin_limit(
-    std::string& text, std::size_t index, std::size_t at, Algorithm algorithm, microseconds block)
-{
-    text += "do\nlocal key_index = first + " + std::to_string(index) + "\n";
-    text += "local at = numbers_at + " + std::to_string(at + 1) + "\n";
-    text += piece_of(lua::sequence, "limit");
-    if (algorithm == Algorithm::concurrency) {
-        text += "local holder, holder_at = numbers, at + 40\n";
+/// The keys and numbers of a sequence's limits: a request has the keys of all limits, then those of
+/// their blocks.
+class SequenceParts {
+public:
+    explicit SequenceParts(std::span<const SequenceLimit> limits) : limits_(limits.size())
+    {
+        for (const SequenceLimit& limit : limits) {
+            keys_ += limit.blocks ? 2 : 1;
+            stride_ += numbers_of(limit.algorithm) * sizeof(double);
+        }
     }
-    if (block.count() > 0) {
-        text += "local block, blocked, overlong = " + std::to_string(block.count());
-        text += ", nil, false\n";
-        text += piece_of(lua::block, "block_read");
+
+    std::string begin() const
+    {
+        return "local keys, limits, stride = " + std::to_string(keys_) + ", "
+            + std::to_string(limits_) + ", " + std::to_string(stride_) + "\n"
+            + std::string(piece_of(lua::sequence, "begin"));
     }
-    return at + numbers_of(algorithm) * sizeof(double);
-}
 
-/// The first line of a sequence.
-std::string dimensions(std::size_t limits, std::size_t stride)
-{
-    return "local limits, stride = " + std::to_string(limits) + ", " + std::to_string(stride)
-        + "\n";
-}
+    /// The beginning of the next limit's part: reads its numbers and, if it has one, its block.
+    void begin_limit(std::string& text, const SequenceLimit& limit)
+    {
+        text += "do\nlocal key = KEYS[first + " + std::to_string(begun_) + "]\n";
+        text += "local place = request * limits + " + std::to_string(++begun_) + "\n";
+        text += "local at = request * stride + " + std::to_string(at_ + 1) + "\n";
+        text += piece_of(lua::sequence, "limit");
+        if (limit.algorithm == Algorithm::concurrency) {
+            text += "local holder, holder_at = numbers, at + 40\n";
+        }
+        if (limit.blocks) {
+            text += "local block_key = KEYS[first + " + std::to_string(limits_ + blocks_++) + "]\n";
+            text += piece_of(lua::sequence, "block");
+            text += piece_of(lua::block, "read");
+        }
+        at_ += numbers_of(limit.algorithm) * sizeof(double);
+    }
 
-/// A sequence of one limit that counts each cost even if it exceeds the limit. A blocked key stays
-/// as it is.
-std::string charging_script(Algorithm algorithm, microseconds block)
+private:
+    std::size_t limits_;
+    std::size_t keys_ = 0;
+    std::size_t stride_ = 0;  // bytes of the numbers of a request
+    std::size_t begun_ = 0;
+    std::size_t blocks_ = 0;
+    std::size_t at_ = 0;
+};
+
+/// A sequence of one limit that counts each cost even if it exceeds the limit.
+std::string charging_script(Algorithm algorithm)
 {
     const Pieces source = source_of(algorithm);
-    std::string text = dimensions(1, numbers_of(algorithm) * sizeof(double));
-    text += piece_of(lua::sequence, "begin");
-    begin_limit(text, 0, 0, algorithm, block);
+    const SequenceLimit limit{ algorithm };
+    SequenceParts parts({ &limit, 1 });
+    std::string text = parts.begin();
+    parts.begin_limit(text, limit);
     text += piece_of(source, "check");
     text += piece_of(source, "charge");
     text += "granted = true\n";
-    if (block.count() > 0) {
-        text += "admitted = not blocked\n";
-    }
     text += piece_of(lua::sequence, "commit");
     text += piece_of(source, "commit");
     text += piece_of(lua::sequence, "answer");
@@ -139,35 +156,30 @@ std::string charging_script(Algorithm algorithm, microseconds block)
 
 std::string sequence_script(std::span<const SequenceLimit> limits, bool refundable)
 {
-    std::size_t stride = 0;
-    for (const SequenceLimit& limit : limits) {
-        stride += numbers_of(limit.algorithm) * sizeof(double);
-    }
-    std::string text = dimensions(limits.size(), stride);
+    SequenceParts parts(limits);
+    std::string text = parts.begin();
     const auto add = [&text](Pieces source, std::string_view name) {
         text += piece_of(source, name);
     };
-    add(lua::sequence, "begin");
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < limits.size(); ++i) {
-        at = begin_limit(text, i, at, limits[i].algorithm, limits[i].block);
-        add(source_of(limits[i].algorithm), "check");
-        if (limits[i].block.count() > 0) {
-            add(lua::block, "block_check");
+    for (const SequenceLimit& limit : limits) {
+        parts.begin_limit(text, limit);
+        add(source_of(limit.algorithm), "check");
+        if (limit.blocks) {
+            add(lua::block, "apply");
         }
-        if (!limits[i].shadow) {
+        if (!limit.shadow) {
             add(lua::sequence, "enforce");
         }
     }
     for (std::size_t i = limits.size(); i-- > 0;) {
         add(lua::sequence, "commit");
+        if (limits[i].blocks) {
+            add(lua::sequence, "block_commit");
+        }
         if (refundable) {
             add(source_of(limits[i].algorithm), "before");
         }
         add(source_of(limits[i].algorithm), "commit");
-        if (limits[i].block.count() > 0) {
-            add(lua::block, "block_commit");
-        }
         add(lua::sequence, refundable ? "refundable_answer" : "answer");
         text += "end\n";
     }
@@ -175,21 +187,26 @@ std::string sequence_script(std::span<const SequenceLimit> limits, bool refundab
     return text;
 }
 
-std::string single_script(Algorithm algorithm, microseconds block)
+std::string single_script(Algorithm algorithm, bool blocks)
 {
-    const SequenceLimit limit{ algorithm, false, block };
+    const SequenceLimit limit{ algorithm, false, blocks };
     return sequence_script({ &limit, 1 });
 }
 
-std::string charge_script(Algorithm algorithm, microseconds block)
+std::string charge_script(Algorithm algorithm)
 {
-    return charging_script(algorithm, block);
+    return charging_script(algorithm);
 }
 
 std::string statement_script()
 {
     const SequenceLimit limit{ Algorithm::concurrency };
     return sequence_script({ &limit, 1 }, true);
+}
+
+std::string block_script()
+{
+    return std::string(piece_of(lua::block, "state"));
 }
 
 std::string several_script(std::span<const Algorithm> algorithms)

@@ -13,7 +13,7 @@ namespace ratelimit {
 struct SequenceLimit {
     Algorithm algorithm = Algorithm::sliding_window_counter;
     bool shadow = false;
-    microseconds block{ 0 };  // Policy::block
+    bool blocks = false;  // Policy::block is not 0
 
     friend bool operator==(const SequenceLimit&, const SequenceLimit&) = default;
 };
@@ -24,7 +24,7 @@ struct SequenceLimit {
 std::string sequence_script(std::span<const SequenceLimit> limits, bool refundable = false);
 
 /// The sequence of one limit.
-std::string single_script(Algorithm algorithm, microseconds block = {});
+std::string single_script(Algorithm algorithm, bool blocks = false);
 
 /// Decides several limits of these algorithms, for one or more requests with the same keys
 /// (lua/several.lua). Slower than sequence_script. The order of `algorithms` does not matter, nor
@@ -35,12 +35,14 @@ std::string several_script(std::span<const Algorithm> algorithms);
 std::string peek_script(std::span<const Algorithm> algorithms);
 
 /// Counts the cost of each request even if it exceeds the limit (lua/sequence.lua, with the charge
-/// of the algorithm), unless the key is blocked. Arguments and replies are those of single_script;
-/// every reply is granted.
-std::string charge_script(Algorithm algorithm, microseconds block = {});
+/// of the algorithm). Arguments and replies are those of single_script; every reply is granted.
+std::string charge_script(Algorithm algorithm);
 
 /// States what a holder holds of concurrency limits: checks of cost 0, with refundable replies.
 std::string statement_script();
+
+/// Begins and lifts blocks of keys (lua/block.lua).
+std::string block_script();
 
 /// Refunds what checks of any algorithm but concurrency counted (lua/refund.lua).
 std::string refund_script();

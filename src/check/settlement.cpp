@@ -3,7 +3,9 @@
 #include "check/script_reply.h"
 
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace ratelimit {
 
@@ -12,29 +14,40 @@ namespace {
 /// How long a settlement is tried.
 constexpr redis::milliseconds longest{ 10'000 };
 
-/// A refund, or a charge. It is tried again, for `longest`, if Redis surely did not execute it, and
-/// never if it may have. Ended calls are kept in a list and reused with their memory.
+/// A refund, a charge, or a statement about a block. It is tried again, for `longest`, if Redis
+/// surely did not execute it, and never if it may have. Ended calls are kept in a list and reused
+/// with their memory.
 class Settlement final : public redis::BatchCall {
 public:
+    struct Charge {
+        std::int64_t cost;
+    };
+    struct Block {
+        BlockStatement statement;
+        const BlockOwner* owner;  // null: none begins
+    };
+
     static Settlement& take()
     {
         return unused == nullptr ? *new Settlement : *std::exchange(unused, unused->next_);
     }
     void release() noexcept { next_ = std::exchange(unused, this); }
 
-    void begin(
-        redis::Client& client, const RemoteLimit& limit, const Refund& refund, microseconds now)
+    template <class What>
+    void begin(redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now)
     {
-        begin(client, limit, now);
-        refund_ = refund;
-        script_ = limit.scripts.refund;
-    }
-    void begin(redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now)
-    {
-        begin(client, limit, now);
-        refund_.reset();
-        check_.cost = cost;
-        script_ = limit.scripts.charge;
+        client_ = &client;
+        what_ = what;
+        key_ = std::is_same_v<What, Block> ? limit.block_key : limit.redis_key;
+        check_ = limit;
+        if (check_.now) {
+            check_.now = now;  // not the time of the check: an arrival time drains meanwhile
+        }
+        script_ = script_of(limit.scripts, what);
+        began_ = client.now();
+        shard_ = limit.shard;
+        routing = {};
+        routing.shard = shard_;
     }
 
     std::string_view routing_key() const noexcept override { return key_; }
@@ -50,39 +63,47 @@ public:
     }
 
 private:
-    void begin(redis::Client& client, const RemoteLimit& limit, microseconds now)
+    static redis::ScriptId script_of(const CheckScripts& scripts, const Refund&) noexcept
     {
-        client_ = &client;
-        key_ = limit.redis_key;
-        check_ = limit;
-        if (check_.now) {
-            check_.now = now;  // not the time of the check: an arrival time drains meanwhile
-        }
-        began_ = client.now();
-        shard_ = limit.shard;
-        routing = {};
-        routing.shard = shard_;
+        return scripts.refund;
+    }
+    static redis::ScriptId script_of(const CheckScripts& scripts, const Charge&) noexcept
+    {
+        return scripts.charge;
+    }
+    static redis::ScriptId script_of(const CheckScripts& scripts, const Block&) noexcept
+    {
+        return scripts.block;
     }
 
     redis::ScriptId script() const noexcept override { return script_; }
     redis::BatchFormat format() const noexcept override
     {
-        return refund_ ? refund_format : sequence_format(1, numbers_of(check_.policy.algorithm));
+        if (std::holds_alternative<Charge>(what_)) {
+            return sequence_format(1, numbers_of(check_.policy.algorithm));
+        }
+        return std::holds_alternative<Refund>(what_) ? refund_format : block_format;
     }
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {
-        if (refund_) {
-            write_refund_numbers(check_, *refund_, arguments);
+        if (const auto* refund = std::get_if<Refund>(&what_)) {
+            write_refund_numbers(check_, *refund, arguments);
+        } else if (const auto* block = std::get_if<Block>(&what_)) {
+            write_block_numbers(check_.now, block->statement, arguments);
         } else {
-            write_sequence_numbers(check_, check_.cost, arguments);
+            write_sequence_numbers(check_, std::get<Charge>(what_).cost, arguments);
         }
     }
     bool on_part(std::string_view part) noexcept override
     {
         SequenceReply reply;
-        if (!refund_ && !read_sequence_reply(part, reply)) {
+        if (std::holds_alternative<Charge>(what_) && !read_sequence_reply(part, reply)) {
             return false;
+        }
+        const auto* block = std::get_if<Block>(&what_);
+        if (block != nullptr && block->owner != nullptr && part == "+") {
+            block->owner->block_began();
         }
         release();
         return true;
@@ -97,7 +118,7 @@ private:
     std::string key_;
     LimitCheck check_;
     redis::ScriptId script_{};
-    std::optional<Refund> refund_;  // empty: a charge
+    std::variant<Refund, Charge, Block> what_;
 };
 
 template <class What>
@@ -120,6 +141,22 @@ void send(
     }
 }
 
+/// Whether the last block that this worker began is of the same key and reply. The replies to
+/// requests that were decided together come one after another.
+bool is_last_begun(const RemoteLimit& limit) noexcept
+try {
+    static std::string last_key;
+    static microseconds last_at{ 0 };
+    if (last_at == limit.taken_at && last_key == limit.block_key) {
+        return true;
+    }
+    last_at = limit.taken_at;
+    last_key = limit.block_key;
+    return false;
+} catch (const std::exception&) {
+    return false;  // out of memory: one statement more does no harm
+}
+
 }  // namespace
 
 void refund(
@@ -129,10 +166,32 @@ void refund(
     send(client, limit, refund, now);
 }
 
+void take_back(
+    redis::Client& client, const RemoteLimit& limit, const Refund& refund,
+    microseconds now) noexcept
+{
+    send(client, limit, refund, now);
+    if (limit.policy.block.count() > 0) {
+        const BlockStatement statement{ refund.taken_at, client.longest_wait(), {} };
+        send(client, limit, Settlement::Block{ statement, nullptr }, now);
+    }
+}
+
+void begin_block(
+    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now,
+    const BlockOwner& owner) noexcept
+{
+    if (!is_last_begun(limit)) {
+        const microseconds at = limit.taken_at;
+        const BlockStatement statement{ at, at + later, at + later + limit.policy.block };
+        send(client, limit, Settlement::Block{ statement, &owner }, now);
+    }
+}
+
 void charge(
     redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now) noexcept
 {
-    send(client, limit, cost, now);
+    send(client, limit, Settlement::Charge{ cost }, now);
 }
 
 }  // namespace ratelimit

@@ -17,6 +17,27 @@ void refund(
     redis::Client& client, const RemoteLimit& limit, const Refund& refund,
     microseconds now) noexcept;
 
+/// Subtracts what a check counted for a request that is refused, and lifts a block that began
+/// meanwhile: it may have begun only because of that.
+void take_back(
+    redis::Client& client, const RemoteLimit& limit, const Refund& refund,
+    microseconds now) noexcept;
+
+/// Who counts blocks. Must outlive the client's calls.
+class BlockOwner {
+public:
+    virtual void block_began() const noexcept = 0;
+
+protected:
+    ~BlockOwner() = default;
+};
+
+/// Begins a block of the limit's key, by the reply that the limit got: at the time of that, or this
+/// much later. Several calls for one reply, in turn, are one.
+void begin_block(
+    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now,
+    const BlockOwner& owner) noexcept;
+
 /// Counts more, even if it exceeds the limit.
 void charge(
     redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now) noexcept;

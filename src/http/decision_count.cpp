@@ -145,9 +145,6 @@ void count_decision(const Decision& decision) noexcept
             if (!limit.state.granted) {
                 memory.top_refused().refuse(limit.key, ngx_time());
             }
-            if (limit.state.block == Block::begins) {
-                memory.counters().add(ZoneCounters::Units::blocked, 1);
-            }
             if (const auto as = counted_as(decision, limit)) {
                 count(memory.counters(), *as, limit);
             }

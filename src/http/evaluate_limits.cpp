@@ -142,11 +142,16 @@ std::optional<std::int64_t> undelayed_of(const LimitConf& limit, std::int64_t co
 Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limit)
 {
     const Zone& zone = *limit.zone;
-    auto* memory = static_cast<char*>(ngx_pnalloc(r->pool, zone.redis_key_length(limit.key)));
+    const bool blocks = limit.policy.block.count() > 0;
+    const std::size_t room = zone.redis_key_length(limit.key);
+    auto* memory = static_cast<char*>(ngx_pnalloc(r->pool, blocks ? 2 * room : room));
     if (memory == nullptr) {
         return Read::failed;
     }
     limit.redis_key = zone.redis_key(limit.key, zone.record_of(limit.policy), memory);
+    if (blocks) {
+        limit.block_key = zone.block_key(limit.key, memory + room);
+    }
     limit.coalescer = &conf.zone->redis->coalescer();
     limit.scripts = conf.scripts;
     if (limit.holds != nullptr && limit.cost > 0) {

@@ -232,10 +232,17 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
 /// most a second.
 void remember_briefly(ZoneConf& zone) noexcept
 {
-    if (zone.zone.policy.block.count() > 0) {
-        return;  // a refused key stays refused
-    }
     zone.zone.remembered = std::min<microseconds>(zone.zone.remembered, std::chrono::seconds{ 1 });
+}
+
+bool holds(const LimitConf& limit) noexcept
+{
+    return limit.zone->zone.policy.algorithm == Algorithm::concurrency;
+}
+
+bool blocks(const LimitConf& limit) noexcept
+{
+    return limit.zone->zone.policy.block.count() > 0;
 }
 
 /// Registers the scripts of sequences, for each Redis: for its first limits in the location, as
@@ -254,7 +261,7 @@ void add_sequences(LimitSet& set, bool refundable)
                 && group.size() < SequenceScripts::most) {
                 group.push_back(&limit);
                 const Policy& policy = limit.zone->zone.policy;
-                sequence.push_back({ policy.algorithm, limit.shadow, policy.block });
+                sequence.push_back({ policy.algorithm, limit.shadow, blocks(limit) });
             }
         }
         const auto& scripts = set.sequences.emplace_back(sequence, refundable, redis->scripts);
@@ -265,11 +272,6 @@ void add_sequences(LimitSet& set, bool refundable)
     }
 }
 
-bool holds(const LimitConf& limit) noexcept
-{
-    return limit.zone->zone.policy.algorithm == Algorithm::concurrency;
-}
-
 /// Registers the script that decides several limits of the location, or several requests with the
 /// same keys, in one call, and where needed the script that refunds.
 void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool may_span_shards)
@@ -277,15 +279,19 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
     redis::ScriptRegistry& scripts = limit.zone->redis->scripts;
     limit.scripts.several = scripts.add(several_script(algorithms));
     if (limit.charges) {
-        const Policy& policy = limit.zone->zone.policy;
-        limit.scripts.charge = scripts.add(charge_script(policy.algorithm, policy.block));
+        limit.scripts.charge = scripts.add(charge_script(limit.zone->zone.policy.algorithm));
+    }
+    if (blocks(limit)) {
+        limit.scripts.block = scripts.add(block_script());
     }
     if (holds(limit)) {
         limit.scripts.statement = scripts.add(statement_script());
         return;
     }
     limit.scripts.refund = scripts.add(refund_script());
-    if (limit.charges || (algorithms.size() > 1 && may_span_shards)) {
+    const bool spans_servers = algorithms.size() > 1 && may_span_shards;
+    limit.zone->zone.spans_servers = limit.zone->zone.spans_servers || spans_servers;
+    if (limit.charges || spans_servers) {
         remember_briefly(*limit.zone);  // a refund can free a key
     }
 }

@@ -35,7 +35,7 @@ const ProblemType& type_of(const Decision& decision) noexcept
     if (decision.result() == Result::failed_closed) {
         return reduced_capacity;
     }
-    const bool block = decision.decided_by().state.block != Block::none;
+    const bool block = decision.decided_by().state.blocked.count() > 0;
     return block ? abnormal_usage : quota_exceeded;
 }
 

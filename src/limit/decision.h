@@ -2,17 +2,11 @@
 
 #include "limit/rate.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
 namespace ratelimit {
-
-/// Whether a key is refused for a time because it was refused once (block=).
-enum class Block : std::uint8_t {
-    none,
-    lasts,   // began with an earlier refusal
-    begins,  // with this refusal
-};
 
 /// The decision of one limit on one request.
 struct Verdict {
@@ -22,22 +16,34 @@ struct Verdict {
     /// Exact time until a request of this cost would pass if there were no others. Zero if it was
     /// granted; empty if it never would pass (a cost above the limit).
     std::optional<microseconds> retry_after{ microseconds{ 0 } };
-    Block block = Block::none;  // while it lasts, nothing remains, and reset and retry are its rest
+    /// What is left of the key's block (block=); 0: it is not blocked.
+    microseconds blocked{ 0 };
 
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
-/// The verdict on a request whose key is blocked. A cost of 0 always passes.
-constexpr Verdict blocked(std::int64_t cost, microseconds rest) noexcept
+/// Adds to a verdict of the counts alone that the key is blocked for this time, unless that is 0.
+/// Nothing remains, and reset and retry time are at least the rest of the block.
+constexpr void apply_block(Verdict& state, microseconds rest) noexcept
 {
-    const bool granted = cost == 0;
-    return { granted, 0, rest, granted ? microseconds{ 0 } : rest, Block::lasts };
+    if (rest.count() <= 0) {
+        return;
+    }
+    state.blocked = rest;
+    state.remaining = 0;
+    state.reset = std::max(state.reset, rest);
+    if (!state.granted && state.retry_after) {
+        state.retry_after = std::max(*state.retry_after, rest);
+    }
 }
 
-/// The verdict on a request whose refusal begins a block.
-constexpr Verdict begun_block(microseconds block) noexcept
+/// The verdict on a request whose key is blocked and has no counts. A cost of 0 always passes.
+constexpr Verdict blocked(std::int64_t cost, microseconds rest) noexcept
 {
-    return { false, 0, block, block, Block::begins };
+    Verdict state;
+    state.granted = cost == 0;
+    apply_block(state, rest);
+    return state;
 }
 
 }  // namespace ratelimit

@@ -80,4 +80,11 @@ struct Policy {
     friend bool operator==(const Policy&, const Policy&) = default;
 };
 
+/// What a stored block means under this policy: a block never lasts longer than `block` from now,
+/// also if the clock ran backwards or another configuration began it.
+constexpr microseconds rest_of_block(microseconds stored, const Policy& policy) noexcept
+{
+    return stored < policy.block ? stored : policy.block;
+}
+
 }  // namespace ratelimit

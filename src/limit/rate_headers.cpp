@@ -104,8 +104,8 @@ microseconds effective_window(const Policy& policy, const Verdict& state) noexce
     if (!state.granted && state.retry_after) {
         return *state.retry_after;
     }
-    if (state.block != Block::none) {
-        return state.reset;
+    if (state.blocked.count() > 0) {
+        return state.blocked;
     }
     if (policy.algorithm == Algorithm::concurrency) {
         return shown_reset(policy, state);

@@ -46,7 +46,6 @@ Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t u
     state.granted = true;
     state.remaining = std::min(policy.limit(), reply.remaining + units);
     state.reset = reply.reset;
-    state.block = reply.block == Block::lasts ? Block::lasts : Block::none;
     if (units > 0 && keeps_arrival_time(policy.algorithm)) {
         state.reset = arrival_reset_before(reply, policy.rate, units);
     } else if (units > 0 && policy.algorithm == Algorithm::sliding_window_counter) {
@@ -54,6 +53,7 @@ Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t u
     } else if (policy.algorithm == Algorithm::concurrency) {
         state.reset = held_reset(policy, state.remaining);
     }
+    apply_block(state, rest_of_block(reply.blocked, policy));
     return state;
 }
 
@@ -63,15 +63,11 @@ Verdict state_in_run(
     if (index < reply.taken) {
         return state_before(reply, policy, (reply.taken - 1 - index) * cost);
     }
-    Verdict state{ reply.admits_next, reply.remaining, reply.reset, reply.retry_after,
-                   reply.block };
+    Verdict state{ reply.admits_next, reply.remaining, reply.reset, reply.retry_after };
     if (reply.admits_next) {
         state.retry_after = microseconds{ 0 };
     }
-    if (reply.block == Block::begins) {
-        state = begun_block(reply.retry_after.value_or(microseconds{ 0 }));
-        state.block = index == reply.taken ? Block::begins : Block::lasts;
-    }
+    apply_block(state, rest_of_block(reply.blocked, policy));
     return state;
 }
 

@@ -12,7 +12,7 @@ namespace ratelimit {
 struct RunReply {
     std::int64_t taken = 0;      // requests that were counted: the first ones of the run
     bool admits_next = false;    // this limit would admit the next request of the run
-    Block block = Block::none;   // `begins`: with that request, which is refused
+    microseconds blocked{ 0 };   // what is left of the key's block; the rest is without it
     std::int64_t remaining = 0;  // after the counted requests, as are the following two
     microseconds reset{ 0 };
     std::optional<microseconds> retry_after{ microseconds{ 0 } };  // of a request it refuses

@@ -21,12 +21,12 @@ public:
     struct KeyRecord {
         std::uint32_t number = 0;
         KeyState state;
-        std::int64_t blocked_until = 0;  // us since the epoch
     };
     struct Key {
         std::string text;
         std::uint64_t hash = 0;
-        std::int64_t expires = 0;  // us since the epoch; from then on no state matters
+        std::int64_t expires = 0;        // us since the epoch; from then on nothing here matters
+        std::int64_t blocked_until = 0;  // us since the epoch
         KeyRecord first;
         std::vector<KeyRecord> others;
     };

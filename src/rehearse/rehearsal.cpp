@@ -106,29 +106,31 @@ void Rehearsal::evaluate(const Plan& plan, Values& values, std::int64_t now)
 /// Whether the limit grants the request, as LocalLimiter decides it.
 bool Rehearsal::check(Applied& limit, std::int64_t now, std::int64_t end)
 {
-    const std::int64_t rest = limit.record->blocked_until - now;
-    if (rest > 0) {
-        limit.verdict = blocked(limit.cost, microseconds{ rest });
-        return limit.verdict.granted;
-    }
+    limit.blocked = microseconds{ std::max<std::int64_t>(limit.key->blocked_until - now, 0) };
     limit.check.emplace(
         limit.record->state, limit.policy, microseconds{ now }, limit.cost, microseconds{ end });
-    return limit.check->granted();
+    return grants(limit);
 }
 
-void Rehearsal::commit(Applied& limit, std::int64_t now, bool take)
+bool Rehearsal::grants(const Applied& limit) noexcept
 {
-    if (!limit.check) {
-        return;
+    return limit.check->granted() && (limit.cost == 0 || limit.blocked.count() == 0);
+}
+
+/// `refused`: by the limits that are not shadows. Such a refusal by this limit begins a block.
+void Rehearsal::commit(Applied& limit, std::int64_t now, bool take, bool refused)
+{
+    const bool granted = grants(limit);
+    limit.verdict = limit.check->commit(take && granted);
+    limit.verdict.granted = granted;
+    const std::int64_t block = limit.policy.block.count();
+    if (refused && block > 0 && !granted && !limit.planned->shadow && limit.blocked.count() == 0) {
+        limit.key->blocked_until = now + block;
+        limit.blocked = limit.policy.block;
     }
-    limit.verdict = limit.check->commit(take);
-    std::int64_t expires = now + limit.check->life().count();
-    if (!limit.verdict.granted && limit.policy.block.count() > 0) {
-        expires = now + limit.policy.block.count();
-        limit.record->blocked_until = expires;
-        limit.record->state = empty_state(limit.policy.algorithm);
-        limit.verdict = begun_block(limit.policy.block);
-    }
+    apply_block(limit.verdict, limit.blocked);
+    const std::int64_t expires =
+        std::max(now + limit.check->life().count(), limit.key->blocked_until);
     limit.key->expires =
         limit.key->others.empty() ? expires : std::max(limit.key->expires, expires);
 }
@@ -155,7 +157,7 @@ bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
             note(limit, now, end, failed);
             continue;
         }
-        commit(limit, now, take);
+        commit(limit, now, take, !take && !failed);
         note(limit, now, end, !limit.verdict.granted);
         if (take && limit.planned->charge && limit.verdict.granted) {
             settle(limit, values, now);
@@ -176,9 +178,6 @@ void Rehearsal::settle(Applied& limit, Values& values, std::int64_t now)
             limit.record->state, limit.policy, microseconds{ now },
             { limit.cost - *charge, microseconds{ now }, limit.verdict.reset });
         return;
-    }
-    if (limit.record->blocked_until > now) {
-        return;  // nothing is counted during a block
     }
     std::int64_t more = *charge - limit.cost;
     if (limit.policy.algorithm == Algorithm::sliding_window_log) {

@@ -61,7 +61,8 @@ private:
         Policy policy;
         std::int64_t cost;
         bool malformed;
-        std::optional<KeyCheck> check;  // empty: the key is blocked
+        std::optional<KeyCheck> check;  // empty: the rate is malformed
+        microseconds blocked;           // what is left of the key's block
         Verdict verdict;
     };
 
@@ -69,7 +70,8 @@ private:
     bool evaluate(const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out);
     std::string_view counted_key(std::size_t zone, std::string_view key);
     bool check(Applied& limit, std::int64_t now, std::int64_t end);
-    void commit(Applied& limit, std::int64_t now, bool take);
+    static bool grants(const Applied& limit) noexcept;
+    void commit(Applied& limit, std::int64_t now, bool take, bool refused);
     void settle(Applied& limit, Values& values, std::int64_t now);
     void note(const Applied& limit, std::int64_t now, std::int64_t end, bool refused);
 

@@ -10,13 +10,17 @@ struct DenialCache::Entry : KeyedNode {
     microseconds until;     // the refusal applies until then
     microseconds retry_at;  // when a request of this cost would pass
     microseconds reset_at;
-    std::uint32_t cost;
+    std::uint32_t cost : 31;
+    std::uint32_t blocked : 1;  // the key is blocked, so every cost is refused
+    /// Requests; if the key is blocked, nothing remains: how many milliseconds its block ends
+    /// before retry_at, rounded down.
     std::uint32_t remaining;
 };
 
 namespace {
 
 constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
+constexpr std::int64_t most_cost = std::numeric_limits<std::int32_t>::max();
 
 /// `time` + `span`, at most microseconds::max().
 microseconds later(microseconds time, microseconds span) noexcept
@@ -49,7 +53,8 @@ std::optional<DenialCache::Denial> DenialCache::find(
     const ZoneLock lock(table_.pool());
 
     Entry* entry = find_entry(request);
-    if (entry == nullptr || !is_of(*entry, request) || request.cost < entry->cost) {
+    if (entry == nullptr || !is_of(*entry, request)
+        || request.cost < (entry->blocked ? 1 : std::int64_t{ entry->cost })) {
         return std::nullopt;
     }
     if (is_over(entry->until, now)) {
@@ -59,22 +64,37 @@ std::optional<DenialCache::Denial> DenialCache::find(
     table_.use(*entry);
 
     Verdict state;
-    state.remaining = entry->remaining;
     state.reset = std::max(entry->reset_at - now, microseconds{ 0 });
     state.retry_after = entry->retry_at - now;
-    return Denial{ state, entry->cost };
+    if (!entry->blocked) {
+        state.remaining = entry->remaining;
+        return Denial{ state, entry->cost };
+    }
+    const microseconds rest = *state.retry_after - std::chrono::milliseconds{ entry->remaining };
+    if (request.cost < entry->cost) {
+        state.retry_after = rest;
+    }
+    apply_block(state, rest);
+    return Denial{ state, std::min<std::int64_t>(request.cost, entry->cost) };
 }
 
 void DenialCache::add(
     const KeyedRequest& request, std::uint32_t server, const Verdict& refusal, microseconds sent,
     microseconds now, microseconds at_most) noexcept
 {
-    if (!refusal.retry_after) {
+    const bool blocked = refusal.blocked.count() > 0;
+    if (!refusal.retry_after && !blocked) {
         return;
     }
-    const microseconds retry_at = later(sent, *refusal.retry_after);
-    const microseconds until = std::min(retry_at, sent + at_most);
-    if (until <= now || request.cost <= 0 || request.cost > most || refusal.remaining > most) {
+    const microseconds retry_after = refusal.retry_after.value_or(refusal.blocked);
+    const microseconds retry_at = later(sent, retry_after);
+    const microseconds until =
+        blocked ? sent + std::min(refusal.blocked, longest) : std::min(retry_at, sent + at_most);
+    const std::int64_t remaining = blocked
+        ? std::min<std::int64_t>(
+            (retry_after - refusal.blocked) / std::chrono::milliseconds{ 1 }, most)
+        : refusal.remaining;
+    if (until <= now || request.cost <= 0 || request.cost > most_cost || remaining > most) {
         return;
     }
     const ZoneLock lock(table_.pool());
@@ -85,8 +105,9 @@ void DenialCache::add(
         entry->until = until;
         entry->retry_at = retry_at;
         entry->reset_at = later(sent, refusal.reset);
-        entry->cost = static_cast<std::uint32_t>(request.cost);
-        entry->remaining = static_cast<std::uint32_t>(refusal.remaining);
+        entry->cost = static_cast<std::uint32_t>(request.cost) & most_cost;
+        entry->blocked = blocked ? 1 : 0;
+        entry->remaining = static_cast<std::uint32_t>(remaining);
     }
     table_.forget_expired([now](const Entry& other) { return is_over(other.until, now); });
 }

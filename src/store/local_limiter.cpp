@@ -75,11 +75,6 @@ std::uint32_t LocalLimiter::tag_of(const LocalRequest& request) noexcept
     return request.record << 2U | static_cast<std::uint32_t>(kind_of(request.policy.algorithm));
 }
 
-std::uint32_t LocalLimiter::block_tag_of(const LocalRequest& request) noexcept
-{
-    return request.record << 2U | block_kind;
-}
-
 /// Adds an entry as the most recently used one. Null: out of memory.
 LocalLimiter::Entry* LocalLimiter::add(const LocalRequest& request, const State& state) noexcept
 {
@@ -102,49 +97,52 @@ LocalLimiter::Entry* LocalLimiter::add(const LocalRequest& request, const State&
     return entry;
 }
 
-/// What is left of the key's block. Empty: the key is not blocked.
-std::optional<microseconds> LocalLimiter::rest_of_block(
-    const LocalRequest& request, microseconds now) noexcept
+/// What is left of the key's block; 0: the key is not blocked. A block that lasts for too long is
+/// shortened by a request that it refuses.
+microseconds LocalLimiter::rest_of_block(const LocalRequest& request, microseconds now) noexcept
 {
-    if (request.policy.block.count() == 0) {
-        return std::nullopt;
-    }
-    Entry* entry = table_.find(request.key, block_tag_of(request));
-    if (entry == nullptr) {
-        return std::nullopt;
-    }
-    if (entry->expires <= now) {
-        table_.remove(*entry);
-        return std::nullopt;
+    const microseconds block = request.policy.block;
+    Entry* entry = block.count() == 0 ? nullptr : table_.find(request.key, block_kind);
+    if (entry == nullptr || entry->expires <= now) {
+        return microseconds{ 0 };
     }
     table_.use(*entry);
-    return entry->expires - now;
+    if (entry->expires - now > block && request.cost > 0) {
+        entry->expires = now + block;
+    }
+    return std::min(entry->expires - now, block);
 }
 
-/// Blocks the key until `ends`, and removes its state.
-void LocalLimiter::keep_block(const LocalRequest& request, microseconds ends) noexcept
+bool LocalLimiter::begin_block(const LocalRequest& request, microseconds now) noexcept
 {
-    const std::uint32_t tag = block_tag_of(request);
-    Entry* entry = table_.find(request.key, tag);
-    if (entry == nullptr) {
-        entry = table_.insert(request.key, tag);
+    const ZoneLock lock(table_.pool());
+
+    Entry* entry = table_.find(request.key, block_kind);
+    if (entry != nullptr && entry->expires > now) {
+        return false;
     }
     if (entry == nullptr) {
-        return;  // out of memory: the state still refuses
+        entry = table_.insert(request.key, block_kind);
     }
-    entry->expires = ends;
-    if (Entry* state = table_.find(request.key, tag_of(request))) {
-        table_.remove(*state);
+    if (entry != nullptr) {  // otherwise: out of memory
+        entry->expires = now + request.policy.block;
     }
+    return entry != nullptr;
 }
 
 Verdict LocalLimiter::peek(const LocalRequest& request, microseconds now) noexcept
 {
     const ZoneLock lock(table_.pool());
 
-    if (const auto rest = rest_of_block(request, now)) {
-        return blocked(request.cost, std::min(*rest, request.policy.block));
-    }
+    Verdict answer = peek_counts(request, now);
+    const microseconds rest = rest_of_block(request, now);
+    answer.granted = answer.granted && (request.cost == 0 || rest.count() == 0);
+    apply_block(answer, rest);
+    return answer;
+}
+
+Verdict LocalLimiter::peek_counts(const LocalRequest& request, microseconds now) noexcept
+{
     const Kind kind = kind_of(request.policy.algorithm);
     Entry* entry = table_.find(request.key, tag_of(request));
     TimedQueue::Head no_counts;
@@ -211,24 +209,15 @@ Verdict LocalLimiter::decide_by(
     const LocalRequest& request, microseconds now,
     bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept
 {
-    const microseconds block = request.policy.block;
-    if (const auto rest = rest_of_block(request, now)) {
-        const Verdict answer = blocked(request.cost, std::min(*rest, block));
-        between(callable, answer.granted);
-        if (*rest > block && request.cost > 0) {
-            keep_block(request, now + block);  // the clock ran backwards, or a block was longer
-        }
-        return answer;
-    }
+    const microseconds rest = rest_of_block(request, now);
     Verdict answer;
     use_state(request, now, [&](auto& check) {
-        const bool take = between(callable, check.granted());
-        answer = check.commit(take);
+        const bool granted = check.granted() && (request.cost == 0 || rest.count() == 0);
+        const bool take = between(callable, granted);
+        answer = check.commit(take && granted);
+        answer.granted = granted;
     });
-    if (!answer.granted && block.count() > 0) {
-        keep_block(request, now + block);
-        answer = begun_block(block);
-    }
+    apply_block(answer, rest);
     return answer;
 }
 
@@ -236,9 +225,7 @@ void LocalLimiter::charge(const LocalRequest& request, microseconds now) noexcep
 {
     const ZoneLock lock(table_.pool());
 
-    if (!rest_of_block(request, now)) {
-        use_state(request, now, [](auto& check) { check.charge(); });
-    }
+    use_state(request, now, [](auto& check) { check.charge(); });
 }
 
 void LocalLimiter::refund(

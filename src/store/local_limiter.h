@@ -29,8 +29,9 @@ struct LocalRequest {
 /// used keys are evicted.
 ///
 /// Layout: one Shared, a table of Entries by key, record and kind of state. An entry contains its
-/// state. The state of a log or of buckets is a pointer to a TimedQueue::Head in another block. The
-/// entry of a key that is blocked (Policy::block) has no state but its end.
+/// state. The state of a log or of buckets is a pointer to a TimedQueue::Head in another block. A
+/// key that is blocked (Policy::block) has one more entry, without a state: it expires with the
+/// block.
 class LocalLimiter {
     struct Entry;
 
@@ -69,6 +70,10 @@ public:
             std::addressof(between));
     }
 
+    /// Blocks the key from `now` on for Policy::block, unless it is blocked. Returns whether a
+    /// block began. Takes the zone's lock.
+    bool begin_block(const LocalRequest& request, microseconds now) noexcept;
+
     /// Counts the cost even if it exceeds the limit. Takes the zone's lock.
     void charge(const LocalRequest& request, microseconds now) noexcept;
 
@@ -103,13 +108,11 @@ private:
     };
 
     static Kind kind_of(Algorithm algorithm) noexcept;
-    static std::uint32_t block_tag_of(const LocalRequest& request) noexcept;
     static std::uint32_t tag_of(const LocalRequest& request) noexcept;
     void subtract(const LocalRequest& request, microseconds now, const Refund& counted) noexcept;
     Entry* add(const LocalRequest& request, const State& state) noexcept;
-    std::optional<microseconds> rest_of_block(
-        const LocalRequest& request, microseconds now) noexcept;
-    void keep_block(const LocalRequest& request, microseconds ends) noexcept;
+    Verdict peek_counts(const LocalRequest& request, microseconds now) noexcept;
+    microseconds rest_of_block(const LocalRequest& request, microseconds now) noexcept;
     template <class Use>
     void use_state(const LocalRequest& request, microseconds now, Use&& use) noexcept;
     Verdict decide_by(

@@ -123,6 +123,7 @@ void Decision::finish() noexcept
     resolve();
     if (outcome_.refused || result_ == Result::failed_closed) {
         refund();
+        begin_blocks();
     } else if (check_) {
         forget_refusals();
     }
@@ -241,6 +242,21 @@ void Decision::refund() noexcept
     if (outcome_.refused) {
         outcome_ = outcome_of(limits_);  // the states have changed
     }
+}
+
+/// Begins a block of each key whose limit refuses the request. What was not refused by the limits
+/// (a dry run, a limit without an answer in fail mode closed) begins none.
+void Decision::begin_blocks() noexcept
+{
+    if (result_ != Result::rejected) {
+        return;
+    }
+    for (AppliedLimit& limit : limits_) {
+        if (limit.decided && limit.policy.block.count() > 0) {
+            begin_block(limit, clock_);
+        }
+    }
+    outcome_ = outcome_of(limits_);  // the states may have changed
 }
 
 /// What Redis counted is held since its reply.

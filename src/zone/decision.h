@@ -93,6 +93,7 @@ private:
     void refund() noexcept;
     void hold() noexcept;
     void forget_refusals() noexcept;
+    void begin_blocks() noexcept;
 
     std::span<AppliedLimit> limits_;
     std::span<RemoteLimit*> sent_;  // the limits sent to Redis, in any order

@@ -1,6 +1,7 @@
 #include "zone/node_state.h"
 
 #include "check/coalescer.h"
+#include "check/settlement.h"
 #include "limit/refill_time.h"
 
 #include <utility>
@@ -51,26 +52,48 @@ void recall_refusal(AppliedLimit& limit) noexcept
     if (!denial) {
         return;
     }
-    if (limit.policy.block.count() > 0) {
-        denial->state.block = Block::lasts;  // every refusal begins one, for any cost
-    } else if (limit.cost > limit.policy.limit()) {
-        denial->state.retry_after.reset();  // never, although a smaller cost will pass
-    } else {
-        *denial->state.retry_after += longer_for(limit.policy, limit.cost - denial->cost);
+    Verdict& state = denial->state;
+    if (limit.cost > limit.policy.limit()) {
+        state.retry_after.reset();  // never, although a smaller cost will pass
+    } else if (state.blocked.count() == 0 || *state.retry_after > state.blocked) {
+        *state.retry_after += longer_for(limit.policy, limit.cost - denial->cost);
     }
-    decide_by(Source::cache, denial->state, limit);
+    decide_by(Source::cache, state, limit);
 }
 
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept
 {
-    if (!limit.state.granted && limit.zone->cache) {
-        KeyedRequest request = limit.keyed();
-        if (limit.state.block != Block::none) {
-            request.cost = 1;  // a block refuses every cost
-        }
+    // Any refusal may begin a block, so only blocks are remembered.
+    const bool may_block = limit.policy.block.count() > 0 && limit.state.blocked.count() == 0;
+    if (!limit.state.granted && limit.zone->cache && !may_block) {
         limit.zone->memory().denials().add(
-            request, limit.coalescer->client().server_of(limit.shard), limit.state, limit.asked,
-            clock.time_of(*limit.zone), limit.zone->remembered);
+            limit.keyed(), limit.coalescer->client().server_of(limit.shard), limit.state,
+            limit.asked, clock.time_of(*limit.zone), limit.zone->remembered);
+    }
+}
+
+void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
+{
+    const Zone& zone = *limit.zone;
+    const microseconds now = clock.since_epoch();
+    if (limit.source == Source::local) {
+        if (!limit.shadow && !limit.state.granted && limit.state.blocked.count() == 0) {
+            const LocalRequest request{ limit.key, limit.policy, limit.cost, 0 };
+            if (zone.memory().local_limiter().begin_block(request, now)) {
+                zone.block_began();
+            }
+            apply_block(limit.state, limit.policy.block);
+        }
+    } else if (limit.source == Source::redis && limit.begins_block) {
+        redis::Client& client = limit.coalescer->client();
+        // What a limit on another server refuses has been taken back by then, which lifts a block
+        // that began only because of it.
+        const microseconds later = zone.spans_servers ? client.longest_wait() : microseconds{ 0 };
+        ratelimit::begin_block(client, limit, later, now, zone);
+        if (later.count() == 0) {
+            apply_block(limit.state, limit.policy.block);
+            remember_refusal(limit, clock);
+        }
     }
 }
 

@@ -18,6 +18,10 @@ void recall_refusal(AppliedLimit& limit) noexcept;
 /// Remembers the decision of Redis if that was a refusal.
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
+/// Begins a block of the limit's key if the limit refuses the request, which is refused, by its
+/// counts: where it was counted.
+void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept;
+
 /// Keeps what Redis granted beyond the first `spent` requests of a run, as a lease.
 void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t spent) noexcept;
 

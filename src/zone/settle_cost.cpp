@@ -42,7 +42,7 @@ void settle_cost(const AppliedLimit& limit, std::int64_t cost, microseconds now)
             limit.coalescer->client(), limit, { refunded, limit.taken_at, limit.state.reset }, now);
         // Others may pass sooner than this node remembers.
         DenialCache denials = limit.zone->memory().denials();
-        if (limit.policy.block.count() == 0 && denials.may_have(limit.key)) {
+        if (denials.may_have(limit.key)) {
             denials.forget_key(limit.key);
         }
     }

@@ -66,17 +66,31 @@ std::optional<Override> Zone::find_override(
     return override_slot->whole.load(std::memory_order_relaxed) != 0 ? in_force({}) : std::nullopt;
 }
 
+/// Up to the closing brace. Returns the end.
+char* Zone::write_key(std::string_view key, char* out) const noexcept
+{
+    out += key_start.copy(out, key_start.size());
+    out += key.copy(out, key.size());
+    *out++ = '}';
+    return out;
+}
+
 std::string_view Zone::redis_key(
     std::string_view key, std::uint32_t record, char* out) const noexcept
 {
-    char* end = out;
-    end += key_start.copy(end, key_start.size());
-    end += key.copy(end, key.size());
-    *end++ = '}';
+    char* end = write_key(key, out);
     if (record != 0) {
         *end++ = ':';
         end = std::to_chars(end, out + redis_key_length(key), record).ptr;
     }
+    return { out, static_cast<std::size_t>(end - out) };
+}
+
+std::string_view Zone::block_key(std::string_view key, char* out) const noexcept
+{
+    constexpr std::string_view suffix = ":block";
+    char* end = write_key(key, out);
+    end += suffix.copy(end, suffix.size());
     return { out, static_cast<std::size_t>(end - out) };
 }
 

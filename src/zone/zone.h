@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/settlement.h"
 #include "limit/policy.h"
 #include "store/fleet_memory.h"
 #include "store/zone_memory.h"
@@ -13,7 +14,7 @@ namespace ratelimit {
 enum class Clock : std::uint8_t { redis, local };
 
 /// One ratelimit_zone, without the nginx expressions for its key and rate.
-struct Zone {
+struct Zone final : BlockOwner {
     std::string name;
     Policy policy;  // a quota of 0: the rate is a variable, and each request has its own
     Clock clock = Clock::redis;
@@ -25,6 +26,10 @@ struct Zone {
     /// Identifies where in Redis the keys are. If a reload changes that, remembered refusals and
     /// leases no longer apply.
     std::uint64_t storage_id = 0;
+
+    /// Its limits may be checked with limits on other servers. They may count a request that is
+    /// refused there, until that is taken back.
+    bool spans_servers = false;
 
     ngx_shm_zone_t* shared = nullptr;                // the zone's memory on this node
     microseconds remembered = DenialCache::longest;  // how long a refusal is, at most
@@ -71,6 +76,7 @@ struct Zone {
     std::size_t redis_key_length(std::string_view key) const noexcept
     {
         constexpr std::size_t end = std::char_traits<char>::length("}:4294967295");
+        static_assert(end >= std::char_traits<char>::length("}:block"));
         return key_start.size() + key.size() + end;
     }
 
@@ -80,7 +86,16 @@ struct Zone {
     std::string_view redis_key(
         std::string_view key, std::uint32_t record, char* out) const noexcept;
 
+    /// The same for the block of the key, which all its records have in common: `:{key}:block`.
+    std::string_view block_key(std::string_view key, char* out) const noexcept;
+
+    void block_began() const noexcept override
+    {
+        memory().counters().add(ZoneCounters::Units::blocked, 1);
+    }
+
 private:
+    char* write_key(std::string_view key, char* out) const noexcept;
     std::optional<Override> find_override(
         std::string_view key, microseconds (*now)() noexcept) const noexcept;
 };

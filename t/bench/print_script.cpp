@@ -13,17 +13,17 @@ static std::string sequence_of(int argc, char** argv)
     std::vector<ratelimit::SequenceLimit> limits;
     for (int i = 1; i < argc; ++i) {
         std::string_view name = argv[i];
-        ratelimit::microseconds block{ 0 };
-        if (constexpr std::string_view mark = "+block"; name.ends_with(mark)) {
+        constexpr std::string_view mark = "+block";
+        const bool blocks = name.ends_with(mark);
+        if (blocks) {
             name.remove_suffix(mark.size());
-            block = std::chrono::minutes{ 10 };
         }
         const auto algorithm = ratelimit::algorithm_named(name);
         if (!algorithm) {
             std::fprintf(stderr, "print_script: no algorithm %s\n", argv[i]);
             return {};
         }
-        limits.push_back({ *algorithm, false, block });
+        limits.push_back({ *algorithm, false, blocks });
     }
     return ratelimit::sequence_script(limits);
 }

@@ -25,6 +25,7 @@ protected:
         bool shadow = false;
         std::string together;  // the key of the batched requests
         std::string apart;     // the key of the single requests
+        std::string block;     // of both
     };
 
     void begin(int trace, std::size_t limits, Algorithm algorithm)
@@ -38,6 +39,7 @@ protected:
             const auto name = std::to_string(trace) + "." + std::to_string(i) + "}";
             limit.together = "together:{" + name;
             limit.apart = "apart:{" + name;
+            limit.block = "block:{" + name;
         }
         now_ = start_of_traces + any(0, day);
     }
@@ -47,7 +49,7 @@ protected:
         std::vector<LimitCheck> checks;
         for (const Limit& limit : limits_) {
             checks.push_back({ together ? limit.together : limit.apart, limit.policy, 0,
-                               limit.shadow, microseconds{ now_ } });
+                               limit.shadow, microseconds{ now_ }, nullptr, limit.block });
         }
         return checks;
     }
@@ -93,12 +95,19 @@ protected:
                     << (limits_[i].shadow ? ", shadow" : "");
             }
         }
+        for (const LimitCheck& check : checks(true)) {
+            if (check.policy.block.count() > 0 && any(0, 3) == 0) {
+                caller_.state_block(
+                    blocks_, check, { *check.now, *check.now, *check.now + check.policy.block });
+            }
+        }
         return alone.back().front();
     }
 
     RedisServer server_;
     TraceCaller caller_{ server_.port() };
     const std::string several_ = caller_.load(several_script(all_algorithms));
+    const std::string blocks_ = caller_.load(block_script());
     std::vector<Limit> limits_;
     Time now_ = 0;
 };
@@ -122,7 +131,7 @@ TEST_F(BatchTrace, requests_of_one_call_get_the_verdicts_of_single_calls)
             now_ = any_later(limits_.front().policy, now_, last);
         }
         for (const Limit& limit : limits_) {
-            caller_.number({ "DEL", limit.together, limit.apart });
+            caller_.number({ "DEL", limit.together, limit.apart, limit.block });
         }
     }
 }

@@ -1,5 +1,6 @@
 // Keys that are blocked after a refusal (Policy::block), together with charges and refunds: what
-// the scripts leave in a real Redis and what a node keeps in its memory, against the model.
+// the scripts leave in a real Redis and what a node keeps in its memory, against the model, and
+// beside a limit without a block.
 
 #include "check/script_text.h"
 #include "redis_server.h"
@@ -18,6 +19,8 @@ using std::chrono::seconds;
 constexpr Time start_of_traces = 1'800'000'000 * second;
 constexpr microseconds start{ start_of_traces };
 constexpr std::string_view key = "rl:test:{key}";
+constexpr std::string_view block_key = "rl:test:{key}:block";
+constexpr std::string_view free_key = "rl:test:{free}";
 
 class BlockTrace : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
@@ -26,26 +29,41 @@ protected:
         Verdict state;
     };
 
-    void begin()
+    void begin(const Policy& policy)
     {
-        do {
-            policy_ = any_blocking_policy(GetParam());
-        } while (policy_.block.count() == 0);
-        caller_.number({ "DEL", key });
-        single_ = caller_.load(single_script(GetParam(), policy_.block));
-        charge_ = caller_.load(charge_script(GetParam(), policy_.block));
+        policy_ = policy;
+        caller_.number({ "DEL", key, block_key, free_key });
+        single_ = caller_.load(single_script(GetParam(), true));
+        unblocked_ = caller_.load(single_script(GetParam()));
+        charge_ = caller_.load(charge_script(GetParam()));
         model_ = Model::of(GetParam());
         memory_.memory().forget_key(key);
         now_ = start_of_traces + any(0, day);
     }
+    void begin()
+    {
+        Policy policy;
+        do {
+            policy = any_blocking_policy(GetParam());
+        } while (policy.block.count() == 0);
+        begin(policy);
+    }
 
     LimitCheck request(std::int64_t cost) const
     {
-        return { key, policy_, cost, false, microseconds{ now_ } };
+        return { key, policy_, cost, false, microseconds{ now_ }, nullptr, block_key };
+    }
+    /// The same of the key that has no block.
+    LimitCheck unblocked(LimitCheck check) const
+    {
+        check.redis_key = free_key;
+        check.policy.block = {};
+        return check;
     }
     Verdict by_script(const LimitCheck& check)
     {
-        const auto answer = caller_.check(single_, { &check, 1 });
+        const auto& digest = check.policy.block.count() > 0 ? single_ : unblocked_;
+        const auto answer = caller_.check(digest, { &check, 1 });
         return answer.states.size() == 1 ? answer.states[0] : Verdict{};
     }
     Verdict by_memory(std::int64_t cost)
@@ -54,7 +72,7 @@ protected:
         const Verdict before = memory_.memory().local_limiter().peek(local, microseconds{ now_ });
         const Verdict state = memory_.decide(local, microseconds{ now_ });
         EXPECT_EQ(before.granted, state.granted);
-        EXPECT_EQ(before.block == Block::lasts, state.block == Block::lasts);
+        EXPECT_EQ(before.blocked, state.blocked);
         return state;
     }
     Verdict by_model(std::int64_t cost)
@@ -64,21 +82,33 @@ protected:
         return model_->commit(policy_, at, cost, granted, granted && cost > 0);
     }
 
+    /// After a refusal: the key is blocked from `later` on.
+    bool block(Time later = 0)
+    {
+        const microseconds at{ now_ };
+        const microseconds begins{ now_ + later };
+        return caller_.state_block(block_, request(1), { at, begins, begins + policy_.block });
+    }
+    bool block_in_memory()
+    {
+        return memory_.memory().local_limiter().begin_block(
+            { key, policy_, 1 }, microseconds{ now_ });
+    }
+    /// Units that were counted at `counted` are returned.
+    void lift(Time counted)
+    {
+        caller_.state_block(block_, request(1), { microseconds{ counted }, seconds{ 1 }, {} });
+    }
+
     void charge(std::int64_t cost)
     {
-        const LimitCheck check = request(cost);
-        const auto answer = caller_.check(charge_, { &check, 1 });
+        const LimitCheck check = unblocked(request(cost));
+        LimitCheck blocked_key = check;
+        blocked_key.redis_key = key;
+        const auto answer = caller_.check(charge_, { &blocked_key, 1 });
         EXPECT_TRUE(answer.states.size() == 1 && answer.states[0].granted);
+        caller_.check(charge_, { &check, 1 });
         memory_.memory().local_limiter().charge({ key, policy_, cost }, microseconds{ now_ });
-    }
-    void charge_model(std::int64_t cost)
-    {
-        Time at = now_;
-        const bool granted = model_->grants(policy_, at, 0);  // cost 0: no block begins
-        if (model_->commit(policy_, at, 0, granted, false).block == Block::none) {
-            model_->grants(policy_, at, cost);
-            model_->commit(policy_, at, cost, true, cost > 0);
-        }
     }
     void refund(Taken taken, std::int64_t cost)
     {
@@ -94,43 +124,53 @@ protected:
     TraceCaller caller_{ server_.port() };
     TestZone memory_{ std::size_t{ 1 } << 20U };
     const std::string refund_ = caller_.load(refund_script());
+    const std::string block_ = caller_.load(block_script());
     std::string single_;
+    std::string unblocked_;
     std::string charge_;
     Policy policy_;
     std::unique_ptr<Model> model_;
     Time now_ = 0;
 };
 
-TEST_P(BlockTrace, scripts_and_memory_block_and_charge_as_the_model_does)
+TEST_P(BlockTrace, scripts_and_memory_block_as_the_model_does)
 {
     const auto traces = from_environment("TRACE_STEPS", 12'000) / 60;
-    int blocked = 0;
+    int blocks = 0;
     for (int trace = 0; trace < traces; ++trace) {
         begin();
         const bool forwards = any(0, 2) > 0;
+        const bool lifts = !forwards && any(0, 1) == 0;
         for (int step = 0; step < 60; ++step) {
-            if (forwards && any(0, 3) == 0) {
-                const std::int64_t cost = any(1, policy_.limit());
-                charge(cost);
-                charge_model(cost);
-            }
             const LimitCheck check = request(any_cost(policy_));
             SCOPED_TRACE(where(trace, step, check));
             const Verdict expected = by_model(check.cost);
             ASSERT_EQ(text_of(by_script(check)), text_of(expected));
-            if (forwards) {  // memory drops a block that has ended, before a request is counted
+            if (forwards) {
                 ASSERT_EQ(text_of(by_memory(check.cost)), text_of(expected));
             }
-            blocked += expected.block == Block::none ? 0 : 1;
+            if (!expected.granted && any(0, 1) == 0) {
+                const Time later = lifts ? any(0, 2) * second : 0;
+                const bool began = model_->begin_block(policy_, now_, now_, now_ + later);
+                ASSERT_EQ(block(later), began);
+                ASSERT_TRUE(!forwards || block_in_memory() == began);
+                blocks += began ? 1 : 0;
+            }
+            if (lifts && any(0, 3) == 0) {
+                const Time counted = now_ - any(0, 3) * second;
+                lift(counted);
+                model_->lift_block(now_, counted);
+            }
             const Time later = any_later(policy_, now_, expected);
             now_ = forwards ? std::max(now_, later) : later;
         }
     }
-    EXPECT_GT(blocked, traces);
+    EXPECT_GT(blocks, traces);
 }
 
-/// Settlements are late, out of order, or lost, also before, within and after blocks.
-TEST_P(BlockTrace, scripts_and_memory_settle_alike_around_blocks)
+/// Whatever is blocked, charged and refunded: what passes would pass without a block, and the
+/// counts are those of a key that had only the requests that passed.
+TEST_P(BlockTrace, a_block_never_lets_more_through_and_forgives_no_debt)
 {
     const auto traces = from_environment("TRACE_STEPS", 24'000) / 60;
     int settled = 0;
@@ -140,19 +180,39 @@ TEST_P(BlockTrace, scripts_and_memory_settle_alike_around_blocks)
         for (int step = 0; step < 60; ++step) {
             const LimitCheck check = request(any_cost(policy_));
             SCOPED_TRACE(where(trace, step, check));
+            LimitCheck without = unblocked(check);
+            without.cost = 0;
+            Verdict counts = by_script(without);
             const Verdict state = by_script(check);
             const Verdict local = by_memory(check.cost);
             ASSERT_EQ(local.granted, state.granted);
             ASSERT_EQ(local.remaining, state.remaining);
-            ASSERT_EQ(local.block, state.block);
+            ASSERT_EQ(local.blocked, state.blocked);
+            if (state.blocked.count() == 0 || state.granted) {
+                without.cost = check.cost;
+                counts = by_script(without);
+                ASSERT_EQ(counts.granted, state.granted);
+            }
+            apply_block(counts, state.blocked);
+            ASSERT_EQ(counts.remaining, state.remaining);
+            ASSERT_EQ(counts.reset, state.reset);
             if (state.granted && check.cost > 0) {
                 pending.push_back({ check, state });
+            } else if (!state.granted) {
+                ASSERT_EQ(block(), block_in_memory());
             }
             now_ = std::max(now_, any_later(policy_, now_, state));
             if (!pending.empty() && any(0, 2) > 0) {
                 settle_any(
                     pending, [this](std::int64_t cost) { charge(cost); },
-                    [this](const Taken& taken, std::int64_t cost) { refund(taken, cost); });
+                    [this](const Taken& taken, std::int64_t cost) {
+                        refund(taken, cost);
+                        Taken of_free{ unblocked(taken.check), taken.state };
+                        const microseconds at = *of_free.check.now;
+                        of_free.check.now = microseconds{ now_ };
+                        of_free.check.cost = cost;
+                        caller_.refund(refund_, of_free.check, at, of_free.state);
+                    });
                 ++settled;
             }
         }
@@ -160,38 +220,50 @@ TEST_P(BlockTrace, scripts_and_memory_settle_alike_around_blocks)
     EXPECT_GT(settled, traces);
 }
 
-TEST_P(BlockTrace, nothing_prolongs_shortens_or_ends_a_block)
+TEST_P(BlockTrace, nothing_prolongs_or_ends_a_block_but_the_return_of_what_it_rests_on)
 {
     Policy policy{ GetParam(), { 2, microseconds{ day } }, {}, {}, seconds{ 100 } };
     if (keeps_arrival_time(GetParam()) && GetParam() != Algorithm::token_bucket) {
         policy.burst = 1;
     }
-    begin();
-    policy_ = policy;
-    single_ = caller_.load(single_script(GetParam(), policy_.block));
-    charge_ = caller_.load(charge_script(GetParam(), policy_.block));
-    const auto both = [&](std::int64_t cost) {
+    begin(policy);
+    const auto rest = [&](std::int64_t cost) {
         const Verdict state = by_script(request(cost));
-        EXPECT_EQ(text_of(by_memory(cost)), text_of(state));
-        return state;
+        EXPECT_EQ(state.granted, by_memory(cost).granted);
+        EXPECT_EQ(state.blocked, by_memory(cost).blocked);
+        return state.blocked;
     };
     const LimitCheck first = request(1);
-    const Verdict taken = both(1);
-    EXPECT_TRUE(taken.granted && both(1).granted);
-    EXPECT_EQ(both(1), begun_block(seconds{ 100 }));
+    const Verdict taken = by_script(first);
+    EXPECT_TRUE(by_memory(1).granted);
+    EXPECT_TRUE(block() && block_in_memory());
+    EXPECT_FALSE(block() || block_in_memory());
     now_ += 40 * second;
+    EXPECT_FALSE(block() || block_in_memory());
     refund({ first, taken }, 1);
     charge(5);
-    EXPECT_EQ(both(1), blocked(1, seconds{ 60 }));
-    EXPECT_EQ(both(3), blocked(3, seconds{ 60 })) << "also a cost that never passes";
-    EXPECT_EQ(both(0), blocked(0, seconds{ 60 })) << "cost 0 reads it";
+    EXPECT_EQ(rest(1), seconds{ 60 });
+    EXPECT_EQ(rest(3), seconds{ 60 });
+    EXPECT_EQ(by_script(request(3)).retry_after, std::nullopt) << "a cost that never passes";
+    EXPECT_EQ(rest(0), seconds{ 60 }) << "cost 0 reads it";
     now_ -= 3600 * second;
-    EXPECT_EQ(both(1), blocked(1, seconds{ 100 })) << "the clock ran backwards";
+    EXPECT_EQ(rest(1), seconds{ 100 }) << "the clock ran backwards";
+    EXPECT_FALSE(block()) << "it is only shortened";
     now_ += 99 * second;
-    EXPECT_EQ(both(1), blocked(1, seconds{ 1 }));
+    EXPECT_EQ(rest(1), seconds{ 1 });
+    lift(now_ - 2 * second);
+    EXPECT_EQ(rest(1), seconds{ 1 }) << "those units were counted after the refusal";
     now_ += second;
-    EXPECT_EQ(both(1).remaining, 1) << "nothing is counted";
-    EXPECT_EQ(both(3), begun_block(seconds{ 100 })) << "a cost above the limit is a refusal";
+    EXPECT_EQ(rest(1), seconds{ 0 });
+    EXPECT_TRUE(block() && block_in_memory());
+    lift(now_);
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 }) << "lifted";
+    EXPECT_FALSE(block()) << "nor does a refusal begin one that came before";
+    now_ += second;
+    EXPECT_TRUE(block(2 * second));
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 }) << "not yet";
+    now_ += 2 * second;
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 100 });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -200,26 +272,29 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(all_algorithms.begin(), all_algorithms.end() - 1),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
-TEST(LocalBlock, is_kept_for_the_key_instead_of_its_state_and_can_be_freed)
+TEST(LocalBlock, is_kept_beside_the_counts_of_all_records_and_can_be_freed)
 {
     TestZone zone;
     const Policy policy{
         Algorithm::sliding_window_log, { 1, std::chrono::hours{ 24 } }, {}, {}, seconds{ 100 }
     };
     const auto decide = [&](std::string_view name, microseconds now = start) {
-        return zone.decide({ name, policy }, now).block;
+        return zone.decide({ name, policy }, now);
     };
-    EXPECT_EQ(decide("a"), Block::none);
-    EXPECT_EQ(decide("b"), Block::none);
-    EXPECT_EQ(decide("a"), Block::begins);
-    EXPECT_EQ(zone.memory().keys(), 2U);
-    EXPECT_EQ(decide("a"), Block::lasts);
+    const auto block = [&](std::string_view name) {
+        return zone.memory().local_limiter().begin_block({ name, policy }, start);
+    };
+    EXPECT_TRUE(decide("a").granted && decide("b").granted);
+    EXPECT_FALSE(decide("a").granted);
+    EXPECT_TRUE(block("a"));
+    EXPECT_EQ(decide("a").blocked, seconds{ 100 });
+    EXPECT_EQ(zone.decide({ "a", policy, 1, 60 }, start).blocked, seconds{ 100 });
+    EXPECT_EQ(decide("b").blocked, seconds{ 0 });
     zone.memory().forget_key("a");
-    EXPECT_EQ(decide("a"), Block::none);
-    EXPECT_EQ(decide("a"), Block::begins);
-    EXPECT_EQ(decide("b"), Block::begins);
-    EXPECT_EQ(decide("a", start + seconds{ 100 }), Block::none);
-    EXPECT_EQ(zone.memory().keys(), 1U) << "blocks that have ended are removed";
+    EXPECT_TRUE(decide("a").granted);
+    EXPECT_TRUE(block("a"));
+    EXPECT_FALSE(decide("a", start + seconds{ 100 }).granted) << "its request is still counted";
+    EXPECT_EQ(decide("a", start + seconds{ 100 }).blocked, seconds{ 0 });
 }
 
 }  // namespace

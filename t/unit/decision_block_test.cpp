@@ -13,10 +13,8 @@ protected:
     {
         DecisionTest::SetUp();
         for (const Algorithm algorithm : all_algorithms) {
-            for (const microseconds block : { 100s, 10s }) {
-                const SequenceLimit limit{ algorithm, false, block };
-                scripts_.add(sequence_script({ &limit, 1 }, true));
-            }
+            const SequenceLimit limit{ algorithm, false, true };
+            scripts_.add(sequence_script({ &limit, 1 }, true));
         }
     }
 
@@ -26,34 +24,74 @@ protected:
     {
         KeyedZone& made = zone(quota, in, algorithm);
         made.zone.policy.block = 100s;
-        const SequenceLimit limit{ algorithm, false, made.zone.policy.block };
+        made.block_key = made.redis_key + ":block";
+        const SequenceLimit limit{ algorithm, false, true };
         made.sequences.emplace(std::span{ &limit, 1 }, true, scripts_);
         return made;
     }
     KeyedZone& blocking_zone(std::int64_t quota) { return blocking_zone(quota, &redis()); }
+
+    /// What is left of the key's block in Redis, once all that was sent has arrived there.
+    microseconds block_in_redis(KeyedZone& in)
+    {
+        EXPECT_TRUE(loop_.run_until([&] { return in.coalescer->idle(); }));
+        for (int i = 0; i < 3; ++i) {
+            decide({ { in, 0 } });
+        }
+        return decide({ { in, 0 } }).limits[0].state.blocked;
+    }
+    static std::uint64_t begun(KeyedZone& in)
+    {
+        return in.memory.memory().counters().sum(ZoneCounters::Units::blocked);
+    }
 };
 
 TEST_F(Blocks, are_remembered_for_every_cost)
 {
     for (const Algorithm algorithm : { Algorithm::fixed_window, Algorithm::gcra }) {
-        KeyedZone& in = blocking_zone(1, &redis(), algorithm);
-        EXPECT_TRUE(decide(in).granted());
-        const DecidedRequest& first = decide({ { in, 5 } });
+        KeyedZone& in = blocking_zone(9, &redis(), algorithm);
+        in.zone.policy.burst = algorithm == Algorithm::gcra ? std::optional{ 8 } : std::nullopt;
+        in.zone.policy.rate.window = 90s;
+        EXPECT_TRUE(decide({ { in, 9 } }).granted());
+        const DecidedRequest& first = decide({ { in, 1 } });
         EXPECT_EQ(first.source(), Source::redis);
-        EXPECT_EQ(first.limits[0].state, begun_block(100s));
+        EXPECT_EQ(first.limits[0].state.blocked, 100s);
+        EXPECT_EQ(first.decision.outcome().retry_after, 100s);
+        EXPECT_EQ(block_in_redis(in), 100s);
+        EXPECT_EQ(begun(in), 1U);
         now += 3s;
         for (const std::int64_t cost : { 1, 5, 9 }) {
             const DecidedRequest& next = decide({ { in, cost } });
             EXPECT_EQ(next.source(), Source::cache) << cost;
-            EXPECT_EQ(next.limits[0].state, blocked(cost, 97s)) << cost;
+            EXPECT_EQ(next.limits[0].state.blocked, 97s) << cost;
+            EXPECT_EQ(next.retry_after(), 97s) << cost;
         }
+        EXPECT_EQ(decide({ { in, 10 } }).retry_after(), std::nullopt) << "would never pass";
         const DecidedRequest& peek = decide({ { in, 0 } });
         EXPECT_EQ(peek.source(), Source::redis);
-        EXPECT_EQ(peek.limits[0].state, blocked(0, 97s));
+        EXPECT_EQ(peek.limits[0].state.blocked, 97s);
         now += 62s;
         EXPECT_EQ(decide(in).source(), Source::redis) << "after five seconds at most";
-        EXPECT_EQ(decide(in).limits[0].state, blocked(1, 35s));
+        EXPECT_EQ(decide(in).limits[0].state.blocked, 35s);
         now += 35s;
+        EXPECT_TRUE(decide(in).granted());
+        EXPECT_EQ(begun(in), 1U);
+    }
+}
+
+TEST_F(Blocks, end_no_earlier_than_the_counts_admit_a_request)
+{
+    for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {
+        KeyedZone& in = blocking_zone(1, place, Algorithm::gcra);
+        EXPECT_TRUE(decide(in).granted());
+        EXPECT_EQ(decide(in).retry_after(), 24h) << "the counts refuse for longer";
+        now += 100s;
+        const DecidedRequest& refused = decide(in);
+        EXPECT_EQ(refused.result(), Result::rejected);
+        EXPECT_EQ(refused.retry_after(), 24h - 100s);
+        now += 24h - 100s - 1us;
+        EXPECT_EQ(decide(in).result(), Result::rejected);
+        now += 100s;
         EXPECT_TRUE(decide(in).granted());
     }
 }
@@ -67,9 +105,8 @@ TEST_F(Blocks, begin_only_for_keys_whose_own_limit_refuses)
         EXPECT_EQ(decide({ { wide }, { narrow } }).result(), Result::passed);
         const DecidedRequest& refused = decide({ { wide }, { narrow } });
         EXPECT_EQ(refused.result(), Result::rejected);
-        EXPECT_EQ(refused.limits[0].state.block, Block::none);
-        EXPECT_EQ(refused.limits[1].state.block, Block::begins);
-        EXPECT_EQ(refused.decision.outcome().retry_after, 100s);
+        EXPECT_EQ(refused.limits[0].state.blocked, 0s);
+        EXPECT_EQ(refused.limits[1].state.blocked, 100s);
         const DecidedRequest& free = decide(wide);
         EXPECT_TRUE(free.granted());
         // A refund in Redis may arrive after the next check.
@@ -77,40 +114,110 @@ TEST_F(Blocks, begin_only_for_keys_whose_own_limit_refuses)
     }
 }
 
+TEST_F(Blocks, do_not_begin_because_of_what_is_taken_back)
+{
+    Coalescer& other = redis_at(server->port());
+    for (int round = 0; round < 10; ++round) {
+        KeyedZone& attackers = blocking_zone(1, &other);
+        KeyedZone& victims = blocking_zone(3);
+        attackers.zone.spans_servers = victims.zone.spans_servers = true;
+        EXPECT_TRUE(decide(attackers).granted());
+        std::vector<DecidedRequest*> requests;
+        for (int i = 0; i < 40; ++i) {
+            requests.push_back(&start({ { victims }, { attackers } }));
+        }
+        for (DecidedRequest* request : requests) {
+            EXPECT_TRUE(loop_.run_until([&] { return !request->was_sent || request->calls > 0; }));
+            EXPECT_EQ(request->result(), Result::rejected);
+            EXPECT_EQ(request->limits[0].state.blocked, 0s);
+        }
+        EXPECT_EQ(block_in_redis(victims), 0s);
+        now += 10s;
+        EXPECT_EQ(block_in_redis(victims), 0s) << "nor does one begin later";
+        EXPECT_EQ(decide(victims).remaining(), 2);
+        EXPECT_EQ(begun(attackers), 1U);
+        EXPECT_GT(block_in_redis(attackers), 0s);
+    }
+}
+
+TEST_F(Blocks, of_limits_on_several_servers_begin_when_what_was_refused_is_taken_back)
+{
+    KeyedZone& in = blocking_zone(1);
+    in.zone.spans_servers = true;
+    EXPECT_TRUE(decide(in).granted());
+    EXPECT_EQ(decide(in).limits[0].state.blocked, 0s);
+    EXPECT_EQ(block_in_redis(in), 0s);
+    now += redis().client().longest_wait();
+    EXPECT_EQ(block_in_redis(in), 100s);
+}
+
 TEST_F(Blocks, are_kept_by_the_fail_mode_local)
 {
     KeyedZone& in = blocking_zone(2, &no_redis(), Algorithm::sliding_window_log);
     EXPECT_TRUE(decide(in, local).granted() && decide(in, local).granted());
-    EXPECT_EQ(decide(in, local).limits[0].state, begun_block(100s));
+    EXPECT_EQ(decide(in, local).limits[0].state.blocked, 100s);
+    EXPECT_EQ(begun(in), 1U);
     now += 60s;
-    EXPECT_EQ(decide(in, local).limits[0].state, blocked(1, 40s));
+    EXPECT_EQ(decide(in, local).limits[0].state.blocked, 40s);
     now += 40s;
-    EXPECT_EQ(decide(in, local).remaining(), 1);
+    EXPECT_EQ(decide(in, local).limits[0].state.blocked, 100s) << "the counts refuse once more";
 }
 
-TEST_F(Blocks, begin_in_a_dry_run_and_by_shadow_limits)
+TEST_F(Blocks, do_not_begin_by_what_only_tries)
 {
-    KeyedZone& dry = blocking_zone(1);
-    EXPECT_TRUE(decide(dry, dry_run).granted());
-    EXPECT_EQ(decide(dry, dry_run).result(), Result::rejected_dry_run);
-    EXPECT_EQ(decide(dry).result(), Result::rejected);
-    KeyedZone& shadow = blocking_zone(1);
-    EXPECT_TRUE(decide({ { shadow, 1, true } }).granted());
-    EXPECT_EQ(decide({ { shadow, 1, true } }).result(), Result::passed);
-    EXPECT_EQ(decide(shadow).limits[0].state.block, Block::lasts);
+    for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {
+        KeyedZone& dry = blocking_zone(1, place);
+        EXPECT_TRUE(decide(dry, dry_run).granted());
+        EXPECT_EQ(decide(dry, dry_run).result(), Result::rejected_dry_run);
+        KeyedZone& shadow = blocking_zone(1, place);
+        KeyedZone& other = blocking_zone(1, place);
+        EXPECT_EQ(decide({ { shadow, 1, true }, { other } }).result(), Result::passed);
+        EXPECT_EQ(decide({ { shadow, 1, true } }).result(), Result::passed);
+        EXPECT_EQ(decide({ { shadow, 1, true }, { other } }).result(), Result::rejected);
+        now += 24h;
+        EXPECT_TRUE(decide(dry).granted());
+        EXPECT_TRUE(decide(shadow).granted());
+        EXPECT_EQ(begun(dry) + begun(shadow), 0U);
+    }
 }
 
-TEST_F(Blocks, of_another_length_are_not_recalled)
+TEST_F(Blocks, that_stand_show_what_a_shadow_limit_would_do)
+{
+    for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {
+        KeyedZone& in = blocking_zone(1, place);
+        EXPECT_TRUE(decide(in).granted());
+        EXPECT_EQ(decide(in).result(), Result::rejected);
+        const DecidedRequest& shown = decide({ { in, 1, true } });
+        EXPECT_EQ(shown.result(), Result::passed);
+        EXPECT_FALSE(shown.granted());
+        EXPECT_EQ(shown.limits[0].state.blocked, 100s);
+    }
+}
+
+TEST_F(Blocks, do_not_begin_if_another_limit_has_no_answer_and_refuses)
+{
+    KeyedZone& in = blocking_zone(1);
+    KeyedZone& away = zone(9, &no_redis());
+    EXPECT_TRUE(decide(in).granted());
+    EXPECT_EQ(decide({ { in }, { away } }, closes).result(), Result::failed_closed);
+    EXPECT_EQ(block_in_redis(in), 0s);
+    EXPECT_EQ(decide({ { in }, { away } }).result(), Result::rejected);
+    EXPECT_EQ(block_in_redis(in), 100s);
+}
+
+TEST_F(Blocks, of_another_length_are_not_recalled_and_are_shortened)
 {
     KeyedZone& in = blocking_zone(1);
     decide(in);
-    EXPECT_EQ(decide(in).limits[0].state.block, Block::begins);
+    EXPECT_EQ(decide(in).limits[0].state.blocked, 100s);
     in.zone.policy.block = 10s;
-    const SequenceLimit limit{ Algorithm::fixed_window, false, in.zone.policy.block };
-    in.sequences.emplace(std::span{ &limit, 1 }, true, scripts_);
+    now += 1s;
     const DecidedRequest& request = decide(in);
     EXPECT_EQ(request.source(), Source::redis);
-    EXPECT_EQ(request.limits[0].state, blocked(1, 10s));
+    EXPECT_EQ(request.limits[0].state.blocked, 10s);
+    EXPECT_EQ(block_in_redis(in), 10s);
+    now += 9s;
+    EXPECT_EQ(block_in_redis(in), 1s);
 }
 
 }  // namespace

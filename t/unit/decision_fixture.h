@@ -24,6 +24,7 @@ struct KeyedZone {
     std::optional<SequenceScripts> sequences;
     CheckScripts scripts;
     std::string redis_key;
+    std::string block_key;  // if the zone has a block
 };
 
 /// A zone's limit with the parameters of one request.
@@ -61,6 +62,7 @@ public:
                 limit.coalescer = in.coalescer;
                 limit.scripts = in.scripts;
                 limit.redis_key = in.redis_key;
+                limit.block_key = in.block_key;
             }
         }
     }
@@ -115,6 +117,7 @@ protected:
         }
         several_ = scripts_.add(several_script(algorithms_));
         refund_ = scripts_.add(refund_script());
+        block_ = scripts_.add(block_script());
     }
 
     /// Another Redis for the zones that name it.
@@ -154,6 +157,7 @@ protected:
         const SequenceLimit limit{ algorithm };
         made.sequences.emplace(std::span{ &limit, 1 }, true, scripts_);
         made.scripts = { several_, refund_, &*made.sequences, SequenceScripts::bit(0) };
+        made.scripts.block = block_;
         made.redis_key = made.zone.key_start + made.key + "}";
         return made;
     }
@@ -239,6 +243,7 @@ private:
     std::vector<Algorithm> algorithms_;
     redis::ScriptId several_{};
     redis::ScriptId refund_{};
+    redis::ScriptId block_{};
     std::vector<std::unique_ptr<redis::Client>> clients_;
     std::vector<std::unique_ptr<Coalescer>> coalescers_;
     Coalescer* redis_ = nullptr;

@@ -80,16 +80,17 @@ TEST_F(DenialCacheTest, a_retry_time_near_the_maximum_does_not_overflow)
 TEST_F(DenialCacheTest, refusals_without_a_usable_retry_time_or_cost_are_not_cached)
 {
     constexpr std::int64_t too_much = std::int64_t{ 1 } << 32U;
+    constexpr std::int64_t too_large = std::int64_t{ 1 } << 31U;
     add(request_, refusal(std::nullopt));
     add(request_, refusal(seconds{ 2 }));  // expired when it arrives
     add({ "key", 1, 0 }, refusal(seconds{ 10 }));
-    add({ "key", 1, too_much }, refusal(seconds{ 10 }));
+    add({ "key", 1, too_large }, refusal(seconds{ 10 }));
     Verdict much_left = refusal(seconds{ 10 });
     much_left.remaining = too_much;
     add(request_, much_left);
     EXPECT_FALSE(denials_.may_have("key"));
-    add({ "key", 1, too_much - 1 }, refusal(seconds{ 10 }));
-    EXPECT_TRUE(refuses({ "key", 1, too_much - 1 }));
+    add({ "key", 1, too_large - 1 }, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses({ "key", 1, too_large - 1 }));
 }
 
 TEST_F(DenialCacheTest, only_requests_of_the_same_cost_or_more_are_refused)

@@ -83,7 +83,7 @@ protected:
             if (checks.empty() || checks.back().policy.algorithm < algorithm) {
                 const Policy policy = any_large_policy(algorithm);
                 checks.push_back({ name_of(algorithm), policy, any_moderate_cost(policy),
-                                   any(0, 4) == 0, microseconds{ now } });
+                                   any(0, 4) == 0, microseconds{ now }, nullptr, "block" });
             }
         }
         return checks;
@@ -93,6 +93,20 @@ protected:
         const Time window = policy.rate.window.count();
         return any_of<Time>({ 0, 1, any(0, second), any(0, window), window, -any(0, window / 3),
                               -window, any(0, 9) == 0 ? -2 * window : 1 });
+    }
+
+    /// Sometimes, that the key of all blocks is blocked, or that it was blocked without a cause.
+    void state_block(const LimitCheck& check)
+    {
+        const microseconds at = *check.now - any(0, 2) * std::chrono::seconds{ 1 };
+        const bool lifts = any(0, 2) == 0;
+        const BlockStatement statement{ at, lifts ? microseconds{ second } : at,
+                                        lifts ? microseconds{ 0 } : at + check.policy.block };
+        if (check.policy.block.count() > 0 && any(0, 3) == 0) {
+            ASSERT_EQ(
+                lua_.state_block(lua_.load(block_script()), check, statement),
+                redis_.state_block(redis_.load(block_script()), check, statement));
+        }
     }
 
     RedisServer server_;
@@ -108,10 +122,12 @@ TEST_F(Lua54Trace, one_limit_is_decided_as_in_redis)
         const std::string key(name_of(algorithm));
         for (int step = 0; step < from_environment("TRACE_STEPS", 12'000) / 12; ++step) {
             const Policy policy = any_large_policy(algorithm);
-            const LimitCheck check{ key, policy, any_moderate_cost(policy), false,
-                                    microseconds{ now } };
+            const LimitCheck check{
+                key, policy, any_moderate_cost(policy), false, microseconds{ now }, nullptr, "block"
+            };
+            state_block(check);
             SCOPED_TRACE(where(0, step, check));
-            const auto script = single_script(algorithm, policy.block);
+            const auto script = single_script(algorithm, policy.block.count() > 0);
             const std::array digests = { redis_.load_with_clock(script),
                                          lua_.load_with_clock(script) };
             const auto expected = redis_.check_by_redis_clock(digests[0], check);
@@ -146,6 +162,7 @@ TEST_F(Lua54Trace, several_limits_are_decided_and_refunded_as_in_redis)
             }
         }
         SCOPED_TRACE(where(0, step, checks.front()));
+        state_block(checks.front());
         for (const auto& digests : { peek, several, peek }) {
             const auto expected = redis_.check_runs(digests[0], checks, runs);
             ASSERT_FALSE(expected.empty());
@@ -172,7 +189,8 @@ TEST_F(Lua54Trace, sequences_of_limits_are_decided_as_in_redis)
         const auto request = any_checks(now);
         std::vector<SequenceLimit> sequence;
         for (const LimitCheck& check : request) {
-            sequence.push_back({ check.policy.algorithm, check.shadow, check.policy.block });
+            sequence.push_back(
+                { check.policy.algorithm, check.shadow, check.policy.block.count() > 0 });
         }
         auto checks = request;
         for (auto more = any(0, 2); more > 0; --more) {
@@ -182,10 +200,13 @@ TEST_F(Lua54Trace, sequences_of_limits_are_decided_as_in_redis)
             }
         }
         SCOPED_TRACE(where(0, step, checks.front()));
+        state_block(checks.front());
         const bool refundable = any(0, 1) == 0;
         const auto script = sequence_script(sequence, refundable);
-        const auto expected = redis_.check_sequence(redis_.load(script), checks, refundable);
-        const auto actual = lua_.check_sequence(lua_.load(script), checks, refundable);
+        const auto expected =
+            redis_.check_sequence(redis_.load(script), checks, refundable, request.size());
+        const auto actual =
+            lua_.check_sequence(lua_.load(script), checks, refundable, request.size());
         ASSERT_EQ(expected.size(), checks.size());
         ASSERT_EQ(actual.size(), checks.size());
         for (std::size_t i = 0; i < checks.size(); ++i) {

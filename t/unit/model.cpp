@@ -70,7 +70,6 @@ class FixedWindow final : public Model {
         start_ = shown_start_ = now / window_of(policy) * window_of(policy);
     }
 
-    void clear() override { *this = {}; }
     Time start_ = 0;
     std::int64_t count_ = 0;
     Time shown_start_ = 0;  // as this decision sees it
@@ -116,7 +115,6 @@ class SlidingCounter final : public Model {
             counts_, [&](const auto& entry) { return entry.first < start - window_of(policy); });
         kept_ = counts_;
     }
-    void clear() override { *this = {}; }
     std::int64_t count(Time start) const
     {
         const auto found = kept_.find(start);
@@ -179,8 +177,6 @@ private:
         times_.insert(times_.end(), static_cast<std::size_t>(cost), time);
         seen_ = times_;
     }
-
-    void clear() override { times_.clear(); }
 
     std::deque<Time> times_;
     std::deque<Time> seen_;
@@ -252,7 +248,6 @@ class Bucket final : public Model {
         seen_at_ = now;
         keep();
     }
-    void clear() override { *this = {}; }
     void keep()
     {
         level_ = seen_level_;
@@ -290,14 +285,31 @@ std::unique_ptr<Model> Model::of(Algorithm algorithm)
 bool Model::grants(const Policy& policy, Time& now, std::int64_t cost)
 {
     asked_ = now;
-    rest_ = policy.block.count() > 0 ? std::max<Time>(0, blocked_until_ - now) : 0;
-    if (rest_ > 0) {
-        rest_ = std::min(rest_, policy.block.count());
-        blocked_until_ = cost > 0 ? now + rest_ : blocked_until_;
-        return cost == 0;
-    }
+    const bool blocked = now < block_.ends && (now >= block_.begins || now < block_.refused);
+    rest_ = blocked ? std::min(block_.ends - now, policy.block.count()) : 0;
     now = adjusted(policy, now, cost > 0);
-    return cost == 0 || fits(policy, now, cost);
+    allowed_ = cost == 0 || fits(policy, now, cost);
+    return allowed_ && (cost == 0 || rest_ == 0);
+}
+
+bool Model::begin_block(const Policy& policy, Time now, Time refused, Time begins)
+{
+    const Block block{ refused, begins, begins + policy.block.count() };
+    const bool stands = now < block_.ends;
+    if (block.ends <= now || (stands && block_.ends <= block.ends) || refused <= returned_) {
+        return false;
+    }
+    block_ = block;
+    returned_ = 0;
+    return !stands;
+}
+
+void Model::lift_block(Time now, Time counted)
+{
+    if (now >= block_.ends || block_.refused >= counted) {
+        block_ = {};
+        returned_ = now;
+    }
 }
 
 microseconds Model::retry(const Policy& policy, Time now, std::int64_t cost) const
@@ -308,18 +320,8 @@ microseconds Model::retry(const Policy& policy, Time now, std::int64_t cost) con
 
 Verdict Model::commit(const Policy& policy, Time now, std::int64_t cost, bool granted, bool take_it)
 {
-    if (rest_ > 0) {
-        return blocked(cost, microseconds{ rest_ });
-    }
-    if (!granted && policy.block.count() > 0) {
-        const Time end = asked_ + policy.block.count();
-        clear();
-        blocked_until_ = end;
-        return begun_block(policy.block);
-    }
     if (take_it) {
         take(policy, now, cost);
-        blocked_until_ = 0;  // over: a clock that steps back does not find it any more
     }
     // If the clock is behind the state, decisions are made at the state's time until the clock has
     // reached it.
@@ -329,12 +331,13 @@ Verdict Model::commit(const Policy& policy, Time now, std::int64_t cost, bool gr
     state.remaining = remaining(policy, now);
     state.reset = microseconds{ first_time(
         0, [&](Time later) { return whole(policy, decided_after(later)); }) };
-    if (!granted) {
+    if (!allowed_) {
         state.retry_after = std::nullopt;
         if (cost <= policy.limit()) {
             state.retry_after = retry(policy, now, cost);
         }
     }
+    apply_block(state, microseconds{ rest_ });
     return state;
 }
 

@@ -10,7 +10,7 @@ namespace ratelimit {
 
 /// The decisions of a limit, computed slowly and plainly, as the reference for the scripts: not by
 /// closed formulas for reset and retry, but by searching for the first microsecond at which they
-/// hold. A key whose policy has a block keeps it in all policies.
+/// hold.
 class Model {
 public:
     using Time = std::int64_t;  // microseconds since the epoch
@@ -25,6 +25,14 @@ public:
 
     /// The verdict after `grants`, at the time that it set; the request is counted if `take`.
     Verdict commit(const Policy& policy, Time now, std::int64_t cost, bool granted, bool take);
+
+    /// A request that came at `refused` was refused: from `begins` on the key is blocked for
+    /// Policy::block, unless it is blocked. Returns whether a block begins.
+    bool begin_block(const Policy& policy, Time now, Time refused, Time begins);
+
+    /// Units that were counted at `counted` are returned because no request used them: lifts a
+    /// block that began since.
+    void lift_block(Time now, Time counted);
 
 protected:
     /// Handles a state that is ahead of the clock; returns the time of the decision.
@@ -42,13 +50,19 @@ protected:
     virtual void take(const Policy& policy, Time now, std::int64_t cost) = 0;
     /// For a request that does not fit at the time `now`.
     virtual microseconds retry(const Policy& policy, Time now, std::int64_t cost) const;
-    /// Forgets all that was counted.
-    virtual void clear() = 0;
 
 private:
-    Time asked_ = 0;          // the time of the request, before `adjusted`
-    Time blocked_until_ = 0;  // at most a block after now
-    Time rest_ = 0;           // of the block, at that time
+    struct Block {
+        Time refused = 0;
+        Time begins = 0;
+        Time ends = 0;
+    };
+
+    Time asked_ = 0;  // the time of the request, before `adjusted`
+    Block block_;
+    Time returned_ = 0;     // when units were returned last
+    Time rest_ = 0;         // of the block, when the request was asked for
+    bool allowed_ = false;  // by the counts
 };
 
 }  // namespace ratelimit

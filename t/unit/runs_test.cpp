@@ -66,7 +66,7 @@ public:
                 const bool admits_next = costs[i] <= left_[i];
                 replies.push_back({ taken,
                                     admits_next,
-                                    Block::none,
+                                    microseconds{ 0 },
                                     left_[i],
                                     {},
                                     microseconds{ admits_next ? 0 : 1 } });

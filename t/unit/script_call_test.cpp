@@ -35,7 +35,7 @@ std::string written(const LimitCheck& check)
 std::string written(std::span<const LimitCheck> checks, std::span<const std::int64_t> runs)
 {
     redis::ScriptArguments arguments;
-    arguments.begin(digest, several_argument_count(checks.size(), runs));
+    arguments.begin(digest, several_argument_count(checks, runs));
     write_several_arguments(checks, runs, arguments);
     return std::string(arguments.text());
 }
@@ -89,19 +89,22 @@ TEST(ScriptCall, of_several_limits_has_each_algorithm_and_shadow_flag)
     const std::array checks = {
         LimitCheck{ "a", { Algorithm::fixed_window, { 10, 60s }, {}, {} }, 1, false, {} },
         LimitCheck{ "b", { Algorithm::sliding_window_buckets, { 5, 120s }, {}, 4s }, 0, true, {} },
-        LimitCheck{ "c", { Algorithm::gcra, { 1, 1s }, 4, {}, 9s }, 1, false, 7us },
-        LimitCheck{ "d", { Algorithm::token_bucket, { 1, 1s }, 5, {}, 8s }, 1, true, 7us },
+        LimitCheck{
+            "c", { Algorithm::gcra, { 1, 1s }, 4, {}, 9s }, 1, false, 7us, nullptr, "c:block" },
+        LimitCheck{
+            "d", { Algorithm::token_bucket, { 1, 1s }, 5, {}, 8s }, 1, true, 7us, nullptr, "e" },
     };
     const std::array<std::int64_t, 10> runs = { 2, 1, 0, 1, 1, 1, 3, 4, 5, 6 };
     EXPECT_EQ(
         written(checks, runs),
-        resp({ "EVALSHA", digest,     "4", "a",  "b",         "c",       "d",  // the keys
-               "0",       "0",        "0", "10", "60000000",  "0",       "",  // algorithm, mode, now, …
-               "3",       "1",        "0", "5",  "120000000", "4000000", "",  //
-               "6",       "9000000",  "7", "1",  "1000000",   "5",       "",  // with a block
-               "4",       "-8000000", "7", "1",  "1000000",   "5",       "",  // and a shadow
-               "2",       "1",        "0", "1",  "1",      // two requests of these costs
-               "1",       "3",        "4", "5",  "6" }));  // and one request of these
+        resp({ "EVALSHA", digest, "6", "a",  "b",         "c",       "d",  // the keys
+               "c:block", "e",    "4",                                     // of two blocks
+               "0",       "0",    "0", "10", "60000000",  "0",       "",  // algorithm, mode, now, …
+               "3",       "1",    "0", "5",  "120000000", "4000000", "",  //
+               "6",       "10",   "7", "1",  "1000000",   "5",       "",  // with the fifth key
+               "4",       "13",   "7", "1",  "1000000",   "5",       "",  // a shadow with the sixth
+               "2",       "1",    "0", "1",  "1",      // two requests of these costs
+               "1",       "3",    "4", "5",  "6" }));  // and one request of these
 }
 
 std::string packed(std::initializer_list<std::int64_t> numbers)
@@ -166,22 +169,36 @@ TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
     const auto reply = reply_of(text);
     const SeveralReply several(reply, 2);
     ASSERT_TRUE(several.good());
-    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, Block::none, 4, 5s, 0us, 9, 6us }));
-    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, Block::none, 2, 7us, std::nullopt, 0, 0us }));
+    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, 0us, 4, 5s, 0us, 9, 6us }));
+    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, 0us, 2, 7us, std::nullopt, 0, 0us }));
     EXPECT_EQ(several.server_time(), 1'800'000'000s);
 }
 
-TEST(ScriptReply, says_whether_the_key_is_blocked)
+TEST(ScriptReply, says_what_is_left_of_a_block_beside_the_counts)
 {
-    Verdict state;
-    ASSERT_TRUE(reads(packed({ 2, 0, 7'000'000, 7'000'000 }), state));
-    EXPECT_EQ(state, (Verdict{ false, 0, 7s, 7s, Block::lasts }));
-    ASSERT_TRUE(reads(packed({ 3, 0, 7'000'000, 0 }), state));
-    EXPECT_EQ(state, (Verdict{ true, 0, 7s, 0s, Block::lasts })) << "a request of cost 0";
-    ASSERT_TRUE(reads(packed({ 4, 1, 5'000'000, 9'000'000 }), state));
-    EXPECT_EQ(state, (Verdict{ false, 0, 9s, 9s, Block::begins }));
-    ASSERT_TRUE(reads(packed({ 4, 1, 5'000'000, -1 }), state)) << "a malformed length";
-    EXPECT_EQ(state.retry_after, 0s);
+    SequenceReply reply;
+    ASSERT_TRUE(read_sequence_reply(packed({ 14, 3, 5, 0 }), reply));
+    EXPECT_EQ(reply.blocked, 7us);
+    EXPECT_EQ(reply.state, (Verdict{ false, 3, 5us, 0us })) << "admitted by the counts";
+    ASSERT_TRUE(read_sequence_reply(packed({ 15, 3, 5, 0 }), reply));
+    EXPECT_EQ(reply.blocked, 7us) << "a request of cost 0";
+    EXPECT_TRUE(reply.state.granted);
+    ASSERT_TRUE(read_sequence_reply(packed({ 0, 0, 5, 9 }), reply));
+    EXPECT_EQ(reply.blocked, 0us);
+}
+
+TEST(Verdict, of_a_blocked_key_waits_for_the_block_and_the_counts)
+{
+    const auto with = [](Verdict state, microseconds rest) {
+        apply_block(state, rest);
+        return state;
+    };
+    EXPECT_EQ(with({ false, 3, 5s, 0us }, 9s), (Verdict{ false, 0, 9s, 9s, 9s }));
+    EXPECT_EQ(with({ false, 3, 50s, 20s }, 9s), (Verdict{ false, 0, 50s, 20s, 9s }));
+    EXPECT_EQ(
+        with({ false, 3, 5s, std::nullopt }, 9s), (Verdict{ false, 0, 9s, std::nullopt, 9s }));
+    EXPECT_EQ(with({ true, 3, 5s, 0us }, 9s), (Verdict{ true, 0, 9s, 0us, 9s }));
+    EXPECT_EQ(with({ false, 3, 5s, 1s }, 0s), (Verdict{ false, 3, 5s, 1s }));
 }
 
 TEST(ScriptReply, of_another_shape_is_rejected)
@@ -190,7 +207,6 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads("", one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, 0, 1, 4, 5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 5, 4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ -1, 4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, -4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, -5, 0 }), one));
@@ -202,7 +218,7 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 0, 8, 8 }), answers));
     EXPECT_FALSE(reads(packed({ -1, 1, 4, 5, 0, 0, 6, 8 }), answers));
-    EXPECT_FALSE(reads(packed({ 1, 5, 4, 5, 0, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, -5, 4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -3, 0, 6, 8 }), answers));
@@ -223,13 +239,11 @@ TEST(ScriptText, equal_sets_have_one_script)
 TEST(ScriptText, reads_a_block_only_for_limits_that_have_one)
 {
     const SequenceLimit without{ Algorithm::gcra };
-    const SequenceLimit with{ Algorithm::gcra, false, 9s };
+    const SequenceLimit with{ Algorithm::gcra, false, true };
     EXPECT_EQ(sequence_script({ &without, 1 }).find("block"), std::string::npos);
     EXPECT_NE(
-        sequence_script({ &with, 1 })
-            .find("local block, blocked, overlong = 9000000, nil, false\n"),
+        sequence_script({ &with, 1 }).find("local block_key = KEYS[first + 1]\n"),
         std::string::npos);
-    EXPECT_NE(charge_script(Algorithm::gcra), charge_script(Algorithm::gcra, 9s));
 }
 
 TEST(ScriptText, all_limits_together_and_each_alone_have_scripts_of_their_own)

@@ -25,6 +25,7 @@ protected:
     struct Key {
         std::string in_sequence;
         std::string in_several;
+        std::string block;  // one for both scripts
         std::unique_ptr<Model> model;
     };
     struct Limit {
@@ -52,10 +53,10 @@ protected:
             for (auto key = any(1, 3); key > 0; --key) {
                 const auto name = std::to_string(trace) + "." + std::to_string(limits_.size()) + "."
                     + std::to_string(key);
-                limit.keys.push_back(
-                    { "sequence:" + name, "several:" + name, Model::of(algorithm) });
+                limit.keys.push_back({ "sequence:" + name, "several:" + name, "block:" + name,
+                                       Model::of(algorithm) });
             }
-            sequence.push_back({ algorithm, limit.shadow, limit.policy.block });
+            sequence.push_back({ algorithm, limit.shadow, limit.policy.block.count() > 0 });
         }
         refundable_ = any(0, 1) == 0;
         digest_ = caller_.load(sequence_script(sequence, refundable_));
@@ -68,7 +69,7 @@ protected:
         for (Limit& limit : limits_) {
             Key& key = limit.keys[static_cast<std::size_t>(any(0, std::ssize(limit.keys) - 1))];
             request.push_back({ { key.in_sequence, limit.policy, any_cost(limit.policy),
-                                  limit.shadow, microseconds{ now_ } },
+                                  limit.shadow, microseconds{ now_ }, nullptr, key.block },
                                 &key });
         }
         return request;
@@ -119,7 +120,7 @@ protected:
                 checks.push_back(asked.check);
             }
         }
-        const auto replies = caller_.check_sequence(digest_, checks, refundable_);
+        const auto replies = caller_.check_sequence(digest_, checks, refundable_, limits_.size());
         EXPECT_EQ(replies.size(), checks.size());
         for (std::size_t i = 0; i < requests.size() && !HasFailure(); ++i) {
             const auto expected = by_model(requests[i]);
@@ -137,7 +138,28 @@ protected:
                 }
             }
         }
+        begin_blocks(checks, replies);
         return replies.empty() ? Verdict{} : replies.back().state;
+    }
+
+    /// Some of the keys that were refused are blocked.
+    void begin_blocks(
+        const std::vector<LimitCheck>& checks, const std::vector<SequenceReply>& replies)
+    {
+        for (std::size_t i = 0; i < replies.size(); ++i) {
+            const LimitCheck& check = checks[i];
+            if (!replies[i].state.granted && check.policy.block.count() > 0 && any(0, 3) == 0) {
+                const BlockStatement statement{ *check.now, *check.now,
+                                                *check.now + check.policy.block };
+                for (Key& key : limits_[i % limits_.size()].keys) {
+                    if (key.block == check.block_key) {
+                        EXPECT_EQ(
+                            caller_.state_block(blocks_, check, statement),
+                            key.model->begin_block(check.policy, now_, now_, now_));
+                    }
+                }
+            }
+        }
     }
 
     void expect_equal_states()
@@ -154,6 +176,7 @@ protected:
     RedisServer server_;
     TraceCaller caller_{ server_.port() };
     const std::string several_ = caller_.load(several_script(all_algorithms));
+    const std::string blocks_ = caller_.load(block_script());
     std::string digest_;
     bool refundable_ = false;
     std::deque<Limit> limits_;

@@ -107,7 +107,7 @@ TraceCaller::Answer TraceCaller::check(
         write_single(digest, checks.front(), 0);
     } else {
         const auto runs = one_request(checks);
-        arguments_.begin(digest, several_argument_count(checks.size(), runs));
+        arguments_.begin(digest, several_argument_count(checks, runs));
         write_several_arguments(checks, runs, arguments_);
     }
     return call(checks, single);
@@ -116,8 +116,9 @@ TraceCaller::Answer TraceCaller::check(
 void TraceCaller::write_single(
     const std::string& digest, const LimitCheck& check, std::size_t more_args)
 {
-    arguments_.begin(digest, { 1, 1 + more_args });
-    arguments_.key(check.redis_key);
+    const std::span one{ &check, 1 };
+    arguments_.begin(digest, { 1 + count_blocks(one), 1 + more_args });
+    write_check_keys(one, arguments_);
     arguments_.begin_packed(sequence_format(1, numbers_of(check.policy.algorithm)).numbers);
     write_sequence_numbers(check, check.cost, arguments_);
     arguments_.end_packed();
@@ -210,14 +211,15 @@ bool TraceCaller::read_states(
         SequenceReply part;
         const bool good =
             reply.type == REDIS_REPLY_STRING && read_sequence_reply({ reply.str, reply.len }, part);
+        apply_block(part.state, rest_of_block(part.blocked, checks.front().policy));
         states.front() = part.state;
         return good;
     }
     const SeveralReply several(reply, checks.size());
     for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
-        const auto& [key, policy, cost, shadow, now, holding] = checks[i];
-        states[i] = state_in_run(several.answer(i), policy, cost, 0);
-        answer.without.push_back(state_without(several.answer(i), policy, cost, 0));
+        const LimitCheck& check = checks[i];
+        states[i] = state_in_run(several.answer(i), check.policy, check.cost, 0);
+        answer.without.push_back(state_without(several.answer(i), check.policy, check.cost, 0));
     }
     return several.good();
 }
@@ -238,12 +240,14 @@ redisReply* TraceCaller::call_in_transaction(std::span<const LimitCheck> checks)
 }
 
 std::vector<SequenceReply> TraceCaller::check_sequence(
-    const std::string& digest, std::span<const LimitCheck> checks, bool refundable)
+    const std::string& digest, std::span<const LimitCheck> checks, bool refundable,
+    std::size_t limits)
 {
-    const redis::BatchFormat format = sequence_format(checks.size(), sum_of_numbers(checks), refundable);
+    const redis::BatchFormat format =
+        sequence_format(checks.size(), sum_of_numbers(checks), refundable, count_blocks(checks));
     arguments_.begin(digest, { format.keys, 1 });
-    for (const LimitCheck& check : checks) {
-        arguments_.key(check.redis_key);
+    for (std::size_t at = 0; at < checks.size(); at += limits) {
+        write_check_keys(checks.subspan(at, limits), arguments_);
     }
     arguments_.begin_packed(format.numbers);
     for (const LimitCheck& check : checks) {
@@ -260,8 +264,9 @@ std::vector<SequenceReply> TraceCaller::check_sequence(
     } else {
         const std::size_t bytes = format.reply_bytes / checks.size();
         for (std::size_t i = 0; i < checks.size(); ++i) {
-            EXPECT_TRUE(
-                read_sequence_reply(parts.substr(i * bytes, bytes), replies.emplace_back()));
+            SequenceReply& part = replies.emplace_back();
+            EXPECT_TRUE(read_sequence_reply(parts.substr(i * bytes, bytes), part));
+            apply_block(part.state, rest_of_block(part.blocked, checks[i].policy));
         }
     }
     freeReplyObject(reply);
@@ -272,7 +277,7 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     const std::string& digest, std::span<const LimitCheck> checks,
     std::span<const std::int64_t> runs)
 {
-    arguments_.begin(digest, several_argument_count(checks.size(), runs));
+    arguments_.begin(digest, several_argument_count(checks, runs));
     write_several_arguments(checks, runs, arguments_);
     redisReply* reply = call_in_transaction(checks);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 1 + checks.size()) {
@@ -318,6 +323,29 @@ void TraceCaller::refund(
     EXPECT_EQ(reply->elements, 2U);
     EXPECT_EQ(reply->element[0]->type, REDIS_REPLY_STRING) << reply->element[0]->str;
     freeReplyObject(reply);
+}
+
+bool TraceCaller::state_block(
+    const std::string& digest, const LimitCheck& check, const BlockStatement& statement)
+{
+    arguments_.begin(digest, { 1, 1 });
+    arguments_.key(check.block_key);
+    arguments_.begin_packed(block_format.numbers);
+    write_block_numbers(check.now, statement, arguments_);
+    arguments_.end_packed();
+    append(redis::plain_command({ "MULTI" }));
+    append(arguments_.text());
+    append(redis::plain_command({ "PEXPIRE", check.block_key, far_life }));
+    append(redis::plain_command({ "EXEC" }));
+    for (int i = 0; i < 3; ++i) {
+        freeReplyObject(next_reply());
+    }
+    redisReply* reply = next_reply();
+    EXPECT_EQ(reply->elements, 2U);
+    EXPECT_EQ(reply->element[0]->type, REDIS_REPLY_STRING) << reply->element[0]->str;
+    const bool began = reply->element[0]->str == std::string_view("+");
+    freeReplyObject(reply);
+    return began;
 }
 
 std::int64_t TraceCaller::number(std::initializer_list<std::string_view> words)

@@ -55,9 +55,11 @@ public:
         const std::string& digest, std::span<const LimitCheck> checks, microseconds now);
 
     /// By sequence_script, in one call for one or more requests: the checks of the first request,
-    /// those of the second, and so on. Empty: the reply could not be read.
+    /// those of the second, and so on. `limits`: of each request; only blocks need it. Empty: the
+    /// reply could not be read.
     std::vector<SequenceReply> check_sequence(
-        const std::string& digest, std::span<const LimitCheck> checks, bool refundable);
+        const std::string& digest, std::span<const LimitCheck> checks, bool refundable,
+        std::size_t limits = 1);
 
     /// By several_script, for runs of requests as in write_several_arguments. The verdicts of each
     /// limit for each request; empty: the reply could not be read.
@@ -69,6 +71,10 @@ public:
     void refund(
         const std::string& digest, const LimitCheck& check, microseconds taken,
         const Verdict& state);
+
+    /// By block_script. Returns whether a block began.
+    bool state_block(
+        const std::string& digest, const LimitCheck& check, const BlockStatement& statement);
 
     /// A command without a script; its integer.
     std::int64_t number(std::initializer_list<std::string_view> words);

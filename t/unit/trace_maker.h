@@ -27,9 +27,7 @@ inline std::string text_of(const Verdict& state)
     return std::string(state.granted ? "granted" : "refused") + ", remaining "
         + std::to_string(state.remaining) + ", reset " + std::to_string(state.reset.count())
         + ", retry " + (state.retry_after ? std::to_string(state.retry_after->count()) : "never")
-        + (state.block == Block::begins      ? ", begins a block"
-               : state.block == Block::lasts ? ", blocked"
-                                             : "");
+        + (state.blocked.count() == 0 ? "" : ", blocked " + std::to_string(state.blocked.count()));
 }
 
 /// Limits that have a policy and may be shadows.

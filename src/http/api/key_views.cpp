@@ -35,6 +35,13 @@ std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Polic
     return text;
 }
 
+std::string block_key_of(const ZoneConf& zone, std::string_view key)
+{
+    std::string text(zone.zone.redis_key_length(key), '\0');
+    text.resize(zone.zone.block_key(key, text.data()).size());
+    return text;
+}
+
 ngx_int_t send_state(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
     const Verdict& state, std::string_view source)
@@ -55,10 +62,10 @@ ngx_int_t send_state(
     } else {
         json.null("retry_after");
     }
-    if (state.block == Block::none) {
+    if (state.blocked.count() == 0) {
         json.null("blocked");
     } else {
-        json.seconds("blocked", seconds(state.reset));
+        json.seconds("blocked", seconds(state.blocked));
     }
     if (const auto override = zone.zone.override_of(key, node_clock.monotonic)) {
         json.text("override", override_names[static_cast<std::size_t>(override->kind)]);
@@ -78,10 +85,12 @@ public:
           key_(key),
           policy_(policy),
           redis_key_(redis_key_of(zone, key, policy)),
+          block_key_(block_key_of(zone, key)),
           coalescer_(zone.redis->coalescer())
     {
         for (RemoteLimit& limit : limits_) {
             limit.redis_key = redis_key_;
+            limit.block_key = block_key_;
             limit.policy = policy;
             limit.coalescer = &coalescer_;
             limit.scripts = zone.peek;
@@ -113,6 +122,7 @@ private:
     const std::string key_;
     const Policy policy_;
     const std::string redis_key_;
+    const std::string block_key_;
     Coalescer& coalescer_;
     std::array<RemoteLimit, 2> limits_;
     const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
@@ -290,6 +300,7 @@ ngx_int_t free_key(
     } else if (records.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
     }
+    records.push_back(block_key_of(zone, key));
     auto* deletion = nginx::make<KeyDeletion>(r->pool, r, zone, key, std::move(records));
     return deletion == nullptr ? ngx_int_t{ NGX_ERROR } : deletion->ask();
 }

@@ -106,8 +106,8 @@ void write_counters(JsonText& json, const ZoneConf& zone)
     json.end_object();
 }
 
-/// What is left of the key's block, as far as this node knows. With a variable rate, the policy by
-/// which a refusal is remembered is not known.
+/// What is left of the key's block, as far as this node knows. With a variable rate in Redis, the
+/// policy by which a refusal is remembered is not known.
 std::optional<microseconds> known_block(const ZoneConf& conf, std::string_view key)
 {
     const Zone& zone = conf.zone;
@@ -117,13 +117,14 @@ std::optional<microseconds> known_block(const ZoneConf& conf, std::string_view k
     if (conf.redis == nullptr) {
         const Verdict state =
             zone.memory().local_limiter().peek({ key, zone.policy }, nginx::local_time());
-        return state.block == Block::none ? std::nullopt : std::optional{ state.reset };
+        return state.blocked.count() == 0 ? std::nullopt : std::optional{ state.blocked };
     }
     const bool local = zone.clock == Clock::local;
     const auto denial = zone.memory().denials().find(
         { key, zone.policy_hash(zone.policy), 1 },
         local ? nginx::local_time() : nginx::monotonic_time());
-    return denial ? denial->state.retry_after : std::nullopt;
+    return denial && denial->state.blocked.count() > 0 ? std::optional{ denial->state.blocked }
+                                                       : std::nullopt;
 }
 
 void write_busiest(JsonText& json, const ZoneConf& zone)

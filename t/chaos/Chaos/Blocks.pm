@@ -8,11 +8,14 @@ use warnings;
 use Exporter 'import';
 our @EXPORT_OK = qw(judge_blocks);
 
+my $behind = 0.1;    # seconds
+
 # Sentences about requests that passed within a block; at most one for each key. A block begins with the first
 # refusal after a request that passed. Of a request only the times of sending and response are known: so a
 # block that began after the request P passed, and before the request R was refused, lasts at least from R's
-# response until `block` seconds after P was sent.
-# block: seconds. requests: of one zone. gaps: [from, to] in which Redis lost data, or its clock stepped.
+# response until `block` seconds after P was sent. It begins behind the decision, a little later.
+# block: seconds. requests: of one zone. gaps: [from, to] in which the begin of a block may be lost or late, Redis lost
+# data, or its clock stepped.
 sub judge_blocks {
     my ($block, $requests, $gaps) = @_;
     my %keys;
@@ -24,7 +27,7 @@ sub judge_blocks {
     for my $key (sort keys %keys) {
         my ($passed, $refused) = map { _by_answer($keys{$key}{$_} // []) } qw(passed refused);
         for my $pass (sort { $a->[0] <=> $b->[0] } @{ $keys{$key}{passed} // [] }) {
-            my $refusal = _latest_before($refused, $pass->[0]) // next;
+            my $refusal = _latest_before($refused, $pass->[0] - $behind) // next;
             my $before  = _latest_before($passed, $refusal) // next;
             next if $pass->[1] - $before >= $block - 0.002;
             next if grep { $_->[0] <= $pass->[1] && $_->[1] >= $before } @{$gaps};

@@ -108,7 +108,7 @@ sub _bounds {
         # None of its requests counts in the end, or not all that pass.
         next if defined $limit->{charge} && $limit->{charge} == 0 || $limit->{parameters};
         push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
-            [grep { $_->{zone} eq $zone } @once], [map { [@{$_}{qw(from to)}] } @lost, @steps])
+            [grep { $_->{zone} eq $zone } @once], [map { [$_->{from}, $_->{to} + 0.5] } @{$faults}])
             if $limit->{block};
         my $keys  = let_in($zone, \@once, $lag);
         for my $key (sort keys %{$keys}) {

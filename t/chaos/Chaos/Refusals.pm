@@ -10,6 +10,7 @@ use warnings;
 
 use Chaos::Counted qw(counted cuts delays);
 use Chaos::Failures qw(in_words);
+use Chaos::Fleet qw(connect_timeout timeout);
 use Chaos::Limits qw(counting key_in limits);
 use JSON::PP qw(decode_json);
 use List::Util qw(max min sum0);
@@ -180,11 +181,14 @@ sub _by_level {
 sub _explain_blocks {
     my ($limit, $refused) = @_;
     my ($surely, $perhaps) = (0, 0);    # ends of blocks
+    # Of limits that may be on several servers, it begins later.
+    my $with  = grep { $_ == $limit } map { limits()->{$_} } map { @{ $_->{with} // [] } } values %{ limits() };
+    my $later = $limit->{with} || $with ? connect_timeout() + timeout() : 0;
     for my $refusal (sort { $a->{to} <=> $b->{to} } @{$refused}) {
         $refusal->{explained} = 1 if $refusal->{at} < $perhaps;
         next unless $refusal->{rooted} && $refusal->{to} > $surely;
         $surely = $refusal->{at} + $limit->{block} if $refusal->{certain} && $refusal->{at} > $perhaps;
-        $perhaps = max($perhaps, $refusal->{to} + $limit->{block});
+        $perhaps = max($perhaps, $refusal->{to} + $limit->{block} + $later);
     }
     return $perhaps;
 }
