@@ -27,7 +27,8 @@ local id, number, base, place = struct.unpack('<dddd', holder, holder_at)
 local others, own, entries, swept, lasts, fresh = 0, 0, 0, 0, 0, false
 do
     local stored = redis.pcall('GETRANGE', key, '0', place > 0 and '31' or '63')
-    local mark, sum, latest, units, found, of, _ = '', 0, 0, 0, false, nil, nil
+    local mark, sum, latest, units, found = '', 0, 0, 0, false
+    local of, _
     if #stored == 64 then
         mark, entries, sum, swept, lasts, of, latest, _, _, units = struct.unpack(
             '<c4I4ddddddI4I4', stored)

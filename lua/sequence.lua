@@ -41,9 +41,10 @@ for first = 1, #KEYS, keys do
     local request = (first - 1) / keys
     local admitted = true  -- by the enforced limits
 --- limit
--- key; place: the number of the limit among those of all requests; at: where its numbers begin. A
+-- key; answer_index: the number of the limit among those of all requests; numbers_from: where its
+-- numbers begin. A
 -- line before this one defines them
-local now, quota, window, param, cost = struct.unpack('<ddddd', numbers, at)
+local now, quota, window, param, cost = struct.unpack('<ddddd', numbers, numbers_from)
 if now == 0 then
     if not server_now then
         local time = redis.call('TIME')
@@ -61,9 +62,9 @@ local blocked, allowed = 0
 --- block_commit
 verdict, granted = verdict + 2 * blocked, allowed
 --- answer
-answers[place] = struct.pack('>i8i8i8i8', verdict, remaining, reset, retry)
+answers[answer_index] = struct.pack('>i8i8i8i8', verdict, remaining, reset, retry)
 --- refundable_answer
-answers[place] = struct.pack('>i8i8i8i8i8i8', verdict, remaining, reset, retry, before,
+answers[answer_index] = struct.pack('>i8i8i8i8i8i8', verdict, remaining, reset, retry, before,
                                  server_now or 0)
 --- end
 end

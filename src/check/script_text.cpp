@@ -110,11 +110,11 @@ public:
     void begin_limit(std::string& text, const SequenceLimit& limit)
     {
         text += "do\nlocal key = KEYS[first + " + std::to_string(begun_) + "]\n";
-        text += "local place = request * limits + " + std::to_string(++begun_) + "\n";
-        text += "local at = request * stride + " + std::to_string(at_ + 1) + "\n";
+        text += "local answer_index = request * limits + " + std::to_string(++begun_) + "\n";
+        text += "local numbers_from = request * stride + " + std::to_string(at_ + 1) + "\n";
         text += piece_of(lua::sequence, "limit");
         if (limit.algorithm == Algorithm::concurrency) {
-            text += "local holder, holder_at = numbers, at + 40\n";
+            text += "local holder, holder_at = numbers, numbers_from + 40\n";
         }
         if (limit.blocks) {
             text += "local block_key = KEYS[first + " + std::to_string(limits_ + blocks_++) + "]\n";

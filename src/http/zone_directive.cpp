@@ -283,8 +283,8 @@ char* check_given(ZoneReader& reader)
         return reader.parameter.empty() ? NGX_CONF_OK
                                         : reader.expected("no hold, which only concurrency= has");
     }
-    for (const std::string_view name :
-         { "rate=", "algorithm=", "burst=", "precision=", "lease=", "cache=", "block=", "clock=" }) {
+    for (const std::string_view name : { "rate=", "algorithm=", "burst=", "precision=", "lease=",
+                                         "cache=", "block=", "clock=" }) {
         reader.parameter = given(reader, name);
         if (!reader.parameter.empty()) {
             return reader.expected("no such parameter beside concurrency=");

@@ -51,9 +51,9 @@ public:
 
     /// Remembers a refusal until its retry time, but for at most `at_most`; a refusal without a
     /// retry time is not remembered. While a block lasts, it
-    /// refuses every cost, and ends by time alone: it is remembered for at most `longest`. `server`:
-    /// Client::server_of. `sent`: a lower bound of the time at which the check was sent, so that
-    /// the refusal ends no later than in Redis.
+    /// refuses every cost, and ends by time alone: it is remembered for at most `longest`.
+    /// `server`: Client::server_of. `sent`: a lower bound of the time at which the check was sent,
+    /// so that the refusal ends no later than in Redis.
     void add(
         const KeyedRequest& request, std::uint32_t server, const Verdict& refusal,
         microseconds sent, microseconds now, microseconds at_most) noexcept;
