@@ -25,7 +25,7 @@ public:
 };
 
 /// False: Redis did not answer all statements in time.
-bool state_none(const RedisBlock& block, const std::vector<Holdings*>& all)
+bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
 {
     fleet::PollLoop loop;
     NoEvents events;
@@ -35,12 +35,16 @@ bool state_none(const RedisBlock& block, const std::vector<Holdings*>& all)
             all.begin(), all.end(), [](Holdings* holdings) { return holdings->all_known(); });
     };
     client->start();
+    if (redis::Client* stopped = block.started_client()) {
+        stopped->send_retries(*client);
+    }
     const milliseconds end = loop.now() + client->longest_wait();
-    while (!known() && loop.now() < end) {
+    const auto settled = [&] { return known() && client->idle(); };
+    while (!settled() && loop.now() < end) {
         for (Holdings* holdings : all) {
             holdings->state_none(*client);
         }
-        loop.run_until(known, std::min(end, loop.now() + between_tries));
+        loop.run_until(settled, std::min(end, loop.now() + between_tries));
     }
     const bool done = known();
     client->close();
@@ -51,7 +55,7 @@ bool state_none(const RedisBlock& block, const std::vector<Holdings*>& all)
 
 void state_at_exit(MainConf& conf, ngx_log_t& log) noexcept
 {
-    for (const RedisBlock& block : conf.redis) {
+    for (RedisBlock& block : conf.redis) {
         nginx::guarded(&log, [&] {
             std::vector<Holdings*> all;
             for (const ZoneConf& zone : conf.zones) {
@@ -60,7 +64,8 @@ void state_at_exit(MainConf& conf, ngx_log_t& log) noexcept
                     all.push_back(holdings);
                 }
             }
-            if (!all.empty() && !state_none(block, all)) {
+            const bool any = !all.empty() || (block.started_client() != nullptr && block.started_client()->has_retries());
+            if (any && !state_none(block, all)) {
                 const ngx_str_t name = nginx::borrowed(block.name);
                 ngx_log_error(
                     NGX_LOG_WARN, &log, 0,

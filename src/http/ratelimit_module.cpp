@@ -152,7 +152,6 @@ ngx_int_t init_process(ngx_cycle_t* cycle) noexcept
 void exit_process(ngx_cycle_t* cycle) noexcept
 {
     second_timer.reset();
-    settle_running_requests();
     if (MainConf* conf = main_conf(cycle)) {
         for (const ZoneConf& zone : conf->zones) {
             if (zone.held != nullptr) {
@@ -163,9 +162,13 @@ void exit_process(ngx_cycle_t* cycle) noexcept
             conf->fleet->stop();
         }
         for (RedisBlock& block : conf->redis) {
+            block.close();
+        }
+        settle_running_requests();  // with closed clients, so that all of it waits to be sent
+        state_at_exit(*conf, *cycle->log);
+        for (RedisBlock& block : conf->redis) {
             block.stop();
         }
-        state_at_exit(*conf, *cycle->log);
     }
 }
 

@@ -100,12 +100,20 @@ void RedisBlock::report() noexcept
     }
 }
 
-void RedisBlock::stop() noexcept
+void RedisBlock::close() noexcept
 {
     report();
     if (client_ != nullptr) {
-        client_->send_retries(*client_);
         client_->flush();
+        client_->keep_retries(true);
+        client_->close();
+    }
+}
+
+void RedisBlock::stop() noexcept
+{
+    if (client_ != nullptr) {
+        client_->keep_retries(false);
     }
     client_.reset();  // first: it notifies the coalescer of calls that fail
     coalescer_.reset();

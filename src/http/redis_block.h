@@ -62,6 +62,8 @@ public:
     void rest() noexcept;
 
     /// Writes what has been sent, fails the checks in flight and closes the connections.
+    void close() noexcept;
+    /// Destroys the client. After close().
     void stop() noexcept;
 
     void server_up(const redis::Endpoint& server) noexcept override;

@@ -28,11 +28,16 @@ void Client::close() noexcept
     disconnect();
 }
 
+bool Client::idle()
+{
+    bool idle = true;
+    each_server([&](const Server& server) { idle = idle && server.idle(); });
+    return idle;
+}
+
 void Client::rest()
 {
-    bool idle = open();
-    each_server([&](const Server& server) { idle = idle && server.idle(); });
-    if (idle) {
+    if (open() && idle()) {
         close();
         state_ = State::resting;
     }

@@ -100,6 +100,9 @@ public:
     /// the same.
     void close() noexcept;
 
+    /// Whether no call is in flight or waits.
+    bool idle();
+
     /// Closes all connections if no call is in flight. The next call connects again.
     void rest();
 
@@ -114,7 +117,13 @@ public:
     /// Sends a call again after a pause of half a second. It has failed, and Redis surely did not
     /// execute it (Call::Routing::written). False: too many calls wait for that, or the client is
     /// closed.
-    bool try_again(Call& call) noexcept { return open() && retries_.add(call); }
+    bool try_again(Call& call) noexcept
+    {
+        return (open() || keeps_retries_) && retries_.add(call);
+    }
+    /// Whether calls wait for another try. While it is closed, only if it keeps them.
+    bool has_retries() const noexcept { return !retries_.empty(); }
+    void keep_retries(bool choice) noexcept { keeps_retries_ = choice; }
     /// Sends the calls that wait for that now, by another client of the same servers or by this
     /// one: the process exits.
     void send_retries(Client& by) noexcept
@@ -193,6 +202,7 @@ private:
 
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
+    bool keeps_retries_ = false;
     RetryQueue retries_;  // last: its destructor fails calls
 };
 

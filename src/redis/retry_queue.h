@@ -22,6 +22,8 @@ public:
     RetryQueue(const RetryQueue&) = delete;
     RetryQueue& operator=(const RetryQueue&) = delete;
 
+    bool empty() const noexcept { return queue_.empty(); }
+
     /// False: too many wait, or there is no memory.
     bool add(Call& call) noexcept
     try {
