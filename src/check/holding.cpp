@@ -51,6 +51,7 @@ Statement Holding::statement() noexcept
         written_ = true;
         base_ = held_;
         number_ = std::max(number_ + 1, all_.redis_time(*this));
+        all_.highest_number_ = std::max(all_.highest_number_, number_);
         stated_ = all_.now();
     }
     return { all_.id_, number_, base_, place_, all_.longest_delay_ };
@@ -216,7 +217,8 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         found->known_ = 0;
         found->place_ = -1;
         found->offset_.reset();
-        found->number_ = 0;
+        // Above those of an earlier holding of the key, also if the clock was set back since.
+        found->number_ = highest_number_;
         found->any_failure_ = false;
     }
     found->policy_ = check.policy;

@@ -209,6 +209,7 @@ private:
     milliseconds timer_due_ = milliseconds::max();
     milliseconds last_release_{ 0 };
     bool closed_ = false;
+    std::int64_t highest_number_ = 0;
     std::deque<LastStatement> last_;
 };
 

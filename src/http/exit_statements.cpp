@@ -64,7 +64,8 @@ void state_at_exit(MainConf& conf, ngx_log_t& log) noexcept
                     all.push_back(holdings);
                 }
             }
-            const bool any = !all.empty() || (block.started_client() != nullptr && block.started_client()->has_retries());
+            const bool any = !all.empty()
+                || (block.started_client() != nullptr && block.started_client()->has_retries());
             if (any && !state_none(block, all)) {
                 const ngx_str_t name = nginx::borrowed(block.name);
                 ngx_log_error(

@@ -117,10 +117,7 @@ public:
     /// Sends a call again after a pause of half a second. It has failed, and Redis surely did not
     /// execute it (Call::Routing::written). False: too many calls wait for that, or the client is
     /// closed.
-    bool try_again(Call& call) noexcept
-    {
-        return (open() || keeps_retries_) && retries_.add(call);
-    }
+    bool try_again(Call& call) noexcept { return (open() || keeps_retries_) && retries_.add(call); }
     /// Whether calls wait for another try. While it is closed, only if it keeps them.
     bool has_retries() const noexcept { return !retries_.empty(); }
     void keep_retries(bool choice) noexcept { keeps_retries_ = choice; }

@@ -182,6 +182,10 @@ subtest 'a change without a reply has an unknown outcome, and is not repeated' =
     my $redis = redis();
     my $node = member(redis => $redis, zone => 'rate=100r/d', block => 'breaker failures=100 open=1s;');
     wait_until('a connection', sub { metric($node, 'ratelimit_fleet_up') == 1 });
+    # A script that the connection has not loaded yet is not executed when its caller has gone.
+    my $first = '/ops/zones/test/keys/first/override';
+    is $node->get($first, method => 'PUT', body => '{"rate":"3r/d"}')->status, 200;
+    is $node->get($first, method => 'DELETE')->status, 204;
     my $path = '/ops/zones/test/keys/ka/override';
     for (['PUT', 200], ['DELETE', 204]) {
         my ($method, $good) = @{$_};
