@@ -11,7 +11,8 @@
 -- ARGV  1 node id; 2 its state, empty: only read; 3 cursor; 4 the most changes to return;
 --       5 1 if the node reads all overrides: its cursor is as old as the last one that it has read
 -- reply  now (us), cursor for the next call, live nodes, number of overrides, sum, 1 if there is
---       more, or more to end (else 0), the cursor from which the changes follow (0: all overrides do), then for
+--       more, or more to end (else 0), the cursor from which the changes follow (0: all overrides
+--       do), then for
 --       each change its version, id and text (empty for an event), in the order of the versions
 -- An id is "z" ZONE for a whole zone, or "k" or "f", ZONE, a zero byte and the key.
 -- A version is a whole number. Members with another score are foreign: no node gets them.
