@@ -1,5 +1,6 @@
 #include "http/api/change_condition.h"
 
+#include "http/api/response.h"
 #include "nginx/text.h"
 
 #include <array>
@@ -12,8 +13,7 @@ namespace {
 
 constexpr std::size_t digest_bytes = 20;  // redis.sha1hex
 
-}  // namespace
-
+/// The ETag of an override, by its text in Redis: "\"...\"". Empty: OpenSSL has no SHA-1.
 std::string entity_tag(std::string_view stored)
 {
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
@@ -25,6 +25,20 @@ std::string entity_tag(std::string_view stored)
     std::string text(2 * digest_bytes, '\0');
     ngx_hex_dump(reinterpret_cast<u_char*>(text.data()), digest.data(), digest_bytes);
     return "\"" + text + "\"";
+}
+
+}  // namespace
+
+ngx_int_t send_tagged(ngx_http_request_t* r, const std::string& json, std::string_view stored)
+{
+    const std::string tag = stored.empty() ? std::string{} : entity_tag(stored);
+    const ngx_str_t copy = nginx::copied(r->pool, tag);
+    if (copy.data == nullptr) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    const ApiHeader header{ "ETag", nginx::view(copy) };
+    return send_response(
+        r, NGX_HTTP_OK, json_type, json, { &header, tag.empty() ? std::size_t{ 0 } : 1 });
 }
 
 std::optional<std::string> change_condition(ngx_http_request_t* r)

@@ -8,8 +8,8 @@
 
 namespace ratelimit::http {
 
-/// The ETag of an override, by its text in Redis: "\"...\"". Empty: OpenSSL has no SHA-1.
-std::string entity_tag(std::string_view stored);
+/// Sends JSON with the ETag of an override, by its text in Redis; empty: there is none.
+ngx_int_t send_tagged(ngx_http_request_t* r, const std::string& json, std::string_view stored);
 
 /// The condition of a change, as fleet::ChangeCall takes it, by If-Match and If-None-Match. Empty:
 /// the headers have no form that is known.

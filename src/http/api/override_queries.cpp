@@ -78,19 +78,6 @@ void write_override(JsonText& json, const fleet::StoredOverride& stored, millise
     json.seconds("at", seconds(stored.at));
 }
 
-/// Sends JSON with the ETag of the override `stored`; empty: there is none.
-ngx_int_t send_tagged(ngx_http_request_t* r, const std::string& json, std::string_view stored)
-{
-    const std::string tag = stored.empty() ? std::string{} : entity_tag(stored);
-    const ngx_str_t copy = nginx::copied(r->pool, tag);
-    if (copy.data == nullptr) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-    const ApiHeader header{ "ETag", view(copy) };
-    return send_response(
-        r, NGX_HTTP_OK, json_type, json, { &header, tag.empty() ? std::size_t{ 0 } : 1 });
-}
-
 /// The override of a key or, if `key` is empty, of the whole zone.
 ChangeId id_of(const ZoneConf& zone, std::string_view key) noexcept
 {
