@@ -3,9 +3,10 @@
 -- KEYS  1 changes, 2 overrides, 3 ends, 4 events, 5 state (as in fleet_sync.lua)
 -- ARGV  1 set, remove or free; 2 id (as there, "f" for free). For set: 3 the JSON text without its
 --       closing brace; 4 how long it is in force, ms (0: until it is taken back); 5 the most
---       overrides that there may be
+--       overrides that there may be. 6 nil or empty, or change nothing unless there is an override
+--       (*), unless there is none (-), or unless this is the SHA-1 of its text
 -- reply  set: the whole text, or an empty one if there are too many; remove: 1, or 0 if there was
---        none; free: 1
+--        none; free: 1; any: -1 if ARGV[6] does not hold
 -- Complexity  O(log n)
 
 local limit = 2 ^ 52
@@ -21,12 +22,20 @@ end
 
 -- Keys of a wrong type must fail before anything is written.
 local set = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]))
-redis.call('HLEN', KEYS[2])
-redis.call('ZCARD', KEYS[3])
+local found = redis.call('HGET', KEYS[2], ARGV[2])
+local ends = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[2]))
 redis.call('ZCARD', KEYS[4])
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+if found and ends and ends * 1000 <= now then
+    found = false
+end
+local wanted = ARGV[6] or ''
+local differs = found and #wanted > 1 and wanted ~= redis.sha1hex(found)
+if differs or found and wanted == '-' or not found and wanted ~= '' and wanted ~= '-' then
+    return -1
+end
 local version = whole(redis.call('HGET', KEYS[5], 'version')) + 1
 if not (version >= now and version < limit) then
     version = now

@@ -30,13 +30,14 @@ ApiScripts ApiScripts::add_to(redis::ScriptRegistry& scripts)
 
 ChangeCall::ChangeCall(
     redis::ScriptId script, const FleetKeys& keys, Change change, std::string id, std::string text,
-    milliseconds lasts)
+    milliseconds lasts, std::string condition)
     : script_(script),
       keys_(keys),
       change_(change),
       id_(std::move(id)),
       text_(std::move(text)),
-      lasts_(lasts)
+      lasts_(lasts),
+      condition_(std::move(condition))
 {
     repeatable = change == Change::free;
 }
@@ -51,7 +52,7 @@ bool ChangeCall::maybe_executed(redis::Failure failure) const noexcept
 void ChangeCall::write(redis::CommandBuffer& command) const
 {
     const auto all = { &keys_.changes, &keys_.overrides, &keys_.ends, &keys_.events, &keys_.state };
-    command.begin_script(script_, { all.size(), 5 });
+    command.begin_script(script_, { all.size(), 6 });
     for (const std::string* key : all) {
         command.key(*key);
     }
@@ -60,10 +61,15 @@ void ChangeCall::write(redis::CommandBuffer& command) const
     command.arg(std::string_view(text_));
     command.arg(lasts_.count());
     command.arg(most);
+    command.arg(std::string_view(condition_));
 }
 
 bool ChangeCall::on_reply(const redisReply& reply) noexcept
 {
+    if (reply.type == REDIS_REPLY_INTEGER && reply.integer == -1) {
+        outdated();
+        return true;
+    }
     if (change_ == Change::set) {
         if (reply.type != REDIS_REPLY_STRING) {
             return false;

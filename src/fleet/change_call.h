@@ -31,9 +31,11 @@ public:
     static constexpr std::int64_t most = 1'000'000;
 
     /// `id`: ChangeId::text. `text`, `lasts`: for Change::set, of begin_stored and the change.
+    /// `condition`: the change is made only if there is an override ("*"), if there is none ("-"),
+    /// or if the SHA-1 of its text in Redis is this one; empty: always.
     ChangeCall(
         redis::ScriptId script, const FleetKeys& keys, Change change, std::string id,
-        std::string text = {}, milliseconds lasts = {});
+        std::string text = {}, milliseconds lasts = {}, std::string condition = {});
 
     std::string_view routing_key() const noexcept final { return keys_.state; }
     void write(redis::CommandBuffer& command) const final;
@@ -46,6 +48,8 @@ protected:
     /// The call was executed. `found`: remove: there was one; set: there was room. `text`: set: the
     /// override as Redis has it now.
     virtual void changed(bool found, std::string_view text) noexcept = 0;
+    /// The condition does not hold: nothing was changed.
+    virtual void outdated() noexcept {}
 
 private:
     const redis::ScriptId script_;
@@ -54,6 +58,7 @@ private:
     const std::string id_;
     const std::string text_;
     const milliseconds lasts_;
+    const std::string condition_;
 };
 
 /// Asks for one override.

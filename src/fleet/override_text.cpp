@@ -3,6 +3,7 @@
 #include "limit/rate_text.h"
 
 #include <optional>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -13,9 +14,11 @@ namespace {
 using Json = nlohmann::json;
 using Kind = Override::Kind;
 
-// What is stored must be no longer than longest_text, with each byte of `by` escaped.
+// What is stored must be no longer than longest_text, with each byte of `by` and the reason
+// escaped.
 constexpr std::size_t longest_rate = 64;
 constexpr std::size_t longest_by = 256;
+constexpr std::size_t longest_reason = 200;
 constexpr std::int64_t latest_end_ms = 9'007'199'254'740'992;  // exact as a double
 
 /// Never throws: text that is no JSON gives a discarded value.
@@ -25,6 +28,23 @@ Json parsed(std::string_view text)
         return Json(Json::value_t::discarded);
     }
     return Json::parse(text.begin(), text.end(), nullptr, false);
+}
+
+/// Parses a change. `twice`: a member of the object that stands there twice.
+Json parsed_change(std::string_view text, std::optional<std::string>& twice)
+{
+    if (text.size() > longest_text) {
+        return Json(Json::value_t::discarded);
+    }
+    std::set<std::string> names;
+    const auto look = [&](int depth, Json::parse_event_t event, Json& name) {
+        if (event == Json::parse_event_t::key && depth == 1
+            && !names.insert(name.get<std::string>()).second) {
+            twice = name.get<std::string>();
+        }
+        return true;
+    };
+    return Json::parse(text.begin(), text.end(), look, false);
 }
 
 /// The JSON string of any bytes. Bytes that are not UTF-8 are replaced.
@@ -99,9 +119,15 @@ std::string set_detail(const std::string& name, const Json& value, OverrideChang
         return change.value.burst ? ""
                                   : "invalid \"burst\", expected a number from 0 to 1000000000";
     }
+    if (name == "reason") {
+        change.reason = value.is_string() ? value.get<std::string>() : std::string{};
+        return !change.reason.empty() && change.reason.size() <= longest_reason
+            ? ""
+            : "invalid \"reason\", expected a text of at most 200 bytes";
+    }
     if (name != "for") {
         return "unknown member " + json_string(name.substr(0, 64))
-            + ", expected rate, burst, concurrency, block, unlimited or for";
+            + ", expected rate, burst, concurrency, block, unlimited, for or reason";
     }
     const auto time = value.is_string() ? parse_seconds(value.get_ref<const std::string&>())
                                         : std::optional<microseconds>{};
@@ -134,10 +160,17 @@ void set_stored_kind(const Json& json, StoredOverride& stored)
 
 std::string parse_change(std::string_view text, OverrideChange& change)
 {
-    const Json json = parsed(text);
+    if (text.find('\0') != std::string_view::npos) {
+        return "expected JSON without a zero byte";  // the parser would take it as the end
+    }
+    std::optional<std::string> twice;
+    const Json json = parsed_change(text, twice);
     if (!json.is_object()) {
         return "expected a JSON object, such as {\"rate\":\"100r/m\"}, {\"block\":true} or "
                "{\"unlimited\":true}";
+    }
+    if (twice) {
+        return "member " + json_string(twice->substr(0, 64)) + " stands twice";
     }
     int kinds = 0;
     for (const auto& [name, value] : json.items()) {
@@ -179,7 +212,8 @@ std::string begin_stored(const OverrideChange& change, std::string_view by)
         text += "\"unlimited\":true";
         break;
     }
-    return text + ",\"by\":" + json_string(by.substr(0, longest_by));
+    text += ",\"by\":" + json_string(by.substr(0, longest_by));
+    return change.reason.empty() ? text : text + ",\"reason\":" + json_string(change.reason);
 }
 
 StoredOverride parse_stored(std::string_view text)
@@ -200,6 +234,9 @@ StoredOverride parse_stored(std::string_view text)
     }
     if (json.contains("by") && json["by"].is_string()) {
         stored.by = json["by"].get<std::string>();
+    }
+    if (json.contains("reason") && json["reason"].is_string()) {
+        stored.reason = json["reason"].get<std::string>();
     }
     return stored;
 }

@@ -12,6 +12,7 @@ struct OverrideChange {
     Override value;  // without an end
     std::string rate_text;
     milliseconds lasts{ 0 };  // 0: until it is taken back
+    std::string reason;
 };
 
 /// An override as Redis has it: what is in force, since when, and by whom.
@@ -20,16 +21,18 @@ struct StoredOverride {
     std::string rate_text;
     milliseconds at{ 0 };  // when it was set, since the epoch, by Redis's clock
     std::string by;
+    std::string reason;
 };
 
 inline constexpr std::size_t longest_text = 4096;  // of a change or a stored override, in bytes
 
 /// Parses the JSON of a change: one of "rate" (with or without "burst"), "concurrency", "block" and
-/// "unlimited", and "for" or not. Returns the error, one line; empty: `change` is set.
+/// "unlimited"; "for" and "reason" or not. A member that stands twice is an error. Returns the
+/// error, one line; empty: `change` is set.
 std::string parse_change(std::string_view text, OverrideChange& change);
 
-/// The JSON text of the override without its closing brace, with the first 256 bytes of `by`. The
-/// script that stores it adds "at" and "until" (lua/fleet_change.lua).
+/// The JSON text of the override without its closing brace, with the first 256 bytes of `by`, and
+/// the reason. The script that stores it adds "at" and "until" (lua/fleet_change.lua).
 std::string begin_stored(const OverrideChange& change, std::string_view by);
 
 /// Parses what Redis has. Never fails: what this version does not understand has

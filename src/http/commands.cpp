@@ -197,7 +197,7 @@ ngx_command_t commands[] = {
     { ngx_string("ratelimit_problem_details"), anywhere | NGX_CONF_TAKE1, set_choice,
       NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, problem_details), post(switches) },
 
-    { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1, set_api,
+    { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE12, set_api,
       NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
 
     ngx_null_command

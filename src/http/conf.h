@@ -98,7 +98,8 @@ struct LocationConf {
     ngx_uint_t delay_log_level;
     ngx_uint_t phase;
     ngx_uint_t problem_details;
-    ngx_uint_t api;  // ApiMode; of this location only
+    ngx_uint_t api;                      // ApiMode; of this location only
+    ngx_http_complex_value_t* api_user;  // null: none
 };
 
 /// ratelimit_api.

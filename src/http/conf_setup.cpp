@@ -72,6 +72,7 @@ void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) 
         ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
     if (core->noname && conf.api == api_none) {
         conf.api = above.api;
+        conf.api_user = above.api_user;
     }
     if (core->lmt_excpt && core->handler == nullptr && conf.api != api_none) {
         core->handler = api_handler;

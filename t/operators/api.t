@@ -272,6 +272,8 @@ subtest 'connections to the API are kept alive' => sub {
 subtest 'nginx -t rejects bad ratelimit_api directives' => sub {
     my @wrong = (
         ['location /a/ { ratelimit_api on; }', qr/"ratelimit_api": invalid "on", expected write=on or write=off/],
+        ['location /a/ { ratelimit_api user=ops; }', qr/invalid "user=ops", expected .* user= with a variable/],
+        ['location /a/ { ratelimit_api write=on write=off; }', qr/invalid "write=off", expected .* at most once/],
         ['location /a/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
         ['location = /a { ratelimit_api; }', qr/needs a location that is a prefix, .* or exact and ends in/],
         ['location = /a/zones/z { ratelimit_api; }', qr/needs a location that is a prefix/],

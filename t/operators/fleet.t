@@ -152,7 +152,7 @@ subtest 'hostile and broken reports harm no node' => sub {
     is zone_in($shown, 'test')->{passed}, 0;
     $redis->cmd('DEL', 'rl:{fleet}:alive');
     $redis->cmd('SET', 'rl:{fleet}:alive', 'text');
-    is fleet($node)->{fleet}{connected}, JSON::PP::false, 'a key of another type is an error of Redis';
+    fleet_where($node, 'a key of another type is an error of Redis', sub { !$_[0]{fleet}{connected} });
     is $node->status('/?k=z'), 200, 'requests are decided';
 };
 
@@ -232,7 +232,25 @@ subtest 'an override is read by itself' => sub {
     is $history->{steps}[1]{refused}[-1], decode_json($node->get('/ops/zones/test')->body)->{counters}{rejected}{override},
         'what an override refuses is in the history';
     is $node->status('/ops/zones/other/override'), 404;
-    is fleet($node)->{fleet}{overrides}, 2;
+    fleet_where($node, 'both', sub { $_[0]{fleet}{overrides} == 2 });
+};
+
+subtest 'requests within a second share one answer' => sub {
+    my $redis = redis();
+    my $node = member(redis => $redis, zone => 'rate=3r/d');
+    fleet_where($node, 'one node', sub { $_[0]{fleet}{nodes} == 1 });
+    # A node asks Redis once a second in any case.
+    my $calls = sub { my ($count) = $redis->cmd('INFO', 'commandstats') =~ /cmdstat_evalsha:calls=(\d+)/; $count };
+    my ($before, $began) = ($calls->(), time);
+    is $node->status('/ops/fleet'), 200 for 1 .. 100;
+    cmp_ok $calls->() - $before, '<=', 2 * (time - $began) + 6, 'few calls to Redis';
+    my @sockets = map { http_connect($node->port) } 1 .. 20;
+    wait_until('the answer is old', sub { time - $began > 1.2 });
+    ($before, $began) = ($calls->(), time);
+    http_send($_, '/ops/fleet') for @sockets;
+    close shift @sockets;
+    is scalar(grep { http_read($_)->status == 200 } @sockets), 19, 'also requests at one time';
+    cmp_ok $calls->() - $before, '<=', 2 * (time - $began) + 6, 'few calls to Redis';
 };
 
 subtest 'without ratelimit_fleet there is no fleet' => sub {

@@ -62,7 +62,37 @@ TEST(OverrideText, errors_name_the_member_and_what_was_expected)
     EXPECT_EQ(error_of(R"({"concurrency":0})").substr(0, 22), "invalid \"concurrency\",");
     EXPECT_EQ(
         error_of("{\"block\":true,\"til\\n\":1}"),
-        "unknown member \"til\\n\", expected rate, burst, concurrency, block, unlimited or for");
+        "unknown member \"til\\n\", expected rate, burst, concurrency, block, unlimited, for or "
+        "reason");
+    EXPECT_EQ(
+        error_of(R"({"block":true,"reason":""})"),
+        "invalid \"reason\", expected a text of at most 200 bytes");
+    EXPECT_EQ(error_of(R"({"block":true,"reason":7})").substr(0, 16), "invalid \"reason\"");
+    EXPECT_EQ(
+        error_of(R"({"block":true,"reason":")" + std::string(201, 'x') + "\"}").substr(0, 16),
+        "invalid \"reason\"");
+}
+
+TEST(OverrideText, bytes_after_a_zero_byte_and_members_that_stand_twice_are_errors)
+{
+    const std::string_view block = R"({"block":true})";
+    EXPECT_EQ(error_of(std::string(block) + '\0'), "expected JSON without a zero byte");
+    EXPECT_EQ(error_of(std::string(block) + '\0' + "more"), "expected JSON without a zero byte");
+    EXPECT_EQ(error_of(R"({"block":true,"block":true})"), "member \"block\" stands twice");
+    EXPECT_EQ(error_of(R"({"rate":"1r/s","rate":"9r/s"})"), "member \"rate\" stands twice");
+}
+
+TEST(OverrideText, a_reason_is_stored_and_read_again)
+{
+    const auto change = changed(R"({"block":true,"reason":"ticket \"7\"\n"})");
+    const auto stored = parse_stored(begin_stored(change, "edge 10.0.0.1") + ",\"at\":5}");
+    EXPECT_EQ(stored.reason, "ticket \"7\"\n");
+    EXPECT_EQ(stored.by, "edge 10.0.0.1");
+    EXPECT_EQ(parse_stored(R"({"block":true,"reason":{"ticket":7}})").reason, "");
+    EXPECT_EQ(parse_stored(R"({"block":true})").reason, "");
+    const auto longest = changed(R"({"block":true,"reason":")" + std::string(200, '\x7f') + "\"}");
+    const auto read = parse_stored(begin_stored(longest, std::string(5000, '\xff')) + "}");
+    EXPECT_EQ(read.reason.size(), 200U) << "it is never too long to be read";
 }
 
 TEST(OverrideText, text_that_is_too_long_or_too_deep_is_an_error)

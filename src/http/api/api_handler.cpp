@@ -227,6 +227,23 @@ ngx_int_t handle(ngx_http_request_t* r)
     return path.view == View::slash_missing ? send_slash(r) : send_view(r, path, writable);
 }
 
+/// Sets user=. False: the value has another form.
+bool set_user(ngx_conf_t* cf, LocationConf& location, std::string_view value)
+{
+    static constexpr std::string_view name = "user=";
+    if (!value.starts_with(name) || value.find('$') == std::string_view::npos) {
+        return false;
+    }
+    ngx_str_t text = nginx::borrowed(value.substr(name.size()));
+    location.api_user =
+        static_cast<ngx_http_complex_value_t*>(ngx_pcalloc(cf->pool, sizeof(*location.api_user)));
+    ngx_http_compile_complex_value_t compile{};
+    compile.cf = cf;
+    compile.value = &text;
+    compile.complex_value = location.api_user;
+    return location.api_user != nullptr && ngx_http_compile_complex_value(&compile) == NGX_OK;
+}
+
 }  // namespace
 
 ngx_int_t api_handler(ngx_http_request_t* r) noexcept
@@ -253,12 +270,18 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
                                  "and ends in /metrics, /zones, /redis, /fleet or /");
     }
     location.api = api_reads;
-    if (cf->args->nelts > 1) {
-        const auto value = view(static_cast<const ngx_str_t*>(cf->args->elts)[1]);
-        if (value != "write=on" && value != "write=off") {
-            return bad_value(cf, "ratelimit_api", value, "write=on or write=off");
+    bool has_write = false;
+    for (ngx_uint_t i = 1; i < cf->args->nelts; ++i) {
+        const auto value = view(static_cast<const ngx_str_t*>(cf->args->elts)[i]);
+        const bool writes = value == "write=on" || value == "write=off";
+        if (writes && !has_write) {
+            location.api = value == "write=on" ? api_writes : api_reads;
+            has_write = true;
+        } else if (writes || location.api_user != nullptr || !set_user(cf, location, value)) {
+            return bad_value(
+                cf, "ratelimit_api", value,
+                "write=on or write=off, and user= with a variable, each at most once");
         }
-        location.api = value == "write=on" ? api_writes : api_reads;
     }
     core->handler = api_handler;
     main_conf(cf).has_api = true;

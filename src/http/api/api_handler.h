@@ -4,7 +4,7 @@
 
 namespace ratelimit::http {
 
-/// ratelimit_api [write=on|off];
+/// ratelimit_api [write=on|off] [user=$variable];
 char* api_directive(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept;
 
 /// The content handler of a location with ratelimit_api.

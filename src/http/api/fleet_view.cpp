@@ -4,12 +4,16 @@
 #include "http/api/json_text.h"
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
+#include "http/clocks.h"
 #include "http/conf.h"
+#include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
+#include "nginx/timer.h"
 #include "store/known_nodes.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -146,48 +150,106 @@ JsonText nodes_json(const MainConf& conf, fleet::NodesReader& reader, bool conne
     return json;
 }
 
-class FleetQuery final : public RedisQuery, private fleet::NodesCall {
+/// A request that waits for the answer that is being made.
+class FleetQuery final : public RedisQuery {
 public:
-    explicit FleetQuery(ngx_http_request_t* r)
-        : RedisQuery(r),
-          NodesCall(
-              main_conf(r).fleet->scripts().nodes, main_conf(r).fleet->keys().alive,
-              main_conf(r).fleet->keys().nodes)
+    explicit FleetQuery(ngx_http_request_t* r);
+    ~FleetQuery() override;
+    using RedisQuery::answered;
+
+    ngx_int_t ask();
+
+private:
+    ngx_int_t respond() override;
+};
+
+/// The answer of /fleet: made by each worker once a second at most, for all requests that come
+/// meanwhile. It is no part of a request, so that a client who leaves ends nothing that others wait
+/// for. It lives as long as its worker.
+class FleetAnswer final : private fleet::NodesCall {
+public:
+    explicit FleetAnswer(const MainConf& conf)
+        : NodesCall(
+            conf.fleet->scripts().nodes, conf.fleet->keys().alive, conf.fleet->keys().nodes),
+          conf_(conf),
+          next_turn_([this] { make(); })
     {
     }
 
-    ngx_int_t ask()
+    /// This worker's. A process without workers has a new one after a reload.
+    static FleetAnswer& of(const MainConf& conf)
     {
-        if (!main_conf(r_).fleet->redis().client().send(*this)) {
-            answered();
+        static FleetAnswer* answer = nullptr;
+        if (answer == nullptr || &answer->conf_ != &conf) {
+            answer = new FleetAnswer(conf);  // never destroyed: a call may be in flight at exit
         }
-        return wait();
+        return *answer;
     }
+
+    bool is_fresh() const noexcept
+    {
+        return made_ && node_clock.monotonic() - *made_ < std::chrono::seconds{ 1 };
+    }
+    const std::string& text() const noexcept { return text_; }
+
+    void add(FleetQuery& query)
+    {
+        waiting_.push_back(&query);
+        if (waiting_.size() == 1 && !running_) {
+            running_ = true;
+            answered_ = false;
+            routing = {};
+            if (!conf_.fleet->redis().client().send(*this)) {
+                next_turn_.start(milliseconds{ 1 });
+            }
+        }
+    }
+    void remove(FleetQuery& query) noexcept { std::erase(waiting_, &query); }
 
 private:
     /// Takes several turns of the event loop, or a large fleet would delay other requests for
     /// milliseconds.
-    ngx_int_t respond() override
+    void make() noexcept
+    {
+        const bool again = nginx::guarded(ngx_cycle->log, false, [this] { return step(); });
+        if (again) {
+            next_turn_.start(milliseconds{ 1 });
+            return;
+        }
+        reader_.reset();
+        json_.reset();
+        running_ = false;
+        made_ = node_clock.monotonic();
+        for (FleetQuery* query : waiting_) {
+            query->answered();
+        }
+        waiting_.clear();
+    }
+
+    /// True: there is more to do.
+    bool step()
     {
         if (!reader_) {
+            text_.clear();
             reader_.emplace(nodes());
         }
         if (reader_->read(bytes_a_turn)) {
-            return again();
+            return true;
         }
         if (!json_) {
-            json_ = nodes_json(main_conf(r_), *reader_, answered_ && main_conf(r_).fleet->is_up());
-            return again();
+            json_ = nodes_json(conf_, *reader_, answered_ && conf_.fleet->is_up());
+            return true;
         }
         write_zones(*json_, reader_->nodes());
         write_busiest(*json_, reader_->nodes());
         json_->end_object();
-        return send_response(r_, NGX_HTTP_OK, json_type, std::move(*json_).str() + "\n");
+        text_ = std::move(*json_).str() + "\n";
+        return false;
     }
 
     fleet::NodeList nodes()
     {
-        const KnownNodes known(*main_conf(r_).fleet->known_nodes);
+        const KnownNodes known(*conf_.fleet->known_nodes);
         if (!answered_) {
             return fleet::NodeList::unpacked(known.get());
         }
@@ -199,15 +261,45 @@ private:
     {
         list_ = std::move(list);
         answered_ = true;
-        answered();
+        next_turn_.start(milliseconds{ 1 });
     }
-    void on_failure(redis::Failure) noexcept override { answered(); }
+    void on_failure(redis::Failure) noexcept override { next_turn_.start(milliseconds{ 1 }); }
 
-    fleet::NodeList list_;
+    const MainConf& conf_;
+    nginx::NgxTimer next_turn_;
+    std::vector<FleetQuery*> waiting_;
+    bool running_ = false;
     bool answered_ = false;
+    fleet::NodeList list_;
     std::optional<fleet::NodesReader> reader_;
     std::optional<JsonText> json_;
+    std::string text_;  // empty: it could not be made
+    std::optional<microseconds> made_;
 };
+
+FleetQuery::FleetQuery(ngx_http_request_t* r) : RedisQuery(r) {}
+
+FleetQuery::~FleetQuery()
+{
+    FleetAnswer::of(main_conf(r_)).remove(*this);
+}
+
+ngx_int_t FleetQuery::ask()
+{
+    FleetAnswer& answer = FleetAnswer::of(main_conf(r_));
+    if (answer.is_fresh()) {
+        return respond();
+    }
+    answer.add(*this);
+    return wait();
+}
+
+ngx_int_t FleetQuery::respond()
+{
+    const std::string& text = FleetAnswer::of(main_conf(r_)).text();
+    return text.empty() ? ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR }
+                        : send_response(r_, NGX_HTTP_OK, json_type, text);
+}
 
 }  // namespace
 

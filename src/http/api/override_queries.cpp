@@ -1,5 +1,7 @@
 #include "http/api/override_queries.h"
 
+#include "http/api/change_condition.h"
+#include "http/api/change_log.h"
 #include "http/api/json_text.h"
 #include "http/api/path.h"
 #include "http/api/redis_query.h"
@@ -29,14 +31,10 @@ constexpr std::string_view slot_migrating =
     "the cluster is moving the keys of the fleet, send the change again";
 constexpr std::string_view outcome_unknown =
     "Redis has not answered: the change may be made or not, read the override or send it again";
+constexpr std::string_view differs =
+    "the override is not the one of If-Match or If-None-Match: read it again";
 constexpr std::int64_t default_page = 100;
 constexpr std::int64_t largest_page = 1000;
-
-std::string escaped(std::string_view key)
-{
-    std::string shown(4 * key.size(), '\0');
-    return std::string(nginx::escaped_for_log(key, shown.data(), shown.size()));
-}
 
 /// Writes an override's members. `now`: by Redis's clock.
 void write_override(JsonText& json, const fleet::StoredOverride& stored, milliseconds now)
@@ -71,7 +69,13 @@ void write_override(JsonText& json, const fleet::StoredOverride& stored, millise
     } else {
         json.null("until").null("for_seconds_left");
     }
-    json.text("by", stored.by).seconds("at", seconds(stored.at));
+    json.text("by", stored.by);
+    if (stored.reason.empty()) {
+        json.null("reason");
+    } else {
+        json.text("reason", stored.reason);
+    }
+    json.seconds("at", seconds(stored.at));
 }
 
 /// The override of a key or, if `key` is empty, of the whole zone.
@@ -133,10 +137,10 @@ class OverrideQuery final : public FleetQuery<ChangeCall> {
 public:
     OverrideQuery(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, Change change,
-        std::string text, milliseconds lasts)
+        std::string text, milliseconds lasts, std::string condition)
         : FleetQuery(
             r, main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), change,
-            id_of(zone, key).text(), std::move(text), lasts),
+            id_of(zone, key).text(), std::move(text), lasts, std::move(condition)),
           zone_(zone),
           key_(key),
           removes_(change == Change::remove)
@@ -146,15 +150,22 @@ public:
 private:
     ngx_int_t show() override
     {
+        if (differs_) {
+            return send_error(r_, NGX_HTTP_PRECONDITION_FAILED, differs);
+        }
         main_conf(r_).fleet->hurry();
         if (removes_) {
-            return found_ ? send_response(r_, NGX_HTTP_NO_CONTENT, {}, {})
-                          : send_error(r_, NGX_HTTP_NOT_FOUND, "no such override");
+            if (!found_) {
+                return send_error(r_, NGX_HTTP_NOT_FOUND, "no such override");
+            }
+            log_change(r_, "override taken back", zone_, key_);
+            return send_response(r_, NGX_HTTP_NO_CONTENT, {}, {});
         }
         if (!found_) {
             return send_error(r_, NGX_HTTP_CONFLICT, "the fleet has too many overrides");
         }
         const auto stored = fleet::parse_stored(stored_);
+        log_change(r_, "override set", zone_, key_, &stored);
         JsonText json;
         json.begin_object().text("zone", zone_.zone.name);
         if (key_.empty()) {
@@ -164,13 +175,23 @@ private:
         }
         write_override(json, stored, stored.at);
         json.end_object();
-        return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+        return send_tagged(r_, json.str() + "\n", stored_);
     }
 
     ngx_int_t show_failure(redis::Failure failure) override
     {
-        return maybe_executed(failure) ? send_error(r_, NGX_HTTP_GATEWAY_TIME_OUT, outcome_unknown)
-                                       : send_failure(r_, failure);
+        if (!maybe_executed(failure)) {
+            return send_failure(r_, failure);
+        }
+        log_change(
+            r_, removes_ ? "override perhaps taken back" : "override perhaps set", zone_, key_);
+        return send_error(r_, NGX_HTTP_GATEWAY_TIME_OUT, outcome_unknown);
+    }
+
+    void outdated() noexcept override
+    {
+        differs_ = true;
+        answered();
     }
 
     void changed(bool found, std::string_view text) noexcept override
@@ -186,6 +207,7 @@ private:
     const std::string key_;
     const bool removes_;
     bool found_ = false;
+    bool differs_ = false;
     std::string stored_;
 };
 
@@ -237,9 +259,12 @@ private:
     {
         const milliseconds now = main_conf(r_).fleet->shared().redis_time(node_clock.monotonic());
         const auto stored = fleet::parse_stored(stored_);
+        if (stored.value.has_ended(now)) {
+            stored_.clear();
+        }
         JsonText json;
         json.begin_object().text("zone", zone_.zone.name);
-        if (stored_.empty() || stored.value.has_ended(now)) {
+        if (stored_.empty()) {
             json.null("override");
         } else {
             json.begin_object("override");
@@ -247,7 +272,7 @@ private:
             json.end_object();
         }
         json.end_object();
-        return send_response(r_, NGX_HTTP_OK, json_type, json.str() + "\n");
+        return send_tagged(r_, json.str() + "\n", stored_);
     }
 
     void found(std::string_view text) noexcept override
@@ -341,12 +366,20 @@ ngx_int_t change_override(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, ChangeCall::Change which,
     std::string text, milliseconds lasts)
 {
-    auto* query = nginx::make<OverrideQuery>(r->pool, r, zone, key, which, std::move(text), lasts);
+    auto condition = change_condition(r);
+    if (!condition) {
+        return send_error(
+            r, NGX_HTTP_BAD_REQUEST,
+            "expected If-Match with one ETag of an override or *, or If-None-Match with *");
+    }
+    auto* query = nginx::make<OverrideQuery>(
+        r->pool, r, zone, key, which, std::move(text), lasts, std::move(*condition));
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
 }
 
 ngx_int_t announce_freed(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
 {
+    log_change(r, "key freed", zone, key);
     if (main_conf(r).fleet == nullptr) {
         return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
     }

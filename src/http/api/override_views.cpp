@@ -1,6 +1,7 @@
 #include "http/api/override_views.h"
 
 #include "fleet/override_text.h"
+#include "http/api/change_log.h"
 #include "http/api/override_queries.h"
 #include "http/api/response.h"
 #include "http/counted_key.h"
@@ -17,21 +18,6 @@ namespace {
 using nginx::view;
 using Change = fleet::ChangeCall::Change;
 using View = ApiPath::View;
-
-/// The node, the client's address and the user of the request.
-std::string author(ngx_http_request_t* r)
-{
-    std::string text = main_conf(r).fleet->name + " " + std::string(view(r->connection->addr_text));
-    static constexpr std::string_view name = "remote_user";
-    ngx_str_t variable = nginx::borrowed(name);
-    const ngx_uint_t key = ngx_hash_key(variable.data, variable.len);
-    const auto* user = ngx_http_get_variable(r, &variable, key);
-    if (user != nullptr && user->not_found == 0 && user->len > 0) {
-        text +=
-            " " + std::string(reinterpret_cast<const char*>(user->data), user->len).substr(0, 64);
-    }
-    return text;
-}
 
 ngx_int_t set_override(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view body)

@@ -91,9 +91,7 @@ void write_server(JsonText& json, const RedisBlock& block, const RedisCounters::
 std::string redis_json(const MainConf& conf)
 {
     JsonText json;
-    json.begin_object()
-        .text("node", nginx::view(const_cast<const ngx_cycle_t*>(ngx_cycle)->hostname))
-        .begin_array("redis");
+    json.begin_object().text("node", node_name(conf)).begin_array("redis");
     for (const RedisBlock& block : conf.redis) {
         if (block.scripts.size() == 0) {
             continue;  // no limit uses it

@@ -41,6 +41,7 @@ ngx_int_t send_response(
             }
         }
     }
+    r->disable_not_modified = 1;  // nginx would answer If-Match with 412 after a change was made
     r->headers_out.status = status;
     r->headers_out.content_length_n = static_cast<off_t>(body.size());
     r->headers_out.content_type = borrowed(type);

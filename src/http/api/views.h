@@ -7,6 +7,9 @@
 
 namespace ratelimit::http {
 
+/// The name of this node: node= of ratelimit_fleet, or else the host's name.
+std::string_view node_name(const MainConf& conf) noexcept;
+
 /// The API's JSON: this node with its zones, one zone, or the Redis blocks with their servers.
 std::string zones_json(const MainConf& conf, bool writable);
 std::string zone_json(const ZoneConf& zone);

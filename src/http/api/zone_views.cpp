@@ -24,7 +24,7 @@ double seconds_of(microseconds time) noexcept
 void begin_node(JsonText& json, const MainConf& conf, bool writable)
 {
     json.begin_object()
-        .text("node", nginx::view(const_cast<const ngx_cycle_t*>(ngx_cycle)->hostname))
+        .text("node", node_name(conf))
         .text("version", version)
         .flag("write", writable)
         .flag("fleet", conf.fleet != nullptr)
@@ -165,6 +165,14 @@ void write_zone(JsonText& json, const ZoneConf& zone)
 }
 
 }  // namespace
+
+std::string_view node_name(const MainConf& conf) noexcept
+{
+    if (conf.fleet != nullptr) {
+        return conf.fleet->name;
+    }
+    return nginx::view(const_cast<const ngx_cycle_t*>(ngx_cycle)->hostname);
+}
 
 std::string zones_json(const MainConf& conf, bool writable)
 {
