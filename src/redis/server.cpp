@@ -293,7 +293,11 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
 {
     breaker_.answered();
     if (call == nullptr && error.starts_with("NOSCRIPT")) {
-        return;  // the next call finds its script
+        // The next call finds its script.
+        if (state_ != State::refusing) {
+            report_up();
+        }
+        return;
     }
     if (call != nullptr && executed_nothing(error)) {
         call->routing.written = false;

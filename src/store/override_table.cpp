@@ -96,6 +96,7 @@ OverrideTable::Link& OverrideTable::head_of(std::uint32_t hash) const noexcept
 void OverrideTable::init(void* memory, std::size_t size) noexcept
 {
     static_assert(sizeof(Block) == 128, "two cache lines");
+    static_assert(sizeof(Shared) < smallest_size / 2, "blocks have room");
     std::memset(memory, 0, size);
     auto* shared = new (memory) Shared{};
     const std::size_t room = size - sizeof(Shared);

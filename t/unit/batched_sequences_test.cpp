@@ -150,6 +150,8 @@ class BatchedSplits : public SplitTest {};
 TEST_F(BatchedSplits, checks_and_refunds_of_limits_on_two_servers_share_calls_on_each)
 {
     begin_ring();
+    load_scripts(one_);
+    load_scripts(other_);
     check_all();
     EXPECT_EQ(one_.calls("evalsha"), (20 + 15) / 16);
     EXPECT_EQ(other_.calls("evalsha"), (20 + 15) / 16);

@@ -12,6 +12,13 @@ using redis::Failure;
 
 class FailingRedis : public ClientTest {
 protected:
+    redis::Client& start_loaded(redis::ClientOptions options)
+    {
+        start_ready(std::move(options));
+        load_scripts(server_);
+        return *client_;
+    }
+
     RedisServer server_;
 };
 
@@ -140,13 +147,14 @@ TEST_F(FailingRedis, a_connection_is_probed_while_the_breaker_is_open)
     options.server.timeout = 30ms;
     options.server.breaker_failures = 1;
     options.server.breaker_open = 60s;
-    start_ready(options);
+    start_loaded(options);
     server_.pause();
     EXPECT_EQ(ask("x"), "no reply in time");
     loop_.run_for(500ms);
     server_.resume();
     ASSERT_TRUE(loop_.run_until([&] { return events_.ups == 2; }));
     EXPECT_GE(server_.calls("time"), 3);
+    EXPECT_EQ(ask("x"), "x");  // behind the TIME that the late reply causes
     const auto probes = server_.calls("time");
     loop_.run_for(400ms);
     EXPECT_EQ(server_.calls("time"), probes) << "no more probes once it is closed";

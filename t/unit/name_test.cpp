@@ -160,6 +160,7 @@ TEST_F(NamedServerTest, IsReportedDownAlsoWhenTryingItsAddressesOutlastsTheirVal
 TEST_F(NamedServerTest, IsReconnectedRarelyWhenAllItsAddressesRefuseCalls)
 {
     loop_.names.clear();
+    scripts_ = redis::ScriptRegistry();
     RedisServer replica("replicaof 127.0.0.1 1\n", "127.0.0.1 127.0.0.2");
     scripts_.add("return redis.call('SET', KEYS[1], ARGV[1])");
     auto options = options_to(replica.port());

@@ -201,7 +201,7 @@ TEST_F(OverrideTableTest, a_copy_has_all_that_fits)
         return std::pair(fits, found);
     };
     EXPECT_EQ(copied(OverrideTable::smallest_size), std::pair(true, 129));
-    const auto [fits, found] = copied(OverrideTable::smallest_size / 4);
+    const auto [fits, found] = copied(OverrideTable::smallest_size / 2);
     EXPECT_FALSE(fits);
     EXPECT_GT(found, 20);
 }
