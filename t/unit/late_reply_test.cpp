@@ -21,6 +21,7 @@ protected:
         options.server.timeout = 300ms;
         options.server.breaker_failures = 1000;
         begin(std::move(options));
+        load_scripts(server_);
         policy_.algorithm = GetParam();
         if (keeps_arrival_time(GetParam())) {
             policy_.burst = GetParam() == Algorithm::token_bucket ? 10 : 9;

@@ -6,7 +6,8 @@ use Ratelimit::Build qw(top built);
 
 my $folder = built('unit', './build.sh test t/unit/unit.t');
 
-open my $output, '-|', "$folder/unit --gtest_color=no 2>&1" or die "unit: $!";
+# A loop without an end is a failure of one test, not of the whole run.
+open my $output, '-|', "timeout 1500 $folder/unit --gtest_color=no 2>&1" or die "unit: $!";
 my (@since, $tests);
 while (my $line = <$output>) {
     chomp $line;
