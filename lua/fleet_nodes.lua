@@ -3,7 +3,6 @@
 -- KEYS  1 alive, 2 nodes (as in fleet_sync.lua)
 -- ARGV  1 the most nodes to return; 2 the most bytes of their states; 3 the most bytes of one
 -- reply  now (us), the number of nodes, then for each its id (of a foreign one, the first 64
--- reply  now (us), the number of nodes, then for each its id (of a foreign one, the first 64
 --        bytes), when it was heard of (us) and its state (empty: longer than one may be). Nodes
 --        beyond the limits are left out
 -- Complexity  O(n) of what is returned
