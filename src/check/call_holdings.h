@@ -5,6 +5,7 @@
 #include "check/script_reply.h"
 #include "check/shard_part.h"
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,13 @@ public:
     /// The holding of the limit with this index in the call.
     void add(std::size_t limit, Holding& holding) { holdings_.push_back({ limit, &holding }); }
 
+    /// Whether the call can be sent now.
+    bool ready() const noexcept
+    {
+        return std::all_of(holdings_.begin(), holdings_.end(), [](const OfLimit& each) {
+            return each.holding->ready();
+        });
+    }
     /// False: the call can be sent now. True: `waiter` waits until that may be so.
     bool wait(Holding::Waiter& waiter) noexcept;
 

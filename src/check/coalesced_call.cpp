@@ -30,6 +30,9 @@ void notify(PartList& ended) noexcept
 bool CoalescedCall::begin(ShardPart& first) noexcept
 try {
     copy_limits(first);
+    if (!holdings_.ready() && client_.refuses(*routing.shard)) {
+        return false;
+    }
     waiting_.push_back(first);
     if (!holdings_.wait(*this) && !send_waiting(false)) {
         in_flight_.pop_front();
@@ -274,16 +277,11 @@ void CoalescedCall::on_failure(redis::Failure failure) noexcept
 {
     holdings_.failed(routing.written);
     const bool migrating = failure == redis::Failure::slot_migrating && limits_.size() > 1;
-    fail_in_flight(migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
+    set_end(in_flight_, migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
     if (failure == redis::Failure::connection && routing.written && !repeatable) {
         try_again(true);
     }
     end(failure == redis::Failure::timeout);
-}
-
-void CoalescedCall::fail_in_flight(ShardPart::End end) noexcept
-{
-    in_flight_.each([end](ShardPart& part) { part.end = end; });
 }
 
 /// The arrival of a request plus `timeout`: its deadline without the time to connect.
@@ -381,7 +379,7 @@ void CoalescedCall::send_next(bool timed_out, PartList& ended) noexcept
     while (!sent && !waiting_.empty()) {
         sent = send_waiting(timed_out);
         if (!sent) {
-            fail_in_flight(ShardPart::End::failed);
+            set_end(in_flight_, ShardPart::End::failed);
             ended.take_all(in_flight_);
         }
     }

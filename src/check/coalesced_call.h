@@ -64,7 +64,6 @@ private:
     void pass_on_lease(const SeveralReply& reply) noexcept;
     void let_go(ShardPart& part);
     void try_again(bool executed) noexcept;
-    void fail_in_flight(ShardPart::End end) noexcept;
     void end(bool timed_out) noexcept;
     redis::milliseconds own_deadline(const ShardPart& part) const noexcept;
     bool overdue(const ShardPart& part) const noexcept;

@@ -33,14 +33,14 @@ try {
 
 bool Coalescer::send_or_wait(ShardPart& part)
 {
-    // With an open breaker, a call in flight was sent before that: no check waits for it.
-    if (client_.refuses(part.limits.front()->shard)) {
-        return false;
-    }
     const std::size_t hash = hash_of(part.limits);
     Entry* const found =
         calls_.find(hash, [&part](const Entry& entry) { return entry.matches(part); });
     if (found != nullptr) {
+        // With an open breaker, a call in flight was sent before that: no check waits for it.
+        if (client_.refuses(part.limits.front()->shard)) {
+            return false;
+        }
         found->wait(part);
         ++waited_;
         return true;

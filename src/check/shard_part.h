@@ -64,4 +64,10 @@ struct ShardPart : Link<ShardPart> {
 
 using PartList = List<ShardPart>;
 
+/// Sets how these parts end.
+inline void set_end(PartList& parts, ShardPart::End end) noexcept
+{
+    parts.each([end](ShardPart& part) { part.end = end; });
+}
+
 }  // namespace ratelimit

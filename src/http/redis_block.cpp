@@ -28,7 +28,7 @@ public:
     Shown& operator=(const Shown&) = delete;
 
 private:
-    char line_[256];
+    char line_[256]{};
 
 public:
     const ngx_str_t text;

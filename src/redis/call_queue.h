@@ -121,15 +121,27 @@ private:
     PendingCall* free_ = nullptr;
 };
 
-/// Fails the calls of a queue that no connection refers to. The owners of the calls may send and
-/// destroy calls meanwhile.
-inline void fail_all(CallQueue queue, RecordPool& records, Failure failure) noexcept
+/// Frees the records of a queue that no connection refers to, and visits each call with its
+/// deadline and whether it was sent. The owners of the calls may send and destroy calls meanwhile.
+template <class Visit>
+void release_all(CallQueue queue, RecordPool& records, Visit&& visit) noexcept
 {
     while (!queue.empty()) {
-        if (Call* call = records.end(queue.pop())) {
-            call->on_failure(failure);
+        PendingCall& record = queue.pop();
+        const milliseconds deadline = record.deadline;
+        const bool sent = record.sent.count() != 0;
+        if (Call* call = records.end(record)) {
+            visit(*call, deadline, sent);
         }
     }
+}
+
+/// As release_all: fails the calls.
+inline void fail_all(const CallQueue& queue, RecordPool& records, Failure failure) noexcept
+{
+    release_all(queue, records, [failure](Call& call, milliseconds, bool) noexcept {
+        call.on_failure(failure);
+    });
 }
 
 }  // namespace ratelimit::redis

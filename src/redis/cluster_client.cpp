@@ -210,6 +210,7 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
         return;
     }
     std::replace(slots_.begin(), slots_.end(), old, &owner);
+    old->replaced();
     events_.counts_may_be_lost(number_of(*old));
     retry_waiting_soon();
 }
@@ -307,14 +308,15 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
         }
         std::fill(owners.begin() + range.first, owners.begin() + range.last + 1, master);
     }
-    std::set<const Server*> replaced;
+    std::set<Server*> replaced;
     for (std::size_t slot = 0; slot < slot_count; ++slot) {
-        const Server* old = slots_[slot];
+        Server* old = slots_[slot];
         if (old != nullptr && old->away() && owners[slot] != nullptr && owners[slot] != old) {
             replaced.insert(old);
         }
     }
-    for (const Server* old : replaced) {
+    for (Server* old : replaced) {
+        old->replaced();
         events_.counts_may_be_lost(number_of(*old));
     }
     slots_ = owners;

@@ -11,12 +11,13 @@
 namespace ratelimit::redis {
 
 struct Connection::Hooks {
-    /// A null reply means that the connection is lost, which `disconnected` handles.
+    /// A null reply means that the connection is lost, which `disconnected` handles. A context
+    /// with another owner is that of a silent connection.
     template <void (Connection::*Use)(const redisReply&)>
-    static void on(redisAsyncContext* context, void* reply, void*) noexcept
+    static void on(redisAsyncContext* context, void* reply, void* issuer) noexcept
     {
-        auto* self = static_cast<Connection*>(static_cast<ContextOwner*>(context->data));
-        if (self != nullptr && reply != nullptr) {
+        auto* self = static_cast<Connection*>(issuer);
+        if (context->data == static_cast<ContextOwner*>(self) && reply != nullptr) {
             self->in_flight_.replied(self->loop_.now());
             self->contained([&] { (self->*Use)(*static_cast<redisReply*>(reply)); });
         }
@@ -51,6 +52,11 @@ Connection::Connection(
       batcher_(scripts.size(), records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
       in_flight_(options.timeout, options.timeout + options.breaker_open),
+      silent_(
+          loop, records,
+          [this](const PendingCall& record) {
+              owner_.call_timed_out(record.call->request_count(), record.sent);
+          }),
       deadlines_(loop, in_flight_, [this] { contained([this] { check_deadlines(); }); })
 {
     connect_timer_->cancelable(true);
@@ -192,7 +198,7 @@ try {
         return false;
     }
     write_command(calls, command_);
-    if (!issue_command(*context_, command_.text(), Hooks::on<&Connection::answered>)) {
+    if (!issue_command(*context_, command_.text(), on_call_reply)) {
         return false;
     }
     loader_.written(calls, command_.script());
@@ -206,7 +212,7 @@ try {
 bool Connection::issue(std::string_view text, ReplyHandler* on_reply) noexcept
 {
     end_of_turn_->want();  // before anything is written
-    return context_ != nullptr && issue_command(*context_, text, on_reply);
+    return context_ != nullptr && issue_command(*context_, text, on_reply, this);
 }
 
 void Connection::end_turn() noexcept
@@ -235,6 +241,12 @@ void Connection::check_deadlines()
         return;
     }
     deadlines_.next();
+}
+
+void Connection::call_replied(const redisReply& reply) noexcept
+{
+    in_flight_.replied(loop_.now());
+    contained([&] { answered(reply); });
 }
 
 /// Replies arrive in the order of the commands, so this one is for the oldest.
@@ -269,15 +281,8 @@ void Connection::answered_well(InFlight::Command& command, const redisReply& rep
         owner_.call_answered(std::chrono::steady_clock::now() - command.sent);
     }
     const unsigned losses = losses_;
-    CallQueue& calls = command.calls;
-    bool good = true;
-    for (std::size_t index = 0, size = calls.size(); index < size; ++index) {
-        Call* call = records_.end(calls.pop());
-        if (call != nullptr && !deliver(*call, reply, index, size)) {
-            good = false;
-            owner_.reply_malformed(*call);
-        }
-    }
+    const bool good = deliver_all(
+        command.calls, records_, reply, [this](Call& call) { owner_.reply_malformed(call); });
     if (losses == losses_ && good) {
         reconnect_.answered();
     } else if (losses == losses_ && reconnect_.has_answered()) {
@@ -338,10 +343,12 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     const bool connecting = state_ == State::connecting;
     // `reason` may be text of the context, so that is freed last.
     redisAsyncContext* context = std::exchange(context_, nullptr);
+    const bool kept = loss == Loss::silent && !connecting && context != nullptr
+        && silent_.keep(*context, tls_, in_flight_);
     CallQueue lost = give_up();
     const bool probing = loss == Loss::silent || reason.starts_with("BUSY");
     const bool proven = reconnect_.proven(now);
-    loss = reconnect_.judge(loss, !lost.empty(), now);
+    loss = reconnect_.judge(loss, kept || !lost.empty(), now);
     const bool address = loss != Loss::starved && loss != Loss::good;
     if (((connecting && address) || loss == Loss::refused) && owner_.address_failed(address_)) {
         loss = Loss::elsewhere;
@@ -355,24 +362,15 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
         // Only the report of it was lost.
     }
     if (whose == Context::ours) {
-        free_context(context);
+        free_context(kept ? nullptr : context);
     } else if (context != nullptr) {
         context->data = nullptr;
     }
-    send_again(lost);
-}
-
-void Connection::send_again(CallQueue lost) noexcept
-{
-    while (!lost.empty()) {
-        PendingCall& record = lost.pop();
-        const milliseconds deadline = record.deadline;
-        const bool had_left = record.sent.count() != 0;
-        Call* call = records_.end(record);
-        if (call != nullptr && !owner_.send_again(*call, deadline, had_left)) {
-            call->on_failure(Failure::connection);
+    release_all(lost, records_, [this](Call& call, milliseconds deadline, bool sent) {
+        if (!owner_.send_again(call, deadline, sent)) {
+            call.on_failure(Failure::connection);
         }
-    }
+    });
 }
 
 /// Frees the context. Returns the calls: those in flight, then those of unwritten batches.
@@ -392,6 +390,7 @@ void Connection::close() noexcept
 {
     state_ = State::closed;
     connect_timer_->stop();
+    silent_.close();
     fail_all(give_up(), records_, Failure::connection);
 }
 

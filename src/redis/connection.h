@@ -8,6 +8,7 @@
 #include "redis/in_flight.h"
 #include "redis/reconnect_policy.h"
 #include "redis/script_loader.h"
+#include "redis/silent_connection.h"
 
 #include <string>
 #include <vector>
@@ -63,6 +64,8 @@ public:
     void connect();
     /// The server has another address now: connects there when no caller waits for a reply.
     void move();
+    /// Drops late replies that a server sends which may not be the master any more.
+    void forget_silent() noexcept { silent_.close(); }
     /// Fails the calls in flight and stays closed.
     void close() noexcept;
 
@@ -116,6 +119,7 @@ private:
     void connected() noexcept override;
     void progressed() noexcept override;
     void disconnected(std::string_view reason) noexcept override;
+    void call_replied(const redisReply& reply) noexcept override;
     const ssl_st* tls() const noexcept override { return tls_; }
     std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
 
@@ -140,7 +144,6 @@ private:
         std::string_view reason, Loss loss = Loss::failed,
         Context context = Context::ours) noexcept;
     CallQueue give_up() noexcept;
-    void send_again(CallQueue lost) noexcept;
     template <class Body>
     void contained(Body&& body) noexcept;
 
@@ -165,6 +168,7 @@ private:
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;
     InFlight in_flight_;
+    SilentConnection silent_;
     Deadlines deadlines_;
 };
 

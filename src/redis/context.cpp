@@ -98,10 +98,24 @@ redisAsyncContext* open_context(
 }
 
 bool issue_command(
-    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply) noexcept
+    redisAsyncContext& context, std::string_view text, ReplyHandler* on_reply,
+    void* issuer) noexcept
 {
-    return redisAsyncFormattedCommand(&context, on_reply, nullptr, text.data(), text.size())
+    return redisAsyncFormattedCommand(&context, on_reply, issuer, text.data(), text.size())
         == REDIS_OK;
+}
+
+void on_call_reply(redisAsyncContext* context, void* reply, void*) noexcept
+{
+    ContextOwner* owner = owner_of(context);
+    if (owner != nullptr && reply != nullptr) {
+        owner->call_replied(*static_cast<redisReply*>(reply));
+    }
+}
+
+void adopt_context(redisAsyncContext& context, ContextOwner& owner) noexcept
+{
+    context.data = &owner;
 }
 
 void write_out(redisAsyncContext& context) noexcept

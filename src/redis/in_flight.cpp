@@ -14,6 +14,15 @@ bool InFlight::awaited() const noexcept
     return record != nullptr;
 }
 
+bool InFlight::wants_late_replies() const noexcept
+{
+    const PendingCall* record = calls_.front();
+    while (record != nullptr && (record->call == nullptr || !record->timed_out)) {
+        record = record->next;
+    }
+    return record != nullptr;
+}
+
 void InFlight::add(CallQueue& command) noexcept
 {
     command.front()->command_size = static_cast<unsigned>(command.size());

@@ -56,6 +56,11 @@ public:
     /// Removes the oldest command, which has its reply. There must be one.
     Command take_oldest() noexcept;
     CallQueue take_all() noexcept;
+    /// Moves all calls to one that has none.
+    void move_to(InFlight& other) noexcept { other.calls_ = take_all(); }
+
+    /// Whether a call that has timed out wants its late reply.
+    bool wants_late_replies() const noexcept;
 
     /// Visits each call whose deadline has passed, as long as `visit` returns true. Their records
     /// stay until the replies arrive. False: `visit` returned false.

@@ -276,6 +276,9 @@ void SentinelClient::use_master(const Endpoint& master)
 {
     const bool replaced = master_ != nullptr;
     up_ = false;
+    if (replaced) {
+        master_->replaced();
+    }
     retired_.add(std::move(master_));
     master_ = std::make_unique<Server>(loop_, master, master_options_, scripts_, *this);
     master_->start();

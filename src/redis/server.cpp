@@ -166,6 +166,13 @@ void Server::close() noexcept
     waiting_.fail_all(Failure::connection);
 }
 
+void Server::replaced() noexcept
+{
+    for (const auto& connection : connections_) {
+        connection->forget_silent();
+    }
+}
+
 /// Looks up the name soon, because the last connection is lost and the address may have changed.
 void Server::look_up_soon() noexcept
 {

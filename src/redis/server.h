@@ -82,6 +82,8 @@ public:
 
     /// Fails all pending calls with Failure::connection and closes all connections.
     void close() noexcept;
+    /// Another server has this one's place: what this one still executes is not counted there.
+    void replaced() noexcept;
 
     /// The address in it changes if the name gets another one.
     const Endpoint& endpoint() const noexcept { return endpoint_; }

@@ -65,6 +65,22 @@ for my $clock ('', ' clock=local') {
     }
 }
 
+for my $mode (['closed', 'FAILED_CLOSED', 6, 1], ['open', 'FAILED_OPEN', 2, 3]) {
+    my ($path, $status, $requests, $count) = @{$mode};
+    subtest "a stall in which nginx gives its connection up: what is $path" => sub {
+        my $redis = redis();
+        my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
+            'ratelimit zone=z;', block => 'timeout 200ms; connect_timeout 5s; breaker failures=100 open=300ms;');
+        burst($node->port, "/$path/?k=other", 20, 20);    # loads the scripts
+        is $node->status("/$path/?k=1"), 200;
+        $redis->pause;
+        is $node->get("/$path/?k=1")->header('X-Status'), $status for 1 .. $requests;
+        $node->wait_for_log(qr/is away.*no reply/);
+        $redis->resume;
+        is_counted($node, $count, 'z');
+    };
+}
+
 subtest 'requests that passed by fail mode open are counted' => sub {
     my $redis = redis();
     my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',

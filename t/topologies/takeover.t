@@ -40,7 +40,8 @@ my @keys = 1 .. 24;
 sub check_first_requests {
     my ($node) = @_;
     my $began = time;
-    is passed(decisions($node, @keys)), @keys, 'Redis decides the first requests after the takeover';
+    my @seen = decisions($node, @keys);
+    is passed(@seen), @keys, 'Redis decides the first requests after the takeover' or diag "@seen\n" . $node->log;
     cmp_ok time - $began, '<', 1.5, 'within seconds';
     return;
 }

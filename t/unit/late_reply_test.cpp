@@ -67,6 +67,29 @@ TEST_P(Late, a_request_that_was_refused_is_refunded_when_its_reply_comes)
     EXPECT_TRUE(counts(0));
 }
 
+TEST_P(Late, a_request_that_was_refused_is_refunded_after_a_stall_that_replaced_the_connection)
+{
+    server_.pause();
+    Request& request = ask(3);
+    ASSERT_TRUE(run());
+    refuse(request);
+    requests_.clear();
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs > 0; }));
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([this] { return server_.calls("evalsha") > 0; }));
+    EXPECT_TRUE(counts(0));
+}
+
+TEST_P(Late, a_request_that_passed_in_such_a_stall_stays_counted)
+{
+    server_.pause();
+    ask(3);
+    ASSERT_TRUE(run());
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs > 0; }));
+    server_.resume();
+    EXPECT_TRUE(counts(3));
+}
+
 TEST_P(Late, a_request_that_passed_stays_counted)
 {
     server_.pause();

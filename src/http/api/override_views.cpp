@@ -15,7 +15,6 @@ namespace ratelimit::http {
 
 namespace {
 
-using nginx::view;
 using Change = fleet::ChangeCall::Change;
 using View = ApiPath::View;
 

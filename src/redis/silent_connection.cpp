@@ -1,0 +1,89 @@
+#include "redis/silent_connection.h"
+
+#include "redis/batcher.h"
+
+#include <utility>
+
+#include <hiredis/hiredis.h>
+
+namespace ratelimit::redis {
+
+SilentConnection::SilentConnection(
+    EventLoop& loop, RecordPool& records, std::function<void(const PendingCall&)> timed_out)
+    : loop_(loop),
+      records_(records),
+      timed_out_(std::move(timed_out)),
+      in_flight_(milliseconds{ 0 }, longest),
+      deadlines_(loop, in_flight_, [this] { check_deadlines(); })
+{
+}
+
+bool SilentConnection::keep(
+    redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept
+{
+    if (!in_flight.wants_late_replies()) {
+        return false;
+    }
+    close();
+    in_flight.move_to(in_flight_);
+    adopt_context(context, *this);
+    context_ = &context;
+    tls_ = tls;
+    in_flight_.replied(loop_.now());
+    deadlines_.next();
+    return true;
+}
+
+void SilentConnection::check_deadlines() noexcept
+{
+    const milliseconds now = loop_.now();
+    const unsigned closed = closed_;
+    in_flight_.each_overdue(now, [&](PendingCall& record) {
+        timed_out_(record);
+        record.release_overdue()->on_failure(Failure::timeout);
+        return closed == closed_;
+    });
+    if (closed == closed_ && in_flight_.silent(now)) {
+        close();
+    } else if (closed == closed_) {
+        deadlines_.next();
+    }
+}
+
+void SilentConnection::call_replied(const redisReply& reply) noexcept
+{
+    if (in_flight_.empty()) {
+        close();  // nothing was asked
+        return;
+    }
+    const unsigned closed = closed_;
+    InFlight::Command command = in_flight_.take_oldest();
+    deadlines_.ended();
+    if (reply.type == REDIS_REPLY_ERROR) {
+        fail_all(command.calls, records_, Failure::error_reply);
+    } else {
+        deliver_all(command.calls, records_, reply, [](Call& call) {
+            call.on_failure(Failure::error_reply);
+        });
+    }
+    if (closed == closed_ && in_flight_.empty()) {
+        close();
+    }
+}
+
+void SilentConnection::disconnected(std::string_view) noexcept
+{
+    context_ = nullptr;  // hiredis frees it
+    close();
+}
+
+void SilentConnection::close() noexcept
+{
+    ++closed_;
+    deadlines_.stop();
+    free_context(std::exchange(context_, nullptr));
+    tls_ = nullptr;
+    fail_all(in_flight_.take_all(), records_, Failure::connection);
+}
+
+}  // namespace ratelimit::redis

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "redis/context.h"
+#include "redis/deadlines.h"
+
+#include <functional>
+
+namespace ratelimit::redis {
+
+/// What is left of a connection that had no reply for too long: its socket, and the calls that were
+/// written. The server may still execute them, so it stays open until their replies have come, for
+/// at most a minute. Calls keep their deadlines; who wants late replies gets them.
+class SilentConnection final : private ContextOwner {
+public:
+    /// `timed_out`: a call has timed out, which fails then.
+    SilentConnection(
+        EventLoop& loop, RecordPool& records, std::function<void(const PendingCall&)> timed_out);
+    ~SilentConnection() override { close(); }
+    SilentConnection(const SilentConnection&) = delete;
+    SilentConnection& operator=(const SilentConnection&) = delete;
+
+    /// Takes over a context and its calls in flight if any of them wants a late reply. `tls`: of
+    /// the context; null: no TLS. What it kept before fails.
+    bool keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
+    /// Fails all calls.
+    void close() noexcept;
+
+private:
+    static constexpr milliseconds longest{ 60'000 };
+
+    void connected() noexcept override {}
+    void disconnected(std::string_view) noexcept override;
+    void call_replied(const redisReply& reply) noexcept override;
+    const ssl_st* tls() const noexcept override { return tls_; }
+    std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
+    void check_deadlines() noexcept;
+
+    EventLoop& loop_;
+    RecordPool& records_;
+    std::function<void(const PendingCall&)> timed_out_;
+    redisAsyncContext* context_ = nullptr;
+    const ssl_st* tls_ = nullptr;
+    unsigned closed_ = 0;  // how often; a loop that calls out compares it
+    InFlight in_flight_;
+    Deadlines deadlines_;
+};
+
+}  // namespace ratelimit::redis
