@@ -31,7 +31,7 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "name"sv, &NodeReport::name },
     std::pair{ "version"sv, &NodeReport::version },
     std::pair{ "nginx"sv, &NodeReport::nginx },
-    std::pair{ "uptime"sv, &NodeReport::uptime },
+    std::pair{ "uptime_us"sv, &NodeReport::uptime_us },
     std::pair{ "process"sv, &NodeReport::process },
     std::pair{ "replaces"sv, &NodeReport::replaces },
     std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },

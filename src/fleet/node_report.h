@@ -35,7 +35,7 @@ struct NodeReport {
     std::string name;
     std::string version;
     std::string nginx;
-    std::uint64_t uptime = 0;         // seconds
+    std::uint64_t uptime_us = 0;
     std::uint64_t process = 0;        // id of its master process
     std::uint64_t replaces = 0;       // that of the process whose program it replaces; 0: none
     std::uint64_t zones_omitted = 0;  // beyond `most_zones`

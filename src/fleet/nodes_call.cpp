@@ -17,8 +17,6 @@ namespace ratelimit::fleet {
 
 namespace {
 
-constexpr std::uint64_t us_a_second = 1'000'000;
-
 std::string_view text_of(const redisReply& reply) noexcept
 {
     return { reply.str, reply.len };
@@ -42,16 +40,17 @@ std::string_view take_text(std::string_view& text) noexcept
     return part;
 }
 
-/// When the node began, in seconds since the epoch.
+/// When the node began, in microseconds since the epoch; or, since its report was on its way to
+/// Redis, a little later.
 std::int64_t began(const FleetNode& node) noexcept
 {
-    return static_cast<std::int64_t>(node.heard_us / us_a_second)
-        - static_cast<std::int64_t>(node.report.uptime);
+    return static_cast<std::int64_t>(node.heard_us)
+        - static_cast<std::int64_t>(node.report.uptime_us);
 }
 
 /// A node of a name begins, or was last heard of.
 struct Moment {
-    std::int64_t at = 0;  // seconds since the epoch
+    std::int64_t at = 0;  // microseconds since the epoch
     bool begins = false;
     std::size_t node = 0;
 
@@ -86,9 +85,7 @@ std::vector<std::size_t> replaced(
         if (upgraded.contains(i)) {
             found.push_back(i);
         } else if (!nodes[i].live) {
-            // Times are whole seconds: another one may seem to begin a second too early.
-            const auto heard = static_cast<std::int64_t>(nodes[i].heard_us / us_a_second);
-            moments.push_back({ std::max(heard - 1, began(nodes[i])), false, i });
+            moments.push_back({ static_cast<std::int64_t>(nodes[i].heard_us), false, i });
         }
     }
     std::sort(moments.begin(), moments.end());

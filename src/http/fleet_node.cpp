@@ -97,8 +97,9 @@ fleet::NodeReport FleetNode::report() const
     report.process =
         static_cast<std::uint64_t>(ngx_process == NGX_PROCESS_WORKER ? ngx_parent : ngx_pid);
     report.replaces = replaces_;
-    report.uptime = static_cast<std::uint64_t>(
-        std::max<std::int64_t>(ngx_time() - shared().shared().started_s, 0));
+    const microseconds uptime =
+        node_clock.monotonic() - microseconds{ shared().shared().started_us };
+    report.uptime_us = static_cast<std::uint64_t>(std::max<std::int64_t>(uptime.count(), 0));
     return report;
 }
 

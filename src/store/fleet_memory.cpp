@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 #include <new>
 #include <random>
 #include <span>
@@ -134,7 +133,9 @@ ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
     if (!make_id(shared->id)) {
         return NGX_ERROR;
     }
-    shared->started_s = std::time(nullptr);
+    shared->started_us = std::chrono::duration_cast<microseconds>(
+                             std::chrono::steady_clock::now().time_since_epoch())
+                             .count();
     OverrideTable::init(static_cast<char*>(memory) + head, size - head);
     pool->data = shared;
     if (ngx_shm_zone_t* before = zone_before(*zone)) {
@@ -154,7 +155,7 @@ void FleetMemory::keep(const FleetMemory& before) const noexcept
     const Shared& known = before.shared();
     Shared& own = shared();
     own.id = known.id;
-    own.started_s = known.started_s;
+    own.started_us = known.started_us;
     own.nodes.store(known.nodes.load());
     own.offset_us.store(known.offset_us.load());
     own.wanted.store(known.wanted.load());

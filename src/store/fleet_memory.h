@@ -53,7 +53,7 @@ public:
         std::atomic<bool> left_out_logged;
         std::atomic<std::int64_t> speaker;       // pid of the worker that talks to Redis; 0: none
         std::atomic<std::int64_t> speaks_until;  // monotonic, in ms
-        std::int64_t started_s;                  // since the epoch: when the memory was made
+        std::int64_t started_us;                 // monotonic: when the memory was made
     };
 
     /// Takes the lock of the table, but never waits for a worker that is stopped while it holds it:

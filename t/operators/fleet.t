@@ -137,7 +137,7 @@ subtest 'hostile and broken reports harm no node' => sub {
         none => '', list => '[]', open => '{"name":"', deep => '[' x 50_000, bytes => "{\"name\":\"\xFF\"}",
         long => '{"name":"' . 'x' x 200_000 . '"}',
         odd => '{"name":{},"zones":[null,{"name":"test","passed":-5,"refused":1e300}],"redis":7,"busiest":[[]]}',
-        huge => encode_json({ name => '<script>', uptime => 1e18, zones => [map { { name => "z$_", passed => 9e15, settings => 's' } } 1 .. 900],
+        huge => encode_json({ name => '<script>', uptime_us => 1e18, zones => [map { { name => "z$_", passed => 9e15, settings => 's' } } 1 .. 900],
             busiest => [map { { zone => 'test', id => "%0$_%", refused => 7 } } 1 .. 60] }),
     );
     for my $name (sort keys %reports) {

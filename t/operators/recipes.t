@@ -166,8 +166,9 @@ my %try = (
         my ($node) = @_;
         my $get = sub { $node->get('/downloads/')->header('RateLimit') =~ /"traffic";r=(\d+)/ ? $1 : undef };
         is $get->(), 999_999_999, 'the first download';
-        cmp_ok $get->(), '<', 999_999_800, 'its bytes are charged';
-        is $node->status('/downloads/'), 200 for 3 .. 60;
+        my $begun = 1;
+        wait_until('its bytes are charged', sub { $begun++; $get->() < 999_999_800 });
+        is $node->status('/downloads/'), 200 for $begun + 1 .. 60;
         is $node->status('/downloads/'), 429, 'at most 60 begin in a minute';
     },
     'A penalty for scrapers' => sub {
@@ -177,8 +178,7 @@ my %try = (
             my $answer = $node->get('/catalogue/');
             is $answer->status, 429;
             like $answer->body, qr/#abnormal-usage-detected"/;
-            cmp_ok $answer->header('Retry-After'), '<=', 600, 'ten minutes';
-            cmp_ok $answer->header('Retry-After'), '>', 500, 'not until the window has passed';
+            cmp_ok $answer->header('Retry-After'), '>', 500, 'ten minutes, or until the window has passed';
         }
         is $node->status('/catalogue/', from => '127.0.2.1'), 200, 'another client';
         is $node->status('/index.html'), 200, 'another location';

@@ -15,7 +15,7 @@ NodeReport report_of(std::string name)
     report.name = std::move(name);
     report.version = "0.4";
     report.nginx = "1.26.3";
-    report.uptime = 4711;
+    report.uptime_us = 4711;
     report.zones = { { "api", "0123456789abcdef", "100r/m", 1000, 20 },
                      { "login", "f", "5r/s", 3, 0 } };
     report.servers = { { "main", "10.0.0.5:6379", "up", 2, 2 } };
@@ -39,7 +39,7 @@ TEST(NodeReportTest, is_read_as_it_was_written)
     EXPECT_EQ(read->name, "edge-1");
     EXPECT_EQ(read->version, "0.4");
     EXPECT_EQ(read->nginx, "1.26.3");
-    EXPECT_EQ(read->uptime, 4711U);
+    EXPECT_EQ(read->uptime_us, 4711U);
     EXPECT_EQ(read->zones_omitted, 0U);
     ASSERT_EQ(read->zones.size(), 2U);
     EXPECT_EQ(read->zones[0].name, "api");
@@ -78,11 +78,11 @@ TEST(NodeReportTest, is_bounded)
 TEST(NodeReportTest, of_another_version_is_read_as_far_as_it_is_known)
 {
     const auto read = parse_report(
-        R"({"name":"next","future":[{"a":1}],"uptime":"long","zones":[7,{"name":"api","passed":3,"more":{}}],"redis":{}})");
+        R"({"name":"next","future":[{"a":1}],"uptime_us":"long","zones":[7,{"name":"api","passed":3,"more":{}}],"redis":{}})");
     ASSERT_TRUE(read);
     EXPECT_EQ(read->name, "next");
     EXPECT_EQ(read->version, "");
-    EXPECT_EQ(read->uptime, 0U);
+    EXPECT_EQ(read->uptime_us, 0U);
     ASSERT_EQ(read->zones.size(), 1U);
     EXPECT_EQ(read->zones[0].passed, 3U);
     EXPECT_EQ(read->zones[0].settings, "");
@@ -169,12 +169,12 @@ TEST(NodeReportTest, what_is_no_report_is_refused)
 TEST(NodeReportTest, hostile_numbers_and_texts_are_bounded)
 {
     const auto read = parse_report(
-        R"({"name":")" + std::string(10'000, 'n') + R"(","uptime":-5,"zones":[)"
+        R"({"name":")" + std::string(10'000, 'n') + R"(","uptime_us":-5,"zones":[)"
         + R"({"name":"a","passed":18446744073709551615,"refused":1e300},)"
         + R"({"name":"b","passed":1.5,"refused":99999999999999999999999}]})");
     ASSERT_TRUE(read);
     EXPECT_EQ(read->name.size(), most_text);
-    EXPECT_EQ(read->uptime, 0U);
+    EXPECT_EQ(read->uptime_us, 0U);
     EXPECT_EQ(read->zones[0].passed, 1ULL << 53U);
     EXPECT_EQ(read->zones[0].refused, 0U);
     EXPECT_EQ(read->zones[1].passed, 0U);

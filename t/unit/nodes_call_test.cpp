@@ -86,8 +86,8 @@ TEST(NodesCallTest, nodes_that_were_heard_of_within_five_seconds_live)
     EXPECT_EQ(nodes[1].heard_us, 1'783'999'990'000'000U);
 }
 
-/// The ids of the nodes that are shown. A node: id, seconds since it was heard, uptime, and its
-/// other members.
+/// The ids of the nodes that are shown. A node: id, seconds since it was heard, uptime in seconds,
+/// and its other members.
 struct Heard {
     std::string id;
     std::uint64_t ago_s = 0;
@@ -100,9 +100,10 @@ std::string shown(const std::vector<Heard>& nodes)
     NodeList list;
     list.now_us = 1'784'000'000'000'000;
     for (const Heard& node : nodes) {
-        list.reported.push_back(
-            { node.id, list.now_us - node.ago_s * 1'000'000,
-              R"({"name":"edge","uptime":)" + std::to_string(node.uptime) + node.more + "}" });
+        list.reported.push_back({ node.id, list.now_us - node.ago_s * 1'000'000,
+                                  R"({"name":"edge","uptime_us":)"
+                                      + std::to_string(node.uptime * 1'000'000) + node.more
+                                      + "}" });
     }
     std::uint64_t unreadable = 0;
     std::string text;
@@ -122,7 +123,7 @@ TEST(NodesCallTest, a_node_that_was_restarted_or_upgraded_is_not_shown_as_away)
     EXPECT_EQ(shown({ { "b", 0, 900 }, { "a", 60, 30 } }), "ba") << "the later one died";
     EXPECT_EQ(shown({ { "b", 0, 60 }, { "a", 61, 900, R"(,"name":"edge-2")" } }), "ba")
         << "another name";
-    EXPECT_EQ(shown({ { "b", 0, 9'000'000'000'000'000'000 }, { "a", 60, 1 } }), "ba");
+    EXPECT_EQ(shown({ { "b", 0, 9'000'000'000'000 }, { "a", 60, 1 } }), "ba");
     EXPECT_EQ(shown({ { "a", 60, 0 } }), "a") << "heard of once";
 }
 

@@ -64,7 +64,7 @@ void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view s
         .flag("live", node.live)
         .text("version", node.report.version)
         .text("nginx", node.report.nginx)
-        .number("uptime", node.report.uptime)
+        .number("uptime", node.report.uptime_us / 1'000'000)
         .seconds("heard", static_cast<double>(node.heard_us) / us_a_second)
         .number("zones_omitted", node.report.zones_omitted)
         .begin_array("zones");
