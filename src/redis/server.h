@@ -48,9 +48,9 @@ public:
 };
 
 /// One Redis server, with `connections` pipelined connections. If it has a name, and the loop looks
-/// up names, it follows changes of the address. Scripts are loaded before the first call, and again
-/// after NOSCRIPT. A lost connection is made again at once, then with backoff (50 ms to 500 ms,
-/// with jitter). Calls that were in flight are sent again once.
+/// up names, it follows changes of the address. A script is loaded when Redis does not have it. A
+/// lost connection is made again at once, then with backoff (50 ms to 500 ms, with jitter). Calls
+/// that were in flight are sent again once.
 class Server final : public ConnectionOwner {
 public:
     /// `options` and `scripts` must outlive this object.
