@@ -122,8 +122,8 @@ subtest 'what either changes is in force on the other, and either takes it back'
 };
 
 subtest 'an override of a kind that only the next version knows' => sub {
-    my $lines = $this->count_log(qr/./);
     override($this, 'kbefore', { rate => '6r/d' });
+    my $lines = $this->count_log(qr/./);
     override($next, $_, { slow => \1 }) for 'kslow', 'override';
     override($next, 'kafter', { rate => '8r/d' });
     in_force($this, 'kafter', 8);

@@ -14,7 +14,8 @@ sub hostile {
     $port //= free_port();
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 128, ReuseAddr => 1)
         or die "hostile: $!";
-    my %as_usual = (SCRIPT => "\$40\r\n" . 'a' x 40 . "\r\n", EVALSHA => "-ERR no\r\n");
+    my %as_usual = (SCRIPT => "\$40\r\n" . 'a' x 40 . "\r\n", TIME => "*2\r\n\$10\r\n1700000000\r\n\$1\r\n5\r\n",
+        EVALSHA => "-ERR no\r\n");
     my $pid = start_code('hostile', sub {
         local $SIG{PIPE} = 'IGNORE';
         my $all = IO::Select->new($listener);
