@@ -107,8 +107,8 @@ void Check::part_ended(Part& part) noexcept
     }
 }
 
-/// Sends each limit of the part as a separate part. They request no lease: each would count tokens
-/// that the others may not grant.
+/// Sends each limit of the part as a separate part, with its block read before. They request no
+/// lease: each would count tokens that the others may not grant.
 void Check::send_one_by_one(Part& part) noexcept
 try {
     part.lease_wanted = 0;
@@ -118,10 +118,48 @@ try {
     }
     const Part* const behind = last->next.get();
     for (Part* each = &part; each != behind; each = each->next.get()) {
-        send(*each);
+        const RemoteLimit& limit = *each->limits.front();
+        if (limit.policy.block.count() > 0 && !limit.block_apart) {
+            read_block(*each);
+        } else {
+            send(*each);
+        }
     }
 } catch (const std::exception&) {
     // Out of memory: the limits have failed.
+}
+
+void Check::read_block(Part& part)
+{
+    RemoteLimit& limit = *part.limits.front();
+    redis::Client& client = limit.coalescer->client();
+    const auto now = limit.now ? limit.now : client.server_time(limit.shard);
+    part.end = ShardPart::End::failed;
+    if (!now) {
+        return;
+    }
+    limit.block_apart = true;
+    part.block = std::make_unique<BlockRead>(
+        limit.block_key, *now,
+        [this, &part](std::optional<microseconds> left) { block_read(part, left); });
+    part.block->routing.expires = part.expires;
+    pending_ += client.send(*part.block) ? 1 : 0;
+}
+
+void Check::block_read(Part& part, std::optional<microseconds> left) noexcept
+{
+    --pending_;
+    RemoteLimit& limit = *part.limits.front();
+    if (left && left->count() > 0) {
+        limit.state = blocked(limit.cost, rest_of_block(*left, limit.policy));
+        limit.note_block(*left, false);
+        part.end = ShardPart::End::answered;
+    } else if (left) {
+        send(part);
+    }
+    if (pending_ == 0) {
+        owner_.checked();
+    }
 }
 
 void Check::even_out_leases(microseconds now) noexcept

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/block_read.h"
 #include "check/free_list.h"
 #include "check/shard_part.h"
 
@@ -69,6 +70,7 @@ private:
 
         Check& check;
         std::unique_ptr<Part> next;
+        std::unique_ptr<BlockRead> block;
     };
 
     template <class Visit>
@@ -82,6 +84,8 @@ private:
     void send(Part& part) noexcept;
     void part_ended(Part& part) noexcept;
     void send_one_by_one(Part& part) noexcept;
+    void read_block(Part& part);
+    void block_read(Part& part, std::optional<microseconds> left) noexcept;
     void even_out_leases(microseconds now) noexcept;
 
     Owner& owner_;

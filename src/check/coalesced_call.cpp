@@ -15,7 +15,7 @@ auto costs_of(const ShardPart& part) noexcept
 bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
 {
     return left.policy == right.policy && left.shadow == right.shadow
-        && left.now.has_value() == right.now.has_value();
+        && left.block_apart == right.block_apart && left.now.has_value() == right.now.has_value();
 }
 
 void notify(PartList& ended) noexcept
@@ -276,7 +276,8 @@ try {
 void CoalescedCall::on_failure(redis::Failure failure) noexcept
 {
     holdings_.failed(routing.written);
-    const bool migrating = failure == redis::Failure::slot_migrating && limits_.size() > 1;
+    const bool migrating =
+        failure == redis::Failure::slot_migrating && limits_.size() + count_blocks(limits_) > 1;
     set_end(in_flight_, migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
     if (failure == redis::Failure::connection && routing.written && !repeatable) {
         try_again(true);

@@ -7,7 +7,7 @@ std::optional<redis::ScriptId> sequence_of(std::span<RemoteLimit* const> limits)
     const SequenceScripts* scripts = limits.front()->scripts.sequences;
     std::size_t bits = 0;
     for (const RemoteLimit* limit : limits) {
-        if (limit->scripts.sequences != scripts) {
+        if (limit->scripts.sequences != scripts || limit->block_apart) {
             return std::nullopt;
         }
         bits |= limit->scripts.bit;

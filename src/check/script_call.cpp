@@ -52,7 +52,7 @@ void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 
 bool blocks(const LimitCheck& check) noexcept
 {
-    return check.policy.block.count() > 0;
+    return check.policy.block.count() > 0 && !check.block_apart;
 }
 
 }  // namespace

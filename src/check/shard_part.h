@@ -39,7 +39,7 @@ struct ShardPart : Link<ShardPart> {
         pending,
         answered,
         failed,
-        slot_migrating,  // failed, but the limits can be checked one by one
+        slot_migrating,  // failed, but one key at a time can be checked
     };
 
     virtual ~ShardPart() = default;

@@ -20,6 +20,8 @@ sub node_of {
         http => "ratelimit_redis main { topology cluster; "
             . join('', map { "server $_; " } @{$seeds}) . "$block } $limits"
             . "ratelimit_zone \$arg_o zone=other rate=$rate algorithm=fixed_window;"
+            . 'ratelimit_zone k$arg_k zone=penal rate=3r/d block=1h cache=off;'
+            . 'ratelimit_zone k$arg_k zone=beside rate=3r/d block=1h cache=off;'
             . 'ratelimit_zone $arg_b zone=bare1 rate=3r/d; ratelimit_zone $arg_b zone=bare2 rate=5r/d;'
             . 'log_format status "$request_uri $status=$ratelimit_status";',
         server => "ratelimit_fail_mode $mode; access_log access.log status;"
@@ -29,6 +31,8 @@ sub node_of {
                 'location = /single { ratelimit zone=single; }',
                 'location = /both { ratelimit zone=one; ratelimit zone=two; }',
                 'location = /apart { ratelimit zone=one; ratelimit zone=other; }',
+                'location = /penal { ratelimit zone=penal; }',
+                'location = /beside { ratelimit zone=one; ratelimit zone=beside; }',
                 'location = /bare { ratelimit zone=bare1; ratelimit zone=bare2; }',
                 'location = /peek/one { ratelimit zone=one cost=0; }',
                 'location = /peek/single { ratelimit zone=single cost=0; }',
@@ -173,6 +177,35 @@ subtest 'a new key of a moving slot is counted on the new master' => sub {
     is_deeply [sort grep { /kfresh/ } $to->keys_like], ['rl:one:{kfresh}', 'rl:two:{kfresh}'];
     $cluster->migrate_end($slot);
     is $node->status('/both?k=fresh'), 429;
+    is failures($node), 0;
+};
+
+subtest 'limits with a block are decided while their slot moves' => sub {
+    my $node = node_of([$cluster->addrs]);
+    for my $key (qw(new old)) {
+        my $slot = $cluster->slot_of("k$key");
+        my $from = $cluster->node_of_slot($slot);
+        my ($to) = grep { $_ != $from } $cluster->masters;
+        my $record = "rl:penal:{k$key}:block";
+        my $penal = sub { map { $node->status("/penal?k=$key") } 1 .. $_[0] };
+        if ($key eq 'old') {
+            is_deeply [$penal->(4)], [200, 200, 200, 429];
+            wait_until('the block', sub { $from->cmd('EXISTS', $record) });
+            $from->cmd('DEL', "rl:penal:{k$key}");
+        }
+        $cluster->migrate_begin($slot, $to);
+        if ($key eq 'old') {
+            is_deeply [$penal->(3)], [429, 429, 429], 'a blocked key stays blocked';
+            $cluster->migrate_key($record);
+        } else {
+            is_deeply [$penal->(4)], [200, 200, 200, 429], 'another one has its limit';
+            wait_until('its block', sub { grep { $_ eq $record } $to->keys_like });
+            is_deeply [map { $node->status("/beside?k=$key") } 1 .. 4], [200, 200, 200, 429], 'beside another limit';
+        }
+        is_deeply [$penal->(2)], [429, 429], 'also when the record has been moved';
+        $cluster->migrate_end($slot);
+        is_deeply [$penal->(1)], [429], 'and afterwards';
+    }
     is failures($node), 0;
 };
 

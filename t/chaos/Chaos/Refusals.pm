@@ -29,6 +29,7 @@ sub judge_refusals {
     my ($requests, $history, $faults, $busy) = @_;
     my ($late, $cut) = (delays($faults, $busy), cuts($faults));
     my (@sentences, %blocked, $judged);
+    my $back = grep { ($_->{step} // 0) < 0 } @{$faults};    # a block lasts until it has refused, and its time longer
     for my $zone (sort grep { (limits()->{$_}{algorithm} // 'concurrency') ne 'concurrency' } keys %{ limits() }) {
         my $counted = counted($zone, $history, $late, $cut);
         my $refused = _refusals($zone, $history, $faults, $busy, $late);
@@ -36,7 +37,8 @@ sub judge_refusals {
         for my $key (sort keys %{$refused}) {
             my @all = @{ $refused->{$key} };
             _explain(limits()->{$zone}, $counted->{$key} // [], \@all);
-            $blocked{$zone}{$key} = _explain_blocks(limits()->{$zone}, \@all) if limits()->{$zone}{block};
+            $blocked{$zone}{$key} = _explain_blocks(limits()->{$zone}, \@all)
+                + ($back ? 86400 : 0) if limits()->{$zone}{block};
             _explain_remembered(\@all);
             my @judged = grep { $_->{judged} && $within{ $_->{request}{id} } && !_stepped_back(limits()->{$zone}, $_, $counted->{$key} // [], $faults) } @all;
             $judged += @judged;
