@@ -36,7 +36,7 @@ sub judge_refusals {
         my %within  = map { $_->{id} => 1 } @{$requests};
         for my $key (sort keys %{$refused}) {
             my @all = @{ $refused->{$key} };
-            _explain(limits()->{$zone}, $counted->{$key} // [], \@all);
+            _explain(limits()->{$zone}, [@{ $counted->{$key} // [] }, _left_by_steps(limits()->{$zone}, $faults)], \@all);
             $blocked{$zone}{$key} = _explain_blocks(limits()->{$zone}, \@all)
                 + ($back ? 86400 : 0) if limits()->{$zone}{block};
             _explain_remembered(\@all);
@@ -204,6 +204,15 @@ sub _explain_remembered {
             && $_->{to} + $remembered > $refusal->{at} } @known;
     }
     return;
+}
+
+# What steps back of Redis's clock leave of a bucket, as items: it stays as full as it was, for as long as it drains. A key
+# that is never idle keeps that.
+sub _left_by_steps {
+    my ($limit, $faults) = @_;
+    return if $limit->{algorithm} =~ /window/;
+    return map { { from => $_->{from}, to => $_->{to}, charge => 1,
+        weight => $limit->{quota} * min(1, -$_->{step} / $limit->{window}) } } grep { ($_->{step} // 0) < 0 } @{$faults};
 }
 
 # Whether Redis's clock ran backwards, which may prolong what was counted before: once by a window and the time since the
