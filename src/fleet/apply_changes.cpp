@@ -18,6 +18,15 @@ constexpr std::chrono::seconds until_fewer{ 5 };
 /// Between the calls of a node, also if another worker takes over.
 constexpr milliseconds longest_gap{ 2500 };
 
+/// Times in shared memory may have any value, so the difference is computed without overflow.
+template <class Duration>
+Duration elapsed(std::int64_t since, Duration now) noexcept
+{
+    const auto difference =
+        static_cast<std::uint64_t>(now.count()) - static_cast<std::uint64_t>(since);
+    return Duration{ static_cast<std::int64_t>(difference) };
+}
+
 /// What Redis has more than this node, modulo 2^64 and 2^52.
 OverrideDigest difference(const OverrideDigest& redis, const OverrideDigest& own) noexcept
 {
@@ -59,8 +68,8 @@ std::uint64_t left_out(const FleetMemory::Shared& shared, const OverrideDigest& 
     if (shared.unfit == 0) {
         return 0;
     }
-    const auto since = static_cast<std::int64_t>(missing.count - shared.missing.count);
-    const auto all = static_cast<std::int64_t>(shared.unfit_in_pass) + since;
+    const auto since = missing.count - shared.missing.count;
+    const auto all = static_cast<std::int64_t>(shared.unfit_in_pass + since);
     return static_cast<std::uint64_t>(std::max<std::int64_t>(all, 0));
 }
 
@@ -79,12 +88,12 @@ void count_nodes(
     if (!reports) {
         return;
     }
-    if (fewer.since_us == 0 || now - microseconds{ fewer.heard_us } > longest_gap) {
+    if (fewer.since_us == 0 || elapsed(fewer.heard_us, now) > longest_gap) {
         fewer = { now.count(), now.count(), 0 };
     }
     fewer.heard_us = now.count();
     fewer.most = std::max(fewer.most, nodes);
-    if (now - microseconds{ fewer.since_us } >= until_fewer) {
+    if (elapsed(fewer.since_us, now) >= until_fewer) {
         shared.nodes.store(fewer.most);
         fewer = {};
     }
@@ -108,7 +117,7 @@ void finish(const FleetMemory& memory, const SyncReply& reply, milliseconds now)
         const bool fits =
             shared.left_out.load() > 0 && memory.table().has_room(OverrideTable::key_limit);
         const bool may_begin =
-            shared.unfit == 0 || now - milliseconds{ shared.pass_ended_ms } >= between_passes;
+            shared.unfit == 0 || elapsed(shared.pass_ended_ms, now) >= between_passes;
         if ((lost || fits) && may_begin) {
             shared.cursor = 0;
         }

@@ -71,13 +71,15 @@ bool is_alive(std::int64_t pid) noexcept
 }  // namespace
 
 FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept
-    : pool_(locked(memory.pool_->mutex) ? memory.pool_ : nullptr)
 {
-    if (pool_ == nullptr) {
+    // Without a semaphore: no process waits for this lock.
+    mutex_.lock = &reinterpret_cast<ngx_slab_pool_t*>(memory.zone_->shm.addr)->lock.lock;
+    shared_ = locked(mutex_) ? &memory.shared() : nullptr;
+    if (shared_ == nullptr) {
         return;
     }
-    Shared& shared = memory.shared();
-    const bool died = std::exchange(shared.writing, true);
+    Shared& shared = *shared_;
+    const bool died = shared.writing.exchange(true);
     ngx_memory_barrier();
     if (died) {
         ngx_log_error(
@@ -102,27 +104,28 @@ FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept
 
 FleetMemory::Lock::~Lock()
 {
-    if (pool_ == nullptr) {
+    if (shared_ == nullptr) {
         return;
     }
     ngx_memory_barrier();
-    static_cast<Shared*>(pool_->data)->writing = false;
-    ngx_shmtx_unlock(&pool_->mutex);
+    shared_->writing = false;
+    ngx_shmtx_unlock(&mutex_);
 }
 
 void FleetMemory::prepare(ngx_shm_zone_t& zone) noexcept
 {
     static char ours;
     zone.init = &FleetMemory::init;
-    zone.data = &ours;  // `init` gets it as old_data if a reload keeps the memory
+    zone.data = &ours;  // until `init`, which gets it as old_data if a reload keeps the memory
 }
 
 ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
 {
-    auto* pool = reinterpret_cast<ngx_slab_pool_t*>(zone->shm.addr);
-    if (old_data != nullptr || zone->shm.exists) {
+    if (old_data != nullptr) {
+        zone->data = old_data;
         return NGX_OK;
     }
+    auto* pool = reinterpret_cast<ngx_slab_pool_t*>(zone->shm.addr);
     const std::size_t size = pool->pfree * ngx_pagesize;  // all that is left, in one piece
     void* memory = ngx_slab_alloc_locked(pool, size);
     const std::size_t head = aligned(sizeof(Shared));
@@ -136,8 +139,8 @@ ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
     shared->started_us = std::chrono::duration_cast<microseconds>(
                              std::chrono::steady_clock::now().time_since_epoch())
                              .count();
-    OverrideTable::init(static_cast<char*>(memory) + head, size - head);
-    pool->data = shared;
+    zone->data = shared;
+    OverrideTable::init(static_cast<char*>(memory) + head, FleetMemory(*zone).table_size());
     if (ngx_shm_zone_t* before = zone_before(*zone)) {
         FleetMemory(*zone).keep(FleetMemory(*before));
     }
@@ -172,7 +175,15 @@ void FleetMemory::keep(const FleetMemory& before) const noexcept
 
 OverrideTable FleetMemory::table() const noexcept
 {
-    return OverrideTable(static_cast<char*>(pool_->data) + aligned(sizeof(Shared)));
+    return { static_cast<char*>(zone_->data) + aligned(sizeof(Shared)), table_size() };
+}
+
+/// To the end of the memory.
+std::size_t FleetMemory::table_size() const noexcept
+{
+    const auto begin =
+        static_cast<std::size_t>(static_cast<u_char*>(zone_->data) - zone_->shm.addr);
+    return zone_->shm.size - begin - aligned(sizeof(Shared));
 }
 
 bool FleetMemory::speak(milliseconds now, milliseconds lease) const noexcept

@@ -14,8 +14,12 @@ namespace ratelimit {
 /// What all workers of a node know of the fleet, in shared memory of its own that survives a
 /// reload: the overrides, how far they are known, and which worker talks to Redis.
 ///
-/// Layout: the slab pool's data is one Shared, followed by the OverrideTable. Writers of the table
-/// hold the pool's mutex (Lock). Atomic members are read and written without it.
+/// Layout: one Shared in all that the slab pool had, followed by the OverrideTable. Writers of the
+/// table hold the pool's mutex (Lock). Atomic members are read and written without it.
+///
+/// The master process reads it at a reload, with more rights than the workers that write it. So no
+/// address is taken from it: `zone.data`, which each process has in its own memory, is that of
+/// Shared, and each holder of the lock has a mutex of its own, to the word in the pool.
 class FleetMemory {
 public:
     using microseconds = std::chrono::microseconds;
@@ -31,10 +35,10 @@ public:
     };
 
     struct Shared {
-        bool writing;                        // a process writes the table, or died writing it
+        std::atomic<bool> writing;           // a process writes the table, or died writing it
         std::array<char, id_length> id;      // of this node: random hexadecimal digits
         std::uint64_t cursor;                // all changes up to this version are known
-        bool in_pass;                        // all overrides are being loaded
+        std::atomic<bool> in_pass;           // all overrides are being loaded
         std::uint64_t unfit;                 // overrides without room, in the last pass or since
         std::uint64_t unfit_in_pass;         // of them, in the pass
         OverrideTable::Digest missing;       // what Redis had more at the end of the last pass
@@ -66,10 +70,11 @@ public:
         Lock(const Lock&) = delete;
         Lock& operator=(const Lock&) = delete;
 
-        explicit operator bool() const noexcept { return pool_ != nullptr; }
+        explicit operator bool() const noexcept { return shared_ != nullptr; }
 
     private:
-        ngx_slab_pool_t* pool_;
+        ngx_shmtx_t mutex_{};
+        Shared* shared_;
     };
 
     /// Sets the callback by which nginx initialises the memory, and `zone.data`, which the callback
@@ -77,12 +82,9 @@ public:
     static void prepare(ngx_shm_zone_t& zone) noexcept;
 
     /// Call after nginx has initialised the memory.
-    explicit FleetMemory(ngx_shm_zone_t& zone) noexcept
-        : pool_(reinterpret_cast<ngx_slab_pool_t*>(zone.shm.addr))
-    {
-    }
+    explicit FleetMemory(ngx_shm_zone_t& zone) noexcept : zone_(&zone) {}
 
-    Shared& shared() const noexcept { return *static_cast<Shared*>(pool_->data); }
+    Shared& shared() const noexcept { return *static_cast<Shared*>(zone_->data); }
     OverrideTable table() const noexcept;
     std::string_view id() const noexcept { return { shared().id.data(), id_length }; }
 
@@ -117,10 +119,11 @@ public:
     void stop_speaking() const noexcept;
 
 private:
+    std::size_t table_size() const noexcept;
     void keep(const FleetMemory& before) const noexcept;
     static ngx_int_t init(ngx_shm_zone_t* zone, void* old_data) noexcept;
 
-    ngx_slab_pool_t* pool_;
+    ngx_shm_zone_t* zone_;
 };
 
 }  // namespace ratelimit

@@ -3,6 +3,7 @@
 #include "store/filtered_link.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <span>
@@ -12,6 +13,8 @@ namespace ratelimit {
 namespace {
 
 constexpr int most_tries = 1000;
+/// A longer list is damaged, or made of colliding keys on purpose: its end is not searched.
+constexpr std::uint32_t longest_list = 256;
 /// Blocks that overrides of keys leave to those of zones.
 constexpr std::uint32_t kept_for_zones = 16;
 
@@ -40,7 +43,7 @@ struct OverrideTable::Block {
     std::int32_t burst;  // -1: none
     Override::Kind kind;
     std::uint8_t key_length;
-    bool used;  // set by repair
+    std::uint8_t used;  // 1: found by repair
     std::array<char, first_bytes> key;
 
     Entry entry() const noexcept
@@ -69,18 +72,25 @@ struct OverrideTable::Block {
 struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache lines
     std::atomic<std::uint32_t> changes;     // how many were begun
     std::uint32_t pass;
-    std::uint32_t blocks;
-    std::uint32_t buckets;  // a power of two
-    std::uint32_t free;     // the first free block
+    std::uint32_t free;  // the first free block
     std::uint32_t free_count;
     Digest digest;
     ZoneSlots zones;
 };
 
+OverrideTable::OverrideTable(void* memory, std::size_t size) noexcept
+    : shared_(static_cast<Shared*>(memory))
+{
+    const std::size_t room = size - sizeof(Shared);
+    buckets_ = static_cast<std::uint32_t>(std::bit_floor(room / (sizeof(Block) + sizeof(Link))));
+    blocks_ = static_cast<std::uint32_t>(
+        std::min<std::size_t>((room - buckets_ * sizeof(Link)) / sizeof(Block), most_blocks));
+}
+
+/// The last block in place of one that does not exist.
 OverrideTable::Block& OverrideTable::block(std::uint32_t index) const noexcept
 {
-    auto* first = reinterpret_cast<Block*>(heads() + shared_->buckets);
-    return first[index - 1];
+    return reinterpret_cast<Block*>(heads() + buckets_)[std::min(index - 1, blocks_ - 1)];
 }
 
 OverrideTable::Link* OverrideTable::heads() const noexcept
@@ -90,7 +100,7 @@ OverrideTable::Link* OverrideTable::heads() const noexcept
 
 OverrideTable::Link& OverrideTable::head_of(std::uint32_t hash) const noexcept
 {
-    return heads()[hash & (shared_->buckets - 1)];
+    return heads()[hash & (buckets_ - 1)];
 }
 
 void OverrideTable::init(void* memory, std::size_t size) noexcept
@@ -98,16 +108,8 @@ void OverrideTable::init(void* memory, std::size_t size) noexcept
     static_assert(sizeof(Block) == 128, "two cache lines");
     static_assert(sizeof(Shared) < smallest_size / 2, "blocks have room");
     std::memset(memory, 0, size);
-    auto* shared = new (memory) Shared{};
-    const std::size_t room = size - sizeof(Shared);
-    std::uint32_t buckets = 16;
-    while (std::size_t{ 2 } * buckets * (sizeof(Block) + sizeof(Link)) <= room) {
-        buckets *= 2;
-    }
-    shared->buckets = buckets;
-    shared->blocks = static_cast<std::uint32_t>(
-        std::min<std::size_t>((room - buckets * sizeof(Link)) / sizeof(Block), most_blocks));
-    OverrideTable(memory).repair();
+    new (memory) Shared{};
+    OverrideTable(memory, size).repair();
 }
 
 std::uint64_t OverrideTable::zone_hash(std::string_view name) noexcept
@@ -126,7 +128,7 @@ OverrideTable::ZoneSlot* OverrideTable::slot(std::uint64_t zone) const noexcept
 
 bool OverrideTable::is_key(const Block& entry, std::string_view key) const noexcept
 {
-    if (entry.key_length != key.size()) {
+    if (entry.key_length != key.size() || key.size() > key_limit) {
         return false;
     }
     const std::size_t first = std::min(key.size(), Block::first_bytes);
@@ -137,9 +139,8 @@ bool OverrideTable::is_key(const Block& entry, std::string_view key) const noexc
     if (first == key.size()) {
         return true;
     }
-    const std::uint32_t rest = load(entry.rest);
-    return rest != 0 && rest <= shared_->blocks
-        && std::memcmp(block(rest).key.data(), key.data() + first, key.size() - first) == 0;
+    const Block& rest = block(load(entry.rest));
+    return std::memcmp(rest.key.data(), key.data() + first, key.size() - first) == 0;
 }
 
 bool OverrideTable::matches(
@@ -154,8 +155,7 @@ std::uint32_t OverrideTable::search(
 {
     Link link = load(head_of(hash));
     // A reader that meets changes could follow links without an end.
-    for (std::uint32_t steps = 0; (link & filter_bit(hash)) != 0 && steps < shared_->blocks;
-         ++steps) {
+    for (std::uint32_t steps = 0; (link & filter_bit(hash)) != 0 && steps < longest_list; ++steps) {
         const Block& entry = block(index_of(link));
         if (matches(entry, hash, zone, key)) {
             return index_of(link);
@@ -191,7 +191,7 @@ void OverrideTable::begin_change() const noexcept
 
 std::uint32_t OverrideTable::take_block() const noexcept
 {
-    const std::uint32_t index = shared_->free;
+    const std::uint32_t index = load(shared_->free);
     shared_->free = block(index).rest;
     --shared_->free_count;
     return index;
@@ -209,7 +209,7 @@ void OverrideTable::free_entry(std::uint32_t index) const noexcept
 {
     const Block& entry = block(index);
     if (entry.key_length > Block::first_bytes) {
-        free_block(entry.rest);
+        free_block(load(entry.rest));
     }
     free_block(index);
 }
@@ -233,7 +233,7 @@ void OverrideTable::count(const Block& entry, bool added) const noexcept
 /// one: a look-up then reads a block for nothing.
 void OverrideTable::unlink(Link* link) const noexcept
 {
-    const std::uint32_t index = index_of(*link);
+    const std::uint32_t index = index_of(load(*link));
     count(block(index), false);
     publish(*link, block(index).next);
     free_entry(index);
@@ -244,7 +244,8 @@ void OverrideTable::remove_others(
     std::uint32_t hash, std::uint64_t zone, std::string_view key, std::uint32_t kept) const noexcept
 {
     Link* link = &head_of(hash);
-    while (const std::uint32_t index = index_of(*link)) {
+    std::uint32_t index = 0;
+    for (auto room = longest_list; room > 0 && (index = index_of(load(*link))) != 0; --room) {
         if (index != kept && matches(block(index), hash, zone, key)) {
             unlink(link);
         } else {
@@ -278,8 +279,9 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     const std::size_t first = key.copy(added.key.data(), Block::first_bytes);
     added.rest = 0;
     if (first < key.size()) {
-        added.rest = take_block();
-        key.substr(first).copy(block(added.rest).key.data(), Block::first_bytes);
+        const std::uint32_t rest = take_block();
+        added.rest = rest;
+        key.substr(first).copy(block(rest).key.data(), Block::first_bytes);
     }
     added.hash = hash;
     added.pass = shared_->pass;
@@ -288,7 +290,7 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     added.set(entry);
     Link& head = head_of(hash);
     added.next = head;
-    publish(head, (head & ~most_blocks) | filter_bit(hash) | index);
+    publish(head, (head & ~most_blocks) | filter_bit(hash) | index_of(index));
     count(added, true);
     begin_change();  // a reader that began before this one could miss both
     remove_others(hash, zone, key, index);
@@ -309,9 +311,11 @@ void OverrideTable::begin_pass() const noexcept
 void OverrideTable::end_pass() const noexcept
 {
     begin_change();
-    for (Link& head : std::span(heads(), shared_->buckets)) {
+    std::uint32_t room = blocks_;
+    for (Link& head : std::span(heads(), buckets_)) {
         Link* link = &head;
-        while (const std::uint32_t index = index_of(*link)) {
+        std::uint32_t index = 0;
+        for (; room > 0 && (index = index_of(load(*link))) != 0; --room) {
             if (block(index).pass != shared_->pass) {
                 unlink(link);
             } else {
@@ -329,11 +333,11 @@ OverrideTable::Digest OverrideTable::digest() const noexcept
 template <class Visit>
 void OverrideTable::each_entry(Visit&& visit) const noexcept
 {
-    std::uint32_t room = shared_->blocks;
-    for (const Link head : std::span(heads(), shared_->buckets)) {
-        for (Link link = head; index_of(link) != 0 && room > 0; --room) {
-            Block& entry = block(std::min(index_of(link), shared_->blocks));
-            link = entry.next;
+    std::uint32_t room = blocks_;
+    for (const Link& head : std::span(heads(), buckets_)) {
+        for (Link link = load(head); index_of(link) != 0 && room > 0; --room) {
+            Block& entry = block(index_of(link));
+            link = load(entry.next);
             visit(entry);
         }
     }
@@ -347,7 +351,7 @@ bool OverrideTable::copy(const OverrideTable& from) const noexcept
         const std::size_t length = std::min<std::size_t>(entry.key_length, key_limit);
         std::copy(entry.key.begin(), entry.key.end(), key.begin());
         if (length > Block::first_bytes) {
-            const Block& rest = from.block(std::clamp(entry.rest, 1U, from.shared_->blocks));
+            const Block& rest = from.block(load(entry.rest));
             std::copy(rest.key.begin(), rest.key.end(), key.begin() + Block::first_bytes);
         }
         fits = put(entry.zone, { key.data(), length }, entry.entry()) && fits;
@@ -373,21 +377,21 @@ void OverrideTable::repair() const noexcept
 {
     begin_change();
     shared_->digest = {};
-    for (std::uint32_t index = 1; index <= shared_->blocks; ++index) {
-        block(index).used = false;
+    for (std::uint32_t index = 1; index <= blocks_; ++index) {
+        block(index).used = 0;
     }
     each_entry([this](Block& entry) {
-        entry.used = true;
+        entry.used = 1;
         if (entry.key_length > Block::first_bytes) {
-            block(entry.rest).used = true;
+            block(load(entry.rest)).used = 1;
         }
         count(entry, true);
     });
     count_zones();
     shared_->free = 0;
     shared_->free_count = 0;
-    for (std::uint32_t index = shared_->blocks; index > 0; --index) {
-        if (!block(index).used) {
+    for (std::uint32_t index = blocks_; index > 0; --index) {
+        if (block(index).used == 0) {
             free_block(index);
         }
     }

@@ -26,6 +26,10 @@ namespace ratelimit {
 ///
 /// Writers hold a lock of their owner's. A reader that meets a change looks again: a block that was
 /// freed while it was read may be in another list now.
+///
+/// The master process trusts nothing of this memory, because workers write to it: sizes are
+/// computed from that of the memory, an index beyond them means the last block, and each walk has
+/// an end. So whatever the memory contains, a call reads and writes only within it, and returns.
 class OverrideTable {
 public:
     static constexpr std::size_t key_limit = 128;
@@ -46,7 +50,8 @@ public:
     static constexpr std::size_t smallest_size = std::size_t{ 64 } * 1024;
     static void init(void* memory, std::size_t size) noexcept;
 
-    explicit OverrideTable(void* memory) noexcept : shared_(static_cast<Shared*>(memory)) {}
+    /// Memory that was initialised with the same size.
+    OverrideTable(void* memory, std::size_t size) noexcept;
 
     static std::uint64_t zone_hash(std::string_view name) noexcept;
 
@@ -106,6 +111,8 @@ private:
         std::uint32_t kept) const noexcept;
 
     Shared* shared_;
+    std::uint32_t buckets_;  // a power of two
+    std::uint32_t blocks_;
 };
 
 }  // namespace ratelimit

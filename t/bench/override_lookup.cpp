@@ -49,7 +49,7 @@ public:
         OverrideTable::init(memory_.data(), table_size);
     }
 
-    OverrideTable operator*() { return OverrideTable(memory_.data()); }
+    OverrideTable operator*() { return { memory_.data(), table_size }; }
 
 private:
     std::vector<Page> memory_;

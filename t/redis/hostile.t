@@ -100,11 +100,39 @@ subtest 'the master survives the initial load of a fleet' => sub {
     for my $reply ($deep, $large) {
         my $server = hostile({ EVALSHA => $reply }, $port);
         my $size = $reply eq $deep ? '2m' : '3m';
-        $node->reload(http => $node->{http} =~ s/ratelimit_fleet[^;]*;/ratelimit_fleet size=$size;/r);
+        $node->configure(http => $node->{http} =~ s/ratelimit_fleet[^;]*;/ratelimit_fleet size=$size;/r)->reload;
         ok alive($node->pid), 'the master runs';
         is $node->status('/'), 200;
         stop_process($server->{pid}, 'KILL');
     }
+};
+
+# Writes over the fleet's shared memory as a worker could whose code is an attacker's: all but what nginx itself follows.
+sub forge_memory {
+    my ($pid, $size) = @_;
+    no warnings 'portable';    # addresses have 48 bits
+    my ($start) = map { /^([0-9a-f]+)-([0-9a-f]+) rw-s/ && hex($2) - hex($1) == $size ? hex $1 : () }
+        split /\n/, read_file("/proc/$pid/maps");
+    open my $memory, '+<:raw', "/proc/$pid/mem" or return 0;
+    for ([32, 104], [168, $size]) {    # the pool's lock and mutex are before and between
+        sysseek $memory, $start + $_->[0], 0;
+        syswrite $memory, 'A' x ($_->[1] - $_->[0]) or return 0;
+    }
+    return 1;
+}
+
+subtest 'the master survives what a worker writes into the memory of the fleet' => sub {
+    my $redis = redis();
+    my $node = node_of('server ' . $redis->addr . ';', http => 'ratelimit_fleet size=2m;', workers => 2);
+    $node->status('/');
+    my ($worker) = $node->workers;
+    forge_memory($worker, 2 << 20) or plan skip_all => 'needs the right to write into a process';
+    $node->reload(gone => 1);
+    ok alive($node->pid), 'at a reload';
+    forge_memory(($node->workers)[0], 2 << 20);
+    $node->configure(http => $node->{http} =~ s/size=2m/size=3m/r)->reload(gone => 1);
+    ok alive($node->pid), 'at a reload with another size';
+    is $node->status('/'), 200;
 };
 
 sub bulk { return '$' . length($_[0]) . "\r\n$_[0]\r\n" }

@@ -188,7 +188,7 @@ TEST_F(OverrideTableTest, a_copy_has_all_that_fits)
         std::size_t room = bytes + 64;
         std::align(64, bytes, start, room);
         OverrideTable::init(start, bytes);
-        const OverrideTable to(start);
+        const OverrideTable to(start, bytes);
         const bool fits = to.copy(table());
         int found = 0;
         for (std::size_t length = 0; length <= 128; ++length) {
