@@ -27,8 +27,8 @@ std::pair<std::string_view, std::string_view> parts_of(const KeyedNode& node) no
     return { { first_bytes_of(node), first }, { node.more_bytes, node.key_length() - first } };
 }
 
-/// The tree's order of keys with the same hash and tag. Negative: `key` comes before the other's.
-int compare(std::string_view key, const KeyedNode& other) noexcept
+/// Negative: `key` comes before the other's.
+int compare_keys(std::string_view key, const KeyedNode& other) noexcept
 {
     if (key.size() != other.key_length()) {
         return key.size() < other.key_length() ? -1 : 1;
@@ -53,38 +53,46 @@ std::uint32_t KeyedTree::hash_of(std::string_view key) noexcept
     return ngx_murmur_hash2(bytes, key.size());  // ten times as fast as nginx's CRC32
 }
 
-KeyedNode* KeyedTree::find_at(ngx_rbtree_key_t wanted, std::string_view key) const noexcept
+/// The tree's order: by hash, then key, then tag, so that the nodes of a key are together, and a
+/// look-up takes as many steps as the tree is high, also among keys that have the same hash on
+/// purpose. Negative: the key and tag come before the node's.
+int KeyedTree::compare(const Wanted& wanted, const ngx_rbtree_node_t& node) noexcept
 {
-    for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {
-        bool before = wanted < node->key;
-        if (wanted == node->key) {
-            const int order = compare(key, keyed(node));
-            if (order == 0) {
-                return reinterpret_cast<KeyedNode*>(node);
-            }
-            before = order < 0;
-        }
-        node = before ? node->left : node->right;
+    const auto hash = static_cast<std::uint32_t>(node.key >> 32U);
+    if (wanted.hash != hash) {
+        return wanted.hash < hash ? -1 : 1;
     }
-    return nullptr;
+    const int order = compare_keys(wanted.key, keyed(&node));
+    if (order != 0) {
+        return order;
+    }
+    const std::uint32_t tag = keyed(&node).tag();
+    return wanted.tag == tag ? 0 : wanted.tag < tag ? -1 : 1;
+}
+
+KeyedNode* KeyedTree::find(std::string_view key, std::uint32_t tag) const noexcept
+{
+    KeyedNode* found = next_of(key, tag);
+    return found != nullptr && found->tag() == tag ? found : nullptr;
 }
 
 KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noexcept
 {
-    const std::uint32_t hash = hash_of(key);
-    const ngx_rbtree_key_t least = order_of(hash, tag);
+    const Wanted least{ hash_of(key), key, tag };
     ngx_rbtree_node_t* next = nullptr;
     for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {
-        const bool before = node->key < least;
-        next = before ? next : node;
-        node = before ? node->right : node->left;
+        const int order = compare(least, *node);
+        if (order <= 0) {
+            next = node;
+        }
+        if (order == 0) {
+            break;
+        }
+        node = order < 0 ? node->left : node->right;
     }
-    // Other keys may have the same hash.
-    while (next != nullptr && next->key >> 32U == hash && compare(key, keyed(next)) != 0) {
-        next = ngx_rbtree_next(&tree_, next);
-    }
-    const bool found = next != nullptr && next->key >> 32U == hash;
-    return found ? reinterpret_cast<KeyedNode*>(next) : nullptr;
+    return next != nullptr && next->key >> 32U == least.hash && compare_keys(key, keyed(next)) == 0
+        ? reinterpret_cast<KeyedNode*>(next)
+        : nullptr;
 }
 
 void KeyedTree::add_to_count(const KeyedNode& node, int change) noexcept
@@ -125,13 +133,13 @@ void KeyedTree::insert_node(
 {
     char key[KeyedNode::key_limit];
     keyed(node).copy_key(key);
+    const Wanted added{ static_cast<std::uint32_t>(node->key >> 32U),
+                        { key, keyed(node).key_length() },
+                        keyed(node).tag() };
     ngx_rbtree_node_t** link = nullptr;
 
     while (true) {
-        const bool before = node->key != parent->key
-            ? node->key < parent->key
-            : compare({ key, keyed(node).key_length() }, keyed(parent)) < 0;
-        link = before ? &parent->left : &parent->right;
+        link = compare(added, *parent) < 0 ? &parent->left : &parent->right;
         if (*link == sentinel) {
             break;
         }

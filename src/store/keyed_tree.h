@@ -59,10 +59,7 @@ public:
         return size_ != 0 && counts_[hash_of(key) % buckets].load(std::memory_order_relaxed) != 0;
     }
 
-    KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept
-    {
-        return find_at(order_of(hash_of(key), tag), key);
-    }
+    KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept;
 
     /// Calls `visit` with each node of the key, for any tag. `visit` may remove that node.
     template <class Visit>
@@ -107,6 +104,13 @@ private:
     static_assert(Count::is_always_lock_free);
     static constexpr std::size_t buckets = 128;
 
+    struct Wanted {
+        std::uint32_t hash;
+        std::string_view key;
+        std::uint32_t tag;
+    };
+
+    static int compare(const Wanted& wanted, const ngx_rbtree_node_t& node) noexcept;
     void add_to_count(const KeyedNode& node, int change) noexcept;
     static ngx_rbtree_key_t order_of(std::uint32_t hash, std::uint32_t tag) noexcept
     {
@@ -115,7 +119,6 @@ private:
     }
     /// The key's node with the lowest tag of at least `tag`. Null: there is none.
     KeyedNode* next_of(std::string_view key, std::uint32_t tag) const noexcept;
-    KeyedNode* find_at(ngx_rbtree_key_t order, std::string_view key) const noexcept;
     static void insert_node(
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
     void insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept;
