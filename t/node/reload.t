@@ -18,6 +18,10 @@ sub statuses { my ($node, $count) = @_; return join ' ', map { $node->status('/?
 
 my $line = qr/\[warn\].*"ratelimit_zone" "test" had another key, hash_key or algorithm: .* starts empty in .*nginx\.conf:\d+/;
 
+subtest 'the module stays mapped, because OpenSSL keeps addresses of its functions' => sub {
+    like qx(readelf -d @{[ Ratelimit::Nginx::module() ]}), qr/\bNODELETE\b/;
+};
+
 subtest 'a new rate or zone does not change the counts' => sub {
     my $node = nginx(lines('$arg_k', $window));
     is statuses($node, 3), '200 200 429';
