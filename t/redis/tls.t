@@ -10,6 +10,7 @@ for (
     ['good',    'ours',   'DNS:redis.test,IP:127.0.0.1'],
     ['expired', 'ours',   'DNS:redis.test,IP:127.0.0.1', -1],
     ['named',   'ours',   'DNS:other.test'],
+    ['cn.test', 'ours',   ''],
     ['client',  'ours',   'DNS:nginx.test'],
     ['foreign', 'theirs', 'DNS:nginx.test'],
 ) {
@@ -101,6 +102,7 @@ subtest 'a Redis that restarts is used again over TLS' => sub {
 
 my ($expired, $expired_port) = tls_redis('expired', 'no');
 my ($named,   $named_port)   = tls_redis('named',   'no');
+my ($cn_only, $cn_port)      = tls_redis('cn.test', 'no');
 my ($strict,  $strict_port)  = tls_redis('good',    'yes');
 
 for (
@@ -109,6 +111,8 @@ for (
     ['that the system does not trust', $good_port, '', qr/certificate was refused: self-signed certificate in/],
     ['that has expired', $expired_port, $trusted, qr/certificate was refused: certificate has expired/],
     ['for another address', $named_port, $trusted, qr/certificate was refused: IP address mismatch/],
+    ['with its name as CN only', $cn_port, "$trusted tls_server_name cn.test;",
+        qr/certificate was refused: hostname mismatch/],
     ['for another name', $good_port, "$trusted tls_server_name x.test;", qr/certificate was refused: hostname mismatch/],
 ) {
     my ($what, $port, $lines, $message) = @{$_};

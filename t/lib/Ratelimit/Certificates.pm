@@ -21,12 +21,12 @@ sub authority {
         "req -x509 -newkey rsa:2048 -nodes -keyout $name.key -out $name.pem -days 30 -subj /CN=$name");
 }
 
-# A certificate signed by $authority for the names $alternatives ("DNS:a.test,IP:127.0.0.1"). A negative
-# number of days makes it expired.
+# A certificate signed by $authority for the names $alternatives ("DNS:a.test,IP:127.0.0.1"; '': none but CN=$name). A
+# negative number of days makes it expired.
 sub certificate {
     my ($self, $name, $authority, $alternatives, $days) = @_;
     $days //= 30;
-    write_file("$self->{folder}/$name.ext", "subjectAltName=$alternatives\n");
+    write_file("$self->{folder}/$name.ext", $alternatives ? "subjectAltName=$alternatives\n" : "\n");
     $self->_openssl("req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name");
     $self->_openssl("x509 -req -in $name.csr -CA $authority.pem -CAkey $authority.key -CAcreateserial"
             . " -days $days -extfile $name.ext -out $name.pem");
