@@ -56,13 +56,8 @@ std::string_view hash_of(ngx_pool_t* pool, std::string_view key) noexcept
 
 std::string_view counted_key(ngx_pool_t* pool, const ZoneConf& zone, std::string_view key) noexcept
 {
-    return zone.hash_key || key.size() > max_key_length ? hash_of(pool, key) : key;
-}
-
-bool is_key_hash(std::string_view text) noexcept
-{
-    return text.size() == key_hash_length
-        && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+    const bool hashed = zone.hash_key || key.size() > max_key_length || is_key_hash(key);
+    return hashed ? hash_of(pool, key) : key;
 }
 
 }  // namespace ratelimit::http

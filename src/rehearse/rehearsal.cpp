@@ -1,5 +1,6 @@
 #include "rehearse/rehearsal.h"
 
+#include "limit/key_hash.h"
 #include "limit/rate_text.h"
 #include "limit/refill_time.h"
 #include "rehearse/key_hash.h"
@@ -52,7 +53,7 @@ Rehearsal::Rehearsal(
 
 std::string_view Rehearsal::counted_key(std::size_t zone, std::string_view key)
 {
-    if (!zones_[zone].hash_key && key.size() <= max_key_length) {
+    if (!zones_[zone].hash_key && key.size() <= max_key_length && !is_key_hash(key)) {
         return key;
     }
     hash_text_ = key_hash(key);

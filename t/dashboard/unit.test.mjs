@@ -43,7 +43,7 @@ table('keyUrl', [
     [[{ name: 'z' }, '%2E'], 'zones/z/keys?key=%2E'],
     [[{ name: 'z' }, '../../redis?x#y'], 'zones/z/keys?key=..%2F..%2Fredis%3Fx%23y'],
     [[{ name: 'z' }, '%00&b=+'], 'zones/z/keys?key=%00%26b%3D%2B'],
-    [[{ name: 'z', hash_key: true }, '9f86d081884c7d659a2feaa0c55ad015'],
+    [[{ name: 'z' }, '9f86d081884c7d659a2feaa0c55ad015'],
         'zones/z/keys?hash=9f86d081884c7d659a2feaa0c55ad015'],
 ]);
 
@@ -60,7 +60,7 @@ table('typedId', [
 table('overrideUrl', [
     [[{ name: 'api' }, null], 'zones/api/override'],
     [[{ name: 'api' }, 'a%2Fb'], 'zones/api/keys/override?key=a%2Fb'],
-    [[{ name: 'api', hash_key: true }, '9f86d081884c7d659a2feaa0c55ad015'],
+    [[{ name: 'api' }, '9f86d081884c7d659a2feaa0c55ad015'],
         'zones/api/keys/override?hash=9f86d081884c7d659a2feaa0c55ad015'],
     [[{ name: 'api', hash_key: true }, 'plain'], 'zones/api/keys/override?key=plain'],
 ]);

@@ -122,6 +122,18 @@ subtest 'a long key of a zone without hash_key has the same hash' => sub {
     is statuses($node, $key, 1), '200';
 };
 
+subtest 'who knows the hash of a key cannot use up its quota' => sub {
+    my $node = node(zone => 'rate=2r/d algorithm=fixed_window', key => '$http_x_key', server => $api);
+    my $key = 'l' x 129;
+    is statuses($node, hash_of($key), 3), '200 200 429';
+    is statuses($node, $key, 2), '200 200', 'the hash is another key';
+    is statuses($node, uc hash_of($key), 1), '200';
+    my ($zone) = @{ decode_json($node->get('/ops/zones')->body)->{zones} };
+    is $zone->{busiest}[0]{id}, hash_of(hash_of($key)), 'it is known by its own hash';
+    is $node->status('/ops/zones/test/keys?key=' . hash_of($key), method => 'DELETE'), 204;
+    is statuses($node, hash_of($key), 1), '200', 'and found by itself';
+};
+
 for my $servers (1, 2) {
     subtest "zones with and without hash_key decide one request together, $servers server(s)" => sub {
         my @redis = map { redis() } 1 .. $servers;

@@ -4,9 +4,10 @@ const SECONDS_TO_FREE = 10;
 
 // The key is always an argument: in a path, nginx and browsers resolve "..", percent-encoded or not, so that
 // an untrusted key could lead to another zone, or out of the API.
-// In a zone with hash_key, the key that is shown is a hash.
-function keyUrl({ name, hash_key: hashed }, id) {
-    return `zones/${encodeURIComponent(name)}/keys?${hashed ? 'hash' : 'key'}=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
+// A key that looks like a hash is counted by its hash, so an id that looks like one is one.
+function keyUrl({ name }, id) {
+    const argument = /^[0-9a-f]{32}$/.test(id) ? 'hash' : 'key';
+    return `zones/${encodeURIComponent(name)}/keys?${argument}=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
 }
 
 // Why a key was not freed: the meaning of the status, and the API's error text. Error pages of nginx or of a

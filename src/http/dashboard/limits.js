@@ -18,12 +18,9 @@ function typedId(zone, typed) {
         part.length === 3 && part.startsWith('%') ? part : encodeURIComponent(part.replace(/[\uD800-\uDFFF]/gu, '\uFFFD')));
 }
 
-// Where a key is that may have been typed: in a zone with hash_key a hash, or the key itself.
-const typedUrl = (zone, id) => keyUrl({ ...zone, hash_key: zone.hash_key && /^[0-9a-f]{32}$/.test(id) }, id);
-
 // Where a key's override is, or a zone's if there is no key.
 const overrideUrl = (zone, id) => id === null ? `zones/${encodeURIComponent(zone.name)}/override`
-    : typedUrl(zone, id).replace(/\/keys\?/, '/keys/override?');
+    : keyUrl(zone, id).replace(/\/keys\?/, '/keys/override?');
 
 // What an override says: "1000r/m, burst 50", "blocked", "no limit", "3 at one time".
 function overrideText(override) {
@@ -166,7 +163,7 @@ class LimitsView {
         if (!zone) {
             return;
         }
-        const [state, wrong] = id === null ? [null, null] : await call(typedUrl(zone, id));
+        const [state, wrong] = id === null ? [null, null] : await call(keyUrl(zone, id));
         const [changed] = await call(overrideUrl(zone, id));
         const override = changed?.override ?? null;
         const [zoneChanged] = id === null ? [null] : await call(overrideUrl(zone, null));
@@ -282,7 +279,7 @@ class LimitsView {
     async #free() {
         const { zone, id } = this.shown;
         await this.#change({
-            method: 'DELETE', url: typedUrl(zone, id), title: 'Free this key?', yes: 'Free the key',
+            method: 'DELETE', url: keyUrl(zone, id), title: 'Free this key?', yes: 'Free the key',
             text: 'Its count starts from zero, and all nodes forget its refusals within two seconds.'
                 + ' A limit that was changed stays changed.',
             done: `Freed ${middleCut(visible(this.shown.key), 60)} in ${visible(zone.name)}.`, failed: 'Not freed' });
