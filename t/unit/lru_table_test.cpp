@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <list>
 #include <map>
 #include <random>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,8 +42,6 @@ protected:
         std::array<Table::Shared, 2> tables;
     };
 
-    explicit Tables(std::size_t size = std::size_t{ 40 } * 1024) : zone_(size) {}
-
     void SetUp() override
     {
         auto* shared = static_cast<Shared*>(ngx_slab_calloc_locked(zone_.pool(), sizeof(Shared)));
@@ -76,7 +72,7 @@ protected:
     }
 
     inline static std::list<Name> evicted;  // and not yet removed from the model
-    SlabZone zone_;
+    SlabZone zone_{ std::size_t{ 40 } * 1024 };
     Shared* shared_ = nullptr;
 };
 
@@ -369,68 +365,6 @@ TEST_F(Tables, an_insert_fails_without_a_trace_if_no_entry_may_be_evicted)
     ASSERT_NE(entry, nullptr);
     entry->more = nullptr;
     EXPECT_EQ(blocks(1), 1U);
-}
-
-/// Keys of eight bytes that have the same hash, or not.
-std::vector<std::string> keys_of(bool one_hash, std::uint32_t count)
-{
-    constexpr std::uint32_t m = 0x5BD1'E995;  // of MurmurHash2
-    std::uint32_t inverse = m;
-    for (int i = 0; i < 5; ++i) {
-        inverse *= 2 - m * inverse;
-    }
-    std::vector<std::string> keys;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        std::uint32_t mixed = i * m;
-        mixed = (mixed ^ mixed >> 24U) * m;
-        // The second word that takes the hash of the first one to 0.
-        std::uint32_t second = ((8 * m) ^ mixed) * m * inverse;
-        second = (second ^ second >> 24U) * inverse;
-        const std::array<std::uint32_t, 2> words{ i, one_hash ? second : 0 };
-        keys.emplace_back(reinterpret_cast<const char*>(words.data()), sizeof(words));
-    }
-    return keys;
-}
-
-class LargeTables : public Tables {
-protected:
-    LargeTables() : Tables(std::size_t{ 8 } << 20U) {}
-
-    /// Seconds for entries with two tags of each key, and for removing them.
-    double time_of(const std::vector<std::string>& keys)
-    {
-        Table all = table();
-        const auto begun = std::chrono::steady_clock::now();
-        for (const std::string& key : keys) {
-            for (const std::uint32_t tag : { 1U, UINT32_MAX }) {
-                TestEntry* entry = all.insert(key, tag);
-                entry->more = nullptr;
-                EXPECT_EQ(all.find(key, tag), entry);
-            }
-        }
-        for (const std::string& key : keys) {
-            all.forget_key(key);
-            EXPECT_EQ(all.find(key, 1), nullptr);
-        }
-        EXPECT_EQ(all.size(), 0U);
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-    }
-};
-
-TEST_F(LargeTables, keys_that_have_one_hash_on_purpose_cost_hardly_more_than_others)
-{
-    constexpr std::uint32_t count = 20'000;
-    const auto colliding = keys_of(true, count);
-    const std::set<std::uint32_t> hashes = [&] {
-        std::set<std::uint32_t> all;
-        for (const std::string& key : colliding) {
-            all.insert(KeyedTree::hash_of(key));
-        }
-        return all;
-    }();
-    ASSERT_EQ(hashes.size(), 1U);
-    const double others = time_of(keys_of(false, count));
-    EXPECT_LT(time_of(colliding), 10 * others + 0.1);
 }
 
 }  // namespace
