@@ -28,7 +28,7 @@ private:
 constexpr std::size_t most_digits = 20;
 constexpr std::string_view line_end = "\r\n";
 constexpr std::string_view marks = "$\r\n\r\n";  // of a bulk string
-constexpr std::string_view command = "\r\n$7\r\nEVALSHA\r\n";
+constexpr std::string_view evalsha = "\r\n$7\r\nEVALSHA\r\n";
 
 char* put(char* out, std::string_view text) noexcept
 {
@@ -96,10 +96,10 @@ void ScriptArguments::begin(std::string_view sha, ArgumentCount count)
 {
     constexpr std::size_t fixed = 3;  // EVALSHA, the digest, the number of keys
     used_ = 0;
-    char* end = room(most_digits + marks.size() + command.size());
+    char* end = room(most_digits + marks.size() + evalsha.size());
     *end++ = '*';
     end = put_number(end, static_cast<std::int64_t>(fixed + count.keys + count.args));
-    used_up_to(put(end, command));
+    used_up_to(put(end, evalsha));
     bulk(sha);
     arg(static_cast<std::int64_t>(count.keys));
 }

@@ -5,6 +5,7 @@
 #include "check/script_reply.h"
 #include "redis/cluster_slots.h"
 #include "redis/hash_slot.h"
+#include "redis/reply_limits.h"
 
 #include <hiredis/hiredis.h>
 
@@ -49,7 +50,7 @@ void read(const redisReply& reply)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 {
     redisReader* reader = redisReaderCreate();
-    reader->maxelements = 65'536;  // as in the client
+    const redis::ReplyLimits limits(*reader);
     redisReaderFeed(reader, reinterpret_cast<const char*>(data), size);
     void* reply = nullptr;
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != nullptr) {
