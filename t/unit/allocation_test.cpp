@@ -112,6 +112,8 @@ protected:
 TEST_F(SplitAllocations, none_for_limits_on_two_servers_nor_for_refunds)
 {
     begin_ring();
+    load_scripts(one_);
+    load_scripts(other_);
     EXPECT_EQ(fewest_allocations([this] { return send_and_refund(); }), 0U);
     EXPECT_EQ(splits_.back().limits[0].state.remaining, 100) << "refunded each time";
 }

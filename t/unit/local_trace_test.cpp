@@ -210,7 +210,8 @@ TEST_F(SeveralLocal, limits_are_counted_in_all_or_in_none)
             }
             Verdict last;
             for (std::size_t i = 0; i < count; ++i) {
-                const auto& [key, policy, cost, shadow, at, holding, block_key, apart] = requests[i];
+                const auto& [key, policy, cost, shadow, at, holding, block_key, apart] =
+                    requests[i];
                 const bool take = all_pass && passes[i] && cost > 0;
                 last = models[i]->commit(policy, times[i], cost, passes[i], take);
                 ASSERT_EQ(text_of(commit(checks[i], all_pass)), text_of(last))
