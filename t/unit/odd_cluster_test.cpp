@@ -233,6 +233,60 @@ TEST_F(OddCluster, of_several_addresses_of_a_nodes_name_the_one_that_works_is_fo
     EXPECT_EQ(one.calls(), 1);
 }
 
+/// A redirection of the slot of "key".
+std::string redirection(const std::string& kind, int port)
+{
+    return "-" + kind + " 12539 127.0.0.1:" + std::to_string(port) + "\r\n";
+}
+
+TEST_F(OddCluster, a_takeover_that_the_map_shows_may_lose_counts)
+{
+    std::atomic<int> owner{ 0 };
+    int own = 0;
+    MockServer seed([] { return text("x"); }, [&] { return map_to(own, owner); });
+    auto dying = std::make_unique<MockServer>([] { return text("x"); });
+    own = seed.port();
+    owner = dying->port();
+    start_cluster(seed);
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.losses, 0);
+    owner = own;
+    dying.reset();
+    EXPECT_TRUE(loop_.run_until([this] { return events_.losses == 1; }));
+}
+
+TEST_F(OddCluster, a_takeover_that_a_redirection_shows_may_lose_counts)
+{
+    int own = 0;
+    int owner = 0;
+    MockServer heir([] { return text("x"); });
+    MockServer seed(
+        [&] { return redirection("MOVED", heir.port()); }, [&] { return map_to(own, owner); });
+    auto dying = std::make_unique<MockServer>([] { return text("x"); });
+    own = seed.port();
+    owner = dying->port();
+    start_cluster(seed);
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.losses, 0);
+    dying.reset();
+    ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.losses, 1);
+}
+
+TEST_F(OddCluster, a_slot_that_is_being_moved_keeps_its_owner)
+{
+    int own = 0;
+    MockServer next([] { return text("x"); });
+    MockServer owner([&] { return redirection("ASK", next.port()); }, [&] { return map_to(own); });
+    own = owner.port();
+    start_cluster(owner);
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(owner.calls(), 2);
+    EXPECT_EQ(next.calls(), 2);
+}
+
 TEST_F(OddCluster, a_client_closed_while_it_requests_the_map_fails_its_calls)
 {
     RedisServer hung;

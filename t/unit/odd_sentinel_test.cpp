@@ -57,6 +57,25 @@ TEST_F(OddSentinel, a_client_that_rested_finds_the_master_again)
     }
 }
 
+TEST_F(OddSentinel, another_master_may_have_lost_counts)
+{
+    RedisServer heir;
+    start_sentinel();
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(events_.losses, 0);
+    const auto address = [](const RedisServer& server) {
+        return " 127.0.0.1 " + std::to_string(server.port());
+    };
+    const std::string news = "main" + address(master_) + address(heir);
+    sentinel_.reply_to("SENTINEL", address_of(heir.port()));
+    sentinel_.send_to_all(
+        "*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$" + std::to_string(news.size()) + "\r\n"
+        + news + "\r\n");
+    EXPECT_TRUE(loop_.run_until([this] { return events_.losses == 1; }));
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(heir.calls("evalsha"), 2) << "the first one loads the script";
+}
+
 TEST_F(OddSentinel, each_sentinel_that_hangs_delays_the_search_by_a_moment_only)
 {
     RedisServer hung;
