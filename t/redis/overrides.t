@@ -32,6 +32,18 @@ subtest 'an override that one node sets is in force on another within two second
     is take_back($second, 'kb'), 404, 'there is none any more';
 };
 
+subtest 'an override ends at its time, also while Redis is away' => sub {
+    my $redis = redis();
+    my $node = member(redis => $redis, zone => 'rate=1000r/d');
+    override($node, 'kb', { block => \1, for => '3s' });
+    wait_until('it is in force', sub { $node->status('/?k=b') == 429 }, 2);
+    $redis->stop('KILL');
+    my $began = time;
+    is $node->status('/?k=b'), 429, 'it stays in force';
+    wait_until('it has ended', sub { $node->status('/?k=b') == 200 }, 5);
+    cmp_ok time - $began, '<', 4;
+};
+
 for my $algorithm (sort keys %rates) {
     subtest "$algorithm: rate and burst, a block, no limit, the whole zone" => sub {
         my $limit = $algorithm eq 'leaky_bucket' ? 'nodelay' : '';

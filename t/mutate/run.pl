@@ -1,0 +1,96 @@
+#!/usr/bin/env perl
+# Makes small slips in the code, one at a time, and runs the tests that should notice them.
+#
+# t/mutate/run.pl            all slips of t/mutate/slips
+# t/mutate/run.pl NAME...    some of them
+# t/mutate/run.pl --list     their names
+# t/mutate/run.pl --check    only whether each text stands in its file exactly once
+#
+# Run it after ./build.sh test t/unit/unit.t, in a tree without uncommitted changes of the files: they are changed in
+# place, and restored at the end, also by SIGINT and SIGTERM. It ends with status 1 if a slip was not noticed.
+
+use strict;
+use warnings;
+
+use FindBin;
+
+my $top = "$FindBin::Bin/../..";
+chdir $top or die "$top: $!\n";
+my $unit = 'build/unit';
+$| = 1;
+
+sub text_of {
+    my ($file, $text) = @_;
+    open my $handle, defined $text ? '>' : '<', $file or die "$file: $!\n";
+    return do { local $/; <$handle> } unless defined $text;
+    print {$handle} $text;
+    close $handle or die "$file: $!\n";
+    return;
+}
+
+# The slips: name, file, notice (a gtest filter, or files for prove), from, to. Each is a paragraph of t/mutate/slips.
+sub slips {
+    my @slips;
+    for my $paragraph (grep { !/\A#/ } split /\n{2,}/, text_of('t/mutate/slips')) {
+        my %slip = (from => '', to => '');
+        for (split /\n/, $paragraph) {
+            if    (/^- ?(.*)/)      { $slip{from} .= "$1\n" }
+            elsif (/^\+ ?(.*)/)     { $slip{to}   .= "$1\n" }
+            elsif (/^(\w+): (.*)/) { $slip{$1} = $2 }
+            else                    { die "t/mutate/slips: what is \"$_\"?\n" }
+        }
+        $slip{$_} // die "t/mutate/slips: a slip without $_:\n$paragraph\n" for qw(name file notice);
+        push @slips, \%slip;
+    }
+    return @slips;
+}
+
+sub stands_once {
+    my ($slip) = @_;
+    my $count = () = text_of($slip->{file}) =~ /^\Q$slip->{from}\E/mg;
+    return $count == 1;
+}
+
+my ($changed, $original);
+sub restore {
+    text_of($changed, $original) if defined $changed;
+    undef $changed;
+    return;
+}
+END { restore() }
+local @SIG{qw(INT TERM)} = (sub { exit 130 }) x 2;
+
+sub succeeds { return system('sh', '-c', "$_[0] >build/mutate.log 2>&1") == 0 }
+
+# Whether a test fails, or the slip does not build.
+sub is_noticed {
+    my ($slip) = @_;
+    if ($slip->{notice} =~ m{^t/}) {
+        return !succeeds("./build.sh --no-install") || !succeeds("prove $slip->{notice}");
+    }
+    return !succeeds("cmake --build $unit") || !succeeds("TRACE_STEPS=1000 timeout 300 $unit/unit --gtest_filter='$slip->{notice}'");
+}
+
+my @slips = slips();
+my ($mode) = grep { /^--/ } @ARGV;
+my %wanted = map { $_ => 1 } grep { !/^--/ } @ARGV;
+if (($mode // '') eq '--list') {
+    print "$_->{name}\n" for @slips;
+    exit 0;
+}
+my @bad = grep { !stands_once($_) } @slips;
+print "$_->{name}: its text does not stand in $_->{file} exactly once\n" for @bad;
+exit(@bad ? 1 : 0) if @bad || ($mode // '') eq '--check';
+
+my ($noticed, $tried) = (0, 0);
+for my $slip (grep { !%wanted || $wanted{ $_->{name} } } @slips) {
+    ($changed, $original) = ($slip->{file}, text_of($slip->{file}));
+    text_of($changed, $original =~ s/^\Q$slip->{from}\E/$slip->{to}/mr);
+    my $result = is_noticed($slip);
+    restore();
+    $tried++;
+    $noticed++ if $result;
+    printf "%-12s %s\n", $result ? 'noticed' : 'NOT NOTICED', $slip->{name};
+}
+print "$noticed of $tried slips were noticed\n";
+exit($noticed == $tried ? 0 : 1);
