@@ -299,10 +299,12 @@ subtest 'the API shows a block and frees it' => sub {
         cmp_ok $key->()->{retry_after}, '<=', 86_400, 'its retry time is that of the algorithm';
         is $key->()->{remaining}, 0;
         is $node->status('/'), 429, 'looking began no block, this does';
-        my $state = $key->();
+        my $state;
+        wait_until('the block, which begins behind the decision', sub { ($state = $key->())->{blocked} });
         cmp_ok $state->{blocked}, '>', $block - 300, 'blocked for two days';
         is $state->{$_}, $state->{blocked}, $_ for 'reset', 'retry_after';
-        my $zone = decode_json($node->get('/ops/zones/test')->body);
+        my $zone;
+        wait_until('it is counted', sub { ($zone = decode_json($node->get('/ops/zones/test')->body))->{blocks} });
         is $zone->{block}, $block;
         is $zone->{blocks}, 1;
         cmp_ok $zone->{busiest}[0]{blocked}, '>', $block - 300, 'the busiest keys too';
@@ -310,7 +312,11 @@ subtest 'the API shows a block and frees it' => sub {
         is $node->status('/'), 200, 'freed';
         is $key->()->{blocked}, undef;
         is $node->status('/?k=other'), $_ for 200, 200, 429;
-        my $other = (grep { $_->{key} eq 'kother' } @{ decode_json($node->get('/ops/zones/test')->body)->{busiest} })[0];
+        my $other;
+        wait_until('the other block', sub {
+            ($other) = grep { $_->{key} eq 'kother' } @{ decode_json($node->get('/ops/zones/test')->body)->{busiest} };
+            return $other->{blocked};
+        });
         cmp_ok $other->{blocked}, '>', $block - 300;
     }
 };
