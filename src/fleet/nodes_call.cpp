@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "lua_scripts.h"
 
@@ -54,7 +55,11 @@ struct Moment {
     bool begins = false;
     std::size_t node = 0;
 
-    friend auto operator<=>(const Moment&, const Moment&) = default;
+    friend bool operator<(const Moment& left, const Moment& right) noexcept
+    {
+        return std::tie(left.at, left.begins, left.node)
+            < std::tie(right.at, right.begins, right.node);
+    }
 };
 
 /// Which nodes of one name are away because another one took their place: it was started by an
