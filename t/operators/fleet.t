@@ -114,6 +114,7 @@ subtest 'when Redis is away, every worker shows what was last known, and says so
     my $redis = redis();
     my @nodes = map { member(redis => $redis, zone => 'rate=3r/d', fleet => "node=edge-$_", workers => 3) } 1 .. 2;
     my $before = fleet_where($nodes[0], 'two nodes', sub { $_[0]{fleet}{nodes} == 2 });
+    fleet_where($nodes[0], 'every worker knows two', sub { $_[0]{fleet}{nodes} == 2 }) for 1 .. 20;
     $redis->stop('KILL');
     fleet_where($nodes[0], 'no connection', sub { !$_[0]{fleet}{connected} });
     for (1 .. 12) {
