@@ -22,7 +22,7 @@ packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git
 dashboard_packages=(nodejs npm chromium)
 chaos_packages=(redis-server redis-sentinel redis-tools perl openssl procps)
 fuzz_packages=(clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates
-    zlib1g-dev libpcre2-dev nlohmann-json3-dev)
+    zlib1g-dev libpcre2-dev nlohmann-json3-dev libevent-dev)
 bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
 help() {
@@ -174,7 +174,7 @@ cpp_files() {
 # Writes compile_commands.json for clangd and clang-tidy: one set of flags for all C++ sources.
 write_compile_commands() {
     local folder flag file separator='['
-    local flags=(-std=c++20 -I"$top/src" -I"$build/nginx" -I"$build/nginx/ratelimit")
+    local flags=(-std=c++20 -I"$top/src" -I"$build/nginx" -I"$build/nginx/ratelimit" -I"$top/t/unit")
     [ -z "${RATELIMIT_HIREDIS:-}" ] || flags+=(-isystem "$RATELIMIT_HIREDIS/include")
     for folder in core event os/unix http http/modules http/v2; do
         flags+=(-isystem "$nginx_source/src/$folder")
