@@ -300,8 +300,8 @@ void refund(Queue& entries, std::int64_t& total, const Policy& policy, const Ref
         ++entry;
     }
     if (entry != entries.end() && (*entry).time == time) {
-        // After a block, only what was counted later can be there. lua/sliding_window_buckets.lua
-        // does the same.
+        // The key was freed, and this was counted later. lua/sliding_window_buckets.lua does the
+        // same.
         if (policy.algorithm == Algorithm::sliding_window_buckets && (*entry).count < taken.cost) {
             return;
         }

@@ -267,6 +267,21 @@ END
     ok eval { wait_until('the failure', sub { $failed->() == 1 }, 30) }, 'without a connection it is given up';
 };
 
+subtest 'a settlement whose reply is lost with its connection is not sent again' => sub {
+    my $redis  = redis();
+    my $proxy  = proxy(to => $redis->addr);
+    my $node   = charging_node(redis => $proxy, timeout => '5s');
+    my $direct = charging_node(redis => $redis);
+    is $node->status('/?charge=2'), 200;    # loads the script
+    remains($direct, 8, 'one is charged');
+    $proxy->lose(2);                        # after that of the check
+    is $node->status('/?charge=5'), 200;
+    wait_until('the reply is lost', sub { $proxy->lost });
+    wait_until('the connection is back', sub { $node->status('/?charge=0') == 200 });
+    is $node->status('/?charge=2'), 200;
+    remains($direct, 1, 'it was charged once');
+};
+
 subtest 'a worker that exits settles the requests that it still serves' => sub {
     my $node = node_with_slow_location();
     my ($worker) = $node->workers;

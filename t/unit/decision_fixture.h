@@ -114,6 +114,7 @@ protected:
         for (const Algorithm algorithm : algorithms_) {
             const SequenceLimit limit{ algorithm };
             scripts_.add(sequence_script({ &limit, 1 }, true));
+            charges_.push_back(scripts_.add(charge_script(algorithm)));
         }
         several_ = scripts_.add(several_script(algorithms_));
         refund_ = scripts_.add(refund_script());
@@ -158,6 +159,7 @@ protected:
         made.sequences.emplace(std::span{ &limit, 1 }, true, scripts_);
         made.scripts = { several_, refund_, &*made.sequences, SequenceScripts::bit(0) };
         made.scripts.block = block_;
+        made.scripts.charge = charges_[static_cast<std::size_t>(algorithm)];
         made.redis_key = made.zone.key_start + made.key + "}";
         return made;
     }
@@ -167,10 +169,13 @@ protected:
     }
     KeyedZone& local_zone(std::int64_t quota) { return zone(quota, nullptr); }
 
+    DecidedRequest& prepare(const std::vector<Applied>& limits, Decision::Rules rules = {})
+    {
+        return *requests_.emplace_back(std::make_unique<DecidedRequest>(limits, rules, clock));
+    }
     DecidedRequest& start(const std::vector<Applied>& limits, Decision::Rules rules = {})
     {
-        auto& request =
-            *requests_.emplace_back(std::make_unique<DecidedRequest>(limits, rules, clock));
+        DecidedRequest& request = prepare(limits, rules);
         request.was_sent = request.decision.start();
         return request;
     }
@@ -178,12 +183,17 @@ protected:
     {
         DecidedRequest& request = start(limits, rules);
         EXPECT_EQ(request.calls, 0) << "from inside start";
+        finish(request);
+        return request;
+    }
+    /// Waits until a request that was started is decided.
+    void finish(DecidedRequest& request)
+    {
         if (request.was_sent) {
             EXPECT_TRUE(loop_.run_until([&] { return request.calls > 0; }));
         }
         EXPECT_EQ(request.calls, request.was_sent ? 1 : 0);
         EXPECT_NE(request.result(), Result::none);
-        return request;
     }
     DecidedRequest& decide(KeyedZone& in, Decision::Rules rules = {})
     {
@@ -241,6 +251,7 @@ protected:
 
 private:
     std::vector<Algorithm> algorithms_;
+    std::vector<redis::ScriptId> charges_;  // by algorithm
     redis::ScriptId several_{};
     redis::ScriptId refund_{};
     redis::ScriptId block_{};

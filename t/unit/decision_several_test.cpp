@@ -103,6 +103,20 @@ TEST_F(RequestOfSeveralLimits, returns_its_leased_tokens_if_redis_refuses)
     EXPECT_EQ(leased(leased_one), 4);
 }
 
+TEST_F(RequestOfSeveralLimits, is_not_paid_for_by_a_token_that_was_leased_while_it_waited)
+{
+    KeyedZone& full = zone(1);
+    KeyedZone& other = zone(9);
+    full.zone.cache = false;
+    decide(full);
+    DecidedRequest& request = start({ { full }, { other } });
+    lease(full, 1);
+    finish(request);
+    EXPECT_EQ(request.result(), Result::rejected) << "Redis did not count it in the other limit";
+    EXPECT_EQ(left_in_redis(other), 9);
+    EXPECT_EQ(leased(full), 1);
+}
+
 TEST_F(
     RequestOfSeveralLimits,
     that_is_refused_shows_the_limit_with_the_smallest_share_left_after_refunds)
@@ -232,6 +246,30 @@ TEST_F(RequestOfSeveralLimits, is_not_counted_in_memory_if_redis_refuses)
     EXPECT_EQ(left_in_memory(in_memory), 9);
     EXPECT_EQ(decide({ { refusing, 1, true }, { in_memory } }).result(), Result::passed);
     EXPECT_EQ(left_in_memory(in_memory), 8) << "a shadow's refusal does not matter";
+}
+
+TEST_F(RequestOfSeveralLimits, is_counted_in_memory_by_each_of_two_processes_at_one_time)
+{
+    constexpr int requests = 50'000;
+    KeyedZone& first = local_zone(9 * requests);
+    KeyedZone& second = local_zone(9 * requests);
+    const auto decide_all = [&](KeyedZone& one, KeyedZone& other) {
+        for (int i = 0; i < requests; ++i) {
+            DecidedRequest({ { one }, { other } }, opens, clock).decision.start();
+        }
+    };
+    const pid_t worker = fork();
+    if (worker == 0) {
+        ngx_pid = getpid();
+        decide_all(second, first);
+        _exit(0);
+    }
+    decide_all(first, second);
+    int status = -1;
+    ASSERT_EQ(waitpid(worker, &status, 0), worker);
+    EXPECT_EQ(status, 0) << "in another order they do not wait for each other for ever";
+    EXPECT_EQ(left_in_memory(first), 7 * requests);
+    EXPECT_EQ(left_in_memory(second), 7 * requests);
 }
 
 TEST_F(RequestOfSeveralLimits, is_counted_nowhere_if_a_malformed_limit_refuses_it)

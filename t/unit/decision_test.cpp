@@ -272,6 +272,18 @@ TEST_F(Leases, pay_for_a_request_that_redis_refuses_because_the_last_call_leased
     EXPECT_FALSE(decide(in).granted()) << "all three are counted";
 }
 
+TEST_F(Leases, do_not_pay_for_a_request_whose_cost_is_settled_later)
+{
+    KeyedZone& in = zone(100);
+    lease(in, 5);
+    DecidedRequest& charged = prepare({ { in } });
+    charged.limits[0].settled_later = true;
+    charged.was_sent = charged.decision.start();
+    finish(charged);
+    EXPECT_EQ(charged.source(), Source::redis) << "a token that expired could not be refunded";
+    EXPECT_EQ(leased(in), 5);
+}
+
 TEST_F(Leases, expire_by_the_clock_of_the_zone)
 {
     for (const Clock by : { Clock::local, Clock::redis }) {

@@ -56,9 +56,13 @@ public:
     {
         freed_keys.push_back(std::string(zone) + "/" + std::string(key));
     }
-    void changed(std::string_view, std::string_view) noexcept override {}
+    void changed(std::string_view zone, std::string_view key) noexcept override
+    {
+        changed_keys.push_back(std::string(zone) + "/" + std::string(key));
+    }
 
     std::vector<std::string> freed_keys;
+    std::vector<std::string> changed_keys;
     int connections = 0;
     int disconnections = 0;
     std::uint64_t lost = 0;
@@ -76,7 +80,10 @@ public:
     {
         node_.freed(zone, key);
     }
-    void changed(std::string_view, std::string_view) noexcept override {}
+    void changed(std::string_view zone, std::string_view key) noexcept override
+    {
+        node_.changed(zone, key);
+    }
     void synced(Sync::End end) noexcept override
     {
         last = end;

@@ -178,6 +178,21 @@ TEST_F(SharedMemory, the_first_load_is_over_when_all_is_known_and_not_when_anoth
     EXPECT_EQ(node_.count(), 0U);
 }
 
+TEST_F(SharedMemory, the_changes_of_another_redis_are_not_known_while_it_is_away)
+{
+    constexpr std::uint64_t other = 7;
+    set("a", 5);
+    sync(node_);
+    EXPECT_TRUE(node_.memory().loaded());
+    node_.memory().follow(other);
+    EXPECT_NE(
+        load_overrides(
+            node_.memory(), options_to(free_port()), FleetKeys("other:"), test_clock, other),
+        "");
+    EXPECT_FALSE(node_.memory().loaded());
+    EXPECT_EQ(node_.quota("a"), 5);
+}
+
 TEST_F(SharedMemory, a_load_that_one_redis_began_is_not_continued_by_another)
 {
     constexpr std::uint64_t other = 7;

@@ -16,6 +16,8 @@ TEST_F(FleetTest, overrides_of_a_zone_are_listed_in_pages)
         ChangeCall::Change::set, { ChangeId::Kind::zone_override, "zone", {} }, "{\"block\":true");
     change(
         ChangeCall::Change::set, { ChangeId::Kind::key_override, "zone2", "0" }, "{\"block\":true");
+    server_.ask({ "ZADD", keys_.changes, "1.5", key_id("foreign").text() });
+    server_.ask({ "HSET", keys_.overrides, key_id("foreign").text(), "{}" });
     std::vector<std::string> keys;
     std::int64_t after = 0;
     int pages = 0;
@@ -80,6 +82,20 @@ TEST_F(FleetTest, a_change_that_finds_no_connection_is_known_not_to_be_made)
         ASSERT_TRUE(loop_.run_until([&] { return !call.outcome.empty(); }));
     }
     EXPECT_FALSE(call.maybe_executed(redis::Failure::timeout));
+}
+
+TEST_F(FleetTest, a_change_during_a_call_is_read_by_the_next_call_at_once)
+{
+    Session session({ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
+    ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 1; }));
+    loop_.run_for(50ms);
+    const long before = server_.calls("evalsha");
+    server_.pause();
+    session.hurry();
+    session.hurry();  // the call in flight may be too early for this change
+    server_.resume();
+    EXPECT_TRUE(loop_.run_until([&] { return server_.calls("evalsha") >= before + 2; }, 700ms))
+        << "not a second after the call before";
 }
 
 TEST_F(FleetTest, the_initial_load_knows_all_or_says_why_not)

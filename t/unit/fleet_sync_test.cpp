@@ -91,6 +91,32 @@ TEST_F(FleetTest, a_freed_key_is_an_event_that_each_node_hears_once)
     EXPECT_EQ(node_.freed_keys.size(), 2U);
 }
 
+TEST_F(FleetTest, a_node_hears_of_each_key_whose_limit_changes)
+{
+    set("a", 5);
+    sync(node_);
+    remove("a");
+    change(
+        ChangeCall::Change::set, { ChangeId::Kind::zone_override, "zone", {} }, "{\"block\":true");
+    sync(node_);
+    EXPECT_EQ(node_.changed_keys, (std::vector<std::string>{ "zone/a", "zone/a" }));
+}
+
+TEST_F(FleetTest, a_reply_that_promises_more_and_does_not_lead_on_is_malformed)
+{
+    for (const int cursor : { 5, 6 }) {
+        const std::string reply =
+            "*7\r\n:1\r\n:" + std::to_string(cursor) + "\r\n:1\r\n:0\r\n:0\r\n:1\r\n:5\r\n";
+        redisReader* reader = redisReaderCreate();
+        redisReaderFeed(reader, reply.data(), reply.size());
+        void* parsed = nullptr;
+        ASSERT_EQ(redisReaderGetReply(reader, &parsed), REDIS_OK);
+        EXPECT_EQ(SyncReply::parse(*static_cast<redisReply*>(parsed)).has_value(), cursor > 5);
+        freeReplyObject(parsed);
+        redisReaderFree(reader);
+    }
+}
+
 TEST_F(FleetTest, many_changes_come_in_pages)
 {
     change_many(ChangeCall::Change::set, 0, 2500);

@@ -66,7 +66,11 @@ TEST_F(HoldingTest, what_a_killed_worker_held_is_free_after_hold)
     Held& refused = request(worker(0), 1);
     settle();
     EXPECT_EQ(refused.units(), 0);
-    virtual_now += 60s;
+    virtual_now += 59s;
+    Held& early = request(worker(0), 1);
+    settle();
+    EXPECT_EQ(early.units(), 0);
+    virtual_now += 9s;  // hold, and the time between two sweeps
     Held& passes = request(worker(0), 1);
     settle();
     EXPECT_EQ(passes.units(), 1);

@@ -149,6 +149,17 @@ INSTANTIATE_TEST_SUITE_P(
         Algorithm::gcra),
     [](const auto& test) { return std::string(name_of(test.param)); });
 
+TEST(LocalLimiterTest, a_refund_takes_nothing_from_a_bucket_that_has_less)
+{
+    TestZone zone;
+    const Policy policy = policy_of(Algorithm::sliding_window_buckets, 10);
+    const Verdict state = decide(zone, "key", policy, start, 4);
+    zone.memory().forget_key("key");
+    decide(zone, "key", policy, start, 1);
+    zone.memory().local_limiter().refund({ "key", policy, 1 }, start, { 4, start, state.reset });
+    EXPECT_EQ(peek(zone, "key", policy, start).remaining, 9);
+}
+
 TEST(LocalLimiterTest, a_peek_counts_nothing_and_stores_nothing)
 {
     TestZone zone;

@@ -216,6 +216,46 @@ TEST_P(RefundTrace, a_clock_that_steps_back_refunds_no_more_than_was_counted)
     end();
 }
 
+class BucketRefund : public RefundTrace {
+protected:
+    void SetUp() override
+    {
+        begin(0);
+        policy_ = Policy{ GetParam(), { 10, microseconds{ 100 * second } }, {}, {} };
+        policy_.precision = microseconds{ second };
+        now_ = start_of_traces;
+    }
+};
+
+TEST_P(BucketRefund, takes_nothing_from_a_bucket_that_has_less)
+{
+    const auto taken = take(5);
+    ASSERT_TRUE(taken);
+    caller_.number({ "DEL", key_ });  // as when an operator frees the key
+    EXPECT_TRUE(ask(1).script.granted);
+    refund(*taken);
+    EXPECT_EQ(ask(0).script.remaining, 9);
+}
+
+TEST_P(BucketRefund, takes_nothing_from_another_bucket)
+{
+    EXPECT_TRUE(ask(3).script.granted);
+    now_ += 10 * second;
+    const auto taken = take(2);
+    ASSERT_TRUE(taken);
+    caller_.number({ "DEL", key_ });
+    now_ -= 10 * second;
+    EXPECT_TRUE(ask(3).script.granted);
+    now_ += 20 * second;
+    EXPECT_TRUE(ask(1).script.granted);
+    refund(*taken);
+    EXPECT_EQ(ask(0).script.remaining, 6);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, BucketRefund, testing::Values(Algorithm::sliding_window_buckets),
+    [](const auto& test) { return std::string(name_of(test.param)); });
+
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, RefundTrace, testing::ValuesIn(rate_algorithms),
     [](const auto& test) { return std::string(name_of(test.param)); });
