@@ -196,4 +196,24 @@ subtest 'a node is upgraded while it serves, and back: no override is ever not i
     in_force($other, 'krate', 6);
 };
 
+subtest 'a reload loads another version into the same process, and later the first one again' => sub {
+    my $node = member(zone => 'rate=3r/d', fleet => 'node=edge');
+    override($node, 'kblock', { block => \1 });
+    in_force($node, 'kblock', 3);
+    is passed(2, '/?k=counted', $node), 2;
+    my $load = load(port => $node->port, path => '/?k=block');
+    for (['next', $next_module], ['this', undef], ['next', $next_module]) {
+        my ($name, $module) = @{$_};
+        $node->configure(module => $module);
+        $node->reload(gone => 1);
+        is version($node), $version{$name}, "it is the $name version";
+        is key($node, 'kblock')->{override}, 'block', 'which knows the overrides';
+        is key($node, 'kcounted')->{remaining}, 1, 'and the counts of Redis';
+        $load->wait_for_more(20);
+    }
+    my $seen = $load->stop;
+    is $seen->{200} // 0, 0, 'no request of the blocked key passed';
+    is $seen->{failed}, 0, 'and none failed' or diag $seen->{why};
+};
+
 finish();
