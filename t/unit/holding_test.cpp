@@ -130,7 +130,7 @@ TEST_F(HoldingTest, a_foreign_value_counts_as_no_state)
         EXPECT_EQ(remaining(), 5);
     }
     ask("DEL {k}");
-    redisCommand(redis_, "RPUSH {k} 1");
+    ask("RPUSH {k} 1");
     Held& first = request(of, 2);
     settle();
     EXPECT_EQ(first.units(), 2) << "a list is overwritten";
