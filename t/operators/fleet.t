@@ -89,7 +89,8 @@ subtest 'a node that dies is shown as away, and its zones are no longer summed' 
 
 subtest 'a node that crashes again and again, or is upgraded, has one row; two nodes of one name have two' => sub {
     my $redis = redis();
-    my %of = (redis => $redis, zone => 'rate=9r/d', fleet => 'node=same');
+    # nginx passes no other variables on to the program that it starts.
+    my %of = (redis => $redis, zone => 'rate=9r/d', fleet => 'node=same', main => 'env ASAN_OPTIONS; env UBSAN_OPTIONS;');
     my $rows = sub { my ($fleet) = @_; return join ' ', map { $_->{live} ? 'live' : 'away' } @{ $fleet->{nodes} } };
     my $other = member(%of, daemon => 1);
     my $node = member(%of);
