@@ -1,9 +1,11 @@
 # ratelimit_phase: each location chooses whether its limits are decided before or after authentication.
 
 use MIME::Base64 qw(encode_base64);
+use Ratelimit::Process qw(temp_folder);
 use Ratelimit::Test;
 
 my $redis = redis();
+my $folder = temp_folder();
 my @known = (headers => ['Authorization', 'Basic ' . encode_base64('user:secret', '')]);
 
 # Two zones of 2r/d: "test" by the argument k, and "user" by the authenticated name. Options: http, server;
@@ -11,8 +13,8 @@ my @known = (headers => ['Authorization', 'Basic ' . encode_base64('user:secret'
 sub phase_node {
     my (%options) = @_;
     $redis->cmd('FLUSHALL');
-    write_file('/tmp/ratelimit-phase.users', "user:{PLAIN}secret\n");
-    my $users = 'auth_basic x; auth_basic_user_file /tmp/ratelimit-phase.users;';
+    write_file("$folder/users", "user:{PLAIN}secret\n");
+    my $users = "auth_basic x; auth_basic_user_file $folder/users;";
     return nginx(
         %options,
         http => <<"END" . ($options{http} // ''),
@@ -111,5 +113,4 @@ END
     }
 };
 
-unlink '/tmp/ratelimit-phase.users';
 finish();
