@@ -92,7 +92,7 @@ void LateReply::refund_refused() noexcept
             Counted& counted = counted_[runs_.reply_of(run, i)];
             const std::int64_t requests = counted.requests - passed - counted.refunded;
             const std::int64_t cost = requests * runs_.cost(run, i);
-            if (cost > 0 && limit.policy.algorithm != Algorithm::concurrency) {
+            if (cost > 0 && !counts_at_one_time(limit.policy.algorithm)) {
                 counted.refunded += requests;
                 take_back(client_, limit, { cost, limit.taken_at, counted.reset }, limit.taken_at);
             }

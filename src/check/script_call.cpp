@@ -13,8 +13,7 @@ std::int64_t param_of(const Policy& policy) noexcept
     if (keeps_arrival_time(policy.algorithm)) {
         return policy.limit();
     }
-    return policy.algorithm == Algorithm::sliding_window_buckets ? policy.bucket_width().count()
-                                                                 : 0;
+    return traits_of(policy.algorithm).precision ? policy.bucket_width().count() : 0;
 }
 
 /// now, quota, window, param
@@ -32,7 +31,7 @@ Statement statement_of(const LimitCheck& check) noexcept
 void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
 {
     auto numbers = numbers_of(check);
-    if (check.policy.algorithm != Algorithm::concurrency) {
+    if (!counts_at_one_time(check.policy.algorithm)) {
         for (const std::int64_t number : numbers) {
             arguments.arg(number);
         }
@@ -78,7 +77,7 @@ void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments)
 {
     const auto [now, quota, window, param] = numbers_of(check);
-    if (check.policy.algorithm != Algorithm::concurrency) {
+    if (!counts_at_one_time(check.policy.algorithm)) {
         arguments.packed(std::array{ now, quota, window, param, cost });
         return;
     }

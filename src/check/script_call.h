@@ -60,7 +60,7 @@ inline constexpr std::size_t verdict_bytes = 32;
 inline constexpr std::size_t refundable_bytes = 48;
 constexpr std::size_t numbers_of(Algorithm algorithm) noexcept
 {
-    return algorithm == Algorithm::concurrency ? 9 : 5;
+    return counts_at_one_time(algorithm) ? 9 : 5;
 }
 /// `numbers`: the sum of numbers_of the limits. `blocks`: how many of them have a block.
 constexpr redis::BatchFormat sequence_format(

@@ -27,9 +27,12 @@ Pieces source_of(Algorithm algorithm) noexcept
         return lua::sliding_window_buckets;
     case Algorithm::concurrency:
         return lua::concurrency;
-    default:
-        return lua::gcra;
+    case Algorithm::token_bucket:
+    case Algorithm::leaky_bucket:
+    case Algorithm::gcra:
+        break;
     }
+    return lua::gcra;
 }
 
 std::string_view piece_of(Pieces source, std::string_view name) noexcept
@@ -113,7 +116,7 @@ public:
         text += "local answer_index = request * limits + " + std::to_string(++begun_) + "\n";
         text += "local numbers_from = request * stride + " + std::to_string(at_ + 1) + "\n";
         text += piece_of(lua::sequence, "limit");
-        if (limit.algorithm == Algorithm::concurrency) {
+        if (counts_at_one_time(limit.algorithm)) {
             text += "local holder, holder_at = numbers, numbers_from + 40\n";
         }
         if (limit.blocks) {
@@ -216,7 +219,7 @@ std::string several_script(std::span<const Algorithm> algorithms)
         used.set(static_cast<std::size_t>(algorithm));
     }
     const auto entry = [](Algorithm algorithm) noexcept -> std::string_view {
-        if (algorithm == Algorithm::concurrency) {
+        if (counts_at_one_time(algorithm)) {
             return "{ check = check, commit = commit, exact = true }";
         }
         return keeps_arrival_time(algorithm)

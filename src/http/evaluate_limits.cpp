@@ -51,7 +51,7 @@ Read read_rate(ngx_http_request_t* r, ZoneConf& zone, Rate& rate)
         return Read::unlimited;
     }
     const auto parsed = parse_rate(view(text));
-    const bool log = zone.zone.policy.algorithm == Algorithm::sliding_window_log;
+    const bool log = traits_of(zone.zone.policy.algorithm).logs;
     if (!parsed || (log && parsed->quota > max_logged_quota)) {
         if (may_log_malformed(zone.bad_rate_logged)) {
             log_malformed(r, zone, "rate", text);
@@ -206,7 +206,7 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     if (read != Read::ok) {
         return read;
     }
-    if (limit.policy.algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(limit.policy.algorithm)) {
         limit.holds = &zone.holds();
     }
     limit.policy_hash = zone.zone.policy_hash(limit.policy);

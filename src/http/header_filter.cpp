@@ -34,6 +34,9 @@ public:
 
     void number(std::string_view name, std::int64_t value) noexcept
     {
+        if (!has_room()) {
+            return;
+        }
         if (digits_ == nullptr) {
             digits_ = static_cast<char*>(ngx_pnalloc(r_->pool, most * NGX_INT64_LEN));
         }
@@ -74,8 +77,17 @@ private:
     };
     static constexpr std::size_t most = 9;
 
+    bool has_room() noexcept
+    {
+        good_ = good_ && count_ < most;
+        return count_ < most;
+    }
+
     void add(std::string_view name, ngx_str_t value) noexcept
     {
+        if (!has_room()) {
+            return;
+        }
         good_ = good_ && value.data != nullptr;
         all_[count_++] = { name, value };
     }

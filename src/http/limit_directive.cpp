@@ -208,10 +208,10 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
     if (limit.burst && !keeps_arrival_time(algorithm)) {
         return invalid_burst("no burst, which only token_bucket, leaky_bucket and gcra have");
     }
-    if (limit.burst == 0 && algorithm == Algorithm::token_bucket) {
+    if (limit.burst && burst_is_too_small(algorithm, *limit.burst)) {
         return invalid_burst("a bucket that holds at least one request");
     }
-    if (limit.charges && algorithm == Algorithm::concurrency) {
+    if (limit.charges && counts_at_one_time(algorithm)) {
         return limit_error(
             cf, limit, "invalid \"charge=\", expected no charge, which concurrency= does not have");
     }
@@ -220,7 +220,7 @@ char* check_limit(ngx_conf_t* cf, const LimitConf& limit)
     if (limit.burst && !limit.zone->variable_rate && !policy.burst_fits()) {
         return invalid_burst("a burst that refills at this rate within 142 years");
     }
-    if ((limit.nodelay || limit.delay) && algorithm != Algorithm::leaky_bucket) {
+    if ((limit.nodelay || limit.delay) && !traits_of(algorithm).delays) {
         const auto delay = limit.delay ? "delay=" + std::to_string(*limit.delay) : "nodelay";
         return limit_error(
             cf, limit, "invalid \"" + delay + "\", expected no delay, which only leaky_bucket has");
@@ -237,7 +237,7 @@ void remember_briefly(ZoneConf& zone) noexcept
 
 bool holds(const LimitConf& limit) noexcept
 {
-    return limit.zone->zone.policy.algorithm == Algorithm::concurrency;
+    return counts_at_one_time(limit.zone->zone.policy.algorithm);
 }
 
 bool blocks(const LimitConf& limit) noexcept

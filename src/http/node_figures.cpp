@@ -27,7 +27,7 @@ std::uint64_t hash_of(std::string_view text) noexcept
 std::string limit_text(const ZoneConf& zone)
 {
     const Policy& policy = zone.zone.policy;
-    if (policy.algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(policy.algorithm)) {
         return std::to_string(policy.rate.quota) + " at one time";
     }
     return zone.rate_text + (policy.burst ? " burst=" + std::to_string(*policy.burst) : "");

@@ -103,7 +103,7 @@ void log_decision(const RequestState& state) noexcept
         end(limit, Kind::refused);
         if (delay_of(limit).count() > 0) {
             begin(state, limit, Kind::delayed);
-        } else if (limit.policy.algorithm == Algorithm::leaky_bucket) {
+        } else if (traits_of(limit.policy.algorithm).delays) {
             end(limit, Kind::delayed);
         }
     }

@@ -304,14 +304,14 @@ char* check_policy(ZoneReader& reader)
         if (!keeps_arrival_time(policy.algorithm)) {
             return reader.expected("no burst, which only token_bucket, leaky_bucket and gcra have");
         }
-        if (policy.algorithm == Algorithm::token_bucket && *policy.burst == 0) {
+        if (burst_is_too_small(policy.algorithm, *policy.burst)) {
             return reader.expected("a bucket that holds at least one request");
         }
         if (!reader.conf.variable_rate && !policy.burst_fits()) {
             return reader.expected("a burst that refills at this rate within 142 years");
         }
     }
-    if (policy.algorithm == Algorithm::sliding_window_log && policy.rate.quota > max_logged_quota) {
+    if (policy.rate.quota > traits_of(policy.algorithm).most_quota) {
         reader.parameter = given(reader, "rate=");
         return reader.expected("at most 10000000 requests for sliding_window_log, which logs each");
     }
@@ -321,7 +321,7 @@ char* check_policy(ZoneReader& reader)
     }
     if (policy.precision) {
         reader.parameter = given(reader, "precision=");
-        if (policy.algorithm != Algorithm::sliding_window_buckets) {
+        if (!traits_of(policy.algorithm).precision) {
             return reader.expected("no precision, which only sliding_window_buckets has");
         }
         if (!reader.conf.variable_rate && *policy.precision > policy.rate.window) {

@@ -6,7 +6,7 @@ namespace ratelimit {
 
 Policy policy_of_one_node(const Policy& policy, std::int64_t nodes) noexcept
 {
-    if (policy.algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(policy.algorithm)) {
         Policy held = policy;
         held.rate.quota = std::max<std::int64_t>(1, policy.rate.quota / nodes);
         return held;

@@ -9,10 +9,10 @@ namespace {
 
 std::string_view rate_misfit(const Override& override, Algorithm algorithm) noexcept
 {
-    if (algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(algorithm)) {
         return "the zone counts requests at one time, expected \"concurrency\" instead of \"rate\"";
     }
-    if (algorithm == Algorithm::sliding_window_log && override.rate.quota > max_logged_quota) {
+    if (override.rate.quota > traits_of(algorithm).most_quota) {
         return "invalid \"rate\", expected at most 10000000 requests for sliding_window_log";
     }
     if (!override.burst) {
@@ -21,7 +21,7 @@ std::string_view rate_misfit(const Override& override, Algorithm algorithm) noex
     if (!keeps_arrival_time(algorithm)) {
         return "invalid \"burst\", which only token_bucket, leaky_bucket and gcra have";
     }
-    if (algorithm == Algorithm::token_bucket && *override.burst == 0) {
+    if (burst_is_too_small(algorithm, *override.burst)) {
         return "invalid \"burst\", expected a bucket that holds at least one request";
     }
     const Policy policy{ algorithm, override.rate, override.burst, {} };
@@ -46,7 +46,7 @@ std::string_view misfit(const Override& override, Algorithm algorithm) noexcept
     case Override::Kind::rate:
         return rate_misfit(override, algorithm);
     case Override::Kind::concurrency:
-        return algorithm == Algorithm::concurrency
+        return counts_at_one_time(algorithm)
             ? std::string_view{}
             : "the zone counts requests of a rate, expected \"rate\" instead of \"concurrency\"";
     default:

@@ -1,22 +1,10 @@
 #include "limit/policy.h"
 
 #include <algorithm>
-#include <array>
 
 namespace ratelimit {
 
 namespace {
-
-/// Of algorithm=, by code. `concurrency` follows them.
-constexpr std::array<std::string_view, algorithm_count - 1> names = {
-    "fixed_window",
-    "sliding_window_counter",
-    "sliding_window_log",
-    "sliding_window_buckets",
-    "token_bucket",
-    "leaky_bucket",
-    "gcra",
-};
 
 /// `requests`, but at most as many as the rate refills in longest_refill, and at least 1.
 std::int64_t capped(std::int64_t requests, const Rate& rate) noexcept
@@ -32,21 +20,15 @@ std::int64_t capped(std::int64_t requests, const Rate& rate) noexcept
 
 }  // namespace
 
-std::string_view name_of(Algorithm algorithm) noexcept
-{
-    if (algorithm == Algorithm::concurrency) {
-        return "concurrency";
-    }
-    return names[static_cast<std::size_t>(algorithm)];
-}
-
 std::optional<Algorithm> algorithm_named(std::string_view name) noexcept
 {
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) {
-        return std::nullopt;
+    for (std::size_t code = 0; code < algorithm_count; ++code) {
+        const auto algorithm = static_cast<Algorithm>(code);
+        if (name_of(algorithm) == name && !counts_at_one_time(algorithm)) {
+            return algorithm;
+        }
     }
-    return static_cast<Algorithm>(found - names.begin());
+    return std::nullopt;
 }
 
 std::int64_t Policy::limit() const noexcept
@@ -57,9 +39,14 @@ std::int64_t Policy::limit() const noexcept
     case Algorithm::leaky_bucket:
     case Algorithm::gcra:
         return capped(1 + burst.value_or(0), rate);
-    default:
-        return rate.quota;
+    case Algorithm::fixed_window:
+    case Algorithm::sliding_window_counter:
+    case Algorithm::sliding_window_log:
+    case Algorithm::sliding_window_buckets:
+    case Algorithm::concurrency:
+        break;
     }
+    return rate.quota;
 }
 
 bool Policy::burst_fits() const noexcept
@@ -69,15 +56,12 @@ bool Policy::burst_fits() const noexcept
 
 bool Policy::possible() const noexcept
 {
-    if (algorithm == Algorithm::sliding_window_log) {
-        return rate.quota <= max_logged_quota;
-    }
-    return limit() > 0 && burst_fits();
+    return rate.quota <= traits_of(algorithm).most_quota && limit() > 0 && burst_fits();
 }
 
 microseconds Policy::bucket_width() const noexcept
 {
-    if (algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(algorithm)) {
         return rate.window / buckets_per_hold;
     }
     constexpr microseconds least = std::chrono::seconds{ 1 };

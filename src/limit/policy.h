@@ -1,47 +1,17 @@
 #pragma once
 
-#include "limit/rate.h"
+#include "limit/algorithm.h"
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 namespace ratelimit {
-
-/// How requests are counted. The values are the algorithm codes of the scripts.
-enum class Algorithm : std::uint8_t {
-    fixed_window = 0,
-    sliding_window_counter = 1,
-    sliding_window_log = 2,
-    sliding_window_buckets = 3,
-    token_bucket = 4,
-    leaky_bucket = 5,
-    gcra = 6,
-    concurrency = 7,  // requests at one time: concurrency= instead of algorithm=
-};
-
-inline constexpr std::size_t algorithm_count = 8;
-
-/// The largest quota of sliding_window_log, whose state is at least seven bytes for each request
-/// and is rewritten as a whole from time to time.
-inline constexpr std::int64_t max_logged_quota = 10'000'000;
 
 /// How far ahead of now an arrival time may be: 142 years. Up to there, it is exact to the
 /// microsecond as a double.
 inline constexpr microseconds longest_refill{ std::int64_t{ 1 } << 52U };
 
-std::string_view name_of(Algorithm algorithm) noexcept;
-/// Of algorithm=, which does not name `concurrency`.
-std::optional<Algorithm> algorithm_named(std::string_view name) noexcept;
-
-/// The algorithms that keep one theoretical arrival time: token_bucket, leaky_bucket, gcra.
-constexpr bool keeps_arrival_time(Algorithm algorithm) noexcept
-{
-    return algorithm == Algorithm::token_bucket || algorithm == Algorithm::leaky_bucket
-        || algorithm == Algorithm::gcra;
-}
-
-/// Units that no request releases or renews are held for this part of `hold` longer at most.
+/// Units that are not released expire at most hold/8 late.
 inline constexpr std::int64_t buckets_per_hold = 8;
 
 /// What one limit allows: all that a decision depends on, except key, cost and time.
@@ -74,7 +44,7 @@ struct Policy {
     /// bucket, so that what was taken at the end of a bucket counts for `hold`.
     microseconds counted_for() const noexcept
     {
-        return algorithm == Algorithm::concurrency ? rate.window + bucket_width() : rate.window;
+        return counts_at_one_time(algorithm) ? rate.window + bucket_width() : rate.window;
     }
 
     friend bool operator==(const Policy&, const Policy&) = default;

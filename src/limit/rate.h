@@ -7,6 +7,9 @@ namespace ratelimit {
 
 using std::chrono::microseconds;
 
+/// The largest quota.
+inline constexpr std::int64_t max_quota = 1'000'000'000;
+
 /// A quota and the window it is for: 100 requests in 60 s. The emission interval, window / quota,
 /// need not be a whole number of microseconds, so nothing here or in the scripts divides first.
 struct Rate {

@@ -65,7 +65,7 @@ microseconds bucket_window(const Policy& policy, const Verdict& state) noexcept
 microseconds sliding_window(const Policy& policy, const Verdict& state) noexcept
 {
     microseconds until = state.reset;
-    if (policy.algorithm == Algorithm::sliding_window_counter && state.remaining > 0) {
+    if (traits_of(policy.algorithm).weighted && state.remaining > 0) {
         // The counts of this window weigh less and less from its end on.
         until = std::min(until, policy.rate.window);
     }
@@ -78,7 +78,7 @@ QuotaPolicy quota_policy(const Policy& policy) noexcept
 {
     const std::int64_t limit = policy.limit();
     const Rate& rate = policy.rate;
-    if (policy.algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(policy.algorithm)) {
         return { limit, 0, std::nullopt };
     }
     constexpr std::int64_t second = std::chrono::microseconds{ std::chrono::seconds{ 1 } }.count();
@@ -107,7 +107,7 @@ microseconds effective_window(const Policy& policy, const Verdict& state) noexce
     if (state.blocked.count() > 0) {
         return state.blocked;
     }
-    if (policy.algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(policy.algorithm)) {
         return shown_reset(policy, state);
     }
     return keeps_arrival_time(policy.algorithm) ? bucket_window(policy, state)
@@ -150,7 +150,7 @@ std::string_view state_header(std::span<const HeaderMember> members, char* out) 
             end = put_member(out, end, member.zone);
             end = put_parameter(end, "r", member.state->remaining);
             // Requests at one time have no window, but a time to wait.
-            if (member.policy.algorithm != Algorithm::concurrency || !member.state->granted) {
+            if (!counts_at_one_time(member.policy.algorithm) || !member.state->granted) {
                 end = put_parameter(
                     end, "t", whole_seconds(effective_window(member.policy, *member.state)));
             }

@@ -31,7 +31,7 @@ constexpr std::int64_t whole_seconds(microseconds time) noexcept
 /// there.
 constexpr microseconds shown_reset(const Policy& policy, const Verdict& state) noexcept
 {
-    if (policy.algorithm != Algorithm::concurrency || state.reset.count() == 0) {
+    if (!counts_at_one_time(policy.algorithm) || state.reset.count() == 0) {
         return state.reset;
     }
     return std::chrono::seconds{ 1 };

@@ -7,7 +7,6 @@
 
 namespace ratelimit {
 
-inline constexpr std::int64_t max_quota = 1'000'000'000;
 inline constexpr std::int64_t max_cost = 1'000'000'000;
 inline constexpr microseconds max_window = std::chrono::hours{ 24 * 366 };
 

@@ -48,9 +48,9 @@ Verdict state_before(const RunReply& reply, const Policy& policy, std::int64_t u
     state.reset = reply.reset;
     if (units > 0 && keeps_arrival_time(policy.algorithm)) {
         state.reset = arrival_reset_before(reply, policy.rate, units);
-    } else if (units > 0 && policy.algorithm == Algorithm::sliding_window_counter) {
+    } else if (units > 0 && traits_of(policy.algorithm).weighted) {
         state.reset = counter_reset_before(reply, policy.rate, units);
-    } else if (policy.algorithm == Algorithm::concurrency) {
+    } else if (counts_at_one_time(policy.algorithm)) {
         state.reset = held_reset(policy, state.remaining);
     }
     apply_block(state, rest_of_block(reply.blocked, policy));
@@ -75,7 +75,7 @@ Verdict state_without(
     const RunReply& reply, const Policy& policy, std::int64_t cost, std::int64_t index) noexcept
 {
     Verdict state = state_before(reply, policy, (reply.taken - index) * cost);
-    if (index == 0 && policy.algorithm != Algorithm::concurrency) {
+    if (index == 0 && !counts_at_one_time(policy.algorithm)) {
         state.reset = reply.reset_before;
     }
     return state;

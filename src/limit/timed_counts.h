@@ -135,8 +135,8 @@ TimedCheck<Queue>::TimedCheck(
       request_time_(now.count()),
       quota_(policy.rate.quota),
       window_(policy.counted_for().count()),
-      width_(policy.algorithm == Algorithm::sliding_window_log ? 1 : policy.bucket_width().count()),
-      held_(policy.algorithm == Algorithm::concurrency),
+      width_(traits_of(policy.algorithm).logs ? 1 : policy.bucket_width().count()),
+      held_(counts_at_one_time(policy.algorithm)),
       cost_(cost),
       now_(request_time_),
       seen_at_(request_time_),
@@ -302,7 +302,7 @@ void refund(Queue& entries, std::int64_t& total, const Policy& policy, const Ref
     if (entry != entries.end() && (*entry).time == time) {
         // The key was freed, and this was counted later. lua/sliding_window_buckets.lua does the
         // same.
-        if (policy.algorithm == Algorithm::sliding_window_buckets && (*entry).count < taken.cost) {
+        if (traits_of(policy.algorithm).precision && (*entry).count < taken.cost) {
             return;
         }
         const std::int64_t count = std::min((*entry).count, taken.cost);

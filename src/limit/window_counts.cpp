@@ -20,7 +20,7 @@ std::int64_t falls_to(std::int64_t previous, std::int64_t most, std::int64_t win
 WindowCheck::WindowCheck(
     WindowCounts& state, const Policy& policy, microseconds now, std::int64_t cost) noexcept
     : state_(state),
-      sliding_(policy.algorithm == Algorithm::sliding_window_counter),
+      sliding_(traits_of(policy.algorithm).weighted),
       request_time_(now.count()),
       quota_(policy.rate.quota),
       window_(policy.rate.window.count()),

@@ -87,14 +87,16 @@ using KeyState = std::variant<
 
 inline KeyState empty_state(Algorithm algorithm)
 {
-    if (keeps_arrival_time(algorithm)) {
-        return ArrivalTime{};
-    }
-    if (algorithm == Algorithm::fixed_window || algorithm == Algorithm::sliding_window_counter) {
-        return WindowCounts{};
-    }
-    if (algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(algorithm)) {
         return std::make_unique<UnitsInFlight>();
+    }
+    switch (traits_of(algorithm).state) {
+    case StateKind::arrival_time:
+        return ArrivalTime{};
+    case StateKind::window_counts:
+        return WindowCounts{};
+    case StateKind::timed_counts:
+        break;
     }
     return std::make_unique<TimedState>();
 }

@@ -213,21 +213,21 @@ void check_policy(const ZoneConf& zone, const Directive& directive)
             expected(
                 directive, text, "no burst, which only token_bucket, leaky_bucket and gcra have");
         }
-        if (policy.algorithm == Algorithm::token_bucket && *policy.burst == 0) {
+        if (burst_is_too_small(policy.algorithm, *policy.burst)) {
             expected(directive, text, "a bucket that holds at least one request");
         }
         if (!zone.variable_rate() && !policy.burst_fits()) {
             expected(directive, text, "a burst that refills at this rate within 142 years");
         }
     }
-    if (policy.algorithm == Algorithm::sliding_window_log && policy.rate.quota > max_logged_quota) {
+    if (policy.rate.quota > traits_of(policy.algorithm).most_quota) {
         expected(
             directive, "rate=" + zone.rate_text,
             "at most 10000000 requests for sliding_window_log, which logs each");
     }
     if (policy.precision) {
         const std::string text = given(directive, "precision=");
-        if (policy.algorithm != Algorithm::sliding_window_buckets) {
+        if (!traits_of(policy.algorithm).precision) {
             expected(directive, text, "no precision, which only sliding_window_buckets has");
         }
         if (!zone.variable_rate() && *policy.precision > policy.rate.window) {
@@ -255,7 +255,7 @@ void check_limit(const LimitConf& limit, const ZoneConf& zone, const Directive& 
                 directive, zone,
                 text + "no burst, which only token_bucket, leaky_bucket and gcra have");
         }
-        if (*limit.burst == 0 && algorithm == Algorithm::token_bucket) {
+        if (burst_is_too_small(algorithm, *limit.burst)) {
             wrong_limit(directive, zone, text + "a bucket that holds at least one request");
         }
         if (!zone.variable_rate() && !policy.burst_fits()) {
@@ -263,13 +263,13 @@ void check_limit(const LimitConf& limit, const ZoneConf& zone, const Directive& 
                 directive, zone, text + "a burst that refills at this rate within 142 years");
         }
     }
-    if ((limit.nodelay || limit.delay) && algorithm != Algorithm::leaky_bucket) {
+    if ((limit.nodelay || limit.delay) && !traits_of(algorithm).delays) {
         const auto delay = limit.delay ? "delay=" + std::to_string(*limit.delay) : "nodelay";
         wrong_limit(
             directive, zone,
             "invalid \"" + delay + "\", expected no delay, which only leaky_bucket has");
     }
-    if (!limit.charge.empty() && algorithm == Algorithm::concurrency) {
+    if (!limit.charge.empty() && counts_at_one_time(algorithm)) {
         wrong_limit(
             directive, zone,
             "invalid \"charge=\", expected no charge, which concurrency= does not have");

@@ -17,7 +17,7 @@ constexpr std::size_t max_key_length = 128;  // as in the module: a longer key i
 bool is_delayed(
     const Policy& policy, const Verdict& verdict, const PlannedLimit& limit, std::int64_t cost)
 {
-    return policy.algorithm == Algorithm::leaky_bucket && limit.undelayed && cost > 0
+    return traits_of(policy.algorithm).delays && limit.undelayed && cost > 0
         && verdict.reset > refill_time_ceil(1 + *limit.undelayed, policy.rate);
 }
 
@@ -77,7 +77,7 @@ bool Rehearsal::evaluate(const PlannedLimit& limit, Values& values, std::int64_t
             return false;
         }
         const auto rate = parse_rate(text);
-        const bool log = limit.policy.algorithm == Algorithm::sliding_window_log;
+        const bool log = traits_of(limit.policy.algorithm).logs;
         out.malformed = !rate || (log && rate->quota > max_logged_quota);
         if (out.malformed) {
             ++results_[limit.number].malformed;
@@ -181,7 +181,7 @@ void Rehearsal::settle(Applied& limit, Values& values, std::int64_t now)
         return;
     }
     std::int64_t more = *charge - limit.cost;
-    if (limit.policy.algorithm == Algorithm::sliding_window_log) {
+    if (traits_of(limit.policy.algorithm).logs) {
         more = std::min(more, limit.policy.limit());  // as settle_cost in src/zone
     }
     KeyCheck charged(

@@ -77,7 +77,7 @@ std::string shown_key(const std::string& key, const std::string& expression, uns
 
 std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
 {
-    if (title.policy.algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(title.policy.algorithm)) {
         return "concurrency, " + std::to_string(title.policy.rate.quota) + " at one time";
     }
     std::string out(name_of(title.policy.algorithm));
@@ -120,7 +120,7 @@ LimitReport report_of(Run& run, std::size_t number, const Settings& settings)
     if (settings.share && result.trace != nullptr) {
         LimitReport::Suggested suggested;
         suggested.quota = suggest(*result.trace, title.policy, *settings.share, keys.keys);
-        if (suggested.quota && title.policy.algorithm != Algorithm::concurrency) {
+        if (suggested.quota && !counts_at_one_time(title.policy.algorithm)) {
             suggested.rate = rate_text({ suggested.quota->quota, title.policy.rate.window });
         }
         out.suggested = suggested;

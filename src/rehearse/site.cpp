@@ -158,7 +158,7 @@ void Site::compile(const HttpConf& conf, const ServerConf& server, Location& loc
 
 void Site::check_duration(const ZoneConf& zone)
 {
-    if (zone.policy.algorithm != Algorithm::concurrency) {
+    if (!counts_at_one_time(zone.policy.algorithm)) {
         return;
     }
     if (!variables_.is_logged(duration_variable)) {

@@ -62,8 +62,7 @@ std::optional<Suggestion> suggest(
     Trace& trace, const Policy& policy, double share, std::uint64_t keys)
 {
     const auto most = static_cast<std::uint64_t>(std::floor(share * static_cast<double>(keys)));
-    const std::int64_t largest =
-        policy.algorithm == Algorithm::sliding_window_log ? max_logged_quota : max_quota;
+    const std::int64_t largest = traits_of(policy.algorithm).most_quota;
     const auto by_quota = [&](std::int64_t quota) {
         Policy other = policy;
         other.rate.quota = quota;

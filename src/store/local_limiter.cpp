@@ -37,12 +37,7 @@ LocalLimiter::State LocalLimiter::State::of_none(Kind kind, TimedQueue::Head& co
 
 LocalLimiter::Kind LocalLimiter::kind_of(Algorithm algorithm) noexcept
 {
-    if (keeps_arrival_time(algorithm)) {
-        return Kind::arrival_time;
-    }
-    const bool counts =
-        algorithm == Algorithm::fixed_window || algorithm == Algorithm::sliding_window_counter;
-    return counts ? Kind::window_counts : Kind::timed_counts;
+    return traits_of(algorithm).state;
 }
 
 std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
@@ -52,7 +47,7 @@ std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
         return entry;
     }
     std::int64_t counts = policy.rate.quota;
-    if (policy.algorithm != Algorithm::sliding_window_log) {
+    if (!traits_of(policy.algorithm).logs) {
         counts = std::min<std::int64_t>(counts, policy.counted_for() / policy.bucket_width() + 1);
     }
     return entry + TimedQueue::bytes_of(static_cast<std::size_t>(counts));
@@ -152,12 +147,12 @@ Verdict LocalLimiter::peek_counts(const LocalRequest& request, microseconds now)
         return GcraCheck(copy.arrival_time, request.policy, now, request.cost).commit(false);
     case Kind::window_counts:
         return WindowCheck(copy.window_counts, request.policy, now, request.cost).commit(false);
-    default:
-        // Not a copy: the check notes which entries have left the window.
-        TimedQueue queue(*copy.timed_counts, table_.blocks());
-        return TimedCheck(queue, copy.timed_counts->total, request.policy, now, request.cost)
-            .peek();
+    case Kind::timed_counts:
+        break;
     }
+    // Not a copy: the check notes which entries have left the window.
+    TimedQueue queue(*copy.timed_counts, table_.blocks());
+    return TimedCheck(queue, copy.timed_counts->total, request.policy, now, request.cost).peek();
 }
 
 /// Calls `use` with the check of the request's state, which is stored then if it matters any
@@ -268,8 +263,7 @@ void LocalLimiter::subtract(
     case Kind::timed_counts:
         TimedQueue queue(*entry->state.timed_counts, table_.blocks());
         ratelimit::refund(queue, entry->state.timed_counts->total, request.policy, taken);
-        if (request.policy.algorithm == Algorithm::concurrency
-            && entry->state.timed_counts->total == 0) {
+        if (counts_at_one_time(request.policy.algorithm) && entry->state.timed_counts->total == 0) {
             table_.remove(*entry);
         }
         break;

@@ -97,7 +97,7 @@ public:
     bool forget_oldest() noexcept;
 
 private:
-    enum class Kind : std::uint32_t { arrival_time, window_counts, timed_counts };
+    using Kind = StateKind;
     static constexpr std::uint32_t block_kind = 3;  // in a tag, instead of a Kind
     union State {
         ArrivalTime arrival_time;

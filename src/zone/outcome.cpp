@@ -41,8 +41,7 @@ bool less_left(const AppliedLimit& left, const AppliedLimit& right) noexcept
 
 microseconds delay_of(const AppliedLimit& limit) noexcept
 {
-    if (limit.policy.algorithm != Algorithm::leaky_bucket || !limit.state.granted
-        || !limit.undelayed) {
+    if (!traits_of(limit.policy.algorithm).delays || !limit.state.granted || !limit.undelayed) {
         return microseconds{ 0 };
     }
     const microseconds at_once = refill_time_ceil(1 + *limit.undelayed, limit.policy.rate);

@@ -28,7 +28,7 @@ void settle_cost(const AppliedLimit& limit, std::int64_t cost, microseconds now)
 {
     const std::int64_t refunded = std::max<std::int64_t>(limit.cost - cost, 0);
     std::int64_t charged = std::max<std::int64_t>(cost - limit.cost, 0);
-    if (limit.policy.algorithm == Algorithm::sliding_window_log) {
+    if (traits_of(limit.policy.algorithm).logs) {
         // Each unit is an entry of the log, and more entries than the quota refuse no more
         // requests.
         charged = std::min(charged, limit.policy.limit());

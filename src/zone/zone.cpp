@@ -14,7 +14,7 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
     hash = mixed(hash, of.rate.quota);
     hash = mixed(hash, of.rate.window.count());
     hash = mixed(hash, of.limit());
-    if (of.algorithm == Algorithm::sliding_window_buckets) {
+    if (traits_of(of.algorithm).precision) {
         hash = mixed(hash, of.bucket_width().count());
     }
     if (of.block.count() > 0) {

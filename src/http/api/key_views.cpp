@@ -212,7 +212,7 @@ std::optional<Override> changed_policy(const ZoneConf& zone, std::string_view ke
 std::string_view read_policy(std::string_view arguments, Policy& policy)
 {
     if (const auto rate = api_argument(arguments, "rate"); rate.given) {
-        if (policy.algorithm == Algorithm::concurrency) {
+        if (counts_at_one_time(policy.algorithm)) {
             return "the zone counts requests at one time, which have no rate";
         }
         const auto parsed = rate.value ? parse_rate(*rate.value) : std::nullopt;

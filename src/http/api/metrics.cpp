@@ -91,7 +91,7 @@ void write_in_flight(MetricsText& text, const MainConf& conf)
 {
     bool first = true;
     for (const ZoneConf& zone : conf.zones) {
-        if (zone.zone.policy.algorithm != Algorithm::concurrency) {
+        if (!counts_at_one_time(zone.zone.policy.algorithm)) {
             continue;
         }
         if (std::exchange(first, false)) {

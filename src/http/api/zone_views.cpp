@@ -38,7 +38,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
         .text("key", conf.key_text)
         .flag("hash_key", conf.hash_key)
         .text("algorithm", name_of(zone.policy.algorithm));
-    if (zone.policy.algorithm == Algorithm::concurrency) {
+    if (counts_at_one_time(zone.policy.algorithm)) {
         json.null("rate")
             .number("concurrency", zone.policy.rate.quota)
             .seconds("hold_seconds", seconds_of(zone.policy.rate.window))
@@ -54,7 +54,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     } else {
         json.null("burst");
     }
-    if (zone.policy.algorithm == Algorithm::sliding_window_buckets && !conf.variable_rate) {
+    if (traits_of(zone.policy.algorithm).precision && !conf.variable_rate) {
         json.seconds("precision", seconds_of(zone.policy.bucket_width()));
     } else {
         json.null("precision");
