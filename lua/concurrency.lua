@@ -17,8 +17,10 @@
 -- State, little-endian: "HELD", the number of entries (u32), the sum of their units, the time before
 -- which they are not swept, the time for which the key lasts (doubles, us since the epoch), then each
 -- entry, 32 bytes: id, number, time of the statement (doubles), how long it counts (u32, ms), units
--- (u32). An entry without units counts for `param`, so that earlier statements are ignored. Entries
--- that do not count any longer are swept when they would refuse a check, at most every hold / 8.
+-- (u32). An entry without units counts for `param`, so that earlier statements are ignored, and at
+-- most for `window` longer if its number is ahead of this server's clock, which has stepped back.
+-- Entries that do not count any longer are swept when they would refuse a check, at most every
+-- hold / 8.
 --- check
 -- others   units of the other holders; own: those of this one
 -- entries  their number; swept, lasts: as in the state
@@ -106,7 +108,8 @@ end
 if take or fresh then
     entries = math.max(entries, place + 1)
     local length = math.ceil(
-        own > 0 and window / 1000 or (param + math.max(0, number - now)) / 1000)
+        own > 0 and window / 1000
+        or (param + math.min(window, math.max(0, number - now))) / 1000)
     local sum, ends = others + own, now + length * 1000
     local changed = ends > lasts or sum == 0
     if changed then

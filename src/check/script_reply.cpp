@@ -1,6 +1,7 @@
 #include "check/script_reply.h"
 
 #include "check/script_call.h"
+#include "redis/server_clock.h"
 
 #include <hiredis/hiredis.h>
 
@@ -53,6 +54,12 @@ bool good_state(const char* fields, std::size_t at) noexcept
         && field(fields, at + 2) >= ignored_retry;
 }
 
+/// A later time would make the numbers of statements ones that a double cannot tell apart.
+bool good_time(microseconds since_epoch) noexcept
+{
+    return since_epoch.count() >= 0 && since_epoch <= redis::latest_time;
+}
+
 }  // namespace
 
 bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
@@ -75,7 +82,7 @@ bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
         reply.reset_before = microseconds{ field(fields, 4) };
         reply.server_time = microseconds{ field(fields, 5) };
     }
-    return reply.reset_before.count() >= 0 && reply.server_time.count() >= 0;
+    return reply.reset_before.count() >= 0 && good_time(reply.server_time);
 }
 
 bool read_sequence_replies(
@@ -113,7 +120,7 @@ bool SeveralReply::good() const noexcept
             return false;
         }
     }
-    return true;
+    return good_time(server_time());
 }
 
 RunReply SeveralReply::answer(std::size_t index) const noexcept

@@ -150,7 +150,7 @@ Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& l
     }
     limit.redis_key = zone.redis_key(limit.key, zone.record_of(limit.policy), memory);
     if (blocks) {
-        limit.block_key = zone.block_key(limit.key, memory + room);
+        limit.block_key = zone.block_key(limit.key, limit.policy.override_record, memory + room);
     }
     limit.coalescer = &conf.zone->redis->coalescer();
     limit.scripts = conf.scripts;

@@ -32,7 +32,7 @@ std::optional<std::int64_t> number_of(const redisReply& reply, std::int64_t most
 
 bool ServerClock::set(const redisReply& reply) noexcept
 {
-    constexpr std::int64_t most_seconds = 1'000'000'000'000;  // no sum overflows
+    constexpr std::int64_t most_seconds = latest_time.count() / 1'000'000 - 1;
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 2) {
         return false;
     }

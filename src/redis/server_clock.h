@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 
 struct redisReply;
@@ -8,6 +9,10 @@ struct redisReply;
 namespace ratelimit::redis {
 
 using std::chrono::microseconds;
+
+/// The latest time that a server can have, since the epoch: the year 2112. Up to there, and some
+/// increments on, a double is exact to the microsecond.
+inline constexpr microseconds latest_time{ std::int64_t{ 1 } << 52U };
 
 /// What a Redis server's clock shows now: its latest reply to TIME, plus the time since then. It is
 /// behind by as long as the reply took to arrive.

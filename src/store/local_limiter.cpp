@@ -92,12 +92,18 @@ LocalLimiter::Entry* LocalLimiter::add(const LocalRequest& request, const State&
     return entry;
 }
 
+/// A block is the key's, whatever the rate; that of an override has an entry of its own.
+std::uint32_t LocalLimiter::block_tag_of(const LocalRequest& request) noexcept
+{
+    return request.policy.override_record << 2U | block_kind;
+}
+
 /// What is left of the key's block; 0: the key is not blocked. A block that lasts for too long is
 /// shortened by a request that it refuses.
 microseconds LocalLimiter::rest_of_block(const LocalRequest& request, microseconds now) noexcept
 {
     const microseconds block = request.policy.block;
-    Entry* entry = block.count() == 0 ? nullptr : table_.find(request.key, block_kind);
+    Entry* entry = block.count() == 0 ? nullptr : table_.find(request.key, block_tag_of(request));
     if (entry == nullptr || entry->expires <= now) {
         return microseconds{ 0 };
     }
@@ -112,12 +118,12 @@ bool LocalLimiter::begin_block(const LocalRequest& request, microseconds now) no
 {
     const ZoneLock lock(table_.pool());
 
-    Entry* entry = table_.find(request.key, block_kind);
+    Entry* entry = table_.find(request.key, block_tag_of(request));
     if (entry != nullptr && entry->expires > now) {
         return false;
     }
     if (entry == nullptr) {
-        entry = table_.insert(request.key, block_kind);
+        entry = table_.insert(request.key, block_tag_of(request));
     }
     if (entry != nullptr) {  // otherwise: out of memory
         entry->expires = now + request.policy.block;

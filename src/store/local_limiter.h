@@ -109,6 +109,7 @@ private:
 
     static Kind kind_of(Algorithm algorithm) noexcept;
     static std::uint32_t tag_of(const LocalRequest& request) noexcept;
+    static std::uint32_t block_tag_of(const LocalRequest& request) noexcept;
     void subtract(const LocalRequest& request, microseconds now, const Refund& counted) noexcept;
     Entry* add(const LocalRequest& request, const State& state) noexcept;
     Verdict peek_counts(const LocalRequest& request, microseconds now) noexcept;

@@ -7,6 +7,20 @@
 
 namespace ratelimit {
 
+namespace {
+
+/// Writes `:record`, unless that is 0. Returns where the text ends.
+char* write_record(std::uint32_t record, char* at, char* end) noexcept
+{
+    if (record == 0) {
+        return at;
+    }
+    *at++ = ':';
+    return std::to_chars(at, end, record).ptr;
+}
+
+}  // namespace
+
 std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
 {
     std::uint64_t hash = mixed(storage_id, static_cast<std::int64_t>(of.algorithm));
@@ -78,19 +92,17 @@ char* Zone::write_key(std::string_view key, char* out) const noexcept
 std::string_view Zone::redis_key(
     std::string_view key, std::uint32_t record, char* out) const noexcept
 {
-    char* end = write_key(key, out);
-    if (record != 0) {
-        *end++ = ':';
-        end = std::to_chars(end, out + redis_key_length(key), record).ptr;
-    }
+    const char* end = write_record(record, write_key(key, out), out + redis_key_length(key));
     return { out, static_cast<std::size_t>(end - out) };
 }
 
-std::string_view Zone::block_key(std::string_view key, char* out) const noexcept
+std::string_view Zone::block_key(
+    std::string_view key, std::uint32_t override_record, char* out) const noexcept
 {
     constexpr std::string_view suffix = ":block";
-    char* end = write_key(key, out);
-    end += suffix.copy(end, suffix.size());
+    char* kind = write_key(key, out);
+    kind += suffix.copy(kind, suffix.size());
+    const char* end = write_record(override_record, kind, out + redis_key_length(key));
     return { out, static_cast<std::size_t>(end - out) };
 }
 

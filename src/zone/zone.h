@@ -75,8 +75,7 @@ struct Zone final : BlockOwner {
     /// An upper bound of the length of redis_key's result for this key.
     std::size_t redis_key_length(std::string_view key) const noexcept
     {
-        constexpr std::size_t end = std::char_traits<char>::length("}:4294967295");
-        static_assert(end >= std::char_traits<char>::length("}:block"));
+        constexpr std::size_t end = std::char_traits<char>::length("}:block:4294967295");
         return key_start.size() + key.size() + end;
     }
 
@@ -87,7 +86,9 @@ struct Zone final : BlockOwner {
         std::string_view key, std::uint32_t record, char* out) const noexcept;
 
     /// The same for the block of the key, which all its records have in common: `:{key}:block`.
-    std::string_view block_key(std::string_view key, char* out) const noexcept;
+    /// That of an override has a record of its own, `:{key}:block:record`.
+    std::string_view block_key(
+        std::string_view key, std::uint32_t override_record, char* out) const noexcept;
 
     void block_began() const noexcept override
     {

@@ -144,7 +144,7 @@ my @names = (
     ['variables', [$sources =~ /ngx_string\("(ratelimit_\w+)"\),\s*(?:get|&)/g],
         [chapter('## Variables') =~ /^\| `\$(\w+)` /mg]],
     ['metrics', [$sources =~ /\.family\(\s*"(\w+)"/g], [chapter('## Metrics') =~ /^\| `(\w+)[{`]/mg]],
-    ['algorithms', [read_file("$top/src/limit/policy.cpp") =~ /names = \{(.*?)\};/s ? $1 =~ /"(\w+)"/g : ()],
+    ['algorithms', [grep { $_ ne 'concurrency' } read_file("$top/src/limit/algorithm.h") =~ /\{ \.name = "(\w+)"/g],
         [chapter('### ratelimit_zone') =~ /^- `algorithm=`(.*\n(?:  .*\n)*)/m ? $1 =~ /`(\w+)`/g : ()]],
 );
 

@@ -92,11 +92,11 @@ subtest 'a call of many requests that times out counts as one failure, and none 
 subtest 'a slow Redis decides every request of a hot key while its replies come in time' => sub {
     my $redis = redis();
     my $proxy = proxy(to => $redis->addr);
-    my $node = hot_node(redis => $proxy, block => 'timeout 3s; connect_timeout 5s;');
+    my $node = hot_node(redis => $proxy, block => 'timeout 5s; connect_timeout 5s;');
     burst($node->port, '/', 20, 20);  # loads the scripts
-    $proxy->delay(1.8);
+    $proxy->delay(2.6);    # two of them are longer than the timeout
     my ($began, %results) = (time);
-    request_from_many($node, sub { $results{ $_[2] }++; return time < $began + 6 });
+    request_from_many($node, sub { $results{ $_[2] }++; return time < $began + 8 });
     is_deeply [keys %results], ['PASSED'], 'no request is left to the fail mode' or diag explain \%results;
     is $node->count_log(qr/is away/), 0;
 };

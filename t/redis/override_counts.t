@@ -132,4 +132,25 @@ subtest 'freeing a key frees the override in force, the own limit, and with its 
     }
 };
 
+subtest 'a block under an override ends with it, and that of the own limit does not hold under an override' => sub {
+    my ($node, $passed) = zone_of('fixed_window', 0, '5r/h', zone => 'rate=5r/h algorithm=fixed_window block=2h');
+    my $blocks = sub { my @keys = $node->{redis}->keys_like('rl:test:{ka}:block*'); return scalar @keys };
+    override($node, 'ka', { rate => '2r/d' });
+    has_override($node, 'ka', '5r/h', 'rate');
+    is $passed->('a', 4), 2, 'tightened';
+    wait_until('the block', sub { $blocks->() == 1 });
+    is take_back($node, 'ka'), 204;
+    has_override($node, 'ka', '5r/h', undef);
+    is $passed->('a', 7), 5, 'the own limit, which blocks then';
+    wait_until('its block', sub { $blocks->() == 2 });
+    override($node, 'ka', { rate => '20r/h' });
+    has_override($node, 'ka', '5r/h', 'rate');
+    is $passed->('a', 3), 3, 'raised';
+    is take_back($node, 'ka'), 204;
+    has_override($node, 'ka', '5r/h', undef);
+    is $node->get('/?k=a')->header('X-RateLimit-Reset') > 3600, 1, 'the block of the own limit holds again';
+    is $node->status('/ops/zones/test/keys/ka?rate=2r/d', method => 'DELETE'), 204;
+    is $blocks->(), 0, 'freeing the key lifts both';
+};
+
 finish();

@@ -290,6 +290,9 @@ TEST(LocalBlock, is_kept_beside_the_counts_of_all_records_and_can_be_freed)
     EXPECT_EQ(decide("a").blocked, seconds{ 100 });
     EXPECT_EQ(zone.decide({ "a", policy, 1, 60 }, start).blocked, seconds{ 100 });
     EXPECT_EQ(decide("b").blocked, seconds{ 0 });
+    Policy overridden = policy;
+    overridden.override_record = 1U << 29U;
+    EXPECT_EQ(zone.decide({ "a", overridden }, start).blocked, seconds{ 0 }) << "of an override";
     zone.memory().forget_key("a");
     EXPECT_TRUE(decide("a").granted);
     EXPECT_TRUE(block("a"));

@@ -77,7 +77,7 @@ TEST_F(HandshakeTest, refuses_a_server_that_does_not_say_the_time)
          { "+OK\r\n", "*1\r\n$1\r\n1\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n1\r\n", "*2\r\n:1\r\n:1\r\n",
            "*2\r\n$1\r\n1\r\n$7\r\n1000000\r\n", "*2\r\n$2\r\n1x\r\n$1\r\n1\r\n",
            "*2\r\n$0\r\n\r\n$1\r\n1\r\n", "*2\r\n$19\r\n9223372036854775807\r\n$1\r\n1\r\n",
-           "*2\r\n$-1\r\n$1\r\n1\r\n" }) {
+           "*2\r\n$-1\r\n$1\r\n1\r\n", "*2\r\n$13\r\n1000000000000\r\n$1\r\n1\r\n" }) {
         handshake.begin();
         EXPECT_EQ(judge(handshake, resp), "TIME returned no time") << resp;
     }

@@ -93,6 +93,24 @@ TEST_F(HoldingTest, a_clock_that_steps_back_holds_no_longer_than_hold)
     EXPECT_EQ(passes.units(), 1);
 }
 
+TEST_F(HoldingTest, a_clock_that_was_years_ahead_for_a_moment_leaves_no_key_for_years)
+{
+    Worker& of = add_worker();
+    skew_ = std::chrono::hours{ 24 * 365 * 20 };
+    end(request(of, 1));
+    settle();
+    ask("DEL {k}");
+    skew_ = 0s;
+    Held& second = request(of, 2);
+    settle();
+    EXPECT_EQ(second.units(), 2);
+    end(second);
+    settle();
+    EXPECT_EQ(remaining(), 5);
+    const char* const left = "return tostring(redis.call('PTTL', KEYS[1]))";
+    EXPECT_LT(std::stoll(ask("EVAL %s 1 {k}", left)), 200'000);
+}
+
 TEST_F(HoldingTest, a_worker_states_again_what_a_server_may_not_know)
 {
     Worker& of = add_worker();

@@ -159,6 +159,8 @@ TEST(ScriptReply, of_a_refundable_limit_has_the_reset_before_and_the_time_as_wel
     EXPECT_EQ(reply.server_time, 1'800'000'000s);
     EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, -7, 8 }), reply));
     EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, 7, -8 }), reply));
+    EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, 7, 9'000'000'000'000'000 }), reply))
+        << "the year 2255";
     EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, 7 }), reply));
 }
 

@@ -35,10 +35,10 @@ std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Polic
     return text;
 }
 
-std::string block_key_of(const ZoneConf& zone, std::string_view key)
+std::string block_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
     std::string text(zone.zone.redis_key_length(key), '\0');
-    text.resize(zone.zone.block_key(key, text.data()).size());
+    text.resize(zone.zone.block_key(key, policy.override_record, text.data()).size());
     return text;
 }
 
@@ -85,7 +85,7 @@ public:
           key_(key),
           policy_(policy),
           redis_key_(redis_key_of(zone, key, policy)),
-          block_key_(block_key_of(zone, key)),
+          block_key_(block_key_of(zone, key, policy)),
           coalescer_(zone.redis->coalescer())
     {
         for (RemoteLimit& limit : limits_) {
@@ -283,6 +283,7 @@ ngx_int_t free_key(
         Policy policy = zone.zone.policy;
         apply(override, policy);
         add(policy);
+        records.push_back(block_key_of(zone, key, policy));
     };
     Policy own = zone.zone.policy;
     if (const auto wrong = read_policy(arguments, own); !wrong.empty()) {
@@ -300,7 +301,7 @@ ngx_int_t free_key(
     } else if (records.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
     }
-    records.push_back(block_key_of(zone, key));
+    records.push_back(block_key_of(zone, key, own));
     auto* deletion = nginx::make<KeyDeletion>(r->pool, r, zone, key, std::move(records));
     return deletion == nullptr ? ngx_int_t{ NGX_ERROR } : deletion->ask();
 }
