@@ -4,6 +4,7 @@
 #include "http/fleet_node.h"
 #include "http/ngx_http.h"
 #include "http/redis_block.h"
+#include "limit/grammar.h"
 #include "limit/rate_headers.h"
 #include "zone/held_requests.h"
 #include "zone/zone.h"
@@ -30,9 +31,8 @@ ConfPosition position_of(const ngx_conf_t* cf) noexcept;
 struct ZoneConf {
     Zone zone;
     ngx_http_complex_value_t key{};
-    bool hash_key = false;  // keys are replaced by their hash (counted_key)
-    bool variable_rate = false;
-    ngx_http_complex_value_t rate{};  // when variable_rate
+    bool hash_key = false;            // keys are replaced by their hash (counted_key)
+    ngx_http_complex_value_t rate{};  // when variable_rate()
     std::optional<std::string> redis_name;
     std::string redis_parameter;       // the last one that needs Redis; empty: none
     RedisBlock* redis = nullptr;       // null: counted in this node's memory
@@ -46,6 +46,8 @@ struct ZoneConf {
     time_t bad_charge_logged = 0;
     std::unique_ptr<HeldRequests> held;  // of this worker; null: none yet
 
+    bool variable_rate() const noexcept { return zone.policy.rate.quota == 0; }
+
     /// What this worker's requests hold, of a zone with concurrency=.
     HeldRequests& holds();
     /// The same, in Redis.
@@ -53,21 +55,16 @@ struct ZoneConf {
 };
 
 /// One `ratelimit zone=...`.
-struct LimitConf {
-    std::string zone_name;
-    ZoneConf* zone = nullptr;  // found in merge
-    std::optional<std::int64_t> burst;
-    bool nodelay = false;
-    std::optional<std::int64_t> delay;
-    bool variable_cost = false;
-    std::int64_t cost = 1;
+struct LimitConf : LimitSettings {
+    ZoneConf* zone = nullptr;               // found in merge
     QuotaUnit unit = QuotaUnit::requests;   // of the cost
-    ngx_http_complex_value_t cost_value{};  // when variable_cost
-    bool charges = false;
-    ngx_http_complex_value_t charge{};  // when charges
-    bool shadow = false;
-    CheckScripts scripts;  // of its zone's Redis
+    ngx_http_complex_value_t cost_value{};  // when variable_cost()
+    ngx_http_complex_value_t charge{};      // when charges()
+    CheckScripts scripts;                   // of its zone's Redis
     ConfPosition position;
+
+    bool variable_cost() const noexcept { return !cost_text.empty(); }
+    bool charges() const noexcept { return !charge_text.empty(); }
 };
 
 /// The limits of a location, which are decided together.

@@ -2,9 +2,13 @@
 
 #include "http/ngx_http.h"
 
+#include "limit/grammar.h"
 #include "nginx/text.h"
 
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace ratelimit::http {
 
@@ -22,14 +26,37 @@ inline char* bad_value(
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-/// Whether a zone or a ratelimit_redis block may have this name: letters, digits, _ . and -, not
-/// starting with a dot. Names are part of Redis keys, headers, URLs and labels of metrics.
-inline bool good_name(std::string_view name) noexcept
+/// Logs one line, that of the error. Returns NGX_CONF_ERROR.
+inline char* word_error(ngx_conf_t* cf, std::string_view directive, const WordError& error)
 {
-    constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyz"
-                                         "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    return !name.empty() && name.front() != '.'
-        && name.find_first_not_of(allowed) == std::string_view::npos;
+    const std::string message = error.message(directive);
+    const ngx_str_t text = nginx::borrowed(message);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%V", &text);
+    return static_cast<char*>(NGX_CONF_ERROR);
+}
+
+/// The words after the directive's name. Valid as long as the configuration.
+inline std::vector<std::string_view> words_of(const ngx_conf_t* cf)
+{
+    const auto* words = static_cast<const ngx_str_t*>(cf->args->elts);
+    std::vector<std::string_view> out;
+    for (const ngx_str_t& word : std::span(words, cf->args->nelts).subspan(1)) {
+        out.push_back(nginx::view(word));
+    }
+    return out;
+}
+
+/// Compiles text with variables. The text must live as long as the configuration. Returns
+/// NGX_CONF_OK or, after nginx logged what is wrong, NGX_CONF_ERROR.
+inline char* compile(ngx_conf_t* cf, std::string_view text, ngx_http_complex_value_t& out) noexcept
+{
+    ngx_str_t value = nginx::borrowed(text);
+    ngx_http_compile_complex_value_t compile{};
+    compile.cf = cf;
+    compile.value = &value;
+    compile.complex_value = &out;
+    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK
+                                                              : static_cast<char*>(NGX_CONF_ERROR);
 }
 
 }  // namespace ratelimit::http

@@ -57,7 +57,7 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
             "invalid \"" + zone.redis_parameter
                 + "\", expected only with a \"ratelimit_redis\" block");
     }
-    if (!zone.variable_rate
+    if (!zone.variable_rate()
         && LocalLimiter::largest_key(zone.zone.policy) > zone.zone.shared->shm.size / 2) {
         return zone_error(cf, zone, "size is too small for one key of this rate and algorithm");
     }

@@ -40,7 +40,7 @@ enum class Read : std::uint8_t { ok, unlimited, malformed, failed };
 
 Read read_rate(ngx_http_request_t* r, ZoneConf& zone, Rate& rate)
 {
-    if (!zone.variable_rate) {
+    if (!zone.variable_rate()) {
         return Read::ok;
     }
     ngx_str_t text;
@@ -83,7 +83,7 @@ Read read_number(
 Read read_cost(ngx_http_request_t* r, const LimitConf& limit, std::int64_t& cost)
 {
     cost = limit.cost;
-    if (!limit.variable_cost) {
+    if (!limit.variable_cost()) {
         return Read::ok;
     }
     std::optional<std::int64_t> number;
@@ -194,7 +194,7 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     limit.policy = zone.zone.policy;
     limit.shadow = conf.shadow;
     limit.unit = conf.unit;
-    limit.settled_later = conf.charges;
+    limit.settled_later = conf.charges();
 
     Read read = read_key(r, zone, limit.key);
     if (read == Read::ok) {

@@ -95,7 +95,7 @@ std::string settings_digest(const ZoneConf& zone)
     add("quota ", policy.rate.quota);
     add("window ", policy.rate.window.count());
     add("burst ", policy.burst.value_or(-1));
-    add("width ", zone.variable_rate ? 0 : policy.bucket_width().count());
+    add("width ", zone.variable_rate() ? 0 : policy.bucket_width().count());
     add("block ", policy.block.count());
     add("hash_key ", static_cast<int>(zone.hash_key));
     add("clock ", static_cast<int>(zone.zone.clock));

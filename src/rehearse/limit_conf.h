@@ -1,37 +1,21 @@
 #pragma once
 
-#include "limit/policy.h"
+#include "limit/grammar.h"
 #include "rehearse/conf_text.h"
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ratelimit::rehearse {
 
 /// A ratelimit_zone, as it is written.
-struct ZoneConf {
-    std::string name;
-    std::string key;        // with variables
-    std::string rate_text;  // as written; empty: concurrency=
-    Policy policy;          // a quota of 0: the rate is a variable
-    bool hash_key = false;
+struct ZoneConf : ZoneSettings {
     Place place;
-
-    bool variable_rate() const noexcept { return policy.rate.quota == 0; }
 };
 
 /// A `ratelimit zone=`, as it is written.
-struct LimitConf {
+struct LimitConf : LimitSettings {
     std::size_t zone = 0;  // index
-    std::optional<std::int64_t> burst;
-    std::optional<std::int64_t> delay;
-    bool nodelay = false;
-    bool shadow = false;
-    std::int64_t cost = 1;
-    std::string cost_text;  // with variables; empty: `cost`
-    std::string charge;     // a variable; empty: none
     Place place;
     std::size_t number = 0;  // of all limits of the configuration
 };

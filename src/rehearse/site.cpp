@@ -91,8 +91,8 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
     if (!limit.cost_text.empty()) {
         out.cost = scope.compile(limit.cost_text, limit.place);
     }
-    if (!limit.charge.empty()) {
-        out.charge = scope.compile(limit.charge, limit.place);
+    if (!limit.charge_text.empty()) {
+        out.charge = scope.compile(limit.charge_text, limit.place);
     }
     if (!limit.nodelay) {
         out.undelayed = limit.delay.value_or(0);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "check/settlement.h"
-#include "limit/policy.h"
+#include "limit/grammar.h"
 #include "store/fleet_memory.h"
 #include "store/zone_memory.h"
 
@@ -9,9 +9,6 @@
 #include <string_view>
 
 namespace ratelimit {
-
-/// Whose clock decides.
-enum class Clock : std::uint8_t { redis, local };
 
 /// One ratelimit_zone, without the nginx expressions for its key and rate.
 struct Zone final : BlockOwner {

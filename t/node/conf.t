@@ -107,8 +107,8 @@ my @bad = (
 
     # ratelimit
     [$zone, 'ratelimit;', qr/invalid number of arguments in "ratelimit"/],
-    [limit_with('zone=other'), qr/"ratelimit zone=other": unknown zone, expected the name of a "ratelimit_zone" in .*nginx.conf:\d+/],
-    [limit_with('burst=5'), qr/"ratelimit" must have a "zone=" parameter or be "off"/],
+    [limit_with('zone=other'), qr/"ratelimit zone=other": invalid "zone=other", expected the name of a "ratelimit_zone" in .*nginx.conf:\d+/],
+    [limit_with('burst=5'), qr/"ratelimit" must have a "zone=" parameter/],
     [limit_with('on'), qr/"ratelimit": invalid "on", expected zone=name/],
     (map { [limit_with("zone=z $_->[0]", $leaky), qr/"ratelimit": invalid "\Q$_->[0]\E", expected $_->[1]/] }
         ['burst=x',         'a number of requests'],

@@ -136,11 +136,10 @@ my @names = (
     ['directives of ratelimit_redis', [$sources =~ /^constexpr BlockDirective directives\[\] = \{(.*?)^\};/ms
             ? $1 =~ /\{ "(\w+)", /g : ()],
         [chapter('### ratelimit_redis') =~ /^\| \*\*([a-z_]+)\*\* /mg]],
-    ['parameters of ratelimit_zone', [$sources =~ /^constexpr Parameter parameters\[\] = \{(.*?)^\};/ms
-            ? $1 =~ /\{ "(\w+=?)", /g : ()],
-        [terms('### ratelimit_zone')]],
-    ['parameters of ratelimit', [read_file("$top/src/http/limit_directive.cpp")
-                =~ /(?:\bname == |\{ )"([a-z_]+=?)"/g], [terms('### ratelimit')]],
+    (map { my ($directive, $file) = @{$_};
+            ["parameters of $directive", [read_file("$top/src/limit/$file") =~ /\{ "(\w+=?)", set_/g],
+                [terms("### $directive")]] }
+        ['ratelimit_zone', 'zone_grammar.cpp'], ['ratelimit', 'limit_grammar.cpp']),
     ['variables', [$sources =~ /ngx_string\("(ratelimit_\w+)"\),\s*(?:get|&)/g],
         [chapter('## Variables') =~ /^\| `\$(\w+)` /mg]],
     ['metrics', [$sources =~ /\.family\(\s*"(\w+)"/g], [chapter('## Metrics') =~ /^\| `(\w+)[{`]/mg]],

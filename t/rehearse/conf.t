@@ -190,7 +190,7 @@ my @errors = (
         '"ratelimit zone=z": invalid "burst=1", expected no burst, which only token_bucket, leaky_bucket and gcra have in FILE:2'],
     ['ratelimit_zone k zone=z; ratelimit zone=z;', '"ratelimit_zone" must have a "rate=" parameter in FILE:1'],
     ['ratelimit_zone k concurrency=5; ratelimit zone=z;', '"ratelimit_zone" must have a "zone=" parameter in FILE:1'],
-    ['ratelimit zone=z;', '"ratelimit zone=z": unknown zone, expected the name of a "ratelimit_zone" in FILE:1'],
+    ['ratelimit zone=z;', '"ratelimit zone=z": invalid "zone=z", expected the name of a "ratelimit_zone" in FILE:1'],
     ["$zone\nratelimit zone=z;\nratelimit off;", '"ratelimit off" excludes other "ratelimit" directives at the same level in FILE:4'],
     ["$zone ratelimit zone=z; ratelimit zone=z;", 'duplicate "ratelimit" of zone "z" in FILE:2'],
     ["$zone $zone ratelimit zone=z;", 'duplicate "ratelimit_zone" "z" in FILE:2'],

@@ -250,7 +250,7 @@ ngx_int_t show_key(
     // Peeking at timed counts removes those that have left the window, so it needs the zone's
     // window.
     const bool own_record =
-        zone.variable_rate || policy.override_record != 0 || policy.rate == zone.zone.policy.rate;
+        zone.variable_rate() || policy.override_record != 0 || policy.rate == zone.zone.policy.rate;
     if (zone.redis == nullptr && !own_record && LocalLimiter::has_timed_counts(policy.algorithm)) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST,

@@ -54,7 +54,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     } else {
         json.null("burst");
     }
-    if (traits_of(zone.policy.algorithm).precision && !conf.variable_rate) {
+    if (traits_of(zone.policy.algorithm).precision && !conf.variable_rate()) {
         json.seconds("precision", seconds_of(zone.policy.bucket_width()));
     } else {
         json.null("precision");
@@ -64,7 +64,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     } else {
         json.null("block");
     }
-    if (conf.variable_rate) {
+    if (conf.variable_rate()) {
         json.null("limit");
     } else {
         json.number("limit", zone.policy.limit());
@@ -111,7 +111,7 @@ void write_counters(JsonText& json, const ZoneConf& zone)
 std::optional<microseconds> known_block(const ZoneConf& conf, std::string_view key)
 {
     const Zone& zone = conf.zone;
-    if (zone.policy.block.count() == 0 || conf.variable_rate) {
+    if (zone.policy.block.count() == 0 || conf.variable_rate()) {
         return std::nullopt;
     }
     if (conf.redis == nullptr) {

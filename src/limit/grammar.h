@@ -1,0 +1,85 @@
+#pragma once
+
+#include "limit/policy.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ratelimit {
+
+/// Whose clock decides.
+enum class Clock : std::uint8_t { redis, local };
+
+/// What one ratelimit_zone says.
+struct ZoneSettings {
+    std::string key;  // with variables
+    std::string name;
+    std::size_t size = std::size_t{ 1024 } * 1024;  // of the node's memory, in bytes
+    Policy policy;                                  // a quota of 0: the rate is a variable
+    std::string rate_text;                          // as written; empty: concurrency=
+    std::optional<std::string> redis;               // the name of a ratelimit_redis
+    std::string redis_parameter;                    // the last one that needs Redis; empty: none
+    Clock clock = Clock::redis;
+    /// How many nodes share the zone, for FailMode::local. 0: as many as the fleet has.
+    std::int64_t nodes = 1;
+    bool cache = true;       // refusals are remembered
+    std::int64_t lease = 0;  // the most requests to lease for a busy key; 0: none
+    bool hash_key = false;   // keys are replaced by their hash
+
+    bool variable_rate() const noexcept { return policy.rate.quota == 0; }
+};
+
+/// What one `ratelimit zone=` says.
+struct LimitSettings {
+    std::string zone_name;
+    std::optional<std::int64_t> burst;
+    bool nodelay = false;
+    std::optional<std::int64_t> delay;
+    std::int64_t cost = 1;
+    std::string cost_text;    // with variables; empty: `cost`
+    std::string charge_text;  // with variables; empty: none
+    bool shadow = false;
+
+    /// Of messages: "ratelimit zone=name".
+    std::string title() const { return "ratelimit zone=" + zone_name; }
+};
+
+/// The first error in the words of a directive.
+struct WordError {
+    std::string word;           // as written; `name=` if a parameter is missing
+    std::string_view expected;  // a static text; empty: the parameter is missing
+
+    /// One line: `"ratelimit_zone": invalid "burst=x", expected a number …`.
+    std::string message(std::string_view directive) const;
+};
+
+using Words = std::span<const std::string_view>;
+
+/// Reads the words after `ratelimit_zone`, the key first, at least two. After an error, `zone`
+/// holds what was read so far.
+std::optional<WordError> read_words(Words words, ZoneSettings& zone);
+
+/// Reads the words after `ratelimit`, at least one, which are not just `off`.
+std::optional<WordError> read_words(Words words, LimitSettings& limit);
+
+/// Checks a limit against its zone's policy; null: there is no such zone.
+std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone);
+
+/// What is expected in place of this burst, a static text. Empty: nothing is wrong. With a quota of
+/// 0 the rate is a variable.
+std::string_view expected_burst(const Policy& policy, std::int64_t burst) noexcept;
+
+/// Whether a zone or a ratelimit_redis block may have this name: letters, digits, _ . and -, not
+/// starting with a dot. Names are part of Redis keys, headers, URLs and labels of metrics.
+bool good_name(std::string_view name) noexcept;
+
+constexpr bool has_variable(std::string_view text) noexcept
+{
+    return text.find('$') != text.npos;
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,113 @@
+#include "limit/parameters.h"
+#include "limit/rate_text.h"
+
+namespace ratelimit {
+
+namespace {
+
+constexpr std::string_view right{};
+constexpr std::string_view all_parameters =
+    "zone=name, burst=number, nodelay, delay=number, cost=number, charge=variable, shadow, or off "
+    "alone";
+
+std::string_view set_count(std::optional<std::int64_t>& out, std::string_view value) noexcept
+{
+    out = parse_number(value, 0, max_quota);
+    return out ? right : "a number of requests from 0 to 1000000000";
+}
+
+std::string_view set_flag(bool& flag, std::string_view value) noexcept
+{
+    flag = true;
+    return value.empty() ? right : all_parameters;
+}
+
+std::string_view set_zone(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    limit.zone_name = value;
+    return value.empty() ? all_parameters : right;
+}
+
+std::string_view set_burst(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    return set_count(limit.burst, value);
+}
+
+std::string_view set_delay(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    return set_count(limit.delay, value);
+}
+
+std::string_view set_nodelay(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    return set_flag(limit.nodelay, value);
+}
+
+std::string_view set_shadow(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    return set_flag(limit.shadow, value);
+}
+
+std::string_view set_cost(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    if (has_variable(value)) {
+        limit.cost_text = value;
+        return right;
+    }
+    const auto cost = parse_number(value, 0, max_cost);
+    limit.cost = cost.value_or(1);
+    return cost ? right : "a number from 0 to 1000000000 or a variable";
+}
+
+std::string_view set_charge(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    limit.charge_text = value;
+    return has_variable(value) ? right : "charge= with a variable";
+}
+
+constexpr Parameter<LimitSettings> parameters[] = {
+    { "zone=", set_zone },      { "burst=", set_burst }, { "delay=", set_delay },
+    { "nodelay", set_nodelay }, { "cost=", set_cost },   { "charge=", set_charge },
+    { "shadow", set_shadow },
+};
+
+}  // namespace
+
+std::optional<WordError> read_words(Words words, LimitSettings& limit)
+{
+    if (auto error = read_parameters(words, parameters, all_parameters, limit)) {
+        return error;
+    }
+    if (limit.zone_name.empty()) {
+        return WordError{ "zone=", {} };
+    }
+    if (limit.nodelay && limit.delay) {
+        return WordError{ "nodelay", "either nodelay or delay=" };
+    }
+    return std::nullopt;
+}
+
+std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone)
+{
+    if (zone == nullptr) {
+        return WordError{ "zone=" + limit.zone_name, "the name of a \"ratelimit_zone\"" };
+    }
+    const AlgorithmTraits& traits = traits_of(zone->algorithm);
+
+    if (limit.burst) {
+        const auto expected = expected_burst(*zone, *limit.burst);
+        if (!expected.empty()) {
+            return WordError{ "burst=" + std::to_string(*limit.burst), expected };
+        }
+    }
+    if (!limit.charge_text.empty() && traits.at_one_time) {
+        return WordError{ "charge=", "no charge, which concurrency= does not have" };
+    }
+    if ((limit.nodelay || limit.delay) && !traits.delays) {
+        return WordError{ limit.delay ? "delay=" + std::to_string(*limit.delay) : "nodelay",
+                          "no delay, which only leaky_bucket has" };
+    }
+    return std::nullopt;
+}
+
+}  // namespace ratelimit

@@ -1,0 +1,266 @@
+#include "limit/fail_mode.h"
+#include "limit/parameters.h"
+#include "limit/rate_text.h"
+
+#include <limits>
+
+namespace ratelimit {
+
+namespace {
+
+constexpr std::size_t least_zone_size = std::size_t{ 32 } * 1024;
+constexpr std::int64_t max_lease = 1'000'000;
+constexpr std::chrono::seconds default_hold{ 60 };
+constexpr std::chrono::hours longest_hold{ 24 };
+constexpr std::string_view right{};
+
+/// "512k", "10m", "65536": bytes, as nginx reads a size.
+std::optional<std::size_t> parse_size(std::string_view text) noexcept
+{
+    std::int64_t unit = 1;
+    if (text.ends_with('k') || text.ends_with('K')) {
+        unit = 1024;
+    } else if (text.ends_with('m') || text.ends_with('M')) {
+        unit = std::int64_t{ 1024 } * 1024;
+    }
+    if (unit > 1) {
+        text.remove_suffix(1);
+    }
+    const auto count = parse_number(text, 0, std::numeric_limits<std::int64_t>::max() / unit);
+    return count ? std::optional(static_cast<std::size_t>(*count * unit)) : std::nullopt;
+}
+
+std::string_view set_name(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    const auto colon = value.find(':');
+    zone.name = value.substr(0, colon);
+    if (!good_name(zone.name)) {
+        return "zone=name or zone=name:size, the name of letters, digits, _ . or -, not starting "
+               "with a dot";
+    }
+    if (colon != value.npos) {
+        const auto size = parse_size(value.substr(colon + 1));
+        if (!size) {
+            return "a size such as 512k or 10m";
+        }
+        if (*size < least_zone_size) {
+            return "a size of at least 32k";
+        }
+        zone.size = *size;
+    }
+    return right;
+}
+
+std::string_view set_rate(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    zone.rate_text = value;
+    if (has_variable(value)) {
+        return right;
+    }
+    const auto rate = parse_rate(value);
+    if (!rate) {
+        return expected_rate(value);
+    }
+    zone.policy.rate = *rate;
+    return right;
+}
+
+std::string_view set_algorithm(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    const auto algorithm = algorithm_named(value);
+    if (!algorithm) {
+        return "fixed_window, sliding_window_counter, sliding_window_log, sliding_window_buckets, "
+               "token_bucket, leaky_bucket or gcra";
+    }
+    zone.policy.algorithm = *algorithm;
+    return right;
+}
+
+std::string_view set_burst(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    zone.policy.burst = parse_number(value, 0, max_quota);
+    return zone.policy.burst ? right : "a number of requests from 0 to 1000000000";
+}
+
+std::string_view set_precision(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    zone.policy.precision = parse_seconds(value);
+    return zone.policy.precision ? right : "a time from 1s to 366d, such as 10s or 1m";
+}
+
+std::string_view set_concurrency(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    const auto most = parse_number(value, 1, max_quota);
+    if (!most) {
+        return "a number of requests at one time from 1 to 1000000000";
+    }
+    zone.policy.algorithm = Algorithm::concurrency;
+    zone.policy.rate.quota = *most;
+    zone.cache = false;  // a request may end at any time
+    return right;
+}
+
+std::string_view set_hold(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    const auto hold = parse_seconds(value);
+    if (!hold || *hold > longest_hold) {
+        return "a time from 1s to 1d";
+    }
+    zone.policy.rate.window = *hold;
+    return right;
+}
+
+std::string_view set_redis(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    zone.redis = value;
+    return right;
+}
+
+std::string_view set_clock(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    zone.clock = value == "local" ? Clock::local : Clock::redis;
+    return value == "redis" || value == "local" ? right : "clock=redis or clock=local";
+}
+
+std::string_view set_nodes(ZoneSettings& zone, std::string_view value, std::string_view word)
+{
+    const auto nodes =
+        value == "auto" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_nodes);
+    if (!nodes) {
+        return "a number of nodes from 1 to 10000, or nodes=auto";
+    }
+    zone.nodes = *nodes;
+    if (*nodes != 1) {
+        zone.redis_parameter = word;
+    }
+    return right;
+}
+
+std::string_view set_cache(ZoneSettings& zone, std::string_view value, std::string_view word)
+{
+    zone.cache = value == "on";
+    zone.redis_parameter = word;
+    return value == "on" || value == "off" ? right : "cache=on or cache=off";
+}
+
+std::string_view set_lease(ZoneSettings& zone, std::string_view value, std::string_view word)
+{
+    const auto lease =
+        value == "off" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_lease);
+    if (!lease) {
+        return "a number of requests from 1 to 1000000, or lease=off";
+    }
+    zone.lease = *lease;
+    zone.redis_parameter = word;
+    return right;
+}
+
+std::string_view set_block(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    const auto block = parse_seconds(value);
+    if (!block) {
+        return "a time from 1s to 366d, such as 10m or 1h";
+    }
+    zone.policy.block = *block;
+    return right;
+}
+
+std::string_view set_hash_key(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    zone.hash_key = true;
+    return value.empty() ? right : "hash_key alone, without a value";
+}
+
+constexpr Parameter<ZoneSettings> parameters[] = {
+    { "zone=", set_name },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
+    { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
+    { "clock=", set_clock }, { "nodes=", set_nodes },         { "cache=", set_cache },
+    { "lease=", set_lease }, { "hash_key", set_hash_key },    { "concurrency=", set_concurrency },
+    { "hold=", set_hold },   { "block=", set_block },
+};
+constexpr std::string_view all_parameters =
+    "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, lease=, block=, "
+    "hash_key, concurrency= or hold=";
+
+/// The parameter that begins with this name, with its value. Empty: there is none.
+std::string given(Words words, std::string_view name)
+{
+    const auto found = std::find_if(
+        words.begin(), words.end(), [name](auto word) { return word.starts_with(name); });
+    return found == words.end() ? std::string() : std::string(*found);
+}
+
+/// Which parameters there are: zone= and either rate= or concurrency=.
+std::optional<WordError> check_given(Words words, ZoneSettings& zone)
+{
+    const bool concurrency = !given(words, "concurrency=").empty();
+    if (zone.name.empty() && zone.key.starts_with("zone=")) {
+        return WordError{ zone.key, "the key first, such as $ratelimit_client" };
+    }
+    for (const std::string_view name : { "zone=", "rate=" }) {
+        if (given(words, name).empty() && !(concurrency && name == "rate=")) {
+            return WordError{ std::string(name), {} };
+        }
+    }
+    const std::string hold = given(words, "hold=");
+    if (!concurrency) {
+        return hold.empty()
+            ? std::nullopt
+            : std::optional<WordError>{ { hold, "no hold, which only concurrency= has" } };
+    }
+    if (hold.empty()) {
+        zone.policy.rate.window = default_hold;
+    }
+    for (const std::string_view name : { "rate=", "algorithm=", "burst=", "precision=", "lease=",
+                                         "cache=", "block=", "clock=" }) {
+        const std::string other = given(words, name);
+        if (!other.empty()) {
+            return WordError{ other, "no such parameter beside concurrency=" };
+        }
+    }
+    return std::nullopt;
+}
+
+/// Parameters against the algorithm and the rate.
+std::optional<WordError> check_policy(Words words, const ZoneSettings& zone)
+{
+    const Policy& policy = zone.policy;
+    const AlgorithmTraits& traits = traits_of(policy.algorithm);
+
+    if (policy.burst) {
+        const auto expected = expected_burst(policy, *policy.burst);
+        if (!expected.empty()) {
+            return WordError{ given(words, "burst="), expected };
+        }
+    }
+    if (policy.rate.quota > traits.most_quota) {
+        return WordError{ given(words, "rate="),
+                          "at most 10000000 requests for sliding_window_log, which logs each" };
+    }
+    if (policy.block.count() > 0 && zone.lease > 0) {
+        return WordError{ given(words, "lease="), "no lease in a zone with block=" };
+    }
+    if (policy.precision && !traits.precision) {
+        return WordError{ given(words, "precision="),
+                          "no precision, which only sliding_window_buckets has" };
+    }
+    if (policy.precision && !zone.variable_rate() && *policy.precision > policy.rate.window) {
+        return WordError{ given(words, "precision="), "at most the window of the rate" };
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<WordError> read_words(Words words, ZoneSettings& zone)
+{
+    zone.key = words.front();
+    words = words.subspan(1);
+    auto error = read_parameters(words, parameters, all_parameters, zone);
+    if (!error) {
+        error = check_given(words, zone);
+    }
+    return error ? error : check_policy(words, zone);
+}
+
+}  // namespace ratelimit
