@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/conf.h"
+#include "conf/conf.h"
 #include "limit/key_hash.h"
 
 #include <string_view>

@@ -1,10 +1,10 @@
 #include "http/evaluate_limits.h"
 
-#include "http/clocks.h"
 #include "http/counted_key.h"
 #include "limit/rate_text.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
+#include "node/clocks.h"
 
 namespace ratelimit::http {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/conf.h"
+#include "conf/conf.h"
 #include "zone/applied_limit.h"
 
 #include <optional>

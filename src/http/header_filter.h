@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/ngx_http.h"
+#include "nginx/ngx_http.h"
 
 namespace ratelimit::http {
 

@@ -1,9 +1,9 @@
 #include "http/node_figures.h"
 
-#include "http/api/json_text.h"
 #include "http/decision_count.h"
-#include "http/redis_report.h"
 #include "http/version.h"
+#include "limit/percent_text.h"
+#include "node/redis_report.h"
 
 #include <algorithm>
 #include <array>

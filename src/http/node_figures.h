@@ -1,7 +1,7 @@
 #pragma once
 
+#include "conf/conf.h"
 #include "fleet/node_report.h"
-#include "http/conf.h"
 
 #include <string>
 

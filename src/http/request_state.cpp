@@ -1,7 +1,7 @@
 #include "http/request_state.h"
 
-#include "http/clocks.h"
 #include "nginx/pool.h"
+#include "node/clocks.h"
 
 namespace ratelimit::http {
 

@@ -107,7 +107,7 @@ sub complaints_about {
     return $exit == 0 ? '' : join "\n", @lines, $text;
 }
 
-my $sources = join "\n", map { read_file($_) } files_of("$top/src/http", 'cpp');
+my $sources = join "\n", map { read_file($_) } map { files_of("$top/src/$_", 'cpp') } qw(conf http node);
 my $reference = $text{'doc/reference.md'};
 
 # The text below a heading, up to the next heading of the same level or above.

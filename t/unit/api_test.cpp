@@ -2,6 +2,7 @@
 
 #include "http/api/json_text.h"
 #include "http/api/path.h"
+#include "limit/percent_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 #include "http/api/api_handler.h"
 
+#include "conf/conf.h"
 #include "http/api/change_guard.h"
 #include "http/api/fleet_view.h"
 #include "http/api/key_views.h"
@@ -7,8 +8,6 @@
 #include "http/api/path.h"
 #include "http/api/response.h"
 #include "http/api/views.h"
-#include "http/conf.h"
-#include "http/conf_error.h"
 #include "http/counted_key.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
@@ -145,13 +144,6 @@ std::string_view prefix_of(const ngx_http_core_loc_conf_t& location) noexcept
     return location.exact_match ? name.substr(0, name.rfind('/') + 1) : name;
 }
 
-/// Whether an exact location of this name has something to serve.
-bool is_page(std::string_view name)
-{
-    const auto folder = name.substr(0, name.rfind('/') + 1);
-    return parse_api_path(folder, name, name, false, {}).view != View::nothing;
-}
-
 bool is_override(View view) noexcept
 {
     return view == View::override_key || view == View::override_zone || view == View::overrides;
@@ -227,65 +219,12 @@ ngx_int_t handle(ngx_http_request_t* r)
     return path.view == View::slash_missing ? send_slash(r) : send_view(r, path, writable);
 }
 
-/// Sets user=. False: the value has another form.
-bool set_user(ngx_conf_t* cf, LocationConf& location, std::string_view value)
-{
-    static constexpr std::string_view name = "user=";
-    if (!value.starts_with(name) || value.find('$') == std::string_view::npos) {
-        return false;
-    }
-    ngx_str_t text = nginx::borrowed(value.substr(name.size()));
-    location.api_user =
-        static_cast<ngx_http_complex_value_t*>(ngx_pcalloc(cf->pool, sizeof(*location.api_user)));
-    ngx_http_compile_complex_value_t compile{};
-    compile.cf = cf;
-    compile.value = &text;
-    compile.complex_value = location.api_user;
-    return location.api_user != nullptr && ngx_http_compile_complex_value(&compile) == NGX_OK;
-}
-
 }  // namespace
 
 ngx_int_t api_handler(ngx_http_request_t* r) noexcept
 {
     return nginx::guarded(
         r->connection->log, ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR }, [r] { return handle(r); });
-}
-
-char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
-{
-    auto& location = *static_cast<LocationConf*>(conf);
-    auto* core = static_cast<ngx_http_core_loc_conf_t*>(
-        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
-    if (location.api != api_none) {
-        return const_cast<char*>("is duplicate");
-    }
-#if (NGX_PCRE)
-    const bool regex = core->regex != nullptr;
-#else
-    const bool regex = false;
-#endif
-    if (regex || core->named || (core->exact_match && !is_page(view(core->name)))) {
-        return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/, or exact "
-                                 "and ends in /metrics, /zones, /redis, /fleet or /");
-    }
-    location.api = api_reads;
-    bool has_write = false;
-    for (ngx_uint_t i = 1; i < cf->args->nelts; ++i) {
-        const auto value = view(static_cast<const ngx_str_t*>(cf->args->elts)[i]);
-        const bool writes = value == "write=on" || value == "write=off";
-        if (writes && !has_write) {
-            location.api = value == "write=on" ? api_writes : api_reads;
-            has_write = true;
-        } else if (writes || location.api_user != nullptr || !set_user(cf, location, value)) {
-            return bad_value(
-                cf, "ratelimit_api", value,
-                "write=on or write=off, and user= with a variable, each at most once");
-        }
-    }
-    core->handler = api_handler;
-    main_conf(cf).has_api = true;
-    return NGX_CONF_OK;
 }
 
 }  // namespace ratelimit::http

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "conf/conf.h"
 #include "fleet/override_text.h"
-#include "http/conf.h"
 
 #include <string>
 #include <string_view>

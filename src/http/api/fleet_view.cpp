@@ -1,15 +1,16 @@
 #include "http/api/fleet_view.h"
 
+#include "conf/conf.h"
 #include "fleet/nodes_call.h"
 #include "http/api/json_text.h"
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
-#include "http/clocks.h"
-#include "http/conf.h"
+#include "limit/percent_text.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
 #include "nginx/timer.h"
+#include "node/clocks.h"
 #include "store/known_nodes.h"
 
 #include <algorithm>
@@ -151,10 +152,10 @@ JsonText nodes_json(const MainConf& conf, fleet::NodesReader& reader, bool conne
 }
 
 /// A request that waits for the answer that is being made.
-class FleetQuery final : public RedisQuery {
+class NodesQuery final : public RedisQuery {
 public:
-    explicit FleetQuery(ngx_http_request_t* r);
-    ~FleetQuery() override;
+    explicit NodesQuery(ngx_http_request_t* r);
+    ~NodesQuery() override;
     using RedisQuery::answered;
 
     ngx_int_t ask();
@@ -192,7 +193,7 @@ public:
     }
     const std::string& text() const noexcept { return text_; }
 
-    void add(FleetQuery& query)
+    void add(NodesQuery& query)
     {
         waiting_.push_back(&query);
         if (waiting_.size() == 1 && !running_) {
@@ -204,7 +205,7 @@ public:
             }
         }
     }
-    void remove(FleetQuery& query) noexcept { std::erase(waiting_, &query); }
+    void remove(NodesQuery& query) noexcept { std::erase(waiting_, &query); }
 
 private:
     /// Takes several turns of the event loop, or a large fleet would delay other requests for
@@ -220,7 +221,7 @@ private:
         json_.reset();
         running_ = false;
         made_ = node_clock.monotonic();
-        for (FleetQuery* query : waiting_) {
+        for (NodesQuery* query : waiting_) {
             query->answered();
         }
         waiting_.clear();
@@ -267,7 +268,7 @@ private:
 
     const MainConf& conf_;
     nginx::NgxTimer next_turn_;
-    std::vector<FleetQuery*> waiting_;
+    std::vector<NodesQuery*> waiting_;
     bool running_ = false;
     bool answered_ = false;
     fleet::NodeList list_;
@@ -277,14 +278,14 @@ private:
     std::optional<microseconds> made_;
 };
 
-FleetQuery::FleetQuery(ngx_http_request_t* r) : RedisQuery(r) {}
+NodesQuery::NodesQuery(ngx_http_request_t* r) : RedisQuery(r) {}
 
-FleetQuery::~FleetQuery()
+NodesQuery::~NodesQuery()
 {
     FleetAnswer::of(main_conf(r_)).remove(*this);
 }
 
-ngx_int_t FleetQuery::ask()
+ngx_int_t NodesQuery::ask()
 {
     FleetAnswer& answer = FleetAnswer::of(main_conf(r_));
     if (answer.is_fresh()) {
@@ -294,7 +295,7 @@ ngx_int_t FleetQuery::ask()
     return wait();
 }
 
-ngx_int_t FleetQuery::respond()
+ngx_int_t NodesQuery::respond()
 {
     const std::string& text = FleetAnswer::of(main_conf(r_)).text();
     return text.empty() ? ngx_int_t{ NGX_HTTP_INTERNAL_SERVER_ERROR }
@@ -309,7 +310,7 @@ ngx_int_t show_fleet(ngx_http_request_t* r)
         return send_error(
             r, NGX_HTTP_NOT_FOUND, "no fleet: that needs the directive ratelimit_fleet");
     }
-    auto* query = nginx::make<FleetQuery>(r->pool, r);
+    auto* query = nginx::make<NodesQuery>(r->pool, r);
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
 }
 

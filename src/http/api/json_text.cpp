@@ -2,43 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 
 namespace ratelimit::http {
 
 namespace {
-
-constexpr std::string_view digits = "0123456789ABCDEF";
-
-void append_hex(std::string& out, char byte)
-{
-    const auto value = static_cast<unsigned char>(byte);
-    out += digits[value >> 4U];
-    out += digits[value & 0xFU];
-}
-
-/// The value of two hexadecimal digits at `at`; empty: there are none.
-std::optional<char> hex_byte(std::string_view text, std::size_t at) noexcept
-{
-    unsigned value = 0;
-    if (text.size() < at + 2) {
-        return std::nullopt;
-    }
-    const char* begin = text.data() + at;
-    const auto [end, error] = std::from_chars(begin, begin + 2, value, 16);
-    if (error != std::errc{} || end != begin + 2) {
-        return std::nullopt;
-    }
-    return static_cast<char>(value);
-}
-
-bool is_unreserved(char character) noexcept
-{
-    return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z')
-        || (character >= '0' && character <= '9')
-        || std::string_view{ "-._~" }.find(character) != std::string_view::npos;
-}
 
 /// Whether JSON has the character as it is.
 bool is_plain(char character) noexcept
@@ -101,8 +69,9 @@ void JsonText::quoted(std::string_view text)
             text_ += '\\';
             text_ += character;
         } else if (static_cast<unsigned char>(character) < ' ' || character == '\x7f') {
-            text_ += "\\u00";
-            append_hex(text_, character);
+            std::array<char, 7> room{};
+            std::snprintf(room.data(), room.size(), "\\u%04X", static_cast<unsigned>(character));
+            text_ += room.data();
         } else {
             text_ += text.substr(0, length);
         }
@@ -195,39 +164,6 @@ JsonText& JsonText::null(std::string_view name)
     begin_value(name);
     text_ += "null";
     return *this;
-}
-
-std::string percent_encoded(std::string_view bytes)
-{
-    std::string text;
-    for (const char byte : bytes) {
-        if (is_unreserved(byte)) {
-            text += byte;
-        } else {
-            text += '%';
-            append_hex(text, byte);
-        }
-    }
-    return text;
-}
-
-std::optional<std::string> percent_decoded(std::string_view text)
-{
-    std::string bytes;
-    while (!text.empty()) {
-        if (text.front() != '%') {
-            bytes += text.front();
-            text.remove_prefix(1);
-            continue;
-        }
-        const auto byte = hex_byte(text, 1);
-        if (!byte) {
-            return std::nullopt;
-        }
-        bytes += *byte;
-        text.remove_prefix(3);
-    }
-    return bytes;
 }
 
 }  // namespace ratelimit::http

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,11 +33,5 @@ private:
     std::string text_;
     bool first_ = true;  // the next value is the first of its object or array
 };
-
-/// Writes all characters but the unreserved ones of RFC 3986 as %HH.
-std::string percent_encoded(std::string_view bytes);
-
-/// Empty: a percent sign is not followed by two hexadecimal digits.
-std::optional<std::string> percent_decoded(std::string_view text);
 
 }  // namespace ratelimit::http

@@ -1,8 +1,8 @@
 #include "http/api/views.h"
 #include "http/decision_count.h"
 #include "http/node_figures.h"
-#include "http/redis_report.h"
 #include "http/version.h"
+#include "node/redis_report.h"
 
 #include <array>
 #include <cstdio>

@@ -6,10 +6,11 @@
 #include "http/api/path.h"
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
-#include "http/clocks.h"
+#include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
+#include "node/clocks.h"
 
 #include <algorithm>
 #include <chrono>

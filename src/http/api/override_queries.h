@@ -1,7 +1,7 @@
 #pragma once
 
+#include "conf/conf.h"
 #include "fleet/change_call.h"
-#include "http/conf.h"
 
 #include <string>
 #include <string_view>

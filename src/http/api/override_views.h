@@ -1,7 +1,7 @@
 #pragma once
 
+#include "conf/conf.h"
 #include "http/api/path.h"
-#include "http/conf.h"
 
 #include <string_view>
 

@@ -1,6 +1,6 @@
 #include "http/api/path.h"
 
-#include "http/api/json_text.h"
+#include "limit/percent_text.h"
 
 namespace ratelimit::http {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "http/ngx_http.h"
 #include "nginx/guarded.h"
+#include "nginx/ngx_http.h"
 #include "nginx/timer.h"
 
 #include <optional>

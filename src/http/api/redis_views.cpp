@@ -1,7 +1,7 @@
 #include "http/api/json_text.h"
 #include "http/api/views.h"
-#include "http/redis_report.h"
 #include "nginx/text.h"
+#include "node/redis_report.h"
 
 #include <numeric>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/conf.h"
+#include "conf/conf.h"
 
 #include <string>
 #include <string_view>

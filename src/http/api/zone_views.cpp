@@ -2,6 +2,7 @@
 #include "http/api/views.h"
 #include "http/decision_count.h"
 #include "http/version.h"
+#include "limit/percent_text.h"
 #include "nginx/clock.h"
 #include "nginx/text.h"
 

@@ -1,17 +1,17 @@
 #pragma once
 
-#include "http/ngx_http.h"
+#include "nginx/ngx_http.h"
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 /// The callbacks of the module's HTTP context. nginx calls `create` before it reads http {} or a
 /// location, and `init` or `merge` afterwards. On errors they log one line and return null or
-/// NGX_CONF_ERROR.
-void* create_main_conf(ngx_conf_t* cf) noexcept;
+/// NGX_CONF_ERROR. `api_handler`: the content handler of locations with ratelimit_api.
+void* create_main_conf(ngx_conf_t* cf, ngx_http_handler_pt api_handler) noexcept;
 /// Finds the ratelimit_redis block of each zone.
 char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept;
 void* create_location_conf(ngx_conf_t* cf) noexcept;
 /// Inherits what the location does not set, and resolves its limits.
 char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept;
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,14 +1,14 @@
-#include "http/fleet_node.h"
+#include "node/fleet_node.h"
 
 #include "fleet/initial_load.h"
-#include "http/clocks.h"
 #include "nginx/text.h"
+#include "node/clocks.h"
 
 #include <algorithm>
 #include <functional>
 #include <utility>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -162,4 +162,4 @@ void FleetNode::changed(std::string_view zone, std::string_view key) noexcept
     }
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,8 +1,8 @@
-#include "http/limit_directive.h"
+#include "conf/limit_directive.h"
 
 #include "check/script_text.h"
-#include "http/conf.h"
-#include "http/conf_error.h"
+#include "conf/conf.h"
+#include "conf/conf_error.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 
@@ -11,7 +11,7 @@
 #include <span>
 #include <utility>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -232,4 +232,4 @@ char* limit_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     });
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,14 +1,14 @@
-#include "http/fleet_directive.h"
+#include "conf/fleet_directive.h"
 
-#include "http/conf.h"
-#include "http/conf_error.h"
+#include "conf/conf.h"
+#include "conf/conf_error.h"
 #include "nginx/guarded.h"
 #include "nginx/text.h"
 #include "store/fleet_memory.h"
 
 #include <span>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -94,4 +94,4 @@ char* fleet_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     });
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,10 +1,11 @@
 // The module's definition, and its callbacks for the configuration and for each process.
 
+#include "conf/commands.h"
+#include "conf/conf.h"
+#include "conf/conf_setup.h"
 #include "http/access_handler.h"
+#include "http/api/api_handler.h"
 #include "http/client_gone.h"
-#include "http/commands.h"
-#include "http/conf.h"
-#include "http/conf_setup.h"
 #include "http/decision_count.h"
 #include "http/exit_statements.h"
 #include "http/header_filter.h"
@@ -172,10 +173,15 @@ void exit_process(ngx_cycle_t* cycle) noexcept
     }
 }
 
+void* create_conf(ngx_conf_t* cf) noexcept
+{
+    return create_main_conf(cf, api_handler);
+}
+
 ngx_http_module_t context = {
     add_variables,         // preconfiguration
     postconfiguration,     //
-    create_main_conf,      //
+    create_conf,           //
     init_main_conf,        //
     nullptr,               // create server configuration
     nullptr,               // merge server configuration
@@ -192,7 +198,7 @@ extern "C" {
 ngx_module_t ngx_http_ratelimit_module = {
     NGX_MODULE_V1,
     &ratelimit::http::context,
-    ratelimit::http::commands,
+    ratelimit::commands,
     NGX_HTTP_MODULE,
     nullptr,                        // init master
     ratelimit::http::init_module,   //

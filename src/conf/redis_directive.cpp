@@ -1,8 +1,8 @@
-#include "http/redis_directive.h"
+#include "conf/redis_directive.h"
 
-#include "http/conf.h"
-#include "http/conf_error.h"
-#include "http/redis_servers.h"
+#include "conf/conf.h"
+#include "conf/conf_error.h"
+#include "conf/redis_servers.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "nginx/text.h"
@@ -12,7 +12,7 @@
 #include <set>
 #include <span>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -367,4 +367,4 @@ char* redis_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     });
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "check/coalescer.h"
-#include "http/ngx_http.h"
+#include "nginx/ngx_http.h"
 #include "redis/client.h"
 #include "zone/zone.h"
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 /// One ratelimit_redis block and, in a worker, its client.
 class RedisBlock final : public redis::ClientEvents {
@@ -78,4 +78,4 @@ private:
     std::unique_ptr<Coalescer> coalescer_;
 };
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,11 +1,11 @@
-#include "http/zone_tag.h"
+#include "conf/zone_tag.h"
 
 #include "nginx/text.h"
 
 #include <set>
 #include <span>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 using nginx::view;
 
@@ -37,4 +37,4 @@ void warn_of_changed_tag(ngx_conf_t* cf, const ngx_shm_zone_t& memory)
     }
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "http/ngx_http.h"
+#include "nginx/ngx_http.h"
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 struct LimitSet;
 struct MainConf;
@@ -15,4 +15,4 @@ char* limit_directive(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexce
 /// it logs one line and returns NGX_CONF_ERROR.
 char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set);
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

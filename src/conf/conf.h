@@ -1,11 +1,11 @@
 #pragma once
 
 #include "check/remote_limit.h"
-#include "http/fleet_node.h"
-#include "http/ngx_http.h"
-#include "http/redis_block.h"
 #include "limit/grammar.h"
 #include "limit/rate_headers.h"
+#include "nginx/ngx_http.h"
+#include "node/fleet_node.h"
+#include "node/redis_block.h"
 #include "zone/held_requests.h"
 #include "zone/zone.h"
 
@@ -17,7 +17,7 @@
 
 extern "C" ngx_module_t ngx_http_ratelimit_module;
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 /// A line of the configuration, for errors that are found only after all of it has been read.
 struct ConfPosition {
@@ -116,6 +116,7 @@ struct MainConf : MainSettings {
     std::unique_ptr<FleetNode> fleet;          // null: no ratelimit_fleet
     ConfPosition fleet_position;
     bool has_api = false;
+    ngx_http_handler_pt api_handler = nullptr;  // of locations with ratelimit_api
 
     ZoneConf* zone_named(std::string_view name) noexcept;
     RedisBlock* redis_named(std::string_view name) noexcept;
@@ -127,4 +128,4 @@ MainConf& main_conf(ngx_http_request_t* r) noexcept;
 MainConf* main_conf(ngx_cycle_t* cycle) noexcept;
 LocationConf& location_conf(ngx_http_request_t* r) noexcept;
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,9 +1,9 @@
-#include "http/conf_setup.h"
+#include "conf/conf_setup.h"
 
 #include "check/script_text.h"
-#include "http/api/api_handler.h"
-#include "http/conf.h"
-#include "http/limit_directive.h"
+#include "conf/api_directive.h"
+#include "conf/conf.h"
+#include "conf/limit_directive.h"
 #include "limit/fail_mode.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
@@ -11,7 +11,7 @@
 #include "store/known_nodes.h"
 #include "store/redis_counters.h"
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -62,36 +62,6 @@ char* find_redis(ngx_conf_t* cf, MainConf& main, ZoneConf& zone)
         return zone_error(cf, zone, "size is too small for one key of this rate and algorithm");
     }
     return NGX_CONF_OK;
-}
-
-/// `if` and limit_except blocks inherit ratelimit_api from their location. A limit_except block
-/// also needs the content handler: nginx does not use the location's.
-void inherit_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept
-{
-    auto* core = static_cast<ngx_http_core_loc_conf_t*>(
-        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
-    if (core->noname && conf.api == api_none) {
-        conf.api = above.api;
-        conf.api_user = above.api_user;
-    }
-    if (core->lmt_excpt && core->handler == nullptr && conf.api != api_none) {
-        core->handler = api_handler;
-    }
-}
-
-/// Whether another directive of the location, such as proxy_pass, took the place of ratelimit_api.
-bool api_replaced(ngx_conf_t* cf, const LocationConf& conf) noexcept
-{
-    auto* core = static_cast<ngx_http_core_loc_conf_t*>(
-        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
-    if (core->noname || conf.api == api_none || core->handler == api_handler) {
-        return false;
-    }
-    ngx_log_error(
-        NGX_LOG_EMERG, cf->log, 0,
-        "\"ratelimit_api\" stands beside another directive that answers in location \"%V\"",
-        &core->name);
-    return true;
 }
 
 /// Whether the rewrite module's first code of this level is `return`, outside of any `if`.
@@ -205,14 +175,15 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
 
 }  // namespace
 
-void* create_main_conf(ngx_conf_t* cf) noexcept
+void* create_main_conf(ngx_conf_t* cf, ngx_http_handler_pt api_handler) noexcept
 {
-    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [cf]() -> void* {
+    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [cf, api_handler]() -> void* {
         auto* conf = nginx::make<MainConf>(cf->pool);
         if (conf == nullptr) {
             return nullptr;
         }
         conf->ipv6_prefix = NGX_CONF_UNSET_UINT;
+        conf->api_handler = api_handler;
         return static_cast<MainSettings*>(conf);
     });
 }
@@ -264,12 +235,13 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     auto& above = *static_cast<LocationConf*>(parent);
     auto& conf = *static_cast<LocationConf*>(child);
 
-    if (api_replaced(cf, conf)) {
+    const bool own_api = conf.api != api_none;
+    if (!merge_api(cf, above, conf)) {
         return static_cast<char*>(NGX_CONF_ERROR);
     }
     if (conf.limits != NGX_CONF_UNSET_PTR) {
         warn_of_return(cf, *conf.limits);
-    } else if (conf.api != api_none) {
+    } else if (own_api) {
         conf.limits = nullptr;  // who is refused can still be looked up
     }
     ngx_conf_merge_ptr_value(conf.limits, above.limits, nullptr);
@@ -285,7 +257,6 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 
-    inherit_api(cf, above, conf);
     if (conf.limits == nullptr) {
         return NGX_CONF_OK;
     }
@@ -294,4 +265,4 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     });
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

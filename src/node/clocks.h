@@ -3,8 +3,8 @@
 #include "nginx/clock.h"
 #include "zone/node_clock.h"
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 inline constexpr NodeClock node_clock{ nginx::monotonic_time, nginx::local_time };
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,12 +1,12 @@
-#include "http/commands.h"
+#include "conf/commands.h"
 
-#include "http/api/api_handler.h"
-#include "http/conf.h"
-#include "http/conf_error.h"
-#include "http/fleet_directive.h"
-#include "http/limit_directive.h"
-#include "http/redis_directive.h"
-#include "http/zone_directive.h"
+#include "conf/api_directive.h"
+#include "conf/conf.h"
+#include "conf/conf_error.h"
+#include "conf/fleet_directive.h"
+#include "conf/limit_directive.h"
+#include "conf/redis_directive.h"
+#include "conf/zone_directive.h"
 #include "limit/fail_mode.h"
 #include "limit/rate_text.h"
 
@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <span>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -104,17 +104,6 @@ char* set_headers(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
     return NGX_CONF_OK;
 }
 
-/// Only one directive can answer in a location. The reverse order is found in merge.
-char* set_api(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
-{
-    const auto* core = static_cast<const ngx_http_core_loc_conf_t*>(
-        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
-    if (core->handler != nullptr && static_cast<const LocationConf*>(conf)->api == api_none) {
-        return const_cast<char*>("stands beside another directive that answers in this location");
-    }
-    return api_directive(cf, command, conf);
-}
-
 const NumberRange error_status{ 400, 599, "a status from 400 to 599" };
 const NumberRange ipv6_prefix{ 1, 128, "a number of bits from 1 to 128" };
 
@@ -197,10 +186,10 @@ ngx_command_t commands[] = {
     { ngx_string("ratelimit_problem_details"), anywhere | NGX_CONF_TAKE1, set_choice,
       NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, problem_details), post(switches) },
 
-    { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE12, set_api,
-      NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
+    { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE12,
+      api_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
 
     ngx_null_command
 };
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

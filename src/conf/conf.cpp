@@ -1,11 +1,11 @@
-#include "http/conf.h"
+#include "conf/conf.h"
 
-#include "http/clocks.h"
 #include "nginx/timer.h"
+#include "node/clocks.h"
 
 #include <algorithm>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -82,4 +82,4 @@ LocationConf& location_conf(ngx_http_request_t* r) noexcept
     return *static_cast<LocationConf*>(ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module));
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "http/ngx_http.h"
+#include "nginx/ngx_http.h"
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 /// ratelimit_fleet [redis=name] [node=name] [size=size];
 char* fleet_directive(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept;
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

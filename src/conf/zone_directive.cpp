@@ -1,15 +1,15 @@
-#include "http/zone_directive.h"
+#include "conf/zone_directive.h"
 
-#include "http/conf.h"
-#include "http/conf_error.h"
-#include "http/zone_tag.h"
+#include "conf/conf.h"
+#include "conf/conf_error.h"
+#include "conf/zone_tag.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "store/zone_memory.h"
 
 #include <utility>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -90,4 +90,4 @@ char* zone_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     });
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -3,7 +3,7 @@
 #include "fleet/change_call.h"
 #include "fleet/node_report.h"
 #include "fleet/session.h"
-#include "http/redis_block.h"
+#include "node/redis_block.h"
 
 #include <functional>
 #include <memory>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 /// This node as a member of its fleet: ratelimit_fleet and, in a worker, its session.
 class FleetNode final : private fleet::Session::Node {
@@ -75,4 +75,4 @@ private:
     std::unique_ptr<fleet::Session> session_;
 };
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/ngx_http.h"
+#include "nginx/ngx_http.h"
 
 #include "limit/grammar.h"
 #include "nginx/text.h"
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 /// Logs one line with the directive, its invalid value and the expected one. Returns
 /// NGX_CONF_ERROR.
@@ -59,4 +59,4 @@ inline char* compile(ngx_conf_t* cf, std::string_view text, ngx_http_complex_val
                                                               : static_cast<char*>(NGX_CONF_ERROR);
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

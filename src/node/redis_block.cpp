@@ -1,9 +1,9 @@
-#include "http/redis_block.h"
+#include "node/redis_block.h"
 
-#include "http/redis_report.h"
 #include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
+#include "node/redis_report.h"
 #include "redis/context.h"
 #include "redis/make_client.h"
 
@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -96,7 +96,7 @@ void RedisBlock::rest() noexcept
 void RedisBlock::report() noexcept
 {
     if (client_ != nullptr && counters != nullptr) {
-        http::report(name, *client_, coalescer_->take_waited(), *counters);
+        report_client(name, *client_, coalescer_->take_waited(), *counters);
     }
 }
 
@@ -185,4 +185,4 @@ void RedisBlock::servers_unknown(std::string_view reason) noexcept
         &shown.text);
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

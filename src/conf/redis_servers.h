@@ -1,10 +1,10 @@
 #pragma once
 
-#include "http/redis_block.h"
+#include "node/redis_block.h"
 
 #include <span>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 // The setters of a ratelimit_redis block that say where its servers are. They log one line and
 // return NGX_CONF_ERROR if a value is invalid.
@@ -17,4 +17,4 @@ char* set_topology(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t>
 /// error; null: there is none.
 const char* check_servers(RedisBlock& block);
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

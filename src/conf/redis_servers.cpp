@@ -1,12 +1,12 @@
-#include "http/redis_servers.h"
+#include "conf/redis_servers.h"
 
-#include "http/conf_error.h"
+#include "conf/conf_error.h"
 #include "limit/rate_text.h"
 #include "nginx/text.h"
 
 #include <algorithm>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -164,4 +164,4 @@ const char* check_servers(RedisBlock& block)
     return check_once(options.servers);
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit

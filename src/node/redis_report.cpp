@@ -1,10 +1,10 @@
-#include "http/redis_report.h"
+#include "node/redis_report.h"
 
 #include "nginx/guarded.h"
 
 #include <algorithm>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
 namespace {
 
@@ -23,7 +23,7 @@ RedisCounters::Counts counts_in(const redis::ServerStats& stats) noexcept
 
 }  // namespace
 
-void report(
+void report_client(
     std::string_view redis, redis::Client& client, std::uint64_t coalesced,
     ngx_shm_zone_t& counters) noexcept
 {
@@ -56,4 +56,4 @@ unsigned worker_count() noexcept
     return core->master ? std::min(static_cast<unsigned>(core->worker_processes), most) : 1;
 }
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit
