@@ -96,7 +96,7 @@ void each_second() noexcept
 }
 
 /// Loads what this node must know before its first decision.
-ngx_int_t load_fleet(ngx_cycle_t& cycle, FleetNode& fleet) noexcept
+ngx_int_t load_fleet(ngx_cycle_t& cycle, FleetMember& fleet) noexcept
 {
     return nginx::guarded(cycle.log, ngx_int_t{ NGX_ERROR }, [&] {
         fleet.find_slots(*cycle.log);

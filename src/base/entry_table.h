@@ -1,7 +1,8 @@
 #pragma once
 
+#include "base/free_list.h"
+
 #include <cstddef>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -34,13 +35,9 @@ public:
         if (used_ == buckets_.size()) {
             grow();
         }
-        if (unused_ == nullptr) {
-            unused_ = &all_.emplace_back(parts...);
-        }
-        Entry& entry = *unused_;
+        Entry& entry = entries_.take(parts...);
         entry.hash = hash;
-        unused_ = std::exchange(entry.next, bucket_of(hash));
-        bucket_of(hash) = &entry;
+        entry.next = std::exchange(bucket_of(hash), &entry);
         ++used_;
         return entry;
     }
@@ -51,8 +48,8 @@ public:
         while (*link != &entry) {
             link = &(*link)->next;
         }
-        *link = std::exchange(entry.next, unused_);
-        unused_ = &entry;
+        *link = entry.next;
+        entries_.give_back(entry);
         --used_;
     }
 
@@ -87,8 +84,7 @@ private:
 
     std::vector<Entry*> buckets_;  // by hash; their number is a power of two
     std::size_t used_ = 0;
-    std::deque<Entry> all_;  // owns the entries
-    Entry* unused_ = nullptr;
+    ReusePool<Entry> entries_;
 };
 
 }  // namespace ratelimit

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <new>
 #include <utility>
 
@@ -23,6 +24,27 @@ private:
         Free* next;
     };
     static inline Free* unused = nullptr;
+};
+
+/// Objects that are reused as they were left, and freed with the pool. An Object has the member
+/// `Object* next`, which is the pool's until the object is taken and after it was given back.
+template <class Object>
+class ReusePool {
+public:
+    /// An object that was given back, or one that is made of `parts`.
+    template <class... Parts>
+    Object& take(Parts&... parts)
+    {
+        if (unused_ == nullptr) {
+            return all_.emplace_back(parts...);
+        }
+        return *std::exchange(unused_, unused_->next);
+    }
+    void give_back(Object& object) noexcept { object.next = std::exchange(unused_, &object); }
+
+private:
+    std::deque<Object> all_;  // objects keep their addresses
+    Object* unused_ = nullptr;
 };
 
 }  // namespace ratelimit

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "base/free_list.h"
 #include "check/block_read.h"
-#include "check/free_list.h"
 #include "check/shard_part.h"
 
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "base/entry_table.h"
 #include "check/coalesced_call.h"
-#include "check/entry_table.h"
 
 #include <cstdint>
 #include <utility>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "check/entry_table.h"
-#include "check/list.h"
+#include "base/entry_table.h"
+#include "base/list.h"
 #include "check/script_call.h"
 #include "redis/client.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "limit/decision.h"
 #include "limit/run_reply.h"
+#include "limit/verdict.h"
 
 #include <cstddef>
 #include <string_view>

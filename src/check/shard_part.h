@@ -1,6 +1,6 @@
 #pragma once
 
-#include "check/list.h"
+#include "base/list.h"
 #include "check/remote_limit.h"
 #include "check/runs.h"
 #include "limit/run_reply.h"

@@ -4,7 +4,7 @@
 #include "limit/grammar.h"
 #include "limit/rate_headers.h"
 #include "nginx/ngx_http.h"
-#include "node/fleet_node.h"
+#include "node/fleet_member.h"
 #include "node/redis_block.h"
 #include "zone/held_requests.h"
 #include "zone/zone.h"
@@ -113,7 +113,7 @@ struct MainConf : MainSettings {
     std::deque<RedisBlock> redis;  // deques: elements keep their addresses
     std::deque<ZoneConf> zones;
     ngx_shm_zone_t* redis_counters = nullptr;  // null: there is no Redis
-    std::unique_ptr<FleetNode> fleet;          // null: no ratelimit_fleet
+    std::unique_ptr<FleetMember> fleet;        // null: no ratelimit_fleet
     ConfPosition fleet_position;
     bool has_api = false;
     ngx_http_handler_pt api_handler = nullptr;  // of locations with ratelimit_api

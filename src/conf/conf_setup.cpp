@@ -8,7 +8,6 @@
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
-#include "store/known_nodes.h"
 #include "store/redis_counters.h"
 
 namespace ratelimit {
@@ -102,19 +101,6 @@ char* fleet_error(ngx_conf_t* cf, const MainConf& main, std::string_view error)
     return static_cast<char*>(NGX_CONF_ERROR);
 }
 
-/// Adds the memory for the list of nodes that the API shows when Redis is away.
-bool add_known_nodes(ngx_conf_t* cf, FleetNode& fleet) noexcept
-{
-    static char tag;
-    static ngx_str_t name = ngx_string("ratelimit fleet nodes");
-    fleet.known_nodes = ngx_shared_memory_add(cf, &name, KnownNodes::memory_size, &tag);
-    if (fleet.known_nodes == nullptr) {
-        return false;
-    }
-    KnownNodes::prepare(*fleet.known_nodes);
-    return true;
-}
-
 /// Sets the fleet's ratelimit_redis block, and its memory in all zones.
 char* set_up_fleet(ngx_conf_t* cf, MainConf& main)
 {
@@ -127,7 +113,7 @@ char* set_up_fleet(ngx_conf_t* cf, MainConf& main)
     if (main.fleet == nullptr) {
         return NGX_CONF_OK;
     }
-    FleetNode& fleet = *main.fleet;
+    FleetMember& fleet = *main.fleet;
     RedisBlock* redis = nullptr;
     if (fleet.redis_name) {
         redis = main.redis_named(*fleet.redis_name);
@@ -146,9 +132,6 @@ char* set_up_fleet(ngx_conf_t* cf, MainConf& main)
                                : "several \"ratelimit_redis\" blocks, expected \"redis=name\"");
     }
     fleet.set_up(*redis, main.has_api);
-    if (main.has_api && !add_known_nodes(cf, fleet)) {
-        return static_cast<char*>(NGX_CONF_ERROR);
-    }
     for (ZoneConf& zone : main.zones) {
         zone.zone.fleet = fleet.memory;
         fleet.zones.push_back(&zone.zone);

@@ -21,7 +21,7 @@ constexpr std::size_t longest_name = 64;
 
 struct FleetReader {
     ngx_conf_t* cf;
-    FleetNode& fleet;
+    FleetMember& fleet;
     ssize_t size = 0;  // 0: not given
 };
 
@@ -70,7 +70,7 @@ char* read_fleet(ngx_conf_t* cf, MainConf& main)
     if (main.fleet != nullptr) {
         return const_cast<char*>("is duplicate");
     }
-    main.fleet = std::make_unique<FleetNode>();
+    main.fleet = std::make_unique<FleetMember>();
     main.fleet_position = position_of(cf);
     FleetReader reader{ cf, *main.fleet };
     const std::span values(static_cast<const ngx_str_t*>(cf->args->elts), cf->args->nelts);

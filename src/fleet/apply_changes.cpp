@@ -11,7 +11,7 @@ namespace {
 
 static_assert(longest_key <= OverrideTable::key_limit);
 
-/// If not all overrides fit, each new one makes a difference. Passes are at least this far apart.
+/// While overrides are left out, the digests always differ: all are read again this often at most.
 constexpr milliseconds between_passes{ 10'000 };
 
 constexpr std::chrono::seconds until_fewer{ 5 };
@@ -104,7 +104,7 @@ void finish(const FleetMemory& memory, const SyncReply& reply, milliseconds now)
 {
     FleetMemory::Shared& shared = memory.shared();
     if (shared.in_pass) {
-        memory.table().end_pass();
+        memory.table().end_full_read();
         shared.in_pass = false;
         shared.missing = difference(reply.digest, memory.table().digest());
         shared.unfit_in_pass = shared.unfit;
@@ -147,7 +147,7 @@ Applied apply_changes(
         return Applied::nothing;
     }
     if (reply.from == 0) {
-        memory.table().begin_pass();
+        memory.table().begin_full_read();
         shared.in_pass = true;
         shared.unfit = 0;
     }

@@ -32,15 +32,6 @@ std::uint64_t time_of(std::string_view text) noexcept
     return error == std::errc{} && time > 0 && time < most ? static_cast<std::uint64_t>(time) : 0;
 }
 
-/// Removes the text up to the next zero byte, and that byte, from the front; returns the text.
-std::string_view take_text(std::string_view& text) noexcept
-{
-    const auto end = text.find('\0');
-    const auto part = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    return part;
-}
-
 /// When the node began, in microseconds since the epoch; or, since its report was on its way to
 /// Redis, a little later.
 std::int64_t began(const FleetNode& node) noexcept
@@ -135,43 +126,6 @@ std::size_t remove_replaced(std::vector<FleetNode>& nodes)
 }
 
 }  // namespace
-
-std::string NodeList::packed(std::size_t room) const
-{
-    std::string text;
-    const auto add = [&text](std::string_view part) {
-        text += part;
-        text += '\0';
-    };
-    add(std::to_string(now_us));
-    add(std::to_string(nodes));
-    for (const Node& node : reported) {
-        // A zero byte is in no id and no report, but Redis may have anything.
-        const bool whole =
-            node.id.find('\0') == std::string::npos && node.report.find('\0') == std::string::npos;
-        const std::size_t before = text.size();
-        add(node.id);
-        add(std::to_string(node.heard_us));
-        add(node.report);
-        if (!whole || text.size() > room) {
-            text.resize(before);
-        }
-    }
-    return text.size() <= room ? text : std::string{};
-}
-
-NodeList NodeList::unpacked(std::string_view text)
-{
-    NodeList list;
-    list.now_us = time_of(take_text(text));
-    list.nodes = time_of(take_text(text));
-    while (!text.empty() && list.reported.size() < NodesCall::most_nodes) {
-        const auto id = take_text(text);
-        const auto heard = time_of(take_text(text));
-        list.reported.push_back({ std::string(id), heard, std::string(take_text(text)) });
-    }
-    return list;
-}
 
 bool NodesReader::read(std::size_t bytes)
 {

@@ -22,11 +22,6 @@ struct NodeList {
     std::uint64_t now_us = 0;    // by Redis's clock
     std::uint64_t nodes = 0;     // that Redis knows; some may be left out below
     std::vector<Node> reported;  // the one that was heard of last first
-
-    /// As one text, for another process. Nodes that exceed `room` bytes are left out.
-    std::string packed(std::size_t room) const;
-    /// Of any text: what is malformed is left out.
-    static NodeList unpacked(std::string_view text);
 };
 
 inline constexpr std::uint64_t live_us = 5'000'000;

@@ -92,15 +92,15 @@ private:
     bool running_ = false;
 };
 
-class PollLoop::TurnEnd final : public EndOfTurn {
+class PollLoop::EndOfTurnTask final : public EndOfTurn {
 public:
-    TurnEnd(PollLoop& loop, std::function<void()> done) : loop_(loop), done_(std::move(done))
+    EndOfTurnTask(PollLoop& loop, std::function<void()> done) : loop_(loop), done_(std::move(done))
     {
         loop_.turn_ends_.push_back(this);
     }
-    ~TurnEnd() override { drop(loop_.turn_ends_, this); }
-    TurnEnd(const TurnEnd&) = delete;
-    TurnEnd& operator=(const TurnEnd&) = delete;
+    ~EndOfTurnTask() override { drop(loop_.turn_ends_, this); }
+    EndOfTurnTask(const EndOfTurnTask&) = delete;
+    EndOfTurnTask& operator=(const EndOfTurnTask&) = delete;
 
     void want() noexcept override { wanted_ = true; }
     void run()
@@ -135,7 +135,7 @@ std::unique_ptr<Timer> PollLoop::make_timer(std::function<void()> fired)
 
 std::unique_ptr<EndOfTurn> PollLoop::make_end_of_turn(std::function<void()> done)
 {
-    return std::make_unique<TurnEnd>(*this, std::move(done));
+    return std::make_unique<EndOfTurnTask>(*this, std::move(done));
 }
 
 milliseconds PollLoop::now() const noexcept
@@ -167,7 +167,7 @@ void PollLoop::turn(milliseconds end)
 
 void PollLoop::run_turn_ends()
 {
-    for (TurnEnd*& end : turn_ends_) {
+    for (EndOfTurnTask*& end : turn_ends_) {
         if (end != nullptr) {
             end->run();
         }

@@ -32,7 +32,7 @@ public:
 private:
     class Connection;
     class PollTimer;
-    class TurnEnd;
+    class EndOfTurnTask;
 
     void turn(milliseconds end);
     void run_turn_ends();
@@ -43,7 +43,7 @@ private:
     // is over.
     std::list<Connection*> connections_;
     std::list<PollTimer*> timers_;
-    std::list<TurnEnd*> turn_ends_;
+    std::list<EndOfTurnTask*> turn_ends_;
 };
 
 }  // namespace ratelimit::fleet

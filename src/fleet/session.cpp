@@ -11,7 +11,7 @@ namespace {
 // stopped: another worker calls at its next look. The longest way is a call that has no answer: it
 // begins a second after the one before, and the next one 600 ms later at the latest.
 constexpr milliseconds between_calls{ 1000 };
-constexpr milliseconds between_looks{ 250 };   // of a worker that does not speak
+constexpr milliseconds between_looks{ 250 };   // of a worker that does not lead
 constexpr milliseconds longest_answer{ 250 };  // then another worker may try
 constexpr milliseconds after_failure{ 350 };   // all other workers look before this one
 constexpr milliseconds lease{ 1250 };
@@ -31,7 +31,7 @@ Session::Session(const Parts& parts)
 
 Session::~Session()
 {
-    parts_.memory.stop_speaking();
+    parts_.memory.stop_leading();
 }
 
 milliseconds Session::now() const noexcept
@@ -42,20 +42,20 @@ milliseconds Session::now() const noexcept
 void Session::tick() noexcept
 {
     if (!parts_.node.stays()) {
-        parts_.memory.stop_speaking();
+        parts_.memory.stop_leading();
         return;
     }
     const milliseconds time = now();
     FleetMemory::Shared& shared = parts_.memory.shared();
     const auto heard =
         std::chrono::duration_cast<milliseconds>(microseconds{ shared.heard_us.load() });
-    if (speaks_ && sync_.running() && time - heard >= longest_answer) {
+    if (leads_ && sync_.running() && time - heard >= longest_answer) {
         give_up();
         return;
     }
-    speaks_ = parts_.memory.follows(parts_.storage) && parts_.memory.speak(time, lease);
-    if (!speaks_) {
-        parts_.memory.stop_speaking();  // a later configuration has another Redis
+    leads_ = parts_.memory.follows(parts_.storage) && parts_.memory.lead(time, lease);
+    if (!leads_) {
+        parts_.memory.stop_leading();  // a later configuration has another Redis
         timer_->start(between_looks);
         return;
     }
@@ -64,20 +64,20 @@ void Session::tick() noexcept
     }
     called_ = time;
     timer_->start(longest_answer);
-    say();
+    sync();
 }
 
 /// Lets another worker try; its connection may be better.
 void Session::give_up() noexcept
 {
-    speaks_ = false;
-    parts_.memory.stop_speaking();
+    leads_ = false;
+    parts_.memory.stop_leading();
     timer_->start(after_failure);
 }
 
-void Session::say() noexcept
+void Session::sync() noexcept
 try {
-    if (!sync_.start(parts_.node.state()) && speaks_) {
+    if (!sync_.start(parts_.node.state()) && leads_) {
         give_up();
     }
 } catch (const std::exception&) {
@@ -89,7 +89,7 @@ void Session::hurry() noexcept
     if (sync_.running()) {
         again_ = true;
     } else {
-        say();
+        sync();
     }
 }
 
@@ -104,10 +104,10 @@ void Session::synced(Sync::End end) noexcept
         parts_.node.left_out(count);
     }
     if (std::exchange(again_, false)) {
-        say();
-    } else if (speaks_ && end == Sync::End::failed) {
+        sync();
+    } else if (leads_ && end == Sync::End::failed) {
         give_up();
-    } else if (speaks_) {
+    } else if (leads_) {
         timer_->start(std::max(called_ + between_calls - now(), milliseconds{ 1 }));
     }
 }

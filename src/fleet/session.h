@@ -47,7 +47,7 @@ public:
 
 private:
     void tick() noexcept;
-    void say() noexcept;
+    void sync() noexcept;
     void give_up() noexcept;
     milliseconds now() const noexcept;
 
@@ -65,7 +65,7 @@ private:
     Sync sync_;
     std::unique_ptr<Timer> timer_;
     milliseconds called_{ 0 };
-    bool speaks_ = false;
+    bool leads_ = false;
     bool again_ = false;  // after the call in flight, another one is wanted
 };
 

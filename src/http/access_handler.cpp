@@ -73,9 +73,6 @@ ngx_int_t delay(ngx_http_request_t* r, RequestState& state) noexcept
 
 #if (NGX_DEBUG)
 
-constexpr std::array<const char*, 5> source_names = { "redis", "cache", "lease", "local",
-                                                      "override" };
-
 void debug_decision(const RequestState& state) noexcept
 {
     ngx_log_t* log = state.request->connection->log;
@@ -94,9 +91,9 @@ void debug_decision(const RequestState& state) noexcept
         ngx_log_debug6(
             NGX_LOG_DEBUG_HTTP, log, 0,
             "ratelimit zone \"%V\": %s by %s, remaining %L, reset %L us, retry after %L us", &zone,
-            limit.state.granted ? "granted" : "refused",
-            source_names[static_cast<std::size_t>(limit.source)], limit.state.remaining,
-            limit.state.reset.count(), retry_after ? retry_after->count() : -1);
+            limit.state.granted ? "granted" : "refused", name_of(limit.source).data(),
+            limit.state.remaining, limit.state.reset.count(),
+            retry_after ? retry_after->count() : -1);
     }
     ngx_log_debug3(
         NGX_LOG_DEBUG_HTTP, log, 0, "ratelimit decision: %s, %ui undecided, waited %M ms",

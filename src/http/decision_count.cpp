@@ -4,7 +4,7 @@ namespace ratelimit::http {
 
 namespace {
 
-struct Outcome {
+struct CountRow {
     CountedAs counted_as;
     std::string_view name;
     /// By column_of. Leases only pass requests and the cache only refuses them, so both have the
@@ -12,21 +12,25 @@ struct Outcome {
     std::array<std::string_view, ZoneCounters::sources> sources;
 };
 
-constexpr std::array<std::string_view, 3> passing = { "redis", "lease", "local" };
-constexpr std::array<std::string_view, 3> refusing = { "redis", "cache", "local" };
+constexpr std::array<std::string_view, 3> passing = { name_of(Source::redis),
+                                                      name_of(Source::lease),
+                                                      name_of(Source::local) };
+constexpr std::array<std::string_view, 3> refusing = { name_of(Source::redis),
+                                                       name_of(Source::cache),
+                                                       name_of(Source::local) };
 constexpr std::array<std::string_view, 3> undecided = { "none", "", "" };
 
-constexpr std::array<Outcome, ZoneCounters::outcomes> outcomes = {
-    Outcome{ CountedAs::passed, "passed", passing },
-    Outcome{ CountedAs::delayed, "delayed", passing },
-    Outcome{ CountedAs::rejected, "rejected", refusing },
-    Outcome{ CountedAs::delayed_dry_run, "delayed_dry_run", passing },
-    Outcome{ CountedAs::rejected_dry_run, "rejected_dry_run", refusing },
-    Outcome{ CountedAs::failed_open, "failed_open", undecided },
-    Outcome{ CountedAs::failed_closed, "failed_closed", undecided },
-    Outcome{ CountedAs::passed_shadow, "passed_shadow", passing },
-    Outcome{ CountedAs::delayed_shadow, "delayed_shadow", passing },
-    Outcome{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
+constexpr std::array<CountRow, ZoneCounters::outcomes> outcomes = {
+    CountRow{ CountedAs::passed, "passed", passing },
+    CountRow{ CountedAs::delayed, "delayed", passing },
+    CountRow{ CountedAs::rejected, "rejected", refusing },
+    CountRow{ CountedAs::delayed_dry_run, "delayed_dry_run", passing },
+    CountRow{ CountedAs::rejected_dry_run, "rejected_dry_run", refusing },
+    CountRow{ CountedAs::failed_open, "failed_open", undecided },
+    CountRow{ CountedAs::failed_closed, "failed_closed", undecided },
+    CountRow{ CountedAs::passed_shadow, "passed_shadow", passing },
+    CountRow{ CountedAs::delayed_shadow, "delayed_shadow", passing },
+    CountRow{ CountedAs::rejected_shadow, "rejected_shadow", refusing },
 };
 
 constexpr bool are_in_order() noexcept
@@ -44,7 +48,7 @@ static_assert(are_in_order(), "CountedAs is an index of outcomes");
 constexpr std::size_t named_sources() noexcept
 {
     std::size_t count = 0;
-    for (const Outcome& outcome : outcomes) {
+    for (const CountRow& outcome : outcomes) {
         for (const std::string_view source : outcome.sources) {
             count += source.empty() ? 0 : 1;
         }
@@ -170,7 +174,7 @@ std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
             }
         }
         if (const auto units = overridden_units(outcomes[i].counted_as)) {
-            all[next++] = { outcomes[i].name, "override", counters.sum(*units) };
+            all[next++] = { outcomes[i].name, name_of(Source::overridden), counters.sum(*units) };
         }
     }
     return all;

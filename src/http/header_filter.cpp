@@ -131,10 +131,10 @@ void set_three(
     Headers& headers, const Decision& decision, std::string_view limit, std::string_view remaining,
     std::string_view reset) noexcept
 {
-    const AppliedLimit& speaking = decision.speaking();
-    headers.number(limit, speaking.policy.limit());
-    headers.number(remaining, speaking.state.remaining);
-    headers.number(reset, whole_seconds(shown_reset(speaking.policy, speaking.state)));
+    const AppliedLimit& shown = decision.shown();
+    headers.number(limit, shown.policy.limit());
+    headers.number(remaining, shown.state.remaining);
+    headers.number(reset, whole_seconds(shown_reset(shown.policy, shown.state)));
 }
 
 bool set_draft(Headers& headers, const RequestState& state) noexcept
@@ -165,7 +165,7 @@ bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
     const Decision& decision = state.decision;
     Headers headers(r);
 
-    if (decision.has_outcome() && !decision.speaking().shadow) {
+    if (decision.has_outcome() && !decision.shown().shadow) {
         if ((sets & headers_x_ratelimit) != 0) {
             set_three(
                 headers, decision, "X-RateLimit-Limit", "X-RateLimit-Remaining",

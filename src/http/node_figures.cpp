@@ -1,5 +1,6 @@
 #include "http/node_figures.h"
 
+#include "base/hash.h"
 #include "http/decision_count.h"
 #include "http/version.h"
 #include "limit/percent_text.h"
@@ -13,16 +14,6 @@ namespace ratelimit::http {
 
 namespace {
 
-/// FNV-1a, 64 bit: the same on every machine, unlike std::hash.
-std::uint64_t hash_of(std::string_view text) noexcept
-{
-    std::uint64_t hash = 14695981039346656037U;
-    for (const char byte : text) {
-        hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211U;
-    }
-    return hash;
-}
-
 /// What a zone allows, for people.
 std::string limit_text(const ZoneConf& zone)
 {
@@ -34,7 +25,7 @@ std::string limit_text(const ZoneConf& zone)
 }
 
 /// Where the zone's keys are. Servers other than a ring's may have another address on each node.
-std::string place_of(const ZoneConf& zone)
+std::string storage_of(const ZoneConf& zone)
 {
     if (zone.redis == nullptr) {
         return "memory";
@@ -91,7 +82,7 @@ std::string settings_digest(const ZoneConf& zone)
         text += std::to_string(value);
     };
     text += '\n' + std::string(name_of(policy.algorithm)) + '\n' + zone.rate_text + '\n'
-        + place_of(zone);
+        + storage_of(zone);
     add("quota ", policy.rate.quota);
     add("window ", policy.rate.window.count());
     add("burst ", policy.burst.value_or(-1));
@@ -104,7 +95,7 @@ std::string settings_digest(const ZoneConf& zone)
     add("nodes ", zone.zone.nodes);
     std::array<char, 17> digits{};
     std::snprintf(
-        digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash_of(text)));
+        digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(fnv1a(text)));
     return digits.data();
 }
 

@@ -23,9 +23,6 @@ constexpr std::array<std::string_view, 8> result_names = {
     "FAILED_CLOSED",
 };
 
-constexpr std::array<std::string_view, 5> source_names = { "redis", "cache", "lease", "local",
-                                                           "override" };
-
 void set_text(ngx_http_variable_value_t* value, std::string_view text) noexcept
 {
     const ngx_str_t str = borrowed(text);
@@ -77,7 +74,7 @@ ngx_int_t get_source(
     ngx_http_request_t*, ngx_http_variable_value_t* value, const RequestState& state)
 {
     const Source source = state.decision.decided_by().source;
-    set_text(value, source_names[static_cast<std::size_t>(source)]);
+    set_text(value, name_of(source));
     return NGX_OK;
 }
 
@@ -90,19 +87,19 @@ ngx_int_t get_zone(ngx_http_request_t*, ngx_http_variable_value_t* value, const 
 ngx_int_t get_limit(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    return set_formatted(r, value, "%L", state.decision.speaking().policy.limit());
+    return set_formatted(r, value, "%L", state.decision.shown().policy.limit());
 }
 
 ngx_int_t get_remaining(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    return set_formatted(r, value, "%L", state.decision.speaking().state.remaining);
+    return set_formatted(r, value, "%L", state.decision.shown().state.remaining);
 }
 
 ngx_int_t get_reset(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    const AppliedLimit& limit = state.decision.speaking();
+    const AppliedLimit& limit = state.decision.shown();
     return set_formatted(r, value, "%L", whole_seconds(shown_reset(limit.policy, limit.state)));
 }
 

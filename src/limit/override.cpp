@@ -1,6 +1,6 @@
 #include "limit/override.h"
 
-#include "limit/mixed.h"
+#include "base/hash.h"
 #include "limit/rate_text.h"
 
 namespace ratelimit {

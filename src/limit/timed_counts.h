@@ -1,8 +1,8 @@
 #pragma once
 
-#include "limit/decision.h"
 #include "limit/policy.h"
 #include "limit/refund.h"
+#include "limit/verdict.h"
 
 #include <algorithm>
 #include <cstdint>

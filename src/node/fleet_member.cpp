@@ -1,4 +1,4 @@
-#include "node/fleet_node.h"
+#include "node/fleet_member.h"
 
 #include "fleet/initial_load.h"
 #include "nginx/text.h"
@@ -18,7 +18,7 @@ constexpr std::chrono::seconds fresh{ 5 };
 
 }  // namespace
 
-void FleetNode::set_up(RedisBlock& block, bool has_api)
+void FleetMember::set_up(RedisBlock& block, bool has_api)
 {
     redis_ = &block;
     keys_.emplace(block.prefix);
@@ -28,7 +28,7 @@ void FleetNode::set_up(RedisBlock& block, bool has_api)
     }
 }
 
-void FleetNode::find_slots(ngx_log_t& log) noexcept
+void FleetMember::find_slots(ngx_log_t& log) noexcept
 {
     const FleetMemory fleet = shared();
     for (Zone* zone : zones) {
@@ -47,7 +47,7 @@ void FleetNode::find_slots(ngx_log_t& log) noexcept
     const FleetMemory::Lock counted(fleet);
 }
 
-void FleetNode::load(ngx_log_t& log)
+void FleetMember::load(ngx_log_t& log)
 {
     const FleetMemory fleet = shared();
     fleet.follow(storage());
@@ -70,27 +70,27 @@ void FleetNode::load(ngx_log_t& log)
         &text);
 }
 
-void FleetNode::start(std::function<fleet::NodeReport()> figures)
+void FleetMember::start(std::function<fleet::NodeReport()> figures)
 {
     figures_ = std::move(figures);
     session_ = std::make_unique<fleet::Session>(fleet::Session::Parts{
         shared(), redis_->client(), sync_script_, *keys_, node_clock, *this, storage() });
 }
 
-void FleetNode::hurry() noexcept
+void FleetMember::hurry() noexcept
 {
     if (session_ != nullptr) {
         session_->hurry();
     }
 }
 
-bool FleetNode::is_up() const noexcept
+bool FleetMember::is_up() const noexcept
 {
     const microseconds reported{ shared().shared().reported_us.load() };
     return reported.count() != 0 && node_clock.monotonic() - reported < fresh;
 }
 
-fleet::NodeReport FleetNode::report() const
+fleet::NodeReport FleetMember::report() const
 {
     fleet::NodeReport report = figures_ ? figures_() : fleet::NodeReport{};
     report.name = name;
@@ -103,17 +103,17 @@ fleet::NodeReport FleetNode::report() const
     return report;
 }
 
-std::string FleetNode::state()
+std::string FleetMember::state()
 {
     return fleet::write_report(report());
 }
 
-bool FleetNode::stays() const noexcept
+bool FleetMember::stays() const noexcept
 {
     return !ngx_exiting && !ngx_terminate && !ngx_quit;
 }
 
-void FleetNode::disconnected() noexcept
+void FleetMember::disconnected() noexcept
 {
     const ngx_str_t block = borrowed(redis_->name);
     ngx_log_error(
@@ -121,14 +121,14 @@ void FleetNode::disconnected() noexcept
         "ratelimit: fleet: redis \"%V\" does not answer, overrides stay as last known", &block);
 }
 
-void FleetNode::connected() noexcept
+void FleetMember::connected() noexcept
 {
     const ngx_str_t block = borrowed(redis_->name);
     ngx_log_error(
         NGX_LOG_NOTICE, ngx_cycle->log, 0, "ratelimit: fleet: redis \"%V\" answers", &block);
 }
 
-void FleetNode::left_out(std::uint64_t count) noexcept
+void FleetMember::left_out(std::uint64_t count) noexcept
 {
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0,
@@ -137,14 +137,14 @@ void FleetNode::left_out(std::uint64_t count) noexcept
         count);
 }
 
-const Zone* FleetNode::zone_named(std::string_view wanted) const noexcept
+const Zone* FleetMember::zone_named(std::string_view wanted) const noexcept
 {
     const auto found = std::find_if(
         zones.begin(), zones.end(), [wanted](const Zone* zone) { return zone->name == wanted; });
     return found == zones.end() ? nullptr : *found;
 }
 
-void FleetNode::freed(std::string_view zone, std::string_view key) noexcept
+void FleetMember::freed(std::string_view zone, std::string_view key) noexcept
 {
     if (const Zone* known = zone_named(zone)) {
         known->memory().forget_key(key);
@@ -152,7 +152,7 @@ void FleetNode::freed(std::string_view zone, std::string_view key) noexcept
 }
 
 /// A refusal that is remembered may rest on what requests under the other limit left.
-void FleetNode::changed(std::string_view zone, std::string_view key) noexcept
+void FleetMember::changed(std::string_view zone, std::string_view key) noexcept
 {
     if (const Zone* known = zone_named(zone)) {
         DenialCache denials = known->memory().denials();

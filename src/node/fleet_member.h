@@ -14,12 +14,11 @@
 namespace ratelimit {
 
 /// This node as a member of its fleet: ratelimit_fleet and, in a worker, its session.
-class FleetNode final : private fleet::Session::Node {
+class FleetMember final : private fleet::Session::Node {
 public:
     std::optional<std::string> redis_name;
-    std::string name;                       // of this node
-    ngx_shm_zone_t* memory = nullptr;       // FleetMemory
-    ngx_shm_zone_t* known_nodes = nullptr;  // KnownNodes; null: there is no API
+    std::string name;                  // of this node
+    ngx_shm_zone_t* memory = nullptr;  // FleetMemory
     std::vector<Zone*> zones;
 
     /// Registers the scripts: for the API too if there is one.

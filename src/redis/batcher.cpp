@@ -15,7 +15,7 @@ bool Batcher::add(ScriptId script, PendingCall& record) noexcept
 {
     CallQueue& batch = batches_[static_cast<std::size_t>(script)];
     // ASKING holds for one command.
-    const bool by_itself = record.asking || record.apart || longest_ == 1;
+    const bool by_itself = record.asking || record.alone || longest_ == 1;
     if (!batch.empty() && (by_itself || batch.front()->shard != record.shard)) {
         write(batch);
     }

@@ -1,8 +1,7 @@
 #pragma once
 
+#include "base/free_list.h"
 #include "redis/call.h"
-
-#include <deque>
 
 namespace ratelimit::redis {
 
@@ -17,7 +16,7 @@ struct PendingCall {
     std::uint32_t shard = 0;    // of the call's keys
     std::size_t longest_reply = usual_reply;
     bool asking = false;          // ASKING is sent before it
-    bool apart = false;           // shares no command: Redis refused the one that it shared
+    bool alone = false;           // shares no command: Redis refused the one that it shared
     ScriptId script{};            // that it calls (ScriptLoader)
     unsigned loads = 0;           // of scripts, before it was written
     unsigned missed_scripts = 0;  // how often it was answered with NOSCRIPT
@@ -28,7 +27,7 @@ struct PendingCall {
     /// Whether a caller waits for the reply. After a timeout the call is Call::late_reply.
     bool awaited() const noexcept { return call != nullptr && !timed_out; }
 
-    void hold(Call& held) noexcept
+    void attach(Call& held) noexcept
     {
         call = &held;
         held.pending_ = &call;
@@ -39,7 +38,7 @@ struct PendingCall {
     {
         Call* overdue = release();
         if (Call* late = overdue->late_reply()) {
-            hold(*late);
+            attach(*late);
         }
         return overdue;
     }
@@ -99,11 +98,7 @@ class RecordPool {
 public:
     PendingCall& take()
     {
-        if (free_ == nullptr) {
-            return all_.emplace_back();
-        }
-        PendingCall& record = *free_;
-        free_ = record.next;
+        PendingCall& record = records_.take();
         record = PendingCall{};
         return record;
     }
@@ -111,14 +106,12 @@ public:
     /// Frees a record, and returns its call. Null: it has none.
     Call* end(PendingCall& record) noexcept
     {
-        record.next = free_;
-        free_ = &record;
+        records_.give_back(record);
         return record.release();
     }
 
 private:
-    std::deque<PendingCall> all_;
-    PendingCall* free_ = nullptr;
+    ReusePool<PendingCall> records_;
 };
 
 /// Frees the records of a queue that no connection refers to, and visits each call with its

@@ -306,16 +306,16 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
     const unsigned losses = losses_;
     const bool no_script = error.starts_with("NOSCRIPT");
     // Redis refuses a batch of keys of several slots, and has executed nothing of it.
-    const bool apart = answered.size() > 1 && wants_keys_apart(error);
-    if (apart && error.starts_with("CROSSSLOT")) {
+    const bool alone = answered.size() > 1 && refuses_shared_keys(error);
+    if (alone && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
     }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
         const bool loaded = no_script && loader_.load_for(record);
-        if (record.awaited() && (apart || loaded)) {
+        if (record.awaited() && (alone || loaded)) {
             Call& call = *record.call;
-            record.apart = record.apart || apart;
+            record.alone = record.alone || alone;
             if (!send(record)) {  // its deadline stays
                 call.on_failure(Failure::error_reply);
             }

@@ -34,14 +34,14 @@ void on_connect(const redisAsyncContext* context, int status) noexcept
 /// Why a connection is lost, by a limit, by TLS, or else by hiredis.
 std::string reason_of(const redisAsyncContext& context, const ssl_st* tls)
 {
-    std::string said(ReplyLimits::refusal(context));
-    if (said.empty() && tls != nullptr) {
-        said = TlsContext::failure(tls);
+    std::string reason(ReplyLimits::refusal(context));
+    if (reason.empty() && tls != nullptr) {
+        reason = TlsContext::failure(tls);
     }
-    if (said.empty()) {
-        said = context.errstr;
+    if (reason.empty()) {
+        reason = context.errstr;
     }
-    return said.empty() ? "connection closed" : said;
+    return reason.empty() ? "connection closed" : reason;
 }
 
 void on_disconnect(const redisAsyncContext* context, int) noexcept

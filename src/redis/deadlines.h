@@ -21,7 +21,7 @@ public:
     void start() noexcept
     {
         if (in_flight_.has_unsent()) {
-            const auto watch = in_flight_.leave(loop_.now(), std::chrono::steady_clock::now());
+            const auto watch = in_flight_.mark_sent(loop_.now(), std::chrono::steady_clock::now());
             alarm_.set_no_later_than(watch.due);
             if (watch.delays_exit) {
                 alarm_.delay_exit(true);

@@ -44,7 +44,7 @@ inline bool executed_nothing(std::string_view error) noexcept
 
 /// Errors of a command whose keys are not all on this server, not in one slot, or not all allowed
 /// to this user. Redis finds them before it executes anything.
-inline bool wants_keys_apart(std::string_view error) noexcept
+inline bool refuses_shared_keys(std::string_view error) noexcept
 {
     const bool forbidden_key =
         error.starts_with("NOPERM") && error.find(" key") != std::string_view::npos;

@@ -1,5 +1,7 @@
 #include "redis/hash_ring.h"
 
+#include "base/hash.h"
+
 #include "redis/hash_slot.h"
 
 #include <algorithm>
@@ -18,16 +20,6 @@ constexpr std::uint64_t mixed(std::uint64_t bits) noexcept
     bits ^= bits >> 33U;
     bits *= 0xc4ceb9fe1a85ec53U;
     return bits ^ bits >> 33U;
-}
-
-/// FNV-1a (Fowler, Noll and Vo), 64 bits.
-constexpr std::uint64_t fnv1a(std::string_view text) noexcept
-{
-    std::uint64_t hash = 0xcbf29ce484222325U;
-    for (const char character : text) {
-        hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3U;
-    }
-    return hash;
 }
 
 }  // namespace

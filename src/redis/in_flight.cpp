@@ -39,7 +39,7 @@ void InFlight::add(CallQueue& command) noexcept
     }
 }
 
-InFlight::Watch InFlight::leave(
+InFlight::Watch InFlight::mark_sent(
     milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept
 {
     Watch watch;

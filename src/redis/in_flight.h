@@ -45,11 +45,11 @@ public:
     void begin_turn(milliseconds now) noexcept { turn_began_ = now; }
     /// Adds calls that were written as one command. They are sent at the end of the turn.
     void add(CallQueue& command) noexcept;
-    /// Whether calls have been added since the last leave().
+    /// Whether calls have been added since the last mark_sent().
     bool has_unsent() const noexcept { return unsent_ != nullptr; }
     bool oldest_is_unsent() const noexcept { return has_unsent() && unsent_ == calls_.front(); }
     /// The calls of this turn are sent now: their timeouts start.
-    Watch leave(milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept;
+    Watch mark_sent(milliseconds now, std::chrono::steady_clock::time_point precise_now) noexcept;
 
     /// A reply of any kind has arrived.
     void replied(milliseconds now) noexcept { last_reply_ = now; }

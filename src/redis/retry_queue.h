@@ -31,7 +31,7 @@ public:
             return false;
         }
         PendingCall& record = records_.take();
-        record.hold(call);
+        record.attach(call);
         queue_.push(record);
         if (!timer_->running()) {
             timer_->start(pause);

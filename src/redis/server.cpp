@@ -115,7 +115,7 @@ try {
 bool Server::send_on(Connection& connection, Call& call)
 {
     PendingCall& record = records_.take();
-    record.hold(call);
+    record.attach(call);
     record.shard = call.routing.shard.value_or(0);
     record.asking = call.routing.asking;
     record.deadline = call.routing.expires;

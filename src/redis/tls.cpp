@@ -166,8 +166,8 @@ ssl_st* TlsContext::start(redisContext& context, const std::string& host, TlsWat
     }
     if (redisInitiateSSL(&context, ssl.get()) != REDIS_OK) {
         // A server nearby may have replied already, so that its certificate may have been refused.
-        const std::string said = failure(ssl.get());
-        throw std::runtime_error(said.empty() ? context.errstr : said);
+        const std::string reason = failure(ssl.get());
+        throw std::runtime_error(reason.empty() ? context.errstr : reason);
     }
     ReplyLimits::set_for_tls(context);
     return ssl.release();

@@ -23,7 +23,7 @@ public:
     void add(Call& call, milliseconds deadline)
     {
         PendingCall& record = records_.take();
-        record.hold(call);
+        record.attach(call);
         record.deadline = deadline;
         queue_.push(record);
         alarm_.set_no_later_than(deadline);

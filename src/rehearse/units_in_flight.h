@@ -1,7 +1,7 @@
 #pragma once
 
-#include "limit/decision.h"
 #include "limit/policy.h"
+#include "limit/verdict.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "limit/decision.h"
+#include "limit/verdict.h"
 #include "nginx/ngx.h"
 #include "store/keyed_request.h"
 #include "store/lru_table.h"

@@ -186,26 +186,26 @@ std::size_t FleetMemory::table_size() const noexcept
     return zone_->shm.size - begin - aligned(sizeof(Shared));
 }
 
-bool FleetMemory::speak(milliseconds now, milliseconds lease) const noexcept
+bool FleetMemory::lead(milliseconds now, milliseconds lease) const noexcept
 {
     Shared& all = shared();
-    std::int64_t current = all.speaker.load();
+    std::int64_t current = all.leader.load();
     const std::int64_t own = ngx_pid;
     if (current != own) {
         const bool taken =
-            current != 0 && now.count() < all.speaks_until.load() && is_alive(current);
-        if (taken || !all.speaker.compare_exchange_strong(current, own)) {
+            current != 0 && now.count() < all.leads_until.load() && is_alive(current);
+        if (taken || !all.leader.compare_exchange_strong(current, own)) {
             return false;
         }
     }
-    all.speaks_until.store((now + lease).count());
+    all.leads_until.store((now + lease).count());
     return true;
 }
 
-void FleetMemory::stop_speaking() const noexcept
+void FleetMemory::stop_leading() const noexcept
 {
     std::int64_t own = ngx_pid;
-    shared().speaker.compare_exchange_strong(own, 0);
+    shared().leader.compare_exchange_strong(own, 0);
 }
 
 }  // namespace ratelimit

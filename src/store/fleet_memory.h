@@ -55,9 +55,9 @@ public:
         Fewer fewer;
         std::atomic<std::uint64_t> left_out;  // overrides in Redis without room here
         std::atomic<bool> left_out_logged;
-        std::atomic<std::int64_t> speaker;       // pid of the worker that talks to Redis; 0: none
-        std::atomic<std::int64_t> speaks_until;  // monotonic, in ms
-        std::int64_t started_us;                 // monotonic: when the memory was made
+        std::atomic<std::int64_t> leader;       // pid of the worker that talks to Redis; 0: none
+        std::atomic<std::int64_t> leads_until;  // monotonic, in ms
+        std::int64_t started_us;                // monotonic: when the memory was made
     };
 
     /// Takes the lock of the table, but never waits for a worker that is stopped while it holds it:
@@ -114,9 +114,9 @@ public:
 
     /// Whether this process is the one that talks to Redis; if there is none, or its time is over,
     /// it becomes that for `lease`. `now`: monotonic.
-    bool speak(milliseconds now, milliseconds lease) const noexcept;
+    bool lead(milliseconds now, milliseconds lease) const noexcept;
     /// Lets another worker talk to Redis at once.
-    void stop_speaking() const noexcept;
+    void stop_leading() const noexcept;
 
 private:
     std::size_t table_size() const noexcept;

@@ -121,7 +121,7 @@ void History::roll(time_t now, const Values& totals) noexcept
 {
     const ZoneLock lock(pool_);
 
-    const auto last = static_cast<std::int64_t>(shared_->rolled_s);
+    const std::int64_t last = shared_->rolled_s;
     auto time = std::int64_t{ now };
     if (time < last && last - time <= small_step_back_s) {
         time = last;
@@ -135,7 +135,7 @@ void History::roll(time_t now, const Values& totals) noexcept
     for (std::size_t scale = 0; scale < scales.size(); ++scale) {
         add(scale, time / scales[scale].step_s, counted);
     }
-    shared_->rolled_s = static_cast<ngx_atomic_uint_t>(time);
+    set_relaxed(shared_->rolled_s, std::int64_t{ time });
 }
 
 History::Steps History::read(std::size_t scale) const

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/relaxed.h"
 #include "nginx/ngx.h"
 
 #include <array>
@@ -60,7 +61,7 @@ public:
             Values counted;
         };
         std::uint32_t series;
-        ngx_atomic_t rolled_s;  // time of the last roll, in seconds since the epoch
+        std::int64_t rolled_s;  // time of the last roll, in seconds since the epoch
         Values totals;          // at that time
         std::array<Current, scales.size()> current;
         std::uint16_t* slots;  // of the first scale, then of the second; `series` of each step
@@ -78,7 +79,7 @@ public:
     /// Whether a second began since the last roll. Any worker may ask.
     bool due(time_t now) const noexcept
     {
-        return shared_->rolled_s != static_cast<ngx_atomic_uint_t>(now);
+        return relaxed(shared_->rolled_s) != std::int64_t{ now };
     }
 
     /// Adds what was counted since the last roll to the steps of `now` (seconds since the epoch).

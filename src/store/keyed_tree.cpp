@@ -113,7 +113,7 @@ void KeyedTree::insert(KeyedNode& node, std::string_view key, std::uint32_t tag)
     key.substr(first.size()).copy(node.more_bytes, key.size() - first.size());
     ngx_queue_init(&node.queue);
     ngx_rbtree_insert(&tree_, &node.node);
-    size_ = size_ + 1;
+    size_.store(size() + 1, std::memory_order_relaxed);
     add_to_count(node, 1);
 }
 
@@ -121,7 +121,7 @@ void KeyedTree::remove(KeyedNode& node, SharedBlocks& blocks) noexcept
 {
     add_to_count(node, -1);  // before ngx_rbtree_delete, which clears the hash
     ngx_rbtree_delete(&tree_, &node.node);
-    size_ = size_ - 1;
+    size_.store(size() - 1, std::memory_order_relaxed);
     if (node.more_bytes != nullptr) {
         blocks.free(node.more_bytes);
     }

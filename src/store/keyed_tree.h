@@ -43,20 +43,20 @@ public:
     void init() noexcept
     {
         ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::insert_node);
-        size_ = 0;
+        size_.store(0, std::memory_order_relaxed);
         for (Count& count : counts_) {
             count.store(0, std::memory_order_relaxed);
         }
     }
 
     /// The number of nodes. May be called without the lock.
-    std::size_t size() const noexcept { return size_; }
+    std::size_t size() const noexcept { return size_.load(std::memory_order_relaxed); }
 
     /// False: the key has no node. True for a key with a node, and for few others. May be called
     /// without the lock; what another process changes meanwhile may be seen later.
     bool may_have(std::string_view key) const noexcept
     {
-        return size_ != 0 && counts_[hash_of(key) % buckets].load(std::memory_order_relaxed) != 0;
+        return size() != 0 && counts_[hash_of(key) % buckets].load(std::memory_order_relaxed) != 0;
     }
 
     KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept;
@@ -125,7 +125,7 @@ private:
 
     mutable ngx_rbtree_t tree_;  // mutable: nginx's functions take no const tree
     ngx_rbtree_node_t sentinel_;
-    ngx_atomic_t size_;
+    std::atomic<std::size_t> size_;
     std::array<Count, buckets> counts_;
 };
 

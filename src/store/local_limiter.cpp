@@ -177,7 +177,7 @@ void LocalLimiter::use_state(const LocalRequest& request, microseconds now, Use&
     TimedQueue::Head no_counts;
     State fresh = State::of_none(kind, no_counts);
     if (entry != nullptr) {
-        table_.hold(*entry);
+        table_.pin(*entry);
     }
     State& state = entry == nullptr ? fresh : entry->state;
     switch (kind) {

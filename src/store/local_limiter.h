@@ -1,9 +1,9 @@
 #pragma once
 
-#include "limit/decision.h"
 #include "limit/gcra.h"
 #include "limit/policy.h"
 #include "limit/refund.h"
+#include "limit/verdict.h"
 #include "limit/window_counts.h"
 #include "nginx/ngx.h"
 #include "store/lru_table.h"

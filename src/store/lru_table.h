@@ -91,7 +91,7 @@ public:
 
     void use(Entry& entry) noexcept { shared_->used.use(entry); }
     /// Protects the entry from eviction until the next use().
-    void hold(Entry& entry) noexcept { UseQueue::remove(entry); }
+    void pin(Entry& entry) noexcept { UseQueue::remove(entry); }
     bool has_several() const noexcept { return shared_->used.has_several(); }
 
     void remove(Entry& entry) noexcept

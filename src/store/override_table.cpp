@@ -1,5 +1,7 @@
 #include "store/override_table.h"
 
+#include "base/hash.h"
+#include "base/relaxed.h"
 #include "store/filtered_link.h"
 
 #include <algorithm>
@@ -27,9 +29,12 @@ std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
 
 }  // namespace
 
-/// Indices of blocks start at 1; 0: none.
+/// Indices of blocks start at 1; 0: none. Readers may read a block while it is written: they use
+/// what they read only if no change began meanwhile.
 struct OverrideTable::Block {
-    static constexpr std::size_t first_bytes = 72;
+    static constexpr std::size_t words = 9;
+    static constexpr std::size_t first_bytes = words * sizeof(std::uint64_t);
+    using Bytes = std::array<char, first_bytes>;
 
     Link next;           // in its bucket
     std::uint32_t rest;  // the block with the rest of the key; in a free block, the next free one
@@ -44,28 +49,46 @@ struct OverrideTable::Block {
     Override::Kind kind;
     std::uint8_t key_length;
     std::uint8_t used;  // 1: found by repair
-    std::array<char, first_bytes> key;
+    std::array<std::uint64_t, words> key;
 
     Entry entry() const noexcept
     {
         Entry found;
-        found.value.kind = kind;
-        found.value.rate = { quota, std::chrono::seconds{ window_s } };
-        if (burst >= 0) {
-            found.value.burst = burst;
+        found.value.kind = relaxed(kind);
+        found.value.rate = { relaxed(quota), std::chrono::seconds{ relaxed(window_s) } };
+        if (const std::int32_t allowed = relaxed(burst); allowed >= 0) {
+            found.value.burst = allowed;
         }
-        found.value.end = milliseconds{ end_ms };
-        found.version = version;
+        found.value.end = milliseconds{ relaxed(end_ms) };
+        found.version = relaxed(version);
         return found;
     }
     void set(const Entry& from) noexcept
     {
-        kind = from.value.kind;
-        quota = static_cast<std::uint32_t>(from.value.rate.quota);
-        window_s = static_cast<std::uint32_t>(from.value.rate.window / std::chrono::seconds{ 1 });
-        burst = static_cast<std::int32_t>(from.value.burst.value_or(-1));
-        end_ms = from.value.end.count();
-        version = from.version;
+        const auto& [rate_quota, rate_window] = from.value.rate;
+        set_relaxed(kind, from.value.kind);
+        set_relaxed(quota, static_cast<std::uint32_t>(rate_quota));
+        set_relaxed(window_s, static_cast<std::uint32_t>(rate_window / std::chrono::seconds{ 1 }));
+        set_relaxed(burst, static_cast<std::int32_t>(from.value.burst.value_or(-1)));
+        set_relaxed(end_ms, std::int64_t{ from.value.end.count() });
+        set_relaxed(version, from.version);
+    }
+
+    Bytes bytes() const noexcept
+    {
+        std::array<std::uint64_t, words> copy;
+        std::transform(key.begin(), key.end(), copy.begin(), relaxed<std::uint64_t>);
+        return std::bit_cast<Bytes>(copy);
+    }
+    /// Sets the first bytes of the key; `part` has `first_bytes` at most.
+    void set_bytes(std::string_view part) noexcept
+    {
+        Bytes bytes{};
+        part.copy(bytes.data(), bytes.size());
+        const auto copy = std::bit_cast<std::array<std::uint64_t, words>>(bytes);
+        for (std::size_t i = 0; i < words; ++i) {
+            set_relaxed(key[i], copy[i]);
+        }
     }
 };
 
@@ -114,10 +137,7 @@ void OverrideTable::init(void* memory, std::size_t size) noexcept
 
 std::uint64_t OverrideTable::zone_hash(std::string_view name) noexcept
 {
-    std::uint64_t hash = 0xCBF2'9CE4'8422'2325;  // FNV-1a
-    for (const char byte : name) {
-        hash = (hash ^ static_cast<unsigned char>(byte)) * 0x0000'0100'0000'01B3;
-    }
+    const std::uint64_t hash = fnv1a(name);
     return hash == 0 ? 1 : hash;
 }
 
@@ -128,25 +148,23 @@ OverrideTable::ZoneSlot* OverrideTable::slot(std::uint64_t zone) const noexcept
 
 bool OverrideTable::is_key(const Block& entry, std::string_view key) const noexcept
 {
-    if (entry.key_length != key.size() || key.size() > key_limit) {
+    if (relaxed(entry.key_length) != key.size() || key.size() > key_limit) {
         return false;
     }
-    const std::size_t first = std::min(key.size(), Block::first_bytes);
-    // Not memcmp, which takes no null pointer: the key of a whole zone is one.
-    if (key.substr(0, first) != std::string_view(entry.key.data(), first)) {
-        return false;
-    }
-    if (first == key.size()) {
-        return true;
-    }
-    const Block& rest = block(load(entry.rest));
-    return std::memcmp(rest.key.data(), key.data() + first, key.size() - first) == 0;
+    const auto begins = [](const Block& with, std::string_view part) {
+        const auto bytes = with.bytes();
+        return part == std::string_view(bytes.data(), part.size());
+    };
+    const auto first = key.substr(0, Block::first_bytes);
+    return begins(entry, first)
+        && (first.size() == key.size()
+            || begins(block(load(entry.rest)), key.substr(first.size())));
 }
 
 bool OverrideTable::matches(
     const Block& entry, std::uint32_t hash, std::uint64_t zone, std::string_view key) const noexcept
 {
-    return entry.hash == hash && entry.zone == zone && is_key(entry, key);
+    return relaxed(entry.hash) == hash && relaxed(entry.zone) == zone && is_key(entry, key);
 }
 
 /// The first block of the entry; 0: there is none.
@@ -200,7 +218,7 @@ std::uint32_t OverrideTable::take_block() const noexcept
 /// Keeps `next`, which a reader may be following.
 void OverrideTable::free_block(std::uint32_t index) const noexcept
 {
-    block(index).rest = shared_->free;
+    set_relaxed(block(index).rest, shared_->free);
     shared_->free = index;
     ++shared_->free_count;
 }
@@ -276,20 +294,20 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     }
     const std::uint32_t index = take_block();
     Block& added = block(index);
-    const std::size_t first = key.copy(added.key.data(), Block::first_bytes);
-    added.rest = 0;
-    if (first < key.size()) {
-        const std::uint32_t rest = take_block();
-        added.rest = rest;
-        key.substr(first).copy(block(rest).key.data(), Block::first_bytes);
+    const auto first = key.substr(0, Block::first_bytes);
+    added.set_bytes(first);
+    const std::uint32_t rest = first.size() < key.size() ? take_block() : 0;
+    set_relaxed(added.rest, rest);
+    if (rest != 0) {
+        block(rest).set_bytes(key.substr(first.size()));
     }
-    added.hash = hash;
+    set_relaxed(added.hash, hash);
     added.pass = shared_->pass;
-    added.zone = zone;
-    added.key_length = static_cast<std::uint8_t>(key.size());
+    set_relaxed(added.zone, zone);
+    set_relaxed(added.key_length, static_cast<std::uint8_t>(key.size()));
     added.set(entry);
     Link& head = head_of(hash);
-    added.next = head;
+    set_relaxed(added.next, head);
     publish(head, (head & ~most_blocks) | filter_bit(hash) | index_of(index));
     count(added, true);
     begin_change();  // a reader that began before this one could miss both
@@ -303,12 +321,12 @@ void OverrideTable::remove(std::uint64_t zone, std::string_view key) const noexc
     remove_others(hash_of(zone, key), zone, key, 0);
 }
 
-void OverrideTable::begin_pass() const noexcept
+void OverrideTable::begin_full_read() const noexcept
 {
     ++shared_->pass;
 }
 
-void OverrideTable::end_pass() const noexcept
+void OverrideTable::end_full_read() const noexcept
 {
     begin_change();
     std::uint32_t room = blocks_;
@@ -349,10 +367,11 @@ bool OverrideTable::copy(const OverrideTable& from) const noexcept
     from.each_entry([&](const Block& entry) {
         std::array<char, 2 * Block::first_bytes> key;
         const std::size_t length = std::min<std::size_t>(entry.key_length, key_limit);
-        std::copy(entry.key.begin(), entry.key.end(), key.begin());
+        const auto first = entry.bytes();
+        std::copy(first.begin(), first.end(), key.begin());
         if (length > Block::first_bytes) {
-            const Block& rest = from.block(load(entry.rest));
-            std::copy(rest.key.begin(), rest.key.end(), key.begin() + Block::first_bytes);
+            const auto rest = from.block(load(entry.rest)).bytes();
+            std::copy(rest.begin(), rest.end(), key.begin() + Block::first_bytes);
         }
         fits = put(entry.zone, { key.data(), length }, entry.entry()) && fits;
     });

@@ -73,9 +73,9 @@ public:
     /// Puts all entries of another table. False: some have no room.
     bool copy(const OverrideTable& from) const noexcept;
 
-    /// Begins a pass over all overrides of Redis; what it has not put is removed by end_pass.
-    void begin_pass() const noexcept;
-    void end_pass() const noexcept;
+    /// Begins a pass over all overrides of Redis; what it has not put is removed by end_full_read.
+    void begin_full_read() const noexcept;
+    void end_full_read() const noexcept;
 
     Digest digest() const noexcept;
 

@@ -7,7 +7,7 @@
 namespace ratelimit {
 
 /// The tokens of one call.
-struct TokenLeases::Part : Source {
+struct TokenLeases::Part : TokenSource {
     std::int64_t left;  // units: requests times cost
 
     /// Whether the tokens have expired. They also do if the clock steps back.
@@ -152,7 +152,7 @@ TokenLeases::Answer TokenLeases::spend(
     return { state, 0, *part };
 }
 
-void TokenLeases::refund(const KeyedRequest& request, const Source& source) noexcept
+void TokenLeases::refund(const KeyedRequest& request, const TokenSource& source) noexcept
 {
     const ZoneLock lock(table_.pool());
 
@@ -185,7 +185,7 @@ void TokenLeases::add(
         entry->lease->add(answer, part);
         return;
     }
-    table_.hold(*entry);
+    table_.pin(*entry);
     void* memory = table_.blocks().allocate();
     table_.use(*entry);
     if (memory != nullptr) {

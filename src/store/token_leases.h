@@ -26,7 +26,7 @@ public:
     using Shared = LruTable<Entry>::Shared;
 
     /// Identifies the call whose tokens a request spent.
-    struct Source {
+    struct TokenSource {
         microseconds sent{ 0 };     // when the call was sent
         microseconds expires{ 0 };  // when its tokens expire
     };
@@ -34,7 +34,7 @@ public:
     struct Answer {
         std::optional<Verdict> state;    // granted; empty: Redis must decide
         std::int64_t worth_leasing = 0;  // if Redis must decide: how many requests to lease
-        Source source;                   // of the tokens that were spent
+        TokenSource source;              // of the tokens that were spent
     };
 
     TokenLeases(ngx_slab_pool_t* pool, Shared& shared) noexcept
@@ -50,7 +50,7 @@ public:
 
     /// Returns the tokens that a request spent, because another limit has refused it. They expire
     /// no later than before.
-    void refund(const KeyedRequest& request, const Source& source) noexcept;
+    void refund(const KeyedRequest& request, const TokenSource& source) noexcept;
 
     /// Keeps what Redis granted beyond the requests of a call: tokens for `left` requests of this
     /// cost. `sent`: a lower bound of the time at which Redis counted them.

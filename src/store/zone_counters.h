@@ -3,8 +3,10 @@
 #include "nginx/ngx.h"
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace ratelimit {
 
@@ -31,11 +33,11 @@ public:
     struct Shared {
         static constexpr std::size_t tables = 8;
         struct alignas(64) Table {
-            std::array<ngx_atomic_t, outcomes * sources> counts;
-            std::array<ngx_atomic_t, 7> units;
+            std::array<std::atomic<std::uint64_t>, outcomes * sources> counts;
+            std::array<std::atomic<std::uint64_t>, 7> units;
         };
         std::array<Table, tables> all;
-        void init() noexcept { ngx_memzero(&all, sizeof(all)); }
+        void init() noexcept { new (&all) std::array<Table, tables>{}; }
     };
 
     explicit ZoneCounters(Shared& shared) noexcept : shared_(&shared) {}
@@ -43,19 +45,20 @@ public:
     void count(std::size_t outcome, std::size_t source) noexcept
     {
         // Atomic, because several workers may use one table.
-        ngx_atomic_fetch_add(&own().counts[outcome * sources + source], 1);
+        own().counts[outcome * sources + source].fetch_add(1, std::memory_order_relaxed);
     }
 
     void add(Units which, std::int64_t units) noexcept
     {
-        ngx_atomic_fetch_add(&own().units[static_cast<std::size_t>(which)], units);
+        own().units[static_cast<std::size_t>(which)].fetch_add(
+            static_cast<std::uint64_t>(units), std::memory_order_relaxed);
     }
 
     std::uint64_t sum(std::size_t outcome, std::size_t source) const noexcept
     {
         std::uint64_t total = 0;
         for (const auto& table : shared_->all) {
-            total += table.counts[outcome * sources + source];
+            total += table.counts[outcome * sources + source].load(std::memory_order_relaxed);
         }
         return total;
     }
@@ -64,7 +67,7 @@ public:
     {
         std::uint64_t total = 0;
         for (const auto& table : shared_->all) {
-            total += table.units[static_cast<std::size_t>(which)];
+            total += table.units[static_cast<std::size_t>(which)].load(std::memory_order_relaxed);
         }
         return total;
     }

@@ -116,7 +116,8 @@ bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
     for (const Share& share : shares) {
         if (share.weighted > 0 && forget_oldest(share.owner)) {
             // Evicted log runs do not count: they are no reason to give the zone more memory.
-            shared_->evictions = shared_->evictions + (share.owner == Owner::log_runs ? 0 : 1);
+            set_relaxed(
+                shared_->evictions, shared_->evictions + (share.owner == Owner::log_runs ? 0 : 1));
             return true;
         }
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/relaxed.h"
 #include "nginx/ngx.h"
 #include "store/denial_cache.h"
 #include "store/held_units.h"
@@ -43,7 +44,7 @@ public:
     /// How many keys have counts, leases or a remembered refusal in this memory.
     std::uint64_t keys() const noexcept;
     /// How many of those were evicted because memory was full.
-    std::uint64_t evictions() const noexcept { return shared_->evictions; }
+    std::uint64_t evictions() const noexcept { return relaxed(shared_->evictions); }
 
     /// Removes a key's counts, leases and remembered refusals under all policies, and its counter
     /// of refusals.
@@ -58,7 +59,7 @@ private:
         ZoneCounters::Shared counters;
         HeldUnitsCount::Shared held_units;
         History::Shared history;
-        ngx_atomic_t evictions;
+        std::uint64_t evictions;
         TopRefused::Shared top_refused;  // last: its counters follow
     };
 

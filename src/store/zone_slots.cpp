@@ -3,7 +3,7 @@
 namespace ratelimit {
 
 /// The zone's slot, or the unused one where it would be added. Null: there is neither.
-ZoneSlots::Slot* ZoneSlots::place_of(std::uint64_t zone) noexcept
+ZoneSlots::Slot* ZoneSlots::slot_of(std::uint64_t zone) noexcept
 {
     for (std::size_t i = 0; i < most; ++i) {
         Slot& slot = slots_[(zone + i) % most];
@@ -17,7 +17,7 @@ ZoneSlots::Slot* ZoneSlots::place_of(std::uint64_t zone) noexcept
 
 ZoneSlots::Slot* ZoneSlots::add(std::uint64_t zone) noexcept
 {
-    Slot* slot = place_of(zone);
+    Slot* slot = slot_of(zone);
     if (slot != nullptr && slot->zone.load(std::memory_order_relaxed) == 0) {
         slot->keys.store(1, std::memory_order_relaxed);
         slot->whole.store(Slot::uncounted, std::memory_order_relaxed);
@@ -29,7 +29,7 @@ ZoneSlots::Slot* ZoneSlots::add(std::uint64_t zone) noexcept
 
 void ZoneSlots::count(std::uint64_t zone, bool whole, bool more) noexcept
 {
-    Slot* slot = place_of(zone);
+    Slot* slot = slot_of(zone);
     if (slot != nullptr && slot->zone.load(std::memory_order_relaxed) == zone
         && slot->whole.load(std::memory_order_relaxed) != Slot::uncounted) {
         (whole ? slot->whole : slot->keys)

@@ -55,7 +55,7 @@ public:
         added_.store(false);
         std::array<Counts, most> counts{};
         each([&](std::uint64_t zone, bool whole) {
-            const Slot* slot = place_of(zone);
+            const Slot* slot = slot_of(zone);
             if (slot != nullptr && slot->zone.load(std::memory_order_relaxed) == zone) {
                 Counts& found = counts[static_cast<std::size_t>(slot - slots_.data())];
                 ++(whole ? found.whole : found.keys);
@@ -70,7 +70,7 @@ private:
         std::uint32_t whole;
     };
 
-    Slot* place_of(std::uint64_t zone) noexcept;
+    Slot* slot_of(std::uint64_t zone) noexcept;
     void set(const std::array<Counts, most>& counts) noexcept;
 
     std::atomic<bool> added_;

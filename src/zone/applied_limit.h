@@ -24,6 +24,24 @@ enum class Source : std::uint8_t {
     overridden,  // a block that an operator set
 };
 
+/// As $ratelimit_source and the metrics have it.
+constexpr std::string_view name_of(Source source) noexcept
+{
+    switch (source) {
+    case Source::redis:
+        return "redis";
+    case Source::cache:
+        return "cache";
+    case Source::lease:
+        return "lease";
+    case Source::local:
+        return "local";
+    case Source::overridden:
+        return "override";
+    }
+    return {};
+}
+
 /// One limit of one request: its evaluated parameters, and the decision. It must not move while the
 /// request lives.
 struct AppliedLimit : RemoteLimit {
@@ -43,7 +61,7 @@ struct AppliedLimit : RemoteLimit {
     microseconds asked{ 0 };
     std::int64_t lease_wanted = 0;  // how many requests to lease
     /// The lease that paid for the request.
-    std::optional<TokenLeases::Source> lease;
+    std::optional<TokenLeases::TokenSource> lease;
 
     /// Where the request is registered while it holds units in this node's memory; null: not a
     /// concurrency limit.

@@ -211,21 +211,16 @@ bool Decision::fails_closed() const noexcept
 
 void Decision::resolve() noexcept
 {
-    if (fails_closed()) {
-        result_ = Result::failed_closed;
-        return;
+    Decided decided = Decided::none;
+    Outcome outcome;
+    if (any_decided()) {
+        outcome = outcome_of(limits_);
+        decided = outcome.wait.count() > 0 ? Decided::delay : Decided::admit;
+        decided = outcome.refused ? Decided::refuse : decided;
     }
-    if (!any_decided()) {
-        result_ = Result::failed_open;
-        return;
-    }
-    outcome_ = outcome_of(limits_);
-    if (outcome_.refused) {
-        result_ = rules_.dry_run ? Result::rejected_dry_run : Result::rejected;
-    } else if (outcome_.wait.count() > 0) {
-        result_ = rules_.dry_run ? Result::delayed_dry_run : Result::delayed;
-    } else {
-        result_ = any_undecided() ? Result::failed_open : Result::passed;
+    result_ = result_of(decided, any_undecided(), rules_.fail_mode, rules_.dry_run);
+    if (result_ != Result::failed_closed) {
+        outcome_ = outcome;
     }
 }
 

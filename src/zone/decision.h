@@ -49,14 +49,14 @@ public:
     bool start() noexcept;
 
     Result result() const noexcept { return result_; }
-    /// Whether limits decided. If not, outcome, speaking and decided_by must not be called.
+    /// Whether limits decided. If not, outcome, shown and decided_by must not be called.
     bool has_outcome() const noexcept
     {
         return result_ != Result::none && result_ != Result::failed_closed && any_decided();
     }
     const Outcome& outcome() const noexcept { return outcome_; }
     /// The limit that the headers and variables with a single value show.
-    const AppliedLimit& speaking() const noexcept { return limits_[outcome_.least_left]; }
+    const AppliedLimit& shown() const noexcept { return limits_[outcome_.least_left]; }
     const AppliedLimit& decided_by() const noexcept { return limits_[outcome_.decided_by]; }
 
     std::span<const AppliedLimit> limits() const noexcept { return limits_; }

@@ -24,29 +24,29 @@ Holdings& HeldRequests::in_redis(redis::Client& client)
     return *in_redis_;
 }
 
-HeldUnits& HeldRequests::take()
-{
-    return unused_.empty() ? all_.emplace_back() : unused_.pop_front();
-}
-
 milliseconds HeldRequests::now() const noexcept
 {
     return std::chrono::duration_cast<milliseconds>(clock_.monotonic());
 }
 
 HeldUnits* HeldRequests::hold(const AppliedLimit& limit) noexcept
-try {
-    HeldUnits& units = take();
-    unused_.push_back(units);  // if the copies fail
-    units.key = limit.key;
-    units.policy = limit.policy;
-    units.record = zone_.record_of(limit.policy);
-    units.counted = { limit.cost, limit.taken_at, limit.state.reset };
-    queue(units);
+{
+    HeldUnits* units = nullptr;
+    try {
+        units = &units_of_requests_.take();
+        units->key = limit.key;
+    } catch (const std::exception&) {
+        if (units != nullptr) {
+            units_of_requests_.give_back(*units);
+        }
+        return nullptr;
+    }
+    units->policy = limit.policy;
+    units->record = zone_.record_of(limit.policy);
+    units->counted = { limit.cost, limit.taken_at, limit.state.reset };
+    queue(*units);
     count(limit.cost);
-    return &units;
-} catch (const std::exception&) {
-    return nullptr;
+    return units;
 }
 
 void HeldRequests::release(HeldUnits& units) noexcept
@@ -80,9 +80,10 @@ LocalRequest HeldRequests::local_request(const HeldUnits& units) const noexcept
 
 void HeldRequests::subtract(HeldUnits& units) noexcept
 {
-    unused_.push_back(units);
+    units.unlink();
     zone_.memory().local_limiter().refund(
         local_request(units), clock_.since_epoch(), units.counted);
+    units_of_requests_.give_back(units);
 }
 
 /// The timer fires more often than something is due: after a stop of this process it is extended by

@@ -1,11 +1,11 @@
 #pragma once
 
+#include "base/free_list.h"
+#include "base/list.h"
 #include "check/holding.h"
-#include "check/list.h"
 #include "zone/applied_limit.h"
 #include "zone/node_clock.h"
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +19,7 @@ struct HeldUnits : Link<HeldUnits> {
     std::uint32_t record = 0;
     Refund counted;         // where the units are counted
     milliseconds due{ 0 };  // when they are to be renewed
+    HeldUnits* next = nullptr;
 };
 
 /// What the requests of this worker hold of one zone with concurrency=: in Redis (Holdings), or in
@@ -49,7 +50,6 @@ public:
     void release_all() noexcept;
 
 private:
-    HeldUnits& take();
     LocalRequest local_request(const HeldUnits& units) const noexcept;
     milliseconds now() const noexcept;
     void count(std::int64_t units) noexcept;
@@ -61,8 +61,7 @@ private:
     const NodeClock& clock_;
     const milliseconds hold_;
     List<HeldUnits> held_;  // in the order of their due times
-    List<HeldUnits> unused_;
-    std::deque<HeldUnits> all_;  // owns the units, which are reused
+    ReusePool<HeldUnits> units_of_requests_;
     std::unique_ptr<Timer> timer_;
     std::int64_t units_ = 0;  // of requests that have not ended
     std::unique_ptr<Holdings> in_redis_;

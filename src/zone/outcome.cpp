@@ -48,6 +48,33 @@ microseconds delay_of(const AppliedLimit& limit) noexcept
     return std::max(limit.state.reset - at_once, microseconds{ 0 });
 }
 
+Result result_of(Decided decided, bool undecided, FailMode mode, bool dry_run) noexcept
+{
+    struct Row {
+        Result open;  // and local: what its memory could not decide either
+        Result closed;
+        Result dry_run;
+    };
+    using enum Result;
+    static constexpr Row decided_all[] = {
+        { failed_open, failed_open, failed_open },  // none: there are shadow limits only
+        { passed, passed, passed },
+        { delayed, delayed, delayed_dry_run },
+        { rejected, rejected, rejected_dry_run },
+    };
+    static constexpr Row left_some[] = {
+        { failed_open, failed_closed, failed_open },
+        { failed_open, failed_closed, failed_open },
+        { delayed, failed_closed, delayed_dry_run },
+        { rejected, failed_closed, rejected_dry_run },
+    };
+    const Row& row = (undecided ? left_some : decided_all)[static_cast<std::size_t>(decided)];
+    if (dry_run) {
+        return row.dry_run;
+    }
+    return mode == FailMode::closed ? row.closed : row.open;
+}
+
 Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept
 {
     Outcome outcome;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "limit/fail_mode.h"
 #include "zone/applied_limit.h"
 
 #include <cstddef>
@@ -32,6 +33,13 @@ struct Outcome {
     /// considered only if there are no others.
     std::size_t least_left = 0;
 };
+
+/// What the decided limits make of a request. Shadow limits make nothing of it.
+enum class Decided : std::uint8_t { none, admit, delay, refuse };
+
+/// The result for a request, by the table of ratelimit_fail_mode in doc/reference.md. `undecided`:
+/// an enforced limit could not be decided.
+Result result_of(Decided decided, bool undecided, FailMode mode, bool dry_run) noexcept;
 
 /// Combines the decided limits, of which there must be at least one.
 Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept;

@@ -1,6 +1,6 @@
 #include "zone/zone.h"
 
-#include "limit/mixed.h"
+#include "base/hash.h"
 
 #include <algorithm>
 #include <charconv>

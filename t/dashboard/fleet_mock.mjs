@@ -48,9 +48,10 @@ export class FleetMock {
         const busiest = world.list.flatMap(zone => zone.json().busiest.map(({ key, id, refused }) =>
             ({ zone: zone.settings.name, key, id, refused: refused * live.length })))
             .sort((a, b) => b.refused - a.refused).slice(0, 20);
-        return { fleet: { nodes: live.length, known: nodes.length, redis: 'main', as_of: this.as_of,
+        const shown = this.connected ? nodes : nodes.slice(0, 1);
+        return { fleet: { nodes: live.length, known: nodes.length, redis: 'main', as_of: this.connected ? this.as_of : null,
             connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0 },
-        nodes, zones, busiest };
+        nodes: shown, zones, busiest };
     }
 
     // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or zones/ZONE/overrides; null:

@@ -73,7 +73,7 @@ std::string string_of(std::string_view json)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 {
     auto input = text_of(data, size);
-    must(percent_decoded(percent_encoded(input)) == input);
+    must(ratelimit::percent_decoded(ratelimit::percent_encoded(input)) == input);
 
     const auto location = take_text(input);
     const auto path = take_text(input);
@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     must(found.view != ApiPath::View::key || (found.zone && !found.key.empty()));
 
     // A key that is written into an address is read back unchanged.
-    const std::string address = "/l/zones/z/keys/" + percent_encoded(raw);
+    const std::string address = "/l/zones/z/keys/" + ratelimit::percent_encoded(raw);
     const auto again = parse_api_path("/l/", "/l/zones/z/keys/x", address, false, {});
     must(again.key == (raw == ".." ? "" : std::string(raw)));  // nginx has resolved the dots
 

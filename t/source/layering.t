@@ -10,6 +10,7 @@ my $top = top();
 # Rooms of src/ and what they may include besides themselves and the standard library: rooms, hiredis,
 # openssl, nginx's headers ("ngx") or its HTTP part ("ngx_http").
 my %may = (
+    base  => [],    # for all rooms
     limit => [],
     loop  => ['hiredis'],
     redis => ['loop', 'hiredis', 'openssl', 'sockets'],
@@ -22,7 +23,7 @@ my %may = (
     conf  => [qw(node fleet zone check store redis nginx limit ngx_http)],
     http  => [qw(conf node fleet zone check store redis nginx loop limit ngx_http openssl)],
     'http/api' => [qw(http conf node fleet zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
-    module     => [qw(http/api http conf node nginx)],    # src/ratelimit_module.cpp
+    module     => [qw(http/api http conf node nginx)],    # src/ngx_http_ratelimit_module.cpp
     rehearse => [qw(limit openssl sockets zlib pcre2 json cli11 glob)],    # a program beside the module
 );
 
@@ -56,7 +57,7 @@ sub room_of {
 # Complaints about the includes of a file's text.
 sub wrong_arrows {
     my ($room, $text) = @_;
-    my %allowed = map { $_ => 1 } $room, @{ $may{$room} };
+    my %allowed = map { $_ => 1 } 'base', $room, @{ $may{$room} };
     return grep { defined && !$allowed{$_} } map { included($_) } split /\n/, $text;
 }
 
@@ -210,7 +211,7 @@ subtest 'classes in several sources, and long ones, are found' => sub {
     $texts{'redis/b.cpp'} = "bool A::B::operator==(const B&)\n{\n}\n";
     is_deeply [wrong_classes(\%texts)], ['cut: redis/A: redis/a.cpp redis/b.cpp'], 'two sources';
     $texts{'redis/b.cpp'} = "class D {\n" . "    int f();\n" x 400 . "};\nint D::f()\n{\n" . "    x();\n" x 100 . "}\n";
-    is_deeply [wrong_classes(\%texts)], ['long: redis/D: 506'], 'a long class, header and source together';
+    is_deeply [wrong_classes(\%texts)], ['long: redis/D: 505'], 'a long class, header and source together';
 };
 
 subtest 'wrong includes and long functions are found' => sub {
@@ -218,7 +219,7 @@ subtest 'wrong includes and long functions are found' => sub {
     is_deeply [wrong_arrows('redis', qq{#include "nginx/ngx.h"\n  #include <ngx_core.h>\n})],
         ['nginx', 'ngx'];
     is_deeply [wrong_arrows('zone', qq{#include "conf/conf.h"\n#include <hiredis/hiredis.h>\n})],
-        ['http', 'hiredis'];
+        ['conf', 'hiredis'];
     is_deeply [wrong_arrows('http', qq{#include "zone/zone.h"\n#include <string>\n})], [];
     is_deeply [wrong_arrows('http', qq{#include "http/api/views.h"\n})], ['http/api'];
     is_deeply [wrong_arrows('store', qq{#include "nginx/ngx_http.h"\n})], ['ngx_http'];

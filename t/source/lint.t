@@ -61,9 +61,6 @@ subtest 'luacheck on every script as it is sent to Redis' => sub {
 
 passes("luacheck --no-color --no-config --std ngx_lua --globals init request done -- t/bench/*.lua",
     'luacheck on the benchmark\'s scripts for nginx and wrk');
-passes("luacheck --no-color --no-config --std lua54 --max-line-length 100 --globals redis struct KEYS ARGV"
-        . " -- t/unit/lua54.lua", 'luacheck on the stand-in for Redis in Lua 5.4');
-
 # clang-tidy is slow: one process for each processor.
 subtest 'clang-tidy' => sub {
     my ($good, $output) = run("find src -name '*.cpp' | xargs -P 2 -n 4 nice -n 19"

@@ -39,7 +39,7 @@ protected:
     redis::PendingCall& record()
     {
         redis::PendingCall& record = records_.take();
-        record.hold(calls_.emplace_back("key" + std::to_string(calls_.size())));
+        record.attach(calls_.emplace_back("key" + std::to_string(calls_.size())));
         return record;
     }
     bool add() { return batcher_.add({}, record()); }
@@ -108,7 +108,7 @@ TEST_F(BatcherTest, writes_a_call_by_itself_that_redis_refused_with_others)
 {
     add();
     redis::PendingCall& apart = record();
-    apart.apart = true;
+    apart.alone = true;
     EXPECT_FALSE(batcher_.add({}, apart));
     add();
     EXPECT_EQ(written_, (Sizes{ 1, 1 }));

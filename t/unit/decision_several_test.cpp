@@ -128,7 +128,7 @@ TEST_F(
     const DecidedRequest& request = decide({ { leased_one, 8 }, { refusing, 8 } });
     EXPECT_EQ(request.result(), Result::rejected);
     EXPECT_EQ(request.remaining(0), 9);
-    EXPECT_EQ(&request.decision.speaking(), &request.limits[1]) << "seven of ten are left";
+    EXPECT_EQ(&request.decision.shown(), &request.limits[1]) << "seven of ten are left";
 }
 
 TEST_F(RequestOfSeveralLimits, returns_its_leased_token_if_the_fail_mode_refuses)
@@ -302,7 +302,7 @@ TEST_F(RequestOfSeveralLimits, is_decided_by_the_other_limits_if_the_fail_mode_s
     EXPECT_EQ(passed.result(), Result::failed_open);
     EXPECT_TRUE(passed.decision.has_outcome());
     EXPECT_TRUE(passed.decision.undecided(passed.limits[0]));
-    EXPECT_EQ(&passed.decision.speaking(), &passed.limits[1]);
+    EXPECT_EQ(&passed.decision.shown(), &passed.limits[1]);
     EXPECT_EQ(decide(limits, opens).result(), Result::rejected);
     EXPECT_EQ(left_in_memory(in_memory), 8);
 }

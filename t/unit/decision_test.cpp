@@ -83,7 +83,7 @@ TEST_F(OneLimit, that_redis_cannot_decide_is_the_nodes_share_if_the_fail_mode_is
     const DecidedRequest& first = decide(in, local);
     EXPECT_EQ(first.result(), Result::passed);
     EXPECT_EQ(first.source(), Source::local);
-    EXPECT_EQ(first.decision.speaking().policy.limit(), 2);
+    EXPECT_EQ(first.decision.shown().policy.limit(), 2);
     EXPECT_EQ(decide(in, local).result(), Result::passed);
     EXPECT_EQ(decide(in, local).result(), Result::rejected);
 }

@@ -147,7 +147,7 @@ TEST_F(SharedMemory, a_worker_of_an_earlier_configuration_changes_nothing_in_tha
     const Session earlier(
         Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
     loop_.run_for(50ms);
-    EXPECT_EQ(node_.memory().shared().speaker.load(), 0);
+    EXPECT_EQ(node_.memory().shared().leader.load(), 0);
     EXPECT_EQ(node_.count(), 0U);
 
     node_.memory().follow(0);  // and back
@@ -204,7 +204,7 @@ TEST_F(SharedMemory, a_load_that_one_redis_began_is_not_continued_by_another)
     sync(node_);
     {
         const FleetMemory::Lock lock(node_.memory());
-        node_.memory().table().begin_pass();
+        node_.memory().table().begin_full_read();
         node_.memory().shared().in_pass = true;
     }
     node_.memory().follow(other);

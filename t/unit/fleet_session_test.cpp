@@ -129,14 +129,14 @@ TEST_F(FleetTest, a_session_follows_redis_and_hands_over_when_it_leaves)
     const auto session = std::make_unique<Session>(
         Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
     ASSERT_TRUE(loop_.run_until([&] { return node_.connections == 1; }));
-    EXPECT_EQ(node_.memory().shared().speaker.load(), ngx_pid);
+    EXPECT_EQ(node_.memory().shared().leader.load(), ngx_pid);
     set("a", 5);
     ASSERT_TRUE(loop_.run_until([&] { return node_.quota("a") == 5; }, 2s));
     set("a", 6);
     session->hurry();
     ASSERT_TRUE(loop_.run_until([&] { return node_.quota("a") == 6; }, 300ms));
     node_.stays_ = false;
-    ASSERT_TRUE(loop_.run_until([&] { return node_.memory().shared().speaker.load() == 0; }));
+    ASSERT_TRUE(loop_.run_until([&] { return node_.memory().shared().leader.load() == 0; }));
 }
 
 TEST_F(FleetTest, a_session_reports_once_that_redis_is_away_and_back)

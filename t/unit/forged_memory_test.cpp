@@ -117,9 +117,9 @@ TEST(ForgedMemory, every_call_of_the_table_stays_within_it_and_returns)
             [&] { other.init().copy(table); },
             [&] { table.repair(); },
             [&] {
-                table.begin_pass();
+                table.begin_full_read();
                 fill(table, 10);
-                table.end_pass();
+                table.end_full_read();
             },
             [&] {
                 for (unsigned i = 0; i < 300; ++i) {

@@ -23,7 +23,7 @@ protected:
         redis::CallQueue command;
         for (std::size_t i = 0; i < count; ++i) {
             redis::PendingCall& record = records_.take();
-            record.hold(calls_.emplace_back("x"));
+            record.attach(calls_.emplace_back("x"));
             record.deadline = expires;
             command.push(record);
         }
@@ -35,7 +35,7 @@ protected:
     {
         in_flight_.begin_turn(now);
         add(count, now + 1s);
-        return in_flight_.leave(now, {});
+        return in_flight_.mark_sent(now, {});
     }
 
     /// Fails the overdue calls, and returns their number.
@@ -74,7 +74,7 @@ TEST_F(InFlightTest, a_call_with_an_earlier_deadline_is_overdue_earlier)
 {
     in_flight_.begin_turn(1000ms);
     add(1, 1030ms);
-    EXPECT_EQ(in_flight_.leave(1000ms, {}).due, 1030ms);
+    EXPECT_EQ(in_flight_.mark_sent(1000ms, {}).due, 1030ms);
     EXPECT_EQ(fail_overdue(1030ms), 1);
 }
 
@@ -82,14 +82,14 @@ TEST_F(InFlightTest, the_duration_of_a_turn_does_not_count_against_its_calls)
 {
     in_flight_.begin_turn(1000ms);
     add(1, 1050ms);
-    EXPECT_EQ(in_flight_.leave(1045ms, {}).due, 1095ms);
+    EXPECT_EQ(in_flight_.mark_sent(1045ms, {}).due, 1095ms);
 }
 
 TEST_F(InFlightTest, a_call_that_expired_while_the_process_was_stopped_gets_its_whole_timeout)
 {
     in_flight_.begin_turn(2000ms);
     add(1, 1900ms);
-    EXPECT_EQ(in_flight_.leave(2000ms, {}).due, 2100ms);
+    EXPECT_EQ(in_flight_.mark_sent(2000ms, {}).due, 2100ms);
 }
 
 TEST_F(InFlightTest, an_overdue_call_stays_in_the_queue_for_its_late_reply)
@@ -152,7 +152,7 @@ TEST_F(InFlightTest, calls_are_unsent_until_the_end_of_their_turn)
     EXPECT_FALSE(in_flight_.oldest_is_unsent());
     forget(in_flight_.take_oldest());
     EXPECT_TRUE(in_flight_.oldest_is_unsent());
-    in_flight_.leave(1010ms, {});
+    in_flight_.mark_sent(1010ms, {});
     EXPECT_FALSE(in_flight_.has_unsent());
 }
 

@@ -135,7 +135,7 @@ protected:
         if (entry == nullptr || entry->more != nullptr) {
             return;
         }
-        table_.hold(*entry);
+        table_.pin(*entry);
         model_.hold(name);
         entry->more = table_.blocks().allocate();
         ASSERT_NE(entry->more, nullptr);
@@ -329,7 +329,7 @@ TEST_F(Tables, a_held_entry_is_not_evicted)
     Table table = this->table();
     TestEntry* held = table.insert("held", 0);
     held->more = nullptr;
-    table.hold(*held);
+    table.pin(*held);
     for (int i = 0; i < 2000; ++i) {
         TestEntry* entry = table.insert("key " + std::to_string(i), 0);
         ASSERT_NE(entry, nullptr);

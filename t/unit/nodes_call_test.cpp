@@ -1,9 +1,9 @@
-// The list of a fleet's nodes: from Redis, and kept for when Redis is away.
+// The list of a fleet's nodes, from Redis.
 
 #include "fleet/nodes_call.h"
 #include "resp_reply.h"
-#include "slab_zone.h"
-#include "store/known_nodes.h"
+
+#include <gtest/gtest.h>
 
 namespace ratelimit::fleet {
 namespace {
@@ -159,77 +159,6 @@ TEST(NodesCallTest, reports_are_read_in_parts)
     EXPECT_FALSE(reader.read(SIZE_MAX));
     EXPECT_EQ(reader.nodes().size(), 5U);
     EXPECT_FALSE(NodesReader({}).read(0));
-}
-
-TEST(NodeListTest, is_unpacked_as_it_was_packed)
-{
-    const auto list = NodeList::unpacked(two_nodes().packed(1000));
-    EXPECT_EQ(list.now_us, two_nodes().now_us);
-    EXPECT_EQ(list.nodes, 2U);
-    ASSERT_EQ(list.reported.size(), 2U);
-    EXPECT_EQ(list.reported[1].id, "bb");
-    EXPECT_EQ(list.reported[1].heard_us, two_nodes().reported[1].heard_us);
-    EXPECT_EQ(list.reported[1].report, two_nodes().reported[1].report);
-    EXPECT_TRUE(NodeList::unpacked("").reported.empty());
-    EXPECT_EQ(NodeList::unpacked(std::string(100, '\0')).reported.size(), 33U) << "any bytes";
-}
-
-TEST(NodeListTest, is_packed_into_the_room_that_there_is)
-{
-    NodeList list = two_nodes();
-    list.reported[0].report = std::string(500, 'x');
-    EXPECT_EQ(NodeList::unpacked(list.packed(100)).reported.size(), 1U) << "the one that fits";
-    EXPECT_EQ(list.packed(3), "");
-    list.reported[1].id = std::string("b\0b", 3);
-    EXPECT_EQ(NodeList::unpacked(list.packed(1000)).reported.size(), 1U);
-}
-
-class KnownNodesTest : public testing::Test {
-protected:
-    KnownNodesTest()
-    {
-        KnownNodes::prepare(zone_.zone());
-        EXPECT_EQ(zone_.zone().init(&zone_.zone(), nullptr), NGX_OK);
-    }
-    KnownNodes known() { return KnownNodes(zone_.zone()); }
-
-    SlabZone zone_{ KnownNodes::memory_size };
-};
-
-TEST_F(KnownNodesTest, keeps_the_last_text)
-{
-    EXPECT_EQ(known().get(), "");
-    known().set("first");
-    known().set(std::string("a\0b", 3));
-    EXPECT_EQ(known().get(), std::string("a\0b", 3));
-    known().set(std::string(KnownNodes::room, 'x'));
-    EXPECT_EQ(known().get().size(), KnownNodes::room);
-    known().set(std::string(KnownNodes::room + 1, 'x'));
-    EXPECT_EQ(known().get(), "") << "too long";
-}
-
-TEST_F(KnownNodesTest, does_not_wait_for_a_worker_that_is_stopped_with_the_lock)
-{
-    known().set("earlier");
-    const ngx_atomic_t stopped_worker = 1;
-    *zone_.pool()->mutex.lock = stopped_worker;
-    known().set("later");
-    EXPECT_EQ(known().get(), "");
-    *zone_.pool()->mutex.lock = 0;
-    EXPECT_EQ(known().get(), "earlier");
-}
-
-TEST_F(KnownNodesTest, survives_a_reload_and_a_worker_that_is_killed_while_it_writes)
-{
-    known().set("text");
-    ngx_shm_zone_t after = zone_.zone();
-    KnownNodes::prepare(after);
-    EXPECT_EQ(after.init(&after, zone_.zone().data), NGX_OK);
-    EXPECT_EQ(KnownNodes(after).get(), "text");
-    ASSERT_NO_FATAL_FAILURE(zone_.in_killed_worker([&] { ngx_shmtx_lock(&zone_.pool()->mutex); }));
-    EXPECT_EQ(known().get(), "text");
-    known().set("more");
-    EXPECT_EQ(known().get(), "more");
 }
 
 }  // namespace

@@ -166,11 +166,11 @@ TEST_F(OverrideTableTest, a_pass_removes_what_it_did_not_see)
     put("changes", 1, 2);
     put("goes", 1, 3);
     const FleetMemory::Lock lock(memory());
-    table().begin_pass();
+    table().begin_full_read();
     table().put(zone, "stays", entry(1, 1));
     table().put(zone, "changes", entry(2, 9));
     EXPECT_EQ(quota("goes"), 1) << "nothing is missing during the pass";
-    table().end_pass();
+    table().end_full_read();
     EXPECT_EQ(quota("stays"), 1);
     EXPECT_EQ(quota("changes"), 2);
     EXPECT_EQ(quota("goes"), 0);
@@ -326,7 +326,7 @@ TEST_F(LargeOverrideTableTest, looking_up_one_of_100000_takes_a_fraction_of_a_mi
     std::printf("%ld ns for one look-up\n", static_cast<long>(best.count() / many));
 }
 
-TEST_F(OverrideTableTest, only_one_worker_speaks_until_its_time_is_over_or_it_is_gone)
+TEST_F(OverrideTableTest, only_one_worker_leads_until_its_time_is_over_or_it_is_gone)
 {
     using std::chrono::seconds;
     const ngx_pid_t own = ngx_pid;
@@ -334,17 +334,17 @@ TEST_F(OverrideTableTest, only_one_worker_speaks_until_its_time_is_over_or_it_is
     if (other == 0) {
         pause();
     }
-    EXPECT_TRUE(memory().speak(seconds{ 10 }, seconds{ 2 }));
+    EXPECT_TRUE(memory().lead(seconds{ 10 }, seconds{ 2 }));
     ngx_pid = other;
-    EXPECT_FALSE(memory().speak(seconds{ 11 }, seconds{ 2 }));
-    EXPECT_TRUE(memory().speak(seconds{ 12 }, seconds{ 2 })) << "the time of the first is over";
+    EXPECT_FALSE(memory().lead(seconds{ 11 }, seconds{ 2 }));
+    EXPECT_TRUE(memory().lead(seconds{ 12 }, seconds{ 2 })) << "the time of the first is over";
     ngx_pid = own;
-    EXPECT_FALSE(memory().speak(seconds{ 13 }, seconds{ 2 }));
+    EXPECT_FALSE(memory().lead(seconds{ 13 }, seconds{ 2 }));
     kill(other, SIGKILL);
     waitpid(other, nullptr, 0);
-    EXPECT_TRUE(memory().speak(seconds{ 13 }, seconds{ 2 })) << "the other is gone";
-    memory().stop_speaking();
-    EXPECT_EQ(memory().shared().speaker.load(), 0);
+    EXPECT_TRUE(memory().lead(seconds{ 13 }, seconds{ 2 })) << "the other is gone";
+    memory().stop_leading();
+    EXPECT_EQ(memory().shared().leader.load(), 0);
 }
 
 TEST_F(OverrideTableTest, each_memory_has_another_random_id)

@@ -1,5 +1,5 @@
 # The GoogleTest binary of t/unit, each of its tests as one test here; and the seeds of t/fuzz.
-# needs: cmake libevent-dev libgtest-dev libgmock-dev lua5.4 zlib1g-dev libpcre2-dev nlohmann-json3-dev
+# needs: cmake libevent-dev libgtest-dev libgmock-dev zlib1g-dev libpcre2-dev nlohmann-json3-dev
 
 use Ratelimit::Test;
 use Ratelimit::Build qw(top built);
@@ -23,6 +23,11 @@ while (my $line = <$output>) {
 close $output;
 is $?, 0, 'the binary exits without an error' or diag join "\n", @since;
 cmp_ok $tests // 0, '>', 40, 'the tests ran';
+
+my $suppressions = top() . '/t/unit/threads/suppressions';
+my $report = qx(TSAN_OPTIONS="suppressions=$suppressions" timeout 300 "$folder/threads" --gtest_color=no 2>&1);
+is $?, 0, 'workers that share memory read and write it in order (ThreadSanitizer)' or diag $report;
+like $report, qr/PASSED.* 4 tests/, 'all of these tests ran';
 
 my $fuzz = top() . '/t/fuzz';
 my @targets = map { m{(\w+)\.cpp$} } grep { !/replay/ } glob "$fuzz/*.cpp";

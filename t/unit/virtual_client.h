@@ -85,7 +85,7 @@ private:
 struct Message {
     enum class Fate : std::uint8_t { sent, executed, ended };
 
-    Message(redis::Call& sent, std::string text) : command(std::move(text)) { record.hold(sent); }
+    Message(redis::Call& sent, std::string text) : command(std::move(text)) { record.attach(sent); }
 
     redis::PendingCall record;  // the call is null if it was destroyed
     std::string command;

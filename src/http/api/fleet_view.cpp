@@ -11,7 +11,6 @@
 #include "nginx/text.h"
 #include "nginx/timer.h"
 #include "node/clocks.h"
-#include "store/known_nodes.h"
 
 #include <algorithm>
 #include <chrono>
@@ -31,7 +30,7 @@ void write_summary(
     JsonText& json, const MainConf& conf, const std::vector<fleet::FleetNode>& nodes,
     const fleet::NodesReader& reader, bool connected)
 {
-    const FleetNode& fleet = *conf.fleet;
+    const FleetMember& fleet = *conf.fleet;
     const fleet::NodeList& list = reader.list();
     const std::uint64_t listed = list.nodes - std::min(list.nodes, reader.replaced());
     const auto live = std::count_if(
@@ -232,7 +231,7 @@ private:
     {
         if (!reader_) {
             text_.clear();
-            reader_.emplace(nodes());
+            reader_.emplace(std::exchange(list_, {}));
         }
         if (reader_->read(bytes_a_turn)) {
             return true;
@@ -246,16 +245,6 @@ private:
         json_->end_object();
         text_ = std::move(*json_).str() + "\n";
         return false;
-    }
-
-    fleet::NodeList nodes()
-    {
-        const KnownNodes known(*conf_.fleet->known_nodes);
-        if (!answered_) {
-            return fleet::NodeList::unpacked(known.get());
-        }
-        known.set(list_.packed(KnownNodes::room));
-        return std::move(list_);
     }
 
     void listed(fleet::NodeList list) noexcept override

@@ -153,7 +153,7 @@ void write_settings(MetricsText& text, const MainConf& conf)
 
 void write_fleet(MetricsText& text, const MainConf& conf)
 {
-    const FleetNode& fleet = *conf.fleet;
+    const FleetMember& fleet = *conf.fleet;
     text.family("ratelimit_fleet_nodes", "gauge", "Live nodes of the fleet, as last known.");
     text.sample({}, static_cast<std::uint64_t>(fleet.shared().nodes()));
     text.family(

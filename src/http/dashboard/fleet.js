@@ -133,6 +133,10 @@ class FleetView {
         if (data === null) {
             return;
         }
+        // A node that Redis does not answer knows itself alone. This page may know more.
+        if (data.fleet.as_of === null && this.data?.fleet.as_of) {
+            data = { ...this.data, fleet: { ...this.data.fleet, connected: false } };
+        }
         this.data = data;
         this.limits.takeZones(zones);
         const { fleet, nodes } = data;
