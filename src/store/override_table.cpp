@@ -1,8 +1,8 @@
 #include "store/override_table.h"
 
 #include "base/hash.h"
-#include "base/relaxed.h"
 #include "store/filtered_link.h"
+#include "store/override_block.h"
 
 #include <algorithm>
 #include <bit>
@@ -28,69 +28,6 @@ std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
 }
 
 }  // namespace
-
-/// Indices of blocks start at 1; 0: none. Readers may read a block while it is written: they use
-/// what they read only if no change began meanwhile.
-struct OverrideTable::Block {
-    static constexpr std::size_t words = 9;
-    static constexpr std::size_t first_bytes = words * sizeof(std::uint64_t);
-    using Bytes = std::array<char, first_bytes>;
-
-    Link next;           // in its bucket
-    std::uint32_t rest;  // the block with the rest of the key; in a free block, the next free one
-    std::uint32_t hash;
-    std::uint32_t pass;  // the last one that put it
-    std::uint64_t zone;
-    std::uint64_t version;
-    std::int64_t end_ms;
-    std::uint32_t quota;
-    std::uint32_t window_s;
-    std::int32_t burst;  // -1: none
-    Override::Kind kind;
-    std::uint8_t key_length;
-    std::uint8_t used;  // 1: found by repair
-    std::array<std::uint64_t, words> key;
-
-    Entry entry() const noexcept
-    {
-        Entry found;
-        found.value.kind = relaxed(kind);
-        found.value.rate = { relaxed(quota), std::chrono::seconds{ relaxed(window_s) } };
-        if (const std::int32_t allowed = relaxed(burst); allowed >= 0) {
-            found.value.burst = allowed;
-        }
-        found.value.end = milliseconds{ relaxed(end_ms) };
-        found.version = relaxed(version);
-        return found;
-    }
-    void set(const Entry& from) noexcept
-    {
-        const auto& [rate_quota, rate_window] = from.value.rate;
-        set_relaxed(kind, from.value.kind);
-        set_relaxed(quota, static_cast<std::uint32_t>(rate_quota));
-        set_relaxed(window_s, static_cast<std::uint32_t>(rate_window / std::chrono::seconds{ 1 }));
-        set_relaxed(burst, static_cast<std::int32_t>(from.value.burst.value_or(-1)));
-        set_relaxed(end_ms, std::int64_t{ from.value.end.count() });
-        set_relaxed(version, from.version);
-    }
-
-    Bytes bytes() const noexcept
-    {
-        std::array<std::uint64_t, words> copy;
-        std::transform(key.begin(), key.end(), copy.begin(), relaxed<std::uint64_t>);
-        return std::bit_cast<Bytes>(copy);
-    }
-    /// Sets the first bytes of the key; `part` has `first_bytes` at most.
-    void set_bytes(std::string_view part) noexcept
-    {
-        Bytes bytes{};
-        part.copy(bytes.data(), bytes.size());
-        const auto copy = std::bit_cast<std::array<std::uint64_t, words>>(bytes);
-        for (std::size_t i = 0; i < words; ++i) {
-            set_relaxed(key[i], copy[i]);
-        }
-    }
-};
 
 struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache lines
     std::atomic<std::uint32_t> changes;     // how many were begun

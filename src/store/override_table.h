@@ -1,7 +1,7 @@
 #pragma once
 
-#include "limit/override.h"
 #include "nginx/ngx.h"
+#include "store/override_block.h"
 #include "store/zone_slots.h"
 
 #include <array>
@@ -37,10 +37,7 @@ public:
 
     using ZoneSlot = ZoneSlots::Slot;
 
-    struct Entry {
-        Override value;
-        std::uint64_t version = 0;
-    };
+    using Entry = OverrideEntry;
 
     using Digest = OverrideDigest;
 
@@ -86,7 +83,7 @@ public:
     void repair() const noexcept;
 
 private:
-    struct Block;
+    using Block = OverrideBlock;
     using Link = std::uint32_t;
 
     Block& block(std::uint32_t index) const noexcept;
