@@ -73,6 +73,8 @@ Check::Part& Check::split(Part& part, std::size_t at)
     rest->limits = part.limits.subspan(at);
     rest->alone = false;
     rest->expires = part.expires;
+    rest->tries = part.tries;
+    rest->sent_before = part.sent_before;
     rest->next = std::move(part.next);
     part.limits = part.limits.first(at);
     part.alone = false;

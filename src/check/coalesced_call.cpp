@@ -64,7 +64,6 @@ void CoalescedCall::copy_limits(const ShardPart& part)
             holdings_.add(limits_.size() - 1, holding);
         }
     }
-    repeatable = holdings_.empty();
     point_to_keys();
 }
 
@@ -96,6 +95,7 @@ void CoalescedCall::arrange_waiting()
 {
     routing.expires = waiting_.front().expires;
     sent_before_ = waiting_.front().sent_before;
+    repeatable = holdings_.empty() && !sent_before_;
     runs_.begin(limits_.size());
     while (!waiting_.empty() && waiting_.front().sent_before == sent_before_
            && runs_.has_room_for(costs_of(waiting_.front()))) {
@@ -279,6 +279,9 @@ void CoalescedCall::on_failure(redis::Failure failure) noexcept
     const bool migrating =
         failure == redis::Failure::slot_migrating && limits_.size() + count_blocks(limits_) > 1;
     set_end(in_flight_, migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
+    if (repeated()) {
+        note_sent_before(in_flight_);
+    }
     if (failure == redis::Failure::connection && routing.written && !repeatable) {
         try_again(true);
     }
@@ -352,17 +355,14 @@ void CoalescedCall::try_again(bool executed) noexcept
 {
     PartList again;
     in_flight_.each([&](ShardPart& part) {
-        if (part.tries == 0) {
-            again.push_back(part);
-        } else {
+        if (part.tries++ > 0) {
             part.end = ShardPart::End::failed;
+            return;
         }
-    });
-    again.each([&](ShardPart& part) {
-        ++part.tries;
         part.sent_before = executed;
         part.end = ShardPart::End::pending;
         part.expires = std::max(part.expires, client_.now() + redis::milliseconds{ 1 });
+        again.push_back(part);
     });
     again.take_all(waiting_);
     waiting_.take_all(again);

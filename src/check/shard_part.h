@@ -58,8 +58,8 @@ struct ShardPart : Link<ShardPart> {
     Lease lease;
     std::shared_ptr<LateReply> late;  // if it failed, but Redis may count it
     Runs::Position position;          // in the call
-    unsigned tries = 0;        // calls with a concurrency limit that it was in before this one
-    bool sent_before = false;  // Redis may have executed one of them
+    unsigned tries = 0;               // how often it was sent again
+    bool sent_before = false;         // Redis may have executed it before
 };
 
 using PartList = List<ShardPart>;
@@ -68,6 +68,15 @@ using PartList = List<ShardPart>;
 inline void set_end(PartList& parts, ShardPart::End end) noexcept
 {
     parts.each([end](ShardPart& part) { part.end = end; });
+}
+
+/// These parts were sent again, and Redis may have executed them before.
+inline void note_sent_before(PartList& parts) noexcept
+{
+    parts.each([](ShardPart& part) {
+        part.tries = 1;
+        part.sent_before = true;
+    });
 }
 
 }  // namespace ratelimit

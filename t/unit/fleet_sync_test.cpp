@@ -296,7 +296,9 @@ TEST_F(FleetTest, a_node_that_was_away_for_long_loads_all_again)
         const FleetMemory::Lock lock(node_.memory());
         node_.memory().shared().cursor -= 601'000'000U;
     }
+    const long before = server_.calls("evalsha");
     sync(node_);
+    EXPECT_EQ(server_.calls("evalsha") - before, 1) << "before the sum shows that it missed an end";
     EXPECT_EQ(node_.quota("a"), 0);
     EXPECT_EQ(node_.quota("b"), 6);
 }

@@ -1,0 +1,124 @@
+// A check that was sent again, and whose keys a slot migration separates then: its limits are
+// checked one by one. Redis may have executed its first call, which must not refuse it.
+
+#include "check/check.h"
+#include "holding_fixture.h"
+
+#include <deque>
+
+namespace ratelimit {
+namespace {
+
+using redis::Failure;
+
+class MigratingSlot : public HoldingTest, public Check::Owner {
+protected:
+    void checked() noexcept override { ended_ = true; }
+
+    RemoteLimit& add_limit(std::string_view key)
+    {
+        RemoteLimit& limit = limits_.emplace_back(limit_of(of_, key, 1));
+        limit.policy = { Algorithm::fixed_window, { 1, 24h }, {}, {}, {} };
+        limit.scripts.sequences = nullptr;  // `several` decides it
+        limit.holdings = nullptr;
+        return limit;
+    }
+    RemoteLimit& add_concurrency(std::string_view key)
+    {
+        RemoteLimit& limit = limits_.emplace_back(limit_of(of_, key, 1));
+        limit.scripts.sequences = nullptr;
+        return limit;
+    }
+
+    void send()
+    {
+        for (RemoteLimit& limit : limits_) {
+            pointers_.push_back(&limit);
+        }
+        check_.emplace(pointers_, *this);
+        ASSERT_TRUE(check_->send());
+        ASSERT_EQ(messages().size(), 1U);
+    }
+    std::list<Message>& messages() { return of_.client.messages; }
+    void execute_without_reply() { execute(messages().front().command); }
+    void fail_first(Failure failure)
+    {
+        take(of_, messages().begin(), [failure](Message& message) { fail(message, failure); });
+    }
+    /// Both limits are checked alone.
+    void answer_all()
+    {
+        ASSERT_EQ(messages().size(), 2U);
+        while (!messages().empty()) {
+            answer(of_, messages().begin());
+        }
+        ASSERT_TRUE(ended_);
+    }
+
+    Worker& of_ = add_worker();
+    std::deque<RemoteLimit> limits_;
+    std::vector<RemoteLimit*> pointers_;
+    std::optional<Check> check_;
+    bool ended_ = false;
+};
+
+TEST_F(MigratingSlot, the_only_request_of_its_keys_passes_although_its_first_reply_was_lost)
+{
+    const RemoteLimit& one = add_limit("{k}1");
+    const RemoteLimit& other = add_limit("{k}2");
+    send();
+    execute_without_reply();
+    messages().front().record.call->routing.sent_again = true;  // on a new connection
+    fail_first(Failure::slot_migrating);
+    answer_all();
+    EXPECT_TRUE(one.state.granted);
+    EXPECT_TRUE(other.state.granted);
+}
+
+TEST_F(MigratingSlot, the_only_request_of_its_keys_passes_also_if_it_holds_units)
+{
+    end(request(of_));
+    settle();  // now the worker knows Redis's time
+    const RemoteLimit& units = add_concurrency("{k}");
+    const RemoteLimit& other = add_limit("{k}2");
+    send();
+    execute_without_reply();
+    fail_first(Failure::connection);
+    ASSERT_EQ(messages().size(), 1U) << "the same requests in another call";
+    fail_first(Failure::slot_migrating);
+    answer_all();
+    EXPECT_TRUE(units.state.granted);
+    EXPECT_TRUE(other.state.granted);
+}
+
+TEST_F(MigratingSlot, a_request_that_was_not_sent_again_is_refused)
+{
+    const RemoteLimit& one = add_limit("{k}1");
+    const RemoteLimit& other = add_limit("{k}2");
+    send();
+    execute_without_reply();
+    fail_first(Failure::slot_migrating);
+    answer_all();
+    EXPECT_FALSE(one.state.granted);
+    EXPECT_FALSE(other.state.granted);
+}
+
+TEST_F(MigratingSlot, a_request_that_was_sent_again_is_not_sent_a_third_time)
+{
+    add_limit("{k}1");
+    add_limit("{k}2");
+    send();
+    messages().front().record.call->routing.sent_again = true;
+    fail_first(Failure::slot_migrating);
+    ASSERT_EQ(messages().size(), 2U);
+    for (const Message& message : messages()) {
+        EXPECT_FALSE(message.record.call->repeatable);
+    }
+    fail_first(Failure::connection);
+    fail_first(Failure::connection);
+    EXPECT_TRUE(messages().empty());
+    EXPECT_TRUE(ended_);
+}
+
+}  // namespace
+}  // namespace ratelimit
