@@ -40,7 +40,7 @@ struct RemoteLimit : LimitCheck {
     microseconds taken_at{ 0 };  // that time, also by Redis's clock, if it may be refunded
     Verdict without;  // if the request was counted and may be refunded: the state without it
     /// If the request is refused, a block of the key begins: this limit refuses it by its counts,
-    /// and was asked once. Or a block that lasts for too long is to be shortened.
+    /// and was sent once. Or a block that lasts for too long is to be shortened.
     bool begins_block = false;
     /// Sets that, after `state`. `stored`: what is left of the key's block in Redis. A call that
     /// was sent again may be refused because of what it took itself.

@@ -34,7 +34,7 @@ struct ZoneConf {
     bool hash_key = false;            // keys are replaced by their hash (counted_key)
     ngx_http_complex_value_t rate{};  // when variable_rate()
     std::optional<std::string> redis_name;
-    std::string redis_parameter;       // the last one that needs Redis; empty: none
+    std::string redis_parameter;       // the last parameter that needs Redis; empty: none
     RedisBlock* redis = nullptr;       // null: counted in this node's memory
     std::optional<std::int64_t> cost;  // above 0, of the limit that was resolved last
     CheckScripts peek;                 // read a key's state for the API

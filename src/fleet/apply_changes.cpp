@@ -61,15 +61,15 @@ void apply_change(
     }
 }
 
-/// How many overrides are left out. Since the last pass, Redis and this node differ by one more or
-/// less for each override that came without room, or that had none and is gone.
+/// How many overrides are left out. Since the last full read, Redis and this node differ by one
+/// more or less for each override that came without room, or that had none and is gone.
 std::uint64_t left_out(const FleetMemory::Shared& shared, const OverrideDigest& missing) noexcept
 {
     if (shared.unfit == 0) {
         return 0;
     }
     const auto since = missing.count - shared.missing.count;
-    const auto all = static_cast<std::int64_t>(shared.unfit_in_pass + since);
+    const auto all = static_cast<std::int64_t>(shared.unfit_in_read + since);
     return static_cast<std::uint64_t>(std::max<std::int64_t>(all, 0));
 }
 
@@ -99,15 +99,15 @@ void count_nodes(
     }
 }
 
-/// All changes are known: ends a pass, or compares with Redis.
+/// All changes are known: ends a full read, or compares with Redis.
 void finish(const FleetMemory& memory, const SyncReply& reply, milliseconds now) noexcept
 {
     FleetMemory::Shared& shared = memory.shared();
-    if (shared.in_pass) {
+    if (shared.in_full_read) {
         memory.table().end_full_read();
-        shared.in_pass = false;
+        shared.in_full_read = false;
         shared.missing = difference(reply.digest, memory.table().digest());
-        shared.unfit_in_pass = shared.unfit;
+        shared.unfit_in_read = shared.unfit;
         shared.left_out.store(shared.unfit);
         shared.pass_ended_ms = now.count();
     } else {
@@ -134,7 +134,7 @@ std::optional<Known> known_of(const FleetMemory& memory, std::uint64_t storage) 
     if (!lock || shared.storage.load() != storage) {
         return std::nullopt;
     }
-    return Known{ storage, shared.cursor, shared.in_pass };
+    return Known{ storage, shared.cursor, shared.in_full_read };
 }
 
 Applied apply_changes(
@@ -148,7 +148,7 @@ Applied apply_changes(
     }
     if (reply.from == 0) {
         memory.table().begin_full_read();
-        shared.in_pass = true;
+        shared.in_full_read = true;
         shared.unfit = 0;
     }
     for (std::size_t i = 0; i < reply.size(); ++i) {

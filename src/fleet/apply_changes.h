@@ -23,7 +23,7 @@ public:
 struct Known {
     std::uint64_t storage = 0;  // FleetMemory::follow
     std::uint64_t cursor = 0;
-    bool in_pass = false;
+    bool in_full_read = false;
     bool reports = false;  // it says that this node is there
 };
 

@@ -46,7 +46,7 @@ void Sync::write(redis::CommandBuffer& command) const
     command.arg(std::string_view(state_));
     command.arg(static_cast<std::int64_t>(sent_.cursor));
     command.arg(page);
-    command.arg(std::int64_t{ sent_.in_pass ? 1 : 0 });
+    command.arg(std::int64_t{ sent_.in_full_read ? 1 : 0 });
 }
 
 bool Sync::on_reply(const redisReply& reply) noexcept

@@ -45,7 +45,7 @@ std::optional<SyncReply> SyncReply::parse(const redisReply& reply) noexcept
     parsed.digest = { numbers[3], numbers[4] };
     parsed.more = numbers[5] != 0;
     parsed.from = numbers[6];
-    // A reply that does not lead on would be asked for without an end.
+    // After a reply that does not lead on, the same call would be sent for ever.
     if (parsed.cursor == 0 || (parsed.more && parsed.cursor <= parsed.from)) {
         return std::nullopt;
     }

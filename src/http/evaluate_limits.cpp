@@ -173,7 +173,7 @@ Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& lim
     }
     if (override && override->kind == Override::Kind::block) {
         limit.blocked_for = zone.block_rest(*override, node_clock.monotonic);
-        // Nothing remains of any limit: a rate that is not known does not matter.
+        // The verdict is the same for every rate, so a malformed one does no harm.
         const Read read = read_rate(r, *conf.zone, limit.policy.rate);
         if (limit.policy.rate.quota == 0) {
             limit.policy.rate = { 1, std::chrono::seconds{ 1 } };

@@ -36,8 +36,8 @@ enum class StateKind : std::uint8_t {
     timed_counts,   // counts with their times (limit/timed_counts.h)
 };
 
-/// What is asked about an algorithm, beside its check, commit and refund, which are in lua/ and in
-/// the file of its StateKind.
+/// What the code must know of an algorithm, beside its check, commit and refund, which are in lua/
+/// and in the file of its StateKind.
 struct AlgorithmTraits {
     std::string_view name;
     StateKind state = StateKind::timed_counts;

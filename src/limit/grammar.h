@@ -22,7 +22,7 @@ struct ZoneSettings {
     Policy policy;                                  // a quota of 0: the rate is a variable
     std::string rate_text;                          // as written; empty: concurrency=
     std::optional<std::string> redis;               // the name of a ratelimit_redis
-    std::string redis_parameter;                    // the last one that needs Redis; empty: none
+    std::string redis_parameter;  // the last parameter that needs Redis; empty: none
     Clock clock = Clock::redis;
     /// How many nodes share the zone, for FailMode::local. 0: as many as the fleet has.
     std::int64_t nodes = 1;

@@ -27,8 +27,8 @@ constexpr std::int64_t whole_seconds(microseconds time) noexcept
     return std::chrono::ceil<std::chrono::seconds>(time).count();
 }
 
-/// The reset that clients see. Requests at one time may end at any time: a second, unless none is
-/// there.
+/// The reset that clients see. Of requests at one time it is one second while anything is held,
+/// else 0.
 constexpr microseconds shown_reset(const Policy& policy, const Verdict& state) noexcept
 {
     if (!counts_at_one_time(policy.algorithm) || state.reset.count() == 0) {

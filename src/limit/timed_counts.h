@@ -24,8 +24,8 @@ struct TimedCount {
 /// - `push_back(entry)` appends a newer entry; false: out of memory, and nothing has changed;
 /// - `begin()` and `end()`: iterators from the oldest to the newest entry;
 /// - entries can be marked as passed, the oldest first: `next()` is the oldest that is not passed,
-///   `pass()` marks it, `last_passed()` is the newest that is passed (null: none), and
-///   `passed_total()` is the sum of the counts of all that are passed.
+///   `advance()` marks it, `last_marked()` is the newest that is passed (null: none), and
+///   `marked_total()` is the sum of the counts of all that are passed.
 /// - `reduce(place, count)` subtracts from the count of an entry that is not passed.
 /// No function may throw.
 template <class Queue>
@@ -41,9 +41,9 @@ concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
     bool{ queue.begin() != queue.end() };
     *++queue.begin() == entry;
     *++queue.next() == entry;
-    queue.pass();
-    *queue.last_passed() == entry;
-    std::int64_t{ queue.passed_total() };
+    queue.advance();
+    *queue.last_marked() == entry;
+    std::int64_t{ queue.marked_total() };
     queue.reduce(queue.next(), std::int64_t{ 1 });
 };
 
@@ -173,12 +173,12 @@ template <TimedCountQueue Queue>
 void TimedCheck<Queue>::find_live() noexcept
 {
     live_ = total_;
-    const TimedCount* passed = entries_.last_passed();
+    const TimedCount* passed = entries_.last_marked();
     if (passed == nullptr || has_left(*passed, seen_at_)) {
         while (has_left(*entries_.next(), seen_at_)) {
-            entries_.pass();
+            entries_.advance();
         }
-        live_ -= entries_.passed_total();
+        live_ -= entries_.marked_total();
         oldest_ = entries_.next();
         return;
     }
@@ -310,7 +310,7 @@ void refund(Queue& entries, std::int64_t& total, const Policy& policy, const Ref
         total -= count;
     }
     while (!entries.empty() && entries.back().count == 0
-           && entries.last_passed() != &entries.back()) {
+           && entries.last_marked() != &entries.back()) {
         entries.pop_back();
     }
 }

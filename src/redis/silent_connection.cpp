@@ -62,7 +62,7 @@ void SilentConnection::check_deadlines() noexcept
 void SilentConnection::call_replied(const redisReply& reply) noexcept
 {
     if (in_flight_.empty()) {
-        close();  // nothing was asked
+        close();  // nothing was sent
         return;
     }
     const unsigned closed = closed_;

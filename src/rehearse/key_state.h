@@ -24,7 +24,7 @@ public:
     {
         if (first_ > entries_.size() / 2) {
             entries_.erase(entries_.begin(), begin_at(first_));
-            passed_ -= first_;
+            marked_ -= first_;
             first_ = 0;
         }
         entries_.push_back(entry);
@@ -32,33 +32,33 @@ public:
     }
     void pop_front() noexcept
     {
-        if (passed_ > first_) {
-            passed_total_ -= front().count;
+        if (marked_ > first_) {
+            marked_total_ -= front().count;
         } else {
-            ++passed_;
+            ++marked_;
         }
         ++first_;
         if (empty()) {
             entries_.clear();
             first_ = 0;
-            passed_ = 0;
+            marked_ = 0;
         }
     }
     void pop_back() noexcept { entries_.pop_back(); }
     Iterator begin() const noexcept { return begin_at(first_); }
     Iterator end() const noexcept { return entries_.end(); }
 
-    Iterator next() const noexcept { return begin_at(passed_); }
-    void pass() noexcept
+    Iterator next() const noexcept { return begin_at(marked_); }
+    void advance() noexcept
     {
-        passed_total_ += entries_[passed_].count;
-        ++passed_;
+        marked_total_ += entries_[marked_].count;
+        ++marked_;
     }
-    const TimedCount* last_passed() const noexcept
+    const TimedCount* last_marked() const noexcept
     {
-        return passed_ > first_ ? &entries_[passed_ - 1] : nullptr;
+        return marked_ > first_ ? &entries_[marked_ - 1] : nullptr;
     }
-    std::int64_t passed_total() const noexcept { return passed_total_; }
+    std::int64_t marked_total() const noexcept { return marked_total_; }
     void reduce(Iterator place, std::int64_t count) noexcept
     {
         entries_[static_cast<std::size_t>(place - entries_.begin())].count -= count;
@@ -72,8 +72,8 @@ private:
 
     std::vector<TimedCount> entries_;
     std::size_t first_ = 0;   // those before it were popped
-    std::size_t passed_ = 0;  // those before it have been passed; at least first_
-    std::int64_t passed_total_ = 0;
+    std::size_t marked_ = 0;  // those before it have been passed; at least first_
+    std::int64_t marked_total_ = 0;
 };
 
 struct TimedState {

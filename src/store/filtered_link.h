@@ -6,8 +6,7 @@
 namespace ratelimit {
 
 // A link of a list in shared memory, for readers without a lock. Its low bits are the index of a
-// block (0: the end), the others a filter: one bit of eight for each hash in the list from there
-// on.
+// block (0: the end); its high byte is a Bloom filter of the hashes from here to the list's end.
 
 constexpr unsigned index_bits = 24;
 constexpr std::uint32_t most_blocks = (1U << index_bits) - 1;

@@ -87,11 +87,11 @@ FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept
             "ratelimit: a worker died while it changed the overrides, they are read again");
         memory.table().repair();
         shared.cursor = 0;
-        shared.in_pass = false;
+        shared.in_full_read = false;
     }
     if (const std::uint64_t wanted = shared.wanted.load(); wanted != shared.storage.load()) {
         shared.cursor = 0;
-        shared.in_pass = false;
+        shared.in_full_read = false;
         shared.loaded.store(false);
         shared.connected.store(false);
         shared.heard_us.store(0);
@@ -163,7 +163,7 @@ void FleetMemory::keep(const FleetMemory& before) const noexcept
     own.offset_us.store(known.offset_us.load());
     own.wanted.store(known.wanted.load());
     own.storage.store(known.storage.load());
-    if (table().copy(before.table()) && !known.in_pass && known.unfit == 0) {
+    if (table().copy(before.table()) && !known.in_full_read && known.unfit == 0) {
         own.cursor = known.cursor;
         own.missing = known.missing;
         own.connected.store(known.connected.load());

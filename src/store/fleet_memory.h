@@ -35,14 +35,14 @@ public:
     };
 
     struct Shared {
-        std::atomic<bool> writing;           // a process writes the table, or died writing it
-        std::array<char, id_length> id;      // of this node: random hexadecimal digits
-        std::uint64_t cursor;                // all changes up to this version are known
-        std::atomic<bool> in_pass;           // all overrides are being loaded
-        std::uint64_t unfit;                 // overrides without room, in the last pass or since
-        std::uint64_t unfit_in_pass;         // of them, in the pass
-        OverrideTable::Digest missing;       // what Redis had more at the end of the last pass
-        std::int64_t pass_ended_ms;          // monotonic
+        std::atomic<bool> writing;       // a process writes the table, or died writing it
+        std::array<char, id_length> id;  // of this node: random hexadecimal digits
+        std::uint64_t cursor;            // all changes up to this version are known
+        std::atomic<bool> in_full_read;  // all overrides are being loaded
+        std::uint64_t unfit;             // overrides without room, in the last full read or since
+        std::uint64_t unfit_in_read;     // of them, in that read
+        OverrideTable::Digest missing;   // what Redis had more at the end of the last full read
+        std::int64_t pass_ended_ms;      // monotonic
         std::atomic<std::uint64_t> wanted;   // identifies where in Redis the fleet is
         std::atomic<std::uint64_t> storage;  // the place of which all this is
         std::atomic<bool> loaded;            // overrides are known; also if Redis is away later

@@ -27,7 +27,7 @@ struct OverrideBlock {
     std::uint32_t next;  // in its bucket
     std::uint32_t rest;  // the block with the rest of the key; in a free block, the next free one
     std::uint32_t hash;
-    std::uint32_t pass;  // the last one that put it
+    std::uint32_t full_read;  // the last one that put it
     std::uint64_t zone;
     std::uint64_t version;
     std::int64_t end_ms;

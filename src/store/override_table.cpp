@@ -31,7 +31,7 @@ std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
 
 struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache lines
     std::atomic<std::uint32_t> changes;     // how many were begun
-    std::uint32_t pass;
+    std::uint32_t full_read;
     std::uint32_t free;  // the first free block
     std::uint32_t free_count;
     Digest digest;
@@ -216,7 +216,7 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
     if (present != 0) {
         Block& known = block(present);
         if (known.version == entry.version) {
-            known.pass = shared_->pass;
+            known.full_read = shared_->full_read;
             return true;
         }
     }
@@ -239,7 +239,7 @@ bool OverrideTable::put(std::uint64_t zone, std::string_view key, const Entry& e
         block(rest).set_bytes(key.substr(first.size()));
     }
     set_relaxed(added.hash, hash);
-    added.pass = shared_->pass;
+    added.full_read = shared_->full_read;
     set_relaxed(added.zone, zone);
     set_relaxed(added.key_length, static_cast<std::uint8_t>(key.size()));
     added.set(entry);
@@ -260,7 +260,7 @@ void OverrideTable::remove(std::uint64_t zone, std::string_view key) const noexc
 
 void OverrideTable::begin_full_read() const noexcept
 {
-    ++shared_->pass;
+    ++shared_->full_read;
 }
 
 void OverrideTable::end_full_read() const noexcept
@@ -271,7 +271,7 @@ void OverrideTable::end_full_read() const noexcept
         Link* link = &head;
         std::uint32_t index = 0;
         for (; room > 0 && (index = index_of(load(*link))) != 0; --room) {
-            if (block(index).pass != shared_->pass) {
+            if (block(index).full_read != shared_->full_read) {
                 unlink(link);
             } else {
                 link = &block(index).next;

@@ -18,11 +18,11 @@ namespace ratelimit {
 ///
 /// Layout: Shared, an array of bucket heads, and blocks of equal size. An override is a block in
 /// the list of its bucket; a key longer than `first_bytes` has a second block. A link is the index
-/// of a block and, in its high byte, a filter: one bit of eight for each hash in the list from
-/// there on. So a key without an override is usually found to have none by its bucket's head alone;
-/// 100 000 blocks are too many for a processor's cache. Each change is published by one store of a
-/// link, so the lists are consistent at every moment, also if the writer is killed; the next writer
-/// then finds the blocks that belong to no list (repair).
+/// of a block; its high byte is a Bloom filter of the hashes from here to the list's end. So a key
+/// without an override is usually found to have none by its bucket's head alone; 100 000 blocks are
+/// too many for a processor's cache. Each change is published by one store of a link, so the lists
+/// are consistent at every moment, also if the writer is killed; the next writer then finds the
+/// blocks that belong to no list (repair).
 ///
 /// Writers hold a lock of their owner's. A reader that meets a change looks again: a block that was
 /// freed while it was read may be in another list now.
@@ -60,8 +60,8 @@ public:
 
     // For writers.
 
-    /// Sets the override of a key, and marks it as seen in this pass. False: no room for it; what
-    /// was there before is removed. An entry of the present version changes nothing.
+    /// Sets the override of a key, and marks it as seen in this full read. False: no room for it;
+    /// what was there before is removed. An entry of the present version changes nothing.
     bool put(std::uint64_t zone, std::string_view key, const Entry& entry) const noexcept;
     void remove(std::uint64_t zone, std::string_view key) const noexcept;
     /// Whether another override of a key of this length fits.
@@ -70,7 +70,8 @@ public:
     /// Puts all entries of another table. False: some have no room.
     bool copy(const OverrideTable& from) const noexcept;
 
-    /// Begins a pass over all overrides of Redis; what it has not put is removed by end_full_read.
+    /// Begins to read all overrides of Redis; what is not put until then is removed by
+    /// end_full_read.
     void begin_full_read() const noexcept;
     void end_full_read() const noexcept;
 

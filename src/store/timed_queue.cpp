@@ -27,19 +27,19 @@ std::size_t TimedQueue::bytes_of(std::size_t counts) noexcept
 
 TimedQueue::Iterator TimedQueue::next() const noexcept
 {
-    return head_.passed.chunk == nullptr ? begin() : ++Iterator(head_.passed);
+    return head_.marked.chunk == nullptr ? begin() : ++Iterator(head_.marked);
 }
 
-void TimedQueue::pass() noexcept
+void TimedQueue::advance() noexcept
 {
     const Iterator position = next();
-    head_.passed_total += (*position).count;
-    head_.passed = position.position_;
+    head_.marked_total += (*position).count;
+    head_.marked = position.position_;
 }
 
-const TimedCount* TimedQueue::last_passed() const noexcept
+const TimedCount* TimedQueue::last_marked() const noexcept
 {
-    return head_.passed.chunk == nullptr ? nullptr : &*Iterator(head_.passed);
+    return head_.marked.chunk == nullptr ? nullptr : &*Iterator(head_.marked);
 }
 
 void TimedQueue::reduce(const Iterator& place, std::int64_t count) noexcept
@@ -50,10 +50,10 @@ void TimedQueue::reduce(const Iterator& place, std::int64_t count) noexcept
 
 void TimedQueue::pop_front() noexcept
 {
-    if (head_.passed.chunk != nullptr) {
-        head_.passed_total -= front().count;
-        if (last_passed() == &front()) {
-            head_.passed = { nullptr, 0 };
+    if (head_.marked.chunk != nullptr) {
+        head_.marked_total -= front().count;
+        if (last_marked() == &front()) {
+            head_.marked = { nullptr, 0 };
         }
     }
     Chunk* chunk = head_.first;

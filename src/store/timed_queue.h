@@ -27,8 +27,8 @@ public:
         std::int64_t total = 0;  // the sum of all counts; set by the owner of the queue
         Chunk* first = nullptr;
         Chunk* last = nullptr;
-        Position passed{ nullptr, 0 };  // the newest entry that has been passed
-        std::int64_t passed_total = 0;  // the sum of the counts up to `passed`
+        Position marked{ nullptr, 0 };  // the newest entry that has been marked
+        std::int64_t marked_total = 0;  // the sum of the counts up to `marked`
         uint32_t front = 0;             // index of the oldest entry in the first chunk
         Chunk own;                      // the rest of the block
 
@@ -75,9 +75,9 @@ public:
     Iterator end() const noexcept { return Iterator({ nullptr, 0 }); }
 
     Iterator next() const noexcept;
-    void pass() noexcept;
-    const TimedCount* last_passed() const noexcept;
-    std::int64_t passed_total() const noexcept { return head_.passed_total; }
+    void advance() noexcept;
+    const TimedCount* last_marked() const noexcept;
+    std::int64_t marked_total() const noexcept { return head_.marked_total; }
     static void reduce(const Iterator& place, std::int64_t count) noexcept;
 
     void pop_front() noexcept;

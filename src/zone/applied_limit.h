@@ -58,7 +58,7 @@ struct AppliedLimit : RemoteLimit {
 
     /// For a limit counted in Redis: a lower bound of the time when Redis decides, by
     /// NodeClock::time_of.
-    microseconds asked{ 0 };
+    microseconds began{ 0 };
     std::int64_t lease_wanted = 0;  // how many requests to lease
     /// The lease that paid for the request.
     std::optional<TokenLeases::TokenSource> lease;

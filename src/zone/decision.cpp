@@ -74,12 +74,12 @@ try {
 
 void Decision::decide_by_node_state() noexcept
 {
-    const microseconds asked = clock_.monotonic();
+    const microseconds began = clock_.monotonic();
     // Leases first: Redis may refuse because of requests it already counted for our lease.
     for (AppliedLimit& limit : limits_) {
         if (awaits_redis(limit)) {
-            limit.asked = limit.zone->clock == Clock::local ? clock_.since_epoch() : asked;
-            spend_lease(limit, limit.asked);
+            limit.began = limit.zone->clock == Clock::local ? clock_.since_epoch() : began;
+            spend_lease(limit, limit.began);
         }
     }
     for (AppliedLimit& limit : limits_) {
@@ -98,7 +98,7 @@ std::int64_t Decision::select_for_redis() noexcept
     for (AppliedLimit& limit : limits_) {
         if (awaits_redis(limit)) {
             if (limit.zone->clock == Clock::local) {
-                limit.now = limit.asked;
+                limit.now = limit.began;
             }
             sent_[count++] = &limit;
             lease = std::min(lease, limit.lease_wanted);
@@ -135,7 +135,7 @@ void Decision::take_replies() noexcept
     check_->each_answered([this](RemoteLimit& remote) {
         AppliedLimit& limit = applied(remote);
         limit.decided = true;
-        limit.asked = limit.now.value_or(limit.asked);
+        limit.began = limit.now.value_or(limit.began);
         // Redis may have refused because of tokens that another call leased while this request
         // waited: such a token pays for it. If Redis checked other limits too, it counted the
         // request in none of them, so that no token may pay for it.

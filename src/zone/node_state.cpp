@@ -48,7 +48,7 @@ void recall_refusal(AppliedLimit& limit) noexcept
     if (!limit.zone->cache || !denials.may_have(limit.key)) {
         return;
     }
-    auto denial = denials.find(limit.keyed(), limit.asked);
+    auto denial = denials.find(limit.keyed(), limit.began);
     if (!denial) {
         return;
     }
@@ -68,7 +68,7 @@ void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcep
     if (!limit.state.granted && limit.zone->cache && !may_block) {
         limit.zone->memory().denials().add(
             limit.keyed(), limit.coalescer->client().server_of(limit.shard), limit.state,
-            limit.asked, clock.time_of(*limit.zone), limit.zone->remembered);
+            limit.began, clock.time_of(*limit.zone), limit.zone->remembered);
     }
 }
 
@@ -101,7 +101,7 @@ void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t 
 {
     if (answer.taken > spent) {  // a shadow limit may have counted fewer
         limit.zone->memory().leases().add(
-            limit.keyed(), limit.policy, answer, answer.taken - spent, limit.asked);
+            limit.keyed(), limit.policy, answer, answer.taken - spent, limit.began);
     }
 }
 

@@ -205,7 +205,7 @@ TEST_F(SharedMemory, a_load_that_one_redis_began_is_not_continued_by_another)
     {
         const FleetMemory::Lock lock(node_.memory());
         node_.memory().table().begin_full_read();
-        node_.memory().shared().in_pass = true;
+        node_.memory().shared().in_full_read = true;
     }
     node_.memory().follow(other);
     ASSERT_EQ(

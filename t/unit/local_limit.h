@@ -22,19 +22,19 @@ public:
         std::deque<TimedCount>::push_back(entry);
         return true;
     }
-    const_iterator next() const { return begin() + static_cast<difference_type>(passed_); }
-    void pass()
+    const_iterator next() const { return begin() + static_cast<difference_type>(marked_); }
+    void advance()
     {
-        passed_total_ += next()->count;
-        ++passed_;
+        marked_total_ += next()->count;
+        ++marked_;
     }
-    const TimedCount* last_passed() const { return passed_ == 0 ? nullptr : &*(next() - 1); }
-    std::int64_t passed_total() const { return passed_total_; }
+    const TimedCount* last_marked() const { return marked_ == 0 ? nullptr : &*(next() - 1); }
+    std::int64_t marked_total() const { return marked_total_; }
     void pop_front()
     {
-        if (passed_ > 0) {
-            passed_total_ -= front().count;
-            --passed_;
+        if (marked_ > 0) {
+            marked_total_ -= front().count;
+            --marked_;
         }
         std::deque<TimedCount>::pop_front();
     }
@@ -48,8 +48,8 @@ public:
     std::size_t room = std::numeric_limits<std::size_t>::max();
 
 private:
-    std::size_t passed_ = 0;  // from the front
-    std::int64_t passed_total_ = 0;
+    std::size_t marked_ = 0;  // from the front
+    std::int64_t marked_total_ = 0;
 };
 
 /// One key's state in memory, under any of the algorithms.
