@@ -23,6 +23,20 @@ void hold(Holding& holding, RemoteLimit& limit) noexcept
 
 }  // namespace
 
+void CallHoldings::add(std::size_t limit, Holding& holding)
+{
+    holdings_.push_back({ limit, &holding });
+    holding.enter();
+}
+
+void CallHoldings::clear() noexcept
+{
+    for (const OfLimit& each : holdings_) {
+        each.holding->leave();
+    }
+    holdings_.clear();
+}
+
 bool CallHoldings::wait(Holding::Waiter& waiter) noexcept
 {
     for (const OfLimit& each : holdings_) {

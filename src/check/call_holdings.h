@@ -15,9 +15,10 @@ namespace ratelimit {
 class CallHoldings {
 public:
     bool empty() const noexcept { return holdings_.empty(); }
-    void clear() noexcept { holdings_.clear(); }
+    /// The call has ended.
+    void clear() noexcept;
     /// The holding of the limit with this index in the call.
-    void add(std::size_t limit, Holding& holding) { holdings_.push_back({ limit, &holding }); }
+    void add(std::size_t limit, Holding& holding);
 
     /// Whether the call can be sent now.
     bool ready() const noexcept

@@ -28,6 +28,8 @@ public:
     bool begin(ShardPart& first) noexcept;
     /// Whether a request can share a call with the others.
     bool matches(const ShardPart& part) const noexcept;
+    /// Call after on_unused, or if begin returned false.
+    void leave_holdings() noexcept { holdings_.clear(); }
     /// Adds a request that matches to the next call.
     void wait(ShardPart& part) noexcept { waiting_.push_back(part); }
 

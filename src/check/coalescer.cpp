@@ -47,7 +47,7 @@ bool Coalescer::send_or_wait(ShardPart& part)
     }
     Entry& entry = calls_.add(hash, *this);
     if (!entry.begin(part)) {
-        calls_.remove(entry);
+        remove(entry);
         return false;
     }
     return true;

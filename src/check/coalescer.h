@@ -37,7 +37,7 @@ private:
             : CoalescedCall(coalescer.client_), owner(coalescer)
         {
         }
-        void on_unused() noexcept override { owner.calls_.remove(*this); }
+        void on_unused() noexcept override { owner.remove(*this); }
 
         Coalescer& owner;
         Entry* next = nullptr;
@@ -45,6 +45,11 @@ private:
     };
 
     bool send_or_wait(ShardPart& part);
+    void remove(Entry& entry) noexcept
+    {
+        entry.leave_holdings();
+        calls_.remove(entry);
+    }
 
     redis::Client& client_;
     EntryTable<Entry> calls_;

@@ -220,6 +220,7 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         // Above those of an earlier holding of the key, also if the clock was set back since.
         found->number_ = highest_number_;
         found->any_failure_ = false;
+        put_into_list(*found);  // its call may end without a message
     }
     found->policy_ = check.policy;
     found->script_ = statements;
@@ -266,16 +267,23 @@ void Holdings::put_into_list(Holding& holding) noexcept
         add(idle_, hold_);
         holding.idle_ = true;
         if (++idle_count_ > most_idle) {
-            forget(idle_.front());
+            forget_first();
         }
     }
     watch();
 }
 
-void Holdings::forget(Holding& holding) noexcept
+/// Forgets the first idle holding. If a call refers to it, it stays for another `hold`.
+void Holdings::forget_first() noexcept
 {
-    taken_from_list(holding);
-    table_.remove(holding);
+    Holding& first = idle_.front();
+    if (first.calls_ > 0) {
+        first.due_ = now() + hold_;
+        idle_.push_back(first);
+        return;
+    }
+    taken_from_list(first);
+    table_.remove(first);
 }
 
 /// Starts the timer for what is due first. It fires more often than that: after a stop of this
@@ -307,7 +315,7 @@ void Holdings::fire() noexcept
         }
     }
     while (!idle_.empty() && idle_.front().due_ <= at) {
-        forget(idle_.front());
+        forget_first();
     }
     watch();
 }

@@ -70,6 +70,10 @@ public:
     void hold(std::int64_t units) noexcept;
     void release(std::int64_t units) noexcept;
 
+    /// A call refers to it from enter to leave: meanwhile it is not forgotten.
+    void enter() noexcept { ++calls_; }
+    void leave() noexcept { --calls_; }
+
     // Of the EntryTable.
     Holding* next = nullptr;
     std::size_t hash = 0;
@@ -103,6 +107,7 @@ private:
     milliseconds stated_{ 0 };            // when the latest statement was written; monotonic
     milliseconds due_{ 0 };               // in a list of Holdings
     bool idle_ = false;                   // it is in Holdings::idle_
+    unsigned calls_ = 0;                  // that refer to it
 
     // The statement in flight.
     unsigned unanswered_ = 0;  // messages
@@ -187,7 +192,7 @@ private:
     void taken_from_list(Holding& holding) noexcept;
     void watch() noexcept;
     void fire() noexcept;
-    void forget(Holding& holding) noexcept;
+    void forget_first() noexcept;
     milliseconds pause() const noexcept;
 
     static constexpr std::size_t most_idle = 65'536;
@@ -200,7 +205,8 @@ private:
     const std::int64_t id_;
     const microseconds longest_delay_;
     EntryTable<Holding> table_;
-    // Each holding without a message in flight is in one of them, in the order of due_.
+    // Each holding without a message in flight is in one of them, in the order of due_. What a call
+    // refers to is not forgotten.
     List<Holding> stated_;  // to be renewed
     List<Holding> failed_;  // to be stated again
     List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten

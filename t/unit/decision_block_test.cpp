@@ -151,6 +151,21 @@ TEST_F(Blocks, of_limits_on_several_servers_begin_when_what_was_refused_is_taken
     EXPECT_EQ(block_in_redis(in), 100s);
 }
 
+TEST_F(Blocks, do_not_begin_late_if_they_wait_for_what_is_taken_back)
+{
+    KeyedZone& in = blocking_zone(1);
+    in.zone.spans_servers = true;
+    EXPECT_TRUE(decide(in).granted());
+    DecidedRequest& refused = start({ { in } });
+    now += redis().client().longest_wait();  // the worker was stopped
+    finish(refused);
+    EXPECT_EQ(refused.result(), Result::rejected);
+    EXPECT_EQ(block_in_redis(in), 0s) << "what the return of units left may be gone";
+    EXPECT_EQ(decide(in).result(), Result::rejected);
+    now += redis().client().longest_wait();
+    EXPECT_EQ(block_in_redis(in), 100s) << "the next refusal begins one";
+}
+
 TEST_F(Blocks, are_kept_by_the_fail_mode_local)
 {
     KeyedZone& in = blocking_zone(2, &no_redis(), Algorithm::sliding_window_log);

@@ -59,7 +59,12 @@ protected:
             }
             limits = pointers_;
         }
-        ~Held() override { limits_.front().release(); }
+        ~Held() override
+        {
+            for (RemoteLimit& limit : limits_) {
+                limit.release();
+            }
+        }
         void ended() noexcept override {}
         std::int64_t units() const { return limits_.front().held; }
         const Verdict& state() const { return limits_.front().state; }
@@ -173,6 +178,22 @@ protected:
             other_limit.scripts.sequences = &*both_;
             other_limit.scripts.bit = SequenceScripts::bit(1);
         }
+        return send(of, limits);
+    }
+    /// A request that holds a unit of each of these keys. Each key is a limit.
+    Held& request_of(Worker& of, const std::vector<std::string_view>& keys)
+    {
+        std::vector<RemoteLimit> limits;
+        for (const std::string_view key : keys) {
+            limits.push_back(limit_of(of, key, 1));
+            if (keys.size() > 1) {
+                limits.back().scripts.sequences = nullptr;
+            }
+        }
+        return send(of, limits);
+    }
+    static Held& send(Worker& of, const std::vector<RemoteLimit>& limits)
+    {
         Held& made = of.requests.emplace_back(of, limits);
         of.coalescer.send(made);
         return made;

@@ -123,6 +123,46 @@ TEST_F(HoldingTest, a_worker_states_again_what_a_server_may_not_know)
     EXPECT_EQ(remaining(), 2);
 }
 
+TEST_F(HoldingTest, a_request_that_waits_for_one_key_keeps_what_is_known_of_its_others)
+{
+    Worker& of = add_worker();
+    Held& running = request_of(of, { "{total}" });
+    settle();
+    end(request_of(of, { "{k}" }));
+    settle();
+    virtual_now += 59'700ms;  // soon nothing has to be known of {k} any longer
+    Held& second = request_of(of, { "{total}" });
+    end(running);  // so that the message in flight says too much
+    Held& waits = request_of(of, { "{k}", "{total}" });
+    ASSERT_EQ(of.client.messages.size(), 1U);
+    virtual_now += 200ms;
+    of.loop.fire();
+    Held& other = request_of(of, { "{other}" });
+    settle();
+    for (Held* each : { &second, &waits, &other }) {
+        EXPECT_EQ(each->units(), 1);
+    }
+    EXPECT_EQ(remaining(), 4) << "of {k}";
+    end(waits);
+    settle();
+    EXPECT_EQ(remaining(), 5) << "of {k}";
+    EXPECT_EQ(of.counted, 2);
+}
+
+TEST_F(HoldingTest, a_request_that_ends_while_it_waits_leaves_nothing_known_for_ever)
+{
+    Worker& of = add_worker();
+    Held& running = request_of(of, { "{total}" });
+    settle();
+    Held& second = request_of(of, { "{total}" });
+    end(running);
+    end(request_of(of, { "{k}", "{total}" }));  // it leaves before it is sent
+    settle();
+    end(second);
+    settle();
+    EXPECT_FALSE(of.holdings.any());
+}
+
 TEST_F(HoldingTest, a_foreign_value_counts_as_no_state)
 {
     Worker& of = add_worker();
