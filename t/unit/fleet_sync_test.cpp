@@ -132,6 +132,21 @@ TEST_F(FleetTest, many_changes_come_in_pages)
     EXPECT_EQ(node_.count(), 1300U);
 }
 
+TEST_F(FleetTest, after_a_reply_that_is_late_the_pages_are_smaller)
+{
+    change_many(ChangeCall::Change::set, 0, 2500);
+    server_.pause();
+    EXPECT_EQ(sync(node_), Sync::End::failed);
+    server_.resume();
+    const long before = server_.calls("evalsha");
+    EXPECT_EQ(sync(node_), Sync::End::known);
+    EXPECT_EQ(node_.count(), 2500U);
+    EXPECT_GE(server_.calls("evalsha") - before, 6);
+    TestNode fresh;
+    fresh.memory().shared().page.store(UINT32_MAX);  // whatever stands there
+    EXPECT_EQ(sync(fresh), Sync::End::known);
+}
+
 /// Makes all overrides an hour older.
 const std::string age = R"(
     local sum = 0
