@@ -215,12 +215,14 @@ subtest 'a request whose reply was lost passes while its slot moves' => sub {
     my $slot = $cluster->slot_of('klate');
     my $from = $cluster->node_of_slot($slot);
     my ($to) = grep { $_ != $from } $cluster->masters;
+    my $first = first_slot_of($from);
+    my $other = key_in($first, $first + 99);
     my $proxy = proxy(to => $from->addr);
     $from->cmd('CONFIG', 'SET', 'cluster-announce-port', $proxy->port);
     wait_until('the node announces the proxy',
         sub { grep { $_->[2][1] == $proxy->port } @{ $from->cmd('CLUSTER', 'SLOTS') } });
     my $node = node_of([$proxy->addr], rate => '1r/d');
-    wait_until('the map is known', sub { $node->get("/both?k=$$-" . rand)->header('X-Status') eq 'PASSED' });
+    wait_until('a decision by that node', sub { $node->get("/both?k=$other")->header('X-Status') eq 'PASSED' });
     $proxy->delay(30);
     my $socket = http_connect($node->port);
     http_send($socket, '/both?k=late');
