@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/runs.h"
 #include "limit/run_reply.h"
 #include "limit/verdict.h"
 
