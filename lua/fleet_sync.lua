@@ -5,15 +5,16 @@
 --       4 overrides: hash, id to JSON text; 5 ends: zset, id by end (ms)
 --       6 events: zset, id of what was removed (z, k) or freed (f) by version: those of the last
 --       ten minutes, at most the latest 100000. A node that missed one notices it by the sum
---       7 state: hash, version and sum (of the versions in changes, modulo 2^52)
+--       7 state: hash, version, sum (of the versions in changes, modulo 2^52) and since: when (us)
+--       the list of nodes began, also after it was lost
 --       3 to 6 have an empty member, too, which means nothing. In a cluster that moves the slot, a
 --       script whose keys do not all exist is refused, also if none has been moved
 -- ARGV  1 node id; 2 its state, empty: only read; 3 cursor; 4 the most changes to return;
 --       5 1 if the node reads all overrides: its cursor is as old as the last one that it has read
--- reply  now (us), cursor for the next call, live nodes, number of overrides, sum, 1 if there is
---       more, or more to end (else 0), the cursor from which the changes follow (0: all overrides
---       do), then for
---       each change its version, id and text (empty for an event), in the order of the versions
+-- reply  now (us), cursor for the next call, live nodes, how long they have been listed (us; 0 if
+--       the node only reads), number of overrides, sum, 1 if there is more, or more to end (else
+--       0), the cursor from which the changes follow (0: all overrides do), then for each change
+--       its version, id and text (empty for an event), in the order of the versions
 -- An id is "z" ZONE for a whole zone, or "k" or "f", ZONE, a zero byte and the key.
 -- A version is a whole number. Members with another score are foreign: no node gets them.
 -- Complexity  O(log n), 200 ended overrides and 4000 events, beside what is returned
@@ -42,10 +43,17 @@ local version = math.max(whole(redis.call('HGET', KEYS[7], 'version')), now)
 local sum = whole(redis.call('HGET', KEYS[7], 'sum'))
 
 local ended = {}
+local listed = 0
 if ARGV[2] ~= '' then
     -- A Redis that is full refuses what takes memory, but not after another write in the same
     -- script. What a fleet writes is bounded, and operators need it most when Redis is full.
     redis.call('ZREM', KEYS[1], '')
+    local since = tonumber(redis.call('HGET', KEYS[7], 'since'))
+    if not since or not (since <= now) or redis.call('ZCARD', KEYS[1]) == 0 then
+        since = now
+        redis.call('HSET', KEYS[7], 'since', text(now))
+    end
+    listed = now - math.max(since, 0)
     redis.call('ZADD', KEYS[1], text(now), ARGV[1])
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
     local old = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now - forgotten), 'LIMIT', 0, 100)
@@ -109,7 +117,7 @@ end
 local nodes = redis.pcall('ZCOUNT', KEYS[1], text(now - live), text(now + live))
 local nothing = redis.call('HSTRLEN', KEYS[4], '') == 0 and 0 or 1
 local reply = {
-    now, version, type(nodes) == 'number' and nodes or 0,
+    now, version, type(nodes) == 'number' and nodes or 0, listed,
     -- They differ if one of the keys was deleted: nodes notice that, too.
     math.min(redis.call('ZCOUNT', KEYS[3], 0, '+inf'), redis.call('HLEN', KEYS[4]) - nothing),
     sum, 0, cursor,
@@ -140,9 +148,9 @@ while taken < most and (set[i] or gone[j]) do
 end
 
 if taken == most then
-    reply[2], reply[6] = math.floor(last), 1
+    reply[2], reply[7] = math.floor(last), 1
 elseif #ended == most_ended and version > cursor then
-    reply[6] = 1
+    reply[7] = 1
 elseif cursor == 0 or ARGV[5] == '1' then
     -- If the version was lost, overrides may have later ones. A node that reads all gets them last.
     local ahead = redis.call(

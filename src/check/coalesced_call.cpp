@@ -169,7 +169,7 @@ void CoalescedCall::write(redis::CommandBuffer& command) const
 bool CoalescedCall::on_reply(const redisReply& reply) noexcept
 {
     const SeveralReply several(reply, runs_.replies());
-    if (!several.good()) {
+    if (!several.good() || !several.fits(runs_)) {
         return false;
     }
     in_flight_.each([&](ShardPart& part) { answer(part, several); });

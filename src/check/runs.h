@@ -112,6 +112,11 @@ public:
     {
         return run * limits_ + limit;
     }
+    /// How many requests such a reply is about, with the leased ones.
+    std::int64_t asked_of(std::size_t reply) const noexcept
+    {
+        return numbers_[reply / limits_ * (1 + limits_)];
+    }
 
 private:
     /// Index of the last run in numbers_.

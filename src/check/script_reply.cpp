@@ -123,6 +123,15 @@ bool SeveralReply::good() const noexcept
     return good_time(server_time());
 }
 
+bool SeveralReply::fits(const Runs& asked) const noexcept
+{
+    bool fits = true;
+    for (std::size_t i = 0; i < answers_; ++i) {
+        fits = fits && field(reply_.str, i * several_fields) <= asked.asked_of(i);
+    }
+    return fits;
+}
+
 RunReply SeveralReply::answer(std::size_t index) const noexcept
 {
     const std::size_t at = index * several_fields;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/runs.h"
 #include "limit/run_reply.h"
 #include "limit/verdict.h"
 
@@ -48,6 +49,8 @@ public:
     /// string of signed 64-bit big-endian integers, seven for each answer (taken, verdict,
     /// remaining, reset, retry, detail, before: see lua/several.lua), then Redis's time.
     bool good() const noexcept;
+    /// Whether no more was taken than was asked for: a lease of more could last without an end.
+    bool fits(const Runs& asked) const noexcept;
 
     RunReply answer(std::size_t index) const noexcept;
     /// Whether the statement of a concurrency limit was ignored.

@@ -74,18 +74,24 @@ std::uint64_t left_out(const FleetMemory::Shared& shared, const OverrideDigest& 
 }
 
 /// A Redis that has lost its data first knows only the nodes that have called it since. So fewer
-/// nodes count only after each reply of `until_fewer` had fewer, and none failed to come. Without a
-/// report of this node, `nodes` may be too small for longer.
+/// nodes count only after each reply of `until_fewer` had fewer, none failed to come, and Redis had
+/// a list of nodes for as long before the first of them. Without a report of this node, `nodes` may
+/// be too small for longer.
 void count_nodes(
-    FleetMemory::Shared& shared, std::uint32_t nodes, bool reports, microseconds now) noexcept
+    FleetMemory::Shared& shared, const SyncReply& reply, bool reports, microseconds now) noexcept
 {
     FleetMemory::Fewer& fewer = shared.fewer;
+    const std::uint32_t nodes = reply.nodes;
     if (nodes >= shared.nodes.load()) {
         shared.nodes.store(nodes);
         fewer = {};
         return;
     }
     if (!reports) {
+        return;
+    }
+    if (reply.listed < until_fewer) {
+        fewer = {};
         return;
     }
     if (fewer.since_us == 0 || elapsed(fewer.heard_us, now) > longest_gap) {
@@ -157,7 +163,7 @@ Applied apply_changes(
         }
     }
     shared.cursor = reply.cursor;
-    count_nodes(shared, reply.nodes, sent.reports, now);
+    count_nodes(shared, reply, sent.reports, now);
     shared.offset_us.store((reply.now - now).count());
     if (!reply.more) {
         finish(memory, reply, std::chrono::duration_cast<milliseconds>(now));

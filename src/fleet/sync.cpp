@@ -2,6 +2,7 @@
 
 #include "lua_scripts.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ratelimit::fleet {
@@ -19,6 +20,18 @@ bool Sync::start(std::string state)
     state_ = std::move(state);
     running_ = send();
     return running_;
+}
+
+/// Any value may stand in shared memory.
+std::uint32_t Sync::page() const noexcept
+{
+    const std::uint32_t known = parts_.memory.shared().page.load();
+    return known == 0 ? most : std::clamp(known, least, most);
+}
+
+void Sync::set_page(std::uint32_t changes) const noexcept
+{
+    parts_.memory.shared().page.store(std::clamp(changes, least, most));
 }
 
 bool Sync::send()
@@ -45,7 +58,7 @@ void Sync::write(redis::CommandBuffer& command) const
     command.arg(parts_.memory.id());
     command.arg(std::string_view(state_));
     command.arg(static_cast<std::int64_t>(sent_.cursor));
-    command.arg(page);
+    command.arg(std::int64_t{ page() });
     command.arg(std::int64_t{ sent_.in_full_read ? 1 : 0 });
 }
 
@@ -63,6 +76,9 @@ try {
         }
     }
     const Applied applied = apply_changes(parts_.memory, *parsed, sent_, now, parts_.owner);
+    if (parsed->more) {
+        set_page(page() + page() / 4);
+    }
     if (applied != Applied::more || !send()) {
         end(applied == Applied::all ? End::known : End::failed);
     }
@@ -76,6 +92,9 @@ try {
 void Sync::on_failure(redis::Failure failure) noexcept
 try {
     const bool refused = failure == redis::Failure::error_reply && !state_.empty();
+    if (failure == redis::Failure::timeout) {
+        set_page(page() / 4);
+    }
     state_.clear();
     if (!refused || !send()) {
         end(End::failed);

@@ -15,7 +15,8 @@ namespace ratelimit::fleet {
 redis::ScriptId add_sync_script(redis::ScriptRegistry& scripts);
 
 /// Brings this node's memory up to date with Redis: one call of lua/fleet_sync.lua or, if much has
-/// changed, one after another until all is known. Any worker may do so at any time.
+/// changed, one after another until all is known. Any worker may do so at any time. If a reply does
+/// not come in time, as over a slow line, the calls of this node ask for fewer changes.
 class Sync final : private redis::Call {
 public:
     enum class End : std::uint8_t { known, failed };
@@ -49,9 +50,12 @@ public:
     bool running() const noexcept { return running_; }
 
 private:
-    static constexpr std::int64_t page = 1000;
+    static constexpr std::uint32_t most = 1000;
+    static constexpr std::uint32_t least = 16;
 
     bool send();
+    std::uint32_t page() const noexcept;
+    void set_page(std::uint32_t changes) const noexcept;
     std::string_view routing_key() const noexcept override { return parts_.keys.state; }
     void write(redis::CommandBuffer& command) const override;
     std::size_t longest_reply() const noexcept override { return longest_page; }

@@ -9,7 +9,7 @@ namespace ratelimit::fleet {
 
 namespace {
 
-constexpr std::size_t head = 7;         // elements before the changes
+constexpr std::size_t head = 8;         // elements before the changes
 constexpr std::size_t each_change = 3;  // elements of one
 constexpr std::int64_t latest = std::int64_t{ 1 } << 52;
 
@@ -42,9 +42,10 @@ std::optional<SyncReply> SyncReply::parse(const redisReply& reply) noexcept
     parsed.now = microseconds{ numbers[0] };
     parsed.cursor = numbers[1];
     parsed.nodes = static_cast<std::uint32_t>(std::min<std::uint64_t>(numbers[2], UINT32_MAX));
-    parsed.digest = { numbers[3], numbers[4] };
-    parsed.more = numbers[5] != 0;
-    parsed.from = numbers[6];
+    parsed.listed = microseconds{ numbers[3] };
+    parsed.digest = { numbers[4], numbers[5] };
+    parsed.more = numbers[6] != 0;
+    parsed.from = numbers[7];
     // After a reply that does not lead on, the same call would be sent for ever.
     if (parsed.cursor == 0 || (parsed.more && parsed.cursor <= parsed.from)) {
         return std::nullopt;

@@ -30,6 +30,7 @@ public:
     std::uint64_t from = 0;    // the cursor that the changes follow; 0: it is all of them
     std::uint64_t cursor = 0;  // for the next call
     std::uint32_t nodes = 0;   // that live
+    microseconds listed{ 0 };  // for how long Redis has had a list of nodes
     OverrideDigest digest;     // of all overrides
     bool more = false;
 

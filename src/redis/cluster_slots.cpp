@@ -96,9 +96,15 @@ std::optional<std::vector<SlotRange>> read_cluster_slots(
     if (elements_of(reply).size() > slot_count) {
         return std::nullopt;
     }
+    std::size_t slots = 0;
     for (const redisReply* element : elements_of(reply)) {
         auto range = read_range(*element, sender);
         if (!range) {
+            return std::nullopt;
+        }
+        // Ranges that overlap would make a map that takes long to use.
+        slots += std::size_t{ range->last } - range->first + 1;
+        if (slots > slot_count) {
             return std::nullopt;
         }
         ranges.push_back(std::move(*range));

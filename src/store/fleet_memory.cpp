@@ -20,13 +20,14 @@ std::size_t aligned(std::size_t size) noexcept
 }
 
 /// False: the system has no random numbers.
-bool make_id(std::array<char, FleetMemory::id_length>& id) noexcept
+bool make_random(std::array<char, FleetMemory::id_length>& id, HashSecret& secret) noexcept
 try {
     constexpr std::string_view digits = "0123456789abcdef";
     std::random_device random;
     for (char& digit : id) {
         digit = digits[random() % digits.size()];
     }
+    secret = random_secret();
     return true;
 } catch (const std::exception&) {
     return false;
@@ -133,14 +134,15 @@ ngx_int_t FleetMemory::init(ngx_shm_zone_t* zone, void* old_data) noexcept
         return NGX_ERROR;
     }
     auto* shared = new (memory) Shared{};
-    if (!make_id(shared->id)) {
+    HashSecret secret;
+    if (!make_random(shared->id, secret)) {
         return NGX_ERROR;
     }
     shared->started_us = std::chrono::duration_cast<microseconds>(
                              std::chrono::steady_clock::now().time_since_epoch())
                              .count();
     zone->data = shared;
-    OverrideTable::init(static_cast<char*>(memory) + head, FleetMemory(*zone).table_size());
+    OverrideTable::init(static_cast<char*>(memory) + head, FleetMemory(*zone).table_size(), secret);
     if (ngx_shm_zone_t* before = zone_before(*zone)) {
         FleetMemory(*zone).keep(FleetMemory(*before));
     }

@@ -51,6 +51,7 @@ public:
         /// The same of the last answer to a call that reported this node.
         std::atomic<std::int64_t> reported_us;
         std::atomic<std::int64_t> offset_us;  // Redis's clock less the monotonic one
+        std::atomic<std::uint32_t> page;      // how many changes a call asks for; 0: the most
         std::atomic<std::uint32_t> nodes;     // of the fleet that live; 0: not known
         Fewer fewer;
         std::atomic<std::uint64_t> left_out;  // overrides in Redis without room here

@@ -15,17 +15,9 @@ namespace ratelimit {
 namespace {
 
 constexpr int most_tries = 1000;
-/// A longer list is damaged, or made of colliding keys on purpose: its end is not searched.
-constexpr std::uint32_t longest_list = 256;
+constexpr std::uint32_t longest_list = 256;  // a longer one is damaged
 /// Blocks that overrides of keys leave to those of zones.
 constexpr std::uint32_t kept_for_zones = 16;
-
-std::uint32_t hash_of(std::uint64_t zone, std::string_view key) noexcept
-{
-    auto* bytes = reinterpret_cast<u_char*>(const_cast<char*>(key.data()));
-    const auto hash = static_cast<std::uint32_t>(ngx_murmur_hash2(bytes, key.size()));
-    return hash ^ static_cast<std::uint32_t>(zone) ^ static_cast<std::uint32_t>(zone >> 32U);
-}
 
 }  // namespace
 
@@ -35,6 +27,7 @@ struct alignas(64) OverrideTable::Shared {  // so that a block is in two cache l
     std::uint32_t free;  // the first free block
     std::uint32_t free_count;
     Digest digest;
+    HashSecret secret;
     ZoneSlots zones;
 };
 
@@ -53,6 +46,13 @@ OverrideTable::Block& OverrideTable::block(std::uint32_t index) const noexcept
     return reinterpret_cast<Block*>(heads() + buckets_)[std::min(index - 1, blocks_ - 1)];
 }
 
+/// The keys of overrides may be a client's choice: with hashes that it knows, it could fill a list.
+std::uint32_t OverrideTable::hash_of(std::uint64_t zone, std::string_view key) const noexcept
+{
+    const std::uint64_t hash = keyed_hash(shared_->secret, key) ^ zone;
+    return static_cast<std::uint32_t>(hash ^ hash >> 32U);
+}
+
 OverrideTable::Link* OverrideTable::heads() const noexcept
 {
     return reinterpret_cast<Link*>(shared_ + 1);
@@ -63,12 +63,12 @@ OverrideTable::Link& OverrideTable::head_of(std::uint32_t hash) const noexcept
     return heads()[hash & (buckets_ - 1)];
 }
 
-void OverrideTable::init(void* memory, std::size_t size) noexcept
+void OverrideTable::init(void* memory, std::size_t size, const HashSecret& secret) noexcept
 {
     static_assert(sizeof(Block) == 128, "two cache lines");
     static_assert(sizeof(Shared) < smallest_size / 2, "blocks have room");
     std::memset(memory, 0, size);
-    new (memory) Shared{};
+    (new (memory) Shared{})->secret = secret;
     OverrideTable(memory, size).repair();
 }
 

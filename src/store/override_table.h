@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/keyed_hash.h"
 #include "nginx/ngx.h"
 #include "store/override_block.h"
 #include "store/zone_slots.h"
@@ -43,9 +44,10 @@ public:
 
     struct Shared;
 
-    /// Initialises memory of `size` bytes, at least smallest_size, aligned as Shared.
+    /// Initialises memory of `size` bytes, at least smallest_size, aligned as Shared. With `secret`
+    /// no list is long, whoever chooses the keys.
     static constexpr std::size_t smallest_size = std::size_t{ 64 } * 1024;
-    static void init(void* memory, std::size_t size) noexcept;
+    static void init(void* memory, std::size_t size, const HashSecret& secret) noexcept;
 
     /// Memory that was initialised with the same size.
     OverrideTable(void* memory, std::size_t size) noexcept;
@@ -88,6 +90,7 @@ private:
     using Link = std::uint32_t;
 
     Block& block(std::uint32_t index) const noexcept;
+    std::uint32_t hash_of(std::uint64_t zone, std::string_view key) const noexcept;
     Link* heads() const noexcept;
     Link& head_of(std::uint32_t hash) const noexcept;
     bool is_key(const Block& block, std::string_view key) const noexcept;

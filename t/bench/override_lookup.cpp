@@ -46,7 +46,7 @@ class Table {
 public:
     Table() : memory_(table_size / sizeof(Page))
     {
-        OverrideTable::init(memory_.data(), table_size);
+        OverrideTable::init(memory_.data(), table_size, {});
     }
 
     OverrideTable operator*() { return { memory_.data(), table_size }; }

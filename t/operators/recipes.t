@@ -17,6 +17,7 @@ my $backend = nginx(
     module => 0,
     server => "location / {
         add_header X-Tokens \$http_x_tokens;
+        add_header X-Path \$request_uri;
         error_page 418 = \@slow;
         if (\$http_x_slow) { return 418; }
         if (\$http_x_password = redirect) { return 302 /login; }
@@ -87,7 +88,8 @@ my %try = (
             return scalar grep { $node->status('/api/', headers => ['X-API-Key' => $key]) == 200 } 1 .. $count;
         };
         is $tries->('unknown', 12), 10, 'the free plan';
-        is $tries->('gold-4711', 30), 30, 'gold';
+        is $tries->('gold-4711', 1000), 1000, 'gold';
+        is $tries->($_, 1), 0, 'no more under another spelling' for 'gold-4711', 'Gold-4711', 'GOLD-4711';
         is $tries->('internal-99', 30), 30, 'no limit';
         is $tries->("invented$_", 1), 0, 'an invented key is refused' for 1 .. 3;
         is $node->status('/api/'), 429, 'a request without a key is refused too';
@@ -151,6 +153,8 @@ my %try = (
         my @key = (headers => ['X-API-Key' => 'k']);
         is_deeply [map { $node->status('/api/export', @key) } 1 .. 5], [(200) x 4, 429];
         is $node->get('/api/limits', @key)->header('X-RateLimit-Remaining'), 1;
+        is $node->status('/api/EXPORT', @key), 429, 'some backends take it for an export';
+        is $node->get('/api/export/..%2Flimits', @key)->header('X-Path'), '/api/limits', 'what costs nothing is no export';
     },
     'Tokens of a language model' => sub {
         my ($node) = @_;
@@ -190,6 +194,7 @@ my %try = (
         is $node->status('/search/', @key), 200 for 1 .. 60;
         is $node->status('/search/', @key), 429;
         is $node->get('/', @key)->header('X-RateLimit-Remaining'), 939;
+        is $node->get('/search/..%2Fpage?a=%2F', @key)->header('X-Path'), '/page?a=%2F', 'what is no search is not taken for one';
     },
     'An answer that says why' => sub {
         my ($node) = @_;

@@ -96,6 +96,21 @@ subtest 'a Redis that lost its data and dies again does not make the fleet small
     nodes_are($_, 2) for @nodes[0, 1];
 };
 
+subtest 'nor does one that is started again and again, and never lists them all' => sub {
+    my $redis = redis();
+    my @nodes = map { member(redis => $redis, zone => 'rate=12r/d nodes=auto', block => 'breaker failures=1 open=300ms;') } 1 .. 3;
+    nodes_are($_, 3) for @nodes;
+    my $began = time;
+    while (time - $began < 8) {
+        $redis->stop('KILL');
+        $redis->start;
+        wait_until('a node has called', sub { ($redis->cmd('ZCARD', 'rl:{fleet}:alive') // 0) >= 1 });
+        is metric($_, 'ratelimit_fleet_nodes'), 3, 'as many as before' for @nodes;
+    }
+    $nodes[2]->stop('QUIT');
+    nodes_are($_, 2) for @nodes[0, 1];
+};
+
 subtest 'another worker takes over from one that is killed or hangs' => sub {
     my $redis = redis();
     my ($node, $other) = map { member(redis => $redis, zone => 'rate=100r/d', workers => 2,

@@ -119,4 +119,18 @@ subtest 'overrides of a later version: unknown members are passed over, unknown 
     is take_back($node, "k$_"), 204, 'and can be taken back' for qw(b c);
 };
 
+subtest 'over a slow line a node reads all overrides, and hears of changes' => sub {
+    my $redis = redis();
+    my $near = plain_member('server ' . $redis->addr . ';');
+    my $reason = 'x' x 200;
+    change($redis, 'set', "ktest\0k$_", qq({"rate":"${_}r/h","by":"edge-1 127.0.0.1","reason":"$reason")) for 1 .. 3000;
+    my $proxy = proxy(to => $redis->addr);
+    $proxy->narrow(2_000_000);
+    my $far = plain_member('server ' . $proxy->addr . ';', workers => 2);
+    wait_until('all are known', sub { metric($far, 'ratelimit_overrides{zone="test"}') == 3000 }, 30);
+    override($near, 'knew', { block => \1 });
+    wait_until('a change', sub { $far->status('/?k=new') == 429 }, 30);
+    is $near->status('/?k=new'), 429;
+};
+
 finish();

@@ -211,6 +211,35 @@ subtest 'limits with a block are decided while their slot moves' => sub {
     is failures($node), 0;
 };
 
+subtest 'a request whose reply was lost passes while its slot moves' => sub {
+    my $slot = $cluster->slot_of('klate');
+    my $from = $cluster->node_of_slot($slot);
+    my ($to) = grep { $_ != $from } $cluster->masters;
+    my $first = first_slot_of($from);
+    my $other = key_in($first, $first + 99);
+    my $proxy = proxy(to => $from->addr);
+    $from->cmd('CONFIG', 'SET', 'cluster-announce-port', $proxy->port);
+    wait_until('the node announces the proxy',
+        sub { grep { $_->[2][1] == $proxy->port } @{ $from->cmd('CLUSTER', 'SLOTS') } });
+    my $node = node_of([$proxy->addr], rate => '1r/d');
+    wait_until('a decision by that node', sub { $node->get("/both?k=$other")->header('X-Status') eq 'PASSED' });
+    $proxy->delay(30);
+    my $socket = http_connect($node->port);
+    http_send($socket, '/both?k=late');
+    wait_until('Redis has counted it', sub { $from->cmd('EXISTS', 'rl:one:{klate}', 'rl:two:{klate}') == 2 });
+    $from->cmd('CONFIG', 'SET', 'cluster-announce-port', 0);
+    $cluster->migrate_begin($slot, $to);
+    $cluster->migrate_key('rl:one:{klate}');
+    my $tries = errors('TRYAGAIN');
+    $proxy->pass;    # what is delayed stays delayed
+    $proxy->cut;
+    is http_read($socket)->header('X-Status'), 'PASSED', 'it was the only one of its key';
+    cmp_ok errors('TRYAGAIN'), '>', $tries, 'its limits were on two nodes';
+    is $node->get('/both?k=late')->header('X-Status'), 'REJECTED', 'and it was counted';
+    $cluster->migrate_key('rl:two:{klate}');
+    $cluster->migrate_end($slot);
+};
+
 subtest 'a master that is killed under load is replaced' => sub {
     my $node = node_of([$cluster->addrs], mode => 'open', workers => 2);
     my $load = load(port => $node->port, path => '/one?k=lost', clients => 4);

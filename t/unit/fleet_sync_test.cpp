@@ -106,7 +106,7 @@ TEST_F(FleetTest, a_reply_that_promises_more_and_does_not_lead_on_is_malformed)
 {
     for (const int cursor : { 5, 6 }) {
         const std::string reply =
-            "*7\r\n:1\r\n:" + std::to_string(cursor) + "\r\n:1\r\n:0\r\n:0\r\n:1\r\n:5\r\n";
+            "*8\r\n:1\r\n:" + std::to_string(cursor) + "\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1\r\n:5\r\n";
         redisReader* reader = redisReaderCreate();
         redisReaderFeed(reader, reply.data(), reply.size());
         void* parsed = nullptr;
@@ -130,6 +130,21 @@ TEST_F(FleetTest, many_changes_come_in_pages)
     change_many(ChangeCall::Change::remove, 0, 1200);
     sync(node_);
     EXPECT_EQ(node_.count(), 1300U);
+}
+
+TEST_F(FleetTest, after_a_reply_that_is_late_the_pages_are_smaller)
+{
+    change_many(ChangeCall::Change::set, 0, 2500);
+    server_.pause();
+    EXPECT_EQ(sync(node_), Sync::End::failed);
+    server_.resume();
+    const long before = server_.calls("evalsha");
+    EXPECT_EQ(sync(node_), Sync::End::known);
+    EXPECT_EQ(node_.count(), 2500U);
+    EXPECT_GE(server_.calls("evalsha") - before, 6);
+    TestNode fresh;
+    fresh.memory().shared().page.store(UINT32_MAX);  // whatever stands there
+    EXPECT_EQ(sync(fresh), Sync::End::known);
 }
 
 /// Makes all overrides an hour older.
@@ -181,6 +196,37 @@ TEST_F(FleetTest, nodes_are_counted_while_they_are_heard_of)
     TestNode third;
     sync(third);
     EXPECT_EQ(third.memory().nodes(), 2);
+}
+
+TEST_F(FleetTest, fewer_nodes_count_only_if_redis_has_listed_them_for_as_long_as_a_node_lives)
+{
+    constexpr std::chrono::seconds long_enough{ 6 };
+    TestNode second;
+    const auto nodes_after = [this](microseconds of_fewer) {
+        FleetMemory::Fewer& fewer = node_.memory().shared().fewer;
+        if (of_fewer.count() > 0 && fewer.since_us != 0) {
+            fewer.since_us -= of_fewer.count();
+        }
+        sync(node_);
+        return node_.memory().nodes();
+    };
+    sync(second);
+    sync(node_);
+    const std::vector<std::vector<std::string>> losses = { { "FLUSHALL" }, { "DEL", keys_.alive } };
+    for (const auto& loss : losses) {
+        node_.memory().shared().nodes.store(2);
+        server_.ask(loss);
+        EXPECT_EQ(nodes_after(microseconds{ 0 }), 2);
+        EXPECT_EQ(nodes_after(long_enough), 2) << "the second one may be about to call";
+        // As if the list had begun earlier.
+        server_.ask({ "HINCRBY", keys_.state, "since", "-6000000" });
+        EXPECT_EQ(nodes_after(microseconds{ 0 }), 2);
+        EXPECT_EQ(nodes_after(long_enough), 1);
+    }
+    node_.memory().shared().nodes.store(2);
+    server_.ask({ "HINCRBY", keys_.state, "since", "60000000" });
+    nodes_after(microseconds{ 0 });
+    EXPECT_EQ(nodes_after(long_enough), 2) << "the clock of Redis was set back";
 }
 
 TEST_F(FleetTest, all_is_loaded_again_after_flushall)

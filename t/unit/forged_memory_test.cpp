@@ -33,7 +33,7 @@ public:
     }
     OverrideTable init() const
     {
-        OverrideTable::init(all_ + page_, size_);
+        OverrideTable::init(all_ + page_, size_, {});
         return { all_ + page_, size_ };
     }
 

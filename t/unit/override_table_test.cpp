@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <unordered_map>
@@ -177,6 +178,36 @@ TEST_F(OverrideTableTest, a_pass_removes_what_it_did_not_see)
     EXPECT_EQ(table().digest(), (OverrideDigest{ 2, 10 }));
 }
 
+TEST_F(OverrideTableTest, a_client_cannot_choose_keys_that_hide_the_override_of_another)
+{
+    // Keys of one bucket under a hash that is the same on every node.
+    const auto known_hash = [](std::string text) {
+        return ngx_murmur_hash2(reinterpret_cast<u_char*>(text.data()), text.size());
+    };
+    constexpr std::uint32_t buckets = 4096;
+    ASSERT_TRUE(put("honest", 7, 1));
+    std::vector<std::string> chosen;
+    for (int i = 0; chosen.size() < 300; ++i) {
+        if ((known_hash(key(i)) ^ known_hash("honest")) % buckets == 0) {
+            chosen.push_back(key(i));
+            ASSERT_TRUE(put(chosen.back(), 9, chosen.size() + 1));
+        }
+    }
+    EXPECT_EQ(quota("honest"), 7);
+    remove(chosen.front());
+    EXPECT_EQ(quota(chosen.front()), 0);
+    EXPECT_EQ(table().digest().count, chosen.size());
+}
+
+TEST(KeyedHash, is_that_of_the_reference_implementation)
+{
+    const HashSecret secret{ 0x0706'0504'0302'0100, 0x0F0E'0D0C'0B0A'0908 };
+    EXPECT_EQ(keyed_hash(secret, std::string_view{}), 0xABAC'0158'050F'C4DCU);
+    std::string bytes(15, '\0');
+    std::iota(bytes.begin(), bytes.end(), '\0');
+    EXPECT_EQ(keyed_hash(secret, bytes), 0xD320'D86D'2A51'9956U);
+}
+
 TEST_F(OverrideTableTest, a_copy_has_all_that_fits)
 {
     for (int length = 0; length <= 128; ++length) {
@@ -187,7 +218,7 @@ TEST_F(OverrideTableTest, a_copy_has_all_that_fits)
         void* start = memory.data();
         std::size_t room = bytes + 64;
         std::align(64, bytes, start, room);
-        OverrideTable::init(start, bytes);
+        OverrideTable::init(start, bytes, {});
         const OverrideTable to(start, bytes);
         const bool fits = to.copy(table());
         int found = 0;

@@ -229,6 +229,27 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers, REDIS_REPLY_ERROR));
 }
 
+TEST(ScriptReply, that_takes_more_than_was_asked_for_does_not_fit)
+{
+    Runs runs;
+    runs.begin(1);
+    for (const std::int64_t cost : { 5, 5, 7 }) {  // two requests, and one
+        runs.add([cost](std::size_t) { return cost; });
+    }
+    const auto fits = [&runs](std::int64_t first, std::int64_t second) {
+        auto text = packed({ first, 1, 4, 5, 0, 0, 6, second, 1, 4, 5, 0, 0, 6, 8 });
+        const auto reply = reply_of(text);
+        return SeveralReply(reply, 2).fits(runs);
+    };
+    EXPECT_TRUE(fits(2, 1));
+    EXPECT_FALSE(fits(3, 1));
+    EXPECT_FALSE(fits(2, 2));
+    runs.lease(10);
+    EXPECT_TRUE(fits(2, 11));
+    EXPECT_FALSE(fits(2, 12));
+    EXPECT_FALSE(fits(2, INT64_MAX));
+}
+
 TEST(ScriptText, equal_sets_have_one_script)
 {
     const std::array forth = { Algorithm::gcra, Algorithm::fixed_window, Algorithm::gcra };

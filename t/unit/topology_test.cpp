@@ -232,7 +232,10 @@ TEST(ClusterSlots, AReplyThatIsNoMapIsRejected)
                                "*1\r\n*3\r\n:5\r\n:4\r\n*2\r\n$1\r\na\r\n:7000\r\n",
                                "*1\r\n*3\r\n:0\r\n:4\r\n*2\r\n$1\r\na\r\n:0\r\n",
                                "*1\r\n*3\r\n:0\r\n:4\r\n*1\r\n$1\r\na\r\n",
-                               "*1\r\n*3\r\n$1\r\n0\r\n:4\r\n*2\r\n$1\r\na\r\n:7000\r\n" }) {
+                               "*1\r\n*3\r\n$1\r\n0\r\n:4\r\n*2\r\n$1\r\na\r\n:7000\r\n",
+                               // Of ranges that overlap, thousands could be large.
+                               "*2\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n"
+                               "*3\r\n:9\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n" }) {
         const Reply reply(bytes);
         EXPECT_FALSE(read_cluster_slots(*reply, announced_endpoint("10.0.0.1", 7000))) << bytes;
     }

@@ -58,7 +58,7 @@ my %changes = (
 
     # The scripts of the fleet: a further number in the reply of a sync, a further field of the state, and beside each
     # override another change, whose id is of a kind that this version does not know.
-    'src/fleet/sync_reply.cpp' => ['head = 7;', 'head = 8;'],
+    'src/fleet/sync_reply.cpp' => ['head = 8;', 'head = 9;'],
     'lua/fleet_sync.lua'       => [
         'sum, 0, cursor,', q[sum, 0, cursor, redis.call('ZCARD', KEYS[6]),],
         q['version', text(version), 'sum', text(sum))], q['version', text(version), 'sum', text(sum), 'later', '{}')],

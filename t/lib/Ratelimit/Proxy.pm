@@ -32,6 +32,7 @@ sub addr { return "127.0.0.1:$_[0]{port}" }
 
 sub pass   { return $_[0]->command('pass') }          # without delay: the initial mode
 sub delay  { return $_[0]->command('delay', $_[1]) }  # replies arrive $_[1] seconds later
+sub narrow { return $_[0]->command('narrow', $_[1]) } # replies take a second for each $_[1] bytes of a connection
 sub garble { return $_[0]->command('garble') }        # replies arrive with every byte changed
 
 # A black hole: accepts connections and bytes, and forwards nothing. A connection that has lost bytes
@@ -84,7 +85,7 @@ sub DESTROY {
 package Ratelimit::Proxy::Loop;    ## no critic (ProhibitMultiplePackages)
 
 # The proxy's process. A link is one connection: client, server, whether it is dead, bytes left until
-# it is cut, and the delayed chunks of replies: [when, bytes].
+# it is cut, the delayed chunks of replies: [when, bytes], and when a narrow one is free again (`busy`).
 
 use Time::HiRes qw(time);
 
@@ -145,7 +146,7 @@ sub take {
 
 sub move {
     my ($self, $link, $from) = @_;
-    my $got = sysread $from, my $bytes, 65536;
+    my $got = sysread $from, my $bytes, $self->{mode} eq 'narrow' ? 8192 : 65536;
     return $self->hang_up($link) unless $got;
     my $deafens = defined $self->{deaf} && $from == $link->{client} && index($bytes, $self->{deaf}) >= 0;
     delete $self->{deaf} if $deafens;
@@ -159,8 +160,13 @@ sub move {
     return $self->hang_up($link) if $self->{to_lose} && !--$self->{to_lose};
     return if $self->{swallows} && $self->{swallows}--;
     $bytes ^= "\xaa" x $got if $self->{mode} eq 'garble';
-    my $wait = $self->{mode} eq 'delay' ? $self->{seconds} : 0;
-    push @{ $link->{queue} }, [time + $wait, $bytes];
+    my $due = time;
+    $due += $self->{seconds} if $self->{mode} eq 'delay';
+    if ($self->{mode} eq 'narrow') {
+        $due = $link->{busy} if ($link->{busy} // 0) > $due;
+        $link->{busy} = $due += $got / $self->{seconds};
+    }
+    push @{ $link->{queue} }, [$due, $bytes];
     return;
 }
 

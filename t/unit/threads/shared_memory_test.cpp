@@ -53,7 +53,7 @@ TEST(OverrideTableThreads, a_look_up_beside_changes_finds_one_override_whole)
     constexpr std::size_t size = OverrideTable::smallest_size;
     const std::unique_ptr<void, decltype(&std::free)> memory(
         std::aligned_alloc(64, size), &std::free);
-    OverrideTable::init(memory.get(), size);
+    OverrideTable::init(memory.get(), size, random_secret());
     const OverrideTable table(memory.get(), size);
     const std::uint64_t zone = OverrideTable::zone_hash("zone");
     std::atomic<std::uint64_t> found = 0;
