@@ -152,8 +152,10 @@ private:
         added.policy.burst = limit.burst ? limit.burst : zone.policy.burst;
         added.variable_rate = zone.variable_rate();
         added.place = directive.place;
+        if (title != "http") {
+            added.server = conf_.servers.size();
+        }
         conf_.titles.push_back(std::move(added));
-        title_servers_.push_back(conf_.servers.size());
         limits.push_back(std::move(limit));
     }
 
@@ -240,12 +242,12 @@ private:
     /// first.
     void name_servers_in_titles()
     {
-        for (std::size_t i = 0; i < conf_.titles.size(); ++i) {
-            std::string& location = conf_.titles[i].location;
-            if (location == "http") {
+        for (LimitTitle& title : conf_.titles) {
+            std::string& location = title.location;
+            if (!title.server) {
                 continue;
             }
-            const std::string server = conf_.servers[title_servers_[i]]->title();
+            const std::string server = conf_.servers[*title.server]->title();
             if (location == "server") {
                 location = server.empty() ? "server" : "server " + server;
             } else if (conf_.servers.size() > 1) {
@@ -262,7 +264,6 @@ private:
     }
 
     HttpConf& conf_;
-    std::vector<std::size_t> title_servers_;
     const Directive* rewrites_ = nullptr;
 };
 
@@ -298,6 +299,17 @@ std::unique_ptr<LogFormat> HttpConf::log_format(const std::string& name) const
         return text_format(format, escape, "the log format \"" + name + "\"");
     }
     return nullptr;
+}
+
+std::vector<std::string> HttpConf::log_format_names() const
+{
+    std::vector<std::string> names;
+    for (const Directive* one : http_level(text)) {
+        if (one->name == "log_format" && one->args.size() >= 2) {
+            names.push_back(one->args[0]);
+        }
+    }
+    return names;
 }
 
 std::unique_ptr<HttpConf> read_http_conf(std::vector<Directive> text)

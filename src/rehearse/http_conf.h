@@ -32,6 +32,7 @@ struct HttpConf {
 
     /// A format named by log_format; null: there is none of that name.
     std::unique_ptr<LogFormat> log_format(const std::string& name) const;
+    std::vector<std::string> log_format_names() const;
 };
 
 /// Throws InputError.

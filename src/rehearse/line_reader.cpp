@@ -43,8 +43,9 @@ public:
     /// Decompresses at most `size` bytes; `more(out, size)` reads from the file. 0: the end, or
     /// `problem` is set.
     template <class More>
-    std::size_t read(char* out, std::size_t size, More&& more, std::string& problem)
+    std::size_t read(char* out, std::size_t size, More&& more, std::string& problem, bool& cut_off)
     {
+        cut_off = false;
         stream_.next_out = reinterpret_cast<Bytef*>(out);
         stream_.avail_out = static_cast<uInt>(size);
         while (stream_.avail_out == size) {
@@ -53,10 +54,12 @@ public:
             }
             if (stream_.avail_in == 0) {
                 problem = between_ ? "" : "the compressed data ends too early";
+                cut_off = !between_;
                 return 0;
             }
             if (between_ && inflateReset(&stream_) != Z_OK) {
                 problem = "cannot decompress";
+                cut_off = true;
                 return 0;
             }
             const bool first_byte = std::exchange(between_, false);
@@ -66,8 +69,9 @@ public:
                 any_ = true;
             } else if (result != Z_OK && result != Z_BUF_ERROR) {
                 // As gzip does: what follows a whole member may be padding.
-                problem = first_byte && any_ ? "garbage after the compressed data was passed over"
-                                             : "the compressed data is damaged";
+                cut_off = !first_byte || !any_;
+                problem = cut_off ? "the compressed data is damaged"
+                                  : "garbage after the compressed data was passed over";
                 return 0;
             }
         }
@@ -103,7 +107,8 @@ LineReader::LineReader(const std::string& path) : path_(path)
         close(file_);
         throw InputError(path + " is a directory, expected a log");
     }
-    size_ = S_ISREG(info.st_mode) ? static_cast<std::uint64_t>(info.st_size) : 0;
+    is_file_ = S_ISREG(info.st_mode);
+    size_ = is_file_ ? static_cast<std::uint64_t>(info.st_size) : 0;
 }
 
 LineReader::~LineReader()
@@ -121,6 +126,7 @@ std::size_t LineReader::read_file(char* out, std::size_t size)
     } while (count < 0 && errno == EINTR);
     if (count < 0) {
         problem_ = std::strerror(errno);
+        cut_off_ = true;
         return 0;
     }
     bytes_read_ += static_cast<std::uint64_t>(count);
@@ -162,8 +168,9 @@ bool LineReader::fill()
         gzip_ = std::make_unique<Gzip>();
         gzip_->give(out, count);
     }
-    const std::size_t count =
-        gzip_ == nullptr ? read_file(out, block) : gzip_->read(out, block, from_file, problem_);
+    const std::size_t count = gzip_ == nullptr
+        ? read_file(out, block)
+        : gzip_->read(out, block, from_file, problem_, cut_off_);
     end_ += count;
     return count > 0;
 }

@@ -36,6 +36,10 @@ public:
     std::uint64_t bytes_read() const noexcept { return bytes_read_; }
     /// Why the log could not be read up to its end; empty: it could.
     const std::string& problem() const noexcept { return problem_; }
+    /// The problem is that lines are missing.
+    bool is_cut_off() const noexcept { return cut_off_; }
+    /// Whether it can be opened and read again.
+    bool is_file() const noexcept { return is_file_; }
 
 private:
     class Gzip;
@@ -49,6 +53,8 @@ private:
     std::uint64_t size_ = 0;
     std::uint64_t bytes_read_ = 0;
     std::string problem_;
+    bool cut_off_ = false;
+    bool is_file_ = false;
     std::unique_ptr<Gzip> gzip_;  // null: not compressed, or nothing has been read
     bool first_ = true;
     std::vector<char> buffer_;

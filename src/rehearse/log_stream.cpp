@@ -18,9 +18,14 @@ std::string_view LogStream::first_line()
 void LogStream::count_broken(std::string_view line)
 {
     constexpr std::size_t shown = 120;
+    constexpr std::size_t most_lines = 100;
+    constexpr std::size_t most_bytes = 4096;  // of one line
     ++counts_.broken;
     if (counts_.first_broken.empty()) {
         counts_.first_broken = line.substr(0, shown);
+    }
+    if (counts_.broken_lines.size() < most_lines && line.size() <= most_bytes) {
+        counts_.broken_lines.emplace_back(line);
     }
 }
 
@@ -38,6 +43,10 @@ bool LogStream::read(Record& out)
         }
         if (result == LineReader::Result::end) {
             return false;
+        }
+        if (result == LineReader::Result::line && line.empty()) {
+            first_.reset();
+            continue;  // a blank line is no request
         }
         ++counts_.lines;
         const bool good = result == LineReader::Result::line && format_->read(line, out);
@@ -92,6 +101,9 @@ void LogStream::drop_ahead()
 
 bool LogStream::next(Record& out)
 {
+    if (!in_order_) {
+        return read(out);
+    }
     for (;;) {
         if (!passed_.empty()) {
             out = std::move(passed_.front());

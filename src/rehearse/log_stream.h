@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace ratelimit::rehearse {
 
@@ -15,11 +16,12 @@ struct LineCounts {
     std::uint64_t skipped = 0;  // all that were not used
     std::uint64_t broken = 0;   // of these: the format or the time does not fit
     std::uint64_t too_long = 0;
-    std::uint64_t wrong_time = 0;  // a few lines far ahead of those around them
-    std::uint64_t late = 0;        // further behind than the bound
-    std::uint64_t crowded = 0;     // behind by less, but more lines came than can wait
-    std::int64_t latest = 0;       // us: how far the furthest of the late lines was behind
-    std::string first_broken;      // the start of the first broken line
+    std::uint64_t wrong_time = 0;           // a few lines far ahead of those around them
+    std::uint64_t late = 0;                 // further behind than the bound
+    std::uint64_t crowded = 0;              // behind by less, but more lines came than can wait
+    std::int64_t latest = 0;                // us: how far the furthest of the late lines was behind
+    std::string first_broken;               // the start of the first broken line
+    std::vector<std::string> broken_lines;  // the first ones, to find out which format they have
 };
 
 /// The records of one log, about in the order in which they were logged. Lines that jump ahead by
@@ -38,6 +40,13 @@ public:
     {
         format_ = &format;
         bound_ = bound;
+    }
+
+    /// The same where lines may be out of order by any time, and none is wrong.
+    void use_all(LogFormat& format)
+    {
+        format_ = &format;
+        in_order_ = false;
     }
 
     /// False: the log has ended.
@@ -59,6 +68,7 @@ private:
     LineCounts& counts_;
     LogFormat* format_ = nullptr;
     std::int64_t bound_ = 0;
+    bool in_order_ = true;  // about
     std::optional<std::string> first_;
     LineReader::Result first_result_ = LineReader::Result::end;
     bool ended_ = false;

@@ -15,6 +15,13 @@ namespace ratelimit::rehearse {
 
 namespace {
 
+/// Exit statuses.
+namespace Status {
+constexpr int good = 0;
+constexpr int bad_input = 1;  // an option, the configuration or a log
+constexpr int unusable = 2;   // the result says nothing
+}  // namespace Status
+
 struct Command {
     Settings settings;
     bool json = false;
@@ -22,6 +29,7 @@ struct Command {
     std::string svg;
     std::string share;
     std::string reorder;  // empty: the default
+    std::string skipped;  // the same
 };
 
 [[noreturn]] void bad_option(const char* name, const std::string& value, const char* expected)
@@ -30,7 +38,7 @@ struct Command {
 }
 
 /// "0.1%" or "0.001": from 0 to 1.
-double share_of(const std::string& text)
+double share_of(const char* option, const std::string& text, const char* expected)
 {
     char* end = nullptr;
     double share = std::strtod(text.c_str(), &end);
@@ -40,7 +48,7 @@ double share_of(const std::string& text)
         ++end;
     }
     if (end == text.c_str() || *end != '\0' || !(share >= 0 && share <= 1)) {
-        bad_option("--suggest", text, "a share of the keys such as 0.1% or 0.001");
+        bad_option(option, text, expected);
     }
     return share;
 }
@@ -90,6 +98,12 @@ void describe(CLI::App& app, Command& command)
     app.add_flag(
         "--arrival", settings.arrival,
         "requests come $request_time before they are logged; always so with concurrency=");
+    app.add_option(
+        "--max-skipped", command.skipped,
+        "the most of the lines that may be skipped (default: 1%); if more are, the status is 2");
+    app.add_flag(
+        "--allow-unreached", settings.tolerance.unreached,
+        "a limit that no request reached does not make the status 2");
     app.add_option("--top", settings.busiest, "how many of the busiest keys to print")
         ->check(CLI::Range(0, 100'000))
         ->capture_default_str();
@@ -141,14 +155,20 @@ private:
     Clock::time_point last_ = start_;
 };
 
-void run(Command& command)
+/// Returns the exit status.
+int run(Command& command)
 {
     if (!command.reorder.empty()) {
         command.settings.reorder = reorder_of(command.reorder);
     }
     command.settings.timeline = !command.timeline.empty() || !command.svg.empty();
     if (!command.share.empty()) {
-        command.settings.share = share_of(command.share);
+        command.settings.share =
+            share_of("--suggest", command.share, "a share of the keys such as 0.1% or 0.001");
+    }
+    if (!command.skipped.empty()) {
+        command.settings.tolerance.skipped =
+            share_of("--max-skipped", command.skipped, "a share of the lines such as 5% or 0.05");
     }
     std::unique_ptr<Run> result;
     {
@@ -171,11 +191,14 @@ void run(Command& command)
         || std::fflush(stdout) != 0) {
         throw InputError("cannot write to standard output");
     }
+    return result->report.problems.empty() ? Status::good : Status::unusable;
 }
 
 }  // namespace
 
 }  // namespace ratelimit::rehearse
+
+namespace Status = ratelimit::rehearse::Status;
 
 int main(int count, char** words)
 {
@@ -183,11 +206,13 @@ int main(int count, char** words)
     ratelimit::rehearse::Command command;
     try {
         ratelimit::rehearse::describe(app, command);
-        CLI11_PARSE(app, count, words);
-        ratelimit::rehearse::run(command);
-        return EXIT_SUCCESS;
+        app.parse(count, words);
+        return ratelimit::rehearse::run(command);
+    } catch (const CLI::ParseError& error) {
+        // Its own statuses are above 100.
+        return app.exit(error) == 0 ? Status::good : Status::bad_input;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "ratelimit-rehearse: %s\n", error.what());
-        return EXIT_FAILURE;
+        return Status::bad_input;
     }
 }

@@ -39,6 +39,7 @@ struct LimitTitle {
     Policy policy;
     bool variable_rate = false;
     Place place;
+    std::optional<std::size_t> server;  // index; empty: it is written in http
 };
 
 }  // namespace ratelimit::rehearse

@@ -29,6 +29,9 @@ public:
         const std::size_t start = index == 0 ? 0 : ends_[index - 1];
         return std::string_view(text_).substr(start, ends_[index] - start);
     }
+    std::size_t count() const noexcept { return ends_.size(); }
+    /// All values, one after another.
+    std::string_view text() const noexcept { return text_; }
     /// In bytes.
     std::size_t size() const noexcept { return text_.size(); }
 

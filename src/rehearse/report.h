@@ -17,7 +17,8 @@ struct LimitReport {
     std::string location;
     std::string policy;  // "sliding_window_counter, 100r/m"
     bool shadow = false;
-    std::int64_t limit = 0;  // the most that a key can have left; 0: the rate is a variable
+    bool other_server = false;  // than that of --server
+    std::int64_t limit = 0;     // the most that a key can have left; 0: the rate is a variable
     std::uint64_t requests = 0;
     std::uint64_t refused = 0;
     std::uint64_t delayed = 0;
@@ -41,7 +42,8 @@ struct Report {
     LineCounts counts;
     std::int64_t first_time = -1;  // us since the epoch; -1: no line was good
     std::int64_t last_time = -1;
-    double share = 0;  // of --suggest
+    double share = 0;                   // of --suggest
+    std::vector<std::string> problems;  // why the numbers cannot be used; empty: they can
     std::vector<LimitReport> limits;
 };
 

@@ -50,6 +50,8 @@ std::string json_report(const Report& report)
     }
     const Json all = { { "lines", report.counts.lines },
                        { "skipped", report.counts.skipped },
+                       { "usable", report.problems.empty() },
+                       { "problems", report.problems },
                        { "limits", limits } };
     // A location or a server's name may be no UTF-8.
     return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

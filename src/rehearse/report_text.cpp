@@ -93,6 +93,10 @@ void add_limit(const LimitReport& limit, double share, std::string& out)
     const char* about = limit.exact ? "" : "about ";
     add(out, "\n%s at %s%s\n  %s\n", limit.zone.c_str(), limit.location.c_str(),
         limit.shadow ? " (shadow)" : "", limit.policy.c_str());
+    if (limit.requests == 0) {
+        out += limit.other_server ? "  of another server\n" : "  no request reached it\n";
+        return;
+    }
     add(out, "  requests      %" PRIu64 "\n", limit.requests);
     add(out, "  refused       %" PRIu64 " (%.4g %%)\n", limit.refused,
         percent(limit.refused, limit.requests));
@@ -120,6 +124,9 @@ void add_limit(const LimitReport& limit, double share, std::string& out)
 std::string text_report(const Report& report)
 {
     std::string out;
+    for (const std::string& problem : report.problems) {
+        out += "NOT USABLE: " + problem + "\n";
+    }
     add(out, "%" PRIu64 " lines, %" PRIu64 " skipped", report.counts.lines, report.counts.skipped);
     if (report.first_time >= 0) {
         add(out, ", from %s to %s", time_of(report.first_time).c_str(),

@@ -2,11 +2,10 @@
 
 #include "rehearse/address.h"
 #include "rehearse/key_hash.h"
+#include "rehearse/known_formats.h"
 #include "rehearse/merge.h"
 #include "rehearse/site.h"
-
-#include <algorithm>
-#include <cstdio>
+#include "rehearse/sorted_records.h"
 
 namespace ratelimit::rehearse {
 
@@ -22,14 +21,12 @@ std::unique_ptr<LogFormat> named_format(const Settings& settings, const HttpConf
     if (auto found = conf.log_format(settings.format)) {
         return found;
     }
-    if (settings.format == "combined") {
-        return text_format(combined_format, Escape::standard, "the log format \"combined\"");
+    if (auto found = known_format(settings.format)) {
+        return found;
     }
     throw InputError(
-        "--format: invalid \"" + settings.format
-        + "\", expected combined, the name of a log_format "
-          "in "
-        + settings.conf + ", or a format with variables");
+        "--format: invalid \"" + settings.format + "\", expected " + known_format_names()
+        + ", the name of a log_format in " + settings.conf + ", or a format with variables");
 }
 
 /// By the options, else by the first line of the first log that has one.
@@ -102,6 +99,8 @@ LimitReport report_of(Run& run, std::size_t number, const Settings& settings)
     out.location = title.location;
     out.policy = policy_text(title, zone);
     out.shadow = title.shadow;
+    out.other_server = !settings.server.empty() && title.server
+        && run.conf->servers[*title.server].get() != run.server;
     out.limit = title.variable_rate ? 0 : title.policy.limit();
     out.requests = result.requests;
     out.refused = result.refused;
@@ -128,107 +127,86 @@ LimitReport report_of(Run& run, std::size_t number, const Settings& settings)
     return out;
 }
 
-std::string number_text(std::uint64_t number, const char* what)
-{
-    return std::to_string(number) + (number == 1 ? " line " : " lines ") + what;
-}
+/// Calls the user's function now and then.
+class Pace {
+public:
+    Pace(
+        const Streams& streams, const LineCounts& counts,
+        const std::function<void(const Progress&)>& progress)
+        : streams_(streams), counts_(counts), progress_(progress)
+    {
+        for (const auto& stream : streams) {
+            now_.all_bytes += stream->reader().size();
+        }
+    }
 
-/// In which order the lines are decided.
-struct Order {
-    std::int64_t bound = 0;  // us: how far they may be out of it
-    bool arrival = false;    // by the beginning of the request, not by its end
+    /// A record was read.
+    void step()
+    {
+        constexpr std::uint64_t pause = 16'384;  // records between two calls
+        if (++records_ % pause != 0) {
+            return;
+        }
+        now_.lines = counts_.lines;
+        now_.bytes = 0;
+        for (const auto& stream : streams_) {
+            now_.bytes += stream->reader().bytes_read();
+        }
+        progress_(now_);
+    }
+
+private:
+    const Streams& streams_;
+    const LineCounts& counts_;
+    const std::function<void(const Progress&)>& progress_;
+    Progress now_;
+    std::uint64_t records_ = 0;
 };
 
-/// What the user should know of lines that are further behind than the bound.
-std::string late_text(const LineCounts& counts, const Order& order)
-{
-    constexpr std::int64_t second = 1'000'000;
-    constexpr std::int64_t largest_bound = 86'400 * second;
-    char bound[32];
-    std::snprintf(bound, sizeof(bound), "%.3gs", static_cast<double>(order.bound) / second);
-    std::string out = order.arrival
-        ? std::string("skipped: their requests began more than ") + bound + " before others; "
-        : std::string("skipped: more than ") + bound + " behind; ";
-    return out
-        + (counts.latest < largest_bound ? "all would be used with --reorder "
-                   + std::to_string(counts.latest / second + 1) + "s"
-                                         : "--reorder is at most 1d");
-}
-
-/// What the user should know of lines that were not used.
-void warn_of_skipped(const LineCounts& counts, const Order& order, std::vector<std::string>& out)
-{
-    if (counts.broken > 0) {
-        out.push_back(
-            number_text(counts.broken, "skipped: they do not have the log's format; the first is: ")
-            + printable(counts.first_broken));
-    }
-    if (counts.too_long > 0) {
-        out.push_back(number_text(counts.too_long, "skipped: longer than 1 MB"));
-    }
-    if (counts.wrong_time > 0) {
-        out.push_back(number_text(
-            counts.wrong_time,
-            "skipped: their time is more than an hour ahead of the lines around"));
-    }
-    if (counts.late > 0) {
-        out.push_back(number_text(counts.late, late_text(counts, order).c_str()));
-    }
-    if (counts.crowded > 0) {
-        out.push_back(number_text(
-            counts.crowded,
-            "skipped: too many other lines lie between the time that they belong to and their "
-            "place"));
-    }
-}
-
-/// Decides all requests.
+/// Decides all requests. `sorted`: lines may be out of order by any time.
 Order read_all(
-    Run& run, const Settings& settings, Streams& streams,
+    Run& run, const Settings& settings, Streams& streams, bool sorted,
     const std::function<void(const Progress&)>& progress)
 {
     LineCounts& counts = run.report.counts;
     const auto format = format_of(settings, *run.conf, streams);
     Variables variables(*format, run.conf->definitions);
     const Site site(*run.conf, variables, settings.server);
+    run.server = site.only();
     constexpr std::int64_t second = 1'000'000;
     const Order order{ settings.reorder.value_or((site.has_concurrency() ? 60 : 2) * second),
-                       settings.arrival || site.has_concurrency() };
+                       settings.arrival || site.has_concurrency(), sorted };
     format->want(variables.wanted(), order.arrival);
     Values values(format->escape());
-    Merge merge(streams, *format, order.bound, counts);
-
-    Progress now;
-    for (const auto& stream : streams) {
-        now.all_bytes += stream->reader().size();
-    }
-    constexpr std::uint64_t pause = 16'384;  // records between two calls of `progress`
-    std::uint64_t records = 0;
-    while (const Record* record = merge.next()) {
-        values.begin(*record);
+    Pace pace(streams, counts, progress);
+    const auto decide = [&](const Record& record) {
+        values.begin(record);
         if (run.report.first_time < 0) {
-            run.report.first_time = record->time;
+            run.report.first_time = record.time;
         }
-        run.report.last_time = record->time;
+        run.report.last_time = record.time;
         if (const Plan* plan = site.find(values)) {
-            run.rehearsal->decide(*plan, values, record->time);
+            run.rehearsal->decide(*plan, values, record.time);
         }
-        if (++records % pause == 0) {
-            now.lines = counts.lines;
-            now.bytes = 0;
-            for (const auto& stream : streams) {
-                now.bytes += stream->reader().bytes_read();
-            }
-            progress(now);
+    };
+    if (sorted) {
+        SortedRecords records(streams, *format, [&pace] { pace.step(); });
+        while (const Record* record = records.next()) {
+            decide(*record);
+        }
+    } else {
+        Merge merge(streams, *format, order.bound, counts);
+        while (const Record* record = merge.next()) {
+            decide(*record);
+            pace.step();
         }
     }
     return order;
 }
 
-}  // namespace
-
-std::unique_ptr<Run> rehearse(
-    const Settings& settings, const std::function<void(const Progress&)>& progress)
+/// Reads the logs once. Null: they have to be read again, and sorted.
+std::unique_ptr<Run> attempt(
+    const Settings& settings, bool sorted, const std::function<void(const Progress&)>& progress)
 {
     auto run = std::make_unique<Run>();
     run->conf = read_http_conf(read_conf(settings.conf));
@@ -243,22 +221,45 @@ std::unique_ptr<Run> rehearse(
     run->rehearsal = std::make_unique<Rehearsal>(run->conf->zones, run->conf->titles, options);
 
     Streams streams;
+    bool files = true;
     for (const auto& path : settings.logs) {
         streams.push_back(std::make_unique<LogStream>(path, run->report.counts));
+        files = files && streams.back()->reader().is_file();
     }
-    const Order order = read_all(*run, settings, streams, progress);
+    const Order order = read_all(*run, settings, streams, sorted, progress);
+    const bool again = !sorted && files && !settings.reorder;
+    if (again && wants_sorting(run->report.counts)) {
+        return nullptr;
+    }
     run->rehearsal->finish();
-
     for (const auto& stream : streams) {
-        if (!stream->reader().problem().empty()) {
-            run->warnings.push_back(stream->reader().path() + ": " + stream->reader().problem());
+        const LineReader& reader = stream->reader();
+        if (!reader.problem().empty()) {
+            (reader.is_cut_off() ? run->report.problems : run->warnings)
+                .push_back(reader.path() + ": " + reader.problem());
         }
     }
     warn_of_skipped(run->report.counts, order, run->warnings);
+    return run;
+}
+
+}  // namespace
+
+std::unique_ptr<Run> rehearse(
+    const Settings& settings, const std::function<void(const Progress&)>& progress)
+{
+    auto run = attempt(settings, false, progress);
+    if (run == nullptr) {
+        run = attempt(settings, true, progress);
+        run->warnings.emplace_back("the log is not in the order of its times: it was sorted");
+    }
     run->report.share = settings.share.value_or(0);
     for (std::size_t i = 0; i < run->conf->titles.size(); ++i) {
         run->report.limits.push_back(report_of(*run, i, settings));
     }
+    add_problems(
+        run->report, settings.tolerance,
+        fitting_format(run->report.counts.broken_lines, *run->conf));
     return run;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rehearse/problems.h"
 #include "rehearse/report.h"
 
 #include <cstdint>
@@ -22,6 +23,7 @@ struct Settings {
     bool timeline = false;                // minutes are kept
     std::optional<double> share;          // of --suggest
     std::size_t busiest = 10;
+    Tolerance tolerance;
 };
 
 /// What is shown while the logs are read.
@@ -36,6 +38,7 @@ struct Run {
     std::unique_ptr<HttpConf> conf;
     std::unique_ptr<Rehearsal> rehearsal;
     Report report;
+    const ServerConf* server = nullptr;  // of all requests; null: they are of several
     std::vector<std::string> warnings;
 };
 

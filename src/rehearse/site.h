@@ -17,6 +17,9 @@ public:
     /// Null: the request reaches no limit.
     const Plan* find(Values& values) const;
 
+    /// The server of all requests; null: they are of several.
+    const ServerConf* only() const noexcept { return only_; }
+
     /// Whether a limit needs to know when requests begin and end.
     bool has_concurrency() const noexcept { return has_concurrency_; }
 

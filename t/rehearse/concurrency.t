@@ -160,14 +160,14 @@ subtest 'a request that is longer than the bound is counted and reported' => sub
     my $report = $with->([], held(200_000, 59_900), held(210_000, 100), held(300_000, 71_000), held(310_000, 100));
     is "$report->{lines} $report->{skipped}", '10004 1';
     is refused($report), '1/10003', 'the bound is a minute: a request of 59.9 s holds its unit, one of 71 s does not';
-    like $report->{warnings}, qr/^ratelimit-rehearse: 1 line skipped: their requests began more than 60s before others; all would be used with --reorder 71s$/m;
+    like $report->{warnings}, qr/^ratelimit-rehearse: 1 line skipped: its request began more than 60s before others; all would be used with --reorder 71s$/m;
     my $long = $with->(['--reorder', '71s'], held(200_000, 59_900), held(210_000, 100), held(300_000, 71_000), held(310_000, 100));
     is "$long->{skipped} $long->{warnings}", '0 ';
     is refused($long), '2/10004', 'with the bound that the warning names it does';
 
     my $hours = $with->([], held(-20_000_000, 20_000_500), held(-90_000_000, 90_500_000));
     is "$hours->{lines} $hours->{skipped}", '10002 1', 'requests of hours, also among the first lines, lead to no other skipped lines';
-    like $hours->{warnings}, qr/ 1 line skipped: their requests began more than 60s before others; --reorder is at most 1d$/m;
+    like $hours->{warnings}, qr/ 1 line skipped: its request began more than 60s before others; --reorder is at most 1d$/m;
     unlike $hours->{warnings}, qr/ahead/;
 };
 

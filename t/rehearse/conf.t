@@ -44,6 +44,13 @@ subtest 'locations are found as nginx finds them' => sub {
     my $found = by_location($conf, paths(@paths));
     is $found->{$_} =~ s{.*/}{}r, $requests{$_}, $_ for sort keys %requests;
     is $found->{'@named'}, '0/0', 'a named location is not reached';
+    my $unreached = "no request reached the limit \"z\" at ";
+    my @two = (conf => "$zone location /a { ratelimit zone=z; } location /b { ratelimit zone=z; }", logs => [log_file(paths('/a'))]);
+    is_deeply report(@two)->{problems}, ["${unreached}/b"], 'which is said of each limit';
+    my ($exit, $out) = rehearse(@two);
+    is $exit, 2;
+    like $out, qr{^NOT USABLE: \Q${unreached}\E/b\n.*^z at /b\n  sliding_window_counter, 1r/d\n  no request reached it\n\z}ms;
+    is((rehearse(@two, options => ['--allow-unreached']))[0], 0, '--allow-unreached');
 };
 
 subtest 'an absolute URI, and a location that answers by itself' => sub {

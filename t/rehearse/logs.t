@@ -28,9 +28,13 @@ subtest 'compressed files, also of several members, whatever their name' => sub 
 
     my $cut = report(conf => $conf, logs => [log_file(substr join('', @members), 0, -30)]);
     cmp_ok $cut->{lines}, '>=', 900, 'a file that is cut off is used as far as it goes';
-    like $cut->{warnings}, qr/\.log: the compressed data ends too early$/m;
+    like "@{$cut->{problems}}", qr/\.log: the compressed data ends too early$/, 'and cannot be relied on';
+    my $damaged = compressed(join '', @lines);
+    substr $damaged, length($damaged) / 2, 50, 'x' x 50;
+    like "@{report(conf => $conf, logs => [log_file($damaged)])->{problems}}", qr/\.log: the compressed data is damaged/;
     my $padded = report(conf => $conf, logs => [log_file(@members, "\0" x 100)]);
     is of($padded), $expected, 'garbage behind the data is passed over';
+    ok $padded->{usable}, 'and does no harm';
     like $padded->{warnings}, qr/garbage after the compressed data/;
 };
 
@@ -50,9 +54,11 @@ subtest 'standard input, and several files' => sub {
 subtest 'the end of a file, of a line, and empty lines' => sub {
     is of(report(conf => $conf, logs => [log_file(join('', @lines) =~ s/\n\z//r)])), $expected, 'no line feed at the end';
     is of(report(conf => $conf, logs => [log_file(map { s/\n/\r\n/r } @lines)])), $expected, 'line ends of Windows';
-    is of(report(conf => $conf, logs => [log_file()])), '0 0 0', 'an empty log';
+    my $none = report(conf => $conf, logs => [log_file()]);
+    is of($none), '0 0 0', 'an empty log';
+    is_deeply $none->{problems}, ['the log has no line'];
     my $empty = report(conf => $conf, logs => [log_file($lines[0], "\n", $lines[1])]);
-    is "$empty->{lines} $empty->{skipped}", '3 1';
+    is "$empty->{lines} $empty->{skipped}", '2 0', 'a blank line is no request';
 };
 
 # The same requests in another format.
@@ -108,12 +114,39 @@ subtest 'lines out of order within the bound' => sub {
     my $report = report(conf => $conf, logs => [log_file(@shuffled)]);
     is of($report), $expected, 'are sorted';
     is $report->{skipped}, 0;
-    my $late = report(conf => $conf, logs => [log_file(@lines[10 .. 999], @lines[0 .. 9])]);
+    my @rotated = (@lines[10 .. 999], @lines[0 .. 9]);    # as `cat access.log access.log.1` writes them
+    my $late = report(conf => $conf, logs => ['-'], in => join '', @rotated);
     is "$late->{lines} $late->{skipped}", '1000 10', 'others are skipped';
     like $late->{warnings}, qr/^ratelimit-rehearse: 10 lines skipped: more than 2s behind; all would be used with --reorder (\d+)s$/m;
     my ($bound) = $late->{warnings} =~ /--reorder (\d+s)/;
-    is of(report(conf => $conf, options => ['--reorder', $bound], logs => [log_file(@lines[10 .. 999], @lines[0 .. 9])])), $expected,
+    is of(report(conf => $conf, options => ['--reorder', $bound], logs => ['-'], in => join '', @rotated)), $expected,
         'with the bound that the warning names all are used';
+};
+
+subtest 'a file that is out of order is sorted' => sub {
+    srand 9;
+    my @by_chance = sort { rand() <=> 0.5 } @lines;
+    my @halves = (compressed(join '', @lines[500 .. 999]), compressed(join '', @lines[0 .. 499]));
+    my %logs = (
+        'two halves in the wrong order' => [log_file(@lines[500 .. 999], @lines[0 .. 499])],
+        'without any order'             => [log_file(@by_chance)],
+        'compressed'                    => [log_file(@halves)],
+        'in several files'              => [log_file(@by_chance[0 .. 99]), log_file(@by_chance[100 .. 999])],
+    );
+    for (sort keys %logs) {
+        my $report = report(conf => $conf, logs => $logs{$_});
+        is of($report), $expected, $_;
+        is $report->{skipped}, 0;
+        ok $report->{usable};
+        like $report->{warnings}, qr/^ratelimit-rehearse: the log is not in the order of its times: it was sorted$/m;
+    }
+    my $piped = report(conf => $conf, logs => ['-'], in => join '', @by_chance);
+    ok !$piped->{usable}, 'what cannot be read twice is not';
+    like "@{$piped->{problems}}", qr/^\d+(?:\.\d+)? % of the lines were skipped \(\d+ of 1000\)$/;
+    my $given = report(conf => $conf, logs => [log_file(@by_chance)], options => ['--reorder', '2s']);
+    ok !$given->{usable}, 'nor is a file with a bound that was given';
+    my $years = report(conf => $conf, logs => [log_file(map { line(t => $_ * 40_000_000, ip => '10.0.0.1') } 20, 3, 7, 0, 30)]);
+    is of($years), '5 0 1', 'also over years';
 };
 
 subtest 'broken and hostile lines are counted, and do no harm' => sub {
@@ -129,8 +162,10 @@ subtest 'broken and hostile lines are counted, and do no harm' => sub {
     my @mixed = @lines;
     splice @mixed, 20 + int rand 800, 0, $_ for @bad;
     my $report = report(conf => $conf, logs => [log_file(@mixed)]);
-    is $report->{lines}, 1000 + @bad;
-    is $report->{skipped}, scalar @bad;
+    is $report->{lines}, 1000 + @bad - 1, 'a blank line is none';
+    is $report->{skipped}, @bad - 1;
+    ok !$report->{usable}, 'more than one line in a hundred was skipped';
+    ok report(conf => $conf, options => ['--max-skipped', '3%'], logs => [log_file(@mixed)])->{usable}, '--max-skipped';
     is of($report), $expected, 'the others are decided as without them';
     is of(report(conf => $conf, logs => [log_file(@bad[-3, -2], @lines)])), $expected, 'also at the start';
     my $agent = report(conf => 'ratelimit_zone $http_user_agent zone=z rate=1r/m; ratelimit zone=z;',
@@ -152,9 +187,32 @@ subtest 'another format than the log has' => sub {
     my $report = report(conf => $conf, options => ['--format', '$msec $remote_addr'], logs => [$log]);
     is "$report->{lines} $report->{skipped}", '1000 1000';
     like $report->{warnings}, qr/^ratelimit-rehearse: 1000 lines skipped: they do not have the log's format; the first is: 10\.0\.0\.0 - /m;
+    is_deeply $report->{problems}, ["100 % of the lines were skipped (1000 of 1000); those without the log's format fit --format combined"],
+        'the one that fits is named';
+    my $line = line(path => '/x');
+    my %format = (
+        '--format vhost_combined' => "a.example:443 $line",
+        '--format main'           => $line =~ s/\n/ "-"\n/r,
+        '--format common'         => $line =~ s/ "-" "test"//r,
+        '--format ingress'        => $line =~ s/\n/ 300 0.010 [shop-80] [] 10.1.1.1:80 12 0.010 200 6a\n/r,
+        '--format own'            => "200 $line",
+        '--log-format json'       => '{"time_iso8601": "2026-11-18T11:00:00Z", "remote_addr": "10.0.0.1"}' . "\n",
+    );
+    for my $option (sort keys %format) {
+        my $with = sub { report(logs => [log_file(($format{$option}) x 5)], options => \@_,
+            conf => "$conf log_format own '\$status \$remote_addr - \$remote_user [\$time_local] ' '\"\$request\" \$status';") };
+        my ($message) = @{ $with->('--format', '$msec|$remote_addr')->{problems} };
+        like $message, qr/; those without the log's format fit \Q$option\E$/, $option;
+        my $right = $with->(split / /, $option);
+        is $right->{skipped}, 0, 'which reads it';
+        ok $right->{usable};
+    }
+    my $junk = report(conf => $conf, logs => [log_file(map { join '', map { chr int rand 256 } 1 .. 90 } 1 .. 200)]);
+    ok !$junk->{usable}, 'binary junk has none';
+    like $junk->{problems}[0], qr/^100 % of the lines were skipped \(\d+ of \d+\)$/;
     for (['$remote_addr', 'the log format has no time: $time_local, $time_iso8601 or $msec'],
         ['$msec$remote_addr', 'the log format has $msec and $remote_addr without any text between them, so that a line cannot be divided'],
-        ['main', 'expected combined, the name of a log_format']) {
+        ['other', 'expected ingress, main, vhost_combined, combined, common, the name of a log_format in ']) {
         my ($exit, undef, $err) = rehearse(conf => $conf, logs => [$log], options => ['--format', $_->[0]]);
         isnt $exit, 0;
         like $err, qr/\Q$_->[1]\E/;

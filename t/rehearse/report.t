@@ -14,9 +14,10 @@ my $log = log_file(@lines);
 
 subtest 'JSON' => sub {
     my ($exit, $out, $err) = rehearse(conf => $conf, logs => [$log], options => ['--json']);
-    is $exit, 0;
+    is $exit, 2;
     is_deeply decode_json($out), {
-        lines  => 20, skipped => 1,
+        lines  => 20, skipped => 1, usable => JSON::PP::false,
+        problems => ['5 % of the lines were skipped (1 of 20)'],
         limits => [{
             zone => 'z', location => '/api/', requests => 18, refused => 5, keys => 3, keys_refused => 2,
             busiest => [
@@ -33,7 +34,9 @@ subtest 'JSON' => sub {
 
 subtest 'text' => sub {
     my ($exit, $out) = rehearse(conf => $conf, logs => [$log]);
+    is $exit, 2, 'a line of 20 was skipped';
     is $out, <<'END';
+NOT USABLE: 5 % of the lines were skipped (1 of 20)
 20 lines, 1 skipped, from 2026-11-18T11:07:00Z to 2026-11-18T11:08:17Z
 
 z at /api/
@@ -116,13 +119,14 @@ subtest 'options' => sub {
     my @errors = (
         [['--suggest', '7'], '--suggest: invalid "7", expected a share of the keys such as 0.1% or 0.001'],
         [['--suggest', 'x%'], '--suggest: invalid "x%", expected a share of the keys such as 0.1% or 0.001'],
+        [['--max-skipped', '2'], '--max-skipped: invalid "2", expected a share of the lines such as 5% or 0.05'],
         [['--reorder', '2 s'], '--reorder: invalid "2 s", expected a time of at most a day, such as 2s, 500ms or 1m'],
         [['--arrival'], '--arrival needs $request_time, which the log format "combined" does not have'],
         [['--server', 'x'], 'no server is named "x"'],
     );
     for (@errors) {
         my ($exit, $out, $err) = rehearse(conf => $conf, logs => [$log], options => $_->[0]);
-        isnt $exit, 0;
+        is $exit, 1;
         is $err, "ratelimit-rehearse: $_->[1]\n";
     }
     my ($exit, $out) = rehearse(conf => $conf, options => ['--help']);
@@ -132,7 +136,9 @@ subtest 'options' => sub {
     cmp_ok scalar @options, '>', 8;
     is_deeply [grep { my $name = s/-/\\-/gr; $man !~ /^\.(?:It|B|BR|TP).*\Q$name\E|\\fB\Q$name\E/m } @options], [], 'the man page has each option';
     my ($again, undef, $err) = rehearse(conf => $conf, logs => [$log], options => ['--nonsense']);
-    isnt $again, 0;
+    is $again, 1;
+    is((rehearse(conf => $conf))[0], 1, 'so is no log');
+    is((rehearse(conf => $conf, logs => [$log], options => ['--top', 'x']))[0], 1, 'and a value that is no number');
     ok $err ne '', 'an unknown option is an error';
 };
 

@@ -41,8 +41,8 @@ sub time_local {
     return $last_text;
 }
 
-# rehearse(conf => text, logs => [paths], options => [...], in => text for standard input): exit status,
-# stdout and stderr. The configuration is limits.conf in a folder of the test.
+# rehearse(conf => text, logs => [paths], options => [...], in => text for standard input): exit status (2:
+# the result cannot be used), stdout and stderr. The configuration is limits.conf in a folder of the test.
 sub rehearse {
     my (%o) = @_;
     my $program = built('ratelimit-rehearse', './build.sh');
@@ -51,15 +51,17 @@ sub rehearse {
     my $command = join ' ', map { my $word = $_; $word =~ s/'/'\\''/g; "'$word'" } @command;
     write_file(folder() . '/in', $o{in} // '');
     my $output = qx($command <'@{[folder()]}/in' 2>'@{[folder()]}/err');
-    return ($?, $output, read_file(folder() . '/err'));
+    die "signal " . ($? & 127) . "\n" if $? & 127;
+    return ($? >> 8, $output, read_file(folder() . '/err'));
 }
 
-# The JSON of a run that succeeds; dies otherwise.
+# The JSON of a run that succeeds, also if its result cannot be used (then `usable` is false); dies otherwise.
 sub report {
     my (%o) = @_;
     my ($exit, $out, $err) = rehearse(%o, options => ['--json', @{ $o{options} // [] }]);
-    die "exit $exit: $err" if $exit != 0;
+    die "exit $exit: $err" if $exit != 0 && $exit != 2;
     my $report = decode_json($out);
+    die "exit $exit, but usable: $report->{usable}" if ($exit == 0) != !!$report->{usable};
     $report->{warnings} = $err;
     return $report;
 }
