@@ -181,7 +181,10 @@ private:
 class ConfReader {
 public:
     /// `folder`: that of the main file; empty: includes are errors.
-    explicit ConfReader(std::optional<fs::path> folder) : folder_(std::move(folder)) {}
+    ConfReader(std::optional<fs::path> folder, std::vector<MissingInclude>& missing)
+        : folder_(std::move(folder)), missing_(missing)
+    {
+    }
 
     void read_file(const fs::path& path, std::vector<Directive>& out, std::size_t depth)
     {
@@ -257,8 +260,9 @@ private:
         const fs::path path = *folder_ / words[1];
         if (path.string().find_first_of("*?[") == std::string::npos) {
             std::error_code error;
-            if (!fs::is_regular_file(path, error)) {
-                fail_at(place, "cannot read the include \"" + path.string() + "\"");
+            if (!fs::is_regular_file(path, error) || !std::ifstream(path)) {
+                missing_.push_back({ path.string(), place });
+                return;
             }
             return read_file(path, out, depth + 1);
         }
@@ -274,17 +278,18 @@ private:
     }
 
     std::optional<fs::path> folder_;
+    std::vector<MissingInclude>& missing_;
     std::size_t files_ = 0;
 };
 
 }  // namespace
 
-std::vector<Directive> read_conf(const std::string& path)
+std::vector<Directive> read_conf(const std::string& path, std::vector<MissingInclude>& missing)
 {
     std::vector<Directive> all;
     std::error_code error;
     const auto whole = fs::absolute(path, error);
-    ConfReader reader(whole.parent_path());
+    ConfReader reader(whole.parent_path(), missing);
     reader.read_file(path, all, 0);
     return all;
 }
@@ -292,7 +297,8 @@ std::vector<Directive> read_conf(const std::string& path)
 std::vector<Directive> parse_conf(std::string_view text, const std::string& name)
 {
     std::vector<Directive> all;
-    ConfReader(std::nullopt).read_text(text, name, all, 0);
+    std::vector<MissingInclude> missing;
+    ConfReader(std::nullopt, missing).read_text(text, name, all, 0);
     return all;
 }
 

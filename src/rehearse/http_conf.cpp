@@ -1,6 +1,7 @@
 #include "rehearse/http_conf.h"
 
 #include "limit/rate_text.h"
+#include "rehearse/directives.h"
 
 #include <algorithm>
 #include <utility>
@@ -42,6 +43,7 @@ public:
 
     void read()
     {
+        check_names(conf_.text);
         const Directives all = http_level(conf_.text);
         for (const Directive* one : all) {
             define(*one);
@@ -57,7 +59,7 @@ public:
         }
         if (!loose.empty() || conf_.servers.empty()) {
             for (const Directive* one : all) {
-                if (one->name == "set" || one->name == "if") {
+                if (is_rewriting(*one) || one->name == "try_files") {
                     loose.push_back(one);
                 }
             }
@@ -68,24 +70,41 @@ public:
     }
 
 private:
+    /// A name that the module does not know is likely a typing error, as of "ratelimits".
+    void check_names(const std::vector<Directive>& all)
+    {
+        for (const Directive& one : all) {
+            if (one.name.starts_with("ratelimit") && !is_of_module(one.name)) {
+                conf_.warnings.push_back(
+                    "unknown directive \"" + one.name + "\" in " + one.place.text());
+            }
+            check_names(one.block);
+        }
+    }
+
     /// Maps, geos and zones.
     void define(const Directive& one)
     {
-        if (one.name == "map" || one.name == "geo") {
+        Definitions& known = conf_.definitions;
+        if (one.name == "map" || one.name == "geo" || one.name == "split_clients") {
             const bool good = one.has_block && !one.args.empty() && one.args.size() <= 2
                 && (one.name == "geo" || one.args.size() == 2) && one.args.back().starts_with('$');
             if (!good) {
                 fail_at(one.place, "\"" + one.name + "\" must have a variable and a block");
             }
-            auto& all = one.name == "map" ? conf_.definitions.maps : conf_.definitions.geos;
+            auto& all = one.name == "map" ? known.maps
+                : one.name == "geo"       ? known.geos
+                                          : known.splits;
             all[one.args.back().substr(1)] = &one;
+        } else if (one.name == "merge_slashes") {
+            known.merge_slashes = one.args.size() != 1 || one.args[0] != "off";
         } else if (one.name == "ratelimit_ipv6_prefix") {
             const auto bits =
                 one.args.size() == 1 ? parse_number(one.args[0], 1, 128) : std::nullopt;
             if (!bits) {
                 fail_at(one.place, "\"ratelimit_ipv6_prefix\" must have a number from 1 to 128");
             }
-            conf_.definitions.ipv6_prefix = static_cast<unsigned>(*bits);
+            known.ipv6_prefix = static_cast<unsigned>(*bits);
         } else if (one.name == "ratelimit_zone") {
             ZoneConf zone = read_zone(one);
             for (const ZoneConf& other : conf_.zones) {
@@ -103,8 +122,13 @@ private:
         std::shared_ptr<std::vector<LimitConf>> limits;
         bool off = false;
         bool api = false;  // has only limits of its own
+        outer.around = outer.around.inner(all);
         for (const Directive* one : all) {
             api = api || one->name == "ratelimit_api";
+            if (is_unknown_phase(*one)) {
+                conf_.warnings.push_back(
+                    "\"" + one->name + "\" is not followed in " + one->place.text());
+            }
             if (one->name == "ratelimit_fail_mode" && one->args.size() == 1) {
                 outer.closed = one->args[0] == "closed";
             } else if (one->name == "ratelimit_dry_run" && one->args.size() == 1) {
@@ -173,6 +197,12 @@ private:
                                      });
             }
         }
+        for (const Directive* one : all) {
+            // It is read before the server is known: that of the default server decides.
+            if (one->name == "merge_slashes" && (server->is_default || conf_.servers.empty())) {
+                define(*one);
+            }
+        }
         server->top.directive = &directive;
         read_level(server->top, all, http, "server");
         conf_.servers.push_back(std::move(server));
@@ -183,14 +213,19 @@ private:
     {
         location.own = level(all, outer, title);
         for (const Directive* one : all) {
-            location.answers = location.answers || one->name == "return";
-            if (one->name == "set" || one->name == "if") {
-                location.sets.push_back(one);
-            }
-            if (one->name == "location" && one->has_block) {
+            if (is_rewriting(*one)) {
+                location.answers =
+                    location.answers || (one->name == "return" && !may_leave(location.rewrites));
+                location.rewrites.push_back(one);
+            } else if (one->name == "location" && one->has_block) {
                 read_location(location, *one);
-            } else if (one->name == "rewrite") {
-                rewrites_ = one;
+            } else if (one->name == "try_files" && one->args.size() >= 2) {
+                location.try_files = one;
+            } else if (one->name == "limit_except" && one->has_block) {
+                location.limit_except =
+                    LimitExcept{ one->args, location.own.around.inner(pointers(one->block)) };
+            } else if (is_handler(*one)) {
+                location.handler = one;
             }
         }
     }
@@ -254,17 +289,9 @@ private:
                 location.insert(0, server + " ");
             }
         }
-        if (rewrites_ != nullptr && !conf_.titles.empty()) {
-            conf_.warnings.push_back(
-                "\"rewrite\" is not followed: a request is limited by the location of the path "
-                "that "
-                "the client sent, "
-                + rewrites_->place.text());
-        }
     }
 
     HttpConf& conf_;
-    const Directive* rewrites_ = nullptr;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace ratelimit::rehearse {
 struct ServerConf {
     std::vector<std::string> names;
     bool is_default = false;
+    bool has_limits = false;  // a request of it may reach one
     Location top;
 
     /// What it is called in reports: its first name, or where it is written.

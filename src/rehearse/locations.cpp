@@ -16,20 +16,32 @@ struct Found {
     bool final;  // no other location is tried
 };
 
-/// The exact or the longest of the prefixes among the children; null: there is none.
+/// nginx redirects "/path" to "/path/" if a handler such as `proxy_pass` has that.
+bool is_path_with_slash(const Location& location, std::string_view path) noexcept
+{
+    return (is_prefix(location) || location.kind == Kind::exact) && location.handler != nullptr
+        && location.text.size() == path.size() + 1 && location.text.back() == '/'
+        && location.text.starts_with(path);
+}
+
+/// The exact or the longest of the prefixes among the children; null: there is none, or if it is
+/// final, a slash is missing.
 Found find_static(const Location& parent, std::string_view path)
 {
     const Location* longest = nullptr;
+    bool slash_is_missing = false;
     for (const auto& child : parent.children) {
         if (child->kind == Kind::exact && child->text == path) {
             return { child.get(), true };
         }
+        slash_is_missing = slash_is_missing || is_path_with_slash(*child, path);
         const bool longer = longest == nullptr || child->text.size() > longest->text.size();
         if (is_prefix(*child) && longer && path.starts_with(child->text)) {
             longest = child.get();
         }
     }
-    return { longest, false };
+    const bool whole = longest != nullptr && longest->text.size() == path.size();
+    return slash_is_missing && !whole ? Found{ nullptr, true } : Found{ longest, false };
 }
 
 /// As nginx's ngx_http_core_find_location: `current` is found so far, and its children are tried.
@@ -38,7 +50,7 @@ Found find_below(const Location& current, std::string_view path)
     Found found{ &current, false };
     bool no_regex = false;
     const Found next = find_static(current, path);
-    if (next.location != nullptr) {
+    if (next.location != nullptr || next.final) {
         if (next.final) {
             return next;
         }
@@ -71,6 +83,16 @@ std::string Location::title() const
     default:
         return text;
     }
+}
+
+const Location& last_resort(const Location& server)
+{
+    for (const auto& child : server.children) {
+        if (is_prefix(*child) && child->text == "/") {
+            return *child;
+        }
+    }
+    return server;
 }
 
 const Location* find_location(const Location& server, std::string_view path)

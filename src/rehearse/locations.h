@@ -4,6 +4,8 @@
 #include "rehearse/limit_conf.h"
 #include "rehearse/plan.h"
 #include "rehearse/regex.h"
+#include "rehearse/rewrite_program.h"
+#include "rehearse/surroundings.h"
 
 #include <memory>
 #include <optional>
@@ -18,6 +20,7 @@ struct Inherited {
     std::shared_ptr<const std::vector<LimitConf>> limits;  // null or empty: none
     bool closed = false;                                   // ratelimit_fail_mode closed
     bool dry_run = false;
+    Surroundings around;
 };
 
 /// A server, or a location of it.
@@ -36,18 +39,30 @@ struct Location {
     Inherited own;
     std::optional<Regex> regex;
     const Directive* directive = nullptr;
-    std::vector<const Directive*> sets;  // `set`, and `if` that may contain some
-    bool answers = false;                // `return`: answered before any limit
+    std::vector<const Directive*> rewrites;  // of the rewrite module, in their order
+    bool answers = false;                    // by `return`, whatever the request is
+    const Directive* try_files = nullptr;
+    const Directive* handler = nullptr;  // `proxy_pass` and the like; null: files
+    std::optional<LimitExcept> limit_except;
     std::vector<std::unique_ptr<Location>> children;
+
+    // What is compiled of them.
     std::optional<Plan> plan;  // empty: no limits
+    RewriteProgram program;
+    Captures captures;                   // of the regular expression
+    std::optional<Expression> fallback;  // of try_files, if it is a path
 
     /// As it is written: "/api/", "= /login", "~ \.php$".
     std::string title() const;
 };
 
 /// The location of a path, by nginx's rules: an exact one, else the longest prefix, then the first
-/// regular expression that matches, unless that prefix has ^~. Never null.
+/// regular expression that matches, unless that prefix has ^~. Null: "/path" is redirected to
+/// "/path/", which has a location with a handler.
 const Location* find_location(const Location& server, std::string_view path);
+
+/// The location of paths that no other location has: `location /`, or else the server.
+const Location& last_resort(const Location& server);
 
 /// Calls `use` with a location and all locations in it.
 template <class Top, class Use>

@@ -65,6 +65,30 @@ private:
         return name;
     }
 
+    /// Apache writes a quote in a value as \", nginx as \x22 (or with escape=json as \"), so that a
+    /// quote behind a backslash ends no value.
+    std::size_t find_literal(std::string_view line, std::string_view literal) const noexcept
+    {
+        auto at = line.find(literal);
+        if (!literal.starts_with('"') || escape() == Escape::none) {
+            return at;
+        }
+        while (at != std::string_view::npos && is_escaped(line, at)) {
+            at = line.find(literal, at + 1);
+        }
+        return at;
+    }
+
+    /// Whether an odd number of backslashes stands before this place.
+    static bool is_escaped(std::string_view line, std::size_t at) noexcept
+    {
+        std::size_t count = 0;
+        while (count < at && line[at - count - 1] == '\\') {
+            ++count;
+        }
+        return count % 2 == 1;
+    }
+
     bool split(std::string_view line, std::vector<std::string_view>& values) override
     {
         if (!line.starts_with(literals_.front())) {
@@ -72,7 +96,7 @@ private:
         }
         line.remove_prefix(literals_.front().size());
         for (std::size_t i = 0; i + 1 < values.size(); ++i) {
-            const auto end = line.find(literals_[i + 1]);
+            const auto end = find_literal(line, literals_[i + 1]);
             if (end == std::string_view::npos) {
                 return false;
             }
@@ -85,7 +109,7 @@ private:
         line.remove_suffix(literals_.back().size());
         // A line with more than the format has is another format's.
         if (escape() == Escape::standard && !literals_.back().empty()
-            && line.find(literals_.back()) != std::string_view::npos) {
+            && find_literal(line, literals_.back()) != std::string_view::npos) {
             return false;
         }
         values.back() = line;
@@ -141,6 +165,10 @@ std::size_t unescape_one(std::string_view text, std::size_t at, Escape escape, s
         if (code >= 0) {
             out += static_cast<char>(code);
             return 4;
+        }
+        if (kind == '"' || kind == '\\') {  // Apache's
+            out += kind;
+            return 2;
         }
         return 0;
     }

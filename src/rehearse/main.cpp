@@ -108,6 +108,7 @@ void describe(CLI::App& app, Command& command)
         ->check(CLI::Range(0, 100'000))
         ->capture_default_str();
     app.add_flag("--json", command.json, "print JSON");
+    app.add_option("--decisions", settings.decisions, "write what became of each request as CSV");
     app.add_option("--timeline", command.timeline, "write the requests of each minute as CSV");
     app.add_option("--svg", command.svg, "write them as a picture");
     app.add_option(

@@ -161,11 +161,11 @@ private:
 
     std::string_view compute(Values& values, std::string& own) const override
     {
-        const std::string text(source_.value(values, own));
-        std::string key = lower(text);
-        if (hostnames_ && key.ends_with('.')) {
-            key.pop_back();
+        std::string text(source_.value(values, own));
+        if (hostnames_ && text.ends_with('.')) {
+            text.pop_back();
         }
+        const std::string key = lower(text);
         if (const auto found = texts_.find(key); found != texts_.end()) {
             return found->second.value(values, own, {});
         }

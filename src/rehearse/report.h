@@ -3,7 +3,9 @@
 #include "rehearse/http_conf.h"
 #include "rehearse/log_stream.h"
 #include "rehearse/rehearsal.h"
+#include "rehearse/route.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,7 +42,8 @@ struct LimitReport {
 
 struct Report {
     LineCounts counts;
-    std::int64_t first_time = -1;  // us since the epoch; -1: no line was good
+    std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
+    std::int64_t first_time = -1;                        // us since the epoch; -1: no line was good
     std::int64_t last_time = -1;
     double share = 0;                   // of --suggest
     std::vector<std::string> problems;  // why the numbers cannot be used; empty: they can

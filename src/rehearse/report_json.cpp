@@ -48,10 +48,15 @@ std::string json_report(const Report& report)
     for (const LimitReport& limit : report.limits) {
         limits.push_back(json_of(limit, report.share));
     }
+    Json reached;
+    for (std::size_t i = 0; i < reached_kinds; ++i) {
+        reached[std::string(name_of(static_cast<Reached>(i)))] = report.reached[i];
+    }
     const Json all = { { "lines", report.counts.lines },
                        { "skipped", report.counts.skipped },
                        { "usable", report.problems.empty() },
                        { "problems", report.problems },
+                       { "requests", reached },
                        { "limits", limits } };
     // A location or a server's name may be no UTF-8.
     return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

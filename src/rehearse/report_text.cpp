@@ -119,6 +119,29 @@ void add_limit(const LimitReport& limit, double share, std::string& out)
     add_busiest(limit, out);
 }
 
+/// What became of the requests.
+void add_reached(const Report& report, std::string& out)
+{
+    const auto count = [&report](Reached reached) {
+        return report.reached[static_cast<std::size_t>(reached)];
+    };
+    std::uint64_t before = 0;
+    std::string kinds;
+    for (std::size_t i = 0; i < reached_kinds; ++i) {
+        const auto kind = static_cast<Reached>(i);
+        if (kind != Reached::limits && kind != Reached::none && report.reached[i] > 0) {
+            before += report.reached[i];
+            kinds += (kinds.empty() ? " (" : ", ") + std::string(name_of(kind)) + " "
+                + std::to_string(report.reached[i]);
+        }
+    }
+    add(out,
+        "%" PRIu64 " requests met a limit, %" PRIu64 " met none, %" PRIu64
+        " were answered before%s\n",
+        count(Reached::limits), count(Reached::none), before,
+        (kinds.empty() ? kinds : kinds + ")").c_str());
+}
+
 }  // namespace
 
 std::string text_report(const Report& report)
@@ -133,6 +156,7 @@ std::string text_report(const Report& report)
             time_of(report.last_time).c_str());
     }
     out += '\n';
+    add_reached(report, out);
     for (const LimitReport& limit : report.limits) {
         add_limit(limit, report.share, out);
     }

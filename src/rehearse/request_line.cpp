@@ -31,6 +31,23 @@ std::string_view without_host(std::string_view uri) noexcept
     return path == std::string_view::npos ? "/" : uri.substr(path);
 }
 
+/// "HTTP/1.1", and spaces.
+bool is_protocol(std::string_view text) noexcept
+{
+    if (!text.starts_with("HTTP/")) {
+        return false;
+    }
+    text.remove_prefix(5);
+    text = text.substr(0, text.find_last_not_of(' ') + 1);
+    const auto dot = text.find('.');
+    const auto is_number = [](std::string_view part) {
+        return !part.empty() && part.size() <= 3
+            && part.find_first_not_of("0123456789") == std::string_view::npos;
+    };
+    return dot != std::string_view::npos && is_number(text.substr(0, dot))
+        && is_number(text.substr(dot + 1));
+}
+
 bool decode(std::string_view path, std::string& out)
 {
     for (std::size_t i = 0; i < path.size(); ++i) {
@@ -51,8 +68,8 @@ bool decode(std::string_view path, std::string& out)
     return true;
 }
 
-/// Resolves `.` and `..`, and merges slashes. False: above the root.
-bool resolve_dots(std::string_view path, std::string& out)
+/// Resolves `.` and `..`, and with `merge` merges slashes. False: above the root.
+bool resolve_dots(std::string_view path, bool merge, std::string& out)
 {
     out.assign(1, '/');
     std::size_t at = 1;
@@ -67,7 +84,11 @@ bool resolve_dots(std::string_view path, std::string& out)
             }
             out.pop_back();
             out.erase(out.rfind('/') + 1);
-        } else if (!segment.empty() && segment != ".") {
+        } else if (segment.empty()) {
+            if (!merge && !last) {
+                out += '/';
+            }
+        } else if (segment != ".") {
             out += segment;
             if (!last) {
                 out += '/';
@@ -111,9 +132,14 @@ std::optional<RequestLine> parse_request_line(std::string_view line) noexcept
     parts.uri = line.substr(0, second);
     if (second != std::string_view::npos) {
         parts.protocol = line.substr(second + 1);
-        if (!parts.protocol.starts_with("HTTP/")) {
+        if (!is_protocol(parts.protocol)) {
             return std::nullopt;
         }
+    } else if (parts.method != "GET") {
+        return std::nullopt;
+    }
+    if (parts.method == "TRACE" || parts.method == "CONNECT") {
+        return std::nullopt;
     }
     if (!parts.uri.starts_with('/') && parts.uri.find("://") == std::string_view::npos) {
         return std::nullopt;
@@ -121,7 +147,7 @@ std::optional<RequestLine> parse_request_line(std::string_view line) noexcept
     return parts;
 }
 
-std::optional<std::string_view> normalized_path(std::string_view uri, std::string& own)
+std::optional<std::string_view> normalized_path(std::string_view uri, std::string& own, bool merge)
 {
     std::string_view path = without_host(uri);
     path = path.substr(0, path.find_first_of("?#"));
@@ -143,10 +169,20 @@ std::optional<std::string_view> normalized_path(std::string_view uri, std::strin
         return path;
     }
     std::string decoded;
-    if (!decode(path, decoded) || !resolve_dots(decoded, own)) {
+    if (!decode(path, decoded) || !resolve_dots(decoded, merge, own)) {
         return std::nullopt;
     }
     return own;
+}
+
+std::string_view absolute_host(std::string_view uri) noexcept
+{
+    const auto scheme = uri.find("://");
+    if (uri.starts_with('/') || scheme == std::string_view::npos) {
+        return {};
+    }
+    uri.remove_prefix(scheme + 3);
+    return uri.substr(0, uri.find_first_of("/?#"));
 }
 
 std::string_view arguments_of(std::string_view uri) noexcept

@@ -13,12 +13,17 @@ struct RequestLine {
     std::string_view protocol;  // empty for HTTP/0.9
 };
 
-/// Empty: nginx does not accept such a request line, so that it reaches no limit.
+/// Empty: nginx answers such a request line by itself, so that it reaches no limit: what is
+/// malformed, TRACE, CONNECT, and HTTP/0.9 with another method than GET.
 std::optional<RequestLine> parse_request_line(std::string_view line) noexcept;
 
 /// The path as nginx matches it with locations: decoded, with single slashes and no dot segments.
-/// Uses `own` if it differs from the text. Empty: nginx answers 400.
-std::optional<std::string_view> normalized_path(std::string_view uri, std::string& own);
+/// Uses `own` if it differs from the text. `merge`: `merge_slashes on`. Empty: nginx answers 400.
+std::optional<std::string_view> normalized_path(
+    std::string_view uri, std::string& own, bool merge = true);
+
+/// The host of an absolute URI, with its port; empty: it is none.
+std::string_view absolute_host(std::string_view uri) noexcept;
 
 /// What follows the first question mark.
 std::string_view arguments_of(std::string_view uri) noexcept;

@@ -1,6 +1,7 @@
 #include "rehearse/run.h"
 
 #include "rehearse/address.h"
+#include "rehearse/decision_list.h"
 #include "rehearse/key_hash.h"
 #include "rehearse/known_formats.h"
 #include "rehearse/merge.h"
@@ -173,6 +174,11 @@ Order read_all(
     Variables variables(*format, run.conf->definitions);
     const Site site(*run.conf, variables, settings.server);
     run.server = site.only();
+    run.warnings.insert(run.warnings.end(), site.warnings().begin(), site.warnings().end());
+    std::optional<DecisionList> list;
+    if (!settings.decisions.empty()) {
+        list.emplace(settings.decisions, variables);
+    }
     constexpr std::int64_t second = 1'000'000;
     const Order order{ settings.reorder.value_or((site.has_concurrency() ? 60 : 2) * second),
                        settings.arrival || site.has_concurrency(), sorted };
@@ -185,8 +191,12 @@ Order read_all(
             run.report.first_time = record.time;
         }
         run.report.last_time = record.time;
-        if (const Plan* plan = site.find(values)) {
-            run.rehearsal->decide(*plan, values, record.time);
+        const Route route = site.find(values);
+        ++run.report.reached[static_cast<std::size_t>(route.reached)];
+        const bool passes =
+            route.plan == nullptr || run.rehearsal->decide(*route.plan, values, record.time);
+        if (list) {
+            list->add(values, route.reached, passes);
         }
     };
     if (sorted) {
@@ -201,7 +211,33 @@ Order read_all(
             pace.step();
         }
     }
+    if (list) {
+        list->close();
+    }
     return order;
+}
+
+std::unique_ptr<HttpConf> conf_of(const std::string& path, std::vector<std::string>& warnings)
+{
+    std::vector<MissingInclude> missing;
+    auto conf = read_http_conf(read_conf(path, missing));
+    if (conf->titles.empty()) {
+        const std::string hint = conf->warnings.empty() ? "" : "; " + conf->warnings.front();
+        throw InputError(path + " has no \"ratelimit\" directive" + hint);
+    }
+    if (!missing.empty()) {
+        std::string text = missing.size() == 1
+            ? "1 include is passed over, because it cannot be read:"
+            : std::to_string(missing.size())
+                + " includes are passed over, because they cannot be read:";
+        for (const MissingInclude& one : missing) {
+            text += (&one == &missing.front() ? " \"" : ", \"") + one.path + "\" in "
+                + one.place.text();
+        }
+        warnings.push_back(std::move(text));
+    }
+    warnings.insert(warnings.end(), conf->warnings.begin(), conf->warnings.end());
+    return conf;
 }
 
 /// Reads the logs once. Null: they have to be read again, and sorted.
@@ -209,11 +245,7 @@ std::unique_ptr<Run> attempt(
     const Settings& settings, bool sorted, const std::function<void(const Progress&)>& progress)
 {
     auto run = std::make_unique<Run>();
-    run->conf = read_http_conf(read_conf(settings.conf));
-    run->warnings = run->conf->warnings;
-    if (run->conf->titles.empty()) {
-        throw InputError(settings.conf + " has no \"ratelimit\" directive");
-    }
+    run->conf = conf_of(settings.conf, run->warnings);
     Rehearsal::Options options;
     options.busiest = settings.busiest;
     options.timeline = settings.timeline;

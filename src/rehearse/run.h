@@ -20,6 +20,7 @@ struct Settings {
     std::string server;
     std::optional<std::int64_t> reorder;  // us; empty: 2 s, or 1 min with concurrency=
     bool arrival = false;                 // always with concurrency=
+    std::string decisions;                // a file for every decision; empty: none
     bool timeline = false;                // minutes are kept
     std::optional<double> share;          // of --suggest
     std::size_t busiest = 10;

@@ -15,7 +15,7 @@ void ServerNames::put(Names& names, std::string name, Found found)
 void ServerNames::add(std::string_view name, std::size_t server, bool preferred, const Place& place)
 {
     if (name.starts_with('~')) {
-        patterns_.emplace_back(Regex(std::string(name.substr(1)), true, place), server);
+        patterns_.push_back({ Regex(std::string(name.substr(1)), true, place), server, {} });
         return;
     }
     const std::string small = lower(name);
@@ -32,7 +32,14 @@ void ServerNames::add(std::string_view name, std::size_t server, bool preferred,
     }
 }
 
-std::size_t ServerNames::find(std::string_view host) const
+void ServerNames::compile(const Scope& scope)
+{
+    for (Pattern& pattern : patterns_) {
+        pattern.captures = scope.captures_of(pattern.regex);
+    }
+}
+
+std::size_t ServerNames::find(std::string_view host, Values& values) const
 {
     const std::string name(host);
     if (const auto found = exact_.find(name); found != exact_.end()) {
@@ -48,9 +55,9 @@ std::size_t ServerNames::find(std::string_view host) const
             return found->second.server;
         }
     }
-    for (const auto& [pattern, server] : patterns_) {
-        if (pattern.matches(name)) {
-            return server;
+    for (const Pattern& pattern : patterns_) {
+        if (pattern.captures.match(pattern.regex, name, values)) {
+            return pattern.server;
         }
     }
     return default_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rehearse/regex.h"
+#include "rehearse/variables.h"
 
 #include <string>
 #include <string_view>
@@ -20,8 +20,14 @@ public:
     void add(std::string_view name, std::size_t server, bool preferred, const Place& place);
     void set_default(std::size_t server) noexcept { default_ = server; }
 
-    /// `host` in lower case, without its port.
-    std::size_t find(std::string_view host) const;
+    /// Looks up which captures of the regular expressions are needed.
+    void compile(const Scope& scope);
+
+    bool has_patterns() const noexcept { return !patterns_.empty(); }
+
+    /// `host` in lower case, without its port. The captures of a regular expression that matches
+    /// are those of the request.
+    std::size_t find(std::string_view host, Values& values) const;
 
 private:
     struct Found {
@@ -35,7 +41,12 @@ private:
     Names exact_;
     Names heads_;  // ".example.com"
     Names tails_;  // "www.example."
-    std::vector<std::pair<Regex, std::size_t>> patterns_;
+    struct Pattern {
+        Regex regex;
+        std::size_t server;
+        Captures captures;
+    };
+    std::vector<Pattern> patterns_;
     std::size_t default_ = none;
 };
 

@@ -11,8 +11,7 @@ namespace {
 
 bool has_limits(const Location& location) noexcept
 {
-    return location.kind != Location::Kind::named && !location.answers
-        && location.own.limits != nullptr && !location.own.limits->empty();
+    return !location.answers && location.own.limits != nullptr && !location.own.limits->empty();
 }
 
 /// A server that answers all requests by itself, for instance with a redirect, has none.
@@ -26,19 +25,6 @@ bool has_limits(const ServerConf& server)
     return any;
 }
 
-/// What decides paths that no other location has: `location /`, or else the server.
-const Location& last_resort(const ServerConf& server)
-{
-    for (const auto& child : server.top.children) {
-        const bool prefix =
-            child->kind == Location::Kind::prefix || child->kind == Location::Kind::prefix_first;
-        if (prefix && child->text == "/") {
-            return *child;
-        }
-    }
-    return server.top;
-}
-
 /// The different sets of limits that requests of a server can meet; null stands for none.
 std::set<const void*> limit_sets(const ServerConf& server)
 {
@@ -46,30 +32,14 @@ std::set<const void*> limit_sets(const ServerConf& server)
     if (server.top.answers) {
         return { nullptr };
     }
-    const bool top_is_met = &last_resort(server) == &server.top;
+    const bool top_is_met = &last_resort(server.top) == &server.top;
     for_each_location(server.top, [&](const Location& one) {
-        if (one.kind != Location::Kind::named && (top_is_met || &one != &server.top)) {
+        const bool is_named = one.kind == Location::Kind::named && !has_limits(one);
+        if (!is_named && (top_is_met || &one != &server.top)) {
             sets.insert(has_limits(one) ? one.own.limits.get() : nullptr);
         }
     });
     return sets;
-}
-
-void add_sets(Scope& scope, const std::vector<const Directive*>& sets, bool in_if)
-{
-    for (const Directive* one : sets) {
-        if (one->name == "set") {
-            scope.add_set(*one, in_if);
-            continue;
-        }
-        std::vector<const Directive*> conditional;
-        for (const Directive& inner : one->block) {
-            if (inner.name == "set" || inner.name == "if") {
-                conditional.push_back(&inner);
-            }
-        }
-        add_sets(scope, conditional, true);
-    }
 }
 
 PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
@@ -102,56 +72,70 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
 
 }  // namespace
 
-Site::Site(HttpConf& conf, Variables& variables, const std::string& server) : variables_(variables)
+Site::Site(HttpConf& conf, Variables& variables, const std::string& server)
+    : variables_(variables), scope_(variables), router_(variables)
 {
     for (const auto& one : conf.servers) {
         servers_.push_back(one.get());
+        one->has_limits = has_limits(*one);
     }
     only_ = only_server(conf, server);
-    if (only_ == nullptr) {
-        choose_by_host(conf);
-    }
-    bool by_path = false;
-    for (const auto& one : conf.servers) {
-        by_path =
-            by_path || ((only_ == nullptr || only_ == one.get()) && limit_sets(*one).size() > 1);
-    }
-    path_ = variables_.path();
-    if (by_path && path_ == nullptr) {
+    choose_by_host(conf);
+    check_path(conf);
+    compile(conf);
+}
+
+/// Whether the log tells the location of a request, if that matters.
+void Site::check_path(const HttpConf& conf) const
+{
+    const bool by_path =
+        std::any_of(conf.servers.begin(), conf.servers.end(), [this](const auto& one) {
+            return (only_ == nullptr || only_ == one.get()) && limit_sets(*one).size() > 1;
+        });
+    if (by_path && variables_.path() == nullptr) {
         throw InputError(
             "locations have different limits, and " + variables_.log_title()
             + " has no $request, $request_uri or $uri to tell the location of a request");
     }
-    for (const auto& one : conf.servers) {
-        if ((only_ == nullptr || only_ == one.get()) && !one->top.answers) {
-            for_each_location(one->top, [&](Location& location) {
-                if (has_limits(location)) {
-                    compile(conf, *one, location);
-                }
-            });
-        }
-    }
 }
 
-/// Compiles the limits of a location, with the variables as they are there.
-void Site::compile(const HttpConf& conf, const ServerConf& server, Location& location)
+void Site::compile(HttpConf& conf)
 {
-    auto& scope = *scopes_.emplace_back(std::make_unique<Scope>(variables_));
-    if (!server.names.empty()) {
-        scope.set_server_name(server.names.front());
+    std::vector<ServerConf*> met;
+    for (const auto& one : conf.servers) {
+        if ((only_ == nullptr || only_ == one.get()) && one->has_limits) {
+            met.push_back(one.get());
+            Router::declare(*one, scope_);
+        }
     }
-    add_sets(scope, server.top.sets, false);
-    if (&location != &server.top) {
-        add_sets(scope, location.sets, false);
+    for (ServerConf* one : met) {
+        for_each_location(one->top, [&](Location& location) {
+            if (has_limits(location)) {
+                compile(conf, location);
+            }
+        });
     }
-    if (location.regex && variables_.path() != nullptr) {
-        scope.add_captures(*location.regex, variables_.path());
+    // What is compiled may need further variables, which other directives set.
+    for (std::size_t needed = 0;; needed = scope_.needed_count()) {
+        warnings_.clear();
+        for (ServerConf* one : met) {
+            router_.compile(*one, scope_, warnings_);
+        }
+        if (scope_.needed_count() == needed) {
+            break;
+        }
     }
+    names_.compile(scope_);
+}
+
+/// Compiles the limits of a location.
+void Site::compile(const HttpConf& conf, Location& location)
+{
     Plan plan;
     plan.fails_closed = location.own.closed && !location.own.dry_run;
     for (const LimitConf& limit : *location.own.limits) {
         check_duration(conf.zones[limit.zone]);
-        plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope));
+        plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope_));
     }
     location.plan = std::move(plan);
 }
@@ -218,10 +202,12 @@ const ServerConf* Site::only_server(const HttpConf& conf, const std::string& ser
 
 void Site::choose_by_host(const HttpConf& conf)
 {
-    for (const char* name : { "server_name", "host", "http_host" }) {
-        if (host_ == nullptr) {
-            host_ = variables_.logged(name);
-        }
+    host_ = variables_.logged("server_name");
+    if (host_ == nullptr) {
+        host_ = variables_.host();
+    }
+    if (host_ == nullptr) {
+        return;  // there is one server
     }
     std::size_t first_default = ServerNames::none;
     for (std::size_t i = 0; i < conf.servers.size(); ++i) {
@@ -238,30 +224,20 @@ void Site::choose_by_host(const HttpConf& conf)
 
 const ServerConf* Site::server_of(Values& values) const
 {
-    if (only_ != nullptr) {
+    // Also where all requests are of one server, its name may have captures.
+    if (host_ == nullptr || (only_ != nullptr && !names_.has_patterns())) {
         return only_;
     }
     std::string own;
-    return servers_[names_.find(host_of(host_->value(values), own))];
+    const std::size_t found = names_.find(host_of(host_->value(values), own), values);
+    return only_ != nullptr ? only_ : servers_[found];
 }
 
-const Plan* Site::find(Values& values) const
+Route Site::find(Values& values) const
 {
+    values.rewritten().captures.clear();
     const ServerConf* server = server_of(values);
-    if (server->top.answers) {
-        return nullptr;
-    }
-    const Location* location = nullptr;
-    if (path_ != nullptr) {
-        const std::string_view path = path_->value(values);
-        if (path.empty()) {
-            return nullptr;  // nginx answers a malformed request before any limit
-        }
-        location = find_location(server->top, path);
-    } else {
-        location = &last_resort(*server);
-    }
-    return location->plan ? &*location->plan : nullptr;
+    return server->has_limits ? router_.find(values, *server) : Route{};
 }
 
 }  // namespace ratelimit::rehearse

@@ -1,3 +1,4 @@
+#include "rehearse/decision_list.h"
 #include "rehearse/input_error.h"
 #include "rehearse/log_time.h"
 #include "rehearse/report.h"
@@ -18,22 +19,6 @@ constexpr std::int64_t chart_width = 800;
 constexpr std::int64_t chart_height = 140;
 constexpr std::int64_t row_height = chart_height + 76;  // with title and labels
 constexpr std::int64_t most_columns = 400;
-
-/// RFC 4180.
-std::string csv_field(const std::string& text)
-{
-    if (text.find_first_of(",\"\r\n") == std::string::npos) {
-        return text;
-    }
-    std::string out = "\"";
-    for (const char letter : text) {
-        out += letter;
-        if (letter == '"') {
-            out += letter;
-        }
-    }
-    return out + '"';
-}
 
 /// Text of an SVG: markup characters are escaped, bytes that are no printable ASCII are dots.
 std::string xml_text(const std::string& text)

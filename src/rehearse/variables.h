@@ -4,6 +4,7 @@
 #include "rehearse/regex.h"
 #include "rehearse/values.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -17,6 +18,8 @@ namespace ratelimit::rehearse {
 struct Definitions {
     std::map<std::string, const Directive*, std::less<>> maps;
     std::map<std::string, const Directive*, std::less<>> geos;
+    std::map<std::string, const Directive*, std::less<>> splits;  // split_clients
+    bool merge_slashes = true;
     unsigned ipv6_prefix = 64;  // of $ratelimit_client
 };
 
@@ -48,8 +51,14 @@ public:
         return owned_.back().get();
     }
 
-    /// The path of a request. Empty: the request reaches no location.
+    /// The path of a request as the client sent it. Empty: the request reaches no location.
     const Variable* path();
+    /// Its arguments, the same; null: the log does not have them.
+    const Variable* args();
+    /// $request_method; null: the log does not have it.
+    const Variable* method();
+    /// $host; null: the log does not have it.
+    const Variable* host();
 
     const std::string& log_title() const noexcept { return format_.title(); }
 
@@ -59,52 +68,71 @@ private:
     std::vector<std::size_t> wanted_;
     std::map<std::string, const Variable*, std::less<>> logged_;
     const Variable* path_ = nullptr;
+    const Variable* args_ = nullptr;
+    const Variable* method_ = nullptr;
+    const Variable* host_ = nullptr;
     std::vector<std::unique_ptr<Variable>> owned_;
 };
 
-/// The variables as one location sees them.
+/// Which named captures of a regular expression something needs.
+class Captures {
+public:
+    /// Whether the subject matches. Its captures are then those of the request: $1, and the named
+    /// ones.
+    bool match(const Regex& regex, std::string_view subject, Values& values) const;
+
+    void add(const Assigned* variable, std::size_t number)
+    {
+        named_.push_back({ variable, number });
+    }
+
+private:
+    struct Named {
+        const Assigned* variable;
+        std::size_t number;
+    };
+    std::vector<Named> named_;
+};
+
+/// Finds variables by their names.
 class Scope {
 public:
     explicit Scope(Variables& variables) : variables_(variables) {}
 
-    /// `set $name value`, in the order of the configuration. `in_if`: it may not be executed, so
-    /// that the variable cannot be followed.
-    void add_set(const Directive& directive, bool in_if);
-    /// The named captures of a regular expression that the subject has matched.
-    void add_captures(const Regex& regex, const Variable* subject);
-    /// $server_name, if the log does not have it.
-    void set_server_name(std::string name) { server_name_ = std::move(name); }
+    /// A variable that `set` sets somewhere, or that is a named capture.
+    void declare(const std::string& name);
+    /// The same for the named captures of a regular expression. Throws InputError.
+    void declare_captures(const std::string& pattern, const Place& place);
 
     /// Compiles text with variables. Throws InputError, with the name and the place, for one that
     /// cannot be followed.
     Expression compile(std::string_view text, const Place& place);
+    /// The same where $1 is a capture of the last regular expression.
+    Expression compile_in_rewrite(std::string_view text, const Place& place);
     const Variable* find(std::string_view name, const Place& place);
+
+    /// Of `set $name`: null or false if nothing needs it so far.
+    const Assigned* needed(std::string_view dollar_name) const;
+    bool is_needed(std::string_view dollar_name) const { return needed(dollar_name) != nullptr; }
+    std::size_t needed_count() const;
+    /// The named captures that something needs.
+    Captures captures_of(const Regex& regex) const;
 
     Variables& variables() noexcept { return variables_; }
 
 private:
-    struct Set {
-        std::string value;
-        Place place;
-        const Set* before = nullptr;  // an earlier one of the same variable
-        bool in_if = false;
-    };
-    struct Capture {
-        const Regex* regex;
-        const Variable* subject;
-        std::size_t number;
-    };
-
     const Variable* make(const std::string& name, const Place& place);
-    const Variable* make_set(const std::string& name, const Set& set);
     const Variable* make_from_request(const std::string& name);
     const Variable* make_from_address(const std::string& name);
+    const Variable* make_from_uri(const std::string& name);
+    const Variable* derived(
+        const Variable* source,
+        std::function<std::string_view(std::string_view source, std::string& own)> function,
+        bool changes = false);
 
     Variables& variables_;
-    std::map<std::string, Set, std::less<>> sets_;
-    std::vector<std::unique_ptr<Set>> overridden_;
-    std::map<std::string, Capture, std::less<>> captures_;
-    std::string server_name_;
+    std::map<std::string, const Assigned*, std::less<>> assigned_;
+    bool in_rewrite_ = false;
     std::map<std::string, const Variable*, std::less<>> known_;
     std::set<std::string, std::less<>> in_progress_;
 };
@@ -116,5 +144,7 @@ std::string take_variable(std::string_view& text);
 /// The variable of a map or geo block. Throws InputError.
 std::unique_ptr<Variable> make_map(Scope& scope, const Directive& directive);
 std::unique_ptr<Variable> make_geo(Scope& scope, const Directive& directive);
+/// The same of split_clients.
+std::unique_ptr<Variable> make_split(Scope& scope, const Directive& directive);
 
 }  // namespace ratelimit::rehearse

@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 + std::string(path) + " HTTP/1.1\" 200 5 \"-\" \"agent\"";
             must(format->read(line, record));
             values.begin(record);
-            if (const Plan* plan = site.find(values)) {
+            if (const Plan* plan = site.find(values).plan) {
                 rehearsal.decide(*plan, values, record.time);
             }
         }

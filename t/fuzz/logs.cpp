@@ -46,7 +46,7 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
             must(record.time >= 0 && record.time <= record.end);
             now = std::max(now, record.time);
             values.begin(record);
-            if (const Plan* plan = site.find(values)) {
+            if (const Plan* plan = site.find(values).plan) {
                 rehearsal.decide(*plan, values, now);
             }
         }

@@ -118,6 +118,8 @@ subtest 'map, geo and set are followed' => sub {
             { as => 2, 'x-y' => 1, 'q-z' => 1, none => 1 }, qw(a aaa xby qBz zz)],
         'hostnames'                => ['map $arg_x $v { hostnames; default d; .e.org e; *.f.org f; www.g.* g; exact.f.org x; }',
             { e => 2, f => 2, g => 1, x => 1, d => 2 }, qw(e.org a.e.org b.f.org a.b.f.org www.g.net exact.f.org f.org org)],
+        'hostnames with a dot at the end' => ['map $arg_x $v { hostnames; default d; ~^(.*)\.com$ "r-$1"; .e.org e; }', { e => 1, 'r-shop' => 2, d => 1 },
+            qw(e.org. shop.com. shop.com shop.com..)],
         'a map of a map'           => ['map $arg_x $w { 1 one; default ""; } map "$w-$arg_x" $v { one-1 yes; default "no $arg_x"; }',
             { yes => 1, 'no 2' => 1 }, 1, 2],
         'escaped keys'             => ['map $arg_x $v { volatile; \default d; \~x t; default o; }', { d => 1, t => 1, o => 1 }, 'default', '~x', 'q'],
@@ -179,13 +181,16 @@ subtest 'addresses' => sub {
 # A configuration, and the error for it without the place, which is line 1 unless the error says another.
 my @errors = (
     ['worker_processes 1;', qr/^\S+limits\.conf has no "ratelimit" directive$/],
+    ['ratelimits zone=z;', qr/^\S+limits\.conf has no "ratelimit" directive; unknown directive "ratelimits" in \S+:1$/],
+    ['split_clients $remote_addr $v { 60% a; 50% b; } ratelimit_zone $v zone=z rate=1r/s; ratelimit zone=z;', 'invalid percent value "50%" in FILE:1'],
+    ["$zone location / { allow 10.0.0.0/40; ratelimit zone=z; }", 'invalid parameter "10.0.0.0/40" in FILE:2'],
     ['ratelimit_zone $http_x_api_key zone=k rate=1r/s; ratelimit zone=k;',
         'the variable "$http_x_api_key" is not in the log format "combined", and cannot be computed from what is there, in FILE:1'],
     ["map \$geoip_country \$c { a b; }\nratelimit_zone \$c zone=k rate=1r/s;\nratelimit zone=k;",
         'the variable "$geoip_country" is not in the log format "combined", and cannot be computed from what is there, in FILE:1'],
     ["$zone\n\nratelimit zone=z cost=\$upstream_cost;",
         'the variable "$upstream_cost" is not in the log format "combined", and cannot be computed from what is there, in FILE:4'],
-    ["ratelimit_zone \$x zone=k rate=1r/s;\nserver { if (\$args) {\n set \$x 1; }\n ratelimit zone=k; }",
+    ["ratelimit_zone \$x zone=k rate=1r/s;\nserver { if (\$geoip_city = x) {\n set \$x 1; }\n ratelimit zone=k; }",
         'the variable "$x" is set within "if", which cannot be followed, in FILE:3'],
     ['map $a $b { } map $b $a { } ratelimit_zone $a zone=z rate=1r/s; ratelimit zone=z;', 'the variable "$a" depends on itself in FILE:1'],
     ['ratelimit_zone $1 zone=z rate=1r/s; ratelimit zone=z;', 'the capture "$1" cannot be followed; a named one can, in FILE:1'],
@@ -205,7 +210,6 @@ my @errors = (
         '"ratelimit zone=z": invalid "burst=5", expected no burst, which only token_bucket, leaky_bucket and gcra have in FILE:2'],
     ["$zone server {\n location / { ratelimit zone=z nodelay; } }",
         '"ratelimit zone=z": invalid "nodelay", expected no delay, which only leaky_bucket has in FILE:3'],
-    ['include absent.conf;', qr/^cannot read the include "\S+absent\.conf" in \S+:1$/],
     ["server {\n", 'unexpected end of file, expecting "}" in FILE:2'],
     ["}\n", 'unexpected "}" in FILE:1'],
     ["x \"y\"z;\n", 'unexpected "z" in FILE:1'],
@@ -250,8 +254,60 @@ subtest 'one clear line says what cannot be followed, and where' => sub {
         logs => [$log], options => ['--format', '$msec $remote_addr $args']);
     is $err, 'ratelimit-rehearse: locations have different limits, and the log format has no $request, $request_uri or $uri'
         . " to tell the location of a request\n";
-    (undef, undef, $err) = rehearse(conf => "$zone ratelimit zone=z; server { rewrite ^/a /b; }", logs => [$log]);
-    like $err, qr/^ratelimit-rehearse: "rewrite" is not followed: .*limits\.conf:2$/, 'a warning for what may matter';
+};
+
+subtest 'what cannot be followed is named, with its place' => sub {
+    my $log = log_file(line());
+    my $file = folder() . '/limits.conf';
+    for (
+        ['if ($geoip_city = x) { return 403; } ratelimit zone=z;',
+            "\"if\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
+        ['if (-d $request_filename) { return 403; } ratelimit zone=z;', '"if" is not followed in FILE:2: this condition cannot be followed in FILE:2'],
+        ['rewrite ^ /$geoip_city; ratelimit zone=z;',
+            "\"rewrite\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
+        ["location / {\n access_by_lua_block { ngx.exit(403) }\n ratelimit zone=z; }", '"access_by_lua_block" is not followed in FILE:3'],
+        ["location / {\n modsecurity on;\n ratelimit zone=z; }", '"modsecurity" is not followed in FILE:3'],
+        ["ratelimits zone=z;\nratelimit zone=z;", 'unknown directive "ratelimits" in FILE:2'],
+        ["location / {\ntry_files \$uri \@app; } location \@app { ratelimit zone=z; }", '"try_files" in FILE:3: which files exist is not in the log; '
+            . 'a path such as /style.css with the status 200, 206 or 304 is taken for one, every other for none (log $upstream_status to know)'],
+    ) {
+        my $report = report(conf => "$zone $_->[0]", logs => [$log]);
+        is $report->{warnings}, 'ratelimit-rehearse: ' . $_->[1] =~ s/FILE/$file/gr . "\n";
+        is $report->{limits}[0]{requests}, 1;
+    }
+    my $unknown = report(conf => "ratelimit_zone k zone=z rate=1r/d;\nlocation / {\n auth_basic x;\n deny 10.0.0.1; ratelimit zone=z; }",
+        logs => [log_file("1795000000 /\n")], options => ['--format', '$msec $request_uri']);
+    like $unknown->{warnings}, qr/^ratelimit-rehearse: "auth_basic" in \S+:3 is not followed: the log has no \$status$/m;
+    like $unknown->{warnings}, qr/^ratelimit-rehearse: "allow" and "deny" of \S+:2 are not followed: the log has no \$remote_addr$/m;
+};
+
+subtest 'missing includes are all named, and passed over' => sub {
+    my $report = report(conf => "include mime.types;\n$zone include a/b.conf;\nserver {\n include c.conf;\n ratelimit zone=z; }", logs => [log_file(line())]);
+    my $folder = folder();
+    is $report->{warnings}, "ratelimit-rehearse: 3 includes are passed over, because they cannot be read: \"$folder/mime.types\" in $folder/limits.conf:1, "
+        . "\"$folder/a/b.conf\" in $folder/limits.conf:3, \"$folder/c.conf\" in $folder/limits.conf:5\n";
+    is $report->{limits}[0]{requests}, 1;
+    ok $report->{usable};
+};
+
+subtest 'every directive of the module is known' => sub {
+    my @names = read_file(Ratelimit::Build::top() . '/doc/reference.md') =~ /^### (ratelimit\w*)$/mg;
+    cmp_ok @names, '>=', 14;
+    my $report = report(conf => "$zone ratelimit zone=z;\n" . join("\n", map { "# $_\nlocation /$_ { $_ off; }" } grep { !/^ratelimit_(?:zone|ipv6_prefix)$/ } @names),
+        logs => [log_file(line())], options => ['--allow-unreached']);
+    unlike $report->{warnings}, qr/unknown directive/;
+};
+
+subtest 'keys of split_clients, of a server name, and of set within if' => sub {
+    my %count = %{ by_key('split_clients "$remote_addr-x" $v { 20% a; 0.5% b; 30.25% c; * d; } ratelimit_zone $v zone=z rate=1r/d; ratelimit zone=z;',
+        map { line(ip => "10.0." . ($_ >> 8) . '.' . ($_ & 255)) } 0 .. 9_999) };
+    my %share = (a => 2000, b => 50, c => 3025, d => 4925);
+    cmp_ok abs($count{$_} - $share{$_}), '<', 200, "$_: $count{$_} of about $share{$_}" for sort keys %share;
+    my $tenants = report(conf => 'ratelimit_zone $tenant zone=z rate=1r/d; server { server_name ~^(?<tenant>[^.]+)\.shop$; ratelimit zone=z; } server { server_name other; }',
+        options => ['--format', '$msec $http_host'], logs => [log_file(map { "1795000000 $_\n" } qw(a.shop b.shop:80 A.shop other))]);
+    is_deeply { map { $_->{key} => $_->{requests} } @{ $tenants->{limits}[0]{busiest} } }, { a => 2, b => 1 };
+    is_deeply by_key('ratelimit_zone $v zone=z rate=1r/d; set $v other; if ($arg_x ~ ^(.)b$) { set $v "is $1"; } if ($arg_x = c) { set $v "$v c"; } ratelimit zone=z;',
+        paths(map { "/?x=$_" } qw(ab ab zb c d))), { 'is a' => 2, 'is z' => 1, 'other c' => 1, other => 1 };
 };
 
 finish();

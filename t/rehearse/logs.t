@@ -174,6 +174,12 @@ subtest 'broken and hostile lines are counted, and do no harm' => sub {
     is $agent->{skipped}, 0;
 };
 
+subtest "Apache's quotes" => sub {
+    my $report = report(conf => 'ratelimit_zone "$http_referer|$http_user_agent" zone=z rate=1r/m; ratelimit zone=z;',
+        logs => [log_file(line(referer => 'say \"x\" ', agent => 'a \"b\"'), line(referer => 'back\\\\', agent => '\"'))]);
+    is_deeply [sort map { $_->{key} } @{ $report->{limits}[0]{busiest} }], ['back\x5C|"', 'say "x" |a "b"'];
+};
+
 subtest 'a request that nginx refuses to read reaches no limit' => sub {
     my $report = report(conf => $conf, logs => [log_file(line(), map { line(request => $_, status => 400) }
         '', '-', '\x16\x03\x01', 'GET', 'get / HTTP/1.1', 'GET / FTP/1.0', 'GET x HTTP/1.1')]);

@@ -18,6 +18,7 @@ subtest 'JSON' => sub {
     is_deeply decode_json($out), {
         lines  => 20, skipped => 1, usable => JSON::PP::false,
         problems => ['5 % of the lines were skipped (1 of 20)'],
+        requests => { limits => 18, none => 1, map { $_ => 0 } qw(malformed rewrite internal deny authentication limit_req) },
         limits => [{
             zone => 'z', location => '/api/', requests => 18, refused => 5, keys => 3, keys_refused => 2,
             busiest => [
@@ -38,6 +39,7 @@ subtest 'text' => sub {
     is $out, <<'END';
 NOT USABLE: 5 % of the lines were skipped (1 of 20)
 20 lines, 1 skipped, from 2026-11-18T11:07:00Z to 2026-11-18T11:08:17Z
+18 requests met a limit, 1 met none, 0 were answered before
 
 z at /api/
   fixed_window, 5r/m

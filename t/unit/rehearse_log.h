@@ -32,7 +32,7 @@ public:
             return false;
         }
         values_.begin(record_);
-        const rehearse::Plan* plan = site_.find(values_);
+        const rehearse::Plan* plan = site_.find(values_).plan;
         return plan == nullptr || rehearsal.decide(*plan, values_, record_.time);
     }
 

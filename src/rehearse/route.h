@@ -1,0 +1,87 @@
+#pragma once
+
+#include "rehearse/http_conf.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// Where a request ends up.
+enum class Reached : std::uint8_t {
+    limits,
+    none,            // no limit is in force there
+    malformed,       // nginx answers 400 or 405
+    rewrite,         // `return`, a redirect, or a loop of them
+    internal,        // `internal`: 404
+    denied,          // `deny`
+    authentication,  // `auth_basic`, `auth_request`
+    limit_req,       // limit_req or limit_conn
+};
+inline constexpr std::size_t reached_kinds = 8;
+/// Of reports: "deny".
+std::string_view name_of(Reached reached) noexcept;
+
+struct Route {
+    Reached reached = Reached::none;
+    const Plan* plan = nullptr;  // of Reached::limits
+};
+
+/// Follows a request through its server, in the order of nginx's phases: rewrite, location,
+/// access, limits, try_files, index, error_page, and internal redirects. What a log does not say
+/// (which files exist, whether a client had a password) is taken from the status and the upstream
+/// that it has.
+class Router {
+public:
+    explicit Router(Variables& variables);
+
+    /// Declares, then compiles what the limits of a server depend on. `compile` may be called again
+    /// as more variables are needed; warnings are those of the last call.
+    static void declare(const ServerConf& server, Scope& scope);
+    void compile(ServerConf& server, Scope& scope, std::vector<std::string>& warnings);
+
+    /// Values::begin comes before it.
+    Route find(Values& values, const ServerConf& server) const;
+
+private:
+    struct Walk;
+    /// What is next for a request.
+    enum class Next : std::uint8_t {
+        stay,    // the next phase
+        find,    // the location of a path that was changed
+        named,   // the named location that was found
+        server,  // an internal redirect: the phases of the server
+        done,
+    };
+
+    void compile(Location& location, Scope& scope, std::vector<std::string>& warnings);
+    void note_guess(const Directive& directive, std::vector<std::string>& warnings);
+    bool lacks_host(Values& values) const;
+    bool file_found(Values& values) const;
+    int status_of(Values& values) const;
+    bool is_method(Values& values, const LimitExcept& limit) const;
+    Next rewritten(Walk& walk, const RewriteProgram& program) const;
+    Next find_location_of(Walk& walk) const;
+    Next in_location(Walk& walk) const;
+    Reached around(Walk& walk) const;
+    Reached access(Walk& walk, const Surroundings& around) const;
+    Next content(Walk& walk) const;
+    Next index(Walk& walk) const;
+    Next error_page(Walk& walk, int status) const;
+    Next redirect(Walk& walk, std::string_view target) const;
+
+    const Variable* path_;                   // null: the log does not have it
+    const Variable* args_;                   // the same
+    const Variable* address_;                // the same
+    const Variable* status_;                 // the same
+    const Variable* method_;                 // the same
+    const Variable* host_header_ = nullptr;  // null: the log does not have it, or has no line_
+    const Variable* line_ = nullptr;
+    const Variable* upstream_ = nullptr;  // empty where no upstream was asked; null: not in the log
+    const Variable* final_path_ = nullptr;  // $uri at the end of the request; null: the same
+};
+
+}  // namespace ratelimit::rehearse
