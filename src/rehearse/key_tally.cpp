@@ -109,16 +109,22 @@ void KeyTally::thin_out()
     }
 }
 
-void KeyTally::put(std::uint64_t hash, const KeyCount* counts)
+KeyCount* KeyTally::find_or_add(std::uint64_t hash)
 {
     hash = stored(hash);
     if (!in_sample(hash)) {
-        return;
+        return nullptr;
+    }
+    if (keys_ > 0) {
+        const std::size_t known = place_of(hash);
+        if (hashes_[known] == hash) {
+            return &counts_[known * limits_];
+        }
     }
     if (keys_ >= most) {
         thin_out();
         if (!in_sample(hash)) {
-            return;
+            return nullptr;
         }
     }
     constexpr std::size_t smallest = 1024;
@@ -128,12 +134,18 @@ void KeyTally::put(std::uint64_t hash, const KeyCount* counts)
         rehash(keys_ > hashes_.size() / 2 ? hashes_.size() * 2 : hashes_.size());
     }
     const std::size_t place = place_of(hash);
-    if (hashes_[place] == empty_place) {
-        hashes_[place] = hash;
-        ++used_;
-        ++keys_;
+    hashes_[place] = hash;
+    ++used_;
+    ++keys_;
+    std::fill_n(&counts_[place * limits_], limits_, KeyCount{});
+    return &counts_[place * limits_];
+}
+
+void KeyTally::put(std::uint64_t hash, const KeyCount* counts)
+{
+    if (KeyCount* place = find_or_add(hash)) {
+        std::copy_n(counts, limits_, place);
     }
-    std::copy_n(counts, limits_, &counts_[place * limits_]);
 }
 
 bool KeyTally::take(std::uint64_t hash, KeyCount* counts)

@@ -59,6 +59,21 @@ public:
 
     void put(std::uint64_t hash, const KeyCount* counts);
 
+    /// The counts of a key, `limits` of them, which are 0 if it is new; valid until the next call.
+    /// Null: the key is not in the sample.
+    KeyCount* find_or_add(std::uint64_t hash);
+
+    /// How many keys have counts for which `holds(counts)`.
+    template <class Holds>
+    std::uint64_t count_if(Holds&& holds) const
+    {
+        std::uint64_t count = 0;
+        for (std::size_t i = 0; i < hashes_.size(); ++i) {
+            count += hashes_[i] > 1 && holds(&counts_[i * limits_]) ? 1 : 0;
+        }
+        return count << level_;
+    }
+
     /// Removes a key's counts to `counts`. False: there are none.
     bool take(std::uint64_t hash, KeyCount* counts);
 

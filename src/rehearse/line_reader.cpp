@@ -120,10 +120,10 @@ LineReader::~LineReader()
 
 std::size_t LineReader::read_file(char* out, std::size_t size)
 {
-    ssize_t count = 0;
-    do {
-        count = ::read(file_, out, size);
-    } while (count < 0 && errno == EINTR);
+    const ssize_t count = ::read(file_, out, size);
+    if (count < 0 && errno == EINTR) {
+        return 0;  // Ctrl-C: what was read is enough
+    }
     if (count < 0) {
         problem_ = std::strerror(errno);
         cut_off_ = true;

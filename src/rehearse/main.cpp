@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -20,6 +21,7 @@ namespace Status {
 constexpr int good = 0;
 constexpr int bad_input = 1;  // an option, the configuration or a log
 constexpr int unusable = 2;   // the result says nothing
+constexpr int failed = 3;     // a condition of --fail-if holds
 }  // namespace Status
 
 struct Command {
@@ -30,6 +32,7 @@ struct Command {
     std::string share;
     std::string reorder;  // empty: the default
     std::string skipped;  // the same
+    std::vector<std::string> fail_if;
 };
 
 [[noreturn]] void bad_option(const char* name, const std::string& value, const char* expected)
@@ -108,6 +111,13 @@ void describe(CLI::App& app, Command& command)
         ->check(CLI::Range(0, 100'000))
         ->capture_default_str();
     app.add_flag("--json", command.json, "print JSON");
+    app.add_option(
+           "--fail-if", command.fail_if,
+           "end with status 3 if this holds, such as 'refused_keys > 0.1%'; several times")
+        ->allow_extra_args(false);
+    app.add_option(
+        "--against", settings.against,
+        "rehearse this configuration, too: who would be refused newly, and who no longer");
     app.add_option("--decisions", settings.decisions, "write what became of each request as CSV");
     app.add_option("--timeline", command.timeline, "write the requests of each minute as CSV");
     app.add_option("--svg", command.svg, "write them as a picture");
@@ -156,6 +166,26 @@ private:
     Clock::time_point last_ = start_;
 };
 
+/// The first SIGINT is a wish to see what is known so far; the second one ends the program.
+class Interrupt {
+public:
+    Interrupt()
+    {
+        struct sigaction action {};
+        action.sa_handler = [](int) { came_ = 1; };
+        action.sa_flags = static_cast<int>(SA_RESETHAND);  // a read that waits returns
+        sigaction(SIGINT, &action, nullptr);
+    }
+    ~Interrupt() { std::signal(SIGINT, SIG_DFL); }
+    Interrupt(const Interrupt&) = delete;
+    Interrupt& operator=(const Interrupt&) = delete;
+
+    static bool came() noexcept { return came_ != 0; }
+
+private:
+    static inline volatile std::sig_atomic_t came_ = 0;
+};
+
 /// Returns the exit status.
 int run(Command& command)
 {
@@ -171,11 +201,16 @@ int run(Command& command)
         command.settings.tolerance.skipped =
             share_of("--max-skipped", command.skipped, "a share of the lines such as 5% or 0.05");
     }
+    for (const std::string& text : command.fail_if) {
+        command.settings.fail_if.push_back(parse_fail_if(text));
+    }
     std::unique_ptr<Run> result;
     {
         ProgressLine line;
-        result =
-            rehearse(command.settings, [&line](const Progress& progress) { line.show(progress); });
+        const Interrupt interrupt;
+        result = rehearse(
+            command.settings, [&line](const Progress& progress) { line.show(progress); },
+            [] { return Interrupt::came(); });
     }
     for (const std::string& warning : result->warnings) {
         std::fprintf(stderr, "ratelimit-rehearse: %s\n", warning.c_str());
@@ -192,7 +227,12 @@ int run(Command& command)
         || std::fflush(stdout) != 0) {
         throw InputError("cannot write to standard output");
     }
-    return result->report.problems.empty() ? Status::good : Status::unusable;
+    for (const std::string& failure : result->report.failures) {
+        std::fprintf(stderr, "ratelimit-rehearse: failed: %s\n", failure.c_str());
+    }
+    return !result->report.problems.empty() ? Status::unusable
+        : !result->report.failures.empty()  ? Status::failed
+                                            : Status::good;
 }
 
 }  // namespace

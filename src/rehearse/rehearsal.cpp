@@ -33,7 +33,8 @@ std::uint32_t record_of(const PlannedLimit& limit, const Policy& policy)
 
 Rehearsal::Rehearsal(
     const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
-    const Options& options)
+    const Options& options, const Evidence* evidence)
+    : evidence_(evidence)
 {
     std::vector<std::size_t> limits(zones.size());
     for (const LimitTitle& title : titles) {
@@ -155,11 +156,11 @@ bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
     take = take && !failed;
     for (Applied& limit : applied_) {
         if (limit.malformed) {
-            note(limit, now, end, failed);
+            note(limit, values, now, failed);
             continue;
         }
         commit(limit, now, take, !take && !failed);
-        note(limit, now, end, !limit.verdict.granted);
+        note(limit, values, now, !limit.verdict.granted);
         if (take && limit.planned->charge && limit.verdict.granted) {
             settle(limit, values, now);
         }
@@ -190,7 +191,14 @@ void Rehearsal::settle(Applied& limit, Values& values, std::int64_t now)
     limit.key->expires = std::max(limit.key->expires, now + charged.life().count());
 }
 
-void Rehearsal::note(const Applied& limit, std::int64_t now, std::int64_t end, bool refused)
+void Rehearsal::note_refusal(const Applied& limit, Values& values, std::int64_t now)
+{
+    LimitResult& result = results_[limit.planned->number];
+    result.succeeded += evidence_->succeeded(values) ? 1 : 0;
+    result.refused_keys.add(limit.key->text, now, values, *evidence_);
+}
+
+void Rehearsal::note(const Applied& limit, Values& values, std::int64_t now, bool refused)
 {
     LimitResult& result = results_[limit.planned->number];
     ++result.requests;
@@ -209,8 +217,13 @@ void Rehearsal::note(const Applied& limit, std::int64_t now, std::int64_t end, b
         zones_[limit.planned->zone].keys.count(*limit.key, place_of_[limit.planned->number]);
     ++count.requests;
     count.refused += refused ? 1 : 0;
+    if (refused && evidence_ != nullptr) {
+        note_refusal(limit, values, now);
+    }
     if (result.trace != nullptr) {
-        result.trace->add({ now, end, limit.key->hash, limit.cost });
+        result.trace->add({ now, values.record().end, limit.key->hash,
+                            static_cast<std::int32_t>(limit.cost),
+                            evidence_ != nullptr && evidence_->succeeded(values) });
     }
 }
 

@@ -3,6 +3,7 @@
 #include "rehearse/key_table.h"
 #include "rehearse/minutes.h"
 #include "rehearse/plan.h"
+#include "rehearse/refused_keys.h"
 #include "rehearse/suggestion.h"
 
 #include <cstdint>
@@ -21,6 +22,8 @@ struct LimitResult {
     std::uint64_t malformed = 0;   // requests whose rate is malformed
     std::int64_t least_left = -1;  // the fewest requests that a key had left; -1: none was counted
     Minutes minutes;
+    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
+    RefusedKeys refused_keys;
     std::unique_ptr<Trace> trace;  // if a quota is to be suggested
 };
 
@@ -34,9 +37,10 @@ public:
         bool traces = false;       // for suggestions
     };
 
+    /// `evidence`: of refused requests; null: none is kept.
     Rehearsal(
         const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
-        const Options& options);
+        const Options& options, const Evidence* evidence = nullptr);
 
     /// Returns whether the request passes. `now`: microseconds since the epoch, not before that of
     /// the last call.
@@ -73,8 +77,10 @@ private:
     static bool grants(const Applied& limit) noexcept;
     void commit(Applied& limit, std::int64_t now, bool take, bool refused);
     void settle(Applied& limit, Values& values, std::int64_t now);
-    void note(const Applied& limit, std::int64_t now, std::int64_t end, bool refused);
+    void note(const Applied& limit, Values& values, std::int64_t now, bool refused);
+    void note_refusal(const Applied& limit, Values& values, std::int64_t now);
 
+    const Evidence* evidence_;
     struct ZoneKeys {
         bool hash_key;
         KeyTable keys;

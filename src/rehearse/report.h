@@ -13,6 +13,12 @@
 
 namespace ratelimit::rehearse {
 
+/// What a limit would refuse with another quota.
+struct CurvePoint {
+    std::int64_t quota = 0;
+    Refusals refusals;
+};
+
 /// What was rehearsed, for the reports.
 struct LimitReport {
     std::string zone;
@@ -23,14 +29,16 @@ struct LimitReport {
     std::int64_t limit = 0;     // the most that a key can have left; 0: the rate is a variable
     std::uint64_t requests = 0;
     std::uint64_t refused = 0;
+    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
     std::uint64_t delayed = 0;
     std::uint64_t malformed = 0;
     std::uint64_t keys = 0;
     std::uint64_t keys_refused = 0;
     bool exact = true;  // the numbers of keys are no estimates
     std::int64_t least_left = -1;
-    std::vector<BusyKey> busiest;  // printable
-    MinuteCount worst;             // no requests: there is none
+    std::vector<BusyKey> busiest;          // printable
+    std::vector<RefusedKey> refused_keys;  // the same
+    MinuteCount worst;                     // no requests: there is none
     const std::vector<MinuteCount>* minutes = nullptr;
 
     struct Suggested {
@@ -38,6 +46,31 @@ struct LimitReport {
         std::string rate;                 // empty: concurrency=
     };
     std::optional<Suggested> suggested;  // empty: not wanted, or the rate is a variable
+    Policy configured;
+    std::vector<CurvePoint> curve;  // by quota; empty: the same
+};
+
+/// All limits of a configuration together.
+struct TotalReport {
+    std::uint64_t requests = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t succeeded = 0;
+    std::uint64_t clients = 0;  // addresses
+    std::uint64_t clients_refused = 0;
+    bool has_clients = false;  // the log has addresses
+    bool has_status = false;
+    bool exact = true;
+    std::vector<RefusedKey> refused_clients;  // printable
+};
+
+/// --against: what another configuration would change.
+struct AgainstReport {
+    std::string conf;                       // the other one, which is reported
+    TotalReport before;                     // of the first one
+    std::uint64_t newly = 0;                // clients that only the other one refuses
+    std::uint64_t no_longer = 0;            // clients that only the first one refuses
+    std::vector<RefusedKey> newly_refused;  // printable
+    std::vector<RefusedKey> no_longer_refused;
 };
 
 struct Report {
@@ -47,6 +80,9 @@ struct Report {
     std::int64_t last_time = -1;
     double share = 0;                   // of --suggest
     std::vector<std::string> problems;  // why the numbers cannot be used; empty: they can
+    TotalReport total;
+    std::optional<AgainstReport> against;
+    std::vector<std::string> failures;  // of --fail-if: what holds
     std::vector<LimitReport> limits;
 };
 

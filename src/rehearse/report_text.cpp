@@ -1,3 +1,4 @@
+#include "rehearse/key_hash.h"
 #include "rehearse/log_time.h"
 #include "rehearse/report.h"
 
@@ -88,6 +89,78 @@ void add_busiest(const LimitReport& limit, std::string& out)
     }
 }
 
+/// A key or a path of a table: the start of a long one.
+std::string cell(const std::string& text, std::size_t most)
+{
+    const std::string shown = printable(text);
+    return shown.empty() ? "-" : shown.size() <= most ? shown : shown.substr(0, most - 3) + "...";
+}
+
+/// Who was refused: the keys of a limit, or clients.
+void add_refused(
+    const std::vector<RefusedKey>& keys, const char* title, const std::string& margin,
+    std::string& out)
+{
+    constexpr std::size_t most_key = 40;
+    constexpr std::size_t most_path = 30;
+    constexpr std::size_t most_agent = 60;
+    if (keys.empty()) {
+        return;
+    }
+    std::size_t width = std::string_view(title).size();
+    std::size_t path_width = 9;
+    for (const RefusedKey& one : keys) {
+        width = std::max(width, cell(one.key, most_key).size());
+        path_width = std::max(path_width, cell(one.main_path(), most_path).size());
+    }
+    add(out, "%s%-*s  %9s  %9s  %-20s  %-*s  %s\n", margin.c_str(), static_cast<int>(width), title,
+        "refused", "with 2xx", "first refusal", static_cast<int>(path_width), "main path",
+        "main user agent");
+    for (const RefusedKey& one : keys) {
+        add(out, "%s%-*s  %9" PRIu64 "  %9" PRIu64 "  %-20s  %-*s  %s\n", margin.c_str(),
+            static_cast<int>(width), cell(one.key, most_key).c_str(), one.refused, one.succeeded,
+            time_of(one.first).c_str(), static_cast<int>(path_width),
+            cell(one.main_path(), most_path).c_str(), cell(one.agent.get(), most_agent).c_str());
+    }
+}
+
+void add_total_numbers(const TotalReport& total, std::string& out)
+{
+    add(out, "  refused       %" PRIu64 " of %" PRIu64 " requests (%.4g %%)", total.refused,
+        total.requests, percent(total.refused, total.requests));
+    if (total.refused > 0 && total.has_status) {
+        add(out, ", of which %" PRIu64 " were answered with 2xx at that time", total.succeeded);
+    }
+    out += '\n';
+    if (total.has_clients) {
+        const char* about = total.exact ? "" : "about ";
+        add(out, "                %s%" PRIu64 " of %s%" PRIu64 " clients (%.4g %%)\n", about,
+            total.clients_refused, about, total.clients,
+            percent(total.clients_refused, total.clients));
+    }
+}
+
+void add_total(const Report& report, std::string& out)
+{
+    out += "\nall limits together"
+        + (report.against ? " of " + report.against->conf : std::string()) + "\n";
+    add_total_numbers(report.total, out);
+    add_refused(report.total.refused_clients, "refused clients", "  ", out);
+    if (!report.against) {
+        return;
+    }
+    const AgainstReport& against = *report.against;
+    add(out, "\nagainst the first configuration, which would have\n");
+    add_total_numbers(against.before, out);
+    if (against.before.has_clients) {
+        add(out, "  newly refused by %s: %" PRIu64 " clients (%.4g %%); no longer: %" PRIu64 "\n",
+            against.conf.c_str(), against.newly, percent(against.newly, report.total.clients),
+            against.no_longer);
+    }
+    add_refused(against.newly_refused, "newly refused", "  ", out);
+    add_refused(against.no_longer_refused, "no longer refused", "  ", out);
+}
+
 void add_limit(const LimitReport& limit, double share, std::string& out)
 {
     const char* about = limit.exact ? "" : "about ";
@@ -117,6 +190,7 @@ void add_limit(const LimitReport& limit, double share, std::string& out)
     add_margin(limit, out);
     add_suggestion(limit, share, out);
     add_busiest(limit, out);
+    add_refused(limit.refused_keys, "refused keys", "  ", out);
 }
 
 /// What became of the requests.
@@ -150,6 +224,9 @@ std::string text_report(const Report& report)
     for (const std::string& problem : report.problems) {
         out += "NOT USABLE: " + problem + "\n";
     }
+    for (const std::string& failure : report.failures) {
+        out += "FAILED: " + failure + "\n";
+    }
     add(out, "%" PRIu64 " lines, %" PRIu64 " skipped", report.counts.lines, report.counts.skipped);
     if (report.first_time >= 0) {
         add(out, ", from %s to %s", time_of(report.first_time).c_str(),
@@ -157,6 +234,7 @@ std::string text_report(const Report& report)
     }
     out += '\n';
     add_reached(report, out);
+    add_total(report, out);
     for (const LimitReport& limit : report.limits) {
         add_limit(limit, report.share, out);
     }

@@ -2,7 +2,6 @@
 
 #include "limit/rate_text.h"
 #include "rehearse/request_line.h"
-#include "rehearse/walk.h"
 
 #include <algorithm>
 

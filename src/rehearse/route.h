@@ -25,6 +25,12 @@ inline constexpr std::size_t reached_kinds = 8;
 /// Of reports: "deny".
 std::string_view name_of(Reached reached) noexcept;
 
+/// A status with which a file is answered.
+inline bool is_success(int status) noexcept
+{
+    return status == 200 || status == 206 || status == 304;
+}
+
 struct Route {
     Reached reached = Reached::none;
     const Plan* plan = nullptr;  // of Reached::limits
@@ -47,7 +53,8 @@ public:
     Route find(Values& values, const ServerConf& server) const;
 
 private:
-    struct Walk;
+    static constexpr int most_turns = 10;  // as NGX_HTTP_MAX_URI_CHANGES
+
     /// What is next for a request.
     enum class Next : std::uint8_t {
         stay,    // the next phase
@@ -55,6 +62,26 @@ private:
         named,   // the named location that was found
         server,  // an internal redirect: the phases of the server
         done,
+    };
+    /// A request on its way.
+    struct Walk {
+        Walk(Values& its_values, const ServerConf& its_server)
+            : values(its_values), server(its_server)
+        {
+        }
+
+        Values& values;
+        const ServerConf& server;
+        const Location* location = nullptr;
+        Route route;
+        int turns = 0;                // changes of the path, and redirects
+        bool has_error_page = false;  // nginx takes one for a request
+
+        Next end(Reached reached) noexcept
+        {
+            route.reached = reached;
+            return Next::done;
+        }
     };
 
     void compile(Location& location, Scope& scope, std::vector<std::string>& warnings);

@@ -1,5 +1,5 @@
 #include "limit/rate_text.h"
-#include "rehearse/walk.h"
+#include "rehearse/route.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
 #include "rehearse/run.h"
 
-#include "rehearse/address.h"
-#include "rehearse/decision_list.h"
+#include "rehearse/build_report.h"
 #include "rehearse/key_hash.h"
 #include "rehearse/known_formats.h"
 #include "rehearse/merge.h"
-#include "rehearse/site.h"
 #include "rehearse/sorted_records.h"
+
+#include <algorithm>
 
 namespace ratelimit::rehearse {
 
@@ -55,79 +55,6 @@ std::unique_ptr<LogFormat> format_of(
     return text_format(combined_format, Escape::standard, "the log format \"combined\"");
 }
 
-/// $binary_remote_addr and $ratelimit_client are shown as addresses.
-std::string shown_key(const std::string& key, const std::string& expression, unsigned ipv6_prefix)
-{
-    const bool client = expression == "$ratelimit_client" || expression == "${ratelimit_client}";
-    const bool binary =
-        expression == "$binary_remote_addr" || expression == "${binary_remote_addr}";
-    if (client || binary) {
-        const std::string text = address_text(key);
-        constexpr unsigned ipv6_bits = 128;
-        if (!text.empty()) {
-            return client && key.size() > 4 && ipv6_prefix < ipv6_bits
-                ? text + "/" + std::to_string(ipv6_prefix)
-                : text;
-        }
-    }
-    return printable(key);
-}
-
-std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
-{
-    if (counts_at_one_time(title.policy.algorithm)) {
-        return "concurrency, " + std::to_string(title.policy.rate.quota) + " at one time";
-    }
-    std::string out(name_of(title.policy.algorithm));
-    out += ", " + (title.variable_rate ? zone.rate_text : rate_text(title.policy.rate));
-    if (title.policy.burst) {
-        out += ", burst " + std::to_string(*title.policy.burst);
-    }
-    if (title.policy.block.count() > 0) {
-        out += ", block " + std::to_string(title.policy.block / std::chrono::seconds{ 1 }) + "s";
-    }
-    return out;
-}
-
-LimitReport report_of(Run& run, std::size_t number, const Settings& settings)
-{
-    const LimitTitle& title = run.conf->titles[number];
-    const ZoneConf& zone = run.conf->zones[title.zone];
-    LimitResult& result = run.rehearsal->results()[number];
-    const auto keys = run.rehearsal->numbers(number);
-    LimitReport out;
-    out.zone = zone.name;
-    out.location = title.location;
-    out.policy = policy_text(title, zone);
-    out.shadow = title.shadow;
-    out.other_server = !settings.server.empty() && title.server
-        && run.conf->servers[*title.server].get() != run.server;
-    out.limit = title.variable_rate ? 0 : title.policy.limit();
-    out.requests = result.requests;
-    out.refused = result.refused;
-    out.delayed = result.delayed;
-    out.malformed = result.malformed;
-    out.keys = keys.keys;
-    out.keys_refused = keys.keys_refused;
-    out.exact = run.rehearsal->exact(number);
-    out.least_left = result.least_left;
-    out.worst = result.minutes.worst();
-    out.minutes = &result.minutes.all();
-    out.busiest = run.rehearsal->busiest(number);
-    for (BusyKey& busy : out.busiest) {
-        busy.key = shown_key(busy.key, zone.key, run.conf->definitions.ipv6_prefix);
-    }
-    if (settings.share && result.trace != nullptr) {
-        LimitReport::Suggested suggested;
-        suggested.quota = suggest(*result.trace, title.policy, *settings.share, keys.keys);
-        if (suggested.quota && !counts_at_one_time(title.policy.algorithm)) {
-            suggested.rate = rate_text({ suggested.quota->quota, title.policy.rate.window });
-        }
-        out.suggested = suggested;
-    }
-    return out;
-}
-
 /// Calls the user's function now and then.
 class Pace {
 public:
@@ -164,106 +91,139 @@ private:
     std::uint64_t records_ = 0;
 };
 
-/// Decides all requests. `sorted`: lines may be out of order by any time.
-Order read_all(
-    Run& run, const Settings& settings, Streams& streams, bool sorted,
-    const std::function<void(const Progress&)>& progress)
+/// Reads all records in their order. `sorted`: lines may be out of it by any time. Stops when
+/// `decide` returns false.
+template <class Decide>
+void read_all(
+    Streams& streams, LogFormat& format, const Order& order, LineCounts& counts, Pace& pace,
+    const Decide& decide)
 {
-    LineCounts& counts = run.report.counts;
-    const auto format = format_of(settings, *run.conf, streams);
-    Variables variables(*format, run.conf->definitions);
-    const Site site(*run.conf, variables, settings.server);
-    run.server = site.only();
-    run.warnings.insert(run.warnings.end(), site.warnings().begin(), site.warnings().end());
-    std::optional<DecisionList> list;
-    if (!settings.decisions.empty()) {
-        list.emplace(settings.decisions, variables);
+    if (order.sorted) {
+        SortedRecords records(streams, format, [&pace] { pace.step(); });
+        const Record* record = records.next();
+        while (record != nullptr && decide(*record)) {
+            record = records.next();
+        }
+        return;
     }
-    constexpr std::int64_t second = 1'000'000;
-    const Order order{ settings.reorder.value_or((site.has_concurrency() ? 60 : 2) * second),
-                       settings.arrival || site.has_concurrency(), sorted };
-    format->want(variables.wanted(), order.arrival);
-    Values values(format->escape());
-    Pace pace(streams, counts, progress);
-    const auto decide = [&](const Record& record) {
-        values.begin(record);
-        if (run.report.first_time < 0) {
-            run.report.first_time = record.time;
-        }
-        run.report.last_time = record.time;
-        const Route route = site.find(values);
-        ++run.report.reached[static_cast<std::size_t>(route.reached)];
-        const bool passes =
-            route.plan == nullptr || run.rehearsal->decide(*route.plan, values, record.time);
-        if (list) {
-            list->add(values, route.reached, passes);
-        }
-    };
-    if (sorted) {
-        SortedRecords records(streams, *format, [&pace] { pace.step(); });
-        while (const Record* record = records.next()) {
-            decide(*record);
-        }
-    } else {
-        Merge merge(streams, *format, order.bound, counts);
-        while (const Record* record = merge.next()) {
-            decide(*record);
-            pace.step();
-        }
+    Merge merge(streams, format, order.bound, counts);
+    const Record* record = merge.next();
+    while (record != nullptr && decide(*record)) {
+        pace.step();
+        record = merge.next();
     }
-    if (list) {
-        list->close();
-    }
-    return order;
 }
 
-std::unique_ptr<HttpConf> conf_of(const std::string& path, std::vector<std::string>& warnings)
+Order order_of(const Run& run, const Settings& settings, bool sorted)
 {
-    std::vector<MissingInclude> missing;
-    auto conf = read_http_conf(read_conf(path, missing));
-    if (conf->titles.empty()) {
-        const std::string hint = conf->warnings.empty() ? "" : "; " + conf->warnings.front();
-        throw InputError(path + " has no \"ratelimit\" directive" + hint);
+    constexpr std::int64_t second = 1'000'000;
+    const bool concurrency =
+        std::any_of(run.rehearsed.begin(), run.rehearsed.end(), [](const auto& one) {
+            return one->site().has_concurrency();
+        });
+    return { settings.reorder.value_or((concurrency ? 60 : 2) * second),
+             settings.arrival || concurrency, sorted };
+}
+
+/// The configurations to rehearse: that of the command line, and that of --against.
+std::vector<std::unique_ptr<HttpConf>> read_confs(const Settings& settings, Run& run)
+{
+    std::vector<std::unique_ptr<HttpConf>> confs;
+    if (!settings.conf_text.empty()) {
+        confs.push_back(read_http_conf(parse_conf(settings.conf_text, "discover")));
+        return confs;
     }
-    if (!missing.empty()) {
-        std::string text = missing.size() == 1
-            ? "1 include is passed over, because it cannot be read:"
-            : std::to_string(missing.size())
-                + " includes are passed over, because they cannot be read:";
-        for (const MissingInclude& one : missing) {
-            text += (&one == &missing.front() ? " \"" : ", \"") + one.path + "\" in "
-                + one.place.text();
+    confs.push_back(read_site_conf(settings.conf, run.warnings));
+    if (!settings.against.empty()) {
+        confs.push_back(read_site_conf(settings.against, run.warnings));
+    }
+    return confs;
+}
+
+void add_configurations(
+    Run& run, const Settings& settings, std::vector<std::unique_ptr<HttpConf>> confs, bool sorted)
+{
+    const auto wanted = std::make_shared<std::vector<std::size_t>>();
+    for (auto& conf : confs) {
+        const bool is_subject = &conf == &confs.back();
+        Rehearsal::Options options;
+        options.busiest = settings.busiest;
+        options.timeline = settings.timeline && is_subject;
+        options.traces = (settings.share || settings.curves) && is_subject;
+        run.rehearsed.push_back(std::make_unique<Rehearsed>(
+            std::move(conf), *run.format, wanted, settings.server, options));
+        const auto& warnings = run.rehearsed.back()->site().warnings();
+        run.warnings.insert(run.warnings.end(), warnings.begin(), warnings.end());
+    }
+    if (!settings.decisions.empty()) {
+        run.subject().list_decisions(settings.decisions);
+    }
+    run.order = order_of(run, settings, sorted);
+    run.format->want(*wanted, run.order.arrival);
+}
+
+/// Counts the client of a request that a limit was in force for, by configuration.
+void count_client(Run& run, std::string_view address, const std::vector<Rehearsed::Result>& results)
+{
+    using Result = Rehearsed::Result;
+    const bool met = std::any_of(
+        results.begin(), results.end(), [](Result result) { return result != Result::unlimited; });
+    KeyCount* counts =
+        met ? run.clients.find_or_add(std::hash<std::string_view>{}(address)) : nullptr;
+    for (std::size_t i = 0; counts != nullptr && i < results.size(); ++i) {
+        counts[i].requests += results[i] != Result::unlimited ? 1 : 0;
+        counts[i].refused += results[i] == Result::refused ? 1 : 0;
+    }
+}
+
+void decide_all(
+    Run& run, Streams& streams, const std::function<void(const Progress&)>& progress,
+    const std::function<bool()>& interrupted)
+{
+    Report& report = run.report;
+    Pace pace(streams, report.counts, progress);
+    std::vector<Rehearsed::Result> results(run.rehearsed.size());
+    const bool has_clients = run.subject().evidence().has_address();
+    read_all(streams, *run.format, run.order, report.counts, pace, [&](const Record& record) {
+        report.first_time = report.first_time < 0 ? record.time : report.first_time;
+        report.last_time = record.time;
+        for (std::size_t i = 0; i < results.size(); ++i) {
+            results[i] = run.rehearsed[i]->decide(record);
         }
-        warnings.push_back(std::move(text));
+        if (has_clients) {
+            count_client(run, run.subject().address(), results);
+        }
+        return !interrupted();
+    });
+    if (interrupted()) {
+        report.problems.emplace_back(
+            "interrupted: the numbers are those of the lines that were read");
     }
-    warnings.insert(warnings.end(), conf->warnings.begin(), conf->warnings.end());
-    return conf;
+    for (const auto& one : run.rehearsed) {
+        one->finish();
+    }
 }
 
 /// Reads the logs once. Null: they have to be read again, and sorted.
 std::unique_ptr<Run> attempt(
-    const Settings& settings, bool sorted, const std::function<void(const Progress&)>& progress)
+    const Settings& settings, bool sorted, const std::function<void(const Progress&)>& progress,
+    const std::function<bool()>& interrupted)
 {
     auto run = std::make_unique<Run>();
-    run->conf = conf_of(settings.conf, run->warnings);
-    Rehearsal::Options options;
-    options.busiest = settings.busiest;
-    options.timeline = settings.timeline;
-    options.traces = settings.share.has_value();
-    run->rehearsal = std::make_unique<Rehearsal>(run->conf->zones, run->conf->titles, options);
-
+    auto confs = read_confs(settings, *run);
     Streams streams;
     bool files = true;
     for (const auto& path : settings.logs) {
         streams.push_back(std::make_unique<LogStream>(path, run->report.counts));
         files = files && streams.back()->reader().is_file();
     }
-    const Order order = read_all(*run, settings, streams, sorted, progress);
-    const bool again = !sorted && files && !settings.reorder;
+    run->format = format_of(settings, *confs.back(), streams);
+    add_configurations(*run, settings, std::move(confs), sorted);
+    decide_all(*run, streams, progress, interrupted);
+    const bool again = !sorted && files && !settings.reorder && run->report.problems.empty();
     if (again && wants_sorting(run->report.counts)) {
         return nullptr;
     }
-    run->rehearsal->finish();
     for (const auto& stream : streams) {
         const LineReader& reader = stream->reader();
         if (!reader.problem().empty()) {
@@ -271,27 +231,77 @@ std::unique_ptr<Run> attempt(
                 .push_back(reader.path() + ": " + reader.problem());
         }
     }
-    warn_of_skipped(run->report.counts, order, run->warnings);
+    warn_of_skipped(run->report.counts, run->order, run->warnings);
     return run;
+}
+
+/// What the second configuration changes.
+AgainstReport against_report(Run& run, const Settings& settings)
+{
+    AgainstReport out;
+    out.conf = settings.against;
+    const bool has_clients = run.subject().evidence().has_address();
+    out.before = total_report(*run.rehearsed.front(), has_clients ? &run.clients : nullptr, 0, 0);
+    out.newly = run.clients.count_if(
+        [](const KeyCount* counts) { return counts[0].refused == 0 && counts[1].refused > 0; });
+    out.no_longer = run.clients.count_if(
+        [](const KeyCount* counts) { return counts[0].refused > 0 && counts[1].refused == 0; });
+    // Those that only one of the two configurations refused.
+    const auto only = [&](std::size_t from, std::size_t other) {
+        std::vector<RefusedKey> found;
+        for (RefusedKey& one : run.rehearsed[from]->totals().clients.list(RefusedKeys::most)) {
+            const KeyCount* counts =
+                run.clients.find_or_add(std::hash<std::string_view>{}(one.key));
+            if (found.size() < settings.busiest && counts != nullptr
+                && counts[other].refused == 0) {
+                one.key = printable(one.key);
+                found.push_back(std::move(one));
+            }
+        }
+        return found;
+    };
+    out.newly_refused = only(1, 0);
+    out.no_longer_refused = only(0, 1);
+    return out;
+}
+
+void build(Run& run, const Settings& settings)
+{
+    Report& report = run.report;
+    Rehearsed& subject = run.subject();
+    const KeyTally* clients = subject.evidence().has_address() ? &run.clients : nullptr;
+    report.share = settings.share.value_or(0);
+    report.reached = subject.totals().reached;
+    report.total = total_report(subject, clients, run.rehearsed.size() - 1, settings.busiest);
+    if (run.rehearsed.size() > 1) {
+        report.against = against_report(run, settings);
+    }
+    const ReportOptions options{ !settings.server.empty(), settings.share, settings.curves,
+                                 settings.busiest };
+    for (std::size_t i = 0; i < subject.conf().titles.size(); ++i) {
+        report.limits.push_back(limit_report(subject, i, options));
+    }
+    add_problems(
+        report, settings.tolerance, fitting_format(report.counts.broken_lines, subject.conf()));
+    for (const FailIf& one : settings.fail_if) {
+        if (auto failure = failure_of(one, report)) {
+            report.failures.push_back(std::move(*failure));
+        }
+    }
 }
 
 }  // namespace
 
 std::unique_ptr<Run> rehearse(
-    const Settings& settings, const std::function<void(const Progress&)>& progress)
+    const Settings& settings, const std::function<void(const Progress&)>& progress,
+    const std::function<bool()>& interrupted)
 {
-    auto run = attempt(settings, false, progress);
+    auto run = attempt(settings, false, progress, interrupted);
     if (run == nullptr) {
-        run = attempt(settings, true, progress);
+        run = attempt(settings, true, progress, interrupted);
         run->warnings.emplace_back("the log is not in the order of its times: it was sorted");
     }
-    run->report.share = settings.share.value_or(0);
-    for (std::size_t i = 0; i < run->conf->titles.size(); ++i) {
-        run->report.limits.push_back(report_of(*run, i, settings));
-    }
-    add_problems(
-        run->report, settings.tolerance,
-        fitting_format(run->report.counts.broken_lines, *run->conf));
+    build(*run, settings);
     return run;
 }
 

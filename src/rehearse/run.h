@@ -1,7 +1,8 @@
 #pragma once
 
 #include "rehearse/problems.h"
-#include "rehearse/report.h"
+#include "rehearse/rehearsed.h"
+#include "rehearse/verdict.h"
 
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,10 @@ struct Settings {
     std::string decisions;                // a file for every decision; empty: none
     bool timeline = false;                // minutes are kept
     std::optional<double> share;          // of --suggest
+    bool curves = false;                  // other quotas, for --html
+    std::vector<FailIf> fail_if;
+    std::string against;    // another configuration; empty: none
+    std::string conf_text;  // in place of `conf`; empty: none
     std::size_t busiest = 10;
     Tolerance tolerance;
 };
@@ -36,16 +41,20 @@ struct Progress {
 
 /// The results, and what they are of: keep it while the report is used.
 struct Run {
-    std::unique_ptr<HttpConf> conf;
-    std::unique_ptr<Rehearsal> rehearsal;
+    std::unique_ptr<LogFormat> format;
+    std::vector<std::unique_ptr<Rehearsed>> rehearsed;  // the last one is reported
+    KeyTally clients{ 2 };                              // counts by the index of `rehearsed`
+    Order order;
     Report report;
-    const ServerConf* server = nullptr;  // of all requests; null: they are of several
     std::vector<std::string> warnings;
+
+    Rehearsed& subject() const noexcept { return *rehearsed.back(); }
 };
 
-/// Reads the configuration and the logs, and decides every request. Throws InputError.
-/// `progress` is called now and then.
+/// Reads the configurations and the logs, and decides every request. Throws InputError.
+/// `progress` is called now and then. `interrupted`: whether to stop, with what is known so far.
 std::unique_ptr<Run> rehearse(
-    const Settings& settings, const std::function<void(const Progress&)>& progress);
+    const Settings& settings, const std::function<void(const Progress&)>& progress,
+    const std::function<bool()>& interrupted = [] { return false; });
 
 }  // namespace ratelimit::rehearse

@@ -10,16 +10,13 @@
 
 namespace ratelimit::rehearse {
 
-namespace {
-
-/// How many keys a policy refuses; empty: more than `most`.
-std::optional<std::uint64_t> keys_refused(Trace& trace, const Policy& policy, std::uint64_t most)
+std::optional<Refusals> replay(Trace& trace, const Policy& policy, std::uint64_t most)
 {
     if (!policy.possible()) {
         return std::nullopt;
     }
     KeyTable keys(policy.algorithm, 1, 0);
-    std::uint64_t refused = 0;
+    Refusals refusals;
     trace.replay([&](const Trace::Entry& entry) {
         const std::string_view text(reinterpret_cast<const char*>(&entry.key), sizeof(entry.key));
         KeyTable::Key& key = keys.find(text, entry.time);
@@ -31,13 +28,15 @@ std::optional<std::uint64_t> keys_refused(Trace& trace, const Policy& policy, st
         key.expires = entry.time + check.life().count();
         KeyCount& count = keys.count(key, 0);
         ++count.requests;
-        refused += !granted && count.refused++ == 0 ? 1 : 0;
-        return refused <= most;
+        if (!granted) {
+            ++refusals.requests;
+            refusals.succeeded += entry.succeeded ? 1 : 0;
+            refusals.keys += count.refused++ == 0 ? 1 : 0;
+        }
+        return refusals.keys <= most;
     });
-    return refused <= most ? std::optional(refused) : std::nullopt;
+    return refusals.keys <= most ? std::optional(refusals) : std::nullopt;
 }
-
-}  // namespace
 
 Trace::Trace() : file_(std::tmpfile())
 {
@@ -66,14 +65,14 @@ std::optional<Suggestion> suggest(
     const auto by_quota = [&](std::int64_t quota) {
         Policy other = policy;
         other.rate.quota = quota;
-        return keys_refused(trace, other, most);
+        return replay(trace, other, most);
     };
     std::int64_t too_small = 0;
     Suggestion best;
     std::int64_t quota = policy.rate.quota;
     for (;;) {  // upwards until one is large enough
         if (const auto refused = by_quota(quota)) {
-            best = { quota, *refused };
+            best = { quota, refused->keys };
             break;
         }
         if (quota == largest) {
@@ -87,7 +86,7 @@ std::optional<Suggestion> suggest(
         const std::int64_t middle =
             too_small == 0 ? (best.quota + 3) / 4 : too_small + (best.quota - too_small) / 2;
         if (const auto refused = by_quota(middle)) {
-            best = { middle, *refused };
+            best = { middle, refused->keys };
         } else {
             too_small = middle;
         }

@@ -18,7 +18,8 @@ public:
         std::int64_t time;  // us since the epoch
         std::int64_t end;   // of the request, the same
         std::uint64_t key;  // a hash
-        std::int64_t cost;
+        std::int32_t cost;
+        bool succeeded;  // with 2xx at that time
     };
 
     /// Throws InputError if there is no temporary file.
@@ -59,6 +60,16 @@ private:
     std::unique_ptr<std::FILE, Close> file_;
     std::vector<Entry> buffer_;
 };
+
+/// What a quota refuses.
+struct Refusals {
+    std::uint64_t requests = 0;
+    std::uint64_t succeeded = 0;  // of these, with 2xx at that time
+    std::uint64_t keys = 0;
+};
+
+/// Replays the trace under a policy. Empty: it refuses more than `most` keys, or is not possible.
+std::optional<Refusals> replay(Trace& trace, const Policy& policy, std::uint64_t most);
 
 struct Suggestion {
     std::int64_t quota = 0;

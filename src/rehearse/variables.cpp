@@ -72,8 +72,8 @@ const Variable* Variables::logged(std::string_view name)
     const auto found = std::find(names.begin(), names.end(), name);
     const Variable* variable = nullptr;
     if (found != names.end()) {
-        variable = own(std::make_unique<Logged>(wanted_.size()));
-        wanted_.push_back(static_cast<std::size_t>(found - names.begin()));
+        variable = own(std::make_unique<Logged>(wanted_->size()));
+        wanted_->push_back(static_cast<std::size_t>(found - names.begin()));
     }
     logged_.emplace(name, variable);
     return variable;

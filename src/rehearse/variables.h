@@ -26,8 +26,12 @@ struct Definitions {
 /// Owns variables, and notes which variables of the log they need.
 class Variables {
 public:
-    Variables(const LogFormat& format, const Definitions& definitions)
-        : format_(format), definitions_(definitions)
+    /// `wanted`: shared by the configurations that are rehearsed together.
+    Variables(
+        const LogFormat& format, const Definitions& definitions,
+        std::shared_ptr<std::vector<std::size_t>> wanted =
+            std::make_shared<std::vector<std::size_t>>())
+        : format_(format), definitions_(definitions), wanted_(std::move(wanted))
     {
     }
 
@@ -43,7 +47,7 @@ public:
     }
 
     /// Indices of LogFormat::names(), in the order of a record's values.
-    const std::vector<std::size_t>& wanted() const noexcept { return wanted_; }
+    const std::vector<std::size_t>& wanted() const noexcept { return *wanted_; }
 
     const Variable* own(std::unique_ptr<Variable> variable)
     {
@@ -65,7 +69,7 @@ public:
 private:
     const LogFormat& format_;
     const Definitions& definitions_;
-    std::vector<std::size_t> wanted_;
+    std::shared_ptr<std::vector<std::size_t>> wanted_;
     std::map<std::string, const Variable*, std::less<>> logged_;
     const Variable* path_ = nullptr;
     const Variable* args_ = nullptr;

@@ -15,10 +15,14 @@ my $log = log_file(@lines);
 subtest 'JSON' => sub {
     my ($exit, $out, $err) = rehearse(conf => $conf, logs => [$log], options => ['--json']);
     is $exit, 2;
+    my $first  = { key => '10.0.0.1', refused => 3, succeeded => 3, first => '2026-11-18T11:07:05Z', path => '/api/x', user_agent => 'test' };
+    my $second = { key => '10.0.0.3', refused => 2, succeeded => 2, first => '2026-11-18T11:08:15Z', path => '/api/', user_agent => 'test' };
     is_deeply decode_json($out), {
         lines  => 20, skipped => 1, usable => JSON::PP::false,
         problems => ['5 % of the lines were skipped (1 of 20)'],
         requests => { limits => 18, none => 1, map { $_ => 0 } qw(malformed rewrite internal deny authentication limit_req) },
+        failed => [],
+        total  => { requests => 18, refused => 5, succeeded => 5, clients => 3, clients_refused => 2, refused_clients => [$first, $second] },
         limits => [{
             zone => 'z', location => '/api/', requests => 18, refused => 5, keys => 3, keys_refused => 2,
             busiest => [
@@ -26,6 +30,7 @@ subtest 'JSON' => sub {
                 { key => '10.0.0.2', requests => 3, refused => 0 },
             ],
             worst_minute => { time => '2026-11-18T11:07:00Z', requests => 11, refused => 3 },
+            succeeded => 5, top_refused => [$first, $second],
         }],
     };
     is scalar(() = $out =~ /\n/g), 1, 'on one line';
@@ -41,6 +46,13 @@ NOT USABLE: 5 % of the lines were skipped (1 of 20)
 20 lines, 1 skipped, from 2026-11-18T11:07:00Z to 2026-11-18T11:08:17Z
 18 requests met a limit, 1 met none, 0 were answered before
 
+all limits together
+  refused       5 of 18 requests (27.78 %), of which 5 were answered with 2xx at that time
+                2 of 3 clients (66.67 %)
+  refused clients    refused   with 2xx  first refusal         main path  main user agent
+  10.0.0.1                 3          3  2026-11-18T11:07:05Z  /api/x     test
+  10.0.0.3                 2          2  2026-11-18T11:08:15Z  /api/      test
+
 z at /api/
   fixed_window, 5r/m
   requests      18
@@ -53,6 +65,9 @@ z at /api/
   10.0.0.1                 8             3
   10.0.0.3                 7             2
   10.0.0.2                 3             0
+  refused keys    refused   with 2xx  first refusal         main path  main user agent
+  10.0.0.1              3          3  2026-11-18T11:07:05Z  /api/x     test
+  10.0.0.3              2          2  2026-11-18T11:08:15Z  /api/      test
 END
     (undef, $out) = rehearse(conf => $conf =~ s/5r/16r/r, logs => [$log]);
     like $out, qr/^  margin        no key had fewer than 8 of 16 left \(50 %\)$/m;

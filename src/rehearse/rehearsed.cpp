@@ -1,0 +1,74 @@
+#include "rehearse/rehearsed.h"
+
+namespace ratelimit::rehearse {
+
+std::unique_ptr<HttpConf> read_site_conf(
+    const std::string& path, std::vector<std::string>& warnings)
+{
+    std::vector<MissingInclude> missing;
+    auto conf = read_http_conf(read_conf(path, missing));
+    if (conf->titles.empty()) {
+        const std::string hint = conf->warnings.empty() ? "" : "; " + conf->warnings.front();
+        throw InputError(path + " has no \"ratelimit\" directive" + hint);
+    }
+    if (!missing.empty()) {
+        std::string text = missing.size() == 1
+            ? "1 include is passed over, because it cannot be read:"
+            : std::to_string(missing.size())
+                + " includes are passed over, because they cannot be read:";
+        for (const MissingInclude& one : missing) {
+            text += (&one == &missing.front() ? " \"" : ", \"") + one.path + "\" in "
+                + one.place.text();
+        }
+        warnings.push_back(std::move(text));
+    }
+    warnings.insert(warnings.end(), conf->warnings.begin(), conf->warnings.end());
+    return conf;
+}
+
+Rehearsed::Rehearsed(
+    std::unique_ptr<HttpConf> conf, const LogFormat& format,
+    std::shared_ptr<std::vector<std::size_t>> wanted, const std::string& server,
+    const Rehearsal::Options& options)
+    : conf_(std::move(conf)),
+      variables_(format, conf_->definitions, std::move(wanted)),
+      site_(*conf_, variables_, server),
+      evidence_(variables_),
+      rehearsal_(conf_->zones, conf_->titles, options, &evidence_),
+      values_(format.escape())
+{
+}
+
+Rehearsed::Result Rehearsed::decide(const Record& record)
+{
+    values_.begin(record);
+    const Route route = site_.find(values_);
+    ++totals_.reached[static_cast<std::size_t>(route.reached)];
+    Result result = Result::unlimited;
+    if (route.plan != nullptr) {
+        ++totals_.requests;
+        result =
+            rehearsal_.decide(*route.plan, values_, record.time) ? Result::passes : Result::refused;
+    }
+    if (result == Result::refused) {
+        ++totals_.refused;
+        totals_.succeeded += evidence_.succeeded(values_) ? 1 : 0;
+        if (evidence_.has_address()) {
+            totals_.clients.add(evidence_.address(values_), record.time, values_, evidence_);
+        }
+    }
+    if (list_) {
+        list_->add(values_, route.reached, result != Result::refused);
+    }
+    return result;
+}
+
+void Rehearsed::finish()
+{
+    rehearsal_.finish();
+    if (list_) {
+        list_->close();
+    }
+}
+
+}  // namespace ratelimit::rehearse
