@@ -1,7 +1,7 @@
 // ratelimit-rehearse: what the limits of an nginx.conf would have done to the requests of a log.
 
 #include "limit/rate_text.h"
-#include "rehearse/run.h"
+#include "rehearse/discover.h"
 
 #include <CLI/CLI.hpp>
 
@@ -29,6 +29,9 @@ struct Command {
     bool json = false;
     std::string timeline;  // file names
     std::string svg;
+    std::string html;
+    std::vector<std::string> files;  // the configuration and the logs
+    bool discover = false;
     std::string share;
     std::string reorder;  // empty: the default
     std::string skipped;  // the same
@@ -82,9 +85,10 @@ void describe(CLI::App& app, Command& command)
     app.description(
         "Reads nginx's access logs, and prints what each limit of a configuration would "
         "have done. See man ratelimit-rehearse.");
-    app.add_option("conf", settings.conf, "nginx.conf, or a part of it with the limits")
-        ->required();
-    app.add_option("log", settings.logs, "access logs, also compressed; - is standard input")
+    app.add_option(
+           "files", command.files,
+           "nginx.conf, or a part of it with the limits; then access logs, also compressed; - is "
+           "standard input")
         ->required();
     app.add_option(
         "--format", settings.format,
@@ -120,6 +124,10 @@ void describe(CLI::App& app, Command& command)
         "rehearse this configuration, too: who would be refused newly, and who no longer");
     app.add_option("--decisions", settings.decisions, "write what became of each request as CSV");
     app.add_option("--timeline", command.timeline, "write the requests of each minute as CSV");
+    app.add_option("--html", command.html, "write a page on which the quotas are sliders");
+    app.add_flag(
+        "--discover", command.discover,
+        "there is no configuration: propose limits for the busiest paths of the logs");
     app.add_option("--svg", command.svg, "write them as a picture");
     app.add_option(
         "--suggest", command.share,
@@ -186,9 +194,62 @@ private:
     static inline volatile std::sig_atomic_t came_ = 0;
 };
 
+void print(const std::string& text)
+{
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()
+        || std::fflush(stdout) != 0) {
+        throw InputError("cannot write to standard output");
+    }
+}
+
+void print_warnings(const Run& run)
+{
+    for (const std::string& warning : run.warnings) {
+        std::fprintf(stderr, "ratelimit-rehearse: %s\n", warning.c_str());
+    }
+}
+
+int run_discovery(const Command& command)
+{
+    const bool other = !command.svg.empty() || !command.timeline.empty() || !command.html.empty()
+        || !command.fail_if.empty() || !command.settings.against.empty()
+        || !command.settings.decisions.empty();
+    if (other) {
+        throw InputError(
+            "--discover has no limits for --html, --svg, --timeline, --decisions, --against and "
+            "--fail-if");
+    }
+    std::optional<Discovery> found;
+    {
+        ProgressLine line;
+        const Interrupt interrupt;
+        found = discover(
+            command.settings, [&line](const Progress& progress) { line.show(progress); },
+            [] { return Interrupt::came(); });
+    }
+    print_warnings(*found->run);
+    print(command.json ? json_report(*found) : text_report(*found));
+    return found->run->report.problems.empty() ? Status::good : Status::unusable;
+}
+
+/// Divides the file names into the configuration and the logs.
+void take_files(Command& command)
+{
+    auto logs = command.files;
+    if (!command.discover) {
+        command.settings.conf = logs.front();
+        logs.erase(logs.begin());
+    }
+    if (logs.empty()) {
+        throw InputError("a log is required: ratelimit-rehearse [options] conf log [log ...]");
+    }
+    command.settings.logs = std::move(logs);
+}
+
 /// Returns the exit status.
 int run(Command& command)
 {
+    take_files(command);
     if (!command.reorder.empty()) {
         command.settings.reorder = reorder_of(command.reorder);
     }
@@ -201,6 +262,10 @@ int run(Command& command)
         command.settings.tolerance.skipped =
             share_of("--max-skipped", command.skipped, "a share of the lines such as 5% or 0.05");
     }
+    command.settings.curves = !command.html.empty();
+    if (command.discover) {
+        return run_discovery(command);
+    }
     for (const std::string& text : command.fail_if) {
         command.settings.fail_if.push_back(parse_fail_if(text));
     }
@@ -212,21 +277,17 @@ int run(Command& command)
             command.settings, [&line](const Progress& progress) { line.show(progress); },
             [] { return Interrupt::came(); });
     }
-    for (const std::string& warning : result->warnings) {
-        std::fprintf(stderr, "ratelimit-rehearse: %s\n", warning.c_str());
-    }
+    print_warnings(*result);
     if (!command.timeline.empty()) {
         write_file(command.timeline, timeline_csv(result->report));
     }
     if (!command.svg.empty()) {
         write_file(command.svg, timeline_svg(result->report));
     }
-    const std::string text =
-        command.json ? json_report(result->report) : text_report(result->report);
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()
-        || std::fflush(stdout) != 0) {
-        throw InputError("cannot write to standard output");
+    if (!command.html.empty()) {
+        write_file(command.html, html_report(result->report));
     }
+    print(command.json ? json_report(result->report) : text_report(result->report));
     for (const std::string& failure : result->report.failures) {
         std::fprintf(stderr, "ratelimit-rehearse: failed: %s\n", failure.c_str());
     }

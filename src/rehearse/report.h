@@ -95,6 +95,9 @@ std::string timeline_csv(const Report& report);
 /// The timeline as a picture.
 std::string timeline_svg(const Report& report);
 
+/// A page on which the quota of each limit is a slider. It is complete in itself.
+std::string html_report(const Report& report);
+
 /// Writes a file. Throws InputError.
 void write_file(const std::string& path, const std::string& text);
 

@@ -1,0 +1,233 @@
+#include "rehearse/discover.h"
+
+#include "limit/grammar.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <limits>
+#include <set>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::size_t most_paths = 10;
+constexpr std::array<std::int64_t, 3> windows = { 1, 60, 3600 };  // seconds
+
+/// Counts requests by the first part of their paths: "/api/", or a whole path such as "/login".
+constexpr std::string_view paths_conf = R"conf(
+    map $uri $first_part { ~^(?<part>/[^/]+/) $part; default $uri; }
+    ratelimit_zone $first_part zone=paths rate=1000000000r/s;
+    ratelimit zone=paths shadow;
+)conf";
+
+std::string quoted(const std::string& text)
+{
+    if (text.find_first_of(" \t\"'\\;{}#") == std::string::npos) {
+        return text;
+    }
+    std::string out = "\"";
+    for (const char letter : text) {
+        if (letter == '"' || letter == '\\') {
+            out += '\\';
+        }
+        out += letter;
+    }
+    return out + '"';
+}
+
+/// A name for a path's zone that no other one has: "/api/v1" is "api_v1".
+std::string zone_name(const std::string& path, std::set<std::string>& used)
+{
+    std::string name;
+    for (const char letter : path) {
+        const std::string one(1, letter);
+        const bool fits = good_name(one) && letter != '.';
+        if (fits) {
+            name += letter;
+        } else if (!name.empty() && name.back() != '_') {
+            name += '_';
+        }
+    }
+    while (name.ends_with('_')) {
+        name.pop_back();
+    }
+    name = name.empty() ? "root" : name.substr(0, 40);
+    const std::string base = name;
+    for (int number = 2; !used.insert(name).second; ++number) {
+        name = base + "_" + std::to_string(number);
+    }
+    return name;
+}
+
+std::string zone_line(const std::string& zone, const std::string& rate)
+{
+    return "ratelimit_zone $ratelimit_client zone=" + zone + " rate=" + rate + ";\n";
+}
+
+std::string location_line(const Discovery::Path& path)
+{
+    return "location " + path.location + " { ratelimit zone=" + path.zone + "; }\n";
+}
+
+/// Quotas of 1, 2, 5, 10, ... in each window, until none refuses a client.
+void fill_table(Trace& trace, const Policy& policy, Discovery::Path& path)
+{
+    constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
+    constexpr std::int64_t largest = 1'000'000;
+    constexpr std::array<std::int64_t, 3> steps = { 1, 2, 5 };
+    for (std::int64_t unit = 1; unit < largest; unit *= 10) {
+        for (const std::int64_t step : steps) {
+            auto& row = path.table.emplace_back();
+            bool refuses = false;
+            for (const std::int64_t window : windows) {
+                Policy other = policy;
+                other.rate = { unit * step, std::chrono::seconds{ window } };
+                const Refusals refusals = replay(trace, other, any).value_or(Refusals{});
+                row.push_back({ rate_text(other.rate), refusals.keys });
+                refuses = refuses || refusals.keys > 0;
+            }
+            if (!refuses) {
+                return;
+            }
+        }
+    }
+}
+
+/// The busiest paths, as a configuration.
+std::string conf_of_paths(const LimitReport& paths, Discovery& out)
+{
+    std::set<std::string> used;
+    std::string conf;
+    for (const BusyKey& busy : paths.busiest) {
+        if (busy.key.find('\\') != std::string::npos) {
+            continue;  // bytes that nobody types
+        }
+        Discovery::Path path;
+        const bool prefix = busy.key.size() > 1 && busy.key.ends_with('/');
+        path.location = (prefix ? "" : "= ") + quoted(busy.key);
+        path.zone = zone_name(busy.key, used);
+        conf += zone_line(path.zone, "60r/m") + location_line(path);
+        out.paths.push_back(std::move(path));
+    }
+    return conf;
+}
+
+double percent(std::uint64_t part, std::uint64_t whole) noexcept
+{
+    return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+Discovery discover(
+    Settings settings, const std::function<void(const Progress&)>& progress,
+    const std::function<bool()>& interrupted)
+{
+    if (std::find(settings.logs.begin(), settings.logs.end(), "-") != settings.logs.end()) {
+        throw InputError("--discover reads the logs twice, which standard input cannot be");
+    }
+    Discovery out;
+    constexpr double usual_share = 0.001;
+    out.share = settings.share.value_or(usual_share);
+    settings.share.reset();
+    settings.tolerance.unreached = true;
+    settings.busiest = most_paths;
+    settings.conf_text = paths_conf;
+    out.run = rehearse(settings, progress, interrupted);
+    const std::string conf = conf_of_paths(out.run->report.limits.front(), out);
+    if (conf.empty() || interrupted()) {
+        return out;
+    }
+    settings.conf_text = conf;
+    settings.share = out.share;
+    out.run = rehearse(settings, progress, interrupted);
+    for (std::size_t i = 0; i < out.paths.size(); ++i) {
+        Discovery::Path& path = out.paths[i];
+        const LimitReport& limit = out.run->report.limits[i];
+        path.requests = limit.requests;
+        path.clients = limit.keys;
+        if (limit.suggested && limit.suggested->quota) {
+            path.rate = limit.suggested->rate;
+            path.clients_refused = limit.suggested->quota->keys_refused;
+        }
+        fill_table(*out.run->subject().rehearsal().results()[i].trace, limit.configured, path);
+    }
+    return out;
+}
+
+std::string text_report(const Discovery& discovery)
+{
+    std::string out;
+    char text[160];
+    for (const std::string& problem : discovery.run->report.problems) {
+        out += "NOT USABLE: " + problem + "\n";
+    }
+    for (const Discovery::Path& path : discovery.paths) {
+        std::snprintf(
+            text, sizeof(text), ": %" PRIu64 " requests of %" PRIu64 " clients\n", path.requests,
+            path.clients);
+        out += path.location + text + "  clients that a quota would refuse, in\n";
+        std::snprintf(text, sizeof(text), "  %8s  %10s  %10s  %10s\n", "quota", "1s", "1m", "1h");
+        out += text;
+        for (const auto& row : path.table) {
+            const std::string quota = row.front().rate.substr(0, row.front().rate.find('r'));
+            std::snprintf(text, sizeof(text), "  %8s", quota.c_str());
+            out += text;
+            for (const Discovery::Cell& cell : row) {
+                std::snprintf(
+                    text, sizeof(text), "  %8.3g %%", percent(cell.clients_refused, path.clients));
+                out += text;
+            }
+            out += '\n';
+        }
+        out += '\n';
+    }
+    std::snprintf(
+        text, sizeof(text),
+        "# Each rate is the smallest that refuses at most %.4g %% of the "
+        "clients.\n",
+        100 * discovery.share);
+    out += text;
+    for (const Discovery::Path& path : discovery.paths) {
+        out += path.rate.empty() ? "" : zone_line(path.zone, path.rate);
+    }
+    for (const Discovery::Path& path : discovery.paths) {
+        out += path.rate.empty() ? "" : location_line(path);
+    }
+    return out;
+}
+
+std::string json_report(const Discovery& discovery)
+{
+    using Json = nlohmann::ordered_json;
+    Json paths = Json::array();
+    for (const Discovery::Path& path : discovery.paths) {
+        Json table = Json::array();
+        for (const auto& row : path.table) {
+            for (const Discovery::Cell& cell : row) {
+                table.push_back(
+                    { { "rate", cell.rate }, { "clients_refused", cell.clients_refused } });
+            }
+        }
+        paths.push_back({ { "location", path.location },
+                          { "requests", path.requests },
+                          { "clients", path.clients },
+                          { "rate", path.rate.empty() ? Json() : Json(path.rate) },
+                          { "clients_refused", path.clients_refused },
+                          { "table", table } });
+    }
+    const Report& report = discovery.run->report;
+    const Json all = { { "lines", report.counts.lines },
+                       { "skipped", report.counts.skipped },
+                       { "usable", report.problems.empty() },
+                       { "problems", report.problems },
+                       { "paths", paths } };
+    return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ratelimit::rehearse
