@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # Sourced by build.sh for `./build.sh module`, whose functions and variables it uses.
 #
-# build_module_file OPTION...   builds the module for any nginx, as one file that needs only libc, libssl and
-#                               libcrypto, and prints which nginx can load it and the three lines that do
+# build_module_file OPTION...   builds the module for any nginx, as one file that needs only libc (with its libm),
+#                               libssl and libcrypto, and prints which nginx can load it and the three lines that do
 #   --nginx VERSION     1.31.4, or with a name: angie-1.12.1, freenginx-1.27.1, tengine-3.2.0. The source is
 #                       fetched with git from GitHub
 #   --source TREE       a release that is unpacked, or a git clone. It is copied, not changed
@@ -30,9 +30,8 @@ describe_source() {
             return
         fi
     done
-    own=nginx
-    ! grep -q '"freenginx"' "$1/src/core/nginx.h" || own=freenginx
-    echo "$own-$(defined_in "$1" NGINX_VERSION)"
+    own=$(grep -Eo 'freenginx|openresty' "$1/src/core/nginx.h" | head -n 1) || :
+    echo "${own:-nginx}-$(defined_in "$1" NGINX_VERSION)"
 }
 
 # Fetches the source of NAME-VERSION, and prints its folder.
@@ -122,7 +121,7 @@ exported_by() { nm -D --defined-only "$1" | awk '{ print $3 }' | sort; }
 # Checks that the module needs and exports nothing that it should not.
 check_file() {
     local others
-    others=$(needed_by "$1" | grep -Ev '^(libc\.so\.6|libc\.musl-.*|ld-(linux|musl)-.*|lib(ssl|crypto)\.so\..*)$') || :
+    others=$(needed_by "$1" | grep -Ev '^(lib[cm]\.so\.6|libc\.musl-.*|ld-(linux|musl)-.*|lib(ssl|crypto)\.so\..*)$') || :
     [ -z "$others" ] || fail "the module needs other libraries than libc, libssl and libcrypto: ${others//$'\n'/ }"
     [ "$(exported_by "$1" | tr '\n' ' ')" = 'ngx_module_names ngx_module_order ngx_modules ' ] ||
         fail "the module exports other names than nginx's three: $(exported_by "$1" | tr '\n' ' ')"
