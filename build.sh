@@ -33,7 +33,7 @@ Usage: ./build.sh [--no-install] [command]
   (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree, and
                       ratelimit-rehearse
   module --nginx V | --source TREE | --like PROGRAM
-                      build one file for another nginx: a version (1.31.4, angie-1.12.1), a source tree, or one
+                      build one file for another nginx: a version (1.31.4, stable, angie-1.12.1), a tree, or one
                       that fits this program; it needs only libc and OpenSSL. See doc/install.md
   rehearse            build only ratelimit-rehearse, which needs no nginx
   demo                build, start a private Redis and nginx, and show a location being limited

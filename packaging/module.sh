@@ -3,8 +3,8 @@
 #
 # build_module_file OPTION...   builds the module for any nginx, as one file that needs only libc (with its libm),
 #                               libssl and libcrypto, and prints which nginx can load it and the three lines that do
-#   --nginx VERSION     1.31.4, or with a name: angie-1.12.1, freenginx-1.27.1, tengine-3.2.0. The source is
-#                       fetched with git from GitHub
+#   --nginx VERSION     1.31.4, or stable or mainline, nginx's newest; or with a name: angie-1.12.1,
+#                       freenginx-1.27.1, tengine-3.2.0. The source is fetched with git from GitHub
 #   --source TREE       a release that is unpacked, or a git clone. It is copied, not changed
 #   --like PROGRAM      fits this nginx: its `nginx -V` names the version and the options. The source is that of
 #                       Debian's nginx-dev if it is the same version, TREE if given, else it is fetched
@@ -57,6 +57,15 @@ fetch_source() {
     echo "$folder"
 }
 
+# Prints nginx-VERSION of nginx's newest release whose minor number ends in a digit of $1.
+newest_nginx() {
+    local url=https://github.com/nginx/nginx version
+    version=$(git ls-remote --tags $url 'refs/tags/release-*' 2>/dev/null |
+        sed -n "s|.*refs/tags/release-\([0-9]*\.[0-9]*$1\.[0-9]*\)\$|\1|p" | sort -V | tail -n 1) || :
+    [ -n "$version" ] || fail "could not ask $url for the newest nginx"
+    echo "nginx-$version"
+}
+
 # Reads `nginx -V` of a program: sets `described` (nginx-1.31.4), `options`, those that change the binary
 # interface, and its paths. With --with-compat these are that option and the modules of the core that are left out.
 read_program() {
@@ -75,7 +84,7 @@ read_program() {
         --conf-path=*) conf_path=${word#*=} ;;
         esac
         case $word in
-        --with-compat | --without-*) options+=("$word") ;;
+        --with-compat | --with-debug | --without-*) options+=("$word") ;;
         # What other modules and libraries need is not there, and nothing here depends on it.
         --add-* | --*=dynamic | --with-openssl* | --with-pcre=* | --with-zlib* | --with-libatomic* | --with-ld-opt* | \
             --with-cc* | --with-cpp* | --with-http_xslt* | --with-http_image* | --with-*geoip* | --with-*perl* | \
@@ -182,7 +191,11 @@ build_module_file() {
         fi
     fi
     if [ -n "$version" ]; then
-        case $version in [0-9]*) version=nginx-$version ;; esac
+        case $version in
+        [0-9]*) version=nginx-$version ;;
+        stable) version=$(newest_nginx '[02468]') ;;
+        mainline) version=$(newest_nginx '[13579]') ;;
+        esac
         [ -z "$program" ] || [ "$version" = "$described" ] || fail "$program is $described, not $version"
         described=$version
     fi
