@@ -83,6 +83,19 @@ subtest 'a source tree is left as it is' => sub {
     is $state->(), $before, 'no file of the tree has changed';
 };
 
+subtest "nginx's configure takes the module by hand, with hiredis in a folder of it" => sub {
+    my ($copy, $bin) = ("$folder/module", "$folder/no-hiredis");
+    system("mkdir '$copy' '$bin' && cd '$top' && cp -r config config.make src lua '$copy/'") == 0 or die 'no copy';
+    chmod 0755, write_file("$bin/pkg-config", "#!/bin/sh\nexit 1\n");
+    my $configure = sub {
+        return qx(cd '$folder/git clone' && PATH='$bin:$ENV{PATH}' sh auto/configure --with-compat --builddir='$folder/objs' --add-dynamic-module='$copy' 2>&1);
+    };
+    like $configure->(), qr{requires hiredis 1\.1 or later, .*\n.*\n\n    sh \.ci/hiredis\.sh hiredis\n}, 'without it, it says how to get it';
+    system('cp', '-r', "$top/build/hiredis", "$copy/hiredis") == 0 or die 'no hiredis';
+    like $configure->(), qr/adding module in .*Configuration summary/s, 'with it, it is configured';
+    like read_file("$folder/objs/Makefile"), qr{\Q$copy\E/hiredis/lib/libhiredis\.a}, 'and linked in';
+};
+
 subtest 'one line says what is wrong' => sub {
     my $alien = program_that_says("nginx version: nginx/$version\nconfigure arguments: --with-compat",
         'echo "nginx: [emerg] module is not binary compatible" >&2; exit 1');
