@@ -3,11 +3,12 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=$(realpath -m "${BUILD_DIR:-$top/build}")
+build=${BUILD_DIR:-$top/build}
+case $build in /*) ;; *) build=$PWD/$build ;; esac  # busybox's realpath has no -m
 module=$build/ngx_http_ratelimit_module.so
-nginx_source=${NGX_SRC:-/usr/share/nginx/src}
+nginx_source=/usr/share/nginx/src
 jobs=$(nproc)
-may_install=yes
+may_install=yes nginx_flags=()
 
 build_packages=(
     gcc g++ make nginx nginx-dev pkg-config libssl-dev openssl dpkg-dev ca-certificates nlohmann-json3-dev
@@ -31,6 +32,9 @@ Usage: ./build.sh [--no-install] [command]
 
   (none)              build the module for this machine's nginx, or NGX_SRC=dir for a source tree, and
                       ratelimit-rehearse
+  module --nginx V | --source TREE | --like PROGRAM
+                      build one file for another nginx: a version (1.31.4, stable, angie-1.12.1), a tree, or one
+                      that fits this program; it needs only libc and OpenSSL. See doc/install.md
   rehearse            build only ratelimit-rehearse, which needs no nginx
   demo                build, start a private Redis and nginx, and show a location being limited
   test [t/… …]        build and run the tests: all, or the named folders and files; --except 'a|b' before
@@ -102,21 +106,35 @@ need() {
         fail "apt-get could not install ${missing[*]}, see $build/apt.log"
 }
 
+has_hiredis() { pkg-config --atleast-version=1.1.0 hiredis hiredis_ssl 2>/dev/null; }
+
 # Uses the system's hiredis if it is 1.1 or later with TLS, else a static build of a pinned version.
 choose_hiredis() {
-    if pkg-config --atleast-version=1.1.0 hiredis hiredis_ssl 2>/dev/null; then
-        unset RATELIMIT_HIREDIS
+    if [ -n "${RATELIMIT_HIREDIS:-}" ] || has_hiredis; then return; fi
+    local offered
+    offered=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p') || :
+    if dpkg --compare-versions "${offered:-0}" ge 1.1 2>/dev/null; then
+        need libhiredis-dev
         return
     fi
     export RATELIMIT_HIREDIS=$top/build/hiredis
     sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"
 }
 
-# Runs nginx's configure with the flags of the nginx that the module is built for.
+# Copies the tree NGX_SRC, of a release or a git clone: nginx's configure writes into it.
+copy_source() {
+    [ -f "$NGX_SRC/src/core/nginx.h" ] || fail "$NGX_SRC is not the source of an nginx"
+    nginx_source=$build/nginx-source
+    mkdir -p "$nginx_source"
+    tar -C "$NGX_SRC" -c --exclude=./objs --exclude=./.git --exclude=./Makefile . | tar -C "$nginx_source" -x
+    [ -f "$nginx_source/configure" ] || cp "$nginx_source/auto/configure" "$nginx_source/configure"
+}
+
+# Runs nginx's configure with the flags of the nginx that the module is built for: `nginx_flags` if set.
 configure_nginx() {
-    local flags=()
-    [ -n "${NGX_FLAGS+given}" ] || flags=(--with-compat)
-    if [ -f "$nginx_source/conf_flags" ]; then
+    local flags=("${nginx_flags[@]}")
+    [ ${#flags[@]} -gt 0 ] || [ -n "${NGX_FLAGS+given}" ] || flags=(--with-compat)
+    if [ ${#nginx_flags[@]} -eq 0 ] && [ -f "$nginx_source/conf_flags" ]; then
         # shellcheck source=/dev/null
         . "$nginx_source/conf_flags"
         flags=("${NGX_CONF_FLAGS[@]}")
@@ -129,14 +147,12 @@ configure_nginx() {
 
 build_module() {
     mkdir -p "$build"
-    if [ -z "${NGX_SRC:-}" ]; then
-        need "${build_packages[@]}"
-    fi
+    if [ -n "${NGX_SRC:-}" ]; then copy_source; else need "${build_packages[@]}"; fi
     choose_hiredis
     # The Makefile depends on the nginx, the build files and the list of sources.
     local stamp
     stamp=$(cd "$top" && {
-        echo "$top" "$nginx_source" "${NGX_FLAGS-unset}" "${RATELIMIT_HIREDIS:-system}"
+        echo "$top" "$nginx_source" "${NGX_FLAGS-unset}" "${nginx_flags[*]}" "${RATELIMIT_HIREDIS:-system}" "${RATELIMIT_LINK:-}"
         cksum config config.make "$nginx_source/src/core/nginx.h"
         cksum "$nginx_source/conf_flags" 2>/dev/null
         find src lua -type f | sort
@@ -270,11 +286,7 @@ run_chaos() {
 
 make_deb() {
     need "${build_packages[@]}" "${rehearse_packages[@]}" "${deb_packages[@]}"
-    # The package depends on Debian's hiredis if that is new enough.
-    local hiredis
-    hiredis=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p')
-    ! dpkg --compare-versions "$hiredis" ge 1.1 || need libhiredis-dev
-    choose_hiredis
+    choose_hiredis  # the package depends on Debian's if that is new enough
     exec bash "$top/packaging/deb.sh" "$build/deb"
 }
 
@@ -320,26 +332,10 @@ run_fuzz() {
     exec bash "$top/t/fuzz/run.sh" "$build/unit-fuzz" "$build/fuzz" "$@"
 }
 
-# Tests may fail because valgrind is slow: only valgrind's reports count.
 run_valgrind() {
-    mkdir -p "$build"
     need "${build_packages[@]}" "${test_packages[@]}" valgrind
-    local folder=$build/nginx-valgrind
-    CHECKED=valgrind sh "$top/.ci/nginx.sh" "$folder"
-    rm -rf "$folder/reports"
-    mkdir "$folder/reports"
-    cat >"$folder/run" <<END
-#!/bin/sh
-exec valgrind --quiet --vgdb=no --trace-children=yes --leak-check=full --show-leak-kinds=definite \\
-    --suppressions=$top/.ci/valgrind.supp --log-file=$folder/reports/%p $folder/nginx "\$@"
-END
-    chmod +x "$folder/run"
     [ $# -gt 0 ] || set -- "${nginx_tests[@]}"
-    BUILD_DIR=$build/valgrind NGX_SRC=$folder/src RATELIMIT_NGINX=$folder/run \
-        "$top/build.sh" test "$@" || say 'Some tests failed, which may be due to the slowness of valgrind.'
-    [ "$(ls -A "$folder/reports")" ] || fail 'no nginx ran under valgrind'
-    find "$folder/reports" -type f -size +0 -exec cat {} + | grep . && fail 'valgrind found something'
-    echo 'valgrind found nothing.'
+    exec bash "$top/.ci/valgrind.sh" "$build" "$@"
 }
 
 main() {
@@ -356,6 +352,10 @@ main() {
         build_module
         build_rehearse
         echo "load_module $module;"
+        ;;
+    module)
+        # shellcheck source=packaging/module.sh
+        . "$top/packaging/module.sh" && build_module_file "$@"
         ;;
     rehearse) build_rehearse ;;
     demo)

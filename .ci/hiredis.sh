@@ -3,7 +3,8 @@
 # one of DEST/lib/asserts, which asserts that no server sends an unexpected reply, as Debian 13's own library does.
 # Usage: sh .ci/hiredis.sh DEST
 #
-# Debian 12's hiredis (0.14) is too old, so this builds Debian 13's source package.
+# Debian 12's hiredis (0.14) is too old, so this builds Debian 13's source package. Without apt it fetches the same
+# file from GitHub.
 set -eu
 . "$(dirname "$0")/debian.sh"
 
@@ -15,8 +16,14 @@ sha256=82ad632d31ee05da13b537c124f819eb88e18851d9cb0c30ae0552084811588c
 mkdir -p "$dest/include/hiredis/adapters" "$dest/lib/asserts"
 dest=$(cd "$dest" && pwd)
 
-debian_lists 'deb-src trixie'
-source_of hiredis "hiredis_$version.orig.tar.gz" "$sha256"
+if has_debian; then
+    debian_lists 'deb-src trixie'
+    source_of hiredis "hiredis_$version.orig.tar.gz" "$sha256"
+else
+    temporary_folder
+    download "https://github.com/redis/hiredis/archive/refs/tags/v$version.tar.gz" hiredis.tar.gz
+    unpack hiredis.tar.gz "$sha256"
+fi
 cd "hiredis-$version"
 make_with() { make -s clean static USE_SSL=1 OPTIMIZATION=-O2 CFLAGS="-fPIC $1" >>"$work/log" 2>&1; }
 make_with '' || fail 'hiredis did not build'

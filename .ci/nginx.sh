@@ -1,9 +1,9 @@
 #!/bin/sh
 # Builds an nginx newer than Debian 12's: DEST/src, the configured source tree (NGX_SRC for build.sh), and
-# DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] [ONLY=source] sh .ci/nginx.sh DEST [1.26|stable|mainline]
+# DEST/nginx. Usage: [CHECKED=sanitizers|valgrind] [ONLY=source] sh .ci/nginx.sh DEST [1.26|stable|mainline|angie]
 #
-# 1.26, the default, is Debian 13's source package. stable and mainline are the newest releases on GitHub,
-# which needs git.
+# 1.26, the default, is Debian 13's source package. The others are on GitHub, which needs git: stable and mainline
+# are nginx's newest releases, angie is the newest of Angie.
 #
 # ONLY=source makes only DEST/src, configured for nginx's core: the unit tests compile parts of it, and
 # nginx-dev has no *.c files.
@@ -14,13 +14,15 @@
 set -eu
 . "$(dirname "$0")/debian.sh"
 
-dest=${1:?usage: nginx.sh DEST [1.26|stable|mainline]}
+dest=${1:?usage: nginx.sh DEST [1.26|stable|mainline|angie]}
 upstream=https://github.com/nginx/nginx
+tag=release-
+program=nginx
 
 # Prints the newest release whose minor number ends in a digit of $1.
 newest() {
-    git ls-remote --tags "$upstream" 'refs/tags/release-*' |
-        sed -n "s|.*refs/tags/release-\([0-9]*\.[0-9]*$1\.[0-9]*\)\$|\1|p" | sort -V | tail -n 1
+    git ls-remote --tags "$upstream" "refs/tags/$tag*" |
+        sed -n "s|.*refs/tags/$tag\([0-9]*\.[0-9]*$1\.[0-9]*\)\$|\1|p" | sort -V | tail -n 1
 }
 
 # nginx's stable releases have even minor numbers, its mainline has odd ones.
@@ -31,6 +33,12 @@ case ${2:-1.26} in
     ;;
 stable) version=$(newest '[02468]') ;;
 mainline) version=$(newest '[13579]') ;;
+angie)
+    upstream=https://github.com/webserver-llc/angie
+    tag=Angie-
+    program=angie
+    version=$(newest '[0-9]')
+    ;;
 *) version='' ;;
 esac
 if [ -z "$version" ]; then
@@ -51,9 +59,10 @@ if [ "${2:-1.26}" = 1.26 ]; then
     mv "nginx-$version" "$dest/src"
 else
     work=$dest
-    git -c advice.detachedHead=false clone -q --depth 1 --branch "release-$version" "$upstream" \
-        "$dest/src" >"$work/log" 2>&1 || fail "could not fetch nginx $version from $upstream"
-    cp "$dest/src/auto/configure" "$dest/src/configure"  # as release tarballs have it
+    git -c advice.detachedHead=false clone -q --depth 1 --branch "$tag$version" "$upstream" \
+        "$dest/src" >"$work/log" 2>&1 || fail "could not fetch $tag$version from $upstream"
+    # As release tarballs have it, and Angie's repository.
+    [ -f "$dest/src/configure" ] || cp "$dest/src/auto/configure" "$dest/src/configure"
 fi
 cd "$dest/src"
 
@@ -83,5 +92,5 @@ esac
 } >conf_flags
 ./configure "$@" >>"$work/log" 2>&1 || fail "nginx's configure failed"
 make -s -j"$(nproc)" >>"$work/log" 2>&1 || fail 'nginx did not build'
-cp objs/nginx "$dest/nginx"
+cp "objs/$program" "$dest/nginx"
 touch "$dest/$mark"

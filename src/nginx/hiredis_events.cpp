@@ -5,6 +5,7 @@
 #include "nginx/timer.h"
 
 #include <new>
+#include <type_traits>
 #include <utility>
 
 #include <hiredis/async.h>
@@ -177,6 +178,18 @@ private:
     ngx_event_t event_{};
 };
 
+/// Whether a resolver has servers: nginx makes one without them where the directive is missing.
+/// nginx keeps them in an array, Angie in a list.
+template <class Servers>
+bool has_any(const Servers& servers) noexcept
+{
+    if constexpr (std::is_pointer_v<Servers>) {
+        return servers != nullptr;
+    } else {
+        return servers.nelts != 0;
+    }
+}
+
 }  // namespace
 
 bool NgxLoop::attach(redisAsyncContext& context) noexcept
@@ -217,7 +230,8 @@ std::unique_ptr<EndOfTurn> NgxLoop::make_end_of_turn(std::function<void()> done)
 
 void NgxLoop::use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept
 {
-    resolver_ = resolver;
+    const bool usable = resolver != nullptr && has_any(resolver->connections);
+    resolver_ = usable ? resolver : nullptr;
     resolver_timeout_ = timeout;
 }
 

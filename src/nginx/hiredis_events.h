@@ -9,7 +9,8 @@ namespace ratelimit::nginx {
 /// in one write at its end, from a posted event, without waiting for the kernel's write event.
 class NgxLoop final : public EventLoop {
 public:
-    /// Sets the resolver for look_up. Null: names are not looked up. `timeout`: of one look-up, ms.
+    /// Sets the resolver for look_up. Null or without servers: names are not looked up. `timeout`:
+    /// of one look-up, ms.
     void use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept;
 
     bool attach(redisAsyncContext& context) noexcept override;

@@ -42,12 +42,10 @@ nginx::NgxLoop& event_loop()
         reinterpret_cast<ngx_http_conf_ctx_t*>(ngx_get_conf(ngx_cycle->conf_ctx, ngx_http_module));
     auto* core =
         static_cast<ngx_http_core_loc_conf_t*>(http->loc_conf[ngx_http_core_module.ctx_index]);
-    // Without the directive nginx makes a resolver that has no servers.
-    const bool usable = core->resolver != nullptr && core->resolver->connections.nelts != 0;
     constexpr ngx_msec_t default_timeout = 30'000;
     ngx_msec_t timeout = core->resolver_timeout;  // nginx sets no default at this level
     ngx_conf_init_msec_value(timeout, default_timeout);
-    loop.use_resolver(usable ? core->resolver : nullptr, timeout);
+    loop.use_resolver(core->resolver, timeout);
     return loop;
 }
 

@@ -27,6 +27,18 @@ std::string last_error()
     throw std::runtime_error("could not use \"" + path + "\": " + last_error());
 }
 
+/// Throws if OpenSSL's functions are not those that this was compiled for. An nginx with an OpenSSL
+/// of its own inside exports its functions, and the loader takes those before a library's.
+void expect_openssl()
+{
+    constexpr int major = 28;  // the bits of a version below its first number
+    if (OpenSSL_version_num() >> major != OPENSSL_VERSION_NUMBER >> major) {
+        throw std::runtime_error(
+            std::string("could not use TLS: this nginx has ") + OpenSSL_version(OPENSSL_VERSION)
+            + " inside, the module was built for " OPENSSL_VERSION_TEXT);
+    }
+}
+
 /// Sets the name or address that the certificate must have as an alternative name: it has separate
 /// fields for them. Its subject (CN) is free text, which counts for no name.
 bool expect_name(SSL* ssl, const std::string& name)
@@ -62,9 +74,10 @@ void TlsContext::Free::operator()(ssl_session_st* session) const noexcept
     SSL_SESSION_free(session);
 }
 
-TlsContext::TlsContext(TlsOptions options)
-    : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method()))
+TlsContext::TlsContext(TlsOptions options) : options_(std::move(options))
 {
+    expect_openssl();
+    context_.reset(SSL_CTX_new(TLS_client_method()));
     SSL_CTX* context = context_.get();
     if (context == nullptr) {
         throw std::runtime_error(last_error());

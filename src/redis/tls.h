@@ -36,7 +36,8 @@ class TlsContext {
 public:
     static constexpr std::size_t most_sessions = 64;
 
-    /// Throws std::runtime_error, which says what file could not be used, and why.
+    /// Throws std::runtime_error, which says what file could not be used, and why; or that nginx's
+    /// OpenSSL is of another major version than the module's.
     explicit TlsContext(TlsOptions options);
     TlsContext(const TlsContext&) = delete;
     TlsContext& operator=(const TlsContext&) = delete;

@@ -60,7 +60,7 @@ sub compare {
     my ($what, $http, $server) = @_;
     my ($status, @lines) = conf_test(http => $http, server => $server);
     my $nginx = $status == 0 ? '' : join "\n", @lines;
-    $nginx =~ s/^nginx: \[emerg\] //;
+    $nginx =~ s/^\w+: \[emerg\] //;
     my ($exit, undef, $rehearse) = rehearse(conf => "http { $http server { $server } }", logs => [$log],
         options => ['--format', $format]);
     $rehearse = '' if $exit == 0;

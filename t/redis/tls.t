@@ -122,6 +122,20 @@ for (
     is $node->status('/'), 503;
 }
 
+# A program that starts nginx with the functions of $folder/$name.c before those of libraries.
+sub nginx_with {
+    my ($name) = @_;
+    is system("cc -shared -fPIC -w -o $folder/$name.so $folder/$name.c -lcrypto"), 0 or return;
+    my $program = Ratelimit::Nginx::program();
+    my $path = write_file("$folder/nginx-$name", <<"END");
+#!/bin/sh
+export LD_PRELOAD=$folder/$name.so ASAN_OPTIONS="\${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+exec $program "\$@"
+END
+    chmod 0755, $path;
+    return $path;
+}
+
 subtest 'an error that another connection left in OpenSSL breaks no connection' => sub {
     # Pushes such an error after each wait for events, and splits records, so that reads are incomplete.
     write_file("$folder/left.c", <<'END');
@@ -154,14 +168,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout)
     return got;
 }
 END
-    is system("cc -shared -fPIC -w -o $folder/left.so $folder/left.c -lcrypto"), 0 or return;
-    my $program = Ratelimit::Nginx::program();
-    local $ENV{RATELIMIT_NGINX} = write_file("$folder/nginx", <<"END");
-#!/bin/sh
-export LD_PRELOAD=$folder/left.so ASAN_OPTIONS="\${ASAN_OPTIONS:-}:verify_asan_link_order=0"
-exec $program "\$@"
-END
-    chmod 0755, "$folder/nginx";
+    local $ENV{RATELIMIT_NGINX} = nginx_with('left') or return;
     my $node = node_to($good_port, $trusted, '1000r/d');
     wait_until('the node is connected', sub { $node->status('/?k=left') == 200 });
     my $connections = sub { ($good->cmd('INFO', 'stats') =~ /total_connections_received:(\d+)/)[0] };
@@ -170,6 +177,21 @@ END
     # One more at most: that of the test's own INFO.
     cmp_ok $connections->(), '<=', $before + 1, 'the connection is kept';
     is $node->count_log(qr/is away/), 0;
+};
+
+subtest 'nginx -t refuses TLS if nginx has an OpenSSL of another major version inside' => sub {
+    # As an nginx does that is linked statically: it exports the functions.
+    write_file("$folder/other.c", <<'END');
+unsigned long OpenSSL_version_num(void) { return 0x1010117fL; }
+const char *OpenSSL_version(int what) { return "OpenSSL 1.1.1w  11 Sep 2023"; }
+END
+    local $ENV{RATELIMIT_NGINX} = nginx_with('other') or return;
+    my $with = sub { return conf_test(http => "ratelimit_redis main { server 127.0.0.1; $_[0] } ratelimit_zone k zone=z rate=1r/s;") };
+    my ($exit, @complaints) = $with->('tls on;');
+    is $exit, 1;
+    is scalar(@complaints), 1, 'in one line';
+    like $complaints[0], qr/could not use TLS: this nginx has OpenSSL 1\.1\.1w .* inside, the module was built for OpenSSL 3\./;
+    is_deeply [$with->('')], [0], 'without TLS it passes';
 };
 
 subtest 'a client certificate is sent, and refused if Redis does not trust it' => sub {

@@ -40,7 +40,7 @@ for my $file (files('t|pl|pm', 't')) {
     is $output, "$file syntax OK\n", "perl -c $file, without a warning";
 }
 
-my @scripts = ('build.sh', '.ci/run', files('sh', qw(.ci lua packaging src t)));
+my @scripts = ('build.sh', '.ci/run', 'packaging/nginx.org/prebuild', files('sh', qw(.ci lua packaging src t)));
 cmp_ok scalar(@scripts), '>', 10, 'the shell scripts are found';
 passes("shellcheck @scripts", 'shellcheck');
 

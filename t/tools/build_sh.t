@@ -7,7 +7,7 @@ use Ratelimit::Process qw(temp_folder);
 
 my $top = top();
 my $folder = temp_folder();
-delete @ENV{qw(RATELIMIT_MODULE HARNESS_ACTIVE HARNESS_VERSION)};
+delete @ENV{qw(RATELIMIT_MODULE RATELIMIT_HIREDIS HARNESS_ACTIVE HARNESS_VERSION)};
 
 my $passing = write_file("$folder/passing.t", <<'END');
 use Ratelimit::Test;
@@ -67,6 +67,20 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
     unlike $failed->('test'), qr/clang-tidy/, 'all tests need no package of lint';
     like $failed->('test'), qr/cmake .*prometheus/, 'but the packages of each test';
     like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'lint installs its own';
+};
+
+subtest 'every command uses the hiredis of the system where it is 1.1 or later' => sub {
+    stand_in('pkg-config', 'exit 1');    # none is installed
+    stand_in('dpkg-query', 'case "$*" in *libhiredis-dev) exit 1 ;; esac; echo "install ok installed"');
+    my $offers = sub { return stand_in('apt-cache', "echo 'Version: $_[0]'") };
+    for my $command ('build', 'install', 'demo', 'test t/redis/cache.t', 'sanitize', 'chaos', 'fuzz', 'deb') {
+        my ($status, $output) = run("./build.sh --no-install $command", PATH => $offers->('1.2.0-6'), NGX_SRC => '');
+        is $output, "build.sh: not installed: libhiredis-dev\n", "$command installs a newer one";
+    }
+    stand_in('sh', 'echo "fetches with $1"; exit 1');
+    my (undef, $output) = run('./build.sh --no-install build', PATH => $offers->('0.14.1-3'), NGX_SRC => '');
+    is $output, "fetches with $top/.ci/hiredis.sh\n", 'in place of an older one the pinned one is built';
+    unlink "$folder/bin/sh";
 };
 
 subtest 'build.sh test runs every test but lint and those that --except names' => sub {

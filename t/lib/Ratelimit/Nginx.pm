@@ -202,7 +202,7 @@ sub workers {
     $master //= $self->{pid};
     my @pids;
     for my $line (split /\n/, `ps -o pid=,args= --ppid $master`) {
-        my ($pid, $title) = $line =~ /^\s*(\d+)\s+(nginx: worker process|\S*valgrind).*/ or next;
+        my ($pid, $title) = $line =~ /^\s*(\d+)\s+((?:nginx|angie): worker process|\S*valgrind).*/ or next;
         # Under valgrind the process title does not change, so the log decides.
         my $leaves = $line =~ /shutting down/ || $title =~ /valgrind/ && $self->has_begun_to_leave($pid);
         push @pids, $pid if ($leaves ? 1 : 0) == ($leaving // 0);

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes the files of a release on this system and processor: the module for some nginx, the Debian package for this
+# system's nginx, and the sources; and SHA256SUMS of them.
+# Usage: packaging/release.sh DEST [NGINX...]
+#
+# NGINX are values of `./build.sh module --nginx`; the default is nginx's newest stable and mainline and 1.28.
+# .github/workflows/release.yml runs it for each release, on both processors; it needs no workflow.
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+dest=${1:?usage: release.sh DEST [NGINX...]}
+shift
+[ $# -gt 0 ] || set -- stable mainline 1.28.3
+mkdir -p "$dest"
+dest=$(cd "$dest" && pwd)
+name=ngx_http_ratelimit_module
+version=$(sed -n 's/.*version = "\(.*\)";/\1/p' "$top"/src/*/version.h)
+
+for nginx; do
+    said=$("$top/build.sh" module --nginx "$nginx")
+    printf '%s\n' "$said"
+    file=${said%%$'\n'*}
+    folder=$(basename "$(dirname "$file")")  # nginx-1.31.4-x86_64-linux-gnu
+    cp "$file" "$dest/$name-$version-${folder%-linux-gnu}.so"
+done
+
+if command -v dpkg-buildpackage apt-get >/dev/null; then
+    "$top/build.sh" deb
+    cp "${BUILD_DIR:-$top/build}"/deb/*.deb "$dest/"
+fi
+git -C "$top" archive --prefix="$name-$version/" --output="$dest/$name-$version.tar.gz" HEAD
+
+cd "$dest"
+rm -f SHA256SUMS
+sha256sum -- * >SHA256SUMS.new
+mv SHA256SUMS.new SHA256SUMS
+cat SHA256SUMS

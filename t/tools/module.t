@@ -1,0 +1,156 @@
+# ./build.sh module: one file for any nginx. It is built here for the nginx of this machine, and loaded.
+
+use Ratelimit::Test;
+use Ratelimit::Build qw(top build_folder);
+use Ratelimit::Nginx;
+use Ratelimit::Process qw(temp_folder);
+
+my $top     = top();
+my $folder  = temp_folder();
+my $program = Ratelimit::Nginx::program();
+delete @ENV{qw(NGX_SRC NGX_FLAGS RATELIMIT_HIREDIS)};
+
+# Runs build.sh module: its exit status, stdout and stderr.
+sub module_for {
+    my ($options, %environment) = @_;
+    local @ENV{keys %environment} = values %environment;
+    my $printed = qx('$top/build.sh' --no-install module $options 2>'$folder/stderr');
+    return ($?, $printed, read_file("$folder/stderr"));
+}
+
+# A script that answers -V with $said, and is nginx otherwise.
+sub program_that_says {
+    my ($said, $otherwise) = @_;
+    my $path = write_file("$folder/said-" . length($said), <<"END");
+#!/bin/sh
+[ "\$1" != -V ] || { cat <<'SAID'; exit; }
+$said
+SAID
+$otherwise
+END
+    chmod 0755, $path;
+    return $path;
+}
+
+my ($version) = qx('$program' -v 2>&1) =~ m{^nginx version: nginx/(\S+)}m or die "$program has no version";
+my $file;
+
+subtest "a module is built like $program" => sub {
+    my ($status, $printed, $stderr) = module_for("--like '$program'");
+    is $status, 0, 'it is built' or diag $stderr;
+    ($file) = $printed =~ m{^(/.*/ngx_http_ratelimit_module\.so)$}m;
+    like $file, qr{^\Q@{[ build_folder() ]}\E/module/nginx-\Q$version\E-\w[\w-]+/}, 'in a folder of its own';
+    like $printed, qr{^fits nginx \Q$version\E with --with-compat}m, 'it says which nginx can load it';
+    like $printed, qr{^on \w+ with glibc 2\.\d+ or later, libssl\.so\.\d+ and libcrypto\.so\.\d+$}m,
+        'and on which system';
+
+    my ($install, $line, $reload) = $printed =~ /^  (install .*)\n  sed .*(load_module \S+;).*\n  (.* -t && .* -s reload)$/m;
+    ok $reload, 'three lines load it' or return;
+    my ($path) = $line =~ /load_module (\S+);/;
+    like $install, qr{^install -D -m 644 \Q$file\E \Q$path\E$}, 'the first puts it where the second loads it from';
+};
+
+subtest 'it needs libc and OpenSSL, and exports what nginx looks up' => sub {
+    my @needed = sort map { /\(NEEDED\).*\[(.*)\]/ ? $1 : () } qx(readelf -d '$file');
+    like "@needed", qr/^(?:ld-linux\S* )?libc\.so\.6 libcrypto\.so\.\d+ libm\.so\.6 libssl\.so\.\d+$/, 'libm is a part of libc';
+    my @exported = sort map { /(\S+)$/ ? $1 : () } qx(nm -D --defined-only '$file');
+    is "@exported", 'ngx_module_names ngx_module_order ngx_modules';
+};
+
+subtest 'nginx loads it and limits with it, alone and with Redis' => sub {
+    my $redis = redis();
+    my $node  = nginx(module => $file, http => <<"END", server => <<'END2');
+    ratelimit_redis main { server 127.0.0.1:@{[ $redis->port ]}; }
+    ratelimit_zone \$uri zone=all rate=2r/d redis=main;
+END
+    location / { ratelimit zone=all; try_files /index.html =404; }
+END2
+    is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429];
+    cmp_ok $redis->calls('evalsha') + $redis->calls('eval'), '>', 0, 'Redis counted';
+};
+
+subtest 'a source tree is left as it is' => sub {
+    my $tree = "$folder/git clone";
+    system('cp', '-a', '/usr/share/nginx/src', $tree) == 0 or die "no copy of nginx-dev's source";
+    rename "$tree/configure", "$tree/auto/configure" or die $!;    # as in a git clone
+    unlink "$tree/conf_flags";
+    write_file("$tree/Makefile", "install:\n");
+    my $state = sub { return qx(cd '$tree' && find . -type f | sort | xargs -d '\\n' cksum) };
+    my $before = $state->();
+    my ($status, $printed, $stderr) = module_for("--source '$tree'");
+    is $status, 0, 'a module is built from it' or diag $stderr;
+    like $printed, qr{^\Q$file\E$}m, 'the same, of this version';
+    is $state->(), $before, 'no file of the tree has changed';
+};
+
+subtest "nginx's configure takes the module by hand, with hiredis in a folder of it" => sub {
+    my ($copy, $bin) = ("$folder/module", "$folder/no-hiredis");
+    system("mkdir '$copy' '$bin' && cd '$top' && cp -r config config.make src lua '$copy/'") == 0 or die 'no copy';
+    chmod 0755, write_file("$bin/pkg-config", "#!/bin/sh\nexit 1\n");
+    my $configure = sub {
+        return qx(cd '$folder/git clone' && PATH='$bin:$ENV{PATH}' sh auto/configure --with-compat --builddir='$folder/objs' --add-dynamic-module='$copy' 2>&1);
+    };
+    like $configure->(), qr{requires hiredis 1\.1 or later, .*\n.*\n\n    sh \.ci/hiredis\.sh hiredis\n}, 'without it, it says how to get it';
+    system('cp', '-r', "$top/build/hiredis", "$copy/hiredis") == 0 or die 'no hiredis';
+    like $configure->(), qr/adding module in .*Configuration summary/s, 'with it, it is configured';
+    like read_file("$folder/objs/Makefile"), qr{\Q$copy\E/hiredis/lib/libhiredis\.a}, 'and linked in';
+};
+
+subtest 'one line says what is wrong' => sub {
+    my $alien = program_that_says("nginx version: nginx/$version\nconfigure arguments: --with-compat",
+        'echo "nginx: [emerg] module is not binary compatible" >&2; exit 1');
+    my $git = "$folder/bin";
+    mkdir $git or die $!;
+    chmod 0755, write_file("$git/git", "#!/bin/sh\necho 'no such branch' >&2\nexit 1\n");
+    mkdir "$folder/none" or die $!;
+    for (
+        ['', qr/module: name the nginx with --nginx VERSION, --source TREE or --like PROGRAM/],
+        ['--like', qr/module: --like needs a value/],
+        ['--unlike x', qr/module: unknown option --unlike/],
+        ['--like /nowhere/nginx', qr{module: there is no program /nowhere/nginx}],
+        ['--like /bin/true', qr{/bin/true is no nginx: it does not name its version}],
+        ["--like $alien", qr/\Q$alien\E does not load the module: nginx: \[emerg\] module is not binary compatible/],
+        ["--source $folder/none", qr{\Q$folder\E/none is not the source of an nginx}],
+        ["--source $folder/nowhere", qr{module: there is no folder \Q$folder\E/nowhere}],
+        ["--nginx 9.9 --like $program", qr{\Q$program\E is nginx-\Q$version\E, not nginx-9\.9}],
+        ['--nginx 9.9.9', qr{could not fetch release-9\.9\.9 from https://github\.com/nginx/nginx, see \S+; or name a tree with --source}],
+        ['--nginx angie-9.9.9', qr{could not fetch Angie-9\.9\.9 from https://github\.com/webserver-llc/angie}],
+        ['--nginx openresty-1.31.3.1', qr{the source of openresty is in its bundle: --source openresty-1\.31\.3\.1/build/nginx-1\.31\.3}],
+        ['--nginx foo-1.0', qr{no source is known for foo-1\.0: name one with --source}],
+    ) {
+        my ($options, $message) = @{$_};
+        my ($status, $printed, $stderr) = module_for($options, PATH => "$git:$ENV{PATH}");
+        isnt $status, 0, "module $options fails";
+        like $stderr, qr/^build\.sh: $message.*$/m, 'and says why';
+        is $printed, '', 'and prints no file';
+    }
+};
+
+subtest 'it says what is missing, and works without apt' => sub {
+    # A PATH with the programs of this machine but those of Debian's packages, and with a compiler without headers.
+    my $path = "$folder/without-apt";
+    mkdir $path or die $!;
+    for my $program (map { glob "$_/*" } '/usr/bin', '/bin') {
+        my ($name) = $program =~ m{([^/]+)$};
+        symlink $program, "$path/$name" unless $name =~ /^(?:apt|dpkg|openssl$)/;
+    }
+    my (undef, undef, $stderr) = module_for("--like '$program'", PATH => $path);
+    is $stderr, "build.sh: missing to build a module (packages of Debian, Fedora and RHEL, Alpine):\n  openssl\n", 'a program';
+    symlink '/usr/bin/openssl', "$path/openssl" or die $!;
+    unlink "$path/g++" or die $!;
+    chmod 0755, write_file("$path/g++", <<'END');
+#!/bin/sh
+case "$*" in *fsyntax*) ! grep -Eq 'json|ssl' ;; *) exec /usr/bin/g++ "$@" ;; esac
+END
+    (undef, undef, $stderr) = module_for("--like '$program'", PATH => $path);
+    is $stderr, "build.sh: missing to build a module (packages of Debian, Fedora and RHEL, Alpine):\n"
+        . "  OpenSSL's headers (libssl-dev, openssl-devel, openssl-dev)\n"
+        . "  JSON for Modern C++ (nlohmann-json3-dev, json-devel, nlohmann-json)\n", 'headers';
+    unlink "$path/g++" or die $!;
+    symlink '/usr/bin/g++', "$path/g++" or die $!;
+    my ($status, $printed) = module_for("--like '$program'", PATH => $path);
+    is $status, 0, 'with all of them it builds';
+    like $printed, qr{^\Q$file\E$}m, 'the module';
+};
+
+finish();
