@@ -74,12 +74,13 @@ sub statements {
 }
 
 # Directives that are valid in http {} only.
-my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone ratelimit_fleet map geo log_format server rest);
+my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone ratelimit_fleet map geo log_format limit_req_zone
+    server rest);
 
 # The complaints of nginx -t about a configuration: a whole one, or a part of http {}, of server {} or of
 # both. Zones that a part uses without defining them are added.
 sub complaints_about {
-    my $text = without_otel($_[0]);
+    my $text = without_other_modules($_[0]);
     my %defined = map { $_ => 1 } $text =~ /ratelimit_zone[^;]*?\bzone=([\w.-]+)/g;
     my %part = (http => '', server => '');
     for my $zone ($text =~ /\bratelimit\s+zone=([\w.-]+)/g) {
