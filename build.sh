@@ -36,7 +36,7 @@ Usage: ./build.sh [--no-install] [command]
                       build one file for another nginx: a version (1.31.4, stable, angie-1.12.1), a tree, or one
                       that fits this program; it needs only libc and OpenSSL. See doc/install.md
   rehearse            build only ratelimit-rehearse, which needs no nginx
-  demo                build, start a private Redis and nginx, and show a location being limited
+  demo [--once]       build, show a limited location of a private nginx and Redis until Enter is pressed, or once
   test [t/… …]        build and run the tests: all, or the named folders and files; --except 'a|b' before
                       them leaves out a.t and b.t; t/README.md lists the tests
   lint                check the code: format, likely mistakes, shell scripts, includes between folders
@@ -361,7 +361,7 @@ main() {
     demo)
         need "${demo_packages[@]}"
         build_module
-        exec bash "$top/t/demo.sh" "$module"
+        exec bash "$top/t/demo.sh" "$module" "$@"
         ;;
     test) run_tests "$@" ;;
     lint) run_tests t/source ;;

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Demonstrates the module: starts a private Redis and nginx on loopback, sends requests to a limited location
-# until the responses turn from 200 to 429, and stops both servers.
-# Usage: t/demo.sh path/to/ngx_http_ratelimit_module.so (`./build.sh demo` calls it).
+# until the responses turn from 200 to 429, and stops both servers when Enter is pressed or its input ends.
+# Usage: t/demo.sh path/to/ngx_http_ratelimit_module.so [--once] (`./build.sh demo` calls it). With --once it
+# does not wait.
 set -euo pipefail
 
 module=$1
+once=${2:-}
+PATH=$PATH:/usr/sbin  # Debian's nginx is there, which only root's PATH has
 folder=$(mktemp -d /tmp/ratelimit-demo.XXXXXX)
 nginx_pid=
 redis_pid=
@@ -37,7 +40,7 @@ free_port() {
 wait_for() {
     local what=$1
     shift
-    for _ in {1..100}; do
+    for _ in {1..600}; do
         "$@" >/dev/null 2>&1 && return
         sleep 0.05
     done
@@ -109,14 +112,11 @@ echo
 echo '3. Seven requests of one client:'
 echo
 
-statuses=
-for number in 1 2 3 4 5 6 7; do
-    answer=$(curl -s -o /dev/null -D - "http://127.0.0.1:$port/" | tr -d '\r')
-    status=$(sed -n '1s/[^ ]* \([0-9]*\).*/\1/p' <<<"$answer")
-    headers=$(grep -iE '^(x-ratelimit-|retry-after)' <<<"$answer" | paste -sd ' ' -)
-    printf '   %s  %s  %s\n' "$number" "$status" "$headers"
-    statuses="$statuses $status"
-done
+# One curl, so that a busy machine also sends all within ten seconds. Seven connections, so that both workers decide.
+answers=$(curl -s -o /dev/null -D - -H 'Connection: close' "http://127.0.0.1:$port/?[1-7]" | tr -d '\r')
+awk '/^HTTP/ { printf "   %d  %s ", ++number, $2 } tolower($1) ~ /^(x-ratelimit-|retry-after)/ { printf " %s", $0 }
+    /^$/ { print "" }' <<<"$answers"
+statuses=$(awk '/^HTTP/ { printf " %s", $2 }' <<<"$answers")
 
 [ "$statuses" = ' 200 200 200 200 200 429 429' ] || fail "unexpected statuses:$statuses"
 metrics=$(curl -s "http://127.0.0.1:$port/ratelimit/metrics")
@@ -125,7 +125,7 @@ cat <<END
 
    Five passed, then 429: the count is in Redis, so it did not matter which worker handled a request.
 
-4. The metrics for Prometheus at /ratelimit/metrics (the dashboard is at /ratelimit/):
+4. The metrics for Prometheus at /ratelimit/metrics:
 
 $(sed -n -e '/ 0$/d' -e 's/^ratelimit_requests_total/   &/p' <<<"$metrics")
 
@@ -134,3 +134,25 @@ $(sed -n -e '/ 0$/d' -e 's/^ratelimit_requests_total/   &/p' <<<"$metrics")
 
    load_module $module;
 END
+[ "$once" != --once ] || exit 0
+
+cat <<END
+
+6. Both servers run until you press Enter here. Open the dashboard in a browser:
+
+   http://127.0.0.1:$port/ratelimit/
+
+   In another terminal, send requests and watch it:
+
+   for i in \$(seq 12); do curl -s -o /dev/null -w '%{http_code}\n' http://127.0.0.1:$port/; done
+   curl -i http://127.0.0.1:$port/
+   redis-cli -p $redis_port keys 'rl:*'
+
+   Change the limit in nginx.conf and reload it, or see what happens without Redis:
+
+   sed -i 's,5r/10s,2r/10s,' $folder/nginx.conf && kill -HUP $nginx_pid
+   kill $redis_pid
+
+END
+trap 'exit 0' INT TERM
+read -r -p 'Press Enter to stop. ' || true

@@ -1,5 +1,5 @@
 // Screenshots of the page in each of its states: node shots.mjs FOLDER [name...]
-// doc/fleet.png and doc/fleet-change.png are "ten" and "ten-question", with 64 colours.
+// doc/dashboard.png, doc/fleet.png and doc/fleet-change.png are "first", "ten" and "ten-question", with 64 colours.
 
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -46,6 +46,7 @@ const days = page => page.locator('.choice', { hasText: '2 days' }).first().clic
 // name: [scenario, options of the browser's context, what to do before].
 const PICTURES = {
     light: ['fleet'],
+    first: ['fleet', { viewport: { width: 1280, height: 836 } }],
     dark: ['fleet', DARK],
     medium: ['fleet', { viewport: { width: 860, height: 900 } }],
     narrow: ['fleet', { viewport: NARROW }],

@@ -74,12 +74,13 @@ sub statements {
 }
 
 # Directives that are valid in http {} only.
-my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone ratelimit_fleet map geo log_format server rest);
+my %http_only = map { $_ => 1 } qw(ratelimit_redis ratelimit_zone ratelimit_fleet map geo log_format limit_req_zone
+    server rest);
 
 # The complaints of nginx -t about a configuration: a whole one, or a part of http {}, of server {} or of
 # both. Zones that a part uses without defining them are added.
 sub complaints_about {
-    my $text = without_otel($_[0]);
+    my $text = without_other_modules($_[0]);
     my %defined = map { $_ => 1 } $text =~ /ratelimit_zone[^;]*?\bzone=([\w.-]+)/g;
     my %part = (http => '', server => '');
     for my $zone ($text =~ /\bratelimit\s+zone=([\w.-]+)/g) {
@@ -149,6 +150,63 @@ my @names = (
 
 subtest 'README has at most 200 lines' => sub {
     cmp_ok scalar(() = $text{'README.md'} =~ /\n/g), '<=', 200;
+};
+
+# The chapters of a document, and the list of chapters before the first one, if there is one.
+sub contents {
+    my ($top, @chapters) = split /^## (.+)\n/m, $_[0] =~ s/^```.*?^```\n//msgr;
+    my @listed = $top =~ /^- \[([^\]]+)\]\(#/mg or return;
+    return ([map { $chapters[2 * $_] } 0 .. $#chapters / 2], \@listed);
+}
+
+subtest 'a list of contents names every chapter, in their order' => sub {
+    my @with = grep { contents($text{$_}) } @documents;
+    cmp_ok scalar(@with), '>', 4, 'lists are found';
+    for my $path (@with) {
+        my ($chapters, $listed) = contents($text{$path});
+        is_deeply $listed, $chapters, $path;
+    }
+};
+
+# A part of README's configuration without what this test cannot have, as http {} and server {}.
+sub readme_node {
+    my ($snippet, $redis, $backend) = @_;
+    my %part = (http => '', server => '');
+    for (statements($snippet)) {
+        my ($name, $statement) = @{$_};
+        next if $name =~ /^(?:load_module|events)$/;
+        $part{ $http_only{$name} ? 'http' : 'server' } .= "$statement\n";
+    }
+    $part{server} .= $1 if $part{http} =~ s/^server \{(.*)\}\n//ms;
+    for (values %part) {
+        s/server 10[\d.:]+;/server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s;/;
+        s/password_file [^;]*;|listen 80;|access_log [^;]*;//g;
+        s{http://backend}{http://127.0.0.1:@{[ $backend->port ]}}g;
+    }
+    return nginx(%part);
+}
+
+subtest 'README shows the refusals that its configurations give' => sub {
+    my $redis   = redis();
+    my $backend = nginx(module => 0, server => 'location / { return 200 ok; }');
+    my @snippets = $text{'README.md'} =~ /^```nginx\n(.*?)^```/msg;
+    my @answers  = $text{'README.md'} =~ /^```\n(HTTP.*?)^```/msg;
+    my @asked    = (['/', 10], ['/api/', 100, headers => ['X-API-Key' => 'gold-4711']]);
+    is scalar(@answers), 2, 'there are two';
+    for my $i (0, 1) {
+        my ($path, $quota, @options) = @{ $asked[$i] };
+        $redis->cmd('FLUSHALL');
+        my $node = readme_node($snippets[$i], $redis, $backend);
+        $node->get($path, @options) for 1 .. $quota + 1;
+        my $answer = $node->get($path, @options);    # from the memory of the node
+        for my $line (split /\n/, $answers[$i]) {
+            my ($name, $value) = split /: /, $line, 2;
+            next if !defined $value;
+            my $time = $name =~ /Reset|Retry/ ? '\d+' : quotemeta($value) =~ s/t\\=\K\d+/\\d+/gr;
+            like $answer->header($name) // '', qr/^$time$/, "$line";
+        }
+        is $answer->status, 429;
+    }
 };
 
 subtest 'every link leads to a file, and to a heading of it' => sub {

@@ -1,79 +1,9 @@
 # doc/recipes.md: nginx accepts every configuration there, and it limits as described, also clients that leave before
-# the answer: they gain nothing.
+# the answer: they gain nothing. recipes_who.t has the other recipes.
 
-use Ratelimit::Backend;
-use Ratelimit::Http2 qw(http2_one http2_reset);
+use Ratelimit::Recipes qw(run_recipes recipes slow_backend);
 use Ratelimit::Test;
-use Socket qw(SOL_SOCKET SO_LINGER);
-use Ratelimit::Process qw(read_file free_port);
 use Ratelimit::Build qw(top);
-
-my $text = read_file(top() . '/doc/recipes.md');
-my @parts = split /^## (.+)\n/m, $text;
-shift @parts;
-my $redis   = redis();
-my $slow    = Ratelimit::Backend->new;  # answers requests with X-Slow, when the test says so
-my $backend = nginx(
-    module => 0,
-    server => "location / {
-        add_header X-Tokens \$http_x_tokens;
-        add_header X-Path \$request_uri;
-        error_page 418 = \@slow;
-        if (\$http_x_slow) { return 418; }
-        if (\$http_x_password = redirect) { return 302 /login; }
-        if (\$http_x_password) { return 401 wrong; }
-        return 200 backend;
-    }
-    location \@slow { add_header X-Tokens \$http_x_tokens; proxy_pass http://@{[ $slow->addr ]}; }",
-);
-
-# A node with a recipe, split into its parts of http {} and server {}.
-sub node_of {
-    my $recipe = without_otel($_[0]);
-    my ($http, $server) = $recipe =~ /^(.*?)^server \{\n(.*)^\}/ms or return;
-    s{http://backend}{http://127.0.0.1:@{[ $backend->port ]}}g for $server;
-    s{/var/log/nginx/}{logs-} for $server;
-    # The addresses of the test's clients, and windows that do not end during the test.
-    s{10\.0\.0\.0/8}{127.0.0.0/24}, s{192\.0\.2\.7}{127.0.1.7} for $http;
-    s{\d+r/\Kh}{d}g, s{\d+r/\Km\b}{d}g for $http;
-    $http = "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $http";
-    my $h2 = free_port();
-    my $node = nginx(http => $http, server => "listen 127.0.0.1:$h2 http2; ratelimit_headers x-ratelimit draft; $server");
-    $node->{h2} = $h2;
-    return $node;
-}
-
-# Requests that reach the backend and whose clients leave before its answer: a third closes its connection, a third
-# resets it, and a third resets its HTTP/2 stream.
-sub leave {
-    my ($node, $path, $count, %options) = @_;
-    $options{headers} = ['X-Slow' => 1, @{ $options{headers} // [] }];
-    my $before = $slow->begun;
-    my @sockets = map {
-        my $socket;
-        if ($_ % 3 == 0 && !$options{from}) {
-            $socket = http2_one($node->{h2}, $path, %options);
-        } else {
-            $socket = http_connect($node->port, undef, $options{from});
-            http_send($socket, $path, %options);
-        }
-        $socket;
-    } 1 .. $count;
-    wait_until('the backend has them', sub { $slow->begun - $before == $count });
-    for my $i (1 .. $count) {
-        my $socket = $sockets[$i - 1];
-        if ($i % 3 == 0 && !$options{from}) {
-            http2_reset($socket, 1);
-            next;
-        }
-        setsockopt $socket, SOL_SOCKET, SO_LINGER, pack 'ii', 1, 0 if $i % 3 == 1;
-        close $socket;
-    }
-    $node->get('/no-such-page') for 1 .. 2;  # by then the worker has seen that the clients left
-    return if $options{stays};
-    wait_until('their requests have ended', sub { $slow->now == 0 });
-    return;
-}
 
 my %try = (
     'Dry run first' => sub {
@@ -114,10 +44,10 @@ my %try = (
         my @slow = (headers => ['X-API-Key' => 'ann', 'X-Slow' => 1]);
         my @reports = map { my $socket = http_connect($node->port); http_send($socket, '/reports/', @slow); $socket } 1 .. 2;
         my $status = sub { $node->status('/reports/', headers => ['X-API-Key' => $_[0]]) };
-        wait_until('two reports run', sub { $slow->now == 2 });
+        wait_until('two reports run', sub { slow_backend()->now == 2 });
         is $status->('ann'), 429;
         is $status->('bob'), 200, 'another customer';
-        $slow->finish;
+        slow_backend()->finish;
         wait_until('reports that end make room', sub { $status->('ann') == 200 });
     },
     'By address and by key together' => sub {
@@ -252,42 +182,7 @@ my %leaving = (
     map { $_ => { path => '/', count => 100 } } 'An answer that says why', 'gRPC clients', 'Spans for OpenTelemetry',
 );
 
-# Whether a request like those of the clients that left finds nothing left.
-sub used_up {
-    my ($node, $way, $method) = @_;
-    my $answer = $node->get($way->{path}, map({ $_ => $way->{$_} } qw(headers from)), method => $method // $way->{method});
-    return $answer->status == 429 || ($answer->header('grpc-status') // '') eq '8'
-        || ($answer->header('RateLimit') // '') =~ /;r=0\b/;
-}
-
-sub gains_nothing {
-    my ($node, $way) = @_;
-    leave($node, $way->{path}, $way->{count}, map { $_ => $way->{$_} } qw(headers from method stays));
-    if ($way->{path} eq '/reports/') {
-        ok used_up($node, $way), 'the reports still run';
-        $slow->finish;
-        wait_until('they make room when they end', sub { !used_up($node, $way) });
-        return;
-    }
-    $slow->finish;
-    wait_until('what they took is counted', sub { used_up($node, $way) });
-    ok used_up($node, $way, $_), $_ for $way->{method} ? 'PUT' : ('GET', 'HEAD');
-    return;
-}
-
-is_deeply [map { $parts[2 * $_] } 0 .. $#parts / 2], [grep { $try{$_} } map { $parts[2 * $_] } 0 .. $#parts / 2],
-    'every recipe is tested';
-
-while (my ($name, $part) = splice @parts, 0, 2) {
-    subtest $name => sub {
-        for my $recipe ($part =~ /^```nginx\n(.*?)^```/msg) {
-            $redis->cmd('FLUSHALL');
-            $try{$name}->(node_of($recipe), $recipe);
-            $redis->cmd('FLUSHALL');
-            subtest 'clients that leave before the answer gain nothing' =>
-                sub { gains_nothing(node_of($recipe), $leaving{$name}) };
-        }
-    };
-}
-
+my $other = read_file(top() . '/t/operators/recipes_who.t');
+is_deeply [grep { !$try{$_} && $other !~ /^    '\Q$_\E' => sub/m } map { $_->[0] } recipes()], [], 'every recipe is tested';
+run_recipes(\%try, \%leaving);
 finish();

@@ -20,7 +20,7 @@ use Ratelimit::Sentinel;
 our @EXPORT = (
     qw(redis cluster sentinels nginx node proxy load conf_test survives_kills finish),
     qw(request http_connect http_send http_read burst http2),
-    qw(free_port wait_until read_file write_file without_otel),
+    qw(free_port wait_until read_file write_file without_other_modules),
 );
 
 sub import {
@@ -34,12 +34,13 @@ sub import {
     return;
 }
 
-# A configuration for an nginx without the OpenTelemetry module, which Debian does not have: the attributes of
-# spans become response headers.
-sub without_otel {
+# A configuration for an nginx without modules that Debian or the machine does not have. OpenTelemetry: the attributes of
+# spans become response headers. geoip2: what it looks up is a request header, X-ASN for $asn.
+sub without_other_modules {
     my ($text) = @_;
     $text =~ s/^ *otel_(?:exporter \{.*?\}|(?:trace|service_name) [^;]*;)\n//msg;
     $text =~ s/otel_span_attr (.*?);/add_header $1 always;/g;
+    $text =~ s/^geoip2 \S+ \{\s*\$(\w+) [^;]*;\s*\}/map \$http_x_$1 \$$1 { default \$http_x_$1; }/msg;
     return $text;
 }
 
