@@ -19,12 +19,6 @@ test_packages=(perl procps redis-server redis-tools)  # for every test; "# needs
 nginx_tests=(t/redis t/topologies t/node t/operators)  # those that start the nginx under test
 test_folders=(t/unit t/tools t/rehearse "${nginx_tests[@]}")
 deb_packages=(build-essential debhelper fakeroot)
-packaging_packages=(debootstrap buildah redis-server redis-tools curl procps git)
-dashboard_packages=(nodejs npm chromium)
-chaos_packages=(redis-server redis-sentinel redis-tools perl openssl procps)
-fuzz_packages=(clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates
-    zlib1g-dev libpcre2-dev nlohmann-json3-dev libevent-dev)
-bench_packages=(redis-server redis-tools wrk perl libnginx-mod-http-lua procps)
 
 help() {
     cat <<END
@@ -257,79 +251,10 @@ run_tests() {
     exec prove -j$((jobs + 1)) "${tests[@]}"  # tests mostly wait
 }
 
-run_bench() {
-    [ $# -gt 0 ] || set -- scripts load growth ring rehearse fleet
-    local part
-    [[ " $* " != *' rehearse '* ]] || build_rehearse
-    if [ "$*" != rehearse ]; then
-        need "${build_packages[@]}" "${bench_packages[@]}"
-        build_module
-    fi
-    export BUILD_DIR=$build
-    for part in "$@"; do
-        [ -f "$top/t/bench/$part.pl" ] || fail "the benchmark has no part $part"
-        perl -I"$top/t/lib" -I"$top/t/bench" "$top/t/bench/$part.pl"
-    done
-}
-
-run_chaos() {
-    case " $* " in
-    *' --sum '*) ;;
-    *)
-        need "${build_packages[@]}" "${chaos_packages[@]}"
-        build_module
-        ;;
-    esac
-    export BUILD_DIR=$build
-    exec perl "$top/t/chaos/run.pl" "$@"
-}
-
 make_deb() {
     need "${build_packages[@]}" "${rehearse_packages[@]}" "${deb_packages[@]}"
     choose_hiredis  # the package depends on Debian's if that is new enough
     exec bash "$top/packaging/deb.sh" "$build/deb"
-}
-
-run_sanitized() {
-    local packages
-    mapfile -t packages < <(needs_of "$top/t/unit/unit.t")
-    need "${build_packages[@]}" "${test_packages[@]}" "${packages[@]}"
-    choose_hiredis
-    build_unit_tests -sanitize ON
-    [ $# -gt 0 ] || ctest --test-dir "$build/unit-sanitize" --output-on-failure
-
-    # Memory that nginx keeps until it ends is no leak. Not lifecycle.t: an upgraded nginx has no
-    # ASAN_OPTIONS, and the sanitizer keeps freed memory for a while.
-    CHECKED=sanitizers sh "$top/.ci/nginx.sh" "$build/nginx-sanitize"
-    export ASAN_OPTIONS=detect_odr_violation=0:detect_leaks=0:abort_on_error=0
-    export UBSAN_OPTIONS=print_stacktrace=1
-    export BUILD_DIR=$build/sanitized NGX_SRC=$build/nginx-sanitize/src
-    export RATELIMIT_NGINX=$build/nginx-sanitize/nginx
-    [ $# -gt 0 ] || set -- --except lifecycle "${nginx_tests[@]}"
-    exec "$top/build.sh" test "$@"
-}
-
-test_dashboard() {
-    local package
-    for package in "${dashboard_packages[@]}"; do
-        # Node.js may come from elsewhere than Debian, and CHROMIUM may name another browser.
-        case $package in
-        nodejs) ! command -v node >/dev/null || continue ;;
-        npm) ! command -v npm >/dev/null || continue ;;
-        chromium) [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ] || continue ;;
-        esac
-        need "$package"
-    done
-    exec bash "$top/t/dashboard/run.sh" "$@"
-}
-
-run_fuzz() {
-    need "${fuzz_packages[@]}"
-    choose_hiredis
-    build_unit_tests -fuzz ON -DFUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None \
-        -DCMAKE_CXX_FLAGS='-O1 -g'
-    mkdir -p "$build/fuzz"
-    exec bash "$top/t/fuzz/run.sh" "$build/unit-fuzz" "$build/fuzz" "$@"
 }
 
 run_valgrind() {
@@ -369,12 +294,12 @@ main() {
         need clang-format
         cpp_files | xargs -d '\n' clang-format -i
         ;;
-    test-dashboard) test_dashboard "$@" ;;
-    bench) run_bench "$@" ;;
-    chaos) run_chaos "$@" ;;
-    sanitize) run_sanitized "$@" ;;
+    test-dashboard) . "$top/t/dashboard/run.sh" ;;
+    bench) . "$top/t/bench/run.sh" ;;
+    chaos) . "$top/t/chaos/run.sh" ;;
+    sanitize) . "$top/.ci/sanitize.sh" ;;
     valgrind) run_valgrind "$@" ;;
-    fuzz) run_fuzz "$@" ;;
+    fuzz) . "$top/t/fuzz/run.sh" ;;
     install)
         build_module
         build_rehearse
@@ -382,12 +307,7 @@ main() {
         ;;
     uninstall) exec bash "$top/packaging/install.sh" uninstall "$module" ;;
     deb) make_deb ;;
-    test-packages)
-        [ "$(id -u)" -eq 0 ] || fail 'test-packages needs root, for debootstrap and chroot'
-        need "${packaging_packages[@]}"
-        bash "$top/t/packaging/debian.sh"
-        bash "$top/t/packaging/image.sh"
-        ;;
+    test-packages) . "$top/t/packaging/run.sh" ;;
     clean) rm -rf "$build" ;;
     help | --help | -h) help ;;
     *)

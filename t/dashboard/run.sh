@@ -1,20 +1,17 @@
-#!/usr/bin/env bash
-# Tests the dashboard, in a browser where one is needed; npm installs the packages of package-lock.json.
-# Usage: ./build.sh test-dashboard [file.test.mjs...], which installs Node.js and Chromium first
+# shellcheck shell=bash disable=SC2154
+# Sourced by build.sh for `./build.sh test-dashboard`, whose functions and variables it uses: tests the dashboard, in a
+# browser where one is needed; npm installs the packages of package-lock.json.
+# Usage: ./build.sh test-dashboard [file.test.mjs...]
 #
 # By default it runs against the mock of mock.mjs. RATELIMIT_DASHBOARD and RATELIMIT_TRAFFIC make
 # page.test.mjs run against a real node (see there). CHROMIUM names another browser.
-set -eu
-cd "$(dirname "$0")"
 
-if ! node -e 'process.exit(process.versions.node.split(".")[0] >= 18 ? 0 : 1)' 2>/dev/null; then
-    echo 'run.sh: Node.js 18 or later is needed' >&2
-    exit 1
-fi
-if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
-    echo 'run.sh: Chromium is needed: run ./build.sh test-dashboard, or set CHROMIUM' >&2
-    exit 1
-fi
+# Node.js may come from elsewhere than Debian.
+command -v node >/dev/null || need nodejs
+command -v npm >/dev/null || need npm
+[ -x "${CHROMIUM:-/usr/bin/chromium}" ] || need chromium
+cd "$top/t/dashboard" || exit
+node -e 'process.exit(process.versions.node.split(".")[0] >= 18 ? 0 : 1)' || fail 'Node.js 18 or later is needed'
 # Installs again if the lock file is newer than the installed packages.
 if [ ! -f node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
     npm ci --ignore-scripts --no-audit --no-fund --loglevel=error

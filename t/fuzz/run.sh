@@ -1,14 +1,18 @@
-#!/usr/bin/env bash
-# Runs libFuzzer on targets of this folder, built as FOLDER/fuzz_TARGET, for the given seconds each (600 by
-# default). Fails at the first finding.
-# Usage: bash t/fuzz/run.sh FOLDER KEPT [target...] [seconds]; ./build.sh fuzz builds them and runs this.
+# shellcheck shell=bash disable=SC2154
+# Sourced by build.sh for `./build.sh fuzz`, whose functions and variables it uses: builds the targets of this folder
+# with libFuzzer and runs them, for the given seconds each (600 by default). Fails at the first finding.
+# Usage: ./build.sh fuzz [target...] [seconds]
 #
 # Targets: the .cpp files here, except replay.cpp. They start with seeds/TARGET and the corpus of earlier
-# runs, which is kept in KEPT/corpus.
-set -euo pipefail
-cd "$(dirname "$0")"
-folder=$1 kept=$2
-shift 2
+# runs, which is kept in build/fuzz/corpus.
+
+need clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates \
+    zlib1g-dev libpcre2-dev nlohmann-json3-dev libevent-dev
+choose_hiredis
+build_unit_tests -fuzz ON -DFUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None \
+    -DCMAKE_CXX_FLAGS='-O1 -g'
+folder=$build/unit-fuzz kept=$build/fuzz
+cd "$top/t/fuzz" || exit
 
 seconds=600
 targets=()
@@ -22,8 +26,7 @@ done
 
 for target in "${targets[@]}"; do
     if [ ! -f "$target.cpp" ] || [ ! -x "$folder/fuzz_$target" ]; then
-        echo "t/fuzz has no target $target" >&2
-        exit 1
+        fail "t/fuzz has no target $target"
     fi
     corpus=$kept/corpus/$target
     mkdir -p "$corpus"

@@ -1,0 +1,16 @@
+# shellcheck shell=bash disable=SC2154
+# Sourced by build.sh for `./build.sh bench`, whose functions and variables it uses: runs the named benchmarks of this
+# folder, or all but soak. Each writes its tables into doc/benchmarks.md.
+# Usage: ./build.sh bench [part...]      part: a .pl file here
+
+[ $# -gt 0 ] || set -- scripts load growth ring rehearse fleet
+[[ " $* " != *' rehearse '* ]] || build_rehearse
+if [ "$*" != rehearse ]; then
+    need "${build_packages[@]}" redis-server redis-tools wrk perl libnginx-mod-http-lua procps
+    build_module
+fi
+export BUILD_DIR=$build
+for part; do
+    [ -f "$top/t/bench/$part.pl" ] || fail "the benchmark has no part $part"
+    perl -I"$top/t/lib" -I"$top/t/bench" "$top/t/bench/$part.pl"
+done

@@ -1,0 +1,7 @@
+# shellcheck shell=bash disable=SC2154
+# Sourced by build.sh for `./build.sh test-packages`, whose functions and variables it uses.
+
+[ "$(id -u)" -eq 0 ] || fail 'test-packages needs root, for debootstrap and chroot'
+need debootstrap buildah redis-server redis-tools curl procps git
+bash "$top/t/packaging/debian.sh"
+bash "$top/t/packaging/image.sh"
