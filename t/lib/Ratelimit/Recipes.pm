@@ -51,7 +51,8 @@ sub slow_backend { return $slow }
 # [name, text] of each recipe.
 sub recipes {
     my (undef, @parts) = split /^## (.+)\n/m, read_file(top() . '/doc/recipes.md');
-    return map { [@parts[2 * $_, 2 * $_ + 1]] } 0 .. $#parts / 2;
+    my @recipes = map { [@parts[2 * $_, 2 * $_ + 1]] } 0 .. $#parts / 2;
+    return grep { $_->[1] =~ /^```nginx$/m } @recipes;    # not those for a shell
 }
 
 # A node with a recipe, split into its parts of http {} and server {}.
