@@ -46,6 +46,9 @@ public:
     /// the last call.
     bool decide(const Plan& plan, Values& values, std::int64_t now);
 
+    /// Whether a limit applied to the last request: one whose key is empty does not.
+    bool any_applied() const noexcept { return !applied_.empty(); }
+
     /// Call after the last request.
     void finish();
 

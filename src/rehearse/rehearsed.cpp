@@ -43,13 +43,18 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
 {
     values_.begin(record);
     const Route route = site_.find(values_);
-    ++totals_.reached[static_cast<std::size_t>(route.reached)];
+    Reached reached = route.reached;
     Result result = Result::unlimited;
     if (route.plan != nullptr) {
-        ++totals_.requests;
-        result =
-            rehearsal_.decide(*route.plan, values_, record.time) ? Result::passes : Result::refused;
+        const bool passes = rehearsal_.decide(*route.plan, values_, record.time);
+        if (rehearsal_.any_applied()) {
+            result = passes ? Result::passes : Result::refused;
+            ++totals_.requests;
+        } else {
+            reached = Reached::none;
+        }
     }
+    ++totals_.reached[static_cast<std::size_t>(reached)];
     if (result == Result::refused) {
         ++totals_.refused;
         totals_.succeeded += evidence_.succeeded(values_) ? 1 : 0;
@@ -58,7 +63,7 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
         }
     }
     if (list_) {
-        list_->add(values_, route.reached, result != Result::refused);
+        list_->add(values_, reached, result != Result::refused);
     }
     return result;
 }

@@ -257,6 +257,33 @@ same('what nginx answers by itself', @detailed, http => $zones, requests => [@re
     location /internal/ { internal; ratelimit zone=z; }
 END
 
+# Made after the configurations that WordPress and nginx-boilerplate publish, with a limit of each algorithm.
+@requests = requests(800, qw(/ /index.php /2026/11/hello/ /wp-login.php /wp-admin/ /wp-admin/admin-ajax.php?action=x /wp-json/v2/posts
+    /wp-content/uploads/x.php /wp-content/a.css /xmlrpc.php /feed/ /?s=find /.git/config /readme.html /cart/?add=3), 'POST /wp-login.php HTTP/1.1',
+    { line => 'GET /wp-json/v2/posts HTTP/1.1', headers => "User-Agent: GoodBot\r\n" });
+same('a WordPress site with limits of each algorithm', @detailed, requests => [@requests], http => $zones . <<'END', server => <<'END2');
+    map $http_user_agent $bot { default ""; ~*bot $remote_addr; }
+    map $request_method $tries { default ""; POST $remote_addr; }
+    geo $trusted { default 0; 192.0.2.6 1; }
+    map $trusted $client { 0 $remote_addr; 1 ""; }
+    ratelimit_zone $tries   zone=login  rate=3r/m algorithm=sliding_window_log block=30s;
+    ratelimit_zone $client  zone=json   rate=5r/m algorithm=token_bucket burst=4;
+    ratelimit_zone $bot     zone=bots   rate=2r/m algorithm=fixed_window;
+    ratelimit_zone $client  zone=search rate=4r/30s algorithm=sliding_window_buckets precision=5s;
+    ratelimit_zone $client  zone=pages  rate=20r/m algorithm=leaky_bucket burst=3;
+END
+    index index.php;
+    location / { try_files $uri $uri/ /index.php?$args; }
+    location = /xmlrpc.php { deny all; }
+    location ~ /\. { deny all; }
+    location ~* /uploads/.*\.php$ { deny all; }
+    location ^~ /wp-json/ { ratelimit zone=json cost=2; ratelimit zone=bots; rewrite ^ /index.php break; proxy_pass http://UPSTREAM; }
+    location = /wp-login.php { ratelimit zone=login; proxy_pass http://UPSTREAM; }
+    location /wp-admin/ { allow 192.0.2.1; deny all; location ~ \.php$ { ratelimit zone=pages burst=1 nodelay; proxy_pass http://UPSTREAM; } try_files $uri /index.php; }
+    location /cart/ { if ($arg_add) { rewrite ^ /index.php?cart=$arg_add last; } }
+    location ~ \.php$ { set $kind page; if ($args ~ "(^|&)s=") { set $kind search; } ratelimit zone=pages nodelay; ratelimit zone=search; proxy_pass http://UPSTREAM; }
+END2
+
 diag "$all requests, $refused refusals";
 
 finish();
