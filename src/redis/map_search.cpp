@@ -155,7 +155,9 @@ void MapSearch::answered(Query& query, const redisReply& reply)
 {
     const auto map = read_cluster_slots(reply, query.endpoint());
     if (!map) {
-        failed(query, "the reply to CLUSTER SLOTS is not a map");
+        const bool empty = reply.type == REDIS_REPLY_ARRAY && reply.elements == 0;
+        failed(
+            query, empty ? "no slots are assigned yet" : "the reply to CLUSTER SLOTS is not a map");
         return;
     }
     if (const std::size_t masters = masters_in(*map); masters > most_masters_) {

@@ -87,6 +87,15 @@ subtest 'seeds that are dead or in no cluster are reported once' => sub {
     }
 };
 
+subtest 'a node that starts before the cluster is created says so, and uses it when it is' => sub {
+    my $first = redis(cluster => 1);
+    my $node  = node_of('server ' . $first->addr . '; connect_timeout 5s;');
+    $node->wait_for_log(qr/no node of the cluster knows its slots: no slots are assigned yet/);
+    is $node->status('/'), 503;
+    $first->cmd('CLUSTER', 'ADDSLOTSRANGE', 0, 16_383);
+    wait_until('Redis decides', sub { $node->status('/') == 200 });
+};
+
 subtest 'a cluster that is down is reported once, and its map is requested about once a second' => sub {
     my $node = node_of(seeds() . " password 'open sesame'; breaker failures=1000000;"
         . "timeout 300ms; connect_timeout 5s;");

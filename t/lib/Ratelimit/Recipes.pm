@@ -61,9 +61,9 @@ sub node_of {
     my ($http, $server) = $recipe =~ /^(.*?)^server \{\n(.*)^\}/ms or return;
     s{http://backend}{http://127.0.0.1:@{[ $backend->port ]}}g for $server;
     s{/var/log/nginx/}{logs-} for $server;
-    # The addresses of the test's clients, and windows that do not end during the test.
+    # The addresses of the test's clients, and windows and queues that do not end during the test.
     s{10\.0\.0\.0/8}{127.0.0.0/24}, s{192\.0\.2\.7}{127.0.1.7} for $http;
-    s{\d+r/\Kh}{d}g, s{\d+r/\Km\b}{d}g for $http;
+    s{\d+r/\Kh}{d}g, s{\d+r/\Km\b}{d}g, s{\b5r/s}{2r/s} for $http;
     $http = "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; } $http";
     my $h2 = free_port();
     my $node = nginx(http => $http, server => "listen 127.0.0.1:$h2 http2; ratelimit_headers x-ratelimit draft; $server");
