@@ -15,6 +15,7 @@ build_packages=(
 )
 rehearse_packages=(g++ make pkg-config zlib1g-dev libpcre2-dev libssl-dev libcli11-dev nlohmann-json3-dev)
 demo_packages=(redis-server curl)
+[[ "${CC:-} ${CXX:-}" != *clang* ]] || build_packages+=(clang libclang-rt-dev)
 test_packages=(perl procps redis-server redis-tools)  # for every test; "# needs:" in a test names further ones
 nginx_tests=(t/redis t/topologies t/node t/operators)  # those that start the nginx under test
 test_folders=(t/unit t/tools t/rehearse "${nginx_tests[@]}")
@@ -52,6 +53,7 @@ Usage: ./build.sh [--no-install] [command]
   install             install the module, the line that loads it, and ratelimit-rehearse (in /usr/local)
   uninstall           remove all of them
   deb                 make a Debian package for this machine's nginx, in build/deb
+  test-arm64 [filter] cross-compile the unit tests for arm64 and run them, or some, under qemu-user
   test-packages       make and try the package and the image in clean systems (as root, 15 minutes)
   clean               remove the build folder
 
@@ -150,6 +152,7 @@ build_module() {
         cksum config config.make "$nginx_source/src/core/nginx.h"
         cksum "$nginx_source/conf_flags" 2>/dev/null
         find src lua -type f | sort
+        echo "${CC:-cc}"
     })
     if [ ! -f "$build/nginx/Makefile" ] || [ "$stamp" != "$(cat "$build/nginx/stamp" 2>/dev/null)" ]; then
         configure_nginx
@@ -307,6 +310,7 @@ main() {
         ;;
     uninstall) exec bash "$top/packaging/install.sh" uninstall "$module" ;;
     deb) make_deb ;;
+    test-arm64) . "$top/.ci/arm64.sh" ;;
     test-packages) . "$top/t/packaging/run.sh" ;;
     clean) rm -rf "$build" ;;
     help | --help | -h) help ;;

@@ -18,15 +18,6 @@ sub statuses { my ($node, $count) = @_; return join ' ', map { $node->status('/?
 
 my $line = qr/\[warn\].*"ratelimit_zone" "test" had another key, hash_key or algorithm: .* starts empty in .*nginx\.conf:\d+/;
 
-subtest 'the module stays mapped, because OpenSSL keeps addresses of its functions' => sub {
-    like qx(readelf -d @{[ Ratelimit::Nginx::module() ]}), qr/\bNODELETE\b/;
-};
-
-subtest 'the module exports what nginx looks up, so that another module or version shares nothing with it' => sub {
-    my @names = map { (split)[2] } split /\n/, qx(nm -D --defined-only @{[ Ratelimit::Nginx::module() ]});
-    is "@{[ sort @names ]}", 'ngx_module_names ngx_module_order ngx_modules';
-};
-
 subtest 'a new rate or zone does not change the counts' => sub {
     my $node = nginx(lines('$arg_k', $window));
     is statuses($node, 3), '200 200 429';

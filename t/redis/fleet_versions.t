@@ -5,7 +5,10 @@
 use Ratelimit::Fleet;
 use Ratelimit::NextVersion qw(build_next_version);
 use Ratelimit::Test;
+use File::Copy qw(copy);
+use IO::Socket::INET;
 use JSON::PP qw(decode_json);
+use Ratelimit::Process qw(temp_folder);
 use Time::HiRes qw(time);
 
 my $next_module = build_next_version();
@@ -196,24 +199,73 @@ subtest 'a node is upgraded while it serves, and back: no override is ever not i
     in_force($other, 'krate', 6);
 };
 
+# The files that a process has mapped modules of any version from, also those that are replaced since.
+sub mapped {
+    my ($pid) = @_;
+    my %files = map { $_ => 1 } read_file("/proc/$pid/maps") =~ m{ (/\S+/\w*ratelimit_module\.so(?: \(deleted\))?)$}mg;
+    return scalar keys %files;
+}
+
 subtest 'a reload loads another version into the same process, and later the first one again' => sub {
-    my $node = member(zone => 'rate=3r/d', fleet => 'node=edge');
+    my $backend = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 5) or die $!;
+    my $node = member(zone => 'rate=3r/d', fleet => 'node=edge',
+        server => 'location /long/ { proxy_pass http://127.0.0.1:' . $backend->sockport . '; }');
     override($node, 'kblock', { block => \1 });
     in_force($node, 'kblock', 3);
     is passed(2, '/?k=counted', $node), 2;
+
+    # A response keeps a worker of the first version, which has read one line of three more requests.
+    my $long = http_connect($node->port);
+    http_send($long, '/long/');
+    my $upstream = $backend->accept or die $!;
+    sysread $upstream, my $request, 4000;
+    my @late = map { http_connect($node->port) } 1 .. 3;
+    print {$late[$_]} 'GET /?k=' . (qw(both both block))[$_] . " HTTP/1.1\r\n" for 0 .. 2;
+    is $node->status('/?k=both'), 200, 'of the first version';
+
     my $load = load(port => $node->port, path => '/?k=block');
     for (['next', $next_module], ['this', undef], ['next', $next_module]) {
         my ($name, $module) = @{$_};
         $node->configure(module => $module);
-        $node->reload(gone => 1);
-        is version($node), $version{$name}, "it is the $name version";
-        is key($node, 'kblock')->{override}, 'block', 'which knows the overrides';
+        $node->reload(gone => !@late);
+        wait_until("it is the $name version", sub { version($node) eq $version{$name} });
+        is mapped($_), 2, 'both versions are mapped' for $node->pid, $node->workers;
+        is key($node, 'kblock')->{override}, 'block', 'the overrides are known';
         is key($node, 'kcounted')->{remaining}, 1, 'and the counts of Redis';
         $load->wait_for_more(20);
+        next unless @late;
+        is $node->status('/?k=both'), 200, 'of the next version';
+        is scalar($node->workers(1)), 1, 'a worker of the first version still serves';
+        is_deeply [map { print {$_} "Host: localhost\r\n\r\n"; http_read($_)->status } splice @late], [200, 429, 429],
+            'and knows what the next one counted and what is blocked';
+        is $node->status('/?k=both'), 429;
+        print {$upstream} "HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\nfinally";
+        is http_read($long)->body, 'finally';
+        wait_until('the worker has exited', sub { !$node->workers(1) });
     }
     my $seen = $load->stop;
     is $seen->{200} // 0, 0, 'no request of the blocked key passed';
     is $seen->{failed}, 0, 'and none failed' or diag $seen->{why};
+};
+
+# The loader knows a module by its path.
+subtest "a module's file is replaced by another version: an upgrade of nginx loads it, a reload does not" => sub {
+    my $folder = temp_folder();
+    my $file = "$folder/ngx_http_ratelimit_module.so";
+    my $replace = sub { copy($_[0], "$file.new") && rename("$file.new", $file) or die $! };
+    $replace->(Ratelimit::Nginx::module());
+    my $node = member(zone => 'rate=3r/d', fleet => 'node=edge', module => $file, daemon => 1,
+        main => 'env ASAN_OPTIONS; env UBSAN_OPTIONS;');
+    is $node->status('/?k=a'), 200;
+    $replace->($next_module);
+    $node->reload(gone => 1);
+    is version($node), $version{this}, 'a reload keeps the version that is loaded';
+    is mapped($node->pid), 1;
+    is $node->status('/?k=a'), 200;
+    $node->leave_to($node->upgrade);
+    wait_until('the next version', sub { version($node) eq $version{next} });
+    is_deeply [map { $node->status('/?k=a') } 1 .. 2], [200, 429], 'the counts go on';
+    is $node->stop('QUIT'), undef, 'nginx exits without an error';
 };
 
 finish();
