@@ -9,20 +9,13 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-/// Whether a path looks like that of a file that no program makes.
-bool looks_static(std::string_view path) noexcept
+const Location* named_location(const Location& server, std::string_view name)
 {
-    const auto name = path.substr(path.rfind('/') + 1);
-    const auto dot = name.rfind('.');
-    if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) {
-        return false;
-    }
-    const auto extension = name.substr(dot + 1);
-    constexpr std::array<std::string_view, 9> programs = { "php", "phtml", "cgi", "pl", "py",
-                                                           "asp", "aspx",  "jsp", "do" };
-    return std::none_of(programs.begin(), programs.end(), [extension](std::string_view one) {
-        return same_caseless(one, extension);
-    });
+    const auto found =
+        std::find_if(server.children.begin(), server.children.end(), [name](const auto& one) {
+            return one->kind == Location::Kind::named && one->text == name;
+        });
+    return found == server.children.end() ? nullptr : found->get();
 }
 
 }  // namespace
@@ -35,27 +28,7 @@ std::string_view name_of(Reached reached) noexcept
     return names[static_cast<std::size_t>(reached)];
 }
 
-Router::Router(Variables& variables)
-    : path_(variables.path()),
-      args_(variables.args()),
-      address_(variables.logged("remote_addr")),
-      status_(variables.logged("status")),
-      method_(variables.method())
-{
-    for (const char* name : { "upstream_status", "upstream_addr", "upstream_response_time" }) {
-        upstream_ = upstream_ == nullptr ? variables.logged(name) : upstream_;
-    }
-    for (const char* name : { "uri", "document_uri" }) {
-        if (final_path_ == nullptr && variables.is_logged(name)) {
-            final_path_ = variables.logged(name);
-        }
-    }
-    final_path_ = final_path_ == path_ ? nullptr : final_path_;
-    if (variables.is_logged("http_host") && variables.is_logged("request")) {
-        host_header_ = variables.logged("http_host");
-        line_ = variables.logged("request");
-    }
-}
+Router::Router(Variables& variables) : facts_(variables) {}
 
 void Router::declare(const ServerConf& server, Scope& scope)
 {
@@ -83,7 +56,8 @@ void Router::compile(ServerConf& server, Scope& scope, std::vector<std::string>&
 void Router::compile(Location& location, Scope& scope, std::vector<std::string>& warnings)
 {
     location.program.compile(
-        location.rewrites, scope, [this](Values& values) { return file_found(values); }, warnings);
+        location.rewrites, scope, [this](Values& values) { return facts_.file_found(values); },
+        warnings);
     if (location.regex) {
         location.captures = scope.captures_of(*location.regex);
     }
@@ -96,19 +70,20 @@ void Router::compile(Location& location, Scope& scope, std::vector<std::string>&
                 warnings.push_back(std::string("try_files is not followed: ") + error.what());
             }
         }
-        if (upstream_ == nullptr && final_path_ == nullptr && location.own.limits == nullptr) {
+        if (facts_.upstream == nullptr && facts_.final_path == nullptr
+            && location.own.limits == nullptr) {
             note_guess(*location.try_files, warnings);
         }
     }
     const Surroundings& around = location.own.around;
     for (const Directive* one : { around.auth_basic, around.auth_request }) {
-        if (one != nullptr && status_ == nullptr && !around.preaccess) {
+        if (one != nullptr && facts_.status == nullptr && !around.preaccess) {
             warnings.push_back(
                 "\"" + one->name + "\" in " + one->place.text()
                 + " is not followed: the log has no $status");
         }
     }
-    if (around.rules != nullptr && address_ == nullptr && !around.preaccess) {
+    if (around.rules != nullptr && facts_.address == nullptr && !around.preaccess) {
         warnings.push_back(
             "\"allow\" and \"deny\" of " + location.directive->place.text()
             + " are not followed: the log has no $remote_addr");
@@ -121,33 +96,6 @@ void Router::note_guess(const Directive& directive, std::vector<std::string>& wa
         "\"" + directive.name + "\" in " + directive.place.text()
         + ": which files exist is not in the log; a path such as /style.css with the status 200, "
           "206 or 304 is taken for one, every other for none (log $upstream_status to know)");
-}
-
-int Router::status_of(Values& values) const
-{
-    const auto number =
-        status_ == nullptr ? std::nullopt : parse_number(status_->value(values), 100, 999);
-    return static_cast<int>(number.value_or(0));
-}
-
-bool Router::is_method(Values& values, const LimitExcept& limit) const
-{
-    return method_ != nullptr && limit.applies_to(method_->value(values));
-}
-
-/// Whether nginx answered with a file of the current path.
-bool Router::file_found(Values& values) const
-{
-    const std::string& path = values.rewritten().path;
-    if (final_path_ != nullptr && final_path_->value(values) != path) {
-        return false;
-    }
-    if (upstream_ != nullptr) {
-        return upstream_->value(values).empty()
-            && (status_ == nullptr || is_success(status_of(values)));
-    }
-    const int status = status_of(values);
-    return (status == 0 || is_success(status)) && looks_static(path);
 }
 
 Router::Next Router::rewritten(Walk& walk, const RewriteProgram& program) const
@@ -172,13 +120,13 @@ Reached Router::access(Walk& walk, const Surroundings& around) const
 {
     bool denied = false;
     bool allowed = false;
-    if (around.rules != nullptr && address_ != nullptr) {
-        const auto verdict = allows(*around.rules, address_->value(walk.values));
+    if (around.rules != nullptr && facts_.address != nullptr) {
+        const auto verdict = allows(*around.rules, facts_.address->value(walk.values));
         denied = verdict == false;
         allowed = verdict == true;
     }
     const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
-    const int status = status_of(walk.values);
+    const int status = facts_.status_of(walk.values);
     const bool failed =
         (asks && status == 401) || (around.auth_request != nullptr && status == 403);
     if (around.any && asks) {
@@ -192,7 +140,7 @@ Reached Router::around(Walk& walk) const
 {
     const Location& location = *walk.location;
     const Surroundings& own = location.own.around;
-    const int status = status_of(walk.values);
+    const int status = facts_.status_of(walk.values);
     if ((own.limit_req && status == own.limit_req_status)
         || (own.limit_conn && status == own.limit_conn_status)) {
         return Reached::limit_req;
@@ -200,7 +148,8 @@ Reached Router::around(Walk& walk) const
     if (own.preaccess && location.plan) {
         return Reached::none;
     }
-    const bool excepted = location.limit_except && is_method(walk.values, *location.limit_except);
+    const bool excepted =
+        location.limit_except && facts_.is_method(walk.values, *location.limit_except);
     return access(walk, excepted ? location.limit_except->inner : own);
 }
 
@@ -221,7 +170,7 @@ Router::Next Router::in_location(Walk& walk) const
         walk.end(before);
         return before == Reached::limit_req
             ? Next::done
-            : error_page(walk, before == Reached::denied ? 403 : status_of(walk.values));
+            : error_page(walk, before == Reached::denied ? 403 : facts_.status_of(walk.values));
     }
     if (location.plan) {
         walk.route.plan = &*location.plan;
@@ -230,29 +179,132 @@ Router::Next Router::in_location(Walk& walk) const
     return content(walk);
 }
 
+/// Where a request goes that no limit was in force for.
+Router::Next Router::content(Walk& walk) const
+{
+    const Location& location = *walk.location;
+    walk.end(Reached::none);
+    const std::string& path = walk.values.rewritten().path;
+    if (location.try_files != nullptr) {
+        const auto& args = location.try_files->args;
+        const bool tries_folder = std::any_of(
+            args.begin(), args.end() - 1, [](const auto& one) { return one.ends_with('/'); });
+        const std::string& last = args.back();
+        if (facts_.file_found(walk.values)) {
+            return Next::done;
+        }
+        if (path == "/" && tries_folder) {
+            return index(walk);
+        }
+        if (last.starts_with('=')) {
+            return error_page(
+                walk,
+                static_cast<int>(
+                    parse_number(std::string_view(last).substr(1), 300, 599).value_or(0)));
+        }
+        std::string own;
+        const std::string target(
+            location.fallback ? location.fallback->value(walk.values, own)
+                              : std::string_view(last));
+        return redirect(walk, target);
+    }
+    const int status = facts_.status_of(walk.values);
+    if (location.handler != nullptr) {
+        const bool own_error = location.own.around.intercepts || status == 502 || status == 504;
+        return own_error ? error_page(walk, status) : Next::done;
+    }
+    return path.ends_with('/') && status != 403 && status != 404 ? index(walk)
+                                                                 : error_page(walk, status);
+}
+
+/// The first file of `index` that may be there: in another location, or plain.
+Router::Next Router::index(Walk& walk) const
+{
+    const std::string folder = walk.values.rewritten().path;
+    for (const std::string& name : walk.location->own.around.index) {
+        if (name.find('$') != std::string::npos) {
+            continue;
+        }
+        const std::string path = name.starts_with('/') ? name : folder + name;
+        const Location* location = find_location(walk.server.top, path);
+        const bool by_upstream = location != nullptr && location->handler != nullptr;
+        // A request that was refused at that time was answered by neither.
+        const bool fits = facts_.upstream == nullptr
+            || (facts_.upstream->value(walk.values).empty()
+                    ? !by_upstream || !is_success(facts_.status_of(walk.values))
+                    : by_upstream);
+        const bool is_final =
+            facts_.final_path != nullptr && facts_.final_path->value(walk.values) == path;
+        if (is_final
+            || (facts_.final_path == nullptr && fits && location != nullptr
+                && (by_upstream || location->plan))) {
+            return redirect(
+                walk,
+                path + (walk.values.rewritten().args.empty() ? "" : "?")
+                    + walk.values.rewritten().args);
+        }
+    }
+    return error_page(walk, facts_.status_of(walk.values));
+}
+
+/// The page of an error, if there is one. `=` hides whether there was the error 404: as with
+/// try_files.
+Router::Next Router::error_page(Walk& walk, int status) const
+{
+    const auto& pages = walk.location == nullptr ? walk.server.top.own.around.error_pages
+                                                 : walk.location->own.around.error_pages;
+    if (pages == nullptr || walk.has_error_page) {
+        return Next::done;
+    }
+    const bool hidden = walk.route.reached == Reached::none && walk.location->handler == nullptr
+        && !facts_.file_found(walk.values);
+    for (const ErrorPage& page : *pages) {
+        if (page.code == status || (page.code == 404 && page.response_changes && hidden)) {
+            walk.has_error_page = true;
+            return redirect(walk, page.target);
+        }
+    }
+    return Next::done;
+}
+
+/// An internal redirect to a path or to a named location.
+Router::Next Router::redirect(Walk& walk, std::string_view target) const
+{
+    Values::Rewritten& state = walk.values.rewritten();
+    if (++walk.turns > most_turns) {
+        return walk.end(Reached::rewrite);
+    }
+    if (target.starts_with('@')) {
+        walk.location = named_location(walk.server.top, target);
+        if (walk.location == nullptr) {
+            return walk.end(Reached::rewrite);
+        }
+        state.redirected = true;
+        return Next::named;
+    }
+    if (!target.starts_with('/')) {
+        return Next::done;  // a redirect of the client
+    }
+    state.redirected = true;
+    const std::string text(target);
+    const auto question = text.find('?');
+    state.path = text.substr(0, question);
+    state.args = question == text.npos ? "" : text.substr(question + 1);
+    return Next::server;
+}
+
 Router::Next Router::find_location_of(Walk& walk) const
 {
     const Location& top = walk.server.top;
     const std::string& path = walk.values.rewritten().path;
-    walk.location = path_ == nullptr ? &last_resort(top) : find_location(top, path);
+    walk.location = facts_.path == nullptr ? &last_resort(top) : find_location(top, path);
     if (walk.location == nullptr) {
         return walk.end(Reached::rewrite);
     }
-    if (walk.location->regex && path_ != nullptr) {
+    if (walk.location->regex && facts_.path != nullptr) {
         walk.location->captures.match(*walk.location->regex, path, walk.values);
     }
     return in_location(walk);
-}
-
-/// nginx answers 400 to HTTP/1.1 without a Host header.
-bool Router::lacks_host(Values& values) const
-{
-    if (host_header_ == nullptr || !host_header_->value(values).empty()) {
-        return false;
-    }
-    const auto parts = parse_request_line(line_->value(values));
-    return parts && parts->protocol.starts_with("HTTP/1.")
-        && !parts->protocol.starts_with("HTTP/1.0");
 }
 
 Route Router::find(Values& values, const ServerConf& server) const
@@ -261,15 +313,15 @@ Route Router::find(Values& values, const ServerConf& server) const
     state.server_name =
         server.names.empty() ? std::string_view() : std::string_view(server.names.front());
     Walk walk{ values, server };
-    if (path_ != nullptr) {
-        state.path = path_->value(values);
-        if (state.path.empty() || lacks_host(values)) {
+    if (facts_.path != nullptr) {
+        state.path = facts_.path->value(values);
+        if (state.path.empty() || facts_.lacks_host(values)) {
             walk.end(Reached::malformed);
             return walk.route;
         }
     }
-    if (args_ != nullptr) {
-        state.args = args_->value(values);
+    if (facts_.args != nullptr) {
+        state.args = facts_.args->value(values);
     }
     Next next = Next::server;
     while (next != Next::done) {

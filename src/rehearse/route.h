@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rehearse/http_conf.h"
+#include "rehearse/request_facts.h"
 
 #include <array>
 #include <cstdint>
@@ -24,12 +25,6 @@ enum class Reached : std::uint8_t {
 inline constexpr std::size_t reached_kinds = 8;
 /// Of reports: "deny".
 std::string_view name_of(Reached reached) noexcept;
-
-/// A status with which a file is answered.
-inline bool is_success(int status) noexcept
-{
-    return status == 200 || status == 206 || status == 304;
-}
 
 struct Route {
     Reached reached = Reached::none;
@@ -86,10 +81,6 @@ private:
 
     void compile(Location& location, Scope& scope, std::vector<std::string>& warnings);
     void note_guess(const Directive& directive, std::vector<std::string>& warnings);
-    bool lacks_host(Values& values) const;
-    bool file_found(Values& values) const;
-    int status_of(Values& values) const;
-    bool is_method(Values& values, const LimitExcept& limit) const;
     Next rewritten(Walk& walk, const RewriteProgram& program) const;
     Next find_location_of(Walk& walk) const;
     Next in_location(Walk& walk) const;
@@ -100,15 +91,7 @@ private:
     Next error_page(Walk& walk, int status) const;
     Next redirect(Walk& walk, std::string_view target) const;
 
-    const Variable* path_;                   // null: the log does not have it
-    const Variable* args_;                   // the same
-    const Variable* address_;                // the same
-    const Variable* status_;                 // the same
-    const Variable* method_;                 // the same
-    const Variable* host_header_ = nullptr;  // null: the log does not have it, or has no line_
-    const Variable* line_ = nullptr;
-    const Variable* upstream_ = nullptr;  // empty where no upstream was asked; null: not in the log
-    const Variable* final_path_ = nullptr;  // $uri at the end of the request; null: the same
+    RequestFacts facts_;
 };
 
 }  // namespace ratelimit::rehearse
