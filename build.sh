@@ -50,7 +50,8 @@ Usage: ./build.sh [--no-install] [command]
   valgrind [t/f.t …]  run the tests with nginx under valgrind; takes half an hour
   fuzz [target…] [s]  fuzz the parsers of t/fuzz with libFuzzer: all or the named ones, for 600 seconds
                       each or the given number
-  install             install the module, the line that loads it, and ratelimit-rehearse (in /usr/local)
+  install [rehearse]  install the module, the line that loads it, and ratelimit-rehearse (in /usr/local), if it was
+                      built; "rehearse" builds it
   uninstall           remove all of them
   deb                 make a Debian package for this machine's nginx, in build/deb
   test-arm64 [filter] cross-compile the unit tests for arm64 and run them, or some, under qemu-user
@@ -76,6 +77,18 @@ fail() {
     exit 1
 }
 
+# Says which packages will be installed, and asks if a person is at the terminal (but in CI, which may have one, not).
+ask_to_install() {
+    local count answer
+    count=$(apt-get -s install -y --no-install-recommends "$@" 2>/dev/null | grep -c '^Inst ') || count=0
+    [ "$count" -ge $# ] || count="$# or more"
+    say "Installing $count packages with apt-get, some minutes on a new machine: $*"
+    if [ -t 0 ] && [ -t 2 ] && [ -z "${CI:-}" ]; then
+        read -r -p 'Continue? [Y/n] ' answer
+        case $answer in [Nn]*) fail 'nothing was installed' ;; esac
+    fi
+}
+
 # Installs the packages that are missing.
 need() {
     local package missing=()
@@ -87,7 +100,7 @@ need() {
     [ "$may_install" = yes ] || fail "not installed: ${missing[*]}"
     local as_root=()
     [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-    say "Installing ${missing[*]}"
+    ask_to_install "${missing[@]}"
     # policy-rc.d keeps packages (nginx, redis-server, prometheus) from starting their services.
     # shellcheck disable=SC2016  # the inner shell expands
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
@@ -141,6 +154,11 @@ configure_nginx() {
         fail "nginx's configure failed, see $build/configure.log"
 }
 
+# say_building FILE WHAT TIME: the time is that of a first build, with two processors.
+say_building() {
+    if [ -e "$1" ]; then say "Building what has changed of $2"; else say "Building $2: $3 with two processors"; fi
+}
+
 build_module() {
     mkdir -p "$build"
     if [ -n "${NGX_SRC:-}" ]; then copy_source; else need "${build_packages[@]}"; fi
@@ -155,9 +173,11 @@ build_module() {
         echo "${CC:-cc}"
     })
     if [ ! -f "$build/nginx/Makefile" ] || [ "$stamp" != "$(cat "$build/nginx/stamp" 2>/dev/null)" ]; then
+        say "Configuring nginx for the module: a few seconds"
         configure_nginx
         printf '%s\n' "$stamp" >"$build/nginx/stamp"
     fi
+    say_building "$module" 'the module' 'two to three minutes'
     (cd "$nginx_source" && make -s -j"$jobs" -f "$build/nginx/Makefile" modules) \
         >"$build/make.log" 2>&1 || {
         tail -n 40 "$build/make.log" >&2
@@ -176,6 +196,7 @@ build_rehearse() {
         return
     fi
     need "${rehearse_packages[@]}"
+    say_building "$build/ratelimit-rehearse" ratelimit-rehearse 'a minute'
     make -s -j"$jobs" -C "$top/src/rehearse" BUILD="$build/rehearse" OUT="$build/ratelimit-rehearse" \
         >"$build/rehearse.log" 2>&1 || fail "ratelimit-rehearse did not build, see $build/rehearse.log"
 }
@@ -211,6 +232,7 @@ build_unit_tests() {
         -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" -DNGINX_SOURCE="$top/build/nginx-core/src" \
         "${@:3}" >"$build/cmake.log" 2>&1 ||
         fail "cmake failed, see $build/cmake.log"
+    say_building "$folder/unit" 'the unit tests' 'about ten minutes'
     cmake --build "$folder" -j"$jobs" >"$build/unit.log" 2>&1 || {
         grep -E 'error|Error' -A5 "$build/unit.log" | head -n 40 >&2
         fail "the unit tests did not build, see $build/unit.log"
@@ -305,7 +327,7 @@ main() {
     fuzz) . "$top/t/fuzz/run.sh" ;;
     install)
         build_module
-        build_rehearse
+        [ "${1:-}" != rehearse ] || build_rehearse
         exec bash "$top/packaging/install.sh" install "$module"
         ;;
     uninstall) exec bash "$top/packaging/install.sh" uninstall "$module" ;;

@@ -13,6 +13,7 @@ version=1.2.0
 sha256=82ad632d31ee05da13b537c124f819eb88e18851d9cb0c30ae0552084811588c
 
 [ -f "$dest/complete-$version-asserts" ] && [ -f "$dest/COPYING" ] && exit 0
+echo 'Fetching and building hiredis: less than a minute' >&2
 mkdir -p "$dest/include/hiredis/adapters" "$dest/lib/asserts"
 dest=$(cd "$dest" && pwd)
 

@@ -83,6 +83,23 @@ subtest 'every command uses the hiredis of the system where it is 1.1 or later' 
     unlink "$folder/bin/sh";
 };
 
+subtest 'build.sh says how many packages it installs, and asks a person' => sub {
+    stand_in('dpkg-query', 'exit 1');
+    stand_in('apt-get', 'case " $* " in *" -s "*) printf "Inst a\nInst b\nInst c\n" ;; *) exit 1 ;; esac');
+    my %there = (PATH => stand_in('env', "echo >>$folder/installs; exit 1"));    # runs apt-get
+    my $says = 'Installing 3 packages with apt-get, some minutes on a new machine: redis-server curl';
+    my ($status, $output) = run('./build.sh demo </dev/null', %there);
+    isnt $status, 0;
+    like $output, qr/^\Q$says\E$/m, 'how many';
+    ok -e "$folder/installs", 'without a terminal it does not ask';
+    unlink "$folder/installs";
+    delete local $ENV{CI};
+    ($status, $output) = run("echo n | script -qec './build.sh demo' /dev/null", %there);
+    like $output, qr/\Q$says\E.*Continue\? \[Y\/n\].*nothing was installed/s, 'at a terminal it does';
+    ok !-e "$folder/installs", 'and heeds the answer';
+    unlink glob "$folder/bin/*";
+};
+
 subtest 'build.sh test runs every test but lint and those that --except names' => sub {
     # Only the function: two builds in parallel, by this test and another one, would disturb each other.
     write_file("$folder/list.sh", <<'END');
