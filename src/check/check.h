@@ -30,8 +30,8 @@ public:
     /// False: nothing was sent, all limits have failed, and the owner is not notified.
     bool send() noexcept;
 
-    /// Calls `visit` with each limit that has a reply. A shadow limit whose statement was ignored has
-    /// none: its request is not sent again for that.
+    /// Calls `visit` with each limit that has a reply. A shadow limit whose statement was ignored
+    /// has none: its request is not sent again for that.
     template <class Visit>
     void each_answered(Visit&& visit)
     {
