@@ -117,6 +117,7 @@ subtest 'a node of a shorter hold= that is killed: what it held is free after it
     wait_until('a request of the other node passes', sub { $long->status('/?for=0') == 200 });
     cmp_ok time - $killed, '<', 2 + 2 / 8 + 0.5, 'after the shorter hold and an eighth of it';
     $backend->finish;
+    is http_read($own[0])->status, 200;
 };
 
 subtest 'a worker that is killed: the node does not count what it held' => sub {

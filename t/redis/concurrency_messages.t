@@ -176,6 +176,7 @@ subtest 'a shadow limit whose statement Redis ignores has not refused the reques
             . " proxy_pass http://@{[ $backend->addr ]}; }"
             . 'location /ops/ { ratelimit_api; }',
     );
+    $node->{redis} = $redis;    # it ends with the node
     my @held = $backend->hold($node, '/');
     # The clock of Redis, by which a worker numbers its statements, was an hour ahead.
     my $ahead = (time + 3600) * 1e6;
@@ -189,6 +190,7 @@ subtest 'a shadow limit whose statement Redis ignores has not refused the reques
     # The worker would state for a minute that it holds nothing.
     $redis->cmd('DEL', 'rl:test:{k}');
     $backend->finish;
+    is http_read($held[0])->status, 200;
 };
 
 finish();
