@@ -20,7 +20,7 @@
 -- (u32). An entry without units counts for `param`, so that earlier statements are ignored, and at
 -- most for `window` longer if its number is ahead of this server's clock, which has stepped back.
 -- Entries that do not count any longer are swept when they would refuse a check, at most every
--- hold / 8.
+-- hold / 8, of the shortest `hold` among the check and the entries that count.
 --- check
 -- others   units of the other holders; own: those of this one
 -- entries  their number; swept, lasts: as in the state
@@ -61,7 +61,8 @@ do
             if entries > 1 or place > 0 then
                 all = redis.call('GETRANGE', key, '0', string.format('%d', 31 + entries * 32))
             end
-            place, others, own, swept = -1, 0, 0, now + window / 8
+            local shortest = window
+            place, others, own = -1, 0, 0
             entries = math.min(entries, math.floor(#all / 32) - 1)
             for i = 0, entries - 1 do
                 local at = 33 + i * 32
@@ -70,6 +71,7 @@ do
                     found, place, latest, own = true, i, stated, count
                 elseif from + length * 1000 > now then
                     others = others + count
+                    shortest = count > 0 and math.min(shortest, length * 1000) or shortest
                     if from > now and id ~= 0 then
                         -- The clock ran backwards: the entry counts from now on.
                         redis.call('SETRANGE', key, string.format('%d', at + 15),
@@ -82,6 +84,7 @@ do
                     end
                 end
             end
+            swept = now + shortest / 8
             if place < 0 then
                 place = free or entries
             end
@@ -111,6 +114,7 @@ if take or fresh then
         own > 0 and window / 1000
         or (param + math.min(window, math.max(0, number - now))) / 1000)
     local sum, ends = others + own, now + length * 1000
+    swept = math.min(swept, now + window / 8)
     local changed = ends > lasts or sum == 0
     if changed then
         lasts = sum == 0 and ends or ends + window / 8  -- longer, so that it rarely changes

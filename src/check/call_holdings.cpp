@@ -80,11 +80,12 @@ bool CallHoldings::answered(
         const bool taken = counted && reply.state.granted;
         holding->answered({ reply.ignored, taken ? runs.cost(0, i) : 0, reply.place(),
                             limits[i].now.value_or(reply.server_time) });
-        if (taken) {
-            owner.each([&, i = i, holding = holding](ShardPart& part) {
+        owner.each([&, i = i, holding = holding](ShardPart& part) {
+            part.limits[i]->ignored = reply.ignored;
+            if (taken) {
                 hold(*holding, *part.limits[i]);
-            });
-        }
+            }
+        });
         all = all && (!reply.ignored || limits[i].shadow);
     }
     return all;
@@ -110,6 +111,7 @@ bool CallHoldings::answered(
         holding->answered(answer);
         owners.each([&, i = i, holding = holding](ShardPart& part) {
             const auto [run, index] = part.position;
+            part.limits[i]->ignored = answer.ignored;
             if (index < reply.answer(runs.reply_of(run, i)).taken && part.limits[i]->cost > 0) {
                 hold(*holding, *part.limits[i]);
             }

@@ -30,14 +30,17 @@ public:
     /// False: nothing was sent, all limits have failed, and the owner is not notified.
     bool send() noexcept;
 
-    /// Calls `visit` with each limit that has a reply.
+    /// Calls `visit` with each limit that has a reply. A shadow limit whose statement was ignored
+    /// has none: its request is not sent again for that.
     template <class Visit>
     void each_answered(Visit&& visit)
     {
         each_part([&](const Part& part) {
             if (part.end == ShardPart::End::answered) {
                 for (RemoteLimit* limit : part.limits) {
-                    visit(*limit);
+                    if (!limit->ignored) {
+                        visit(*limit);
+                    }
                 }
             }
         });

@@ -42,6 +42,7 @@ struct RemoteLimit : LimitCheck {
     /// If the request is refused, a block of the key begins: this limit refuses it by its counts,
     /// and was sent once. Or a block that lasts for too long is to be shortened.
     bool begins_block = false;
+    bool ignored = false;  // the statement of a concurrency limit: `state` says nothing of its key
     /// Sets that, after `state`. `stored`: what is left of the key's block in Redis. A call that
     /// was sent again may be refused because of what it took itself.
     void note_block(microseconds stored, bool sent_again) noexcept

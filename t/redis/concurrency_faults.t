@@ -104,6 +104,22 @@ subtest 'a node that is killed' => sub {
     cmp_ok time - $killed, '<', 2 + 2 / 8 + 0.5;
 };
 
+subtest 'a node of a shorter hold= that is killed: what it held is free after its own' => sub {
+    my $long  = limited_node(zone => 'concurrency=2 hold=1d');
+    my $short = limited_node(zone => 'concurrency=2 hold=2s', redis => $long->{redis});
+    my @own   = $backend->hold($long, '/');
+    my @other = $backend->hold($short, '/');
+    is $long->status('/?for=0'), 429, 'the key is used up';
+    my ($worker) = $short->workers;
+    my $killed = time;
+    $short->stop('KILL');
+    kill KILL => $worker;
+    wait_until('a request of the other node passes', sub { $long->status('/?for=0') == 200 });
+    cmp_ok time - $killed, '<', 2 + 2 / 8 + 0.5, 'after the shorter hold and an eighth of it';
+    $backend->finish;
+    is http_read($own[0])->status, 200;
+};
+
 subtest 'a worker that is killed: the node does not count what it held' => sub {
     my $node = limited_node(expected => qr/exited on signal 9/);
     my @held = $backend->hold($node, ('/') x 2);

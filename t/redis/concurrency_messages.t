@@ -166,4 +166,31 @@ subtest 'a client that sends one request after the other is never refused: sever
     is_deeply \%results, {PASSED => 200}, 'pipelined';
 };
 
+subtest 'a shadow limit whose statement Redis ignores has not refused the request' => sub {
+    my $redis = redis();
+    my $node  = nginx(
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; }"
+            . 'ratelimit_zone k$arg_k zone=test concurrency=3 hold=1h;'
+            . 'ratelimit_zone k$arg_k zone=other concurrency=3 hold=1h;',
+        server => 'location / { ratelimit zone=test shadow; ratelimit zone=other;'
+            . " proxy_pass http://@{[ $backend->addr ]}; }"
+            . 'location /ops/ { ratelimit_api; }',
+    );
+    $node->{redis} = $redis;    # it ends with the node
+    my @held = $backend->hold($node, '/');
+    # The clock of Redis, by which a worker numbers its statements, was an hour ahead.
+    my $ahead = (time + 3600) * 1e6;
+    is $redis->cmd('EVAL', "redis.call('SETRANGE', KEYS[1], 40, struct.pack('<d', ARGV[1])) return 1", 1,
+        'rl:test:{k}', $ahead), 1;
+    is $node->status('/?for=0'), 200;
+    my @decisions = grep { /^ratelimit_requests_total\{zone="test"/ } split /\n/, $node->get('/ops/metrics')->body;
+    is_deeply [map { /(result="\w+".*)/ } grep { !/ 0$/ } @decisions],
+        ['result="passed_shadow",source="redis"} 1'], 'only the first request is counted for the shadow limit';
+    is $node->count_log(qr/limiting requests, shadow/), 0, 'and nothing says that it would have been refused';
+    # The worker would state for a minute that it holds nothing.
+    $redis->cmd('DEL', 'rl:test:{k}');
+    $backend->finish;
+    is http_read($held[0])->status, 200;
+};
+
 finish();
