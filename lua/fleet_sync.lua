@@ -48,12 +48,12 @@ if ARGV[2] ~= '' then
     -- A Redis that is full refuses what takes memory, but not after another write in the same
     -- script. What a fleet writes is bounded, and operators need it most when Redis is full.
     redis.call('ZREM', KEYS[1], '')
-    local since = tonumber(redis.call('HGET', KEYS[7], 'since'))
-    if not since or not (since <= now) or redis.call('ZCARD', KEYS[1]) == 0 then
+    local since = whole(redis.call('HGET', KEYS[7], 'since'))
+    if since == 0 or since > now or redis.call('ZCARD', KEYS[1]) == 0 then
         since = now
         redis.call('HSET', KEYS[7], 'since', text(now))
     end
-    listed = now - math.max(since, 0)
+    listed = now - since
     redis.call('ZADD', KEYS[1], text(now), ARGV[1])
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
     local old = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now - forgotten), 'LIMIT', 0, 100)

@@ -16,7 +16,8 @@ use FindBin;
 
 my $top = "$FindBin::Bin/../..";
 chdir $top or die "$top: $!\n";
-my $unit = 'build/unit';
+my $build = $ENV{BUILD_DIR} // 'build';
+my $unit = "$build/unit";
 $| = 1;
 
 sub text_of {
@@ -60,15 +61,17 @@ sub restore {
 END { restore() }
 local @SIG{qw(INT TERM)} = (sub { exit 130 }) x 2;
 
-sub succeeds { return system('sh', '-c', "$_[0] >build/mutate.log 2>&1") == 0 }
+sub succeeds { return system('sh', '-c', "$_[0] >'$build/mutate.log' 2>&1") == 0 }
 
-# Whether a test fails, or the slip does not build.
-sub is_noticed {
+# What becomes of a slip: 'noticed' if a test fails. One that does not build tries no test.
+sub result_of {
     my ($slip) = @_;
-    if ($slip->{notice} =~ m{^t/}) {
-        return !succeeds("./build.sh --no-install") || !succeeds("prove $slip->{notice}");
-    }
-    return !succeeds("cmake --build $unit") || !succeeds("TRACE_STEPS=1000 timeout 300 $unit/unit --gtest_filter='$slip->{notice}'");
+    my ($make, $test) = $slip->{notice} =~ m{^t/}
+        ? ('./build.sh --no-install', "prove $slip->{notice}")
+        : ("cmake --build '$unit' --target unit",
+            "TRACE_STEPS=1000 timeout 300 '$unit/unit' --gtest_filter='$slip->{notice}'");
+    return 'NO BUILD' if !succeeds($make);
+    return succeeds($test) ? 'NOT NOTICED' : 'noticed';
 }
 
 my @slips = slips();
@@ -82,15 +85,16 @@ my @bad = grep { !stands_once($_) } @slips;
 print "$_->{name}: its text does not stand in $_->{file} exactly once\n" for @bad;
 exit(@bad ? 1 : 0) if @bad || ($mode // '') eq '--check';
 
+-x "$unit/unit" or die "$unit/unit is not there: run ./build.sh test t/unit/unit.t first\n";
 my ($noticed, $tried) = (0, 0);
 for my $slip (grep { !%wanted || $wanted{ $_->{name} } } @slips) {
     ($changed, $original) = ($slip->{file}, text_of($slip->{file}));
     text_of($changed, $original =~ s/^\Q$slip->{from}\E/$slip->{to}/mr);
-    my $result = is_noticed($slip);
+    my $result = result_of($slip);
     restore();
     $tried++;
-    $noticed++ if $result;
-    printf "%-12s %s\n", $result ? 'noticed' : 'NOT NOTICED', $slip->{name};
+    $noticed++ if $result eq 'noticed';
+    printf "%-12s %s\n", $result, $slip->{name};
 }
 print "$noticed of $tried slips were noticed\n";
 exit($noticed == $tried ? 0 : 1);
