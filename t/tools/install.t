@@ -34,14 +34,14 @@ END
     return;
 }
 
-# Runs build.sh with this node's nginx: its exit status, stdout and stderr.
+# Runs build.sh with this node's nginx: its exit status, stdout, and stderr without the stages of the build.
 sub build_sh {
     my ($node, $command, $destdir) = @_;
     local $ENV{RATELIMIT_NGINX} = "$node->{root}/nginx";
     local $ENV{DESTDIR}         = $destdir // '';
     local $ENV{RATELIMIT_PREFIX} = "$node->{root}/local";
     my $printed = qx('$top/build.sh' $command 2>'$node->{root}/stderr');
-    return ($?, $printed, read_file("$node->{root}/stderr"));
+    return ($?, $printed, read_file("$node->{root}/stderr") =~ s/^Building .*\n//mgr);
 }
 
 # The paths of ratelimit-rehearse, as they are printed.
