@@ -17,12 +17,12 @@ namespace ratelimit::rehearse {
 namespace {
 
 /// Exit statuses.
-namespace Status {
+namespace exit_status {
 constexpr int good = 0;
 constexpr int bad_input = 1;  // an option, the configuration or a log
 constexpr int unusable = 2;   // the result says nothing
 constexpr int failed = 3;     // a condition of --fail-if holds
-}  // namespace Status
+}  // namespace exit_status
 
 struct Command {
     Settings settings;
@@ -180,7 +180,7 @@ public:
     Interrupt()
     {
         struct sigaction action {};
-        action.sa_handler = [](int) { came_ = 1; };
+        action.sa_handler = [](int) { signals = 1; };
         action.sa_flags = static_cast<int>(SA_RESETHAND);  // a read that waits returns
         sigaction(SIGINT, &action, nullptr);
     }
@@ -188,10 +188,10 @@ public:
     Interrupt(const Interrupt&) = delete;
     Interrupt& operator=(const Interrupt&) = delete;
 
-    static bool came() noexcept { return came_ != 0; }
+    static bool came() noexcept { return signals != 0; }
 
 private:
-    static inline volatile std::sig_atomic_t came_ = 0;
+    static inline volatile std::sig_atomic_t signals = 0;
 };
 
 void print(const std::string& text)
@@ -229,7 +229,7 @@ int run_discovery(const Command& command)
     }
     print_warnings(*found->run);
     print(command.json ? json_report(*found) : text_report(*found));
-    return found->run->report.problems.empty() ? Status::good : Status::unusable;
+    return found->run->report.problems.empty() ? exit_status::good : exit_status::unusable;
 }
 
 /// Divides the file names into the configuration and the logs.
@@ -291,16 +291,16 @@ int run(Command& command)
     for (const std::string& failure : result->report.failures) {
         std::fprintf(stderr, "ratelimit-rehearse: failed: %s\n", failure.c_str());
     }
-    return !result->report.problems.empty() ? Status::unusable
-        : !result->report.failures.empty()  ? Status::failed
-                                            : Status::good;
+    return !result->report.problems.empty() ? exit_status::unusable
+        : !result->report.failures.empty()  ? exit_status::failed
+                                            : exit_status::good;
 }
 
 }  // namespace
 
 }  // namespace ratelimit::rehearse
 
-namespace Status = ratelimit::rehearse::Status;
+namespace exit_status = ratelimit::rehearse::exit_status;
 
 int main(int count, char** words)
 {
@@ -312,9 +312,9 @@ int main(int count, char** words)
         return ratelimit::rehearse::run(command);
     } catch (const CLI::ParseError& error) {
         // Its own statuses are above 100.
-        return app.exit(error) == 0 ? Status::good : Status::bad_input;
+        return app.exit(error) == 0 ? exit_status::good : exit_status::bad_input;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "ratelimit-rehearse: %s\n", error.what());
-        return Status::bad_input;
+        return exit_status::bad_input;
     }
 }
