@@ -52,6 +52,11 @@ for (['leased', 'leased'], ['both', 'leased', 'beside']) {
         is join(' ', grep { /^\d+$/ } sort keys %{$seen}), '200 429', 'all requests are decided';
         my @rest = burst($node->port, "/$path?k=$path", 300, 10);
         my $passed = $seen->{200} + grep { $_ == 200 } @rest;
+        # On a busy machine the last lease may come after these requests.
+        wait_until('the last lease is spent', sub {
+            $passed += grep { $_ == 200 } burst($node->port, "/$path?k=$path", 50, 5);
+            return $passed >= $quota;
+        }) if $path eq 'leased';
         cmp_ok $passed, '<=', $quota, 'no more than the limit pass';
         is $passed, $quota, 'and no fewer' if $path eq 'leased';
         is $node->get("/peek?k=$path")->header('X-RateLimit-Remaining'), 0 if $path eq 'leased';
