@@ -271,7 +271,7 @@ run_tests() {
     case " ${tests[*]} " in
     *t/unit*) build_unit_tests "" OFF ;;
     esac
-    [[ "${tests[*]}" != *t/rehearse* && "${tests[*]}" != *t/tools* ]] || build_rehearse
+    [[ ! "${tests[*]}" =~ t/(rehearse|tools|node/grammar|node/rehearsal) ]] || build_rehearse
     export BUILD_DIR=$build
     exec prove -j$((jobs + 1)) "${tests[@]}"  # tests mostly wait
 }
