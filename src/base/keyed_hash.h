@@ -5,7 +5,7 @@
 
 namespace ratelimit {
 
-/// What only this node knows: without it, nobody can choose keys whose hashes are equal.
+/// What only this node knows: without it, a client cannot choose keys whose hashes are equal.
 struct HashSecret {
     std::uint64_t first = 0;
     std::uint64_t second = 0;

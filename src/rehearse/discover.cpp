@@ -105,7 +105,7 @@ std::string conf_of_paths(const LimitReport& paths, Discovery& out)
     std::string conf;
     for (const BusyKey& busy : paths.busiest) {
         if (busy.key.find('\\') != std::string::npos) {
-            continue;  // bytes that nobody types
+            continue;  // bytes that no person types
         }
         Discovery::Path path;
         const bool prefix = busy.key.size() > 1 && busy.key.ends_with('/');

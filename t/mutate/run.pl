@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 # Makes small slips in the code, one at a time, and runs the tests that should notice them.
 #
-# t/mutate/run.pl            all slips of t/mutate/slips
+# t/mutate/run.pl            all slips of t/mutate/slips and slips_lua
 # t/mutate/run.pl NAME...    some of them
 # t/mutate/run.pl --list     their names
 # t/mutate/run.pl --check    only whether each text stands in its file exactly once
@@ -32,7 +32,7 @@ sub text_of {
 # The slips: name, file, notice (a gtest filter, or files for prove), from, to. Each is a paragraph of t/mutate/slips.
 sub slips {
     my @slips;
-    for my $paragraph (grep { !/\A#/ } split /\n{2,}/, text_of('t/mutate/slips')) {
+    for my $paragraph (grep { !/\A#/ } map { split /\n{2,}/, text_of($_) } glob 't/mutate/slips*') {
         my %slip = (from => '', to => '');
         for (split /\n/, $paragraph) {
             if    (/^- ?(.*)/)      { $slip{from} .= "$1\n" }

@@ -14,7 +14,7 @@ subtest 'a request that two limits refuse is one of the total' => sub {
     is_deeply [@{ $report->{total} }{qw(requests refused clients clients_refused)}], [13, 7, 2, 1];
 };
 
-subtest 'customers are told from scanners' => sub {
+subtest 'customers and scanners are counted apart' => sub {
     my $report = report(conf => "$zones ratelimit zone=a;", logs => [log_file(
         (map { line(t => $_, ip => '10.0.0.1', status => $_ < 5 ? 200 : 404, path => "/wp/$_", agent => $_ % 9 ? 'scan "x"' =~ s/"/\\x22/gr : 'other') } 1 .. 50),
         (map { line(t => 60 + $_, ip => '10.0.0.2', path => $_ % 3 ? '/shop' : "/p/$_", agent => 'Mozilla') } 1 .. 9))]);
