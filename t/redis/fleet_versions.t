@@ -33,7 +33,14 @@ sub both_versions {
 }
 
 sub json { my ($node, $path) = @_; return decode_json($node->get("/ops/$path")->body) }
-sub version { my ($node) = @_; return (grep { $_->{self} } @{ json($node, 'fleet')->{nodes} })[0]{version} // '' }
+
+# '' while the node does not list itself: its first report has not been answered.
+sub version {
+    my ($node) = @_;
+    my ($self) = grep { $_->{self} } @{ json($node, 'fleet')->{nodes} };
+    return $self ? $self->{version} : '';
+}
+
 sub named { my ($name, $list) = @_; return (grep { $_->{name} eq $name } @{$list})[0] }
 
 # What is known of a key in the zone test: {limit, remaining, override and so on}.
