@@ -74,9 +74,14 @@ class Loading final : public Sync::Owner {
 public:
     void freed(std::string_view, std::string_view) noexcept override {}
     void changed(std::string_view, std::string_view) noexcept override {}
-    void synced(Sync::End end) noexcept override { known = end == Sync::End::known; }
+    void synced(Sync::End end) noexcept override
+    {
+        known = end == Sync::End::known;
+        part = end == Sync::End::part;
+    }
 
     bool known = false;
+    bool part = false;
 };
 
 }  // namespace
@@ -108,10 +113,11 @@ std::string load_overrides(
             return writable() ? reasons.last : "a worker that is stopped holds their lock";
         }
         if (!sync.running()) {
+            loading.part = false;
             sync.start({});
         }
         const milliseconds next = std::min(end, loop.now() + between_tries);
-        loop.run_until([&loading] { return loading.known; }, next);
+        loop.run_until([&loading] { return loading.known || loading.part; }, next);
     }
     client->close();
     return {};

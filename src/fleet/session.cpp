@@ -15,6 +15,7 @@ constexpr milliseconds between_looks{ 250 };   // of a worker that does not lead
 constexpr milliseconds longest_answer{ 250 };  // then another worker may try
 constexpr milliseconds after_failure{ 350 };   // all other workers look before this one
 constexpr milliseconds lease{ 1250 };
+constexpr milliseconds until_next_part{ 50 };
 constexpr milliseconds silence{ 3000 };  // after which it is logged
 
 }  // namespace
@@ -108,7 +109,9 @@ void Session::synced(Sync::End end) noexcept
     } else if (leads_ && end == Sync::End::failed) {
         give_up();
     } else if (leads_) {
-        timer_->start(std::max(called_ + between_calls - now(), milliseconds{ 1 }));
+        const milliseconds next =
+            end == Sync::End::part ? until_next_part : called_ + between_calls - now();
+        timer_->start(std::max(next, milliseconds{ 1 }));
     }
 }
 

@@ -18,6 +18,7 @@ bool Sync::start(std::string state)
         return true;
     }
     state_ = std::move(state);
+    calls_ = 0;
     running_ = send();
     return running_;
 }
@@ -79,8 +80,12 @@ try {
     if (parsed->more) {
         set_page(page() + page() / 4);
     }
-    if (applied != Applied::more || !send()) {
-        end(applied == Applied::all ? End::known : End::failed);
+    if (applied == Applied::all) {
+        end(End::known);
+    } else if (applied == Applied::more && ++calls_ == most_in_a_row) {
+        end(End::part);
+    } else if (applied != Applied::more || !send()) {
+        end(End::failed);
     }
     return true;
 } catch (const std::exception&) {

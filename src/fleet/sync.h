@@ -15,15 +15,17 @@ namespace ratelimit::fleet {
 redis::ScriptId add_sync_script(redis::ScriptRegistry& scripts);
 
 /// Brings this node's memory up to date with Redis: one call of lua/fleet_sync.lua or, if much has
-/// changed, one after another until all is known. Any worker may do so at any time. If a reply does
-/// not come in time, as over a slow line, the calls of this node ask for fewer changes.
+/// changed, several, one after another. Any worker may do so at any time. If a reply does not come
+/// in time, as over a slow line, the calls of this node ask for fewer changes.
 class Sync final : private redis::Call {
 public:
-    enum class End : std::uint8_t { known, failed };
+    /// All changes are known; so are those of `most_in_a_row` calls, and there are more; a call
+    /// failed.
+    enum class End : std::uint8_t { known, part, failed };
 
     class Owner : public ChangeListener {
     public:
-        /// All changes are known, or a call failed. Never called from inside start.
+        /// Never called from inside start.
         virtual void synced(End end) noexcept = 0;
     };
 
@@ -52,6 +54,8 @@ public:
 private:
     static constexpr std::uint32_t most = 1000;
     static constexpr std::uint32_t least = 16;
+    /// A Redis that promises more in each reply does not keep a worker busy.
+    static constexpr int most_in_a_row = 16;
 
     bool send();
     std::uint32_t page() const noexcept;
@@ -66,6 +70,7 @@ private:
     Parts parts_;
     std::string state_;
     Known sent_;
+    int calls_ = 0;  // since start
     bool running_ = false;
 };
 

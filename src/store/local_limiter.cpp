@@ -158,16 +158,35 @@ Verdict LocalLimiter::peek_counts(const LocalRequest& request, microseconds now)
     }
     // Not a copy: the check notes which entries have left the window.
     TimedQueue queue(*copy.timed_counts, table_.blocks());
-    return TimedCheck(queue, copy.timed_counts->total, request.policy, now, request.cost).peek();
+    const Policy policy = longest_hold(*copy.timed_counts, request.policy, now);
+    return TimedCheck(queue, copy.timed_counts->total, policy, now, request.cost).peek();
+}
+
+/// The policy with the longest `hold` of a configuration that still counts units of this key: while
+/// workers of before and after a reload run, each unit counts at least for its own `hold`.
+Policy LocalLimiter::longest_hold(
+    const TimedQueue::Head& counts, const Policy& policy, microseconds now) noexcept
+{
+    Policy longest = policy;
+    const std::chrono::seconds hold{ counts.hold_s };
+    if (hold > policy.rate.window) {
+        longest.rate.window = hold;
+        if (std::chrono::abs(now - microseconds{ counts.hold_at }) > longest.counted_for()) {
+            return policy;
+        }
+    }
+    return longest;
 }
 
 /// Calls `use` with the check of the request's state, which is stored then if it matters any
-/// longer.
+/// longer. Returns by how much longer than by the request's own policy its count lasts there.
 template <class Use>
-void LocalLimiter::use_state(const LocalRequest& request, microseconds now, Use&& use) noexcept
+microseconds LocalLimiter::use_state(
+    const LocalRequest& request, microseconds now, Use&& use) noexcept
 {
     const Kind kind = kind_of(request.policy.algorithm);
     microseconds life{ 0 };
+    microseconds longer{ 0 };
     const auto run = [&](auto&& check) {
         use(check);
         life = check.life();
@@ -188,8 +207,16 @@ void LocalLimiter::use_state(const LocalRequest& request, microseconds now, Use&
         run(WindowCheck(state.window_counts, request.policy, now, request.cost));
         break;
     case Kind::timed_counts: {
-        TimedQueue queue(*state.timed_counts, table_.blocks());
-        run(TimedCheck(queue, state.timed_counts->total, request.policy, now, request.cost));
+        TimedQueue::Head& counts = *state.timed_counts;
+        TimedQueue queue(counts, table_.blocks());
+        const Policy policy = longest_hold(counts, request.policy, now);
+        longer = policy.counted_for() - request.policy.counted_for();
+        if (longer.count() == 0 && counts_at_one_time(policy.algorithm)) {
+            counts.hold_s =
+                static_cast<std::uint32_t>(policy.rate.window / std::chrono::seconds{ 1 });
+            counts.hold_at = now.count();
+        }
+        run(TimedCheck(queue, counts.total, policy, now, request.cost));
         break;
     }
     }
@@ -204,7 +231,19 @@ void LocalLimiter::use_state(const LocalRequest& request, microseconds now, Use&
         }
     }
     table_.forget_expired([now](const Entry& other) { return other.expires <= now; });
+    return longer;
 }
+
+namespace {
+
+/// A reset of which `longer` is due to another configuration's `hold`; it stays above 0 while
+/// anything is held.
+microseconds by_own_hold(microseconds reset, microseconds longer) noexcept
+{
+    return longer.count() == 0 ? reset : std::max(reset - longer, microseconds{ 1 });
+}
+
+}  // namespace
 
 Verdict LocalLimiter::decide_by(
     const LocalRequest& request, microseconds now,
@@ -212,12 +251,13 @@ Verdict LocalLimiter::decide_by(
 {
     const microseconds rest = rest_of_block(request, now);
     Verdict answer;
-    use_state(request, now, [&](auto& check) {
+    const microseconds longer = use_state(request, now, [&](auto& check) {
         const bool granted = check.granted() && (request.cost == 0 || rest.count() == 0);
         const bool take = between(callable, granted);
         answer = check.commit(take && granted);
         answer.granted = granted;
     });
+    answer.reset = by_own_hold(answer.reset, longer);
     apply_block(answer, rest);
     return answer;
 }
@@ -244,10 +284,11 @@ Verdict LocalLimiter::renew(
 
     subtract(request, now, counted);
     Verdict state;
-    use_state(request, now, [&](auto& check) {
+    const microseconds longer = use_state(request, now, [&](auto& check) {
         check.charge();
         state.reset = check.life();
     });
+    state.reset = by_own_hold(state.reset, longer);
     return state;
 }
 

@@ -108,6 +108,8 @@ private:
     };
 
     static Kind kind_of(Algorithm algorithm) noexcept;
+    static Policy longest_hold(
+        const TimedQueue::Head& counts, const Policy& policy, microseconds now) noexcept;
     static std::uint32_t tag_of(const LocalRequest& request) noexcept;
     static std::uint32_t block_tag_of(const LocalRequest& request) noexcept;
     void subtract(const LocalRequest& request, microseconds now, const Refund& counted) noexcept;
@@ -115,7 +117,7 @@ private:
     Verdict peek_counts(const LocalRequest& request, microseconds now) noexcept;
     microseconds rest_of_block(const LocalRequest& request, microseconds now) noexcept;
     template <class Use>
-    void use_state(const LocalRequest& request, microseconds now, Use&& use) noexcept;
+    microseconds use_state(const LocalRequest& request, microseconds now, Use&& use) noexcept;
     Verdict decide_by(
         const LocalRequest& request, microseconds now,
         bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept;

@@ -14,6 +14,8 @@ TimedQueue::Head::Head(const Head& other) noexcept : Head()
 {
     if (other.first != nullptr) {
         total = other.total;
+        hold_s = other.hold_s;
+        hold_at = other.hold_at;
         own.used = 1;
         own.items[0] = other.first->items[other.front];
         first = last = &own;

@@ -30,7 +30,11 @@ public:
         Position marked{ nullptr, 0 };  // the newest entry that has been marked
         std::int64_t marked_total = 0;  // the sum of the counts up to `marked`
         uint32_t front = 0;             // index of the oldest entry in the first chunk
-        Chunk own;                      // the rest of the block
+        // Requests at one time: the longest `hold` of a configuration that counted within it, in
+        // seconds, and when that was, in us since the epoch.
+        uint32_t hold_s = 0;
+        std::int64_t hold_at = 0;
+        Chunk own;  // the rest of the block
 
         Head() noexcept;
         /// Copies a queue of at most one entry.

@@ -1,6 +1,8 @@
 # A reload keeps the counts of a zone whose meaning stays the same, and no others.
 
+use Ratelimit::Backend;
 use Ratelimit::Test;
+use Time::HiRes qw(time);
 
 my $window = 'rate=2r/d algorithm=fixed_window';
 
@@ -56,6 +58,31 @@ subtest 'after hash_key is added the API no longer shows plain keys' => sub {
     like $node->get('/ops/zones')->body, qr/"key":"secreta"/;
     $node->configure(lines('secret$arg_k', "$window hash_key"))->reload(gone => 1);
     unlike $node->get('/ops/zones')->body, qr/secreta/;
+};
+
+subtest 'a request that is held counts for its own hold=, also when a reload makes it shorter' => sub {
+    my $backend = Ratelimit::Backend->new;
+    my $with = sub {
+        my ($hold) = @_;
+        return (http => "ratelimit_zone k\$arg_k zone=test concurrency=1 hold=$hold;",
+            server => "location / { ratelimit zone=test; proxy_pass http://@{[ $backend->addr ]}; }");
+    };
+    my $node = nginx($with->('8s'));
+    my ($held) = $backend->hold($node, '/?k=a');
+    my $reloaded = time;
+    $node->configure($with->('1s'))->reload;
+    my %statuses;
+    wait_until('the second renewal', sub { ++$statuses{ $node->status('/?k=a&for=0') }; time - $reloaded > 9 });
+    is_deeply [keys %statuses], [429], 'no second request is let in';
+    is $node->status('/?k=b&for=0'), 200, 'another key is not concerned';
+    $backend->finish;
+    is http_read($held)->status, 200;
+    wait_until('its worker has exited', sub { !$node->workers(1) });
+    is $node->status('/?k=a&for=0'), 200, 'what is released does not count';
+    my @next = $backend->hold($node, '/?k=a');
+    is $node->status('/?k=a&for=0'), 429;
+    $backend->finish;
+    is http_read($_)->status, 200 for @next;
 };
 
 subtest 'a reload that fails keeps the counts' => sub {

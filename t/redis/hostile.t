@@ -2,7 +2,7 @@
 # its log.
 
 use Ratelimit::Test;
-use Ratelimit::Process qw(start_code stop_process alive);
+use Ratelimit::Process qw(start_code stop_process alive temp_folder);
 use IO::Select;
 use IO::Socket::INET;
 use Time::HiRes qw(time);
@@ -40,7 +40,7 @@ sub hostile {
                         substr $text{$socket}, 0, 2, '';
                     }
                     my $reply = $replies->{ $words[0] } // $as_usual{ $words[0] } // "+OK\r\n";
-                    $socket->print($reply);
+                    $socket->print(ref $reply ? $reply->(@words) : $reply);
                     $later{$socket} = [time + 0.1, $socket] if $words[0] eq 'CLIENT';
                 }
             }
@@ -105,6 +105,25 @@ subtest 'the master survives the initial load of a fleet' => sub {
         is $node->status('/'), 200;
         stop_process($server->{pid}, 'KILL');
     }
+};
+
+subtest 'a fleet whose changes have no end does not keep a worker busy' => sub {
+    my $folder = temp_folder();
+    my $calls = "$folder/calls";
+    open my $log, '>>', $calls or die $!;
+    my $last = 0;
+    my $server = hostile({ EVALSHA => sub {
+        syswrite $log, '.';
+        my $cursor = ++$last;
+        return "*8\r\n:1700000000000000\r\n:$cursor\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1\r\n:@{[ $cursor - 1 ]}\r\n";
+    } });
+    my $node = node_of("server $server->{addr};", http => 'ratelimit_fleet;');
+    is $node->status('/'), 200, 'the workers run';
+    my ($before, $from) = (-s $calls, time);
+    wait_until('two seconds', sub { time - $from > 2 });
+    cmp_ok +(-s $calls) - $before, '<', 2000, 'they come in small parts';
+    cmp_ok -s $calls, '>', $before, 'and go on';
+    stop_process($server->{pid}, 'KILL');
 };
 
 # Writes over the fleet's shared memory as a worker could whose code is an attacker's: all but what nginx itself follows.
