@@ -65,7 +65,7 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
         // Before try_files and mirror.
         && run_first(phases[NGX_HTTP_PRECONTENT_PHASE].handlers, precontent_handler)
         && run_last(phases[NGX_HTTP_LOG_PHASE].handlers, settle_charges);
-    if (!installed) {
+    if (!installed || check_variables(cf) != NGX_OK) {
         return NGX_ERROR;
     }
     install_header_filter();

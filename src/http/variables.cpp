@@ -1,10 +1,12 @@
 #include "http/variables.h"
 
 #include "http/request_state.h"
+#include "limit/network_bits.h"
 #include "limit/rate_headers.h"
 #include "nginx/text.h"
 
 #include <array>
+#include <span>
 
 namespace ratelimit::http {
 
@@ -127,51 +129,64 @@ ngx_int_t get(ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t
     return getter(r, value, *state);
 }
 
-/// An IPv6 address as a key: its first `prefix` bits, or four bytes if it is IPv4-mapped.
-ngx_int_t set_ipv6(
-    ngx_http_request_t* r, ngx_http_variable_value_t* value, const in6_addr& address,
-    ngx_uint_t prefix) noexcept
+/// An address as a key, which is cut to the bits of its network.
+ngx_int_t set_cut(
+    ngx_http_request_t* r, ngx_http_variable_value_t* value, std::span<const u_char> address,
+    unsigned bits) noexcept
 {
-    constexpr std::size_t length = sizeof(address.s6_addr);
-    constexpr std::size_t ipv4_length = 4;
-    auto* bytes = static_cast<u_char*>(ngx_pnalloc(r->pool, length));
+    auto* bytes = static_cast<u_char*>(ngx_pnalloc(r->pool, address.size()));
     if (bytes == nullptr) {
         return NGX_ERROR;
     }
-    ngx_memcpy(bytes, address.s6_addr, length);
-    if (IN6_IS_ADDR_V4MAPPED(&address)) {
-        set_text(value, { reinterpret_cast<char*>(bytes) + length - ipv4_length, ipv4_length });
-        return NGX_OK;
-    }
-    for (std::size_t i = 0; i < length; ++i) {
-        const std::size_t kept = prefix > i * 8 ? std::min<std::size_t>(8, prefix - i * 8) : 0;
-        bytes[i] &= static_cast<u_char>(0xff00U >> kept);
-    }
-    // Always 16 bytes, so that no truncated address equals an IPv4 address.
-    set_text(value, { reinterpret_cast<char*>(bytes), length });
+    ngx_memcpy(bytes, address.data(), address.size());
+    cut_address(bytes, address.size(), bits);
+    // All bytes, so that no truncated IPv6 address equals an IPv4 address.
+    set_text(value, { reinterpret_cast<char*>(bytes), address.size() });
     return NGX_OK;
 }
 
-ngx_int_t get_client(ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t) noexcept
+/// The client's network in binary form. An IPv4-mapped address is an IPv4 address.
+ngx_int_t set_network(
+    ngx_http_request_t* r, ngx_http_variable_value_t* value, const NetworkBits& bits) noexcept
 {
     const sockaddr* address = r->connection->sockaddr;
     if (address->sa_family == AF_INET6) {
-        return set_ipv6(
-            r, value, reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr,
-            main_conf(r).ipv6_prefix);
+        const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+        const std::span<const u_char> bytes(ipv6.s6_addr);
+        return IN6_IS_ADDR_V4MAPPED(&ipv6) ? set_cut(r, value, bytes.last<4>(), bits.ipv4)
+                                           : set_cut(r, value, bytes, bits.ipv6);
     }
     if (address->sa_family == AF_INET) {
-        const auto& ipv4 = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-        set_text(value, { reinterpret_cast<const char*>(&ipv4.s_addr), sizeof(ipv4.s_addr) });
-        return NGX_OK;
+        const in_addr& ipv4 = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+        const auto* bytes = reinterpret_cast<const u_char*>(&ipv4.s_addr);
+        return set_cut(r, value, { bytes, sizeof(ipv4.s_addr) }, bits.ipv4);
     }
     set_text(value, nginx::view(r->connection->addr_text));
     return NGX_OK;
 }
 
+ngx_int_t get_client(ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t) noexcept
+{
+    return set_network(r, value, { .ipv6 = static_cast<unsigned>(main_conf(r).ipv6_prefix) });
+}
+
+/// $ratelimit_net_A_B. nginx passes the variable's name.
+ngx_int_t get_network(
+    ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t data) noexcept
+{
+    const auto bits = parse_network_variable(nginx::view(*reinterpret_cast<ngx_str_t*>(data)));
+    if (!bits) {
+        value->not_found =
+            1;  // check_variables has refused it, unless it is not in the configuration
+        return NGX_OK;
+    }
+    return set_network(r, value, *bits);
+}
+
 struct Variable {
     ngx_str_t name;
     ngx_http_get_variable_pt get;
+    ngx_uint_t more_flags = 0;
 };
 
 const Variable variables[] = {
@@ -184,6 +199,7 @@ const Variable variables[] = {
     { ngx_string("ratelimit_source"), get<get_source, true> },
     { ngx_string("ratelimit_time"), get<get_time, false> },
     { ngx_string("ratelimit_client"), get_client },
+    { ngx_string("ratelimit_net_"), get_network, NGX_HTTP_VAR_PREFIX },
 };
 
 }  // namespace
@@ -192,11 +208,33 @@ ngx_int_t add_variables(ngx_conf_t* cf) noexcept
 {
     for (const Variable& variable : variables) {
         ngx_str_t name = variable.name;
-        ngx_http_variable_t* added = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
+        ngx_http_variable_t* added =
+            ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE | variable.more_flags);
         if (added == nullptr) {
             return NGX_ERROR;
         }
         added->get_handler = variable.get;
+    }
+    return NGX_OK;
+}
+
+ngx_int_t check_variables(ngx_conf_t* cf) noexcept
+{
+    const auto* core = static_cast<const ngx_http_core_main_conf_t*>(
+        ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module));
+    const auto* indexed = static_cast<const ngx_http_variable_t*>(core->variables.elts);
+    for (const ngx_http_variable_t& variable : std::span(indexed, core->variables.nelts)) {
+        const std::string_view name = nginx::view(variable.name);
+        if (name.starts_with(network_variable_prefix) && !parse_network_variable(name)) {
+            ngx_str_t text = variable.name;
+            ngx_conf_log_error(
+                NGX_LOG_EMERG, cf, 0,
+                "invalid \"$%V\", expected $ratelimit_net_A_B with 1 to 32 bits of an IPv4 address "
+                "and 1 to 128 of an "
+                "IPv6 address",
+                &text);
+            return NGX_ERROR;
+        }
     }
     return NGX_OK;
 }

@@ -70,28 +70,20 @@ std::string address_text(std::string_view bytes)
 
 void cut_address(std::string& bytes, unsigned prefix)
 {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        const unsigned kept =
-            prefix > i * 8 ? std::min(8U, prefix - static_cast<unsigned>(i) * 8) : 0;
-        bytes[i] = static_cast<char>(static_cast<unsigned char>(bytes[i]) & (0xff00U >> kept));
-    }
+    ratelimit::cut_address(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), prefix);
 }
 
-std::string_view client_of(std::string_view address, unsigned prefix, std::string& own)
+std::string_view network_of(std::string_view address, const NetworkBits& bits, std::string& own)
 {
     if (!parse_address(address, own)) {
         return address;  // of a Unix socket
-    }
-    if (own.size() == ipv4_length) {
-        return own;
     }
     using namespace std::string_view_literals;
     constexpr auto mapped = "\0\0\0\0\0\0\0\0\0\0\xff\xff"sv;
     if (own.starts_with(mapped)) {
         own.erase(0, mapped.size());
-    } else {
-        cut_address(own, prefix);
     }
+    cut_address(own, own.size() == ipv4_length ? bits.ipv4 : bits.ipv6);
     return own;
 }
 

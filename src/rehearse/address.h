@@ -1,5 +1,7 @@
 #pragma once
 
+#include "limit/network_bits.h"
+
 #include <string>
 #include <string_view>
 
@@ -14,9 +16,9 @@ bool parse_address(std::string_view text, std::string& out);
 /// As inet_ntop: of four or sixteen bytes; nothing for other lengths.
 std::string address_text(std::string_view bytes);
 
-/// $ratelimit_client of $remote_addr: an IPv6 address cut to its first `prefix` bits, or four bytes
-/// if it is IPv4-mapped.
-std::string_view client_of(std::string_view address, unsigned prefix, std::string& own);
+/// $ratelimit_client and $ratelimit_net_A_B of $remote_addr: the binary address, cut to the bits of
+/// its network. An IPv4-mapped address is an IPv4 address.
+std::string_view network_of(std::string_view address, const NetworkBits& bits, std::string& own);
 
 /// Clears the bits behind the first `prefix` ones.
 void cut_address(std::string& bytes, unsigned prefix);

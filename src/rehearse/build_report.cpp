@@ -5,27 +5,42 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace ratelimit::rehearse {
 
 namespace {
 
-/// $binary_remote_addr and $ratelimit_client are shown as addresses.
+/// The bits of a key that is one binary address, of $binary_remote_addr, $ratelimit_client or
+/// $ratelimit_net_A_B.
+std::optional<NetworkBits> network_bits(std::string_view expression, unsigned ipv6_prefix)
+{
+    if (!expression.starts_with('$')) {
+        return std::nullopt;
+    }
+    expression.remove_prefix(1);
+    if (expression.starts_with('{') && expression.ends_with('}')) {
+        expression = expression.substr(1, expression.size() - 2);
+    }
+    if (expression == "binary_remote_addr") {
+        return NetworkBits{};
+    }
+    return expression == "ratelimit_client" ? NetworkBits{ .ipv6 = ipv6_prefix }
+                                            : parse_network_variable(expression);
+}
+
+/// Such a key is shown as an address or network.
 std::string shown_key(const std::string& key, const std::string& expression, unsigned ipv6_prefix)
 {
-    const bool client = expression == "$ratelimit_client" || expression == "${ratelimit_client}";
-    const bool binary =
-        expression == "$binary_remote_addr" || expression == "${binary_remote_addr}";
-    if (client || binary) {
-        const std::string text = address_text(key);
-        constexpr unsigned ipv6_bits = 128;
-        if (!text.empty()) {
-            return client && key.size() > 4 && ipv6_prefix < ipv6_bits
-                ? text + "/" + std::to_string(ipv6_prefix)
-                : text;
-        }
+    const auto bits = network_bits(expression, ipv6_prefix);
+    const std::string text = bits ? address_text(key) : std::string();
+    if (text.empty()) {
+        return printable(key);
     }
-    return printable(key);
+    const bool ipv4 = key.size() == 4;
+    const unsigned kept = ipv4 ? bits->ipv4 : bits->ipv6;
+    constexpr NetworkBits whole;
+    return kept == (ipv4 ? whole.ipv4 : whole.ipv6) ? text : text + "/" + std::to_string(kept);
 }
 
 std::string policy_text(const LimitTitle& title, const ZoneConf& zone)

@@ -251,10 +251,12 @@ const Variable* Scope::make_from_address(const std::string& name)
                 return parse_address(text, own) ? own : text;
             }));
     }
-    const unsigned prefix = variables_.definitions().ipv6_prefix;
+    const auto network = parse_network_variable(name);
+    const NetworkBits bits =
+        network ? *network : NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix };
     return variables_.own(
-        std::make_unique<Derived>(address, [prefix](std::string_view text, std::string& own) {
-            return client_of(text, prefix, own);
+        std::make_unique<Derived>(address, [bits](std::string_view text, std::string& own) {
+            return network_of(text, bits, own);
         }));
 }
 
@@ -286,7 +288,11 @@ const Variable* Scope::make(const std::string& name, const Place& place)
     if (name == "server_name") {
         return variables_.own(std::make_unique<ServerName>());
     }
-    if (name == "binary_remote_addr" || name == "ratelimit_client") {
+    if (name.starts_with(network_variable_prefix) && !parse_network_variable(name)) {
+        fail_at(place, "invalid \"$" + name + "\", expected $ratelimit_net_A_B");
+    }
+    if (name == "binary_remote_addr" || name == "ratelimit_client"
+        || name.starts_with(network_variable_prefix)) {
         return make_from_address(name);
     }
     if (name.size() == 1 && name[0] >= '1' && name[0] <= '9') {

@@ -119,7 +119,7 @@ std::optional<bool> allows(const AccessRules& rules, std::string_view text)
 {
     // An IPv4-mapped address is judged as that of IPv4; one of a Unix socket is empty.
     std::string own;
-    std::string address(client_of(text, 128, own));
+    std::string address(network_of(text, {}, own));
     if (binary_address(text).empty()) {
         address.clear();
     }

@@ -196,6 +196,8 @@ my @bad = (
     [$zone, 'ratelimit_headers draft off;', qr/"ratelimit_headers": invalid "off"/],
     [$zone, 'ratelimit_headers draft draft;', qr/"ratelimit_headers": invalid "draft"/],
     (map { ["ratelimit_ipv6_prefix $_;", '', qr/"ratelimit_ipv6_prefix": invalid "$_", expected a number of bits/] } 0, 129, 'x'),
+    (map { ["map \$ratelimit_net_$_ \$v { }", '', qr/invalid "\$ratelimit_net_$_", expected \$ratelimit_net_A_B with 1 to 32 bits/] }
+        '24', '24_', '0_48', '33_48', '24_129', '24_0', '024_48', '24_48_', 'a_b', ''),
     ['', 'location /a { ratelimit_phase content; }',
         qr/"ratelimit_phase": invalid "content", expected access or preaccess/],
     ['ratelimit_phase rewrite;', '', qr/"ratelimit_phase": invalid "rewrite", expected access or preaccess/],

@@ -54,7 +54,8 @@ my %try = (
         is passing($node, '/', 101, $from->(64496, $_)), 100, 'a client in the network' for 1, 2;
         is passing($node, '/', 1, $from->(64496, 3)), 0, 'the network has no more for another one';
         is passing($node, '/', 101, $from->(64500, 4)), 100, 'another network';
-        is passing($node, '/', 101, $from->(64511, $_)), 100, 'a network that is not named' for 5, 6, 7;
+        is passing($node, '/', 101, $from->(64511, $_)), 100, 'a network that is not named' for 5 .. 11;
+        is passing($node, '/', 1, $from->(64511, 12)), 0, 'its addresses share the limit of their /24';
         is passing($node, '/', 101), 100, 'an unknown network';
     },
     'User agents' => sub {

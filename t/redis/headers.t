@@ -301,6 +301,45 @@ subtest '$ratelimit_client is the client address, of IPv6 its prefix' => sub {
     }
 };
 
+subtest '$ratelimit_net_A_B is the network of the client address' => sub {
+    my $node = node(
+        zone => 'rate=100r/d algorithm=fixed_window',
+        key  => '$ratelimit_net_20_44',
+        http => 'set_real_ip_from 127.0.0.1; real_ip_header X-Client; ratelimit_ipv6_prefix 60;',
+    );
+    for (
+        ['198.51.100.7',          'c6336000'],
+        ['::ffff:198.51.111.255', 'c6336000'],
+        ['198.51.112.0',          'c6337000'],
+        ['2001:db8:1:23ff::1',    '20010db80000' . '0' x 20],
+        ['2001:db8:10::1',        '20010db80010' . '0' x 20],
+    ) {
+        my ($address, $hex) = @{$_};
+        $node->{redis}->cmd('FLUSHALL');
+        is $node->status('/', headers => ['X-Client', $address]), 200;
+        my ($key) = $node->{redis}->keys_like;
+        is unpack('H*', $key =~ s/^rl:test:\{(.*)\}$/$1/sr), $hex, $address;
+    }
+};
+
+subtest 'many addresses of one network are limited together, in the decision on each' => sub {
+    my $node = node(
+        key      => '$ratelimit_net_24_48',
+        zone     => 'rate=20r/d algorithm=fixed_window',
+        http     => 'set_real_ip_from 127.0.0.1; real_ip_header X-Client;'
+            . 'ratelimit_zone $binary_remote_addr zone=address rate=3r/d algorithm=fixed_window;',
+        location => 'ratelimit zone=address;',
+    );
+    my $passed = sub {
+        my ($network, $each) = @_;
+        return scalar grep { $_ == 200 } map { $node->status('/', headers => ['X-Client', "$network.$_"]) } (1 .. 80) x $each;
+    };
+    is $passed->('198.51.100', 1), 20, '80 addresses of one network, each within its own limit';
+    is $passed->('198.51.101', 1), 20, 'another network';
+    my $single = sub { $node->status('/', headers => ['X-Client', '192.0.2.1']) };
+    is_deeply [map { $single->() } 1 .. 4], [200, 200, 200, 429], 'one address has its own limit';
+};
+
 subtest 'with clock=local the scripts do not call TIME' => sub {
     my $node = node(zone => 'rate=3r/d clock=local algorithm=gcra burst=2');
     is $node->status('/'), 200;

@@ -174,6 +174,10 @@ subtest 'addresses' => sub {
         { '10.0.0.1' => 2, '2001:db8:1:2::/64' => 2, '2001:db8:1:3::/64' => 1, 'unix:' => 1 };
     is_deeply by_key('ratelimit_ipv6_prefix 48; ratelimit_zone $ratelimit_client zone=z rate=1r/d; ratelimit zone=z;', @lines),
         { '10.0.0.1' => 2, '2001:db8:1::/48' => 3, 'unix:' => 1 };
+    is_deeply by_key('ratelimit_zone $ratelimit_net_7_46 zone=z rate=1r/d; ratelimit zone=z;', @lines),
+        { '10.0.0.0/7' => 2, '2001:db8::/46' => 3, 'unix:' => 1 };
+    is_deeply by_key('ratelimit_zone ${ratelimit_net_32_128} zone=z rate=1r/d; ratelimit zone=z;', @lines[0 .. 1]),
+        { '10.0.0.1' => 1, '2001:db8:1:2::1' => 1 };
     is_deeply by_key('ratelimit_zone $binary_remote_addr zone=z rate=1r/d; ratelimit zone=z;', @lines[0 .. 1], @lines[4 .. 5]),
         { '10.0.0.1' => 1, '2001:db8:1:2::1' => 1, '::ffff:10.0.0.1' => 1, 'unix:' => 1 };
 };
