@@ -29,6 +29,7 @@ struct NumberRange {
     std::int64_t least;
     std::int64_t most;
     std::string_view expected;
+    std::string_view unit = {};  // behind the number
 };
 
 char* set_number(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
@@ -39,7 +40,9 @@ char* set_number(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
     }
     const auto text = view(static_cast<const ngx_str_t*>(cf->args->elts)[1]);
     const auto& range = *static_cast<const NumberRange*>(command->post);
-    const auto number = parse_number(text, range.least, range.most);
+    const bool has_unit = text.ends_with(range.unit);
+    const auto number = parse_number(
+        text.substr(0, has_unit ? text.size() - range.unit.size() : 0), range.least, range.most);
     if (!number) {
         return bad_value(cf, view(command->name), text, range.expected);
     }
@@ -106,6 +109,8 @@ char* set_headers(ngx_conf_t* cf, ngx_command_t* command, void* conf) noexcept
 
 const NumberRange error_status{ 400, 599, "a status from 400 to 599" };
 const NumberRange ipv6_prefix{ 1, 128, "a number of bits from 1 to 128" };
+
+const NumberRange retry_jitter{ 0, 100, "a share from 0% to 100%", "%" };
 
 const Choice fail_mode_list[] = {
     { "open", static_cast<ngx_uint_t>(FailMode::open) },
@@ -182,6 +187,9 @@ ngx_command_t commands[] = {
 
     { ngx_string("ratelimit_phase"), anywhere | NGX_CONF_TAKE1, set_choice,
       NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, phase), post(phases) },
+
+    { ngx_string("ratelimit_retry_jitter"), anywhere | NGX_CONF_TAKE1, set_number,
+      NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, retry_jitter), post(retry_jitter) },
 
     { ngx_string("ratelimit_problem_details"), anywhere | NGX_CONF_TAKE1, set_choice,
       NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, problem_details), post(switches) },

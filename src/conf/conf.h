@@ -95,6 +95,7 @@ struct LocationConf {
     ngx_uint_t delay_log_level;
     ngx_uint_t phase;
     ngx_uint_t problem_details;
+    ngx_uint_t retry_jitter;             // percent
     ngx_uint_t api;                      // ApiMode; of this location only
     ngx_http_complex_value_t* api_user;  // null: none
 };

@@ -210,6 +210,7 @@ void* create_location_conf(ngx_conf_t* cf) noexcept
     conf->log_level = NGX_CONF_UNSET_UINT;
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->problem_details = NGX_CONF_UNSET_UINT;
+    conf->retry_jitter = NGX_CONF_UNSET_UINT;
     return conf;
 }
 
@@ -237,6 +238,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     ngx_conf_merge_uint_value(conf.log_level, above.log_level, NGX_LOG_ERR);
     ngx_conf_merge_uint_value(conf.phase, above.phase, phase_access);
     ngx_conf_merge_uint_value(conf.problem_details, above.problem_details, 0);
+    ngx_conf_merge_uint_value(conf.retry_jitter, above.retry_jitter, 0);
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 

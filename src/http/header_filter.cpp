@@ -179,9 +179,9 @@ bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
     if ((sets & headers_draft) != 0 && !set_draft(headers, state)) {
         return false;
     }
-    const auto& retry_after = decision.outcome().retry_after;
+    const auto retry_after = state.retry_after();
     if (decision.result() == Result::rejected && retry_after) {
-        headers.number("Retry-After", retry_after_seconds(*retry_after));
+        headers.number("Retry-After", *retry_after);
     }
     return headers.send();
 }

@@ -1,5 +1,6 @@
 #include "http/request_state.h"
 
+#include "limit/rate_headers.h"
 #include "nginx/pool.h"
 #include "node/clocks.h"
 
@@ -24,6 +25,9 @@ RequestState::RequestState(
     std::span<RemoteLimit*> sent) noexcept
     : request(r), conf(location), decision(limits, sent, rules_of(location), node_clock, *this)
 {
+    if (conf.retry_jitter != 0) {
+        random_ = static_cast<std::uint32_t>(ngx_random());
+    }
     if (conf.limits->charges) {
         next_ = charging;
         link_ = &charging;
@@ -79,6 +83,17 @@ bool RequestState::decide(Resume resume)
 {
     resume_ = resume;
     return decision.start();
+}
+
+std::optional<std::int64_t> RequestState::retry_after() const noexcept
+{
+    const Outcome& outcome = decision.outcome();
+    if (!outcome.refused || !outcome.retry_after) {
+        return std::nullopt;
+    }
+    return spread(
+        retry_after_seconds(*outcome.retry_after), static_cast<std::uint32_t>(conf.retry_jitter),
+        random_);
 }
 
 void RequestState::decided() noexcept

@@ -3,6 +3,7 @@
 #include "conf/conf.h"
 #include "zone/decision.h"
 
+#include <optional>
 #include <span>
 
 namespace ratelimit::http {
@@ -49,6 +50,10 @@ public:
 
     void decided() noexcept override;
 
+    /// The Retry-After of a refusal, in seconds: the same wherever it is shown. Empty: the request
+    /// was not refused by a limit, or would never pass.
+    std::optional<std::int64_t> retry_after() const noexcept;
+
     ngx_http_request_t* const request;
     const LocationConf& conf;  // of the location whose limits were checked
     Stage stage = Stage::done;
@@ -61,6 +66,7 @@ private:
     static inline RequestState* charging = nullptr;  // the first of a list
 
     Resume resume_ = nullptr;
+    std::uint32_t random_ = 0;  // for ratelimit_retry_jitter
     RequestState* next_ = nullptr;
     RequestState** link_ = nullptr;  // the pointer to this state in that list; null: not in it
 };

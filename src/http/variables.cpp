@@ -108,12 +108,12 @@ ngx_int_t get_reset(
 ngx_int_t get_retry_after(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, const RequestState& state)
 {
-    const Outcome& outcome = state.decision.outcome();
-    if (!outcome.refused || !outcome.retry_after) {
+    const auto seconds = state.retry_after();
+    if (!seconds) {
         value->not_found = 1;
         return NGX_OK;
     }
-    return set_formatted(r, value, "%L", retry_after_seconds(*outcome.retry_after));
+    return set_formatted(r, value, "%L", *seconds);
 }
 
 /// Calls `getter`. The variable is not found if no decision was made or, with `needs_outcome`, if

@@ -43,6 +43,17 @@ constexpr std::int64_t retry_after_seconds(microseconds time) noexcept
     return std::max<std::int64_t>(1, whole_seconds(time));
 }
 
+/// Retry-After with up to `percent` more, so that clients that were refused together do not return
+/// together. `random`: uniform from 0 to 2^31 - 1. If the share is less than a second, some clients
+/// get one second more, the others nothing.
+constexpr std::int64_t spread(
+    std::int64_t seconds, std::uint32_t percent, std::uint32_t random) noexcept
+{
+    constexpr double end = 2147483648.0;
+    const double choices = static_cast<double>(seconds) * percent / 100 + 1;
+    return seconds + static_cast<std::int64_t>(random / end * choices);
+}
+
 /// `q` and `w` of the RateLimit-Policy header.
 struct QuotaPolicy {
     std::int64_t quota = 0;

@@ -24,7 +24,7 @@ bool may_leave(const std::vector<const Directive*>& rewrites) noexcept
 
 bool is_of_module(std::string_view name) noexcept
 {
-    constexpr std::array<std::string_view, 14> names = {
+    constexpr std::array<std::string_view, 15> names = {
         "ratelimit",
         "ratelimit_api",
         "ratelimit_dry_run",
@@ -37,6 +37,7 @@ bool is_of_module(std::string_view name) noexcept
         "ratelimit_phase",
         "ratelimit_problem_details",
         "ratelimit_redis",
+        "ratelimit_retry_jitter",
         "ratelimit_status",
         "ratelimit_zone",
     };

@@ -190,6 +190,7 @@ my @bad = (
             ["$_ x", 'a status from 400 to 599'] } qw(ratelimit_status ratelimit_fail_status)),
         ['ratelimit_fail_mode maybe', 'open, closed or local'],
         ['ratelimit_dry_run yes', 'on or off'], ['ratelimit_problem_details yes', 'on or off'],
+        (map { ["ratelimit_retry_jitter $_", 'a share from 0% to 100%'] } '10', '101%', '-1%', '5.5%', '%', 'off'),
         ['ratelimit_log_level debug', 'info, notice, warn or error'],
         ['ratelimit_headers all', 'off alone, or each of']),
     [$zone, 'ratelimit_headers off draft;', qr/"ratelimit_headers": invalid "off"/],
@@ -204,7 +205,7 @@ my @bad = (
     (map { [$zone, "$_; $_;", qr/"@{[ first_word($_) ]}" directive is duplicate/] }
         'ratelimit_status 429', 'ratelimit_fail_status 503', 'ratelimit_fail_mode open',
         'ratelimit_dry_run on', 'ratelimit_log_level info', 'ratelimit_headers off',
-        'ratelimit_phase access', 'ratelimit_problem_details on'),
+        'ratelimit_phase access', 'ratelimit_problem_details on', 'ratelimit_retry_jitter 10%'),
     (map { ["$_; $_;", '', qr/"@{[ first_word($_) ]}" directive is duplicate/] }
         'ratelimit_ipv6_prefix 64', 'ratelimit_phase access'),
     (map { ['', "$_;", qr/"@{[ first_word($_) ]}" directive is not allowed here/] }
@@ -236,7 +237,7 @@ my @good = (
     [$zone, 'ratelimit zone=z; location /a { ratelimit off; } location /b { ratelimit zone=z; }'],
     ["$zone ratelimit zone=z; ratelimit_status 503; ratelimit_headers off; ratelimit_dry_run on;"
         . 'ratelimit_log_level warn; ratelimit_fail_mode closed; ratelimit_fail_status 500;'
-        . 'ratelimit_ipv6_prefix 56; ratelimit_phase preaccess;',
+        . 'ratelimit_ipv6_prefix 56; ratelimit_phase preaccess; ratelimit_retry_jitter 100%;',
         'ratelimit_headers x-ratelimit draft legacy; location / { ratelimit_status 400; }'],
     [$zone, 'ratelimit zone=z; ratelimit_phase access; location /login { ratelimit_phase preaccess; }'],
     [block_with('database 15; username u; password p; connections 128; connect_timeout 1s;'

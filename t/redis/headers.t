@@ -340,6 +340,23 @@ subtest 'many addresses of one network are limited together, in the decision on 
     is_deeply [map { $single->() } 1 .. 4], [200, 200, 200, 429], 'one address has its own limit';
 };
 
+subtest 'ratelimit_retry_jitter spreads Retry-After upwards, and shows one value' => sub {
+    my $node = node(
+        zone     => 'rate=1r/d algorithm=fixed_window',
+        http     => 'log_format retry "$ratelimit_retry_after"; ratelimit_retry_jitter 50%;',
+        location => 'access_log retry.log retry;',
+        server   => 'location /without/ { ratelimit zone=test; ratelimit_retry_jitter 0%; }',
+    );
+    is $node->status('/'), 200;
+    my ($least) = map { $_->header('Retry-After') } $node->get('/without/');
+    my @shown = map { $node->get('/')->header('Retry-After') } 1 .. 40;
+    cmp_ok scalar(keys %{ { map { $_ => 1 } @shown } }), '>', 20, 'clients return at different times';
+    is_deeply [grep { $_ < $least - 60 || $_ > $least * 1.5 + 1 } @shown], [], 'none early, none later than the share';
+    my @logged;
+    wait_until('the lines of the log', sub { (@logged = split /\n/, $node->file('retry.log')) == 41 });
+    is_deeply [@logged[1 .. 40]], \@shown, 'the variable is the same';
+};
+
 subtest 'with clock=local the scripts do not call TIME' => sub {
     my $node = node(zone => 'rate=3r/d clock=local algorithm=gcra burst=2');
     is $node->status('/'), 200;

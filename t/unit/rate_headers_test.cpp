@@ -4,6 +4,7 @@
 #include "trace_maker.h"
 
 #include <array>
+#include <map>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -219,6 +220,33 @@ TEST_P(EffectiveWindow, of_a_refusal_is_its_retry_time)
     EXPECT_EQ(effective_window(policy, Verdict{ false, 3, 50s, 20s }), 20s);
     // A cost that never fits has no such time.
     EXPECT_GT(effective_window(policy, Verdict{ false, 3, 50s, std::nullopt }), 0s);
+}
+
+TEST(RetryJitter, spreads_a_herd_upwards_and_no_further_than_its_share)
+{
+    constexpr int clients = 10'000;
+    constexpr std::uint32_t end = 1U << 31U;
+    std::map<std::int64_t, int> without;
+    std::map<std::int64_t, int> with;
+    for (std::uint32_t i = 0; i < clients; ++i) {
+        ++without[spread(60, 0, end / clients * i)];
+        ++with[spread(60, 10, end / clients * i)];
+    }
+    EXPECT_EQ(without, (std::map<std::int64_t, int>{ { 60, clients } }));
+    ASSERT_EQ(with.size(), 7U);
+    for (const auto& [seconds, count] : with) {
+        EXPECT_TRUE(seconds >= 60 && seconds <= 66) << seconds;
+        EXPECT_NEAR(count, clients / 7, 2) << seconds;
+    }
+}
+
+TEST(RetryJitter, of_a_share_of_less_than_a_second_moves_few_clients)
+{
+    constexpr std::uint32_t end = 1U << 31U;
+    EXPECT_EQ(spread(1, 10, end / 11 * 10 - 11), 1);
+    EXPECT_EQ(spread(1, 10, end / 11 * 10 + 11), 2) << "one of eleven";
+    EXPECT_EQ(spread(1, 10, end - 1), 2);
+    EXPECT_EQ(spread(316'224'000, 100, end - 1), 632'448'000) << "ten years";
 }
 
 INSTANTIATE_TEST_SUITE_P(
