@@ -8,6 +8,7 @@ case $build in /*) ;; *) build=$PWD/$build ;; esac  # busybox's realpath has no 
 module=$build/ngx_http_ratelimit_module.so
 nginx_source=/usr/share/nginx/src
 jobs=$(nproc)
+export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # ccache then takes a precompiled header
 may_install=yes nginx_flags=()
 
 build_packages=(

@@ -39,10 +39,13 @@ angie)
     program=angie
     version=$(newest '[0-9]')
     ;;
-*) version='' ;;
+*)
+    echo "nginx.sh: unknown release of nginx: $2" >&2
+    exit 1
+    ;;
 esac
 if [ -z "$version" ]; then
-    echo "nginx.sh: unknown release of nginx: $2" >&2
+    echo "nginx.sh: could not ask $upstream for its newest release" >&2
     exit 1
 fi
 modules='ssl v2 v3 realip auth_request dav stub_status'

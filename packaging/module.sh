@@ -209,7 +209,7 @@ build_module_file() {
     build=$build/module/$described-$(gcc -dumpmachine)
     module=$build/$module_name.so NGX_SRC=$tree
     nginx_flags=("${options[@]}"
-        "--with-cc-opt=-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wno-error -ffile-prefix-map=$top=."
+        "--with-cc-opt=-O2 -g0 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wno-error -ffile-prefix-map=$top=."
         '--with-ld-opt=-Wl,-z,relro,-z,now,--as-needed')
     build_module
     strip --strip-debug -o "$module.new" "$module"

@@ -5,6 +5,7 @@
 #include "nginx/text.h"
 #include "node/redis_report.h"
 #include "redis/context.h"
+#include "redis/error_text.h"
 #include "redis/make_client.h"
 
 #include <algorithm>
@@ -33,6 +34,14 @@ private:
 public:
     const ngx_str_t text;
 };
+
+/// For a line about an error of Redis: where to look, if a right is missing.
+const char* advice(std::string_view error) noexcept
+{
+    return redis::lacks_right(error)
+        ? " (ACL LOG in Redis names the right, \"Rights in Redis\" in doc/operations.md all of them)"
+        : "";
+}
 
 /// nginx's event loop with the resolver of http {}, if that has one.
 nginx::NgxLoop& event_loop()
@@ -150,8 +159,8 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
     const Shown shown(reason);
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0,
-        "ratelimit: redis \"%V\" at %V is away, the fail mode decides: %V", &block, &address.text,
-        &shown.text);
+        "ratelimit: redis \"%V\" at %V is away, the fail mode decides: %V%s", &block, &address.text,
+        &shown.text, advice(reason));
 }
 
 void RedisBlock::error_reply(const redis::Endpoint& server, std::string_view text) noexcept
@@ -160,8 +169,8 @@ void RedisBlock::error_reply(const redis::Endpoint& server, std::string_view tex
     const Shown address(server.name);
     const Shown shown(text);
     ngx_log_error(
-        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V answered: %V", &block,
-        &address.text, &shown.text);
+        NGX_LOG_ERR, ngx_cycle->log, 0, "ratelimit: redis \"%V\" at %V answered: %V%s", &block,
+        &address.text, &shown.text, advice(text));
 }
 
 void RedisBlock::servers_known(std::string_view known) noexcept

@@ -42,6 +42,19 @@ inline bool executed_nothing(std::string_view error) noexcept
     return false;
 }
 
+/// Whether Redis refused a command, or one of a script, for a right that its user lacks. Redis 7.0 and 7.2 word the
+/// latter differently.
+inline bool lacks_right(std::string_view error) noexcept
+{
+    for (const std::string_view words :
+         { "NOPERM", "can't run this command", "ACL failure in script" }) {
+        if (error.find(words) != std::string_view::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /// Errors of a command whose keys are not all on this server, not in one slot, or not all allowed
 /// to this user. Redis finds them before it executes anything.
 inline bool refuses_shared_keys(std::string_view error) noexcept

@@ -57,9 +57,9 @@ move_default_site() {
         "$1/etc/nginx/sites-enabled/default"
 }
 
-# The smallest configuration of README.md, beside the default site.
+# The smallest configuration of README.md for one machine, which leaves Redis out, beside the default site.
 configure() {
-    awk '/^```nginx/ { on = 1; next } /^```/ && on { exit } on' "$top/README.md" \
+    awk '/^```nginx/ { on = 1; next } /^```/ && on { exit } on && !/^ratelimit_redis/' "$top/README.md" \
         >"$1/etc/nginx/conf.d/limits.conf"
 }
 

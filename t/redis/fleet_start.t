@@ -25,10 +25,10 @@ subtest 'the initial load uses TLS and passwords, and is over before the first d
     my $server = 'server ' . $redis->public_addr . ';';
     my $node = plain_member("$server $trusted");
     is $node->status('/?k=a'), 429, 'over TLS';
-    is $node->count_log(qr/not known until/), 0;
+    is $node->count_log(qr/the overrides follow/), 0;
     my $wrong = plain_member("$server tls on; tls_trusted_certificate /etc/ssl/certs/ca-certificates.crt;")
         if -e '/etc/ssl/certs/ca-certificates.crt';
-    $wrong->wait_for_log(qr/overrides are not known until redis "main" answers: .*certificate/) if $wrong;
+    $wrong->wait_for_log(qr/the overrides follow when redis "main" answers \(.*certificate/) if $wrong;
 };
 
 subtest 'the rights of doc/operations.md are enough for a fleet, and no more is used' => sub {
@@ -47,7 +47,7 @@ subtest 'the rights of doc/operations.md are enough for a fleet, and no more is 
     is $node->status('/ops/zones/test/keys/kb', method => 'DELETE'), 204;
     is $node->count_log(qr/NOPERM/), 0;
     my $away = plain_member('server ' . $redis->addr . '; username limiter; password wrong;');
-    $away->wait_for_log(qr/overrides are not known until redis "main" answers: \S+: .*WRONGPASS/);
+    $away->wait_for_log(qr/the overrides follow when redis "main" answers \(\S+: .*WRONGPASS/);
 };
 
 for (['without a master', single => 1], ['as a daemon', daemon => 1]) {

@@ -90,19 +90,20 @@ subtest 'overrides survive restarts of all nodes, and a node knows them before i
     }
 };
 
-subtest 'a node whose Redis does not answer starts, warns once, and loads later' => sub {
+subtest 'a node whose Redis does not answer starts, says so once as a notice, and loads later' => sub {
     my $redis = redis();
     override(member(redis => $redis, zone => 'rate=100r/d'), 'ka', { block => \1 });
     $redis->pause;
     my $began = time;
     my $node = member(redis => $redis, zone => 'rate=100r/d redis=main', fleet => 'redis=quick',
         http => "ratelimit_redis quick { server @{[ $redis->addr ]}; }");
-    $node->wait_for_log(qr/overrides are not known until redis "quick" answers/);
+    $node->wait_for_log(qr/the overrides follow when redis "quick" answers/);
     wait_until('a worker', sub { scalar $node->workers });
     cmp_ok time - $began, '<', 2.5, 'it starts';
     $redis->resume;
     wait_until('the override', sub { $node->status('/?k=a') == 429 });
-    is $node->count_log(qr/overrides are not known/), 1, 'one warning';
+    is $node->count_log(qr/\[notice\] .*the overrides follow/), 1, 'one line, which is not shown at the terminal';
+    is $node->count_log(qr/the overrides follow/), 1, 'and no other';
 };
 
 subtest 'a reload keeps what is known, and waits for nothing' => sub {

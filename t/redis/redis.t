@@ -196,7 +196,8 @@ subtest 'every algorithm works with the rights of doc/operations.md, and every k
 
     $redis->cmd('ACL', 'SETUSER', 'limiter', '-getrange');
     is $node->status("/$_/?k=alone"), 503, "without the right to read, $_ cannot decide" for @algorithms, 'all';
-    is $node->count_log(qr/answered: .*(?:permission|can't run)/i), 1, 'the log says so';
+    is $node->count_log(qr/answered: .*(?:permission|can't run).*ACL LOG in Redis.*Rights in Redis/i), 1,
+        'the log says so, and where to look';
 };
 
 subtest 'the log says why Redis refuses a connection' => sub {
