@@ -16,10 +16,12 @@ libraries=$root/usr/lib/$triplet
 fetch_libraries() (
     . "$top/.ci/debian.sh"
     mkdir -p "$root"
+    export APT_CONFIG=$root/apt.conf
+    echo 'APT::Architectures { "arm64"; };' >"$APT_CONFIG"
     debian_lists "deb $(. /etc/os-release && echo "$VERSION_CODENAME")"
     for package in libevent-{2.1-7,core-2.1-7,extra-2.1-7,dev} lib{gtest,gmock}-dev libssl{3,-dev} zlib1g{,-dev} \
         libpcre2-{8-0,dev}; do
-        apt_get -o APT::Architectures=amd64,arm64 download "$package:arm64" || fail "could not fetch $package for arm64"
+        apt_get download "$package:arm64" || fail "could not fetch $package for arm64"
     done
     for package in ./*.deb; do dpkg -x "$package" "$root"; done
     touch "$root/complete"

@@ -1,7 +1,8 @@
 #include "base/keyed_hash.h"
 
+#include "base/random.h"
+
 #include <bit>
-#include <random>
 
 namespace ratelimit {
 
@@ -68,9 +69,7 @@ private:
 
 HashSecret random_secret()
 {
-    std::random_device random;
-    const auto word = [&random] { return std::uint64_t{ random() } << 32U | random(); };
-    return { word(), word() };
+    return { random_number(), random_number() };
 }
 
 std::uint64_t keyed_hash(const HashSecret& secret, std::string_view text) noexcept

@@ -1,9 +1,9 @@
 #include "check/holding.h"
 
+#include "base/random.h"
 #include "check/script_reply.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 namespace ratelimit {
@@ -18,9 +18,7 @@ constexpr milliseconds most_exit_delay{ 60'000 };
 /// A random id that a double represents exactly.
 std::int64_t random_id()
 {
-    std::random_device random;
-    const std::uint64_t bits = std::uint64_t{ random() } << 32U | random();
-    return static_cast<std::int64_t>(bits >> 11U | 1U);
+    return static_cast<std::int64_t>(random_number() >> 11U | 1U);
 }
 
 void write_statement(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/random.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -97,7 +99,7 @@ private:
     static constexpr milliseconds longest_pause{ 500 };
     static constexpr unsigned most_repetitions = 3;
 
-    std::minstd_rand random_{ std::random_device{}() };
+    std::minstd_rand random_{ static_cast<std::uint_fast32_t>(random_number()) };
     milliseconds pause_ = first_pause;
     milliseconds attempted_{ 0 };
     bool accepted_ = false;  // by the server

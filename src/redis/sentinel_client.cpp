@@ -1,7 +1,8 @@
 #include "redis/sentinel_client.h"
 
+#include "base/random.h"
+
 #include <algorithm>
-#include <random>
 #include <utility>
 
 namespace ratelimit::redis {
@@ -18,7 +19,7 @@ SentinelClient::SentinelClient(ClientParts parts)
           [this] { exhausted(); }),
       look_up_timer_(loop_.make_timer([this] { look_up(); })),
       // At random, so that the workers of a fleet are not all subscribed to the same sentinel.
-      first_(std::random_device{}())
+      first_(random_number())
 {
     master_options_.master_only = true;
     sentinel_options_.username = options_.sentinel_username;

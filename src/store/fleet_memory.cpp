@@ -1,11 +1,11 @@
 #include "store/fleet_memory.h"
 
+#include "base/random.h"
 #include "nginx/text.h"
 
 #include <cerrno>
 #include <csignal>
 #include <new>
-#include <random>
 #include <span>
 #include <utility>
 
@@ -23,9 +23,8 @@ std::size_t aligned(std::size_t size) noexcept
 bool make_random(std::array<char, FleetMemory::id_length>& id, HashSecret& secret) noexcept
 try {
     constexpr std::string_view digits = "0123456789abcdef";
-    std::random_device random;
     for (char& digit : id) {
-        digit = digits[random() % digits.size()];
+        digit = digits[random_number() % digits.size()];
     }
     secret = random_secret();
     return true;

@@ -10,7 +10,7 @@ my $top = top();
 # Rooms of src/ and what they may include besides themselves and the standard library: rooms, hiredis,
 # openssl, nginx's headers ("ngx") or its HTTP part ("ngx_http").
 my %may = (
-    base  => [],    # for all rooms
+    base  => ['random'],    # for all rooms
     limit => [],
     loop  => ['hiredis'],
     redis => ['loop', 'hiredis', 'openssl', 'sockets'],
@@ -39,8 +39,8 @@ sub included {
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
     return 'sockets' if $name =~ m{^<(?:arpa/inet|unistd|fcntl|sys/stat)\.h>$};
     return { 'zlib.h' => 'zlib', 'pcre2.h' => 'pcre2', 'nlohmann/json.hpp' => 'json', 'CLI/CLI.hpp' => 'cli11',
-        'glob.h' => 'glob', 'poll.h' => 'poll' }->{$1}
-        if $name =~ m{^<(zlib\.h|pcre2\.h|nlohmann/json\.hpp|CLI/CLI\.hpp|glob\.h|poll\.h)>$};
+        'glob.h' => 'glob', 'poll.h' => 'poll', 'sys/random.h' => 'random' }->{$1}
+        if $name =~ m{^<(zlib\.h|pcre2\.h|nlohmann/json\.hpp|CLI/CLI\.hpp|glob\.h|poll\.h|sys/random\.h)>$};
     return $1 if $name =~ m{^<(hiredis|openssl)/\w+\.h>$};
     return $1 if $name =~ m{^"(\w+)/(?:\w+/)?\w+\.h"$} && $may{$1};
     return $name;
