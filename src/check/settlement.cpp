@@ -14,9 +14,9 @@ namespace {
 /// How long a settlement is tried.
 constexpr redis::milliseconds longest{ 10'000 };
 
-/// A refund, a charge, or a statement about a block. It is tried again, for `longest`, if Redis
-/// surely did not execute it, and never if it may have. Ended calls are kept in a list and reused
-/// with their memory.
+/// A refund, a charge, or a statement about a block; a refund may be followed by such a statement.
+/// Each is tried again, for `longest`, if Redis surely did not execute it, and never if it may
+/// have. Ended calls are kept in a list and reused with their memory.
 class Settlement final : public redis::BatchCall {
 public:
     struct Charge {
@@ -46,8 +46,16 @@ public:
         script_ = script_of(limit.scripts, what);
         began_ = client.now();
         shard_ = limit.shard;
+        block_key_.clear();
         routing = {};
         routing.shard = shard_;
+    }
+    /// When the refund has ended, however it did, a block that began because of it is lifted. Not
+    /// earlier: a check that Redis executes between the two may be refused by what is refunded.
+    void then_lift(const RemoteLimit& limit)
+    {
+        block_key_ = limit.block_key;
+        block_script_ = limit.scripts.block;
     }
 
     std::string_view routing_key() const noexcept override { return key_; }
@@ -58,7 +66,7 @@ public:
         routing.shard = shard_;
         if (!again || !client_->try_again(*this)) {
             client_->count_failed();
-            release();
+            ended();
         }
     }
 
@@ -105,8 +113,33 @@ private:
         if (block != nullptr && block->owner != nullptr && part == "+") {
             block->owner->block_began();
         }
-        release();
+        ended();
         return true;
+    }
+    void ended() noexcept
+    {
+        if (block_key_.empty()) {
+            release();
+        } else {
+            lift_block();
+        }
+    }
+    void lift_block() noexcept
+    {
+        const microseconds taken_at = std::get<Refund>(what_).taken_at;
+        what_ = Block{ { taken_at, client_->longest_wait(), {} }, nullptr };
+        script_ = block_script_;
+        key_.swap(block_key_);
+        block_key_.clear();
+        if (check_.now) {
+            *check_.now += client_->now() - began_ + redis::milliseconds{ 1 };  // rounded up
+        }
+        began_ = client_->now();
+        routing = {};
+        routing.shard = shard_;
+        if (!client_->send(*this)) {
+            on_failure(redis::Failure::connection);
+        }
     }
 
     static inline Settlement* unused = nullptr;
@@ -116,6 +149,8 @@ private:
     redis::milliseconds began_{ 0 };
     std::uint32_t shard_ = 0;
     std::string key_;
+    std::string block_key_;  // not empty: the refund's, of a block that is to be lifted
+    redis::ScriptId block_script_{};
     LimitCheck check_;
     redis::ScriptId script_{};
     std::variant<Refund, Charge, Block> what_;
@@ -123,12 +158,16 @@ private:
 
 template <class What>
 void send(
-    redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now) noexcept
+    redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now,
+    bool then_lift = false) noexcept
 {
     Settlement* call = nullptr;
     try {
         call = &Settlement::take();
         call->begin(client, limit, what, now);
+        if (then_lift) {
+            call->then_lift(limit);
+        }
         if (!client.send(*call)) {
             call->on_failure(redis::Failure::connection);
         }
@@ -170,11 +209,7 @@ void take_back(
     redis::Client& client, const RemoteLimit& limit, const Refund& refund,
     microseconds now) noexcept
 {
-    send(client, limit, refund, now);
-    if (limit.policy.block.count() > 0) {
-        const BlockStatement statement{ refund.taken_at, client.longest_wait(), {} };
-        send(client, limit, Settlement::Block{ statement, nullptr }, now);
-    }
+    send(client, limit, refund, now, limit.policy.block.count() > 0);
 }
 
 void begin_block(

@@ -17,7 +17,7 @@ void refund(
     redis::Client& client, const RemoteLimit& limit, const Refund& refund,
     microseconds now) noexcept;
 
-/// Subtracts what a check counted for a request that is refused, and lifts a block that began
+/// Subtracts what a check counted for a request that is refused, and then lifts a block that began
 /// meanwhile: it may have begun only because of that.
 void take_back(
     redis::Client& client, const RemoteLimit& limit, const Refund& refund,

@@ -8,14 +8,16 @@ namespace {
 
 class Blocks : public DecisionTest {
 protected:
-    /// Registers the scripts before a client is made.
+    /// Registers the scripts before a client is made. In this order, what is sent in one turn
+    /// leaves as statements about blocks, checks of limits with a block, and refunds.
     void SetUp() override
     {
-        DecisionTest::SetUp();
+        scripts_.add(block_script());
         for (const Algorithm algorithm : all_algorithms) {
             const SequenceLimit limit{ algorithm, false, true };
             scripts_.add(sequence_script({ &limit, 1 }, true));
         }
+        DecisionTest::SetUp();
     }
 
     /// A zone of `quota` requests a day, whose refusals begin a block of 100 seconds.
@@ -138,6 +140,28 @@ TEST_F(Blocks, do_not_begin_because_of_what_is_taken_back)
         EXPECT_EQ(begun(attackers), 1U);
         EXPECT_GT(block_in_redis(attackers), 0s);
     }
+}
+
+TEST_F(Blocks, do_not_begin_because_of_what_is_taken_back_after_them)
+{
+    KeyedZone& attackers = blocking_zone(1, &redis_at(server->port()));
+    KeyedZone& victims = blocking_zone(1);
+    attackers.zone.spans_servers = victims.zone.spans_servers = true;
+    EXPECT_TRUE(decide(attackers).granted());
+    DecidedRequest& behind = prepare({ { victims } });
+    DecidedRequest& attack = start({ { victims }, { attackers } });
+    attack.then = [&behind] {
+        now += 1ms;
+        behind.was_sent = behind.decision.start();
+    };
+    finish(attack);
+    EXPECT_EQ(attack.result(), Result::rejected);
+    finish(behind);
+    EXPECT_EQ(behind.result(), Result::rejected) << "executed before the refund";
+    EXPECT_EQ(block_in_redis(victims), 0s);
+    now += redis().client().longest_wait();
+    EXPECT_EQ(block_in_redis(victims), 0s) << "nothing of the victim's had passed";
+    EXPECT_TRUE(decide(victims).granted());
 }
 
 TEST_F(Blocks, of_limits_on_several_servers_begin_when_what_was_refused_is_taken_back)

@@ -8,6 +8,7 @@
 #include "zone/decision.h"
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,7 +68,13 @@ public:
         }
     }
 
-    void decided() noexcept override { ++calls; }
+    void decided() noexcept override
+    {
+        ++calls;
+        if (then) {
+            then();
+        }
+    }
 
     Result result() const noexcept { return decision.result(); }
     Source source(std::size_t limit = 0) const { return limits[limit].source; }
@@ -88,7 +95,8 @@ private:
 
 public:
     Decision decision;
-    int calls = 0;  // of decided()
+    int calls = 0;               // of decided()
+    std::function<void()> then;  // called by decided()
     bool was_sent = false;
 };
 
