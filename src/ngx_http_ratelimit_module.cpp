@@ -5,6 +5,7 @@
 #include "conf/conf_setup.h"
 #include "http/access_handler.h"
 #include "http/api/api_handler.h"
+#include "http/api/check_handler.h"
 #include "http/client_gone.h"
 #include "http/decision_count.h"
 #include "http/exit_statements.h"
@@ -175,7 +176,7 @@ void exit_process(ngx_cycle_t* cycle) noexcept
 
 void* create_conf(ngx_conf_t* cf) noexcept
 {
-    return create_main_conf(cf, api_handler);
+    return create_main_conf(cf, api_handler, check_handler);
 }
 
 ngx_http_module_t context = {

@@ -1,6 +1,7 @@
 #include "conf/api_directive.h"
 
 #include "conf/conf_error.h"
+#include "conf/content_handler.h"
 #include "nginx/guarded.h"
 
 #include <algorithm>
@@ -11,12 +12,6 @@ namespace ratelimit {
 namespace {
 
 using nginx::view;
-
-ngx_http_core_loc_conf_t& core_conf(ngx_conf_t* cf) noexcept
-{
-    return *static_cast<ngx_http_core_loc_conf_t*>(
-        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
-}
 
 /// Whether an exact location of this name has something to serve.
 bool is_page(std::string_view name) noexcept
@@ -66,8 +61,8 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     if (location.api != api_none) {
         return const_cast<char*>("is duplicate");
     }
-    if (core.handler != nullptr) {  // merge_api finds the reverse order
-        return const_cast<char*>("stands beside another directive that answers in this location");
+    if (char* error = set_content_handler(cf, main_conf(cf).api_handler); error != NGX_CONF_OK) {
+        return error;
     }
 #if (NGX_PCRE)
     const bool regex = core.regex != nullptr;
@@ -79,7 +74,6 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
                                  "and ends in /metrics, /zones, /redis, /fleet or /");
     }
     location.api = api_reads;
-    core.handler = main_conf(cf).api_handler;
     main_conf(cf).has_api = true;
     return nginx::guarded(
         cf->log, static_cast<char*>(NGX_CONF_ERROR), [&] { return set_parameters(cf, location); });
@@ -87,24 +81,12 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 
 bool merge_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept
 {
-    auto& core = core_conf(cf);
-    const ngx_http_handler_pt handler = main_conf(cf).api_handler;
-    if (!core.noname && conf.api != api_none && core.handler != handler) {
-        ngx_log_error(
-            NGX_LOG_EMERG, cf->log, 0,
-            "\"ratelimit_api\" stands beside another directive that answers in location \"%V\"",
-            &core.name);
-        return false;
-    }
-    if (core.noname && conf.api == api_none) {
+    if (core_conf(cf).noname && conf.api == api_none) {
         conf.api = above.api;
         conf.api_user = above.api_user;
     }
-    // nginx does not use the location's handler in a limit_except block.
-    if (core.lmt_excpt && core.handler == nullptr && conf.api != api_none) {
-        core.handler = handler;
-    }
-    return true;
+    return conf.api == api_none
+        || keeps_content_handler(cf, "ratelimit_api", main_conf(cf).api_handler);
 }
 
 }  // namespace ratelimit

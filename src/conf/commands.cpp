@@ -1,6 +1,7 @@
 #include "conf/commands.h"
 
 #include "conf/api_directive.h"
+#include "conf/check_directive.h"
 #include "conf/conf.h"
 #include "conf/conf_error.h"
 #include "conf/fleet_directive.h"
@@ -196,6 +197,9 @@ ngx_command_t commands[] = {
 
     { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE12,
       api_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
+
+    { ngx_string("ratelimit_check"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1,
+      check_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
 
     ngx_null_command
 };

@@ -96,12 +96,16 @@ struct LocationConf {
     ngx_uint_t phase;
     ngx_uint_t problem_details;
     ngx_uint_t retry_jitter;             // percent
+    ngx_uint_t check;                    // CheckMode; of this location only
     ngx_uint_t api;                      // ApiMode; of this location only
     ngx_http_complex_value_t* api_user;  // null: none
 };
 
 /// ratelimit_api.
 enum ApiMode : ngx_uint_t { api_none, api_reads, api_writes };
+
+/// ratelimit_check: with `check_peeks` nothing is counted.
+enum CheckMode : ngx_uint_t { check_none, check_counts, check_peeks };
 
 enum Phase : ngx_uint_t { phase_access, phase_preaccess };
 
@@ -117,7 +121,8 @@ struct MainConf : MainSettings {
     std::unique_ptr<FleetMember> fleet;        // null: no ratelimit_fleet
     ConfPosition fleet_position;
     bool has_api = false;
-    ngx_http_handler_pt api_handler = nullptr;  // of locations with ratelimit_api
+    ngx_http_handler_pt api_handler = nullptr;    // of locations with ratelimit_api
+    ngx_http_handler_pt check_handler = nullptr;  // of locations with ratelimit_check
 
     ZoneConf* zone_named(std::string_view name) noexcept;
     RedisBlock* redis_named(std::string_view name) noexcept;

@@ -2,6 +2,7 @@
 
 #include "check/script_text.h"
 #include "conf/api_directive.h"
+#include "conf/check_directive.h"
 #include "conf/conf.h"
 #include "conf/limit_directive.h"
 #include "limit/fail_mode.h"
@@ -158,15 +159,17 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
 
 }  // namespace
 
-void* create_main_conf(ngx_conf_t* cf, ngx_http_handler_pt api_handler) noexcept
+void* create_main_conf(
+    ngx_conf_t* cf, ngx_http_handler_pt api_handler, ngx_http_handler_pt check_handler) noexcept
 {
-    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [cf, api_handler]() -> void* {
+    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [=]() -> void* {
         auto* conf = nginx::make<MainConf>(cf->pool);
         if (conf == nullptr) {
             return nullptr;
         }
         conf->ipv6_prefix = NGX_CONF_UNSET_UINT;
         conf->api_handler = api_handler;
+        conf->check_handler = check_handler;
         return static_cast<MainSettings*>(conf);
     });
 }
@@ -220,7 +223,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     auto& conf = *static_cast<LocationConf*>(child);
 
     const bool own_api = conf.api != api_none;
-    if (!merge_api(cf, above, conf)) {
+    if (!merge_api(cf, above, conf) || !merge_check(cf, above, conf)) {
         return static_cast<char*>(NGX_CONF_ERROR);
     }
     if (conf.limits != NGX_CONF_UNSET_PTR) {
@@ -237,16 +240,19 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     ngx_conf_merge_uint_value(conf.dry_run, above.dry_run, 0);
     ngx_conf_merge_uint_value(conf.log_level, above.log_level, NGX_LOG_ERR);
     ngx_conf_merge_uint_value(conf.phase, above.phase, phase_access);
-    ngx_conf_merge_uint_value(conf.problem_details, above.problem_details, 0);
+    if (conf.check == check_none) {
+        ngx_conf_merge_uint_value(conf.problem_details, above.problem_details, 0);
+    } else {
+        ngx_conf_init_uint_value(conf.problem_details, 1);
+    }
     ngx_conf_merge_uint_value(conf.retry_jitter, above.retry_jitter, 0);
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 
-    if (conf.limits == nullptr) {
-        return NGX_CONF_OK;
-    }
     return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&] {
-        return resolve(cf, main_conf(cf), *conf.limits);
+        const bool resolved =
+            conf.limits == nullptr || resolve(cf, main_conf(cf), *conf.limits) == NGX_CONF_OK;
+        return static_cast<char*>(resolved && can_check(cf, conf) ? NGX_CONF_OK : NGX_CONF_ERROR);
     });
 }
 

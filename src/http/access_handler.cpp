@@ -9,6 +9,7 @@
 #include "nginx/guarded.h"
 #include "nginx/text.h"
 
+#include <algorithm>
 #include <array>
 
 namespace ratelimit::http {
@@ -114,6 +115,16 @@ void record(const RequestState& state) noexcept
     debug_decision(state);
 }
 
+/// auth_request takes 401 and 403 as a refusal, and logs an error for any other status.
+ngx_int_t refused(ngx_http_request_t* r, const RequestState& state, ngx_uint_t status) noexcept
+{
+    if (r == r->main) {
+        return refuse(r, state, static_cast<ngx_int_t>(status));
+    }
+    r->write_event_handler = ngx_http_request_empty_handler;  // it may have been posted twice
+    return NGX_HTTP_FORBIDDEN;
+}
+
 /// Refuses, delays or passes the request as it was decided.
 ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
 {
@@ -121,9 +132,9 @@ ngx_int_t act(ngx_http_request_t* r, RequestState& state) noexcept
 
     switch (state.decision.result()) {
     case Result::rejected:
-        return refuse(r, state, static_cast<ngx_int_t>(state.conf.refuse_status));
+        return refused(r, state, state.conf.refuse_status);
     case Result::failed_closed:
-        return refuse(r, state, static_cast<ngx_int_t>(state.conf.fail_status));
+        return refused(r, state, state.conf.fail_status);
     case Result::delayed:
         return delay(r, state);
     default:
@@ -141,7 +152,7 @@ ngx_int_t park(ngx_http_request_t* r, RequestState& state) noexcept
         NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit check sent, %uz limits",
         state.decision.checks_sent());
     state.stage = Stage::waiting;
-    ++r->blocked;
+    ++r->main->blocked;
     r->write_event_handler = ngx_http_request_empty_handler;
     return NGX_AGAIN;
 }
@@ -155,10 +166,13 @@ void resume(RequestState& state) noexcept
     ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit check ended");
     record(state);
     state.stage = Stage::answered;
-    --r->blocked;
+    --r->main->blocked;
     // nginx has set another handler if it terminated the request meanwhile; it frees the request.
     if (r->write_event_handler == ngx_http_request_empty_handler) {
         r->write_event_handler = ngx_http_core_run_phases;
+        if (r != r->main) {
+            ngx_http_post_request(r, nullptr);  // if another subrequest has the connection's events
+        }
     }
     ngx_post_event(r->connection->write, &ngx_posted_events);
 }
@@ -176,6 +190,9 @@ ngx_int_t begin(ngx_http_request_t* r)
     if (limits->empty()) {
         return NGX_DECLINED;  // after an internal redirect, another location's limits may apply
     }
+    if (conf.check == check_peeks) {
+        std::for_each(limits->begin(), limits->end(), [](AppliedLimit& limit) { limit.cost = 0; });
+    }
     RequestState* state = RequestState::make(r, *limits);
     if (state == nullptr) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -189,9 +206,6 @@ ngx_int_t begin(ngx_http_request_t* r)
 
 ngx_int_t run(ngx_http_request_t* r)
 {
-    if (r != r->main) {
-        return NGX_DECLINED;  // only the main request is counted
-    }
     RequestState* state = RequestState::find(r);
     if (state == nullptr) {
         return begin(r);
@@ -201,7 +215,7 @@ ngx_int_t run(ngx_http_request_t* r)
         return NGX_AGAIN;
     case Stage::answered: {
         const ngx_int_t result = act(r, *state);
-        return result == NGX_DECLINED ? pass_without_client(r, *state) : result;
+        return result == NGX_DECLINED && r == r->main ? pass_without_client(r, *state) : result;
     }
     case Stage::delaying:
         state->stage = Stage::done;
@@ -239,12 +253,15 @@ ngx_int_t access_handler(ngx_http_request_t* r) noexcept
 
 ngx_int_t precontent_handler(ngx_http_request_t* r) noexcept
 {
-    return is_of(r, phase_access) && satisfy_any(r) ? guarded_run(r) : NGX_DECLINED;
+    const bool now = r == r->main && is_of(r, phase_access) && satisfy_any(r);
+    return now ? guarded_run(r) : NGX_DECLINED;
 }
 
+/// nginx has no access phase for subrequests.
 ngx_int_t preaccess_handler(ngx_http_request_t* r) noexcept
 {
-    return is_of(r, phase_preaccess) ? guarded_run(r) : NGX_DECLINED;
+    const bool now = r == r->main ? is_of(r, phase_preaccess) : is_limited(r);
+    return now ? guarded_run(r) : NGX_DECLINED;
 }
 
 }  // namespace ratelimit::http

@@ -188,7 +188,7 @@ bool set_headers(ngx_http_request_t* r, const RequestState& state) noexcept
 
 ngx_int_t filter(ngx_http_request_t* r) noexcept
 {
-    if (r == r->main) {
+    if (is_limited(r)) {
         RequestState* state = RequestState::find(r);
         if (state != nullptr) {
             show_client_gone(*state);  // if the body was not read

@@ -55,7 +55,9 @@ RequestState* RequestState::find(ngx_http_request_t* r) noexcept
         return state;
     }
     for (auto* cleanup = r->pool->cleanup; cleanup != nullptr; cleanup = cleanup->next) {
-        if (cleanup->handler == destroy) {
+        // The pool is the main request's, and of its subrequests.
+        if (cleanup->handler == destroy
+            && static_cast<RequestState*>(cleanup->data)->request == r) {
             state = static_cast<RequestState*>(cleanup->data);
             ngx_http_set_ctx(r, state, ngx_http_ratelimit_module);
             return state;

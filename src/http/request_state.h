@@ -8,7 +8,14 @@
 
 namespace ratelimit::http {
 
-/// The only decision of a main request. It lives in the request's pool, where `find` finds it also
+/// Whether limits apply to this request itself: to main requests, and to subrequests to a location
+/// with ratelimit_check.
+inline bool is_limited(ngx_http_request_t* r) noexcept
+{
+    return r == r->main || location_conf(r).check != check_none;
+}
+
+/// The only decision of a request. It lives in the request's pool, where `find` finds it also
 /// after an internal redirect, which clears nginx's module contexts. While a check is in flight the
 /// request is blocked, so the pool outlives the check.
 class RequestState final : public Decision::Owner {

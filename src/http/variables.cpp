@@ -49,10 +49,10 @@ ngx_int_t set_formatted(
     return NGX_OK;
 }
 
-/// The state of the main request; null: no decision was made.
+/// The state of the main request, or of a subrequest of its own; null: no decision was made.
 const RequestState* decided_state(ngx_http_request_t* r) noexcept
 {
-    const RequestState* state = RequestState::find(r->main);
+    const RequestState* state = RequestState::find(is_limited(r) ? r : r->main);
     return state != nullptr && state->decision.result() != Result::none ? state : nullptr;
 }
 

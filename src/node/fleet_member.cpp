@@ -64,7 +64,8 @@ void FleetMember::load(ngx_log_t& log)
     char line[256];
     const ngx_str_t text = borrowed(nginx::escaped_for_log(reason, line, sizeof(line)));
     const ngx_str_t block = borrowed(redis_->name);
-    // A notice: at a start it is not shown at the terminal. If Redis is away, a worker logs an error.
+    // A notice: at a start it is not shown at the terminal. If Redis is away, a worker logs an
+    // error.
     ngx_log_error(
         NGX_LOG_NOTICE, &log, 0,
         "ratelimit: fleet: the limits are those of nginx.conf, the overrides follow when redis "

@@ -38,9 +38,9 @@ public:
 /// For a line about an error of Redis: where to look, if a right is missing.
 const char* advice(std::string_view error) noexcept
 {
-    return redis::lacks_right(error)
-        ? " (ACL LOG in Redis names the right, \"Rights in Redis\" in doc/operations.md all of them)"
-        : "";
+    return redis::lacks_right(error) ? " (ACL LOG in Redis names the right, \"Rights in Redis\" in "
+                                       "doc/operations.md all of them)"
+                                     : "";
 }
 
 /// nginx's event loop with the resolver of http {}, if that has one.

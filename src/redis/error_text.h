@@ -42,8 +42,8 @@ inline bool executed_nothing(std::string_view error) noexcept
     return false;
 }
 
-/// Whether Redis refused a command, or one of a script, for a right that its user lacks. Redis 7.0 and 7.2 word the
-/// latter differently.
+/// Whether Redis refused a command, or one of a script, for a right that its user lacks. Redis 7.0
+/// and 7.2 word the latter differently.
 inline bool lacks_right(std::string_view error) noexcept
 {
     for (const std::string_view words :

@@ -183,6 +183,19 @@ my @bad = (
         qr/"ratelimit_api" directive stands beside another directive that answers in this location/],
     ['', 'location /r/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
 
+    # ratelimit_check
+    [$zone, 'location /c/ { ratelimit_check; }', qr{"ratelimit_check" in location "/c/" has no limit to check}],
+    [$zone, 'ratelimit zone=z; location /c/ { ratelimit off; ratelimit_check; }', qr/has no limit to check/],
+    [$zone, 'ratelimit zone=z; location /c/ { ratelimit_check poke; }', qr/"ratelimit_check": invalid "poke", expected peek, or nothing/],
+    [$zone, 'ratelimit zone=z; location /c/ { ratelimit_check; ratelimit_check; }', qr/"ratelimit_check" directive is duplicate/],
+    [$zone, 'ratelimit zone=z charge=$bytes_sent; location /c/ { ratelimit_check; }', qr/cannot have a limit with charge=/],
+    ["$leaky", 'ratelimit zone=z burst=5; location /c/ { ratelimit_check; }', qr/cannot have a limit that delays, only one with nodelay/],
+    [$zone, 'ratelimit zone=z; location /c/ { ratelimit_check; proxy_pass http://127.0.0.1:1; }',
+        qr{"ratelimit_check" stands beside another directive that answers in location "/c/"}],
+    [$zone, 'ratelimit zone=z; location /c/ { proxy_pass http://127.0.0.1:1; ratelimit_check; }',
+        qr/"ratelimit_check" directive stands beside another directive/],
+    [$zone, 'ratelimit_check; ratelimit zone=z;', qr/"ratelimit_check" directive is not allowed here/],
+
     # directives with one value
     (map { [$zone, "$_->[0];", qr/"\Q$_->[2]\E": invalid "\Q$_->[3]\E", expected $_->[1]/] }
         map { [@{$_}, split / /, $_->[0]] }
@@ -230,6 +243,8 @@ my @good = (
     [zone_with('algorithm=sliding_window_buckets precision=60s'), 'ratelimit zone=z;'],
     [zone_with('algorithm=token_bucket burst=1 clock=local redis=main'), 'ratelimit zone=z burst=7;'],
     [zone_with('algorithm=gcra burst=0'), 'ratelimit zone=z burst=0;'],
+    ["$leaky", 'ratelimit zone=z nodelay; location /c/ { ratelimit_check; if ($arg_x) { set $v 1; } }'
+        . 'location /d/ { ratelimit_check peek; limit_except GET { deny all; } }'],
     ["$redis ratelimit_zone \$arg_k\$uri zone=z.-_1:32k rate=1r/s;", ''],
     (map { ["$leaky", "ratelimit zone=z $_;"] } 'burst=5', 'burst=5 nodelay', 'burst=5 delay=3',
         'cost=0', 'cost=$arg_c', 'shadow'),
