@@ -55,6 +55,8 @@ if not granted then
     retry = cost > quota and -1 or left
 end
 local remaining, reset = quota > count and quota - count or 0, left
+--- beyond
+retry = math.max(0, math.min(cost, count - quota))
 --- refund
 -- Subtracts the cost if the window of the check is still the stored one.
 local function refund(key, taken, _, _, _, window, _, cost)

@@ -86,6 +86,8 @@ end
 -- At least 0: the debt may exceed this capacity.
 local remaining = math.max(0, math.floor((full - debt) / window))
 local reset = ahead + math.ceil(rest / quota)
+--- beyond
+retry = math.max(0, math.min(cost, math.ceil((debt - full) / window)))
 --- refund
 -- Subtracts the part of the cost that would not have drained yet if no other request had been
 -- counted after the check. If debt counted before the check was refunded in between, this is too

@@ -143,6 +143,8 @@ if not granted then
     end
 end
 local remaining, reset = quota > sum and quota - sum or 0, sum > 0 and newest + window - now or 0
+--- beyond
+retry = math.max(0, math.min(cost, sum - quota))
 --- refund
 -- Subtracts the cost from the bucket in which the check counted, and from the totals of the buckets
 -- after it. That bucket is later than the check's if the newest was: the check's reset tells it.

@@ -79,6 +79,8 @@ if not granted then
     end
 end
 local remaining, detail = quota > sum and quota - sum or 0, current
+--- beyond
+retry = math.max(0, math.min(cost, sum - quota))
 --- refund
 -- Subtracts the cost from the window of the check, which may be the previous one by now. If the
 -- stored start is ahead of now, the clock ran backwards: then nothing is taken from the previous

@@ -146,6 +146,8 @@ if not granted then
     end
 end
 local remaining, reset = quota > live and quota - live or 0, live > 0 and newest + window - now or 0
+--- beyond
+retry = math.max(0, math.min(cost, live - quota))
 --- refund
 -- Removes at most `cost` of the entries with the time at which the check counted. That is later than
 -- the check if the newest entry was: the check's reset tells it. Entries of one time are

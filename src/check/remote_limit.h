@@ -23,6 +23,7 @@ struct CheckScripts {
     redis::ScriptId charge{};
     redis::ScriptId statement{};  // of a concurrency limit
     redis::ScriptId block{};      // of a limit with a block
+    redis::ScriptId report{};     // of a limit of a zone with ahead=
 };
 
 /// The part of a limit of one request that Redis decides. It must not move until the check ends.

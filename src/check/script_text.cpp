@@ -137,7 +137,7 @@ private:
 };
 
 /// A sequence of one limit that counts each cost even if it exceeds the limit.
-std::string charging_script(Algorithm algorithm)
+std::string charging_script(Algorithm algorithm, bool report)
 {
     const Pieces source = source_of(algorithm);
     const SequenceLimit limit{ algorithm };
@@ -148,8 +148,14 @@ std::string charging_script(Algorithm algorithm)
     text += piece_of(source, "charge");
     text += "granted = true\n";
     text += piece_of(lua::sequence, "commit");
+    if (report) {
+        text += piece_of(source, "before");
+    }
     text += piece_of(source, "commit");
-    text += piece_of(lua::sequence, "answer");
+    if (report) {
+        text += piece_of(source, "beyond");
+    }
+    text += piece_of(lua::sequence, report ? "refundable_answer" : "answer");
     text += "end\n";
     text += piece_of(lua::sequence, "end");
     return text;
@@ -198,7 +204,12 @@ std::string single_script(Algorithm algorithm, bool blocks)
 
 std::string charge_script(Algorithm algorithm)
 {
-    return charging_script(algorithm);
+    return charging_script(algorithm, false);
+}
+
+std::string report_script(Algorithm algorithm)
+{
+    return charging_script(algorithm, true);
 }
 
 std::string statement_script()

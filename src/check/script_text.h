@@ -38,6 +38,10 @@ std::string peek_script(std::span<const Algorithm> algorithms);
 /// of the algorithm). Arguments and replies are those of single_script; every reply is granted.
 std::string charge_script(Algorithm algorithm);
 
+/// As charge_script, for what passed ahead of Redis: the replies are refundable, and `retry` is how
+/// many of the units are beyond the limit.
+std::string report_script(Algorithm algorithm);
+
 /// States what a holder holds of concurrency limits: checks of cost 0, with refundable replies.
 std::string statement_script();
 

@@ -151,6 +151,18 @@ void add_sequences(LimitSet& set, bool refundable)
     }
 }
 
+/// Registers the scripts that report what passed ahead of Redis, before those of the checks: of
+/// what is written in one turn of the loop, Redis executes the scripts in this order.
+void add_report_scripts(const LimitSet& set)
+{
+    for (const LimitConf& limit : set.limits) {
+        const Zone& zone = limit.zone->zone;
+        if (limit.zone->redis != nullptr && zone.ahead > 0) {
+            limit.zone->redis->scripts.add(report_script(zone.policy.algorithm));
+        }
+    }
+}
+
 /// Registers the script that decides several limits of the location, or several requests with the
 /// same keys, in one call, and where needed the script that refunds.
 void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool may_span_shards)
@@ -162,6 +174,9 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
     }
     if (blocks(limit)) {
         limit.scripts.block = scripts.add(block_script());
+    }
+    if (limit.zone->zone.ahead > 0) {
+        limit.scripts.report = scripts.add(report_script(limit.zone->zone.policy.algorithm));
     }
     if (holds(limit)) {
         limit.scripts.statement = scripts.add(statement_script());
@@ -187,7 +202,8 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
     for (LimitConf& limit : set.limits) {
         limit.zone = main.zone_named(limit.zone_name);
         const Policy* const policy = limit.zone == nullptr ? nullptr : &limit.zone->zone.policy;
-        if (const auto error = check_limit(limit, policy)) {
+        const bool ahead = policy != nullptr && limit.zone->zone.ahead > 0;
+        if (const auto error = check_limit(limit, policy, ahead)) {
             return late_error(cf, limit, *error);
         }
         algorithms.push_back(limit.zone->zone.policy.algorithm);
@@ -204,6 +220,7 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
     set.charges = std::any_of(set.limits.begin(), set.limits.end(), [](const LimitConf& limit) {
         return limit.charges();
     });
+    add_report_scripts(set);
     add_sequences(set, true);
     for (LimitConf& limit : set.limits) {
         if (limit.zone->redis == nullptr) {

@@ -28,6 +28,7 @@ void apply(ZoneSettings& read, ZoneConf& conf)
     conf.zone.nodes = read.nodes;
     conf.zone.cache = read.cache;
     conf.zone.lease = read.lease;
+    conf.zone.ahead = read.ahead;
     conf.hash_key = read.hash_key;
     conf.redis_name = std::move(read.redis);
     conf.redis_parameter = std::move(read.redis_parameter);

@@ -56,24 +56,24 @@ constexpr std::size_t named_sources() noexcept
     return count;
 }
 
-/// Where refusals by an override are counted; empty: the outcome has none.
-std::optional<ZoneCounters::Units> overridden_units(CountedAs as) noexcept
-{
-    switch (as) {
-    case CountedAs::rejected:
-        return ZoneCounters::Units::overridden;
-    case CountedAs::rejected_dry_run:
-        return ZoneCounters::Units::overridden_dry_run;
-    case CountedAs::rejected_shadow:
-        return ZoneCounters::Units::overridden_shadow;
-    default:
-        return std::nullopt;
-    }
-}
+/// The sources that few outcomes have are counted as units.
+struct CountedUnits {
+    CountedAs counted_as;
+    Source source;
+    ZoneCounters::Units units;
+};
 
-constexpr std::size_t overridden_outcomes = 3;
+constexpr std::array counted_units = {
+    CountedUnits{ CountedAs::passed, Source::ahead, ZoneCounters::Units::ahead },
+    CountedUnits{ CountedAs::passed_shadow, Source::ahead, ZoneCounters::Units::ahead_shadow },
+    CountedUnits{ CountedAs::rejected, Source::overridden, ZoneCounters::Units::overridden },
+    CountedUnits{ CountedAs::rejected_dry_run, Source::overridden,
+                  ZoneCounters::Units::overridden_dry_run },
+    CountedUnits{ CountedAs::rejected_shadow, Source::overridden,
+                  ZoneCounters::Units::overridden_shadow },
+};
 
-static_assert(named_sources() + overridden_outcomes == counts_of_zone);
+static_assert(named_sources() + counted_units.size() == counts_of_zone);
 
 std::size_t column_of(const AppliedLimit& limit) noexcept
 {
@@ -90,12 +90,13 @@ std::size_t column_of(const AppliedLimit& limit) noexcept
 
 void count(ZoneCounters counters, CountedAs as, const AppliedLimit& limit) noexcept
 {
-    const auto units = overridden_units(as);
-    if (units && limit.source == Source::overridden) {
-        counters.add(*units, 1);
-    } else {
-        counters.count(static_cast<std::size_t>(as), column_of(limit));
+    for (const CountedUnits& row : counted_units) {
+        if (row.counted_as == as && row.source == limit.source) {
+            counters.add(row.units, 1);
+            return;
+        }
     }
+    counters.count(static_cast<std::size_t>(as), column_of(limit));
 }
 
 /// `limit` was decided. Empty: it is not counted.
@@ -129,8 +130,8 @@ std::uint64_t sum_of(const ZoneCounters& counters, std::initializer_list<Counted
         for (std::size_t column = 0; column < ZoneCounters::sources; ++column) {
             sum += counters.sum(static_cast<std::size_t>(counted), column);
         }
-        if (const auto units = overridden_units(counted)) {
-            sum += counters.sum(*units);
+        for (const CountedUnits& row : counted_units) {
+            sum += row.counted_as == counted ? counters.sum(row.units) : 0;
         }
     }
     return sum;
@@ -173,8 +174,10 @@ std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
                 all[next++] = { outcomes[i].name, source, counters.sum(i, column) };
             }
         }
-        if (const auto units = overridden_units(outcomes[i].counted_as)) {
-            all[next++] = { outcomes[i].name, name_of(Source::overridden), counters.sum(*units) };
+        for (const CountedUnits& row : counted_units) {
+            if (row.counted_as == outcomes[i].counted_as) {
+                all[next++] = { outcomes[i].name, name_of(row.source), counters.sum(row.units) };
+            }
         }
     }
     return all;

@@ -29,7 +29,7 @@ struct Count {
     std::string_view source;
     std::uint64_t count;
 };
-constexpr std::size_t counts_of_zone = 29;  // outcomes with each of their sources
+constexpr std::size_t counts_of_zone = 31;  // outcomes with each of their sources
 std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept;
 
 /// What the zone passed and refused since nginx was started, by History::Series.

@@ -1,5 +1,6 @@
 #include "http/exit_statements.h"
 
+#include "check/ahead_units.h"
 #include "fleet/poll_loop.h"
 #include "nginx/guarded.h"
 #include "nginx/text.h"
@@ -24,7 +25,7 @@ public:
     void servers_unknown(std::string_view) noexcept override {}
 };
 
-/// False: Redis did not answer all statements in time.
+/// False: Redis did not answer all statements, and reports of what passed ahead, in time.
 bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
 {
     fleet::PollLoop loop;
@@ -39,14 +40,16 @@ bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
         stopped->send_retries(*client);
     }
     const milliseconds end = loop.now() + client->longest_wait();
-    const auto settled = [&] { return known() && client->idle(); };
+    AheadUnits& ahead = block.ahead_units();
+    const auto settled = [&] { return known() && ahead.idle() && client->idle(); };
     while (!settled() && loop.now() < end) {
+        ahead.send_rest(*client);
         for (Holdings* holdings : all) {
             holdings->state_none(*client);
         }
         loop.run_until(settled, std::min(end, loop.now() + between_tries));
     }
-    const bool done = known();
+    const bool done = known() && ahead.idle();
     client->close();
     return done;
 }
@@ -64,15 +67,17 @@ void state_at_exit(MainConf& conf, ngx_log_t& log) noexcept
                     all.push_back(holdings);
                 }
             }
+            redis::Client* const client = block.started_client();
             const bool any = !all.empty()
-                || (block.started_client() != nullptr && block.started_client()->has_retries());
+                || (client != nullptr && (client->has_retries() || !block.ahead_units().idle()));
             if (any && !state_none(block, all)) {
                 const ngx_str_t name = nginx::borrowed(block.name);
                 ngx_log_error(
                     NGX_LOG_WARN, &log, 0,
                     "ratelimit: redis \"%V\" did not answer when a worker exited: what its "
                     "requests "
-                    "held of zones with concurrency= is free after hold",
+                    "held of zones with concurrency= is free after hold, and what passed ahead "
+                    "(ahead=) may not be counted",
                     &name);
             }
         });

@@ -93,6 +93,9 @@ std::string settings_digest(const ZoneConf& zone)
     add("cache ", static_cast<int>(zone.zone.cache));
     add("lease ", zone.zone.lease);
     add("nodes ", zone.zone.nodes);
+    if (zone.zone.ahead > 0) {
+        add("ahead ", zone.zone.ahead);
+    }
     std::array<char, 17> digits{};
     std::snprintf(
         digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(fnv1a(text)));

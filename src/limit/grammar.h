@@ -28,7 +28,9 @@ struct ZoneSettings {
     std::int64_t nodes = 1;
     bool cache = true;       // refusals are remembered
     std::int64_t lease = 0;  // the most requests to lease for a busy key; 0: none
-    bool hash_key = false;   // keys are replaced by their hash
+    /// The most units of a key that each worker lets in before Redis has counted them; 0: none.
+    std::int64_t ahead = 0;
+    bool hash_key = false;  // keys are replaced by their hash
 
     bool variable_rate() const noexcept { return policy.rate.quota == 0; }
 };
@@ -66,8 +68,9 @@ std::optional<WordError> read_words(Words words, ZoneSettings& zone);
 /// Reads the words after `ratelimit`, at least one, which are not just `off`.
 std::optional<WordError> read_words(Words words, LimitSettings& limit);
 
-/// Checks a limit against its zone's policy; null: there is no such zone.
-std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone);
+/// Checks a limit against its zone's policy; null: there is no such zone. `ahead`: the zone has
+/// ahead=.
+std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone, bool ahead);
 
 /// What is expected in place of this burst, a static text. Empty: nothing is wrong. With a quota of
 /// 0 the rate is a variable.

@@ -87,7 +87,7 @@ std::optional<WordError> read_words(Words words, LimitSettings& limit)
     return std::nullopt;
 }
 
-std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone)
+std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone, bool ahead)
 {
     if (zone == nullptr) {
         return WordError{ "zone=" + limit.zone_name, "the name of a \"ratelimit_zone\"" };
@@ -106,6 +106,11 @@ std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* z
     if ((limit.nodelay || limit.delay) && !traits.delays) {
         return WordError{ limit.delay ? "delay=" + std::to_string(*limit.delay) : "nodelay",
                           "no delay, which only leaky_bucket has" };
+    }
+    if (ahead && traits.delays && !limit.nodelay) {
+        return WordError{ limit.delay ? "delay=" + std::to_string(*limit.delay)
+                                      : "zone=" + limit.zone_name,
+                          "nodelay for a zone with ahead=, since only Redis knows the delay" };
     }
     return std::nullopt;
 }

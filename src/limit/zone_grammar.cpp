@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t least_zone_size = std::size_t{ 32 } * 1024;
 constexpr std::int64_t max_lease = 1'000'000;
+constexpr std::int64_t max_ahead = 1'000'000;
 constexpr std::chrono::seconds default_hold{ 60 };
 constexpr std::chrono::hours longest_hold{ 24 };
 constexpr std::string_view right{};
@@ -155,6 +156,18 @@ std::string_view set_lease(ZoneSettings& zone, std::string_view value, std::stri
     return right;
 }
 
+std::string_view set_ahead(ZoneSettings& zone, std::string_view value, std::string_view word)
+{
+    const auto ahead =
+        value == "off" ? std::optional<std::int64_t>{ 0 } : parse_number(value, 1, max_ahead);
+    if (!ahead) {
+        return "a number of requests from 1 to 1000000, or ahead=off";
+    }
+    zone.ahead = *ahead;
+    zone.redis_parameter = word;
+    return right;
+}
+
 std::string_view set_block(ZoneSettings& zone, std::string_view value, std::string_view)
 {
     const auto block = parse_seconds(value);
@@ -176,11 +189,11 @@ constexpr Parameter<ZoneSettings> parameters[] = {
     { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
     { "clock=", set_clock }, { "nodes=", set_nodes },         { "cache=", set_cache },
     { "lease=", set_lease }, { "hash_key", set_hash_key },    { "concurrency=", set_concurrency },
-    { "hold=", set_hold },   { "block=", set_block },
+    { "hold=", set_hold },   { "block=", set_block },         { "ahead=", set_ahead },
 };
 constexpr std::string_view all_parameters =
-    "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, lease=, block=, "
-    "hash_key, concurrency= or hold=";
+    "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, lease=, ahead=, "
+    "block=, hash_key, concurrency= or hold=";
 
 /// The parameter that begins with this name, with its value. Empty: there is none.
 std::string given(Words words, std::string_view name)
@@ -212,7 +225,7 @@ std::optional<WordError> check_given(Words words, ZoneSettings& zone)
         zone.policy.rate.window = default_hold;
     }
     for (const std::string_view name : { "rate=", "algorithm=", "burst=", "precision=", "lease=",
-                                         "cache=", "block=", "clock=" }) {
+                                         "ahead=", "cache=", "block=", "clock=" }) {
         const std::string other = given(words, name);
         if (!other.empty()) {
             return WordError{ other, "no such parameter beside concurrency=" };
@@ -250,6 +263,29 @@ std::optional<WordError> check_policy(Words words, const ZoneSettings& zone)
     return std::nullopt;
 }
 
+/// What cannot stand beside ahead=.
+std::optional<WordError> check_ahead(Words words, const ZoneSettings& zone)
+{
+    if (zone.ahead == 0) {
+        return std::nullopt;
+    }
+    if (zone.policy.block.count() > 0) {
+        return WordError{ given(words, "ahead="), "no ahead in a zone with block=" };
+    }
+    if (zone.lease > 0) {
+        return WordError{ given(words, "ahead="), "no ahead in a zone with lease=" };
+    }
+    if (zone.clock == Clock::local) {
+        return WordError{ given(words, "clock="),
+                          "clock=redis in a zone with ahead=, which orders answers by that clock" };
+    }
+    if (!zone.variable_rate() && zone.ahead > zone.policy.limit()) {
+        return WordError{ given(words, "ahead="),
+                          "at most what passes at once: the quota, or what the burst admits" };
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<WordError> read_words(Words words, ZoneSettings& zone)
@@ -260,7 +296,10 @@ std::optional<WordError> read_words(Words words, ZoneSettings& zone)
     if (!error) {
         error = check_given(words, zone);
     }
-    return error ? error : check_policy(words, zone);
+    if (!error) {
+        error = check_policy(words, zone);
+    }
+    return error ? error : check_ahead(words, zone);
 }
 
 }  // namespace ratelimit

@@ -1,8 +1,10 @@
 #include "node/redis_block.h"
 
+#include "check/ahead_units.h"
 #include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
+#include "node/clocks.h"
 #include "node/redis_report.h"
 #include "redis/context.h"
 #include "redis/error_text.h"
@@ -60,6 +62,9 @@ nginx::NgxLoop& event_loop()
 
 }  // namespace
 
+RedisBlock::RedisBlock() = default;
+RedisBlock::~RedisBlock() = default;
+
 std::string RedisBlock::storage() const
 {
     std::string text = std::to_string(static_cast<int>(options.topology)) + options.master + "/"
@@ -79,6 +84,7 @@ Coalescer& RedisBlock::coalescer()
         own.most_masters = std::min<std::size_t>(own.most_masters, half);
         client_ = redis::make_client({ event_loop(), std::move(own), scripts, *this });
         coalescer_ = std::make_unique<Coalescer>(*client_);
+        ahead_units_ = std::make_unique<AheadUnits>(*client_, node_clock.monotonic);
         client_->start();
     }
     return *coalescer_;
@@ -95,7 +101,7 @@ void RedisBlock::rest() noexcept
 {
     const bool holds = std::any_of(
         holdings.begin(), holdings.end(), [](const Holdings* of_zone) { return of_zone->any(); });
-    if (coalescer_ != nullptr && coalescer_->idle() && !holds) {
+    if (coalescer_ != nullptr && coalescer_->idle() && ahead_units_->idle() && !holds) {
         nginx::guarded(ngx_cycle->log, [this] { client_->rest(); });
     }
 }
@@ -111,6 +117,7 @@ void RedisBlock::close() noexcept
 {
     report();
     if (client_ != nullptr) {
+        ahead_units_->close();
         client_->flush();
         client_->keep_retries(true);
         client_->close();
@@ -122,8 +129,9 @@ void RedisBlock::stop() noexcept
     if (client_ != nullptr) {
         client_->keep_retries(false);
     }
-    client_.reset();  // first: it notifies the coalescer of calls that fail
+    client_.reset();  // first: it notifies the others of calls that fail
     coalescer_.reset();
+    ahead_units_.reset();
 }
 
 void RedisBlock::server_up(const redis::Endpoint& server) noexcept

@@ -11,9 +11,14 @@
 
 namespace ratelimit {
 
+class AheadUnits;
+
 /// One ratelimit_redis block and, in a worker, its client.
 class RedisBlock final : public redis::ClientEvents {
 public:
+    RedisBlock();
+    ~RedisBlock() override;
+
     std::string name;
     redis::ClientOptions options;
     std::string prefix = "rl:";
@@ -48,6 +53,8 @@ public:
     redis::Client& client() { return coalescer().client(); }
     /// Sends checks to the client.
     Coalescer& coalescer();
+    /// What this worker let in ahead of Redis. Call after client().
+    AheadUnits& ahead_units() noexcept { return *ahead_units_; }
 
     /// Null: there is no client yet.
     redis::Client* started_client() noexcept { return client_.get(); }
@@ -76,6 +83,7 @@ public:
 private:
     std::unique_ptr<redis::Client> client_;
     std::unique_ptr<Coalescer> coalescer_;
+    std::unique_ptr<AheadUnits> ahead_units_;
 };
 
 }  // namespace ratelimit

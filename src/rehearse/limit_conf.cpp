@@ -42,7 +42,9 @@ LimitConf read_limit(const Directive& directive, const std::vector<ZoneConf>& zo
     const auto zone = std::find_if(zones.begin(), zones.end(), [&](const ZoneConf& one) {
         return one.name == limit.zone_name;
     });
-    if (const auto error = check_limit(limit, zone == zones.end() ? nullptr : &zone->policy)) {
+    const Policy* const policy = zone == zones.end() ? nullptr : &zone->policy;
+    const bool ahead = policy != nullptr && zone->ahead > 0;
+    if (const auto error = check_limit(limit, policy, ahead)) {
         fail_at(directive.place, error->message(limit.title()));
     }
     limit.zone = static_cast<std::size_t>(zone - zones.begin());

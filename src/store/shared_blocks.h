@@ -14,7 +14,7 @@ class SharedBlocks {
 public:
     static constexpr std::size_t size = 128;  // bytes; one of the slab allocator's sizes
 
-    enum class Owner : std::uint8_t { log_runs, denials, leases, local_limiter };
+    enum class Owner : std::uint8_t { log_runs, denials, leases, local_limiter, last_answers };
 
     /// The start of a zone's shared memory.
     struct Head : ZoneLock::Head {

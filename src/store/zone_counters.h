@@ -24,17 +24,22 @@ public:
         charged,   // by settlements, above what was counted before
         refunded,  // by settlements
         blocked,   // keys, each time that a refusal began a block
-        // Requests that an override refused; of all units, since few outcomes have this source.
+        // Requests that an override refused, and those that passed ahead of Redis; of all units,
+        // since few outcomes have these sources.
         overridden,
         overridden_dry_run,
         overridden_shadow,
+        ahead,
+        ahead_shadow,
+        ahead_beyond,  // units that Redis counted beyond the limit for those
     };
+    static constexpr std::size_t all_units = 10;
 
     struct Shared {
         static constexpr std::size_t tables = 8;
         struct alignas(64) Table {
             std::array<std::atomic<std::uint64_t>, outcomes * sources> counts;
-            std::array<std::atomic<std::uint64_t>, 7> units;
+            std::array<std::atomic<std::uint64_t>, all_units> units;
         };
         std::array<Table, tables> all;
         void init() noexcept { new (&all) std::array<Table, tables>{}; }

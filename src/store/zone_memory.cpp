@@ -55,6 +55,7 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     shared->log_runs.init();
     shared->denials.init();
     shared->leases.init();
+    shared->last_answers.init();
     shared->local_limiter.init();
     shared->held_units.init();
     shared->top_refused.init(counters);
@@ -82,6 +83,8 @@ bool ZoneMemory::forget_oldest(SharedBlocks::Owner owner) const noexcept
         return denials().forget_oldest();
     case SharedBlocks::Owner::leases:
         return leases().forget_oldest();
+    case SharedBlocks::Owner::last_answers:
+        return last_answers().forget_oldest();
     default:
         return local_limiter().forget_oldest();
     }
@@ -100,10 +103,11 @@ bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
         Owner owner;
         ngx_uint_t weighted;  // blocks, times 3 if Redis has the counts or if they are for the log
     };
-    std::array<Share, 4> shares = {
+    std::array<Share, 5> shares = {
         Share{ Owner::log_runs, 3 * shared_->log_runs.blocks },
         Share{ Owner::denials, 3 * shared_->denials.blocks },
         Share{ Owner::leases, 3 * shared_->leases.blocks },
+        Share{ Owner::last_answers, 3 * shared_->last_answers.blocks },
         Share{ Owner::local_limiter, shared_->local_limiter.blocks },
     };
     // If the counts of one key fill the memory, its own refusal must not evict them.
@@ -121,19 +125,25 @@ bool ZoneMemory::evict(SharedBlocks::Owner needs_it) const noexcept
             return true;
         }
     }
-    return false;
+    // A new key waits for Redis rather than take the place of one with little left.
+    if (needs_it == Owner::last_answers || !last_answers().forget_oldest_scarce()) {
+        return false;
+    }
+    set_relaxed(shared_->evictions, shared_->evictions + 1);
+    return true;
 }
 
 std::uint64_t ZoneMemory::keys() const noexcept
 {
     return shared_->denials.tree.size() + shared_->leases.tree.size()
-        + shared_->local_limiter.tree.size();
+        + shared_->last_answers.tree.size() + shared_->local_limiter.tree.size();
 }
 
 void ZoneMemory::forget_key(std::string_view key) const noexcept
 {
     denials().forget_key(key);
     leases().forget_key(key);
+    last_answers().forget_key(key);
     local_limiter().forget_key(key);
     top_refused().forget(key);
 }

@@ -5,6 +5,7 @@
 #include "store/denial_cache.h"
 #include "store/held_units.h"
 #include "store/history.h"
+#include "store/last_answers.h"
 #include "store/local_limiter.h"
 #include "store/log_runs.h"
 #include "store/shared_blocks.h"
@@ -35,19 +36,20 @@ public:
     LogRuns log_runs() const noexcept { return { pool_, shared_->log_runs }; }
     DenialCache denials() const noexcept { return { pool_, shared_->denials }; }
     TokenLeases leases() const noexcept { return { pool_, shared_->leases }; }
+    LastAnswers last_answers() const noexcept { return { pool_, shared_->last_answers }; }
     LocalLimiter local_limiter() const noexcept { return { pool_, shared_->local_limiter }; }
     ZoneCounters counters() const noexcept { return ZoneCounters(shared_->counters); }
     HeldUnitsCount held_units() const noexcept { return { pool_, shared_->held_units }; }
     TopRefused top_refused() const noexcept { return { pool_, shared_->top_refused }; }
     History history() const noexcept { return { pool_, shared_->history }; }
 
-    /// How many keys have counts, leases or a remembered refusal in this memory.
+    /// How many keys have counts, leases, a last answer or a remembered refusal in this memory.
     std::uint64_t keys() const noexcept;
     /// How many of those were evicted because memory was full.
     std::uint64_t evictions() const noexcept { return relaxed(shared_->evictions); }
 
-    /// Removes a key's counts, leases and remembered refusals under all policies, and its counter
-    /// of refusals.
+    /// Removes a key's counts, leases, last answers and remembered refusals under all policies, and
+    /// its counter of refusals.
     void forget_key(std::string_view key) const noexcept;
 
 private:
@@ -55,6 +57,7 @@ private:
         LogRuns::Shared log_runs;
         DenialCache::Shared denials;
         TokenLeases::Shared leases;
+        LastAnswers::Shared last_answers;
         LocalLimiter::Shared local_limiter;
         ZoneCounters::Shared counters;
         HeldUnitsCount::Shared held_units;

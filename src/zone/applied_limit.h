@@ -12,6 +12,8 @@
 
 namespace ratelimit {
 
+class AheadReport;
+class AheadUnits;
 class HeldRequests;
 struct HeldUnits;
 
@@ -20,6 +22,7 @@ enum class Source : std::uint8_t {
     redis,
     cache,       // a remembered refusal
     lease,       // tokens taken from Redis in advance
+    ahead,       // what Redis last answered: it counts the request behind it
     local,       // this node's memory
     overridden,  // a block that an operator set
 };
@@ -34,6 +37,8 @@ constexpr std::string_view name_of(Source source) noexcept
         return "cache";
     case Source::lease:
         return "lease";
+    case Source::ahead:
+        return "ahead";
     case Source::local:
         return "local";
     case Source::overridden:
@@ -62,6 +67,10 @@ struct AppliedLimit : RemoteLimit {
     std::int64_t lease_wanted = 0;  // how many requests to lease
     /// The lease that paid for the request.
     std::optional<TokenLeases::TokenSource> lease;
+
+    /// Of a zone with ahead=: what this worker has let in. Null: none.
+    AheadUnits* ahead = nullptr;
+    AheadReport* report = nullptr;  // of a request whose cost may change: what reports it
 
     /// Where the request is registered while it holds units in this node's memory; null: not a
     /// concurrency limit.

@@ -1,5 +1,6 @@
 #include "zone/decision.h"
 
+#include "zone/ahead.h"
 #include "zone/held_requests.h"
 #include "zone/local_limits.h"
 #include "zone/node_state.h"
@@ -58,12 +59,15 @@ try {
         return false;
     }
     decide_by_node_state();
-    if (refused_by_node_) {
+    if (refused_by_node_ || pass_ahead(limits_)) {
         return false;
     }
     const std::int64_t lease = select_for_redis();
     if (sent_.empty()) {
         return false;
+    }
+    for (const RemoteLimit* limit : sent_) {
+        report_before_check(static_cast<const AppliedLimit&>(*limit));
     }
     check_.emplace(sent_, *this);
     check_->request_lease(lease);
@@ -136,6 +140,7 @@ void Decision::take_replies() noexcept
         AppliedLimit& limit = applied(remote);
         limit.decided = true;
         limit.began = limit.now.value_or(limit.began);
+        note_answer(limit, clock_);
         // Redis may have refused because of tokens that another call leased while this request
         // waited: such a token pays for it. If Redis checked other limits too, it counted the
         // request in none of them, so that no token may pay for it.
@@ -269,6 +274,7 @@ Decision::~Decision()
 {
     for (AppliedLimit& limit : limits_) {
         limit.release();
+        end_ahead(limit);
         if (limit.held_here != nullptr) {
             limit.holds->release(*limit.held_here);
         }

@@ -12,10 +12,11 @@
 namespace ratelimit {
 
 /// The decision on one request by all its limits. Each limit is decided by the first of these that
-/// can: an override that blocks, a lease, a remembered refusal, Redis, and this node's memory (for
-/// zones without Redis, or by fail mode `local`). A limit that none of them decides is ignored, or
-/// refuses the request if the fail mode is `closed`. A request is counted in all its limits or in
-/// none: if one refuses, what the others counted is refunded.
+/// can: an override that blocks, a lease, a remembered refusal, what Redis last answered (ahead=,
+/// if that decides all that are left), Redis, and this node's memory (for zones without Redis, or
+/// by fail mode `local`). A limit that none of them decides is ignored, or refuses the request if
+/// the fail mode is `closed`. A request is counted in all its limits or in none: if one refuses,
+/// what the others counted is refunded.
 class Decision final : public Check::Owner {
 public:
     struct Rules {

@@ -2,6 +2,7 @@
 
 #include "check/coalescer.h"
 #include "check/settlement.h"
+#include "zone/ahead.h"
 
 #include <algorithm>
 
@@ -35,16 +36,20 @@ void settle_cost(const AppliedLimit& limit, std::int64_t cost, microseconds now)
     }
     if (limit.source == Source::local) {
         settle_locally(limit, refunded, charged, now);
+        return;
+    }
+    redis::Client& client = limit.coalescer->client();
+    if (limit.source == Source::ahead) {
+        settle_ahead(limit, limit.cost + charged - refunded);
     } else if (charged > 0) {
-        charge(limit.coalescer->client(), limit, charged, now);
+        charge(client, limit, charged, now);
     } else {
-        refund(
-            limit.coalescer->client(), limit, { refunded, limit.taken_at, limit.state.reset }, now);
-        // Others may pass sooner than this node remembers.
-        DenialCache denials = limit.zone->memory().denials();
-        if (denials.may_have(limit.key)) {
-            denials.forget_key(limit.key);
-        }
+        refund(client, limit, { refunded, limit.taken_at, limit.state.reset }, now);
+    }
+    // Others may pass sooner than this node remembers.
+    DenialCache denials = limit.zone->memory().denials();
+    if (refunded > 0 && denials.may_have(limit.key)) {
+        denials.forget_key(limit.key);
     }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "check/ahead_owner.h"
 #include "check/settlement.h"
 #include "limit/grammar.h"
 #include "store/fleet_memory.h"
@@ -11,7 +12,7 @@
 namespace ratelimit {
 
 /// One ratelimit_zone, without the nginx expressions for its key and rate.
-struct Zone final : BlockOwner {
+struct Zone final : BlockOwner, AheadOwner {
     std::string name;
     Policy policy;  // a quota of 0: the rate is a variable, and each request has its own
     Clock clock = Clock::redis;
@@ -19,7 +20,9 @@ struct Zone final : BlockOwner {
     std::int64_t nodes = 1;
     bool cache = true;       // refusals are remembered
     std::int64_t lease = 0;  // the most requests to lease for a busy key; 0: none
-    std::string key_start;   // the start of every Redis key: prefix, name and ":{"
+    /// The most units of a key that each worker lets in before Redis has counted them; 0: none.
+    std::int64_t ahead = 0;
+    std::string key_start;  // the start of every Redis key: prefix, name and ":{"
     /// Identifies where in Redis the keys are. If a reload changes that, remembered refusals and
     /// leases no longer apply.
     std::uint64_t storage_id = 0;
@@ -90,6 +93,21 @@ struct Zone final : BlockOwner {
     void block_began() const noexcept override
     {
         memory().counters().add(ZoneCounters::Units::blocked, 1);
+    }
+
+    void ahead_answered(
+        std::string_view key, std::uint64_t policy_hash, const Policy& counted_by,
+        const KeyAnswer& answer, std::int64_t unanswered) const noexcept override
+    {
+        memory().last_answers().answered(
+            { key, policy_hash, 0 }, counted_by, ahead, answer, unanswered);
+        if (answer.beyond > 0) {
+            memory().counters().add(ZoneCounters::Units::ahead_beyond, answer.beyond);
+        }
+    }
+    void ahead_uncertain(std::string_view key, std::uint64_t policy_hash) const noexcept override
+    {
+        memory().last_answers().doubt({ key, policy_hash, 0 });
     }
 
 private:

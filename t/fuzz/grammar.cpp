@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto of_limit = split(text.substr(line + 1));
     auto error = read_words(of_limit, limit);
     if (!error) {
-        error = check_limit(limit, &zone.policy);
+        error = check_limit(limit, &zone.policy, zone.ahead > 0);
     }
     if (error) {
         must_be_clear(*error);

@@ -35,6 +35,9 @@ my @bad = (
         (map { ["cache=$_", 'cache=on or cache=off'] } 'yes', '', 'ON'),
         (map { ["lease=$_", 'a number of requests from 1 to 1000000, or lease=off'] }
             '0', '-1', 'on', '', '1000001', '5r'),
+        (map { ["ahead=$_", 'a number of requests from 1 to 1000000, or ahead=off'] }
+            '0', '-1', 'on', '', '1000001', '5r'),
+        ['ahead=11',          'at most what passes at once: the quota, or what the burst admits'],
         (map { ["block=$_", 'a time from 1s to 366d, such as 10m or 1h'] }
             '', '0', '0s', '-5s', '500ms', '1.5m', '10x', '10m5s', '367d', 'on', '$arg_block'),
         ['speed=5',           'zone=, rate=, algorithm='],
@@ -50,6 +53,18 @@ my @bad = (
     [zone_with('algorithm=gcra burst=60000') =~ s/rate=\S+/rate=1r\/d/r, '', qr/invalid "burst=60000", expected a burst that refills at this rate/],
     (map { [zone_with($_), '', qr/"ratelimit_zone": invalid "lease=5", expected no lease in a zone with block=/] }
         'lease=5 block=10m', 'block=10m lease=5'),
+    (map { [zone_with("ahead=5 $_->[0]"), '', qr/"ratelimit_zone": invalid "$_->[1]", expected $_->[2]/] }
+        ['block=10m',            'ahead=5',     'no ahead in a zone with block='],
+        ['lease=5',              'ahead=5',     'no ahead in a zone with lease='],
+        ['clock=local',          'clock=local', 'clock=redis in a zone with ahead='],
+        ['algorithm=gcra',       'ahead=5',     'at most what passes at once'],
+        ['algorithm=token_bucket burst=4', 'ahead=5', 'at most what passes at once'],
+        ['ahead=6',              'ahead=6',     'each parameter once']),
+    (map { [limit_with("zone=z $_->[0]", "$redis ratelimit_zone k zone=z rate=9r/m ahead=2 $_->[1];"),
+            qr/"ratelimit zone=z": invalid "$_->[2]", expected $_->[3]/] }
+        ['',             'algorithm=leaky_bucket burst=5', 'zone=z',  'nodelay for a zone with ahead='],
+        ['burst=3',      'algorithm=leaky_bucket burst=5', 'zone=z',  'nodelay for a zone with ahead='],
+        ['delay=1',      'algorithm=leaky_bucket burst=5', 'delay=1', 'nodelay for a zone with ahead=']),
     [zone_with('block=10m block=5m'), '', qr/invalid "block=5m", expected each parameter once/],
     [zone_with('hash_key hash_key'), '', qr/invalid "hash_key", expected each parameter once/],
     [zone_with('algorithm=token_bucket burst=0'), '', qr/invalid "burst=0", expected a bucket that holds/],
@@ -79,7 +94,7 @@ my @bad = (
     ["$redis ratelimit_zone k\$nonsense zone=z rate=1r/s;", '', qr/unknown "nonsense" variable/],
     ["$redis ratelimit_zone k zone=z rate=\$nonsense;", '', qr/unknown "nonsense" variable/],
     (map { ["ratelimit_zone k zone=z rate=1r/s $_;", '', qr/"ratelimit_zone" "z": invalid "$_", expected only with a "ratelimit_redis" block/] }
-        qw(nodes=2 cache=on cache=off lease=5 lease=off)),
+        qw(nodes=2 cache=on cache=off lease=5 lease=off ahead=1 ahead=off)),
     (map { [zone_with("nodes=$_"), '', qr/"ratelimit_zone": invalid "nodes=$_", expected a number of nodes from 1/] }
         '0', '10001', 'x', ''),
     ["ratelimit_zone k zone=z:64k rate=100000r/m algorithm=sliding_window_log;", '',
@@ -97,7 +112,7 @@ my @bad = (
         qw(0 500ms 2d x -1s), ''),
     (map { ["$redis ratelimit_zone k zone=z concurrency=2 $_;", '',
             qr/"ratelimit_zone": invalid "\Q$_\E", expected no such parameter beside concurrency=/] }
-        qw(rate=5r/s rate=$arg_r algorithm=gcra burst=5 precision=5s lease=5 lease=off cache=on cache=off block=5s)),
+        qw(rate=5r/s rate=$arg_r algorithm=gcra burst=5 precision=5s lease=5 lease=off ahead=5 ahead=off cache=on cache=off block=5s)),
     [zone_with('hold=5s'), '', qr/"ratelimit_zone": invalid "hold=5s", expected no hold, which only concurrency= has/],
     ["$redis ratelimit_zone k concurrency=2;", '', qr/"ratelimit_zone" must have a "zone=" parameter/],
     ['ratelimit_zone k zone=z concurrency=2 nodes=2;', '', qr/invalid "nodes=2", expected only with a "ratelimit_redis" block/],
@@ -269,7 +284,10 @@ my @good = (
         'ratelimit zone=z; ratelimit zone=y;'],
     ['ratelimit_zone k zone=z rate=1r/s; ratelimit_fail_mode local;', 'ratelimit zone=z;'],
     (map { [zone_with($_), 'ratelimit zone=z;'] } 'cache=on', 'cache=off', 'lease=off', 'lease=1',
-        'lease=1000000', 'cache=off lease=100'),
+        'lease=1000000', 'cache=off lease=100', 'ahead=1', 'ahead=10', 'ahead=off block=1m', 'ahead=off lease=5',
+        'ahead=5 cache=off nodes=2 hash_key', 'ahead=off clock=local'),
+    ["$redis ratelimit_zone k zone=z rate=\$arg_r ahead=1000;", 'ratelimit zone=z cost=$arg_c shadow;'],
+    ["$redis ratelimit_zone k zone=z rate=9r/m algorithm=leaky_bucket burst=5 ahead=2;", 'ratelimit zone=z nodelay;'],
     (map { ["$redis ratelimit_zone k zone=z concurrency=$_;", 'ratelimit zone=z;'] }
         '1', '1000000000', '5 hold=1s', '5 hold=1d hash_key redis=main nodes=4'),
     ['ratelimit_zone k zone=z concurrency=3;', 'ratelimit zone=z cost=$arg_c shadow;'],

@@ -36,10 +36,10 @@ subtest 'the API shows zones with their settings' => sub {
         my ($zone, @names) = @_;
         return { map { $_ => $zone{$zone}{$_} } @names };
     };
-    is_deeply $settings->('test', qw(key algorithm rate burst precision block blocks limit redis clock cache lease nodes size)),
+    is_deeply $settings->('test', qw(key algorithm rate burst precision block blocks limit redis clock cache lease ahead nodes size)),
         { key => 'k$arg_k', algorithm => 'sliding_window_counter', rate => '3r/m', burst => undef,
             precision => undef, block => undef, blocks => 0, limit => 3, redis => 'main', clock => 'redis', cache => JSON::PP::true,
-            lease => 0, nodes => 1, size => 1048576 };
+            lease => 0, ahead => 0, nodes => 1, size => 1048576 };
     is_deeply $settings->('bucket', qw(key rate burst limit clock cache lease nodes size)),
         { key => '$arg_other', rate => '10r/s', burst => 25, limit => 25, clock => 'local',
             cache => JSON::PP::false, lease => 20, nodes => 4, size => 524288 };

@@ -93,7 +93,7 @@ sub complaints_about {
     }
     # A part of http {} that needs a Redis gets one.
     $part{http} = "ratelimit_redis main { server 127.0.0.1; }\n$part{http}"
-        if $text =~ /\b(?:redis|nodes|cache|lease)=/ && $text !~ /\bratelimit_redis\b/;
+        if $text =~ /\b(?:redis|nodes|cache|lease|ahead)=/ && $text !~ /\bratelimit_redis\b/;
     write_file("$folder/password", "secret\n");
     write_file("$folder/ca.pem", read_file('/etc/ssl/certs/ca-certificates.crt'));
     for my $lines (values %part) {

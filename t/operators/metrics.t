@@ -63,6 +63,7 @@ subtest 'the metrics show what happened' => sub {
         'ratelimit_charged_total{zone="test"}' => 0,
         'ratelimit_refunded_total{zone="test"}' => 0,
         'ratelimit_blocks_total{zone="test"}' => 0,
+        'ratelimit_ahead_beyond_total{zone="test"}' => 0,
         'ratelimit_zone_keys{zone="test"}' => 1,
         'ratelimit_zone_evictions_total{zone="test"}' => 0,
     );

@@ -22,6 +22,7 @@ struct KeyedZone {
     Zone zone;
     std::string key;
     Coalescer* coalescer = nullptr;  // null: the zone is counted in this node's memory
+    AheadUnits* ahead = nullptr;     // of a zone with ahead=
     std::optional<SequenceScripts> sequences;
     CheckScripts scripts;
     std::string redis_key;
@@ -36,6 +37,7 @@ struct Applied {
     std::optional<std::int64_t> undelayed = 0;
     bool malformed = false;
     std::optional<microseconds> blocked_for = std::nullopt;  // by an override
+    bool settled_later = false;
 };
 
 /// A request and its decision.
@@ -59,8 +61,10 @@ public:
             limit.undelayed = applied[i].undelayed;
             limit.malformed = applied[i].malformed;
             limit.blocked_for = applied[i].blocked_for;
+            limit.settled_later = applied[i].settled_later;
             if (!limit.malformed) {
                 limit.coalescer = in.coalescer;
+                limit.ahead = in.ahead;
                 limit.scripts = in.scripts;
                 limit.redis_key = in.redis_key;
                 limit.block_key = in.block_key;

@@ -125,6 +125,10 @@ void write_zones(MetricsText& text, const MainConf& conf)
     write_units(text, conf, ZoneCounters::Units::refunded);
     text.family("ratelimit_blocks_total", "counter", "Blocks that began with a refusal (block=).");
     write_units(text, conf, ZoneCounters::Units::blocked);
+    text.family(
+        "ratelimit_ahead_beyond_total", "counter",
+        "Cost that passed ahead of Redis beyond the limit (ahead=).");
+    write_units(text, conf, ZoneCounters::Units::ahead_beyond);
     write_in_flight(text, conf);
     text.family(
         "ratelimit_zone_keys", "gauge",

@@ -79,6 +79,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
     json.text("clock", local ? "local" : "redis")
         .flag("cache", conf.redis != nullptr && zone.cache)
         .number("lease", zone.lease)
+        .number("ahead", zone.ahead)
         .number("nodes", zone.node_count())
         .number("size", std::uint64_t{ conf.zone.shared->shm.size });
 }

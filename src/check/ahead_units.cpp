@@ -1,0 +1,315 @@
+#include "check/ahead_units.h"
+
+#include "check/script_reply.h"
+#include "check/settlement.h"
+
+#include <functional>
+#include <utility>
+
+namespace ratelimit {
+
+namespace {
+
+constexpr milliseconds pause{ 200 };  // before reports that failed are sent again
+constexpr int most_sent = 1000;       // at once
+
+std::size_t hash_of(std::string_view redis_key) noexcept
+{
+    return std::hash<std::string_view>{}(redis_key);
+}
+
+}  // namespace
+
+std::string_view AheadReport::routing_key() const noexcept
+{
+    return check_.redis_key;
+}
+
+void AheadReport::write_keys(redis::ScriptArguments& arguments) const
+{
+    arguments.key(check_.redis_key);
+}
+
+void AheadReport::write_numbers(redis::ScriptArguments& arguments) const
+{
+    write_sequence_numbers(check_, units_, arguments);
+}
+
+bool AheadReport::on_part(std::string_view part) noexcept
+{
+    SequenceReply reply;
+    if (!read_sequence_reply(part, reply)) {
+        return false;
+    }
+    of_->units -= units_;
+    const KeyAnswer answer{ reply.state.remaining,
+                            reply.state.retry_after.value_or(microseconds{ 0 }).count(),
+                            reply.state.reset,
+                            check_.now.value_or(reply.server_time),
+                            sent_,
+                            all_.clock_() };
+    owner_->ahead_answered(key_, policy_hash_, check_.policy, answer, of_->units);
+    counted_ = { units_, answer.decided, answer.reset };
+    if (returned_ > 0) {
+        all_.refund_counted(*this, std::exchange(returned_, 0));
+    }
+    all_.end(*this);
+    return true;
+}
+
+void AheadReport::on_failure(redis::Failure failure) noexcept
+{
+    if (failure == redis::Failure::timeout && late_) {
+        return;
+    }
+    if (failure == redis::Failure::connection && routing.written) {
+        owner_->ahead_uncertain(key_, policy_hash_);
+    }
+    if (units_ == 0 || (all_.closed_ && routing.written)) {
+        of_->units -= units_;
+        all_.end(*this);
+    } else {
+        all_.keep_failed(*this);
+    }
+}
+
+AheadUnits::AheadUnits(redis::Client& client, microseconds (*clock)() noexcept)
+    : client_(client), clock_(clock), timer_(client.make_timer([this] { send_failed(); }))
+{
+    timer_->cancelable(true);
+}
+
+AheadUnits::~AheadUnits() = default;
+
+UnansweredKey* AheadUnits::find(std::size_t hash, std::string_view redis_key) noexcept
+{
+    return keys_.find(
+        hash, [redis_key](const UnansweredKey& of) { return of.redis_key == redis_key; });
+}
+
+std::int64_t AheadUnits::unanswered(std::string_view redis_key) noexcept
+{
+    const UnansweredKey* of = idle() ? nullptr : find(hash_of(redis_key), redis_key);
+    return of == nullptr ? 0 : of->units;
+}
+
+AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) noexcept
+{
+    const std::size_t hash = hash_of(limit.redis_key);
+    UnansweredKey* of = find(hash, limit.redis_key);
+    if (of != nullptr && of->waiting != nullptr) {
+        if (of->waiting->policy_hash_ == key.policy_hash) {
+            return of->waiting;
+        }
+        send(*of->waiting);
+        of = find(hash, limit.redis_key);  // it may have ended
+    }
+    if (count_ >= most) {
+        return nullptr;
+    }
+    try {
+        if (of == nullptr) {
+            of = &keys_.add(hash);
+            of->redis_key.clear();
+            of->redis_key = limit.redis_key;
+        }
+        return &begin(*of, limit, key);
+    } catch (const std::exception&) {
+        if (of != nullptr) {
+            forget_unused(*of);
+        }
+        return nullptr;
+    }
+}
+
+AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, const AheadKey& key)
+{
+    AheadUnits& self = *this;
+    AheadReport& report = reports_.take(self);
+    try {
+        report.redis_key_ = limit.redis_key;
+        report.key_ = key.key;
+    } catch (const std::exception&) {
+        reports_.give_back(report);
+        throw;
+    }
+    report.of_ = &of;
+    report.units_ = report.returned_ = 0;
+    report.counted_.reset();
+    report.refund_ = limit.scripts.refund;
+    report.check_ = limit;
+    report.check_.redis_key = report.redis_key_;
+    report.script_ = limit.scripts.report;
+    report.shard_ = client_.shard_of(limit.redis_key);
+    report.policy_hash_ = key.policy_hash;
+    report.owner_ = &key.owner;
+    ++count_;
+    of.waiting = &report;
+    return report;
+}
+
+void AheadUnits::add(AheadReport& report, std::int64_t units) noexcept
+{
+    report.units_ += units;
+    report.of_->units += units;
+    if (report.of_->under_way == 0) {
+        send(report);
+    }
+}
+
+void AheadUnits::drop(AheadReport& report) noexcept
+{
+    UnansweredKey& of = *report.of_;
+    if (report.units_ == 0 && report.users_ == 0) {
+        of.waiting = nullptr;
+        --count_;
+        reports_.give_back(report);
+        forget_unused(of);
+    }
+}
+
+void AheadUnits::release(AheadReport& report) noexcept
+{
+    if (--report.users_ == 0 && report.of_ == nullptr) {
+        reports_.give_back(report);
+    }
+}
+
+void AheadUnits::give_back(AheadReport& report, std::int64_t units) noexcept
+{
+    if (report.of_ == nullptr) {
+        refund_counted(report, units);
+    } else if (report.of_->waiting == &report) {
+        report.units_ -= units;
+        report.of_->units -= units;
+    } else {
+        report.returned_ += units;
+    }
+}
+
+/// What Redis surely has, but when is not known, stays counted.
+void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcept
+{
+    if (!report.counted_) {
+        client_.count_failed();
+        return;
+    }
+    RemoteLimit limit;
+    static_cast<LimitCheck&>(limit) = report.check_;
+    limit.scripts.refund = report.refund_;
+    limit.shard = report.shard_;
+    refund(client_, limit, { units, report.counted_->taken_at, report.counted_->reset }, clock_());
+}
+
+void AheadUnits::send_waiting(std::string_view redis_key) noexcept
+{
+    UnansweredKey* of = idle() ? nullptr : find(hash_of(redis_key), redis_key);
+    if (of != nullptr && of->waiting != nullptr) {
+        send(*of->waiting);
+    }
+}
+
+/// For the first time, or again.
+void AheadUnits::send(AheadReport& report) noexcept
+{
+    UnansweredKey& of = *report.of_;
+    if (of.waiting == &report) {
+        of.waiting = nullptr;
+        ++of.under_way;
+    }
+    report.late_ = false;
+    report.routing = {};
+    report.routing.shard = report.shard_;
+    report.sent_ = clock_();
+    if (report.check_.now) {
+        report.check_.now = report.sent_;
+    }
+    bool sent = false;
+    try {
+        sent = client_.send(report);
+    } catch (const std::exception&) {
+        // Out of memory: as without a connection.
+    }
+    if (!sent) {
+        report.on_failure(redis::Failure::connection);
+    }
+}
+
+void AheadUnits::keep_failed(AheadReport& report) noexcept
+{
+    failed_.push_back(report);
+    if (!closed_ && !timer_->running()) {
+        timer_->start(pause);
+    }
+}
+
+void AheadUnits::send_failed() noexcept
+{
+    List<AheadReport> again;
+    for (int i = 0; i < most_sent && !failed_.empty(); ++i) {
+        again.push_back(failed_.front());
+    }
+    while (!again.empty()) {
+        send(again.pop_front());
+    }
+    if (!failed_.empty() && !timer_->running()) {
+        timer_->start(pause);
+    }
+}
+
+/// The report is answered, or given up.
+void AheadUnits::end(AheadReport& report) noexcept
+{
+    UnansweredKey& of = *std::exchange(report.of_, nullptr);
+    report.unlink();
+    if (report.users_ == 0) {
+        reports_.give_back(report);
+    }
+    --count_;
+    --of.under_way;
+    if (of.waiting != nullptr && of.under_way == 0) {
+        send(*of.waiting);
+    } else {
+        forget_unused(of);
+    }
+}
+
+void AheadUnits::forget_unused(UnansweredKey& of) noexcept
+{
+    if (of.waiting == nullptr && of.under_way == 0) {
+        keys_.remove(of);
+    }
+}
+
+void AheadUnits::close() noexcept
+{
+    closed_ = true;
+    timer_->stop();
+    keys_.each([this](UnansweredKey& of) {
+        if (of.waiting != nullptr) {
+            ++of.under_way;
+            failed_.push_back(*std::exchange(of.waiting, nullptr));
+        }
+    });
+}
+
+void AheadUnits::send_rest(redis::Client& by) noexcept
+{
+    List<AheadReport> again;
+    again.take_all(failed_);
+    while (!again.empty()) {
+        AheadReport& report = again.pop_front();
+        bool sent = false;
+        try {
+            report.routing = {};
+            sent = by.send(report);
+        } catch (const std::exception&) {
+            // Out of memory: as without a connection.
+        }
+        if (!sent) {
+            failed_.push_back(report);
+        }
+    }
+}
+
+}  // namespace ratelimit

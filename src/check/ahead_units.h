@@ -1,0 +1,155 @@
+#pragma once
+
+#include "base/entry_table.h"
+#include "base/list.h"
+#include "check/ahead_owner.h"
+#include "check/remote_limit.h"
+#include "redis/client.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ratelimit {
+
+/// The key of a limit of a request that passes ahead of Redis.
+struct AheadKey {
+    std::string_view key;  // as the owner knows it
+    std::uint64_t policy_hash;
+    const AheadOwner& owner;
+};
+
+class AheadUnits;
+class AheadReport;
+
+/// The units of one key that this worker has let in and that have no answer. In an EntryTable.
+struct UnansweredKey {
+    std::string redis_key;
+    std::int64_t units = 0;
+    unsigned under_way = 0;          // reports that were sent, or are to be sent again
+    AheadReport* waiting = nullptr;  // takes units, and was not sent yet; null: none
+    UnansweredKey* next = nullptr;
+    std::size_t hash = 0;
+};
+
+/// The format of report_script's calls.
+inline constexpr redis::BatchFormat report_format =
+    sequence_format(1, numbers_of(Algorithm::gcra), true);
+
+/// Units of one key and policy that this worker has let in, on their way to Redis, which counts
+/// them also beyond the limit. They are sent until Redis has answered: so they are counted, and at
+/// worst twice, if a connection is lost. A report lives until then, and as long as requests whose
+/// cost may change refer to it.
+class AheadReport final : private redis::BatchCall, public Link<AheadReport> {
+public:
+    explicit AheadReport(AheadUnits& all) noexcept : all_(all) {}
+
+    AheadReport* next = nullptr;  // of the ReusePool
+
+private:
+    friend class AheadUnits;
+
+    std::string_view routing_key() const noexcept override;
+    redis::ScriptId script() const noexcept override { return script_; }
+    redis::BatchFormat format() const noexcept override { return report_format; }
+    void write_keys(redis::ScriptArguments& arguments) const override;
+    void write_numbers(redis::ScriptArguments& arguments) const override;
+    bool on_part(std::string_view part) noexcept override;
+    /// No caller waits for the reply, so a late one is as good.
+    redis::Call* late_reply() noexcept override
+    {
+        late_ = true;
+        return this;
+    }
+    void on_failure(redis::Failure failure) noexcept override;
+
+    AheadUnits& all_;
+    UnansweredKey* of_ = nullptr;  // null: it is answered, or given up
+    std::int64_t units_ = 0;
+    unsigned users_ = 0;             // requests that refer to it
+    std::int64_t returned_ = 0;      // units to be refunded when they are counted
+    std::optional<Refund> counted_;  // when, and the reset then
+    redis::ScriptId refund_{};
+    LimitCheck check_;
+    redis::ScriptId script_{};
+    std::uint32_t shard_ = 0;
+    std::string redis_key_;
+    std::string key_;
+    std::uint64_t policy_hash_ = 0;
+    const AheadOwner* owner_ = nullptr;
+    microseconds sent_{ 0 };
+    bool late_ = false;  // it has timed out, and its reply may still come
+};
+
+/// The units that this worker has let in ahead of Redis, by key, of the keys of one client, until
+/// Redis has answered that it has counted them. A timeout, an error or a lost connection frees
+/// none.
+///
+/// Units are reported at once if no report of the key is under way. Otherwise they wait for its
+/// answer, so that a key with many requests has one call in flight.
+class AheadUnits {
+public:
+    /// `clock`: of KeyAnswer::sent and received.
+    AheadUnits(redis::Client& client, microseconds (*clock)() noexcept);
+    ~AheadUnits();
+    AheadUnits(const AheadUnits&) = delete;
+    AheadUnits& operator=(const AheadUnits&) = delete;
+
+    /// The units of the key that have no answer.
+    std::int64_t unanswered(std::string_view redis_key) noexcept;
+
+    /// The report that takes the units of a request. Then exactly one of `add` and `drop` must be
+    /// called. Null: too many keys have units without an answer, or there is no memory.
+    AheadReport* prepare(const RemoteLimit& limit, const AheadKey& key) noexcept;
+    /// The request passes.
+    void add(AheadReport& report, std::int64_t units) noexcept;
+    void drop(AheadReport& report) noexcept;
+
+    /// Call before add: the request refers to the report, until it calls release.
+    static void hold(AheadReport& report) noexcept { ++report.users_; }
+    void release(AheadReport& report) noexcept;
+    /// Units of such a request are returned, because it cost less than was added: before they are
+    /// counted, or behind that.
+    void give_back(AheadReport& report, std::int64_t units) noexcept;
+
+    /// Sends what waits for an answer: another call of the key is sent next, which should find it
+    /// counted.
+    void send_waiting(std::string_view redis_key) noexcept;
+
+    /// Whether no units are without an answer.
+    bool idle() const noexcept { return keys_.size() == 0; }
+
+    /// The process exits. Call before the client is closed: what was written then is taken for
+    /// executed, and is not sent again.
+    void close() noexcept;
+    /// After that, by another client: sends all else.
+    void send_rest(redis::Client& by) noexcept;
+
+    /// The most reports, which bounds the memory.
+    static constexpr std::size_t most = 16'384;
+
+private:
+    friend class AheadReport;
+
+    UnansweredKey* find(std::size_t hash, std::string_view redis_key) noexcept;
+    AheadReport& begin(UnansweredKey& of, const RemoteLimit& limit, const AheadKey& key);
+    void send(AheadReport& report) noexcept;
+    void keep_failed(AheadReport& report) noexcept;
+    void send_failed() noexcept;
+    void end(AheadReport& report) noexcept;
+    void refund_counted(AheadReport& report, std::int64_t units) noexcept;
+    void forget_unused(UnansweredKey& of) noexcept;
+
+    redis::Client& client_;
+    microseconds (*const clock_)() noexcept;
+    EntryTable<UnansweredKey> keys_;
+    ReusePool<AheadReport> reports_;
+    std::size_t count_ = 0;     // reports that are in use
+    List<AheadReport> failed_;  // to be sent again
+    std::unique_ptr<Timer> timer_;
+    bool closed_ = false;
+};
+
+}  // namespace ratelimit
