@@ -4,58 +4,13 @@
 # 8080 and 8081, and three minutes.
 # Usage: t/packaging/image.sh
 # shellcheck source-path=SCRIPTDIR
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/image_lib.sh"
 
 image=nginx-ratelimit
 url=http://127.0.0.1:8080
 watch=http://127.0.0.1:8081
-redis_pid=
 run_pid=
 mount=
-
-# With a separate store of images, so that the machine's are not changed.
-build_ah() { buildah --root "$work/images" --runroot "$work/run" "$@"; }
-
-stop_all() {
-    local pid
-    for pid in $(cat "${root:-/none}/run/nginx.pid" 2>/dev/null) $redis_pid; do
-        kill "$pid" 2>/dev/null || true
-    done
-    wait
-    build_ah rm --all >/dev/null 2>&1 || true
-    umount -R "$work"/images/overlay 2>/dev/null || true
-    clean_up
-}
-trap stop_all EXIT
-
-wait_for() {
-    local what=$1
-    shift
-    for _ in {1..200}; do
-        ! "$@" >/dev/null 2>&1 || return 0
-        sleep 0.05
-    done
-    tail -n 20 "$work"/*.log >&2
-    fail "$what"
-}
-
-free_port() {
-    local port=16379
-    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
-        port=$((port + 1))
-    done
-    echo "$port"
-}
-
-make_base() {
-    local container
-    system trixie "$work/base"
-    container=$(build_ah from scratch)
-    build_ah copy -q "$container" "$work/base" / >/dev/null
-    build_ah config --cmd bash "$container"
-    build_ah commit -q --rm "$container" docker.io/library/debian:trixie-slim >/dev/null
-    rm -rf --one-file-system "$work/base"
-}
 
 make_image() {
     sources "$work/context"
@@ -161,16 +116,14 @@ refuses() {
     grep -x "entrypoint.sh: REDIS_ADDR is \"$1\", expected host:port or unix:/path" "$work/refusal"
 }
 
-make_base
+system trixie "$work/base"
+make_base docker.io/library/debian:trixie-slim
 make_image
 ! curl -s -o /dev/null "$url" || fail "port 8080 is free"
 container=$(build_ah from --pull-never "$image")
 root=$(build_ah mount "$container")
-port=$(free_port)
+start_redis
 redis=127.0.0.1:$port
-redis-server --bind 127.0.0.1 --port "$port" --save '' --dir "$work" >"$work/redis.log" 2>&1 &
-redis_pid=$!
-wait_for 'Redis answers' redis-cli -p "$port" ping
 
 start
 wait_for 'the module is connected' says err 'is up'

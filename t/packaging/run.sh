@@ -5,3 +5,4 @@
 need debootstrap buildah redis-server redis-tools curl procps git
 bash "$top/t/packaging/debian.sh"
 bash "$top/t/packaging/image.sh"
+bash "$top/t/packaging/nginx_image.sh"
