@@ -13,6 +13,7 @@
 #include "http/node_figures.h"
 #include "http/refusal_log.h"
 #include "http/settle_charges.h"
+#include "http/usage_filter.h"
 #include "http/variables.h"
 #include "nginx/guarded.h"
 #include "nginx/timer.h"
@@ -71,6 +72,7 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
     }
     install_header_filter();
     install_body_filter();
+    install_usage_filter();
     return NGX_OK;
 }
 
@@ -176,7 +178,7 @@ void exit_process(ngx_cycle_t* cycle) noexcept
 
 void* create_conf(ngx_conf_t* cf) noexcept
 {
-    return create_main_conf(cf, api_handler, check_handler);
+    return create_main_conf(cf, { api_handler, check_handler, get_usage });
 }
 
 ngx_http_module_t context = {

@@ -61,7 +61,7 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
     if (location.api != api_none) {
         return const_cast<char*>("is duplicate");
     }
-    if (char* error = set_content_handler(cf, main_conf(cf).api_handler); error != NGX_CONF_OK) {
+    if (char* error = set_content_handler(cf, main_conf(cf).handlers.api); error != NGX_CONF_OK) {
         return error;
     }
 #if (NGX_PCRE)
@@ -86,7 +86,7 @@ bool merge_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) no
         conf.api_user = above.api_user;
     }
     return conf.api == api_none
-        || keeps_content_handler(cf, "ratelimit_api", main_conf(cf).api_handler);
+        || keeps_content_handler(cf, "ratelimit_api", main_conf(cf).handlers.api);
 }
 
 }  // namespace ratelimit

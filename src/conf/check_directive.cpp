@@ -19,7 +19,7 @@ char* check_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
         }
         location.check = check_peeks;
     }
-    return set_content_handler(cf, main_conf(cf).check_handler);
+    return set_content_handler(cf, main_conf(cf).handlers.check);
 }
 
 bool merge_check(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) noexcept
@@ -28,7 +28,7 @@ bool merge_check(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) 
         conf.check = above.check;
     }
     return conf.check == check_none
-        || keeps_content_handler(cf, "ratelimit_check", main_conf(cf).check_handler);
+        || keeps_content_handler(cf, "ratelimit_check", main_conf(cf).handlers.check);
 }
 
 bool can_check(ngx_conf_t* cf, const LocationConf& conf) noexcept

@@ -7,6 +7,7 @@
 #include "conf/fleet_directive.h"
 #include "conf/limit_directive.h"
 #include "conf/redis_directive.h"
+#include "conf/usage_directive.h"
 #include "conf/zone_directive.h"
 #include "limit/fail_mode.h"
 #include "limit/rate_text.h"
@@ -200,6 +201,9 @@ ngx_command_t commands[] = {
 
     { ngx_string("ratelimit_check"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1,
       check_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
+
+    { ngx_string("ratelimit_usage"), anywhere | NGX_CONF_TAKE2, usage_directive,
+      NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr },
 
     ngx_null_command
 };

@@ -96,6 +96,7 @@ struct LocationConf {
     ngx_uint_t phase;
     ngx_uint_t problem_details;
     ngx_uint_t retry_jitter;             // percent
+    std::string_view* usage;             // the path of ratelimit_usage; null: none
     ngx_uint_t check;                    // CheckMode; of this location only
     ngx_uint_t api;                      // ApiMode; of this location only
     ngx_http_complex_value_t* api_user;  // null: none
@@ -109,6 +110,13 @@ enum CheckMode : ngx_uint_t { check_none, check_counts, check_peeks };
 
 enum Phase : ngx_uint_t { phase_access, phase_preaccess };
 
+/// What nginx calls for directives, and what this room does not know.
+struct Handlers {
+    ngx_http_handler_pt api = nullptr;         // the content of locations with ratelimit_api
+    ngx_http_handler_pt check = nullptr;       // and with ratelimit_check
+    ngx_http_get_variable_pt usage = nullptr;  // the value of ratelimit_usage's variable
+};
+
 /// The members of the main configuration that nginx sets by offset.
 struct MainSettings {
     ngx_uint_t ipv6_prefix;
@@ -121,8 +129,7 @@ struct MainConf : MainSettings {
     std::unique_ptr<FleetMember> fleet;        // null: no ratelimit_fleet
     ConfPosition fleet_position;
     bool has_api = false;
-    ngx_http_handler_pt api_handler = nullptr;    // of locations with ratelimit_api
-    ngx_http_handler_pt check_handler = nullptr;  // of locations with ratelimit_check
+    Handlers handlers;
 
     ZoneConf* zone_named(std::string_view name) noexcept;
     RedisBlock* redis_named(std::string_view name) noexcept;

@@ -159,17 +159,15 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
 
 }  // namespace
 
-void* create_main_conf(
-    ngx_conf_t* cf, ngx_http_handler_pt api_handler, ngx_http_handler_pt check_handler) noexcept
+void* create_main_conf(ngx_conf_t* cf, const Handlers& handlers) noexcept
 {
-    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [=]() -> void* {
+    return nginx::guarded(cf->log, static_cast<void*>(nullptr), [cf, &handlers]() -> void* {
         auto* conf = nginx::make<MainConf>(cf->pool);
         if (conf == nullptr) {
             return nullptr;
         }
         conf->ipv6_prefix = NGX_CONF_UNSET_UINT;
-        conf->api_handler = api_handler;
-        conf->check_handler = check_handler;
+        conf->handlers = handlers;
         return static_cast<MainSettings*>(conf);
     });
 }
@@ -214,6 +212,7 @@ void* create_location_conf(ngx_conf_t* cf) noexcept
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->problem_details = NGX_CONF_UNSET_UINT;
     conf->retry_jitter = NGX_CONF_UNSET_UINT;
+    conf->usage = static_cast<std::string_view*>(NGX_CONF_UNSET_PTR);
     return conf;
 }
 
@@ -246,6 +245,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
         ngx_conf_init_uint_value(conf.problem_details, 1);
     }
     ngx_conf_merge_uint_value(conf.retry_jitter, above.retry_jitter, 0);
+    ngx_conf_merge_ptr_value(conf.usage, above.usage, nullptr);
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 

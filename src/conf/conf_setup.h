@@ -4,12 +4,12 @@
 
 namespace ratelimit {
 
+struct Handlers;
+
 /// The callbacks of the module's HTTP context. nginx calls `create` before it reads http {} or a
 /// location, and `init` or `merge` afterwards. On errors they log one line and return null or
-/// NGX_CONF_ERROR. `api_handler` and
-/// `check_handler`: the content handlers of locations with ratelimit_api and ratelimit_check.
-void* create_main_conf(
-    ngx_conf_t* cf, ngx_http_handler_pt api_handler, ngx_http_handler_pt check_handler) noexcept;
+/// NGX_CONF_ERROR.
+void* create_main_conf(ngx_conf_t* cf, const Handlers& handlers) noexcept;
 /// Finds the ratelimit_redis block of each zone.
 char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept;
 void* create_location_conf(ngx_conf_t* cf) noexcept;

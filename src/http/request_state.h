@@ -8,6 +8,8 @@
 
 namespace ratelimit::http {
 
+struct UsageReader;
+
 /// Whether limits apply to this request itself: to main requests, and to subrequests to a location
 /// with ratelimit_check.
 inline bool is_limited(ngx_http_request_t* r) noexcept
@@ -67,7 +69,8 @@ public:
     bool hides_client_gone = false;  // client_gone.h
     Decision decision;
     ngx_msec_t started = ngx_current_msec;
-    ngx_msec_t waited = 0;  // for the reply of the check
+    ngx_msec_t waited = 0;         // for the reply of the check
+    UsageReader* usage = nullptr;  // of the response; null: it is not read
 
 private:
     static inline RequestState* charging = nullptr;  // the first of a list

@@ -24,13 +24,13 @@ bool may_leave(const std::vector<const Directive*>& rewrites) noexcept
 
 bool is_of_module(std::string_view name) noexcept
 {
-    constexpr std::array<std::string_view, 16> names = {
+    constexpr std::array<std::string_view, 17> names = {
         "ratelimit",           "ratelimit_api",          "ratelimit_check",
         "ratelimit_dry_run",   "ratelimit_fail_mode",    "ratelimit_fail_status",
         "ratelimit_fleet",     "ratelimit_headers",      "ratelimit_ipv6_prefix",
         "ratelimit_log_level", "ratelimit_phase",        "ratelimit_problem_details",
         "ratelimit_redis",     "ratelimit_retry_jitter", "ratelimit_status",
-        "ratelimit_zone",
+        "ratelimit_usage",     "ratelimit_zone",
     };
     return std::find(names.begin(), names.end(), name) != names.end();
 }

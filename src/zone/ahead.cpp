@@ -108,8 +108,8 @@ void report_before_check(const AppliedLimit& limit) noexcept
 void note_answer(const AppliedLimit& limit, const NodeClock& clock) noexcept
 {
     if (limit.ahead != nullptr) {
-        const KeyAnswer answer{ limit.state.remaining, 0, limit.state.reset, limit.taken_at,
-                                limit.began, clock.time_of(*limit.zone) };
+        const KeyAnswer answer{ limit.state.remaining, 0,           limit.state.reset,
+                                limit.taken_at,        limit.began, clock.time_of(*limit.zone) };
         limit.zone->ahead_answered(
             limit.key, limit.policy_hash, limit.policy, answer,
             limit.ahead->unanswered(limit.redis_key));

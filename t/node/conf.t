@@ -198,6 +198,14 @@ my @bad = (
         qr/"ratelimit_api" directive stands beside another directive that answers in this location/],
     ['', 'location /r/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
 
+    # ratelimit_usage
+    ['', 'ratelimit_usage $tokens json=usage.total_tokens; ratelimit_usage $other json=x;', qr/"ratelimit_usage" directive is duplicate/],
+    ['', 'ratelimit_usage tokens json=x;', qr/"ratelimit_usage": invalid "tokens", expected a variable, such as \$tokens/],
+    (map { ['', "ratelimit_usage \$tokens $_;", qr/"ratelimit_usage": invalid "\Q$_\E", expected json= with names between dots/] }
+        'json=', 'json=a..b', 'json=.a', 'xml=a', 'usage.total_tokens'),
+    ['', 'set $tokens 1; ratelimit_usage $tokens json=x;', qr/"ratelimit_usage" directive has a variable that another directive sets/],
+    ['', 'ratelimit_usage $uri json=x;', qr/the duplicate "uri" variable/],
+
     # ratelimit_check
     [$zone, 'location /c/ { ratelimit_check; }', qr{"ratelimit_check" in location "/c/" has no limit to check}],
     [$zone, 'ratelimit zone=z; location /c/ { ratelimit off; ratelimit_check; }', qr/has no limit to check/],
@@ -258,6 +266,7 @@ my @good = (
     [zone_with('algorithm=sliding_window_buckets precision=60s'), 'ratelimit zone=z;'],
     [zone_with('algorithm=token_bucket burst=1 clock=local redis=main'), 'ratelimit zone=z burst=7;'],
     [zone_with('algorithm=gcra burst=0'), 'ratelimit zone=z burst=0;'],
+    ['ratelimit_usage $tokens json=a.b; log_format u "$tokens";', 'location /a { ratelimit_usage $tokens json=c; } location /b { ratelimit_usage $more json=d; }'],
     ["$leaky", 'ratelimit zone=z nodelay; location /c/ { ratelimit_check; if ($arg_x) { set $v 1; } }'
         . 'location /d/ { ratelimit_check peek; limit_except GET { deny all; } }'],
     ["$redis ratelimit_zone \$arg_k\$uri zone=z.-_1:32k rate=1r/s;", ''],

@@ -29,7 +29,8 @@ protected:
         std::string_view key, std::int64_t left, microseconds decided, microseconds sent,
         std::int64_t unanswered = 0)
     {
-        answers().answered({ key, 7, 0 }, policy, n, { left, 0, 60s, decided, sent, now }, unanswered);
+        answers().answered(
+            { key, 7, 0 }, policy, n, { left, 0, 60s, decided, sent, now }, unanswered);
     }
 
     TestZone memory_;

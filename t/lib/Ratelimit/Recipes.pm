@@ -18,8 +18,8 @@ our @EXPORT_OK = qw(run_recipes recipes leave slow_backend);
 
 my ($redis, $slow, $backend);
 
-# The backend answers requests with X-Slow when the test says so (slow_backend()->finish). It names the tokens of
-# X-Tokens and its path in X-Path, refuses X-Password, lacks pages for X-Missing, and says at /auth that everyone is who X-Account says.
+# The backend answers requests with X-Slow when the test says so (slow_backend()->finish). A request with X-Tokens is answered
+# as by a language model. It names its path in X-Path, refuses X-Password, lacks pages for X-Missing, and says at /auth that everyone is who X-Account says.
 sub start_servers {
     $redis   = redis();
     $slow    = Ratelimit::Backend->new;
@@ -27,21 +27,25 @@ sub start_servers {
         module => 0,
         server => "client_max_body_size 100m;
         location / {
-            add_header X-Tokens \$http_x_tokens;
             add_header X-Path \$request_uri;
             error_page 418 = \@slow;
             if (\$http_x_slow) { return 418; }
+            if (\$http_x_tokens) { rewrite ^ /model last; }
             if (\$http_x_password = redirect) { return 302 /login; }
             if (\$http_x_password) { return 401 wrong; }
             if (\$http_x_missing) { return 404; }
             return 200 backend;
+        }
+        location = /model {
+            internal; default_type application/json;
+            return 200 '{\"choices\":[],\"usage\":{\"total_tokens\":\$http_x_tokens}}';
         }
         location = /auth {
             add_header X-Account \$http_x_account;
             add_header X-Plan \$http_x_plan;
             return 200;
         }
-        location \@slow { add_header X-Tokens \$http_x_tokens; proxy_pass http://@{[ $slow->addr ]}; }",
+        location \@slow { proxy_pass http://@{[ $slow->addr ]}; }",
     );
     return;
 }

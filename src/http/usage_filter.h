@@ -1,0 +1,14 @@
+#pragma once
+
+#include "nginx/ngx_http.h"
+
+namespace ratelimit::http {
+
+/// Puts the filters that read what ratelimit_usage names into nginx's chain: they see a response
+/// before it is compressed and change nothing.
+void install_usage_filter() noexcept;
+
+/// The variable of ratelimit_usage. It has no value before the end of the response.
+ngx_int_t get_usage(ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t) noexcept;
+
+}  // namespace ratelimit::http
