@@ -34,9 +34,10 @@ allowed, granted = granted, granted and (cost == 0 or blocked == 0)
 -- KEYS     the record's key for each statement
 -- ARGV[1]  for each four doubles, little-endian: now (us since the epoch; 0: this server's time);
 --          then of a block: when the request was refused, when the block begins and ends (us since
---          the epoch). Nothing prolongs a block: one that ends earlier stays. One that begins
---          later than the refusal waits for units that may be returned. Executed when it should
---          have begun, it begins none: the record that their return left may have expired.
+--          the epoch). Nothing prolongs a block: one that ends earlier stays. Nor does an earlier
+--          refusal replace one: what it was refused for may have been returned before. One that
+--          begins later than the refusal waits for units that may be returned. Executed when it
+--          should have begun, it begins none: the record that their return left may have expired.
 --          Of units that are returned because no request used them: when they were counted (us since
 --          the epoch), for how long a refusal before now begins no block (us), 0. A block that began
 --          while they were counted is lifted
@@ -68,7 +69,7 @@ for i = 1, #KEYS do
                        'PX', string.format('%d', math.ceil(begins / 1000)))
         end
     elseif now < ends and (begins <= at or now < begins) and not (blocked and stands <= ends)
-        and not (refused == stands and at <= refused) then
+        and not (at <= refused and (refused == stands or blocked and refused <= now)) then
         redis.call('SET', KEYS[i], struct.pack('<ddd', at, begins, ends),
                    'PX', string.format('%d', math.ceil((ends - now) / 1000)))
         answers[i] = blocked and '-' or '+'

@@ -80,11 +80,20 @@ std::optional<Override> Zone::find_override(
     return override_slot->whole.load(std::memory_order_relaxed) != 0 ? in_force({}) : std::nullopt;
 }
 
-/// Up to the closing brace. Returns the end.
+/// Up to the closing brace. Returns the end. Braces with nothing between them do not choose the
+/// hash slot. So closing braces at the beginning of the key, as in addresses of 125.0.0.0/8, go
+/// before the opening one, and the rest follows a dot.
 char* Zone::write_key(std::string_view key, char* out) const noexcept
 {
-    out += key_start.copy(out, key_start.size());
-    out += key.copy(out, key.size());
+    const std::size_t closing = std::min(key.find_first_not_of('}'), key.size());
+    if (closing == 0) {
+        out += key_start.copy(out, key_start.size());
+    } else {
+        out += key_start.copy(out, key_start.size() - 1);
+        out = std::fill_n(out, closing, '}');
+        out += std::string_view("{.").copy(out, 2);
+    }
+    out += key.substr(closing).copy(out, key.size());
     *out++ = '}';
     return out;
 }

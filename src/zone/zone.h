@@ -75,13 +75,13 @@ struct Zone final : BlockOwner, AheadOwner {
     /// An upper bound of the length of redis_key's result for this key.
     std::size_t redis_key_length(std::string_view key) const noexcept
     {
-        constexpr std::size_t end = std::char_traits<char>::length("}:block:4294967295");
+        constexpr std::size_t end = std::char_traits<char>::length(".}:block:4294967295");
         return key_start.size() + key.size() + end;
     }
 
     /// Writes prefix, name, `:{key}`, and `:record` unless that is 0, to `out`, which must have
     /// room for redis_key_length. The braces put all zones with the same key in one hash slot of a
-    /// cluster.
+    /// cluster. `}}rest` is written as `:}}{.rest}`.
     std::string_view redis_key(
         std::string_view key, std::uint32_t record, char* out) const noexcept;
 

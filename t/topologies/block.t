@@ -102,6 +102,14 @@ for my $topology ('ring', 'cluster', 'several') {
             cmp_ok $peek->header('X-RateLimit-Remaining'), '>=', 10, 'ten requests are left';
         }
     };
+
+    subtest "keys that begin with a brace, as the bytes of 125.0.0.1 do: $topology" => sub {
+        my $node = blocking_node($topology, first => 'rate=9r/d', second => 'rate=2r/d block=2d');
+        for my $key ("}$topology", "}}$topology}", '}', '}}') {
+            is join(' ', map { $node->status("/both?a=$key&b=$key") } 1 .. 4), '200 200 429 429', $key;
+            is_blocked($node, "/both?a=$key&b=$key", 'blocked');
+        }
+    };
 }
 
 subtest 'a location with charge= blocks too' => sub {

@@ -83,10 +83,12 @@ protected:
     }
 
     /// After a refusal: the key is blocked from `later` on.
-    bool block(Time later = 0)
+    bool block(Time later = 0) { return block_of(now_, later); }
+    /// After a refusal at `refused`.
+    bool block_of(Time refused, Time later)
     {
-        const microseconds at{ now_ };
-        const microseconds begins{ now_ + later };
+        const microseconds at{ refused };
+        const microseconds begins{ refused + later };
         return caller_.state_block(block_, request(1), { at, begins, begins + policy_.block });
     }
     bool block_in_memory()
@@ -264,6 +266,23 @@ TEST_P(BlockTrace, nothing_prolongs_or_ends_a_block_but_the_return_of_what_it_re
     EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 }) << "not yet";
     now_ += 2 * second;
     EXPECT_EQ(by_script(request(1)).blocked, seconds{ 100 });
+}
+
+TEST_P(BlockTrace, an_earlier_refusal_that_comes_later_does_not_replace_a_block)
+{
+    begin({ GetParam(), { 2, microseconds{ day } }, {}, {}, seconds{ 100 } });
+    const Time refused = now_;
+    now_ += second;
+    lift(refused - second);
+    now_ += second;
+    const Time counted = now_;
+    now_ += second;
+    EXPECT_TRUE(block(60 * second));
+    EXPECT_FALSE(block_of(refused, 60 * second)) << "as what it was refused for was returned";
+    now_ += second;
+    lift(counted);
+    now_ += 60 * second;
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 }) << "neither rests on anything";
 }
 
 INSTANTIATE_TEST_SUITE_P(

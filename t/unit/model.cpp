@@ -296,7 +296,9 @@ bool Model::begin_block(const Policy& policy, Time now, Time refused, Time begin
 {
     const Block block{ refused, begins, begins + policy.block.count() };
     const bool stands = now < block_.ends;
-    if (block.ends <= now || (stands && block_.ends <= block.ends) || refused <= returned_) {
+    const bool overtaken = stands && refused <= block_.refused && block_.refused <= now;
+    if (block.ends <= now || (stands && block_.ends <= block.ends) || overtaken
+        || refused <= returned_) {
         return false;
     }
     block_ = block;
