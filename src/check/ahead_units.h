@@ -64,6 +64,8 @@ private:
         return this;
     }
     void on_failure(redis::Failure failure) noexcept override;
+    /// None fails with it.
+    unsigned request_count() const noexcept override { return 0; }
 
     AheadUnits& all_;
     UnansweredKey* of_ = nullptr;  // null: it is answered, or given up

@@ -44,6 +44,7 @@ constexpr std::tuple members_of<NodeReport::Zone>{
     std::pair{ "limit"sv, &NodeReport::Zone::limit },
     std::pair{ "passed"sv, &NodeReport::Zone::passed },
     std::pair{ "refused"sv, &NodeReport::Zone::refused },
+    std::pair{ "ahead"sv, &NodeReport::Zone::ahead },
 };
 
 template <>
@@ -277,6 +278,7 @@ std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes)
             ++sum.zone.nodes;
             sum.zone.passed += zone.passed;
             sum.zone.refused += zone.refused;
+            sum.zone.ahead += zone.ahead;
             sum.by_settings[zone.settings].push_back(node.report.name);
             auto& limits = sum.zone.limits;
             constexpr std::size_t most_limits = 8;

@@ -17,6 +17,7 @@ struct NodeReport {
         std::string limit;     // for people, such as "100r/m"
         std::uint64_t passed = 0;
         std::uint64_t refused = 0;
+        std::uint64_t ahead = 0;  // units of a key that the node may let in beyond the limit
     };
     /// A Redis server as the node sees it.
     struct Server {
@@ -72,6 +73,7 @@ struct FleetZone {
     std::uint64_t nodes = 0;  // that have it
     std::uint64_t passed = 0;
     std::uint64_t refused = 0;
+    std::uint64_t ahead = 0;          // the sum of the nodes'
     std::vector<std::string> limits;  // of the nodes, for people: each once, at most 8
     /// Nodes whose settings are not those of most nodes; all nodes if no settings are those of
     /// most.

@@ -41,8 +41,11 @@ std::string storage_of(const ZoneConf& zone)
 fleet::NodeReport::Zone zone_figures(const ZoneConf& zone)
 {
     const History::Values totals = history_totals(zone);
-    return { zone.zone.name, settings_digest(zone), limit_text(zone), totals[History::passed],
-             totals[History::refused] };
+    return {
+        zone.zone.name,           settings_digest(zone),
+        limit_text(zone),         totals[History::passed],
+        totals[History::refused], static_cast<std::uint64_t>(zone.zone.ahead) * worker_count()
+    };
 }
 
 /// Adds the servers of a block, as all workers see them.

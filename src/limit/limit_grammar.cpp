@@ -107,7 +107,8 @@ std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* z
         return WordError{ limit.delay ? "delay=" + std::to_string(*limit.delay) : "nodelay",
                           "no delay, which only leaky_bucket has" };
     }
-    if (ahead && traits.delays && !limit.nodelay) {
+    const bool free = limit.cost == 0 && limit.cost_text.empty();  // and therefore not delayed
+    if (ahead && traits.delays && !limit.nodelay && !free) {
         return WordError{ limit.delay ? "delay=" + std::to_string(*limit.delay)
                                       : "zone=" + limit.zone_name,
                           "nodelay for a zone with ahead=, since only Redis knows the delay" };

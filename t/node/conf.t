@@ -297,6 +297,7 @@ my @good = (
         'ahead=5 cache=off nodes=2 hash_key', 'ahead=off clock=local'),
     ["$redis ratelimit_zone k zone=z rate=\$arg_r ahead=1000;", 'ratelimit zone=z cost=$arg_c shadow;'],
     ["$redis ratelimit_zone k zone=z rate=9r/m algorithm=leaky_bucket burst=5 ahead=2;", 'ratelimit zone=z nodelay;'],
+    ["$redis ratelimit_zone k zone=z rate=9r/m algorithm=leaky_bucket burst=5 ahead=2;", 'ratelimit zone=z cost=0;'],
     (map { ["$redis ratelimit_zone k zone=z concurrency=$_;", 'ratelimit zone=z;'] }
         '1', '1000000000', '5 hold=1s', '5 hold=1d hash_key redis=main nodes=4'),
     ['ratelimit_zone k zone=z concurrency=3;', 'ratelimit zone=z cost=$arg_c shadow;'],

@@ -32,7 +32,7 @@ subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
     my @nodes = map {
         my $rate = $_ == 7 ? '5r/d' : '3r/d';
         member(redis => $redis, zone => $rate eq '5r/d' ? 'rate=5r/d' : 'rate=3r/d', key => '$arg_k', fleet => "node=edge-$_",
-            http => 'ratelimit_zone $arg_k zone=same rate=9r/m;' . ($_ < 4 ? 'ratelimit_zone $arg_k zone=few rate=1r/s;' : ''))
+            http => 'ratelimit_zone $arg_k zone=same rate=9r/m ahead=2;' . ($_ < 4 ? 'ratelimit_zone $arg_k zone=few rate=1r/s;' : ''))
     } 1 .. 10;
     # Together 3 or 5 requests of each key pass; the others are refused.
     for my $node (@nodes) { $node->status('/?k=busy') for 1 .. 4 }
@@ -60,7 +60,9 @@ subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
     is_deeply $zone->{settings_differ}, ['edge-7'], 'the node with another rate is named';
     is_deeply [sort @{ $zone->{limits} }], ['3r/d', '5r/d'];
     is $zone->{nodes}, 10;
-    is_deeply [@{ zone_in($shown, 'same') }{qw(nodes settings_differ passed)}], [10, [], 0];
+    is_deeply [@{ zone_in($shown, 'same') }{qw(nodes settings_differ passed ahead)}], [10, [], 0, 20],
+        'what may pass beyond its limit: 2 for each worker';
+    is $zone->{ahead}, 0;
     is zone_in($shown, 'few')->{nodes}, 3, 'a zone that some nodes have';
     my ($busy, $quiet) = @{ $shown->{busiest} };
     is_deeply [@{$busy}{qw(zone key id)}], ['test', 'busy', 'busy'];

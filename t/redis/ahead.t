@@ -8,17 +8,25 @@ use Time::HiRes qw(time sleep);
 my $seen = 'add_header X-Source $ratelimit_source always; add_header X-Status $ratelimit_status always;'
     . 'location /rl/ { ratelimit_api write=on; }';
 
-# A node with a limited location. Redis is behind a proxy, whose replies may be late.
+# A node with a limited location /. Redis is behind a proxy, whose replies may be late. times: timeout and
+# connect_timeout of the block, and what else stands there.
 sub ahead_node {
     my (%options) = @_;
     my $redis = redis();
     my $proxy = proxy(to => $redis->addr);
-    my $node  = node(%options, redis => $proxy, server => $seen . ($options{server} // ''),
-        http => 'keepalive_requests 100000;' . ($options{http} // ''));
+    my %text  = map { $_ => $options{$_} // '' } qw(zone limit location server http);
+    my $times = $options{times} // 'timeout 5s; connect_timeout 5s;';
+    my $node  = nginx(
+        %options,
+        http => "keepalive_requests 100000; ratelimit_redis main { server @{[ $proxy->addr ]}; $times }"
+            . "ratelimit_zone k\$arg_k zone=test $text{zone}; $text{http}",
+        server => "$seen location / { ratelimit zone=test $text{limit}; $text{location} } $text{server}",
+    );
     @{$node}{qw(redis proxy)} = ($redis, $proxy);
     # Other keys have used the scripts, so that Redis has them.
     $node->status('/?k=warm') for 1 .. 3;
-    wait_until('the scripts are loaded', sub { left($node, 'warm') < ($options{quota} // 1000) });
+    my $quota = $options{quota} // 1000;
+    wait_until('the scripts are loaded', sub { left($node, 'warm') < $quota }) if $options{quota};
     return $node;
 }
 
@@ -115,8 +123,8 @@ subtest 'at most n units for each worker pass beyond the limit' => sub {
 subtest 'costs count against n' => sub {
     my $node = ahead_node(zone => 'rate=100r/d algorithm=fixed_window ahead=10', limit => 'cost=$arg_c', quota => 100);
     $node->{proxy}->delay(0.5);
-    is_deeply [map { sources($node, "/?k=1&c=$_", 1) } 6, 5, 4], [qw(ahead redis redis)],
-        'what would be more than n waits, and so does what comes near it';
+    is_deeply [map { sources($node, "/?k=1&c=$_", 1) } 6, 5, 4], [qw(ahead redis ahead)],
+        'what would be more than n waits';
     is_deeply [sources($node, '/?k=2&c=11', 1)], ['redis'], 'a cost above n always waits';
     is_deeply [sources($node, '/?k=3&c=0', 1)], ['ahead'], 'a cost of 0 does not';
     $node->{proxy}->pass;
@@ -176,6 +184,7 @@ END
         my ($key, $body) = @_;
         my $answer = $node->get("/rl/zones/test/keys/k$key/override", method => 'PUT', body => $body);
         is $answer->status, 200, "override: $body";
+        wait_until('it is in force', sub { $node->get("/rl/zones/test/keys?key=k$key")->body =~ /"override"/ });
     };
     is_deeply [sources($node, '/?k=1', 1)], ['ahead'];
     $put->(1, '{"block":true}');
@@ -192,7 +201,7 @@ for my $mode (['open', 'FAILED_OPEN'], ['closed', 'FAILED_CLOSED'], ['local', 'P
     my ($fail_mode, $status) = @{$mode};
     subtest "without Redis n units pass, and then fail mode $fail_mode decides" => sub {
         my $node = ahead_node(zone => 'rate=100r/d algorithm=fixed_window ahead=4', quota => 100,
-            block => 'timeout 200ms; connect_timeout 200ms;', location => "ratelimit_fail_mode $fail_mode;");
+            times => 'timeout 200ms; connect_timeout 200ms;', location => "ratelimit_fail_mode $fail_mode;");
         $node->{redis}->stop;
         wait_until('it is noticed', sub { $node->count_log(qr/is away/) });
         my @answers = map { $node->get('/?k=1') } 1 .. 8;
@@ -217,7 +226,7 @@ subtest 'a killed connection: its units are reported again, and the next request
 
 subtest 'a Redis that stands still: nothing is counted twice' => sub {
     my $node = ahead_node(zone => 'rate=100r/d algorithm=fixed_window ahead=5', quota => 100,
-        block => 'timeout 200ms; connect_timeout 1s; breaker failures=100 open=10s;',
+        times => 'timeout 200ms; connect_timeout 1s; breaker failures=100 open=10s;',
         location => 'ratelimit_fail_mode closed;');
     is_left($node, 'warm', 97, 'before');
     $node->{redis}->pause;
@@ -225,7 +234,7 @@ subtest 'a Redis that stands still: nothing is counted twice' => sub {
     is_deeply \@all, [('PASSED') x 5, ('FAILED_CLOSED') x 3];
     $node->{redis}->resume;
     is_left($node, 1, 95, 'what passed is counted once, and what was refused is not');
-    is_deeply [sources($node, '/?k=1', 1)], ['redis'];
+    is_deeply [sources($node, '/?k=1', 1)], ['ahead'], 'the late answers are answers';
 };
 
 for my $end (['reload', sub { $_[0]->reload(gone => 1) }], ['TERM', sub { $_[0]->stop; $_[0]->start }]) {
@@ -248,7 +257,8 @@ subtest 'what is known survives a reload' => sub {
 };
 
 subtest 'a worker that is killed may add n, once' => sub {
-    my $node = ahead_node(zone => 'rate=30r/d algorithm=fixed_window ahead=5', quota => 30);
+    my $node = ahead_node(zone => 'rate=30r/d algorithm=fixed_window ahead=5', quota => 30,
+        expected => qr/exited on signal 9/);
     $node->{proxy}->delay(1);
     is count('ahead', sources($node, '/?k=1', 5)), 5;
     my ($worker) = $node->workers;
@@ -260,6 +270,21 @@ subtest 'a worker that is killed may add n, once' => sub {
     cmp_ok @all - count('429', @all), '>=', 25, 'nobody is refused for the worker that died';
 };
 
+subtest 'what a request cost in the end is counted (charge=)' => sub {
+    my $node = ahead_node(zone => 'rate=100r/d algorithm=fixed_window ahead=10', limit => 'cost=5 charge=$arg_c',
+        quota => 100);
+    for my $case ([1, 0, 100], [2, 2, 98], [3, 5, 95], [4, 30, 70], [5, 400, 0]) {
+        my ($key, $charge, $left) = @{$case};
+        is_deeply [sources($node, "/?k=$key&c=$charge", 1)], ['ahead'];
+        is_left($node, $key, $left, "a charge of $charge");
+    }
+    is_deeply [sources($node, '/?k=5&c=0', 1)], [429], 'a key in debt is refused';
+    $node->{proxy}->delay(0.3);
+    is_deeply [sources($node, '/?k=6&c=1', 2)], [qw(ahead ahead)], 'settled before they are counted';
+    $node->{proxy}->pass;
+    is_left($node, 6, 98, 'so is each of them');
+};
+
 subtest 'metrics and the API name what passed ahead' => sub {
     my $node = ahead_node(zone => 'rate=100r/d algorithm=fixed_window ahead=10', quota => 100);
     sources($node, '/?k=1', 7);
@@ -268,6 +293,17 @@ subtest 'metrics and the API name what passed ahead' => sub {
     my $zone = decode_json($node->get('/rl/zones/test')->body);
     is $zone->{ahead}, 10;
     cmp_ok $zone->{counters}{passed}{ahead}, '>=', 7;
+    like $metrics, qr/^ratelimit_ahead_beyond_total\{zone="test"\} 0$/m;
+    my $other = ahead_node(zone => 'rate=100r/d algorithm=fixed_window ahead=10');
+    $other->stop;
+    $other->configure(http => $other->{http} =~ s/server [\d.:]+;/server @{[ $node->{redis}->addr ]};/r);
+    $other->start;
+    is count('429', sources($other, '/?k=3', 100)), 0;
+    is_left($other, 3, 0, 'another node has used the limit');
+    is_deeply [sources($node, '/?k=3', 1)], ['ahead'];
+    wait_until('it is counted as beyond the limit',
+        sub { $node->get('/rl/metrics')->body =~ /^ratelimit_ahead_beyond_total\{zone="test"\} 1$/m });
+    is_deeply [sources($node, '/?k=3', 1)], [429];
 };
 
 subtest 'a key that is deleted is forgotten' => sub {

@@ -1,6 +1,7 @@
 // Requests that pass before Redis has counted them (ahead=): which do, and that all are counted.
 
 #include "ahead_fixture.h"
+#include "all_algorithms.h"
 #include "allocation_count.h"
 
 namespace ratelimit {
@@ -25,9 +26,11 @@ protected:
     /// Another node takes this much.
     void take_elsewhere(AheadWorker& of, KeyedZone& in, std::int64_t cost)
     {
-        KeyedZone& elsewhere = zone(of, in.zone.name, in.zone.policy.rate.quota);
+        KeyedZone& elsewhere =
+            zone(of, in.zone.name, in.zone.policy.rate.quota, in.zone.policy.algorithm);
+        elsewhere.zone.policy = in.zone.policy;
         elsewhere.ahead = nullptr;
-        DecidedRequest& request = start(elsewhere, cost);
+        DecidedRequest& request = start({ { elsewhere, cost, false, std::nullopt } });
         EXPECT_TRUE(of.loop.run_until([&request] { return request.calls > 0; }));
     }
 };
@@ -283,6 +286,29 @@ TEST_F(Ahead, a_request_that_cost_another_amount_is_counted_with_that)
                 EXPECT_EQ(left_in_redis(one, in), 99 - cost) << name;
             }
         }
+    }
+}
+
+TEST_F(Ahead, what_passes_beyond_the_limit_is_counted_as_such)
+{
+    for (const Algorithm algorithm : rate_algorithms) {
+        AheadWorker& one = worker();
+        KeyedZone& in = zone(one, name_of(algorithm), 10, algorithm);
+        if (keeps_arrival_time(algorithm)) {
+            in.zone.policy.burst = algorithm == Algorithm::token_bucket ? 10 : 9;
+        }
+        const auto beyond = [&in] {
+            return in.memory.memory().counters().sum(ZoneCounters::Units::ahead_beyond);
+        };
+        take_elsewhere(one, in, 9);
+        EXPECT_FALSE(start({ { in, 3, false, std::nullopt } }).was_sent);
+        EXPECT_TRUE(one.settle());
+        EXPECT_EQ(beyond(), 2U) << name_of(algorithm);
+        in.memory.memory().forget_key(in.key);
+        EXPECT_FALSE(start({ { in, 2, false, std::nullopt } }).was_sent);
+        EXPECT_TRUE(one.settle());
+        EXPECT_EQ(beyond(), 4U) << name_of(algorithm);
+        EXPECT_EQ(left_in_redis(one, in), 0) << name_of(algorithm);
     }
 }
 

@@ -107,7 +107,8 @@ void write_zones(JsonText& json, const std::vector<fleet::FleetNode>& nodes)
             .text("name", zone.name)
             .number("nodes", zone.nodes)
             .number("passed", zone.passed)
-            .number("refused", zone.refused);
+            .number("refused", zone.refused)
+            .number("ahead", zone.ahead);
         write_texts(json, "limits", zone.limits);
         write_texts(json, "settings_differ", zone.settings_differ);
         json.end_object();

@@ -213,7 +213,8 @@ class FleetView {
         this.zones.show(zones, ({ name }) => name, (zone, cells) => {
             const rates = this.rates.of(({ name }) => name === zone.name);
             const differ = zone.settings_differ;
-            say(cells[1], (zone.limits ?? []).map(visible).join(' or ') || '–');
+            const limits = (zone.limits ?? []).map(visible).join(' or ') || '–';
+            say(cells[1], zone.ahead > 0 ? `${limits}, at most ${whole(zone.ahead)} more (ahead)` : limits);
             say(cells[2], `${whole(zone.nodes)} of ${whole(fleet.nodes)}`);
             say(cells[3], perSecond(rates && rates.passed));
             say(cells[4], perSecond(rates && rates.refused));
