@@ -126,7 +126,7 @@ Reached Router::access(Walk& walk, const Surroundings& around) const
         allowed = verdict == true;
     }
     const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
-    const int status = facts_.status_of(walk.values);
+    const int status = asks ? facts_.status_of(walk.values) : 0;
     const bool failed =
         (asks && status == 401) || (around.auth_request != nullptr && status == 403);
     if (around.any && asks) {
@@ -140,7 +140,7 @@ Reached Router::around(Walk& walk) const
 {
     const Location& location = *walk.location;
     const Surroundings& own = location.own.around;
-    const int status = facts_.status_of(walk.values);
+    const int status = own.limit_req || own.limit_conn ? facts_.status_of(walk.values) : 0;
     if ((own.limit_req && status == own.limit_req_status)
         || (own.limit_conn && status == own.limit_conn_status)) {
         return Reached::limit_req;

@@ -67,10 +67,13 @@ public:
     const std::string& log_title() const noexcept { return format_.title(); }
 
 private:
+    const Variable* request_uri();
+
     const LogFormat& format_;
     const Definitions& definitions_;
     std::shared_ptr<std::vector<std::size_t>> wanted_;
     std::map<std::string, const Variable*, std::less<>> logged_;
+    const Variable* request_uri_ = nullptr;
     const Variable* path_ = nullptr;
     const Variable* args_ = nullptr;
     const Variable* method_ = nullptr;
