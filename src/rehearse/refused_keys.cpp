@@ -88,9 +88,9 @@ std::vector<const RefusedKey*> RefusedKeys::first(std::size_t count) const
     }
     count = std::min(count, all.size());
     const auto end = all.begin() + static_cast<std::ptrdiff_t>(count);
-    std::nth_element(all.begin(), end, all.end(), [](const RefusedKey* left, const RefusedKey* right) {
-        return before(*left, *right);
-    });
+    std::nth_element(
+        all.begin(), end, all.end(),
+        [](const RefusedKey* left, const RefusedKey* right) { return before(*left, *right); });
     all.erase(end, all.end());
     return all;
 }

@@ -326,6 +326,11 @@ void build(Run& run, const Settings& settings)
     for (std::size_t i = 0; i < subject.conf().titles.size(); ++i) {
         report.limits.push_back(limit_report(subject, i, options));
     }
+    for (std::size_t i = 0; i < subject.conf().limit_req_titles.size(); ++i) {
+        if (subject.conf().limit_req_titles[i].followed) {
+            report.limits.push_back(limit_req_report(subject, i, options));
+        }
+    }
     add_problems(
         report, settings.tolerance, fitting_format(report.counts.broken_lines, subject.conf()));
     for (const FailIf& one : settings.fail_if) {
