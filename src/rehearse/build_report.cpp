@@ -120,6 +120,42 @@ LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOpt
     return out;
 }
 
+LimitReport limit_req_report(
+    const Rehearsed& subject, std::size_t number, const ReportOptions& options)
+{
+    const HttpConf& conf = subject.conf();
+    const LimitReqTitle& title = conf.limit_req_titles[number];
+    const LimitReqZone& zone = conf.limit_req_zones[title.zone];
+    const LimitReqResult& result = subject.limit_reqs().results()[number];
+    const auto keys = result.keys.numbers(0);
+    LimitReport out;
+    out.zone = zone.name;
+    out.location = title.location;
+    out.policy = title.policy;
+    out.of_nginx = true;
+    out.shadow = title.dry_run;
+    out.other_server = options.one_server && title.server
+        && conf.servers[*title.server].get() != subject.site().only();
+    out.requests = result.counts.requests;
+    out.refused = result.counts.refused;
+    out.succeeded = result.counts.succeeded;
+    out.delayed = result.counts.delayed;
+    out.keys = keys.keys;
+    out.keys_refused = keys.keys_refused;
+    out.exact = result.keys.exact();
+    out.worst = result.counts.minutes.worst();
+    out.minutes = &result.counts.minutes.all();
+    out.busiest = result.busiest.list();
+    for (BusyKey& busy : out.busiest) {
+        busy.key = shown_key(busy.key, zone.key, conf.definitions.ipv6_prefix);
+    }
+    out.refused_keys = result.counts.refused_keys.list(options.busiest);
+    for (RefusedKey& one : out.refused_keys) {
+        one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
+    }
+    return out;
+}
+
 TotalReport total_report(
     Rehearsed& subject, const KeyTally* clients, std::size_t number, std::size_t busiest)
 {

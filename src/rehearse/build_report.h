@@ -17,6 +17,10 @@ struct ReportOptions {
 /// What one limit did. `number`: LimitConf::number.
 LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options);
 
+/// What a `limit_req` did. `number`: LimitReqConf::number.
+LimitReport limit_req_report(
+    const Rehearsed& subject, std::size_t number, const ReportOptions& options);
+
 /// What all limits did. `clients`: counts by configuration; null: the log has no addresses.
 TotalReport total_report(
     Rehearsed& subject, const KeyTally* clients, std::size_t number, std::size_t busiest);

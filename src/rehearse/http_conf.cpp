@@ -113,6 +113,8 @@ private:
                 }
             }
             conf_.zones.push_back(std::move(zone));
+        } else if (one.name == "limit_req_zone") {
+            conf_.limit_req_zones.push_back(read_limit_req_zone(one));
         }
     }
 
@@ -154,7 +156,49 @@ private:
         if (limits != nullptr || api) {
             outer.limits = limits;
         }
+        read_limit_reqs(all, outer, title);
         return outer;
+    }
+
+    /// nginx's own limits, which only a level that has none inherits.
+    void read_limit_reqs(const Directives& all, Inherited& level, const std::string& title)
+    {
+        auto limits = std::make_shared<std::vector<LimitReqConf>>();
+        bool known = true;
+        for (const Directive* one : all) {
+            auto limit = one->name == "limit_req" ? read_limit_req(*one, conf_.limit_req_zones)
+                                                  : std::nullopt;
+            if (limit) {
+                limits->push_back(std::move(*limit));
+            } else if (one->name == "limit_req") {
+                known = false;
+                conf_.warnings.push_back(
+                    "\"limit_req\" in " + one->place.text()
+                    + ": there is no limit_req_zone of its name; what it refused is told by "
+                      "$status");
+            }
+        }
+        if (known && limits->empty()) {
+            return;
+        }
+        level.around.limit_req = !known;
+        level.limit_reqs = nullptr;
+        if (!known) {
+            return;
+        }
+        for (LimitReqConf& limit : *limits) {
+            limit.number = conf_.limit_req_titles.size();
+            const LimitReqZone& zone = conf_.limit_req_zones[limit.zone];
+            LimitReqTitle& added = conf_.limit_req_titles.emplace_back();
+            added.zone = limit.zone;
+            added.location = title;
+            added.policy = policy_text(limit, zone);
+            added.dry_run = level.around.limit_req_dry_run;
+            if (title != "http") {
+                added.server = conf_.servers.size();
+            }
+        }
+        level.limit_reqs = std::move(limits);
     }
 
     void add_limit(
@@ -235,42 +279,9 @@ private:
         auto location = std::make_unique<Location>();
         set_pattern(*location, directive);
         location->directive = &directive;
+        location->parent = &parent;
         read_level(*location, pointers(directive.block), parent.own, location->title());
         parent.children.push_back(std::move(location));
-    }
-
-    static void set_pattern(Location& location, const Directive& directive)
-    {
-        using Kind = Location::Kind;
-        const auto& args = directive.args;
-        if (args.empty() || args.size() > 2) {
-            fail_at(directive.place, "\"location\" must have a path or a pattern");
-        }
-        std::string modifier = args.size() == 2 ? args[0] : "";
-        std::string pattern = args.back();
-        if (args.size() == 1) {  // "=/path" and the like, without a space
-            for (const std::string_view known : { "=", "^~", "~*", "~" }) {
-                if (pattern.starts_with(known)) {
-                    modifier = known;
-                    pattern.erase(0, known.size());
-                    break;
-                }
-            }
-        }
-        location.text = pattern;
-        if (modifier.empty()) {
-            location.kind = pattern.starts_with('@') ? Kind::named : Kind::prefix;
-        } else if (modifier == "=") {
-            location.kind = Kind::exact;
-        } else if (modifier == "^~") {
-            location.kind = Kind::prefix_first;
-        } else if (modifier == "~" || modifier == "~*") {
-            location.kind = Kind::regex;
-            location.regex.emplace(pattern, modifier == "~*", directive.place);
-            location.text.insert(0, modifier + " ");
-        } else {
-            fail_at(directive.place, "invalid location modifier \"" + modifier + "\"");
-        }
     }
 
     /// With one server its locations are named as they are written; with several, the server comes
@@ -278,16 +289,25 @@ private:
     void name_servers_in_titles()
     {
         for (LimitTitle& title : conf_.titles) {
-            std::string& location = title.location;
-            if (!title.server) {
-                continue;
-            }
-            const std::string server = conf_.servers[*title.server]->title();
-            if (location == "server") {
-                location = server.empty() ? "server" : "server " + server;
-            } else if (conf_.servers.size() > 1) {
-                location.insert(0, server + " ");
-            }
+            name_server_in(title);
+        }
+        for (LimitReqTitle& title : conf_.limit_req_titles) {
+            name_server_in(title);
+        }
+    }
+
+    template <class Title>
+    void name_server_in(Title& title) const
+    {
+        std::string& location = title.location;
+        if (!title.server) {
+            return;
+        }
+        const std::string server = conf_.servers[*title.server]->title();
+        if (location == "server") {
+            location = server.empty() ? "server" : "server " + server;
+        } else if (conf_.servers.size() > 1) {
+            location.insert(0, server + " ");
         }
     }
 

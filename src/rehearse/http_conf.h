@@ -28,6 +28,8 @@ struct HttpConf {
     Definitions definitions;
     std::vector<ZoneConf> zones;
     std::vector<LimitTitle> titles;  // by LimitConf::number
+    std::vector<LimitReqZone> limit_req_zones;
+    std::vector<LimitReqTitle> limit_req_titles;  // by LimitReqConf::number
     std::vector<std::unique_ptr<ServerConf>> servers;
     std::vector<std::string> warnings;  // of what is not followed
 

@@ -73,6 +73,39 @@ Found find_below(const Location& current, std::string_view path)
 
 }  // namespace
 
+void set_pattern(Location& location, const Directive& directive)
+{
+    const auto& args = directive.args;
+    if (args.empty() || args.size() > 2) {
+        fail_at(directive.place, "\"location\" must have a path or a pattern");
+    }
+    std::string modifier = args.size() == 2 ? args[0] : "";
+    std::string pattern = args.back();
+    if (args.size() == 1) {  // "=/path" and the like, without a space
+        for (const std::string_view known : { "=", "^~", "~*", "~" }) {
+            if (pattern.starts_with(known)) {
+                modifier = known;
+                pattern.erase(0, known.size());
+                break;
+            }
+        }
+    }
+    location.text = pattern;
+    if (modifier.empty()) {
+        location.kind = pattern.starts_with('@') ? Kind::named : Kind::prefix;
+    } else if (modifier == "=") {
+        location.kind = Kind::exact;
+    } else if (modifier == "^~") {
+        location.kind = Kind::prefix_first;
+    } else if (modifier == "~" || modifier == "~*") {
+        location.kind = Kind::regex;
+        location.regex.emplace(pattern, modifier == "~*", directive.place);
+        location.text.insert(0, modifier + " ");
+    } else {
+        fail_at(directive.place, "invalid location modifier \"" + modifier + "\"");
+    }
+}
+
 std::string Location::title() const
 {
     switch (kind) {

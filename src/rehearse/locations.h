@@ -2,6 +2,7 @@
 
 #include "rehearse/conf_text.h"
 #include "rehearse/limit_conf.h"
+#include "rehearse/limit_req.h"
 #include "rehearse/plan.h"
 #include "rehearse/regex.h"
 #include "rehearse/rewrite_program.h"
@@ -17,8 +18,9 @@ namespace ratelimit::rehearse {
 
 /// What a level of the configuration hands down to the levels in it.
 struct Inherited {
-    std::shared_ptr<const std::vector<LimitConf>> limits;  // null or empty: none
-    bool closed = false;                                   // ratelimit_fail_mode closed
+    std::shared_ptr<const std::vector<LimitConf>> limits;         // null or empty: none
+    std::shared_ptr<const std::vector<LimitReqConf>> limit_reqs;  // the same
+    bool closed = false;                                          // ratelimit_fail_mode closed
     bool dry_run = false;
     Surroundings around;
 };
@@ -37,6 +39,7 @@ struct Location {
     Kind kind = Kind::server;
     std::string text;  // of a prefix, or the whole pattern
     Inherited own;
+    const Location* parent = nullptr;  // null: it is the server
     std::optional<Regex> regex;
     const Directive* directive = nullptr;
     std::vector<const Directive*> rewrites;  // of the rewrite module, in their order
@@ -48,13 +51,19 @@ struct Location {
 
     // What is compiled of them.
     std::optional<Plan> plan;  // empty: no limits
+    std::optional<LimitReqPlan> limit_req_plan;
     RewriteProgram program;
     Captures captures;                   // of the regular expression
     std::optional<Expression> fallback;  // of try_files, if it is a path
+    std::vector<Expression> index_files;
+    std::vector<Expression> error_targets;  // of own.around.error_pages
 
     /// As it is written: "/api/", "= /login", "~ \.php$".
     std::string title() const;
 };
+
+/// Reads what stands between `location` and its block. Throws InputError.
+void set_pattern(Location& location, const Directive& directive);
 
 /// The location of a path, by nginx's rules: an exact one, else the longest prefix, then the first
 /// regular expression that matches, unless that prefix has ^~. Null: "/path" is redirected to

@@ -63,7 +63,8 @@ const MainText::Place& MainText::first() const
 void RefusedKeys::add(
     std::string_view key, std::int64_t now, Values& values, const Evidence& evidence)
 {
-    RefusedKey& one = keys_[std::string(key)];
+    lookup_ = key;
+    RefusedKey& one = keys_[lookup_];
     if (one.refused++ == 0) {
         one.key = key;
         one.first = now;
@@ -73,18 +74,12 @@ void RefusedKeys::add(
     one.path.add(path);
     one.folder.add(path.substr(0, path.rfind('/') + 1));
     one.agent.add(evidence.agent(values));
-    if (keys_.size() < 2 * most) {
-        return;
-    }
-    std::vector<RefusedKey> kept = list(most);
-    keys_.clear();
-    for (RefusedKey& kept_one : kept) {
-        std::string text = kept_one.key;
-        keys_.emplace(std::move(text), std::move(kept_one));
+    if (keys_.size() >= 2 * most) {
+        drop_least();
     }
 }
 
-std::vector<RefusedKey> RefusedKeys::list(std::size_t count) const
+std::vector<const RefusedKey*> RefusedKeys::first(std::size_t count) const
 {
     std::vector<const RefusedKey*> all;
     all.reserve(keys_.size());
@@ -92,13 +87,34 @@ std::vector<RefusedKey> RefusedKeys::list(std::size_t count) const
         all.push_back(&one);
     }
     count = std::min(count, all.size());
-    std::partial_sort(
-        all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>(count);
+    std::nth_element(
+        all.begin(), end, all.end(),
         [](const RefusedKey* left, const RefusedKey* right) { return before(*left, *right); });
+    all.erase(end, all.end());
+    return all;
+}
+
+void RefusedKeys::drop_least()
+{
+    std::unordered_map<std::string, RefusedKey> kept;
+    kept.reserve(keys_.bucket_count());
+    for (const RefusedKey* one : first(most)) {
+        kept.insert(keys_.extract(one->key));
+    }
+    keys_ = std::move(kept);
+}
+
+std::vector<RefusedKey> RefusedKeys::list(std::size_t count) const
+{
+    std::vector<const RefusedKey*> all = first(count);
+    std::sort(all.begin(), all.end(), [](const RefusedKey* left, const RefusedKey* right) {
+        return before(*left, *right);
+    });
     std::vector<RefusedKey> out;
-    out.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        out.push_back(*all[i]);
+    out.reserve(all.size());
+    for (const RefusedKey* one : all) {
+        out.push_back(*one);
     }
     return out;
 }

@@ -87,7 +87,11 @@ public:
     std::vector<RefusedKey> list(std::size_t count) const;
 
 private:
+    std::vector<const RefusedKey*> first(std::size_t count) const;
+    void drop_least();
+
     std::unordered_map<std::string, RefusedKey> keys_;
+    std::string lookup_;  // its memory is used again
 };
 
 }  // namespace ratelimit::rehearse

@@ -7,9 +7,9 @@ std::unique_ptr<HttpConf> read_site_conf(
 {
     std::vector<MissingInclude> missing;
     auto conf = read_http_conf(read_conf(path, missing));
-    if (conf->titles.empty()) {
+    if (conf->titles.empty() && conf->limit_req_titles.empty()) {
         const std::string hint = conf->warnings.empty() ? "" : "; " + conf->warnings.front();
-        throw InputError(path + " has no \"ratelimit\" directive" + hint);
+        throw InputError(path + " has no \"ratelimit\" or \"limit_req\" directive" + hint);
     }
     if (!missing.empty()) {
         std::string text = missing.size() == 1
@@ -35,6 +35,7 @@ Rehearsed::Rehearsed(
       site_(*conf_, variables_, server),
       evidence_(variables_),
       rehearsal_(conf_->zones, conf_->titles, options, &evidence_),
+      limit_reqs_(conf_->limit_req_zones, conf_->limit_req_titles.size(), options, evidence_),
       values_(format.escape())
 {
 }
@@ -42,18 +43,19 @@ Rehearsed::Rehearsed(
 Rehearsed::Result Rehearsed::decide(const Record& record)
 {
     values_.begin(record);
-    const Route route = site_.find(values_);
-    Reached reached = route.reached;
-    Result result = Result::unlimited;
+    const Route route = site_.find(values_, limit_reqs_);
+    bool met = route.limit_req == Result::refused
+        || (route.limit_req == Result::passes && route.reached == Reached::none);
+    bool refused = route.limit_req == Result::refused;
     if (route.plan != nullptr) {
-        const bool passes = rehearsal_.decide(*route.plan, values_, record.time);
-        if (rehearsal_.any_applied()) {
-            result = passes ? Result::passes : Result::refused;
-            ++totals_.requests;
-        } else {
-            reached = Reached::none;
-        }
+        refused = !rehearsal_.decide(*route.plan, values_, record.time) || refused;
+        met = met || rehearsal_.any_applied() || route.limit_req != Result::unlimited;
     }
+    const Reached reached = met ? Reached::limits
+        : route.plan != nullptr ? Reached::none
+                                : route.reached;
+    const Result result = !met ? Result::unlimited : refused ? Result::refused : Result::passes;
+    totals_.requests += met ? 1 : 0;
     ++totals_.reached[static_cast<std::size_t>(reached)];
     if (result == Result::refused) {
         ++totals_.refused;
@@ -71,6 +73,7 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
 void Rehearsed::finish()
 {
     rehearsal_.finish();
+    limit_reqs_.finish();
     if (list_) {
         list_->close();
     }

@@ -34,7 +34,7 @@ public:
         std::shared_ptr<std::vector<std::size_t>> wanted, const std::string& server,
         const Rehearsal::Options& options);
 
-    enum class Result : std::uint8_t { unlimited, passes, refused };
+    using Result = LimitReqs::Result;
     Result decide(const Record& record);
 
     /// Writes every decision. Call before LogFormat::want.
@@ -47,6 +47,7 @@ public:
     const Totals& totals() const noexcept { return totals_; }
     const Evidence& evidence() const noexcept { return evidence_; }
     Rehearsal& rehearsal() noexcept { return rehearsal_; }
+    const LimitReqs& limit_reqs() const noexcept { return limit_reqs_; }
     /// Of the last request; empty: not in the log.
     std::string_view address() { return evidence_.address(values_); }
     Values& values() noexcept { return values_; }
@@ -57,6 +58,7 @@ private:
     Site site_;
     Evidence evidence_;
     Rehearsal rehearsal_;
+    LimitReqs limit_reqs_;
     Values values_;
     Totals totals_;
     std::optional<DecisionList> list_;

@@ -23,8 +23,9 @@ struct CurvePoint {
 struct LimitReport {
     std::string zone;
     std::string location;
-    std::string policy;  // "sliding_window_counter, 100r/m"
-    bool shadow = false;
+    std::string policy;         // "sliding_window_counter, 100r/m"
+    bool of_nginx = false;      // a `limit_req`
+    bool shadow = false;        // or a dry run of nginx's
     bool other_server = false;  // than that of --server
     std::int64_t limit = 0;     // the most that a key can have left; 0: the rate is a variable
     std::uint64_t requests = 0;

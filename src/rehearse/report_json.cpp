@@ -54,7 +54,8 @@ Json json_of(const LimitReport& limit, double share)
                             { "requests", busy.count.requests },
                             { "refused", busy.count.refused } });
     }
-    Json out = { { "zone", limit.zone },
+    Json out = { { "directive", limit.of_nginx ? "limit_req" : "ratelimit" },
+                 { "zone", limit.zone },
                  { "location", limit.location },
                  { "requests", limit.requests },
                  { "refused", limit.refused },

@@ -68,8 +68,10 @@ void add_suggestion(const LimitReport& limit, double share, std::string& out)
         ? "concurrency=" + std::to_string(limit.suggested->quota->quota)
         : "rate=" + limit.suggested->rate;
     add(out,
-        "  suggestion    %s, the smallest that refuses at most %.4g %% of the keys: %" PRIu64 "\n",
-        parameter.c_str(), 100 * share, limit.suggested->quota->keys_refused);
+        "  suggestion    %s, the smallest that refuses at most %.4g %% of the keys: it would "
+        "refuse "
+        "%" PRIu64 " of %" PRIu64 "\n",
+        parameter.c_str(), 100 * share, limit.suggested->quota->keys_refused, limit.keys);
 }
 
 void add_busiest(const LimitReport& limit, std::string& out)
@@ -165,7 +167,10 @@ void add_limit(const LimitReport& limit, double share, std::string& out)
 {
     const char* about = limit.exact ? "" : "about ";
     add(out, "\n%s at %s%s\n  %s\n", limit.zone.c_str(), limit.location.c_str(),
-        limit.shadow ? " (shadow)" : "", limit.policy.c_str());
+        !limit.shadow        ? ""
+            : limit.of_nginx ? " (dry run)"
+                             : " (shadow)",
+        limit.policy.c_str());
     if (limit.requests == 0) {
         out += limit.other_server ? "  of another server\n" : "  no request reached it\n";
         return;

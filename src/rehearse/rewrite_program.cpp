@@ -37,9 +37,14 @@ std::vector<std::string> condition_words(const Directive& directive)
     return words;
 }
 
-/// Whether a block changes the request, or a variable that something needs.
+/// Whether an `if` changes the request, or a variable that something needs.
 bool matters(const Directive& directive, const Scope& scope)
 {
+    const auto words = condition_words(directive);
+    const bool captures = words.size() == 3 && words[1].find('~') != std::string::npos;
+    if (captures && scope.needs_captures()) {
+        return true;
+    }
     return std::any_of(
         directive.block.begin(), directive.block.end(), [&scope](const Directive& one) {
             if (one.name == "set") {
@@ -69,24 +74,26 @@ Condition condition_of(const Directive& directive, Scope& scope)
     const auto words = condition_words(directive);
     Condition out;
     if (words.size() == 1 && words[0].starts_with('$')) {
-        out.left = scope.compile_in_rewrite(words[0], directive.place);
+        out.left = scope.compile(words[0], directive.place);
         return out;
     }
     if (words.size() == 2) {
-        const bool negated = words[0].starts_with('!');
-        const std::string test = words[0].substr(negated ? 1 : 0);
+        out.negated = words[0].starts_with('!');
+        const std::string test = words[0].substr(out.negated ? 1 : 0);
         const bool of_path = words[1].find("$request_filename") != std::string::npos
             || words[1].find("$uri") != std::string::npos;
-        if ((test == "-f" || test == "-e") && of_path) {
-            out.kind = Condition::Kind::file;
-            out.negated = negated;
+        if (of_path && (test == "-f" || test == "-d" || test == "-e" || test == "-x")) {
+            out.kind = Condition::Kind::exists;
+            out.file = test == "-f" ? FileKind::file
+                : test == "-d"      ? FileKind::folder
+                                    : FileKind::any;
             return out;
         }
     }
     if (words.size() != 3 || !words[0].starts_with('$')) {
         fail_at(directive.place, "this condition cannot be followed");
     }
-    out.left = scope.compile_in_rewrite(words[0], directive.place);
+    out.left = scope.compile(words[0], directive.place);
     out.negated = words[1].starts_with('!');
     const std::string operation = words[1].substr(out.negated ? 1 : 0);
     if (operation == "=") {
@@ -100,6 +107,31 @@ Condition condition_of(const Directive& directive, Scope& scope)
     out.kind = Condition::Kind::matches;
     out.regex.emplace(words[2], operation == "~*", directive.place);
     out.captures = scope.captures_of(*out.regex);
+    return out;
+}
+
+Step answer_of(const Directive& directive)
+{
+    Step step;
+    step.kind = Step::Kind::answer;
+    if (directive.args.size() == 1) {
+        step.status = static_cast<int>(parse_number(directive.args[0], 0, 999).value_or(0));
+    }
+    return step;
+}
+
+/// A condition that cannot be computed, of a block that only answers: whether it held is told by
+/// the status. Empty: it is not such a block, or the log has no status.
+std::optional<Condition> condition_by_status(const Directive& directive, const RequestFacts& facts)
+{
+    if (facts.status == nullptr || directive.block.empty() || directive.block[0].name != "return"
+        || directive.block[0].args.empty()) {
+        return std::nullopt;
+    }
+    constexpr int found = 302;  // `return URL`
+    Condition out;
+    out.kind = Condition::Kind::answered;
+    out.status = static_cast<int>(parse_number(directive.block[0].args[0], 1, 999).value_or(found));
     return out;
 }
 
@@ -127,28 +159,45 @@ Step rewrite_of(const Directive& directive, Scope& scope)
         text.remove_suffix(1);
     }
     const auto question = text.find('?');
-    step.value = scope.compile_in_rewrite(text.substr(0, question), directive.place);
+    step.value = scope.compile(text.substr(0, question), directive.place);
     if (question != text.npos) {
-        step.args = scope.compile_in_rewrite(text.substr(question + 1), directive.place);
-    }
-    return step;
-}
-
-Step answer_of(const Directive& directive)
-{
-    Step step;
-    step.kind = Step::Kind::answer;
-    if (directive.args.size() == 1) {
-        step.status = static_cast<int>(parse_number(directive.args[0], 0, 999).value_or(0));
+        step.args = scope.compile(text.substr(question + 1), directive.place);
     }
     return step;
 }
 
 std::vector<Step> steps_of(
-    const Directives& directives, Scope& scope, std::vector<std::string>& warnings);
+    const Directives& directives, Scope& scope, const RequestFacts& facts,
+    std::vector<std::string>& warnings);
+
+Step if_of(
+    const Directive& one, Scope& scope, const RequestFacts& facts,
+    std::vector<std::string>& warnings)
+{
+    Step step;
+    step.kind = Step::Kind::condition;
+    try {
+        step.condition = condition_of(one, scope);
+    } catch (const InputError&) {
+        const auto known = condition_by_status(one, facts);
+        if (!known) {
+            throw;
+        }
+        step.condition = *known;
+    }
+    if (step.condition.kind == Condition::Kind::exists && !facts.knows_files()) {
+        if (const auto known = condition_by_status(one, facts)) {
+            step.condition = *known;
+        } else {
+            warnings.push_back(guess_text(one));
+        }
+    }
+    step.inner = steps_of(inner_of(one), scope, facts, warnings);
+    return step;
+}
 
 void add_step(
-    const Directive& one, Scope& scope, std::vector<Step>& steps,
+    const Directive& one, Scope& scope, const RequestFacts& facts, std::vector<Step>& steps,
     std::vector<std::string>& warnings)
 {
     if (one.name == "set") {
@@ -157,7 +206,7 @@ void add_step(
             Step step;
             step.kind = Step::Kind::set;
             step.target = target;
-            step.value = scope.compile_in_rewrite(one.args[1], one.place);
+            step.value = scope.compile(one.args[1], one.place);
             steps.push_back(std::move(step));
         }
     } else if (one.name == "rewrite") {
@@ -167,16 +216,13 @@ void add_step(
     } else if (one.name == "break") {
         steps.emplace_back();
     } else if (one.name == "if" && matters(one, scope)) {
-        Step step;
-        step.kind = Step::Kind::condition;
-        step.condition = condition_of(one, scope);
-        step.inner = steps_of(inner_of(one), scope, warnings);
-        steps.push_back(std::move(step));
+        steps.push_back(if_of(one, scope, facts, warnings));
     }
 }
 
 std::vector<Step> steps_of(
-    const Directives& directives, Scope& scope, std::vector<std::string>& warnings)
+    const Directives& directives, Scope& scope, const RequestFacts& facts,
+    std::vector<std::string>& warnings)
 {
     std::vector<Step> steps;
     for (const Directive* one : directives) {
@@ -184,7 +230,7 @@ std::vector<Step> steps_of(
             one->name == "set" && !one->args.empty() && scope.is_needed(one->args[0]);
         const Directive* inner = one->name == "if" ? needed_set(*one, scope) : nullptr;
         try {
-            add_step(*one, scope, steps, warnings);
+            add_step(*one, scope, facts, steps, warnings);
         } catch (const InputError& error) {
             if (needed) {
                 throw;
@@ -226,14 +272,14 @@ void RewriteProgram::declare(const Directives& directives, Scope& scope)
 }
 
 void RewriteProgram::compile(
-    const Directives& directives, Scope& scope, const FileTest& file_test,
+    const Directives& directives, Scope& scope, const RequestFacts& facts,
     std::vector<std::string>& warnings)
 {
-    file_test_ = file_test;
-    steps_ = steps_of(directives, scope, warnings);
+    facts_ = &facts;
+    steps_ = steps_of(directives, scope, facts, warnings);
 }
 
-bool Condition::holds(Values& values, const FileTest& file_test) const
+bool Condition::holds(Values& values, const RequestFacts& facts) const
 {
     std::string own;
     switch (kind) {
@@ -245,10 +291,12 @@ bool Condition::holds(Values& values, const FileTest& file_test) const
         return (left.value(values, own) == right) != negated;
     case Kind::matches:
         return captures.match(*regex, left.value(values, own), values) != negated;
-    case Kind::file:
+    case Kind::exists:
+        return facts.exists(values, file) != negated;
+    case Kind::answered:
         break;
     }
-    return file_test(values) != negated;
+    return facts.status_of(values) == status && !facts.asked_upstream(values);
 }
 
 RewriteProgram::Flow RewriteProgram::rewrite(const Step& step, Values& values, State& state)
@@ -298,7 +346,7 @@ RewriteProgram::Flow RewriteProgram::run(
             state.changed = false;
             return Flow::stop;
         case Step::Kind::condition:
-            if (step.condition.holds(values, file_test_)) {
+            if (step.condition.holds(values, *facts_)) {
                 flow = run(step.inner, values, state);
             }
             break;

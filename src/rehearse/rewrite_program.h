@@ -1,18 +1,14 @@
 #pragma once
 
 #include "rehearse/regex.h"
+#include "rehearse/request_facts.h"
 #include "rehearse/variables.h"
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace ratelimit::rehearse {
-
-/// Whether a file of the request's path was there when the request was answered: the log and a
-/// guess tell.
-using FileTest = std::function<bool(Values&)>;
 
 /// `set`, `rewrite`, `if`, `return` and `break` of a server or a location, as nginx's rewrite
 /// module executes them.
@@ -36,7 +32,7 @@ public:
     /// needed after it. What cannot be followed is left out, and named in `warnings`. Throws
     /// InputError if a variable that a limit needs depends on it.
     void compile(
-        const std::vector<const Directive*>& directives, Scope& scope, const FileTest& file_test,
+        const std::vector<const Directive*>& directives, Scope& scope, const RequestFacts& facts,
         std::vector<std::string>& warnings);
 
     bool empty() const noexcept { return steps_.empty(); }
@@ -44,15 +40,23 @@ public:
 
     /// A condition of `if`.
     struct Condition {
-        enum class Kind : std::uint8_t { is_set, equal, matches, file };
+        enum class Kind : std::uint8_t {
+            is_set,
+            equal,
+            matches,
+            exists,
+            answered,  // it is not known, but the status of its `return` is
+        };
         Kind kind = Kind::is_set;
         bool negated = false;
         Expression left;
         std::string right;
         std::optional<Regex> regex;
         Captures captures;
+        FileKind file = FileKind::file;
+        int status = 0;
 
-        bool holds(Values& values, const FileTest& file_test) const;
+        bool holds(Values& values, const RequestFacts& facts) const;
     };
 
     struct Step {
@@ -83,7 +87,7 @@ private:
     static Flow rewrite(const Step& step, Values& values, State& state);
 
     std::vector<Step> steps_;
-    FileTest file_test_;
+    const RequestFacts* facts_ = nullptr;
 };
 
 }  // namespace ratelimit::rehearse

@@ -23,79 +23,10 @@ const Location* named_location(const Location& server, std::string_view name)
 std::string_view name_of(Reached reached) noexcept
 {
     constexpr std::array<std::string_view, reached_kinds> names = {
-        "limits", "none", "malformed", "rewrite", "internal", "deny", "authentication", "limit_req",
+        "limits",    "none", "malformed",      "rewrite",   "internal",
+        "too_large", "deny", "authentication", "limit_req",
     };
     return names[static_cast<std::size_t>(reached)];
-}
-
-Router::Router(Variables& variables) : facts_(variables) {}
-
-void Router::declare(const ServerConf& server, Scope& scope)
-{
-    for_each_location(server.top, [&scope](const Location& one) {
-        RewriteProgram::declare(one.rewrites, scope);
-        if (one.regex) {
-            for (const auto& [name, number] : one.regex->names()) {
-                scope.declare(name);
-            }
-        }
-    });
-    for (const std::string& name : server.names) {
-        if (name.starts_with('~')) {
-            scope.declare_captures(name.substr(1), server.top.directive->place);
-        }
-    }
-}
-
-void Router::compile(ServerConf& server, Scope& scope, std::vector<std::string>& warnings)
-{
-    for_each_location(server.top, [&](Location& location) { compile(location, scope, warnings); });
-}
-
-/// What cannot be seen in the log is named.
-void Router::compile(Location& location, Scope& scope, std::vector<std::string>& warnings)
-{
-    location.program.compile(
-        location.rewrites, scope, [this](Values& values) { return facts_.file_found(values); },
-        warnings);
-    if (location.regex) {
-        location.captures = scope.captures_of(*location.regex);
-    }
-    if (location.try_files != nullptr) {
-        const std::string& last = location.try_files->args.back();
-        if (!last.starts_with('@') && !last.starts_with('=')) {
-            try {
-                location.fallback = scope.compile_in_rewrite(last, location.try_files->place);
-            } catch (const InputError& error) {
-                warnings.push_back(std::string("try_files is not followed: ") + error.what());
-            }
-        }
-        if (facts_.upstream == nullptr && facts_.final_path == nullptr
-            && location.own.limits == nullptr) {
-            note_guess(*location.try_files, warnings);
-        }
-    }
-    const Surroundings& around = location.own.around;
-    for (const Directive* one : { around.auth_basic, around.auth_request }) {
-        if (one != nullptr && facts_.status == nullptr && !around.preaccess) {
-            warnings.push_back(
-                "\"" + one->name + "\" in " + one->place.text()
-                + " is not followed: the log has no $status");
-        }
-    }
-    if (around.rules != nullptr && facts_.address == nullptr && !around.preaccess) {
-        warnings.push_back(
-            "\"allow\" and \"deny\" of " + location.directive->place.text()
-            + " are not followed: the log has no $remote_addr");
-    }
-}
-
-void Router::note_guess(const Directive& directive, std::vector<std::string>& warnings)
-{
-    warnings.push_back(
-        "\"" + directive.name + "\" in " + directive.place.text()
-        + ": which files exist is not in the log; a path such as /style.css with the status 200, "
-          "206 or 304 is taken for one, every other for none (log $upstream_status to know)");
 }
 
 Router::Next Router::rewritten(Walk& walk, const RewriteProgram& program) const
@@ -126,7 +57,7 @@ Reached Router::access(Walk& walk, const Surroundings& around) const
         allowed = verdict == true;
     }
     const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
-    const int status = facts_.status_of(walk.values);
+    const int status = asks ? facts_.status_of(walk.values) : 0;
     const bool failed =
         (asks && status == 401) || (around.auth_request != nullptr && status == 403);
     if (around.any && asks) {
@@ -135,18 +66,42 @@ Reached Router::access(Walk& walk, const Surroundings& around) const
     return denied ? Reached::denied : failed ? Reached::authentication : Reached::none;
 }
 
+/// nginx's own limits. Reached::none: the request goes on.
+Reached Router::limit_req(Walk& walk) const
+{
+    const Location& location = *walk.location;
+    const Surroundings& own = location.own.around;
+    const bool by_status = own.limit_req || (location.limit_req_plan && trusts_status_);
+    if (location.limit_req_plan && !walk.is_counted) {
+        const auto result = walk.limit_reqs.decide(
+            *location.limit_req_plan, walk.values, walk.values.record().time);
+        walk.is_counted = result != LimitReqs::Result::unlimited;
+        if (!by_status && walk.is_counted) {
+            walk.route.limit_req =
+                location.limit_req_plan->dry_run ? LimitReqs::Result::passes : result;
+        }
+        if (walk.route.limit_req == LimitReqs::Result::refused) {
+            return Reached::limit_req;
+        }
+    }
+    const int status = by_status || own.limit_conn ? facts_.status_of(walk.values) : 0;
+    return (by_status && !own.limit_req_dry_run && status == own.limit_req_status)
+            || (own.limit_conn && status == own.limit_conn_status)
+        ? Reached::limit_req
+        : Reached::none;
+}
+
 /// What comes before the limits of a location. Reached::none: the request goes on.
 Reached Router::around(Walk& walk) const
 {
     const Location& location = *walk.location;
     const Surroundings& own = location.own.around;
-    const int status = facts_.status_of(walk.values);
-    if ((own.limit_req && status == own.limit_req_status)
-        || (own.limit_conn && status == own.limit_conn_status)) {
-        return Reached::limit_req;
+    if (facts_.was_unreadable(walk.values, location.handler != nullptr)) {
+        return Reached::malformed;
     }
-    if (own.preaccess && location.plan) {
-        return Reached::none;
+    const Reached before = limit_req(walk);
+    if (before != Reached::none || (own.preaccess && location.plan)) {
+        return before;
     }
     const bool excepted =
         location.limit_except && facts_.is_method(walk.values, *location.limit_except);
@@ -168,9 +123,11 @@ Router::Next Router::in_location(Walk& walk) const
     const Reached before = around(walk);
     if (before != Reached::none) {
         walk.end(before);
-        return before == Reached::limit_req
-            ? Next::done
-            : error_page(walk, before == Reached::denied ? 403 : facts_.status_of(walk.values));
+        const int status = before == Reached::denied ? 403
+            : walk.route.limit_req == LimitReqs::Result::refused
+            ? location.own.around.limit_req_status
+            : facts_.status_of(walk.values);
+        return error_page(walk, status);
     }
     if (location.plan) {
         walk.route.plan = &*location.plan;
@@ -186,44 +143,68 @@ Router::Next Router::content(Walk& walk) const
     walk.end(Reached::none);
     const std::string& path = walk.values.rewritten().path;
     if (location.try_files != nullptr) {
-        const auto& args = location.try_files->args;
-        const bool tries_folder = std::any_of(
-            args.begin(), args.end() - 1, [](const auto& one) { return one.ends_with('/'); });
-        const std::string& last = args.back();
-        if (facts_.file_found(walk.values)) {
-            return Next::done;
-        }
-        if (path == "/" && tries_folder) {
-            return index(walk);
-        }
-        if (last.starts_with('=')) {
-            return error_page(
-                walk,
-                static_cast<int>(
-                    parse_number(std::string_view(last).substr(1), 300, 599).value_or(0)));
-        }
-        std::string own;
-        const std::string target(
-            location.fallback ? location.fallback->value(walk.values, own)
-                              : std::string_view(last));
-        return redirect(walk, target);
+        return try_files(walk);
     }
-    const int status = facts_.status_of(walk.values);
     if (location.handler != nullptr) {
+        const int status = facts_.upstream_answer(walk.values, walk.upstreams++);
         const bool own_error = location.own.around.intercepts || status == 502 || status == 504;
         return own_error ? error_page(walk, status) : Next::done;
     }
+    const int status = facts_.status_of(walk.values);
     return path.ends_with('/') && status != 403 && status != 404 ? index(walk)
                                                                  : error_page(walk, status);
+}
+
+/// Whether a path is answered with a file if it has one: then an empty $upstream_status does not
+/// tell whether try_files has found its first file or its last one.
+bool Router::is_of_files(const Walk& walk, std::string_view target) const
+{
+    const Location* found = target.starts_with('@')
+        ? named_location(walk.server.top, target)
+        : find_location(walk.server.top, target.substr(0, target.find('?')));
+    return found != nullptr && found->handler == nullptr;
+}
+
+Router::Next Router::try_files(Walk& walk) const
+{
+    const auto& args = walk.location->try_files->args;
+    const std::string path = walk.values.rewritten().path;
+    const std::string& last = args.back();
+    std::string own;
+    const std::string target(
+        last.starts_with('=') ? std::string_view(last)
+                              : walk.location->fallback->value(walk.values, own));
+    const bool guess = !facts_.knows_end() && !target.starts_with('=') && is_of_files(walk, target);
+    const bool tries_folder = std::any_of(
+        args.begin(), args.end() - 1, [](const auto& one) { return one.ends_with('/'); });
+    if (!path.ends_with('/') && facts_.file_found(walk.values, guess)) {
+        return Next::done;
+    }
+    const bool is_folder =
+        tries_folder && !(guess && path != "/") && facts_.exists(walk.values, FileKind::folder);
+    if (is_folder) {
+        constexpr int no_index = 403;
+        if (!path.ends_with('/')) {
+            return Next::done;  // it is redirected to the slash
+        }
+        return facts_.status_of(walk.values) == no_index ? error_page(walk, no_index) : index(walk);
+    }
+    if (target.starts_with('=')) {
+        const auto code = parse_number(std::string_view(target).substr(1), 300, 599);
+        return error_page(walk, static_cast<int>(code.value_or(0)));
+    }
+    return redirect(walk, target);
 }
 
 /// The first file of `index` that may be there: in another location, or plain.
 Router::Next Router::index(Walk& walk) const
 {
     const std::string folder = walk.values.rewritten().path;
-    for (const std::string& name : walk.location->own.around.index) {
-        if (name.find('$') != std::string::npos) {
-            continue;
+    for (const Expression& file : walk.location->index_files) {
+        std::string own;
+        const std::string name(file.value(walk.values, own));
+        if (name.empty()) {
+            continue;  // it cannot be followed
         }
         const std::string path = name.starts_with('/') ? name : folder + name;
         const Location* location = find_location(walk.server.top, path);
@@ -251,17 +232,19 @@ Router::Next Router::index(Walk& walk) const
 /// try_files.
 Router::Next Router::error_page(Walk& walk, int status) const
 {
-    const auto& pages = walk.location == nullptr ? walk.server.top.own.around.error_pages
-                                                 : walk.location->own.around.error_pages;
+    const Location& location = walk.location == nullptr ? walk.server.top : *walk.location;
+    const auto& pages = location.own.around.error_pages;
     if (pages == nullptr || walk.has_error_page) {
         return Next::done;
     }
-    const bool hidden = walk.route.reached == Reached::none && walk.location->handler == nullptr
+    const bool hidden = walk.route.reached == Reached::none && location.handler == nullptr
         && !facts_.file_found(walk.values);
-    for (const ErrorPage& page : *pages) {
+    for (std::size_t i = 0; i < pages->size(); ++i) {
+        const ErrorPage& page = (*pages)[i];
         if (page.code == status || (page.code == 404 && page.response_changes && hidden)) {
-            walk.has_error_page = true;
-            return redirect(walk, page.target);
+            walk.has_error_page = !location.own.around.recursive_errors;
+            std::string own;
+            return redirect(walk, std::string(location.error_targets[i].value(walk.values, own)));
         }
     }
     return Next::done;
@@ -293,6 +276,17 @@ Router::Next Router::redirect(Walk& walk, std::string_view target) const
     return Next::server;
 }
 
+/// Those of the regular expressions around a location, from the outermost on.
+void Router::set_captures(const Location& location, Walk& walk)
+{
+    if (location.parent != nullptr) {
+        set_captures(*location.parent, walk);
+    }
+    if (location.regex) {
+        location.captures.match(*location.regex, walk.values.rewritten().path, walk.values);
+    }
+}
+
 Router::Next Router::find_location_of(Walk& walk) const
 {
     const Location& top = walk.server.top;
@@ -301,18 +295,25 @@ Router::Next Router::find_location_of(Walk& walk) const
     if (walk.location == nullptr) {
         return walk.end(Reached::rewrite);
     }
-    if (walk.location->regex && facts_.path != nullptr) {
-        walk.location->captures.match(*walk.location->regex, path, walk.values);
+    if (facts_.path != nullptr) {
+        set_captures(*walk.location, walk);
+    }
+    const bool internal = walk.location->own.around.internal && !walk.values.rewritten().redirected;
+    if (!internal && !walk.is_cut
+        && facts_.body_is_longer(walk.values, walk.location->own.around.most_body)) {
+        walk.is_cut = true;
+        walk.end(Reached::too_large);
+        return error_page(walk, 413);
     }
     return in_location(walk);
 }
 
-Route Router::find(Values& values, const ServerConf& server) const
+Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const
 {
     Values::Rewritten& state = values.rewritten();
     state.server_name =
         server.names.empty() ? std::string_view() : std::string_view(server.names.front());
-    Walk walk{ values, server };
+    Walk walk{ values, server, limit_reqs };
     if (facts_.path != nullptr) {
         state.path = facts_.path->value(values);
         if (state.path.empty() || facts_.lacks_host(values)) {

@@ -18,17 +18,20 @@ enum class Reached : std::uint8_t {
     malformed,       // nginx answers 400 or 405
     rewrite,         // `return`, a redirect, or a loop of them
     internal,        // `internal`: 404
+    too_large,       // `client_max_body_size`: 413
     denied,          // `deny`
     authentication,  // `auth_basic`, `auth_request`
     limit_req,       // limit_req or limit_conn
 };
-inline constexpr std::size_t reached_kinds = 8;
+inline constexpr std::size_t reached_kinds = 9;
 /// Of reports: "deny".
 std::string_view name_of(Reached reached) noexcept;
 
 struct Route {
     Reached reached = Reached::none;
     const Plan* plan = nullptr;  // of Reached::limits
+    // What nginx's own limit did before.
+    LimitReqs::Result limit_req = LimitReqs::Result::unlimited;
 };
 
 /// Follows a request through its server, in the order of nginx's phases: rewrite, location,
@@ -44,8 +47,12 @@ public:
     static void declare(const ServerConf& server, Scope& scope);
     void compile(ServerConf& server, Scope& scope, std::vector<std::string>& warnings);
 
-    /// Values::begin comes before it.
-    Route find(Values& values, const ServerConf& server) const;
+    /// Values::begin comes before it. `limit_reqs` decides on the way.
+    Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
+
+    /// What limit_req refused is told by the status: the log is not exact enough to compute which
+    /// requests went on.
+    void trust_status() noexcept { trusts_status_ = true; }
 
 private:
     static constexpr int most_turns = 10;  // as NGX_HTTP_MAX_URI_CHANGES
@@ -60,17 +67,21 @@ private:
     };
     /// A request on its way.
     struct Walk {
-        Walk(Values& its_values, const ServerConf& its_server)
-            : values(its_values), server(its_server)
+        Walk(Values& its_values, const ServerConf& its_server, LimitReqs& its_limit_reqs)
+            : values(its_values), server(its_server), limit_reqs(its_limit_reqs)
         {
         }
 
         Values& values;
         const ServerConf& server;
+        LimitReqs& limit_reqs;
         const Location* location = nullptr;
         Route route;
         int turns = 0;                // changes of the path, and redirects
+        int upstreams = 0;            // that were asked
         bool has_error_page = false;  // nginx takes one for a request
+        bool is_counted = false;      // by limit_req: once for a request, too
+        bool is_cut = false;          // its body is no longer there to be too long
 
         Next end(Reached reached) noexcept
         {
@@ -80,18 +91,25 @@ private:
     };
 
     void compile(Location& location, Scope& scope, std::vector<std::string>& warnings);
-    void note_guess(const Directive& directive, std::vector<std::string>& warnings);
+    static void compile_targets(
+        Location& location, Scope& scope, std::vector<std::string>& warnings);
+    void warn_of_unknown(const Location& location, std::vector<std::string>& warnings) const;
+    static void set_captures(const Location& location, Walk& walk);
+    Reached limit_req(Walk& walk) const;
     Next rewritten(Walk& walk, const RewriteProgram& program) const;
     Next find_location_of(Walk& walk) const;
     Next in_location(Walk& walk) const;
     Reached around(Walk& walk) const;
     Reached access(Walk& walk, const Surroundings& around) const;
     Next content(Walk& walk) const;
+    Next try_files(Walk& walk) const;
+    bool is_of_files(const Walk& walk, std::string_view target) const;
     Next index(Walk& walk) const;
     Next error_page(Walk& walk, int status) const;
     Next redirect(Walk& walk, std::string_view target) const;
 
     RequestFacts facts_;
+    bool trusts_status_ = false;
 };
 
 }  // namespace ratelimit::rehearse

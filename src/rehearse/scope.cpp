@@ -31,7 +31,7 @@ private:
     }
 };
 
-/// $1 to $9 where `rewrite` and `set` use them.
+/// $1 to $9, of the last regular expression that has matched.
 class Capture : public Variable {
 public:
     explicit Capture(std::size_t number) : Variable(true), number_(number) {}
@@ -103,19 +103,6 @@ Captures Scope::captures_of(const Regex& regex) const
     return out;
 }
 
-Expression Scope::compile_in_rewrite(std::string_view text, const Place& place)
-{
-    in_rewrite_ = true;
-    try {
-        Expression out = compile(text, place);
-        in_rewrite_ = false;
-        return out;
-    } catch (const InputError&) {
-        in_rewrite_ = false;
-        throw;
-    }
-}
-
 Expression Scope::compile(std::string_view text, const Place& place)
 {
     std::vector<Expression::Part> parts;
@@ -144,8 +131,7 @@ Expression Scope::compile(std::string_view text, const Place& place)
 const Variable* Scope::find(std::string_view name, const Place& place)
 {
     const auto known = known_.find(name);
-    const bool digit = name.size() == 1 && name[0] >= '1' && name[0] <= '9';
-    if (known != known_.end() && (in_rewrite_ || !digit)) {
+    if (known != known_.end()) {
         return known->second;
     }
     const std::string own_name(name);
@@ -154,7 +140,7 @@ const Variable* Scope::find(std::string_view name, const Place& place)
     }
     const Variable* variable = nullptr;
     try {
-        variable = make(own_name, place);
+        variable = make(own_name);
     } catch (const InputError&) {
         in_progress_.erase(own_name);
         throw;
@@ -261,7 +247,7 @@ const Variable* Scope::make_from_address(const std::string& name)
 }
 
 /// Null: it cannot be computed.
-const Variable* Scope::make(const std::string& name, const Place& place)
+const Variable* Scope::make(const std::string& name)
 {
     const bool of_uri = name == "uri" || name == "document_uri" || name == "args"
         || name == "query_string" || name == "is_args" || name.starts_with("arg_");
@@ -296,9 +282,7 @@ const Variable* Scope::make(const std::string& name, const Place& place)
         return make_from_address(name);
     }
     if (name.size() == 1 && name[0] >= '1' && name[0] <= '9') {
-        if (!in_rewrite_) {
-            fail_at(place, "the capture \"$" + name + "\" cannot be followed; a named one can,");
-        }
+        needs_captures_ = true;
         return variables_.own(std::make_unique<Capture>(static_cast<std::size_t>(name[0] - '0')));
     }
     return make_from_request(name);

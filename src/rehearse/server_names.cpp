@@ -2,6 +2,8 @@
 
 #include "rehearse/request_line.h"
 
+#include <algorithm>
+
 namespace ratelimit::rehearse {
 
 void ServerNames::put(Names& names, std::string name, Found found)
@@ -15,7 +17,8 @@ void ServerNames::put(Names& names, std::string name, Found found)
 void ServerNames::add(std::string_view name, std::size_t server, bool preferred, const Place& place)
 {
     if (name.starts_with('~')) {
-        patterns_.push_back({ Regex(std::string(name.substr(1)), true, place), server, {} });
+        patterns_.push_back(
+            { std::string(name), Regex(std::string(name.substr(1)), true, place), server, {} });
         return;
     }
     const std::string small = lower(name);
@@ -39,6 +42,13 @@ void ServerNames::compile(const Scope& scope)
     }
 }
 
+bool ServerNames::has_captures() const noexcept
+{
+    return std::any_of(patterns_.begin(), patterns_.end(), [](const Pattern& one) {
+        return !one.captures.empty();
+    });
+}
+
 std::size_t ServerNames::find(std::string_view host, Values& values) const
 {
     const std::string name(host);
@@ -56,7 +66,7 @@ std::size_t ServerNames::find(std::string_view host, Values& values) const
         }
     }
     for (const Pattern& pattern : patterns_) {
-        if (pattern.captures.match(pattern.regex, name, values)) {
+        if (name == pattern.text || pattern.captures.match(pattern.regex, name, values)) {
             return pattern.server;
         }
     }

@@ -24,9 +24,11 @@ public:
     void compile(const Scope& scope);
 
     bool has_patterns() const noexcept { return !patterns_.empty(); }
+    /// Whether something needs a named capture of one.
+    bool has_captures() const noexcept;
 
-    /// `host` in lower case, without its port. The captures of a regular expression that matches
-    /// are those of the request.
+    /// `host` in lower case, without its port, or a name as it is written, such as "*.a.example" or
+    /// "~^a". The captures of a regular expression that matches are those of the request.
     std::size_t find(std::string_view host, Values& values) const;
 
 private:
@@ -42,6 +44,7 @@ private:
     Names heads_;  // ".example.com"
     Names tails_;  // "www.example."
     struct Pattern {
+        std::string text;
         Regex regex;
         std::size_t server;
         Captures captures;

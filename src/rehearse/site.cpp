@@ -4,14 +4,25 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace ratelimit::rehearse {
 
 namespace {
 
-bool has_limits(const Location& location) noexcept
+bool has_ratelimits(const Location& location) noexcept
 {
     return !location.answers && location.own.limits != nullptr && !location.own.limits->empty();
+}
+
+bool has_limit_reqs(const Location& location) noexcept
+{
+    return !location.answers && location.own.limit_reqs != nullptr;
+}
+
+bool has_limits(const Location& location) noexcept
+{
+    return has_ratelimits(location) || has_limit_reqs(location);
 }
 
 /// A server that answers all requests by itself, for instance with a redirect, has none.
@@ -25,18 +36,22 @@ bool has_limits(const ServerConf& server)
     return any;
 }
 
-/// The different sets of limits that requests of a server can meet; null stands for none.
-std::set<const void*> limit_sets(const ServerConf& server)
+/// The limits that a location has or inherits: those of the module and of nginx; null: none.
+using LimitSet = std::pair<const void*, const void*>;
+
+/// The different sets of limits that requests of a server can meet.
+std::set<LimitSet> limit_sets(const ServerConf& server)
 {
-    std::set<const void*> sets;
+    std::set<LimitSet> sets;
     if (server.top.answers) {
-        return { nullptr };
+        return { LimitSet{} };
     }
     const bool top_is_met = &last_resort(server.top) == &server.top;
     for_each_location(server.top, [&](const Location& one) {
         const bool is_named = one.kind == Location::Kind::named && !has_limits(one);
         if (!is_named && (top_is_met || &one != &server.top)) {
-            sets.insert(has_limits(one) ? one.own.limits.get() : nullptr);
+            sets.insert({ has_ratelimits(one) ? one.own.limits.get() : nullptr,
+                          has_limit_reqs(one) ? one.own.limit_reqs.get() : nullptr });
         }
     });
     return sets;
@@ -110,14 +125,19 @@ void Site::compile(HttpConf& conf)
     }
     for (ServerConf* one : met) {
         for_each_location(one->top, [&](Location& location) {
-            if (has_limits(location)) {
+            if (has_ratelimits(location)) {
                 compile(conf, location);
+            }
+            if (has_limit_reqs(location)) {
+                compile_limit_reqs(conf, location);
             }
         });
     }
     // What is compiled may need further variables, which other directives set.
+    check_exactness(conf);
+    const auto first_warnings = warnings_;
     for (std::size_t needed = 0;; needed = scope_.needed_count()) {
-        warnings_.clear();
+        warnings_ = first_warnings;
         for (ServerConf* one : met) {
             router_.compile(*one, scope_, warnings_);
         }
@@ -126,6 +146,11 @@ void Site::compile(HttpConf& conf)
         }
     }
     names_.compile(scope_);
+    if (host_ != nullptr && captured_ == nullptr && variables_.is_logged("server_name")
+        && names_.has_captures()) {
+        warnings_.emplace_back(
+            "captures of server_name are empty, because the log has no $host and no $http_host");
+    }
 }
 
 /// Compiles the limits of a location.
@@ -140,6 +165,33 @@ void Site::compile(const HttpConf& conf, Location& location)
     location.plan = std::move(plan);
 }
 
+/// Compiles the `limit_req` of a location. If a key cannot be computed, the status tells what they
+/// refused.
+void Site::compile_limit_reqs(HttpConf& conf, Location& location)
+{
+    LimitReqPlan plan;
+    plan.dry_run = location.own.around.limit_req_dry_run;
+    try {
+        for (const LimitReqConf& limit : *location.own.limit_reqs) {
+            const LimitReqZone& zone = conf.limit_req_zones[limit.zone];
+            plan.limits.push_back({ limit.zone, limit.number, scope_.compile(zone.key, zone.place),
+                                    limit.burst, limit.delay });
+        }
+        location.limit_req_plan = std::move(plan);
+        limit_req_ = &location.own.limit_reqs->front();
+    } catch (const InputError& error) {
+        location.own.around.limit_req = true;
+        for (const LimitReqConf& limit : *location.own.limit_reqs) {
+            LimitReqTitle& title = conf.limit_req_titles[limit.number];
+            if (std::exchange(title.followed, false)) {
+                warnings_.push_back(
+                    "\"limit_req\" in " + limit.place.text() + ": " + error.what()
+                    + "; what it refused is told by $status");
+            }
+        }
+    }
+}
+
 void Site::check_duration(const ZoneConf& zone)
 {
     if (!counts_at_one_time(zone.policy.algorithm)) {
@@ -152,6 +204,22 @@ void Site::check_duration(const ZoneConf& zone)
                 + variables_.log_title() + ",");
     }
     has_concurrency_ = true;
+}
+
+/// limit_req counts milliseconds.
+void Site::check_exactness(const HttpConf& conf)
+{
+    if (limit_req_ == nullptr || variables_.is_logged("msec")) {
+        return;
+    }
+    std::string text = "\"limit_req\" in " + limit_req_->place.text()
+        + " counts milliseconds, and the log has no $msec: with a small burst it refuses more here "
+          "than in nginx";
+    if (!conf.titles.empty()) {
+        router_.trust_status();
+        text += "; which requests went on to other limits is told by $status";
+    }
+    warnings_.push_back(std::move(text));
 }
 
 /// The server of all requests; null: they are of several, and the log tells of which.
@@ -183,7 +251,7 @@ const ServerConf* Site::only_server(const HttpConf& conf, const std::string& ser
     const ServerConf* found = nullptr;
     std::string names;
     std::size_t count = 0;
-    std::set<const void*> sets;
+    std::set<LimitSet> sets;
     for (const auto& one : conf.servers) {
         if (has_limits(*one)) {
             found = one.get();
@@ -203,6 +271,7 @@ const ServerConf* Site::only_server(const HttpConf& conf, const std::string& ser
 void Site::choose_by_host(const HttpConf& conf)
 {
     host_ = variables_.logged("server_name");
+    captured_ = host_ == nullptr ? nullptr : variables_.host();
     if (host_ == nullptr) {
         host_ = variables_.host();
     }
@@ -214,6 +283,9 @@ void Site::choose_by_host(const HttpConf& conf)
         const ServerConf& server = *conf.servers[i];
         for (const std::string& name : server.names) {
             names_.add(name, i, has_limits(server), server.top.directive->place);
+        }
+        if (server.names.empty()) {
+            names_.add("", i, has_limits(server), server.top.directive->place);
         }
         if (server.is_default && first_default == ServerNames::none) {
             first_default = i;
@@ -229,15 +301,20 @@ const ServerConf* Site::server_of(Values& values) const
         return only_;
     }
     std::string own;
-    const std::size_t found = names_.find(host_of(host_->value(values), own), values);
+    const std::string_view text = host_->value(values);
+    const bool is_pattern = text.starts_with('~');  // a $server_name
+    const std::size_t found = names_.find(is_pattern ? text : host_of(text, own), values);
+    if (is_pattern && captured_ != nullptr) {
+        names_.find(captured_->value(values), values);
+    }
     return only_ != nullptr ? only_ : servers_[found];
 }
 
-Route Site::find(Values& values) const
+Route Site::find(Values& values, LimitReqs& limit_reqs) const
 {
     values.rewritten().captures.clear();
     const ServerConf* server = server_of(values);
-    return server->has_limits ? router_.find(values, *server) : Route{};
+    return server->has_limits ? router_.find(values, *server, limit_reqs) : Route{};
 }
 
 }  // namespace ratelimit::rehearse

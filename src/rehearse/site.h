@@ -16,7 +16,7 @@ public:
     Site(HttpConf& conf, Variables& variables, const std::string& server);
 
     /// Where a request ends up.
-    Route find(Values& values) const;
+    Route find(Values& values, LimitReqs& limit_reqs) const;
 
     /// The server of all requests; null: they are of several.
     const ServerConf* only() const noexcept { return only_; }
@@ -31,17 +31,21 @@ private:
     void check_path(const HttpConf& conf) const;
     void compile(HttpConf& conf);
     void compile(const HttpConf& conf, Location& location);
+    void compile_limit_reqs(HttpConf& conf, Location& location);
     void check_duration(const ZoneConf& zone);
+    void check_exactness(const HttpConf& conf);
     const ServerConf* server_of(Values& values) const;
 
     Variables& variables_;
     Scope scope_;
     Router router_;
     std::vector<const ServerConf*> servers_;
-    const ServerConf* only_ = nullptr;  // the server of all requests
-    const Variable* host_ = nullptr;    // else
+    const ServerConf* only_ = nullptr;    // the server of all requests
+    const Variable* host_ = nullptr;      // else
+    const Variable* captured_ = nullptr;  // the host, if `host_` is $server_name
     ServerNames names_;
     bool has_concurrency_ = false;
+    const LimitReqConf* limit_req_ = nullptr;  // one that is followed
     std::vector<std::string> warnings_;
 };
 

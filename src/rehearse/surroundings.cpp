@@ -69,7 +69,7 @@ void add_error_pages(const Directive& directive, std::vector<ErrorPage>& out)
         if (!number) {
             fail_at(directive.place, "invalid value \"" + code + "\"");
         }
-        out.push_back({ static_cast<int>(*number), changes, target, directive.place });
+        out.push_back({ static_cast<int>(*number), changes, target, &directive });
     }
 }
 
@@ -83,6 +83,24 @@ void read_number(const Directive& directive, int& out)
     if (directive.args.size() == 1) {
         out = static_cast<int>(parse_number(directive.args[0], 400, 599).value_or(out));
     }
+}
+
+/// "8m", "512k", "1g" or "1000".
+std::int64_t parse_size(const Directive& directive)
+{
+    std::string_view text = directive.args[0];
+    unsigned shift = 0;
+    if (!text.empty()) {
+        const char unit = static_cast<char>(text.back() | 0x20);
+        shift = unit == 'k' ? 10 : unit == 'm' ? 20 : unit == 'g' ? 30 : 0;
+        text.remove_suffix(shift > 0 ? 1 : 0);
+    }
+    constexpr std::int64_t most = std::int64_t{ 1 } << 32U;
+    const auto number = parse_number(text, 0, most);
+    if (!number) {
+        fail_at(directive.place, "invalid value \"" + directive.args[0] + "\"");
+    }
+    return *number << shift;
 }
 
 /// Directives that have one value.
@@ -102,8 +120,12 @@ void read_value(const Directive& one, Surroundings& out)
         out.internal = true;
     } else if (name.ends_with("_intercept_errors")) {
         out.intercepts = is_on(one);
-    } else if (name == "limit_req") {
-        out.limit_req = true;
+    } else if (name == "recursive_error_pages") {
+        out.recursive_errors = is_on(one);
+    } else if (name == "client_max_body_size" && one.args.size() == 1) {
+        out.most_body = parse_size(one);
+    } else if (name == "limit_req_dry_run") {
+        out.limit_req_dry_run = is_on(one);
     } else if (name == "limit_conn") {
         out.limit_conn = true;
     } else if (name == "limit_req_status") {
@@ -143,6 +165,7 @@ Surroundings Surroundings::inner(const std::vector<const Directive*>& level) con
         } else if (one->name == "error_page") {
             add_error_pages(*one, *pages);
         } else if (one->name == "index") {
+            out.index = own_index.empty() ? one : out.index;
             own_index.insert(own_index.end(), one->args.begin(), one->args.end());
         } else {
             read_value(*one, out);
@@ -155,7 +178,7 @@ Surroundings Surroundings::inner(const std::vector<const Directive*>& level) con
         out.error_pages = std::move(pages);
     }
     if (!own_index.empty()) {
-        out.index = std::move(own_index);
+        out.index_files = std::move(own_index);
     }
     return out;
 }

@@ -2,6 +2,7 @@
 
 #include "rehearse/conf_text.h"
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +28,7 @@ struct ErrorPage {
     int code = 0;
     bool response_changes = false;  // `=`: the log's status is not the code
     std::string target;             // "@name", a path or a URL
-    Place place;
+    const Directive* directive = nullptr;
 };
 
 /// What nginx does to a request before its limits are decided, and where it sends it after: as a
@@ -39,12 +40,16 @@ struct Surroundings {
     bool any = false;        // `satisfy any`
     bool preaccess = false;  // `ratelimit_phase preaccess`: limits come first
     bool internal = false;
-    bool intercepts = false;  // errors of an upstream have pages, too
-    bool limit_req = false;
+    bool intercepts = false;           // errors of an upstream have pages, too
+    bool recursive_errors = false;     // an error of an error's page has a page, too
+    std::int64_t most_body = 1 << 20;  // bytes that a request's body may have; 0: any
+    bool limit_req = false;            // that cannot be followed: the log tells what it did
+    bool limit_req_dry_run = false;
     bool limit_conn = false;
     int limit_req_status = 503;
     int limit_conn_status = 503;
-    std::vector<std::string> index{ "index.html" };
+    const Directive* index = nullptr;  // the first `index` of its level; null: index.html
+    std::vector<std::string> index_files{ "index.html" };
     std::shared_ptr<const std::vector<ErrorPage>> error_pages;  // null: none
 
     /// What a level with these directives has in it. Throws InputError.

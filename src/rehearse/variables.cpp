@@ -79,23 +79,33 @@ const Variable* Variables::logged(std::string_view name)
     return variable;
 }
 
+/// $request_uri; null: the log does not have it.
+const Variable* Variables::request_uri()
+{
+    if (request_uri_ == nullptr) {
+        request_uri_ = logged("request_uri");
+    }
+    if (const Variable* line = request_uri_ == nullptr ? logged("request") : nullptr) {
+        request_uri_ = own(std::make_unique<Derived>(line, [](std::string_view text, std::string&) {
+            const auto parts = parse_request_line(text);
+            return parts ? parts->uri : std::string_view();
+        }));
+    }
+    return request_uri_;
+}
+
 /// From the request as the client sent it, since $uri at the end of a request may be another.
 const Variable* Variables::path()
 {
     if (path_ != nullptr) {
         return path_;
     }
-    const auto path_of = [merge =
-                              definitions_.merge_slashes](std::string_view uri, std::string& out) {
-        return normalized_path(uri, out, merge).value_or(std::string_view());
-    };
-    if (const Variable* uri = logged("request_uri")) {
-        path_ = own(std::make_unique<Derived>(uri, path_of));
-    } else if (const Variable* line = logged("request")) {
-        path_ =
-            own(std::make_unique<Derived>(line, [path_of](std::string_view text, std::string& out) {
-                const auto parts = parse_request_line(text);
-                return parts ? path_of(parts->uri, out) : std::string_view();
+    if (const Variable* uri = request_uri()) {
+        path_ = own(std::make_unique<Derived>(
+            uri, [merge = definitions_.merge_slashes](std::string_view text, std::string& out) {
+                return text.empty()
+                    ? text
+                    : normalized_path(text, out, merge).value_or(std::string_view());
             }));
     } else if (const Variable* logged_path = logged("uri")) {
         path_ = logged_path;
@@ -135,14 +145,9 @@ const Variable* Variables::args()
     if (args_ != nullptr) {
         return args_;
     }
-    const auto of_uri = [](std::string_view uri, std::string&) { return arguments_of(uri); };
-    if (const Variable* uri = logged("request_uri")) {
-        args_ = own(std::make_unique<Derived>(uri, of_uri));
-    } else if (const Variable* line = logged("request")) {
-        args_ = own(std::make_unique<Derived>(line, [](std::string_view text, std::string&) {
-            const auto parts = parse_request_line(text);
-            return parts ? arguments_of(parts->uri) : std::string_view();
-        }));
+    if (const Variable* uri = request_uri()) {
+        args_ = own(std::make_unique<Derived>(
+            uri, [](std::string_view text, std::string&) { return arguments_of(text); }));
     } else if (const Variable* logged_args = logged("args")) {
         args_ = logged_args;
     } else {

@@ -67,10 +67,13 @@ public:
     const std::string& log_title() const noexcept { return format_.title(); }
 
 private:
+    const Variable* request_uri();
+
     const LogFormat& format_;
     const Definitions& definitions_;
     std::shared_ptr<std::vector<std::size_t>> wanted_;
     std::map<std::string, const Variable*, std::less<>> logged_;
+    const Variable* request_uri_ = nullptr;
     const Variable* path_ = nullptr;
     const Variable* args_ = nullptr;
     const Variable* method_ = nullptr;
@@ -85,6 +88,7 @@ public:
     /// ones.
     bool match(const Regex& regex, std::string_view subject, Values& values) const;
 
+    bool empty() const noexcept { return named_.empty(); }
     void add(const Assigned* variable, std::size_t number)
     {
         named_.push_back({ variable, number });
@@ -111,21 +115,21 @@ public:
     /// Compiles text with variables. Throws InputError, with the name and the place, for one that
     /// cannot be followed.
     Expression compile(std::string_view text, const Place& place);
-    /// The same where $1 is a capture of the last regular expression.
-    Expression compile_in_rewrite(std::string_view text, const Place& place);
     const Variable* find(std::string_view name, const Place& place);
 
     /// Of `set $name`: null or false if nothing needs it so far.
     const Assigned* needed(std::string_view dollar_name) const;
     bool is_needed(std::string_view dollar_name) const { return needed(dollar_name) != nullptr; }
     std::size_t needed_count() const;
+    /// Whether something needs $1 and the like.
+    bool needs_captures() const noexcept { return needs_captures_; }
     /// The named captures that something needs.
     Captures captures_of(const Regex& regex) const;
 
     Variables& variables() noexcept { return variables_; }
 
 private:
-    const Variable* make(const std::string& name, const Place& place);
+    const Variable* make(const std::string& name);
     const Variable* make_from_request(const std::string& name);
     const Variable* make_from_address(const std::string& name);
     const Variable* make_from_uri(const std::string& name);
@@ -136,7 +140,7 @@ private:
 
     Variables& variables_;
     std::map<std::string, const Assigned*, std::less<>> assigned_;
-    bool in_rewrite_ = false;
+    bool needs_captures_ = false;
     std::map<std::string, const Variable*, std::less<>> known_;
     std::set<std::string, std::less<>> in_progress_;
 };

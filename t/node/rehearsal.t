@@ -3,175 +3,8 @@
 # log that this nginx wrote, line by line.
 # needs: gcc libc6-dev
 
-use Ratelimit::Rehearse qw(rehearse);
+use Ratelimit::BesideNginx qw(same requests faster compared);
 use Ratelimit::Test;
-use Ratelimit::Process qw(temp_folder);
-
-use IO::Socket::INET;
-
-my $start = 1_795_000_000;
-my $moved = moved_clock();
-
-# A library that gives a process the time in a file, in microseconds since the epoch: (library, file).
-sub moved_clock {
-    my $folder = temp_folder();
-    write_file("$folder/clock.c", <<'END');
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-static volatile int64_t *now;
-
-__attribute__((constructor)) static void open_clock(void)
-{
-    int file = open(getenv("MOVED_CLOCK"), O_RDONLY | O_CLOEXEC);
-    void *at = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(*now), PROT_READ, MAP_SHARED, file, 0);
-    now = at == MAP_FAILED ? NULL : at;
-}
-
-int clock_gettime(clockid_t clock, struct timespec *out)
-{
-    if (now == NULL || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)) {
-        return (int)syscall(SYS_clock_gettime, clock, out);
-    }
-    out->tv_sec = *now / 1000000;
-    out->tv_nsec = *now % 1000000 * 1000;
-    return 0;
-}
-
-int gettimeofday(struct timeval *restrict out, void *restrict zone)
-{
-    struct timespec time;
-    (void)zone;
-    clock_gettime(CLOCK_REALTIME, &time);
-    out->tv_sec = time.tv_sec;
-    out->tv_usec = time.tv_nsec / 1000;
-    return 0;
-}
-
-time_t time(time_t *out)
-{
-    struct timespec now_spec;
-    clock_gettime(CLOCK_REALTIME, &now_spec);
-    if (out != NULL) {
-        *out = now_spec.tv_sec;
-    }
-    return now_spec.tv_sec;
-}
-END
-    system('cc', '-shared', '-fPIC', '-O1', '-o', "$folder/clock.so", "$folder/clock.c") == 0 or die 'cc';
-    write_file("$folder/now", pack 'q', $start * 1_000_000);
-    return { library => "$folder/clock.so", file => "$folder/now", folder => $folder };
-}
-
-sub set_clock {
-    my ($seconds) = @_;
-    open my $file, '+<:raw', $moved->{file} or die $!;
-    syswrite $file, pack 'q', ($start + $seconds) * 1_000_000;
-    close $file or die $!;
-    return;
-}
-
-# The files that the servers have, and an upstream that answers as the path says.
-sub start_nginx {
-    my (%conf) = @_;
-    my $upstream = free_port();
-    my $folder   = temp_folder();
-    my $server   = $conf{server} =~ s/UPSTREAM/127.0.0.1:$upstream/gr =~ s/USERS/$folder\/users/gr;
-    local @ENV{qw(LD_PRELOAD MOVED_CLOCK ASAN_OPTIONS)} =
-        ($moved->{library}, $moved->{file}, join ':', 'verify_asan_link_order=0', $ENV{ASAN_OPTIONS} // ());
-    my $format = $conf{format} // 'combined';
-    my $node = nginx(
-        listen => 'proxy_protocol', level => 'crit',
-        http => <<"END", server => <<"END2");
-    log_format truth '\$ratelimit_status';
-    lingering_close off;
-    set_real_ip_from 127.0.0.1;
-    real_ip_header proxy_protocol;
-    server {
-        listen 127.0.0.1:$upstream;
-        location / { return 200 "ok"; }
-        location ~ missing { return 404; }
-        location ~ login { return 401; }
-    }
-    $conf{http}
-END
-    access_log $folder/access.log $format;
-    access_log $folder/truth.log truth;
-    $server
-END2
-    my $html = "$node->{folder}/html";
-    mkdir "$html/$_" for 'docs', 'empty';
-    write_file("$html/$_", "$_\n") for 'index.php', 'style.css', 'about.html', 'docs/index.html', 'docs/a.png';
-    write_file("$folder/users", "ann:{PLAIN}secret\n");
-    $node->{logs} = $folder;
-    return ($node, $server);
-}
-
-# Sends one request from an address; the answer is read to its end, so that it is in the log.
-sub send_from {
-    my ($node, $request) = @_;
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $node->port, Timeout => 10) or die $!;
-    my $family = $request->{ip} =~ /:/ ? 'TCP6' : 'TCP4';
-    my $own    = $family eq 'TCP6' ? '::1' : '127.0.0.1';
-    my $host   = $request->{host} // 'localhost';
-    print {$socket} "PROXY $family $request->{ip} $own 4000 80\r\n$request->{line}\r\n"
-        . ($host eq '' ? '' : "Host: $host\r\n") . ($request->{headers} // '') . "Connection: close\r\n\r\n" or die $!;
-    local $SIG{ALRM} = sub { die "no answer to $request->{line}" };
-    alarm 20;
-    1 while sysread $socket, my $answer, 65_536;
-    alarm 0;
-    close $socket;
-    return;
-}
-
-my ($all, $refused) = (0, 0);
-
-# Sends the requests, [t, ip, line, host, headers], and compares what nginx did with what is rehearsed.
-sub same {
-    my ($what, %o) = @_;
-    my ($node, $server) = start_nginx(%o);
-    for my $request (@{ $o{requests} }) {
-        set_clock($request->{t});
-        send_from($node, $request);
-    }
-    $node->stop;
-    my @truth = map { { PASSED => 'passed', DELAYED => 'passed', REJECTED => 'refused', '-' => '-', '' => '-' }->{$_} // "($_)" }
-        split /\n/, read_file("$node->{logs}/truth.log");
-    my @lines = split /\n/, read_file("$node->{logs}/access.log");
-    my ($exit, undef, $err) = rehearse(conf => "http { $o{http} server { listen 80; index index.html; $server } }",
-        logs => ["$node->{logs}/access.log"], options => ['--decisions', "$node->{logs}/decisions.csv", @{ $o{options} // [] }]);
-    cmp_ok $exit, '!=', 1, "$what: it is rehearsed" or diag $err;
-    my (undef, @said) = map { /,([a-z_]+)$/ ? $1 : () } split /\n/, read_file("$node->{logs}/decisions.csv");
-    my @short = map { $_ eq 'passed' || $_ eq 'refused' ? $_ : '-' } @said;
-    is scalar @short, scalar @truth, "$what: each line";
-    my @wrong = grep { ($short[$_] // '?') ne $truth[$_] } 0 .. $#truth;
-    my $count = grep { $_ eq 'refused' } @truth;
-    is scalar @wrong, 0, "$what: " . @truth . " requests, of which nginx refused $count";
-    diag "$lines[$_]\n    nginx: $truth[$_], rehearsed: " . ($said[$_] // '?') for grep { defined } @wrong[0 .. 9];
-    cmp_ok $count, '>=', $o{refused} // 5, "$what: enough were refused";
-    $all += @truth;
-    $refused += $count;
-    return $err;
-}
-
-# Requests of a few clients to these paths, in an order by chance and with pauses.
-sub requests {
-    my ($count, @paths) = @_;
-    my $t = 0;
-    return map {
-        $t += int rand 4 if rand() < 0.4;
-        my $path = $paths[rand @paths];
-        my $one = ref $path ? {%{$path}} : { line => $path =~ /^[A-Z]+ / ? $path : "GET $path HTTP/1.1" };
-        +{ t => $t, ip => '192.0.2.' . (1 + int rand 6), %{$one} };
-    } 1 .. $count;
-}
 
 # What a log needs besides the combined format, to tell which files exist and whether there was a Host.
 my $detailed = 'log_format detailed \'$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent \''
@@ -284,6 +117,56 @@ END
     location ~ \.php$ { set $kind page; if ($args ~ "(^|&)s=") { set $kind search; } ratelimit zone=pages nodelay; ratelimit zone=search; proxy_pass http://UPSTREAM; }
 END2
 
-diag "$all requests, $refused refusals";
+@requests = requests(600, map { my $host = $_; map { { line => $_, host => $host } } 'GET / HTTP/1.1', 'GET /api/x HTTP/1.1' } qw(
+    shop.example SHOP.example:8080 shop.example. www.shop.example a.www.shop.example mail.example mail.other.net b.mail.example
+    t1.tenants.example t22.tenants.example t1.tenants.example.org other.net [2001:db8::1]:80 x.both.example both.example));
+my @hosts = ({ line => 'GET / HTTP/1.0', host => '' }, { line => 'GET http://shop.example/ HTTP/1.1', host => 'other.net' },
+    { line => 'GET / HTTP/1.1', host => '' }, { line => 'GET / HTTP/1.1', host => 'a b' }, { line => 'GET / HTTP/1.1', host => 'shop/x' });
+push @requests, map { +{ t => $requests[-1]{t} + $_, ip => '192.0.2.1', %{ $hosts[$_ % 5] } } } 0 .. 59;
+my $several = <<'END';
+    server { LISTEN_DEFAULT server_name fallback; location / { ratelimit zone=y; } }
+    server { LISTEN server_name shop.example; location / { ratelimit zone=z; } location /api/ { ratelimit zone=y; } }
+    server { LISTEN server_name *.shop.example; ratelimit zone=y; location / { } }
+    server { LISTEN server_name mail.*; location / { } location /api/ { ratelimit zone=z; } }
+    server { LISTEN server_name ~^(?<tenant>t\d+)\.tenants\.example$; ratelimit zone=t; location / { } location ~ ^/api/(.*) { ratelimit zone=one; } }
+    server { LISTEN server_name ~^t(\d+)\.tenants\. mail.example; ratelimit zone=one; location / { } }
+    server { LISTEN server_name .both.example; deny 192.0.2.3; location / { ratelimit zone=z; } }
+    server { LISTEN server_name ""; location / { ratelimit zone=z; } }
+END
+my $tenants = $zones . 'ratelimit_zone $tenant zone=t rate=8r/m; ratelimit_zone $1 zone=one rate=5r/m;';
+same('several servers by $http_host', @detailed, http => $tenants, requests => [@requests], servers => $several);
+same('several servers by $server_name', http => "$tenants log_format named '\$time_iso8601 \$remote_addr \"\$request\" \$status \$server_name \$upstream_status \$http_host';",
+    format => 'named', options => ['--format', 'named'], requests => [@requests], servers => $several);
+
+# nginx's own limits, with its monotonic clock moved, too.
+my $own = 'limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s; limit_req_zone $binary_remote_addr zone=b:1m rate=30r/m;'
+    . 'limit_req_zone $server_name zone=c:1m rate=2r/s; limit_req_zone $arg_k zone=k:1m rate=7r/m; limit_req_zone $binary_remote_addr zone=d:1m rate=2r/s;'
+    . 'log_format timed \'$msec $request_time $remote_addr "$request" $status $upstream_status\';';
+my @timed = (monotonic => 1, http => $zones . $own, format => 'timed', options => ['--format', 'timed', '--arrival']);
+
+@requests = faster(5, requests(900, qw(/one /burst /two /two /dry /both /pre /status /keys?k=1 /keys?k=2 /keys /none /inherited /off /closed)));
+same('limit_req', @timed, requests => [@requests], refused => 100, server => <<'END');
+    limit_req zone=a burst=2 nodelay;
+    location /inherited { proxy_pass http://UPSTREAM; }
+    location /one { limit_req zone=a; proxy_pass http://UPSTREAM; }
+    location /burst { limit_req zone=a burst=3 nodelay; proxy_pass http://UPSTREAM; }
+    location /two { limit_req zone=b burst=2 nodelay; limit_req zone=c burst=5 nodelay; proxy_pass http://UPSTREAM; }
+    location /dry { limit_req zone=b; limit_req_dry_run on; ratelimit zone=z; proxy_pass http://UPSTREAM; }
+    location /both { limit_req zone=b burst=4 nodelay; ratelimit zone=z; proxy_pass http://UPSTREAM; }
+    location /pre { ratelimit_phase preaccess; limit_req zone=b burst=1 nodelay; ratelimit zone=z; proxy_pass http://UPSTREAM; }
+    location /status { limit_req zone=a; limit_req_status 429; error_page 429 = /busy; proxy_pass http://UPSTREAM; }
+    location /busy { ratelimit zone=y; proxy_pass http://UPSTREAM; }
+    location /keys { limit_req zone=k burst=1 nodelay; proxy_pass http://UPSTREAM; }
+    location /closed { limit_req zone=b burst=1 nodelay; deny all; }
+    location /none { return 204; }
+END
+@requests = faster(60, requests(300, qw(/delay /some /hasty)));
+same('limit_req that delays', @timed, waits => 1, requests => [@requests], refused => 20, server => <<'END');
+    location /delay { limit_req zone=d burst=3; proxy_pass http://UPSTREAM; }
+    location /some { limit_req zone=d burst=4 delay=2; proxy_pass http://UPSTREAM; }
+    location /hasty { limit_req zone=a burst=1 nodelay; limit_req zone=c burst=8; proxy_pass http://UPSTREAM; }
+END
+
+diag compared();
 
 finish();

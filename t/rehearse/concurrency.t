@@ -192,7 +192,7 @@ subtest 'the suggested number is the smallest one' => sub {
         is_deeply $limit->(1000, $share)->{suggested}, $suggested, 'whatever number is configured';
     }
     my (undef, $text) = rehearse(conf => conf('concurrency=9'), options => [@format, '--suggest', '0'], logs => [log_file(map { held(0, 10) } 1 .. 3)]);
-    like $text, qr/^  suggestion    concurrency=3, the smallest that refuses at most 0 % of the keys: 0$/m;
+    like $text, qr/^  suggestion    concurrency=3, the smallest that refuses at most 0 % of the keys: it would refuse 0 of 1$/m;
 };
 
 subtest 'a log without $request_time' => sub {

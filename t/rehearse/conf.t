@@ -184,8 +184,8 @@ subtest 'addresses' => sub {
 
 # A configuration, and the error for it without the place, which is line 1 unless the error says another.
 my @errors = (
-    ['worker_processes 1;', qr/^\S+limits\.conf has no "ratelimit" directive$/],
-    ['ratelimits zone=z;', qr/^\S+limits\.conf has no "ratelimit" directive; unknown directive "ratelimits" in \S+:1$/],
+    ['worker_processes 1;', qr/^\S+limits\.conf has no "ratelimit" or "limit_req" directive$/],
+    ['ratelimits zone=z;', qr/^\S+limits\.conf has no "ratelimit" or "limit_req" directive; unknown directive "ratelimits" in \S+:1$/],
     ['split_clients $remote_addr $v { 60% a; 50% b; } ratelimit_zone $v zone=z rate=1r/s; ratelimit zone=z;', 'invalid percent value "50%" in FILE:1'],
     ["$zone location / { allow 10.0.0.0/40; ratelimit zone=z; }", 'invalid parameter "10.0.0.0/40" in FILE:2'],
     ['ratelimit_zone $http_x_api_key zone=k rate=1r/s; ratelimit zone=k;',
@@ -197,7 +197,6 @@ my @errors = (
     ["ratelimit_zone \$x zone=k rate=1r/s;\nserver { if (\$geoip_city = x) {\n set \$x 1; }\n ratelimit zone=k; }",
         'the variable "$x" is set within "if", which cannot be followed, in FILE:3'],
     ['map $a $b { } map $b $a { } ratelimit_zone $a zone=z rate=1r/s; ratelimit zone=z;', 'the variable "$a" depends on itself in FILE:1'],
-    ['ratelimit_zone $1 zone=z rate=1r/s; ratelimit zone=z;', 'the capture "$1" cannot be followed; a named one can, in FILE:1'],
     ['ratelimit_zone k zone=z concurrency=5; ratelimit zone=z;',
         '"concurrency=" needs the variable "$request_time", which is not in the log format "combined", in FILE:1'],
     ["ratelimit_zone k zone=z concurrency=5;\nratelimit zone=z charge=\$status;",
@@ -264,9 +263,20 @@ subtest 'what cannot be followed is named, with its place' => sub {
     my $log = log_file(line());
     my $file = folder() . '/limits.conf';
     for (
-        ['if ($geoip_city = x) { return 403; } ratelimit zone=z;',
+        ['if ($geoip_city = x) { rewrite ^ /x last; } ratelimit zone=z;',
             "\"if\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
-        ['if (-d $request_filename) { return 403; } ratelimit zone=z;', '"if" is not followed in FILE:2: this condition cannot be followed in FILE:2'],
+        ['if (-f /maintenance) { rewrite ^ /x last; } ratelimit zone=z;', '"if" is not followed in FILE:2: this condition cannot be followed in FILE:2'],
+        (map { ["if ($_ \$request_filename) { rewrite ^ /x last; } ratelimit zone=z;", '"if" in FILE:2: which files exist is not in the log; '
+            . 'a path such as /style.css with the status 200, 206 or 304 is taken for one, every other for none (log $upstream_status to know)'] } qw(-f !-d -e -x)),
+        ["location / {\nindex \$geoip_city.html; ratelimit zone=z; }",
+            '"index" is not followed to "$geoip_city.html": the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:3'],
+        ["location / {\nerror_page 404 /\$geoip_city; ratelimit zone=z; }",
+            '"error_page" is not followed to "/$geoip_city": the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:3'],
+        ["location / {\nlimit_req zone=own; ratelimit zone=z; }", '"limit_req" in FILE:3: there is no limit_req_zone of its name; what it refused is told by $status'],
+        ["limit_req_zone \$geoip_city zone=own:1m rate=1r/s;\nlimit_req zone=own; ratelimit zone=z;",
+            '"limit_req" in FILE:3: the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:2; what it refused is told by $status'],
+        ["limit_req_zone \$remote_addr zone=own:1m rate=1r/s;\nlimit_req zone=own; ratelimit zone=z;", '"limit_req" in FILE:3 counts milliseconds, and the log has no $msec: '
+            . 'with a small burst it refuses more here than in nginx; which requests went on to other limits is told by $status'],
         ['rewrite ^ /$geoip_city; ratelimit zone=z;',
             "\"rewrite\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
         ["location / {\n access_by_lua_block { ngx.exit(403) }\n ratelimit zone=z; }", '"access_by_lua_block" is not followed in FILE:3'],
@@ -283,6 +293,38 @@ subtest 'what cannot be followed is named, with its place' => sub {
         logs => [log_file("1795000000 /\n")], options => ['--format', '$msec $request_uri']);
     like $unknown->{warnings}, qr/^ratelimit-rehearse: "auth_basic" in \S+:3 is not followed: the log has no \$status$/m;
     like $unknown->{warnings}, qr/^ratelimit-rehearse: "allow" and "deny" of \S+:2 are not followed: the log has no \$remote_addr$/m;
+};
+
+subtest 'a condition that only answers is told by the status' => sub {
+    for my $condition ('-f /maintenance', '-d $request_filename', '$invalid_referer', '$geoip_city = x') {
+        my $report = report(conf => "$zone if ($condition) { return 403; } ratelimit zone=z;", logs => [log_file(map { line(status => $_) } 200, 403, 429)]);
+        is $report->{warnings}, '';
+        is $report->{limits}[0]{requests}, 2;
+        is $report->{requests}{rewrite}, 1;
+    }
+};
+
+subtest 'captures are keys' => sub {
+    is_deeply by_key("ratelimit_zone \$$_->[0] zone=z rate=1r/d; location ~ ^/(\\w+)/(?<two>\\w+) { $_->[1] ratelimit zone=z; }",
+        paths('/a/b', '/a/b', '/a/c')), $_->[2] for
+        ['1', '', { a => 3 }], ['2', '', { b => 2, c => 1 }], ['two', '', { b => 2, c => 1 }], ['{1}0', '', { a0 => 3 }],
+        ['1', 'if ($uri ~ (.)$) { set $x 1; }', { b => 2, c => 1 }], ['1', 'rewrite ^/a/(b)$ /a/b break;', { b => 2, a => 1 }],
+        ['1', 'location /a/b { }', { a => 3 }];
+};
+
+subtest 'a body that is too long is answered before' => sub {
+    my $too_large = sub {
+        my ($conf, $format, @lines) = @_;
+        my $report = report(conf => "$zone $conf location / { ratelimit zone=z; }", logs => [log_file(@lines)], options => ['--format', $format]);
+        return "$report->{requests}{too_large} $report->{requests}{limits}";
+    };
+    my $format = '$msec "$request" $status $remote_addr';
+    my @lines = map { qq{1795000000 "POST / HTTP/1.1" $_\n} } '200 a', '413 a', '200 a';
+    is $too_large->('', $format, @lines), '1 2', 'the status tells it';
+    is $too_large->('client_max_body_size 0;', $format, @lines), '0 3', 'unless every length is allowed';
+    is $too_large->('', "$format \$upstream_status", map { s/\n/ 413\n/r } @lines), '0 3', 'or an upstream has answered it';
+    @lines = map { qq{1795000000 "POST / HTTP/1.1" 413 a $_\n} } '-', 10, 2048, 2049;
+    is $too_large->('client_max_body_size 2k;', "$format \$content_length", @lines), '1 3', '$content_length tells it exactly';
 };
 
 subtest 'missing includes are all named, and passed over' => sub {

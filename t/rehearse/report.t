@@ -20,11 +20,11 @@ subtest 'JSON' => sub {
     is_deeply decode_json($out), {
         lines  => 20, skipped => 1, usable => JSON::PP::false,
         problems => ['5 % of the lines were skipped (1 of 20)'],
-        requests => { limits => 18, none => 1, map { $_ => 0 } qw(malformed rewrite internal deny authentication limit_req) },
+        requests => { limits => 18, none => 1, map { $_ => 0 } qw(malformed rewrite internal too_large deny authentication limit_req) },
         failed => [],
         total  => { requests => 18, refused => 5, succeeded => 5, clients => 3, clients_refused => 2, refused_clients => [$first, $second] },
         limits => [{
-            zone => 'z', location => '/api/', requests => 18, refused => 5, keys => 3, keys_refused => 2,
+            directive => 'ratelimit', zone => 'z', location => '/api/', requests => 18, refused => 5, keys => 3, keys_refused => 2,
             busiest => [
                 { key => '10.0.0.1', requests => 8, refused => 3 }, { key => '10.0.0.3', requests => 7, refused => 2 },
                 { key => '10.0.0.2', requests => 3, refused => 0 },
@@ -114,7 +114,7 @@ subtest 'the suggested quota is the smallest one' => sub {
         }
     }
     my ($exit, $out) = rehearse(conf => $conf, logs => [$log], options => ['--suggest', '0.4']);
-    like $out, qr/^  suggestion    rate=7r\/m, the smallest that refuses at most 40 % of the keys: 1$/m;
+    like $out, qr/^  suggestion    rate=7r\/m, the smallest that refuses at most 40 % of the keys: it would refuse 1 of 3$/m;
     ($exit, $out) = rehearse(conf => $conf =~ s/fixed_window/gcra/r, logs => [log_file(map { line(path => '/api/') } 1 .. 9)], options => ['--suggest', '0']);
     like $out, qr/^  suggestion    none: with this burst every quota refuses more than 0 % of the keys$/m;
 };
