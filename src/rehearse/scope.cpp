@@ -135,6 +135,9 @@ const Variable* Scope::find(std::string_view name, const Place& place)
         return known->second;
     }
     const std::string own_name(name);
+    if (name.starts_with(network_variable_prefix) && !parse_network_variable(name)) {
+        fail_at(place, "invalid \"$" + own_name + "\", expected $ratelimit_net_A_B");
+    }
     if (!in_progress_.insert(own_name).second) {
         fail_at(place, "the variable \"$" + own_name + "\" depends on itself");
     }
@@ -273,9 +276,6 @@ const Variable* Scope::make(const std::string& name)
     }
     if (name == "server_name") {
         return variables_.own(std::make_unique<ServerName>());
-    }
-    if (name.starts_with(network_variable_prefix) && !parse_network_variable(name)) {
-        fail_at(place, "invalid \"$" + name + "\", expected $ratelimit_net_A_B");
     }
     if (name == "binary_remote_addr" || name == "ratelimit_client"
         || name.starts_with(network_variable_prefix)) {
