@@ -6,8 +6,6 @@ namespace {
 
 ngx_http_request_body_filter_pt next_filter;
 
-#if (NGX_HTTP_V2)
-
 bool has_body(const ngx_http_request_t* r) noexcept
 {
     return r->headers_in.content_length_n >= 0 || r->headers_in.chunked;
@@ -35,8 +33,6 @@ bool gone_before_body(const ngx_http_request_t* r) noexcept
         && !r->discard_body && !r->stream->skip_data && r->content_handler != nullptr;
 }
 
-#endif
-
 /// nginx calls the handler of a complete body after this filter.
 ngx_int_t filter(ngx_http_request_t* r, ngx_chain_t* in) noexcept
 {
@@ -50,9 +46,8 @@ ngx_int_t filter(ngx_http_request_t* r, ngx_chain_t* in) noexcept
 
 }  // namespace
 
-ngx_int_t pass_without_client([[maybe_unused]] ngx_http_request_t* r, RequestState& state) noexcept
+ngx_int_t pass_without_client(ngx_http_request_t* r, RequestState& state) noexcept
 {
-#if (NGX_HTTP_V2)
     if (gone_before_body(r)) {
         if (!body_complete(r)) {
             return NGX_HTTP_CLIENT_CLOSED_REQUEST;
@@ -60,7 +55,6 @@ ngx_int_t pass_without_client([[maybe_unused]] ngx_http_request_t* r, RequestSta
         r->connection->error = 0;
         state.hides_client_gone = true;
     }
-#endif
     return NGX_DECLINED;
 }
 
