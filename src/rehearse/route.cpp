@@ -9,6 +9,8 @@ namespace ratelimit::rehearse {
 
 namespace {
 
+constexpr int too_many_requests = 429;
+
 const Location* named_location(const Location& server, std::string_view name)
 {
     const auto found =
@@ -228,8 +230,8 @@ Router::Next Router::index(Walk& walk) const
     return error_page(walk, facts_.status_of(walk.values));
 }
 
-/// The page of an error, if there is one. `=` hides whether there was the error 404: as with
-/// try_files.
+/// The page of an error, if there is one. `=`, or a limit of the page that refused, hides whether
+/// there was the error 404: as with try_files.
 Router::Next Router::error_page(Walk& walk, int status) const
 {
     const Location& location = walk.location == nullptr ? walk.server.top : *walk.location;
@@ -241,7 +243,8 @@ Router::Next Router::error_page(Walk& walk, int status) const
         && !facts_.file_found(walk.values);
     for (std::size_t i = 0; i < pages->size(); ++i) {
         const ErrorPage& page = (*pages)[i];
-        if (page.code == status || (page.code == 404 && page.response_changes && hidden)) {
+        const bool changed = page.response_changes || status == too_many_requests;
+        if (page.code == status || (page.code == 404 && changed && hidden)) {
             walk.has_error_page = !location.own.around.recursive_errors;
             std::string own;
             return redirect(walk, std::string(location.error_targets[i].value(walk.values, own)));

@@ -2,6 +2,7 @@
 
 #include "rehearse/http_conf.h"
 #include "rehearse/request_facts.h"
+#include "rehearse/route_setup.h"
 
 #include <array>
 #include <cstdint>
@@ -40,12 +41,14 @@ struct Route {
 /// that it has.
 class Router {
 public:
-    explicit Router(Variables& variables);
+    explicit Router(Variables& variables) : facts_(variables) {}
 
-    /// Declares, then compiles what the limits of a server depend on. `compile` may be called again
-    /// as more variables are needed; warnings are those of the last call.
-    static void declare(const ServerConf& server, Scope& scope);
-    void compile(ServerConf& server, Scope& scope, std::vector<std::string>& warnings);
+    /// After declare_routes. May be called again as more variables are needed; warnings are those
+    /// of the last call.
+    void compile(ServerConf& server, Scope& scope, std::vector<std::string>& warnings)
+    {
+        compile_routes(server, scope, facts_, warnings);
+    }
 
     /// Values::begin comes before it. `limit_reqs` decides on the way.
     Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
@@ -90,10 +93,6 @@ private:
         }
     };
 
-    void compile(Location& location, Scope& scope, std::vector<std::string>& warnings);
-    static void compile_targets(
-        Location& location, Scope& scope, std::vector<std::string>& warnings);
-    void warn_of_unknown(const Location& location, std::vector<std::string>& warnings) const;
     static void set_captures(const Location& location, Walk& walk);
     Reached limit_req(Walk& walk) const;
     Next rewritten(Walk& walk, const RewriteProgram& program) const;

@@ -1,44 +1,11 @@
-#include "rehearse/route.h"
+#include "rehearse/route_setup.h"
 
 namespace ratelimit::rehearse {
 
-Router::Router(Variables& variables) : facts_(variables) {}
-
-void Router::declare(const ServerConf& server, Scope& scope)
-{
-    for_each_location(server.top, [&scope](const Location& one) {
-        RewriteProgram::declare(one.rewrites, scope);
-        if (one.regex) {
-            for (const auto& [name, number] : one.regex->names()) {
-                scope.declare(name);
-            }
-        }
-    });
-    for (const std::string& name : server.names) {
-        if (name.starts_with('~')) {
-            scope.declare_captures(name.substr(1), server.top.directive->place);
-        }
-    }
-}
-
-void Router::compile(ServerConf& server, Scope& scope, std::vector<std::string>& warnings)
-{
-    for_each_location(server.top, [&](Location& location) { compile(location, scope, warnings); });
-}
-
-/// What cannot be seen in the log is named.
-void Router::compile(Location& location, Scope& scope, std::vector<std::string>& warnings)
-{
-    location.program.compile(location.rewrites, scope, facts_, warnings);
-    if (location.regex) {
-        location.captures = scope.captures_of(*location.regex);
-    }
-    compile_targets(location, scope, warnings);
-    warn_of_unknown(location, warnings);
-}
+namespace {
 
 /// Where try_files, index and error_page send requests.
-void Router::compile_targets(Location& location, Scope& scope, std::vector<std::string>& warnings)
+void compile_targets(Location& location, Scope& scope, std::vector<std::string>& warnings)
 {
     const auto compiled = [&](const std::string& text, const Directive& directive) {
         try {
@@ -70,14 +37,15 @@ void Router::compile_targets(Location& location, Scope& scope, std::vector<std::
     }
 }
 
-void Router::warn_of_unknown(const Location& location, std::vector<std::string>& warnings) const
+void warn_of_unknown(
+    const Location& location, const RequestFacts& facts, std::vector<std::string>& warnings)
 {
-    if (location.try_files != nullptr && !facts_.knows_files() && location.own.limits == nullptr) {
+    if (location.try_files != nullptr && !facts.knows_files() && location.own.limits == nullptr) {
         warnings.push_back(guess_text(*location.try_files));
     }
     const Surroundings& around = location.own.around;
     for (const Directive* one : { around.auth_basic, around.auth_request }) {
-        if (one != nullptr && facts_.status == nullptr && !around.preaccess) {
+        if (one != nullptr && facts.status == nullptr && !around.preaccess) {
             warnings.push_back(
                 "\"" + one->name + "\" in " + one->place.text()
                 + " is not followed: the log has no $status");
@@ -94,11 +62,49 @@ void Router::warn_of_unknown(const Location& location, std::vector<std::string>&
             }
         }
     }
-    if (around.rules != nullptr && facts_.address == nullptr && !around.preaccess) {
+    if (around.rules != nullptr && facts.address == nullptr && !around.preaccess) {
         warnings.push_back(
             "\"allow\" and \"deny\" of " + location.directive->place.text()
             + " are not followed: the log has no $remote_addr");
     }
+}
+
+/// What cannot be seen in the log is named.
+void compile(
+    Location& location, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
+{
+    location.program.compile(location.rewrites, scope, facts, warnings);
+    if (location.regex) {
+        location.captures = scope.captures_of(*location.regex);
+    }
+    compile_targets(location, scope, warnings);
+    warn_of_unknown(location, facts, warnings);
+}
+
+}  // namespace
+
+void declare_routes(const ServerConf& server, Scope& scope)
+{
+    for_each_location(server.top, [&scope](const Location& one) {
+        RewriteProgram::declare(one.rewrites, scope);
+        if (one.regex) {
+            for (const auto& [name, number] : one.regex->names()) {
+                scope.declare(name);
+            }
+        }
+    });
+    for (const std::string& name : server.names) {
+        if (name.starts_with('~')) {
+            scope.declare_captures(name.substr(1), server.top.directive->place);
+        }
+    }
+}
+
+void compile_routes(
+    ServerConf& server, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
+{
+    for_each_location(
+        server.top, [&](Location& location) { compile(location, scope, facts, warnings); });
 }
 
 }  // namespace ratelimit::rehearse

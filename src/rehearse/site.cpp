@@ -120,7 +120,7 @@ void Site::compile(HttpConf& conf)
     for (const auto& one : conf.servers) {
         if ((only_ == nullptr || only_ == one.get()) && one->has_limits) {
             met.push_back(one.get());
-            Router::declare(*one, scope_);
+            declare_routes(*one, scope_);
         }
     }
     for (ServerConf* one : met) {

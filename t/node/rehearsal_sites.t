@@ -17,7 +17,7 @@ sub site {
 
 srand 2824;
 
-site('a PHP framework with a front controller', <<'END', [qw(/ /users /users?page=2 /users/7/edit /index.php /index.php/route /style.css /none.css /docs/ /docs /empty/ /.env /.well-known/x /robots.txt /admin.php)]);
+site('a PHP framework with a front controller', <<'END', [qw(/ /users /users?page=2 /users/7/edit /index.php /index.php/route /style.css /none.css /favicon.ico /docs/ /docs /empty/ /.env /.well-known/x /robots.txt /admin.php)]);
     index index.php;
     charset utf-8;
     location / { try_files $uri $uri/ /index.php?$query_string; }
