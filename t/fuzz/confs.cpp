@@ -18,6 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
         Variables variables(*format, conf->definitions);
         const Site site(*conf, variables, "");
+        const Evidence evidence(variables);
+        LimitReqs limit_reqs(conf->limit_req_zones, conf->limit_req_titles.size(), {}, evidence);
         format->want(variables.wanted(), false);
         Values values(format->escape());
         Rehearsal rehearsal(conf->zones, conf->titles, {});
@@ -27,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 + std::string(path) + " HTTP/1.1\" 200 5 \"-\" \"agent\"";
             must(format->read(line, record));
             values.begin(record);
-            if (const Plan* plan = site.find(values).plan) {
+            if (const Plan* plan = site.find(values, limit_reqs).plan) {
                 rehearsal.decide(*plan, values, record.time);
             }
         }

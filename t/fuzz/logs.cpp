@@ -35,6 +35,8 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
 {
     Variables variables(format, conf.definitions);
     const Site site(conf, variables, "");
+    const Evidence evidence(variables);
+    LimitReqs limit_reqs(conf.limit_req_zones, conf.limit_req_titles.size(), {}, evidence);
     format.want(variables.wanted(), site.has_concurrency());
     Rehearsal rehearsal(conf.zones, conf.titles, {});
     Values values(format.escape());
@@ -46,7 +48,7 @@ void decide(HttpConf& conf, LogFormat& format, std::string_view lines)
             must(record.time >= 0 && record.time <= record.end);
             now = std::max(now, record.time);
             values.begin(record);
-            if (const Plan* plan = site.find(values).plan) {
+            if (const Plan* plan = site.find(values, limit_reqs).plan) {
                 rehearsal.decide(*plan, values, now);
             }
         }

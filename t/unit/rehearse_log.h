@@ -19,6 +19,8 @@ public:
           format_(rehearse::text_format(format, rehearse::Escape::standard, "the log format")),
           variables_(*format_, conf_->definitions),
           site_(*conf_, variables_, ""),
+          evidence_(variables_),
+          limit_reqs_(conf_->limit_req_zones, conf_->limit_req_titles.size(), {}, evidence_),
           values_(rehearse::Escape::standard),
           rehearsal(conf_->zones, conf_->titles, {})
     {
@@ -32,7 +34,7 @@ public:
             return false;
         }
         values_.begin(record_);
-        const rehearse::Plan* plan = site_.find(values_).plan;
+        const rehearse::Plan* plan = site_.find(values_, limit_reqs_).plan;
         return plan == nullptr || rehearsal.decide(*plan, values_, record_.time);
     }
 
@@ -41,6 +43,8 @@ private:
     std::unique_ptr<rehearse::LogFormat> format_;
     rehearse::Variables variables_;
     rehearse::Site site_;
+    rehearse::Evidence evidence_;
+    rehearse::LimitReqs limit_reqs_;
     rehearse::Values values_;
     rehearse::Record record_;
 
