@@ -81,7 +81,10 @@ void each_second() noexcept
     if (MainConf* conf = main_conf(const_cast<ngx_cycle_t*>(ngx_cycle))) {
         log_ended(*conf);
         for (const ZoneConf& zone : conf->zones) {
-            roll_history_each_second(zone);
+            roll_history_each_second(zone.zone.memory());
+        }
+        if (conf->requests != nullptr) {
+            roll_history_each_second(ZoneMemory(*conf->requests));
         }
         for (RedisBlock& block : conf->redis) {
             block.report();

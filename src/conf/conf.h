@@ -125,6 +125,8 @@ struct MainSettings {
 struct MainConf : MainSettings {
     std::deque<RedisBlock> redis;  // deques: elements keep their addresses
     std::deque<ZoneConf> zones;
+    /// Counts the requests of this node that have limits, as a zone does; null: there are no zones.
+    ngx_shm_zone_t* requests = nullptr;
     ngx_shm_zone_t* redis_counters = nullptr;  // null: there is no Redis
     std::unique_ptr<FleetMember> fleet;        // null: no ratelimit_fleet
     ConfPosition fleet_position;

@@ -11,6 +11,8 @@
 #include "nginx/text.h"
 #include "store/redis_counters.h"
 
+#include <algorithm>
+
 namespace ratelimit {
 
 namespace {
@@ -157,6 +159,20 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
     return NGX_CONF_OK;
 }
 
+/// Adds the memory that counts this node's requests, as small as a zone with a whole history.
+char* add_requests(ngx_conf_t* cf, MainConf& main)
+{
+    static char tag;
+    static ngx_str_t name = ngx_string("ratelimit requests");
+    const std::size_t size = std::max<std::size_t>(History::all_series_from, 8 * ngx_pagesize);
+    main.requests = ngx_shared_memory_add(cf, &name, size, &tag);
+    if (main.requests == nullptr) {
+        return static_cast<char*>(NGX_CONF_ERROR);
+    }
+    ZoneMemory::prepare(*main.requests);
+    return NGX_CONF_OK;
+}
+
 }  // namespace
 
 void* create_main_conf(ngx_conf_t* cf, const Handlers& handlers) noexcept
@@ -179,6 +195,8 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
 
     return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&]() -> char* {
         for (ZoneConf& zone : main.zones) {
+            zone.zone.addresses =
+                address_form(zone.key_text, static_cast<std::uint8_t>(main.ipv6_prefix));
             if (char* result = find_redis(cf, main, zone); result != NGX_CONF_OK) {
                 return result;
             }
@@ -191,6 +209,10 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
                 const Algorithm algorithm = zone.zone.policy.algorithm;
                 zone.peek.several = zone.redis->scripts.add(peek_script({ &algorithm, 1 }));
             }
+        }
+        if (char* result = main.zones.empty() ? NGX_CONF_OK : add_requests(cf, main);
+            result != NGX_CONF_OK) {
+            return result;
         }
         return main.redis.empty() ? NGX_CONF_OK : add_counters(cf, main);
     });

@@ -134,8 +134,8 @@ try {
             return false;
         }
         if (const auto id = parse_change_id(text_of(*reply.element[i]))) {
-            page.items.push_back(
-                { std::string(id->key), parse_stored(text_of(*reply.element[i + 1])) });
+            page.items.push_back({ std::string(id->zone), std::string(id->key),
+                                   parse_stored(text_of(*reply.element[i + 1])) });
         }
     }
     listed(std::move(page));

@@ -75,9 +75,10 @@ protected:
     virtual void found(std::string_view text) noexcept = 0;
 };
 
-/// A page of a zone's overrides (lua/fleet_list.lua).
+/// A page of overrides (lua/fleet_list.lua).
 struct OverridePage {
     struct Item {
+        std::string zone;
         std::string key;  // empty: of the whole zone
         StoredOverride stored;
     };
@@ -88,6 +89,8 @@ struct OverridePage {
 
 class ListCall : public redis::Call {
 public:
+    /// `zone`: lists its overrides, the oldest first; empty: those of all zones, the newest first.
+    /// `after`: the `next` of the page before, or 0.
     ListCall(
         redis::ScriptId script, const FleetKeys& keys, std::string zone, std::int64_t after,
         std::int64_t most);

@@ -34,6 +34,8 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "uptime_us"sv, &NodeReport::uptime_us },
     std::pair{ "process"sv, &NodeReport::process },
     std::pair{ "replaces"sv, &NodeReport::replaces },
+    std::pair{ "passed"sv, &NodeReport::passed },
+    std::pair{ "refused"sv, &NodeReport::refused },
     std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },
 };
 
@@ -61,6 +63,8 @@ constexpr std::tuple members_of<NodeReport::RefusedKey>{
     std::pair{ "zone"sv, &NodeReport::RefusedKey::zone },
     std::pair{ "id"sv, &NodeReport::RefusedKey::id },
     std::pair{ "refused"sv, &NodeReport::RefusedKey::refused },
+    std::pair{ "per_1000_s"sv, &NodeReport::RefusedKey::per_1000_s },
+    std::pair{ "since"sv, &NodeReport::RefusedKey::since },
 };
 
 /// Calls `visit` with the name and the value of each text and number.
@@ -316,13 +320,16 @@ std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes
         std::string_view zone;
         std::string_view id;
         std::uint64_t refused;
+        std::uint64_t per_1000_s;
+        std::uint64_t since;
     };
     std::vector<Sum> sums;
     for (const FleetNode& node : nodes) {
         if (node.live) {
             for (const NodeReport::RefusedKey& key : node.report.busiest) {
                 const std::hash<std::string_view> hash;
-                sums.push_back({ hash(key.id), key.zone, key.id, key.refused });
+                sums.push_back(
+                    { hash(key.id), key.zone, key.id, key.refused, key.per_1000_s, key.since });
             }
         }
     }
@@ -334,15 +341,18 @@ std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes
     std::size_t count = 0;
     for (const Sum& sum : sums) {
         if (count > 0 && sums[count - 1].id == sum.id && sums[count - 1].zone == sum.zone) {
-            sums[count - 1].refused += sum.refused;
+            Sum& same = sums[count - 1];
+            same.refused += sum.refused;
+            same.per_1000_s += sum.per_1000_s;
+            same.since = same.since == 0 ? sum.since : std::min(same.since, sum.since);
         } else {
             sums[count++] = sum;
         }
     }
     sums.resize(count);
     const auto by_refused = [](const Sum& left, const Sum& right) {
-        return std::tie(right.refused, left.zone, left.id)
-            < std::tie(left.refused, right.zone, right.id);
+        return std::tie(right.per_1000_s, right.refused, left.zone, left.id)
+            < std::tie(left.per_1000_s, left.refused, right.zone, right.id);
     };
     const auto shown = static_cast<std::ptrdiff_t>(std::min(count, most_busiest));
     std::partial_sort(sums.begin(), sums.begin() + shown, sums.end(), by_refused);
@@ -350,7 +360,8 @@ std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes
     std::vector<NodeReport::RefusedKey> keys;
     keys.reserve(sums.size());
     for (const Sum& sum : sums) {
-        keys.push_back({ std::string(sum.zone), std::string(sum.id), sum.refused });
+        keys.push_back(
+            { std::string(sum.zone), std::string(sum.id), sum.refused, sum.per_1000_s, sum.since });
     }
     return keys;
 }

@@ -31,14 +31,25 @@ struct NodeReport {
         std::string zone;
         std::string id;  // the key as it is counted, percent-encoded
         std::uint64_t refused = 0;
+        std::uint64_t per_1000_s = 0;  // that are refused now, in 1000 seconds
+        std::uint64_t since = 0;       // the first refusal, seconds since the epoch
+
+        /// Whether the left one is refused more: now, or else before.
+        friend bool is_busier(const RefusedKey& left, const RefusedKey& right) noexcept
+        {
+            return left.per_1000_s != right.per_1000_s ? left.per_1000_s > right.per_1000_s
+                                                       : left.refused > right.refused;
+        }
     };
 
     std::string name;
     std::string version;
     std::string nginx;
     std::uint64_t uptime_us = 0;
-    std::uint64_t process = 0;        // id of its master process
-    std::uint64_t replaces = 0;       // that of the process whose program it replaces; 0: none
+    std::uint64_t process = 0;   // id of its master process
+    std::uint64_t replaces = 0;  // that of the process whose program it replaces; 0: none
+    std::uint64_t passed = 0;    // requests, in any zones
+    std::uint64_t refused = 0;
     std::uint64_t zones_omitted = 0;  // beyond `most_zones`
     std::vector<Zone> zones;
     std::vector<Server> servers;
@@ -83,7 +94,8 @@ struct FleetZone {
 /// In the order of their names.
 std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes);
 
-/// The keys that all live nodes together refused most, in descending order, at most `most_busiest`.
+/// The keys that all live nodes together refuse most, in the order of is_busier, at most
+/// `most_busiest`.
 std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes);
 
 }  // namespace ratelimit::fleet

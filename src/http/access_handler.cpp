@@ -111,7 +111,7 @@ void debug_decision(const RequestState&) noexcept {}
 void record(const RequestState& state) noexcept
 {
     log_decision(state);
-    count_decision(state.decision);
+    count_decision(state.decision, ZoneMemory(*main_conf(state.request).requests).counters());
     debug_decision(state);
 }
 

@@ -45,6 +45,12 @@ constexpr bool are_in_order() noexcept
 
 static_assert(are_in_order(), "CountedAs is an index of outcomes");
 
+// A request's Result is counted as the outcome of the same name.
+static_assert(static_cast<int>(CountedAs::passed) == static_cast<int>(Result::passed) - 1);
+static_assert(
+    static_cast<int>(CountedAs::failed_closed) == static_cast<int>(Result::failed_closed) - 1);
+static_assert(static_cast<int>(CountedAs::failed_closed) == counts_of_requests - 1);
+
 constexpr std::size_t named_sources() noexcept
 {
     std::size_t count = 0;
@@ -122,6 +128,12 @@ std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit
     return CountedAs::passed;
 }
 
+bool is_near_limit(const AppliedLimit& limit) noexcept
+{
+    constexpr std::int64_t parts = 5;
+    return limit.cost > 0 && limit.state.remaining * parts < limit.policy.limit();
+}
+
 /// A zone's decisions with one of these outcomes.
 std::uint64_t sum_of(const ZoneCounters& counters, std::initializer_list<CountedAs> all) noexcept
 {
@@ -139,8 +151,11 @@ std::uint64_t sum_of(const ZoneCounters& counters, std::initializer_list<Counted
 
 }  // namespace
 
-void count_decision(const Decision& decision) noexcept
+void count_decision(const Decision& decision, ZoneCounters requests) noexcept
 {
+    if (decision.result() != Result::none) {
+        requests.count(static_cast<std::size_t>(decision.result()) - 1, 0);
+    }
     const bool closed = decision.result() == Result::failed_closed;
     const auto failed = closed ? CountedAs::failed_closed : CountedAs::failed_open;
 
@@ -148,13 +163,20 @@ void count_decision(const Decision& decision) noexcept
         const ZoneMemory memory = limit.zone->memory();
         if (limit.decided) {
             if (!limit.state.granted) {
-                memory.top_refused().refuse(limit.key, ngx_time());
+                const bool configured = limit.policy.override_record == 0;
+                memory.top_refused().refuse(
+                    limit.key, ngx_time(),
+                    { .tried = limit.shadow || decision.dry_run(),
+                      .rate = configured ? limit.policy.rate : Rate{} });
             }
             if (const auto as = counted_as(decision, limit)) {
                 count(memory.counters(), *as, limit);
             }
             if (!limit.settled_later && decision.counted(limit)) {
                 memory.counters().add(ZoneCounters::Units::passed, limit.cost);
+            }
+            if (decision.counted(limit) && is_near_limit(limit)) {
+                memory.counters().add(ZoneCounters::Units::near_limit, 1);
             }
         } else if (decision.undecided(limit) && !decision.outcome().refused) {
             // If another limit refused, this failure did not change the result.
@@ -163,9 +185,9 @@ void count_decision(const Decision& decision) noexcept
     }
 }
 
-std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
+std::array<Count, counts_of_zone> counts_of(const ZoneMemory& memory) noexcept
 {
-    const ZoneCounters counters = zone.zone.memory().counters();
+    const ZoneCounters counters = memory.counters();
     std::array<Count, counts_of_zone> all{};
     std::size_t next = 0;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
@@ -183,10 +205,19 @@ std::array<Count, counts_of_zone> counts_of(const ZoneConf& zone) noexcept
     return all;
 }
 
-History::Values history_totals(const ZoneConf& zone) noexcept
+std::array<Count, counts_of_requests> counts_of_all(const ZoneMemory& requests) noexcept
+{
+    std::array<Count, counts_of_requests> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i] = { outcomes[i].name, {}, requests.counters().sum(i, 0) };
+    }
+    return all;
+}
+
+History::Values history_totals(const ZoneMemory& memory) noexcept
 {
     using enum CountedAs;
-    const ZoneCounters counters = zone.zone.memory().counters();
+    const ZoneCounters counters = memory.counters();
     History::Values totals{};
     totals[History::would_refuse] = sum_of(counters, { rejected_dry_run, rejected_shadow });
     totals[History::undecided] = sum_of(counters, { failed_open });
@@ -196,15 +227,15 @@ History::Values history_totals(const ZoneConf& zone) noexcept
     return totals;
 }
 
-void roll_history(const ZoneConf& zone) noexcept
+void roll_history(const ZoneMemory& memory) noexcept
 {
-    zone.zone.memory().history().roll(ngx_time(), history_totals(zone));
+    memory.history().roll(ngx_time(), history_totals(memory));
 }
 
-void roll_history_each_second(const ZoneConf& zone) noexcept
+void roll_history_each_second(const ZoneMemory& memory) noexcept
 {
-    if (zone.zone.memory().history().due(ngx_time())) {
-        roll_history(zone);
+    if (memory.history().due(ngx_time())) {
+        roll_history(memory);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "http/evaluate_limits.h"
 
 #include "http/counted_key.h"
+#include "http/shown_key.h"
 #include "limit/rate_text.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
@@ -117,7 +118,7 @@ void debug_limit(
     }
     char text[128];
     const ngx_str_t name = borrowed(zone.zone.name);
-    const ngx_str_t shown = borrowed(nginx::escaped_for_log(key, text, sizeof(text)));
+    const ngx_str_t shown = borrowed(shown_key(zone.zone, key, text, sizeof(text)));
     ngx_log_debug3(
         NGX_LOG_DEBUG_HTTP, r->connection->log, 0, "ratelimit zone \"%V\": key \"%V\", cost %L",
         &name, &shown, cost);

@@ -40,7 +40,7 @@ std::string storage_of(const ZoneConf& zone)
 
 fleet::NodeReport::Zone zone_figures(const ZoneConf& zone)
 {
-    const History::Values totals = history_totals(zone);
+    const History::Values totals = history_totals(zone.zone.memory());
     return {
         zone.zone.name,           settings_digest(zone),
         limit_text(zone),         totals[History::passed],
@@ -61,15 +61,18 @@ void add_servers(fleet::NodeReport& report, const RedisBlock& block, const Redis
     }
 }
 
-/// Adds the keys of a zone that were refused most.
+/// Adds the keys of a zone that are refused most.
 void add_busiest(fleet::NodeReport& report, const ZoneConf& zone)
 {
     constexpr std::size_t of_a_zone = 10;
     std::array<TopRefused::Counter, of_a_zone> top;
     const std::size_t count = zone.zone.memory().top_refused().top(top, ngx_time());
     for (const TopRefused::Counter& counter : std::span(top).first(count)) {
-        report.busiest.push_back(
-            { zone.zone.name, percent_encoded(counter.key.view()), counter.refused });
+        if (counter.refused > counter.key.tried) {
+            report.busiest.push_back({ zone.zone.name, percent_encoded(counter.key.view()),
+                                       counter.refused - counter.key.tried, counter.per_1000_s,
+                                       counter.key.first_s });
+        }
     }
 }
 
@@ -110,6 +113,11 @@ fleet::NodeReport node_figures(const MainConf& conf)
     fleet::NodeReport report;
     report.version = version;
     report.nginx = NGINX_VERSION;
+    if (conf.requests != nullptr) {
+        const History::Values totals = history_totals(ZoneMemory(*conf.requests));
+        report.passed = totals[History::passed];
+        report.refused = totals[History::refused];
+    }
     for (const ZoneConf& zone : conf.zones) {
         if (report.zones.size() < fleet::most_zones) {
             report.zones.push_back(zone_figures(zone));
@@ -119,7 +127,7 @@ fleet::NodeReport node_figures(const MainConf& conf)
     report.zones_omitted = conf.zones.size() - report.zones.size();
     std::stable_sort(
         report.busiest.begin(), report.busiest.end(),
-        [](const auto& left, const auto& right) { return left.refused > right.refused; });
+        [](const auto& left, const auto& right) { return is_busier(left, right); });
     if (conf.redis_counters != nullptr) {
         const RedisCounters counters(*conf.redis_counters);
         for (const RedisBlock& block : conf.redis) {

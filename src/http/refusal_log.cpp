@@ -1,6 +1,7 @@
 #include "http/refusal_log.h"
 
 #include "http/request_state.h"
+#include "http/shown_key.h"
 #include "nginx/text.h"
 
 namespace ratelimit::http {
@@ -19,7 +20,7 @@ void log_end(const Zone& zone, const LogRuns::Ended& ended) noexcept
 {
     char text[shown_key_limit];
     const ngx_str_t name = borrowed(zone.name);
-    const ngx_str_t key = borrowed(nginx::escaped_for_log(ended.key(), text, sizeof(text)));
+    const ngx_str_t key = borrowed(shown_key(zone, ended.key(), text, sizeof(text)));
     ngx_log_error(
         ended.level, ngx_cycle->log, 0, "%s %ui request%s, by zone \"%V\", key \"%V\"",
         ended.kind == Kind::refused ? "limited" : "delayed", ended.count,
@@ -64,7 +65,7 @@ void begin(const RequestState& state, const AppliedLimit& limit, Kind kind) noex
     }
     char text[shown_key_limit];
     const ngx_str_t name = borrowed(limit.zone->name);
-    const ngx_str_t key = borrowed(nginx::escaped_for_log(limit.key, text, sizeof(text)));
+    const ngx_str_t key = borrowed(shown_key(*limit.zone, limit.key, text, sizeof(text)));
     ngx_log_error(
         level, log, 0, "%s%s, by zone \"%V\", key \"%V\"",
         refused ? "limiting requests" : "delaying requests", remark_of(state, limit), &name, &key);

@@ -1,6 +1,8 @@
 #include "limit/rate_text.h"
 
+#include <array>
 #include <charconv>
+#include <utility>
 
 namespace ratelimit {
 
@@ -90,6 +92,22 @@ std::optional<Rate> parse_rate(std::string_view text) noexcept
         return std::nullopt;
     }
     return Rate{ *quota, *duration };
+}
+
+std::string rate_text(const Rate& rate)
+{
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rate.window).count();
+    constexpr std::array<std::pair<std::int64_t, char>, 4> units = {
+        { { 86'400, 'd' }, { 3'600, 'h' }, { 60, 'm' }, { 1, 's' } }
+    };
+    for (const auto& [length, letter] : units) {
+        if (seconds % length == 0) {
+            const std::int64_t count = seconds / length;
+            return std::to_string(rate.quota) + "r/" + (count == 1 ? "" : std::to_string(count))
+                + letter;
+        }
+    }
+    return {};
 }
 
 }  // namespace ratelimit

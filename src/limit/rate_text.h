@@ -3,6 +3,7 @@
 #include "limit/rate.h"
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ratelimit {
@@ -13,6 +14,9 @@ inline constexpr microseconds max_window = std::chrono::hours{ 24 * 366 };
 /// "100r/s", "5r/10s", "1000r/15m", "1r/d": a quota from 1 to max_quota, and a window of at most
 /// max_window in s, m, h or d with an optional count. Empty: not a rate.
 std::optional<Rate> parse_rate(std::string_view text) noexcept;
+
+/// "60r/m", "90r/15s": as parse_rate reads it.
+std::string rate_text(const Rate& rate);
 
 /// What was expected in place of a text that is not a rate: its range if only that is wrong.
 std::string_view expected_rate(std::string_view text) noexcept;

@@ -1,5 +1,6 @@
 #include "rehearse/build_report.h"
 
+#include "limit/rate_text.h"
 #include "rehearse/address.h"
 #include "rehearse/key_hash.h"
 

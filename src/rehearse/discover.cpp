@@ -1,6 +1,7 @@
 #include "rehearse/discover.h"
 
 #include "limit/grammar.h"
+#include "limit/rate_text.h"
 
 #include <nlohmann/json.hpp>
 

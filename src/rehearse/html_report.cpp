@@ -1,3 +1,4 @@
+#include "limit/rate_text.h"
 #include "rehearse/html_page.h"
 #include "rehearse/key_hash.h"
 #include "rehearse/limit_conf.h"

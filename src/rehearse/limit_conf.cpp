@@ -1,7 +1,6 @@
 #include "rehearse/limit_conf.h"
 
 #include <algorithm>
-#include <array>
 
 namespace ratelimit::rehearse {
 
@@ -49,22 +48,6 @@ LimitConf read_limit(const Directive& directive, const std::vector<ZoneConf>& zo
     }
     limit.zone = static_cast<std::size_t>(zone - zones.begin());
     return limit;
-}
-
-std::string rate_text(const Rate& rate)
-{
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rate.window).count();
-    constexpr std::array<std::pair<std::int64_t, char>, 4> units = {
-        { { 86'400, 'd' }, { 3'600, 'h' }, { 60, 'm' }, { 1, 's' } }
-    };
-    for (const auto& [length, letter] : units) {
-        if (seconds % length == 0) {
-            const std::int64_t count = seconds / length;
-            return std::to_string(rate.quota) + "r/" + (count == 1 ? "" : std::to_string(count))
-                + letter;
-        }
-    }
-    return {};
 }
 
 }  // namespace ratelimit::rehearse

@@ -26,7 +26,4 @@ ZoneConf read_zone(const Directive& directive);
 /// The same for a `ratelimit` that is not `off`.
 LimitConf read_limit(const Directive& directive, const std::vector<ZoneConf>& zones);
 
-/// "60r/m", "90r/15s": as parse_rate reads it.
-std::string rate_text(const Rate& rate);
-
 }  // namespace ratelimit::rehearse

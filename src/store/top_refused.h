@@ -1,11 +1,13 @@
 #pragma once
 
+#include "limit/rate.h"
 #include "nginx/ngx.h"
 #include "store/keyed_tree.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -28,7 +30,14 @@ public:
         std::uint32_t hash;
     };
     struct Key {
-        std::uint64_t error;  // how many of the refusals may be of other keys
+        std::uint64_t error;    // how many of the refusals may be of other keys
+        std::uint64_t tried;    // how many refused no request: in a dry run or in shadow
+        Rate rate;              // of the last refusal; a quota of 0: not known
+        std::uint32_t first_s;  // since when the key has this counter, in seconds since the epoch
+        // How many requests were refused lately: those that were only tried do not count.
+        std::uint32_t step;     // of the last refusal: time divided by step_s
+        std::uint32_t in_step;  // refused in it
+        std::uint32_t before;   // refused in the step before it
         std::uint32_t length;
         std::array<char, KeyedNode::key_limit> bytes;
 
@@ -36,6 +45,7 @@ public:
     };
     struct Counter {
         std::uint64_t refused;
+        std::uint64_t per_1000_s;  // requests that are refused now, in 1000 seconds
         Key key;
     };
 
@@ -51,15 +61,25 @@ public:
 
     static constexpr std::size_t counter_size = sizeof(Rank) + sizeof(Key);
     static constexpr std::uint32_t lapses_s = 3600;
+    static constexpr std::uint32_t step_s = 10;
 
     TopRefused(ngx_slab_pool_t* pool, Shared& shared) noexcept : pool_(pool), shared_(&shared) {}
 
+    /// What is kept of a refusal beside its number.
+    struct Refusal {
+        bool tried = false;  // in a dry run or in shadow
+        Rate rate;           // a quota of 0: not known
+    };
+
     /// Counts one refusal. `now`: seconds since the epoch.
-    void refuse(std::string_view key, time_t now) noexcept;
+    void refuse(std::string_view key, time_t now, const Refusal& refusal) noexcept;
     void forget(std::string_view key) noexcept;
 
-    /// Copies the counters of the keys that were refused most to `out`, in descending order.
-    /// Returns their number.
+    /// The rate by which the key was refused last. Empty: not known.
+    std::optional<Rate> last_rate(std::string_view key) const noexcept;
+
+    /// Copies counters to `out`: those of the keys that are refused most now, over the last 10 to
+    /// 20 seconds, then of those that were refused most before. Returns their number.
     std::size_t top(std::span<Counter> out, time_t now) const noexcept;
 
 private:
@@ -68,6 +88,7 @@ private:
     bool is(std::uint32_t index, std::string_view key, std::uint32_t hash) const noexcept;
     std::uint32_t find(std::string_view key, std::uint32_t hash) const noexcept;
     std::uint32_t take_over(std::uint32_t now_s) noexcept;
+    void count(std::uint32_t index, std::uint32_t now_s, const Refusal& refusal) noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;

@@ -32,8 +32,9 @@ public:
         ahead,
         ahead_shadow,
         ahead_beyond,  // units that Redis counted beyond the limit for those
+        near_limit,    // requests that passed, and left less than a fifth
     };
-    static constexpr std::size_t all_units = 10;
+    static constexpr std::size_t all_units = 11;
 
     struct Shared {
         static constexpr std::size_t tables = 8;

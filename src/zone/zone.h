@@ -2,10 +2,12 @@
 
 #include "check/ahead_owner.h"
 #include "check/settlement.h"
+#include "limit/address_form.h"
 #include "limit/grammar.h"
 #include "store/fleet_memory.h"
 #include "store/zone_memory.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +16,8 @@ namespace ratelimit {
 /// One ratelimit_zone, without the nginx expressions for its key and rate.
 struct Zone final : BlockOwner, AheadOwner {
     std::string name;
+    std::optional<AddressForm>
+        addresses;  // its keys are addresses or networks; empty: they are not
     Policy policy;  // a quota of 0: the rate is a variable, and each request has its own
     Clock clock = Clock::redis;
     /// How many nodes share the zone, for FailMode::local. 0: as many as the fleet has.

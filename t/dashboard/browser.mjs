@@ -66,7 +66,7 @@ export async function onScenario(browser, name, run, options = {}) {
     const mock = await serve(name);
     try {
         const page = await open(browser, mock.url, { fast: true, ...options });
-        await page.locator('#live.fine').waitFor();
+        await page.locator('#live:is(.fine, .failing)').waitFor();
         await run(page, mock);
         await page.finish();
     } finally {

@@ -29,9 +29,13 @@ async function lookUp(page, zone, key) {
 }
 const state = async page => (await texts(page, '#limit-state > div')).join('; ');
 
-// Sends the form; returns the text of the question.
-async function change(page, answer = '#change-yes') {
+// Sends the form; returns the text of the question. `asked`: how long the change lasts, and why.
+async function change(page, answer = '#change-yes', { lasts = null, reason = '' } = {}) {
     await page.locator('#limit-set button').click();
+    await page.locator('#change-reason').fill(reason);
+    if (lasts) {
+        await page.locator('#change-lasts').selectOption(lasts);
+    }
     const question = await text(page, '#change-text');
     await page.locator(answer).click();
     return question;
@@ -114,27 +118,87 @@ test('zones are summed, and nodes whose settings differ are named', () => onFlee
     assert.match(await text(page, '#fleet-differ'), /Settings differ between nodes.*: per_ip\.$/);
     const [, limit, nodes, , , , settings] = await cells(page, 'zones', 'per_ip');
     assert.deepEqual([limit, nodes, settings], ['100r/m or 7r/s', '10 of 10', 'Differ: edge-vie-01']);
-    assert.equal((await cells(page, 'nodes', 'edge-vie-01'))[8], 'Differ: per_ip');
+    assert.equal((await cells(page, 'nodes', 'edge-vie-01'))[8], 'Differ: per_ip (7r/s)');
     assert.equal((await cells(page, 'nodes', 'edge-waw-01'))[8], 'As the others');
 }));
 
-test('when Redis is away, everything is as last known, and the page says so', () => onFleet(async (page, mock) => {
+test('when Redis is away, what is not known is grey, and nothing can be changed', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    assert.ok(await seen(page, '#limit-set'));
     mock.world.fleet.connected = false;
+    mock.world.blocks[0].servers[0].state = 'away';
     await until('the notice', () => seen(page, '#fleet-old'));
+    await until('the head', async () => await text(page, '#live-text') === 'Live, Redis not up');
+    assert.equal(await text(page, '#fleet-passed-now'), '–');
+    assert.match(await text(page, '#fleet-passed-more'), /^not known since \d\d:\d\d:\d\d$/);
+    const [, live, , , up, passed, , redis] = await cells(page, 'nodes', 'edge-lon-01');
+    assert.match(live, /^Not known since \d\d:\d\d:\d\d$/);
+    assert.deepEqual([up, passed, redis], ['–', '–', '–']);
+    assert.ok(!await seen(page, '#limit-set'));
+    assert.equal(await text(page, '#limit-read-only'), 'Nothing can be changed while Redis does not answer.');
+    assert.match(await text(page, '#changes-none'), /^What was changed is not known: Redis does not answer\.$/);
     assert.match(await text(page, '#fleet-old'),
         /^Redis main does not answer\. This page shows what was last known, from \d\d:\d\d:\d\d\.$/);
     assert.equal(await page.locator('#fleet-nodes tbody tr').count(), 10);
     assert.deepEqual(await axe(page), []);
     mock.world.fleet.connected = true;
     await until('no notice', async () => !await seen(page, '#fleet-old'));
+    await until('rates', async () => /\/s$/.test(await text(page, '#fleet-passed-now')));
+    assert.ok(await seen(page, '#limit-set'));
+}, { expected: /503/ }));
+
+test('a busy key is blocked from its row with one question, and that is undone', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    const rates = (await texts(page, '#fleet-keys td:nth-child(3)')).slice(0, 3).map(parseFloat);
+    assert.ok(rates[0] > 0 && rates[0] >= rates[1] && rates[1] >= rates[2], `who is refused most now comes first: ${rates}`);
+    const row = page.locator('#fleet-keys tbody tr', { hasText: '192.0.2.1' }).first();
+    const [key, zone, , , since] = await row.locator('th .code, td').allTextContents();
+    assert.match(since, /^\d\d:\d\d:\d\d$/);
+    await row.getByRole('button', { name: 'Block' }).click();
+    assert.equal(await text(page, '#change-title'), 'Block this key?');
+    assert.equal(await text(page, '#change-key'), `${key} in ${zone}`);
+    assert.match(await text(page, '#change-text'), /^Every request of this key is refused, on all 10 nodes.* After 1 hour /);
+    await page.locator('#change-lasts').selectOption('1 day');
+    assert.match(await text(page, '#change-text'), / After 1 day /);
+    await page.locator('#change-reason').fill('an attack');
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Changed: blocked.');
+    assert.deepEqual(fleet.changes, [['PUT', zone, '%C0%00%02%01', { block: true, for: '1d', reason: 'an attack' }]]);
+    await page.locator('#outcome-undo').click();
+    await until('the outcome', async () => await outcome(page) === 'Undone.');
+    assert.deepEqual(fleet.changes[1], ['DELETE', zone, '%C0%00%02%01', '']);
+    assert.ok(!await seen(page, '#outcome-undo'));
+
+    fleet.overrides.set(JSON.stringify([zone, '%C0%00%02%01']), { key, id: '%C0%00%02%01', rate: '7r/m', burst: 3,
+        until: mock.world.time + 600, for_seconds_left: 599.2, by: 'x', reason: 'before', at: 1 });
+    await row.getByRole('button', { name: 'Block' }).click();
+    await page.locator('#change-yes').click();
+    await until('the block', () => fleet.changes.length === 3);
+    await page.locator('#outcome-undo').click();
+    await until('what was before', () => fleet.changes.length === 4);
+    assert.deepEqual(fleet.changes[3], ['PUT', zone, '%C0%00%02%01', { rate: '7r/m', burst: 3, for: '600s', reason: 'before' }]);
+}));
+
+test('on the page of a node a key is blocked from its row, or looked up to be changed', () => onFleet(async (page, mock) => {
+    await page.locator('#view-node').click();
+    const row = page.locator('.busiest tbody tr', { hasText: '192.0.2.1' }).first();
+    await row.getByRole('button', { name: 'Block' }).click();
+    assert.equal(await text(page, '#change-key'), '192.0.2.1 in per_ip');
+    await page.locator('#change-yes').click();
+    await until('the block', () => mock.world.fleet.changes.length === 1);
+    assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'per_ip', '%C0%00%02%01', { block: true, for: '1h' }]);
+    await row.getByRole('button', { name: 'Change' }).click();
+    await until('the key', async () => await text(page, '#limit-title') === '192.0.2.1');
+    assert.match(await state(page), /Changed toblocked/);
 }));
 
 test('a busy key is looked up from its row', () => onFleet(async page => {
     const row = page.locator('#fleet-keys tbody tr').first();
     const key = await row.locator('.code').textContent();
-    await row.locator('.small').click();
+    await row.getByRole('button', { name: 'Look up' }).click();
     await page.locator('#limit-found').waitFor();
     assert.equal(await text(page, '#limit-title'), key);
+    assert.equal(await page.locator('#limit-key').inputValue(), key, 'as a user would type it');
     assert.match(await state(page), /Changed tonot changed; Remaining3 of 100; Passes againnow; Blockedno/);
     assert.equal(await page.evaluate(() => document.activeElement.id), 'limit-title');
 }));
@@ -151,7 +215,8 @@ test('a key gets another limit for a while, which is taken back', () => onFleet(
     await until('the change', async () => /Changed to1000r\/m, burst 50, for another 1 h, set by edge-fra-03 192\.0\.2\.9/
         .test(await state(page)));
     assert.equal(await text(page, '#fleet-changed-now'), '1');
-    assert.match((await texts(page, '#limit-list tbody tr')).join(), /gold-47111000r\/m, burst 50for another 1 h/);
+    await until('the list', async () => /^gold-4711per_key1000r\/m, burst 50\d\d:\d\d:\d\dedge-fra-03 192\.0\.2\.9/
+        .test((await texts(page, '#changes-list tbody tr')).join()));
 
     await page.locator('#limit-back').click();
     assert.match(await text(page, '#change-text'), /^For this key, the limit of the configuration, .*, is in force again on all 10 nodes, within two seconds/);
@@ -165,12 +230,15 @@ test('a key is blocked, and one loses its limit', () => onFleet(async (page, moc
     await lookUp(page, 'per_ip', '192.0.2.77');
     await page.locator('[value=block]').check();
     assert.ok(!await seen(page, '#limit-rate'));
-    await page.locator('#limit-lasts').selectOption('Until it is taken back');
-    assert.match(await change(page), /^Every request of this key is refused, on all 10 nodes.*until it is taken back, also when nodes are restarted\.$/);
+    const forever = { lasts: 'Until it is taken back' };
+    assert.match(await change(page, '#change-yes', forever), /^Every request of this key is refused, on all 10 nodes.*until it is taken back, also when nodes are restarted\.$/);
     await until('blocked', async () => /Changed toblocked, until it is taken back/.test(await state(page)));
     assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'per_ip', '%C0%00%02%4D', { block: true }], 'four bytes');
+    await lookUp(page, 'per_ip', '192.0.2.78');
+    assert.ok(await page.locator('[value=limit]').isChecked(), 'no block is left over for the next key');
+    await lookUp(page, 'per_ip', '192.0.2.77');
     await page.locator('[value=unlimited]').check();
-    assert.match(await change(page), /^per_ip no longer limits this key/);
+    assert.match(await change(page, '#change-yes', forever), /^per_ip no longer limits this key/);
     await until('no limit', async () => /Changed tono limit/.test(await state(page)));
 }));
 
@@ -179,17 +247,102 @@ test('a zone is changed as a whole', () => onFleet(async (page, mock) => {
     assert.equal(await text(page, '#limit-title'), 'All keys of search');
     assert.ok(!await seen(page, '#limit-free'));
     await page.locator('#limit-rate').fill('5r/s');
-    assert.match(await change(page), /^The limit of every key of search that has no limit of its own is 5r\/s instead of 20r\/s/);
-    await until('the change', async () => /Changed to5r\/s/.test(await state(page)));
-    assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'search', null, { rate: '5r/s', for: '1h' }]);
+    assert.match(await change(page, '#change-yes', { reason: 'ticket 7' }), /^The limit of every key of search that has no limit of its own is 5r\/s instead of 20r\/s/);
+    await until('the change', async () => /Changed to5r\/s.*Whyticket 7/.test(await state(page)));
+    assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'search', null, { rate: '5r/s', for: '1h', reason: 'ticket 7' }]);
 }));
+
+test('the limit in force is shown on both pages, and a line says that a whole zone is changed', () => onFleet(async (page, mock) => {
+    assert.ok(!await seen(page, '#changed'));
+    mock.world.fleet.overrides.set('["search",null]', { block: true, until: null, for_seconds_left: null, by: 'x', at: 1 });
+    await until('the line', async () =>
+        await text(page, '#changed-text') === 'Changed at run time: search is blocked until it is taken back.');
+    await until('the zone', async () =>
+        (await cells(page, 'zones', 'search'))[1] === 'blocked until it is taken back, configured 20r/s');
+    await page.locator('#view-node').click();
+    assert.match((await texts(page, '.about')).join('\n'), /^blocked until it is taken back, configured 20r\/s per /m);
+    assert.deepEqual(await axe(page), []);
+    await page.locator('#changed-show').click();
+    await until('the list', () => seen(page, '#changes-list tbody tr'));
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'changes');
+    mock.world.fleet.overrides.clear();
+    await until('no line', async () => !await seen(page, '#changed'));
+}));
+
+const changed = page => page.locator('#changes-list tbody th').allTextContents();
+
+test('all changes are listed, the newest first, in pages, searched, and taken back from there', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    for (let i = 1; i <= 120; i += 1) {
+        fleet.overrides.set(JSON.stringify(['per_key', `k${i}`]), { key: `k${i}`, id: `k${i}`, rate: `${i}r/m`, until: null,
+            for_seconds_left: null, by: i === 7 ? 'edge-vie-01 192.0.2.8 ann' : 'edge-fra-03 192.0.2.9', at: 1,
+            reason: i === 3 ? 'Ticket 99' : null });
+    }
+    await until('the newest', async () => (await changed(page))[0] === 'k120');
+    assert.equal((await changed(page)).length, 50);
+    await page.locator('#changes-more').click();
+    await page.locator('#changes-more').click();
+    await until('all', async () => (await changed(page)).length === 120);
+    assert.ok(!await seen(page, '#changes-more'));
+    for (const [words, found] of [['ticket 99', 'k3'], ['ANN', 'k7']]) {
+        await page.locator('#changes-search').fill(words);
+        await until(words, async () => (await changed(page)).join() === found);
+    }
+    await page.locator('#changes-search').fill('nobody');
+    await until('nothing', async () => /^No change has “nobody”/.test(await text(page, '#changes-none')));
+    await page.locator('#changes-search').fill('k111');
+    await until('one', async () => (await changed(page)).join() === 'k111');
+    await page.getByRole('button', { name: 'Take back k111 in per_key' }).click();
+    assert.equal(await text(page, '#change-key'), 'k111 in per_key');
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Taken back.');
+    assert.deepEqual(fleet.changes, [['DELETE', 'per_key', 'k111', '']]);
+    await until('it to go', async () => (await changed(page)).length === 0);
+}));
+
+test('a key is taken as the user says, and never guessed', () => onFleet(async (page, mock) => {
+    const hash = '9f86d081884c7d659a2feaa0c55ad015';
+    const asked = argument => mock.requests.includes(`GET zones/per_key/keys?${argument}`);
+    mock.world.zone('per_key').settings.hash_key = true;
+    await until('the choice', async () => {
+        await page.locator('#limit-zone').selectOption('search');
+        await page.locator('#limit-zone').selectOption('per_key');
+        return (await texts(page, '#limit-as option'))[0] === 'choose…';
+    });
+    await page.locator('#limit-known-rate').fill('7r/m');
+    await page.locator('#limit-key').fill(hash);
+    await page.locator('#limit-find button').click();
+    assert.ok(!await page.evaluate(() => document.getElementById('limit-as').validity.valid));
+    for (const as of ['key', 'hash', 'id']) {
+        await page.locator('#limit-as').selectOption(as);
+        await page.locator('#limit-find button').click();
+        await until(as, () => asked(`${as}=${hash}&rate=7r%2Fm`));
+    }
+    await page.locator('#limit-zone').selectOption('per_ip');
+    assert.equal((await texts(page, '#limit-as option'))[0], 'an address or network');
+    await page.locator('#limit-key').fill('not an address');
+    await page.locator('#limit-find button').click();
+    await until('the reason', async () => /Countinvalid key, expected an address/.test(await state(page)));
+    assert.ok(!await seen(page, '#limit-set'), 'nothing is changed for a key that is none');
+}, { expected: /400/ }));
+
+test('a key whose rate is a variable is looked up by the rate of its last refusal, or by a given one', () => onFleet(async page => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    assert.match(await state(page), /Rate of the key50r\/s, when it was refused last/);
+    await page.locator('#limit-key').fill('silver');
+    await page.locator('#limit-find button').click();
+    await until('the reason', async () => /Countthe zone's rate is a variable, expected/.test(await state(page)));
+    await page.locator('#limit-known-rate').fill('9r/s');
+    await page.locator('#limit-find button').click();
+    await until('the state', async () => /Rate of the key9r\/s; Remaining3 of 100/.test(await state(page)));
+}, { expected: /400/ }));
 
 test('a key of a zone that was changed falls back to the limit of the zone', () => onFleet(async page => {
     await lookUp(page, 'search', '');
     await page.locator('#limit-rate').fill('5r/s');
     await change(page);
     await until('the change', async () => /Changed to5r\/s/.test(await state(page)));
-    await lookUp(page, 'search', 'one');
+    await lookUp(page, 'search', '198.51.100.9');
     await until('the state', async () => /Configured20r\/s; Changed tonot changed; The zone5r\/s, for another 1 h/.test(await state(page)));
     await page.locator('#limit-rate').fill('9r/s');
     assert.match(await change(page), /is 9r\/s instead of 5r\/s, .* After 1 hour the limit of the zone that was changed at run time, 5r\/s, is in force again\.$/);
@@ -205,7 +358,7 @@ test('a key is freed on every node', () => onFleet(async (page, mock) => {
     assert.match(await text(page, '#change-text'), /all nodes forget its refusals within two seconds/);
     await page.locator('#change-yes').click();
     await until('the outcome', async () => await outcome(page) === 'Freed gold-4711 in per_key.');
-    assert.ok(mock.requests.includes('DELETE zones/per_key/keys?key=gold-4711'));
+    assert.ok(mock.requests.includes('DELETE zones/per_key/keys?key=gold-4711&rate=50r%2Fs'));
 }));
 
 test('a change that is cancelled or refused changes nothing', () => onFleet(async (page, mock) => {

@@ -2,9 +2,20 @@
 
 const NAMES = ['ams', 'fra', 'lon', 'mad', 'mil', 'par', 'prg', 'sto', 'vie', 'waw'].map(city => `edge-${city}-01`);
 
-// A key as the log shows it.
-export const textOf = id => unescape(id).replace(/[^ -~]/g, byte =>
-    `\\x${byte.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}`);
+// A key as the log shows it: in a zone of addresses, four bytes are one.
+export const textOf = (id, { address_bits: bits }) => bits && unescape(id).length === 4
+    ? [...unescape(id)].map(byte => byte.charCodeAt(0)).join('.')
+    : unescape(id).replace(/[^ -~]/g, byte => `\\x${byte.charCodeAt(0).toString(16).padStart(2, '0')}`);
+
+// The id of a key that an argument of the API names; null: the argument is no address where one is expected.
+export function idOf({ address_bits: bits }, argument, value) {
+    if (argument !== 'key' || !bits) {
+        return value;
+    }
+    const parts = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/.exec(decodeURIComponent(value))?.slice(1).map(Number);
+    return parts?.every(part => part < 256)
+        ? parts.map(part => `%${part.toString(16).toUpperCase().padStart(2, '0')}`).join('') : null;
+}
 
 export class FleetMock {
     connected = true;
@@ -35,7 +46,10 @@ export class FleetMock {
             const heard = node.heard ?? this.as_of - 0.4;
             return { name: node.name, id: node.id, version: node.version, nginx: node.nginx, heard,
                 live: this.as_of - heard <= 5, self: node.name === world.nodes[0], uptime: this.as_of - node.started,
-                zones: totals.map(({ name, passed, refused }) => ({ name, passed, refused })),
+                passed: totals.reduce((all, { passed }) => all + passed, 0),
+                refused: totals.reduce((all, { refused }) => all + refused, 0),
+                zones: totals.map(({ name, limit, passed, refused }) =>
+                    ({ name, limit: node.differs.includes(name) ? '7r/s' : limit, passed, refused })),
                 redis: [{ redis: 'main', server: '10.0.0.5:6379', state: node.redis, workers_up: node.redis === 'up' ? 2 : 0,
                     workers: 2 }] };
         });
@@ -43,44 +57,57 @@ export class FleetMock {
         const zones = totals.map(({ name, limit, passed, refused }) => {
             const differ = this.nodes.filter(node => node.differs.includes(name)).map(node => node.name);
             return { name, limits: differ.length > 0 ? [limit, '7r/s'] : [limit], nodes: live.length,
-                passed: passed * live.length, refused: refused * live.length, settings_differ: differ };
+                passed: passed * live.length, refused: refused * live.length, settings_differ: differ,
+                override: this.overrides.get(JSON.stringify([name, null])) ?? null };
         });
-        const busiest = world.list.flatMap(zone => zone.json().busiest.map(({ key, id, refused }) =>
-            ({ zone: zone.settings.name, key, id, refused: refused * live.length })))
-            .sort((a, b) => b.refused - a.refused).slice(0, 20);
+        const busiest = world.list.flatMap(zone => zone.json().busiest.map(({ key, id, refused, per_second: now, since }) =>
+            ({ zone: zone.settings.name, key, id, refused: refused * live.length, per_second: now * live.length, since })))
+            .sort((a, b) => b.per_second - a.per_second || b.refused - a.refused).slice(0, 20);
         const shown = this.connected ? nodes : nodes.slice(0, 1);
         return { fleet: { nodes: live.length, known: nodes.length, redis: 'main', as_of: this.connected ? this.as_of : null,
             connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0 },
         nodes: shown, zones, busiest };
     }
 
-    // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or zones/ZONE/overrides; null:
-    // it is another path.
+    // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or overrides; null: it is
+    // another path.
     answer(method, path, body) {
-        const [, name, key] = path.match(/^zones\/([^/?]+)\/(?:override|keys\/override\?(?:key|hash)=([^&]+))$/) ?? [];
-        const [, listed] = path.match(/^zones\/([^/?]+)\/overrides(?:\?.*)?$/) ?? [];
-        if (!name && !listed) {
+        const [, name, argument, value] =
+            path.match(/^zones\/([^/?]+)\/(?:override|keys\/override\?(key|hash|id)=([^&]+))$/) ?? [];
+        if (path.startsWith('overrides?')) {
+            return this.connected ? [200, this.#list(new URLSearchParams(path.slice('overrides?'.length)))]
+                : [503, { error: 'Redis does not answer' }];
+        }
+        if (!name) {
             return null;
         }
-        const zone = decodeURIComponent(name ?? listed);
-        if (!this.world.zone(zone)) {
+        const zone = decodeURIComponent(name);
+        const settings = this.world.zone(zone)?.settings;
+        const key = value && settings ? idOf(settings, argument, value) : null;
+        if (!settings) {
             return [404, { error: 'no such zone' }];
         }
-        if (listed) {
-            return this.connected ? [200, this.#list(zone)] : [503, { error: 'Redis does not answer' }];
+        if (value && key === null) {
+            return [400, { error: 'invalid key, expected an address' }];
         }
-        const id = JSON.stringify([zone, key ?? null]);
+        const id = JSON.stringify([zone, key]);
         if (method === 'GET') {
-            return [200, { override: this.overrides.get(id) ?? null }];
+            return this.connected ? [200, { override: this.overrides.get(id) ?? null }]
+                : [503, { error: 'Redis does not answer' }];
         }
-        this.changes.push([method, zone, key ?? null, body && JSON.parse(body)]);
-        return this.wrong ?? (this.world.write ? this.#change(method, id, zone, key ?? null, body)
+        this.changes.push([method, zone, key, body && JSON.parse(body)]);
+        return this.wrong ?? (this.world.write ? this.#change(method, id, zone, key, body)
             : [405, { error: 'method not allowed' }]);
     }
 
-    #list(zone) {
-        const all = [...this.overrides].filter(([id]) => JSON.parse(id)[0] === zone).map(([, override]) => override);
-        return { zone, count: all.length, overrides: all, next: null };
+    #list(wanted) {
+        const [limit, after] = ['limit', 'after'].map(name => Number(wanted.get(name)));
+        const all = [...this.overrides].map(([id, override]) => ({ zone: JSON.parse(id)[0], ...override })).reverse();
+        const page = all.slice(after, after + limit);
+        const search = (wanted.get('search') ?? '').toLowerCase();
+        return { zone: null, count: all.length, next: after + limit < all.length ? after + limit : null,
+            overrides: page.filter(item => `${item.zone}\n${item.key}\n${item.rate}\n${item.by}\n${item.reason}`
+                .toLowerCase().includes(search)) };
     }
 
     #change(method, id, zone, key, body) {
@@ -91,9 +118,10 @@ export class FleetMock {
         if (change.rate !== undefined && !/^\d+r\/\d*[smhd]$/.test(change.rate)) {
             return [400, { error: 'invalid "rate", expected a text such as "100r/s" or "1000r/15m"' }];
         }
-        const seconds = lasts ? Number(lasts.slice(0, -1)) * { m: 60, h: 3600, d: 86400 }[lasts.at(-1)] : null;
-        const override = { ...change, ...(key === null ? { key: null } : { key: textOf(key), id: key }),
-            for_seconds_left: seconds, by: 'edge-fra-03 192.0.2.9', at: this.world.time };
+        const seconds = lasts ? Number(lasts.slice(0, -1)) * { s: 1, m: 60, h: 3600, d: 86400 }[lasts.at(-1)] : null;
+        this.overrides.delete(id);  // a new change is the last one
+        const override = { reason: null, ...change, ...(key === null ? { key: null, id: null } : { key: textOf(key, this.world.zone(zone).settings), id: key }),
+            for_seconds_left: seconds, until: seconds && this.world.time + seconds, by: 'edge-fra-03 192.0.2.9', at: this.world.time };
         this.overrides.set(id, override);
         return [200, override];
     }

@@ -14,6 +14,7 @@ const on = (...scenario) => onScenario(browser, ...scenario);
 // The key that the tests free: its number does not change unless it is refused.
 const ZONE = 'per_ip';
 const KEY = '192.0.2.77';
+const ID = '%C0%00%02%4D';
 
 const rowOf = page => page.locator('.busiest tbody tr', { hasText: KEY });
 const hasRow = async page => await rowOf(page).count() > 0;
@@ -51,7 +52,7 @@ test('a freed key is shown again when it is refused again', () => on('fleet', as
     await free(page);
     await until('the row to go', async () => !await hasRow(page));
     for (let i = 0; i < 3; i += 1) {
-        mock.world.zone(ZONE).refuse(KEY);
+        mock.world.zone(ZONE).refuse(ID);
     }
     await until('the row to come', () => hasRow(page), 4);
     assert.equal(await rowOf(page).locator('td:nth-child(3)').textContent(), '3');
@@ -74,7 +75,7 @@ test('a response without the key that is being freed keeps the other rows', () =
     let release;
     const released = new Promise(resolve => { release = resolve; });
     await page.route('**/keys?*', async route => {
-        mock.world.zone(ZONE).free(KEY);
+        mock.world.zone(ZONE).free(ID);
         await released;
         await route.continue();
     });
@@ -86,7 +87,7 @@ test('a response without the key that is being freed keeps the other rows', () =
     assert.ok(await seen(page, '.busiest tbody tr'));
 }));
 
-test('a key of a zone with hash_key is freed by its hash', () => on('fleet', async (page, mock) => {
+test('a key is freed by its bytes, or by its hash in a zone with hash_key', () => on('fleet', async (page, mock) => {
     const sent = [];
     await page.route('**/keys?*', async route => {
         sent.push(new URL(route.request().url()).search);
@@ -101,8 +102,8 @@ test('a key of a zone with hash_key is freed by its hash', () => on('fleet', asy
     await page.locator('.busiest .small').first().click();
     await page.locator('#free-yes').click();
     await until('the message', async () => sent.length === 2);
-    assert.equal(sent[0], `?key=${KEY}`);
-    assert.match(sent[1], /^\?hash=[0-9a-f]{32}$/);
+    assert.equal(sent[0], `?id=${ID}`);
+    assert.match(sent[1], /^\?id=[0-9a-f]{32}$/);
 }));
 
 const ANSWERS = [

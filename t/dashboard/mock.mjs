@@ -91,9 +91,10 @@ function api(world, method, path, sent) {
     if (method === 'GET' && path === 'fleet' && world.fleet) {
         return [200, world.fleet.json()];
     }
-    const [, zone, id] = path.match(/^zones\/([^/?]+)\/keys(?:\/|\?(?:key|hash)=)([^/?&]+)$/) ?? [];
+    const [, zone, argument, id, rate] =
+        path.match(/^zones\/([^/?]+)\/keys\?(key|hash|id)=([^/?&]+)(?:&rate=([^&]+))?$/) ?? [];
     if (method === 'GET' && id) {
-        return world.key(decodeURIComponent(zone), id);
+        return world.key(decodeURIComponent(zone), argument, id, rate && decodeURIComponent(rate));
     }
     if (method === 'GET') {
         return path === 'zones' ? [200, world.zones()] : path === 'redis' ? [200, world.redis()]
@@ -102,7 +103,7 @@ function api(world, method, path, sent) {
     if (method !== 'DELETE' || !id) {
         return [404, { error: 'no such page' }];
     }
-    return world.free(decodeURIComponent(zone), id);
+    return world.free(decodeURIComponent(zone), argument, id);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

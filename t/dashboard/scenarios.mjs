@@ -1,6 +1,6 @@
 // The mock's scenarios: zones and Redis servers whose numbers move with time.
 
-import { FleetMock, textOf } from './fleet_mock.mjs';
+import { FleetMock, idOf, textOf } from './fleet_mock.mjs';
 
 // Pseudorandom numbers, the same in each run.
 function chance(seed) {
@@ -12,19 +12,20 @@ function chance(seed) {
 }
 
 const DEFAULTS = {
-    key: '$binary_remote_addr', hash_key: false, algorithm: 'sliding_window_counter', rate: '100r/m', burst: null,
+    key: '$binary_remote_addr', address_bits: { ipv4: 32, ipv6: 128 }, hash_key: false, algorithm: 'sliding_window_counter', rate: '100r/m', burst: null,
     precision: null, block: null, blocks: 0, limit: 100, redis: 'main', clock: 'redis', cache: true, lease: 0, nodes: 1,
-    size: 1048576, cost: 182400, charged: 0, refunded: 0, keys: 4211, evictions: 0,
+    size: 1048576, cost: 182400, charged: 0, refunded: 0, keys: 4211, evictions: 0, near_limit: 0,
 };
 
 // A zone: settings, and `flow`, its decisions a second, as {"passed.redis": n, ...}. Its rates
 // swing.
 class Zone {
     constructor(name, settings, flow, busiest, seed) {
-        this.settings = { name, ...DEFAULTS, ...settings };
+        this.settings = { name, ...DEFAULTS, ...settings.key ? { address_bits: null } : {}, ...settings };
         this.flow = flow;
         this.totals = Object.fromEntries(Object.entries(flow).map(([what, rate]) => [what, rate * 1800]));
-        this.busiest = busiest.map(([key, id, refused, error]) => ({ key, id, refused, error }));
+        this.busiest = busiest.map(([key, id, refused, error]) => ({ key, id, refused, would_refuse: 0, error, per_second: 0,
+            since: 1799990000, rate: settings.limit === null ? '50r/s' : null }));
         this.texts = new Map(busiest.map(([key, id]) => [id, key]));
         this.random = chance(seed);
         this.time = seed * 17;
@@ -39,7 +40,8 @@ class Zone {
             this.totals[what] += rate * factor * seconds * (0.8 + 0.4 * this.random());
         }
         this.busiest.forEach((key, i) => {
-            key.refused += this.flow['rejected.cache'] > 0 && i < 3 ? 9 * seconds * swing / (i + 1) : 0;
+            key.per_second = this.flow['rejected.cache'] > 0 && i < 3 ? 9 * swing / (i + 1) : 0;
+            key.refused += seconds * key.per_second;
         });
         this.busiest.sort((a, b) => b.refused - a.refused);
     }
@@ -86,7 +88,8 @@ class Zone {
         if (key) {
             key.refused += 1;
         } else {
-            this.busiest.push({ key: this.texts.get(id), id, refused: 1, error: 0 });
+            this.busiest.push({ key: this.texts.get(id), id, refused: 1, would_refuse: 0, error: 0,
+                per_second: 0.1, since: 1800000000 });
         }
     }
 
@@ -126,8 +129,22 @@ class World {
 
     zones() {
         this.nodes.push(this.nodes.shift());
+        const overrides = [...this.fleet?.overrides ?? []].map(([at, override]) => [...JSON.parse(at), override]);
         return { node: this.nodes[0], version: '0.4', write: this.write, fleet: this.fleet !== null, time: this.time,
-            zones: this.list.map(zone => zone.json()) };
+            requests: this.requests(), zones: this.list.map(zone => {
+                const own = overrides.filter(([name]) => name === zone.settings.name);
+                return { ...zone.json(), override: own.find(([, id]) => id === null)?.[2] ?? null, overrides: own.length };
+            }) };
+    }
+
+    // Requests by result. Each has one limit, but for the limits in shadow, which others have beside them.
+    requests() {
+        const sums = {};
+        for (const [what, total] of this.list.flatMap(({ totals }) => Object.entries(totals))) {
+            const result = what.split('.')[0].replace(/^\w+_shadow$/, 'passed');
+            sums[result] = (sums[result] ?? 0) + Math.floor(total);
+        }
+        return sums;
     }
 
     // The status of GET zones/NAME/history, and its body.
@@ -145,14 +162,26 @@ class World {
     }
 
     // The status of GET zones/NAME/keys/ID, and its body.
-    key(name, id) {
+    key(name, argument, value, rate) {
         const zone = this.zone(name);
-        return zone ? [200, { zone: name, key: zone.texts.get(id) ?? textOf(id), limit: 100, remaining: 3,
-            reset: 41.2, retry_after: 0, blocked: null, source: 'redis' }] : [404, { error: 'no such zone' }];
+        if (!zone) {
+            return [404, { error: 'no such zone' }];
+        }
+        const id = idOf(zone.settings, argument, value);
+        if (id === null) {
+            return [400, { error: 'invalid key, expected an address' }];
+        }
+        const last = zone.busiest.find(known => known.id === id)?.rate;
+        if (zone.settings.limit === null && !rate && !last) {
+            return [400, { error: 'the zone\'s rate is a variable, expected an argument rate=' }];
+        }
+        return [200, { zone: name, key: zone.texts.get(id) ?? textOf(id, zone.settings), id,
+            rate: rate ?? last ?? zone.settings.rate, limit: 100, remaining: 3, reset: 41.2, retry_after: 0, blocked: null,
+            source: 'redis' }];
     }
 
     // The status of DELETE zones/NAME/keys/ID, and its body.
-    free(name, id) {
+    free(name, argument, value) {
         if (!this.write) {
             return [405, { error: 'method not allowed' }];
         }
@@ -160,7 +189,7 @@ class World {
         if (!zone) {
             return [404, { error: 'no such zone' }];
         }
-        zone.free(id);
+        zone.free(idOf(zone.settings, argument, value));
         return [204];
     }
 }
@@ -177,12 +206,12 @@ const block = (name, topology, addresses) => ({ name, topology, servers: address
     ({ role: ROLES[topology] ?? null, ...(typeof address === 'string' ? server(address) : address) })) });
 
 const ADDRESSES = [
-    ['\\xC0\\x00\\x02\\x01', '%C0%00%02%01', 512704, 0],
-    ['\\xC6\\x33d\\x17', '%C63d%17', 218113, 12],
-    ['\\xCB\\x00qM', '%CB%00qM', 93402, 12],
-    ['192.0.2.77', '192.0.2.77', 5127, 88],
-    ['198.51.100.4', '198.51.100.4', 812, 140],
-    ['203.0.113.250', '203.0.113.250', 144, 144],
+    ['192.0.2.1', '%C0%00%02%01', 512704, 0],
+    ['198.51.100.23', '%C63d%17', 218113, 12],
+    ['203.0.113.77', '%CB%00qM', 93402, 12],
+    ['192.0.2.77', '%C0%00%02%4D', 5127, 88],
+    ['198.51.100.4', '%C63d%04', 812, 140],
+    ['2001:db8:0:1::7', '%20%01%0D%B8%00%00%00%01%00%00%00%00%00%00%00%07', 144, 144],
 ];
 
 const JWT = 'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4ifQ.4f1g';

@@ -192,9 +192,9 @@ test('markup in names and keys is shown as text, and each key is freed by its ex
     const freed = [];
     const ids = mock.world.list[0].busiest.map(({ id }) => id);
     const free = mock.world.free.bind(mock.world);
-    mock.world.free = (zone, id) => {
+    mock.world.free = (zone, argument, id) => {
         freed.push([zone, id]);
-        return free(zone, id);
+        return free(zone, argument, id);
     };
     const long = open.locator('.busiest .cut');
     assert.match(await long.textContent(), /^k+…k+end$/);

@@ -8,10 +8,10 @@ import { names, scenario } from './scenarios.mjs';
 
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
-    'keyUrl', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
-    'typedId', 'overrideUrl', 'overrideText', 'age', 'FleetRates'];
+    'keyUrl', 'idArgument', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
+    'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates'];
 
-const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'zone.js', 'fleet.js', 'limits.js']
+const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'zone.js', 'fleet.js', 'changes.js', 'limits.js']
     .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
 const parts = new Function(`'use strict';${text}\nreturn { ${NAMES.join(', ')} };`)();
 
@@ -36,33 +36,36 @@ table('visible', [['plain', 'plain'], ['日本', '日本'], ['a\u202Eb', 'a\\u{2
 table('middleCut', [[['short', 36], 'short'], [['abcdefghijkl', 9], 'abcde…jkl'], [['😀😀😀😀😀', 4], '😀😀…😀']]);
 table('tickLabel', [[0.5, '0.5'], [0.05, '0.05'], [1, '1'], [1500, '1.5k'], [2000, '2k'], [0.2, '0.2']]);
 table('keyUrl', [
-    [[{ name: 'per_ip' }, '192.0.2.1'], 'zones/per_ip/keys?key=192.0.2.1'],
-    [[{ name: 'per_ip' }, '%C0%00%02%01'], 'zones/per_ip/keys?key=%C0%00%02%01'],
-    [[{ name: 'a/b?c' }, 'k'], 'zones/a%2Fb%3Fc/keys?key=k'],
-    [[{ name: 'z' }, '..'], 'zones/z/keys?key=..'],
-    [[{ name: 'z' }, '%2E'], 'zones/z/keys?key=%2E'],
-    [[{ name: 'z' }, '../../redis?x#y'], 'zones/z/keys?key=..%2F..%2Fredis%3Fx%23y'],
-    [[{ name: 'z' }, '%00&b=+'], 'zones/z/keys?key=%00%26b%3D%2B'],
-    [[{ name: 'z' }, '9f86d081884c7d659a2feaa0c55ad015'],
-        'zones/z/keys?hash=9f86d081884c7d659a2feaa0c55ad015'],
+    [[{ name: 'per_ip' }, 'id=k'], 'zones/per_ip/keys?id=k'],
+    [[{ name: 'a/b?c' }, 'key=k'], 'zones/a%2Fb%3Fc/keys?key=k'],
 ]);
+table('idArgument', [['192.0.2.1', 'id=192.0.2.1'], ['%C0%00%02%01', 'id=%C0%00%02%01'], ['..', 'id=..'], ['%2E', 'id=%2E'],
+    ['../../redis?x#y', 'id=..%2F..%2Fredis%3Fx%23y'], ['%00&b=+', 'id=%00%26b%3D%2B'], ['日\uD800', 'id=%E6%97%A5%EF%BF%BD']]);
 
-table('typedId', [
-    [[{ key: '$arg_k' }, ' gold-4711 '], 'gold-4711'],
-    [[{ key: '$arg_k' }, 'a b&c=%'], 'a%20b%26c%3D%25'],
-    [[{ key: '$arg_k' }, '%C0%00日'], '%C0%00%E6%97%A5'],
-    [[{ key: '$arg_k' }, '\uD800'], '%EF%BF%BD'],
-    [[{ key: '$arg_k' }, '192.0.2.1'], '192.0.2.1'],
-    [[{ key: '$binary_remote_addr' }, '192.0.2.1'], '%C0%00%02%01'],
-    [[{ key: '$ratelimit_client' }, '192.0.2.256'], '192.0.2.256'],
-    [[{ key: '$binary_remote_addr', hash_key: true }, '192.0.2.1'], '192.0.2.1'],
+table('typedArgument', [
+    [['key', ' gold-4711 '], 'key=gold-4711'],
+    [['key', 'a b&c=%'], 'key=a%20b%26c%3D%25'],
+    [['key', '%C0%00日'], 'key=%25C0%2500%E6%97%A5'],
+    [['key', '\uD800'], 'key=%EF%BF%BD'],
+    [['key', '2001:db8::/64'], 'key=2001%3Adb8%3A%3A%2F64'],
+    [['hash', '9f86d081884c7d659a2feaa0c55ad015'], 'hash=9f86d081884c7d659a2feaa0c55ad015'],
+    [['id', ' %C0%00%02%01 '], 'id=%C0%00%02%01'],
 ]);
+test('zones that are changed as a whole are named, with their limit and its end', () => {
+    const zones = [{ name: 'a', override: { block: true, until: null } }, { name: 'b', override: null },
+        { name: '<c>\u202E', override: { rate: '5r/s', until: 1000 } }];
+    assert.match(parts.wholeZonesText(zones, 900),
+        /^a is blocked until it is taken back; <c>\\u\{202E\} is 5r\/s until \d\d:\d\d:\d\d$/);
+    assert.equal(parts.wholeZonesText([{ name: 'b', override: null }, { name: 'of an older node' }], 900), '');
+    assert.match(parts.when(1000 + 13 * 3600, 1000), /^1 Jan 1970, \d\d:\d\d$/, 'with its date if it is not near');
+});
+table('addressText', [[{ ipv4: 32, ipv6: 128 }, 'addresses'], [{ ipv4: 32, ipv6: 64 }, 'IPv4 addresses and IPv6 /64'],
+    [{ ipv4: 24, ipv6: 48 }, 'IPv4 /24 and IPv6 /48']]);
+
 table('overrideUrl', [
     [[{ name: 'api' }, null], 'zones/api/override'],
-    [[{ name: 'api' }, 'a%2Fb'], 'zones/api/keys/override?key=a%2Fb'],
-    [[{ name: 'api' }, '9f86d081884c7d659a2feaa0c55ad015'],
-        'zones/api/keys/override?hash=9f86d081884c7d659a2feaa0c55ad015'],
-    [[{ name: 'api', hash_key: true }, 'plain'], 'zones/api/keys/override?key=plain'],
+    [[{ name: 'api' }, 'id=a%2Fb'], 'zones/api/keys/override?id=a%2Fb'],
+    [[{ name: 'api' }, 'key=plain'], 'zones/api/keys/override?key=plain'],
 ]);
 table('overrideText', [[{ rate: '5r/s' }, '5r/s'], [{ rate: '5r/s', burst: 0 }, '5r/s, burst 0'], [{ block: true }, 'blocked'],
     [{ unlimited: true }, 'no limit'], [{ concurrency: 1200 }, '1,200 at one time'], [{ unknown: true }, 'not known to this version']]);
@@ -103,8 +106,8 @@ test('a scale has a few round lines, and room for the highest rate', () => {
 // A history with these numbers of passed requests at these times.
 function historyOf(samples) {
     const history = new parts.History();
-    for (const [time, passed, more = {}, busiest = []] of samples) {
-        history.add(time, { passed: { redis: passed }, ...more }, new Map(busiest.map(key => [key.id, key])));
+    for (const [time, passed, more = {}] of samples) {
+        history.add(time, { passed: { redis: passed }, ...more });
     }
     return history;
 }
@@ -125,7 +128,7 @@ test('the rates of now are those of the last ten seconds', () => {
 test('a counter that falls or disappears starts a new history', () => {
     assert.deepEqual(historyOf([[100, 50], [102, 70], [104, 3]]).intervals, []);
     const history = historyOf([[100, 50], [102, 70]]);
-    history.add(104, {}, new Map());
+    history.add(104, {});
     assert.equal(history.samples.length, 1);
     assert.deepEqual(history.last.results, {});
 });
@@ -145,9 +148,9 @@ test('samples older than five minutes are dropped', () => {
 test('a clock that stops or steps back gives no rate', () => {
     const history = historyOf([[100, 50], [102, 70], [102, 80]]);
     assert.equal(history.intervals.length, 1);
-    history.add(40, { passed: { redis: 90 } }, new Map());
+    history.add(40, { passed: { redis: 90 } });
     assert.equal(history.now(), null);
-    history.add(42, { passed: { redis: 94 } }, new Map());
+    history.add(42, { passed: { redis: 94 } });
     assert.equal(history.now().passed, 2);
 });
 
@@ -219,16 +222,6 @@ test('shadow limits and dry runs are counted separately from refused and failed 
     assert.deepEqual(parts.overview({ passed: 5, delayed: 1, passed_shadow: 2, delayed_dry_run: 1, rejected: 3,
         rejected_shadow: 4, rejected_dry_run: 5, failed_open: 6, failed_closed: 7 }),
     { passed: 9, would: 9, refused: 3, failed: 13 });
-});
-
-test('a key\'s rate of refusals is shown while its error stays the same', () => {
-    const key = (refused, error) => [{ id: 'a', refused, error }];
-    const rate = samples => historyOf(samples.map(([time, busiest]) => [time, 0, {}, busiest])).refusedNow('a');
-    assert.equal(rate([[100, key(10, 2)], [104, key(30, 2)]]), 5);
-    assert.equal(rate([[100, key(10, 2)], [104, key(30, 12)]]), null);
-    assert.equal(rate([[100, []], [102, key(10, 0)], [104, key(30, 0)]]), 10);
-    assert.equal(rate([[100, key(10, 0)]]), null);
-    assert.equal(rate([[100, key(10, 0)], [102, []], [102, key(1, 0)]]), null, 'the key returned while the clock stood still');
 });
 
 // Whether a key freed at time 10 with 50 refusals is shown, after each response of [requested at,

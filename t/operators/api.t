@@ -50,6 +50,48 @@ subtest 'the API shows zones with their settings' => sub {
     is_deeply [@{$one}{qw(name rate)}], ['bucket', '10r/s'], 'a zone by its name';
 };
 
+subtest 'requests are counted once each, whatever their zones, and so are those near a limit' => sub {
+    my $node = node(zone => 'rate=2r/d algorithm=fixed_window', server => "$api
+        location /both/ { ratelimit zone=test; ratelimit zone=wide; try_files /index.html =404; }
+        location /dry/ { ratelimit zone=test; ratelimit zone=wide; ratelimit_dry_run on; try_files /index.html =404; }
+        location /free/ { ratelimit off; try_files /index.html =404; }",
+        http => 'ratelimit_zone k$arg_k zone=wide rate=20r/d algorithm=fixed_window;');
+    my $all = sub { json_of($node, '/ops/zones')->{requests} };
+    is_deeply $all->(), {};
+    $node->status('/both/?k=a') for 1 .. 5;
+    is_deeply $all->(), { passed => 2, rejected => 3 };
+    $node->status('/dry/?k=a') for 1 .. 4;
+    $node->status('/free/') for 1 .. 3;
+    is_deeply $all->(), { passed => 2, rejected => 3, rejected_dry_run => 4 };
+    my $metrics = $node->get('/ops/metrics')->body;
+    like $metrics, qr/^ratelimit_node_requests_total\{result="$_->[0]"\} $_->[1]$/m, "$_->[0] in the metrics"
+        for ['passed', 2], ['rejected', 3], ['rejected_dry_run', 4], ['failed_open', 0];
+    my $history = json_of($node, '/ops/history');
+    is $history->{zone}, undef;
+    my $sum = sub { my $sum = 0; $sum += $_ // 0 for @{ $history->{steps}[0]{ $_[0] } }; $sum };
+    is_deeply [map { $sum->($_) } qw(passed refused would_refuse)], [6, 3, 4], 'and in the history';
+    is $node->status('/ops/history?since=x'), 400;
+    is zone_of($node)->{near_limit}, 1, 'of 2 requests the last one left less than a fifth';
+    $node->status('/both/?k=b$_') for 1;
+    $node->reload;
+    is_deeply $all->(), { passed => 3, rejected => 3, rejected_dry_run => 4 }, 'a reload keeps them';
+    is zone_of($node, 'wide')->{near_limit}, 0;
+    like $node->get('/ops/metrics')->body, qr/^ratelimit_near_limit_total\{zone="test"\} 1$/m;
+};
+
+subtest 'refusals that were only tried are apart, with the time of the first' => sub {
+    my $node = node(zone => 'rate=1r/d', server => "$api
+        location /dry/ { ratelimit zone=test; ratelimit_dry_run on; try_files /index.html =404; }");
+    my $before = time;
+    $node->status('/?k=a') for 1 .. 4;
+    $node->status('/dry/?k=a') for 1 .. 5;
+    $node->status('/dry/?k=b') for 1 .. 3;
+    my ($first, $second) = @{ zone_of($node)->{busiest} };
+    is_deeply [@{$first}{qw(key refused would_refuse error rate)}], ['ka', 3, 5, 0, undef];
+    is_deeply [@{$second}{qw(key refused would_refuse)}], ['kb', 0, 2];
+    cmp_ok abs($first->{since} - $before), '<=', 2;
+};
+
 subtest 'decisions are counted by result and source' => sub {
     my $redis = redis();
     my $node = node(redis => $redis, zone => 'rate=2r/d', server => "$api

@@ -26,7 +26,7 @@ subtest 'the API shows what the next request of a key would get, and counts noth
         my $node = node(zone => "rate=3r/d algorithm=$algorithm $burst", server => $api,
             limit => $algorithm eq 'leaky_bucket' ? 'nodelay' : '');
         my $new = key_of($node, 'ka');
-        is_deeply $new, { zone => 'test', key => 'ka', limit => 3, remaining => 3, reset => 0,
+        is_deeply $new, { zone => 'test', key => 'ka', id => 'ka', rate => '3r/d', limit => 3, remaining => 3, reset => 0,
             retry_after => 0, blocked => undef, source => 'redis' } if $algorithm !~ /^fixed|counter$/;
         is_deeply [@{$new}{qw(limit remaining retry_after)}], [3, 3, 0], $algorithm;
         is $node->{redis}->cmd('DBSIZE'), 0, 'reading creates no key';
@@ -143,17 +143,91 @@ subtest 'a key with dots never reaches another zone or page' => sub {
     is $node->{redis}->cmd('DBSIZE'), 2, 'nothing was freed';
     is $node->status('/', headers => ['X-Key' => $evil]), 429;
     my ($busiest) = @{ decode_json($node->get('/ops/zones/test')->body)->{busiest} };
-    is freed($node, "keys?key=$busiest->{id}"), 204, 'as an argument the key is taken as it is';
+    is freed($node, "keys?id=$busiest->{id}"), 204, 'as an argument the key is taken as it is';
     is_deeply [$node->{redis}->keys_like], ['rl:test:{victim}'];
 };
 
 subtest 'keys with zero bytes can be read and freed' => sub {
-    my $node = node(zone => 'rate=2r/d', key => '$binary_remote_addr', server => $api);
-    $node->status('/');
-    my $answer = $node->get('/ops/zones/test/keys?key=%7f%00%00%01');
-    is_deeply [@{ decode_json($answer->body) }{qw(key remaining)}], ['\x7f\x00\x00\x01', 1];
-    is freed($node, 'keys?key=%7f%00%00%01'), 204;
+    my $node = node(zone => 'rate=2r/d', key => '$binary_remote_addr$arg_k', server => $api);
+    $node->status('/?k=x');
+    for my $argument (qw(key id)) {
+        my $answer = $node->get("/ops/zones/test/keys?$argument=%7f%00%00%01x");
+        is_deeply [@{ decode_json($answer->body) }{qw(key id remaining)}], ['\x7f\x00\x00\x01x', '%7F%00%00%01x', 1];
+    }
+    is freed($node, 'keys?key=%7f%00%00%01x'), 204;
     is $node->{redis}->cmd('DBSIZE'), 0;
+    is $node->status('/ops/zones/test/keys?id=' . 'x' x 129), 400, 'no counted key is as long';
+};
+
+# A node whose clients have the addresses of X-Real-IP.
+sub of_addresses {
+    my ($key, %options) = @_;
+    return node(zone => "rate=2r/d algorithm=fixed_window $options{zone}", key => $key,
+        http => 'set_real_ip_from 127.0.0.1; ratelimit_zone $arg_k$remote_addr zone=all rate=5r/d;',
+        server => "$api location /all/ { ratelimit zone=all; try_files /index.html =404; }");
+}
+sub comes { my ($node, $address, $path) = @_; return $node->status($path // '/', headers => ['X-Real-IP' => $address]) }
+
+my ($ipv4, $ipv6) = ('198.51.100.7', '2001:db8:1:2::5');
+
+subtest 'keys that are addresses are shown and taken as people write them' => sub {
+    my %bits = ('$ratelimit_client' => 64, '$ratelimit_net_32_64' => 64);
+    for my $key (qw($binary_remote_addr ${binary_remote_addr} $remote_addr $ratelimit_client $ratelimit_net_32_64)) {
+        my $node = of_addresses($key, zone => '');
+        my $zone = sub { decode_json($node->get('/ops/zones/test')->body) };
+        is_deeply $zone->()->{address_bits}, { ipv4 => 32, ipv6 => $bits{$key} // 128 }, $key;
+        for my $address ($ipv4, '2001:DB8:1:2:0::5') {
+            is_deeply [map { comes($node, $address) } 1 .. 3], [200, 200, 429];
+            my $shown = $address eq $ipv4 ? $ipv4 : $bits{$key} ? '2001:db8:1:2::/64' : $ipv6;
+            is $node->count_log(qr/limiting requests, by zone "test", key "\Q$shown\E", client: /), 1, "$shown in the log";
+            my ($busiest) = grep { $_->{key} eq $shown } @{ $zone->()->{busiest} };
+            ok $busiest, 'and in the API';
+            for my $path ("/$address", "?key=$address", "/$shown", "?key=$shown", "?id=$busiest->{id}") {
+                my $answer = $node->get("/ops/zones/test/keys$path");
+                is_deeply [@{ decode_json($answer->body) }{qw(key id remaining)}], [$shown, $busiest->{id}, 0], $path;
+            }
+            is freed($node, "keys?key=$shown"), 204;
+            is comes($node, $address), 200;
+            is $node->count_log(qr/notice.*key freed, zone "test", key "\Q$shown\E", by/), 1, 'the change in the log';
+        }
+    }
+};
+
+subtest 'nothing typed as an address is guessed' => sub {
+    my $node = of_addresses('$ratelimit_client', zone => '');
+    for my $bad ('%7f%00%00%01', '1::2::3', '1..2.3', '01.2.3.4', '198.51.100', '198.51.100.7/31', '2001:db8::/48',
+        '2001:db8::/64x', '2001:db8::/', 'host', '198.51.100.7%00') {
+        my $answer = $node->get("/ops/zones/test/keys?key=$bad");
+        is $answer->status, 400, $bad;
+        like decode_json($answer->body)->{error}, qr/expected an address, or a network/;
+        is freed($node, "keys?key=$bad"), 400;
+    }
+    is key_of($node, '198.51.100.7%2F32')->{key}, $ipv4, 'the length of an address';
+    is decode_json($node->get('/ops/zones/all')->body)->{address_bits}, undef, 'a key of two variables is text';
+    is decode_json($node->get('/ops/zones/all/keys?key=1.2')->body)->{key}, '1.2';
+    comes($node, '::ffff:192.0.2.1') for 1 .. 2;
+    is key_of($node, '192.0.2.1')->{remaining}, 0, 'a mapped address is an IPv4 address';
+    is key_of($node, '::ffff:192.0.2.1')->{key}, '192.0.2.1';
+};
+
+subtest 'networks are shown and taken as networks' => sub {
+    my $node = of_addresses('$ratelimit_net_24_48', zone => '');
+    comes($node, $_) for $ipv4, '198.51.100.200', $ipv6;
+    for (['198.51.100.9', '198.51.100.0/24', 0], ['198.51.100.0/24', '198.51.100.0/24', 0], ['2001:db8:1:ff::', '2001:db8:1::/48', 1]) {
+        my ($typed, $shown, $left) = @{$_};
+        is_deeply [@{ decode_json($node->get("/ops/zones/test/keys?key=$typed")->body) }{qw(key remaining)}], [$shown, $left], $typed;
+    }
+};
+
+subtest 'an address of a zone with hash_key is found by the address or by the hash' => sub {
+    my $node = of_addresses('$binary_remote_addr', zone => 'hash_key');
+    comes($node, $ipv4) for 1 .. 2;
+    my $state = key_of($node, $ipv4);
+    is $state->{remaining}, 0;
+    like $state->{key}, qr/^[0-9a-f]{32}$/;
+    for my $argument ("hash=$state->{key}", "id=$state->{id}") {
+        is decode_json($node->get("/ops/zones/test/keys?$argument")->body)->{remaining}, 0, $argument;
+    }
 };
 
 subtest 'a variable rate or another burst is given by arguments' => sub {
@@ -169,6 +243,22 @@ subtest 'a variable rate or another burst is given by arguments' => sub {
         for 'rate=%zz', 'rate=1r/366d&burst=1000000000';
     is decode_json($node->get('/ops/zones/test/keys/ka?rate=10r/d&burst=4')->body)->{remaining}, 4;
     is freed($node, 'keys/ka'), 204, 'freeing needs no rate';
+};
+
+subtest 'a key whose rate is a variable is looked up and freed by the rate of its last refusal' => sub {
+    for my $redis (0, 1) {
+        my %options = (server => "$api location / { ratelimit zone=test; try_files /index.html =404; }");
+        my $node = $redis ? node(zone => 'rate=$arg_rate algorithm=fixed_window', server => $api)
+            : nginx(http => 'ratelimit_zone k$arg_k zone=test rate=$arg_rate algorithm=fixed_window;', %options);
+        is_deeply [map { $node->status('/?k=a&rate=2r/h') } 1 .. 3], [200, 200, 429];
+        is_deeply [@{ key_of($node, 'ka') }{qw(rate limit remaining)}], ['2r/h', 2, 0], $redis ? 'Redis' : 'memory';
+        my ($busiest) = @{ decode_json($node->get('/ops/zones/test')->body)->{busiest} };
+        is $busiest->{rate}, '2r/h';
+        is key_of($node, 'ka?rate=3r/h')->{limit}, 3, 'another rate is given';
+        is freed($node, 'keys/ka'), 204;
+        is $node->status('/?k=a&rate=2r/h'), 200;
+        is $node->status('/ops/zones/test/keys/ka'), 400, 'a freed key was not refused';
+    }
 };
 
 subtest 'counts of this node under a variable rate are shown for the given rate' => sub {

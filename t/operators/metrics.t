@@ -64,6 +64,9 @@ subtest 'the metrics show what happened' => sub {
         'ratelimit_refunded_total{zone="test"}' => 0,
         'ratelimit_blocks_total{zone="test"}' => 0,
         'ratelimit_ahead_beyond_total{zone="test"}' => 0,
+        'ratelimit_near_limit_total{zone="test"}' => 1,
+        'ratelimit_node_requests_total{result="passed"}' => 2,
+        'ratelimit_node_requests_total{result="rejected"}' => 3,
         'ratelimit_zone_keys{zone="test"}' => 1,
         'ratelimit_zone_evictions_total{zone="test"}' => 0,
     );

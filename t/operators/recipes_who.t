@@ -1,6 +1,8 @@
 # doc/recipes.md, the rest of the recipes: who is counted together, what is counted, and what else one does with it.
+# needs: fail2ban
 
 use IO::Select;
+use Ratelimit::Process qw(temp_folder);
 use Ratelimit::Recipes qw(run_recipes leave slow_backend);
 use Ratelimit::Test;
 use Time::HiRes qw(time);
@@ -124,13 +126,17 @@ my %try = (
     },
     'fail2ban' => sub {
         my ($node, undef, $text) = @_;
-        my ($filter) = $text =~ /^failregex = (.+)$/m;
-        $filter =~ s/<HOST>/(\\S+)/;
+        my ($filter) = $text =~ /(^\[Definition\]\n.+?\n)\n?```/ms;
         passing($node, '/', 102, from => '127.0.2.1', headers => [Referer => 'x", client: 198.51.100.9, ']);
         passing($node, '/', 102, from => '127.0.2.2');
-        # fail2ban takes the date out of a line.
-        my @banned = map { s{^\S+ \S+}{}r =~ /$filter/ ? $1 : () } split /\n/, $node->log;
-        is_deeply \@banned, ['127.0.2.1', '127.0.2.2'], 'one line for each client, whatever its request has';
+        my $folder = temp_folder();
+        write_file("$folder/ratelimit.conf", $filter);
+        write_file("$folder/error.log", $node->log);
+        my $found = qx(fail2ban-regex --print-all-matched $folder/error.log $folder/ratelimit.conf 2>&1);
+        is $?, 0 or diag $found;
+        my ($matched) = $found =~ /^\|- Matched line\(s\):\n(.*?)^`-/ms;
+        my @banned = ($matched // '') =~ /limiting requests, by zone "per_client", key "(\S+)", client: \1,/g;
+        is_deeply [sort @banned], ['127.0.2.1', '127.0.2.2'], 'one line for each client, whatever its request has';
     },
 );
 

@@ -227,6 +227,41 @@ subtest 'overrides are listed in pages, with who set them and when' => sub {
     cmp_ok $one->{for_seconds_left}, '>', 3590;
 };
 
+subtest 'the overrides of all zones are listed, the newest first, and searched' => sub {
+    my $node = member(zone => 'rate=3r/d', http => 'ratelimit_zone $remote_addr zone=addr rate=9r/d;');
+    override($node, "k$_", { rate => "${_}r/d", reason => "Ticket $_" }) for 1 .. 4;
+    is $node->get('/ops/zones/addr/keys/2001:db8::7/override', method => 'PUT', body => '{"block":true}')->status, 200;
+    override($node, 'override', { unlimited => \1 });
+    my $list = sub {
+        my $answer = $node->get("/ops/overrides$_[0]");
+        is $answer->status, 200, $_[0];
+        return decode_json($answer->body);
+    };
+    my $names = sub { [map { "$_->{zone} " . ($_->{key} // 'all') } @{ $_[0]{overrides} }] };
+    my $first = $list->('?limit=4');
+    is_deeply $names->($first), ['test all', 'addr 2001:db8::7', 'test k4', 'test k3'];
+    my $second = $list->("?limit=4&after=$first->{next}");
+    is_deeply $names->($second), ['test k2', 'test k1'];
+    is $second->{next}, undef;
+    is_deeply $names->($list->('?search=ticket%202')), ['test k2'];
+    is_deeply $names->($list->('?search=DB8')), ['addr 2001:db8::7'];
+    is_deeply $names->($list->('?search=none')), [];
+    is $node->status("/ops/overrides?$_"), 400, $_ for 'limit=0', 'after=x', 'search=%';
+    wait_until('the state in force', sub { decode_json($node->get('/ops/zones/test')->body)->{override} });
+    my $zone = decode_json($node->get('/ops/zones/test')->body);
+    is_deeply $zone->{override}, { unlimited => JSON::PP::true, until => undef, for_seconds_left => undef };
+    is $zone->{overrides}, 5;
+    my ($shown) = grep { $_->{name} eq 'test' } @{ decode_json($node->get('/ops/fleet')->body)->{zones} };
+    is_deeply $shown->{override}, $zone->{override}, 'the same in the fleet';
+    override($node, 'override', { rate => '90r/15m', for => '1h' });
+    wait_until('a rate', sub { (decode_json($node->get('/ops/zones/test')->body)->{override}{rate} // '') eq '90r/15m' });
+    my $changed = decode_json($node->get('/ops/zones/test')->body)->{override};
+    cmp_ok abs($changed->{until} - time - 3600), '<', 5;
+    cmp_ok $changed->{for_seconds_left}, '>', 3590;
+    take_back($node, 'override');
+    wait_until('as configured', sub { !decode_json($node->get('/ops/zones/test')->body)->{override} });
+};
+
 subtest 'memory that is full refuses more overrides, and says so' => sub {
     my $redis = redis();
     my $node = member(redis => $redis, zone => 'rate=9r/d', fleet => 'size=256k');

@@ -74,7 +74,7 @@ for my $redis (undef, 0) {
     subtest 'the API finds and frees a key by its name or its hash, counted ' . (defined $redis ? 'by the node' : 'in Redis') => sub {
         my $node = hashed_node(redis => $redis);
         my $hash = hash_of($secret);
-        for my $path ("/$secret", "?key=$secret", "?hash=$hash") {
+        for my $path ("/$secret", "?key=$secret", "?hash=$hash", "?id=$hash") {
             is statuses($node, $secret, 4), '200 200 429 429', $path;
             my $state = decode_json($node->get("/ops/zones/test/keys$path")->body);
             is_deeply [@{$state}{qw(key remaining)}], [$hash, 0], 'the state of the key';

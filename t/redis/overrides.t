@@ -189,8 +189,9 @@ subtest 'concurrency, hash_key, binary keys, variable rates, zones without Redis
     is $put->('atonce/keys/a/override', '{"rate":"2r/s"}'), 400, 'no rate for requests at one time';
     is $put->('test/keys/a/override', '{"concurrency":2}'), 400, 'no concurrency for a rate';
     is $put->('secret/keys/plain/override', '{"rate":"3r/d"}'), 200;
-    is $put->('addr/keys?key=%7F%00%00%01', '{"rate":"4r/d"}'), 405, 'a key itself cannot be put';
-    is $put->('addr/keys/override?key=%7F%00%00%01', '{"rate":"4r/d"}'), 200;
+    is $put->('addr/keys?key=127.0.0.1', '{"rate":"4r/d"}'), 405, 'a key itself cannot be put';
+    is $put->('addr/keys/127.0.0.1/override', '{"rate":"4r/d"}'), 200;
+    is $put->('addr/keys/override?key=%7F%00%00%01', '{"rate":"4r/d"}'), 400, 'no address';
     is $put->('test/override?key=a', '{"rate":"6r/d"}'), 200, 'key= is a key\'s override';
     my $limit = sub { $node->get($_[0], headers => ['X-Key' => 'plain'])->header('X-RateLimit-Limit') };
     wait_until('atonce', sub { $limit->('/atonce?k=a') == 2 });
@@ -203,7 +204,8 @@ subtest 'concurrency, hash_key, binary keys, variable rates, zones without Redis
     is $limit->('/?k=b&r=100r/m'), 100, 'no other key';
     is scalar(grep { /plain/ } @{ $node->{redis}->cmd('HKEYS', 'rl:{fleet}:overrides') }), 0, 'a secret key is stored hashed';
     my ($listed) = @{ decode_json($node->get('/ops/zones/addr/overrides')->body)->{overrides} };
-    is $listed->{id}, '%7F%00%00%01', 'a binary key is listed';
+    is_deeply [@{$listed}{qw(key id)}], ['127.0.0.1', '%7F%00%00%01'], 'an address is listed as one';
+    $node->wait_for_log(qr/override set, zone "addr", key "127\.0\.0\.1", by/);
     my $local = nginx(http => "ratelimit_redis main { server @{[ $node->{redis}->addr ]}; prefix other:; }"
             . 'ratelimit_redis unused { server 127.0.0.1:1; } ratelimit_fleet redis=main;'
             . 'ratelimit_zone $arg_k zone=test rate=2r/d redis=unused;',

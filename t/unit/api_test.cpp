@@ -61,12 +61,17 @@ TEST(ApiPath, of_an_override_ends_in_that_word)
     EXPECT_EQ(find("/ops/zones/z/override").view, View::override_zone);
     EXPECT_EQ(find("/ops/zones/z/override", "rate=1").view, View::override_zone);
     EXPECT_EQ(find("/ops/zones/z/overrides", "after=1").view, View::overrides);
+    EXPECT_EQ(find("/ops/overrides", "after=1").view, View::overrides);
+    EXPECT_FALSE(find("/ops/overrides").zone);
+    EXPECT_EQ(find("/ops/history", "since=1").view, View::history);
+    EXPECT_FALSE(find("/ops/history").zone);
     EXPECT_EQ(find("/ops/zones/z/override/more").view, View::nothing);
     EXPECT_EQ(find("/ops/zones/z/overrides/more").view, View::nothing);
     for (const auto* path : { "/ops/zones/z/override", "/ops/zones/z/keys/override" }) {
         EXPECT_EQ(find(path, "key=a%2Fb").view, View::override_key);
         EXPECT_EQ(find(path, "key=a%2Fb").key, "a/b");
-        EXPECT_TRUE(find(path, "hash=0123").hashed);
+        EXPECT_EQ(find(path, "hash=0123").named_by, ApiPath::NamedBy::hash);
+        EXPECT_EQ(find(path, "id=0123").named_by, ApiPath::NamedBy::id);
         EXPECT_EQ(find(path, "key=").view, View::no_key) << "not the whole zone";
         EXPECT_EQ(find(path, "key=%zz").view, View::no_key);
     }
@@ -144,9 +149,9 @@ TEST(ApiPath, takes_a_hash_if_no_key_is_given)
         return parse_api_path("/ops/", "/ops/zones/z/keys", "/ops/zones/z/keys", false, arguments);
     };
     EXPECT_EQ(found("hash=9f86").key, "9f86");
-    EXPECT_TRUE(found("hash=9f86").hashed);
+    EXPECT_EQ(found("hash=9f86").named_by, ApiPath::NamedBy::hash);
     EXPECT_EQ(found("hash=9f86&key=k").key, "k");
-    EXPECT_FALSE(found("hash=9f86&key=k").hashed);
+    EXPECT_EQ(found("hash=9f86&key=k").named_by, ApiPath::NamedBy::person);
     EXPECT_EQ(found("hash=").view, View::no_key);
     EXPECT_EQ(key_of("/ops/zones/z/keys/k", "/ops/zones/z/keys/k", "hash=9f86"), "k");
 }

@@ -248,6 +248,16 @@ TEST(FleetBusiest, is_the_sum_of_the_live_nodes)
     }
     EXPECT_EQ(order, (Names{ "api a", "api z", "login a", "login b", "api b" })) << "equal sums";
 
+    nodes[0].report.busiest = { { "api", "a", 100, 0, 50 }, { "api", "b", 2, 700, 90 } };
+    nodes[1].report.busiest = { { "api", "b", 3, 800, 80 }, { "api", "c", 9, 1400, 10 } };
+    const auto now = sum_busiest(nodes);
+    ASSERT_EQ(now.size(), 3U);
+    EXPECT_EQ(now[0].id, "b") << "who is refused most now comes first";
+    EXPECT_EQ(now[0].per_1000_s, 1500U);
+    EXPECT_EQ(now[0].since, 80U);
+    EXPECT_EQ(now[1].id, "c");
+    EXPECT_EQ(now[2].id, "a");
+
     nodes.assign(most_busiest + 1, {});
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         nodes[i].live = true;

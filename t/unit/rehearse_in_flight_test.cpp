@@ -2,6 +2,7 @@
 // decided as by the module, whose workers renew and release units in this node's memory.
 
 #include "decision_fixture.h"
+#include "limit/rate_text.h"
 #include "rehearse/units_in_flight.h"
 #include "rehearse_log.h"
 #include "trace_maker.h"
@@ -105,9 +106,8 @@ protected:
             const Zone& zone = limit.in.zone;
             const Rate& rate = zone.policy.rate;
             zones += "ratelimit_zone $k zone=" + zone.name
-                + (limit.held == nullptr
-                       ? " algorithm=fixed_window rate=" + rehearse::rate_text(rate)
-                       : " concurrency=" + std::to_string(rate.quota)
+                + (limit.held == nullptr ? " algorithm=fixed_window rate=" + rate_text(rate)
+                                         : " concurrency=" + std::to_string(rate.quota)
                            + " hold=" + std::to_string(rate.window / seconds{ 1 }) + "s")
                 + ";\n";
             limits += "ratelimit zone=" + zone.name + " cost=$c" + (limit.shadow ? " shadow" : "")

@@ -2,6 +2,7 @@
 // by src/zone and src/store in shared memory.
 
 #include "decision_fixture.h"
+#include "limit/rate_text.h"
 #include "rehearse_log.h"
 #include "trace_maker.h"
 
@@ -65,8 +66,8 @@ protected:
             const Limit& limit = limits_[i];
             const Policy& policy = limit.in.zone.policy;
             const std::string number = std::to_string(i);
-            zones += "ratelimit_zone $k zone=z" + number + " rate="
-                + (limit.variable_rate ? "$r" + number : rehearse::rate_text(policy.rate))
+            zones += "ratelimit_zone $k zone=z" + number
+                + " rate=" + (limit.variable_rate ? "$r" + number : rate_text(policy.rate))
                 + " algorithm=" + std::string(name_of(policy.algorithm));
             if (policy.burst) {
                 zones += " burst=" + std::to_string(*policy.burst);
@@ -103,7 +104,7 @@ protected:
             const auto& choices = limits_[i].rates;
             const Rate rate = choices[static_cast<std::size_t>(
                 any(0, static_cast<std::int64_t>(choices.size()) - 1))];
-            rates += " " + rehearse::rate_text(rate);
+            rates += " " + rate_text(rate);
             decided.limits[i].policy.rate = rate;
             decided.limits[i].settled_later = limits_[i].charges;
         }

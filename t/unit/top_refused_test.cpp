@@ -16,7 +16,7 @@ protected:
     void refuse(std::string_view key, int times, time_t now = start)
     {
         for (int i = 0; i < times; ++i) {
-            keys_.refuse(key, now);
+            keys_.refuse(key, now, {});
         }
     }
     /// "key: count" of the most refused keys.
@@ -65,7 +65,7 @@ TEST_F(TopRefusedTest, a_key_that_was_not_refused_for_an_hour_is_dropped)
     refuse("b", 2, start + 10);
     EXPECT_EQ(top(10, start + 3600), Lines{ "b: 2" });
     refuse("a", 1, start + 3600);
-    EXPECT_EQ(top(10, start + 3600), (Lines{ "b: 2", "a: 1" }));
+    EXPECT_EQ(top(10, start + 3600), (Lines{ "a: 1", "b: 2" })) << "who is refused now comes first";
     EXPECT_EQ(top(10, start - 5000).size(), 2U) << "the clock was set back";
 }
 
@@ -89,7 +89,7 @@ TEST_F(TopRefusedTest, a_busy_key_is_found_among_more_keys_than_there_are_counte
     ASSERT_GE(found, 2U);
     std::set<std::string> first;
     for (std::size_t i = 0; i < found; ++i) {
-        const auto& [refused, key] = counters[i];
+        const auto& [refused, rate, key] = counters[i];
         const auto truth = static_cast<std::uint64_t>(counts[std::string(key.view())]);
         ASSERT_GE(refused, truth) << key.view();
         ASSERT_LE(refused - key.error, truth) << key.view();
@@ -100,11 +100,58 @@ TEST_F(TopRefusedTest, a_busy_key_is_found_among_more_keys_than_there_are_counte
     EXPECT_EQ(first, (std::set<std::string>{ "busy", "often" }));
 }
 
+TEST_F(TopRefusedTest, a_key_has_the_rate_of_its_last_refusal_and_what_was_only_tried)
+{
+    const Rate rate{ 7, std::chrono::minutes{ 1 } };
+    EXPECT_FALSE(keys_.last_rate("a"));
+    keys_.refuse("a", start, { .tried = true, .rate = {} });
+    EXPECT_FALSE(keys_.last_rate("a"));
+    keys_.refuse("a", start + 5, { .tried = false, .rate = rate });
+    keys_.refuse("a", start + 9, { .tried = true, .rate = {} });
+    EXPECT_EQ(keys_.last_rate("a"), rate);
+    std::array<TopRefused::Counter, 1> found{};
+    ASSERT_EQ(keys_.top(found, start + 9), 1U);
+    EXPECT_EQ(found.front().refused, 3U);
+    EXPECT_EQ(found.front().key.tried, 2U);
+    EXPECT_EQ(found.front().key.first_s, start);
+    keys_.forget("a");
+    EXPECT_FALSE(keys_.last_rate("a"));
+    keys_.refuse("a", start + 20, {});
+    ASSERT_EQ(keys_.top(found, start + 20), 1U);
+    EXPECT_EQ(found.front().key.tried, 0U);
+    EXPECT_EQ(found.front().key.first_s, start + 20);
+}
+
+TEST_F(TopRefusedTest, who_is_refused_now_comes_before_who_was_refused_most)
+{
+    refuse("old", 1000);
+    refuse("new", 20, start + 100);
+    for (int i = 0; i < 900; ++i) {
+        keys_.refuse("tried", start + 100, { .tried = true, .rate = {} });
+    }
+    std::array<TopRefused::Counter, 3> found{};
+    const auto rates = [&](time_t now) {
+        std::vector<std::uint64_t> all(keys_.top(found, now));
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            all[i] = found[i].per_1000_s;
+        }
+        return all;
+    };
+    using Rates = std::vector<std::uint64_t>;
+    EXPECT_EQ(top(10, start + 105), (Lines{ "new: 20", "old: 1000", "tried: 900" }));
+    EXPECT_EQ(rates(start + 105), (Rates{ 1333, 0, 0 })) << "20 in 15 seconds";
+    EXPECT_EQ(rates(start + 110), (Rates{ 2000, 0, 0 })) << "20 in the step before";
+    refuse("new", 10, start + 115);
+    EXPECT_EQ(rates(start + 115), (Rates{ 2000, 0, 0 })) << "30 in 15 seconds";
+    EXPECT_EQ(rates(start + 130), (Rates{ 0, 0, 0 }));
+    EXPECT_EQ(top(10, start + 130), (Lines{ "old: 1000", "tried: 900", "new: 30" }));
+}
+
 TEST_F(TopRefusedTest, a_larger_zone_has_more_counters)
 {
     EXPECT_GE(TopRefused::capacity_for(std::size_t{ 1 } << 20U, 0), 100U);
     EXPECT_EQ(TopRefused::capacity_for(std::size_t{ 1 } << 30U, 0), 128U);
-    EXPECT_EQ(TopRefused::capacity_for(32768, 0), 32768 / 50 / TopRefused::counter_size);
+    EXPECT_EQ(TopRefused::capacity_for(32768, 0), 32768 / 40 / TopRefused::counter_size);
     EXPECT_EQ(TopRefused::capacity_for(32768, 20 * TopRefused::counter_size), 20U)
         << "all of the spare memory";
 }

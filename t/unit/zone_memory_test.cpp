@@ -159,7 +159,7 @@ TEST_F(ZoneMemoryTest, a_freed_key_is_dropped_everywhere_except_in_the_log)
         deny(name);
         lease(name);
         refuse(name);
-        memory().top_refused().refuse(name, 1000);
+        memory().top_refused().refuse(name, 1000, {});
     }
     EXPECT_EQ(memory().keys(), 6U);
     memory().forget_key("key");

@@ -4,11 +4,11 @@
 #include "http/api/change_guard.h"
 #include "http/api/fleet_view.h"
 #include "http/api/key_views.h"
+#include "http/api/named_key.h"
 #include "http/api/override_views.h"
 #include "http/api/path.h"
 #include "http/api/response.h"
 #include "http/api/views.h"
-#include "http/counted_key.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
@@ -74,11 +74,10 @@ ngx_int_t send_slash(ngx_http_request_t* r)
 
 ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& path)
 {
-    if (path.hashed && !is_key_hash(path.key)) {
-        return send_invalid_hash(r);
+    const auto [key, error] = named_key(r->pool, zone, path);
+    if (!error.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, error);
     }
-    const auto key =
-        path.hashed ? std::string_view(path.key) : counted_key(r->pool, zone, path.key);
     if (key.data() == nullptr) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -86,7 +85,8 @@ ngx_int_t send_key(ngx_http_request_t* r, const ZoneConf& zone, const ApiPath& p
                                         : show_key(r, zone, key, view(r->args));
 }
 
-ngx_int_t send_history(ngx_http_request_t* r, const ZoneConf& zone)
+/// Of a zone or, with an empty name, of the node.
+ngx_int_t send_history(ngx_http_request_t* r, std::string_view zone, const ZoneMemory& memory)
 {
     const auto since = api_argument(view(r->args), "since");
     const auto time = since.value ? parse_number(*since.value, 0, INT64_MAX) : std::nullopt;
@@ -94,7 +94,7 @@ ngx_int_t send_history(ngx_http_request_t* r, const ZoneConf& zone)
         return send_error(
             r, NGX_HTTP_BAD_REQUEST, "invalid since=, expected whole seconds since the epoch");
     }
-    return send_response(r, NGX_HTTP_OK, json_type, history_json(zone, time.value_or(0)));
+    return send_response(r, NGX_HTTP_OK, json_type, history_json(zone, memory, time.value_or(0)));
 }
 
 ngx_int_t send_zones(ngx_http_request_t* r, const ApiPath& path, bool writable)
@@ -111,7 +111,7 @@ ngx_int_t send_zones(ngx_http_request_t* r, const ApiPath& path, bool writable)
     case View::key:
         return send_key(r, *zone, path);
     case View::history:
-        return send_history(r, *zone);
+        return send_history(r, zone->zone.name, zone->zone.memory());
     default:
         return send_response(r, NGX_HTTP_OK, json_type, zone_json(*zone));
     }
@@ -132,6 +132,12 @@ ngx_int_t send_view(ngx_http_request_t* r, const ApiPath& path, bool writable)
         return send_response(r, NGX_HTTP_OK, json_type, redis_json(conf));
     case View::fleet:
         return show_fleet(r);
+    case View::history:
+        if (!path.zone) {
+            return conf.requests == nullptr ? send_error(r, NGX_HTTP_NOT_FOUND, "no zones")
+                                            : send_history(r, {}, ZoneMemory(*conf.requests));
+        }
+        [[fallthrough]];
     default:
         return send_zones(r, path, writable);
     }
@@ -210,7 +216,7 @@ ngx_int_t handle(ngx_http_request_t* r)
     if (path.view == View::no_key) {
         return send_error(
             r, NGX_HTTP_BAD_REQUEST,
-            "no key, or one that a path cannot carry: expected an argument key= or hash=");
+            "no key, or one that a path cannot carry: expected an argument key=, hash= or id=");
     }
     if (!allowed) {
         const ApiHeader allow{ "Allow", methods };

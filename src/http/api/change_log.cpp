@@ -1,6 +1,7 @@
 #include "http/api/change_log.h"
 
 #include "http/api/views.h"
+#include "http/shown_key.h"
 #include "nginx/text.h"
 
 namespace ratelimit::http {
@@ -65,7 +66,7 @@ void log_change(
 {
     std::string line = std::string(what) + ", zone \"" + zone.zone.name + "\"";
     if (!key.empty()) {
-        line += ", key \"" + escaped(key) + "\"";
+        line += ", key \"" + shown_key(&zone.zone, key) + "\"";
     }
     line += ", by \"" + escaped(author(r)) + "\"";
     if (set != nullptr) {

@@ -3,8 +3,10 @@
 #include "conf/conf.h"
 #include "fleet/nodes_call.h"
 #include "http/api/json_text.h"
+#include "http/api/override_json.h"
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
+#include "http/shown_key.h"
 #include "limit/percent_text.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
@@ -37,7 +39,7 @@ void write_summary(
         nodes.begin(), nodes.end(), [](const fleet::FleetNode& node) { return node.live; });
     std::uint64_t overrides = 0;
     for (const Zone* zone : fleet.zones) {
-        overrides += zone->override_slot == nullptr ? 0 : zone->override_slot->count();
+        overrides += override_count(*zone);
     }
     json.begin_object("fleet")
         .number("nodes", static_cast<std::int64_t>(live))
@@ -65,6 +67,8 @@ void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view s
         .text("version", node.report.version)
         .text("nginx", node.report.nginx)
         .number("uptime", node.report.uptime_us / 1'000'000)
+        .number("passed", node.report.passed)
+        .number("refused", node.report.refused)
         .seconds("heard", static_cast<double>(node.heard_us) / us_a_second)
         .number("zones_omitted", node.report.zones_omitted)
         .begin_array("zones");
@@ -99,7 +103,7 @@ void write_texts(JsonText& json, std::string_view name, const std::vector<std::s
     json.end_array();
 }
 
-void write_zones(JsonText& json, const std::vector<fleet::FleetNode>& nodes)
+void write_zones(JsonText& json, MainConf& conf, const std::vector<fleet::FleetNode>& nodes)
 {
     json.begin_array("zones");
     for (const fleet::FleetZone& zone : fleet::sum_zones(nodes)) {
@@ -111,22 +115,29 @@ void write_zones(JsonText& json, const std::vector<fleet::FleetNode>& nodes)
             .number("ahead", zone.ahead);
         write_texts(json, "limits", zone.limits);
         write_texts(json, "settings_differ", zone.settings_differ);
+        if (const ZoneConf* own = conf.zone_named(zone.name)) {
+            write_zone_override(json, own->zone);
+        } else {
+            json.null("override");
+        }
         json.end_object();
     }
     json.end_array();
 }
 
-void write_busiest(JsonText& json, const std::vector<fleet::FleetNode>& nodes)
+void write_busiest(JsonText& json, MainConf& conf, const std::vector<fleet::FleetNode>& nodes)
 {
     json.begin_array("busiest");
     for (const auto& key : fleet::sum_busiest(nodes)) {
         const std::string bytes = percent_decoded(key.id).value_or(key.id);
-        std::string shown(4 * bytes.size(), '\0');
+        const ZoneConf* zone = conf.zone_named(key.zone);
         json.begin_object()
             .text("zone", key.zone)
-            .text("key", nginx::escaped_for_log(bytes, shown.data(), shown.size()))
+            .text("key", shown_key(zone == nullptr ? nullptr : &zone->zone, bytes))
             .text("id", percent_encoded(bytes))
             .number("refused", key.refused)
+            .seconds("per_second", static_cast<double>(key.per_1000_s) / 1000)
+            .number("since", key.since)
             .end_object();
     }
     json.end_array();
@@ -169,7 +180,7 @@ private:
 /// for. It lives as long as its worker.
 class FleetAnswer final : private fleet::NodesCall {
 public:
-    explicit FleetAnswer(const MainConf& conf)
+    explicit FleetAnswer(MainConf& conf)
         : NodesCall(
             conf.fleet->scripts().nodes, conf.fleet->keys().alive, conf.fleet->keys().nodes),
           conf_(conf),
@@ -178,7 +189,7 @@ public:
     }
 
     /// This worker's. A process without workers has a new one after a reload.
-    static FleetAnswer& of(const MainConf& conf)
+    static FleetAnswer& of(MainConf& conf)
     {
         static FleetAnswer* answer = nullptr;
         if (answer == nullptr || &answer->conf_ != &conf) {
@@ -241,8 +252,8 @@ private:
             json_ = nodes_json(conf_, *reader_, answered_ && conf_.fleet->is_up());
             return true;
         }
-        write_zones(*json_, reader_->nodes());
-        write_busiest(*json_, reader_->nodes());
+        write_zones(*json_, conf_, reader_->nodes());
+        write_busiest(*json_, conf_, reader_->nodes());
         json_->end_object();
         text_ = std::move(*json_).str() + "\n";
         return false;
@@ -256,7 +267,7 @@ private:
     }
     void on_failure(redis::Failure) noexcept override { next_turn_.start(milliseconds{ 1 }); }
 
-    const MainConf& conf_;
+    MainConf& conf_;
     nginx::NgxTimer next_turn_;
     std::vector<NodesQuery*> waiting_;
     bool running_ = false;

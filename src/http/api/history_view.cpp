@@ -39,14 +39,18 @@ void write_steps(JsonText& json, History::Steps steps, std::int64_t step_s, std:
 
 }  // namespace
 
-std::string history_json(const ZoneConf& zone, std::int64_t since)
+std::string history_json(std::string_view zone, const ZoneMemory& memory, std::int64_t since)
 {
-    roll_history(zone);
-    const History history = zone.zone.memory().history();
+    roll_history(memory);
+    const History history = memory.history();
     JsonText json;
-    json.begin_object()
-        .text("zone", zone.zone.name)
-        .seconds("now", std::chrono::duration<double>(nginx::local_time()).count())
+    json.begin_object();
+    if (zone.empty()) {
+        json.null("zone");
+    } else {
+        json.text("zone", zone);
+    }
+    json.seconds("now", std::chrono::duration<double>(nginx::local_time()).count())
         .begin_array("steps");
     for (std::size_t scale = 0; scale < History::scales.size(); ++scale) {
         write_steps(json, history.read(scale), History::scales[scale].step_s, since);

@@ -5,10 +5,11 @@
 #include "http/api/path.h"
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
+#include "http/shown_key.h"
+#include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
 #include "nginx/pool.h"
-#include "nginx/text.h"
 #include "node/clocks.h"
 #include "redis/command.h"
 
@@ -26,7 +27,8 @@ namespace {
 constexpr std::array<std::string_view, 5> override_names = { "unknown", "rate", "concurrency",
                                                              "block", "unlimited" };
 constexpr std::string_view no_answer = "Redis does not answer";
-constexpr std::string_view no_rate = "the zone's rate is a variable, expected an argument rate=";
+constexpr std::string_view no_rate =
+    "the zone's rate is a variable, and the key was not refused lately, expected an argument rate=";
 
 std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
@@ -49,12 +51,17 @@ ngx_int_t send_state(
     const auto seconds = [](microseconds time) {
         return std::chrono::duration<double>(time).count();
     };
-    std::string shown(4 * key.size(), '\0');
     JsonText json;
     json.begin_object()
         .text("zone", zone.zone.name)
-        .text("key", nginx::escaped_for_log(key, shown.data(), shown.size()))
-        .number("limit", policy.limit())
+        .text("key", shown_key(&zone.zone, key))
+        .text("id", percent_encoded(key));
+    if (counts_at_one_time(policy.algorithm)) {
+        json.null("rate");
+    } else {
+        json.text("rate", rate_text(policy.rate));
+    }
+    json.number("limit", policy.limit())
         .number("remaining", state.remaining)
         .seconds("reset", seconds(shown_reset(policy, state)));
     if (state.retry_after) {
@@ -208,6 +215,14 @@ std::optional<Override> changed_policy(const ZoneConf& zone, std::string_view ke
     return changes ? override : std::nullopt;
 }
 
+/// If the zone's rate is a variable and none is given: the rate by which the key was refused last.
+void use_last_rate(const ZoneConf& zone, std::string_view key, Policy& policy)
+{
+    if (policy.rate.quota == 0) {
+        policy.rate = zone.zone.memory().top_refused().last_rate(key).value_or(Rate{});
+    }
+}
+
 /// Sets rate and burst of `policy` if the arguments have them. Returns the error; empty: none.
 std::string_view read_policy(std::string_view arguments, Policy& policy)
 {
@@ -244,6 +259,7 @@ ngx_int_t show_key(
         policy = zone.zone.policy;
         apply(*override, policy);
     }
+    use_last_rate(zone, key, policy);
     if (policy.rate.quota == 0) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
     }
@@ -296,6 +312,7 @@ ngx_int_t free_key(
     if (const auto override = changed_policy(zone, key)) {
         add_override(*override);
     }
+    use_last_rate(zone, key, own);
     if (own.rate.quota != 0 || keeps_arrival_time(own.algorithm)) {
         add(own);
     } else if (records.empty()) {

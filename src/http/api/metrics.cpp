@@ -1,3 +1,4 @@
+#include "http/api/override_json.h"
 #include "http/api/views.h"
 #include "http/decision_count.h"
 #include "http/node_figures.h"
@@ -103,12 +104,25 @@ void write_in_flight(MetricsText& text, const MainConf& conf)
     }
 }
 
+void write_requests(MetricsText& text, const ZoneMemory& requests)
+{
+    text.family(
+        "ratelimit_node_requests_total", "counter",
+        "Requests with limits by what was decided on them, each counted once.");
+    for (const Count& count : counts_of_all(requests)) {
+        text.sample({ { "result", count.outcome } }, count.count);
+    }
+}
+
 void write_zones(MetricsText& text, const MainConf& conf)
 {
+    if (conf.requests != nullptr) {
+        write_requests(text, ZoneMemory(*conf.requests));
+    }
     text.family(
         "ratelimit_requests_total", "counter", "Decisions of limits by zone, result and source.");
     for (const ZoneConf& zone : conf.zones) {
-        for (const Count& count : counts_of(zone)) {
+        for (const Count& count : counts_of(zone.zone.memory())) {
             text.sample(
                 { { "zone", zone.zone.name },
                   { "result", count.outcome },
@@ -129,6 +143,10 @@ void write_zones(MetricsText& text, const MainConf& conf)
         "ratelimit_ahead_beyond_total", "counter",
         "Cost that passed ahead of Redis beyond the limit (ahead=).");
     write_units(text, conf, ZoneCounters::Units::ahead_beyond);
+    text.family(
+        "ratelimit_near_limit_total", "counter",
+        "Requests that passed and left less than a fifth of the limit.");
+    write_units(text, conf, ZoneCounters::Units::near_limit);
     write_in_flight(text, conf);
     text.family(
         "ratelimit_zone_keys", "gauge",
@@ -166,9 +184,7 @@ void write_fleet(MetricsText& text, const MainConf& conf)
     text.family(
         "ratelimit_overrides", "gauge", "Overrides of keys and of the whole zone on this node.");
     for (const ZoneConf& zone : conf.zones) {
-        const OverrideTable::ZoneSlot* slot = zone.zone.override_slot;
-        text.sample(
-            { { "zone", zone.zone.name } }, slot == nullptr ? std::uint64_t{ 0 } : slot->count());
+        text.sample({ { "zone", zone.zone.name } }, override_count(zone.zone));
     }
     text.family(
         "ratelimit_overrides_left_out", "gauge",

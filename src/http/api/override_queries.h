@@ -21,8 +21,9 @@ ngx_int_t change_override(
 /// is none.
 ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key);
 
-/// Sends a page of the zone's overrides. The request may have after= and limit=.
-ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf& zone);
+/// Sends a page of the zone's overrides or, if `zone` is null, of those of all zones, the newest
+/// first. The request may have after=, limit= and search=.
+ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf* zone);
 
 /// Tells all nodes that the key was freed, and sends the response to the request that freed it.
 /// Without ratelimit_fleet, it sends only the response.

@@ -2,9 +2,9 @@
 
 #include "fleet/override_text.h"
 #include "http/api/change_log.h"
+#include "http/api/named_key.h"
 #include "http/api/override_queries.h"
 #include "http/api/response.h"
-#include "http/counted_key.h"
 #include "nginx/guarded.h"
 #include "nginx/text.h"
 
@@ -146,28 +146,30 @@ ngx_int_t handle_override(ngx_http_request_t* r, const ApiPath& path)
             return rc;
         }
     }
-    const ZoneConf* zone = conf.zone_named(*path.zone);
-    std::string_view error = zone == nullptr ? "no such zone" : "";
-    if (conf.fleet == nullptr) {
-        error = "overrides need the directive ratelimit_fleet";
-    }
-    std::string_view key;
-    if (error.empty() && path.view == View::override_key) {
-        if (path.hashed && !is_key_hash(path.key)) {
-            const ngx_int_t rc = puts ? ngx_http_discard_request_body(r) : ngx_int_t{ NGX_OK };
-            return rc == NGX_OK ? send_invalid_hash(r) : rc;
-        }
-        key = path.hashed ? std::string_view(path.key) : counted_key(r->pool, *zone, path.key);
-        if (key.data() == nullptr) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-    }
-    if (!error.empty()) {
+    const auto fail = [r, puts](ngx_uint_t status, std::string_view error) {
         const ngx_int_t rc = puts ? ngx_http_discard_request_body(r) : ngx_int_t{ NGX_OK };
-        return rc == NGX_OK ? send_error(r, NGX_HTTP_NOT_FOUND, error) : rc;
+        return rc == NGX_OK ? send_error(r, status, error) : rc;
+    };
+    if (conf.fleet == nullptr) {
+        return fail(NGX_HTTP_NOT_FOUND, "overrides need the directive ratelimit_fleet");
+    }
+    const ZoneConf* zone = path.zone ? conf.zone_named(*path.zone) : nullptr;
+    if (zone == nullptr && path.zone) {
+        return fail(NGX_HTTP_NOT_FOUND, "no such zone");
     }
     if (path.view == View::overrides) {
-        return list_overrides(r, *zone);
+        return list_overrides(r, zone);
+    }
+    std::string_view key;
+    if (path.view == View::override_key) {
+        const NamedKey named = named_key(r->pool, *zone, path);
+        if (!named.error.empty()) {
+            return fail(NGX_HTTP_BAD_REQUEST, named.error);
+        }
+        if (named.key.data() == nullptr) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+        key = named.key;
     }
     switch (r->method) {
     case NGX_HTTP_PUT:

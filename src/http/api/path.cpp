@@ -2,6 +2,9 @@
 
 #include "limit/percent_text.h"
 
+#include <array>
+#include <utility>
+
 namespace ratelimit::http {
 
 namespace {
@@ -89,15 +92,20 @@ struct KeyPath {
 
 constexpr std::string_view override_end = "/override";
 
-/// The key of an argument key= or hash=.
+/// The key of an argument key=, hash= or id=.
 ApiArgument key_argument(ApiPath& found, std::string_view arguments)
 {
-    auto argument = api_argument(arguments, "key");
-    if (!argument.given) {
-        argument = api_argument(arguments, "hash");
-        found.hashed = argument.given;
+    using NamedBy = ApiPath::NamedBy;
+    constexpr std::array names = { std::pair{ std::string_view("key"), NamedBy::person },
+                                   std::pair{ std::string_view("hash"), NamedBy::hash },
+                                   std::pair{ std::string_view("id"), NamedBy::id } };
+    for (const auto& [name, named_by] : names) {
+        if (auto argument = api_argument(arguments, name); argument.given) {
+            found.named_by = named_by;
+            return argument;
+        }
     }
-    return argument;
+    return {};
 }
 
 void set_key(ApiPath& found, const std::optional<std::string>& key)
@@ -146,6 +154,12 @@ ApiPath::View page_named(std::string_view name) noexcept
     }
     if (name == "redis") {
         return View::redis;
+    }
+    if (name == "overrides") {
+        return View::overrides;
+    }
+    if (name == "history") {
+        return View::history;
     }
     return name == "fleet" ? View::fleet : View::nothing;
 }

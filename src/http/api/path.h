@@ -15,11 +15,11 @@ struct ApiPath {
         dashboard,
         metrics,
         zones,
-        history,  // of `zone`
+        history,  // of `zone`, or of the node
         key,
         override_key,   // the override of `key`
         override_zone,  // the override of the whole zone
-        overrides,      // all of a zone
+        overrides,      // all of `zone`, or of all zones
         no_key,         // the key is missing, or cannot be taken from the path
         redis,
         fleet
@@ -28,12 +28,18 @@ struct ApiPath {
     View view = View::nothing;
     std::optional<std::string> zone;  // for View::zones: this zone only
     std::string key;                  // for View::key and View::override_key: any bytes
-    bool hashed = false;              // `key` is a hash, from hash=
+    enum class NamedBy : std::uint8_t {
+        person,  // as people write it: in the path, or key=
+        hash,    // hash=
+        id,      // the bytes that are counted, id=
+    };
+    NamedBy named_by = NamedBy::person;
 };
 
 /// `location`: the API's prefix. `path`: normalized and decoded by nginx. `raw`: as the client sent
 /// it; the key is taken from it, since a key may contain slashes, unless nginx has `rewritten` the
-/// request. `arguments`: may have the key as "key=", percent-encoded, or its hash as "hash=".
+/// request. `arguments`: may have the key as "key=", percent-encoded, or its hash as "hash=", or
+/// its bytes as "id=".
 ApiPath parse_api_path(
     std::string_view location, std::string_view path, std::string_view raw, bool rewritten,
     std::string_view arguments);

@@ -74,10 +74,4 @@ ngx_int_t send_error(
     return send_response(r, status, json_type, json.str() + "\n", headers);
 }
 
-ngx_int_t send_invalid_hash(ngx_http_request_t* r)
-{
-    return send_error(
-        r, NGX_HTTP_BAD_REQUEST, "invalid hash=, expected 32 digits of 0 to 9 and a to f");
-}
-
 }  // namespace ratelimit::http

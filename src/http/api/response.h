@@ -25,7 +25,4 @@ ngx_int_t send_error(
     ngx_http_request_t* r, ngx_uint_t status, std::string_view what,
     std::span<const ApiHeader> headers = {});
 
-/// For a hash= that is no is_key_hash.
-ngx_int_t send_invalid_hash(ngx_http_request_t* r);
-
 }  // namespace ratelimit::http

@@ -15,9 +15,9 @@ std::string zones_json(const MainConf& conf, bool writable);
 std::string zone_json(const ZoneConf& zone);
 std::string redis_json(const MainConf& conf);
 
-/// What a zone passed and refused over time: all steps that end after `since`, in seconds since the
-/// epoch.
-std::string history_json(const ZoneConf& zone, std::int64_t since);
+/// What a zone, or with an empty name the node, passed and refused over time: all steps that end
+/// after `since`, in seconds since the epoch.
+std::string history_json(std::string_view zone, const ZoneMemory& memory, std::int64_t since);
 
 /// All metrics, in Prometheus's text format 0.0.4.
 inline constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";

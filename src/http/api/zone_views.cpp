@@ -1,8 +1,11 @@
 #include "http/api/json_text.h"
+#include "http/api/override_json.h"
 #include "http/api/views.h"
 #include "http/decision_count.h"
+#include "http/shown_key.h"
 #include "http/version.h"
 #include "limit/percent_text.h"
+#include "limit/rate_text.h"
 #include "nginx/clock.h"
 #include "nginx/text.h"
 
@@ -30,15 +33,30 @@ void begin_node(JsonText& json, const MainConf& conf, bool writable)
         .flag("write", writable)
         .flag("fleet", conf.fleet != nullptr)
         .seconds("time", seconds_of(nginx::local_time()));
+    json.begin_object("requests");
+    if (conf.requests != nullptr) {
+        for (const Count& count : counts_of_all(ZoneMemory(*conf.requests))) {
+            if (count.count != 0) {
+                json.number(count.outcome, count.count);
+            }
+        }
+    }
+    json.end_object();
 }
 
 void write_settings(JsonText& json, const ZoneConf& conf)
 {
     const Zone& zone = conf.zone;
-    json.text("name", zone.name)
-        .text("key", conf.key_text)
-        .flag("hash_key", conf.hash_key)
-        .text("algorithm", name_of(zone.policy.algorithm));
+    json.text("name", zone.name).text("key", conf.key_text).flag("hash_key", conf.hash_key);
+    if (zone.addresses) {
+        json.begin_object("address_bits")
+            .number("ipv4", std::int64_t{ zone.addresses->ipv4_bits })
+            .number("ipv6", std::int64_t{ zone.addresses->ipv6_bits })
+            .end_object();
+    } else {
+        json.null("address_bits");
+    }
+    json.text("algorithm", name_of(zone.policy.algorithm));
     if (counts_at_one_time(zone.policy.algorithm)) {
         json.null("rate")
             .number("concurrency", zone.policy.rate.quota)
@@ -89,7 +107,7 @@ void write_counters(JsonText& json, const ZoneConf& zone)
 {
     json.begin_object("counters");
     std::string_view open;
-    for (const Count& count : counts_of(zone)) {
+    for (const Count& count : counts_of(zone.zone.memory())) {
         if (count.count == 0) {
             continue;
         }
@@ -135,12 +153,19 @@ void write_busiest(JsonText& json, const ZoneConf& zone)
     const std::size_t count = zone.zone.memory().top_refused().top(top, ngx_time());
     json.begin_array("busiest");
     for (const TopRefused::Counter& counter : std::span(top).first(count)) {
-        char buffer[4 * KeyedNode::key_limit];
         json.begin_object()
-            .text("key", nginx::escaped_for_log(counter.key.view(), buffer, sizeof(buffer)))
+            .text("key", shown_key(&zone.zone, counter.key.view()))
             .text("id", percent_encoded(counter.key.view()))
-            .number("refused", counter.refused)
-            .number("error", counter.key.error);
+            .number("refused", counter.refused - counter.key.tried)
+            .number("would_refuse", counter.key.tried)
+            .number("error", counter.key.error)
+            .seconds("per_second", static_cast<double>(counter.per_1000_s) / 1000)
+            .number("since", std::uint64_t{ counter.key.first_s });
+        if (zone.variable_rate() && counter.key.rate.quota != 0) {
+            json.text("rate", rate_text(counter.key.rate));
+        } else {
+            json.null("rate");
+        }
         if (const auto rest = known_block(zone, counter.key.view())) {
             json.seconds("blocked", seconds_of(*rest));
         } else {
@@ -156,11 +181,14 @@ void write_zone(JsonText& json, const ZoneConf& zone)
     const ZoneMemory memory = zone.zone.memory();
     json.begin_object();
     write_settings(json, zone);
+    write_zone_override(json, zone.zone);
+    json.number("overrides", override_count(zone.zone));
     write_counters(json, zone);
     json.number("cost", memory.counters().sum(ZoneCounters::Units::passed))
         .number("charged", memory.counters().sum(ZoneCounters::Units::charged))
         .number("refunded", memory.counters().sum(ZoneCounters::Units::refunded))
-        .number("blocks", memory.counters().sum(ZoneCounters::Units::blocked));
+        .number("blocks", memory.counters().sum(ZoneCounters::Units::blocked))
+        .number("near_limit", memory.counters().sum(ZoneCounters::Units::near_limit));
     json.number("keys", memory.keys()).number("evictions", memory.evictions());
     write_busiest(json, zone);
     json.end_object();

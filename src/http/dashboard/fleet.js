@@ -23,7 +23,8 @@ class FleetRates {
             return;
         }
         const counters = new Map();
-        for (const { id, zones } of nodes) {
+        for (const { id, zones, passed: all, refused: allRefused } of nodes) {
+            counters.set(JSON.stringify([id]), { id, name: null, passed: all ?? 0, refused: allRefused ?? 0 });
             for (const { name, passed, refused } of zones ?? []) {
                 counters.set(JSON.stringify([id, name]), { id, name, passed, refused });
             }
@@ -32,6 +33,11 @@ class FleetRates {
         while (this.samples.length > 2 && this.samples[1].time <= time - SECONDS_OF_NOW) {
             this.samples.shift();
         }
+    }
+
+    // Requests, each once whatever its zones: {passed, refused} of all nodes or of the one of this id.
+    requests(node = null) {
+        return this.of(({ id, name }) => name === null && (node === null || id === node));
     }
 
     // {passed, refused} of what `wanted` selects; null: not known yet.
@@ -113,11 +119,14 @@ class FleetView {
             ['Nodes', 'number'], ['Passed now', 'number'], ['Refused now', 'number'], ['Refused in all', 'number'],
             ['Settings']], (zone, cells) => cells[0].append(longText(zone.name, 36)));
         this.keys = new KeptTable('Keys that all nodes together refuse most', [['Key', 'wide'], ['Zone'],
-            ['Refused in all', 'number'], ['', 'action']], (key, cells) => {
+            ['Refused now', 'number'], ['In all', 'number'], ['Since'], ['', 'action']], (key, cells) => {
             cells[0].append(longText(key.key, 36));
+            const zone = () => this.limits.zones.get(key.zone) ?? { name: key.zone, rate: 'that of nginx.conf' };
+            const block = button('Block…', 'small', () => this.limits.block(zone(), key));
             const ask = button('Look up', 'small', () => this.limits.lookUp(key.zone, key.id));
-            ask.append(hidden(` ${middleCut(visible(key.key), 60)}`));
-            cells[3].append(ask);
+            [block, ask].forEach(made => made.append(hidden(` ${middleCut(visible(key.key), 60)}`)));
+            cells[5].append(block, ' ', ask);
+            return { block };
         });
         this.keys.head.lastElementChild.append(hidden('Action'));
         byId('fleet-nodes').append(this.nodes.root);
@@ -138,6 +147,7 @@ class FleetView {
             data = { ...this.data, fleet: { ...this.data.fleet, connected: false } };
         }
         this.data = data;
+        byId('fleet-all').classList.toggle('unknown', !this.connected);
         this.limits.takeZones(zones);
         const { fleet, nodes } = data;
         // By name, since Redis has them in the order in which they were heard of.
@@ -147,19 +157,31 @@ class FleetView {
         this.#showNotices(data);
         this.#showNodes(data);
         this.#showZones(data);
-        this.keys.show(data.busiest ?? [], ({ zone, id }) => JSON.stringify([zone, id]), (key, cells) => {
+        this.keys.show(data.busiest ?? [], ({ zone, id }) => JSON.stringify([zone, id]), (key, cells, { block }) => {
             say(cells[1], visible(key.zone));
-            say(cells[2], whole(key.refused));
+            say(cells[2], this.connected ? perSecond(key.per_second ?? null) : '–');
+            cells[2].classList.toggle('some', key.per_second > 0);
+            say(cells[3], whole(key.refused));
+            say(cells[4], key.since ? when(key.since, this.page.time) : '');
+            block.hidden = !this.page.write;
+            block.disabled = !this.connected;
         });
         byId('fleet-no-keys').hidden = (data.busiest ?? []).length > 0;
+        this.limits.changes.take(fleet, this.page.time);
+    }
+
+    // Whether the fleet's Redis answers: otherwise figures are old, and nothing can be changed.
+    get connected() {
+        return this.data?.fleet.connected === true;
     }
 
     get liveNodes() {
-        return this.data?.fleet.nodes ?? 1;
+        return this.data?.fleet.nodes ?? null;
     }
 
     #showSums(fleet, nodes) {
-        const rates = this.rates.of(() => true);
+        const rates = this.connected ? this.rates.requests() : null;
+        const since = fleet.as_of ? `not known since ${clock(fleet.as_of)}` : 'not known';
         const all = rates && rates.passed + rates.refused;
         const away = nodes.filter(({ live }) => !live).length;
         const tell = (id, text, more, bad = false) => {
@@ -167,9 +189,9 @@ class FleetView {
             say(byId(`fleet-${id}-more`), more);
             byId(`fleet-${id}-now`).classList.toggle('bad', bad);
         };
-        tell('count', whole(fleet.nodes), away > 0 ? `${whole(away)} not heard of for 5 seconds` : 'all live', away > 0);
-        tell('passed', perSecond(rates && rates.passed), '');
-        tell('refused', perSecond(rates && rates.refused), all ? `${percent(rates.refused, all)} of all` : '');
+        tell('count', this.connected ? whole(fleet.nodes) : '–', !this.connected ? since : away > 0 ? `${whole(away)} not heard of for 5 seconds` : 'all live', this.connected && away > 0);
+        tell('passed', perSecond(rates && rates.passed), this.connected ? '' : since);
+        tell('refused', perSecond(rates && rates.refused), !this.connected ? since : all ? `${percent(rates.refused, all)} of all` : '');
         tell('changed', whole(fleet.overrides ?? 0), fleet.overrides_left_out > 0
             ? `${whole(fleet.overrides_left_out)} have no room on this node` : 'changed at run time',
         fleet.overrides_left_out > 0);
@@ -189,17 +211,24 @@ class FleetView {
     }
 
     #showNodes({ fleet, nodes, zones }) {
-        const differing = name => zones.filter(zone => zone.settings_differ.includes(name)).map(zone => visible(zone.name));
+        // A zone that differs, with the limit that it has on this node if that is what differs.
+        const differing = node => zones.filter(zone => zone.settings_differ.includes(node.name)).map(({ name, limits }) => {
+            const limit = (node.zones ?? []).find(zone => zone.name === name)?.limit;
+            return `${visible(name)} (${limit && limits?.length > 1 ? visible(limit) : 'not in its limit'})`;
+        });
         this.nodes.show(nodes, ({ id, name }) => JSON.stringify([id, name]), (node, cells, { tag }) => {
-            const rates = node.live ? this.rates.of(({ id }) => id === node.id) : null;
-            const [redis, up] = redisOf(node);
-            const differ = node.live ? differing(node.name) : [];
+            // Of other nodes nothing is known while Redis is away.
+            const known = this.connected || (node.self && fleet.as_of === null);
+            const rates = node.live && known ? this.rates.requests(node.id) : null;
+            const [redis, up] = known ? redisOf(node) : ['–', true];
+            const differ = node.live ? differing(node) : [];
             say(tag, node.self ? ` ${HERE}` : '');
-            say(cells[1], node.live ? 'Live' : `Away for ${age((fleet.as_of ?? 0) - node.heard)}`);
-            cells[1].classList.toggle('bad', !node.live);
+            say(cells[1], !known ? `Not known since ${clock(node.heard)}` : node.live ? 'Live'
+                : `Away for ${age((fleet.as_of ?? 0) - node.heard)}`);
+            cells[1].classList.toggle('bad', known && !node.live);
             say(cells[2], visible(node.version));
             say(cells[3], visible(node.nginx));
-            say(cells[4], age(node.uptime));
+            say(cells[4], known ? age(node.uptime) : '–');
             say(cells[5], perSecond(rates && rates.passed));
             say(cells[6], perSecond(rates && rates.refused));
             say(cells[7], redis);
@@ -211,10 +240,13 @@ class FleetView {
 
     #showZones({ fleet, zones }) {
         this.zones.show(zones, ({ name }) => name, (zone, cells) => {
-            const rates = this.rates.of(({ name }) => name === zone.name);
-            const differ = zone.settings_differ;
+            const rates = this.connected ? this.rates.of(({ name }) => name === zone.name) : null;
             const limits = (zone.limits ?? []).map(visible).join(' or ') || '–';
-            say(cells[1], zone.ahead > 0 ? `${limits}, at most ${whole(zone.ahead)} more (ahead)` : limits);
+            const configured = zone.ahead > 0 ? `${limits}, at most ${whole(zone.ahead)} more (ahead)` : limits;
+            const differ = zone.settings_differ;
+            say(cells[1], zone.override
+                ? `${overrideText(zone.override)} ${untilText(zone.override, this.page.time)}, configured ${configured}` : configured);
+            cells[1].classList.toggle('bad', Boolean(zone.override));
             say(cells[2], `${whole(zone.nodes)} of ${whole(fleet.nodes)}`);
             say(cells[3], perSecond(rates && rates.passed));
             say(cells[4], perSecond(rates && rates.refused));

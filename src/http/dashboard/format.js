@@ -2,6 +2,7 @@
 
 const wholeNumber = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clockFormat = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
+const dateFormat = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'short' });
 const dayFormat = new Intl.DateTimeFormat('en-GB', { weekday: 'short' });
 
 // "0", "0.34", "3.4", "340", "1.2k", "12k", "3.4M": at most four characters and a unit.
@@ -79,9 +80,16 @@ const weekday = seconds => dayFormat.format(new Date(1000 * seconds));
 const moment = (seconds, until) =>
     until - seconds > 12 * 3600 ? `${weekday(seconds)} ${clock(seconds)}` : clock(seconds);
 
+// A time to come, or one that was: with its date if it is not near.
+const when = (seconds, now) => Math.abs(seconds - now) > 12 * 3600
+    ? dateFormat.format(new Date(1000 * seconds)) : clock(seconds);
+
 const count = (number, one, many) => `${whole(number)} ${number === 1 ? one : many}`;
 
 const words = name => name.replaceAll('_', ' ');
+
+// A lone half of a character would make encodeURIComponent fail.
+const wellFormed = text => text.replace(/[\uD800-\uDFFF]/gu, '\uFFFD');
 
 // Makes untrusted text readable: invisible characters, and those that change the direction of text, are
 // written as \u{...}.

@@ -70,8 +70,8 @@ class History {
 
     // A counter that falls means that the node was restarted: older samples are dropped. The same applies
     // if the clock was set back. Returns whether they were dropped.
-    add(time, counters, busiest) {
-        const sample = { time, ...totalsOf(counters), busiest };
+    add(time, counters) {
+        const sample = { time, ...totalsOf(counters) };
         const last = this.samples.at(-1);
         const restarted = Boolean(last) && (time < last.time - SECONDS_OF_GAP || fell(last.results, sample.results)
             || fell(last.sources, sample.sources));
@@ -95,13 +95,6 @@ class History {
         }
         while (this.intervals.length > 0 && this.intervals[0].to <= until) {
             this.intervals.shift();
-        }
-        // Busiest keys are needed of the last seconds only.
-        const recent = this.samples.at(-1).time - 2 * SECONDS_OF_NOW;
-        for (let i = this.samples.length - 1; i >= 0 && this.samples[i].busiest; i -= 1) {
-            if (this.samples[i].time < recent) {
-                this.samples[i].busiest = null;
-            }
         }
     }
 
@@ -137,24 +130,6 @@ class History {
     // Decisions by source since the first sample kept.
     sources() {
         return differences(this.samples[0].sources, this.last.sources);
-    }
-
-    // Refusals of a key per second; null: not known. The node's count is an estimate: two counts can be
-    // compared only if their errors are equal, since otherwise the key left the list in between.
-    refusedNow(id) {
-        const now = this.last.busiest.get(id);
-        if (!now) {
-            return null;
-        }
-        for (const sample of this.samples) {
-            const then = sample.busiest?.get(id);
-            const seconds = this.last.time - sample.time;
-            if (then && seconds > 0 && seconds <= SECONDS_OF_NOW + 1
-                && then.error === now.error && then.refused <= now.refused) {
-                return (now.refused - then.refused) / seconds;
-            }
-        }
-        return null;
     }
 
     // The rate that zones are sorted by: refused, would be refused, or undecided.

@@ -4,11 +4,11 @@ const SECONDS_TO_FREE = 10;
 
 // The key is always an argument: in a path, nginx and browsers resolve "..", percent-encoded or not, so that
 // an untrusted key could lead to another zone, or out of the API.
-// A key that looks like a hash is counted by its hash, so an id that looks like one is one.
-function keyUrl({ name }, id) {
-    const argument = /^[0-9a-f]{32}$/.test(id) ? 'hash' : 'key';
-    return `zones/${encodeURIComponent(name)}/keys?${argument}=${id.replace(/[^A-Za-z0-9_.~%-]/g, encodeURIComponent)}`;
-}
+// `named`: the argument, such as that of an id.
+const keyUrl = ({ name }, named) => `zones/${encodeURIComponent(name)}/keys?${named}`;
+
+// The exact key: its bytes, percent-encoded.
+const idArgument = id => `id=${wellFormed(id).replace(/[^A-Za-z0-9_.~%-]/gu, encodeURIComponent)}`;
 
 // Why a key was not freed: the meaning of the status, and the API's error text. Error pages of nginx or of a
 // proxy before it are not JSON.
@@ -26,7 +26,7 @@ async function refusalText(answer) {
 async function freeKey(zone, key) {
     const name = `${middleCut(visible(key.key), 60)} in ${visible(zone.name)}`;
     try {
-        const answer = await fetch(keyUrl(zone, key.id),
+        const answer = await fetch(keyUrl(zone, idArgument(key.id)),
             { method: 'DELETE', cache: 'no-store', signal: AbortSignal.timeout(1000 * SECONDS_TO_FREE) });
         return answer.ok ? [true, `Freed ${name}.`]
             : [false, `Not freed: ${name}: ${await refusalText(answer)}.`];
@@ -90,7 +90,7 @@ class BusiestKeys {
 
     constructor(page, id) {
         this.page = page;
-        this.columns = [['Key', 'wide'], ['Refused now', 'number'], ['Total', 'number'], ['', 'action']];
+        this.columns = [['Key', 'wide'], ['Refused now', 'number'], ['In all', 'number'], ['Since'], ['', 'action']];
         const { root, head, body } = table('Busiest refused keys', this.columns);
         head.lastElementChild.append(hidden('Action'));
         this.table = root;
@@ -109,25 +109,27 @@ class BusiestKeys {
                 this.rows.delete(id);
             }
         }
-        arrange(this.body, keys.map(key => this.#show(key, history)));
+        arrange(this.body, keys.map(key => this.#show(key)));
         this.#someOrNone(keys.length > 0);
         this.table.classList.toggle('read-only', !this.page.write);
         say(this.nothing, history.last.results.rejected > 0
             ? 'No key is known to be refused now.' : 'No key has been refused.');
     }
 
-    #show(key, history) {
+    #show(key) {
         if (!this.rows.has(key.id)) {
             this.rows.set(key.id, this.#make(key));
         }
-        const { root, cells, blocked, free } = this.rows.get(key.id);
-        const now = history.refusedNow(key.id);
-        say(cells[1], perSecond(now));
-        cells[1].classList.toggle('some', now > 0);
+        const { root, cells, blocked, tried, buttons } = this.rows.get(key.id);
+        say(cells[1], perSecond(key.per_second ?? null));
+        cells[1].classList.toggle('some', key.per_second > 0);
         say(cells[2], refusals(key));
+        say(cells[3], key.since ? when(key.since, this.page.time) : '');
+        // Refusals by a limit in shadow or a dry run, which refused no request.
+        say(tried, key.would_refuse > 0 ? `${whole(key.would_refuse)} on trial` : '');
         blocked.hidden = !(key.blocked > 0);
         say(blocked, blocked.hidden ? '' : `blocked for ${duration(key.blocked)}`);
-        free.hidden = !this.page.write;
+        buttons.forEach(made => { made.hidden = !this.page.write || (made.ofFleet && !this.page.hasFleet); });
         return root;
     }
 
@@ -141,10 +143,15 @@ class BusiestKeys {
         const made = row(this.columns);
         const text = visible(key.key);
         made.blocked = h('span', { class: 'blocked' });
-        made.cells[0].append(longText(key.key, 36), ' ', made.blocked);
+        made.tried = h('span', { class: 'blocked' });
+        made.cells[0].append(longText(key.key, 36), ' ', made.blocked, ' ', made.tried);
         made.free = button('Free', 'small', () => this.#free(key));
-        made.free.append(hidden(` ${middleCut(text, 60)}`));
-        made.cells[3].append(made.free);
+        const block = button('Block…', 'small', () => this.page.fleet.limits.block(this.zone, key));
+        const change = button('Change…', 'small', () => this.page.change(this.zone.name, key.id));
+        block.ofFleet = change.ofFleet = true;
+        made.buttons = [made.free, block, change];
+        made.buttons.forEach(each => each.append(hidden(` ${middleCut(text, 60)}`)));
+        made.cells[4].append(made.free, ' ', block, ' ', change);
         return made;
     }
 

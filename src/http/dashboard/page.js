@@ -21,10 +21,16 @@ class Page {
         this.redis = new RedisView();
         this.nodes = new Nodes();
         this.pasts = new PastLoader();
+        this.requests = new History();
         this.poller = new Poller((...answer) => this.#take(...answer), () => this.#showState());
         this.fleet = new FleetView(this);
         byId('view-node').addEventListener('click', () => this.#showView(false));
         byId('view-fleet').addEventListener('click', () => this.#showView(true));
+        byId('changed-show').addEventListener('click', () => {
+            this.#showView(true);
+            byId('changes').scrollIntoView();
+            byId('changes').focus();
+        });
         byId('theme').addEventListener('click', () => theme.toggle());
         byId('pause').addEventListener('click', () => this.poller.pause(!this.poller.paused));
         byId('again').addEventListener('click', () => this.poller.ask());
@@ -42,15 +48,24 @@ class Page {
         this.poller.ask();
     }
 
-    // Shows a message about what a button did, also to screen readers.
-    tell(text, good) {
+    // Looks a key up on the page of the fleet, where its limit can be changed.
+    change(zone, id) {
+        this.#showView(true);
+        this.fleet.limits.takeZones([...this.views.values()].map(view => view.zone));
+        this.fleet.limits.lookUp(zone, id);
+    }
+
+    // Shows a message about what a button did, also to screen readers. `undo`: what undoes it; then the message stays.
+    tell(text, good, undo = null) {
         const area = byId('outcome');
         clearTimeout(this.timer);
         say(byId('outcome-text'), text);
         area.classList.toggle('shown', text !== '');
         area.classList.toggle('bad', !good);
         byId('outcome-close').hidden = text === '';
-        if (text !== '' && good) {
+        byId('outcome-undo').hidden = undo === null;
+        byId('outcome-undo').onclick = undo;
+        if (text !== '' && good && undo === null) {
             this.timer = setTimeout(() => this.tell('', true), 1000 * SECONDS_OF_OUTCOME);
         }
     }
@@ -63,7 +78,13 @@ class Page {
         this.redis.show(redis, ofRedis, this.time);
         if (this.nodes.take(zones.node, ofRedis, asked / 1000)) {
             this.views.forEach(view => view.forget());
+            this.requests = new History();
         }
+        this.requests.add(this.time, Object.fromEntries(Object.entries(zones.requests ?? {})
+            .map(([result, number]) => [result, { all: number }])));
+        const changed = wholeZonesText(zones.zones, this.time);
+        say(byId('changed-text'), changed && `Changed at run time: ${changed}.`);
+        byId('changed').hidden = changed === '';
         this.#keepOnly(new Set(zones.zones.map(({ name }) => name)));
         for (const zone of zones.zones) {
             if (!this.views.has(zone.name)) {
@@ -141,15 +162,10 @@ class Page {
     }
 
     #showSums() {
-        const sums = { passed: 0, would: 0, refused: 0, failed: 0 };
-        let known = this.views.size === 0;
-        for (const { history } of this.views.values()) {
-            const now = history.now();
-            known ||= now !== null;
-            for (const [name, rate] of Object.entries(overview(now ?? {}))) {
-                sums[name] += rate;
-            }
-        }
+        // Requests, each once, whatever zones limit it.
+        const now = this.requests.now();
+        const known = now !== null || this.views.size === 0;
+        const sums = overview(now ?? {});
         const all = sums.passed + sums.would + sums.refused;
         const tell = (id, text, more, some) => {
             const [, number, unit] = text.match(/^(.*?)(\/s)?$/);
@@ -233,8 +249,9 @@ class Page {
     #showState() {
         const { failures, paused, reason, answered, next } = this.poller;
         const failing = failures > 0 && !paused;
-        set(byId('live'), 'class', paused ? 'paused' : failing ? 'failing' : 'fine');
-        say(byId('live-text'), paused ? 'Paused' : failing ? 'No numbers' : 'Live');
+        const away = answered && this.redis.count.up < this.redis.count.all;
+        set(byId('live'), 'class', paused ? 'paused' : failing || away ? 'failing' : 'fine');
+        say(byId('live-text'), paused ? 'Paused' : failing ? 'No numbers' : away ? 'Live, Redis not up' : 'Live');
         say(byId('updated'), answered ? `at ${clock(this.time)}` : '');
         say(byId('pause'), paused ? 'Resume' : 'Pause');
         // All nodes of a fleet have the same page of it.

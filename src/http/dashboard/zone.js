@@ -21,10 +21,18 @@ const optional = (value, otherwise, text = whole) =>
 // What a zone allows.
 const quotaText = zone => optional(zone.concurrency, zone.rate, most => `${whole(most)} at one time`);
 
+// What is in force for a zone: what was changed at run time, or what is configured.
+const inForceText = (zone, now) => zone.override
+    ? `${overrideText(zone.override)} ${untilText(zone.override, now)}, configured ${quotaText(zone)}` : quotaText(zone);
+
+const addressText = ({ ipv4, ipv6 }) => ipv4 === 32 && ipv6 === 128 ? 'addresses'
+    : `${ipv4 === 32 ? 'IPv4 addresses' : `IPv4 /${ipv4}`} and IPv6 /${ipv6}`;
+
 // Label and text of each setting, null if the zone does not have it. Unknown settings, from a newer node, are shown as JSON.
 const SETTINGS = {
     name: ['Name', zone => zone.name],
     key: ['Key', zone => zone.key],
+    address_bits: ['Keys are', zone => optional(zone.address_bits, null, addressText)],
     hash_key: ['Keys are known by', zone => zone.hash_key ? 'their hash' : 'themselves'],
     algorithm: ['Algorithm', zone => words(zone.algorithm ?? '')],
     rate: ['Rate', zone => optional(zone.rate, null, rate => rate)],
@@ -46,9 +54,11 @@ const SETTINGS = {
     refunded: ['Refunded after responses', zone => whole(zone.refunded ?? 0)],
     blocks: ['Blocks begun', zone => whole(zone.blocks ?? 0)],
     keys: ['Keys in memory', zone => whole(zone.keys ?? 0)],
+    near_limit: ['Passed with less than a fifth left', zone => whole(zone.near_limit ?? 0)],
+    overrides: ['Changed at run time', zone => whole(zone.overrides ?? 0)],
     evictions: ['Evictions', zone => whole(zone.evictions ?? 0)],
 };
-const NOT_SETTINGS = ['counters', 'busiest'];
+const NOT_SETTINGS = ['counters', 'busiest', 'override'];
 
 function settingsOf(zone) {
     const known = Object.entries(SETTINGS).filter(([name]) => name in zone)
@@ -177,8 +187,7 @@ class ZoneView {
     // Keeps new figures. They are drawn only if the zone is shown.
     take(zone, time) {
         this.zone = zone;
-        const busiest = new Map((zone.busiest ?? []).map(key => [key.id, key]));
-        if (this.history.add(time, zone.counters, busiest)) {
+        if (this.history.add(time, zone.counters)) {
             this.past = new Past(this.name);
         }
         // Each time, since a reload may change the zone's settings.
@@ -192,7 +201,8 @@ class ZoneView {
 
     show() {
         const { zone, history } = this;
-        say(this.aboutText, visible(`${quotaText(zone)} per ${zone.key} · ${words(zone.algorithm ?? '')}`
+        this.root.classList.toggle('changed', Boolean(zone.override));
+        say(this.aboutText, visible(`${inForceText(zone, this.page.time)} per ${zone.key} · ${words(zone.algorithm ?? '')}`
             + ` · ${zone.redis ? `Redis ${zone.redis}` : 'this node'}`));
         say(this.trouble, this.page.redis.trouble.get(zone.redis) ?? '');
         set(this.about, 'title', this.about.textContent);

@@ -1,0 +1,83 @@
+#include "http/api/override_json.h"
+
+#include "limit/rate_text.h"
+#include "node/clocks.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace ratelimit::http {
+
+namespace {
+
+double seconds_of(milliseconds time) noexcept
+{
+    return std::chrono::duration<double>(time).count();
+}
+
+/// What it sets, and until when.
+void write_value(
+    JsonText& json, const Override& value, std::string_view rate_text, milliseconds now)
+{
+    switch (value.kind) {
+    case Override::Kind::rate:
+        json.text("rate", rate_text);
+        if (value.burst) {
+            json.number("burst", *value.burst);
+        }
+        break;
+    case Override::Kind::concurrency:
+        json.number("concurrency", value.rate.quota);
+        break;
+    case Override::Kind::block:
+        json.flag("block", true);
+        break;
+    case Override::Kind::unlimited:
+        json.flag("unlimited", true);
+        break;
+    default:
+        json.flag("unknown", true);
+        break;
+    }
+    if (value.end.count() != 0) {
+        json.seconds("until", seconds_of(value.end))
+            .seconds("for_seconds_left", seconds_of(std::max(value.rest(now), milliseconds{ 0 })));
+    } else {
+        json.null("until").null("for_seconds_left");
+    }
+}
+
+}  // namespace
+
+void write_override(JsonText& json, const fleet::StoredOverride& stored, milliseconds now)
+{
+    write_value(json, stored.value, stored.rate_text, now);
+    json.text("by", stored.by);
+    if (stored.reason.empty()) {
+        json.null("reason");
+    } else {
+        json.text("reason", stored.reason);
+    }
+    json.seconds("at", seconds_of(stored.at));
+}
+
+std::uint64_t override_count(const Zone& zone) noexcept
+{
+    return zone.override_slot == nullptr ? 0 : zone.override_slot->count();
+}
+
+void write_zone_override(JsonText& json, const Zone& zone)
+{
+    const auto override = zone.override_of({}, node_clock.monotonic);
+    if (!override) {
+        json.null("override");
+        return;
+    }
+    json.begin_object("override");
+    write_value(
+        json, *override, rate_text(override->rate),
+        FleetMemory(*zone.fleet).redis_time(node_clock.monotonic()));
+    json.end_object();
+}
+
+}  // namespace ratelimit::http

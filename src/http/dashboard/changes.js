@@ -1,0 +1,102 @@
+// All limits that were changed at run time, the newest first, and the line that says that a whole zone is.
+
+const CHANGES_AT_A_TIME = 50;
+const MOST_CALLS = 20;  // of one search
+const SECONDS_BETWEEN_LISTS = 30;
+const MS_OF_TYPING = 300;
+
+class ChangesView {
+    items = [];
+    next = null;   // where the next page begins; null: there is none
+    asked = 0;     // numbers the loads, so that a late answer shows nothing
+
+    constructor(page, limits) {
+        this.page = page;
+        this.limits = limits;
+        this.table = new KeptTable('Limits that were changed at run time, the newest first', [['Key', 'wide'], ['Zone'],
+            ['Limit now'], ['Until'], ['Set by'], ['Why'], ['Set'], ['', 'action']], (item, cells) => {
+            const name = visible(item.key ?? 'the whole zone');
+            cells[0].append(item.key === null ? h('b', {}, name) : longText(item.key, 36));
+            const ask = button('Look up', 'small', () => this.limits.lookUp(item.zone, item.id));
+            const back = button('Take back', 'small', () => this.#takeBack(item));
+            [ask, back].forEach(made => made.append(hidden(` ${middleCut(name, 60)} in ${visible(item.zone)}`)));
+            cells[7].append(ask, ' ', back);
+            return { back };
+        });
+        this.table.head.lastElementChild.append(hidden('Action'));
+        byId('changes-list').append(this.table.root);
+        byId('changes-more').addEventListener('click', () => this.load(true));
+        byId('changes-search').addEventListener('input', () => {
+            clearTimeout(this.typing);
+            this.typing = setTimeout(() => this.load(), MS_OF_TYPING);
+        });
+    }
+
+    // Called with each answer of the node. `fleet`: of /fleet.
+    take(fleet, time) {
+        this.time = time;
+        const known = `${fleet.connected} ${fleet.overrides}`;
+        if (known !== this.known || time - this.loaded > SECONDS_BETWEEN_LISTS) {
+            this.known = known;
+            if (byId('changes-search') !== document.activeElement) {
+                this.load();
+            }
+        }
+        this.#show();
+    }
+
+    // Reads the list from its beginning, or its next page. What is searched is searched in all of it, page by page.
+    async load(more = false) {
+        this.loaded = this.time;
+        const asked = this.asked += 1;
+        const search = byId('changes-search').value.trim();
+        const most = search ? 1000 : CHANGES_AT_A_TIME;
+        let items = more ? this.items : [];
+        let next = more ? this.next : 0;
+        const wanted = items.length + CHANGES_AT_A_TIME;
+        this.wrong = null;
+        for (let calls = 0; next !== null && items.length < wanted && calls < MOST_CALLS; calls += 1) {
+            const [page, wrong] = await call(`overrides?limit=${most}&after=${next}`
+                + (search ? `&search=${encodeURIComponent(wellFormed(search))}` : ''));
+            if (asked !== this.asked) {
+                return;
+            }
+            if (!page) {
+                this.wrong = wrong;
+                break;
+            }
+            items = [...items, ...page.overrides ?? []];
+            next = page.next ?? null;
+        }
+        Object.assign(this, { items, next, search });
+        this.#show();
+    }
+
+    #show() {
+        const able = this.page.write && this.limits.fleet.connected;
+        this.table.show(this.items, ({ zone, id }) => JSON.stringify([zone, id]), (item, cells, { back }) => {
+            say(cells[1], visible(item.zone));
+            say(cells[2], overrideText(item));
+            say(cells[3], item.until ? when(item.until, this.time) : 'it is taken back');
+            say(cells[4], visible(item.by ?? ''));
+            say(cells[5], visible(item.reason ?? ''));
+            say(cells[6], item.at ? when(item.at, this.time) : '');
+            back.hidden = !this.page.write;
+            back.disabled = !able;
+        });
+        byId('changes-more').hidden = this.next === null || this.wrong !== null;
+        say(byId('changes-none'), this.wrong ? `What was changed is not known: ${visible(this.wrong)}.`
+            : this.items.length > 0 ? '' : this.search ? `No change has “${visible(this.search)}” in its zone, key, rate, author or reason.`
+                : 'No limit is changed.');
+    }
+
+    #takeBack(item) {
+        const zone = this.limits.zones.get(item.zone) ?? { name: item.zone, rate: 'that of nginx.conf' };
+        const named = item.id === null ? null : idArgument(item.id);
+        this.limits.takeBack({ zone, named, key: item.key }, named === null ? null : zone.override ?? null);
+    }
+}
+
+// "per_ip is blocked until 12:04:31; search is 5r/s until it is taken back": zones that are changed as a whole.
+const wholeZonesText = (zones, now) => zones.filter(({ override }) => override)
+    .map(zone => `${visible(zone.name)} is ${overrideText(zone.override)} ${untilText(zone.override, now)}`).join('; ');
