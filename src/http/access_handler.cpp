@@ -183,6 +183,9 @@ ngx_int_t begin(ngx_http_request_t* r)
     if (conf.limits == nullptr || conf.limits->limits.empty()) {
         return NGX_DECLINED;
     }
+    if (RequestState* state = RequestState::asked_before(r)) {
+        return act(r, *state);
+    }
     const auto limits = evaluate_limits(r, *conf.limits);
     if (!limits) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;

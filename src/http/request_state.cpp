@@ -66,6 +66,25 @@ RequestState* RequestState::find(ngx_http_request_t* r) noexcept
     return nullptr;
 }
 
+RequestState* RequestState::asked_before(ngx_http_request_t* r) noexcept
+{
+    if (r == r->main || !r->main->internal) {
+        return nullptr;
+    }
+    const LocationConf* conf = &location_conf(r);
+    for (auto* cleanup = r->pool->cleanup; cleanup != nullptr; cleanup = cleanup->next) {
+        if (cleanup->handler != destroy) {
+            continue;
+        }
+        auto* state = static_cast<RequestState*>(cleanup->data);
+        if (state->request != r->main && &state->conf == conf && state->stage == Stage::done) {
+            ngx_http_set_ctx(r, state, ngx_http_ratelimit_module);
+            return state;
+        }
+    }
+    return nullptr;
+}
+
 RequestState* RequestState::make(ngx_http_request_t* r, std::span<AppliedLimit> limits)
 {
     static_assert(alignof(RequestState) <= NGX_ALIGNMENT);

@@ -36,6 +36,15 @@ std::optional<UsageScanner::Format> format_of(const ngx_http_headers_out_t& head
                                                  : std::nullopt;
 }
 
+/// "identity" has no place in a response, but some servers write it.
+bool is_identity(const ngx_str_t& encoding) noexcept
+{
+    const std::string_view none = "identity";
+    return encoding.len == 0
+        || (encoding.len == none.size()
+            && ngx_strncasecmp(encoding.data, nginx::borrowed(none).data, none.size()) == 0);
+}
+
 /// Once in a worker and configuration.
 void log_encoded(ngx_http_request_t* r, const ngx_str_t& encoding) noexcept
 {
@@ -58,12 +67,13 @@ void begin(ngx_http_request_t* r, std::string_view path)
 {
     RequestState* state = RequestState::find(r);
     const auto format = format_of(r->headers_out);
-    const bool cut = r->headers_in.range != nullptr && r->allow_ranges;  // before this filter
+    const bool cut = r->headers_out.status == NGX_HTTP_PARTIAL_CONTENT  // by the backend
+        || (r->headers_in.range != nullptr && r->allow_ranges);  // by nginx, before this filter
     if (state == nullptr || state->usage != nullptr || r->header_only || cut || !format) {
         return;
     }
     const ngx_table_elt_t* encoding = r->headers_out.content_encoding;
-    if (encoding != nullptr && encoding->value.len > 0) {
+    if (encoding != nullptr && !is_identity(encoding->value)) {
         log_encoded(r, encoding->value);
         return;
     }

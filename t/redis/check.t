@@ -97,6 +97,14 @@ subtest 'auth_request beside a limit of the location itself: each is counted onc
     is $node->get('/api/', headers => ['X-Forwarded-For', 'b'])->header('X-RateLimit-Remaining'), 8, 'the response shows its own';
 };
 
+subtest 'auth_request asks again after an internal redirect: the request is counted once, and holds once' => sub {
+    my $server = 'location / { auth_request /check/; index index.html; error_page 404 /index.html; }';
+    my @as = (headers => ['X-Forwarded-For', 'a']);
+    my $node = checker(zone => 'rate=3r/d algorithm=fixed_window', server => $server);
+    is_deeply [map { $node->get($_, @as)->status } '/', '/missing', '/', '/', '/missing'], [200, 404, 200, 403, 403];
+    is checker(zone => 'concurrency=1', server => $server)->get('/', @as)->status, 200, 'with concurrency=1';
+};
+
 subtest 'while Redis is away the fail mode decides, of the subrequest, too' => sub {
     my $node = checker(server => "$asks location /closed/ { ratelimit_check; ratelimit zone=test; ratelimit_fail_mode closed; }
         location /guarded/ { auth_request /closed/; try_files /index.html =404; }");

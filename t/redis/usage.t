@@ -26,6 +26,8 @@ sub gateway {
             location /lies { return 200 '{\"usage\":{\"total_tokens\":-5}}'; }
             location /nothing { return 200 '{}'; }
             location /error { return 500 '$json'; }
+            location /part { add_header Content-Range 'bytes 1-92/200'; return 206 '$json'; }
+            location /identity { add_header Content-Encoding Identity; return 200 '$json'; }
             location /gzip { add_header Content-Encoding gzip; return 200 '$json'; }
             location /big.bin { root html; }
             location /large.json { root html; } }",
@@ -54,7 +56,9 @@ subtest 'an answer is charged what it names, and does not change' => sub {
     is spends($node, '/typed', 120, 'with a charset')->body, $json;
     is spends($node, '/events', 70, 'server-sent events')->body, $events;
     spends($node, '/error', 120, 'whatever the status');
-    wait_until('the log', sub { $node->file('usage.log') =~ /^120\n120\n70\n120\n/ });
+    spends($node, '/identity', 120, 'a Content-Encoding that changes nothing');
+    wait_until('the log', sub { $node->file('usage.log') =~ /^120\n120\n70\n120\n120\n/ });
+    is $node->count_log(qr/ratelimit_usage cannot read/), 0, 'no line about that';
     ok 1, 'the variable is in the access log';
 };
 
@@ -65,6 +69,7 @@ subtest 'without a number that can be taken the cost stays' => sub {
     spends($node, '/nothing', 50, 'no such member');
     spends($node, '/missing', 50, 'no answer of the backend');
     spends($node, '/json', 50, 'no body', method => 'HEAD');
+    spends($node, '/part', 50, 'a part that the backend cut');
     spends($node, '/gzip', 50, 'a compressed one');
     $node->status('/gzip?k=gzip') for 1 .. 3;
     counts($node, 'gzip', 200, 'again');
