@@ -32,8 +32,8 @@ public:
     /// Null: the request has none yet.
     static RequestState* find(ngx_http_request_t* r) noexcept;
 
-    /// What an earlier subrequest to the location of `r` was told for the same main request. After an
-    /// internal redirect of that, auth_request asks again. Null: none asked before.
+    /// What an earlier subrequest to the location of `r` was told for the same main request. After
+    /// an internal redirect of that, auth_request asks again. Null: none asked before.
     static RequestState* asked_before(ngx_http_request_t* r) noexcept;
 
     /// Makes the state of a request that these limits apply to. Null: out of memory.

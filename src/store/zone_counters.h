@@ -37,7 +37,7 @@ public:
     static constexpr std::size_t all_units = 11;
 
     struct Shared {
-        static constexpr std::size_t tables = 8;
+        static constexpr std::size_t tables = 6;  // with them a zone of 32k spends two pages
         struct alignas(64) Table {
             std::array<std::atomic<std::uint64_t>, outcomes * sources> counts;
             std::array<std::atomic<std::uint64_t>, all_units> units;

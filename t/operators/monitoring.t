@@ -89,7 +89,7 @@ subtest 'the dashboard shows all requests, also in a dry run' => sub {
     my %shown = map { $_->{title} => $_ } @panels;
     wait_until('Prometheus has scraped', sub { $prometheus->query('ratelimit_build_info') }, 30);
     is $node->status('/'), 200 for 1 .. 5;
-    my %of_five = (Passed => [5], 'Requests by result' => [2, 0, 0, 0, 0, 0, 3]);
+    my %of_five = ('Requests that passed' => [5], 'Decisions of limits by result' => [2, 0, 0, 0, 0, 0, 3]);
     for my $title (sort keys %of_five) {
         # Counts instead of rates, which depend on the moments of the scrapes.
         my @counts = map { s/rate\((.*?)\[10s\]\)/$1/r } queries($shown{$title});
@@ -140,9 +140,9 @@ subtest 'the dashboard\'s numbers are coloured by their own thresholds' => sub {
         my @reached = grep { !defined $_->{value} || $value >= $_->{value} } @{ $steps{$title} // [] };
         return @reached ? $reached[-1]{color} : "Grafana's own";
     };
-    is_deeply [sort keys %steps], ['Decided by the fail mode', 'Passed', 'Redis servers that answer', 'Refused'];
-    is $colour->('Passed', $_), 'green', "passed $_" for 0, 79, 81, 1e6;
-    is $colour->('Refused', $_), 'orange', "refused $_" for 0, 79, 81, 1e6;
+    is_deeply [sort keys %steps], ['Decided by the fail mode', 'Redis servers that answer', 'Requests that passed', 'Requests that were refused'];
+    is $colour->('Requests that passed', $_), 'green', "passed $_" for 0, 79, 81, 1e6;
+    is $colour->('Requests that were refused', $_), 'orange', "refused $_" for 0, 79, 81, 1e6;
     is $colour->('Decided by the fail mode', $_->[0]), $_->[1], "fail mode $_->[0]" for [0, 'green'], [0.001, 'red'], [90, 'red'];
     is $colour->('Redis servers that answer', $_->[0]), $_->[1], "answers $_->[0]" for [0, 'red'], [1, 'green'];
 };
