@@ -1,45 +1,27 @@
 #include "rehearse/build_report.h"
 
+#include "limit/address_form.h"
 #include "limit/rate_text.h"
 #include "rehearse/address.h"
 #include "rehearse/key_hash.h"
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 namespace ratelimit::rehearse {
 
 namespace {
 
-/// The bits of a key that is one binary address, of $binary_remote_addr, $ratelimit_client or
-/// $ratelimit_net_A_B.
-std::optional<NetworkBits> network_bits(std::string_view expression, unsigned ipv6_prefix)
-{
-    if (!expression.starts_with('$')) {
-        return std::nullopt;
-    }
-    expression.remove_prefix(1);
-    if (expression.starts_with('{') && expression.ends_with('}')) {
-        expression = expression.substr(1, expression.size() - 2);
-    }
-    if (expression == "binary_remote_addr") {
-        return NetworkBits{};
-    }
-    return expression == "ratelimit_client" ? NetworkBits{ .ipv6 = ipv6_prefix }
-                                            : parse_network_variable(expression);
-}
-
-/// Such a key is shown as an address or network.
+/// A key that is one binary address is shown as an address or network.
 std::string shown_key(const std::string& key, const std::string& expression, unsigned ipv6_prefix)
 {
-    const auto bits = network_bits(expression, ipv6_prefix);
-    const std::string text = bits ? address_text(key) : std::string();
+    const auto form = address_form(expression, static_cast<std::uint8_t>(ipv6_prefix));
+    const std::string text = form && !form->is_text ? address_text(key) : std::string();
     if (text.empty()) {
         return printable(key);
     }
     const bool ipv4 = key.size() == 4;
-    const unsigned kept = ipv4 ? bits->ipv4 : bits->ipv6;
+    const unsigned kept = ipv4 ? form->ipv4_bits : form->ipv6_bits;
     constexpr NetworkBits whole;
     return kept == (ipv4 ? whole.ipv4 : whole.ipv6) ? text : text + "/" + std::to_string(kept);
 }
