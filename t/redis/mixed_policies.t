@@ -48,13 +48,15 @@ for my $store (sort keys %stores) {
             if ($stores{$store}) {
                 is_deeply [sort $redis->keys_like], ['rl:test:{ka}:43200', 'rl:test:{ka}:86400'],
                     'each window has a key';
-                my $answer = $node->get('/ops/zones/test/keys/ka', method => 'DELETE');
-                is $answer->status, 400, 'freeing the key requires a rate';
+                my $answer = $node->get('/ops/zones/test/keys/kother', method => 'DELETE');
+                is $answer->status, 400, 'freeing a key that was never refused requires a rate';
                 like $answer->body, qr/expected an argument rate=/;
-                is $free->('?rate=5r/12h'), 204;
+                is $free->(''), 204, 'without one it is that of the last refusal';
                 is_deeply [$redis->keys_like], ['rl:test:{ka}:86400'], 'the key is freed in one window';
                 is passed($node, '/long?k=a', 1), 0;
                 is passed($node, '/short?k=a', 6), 5;
+                is $free->('?rate=20r/d'), 204;
+                is_deeply [$redis->keys_like], ['rl:test:{ka}:43200'], 'or the given one';
             }
             else {
                 is $free->(''), 204;
