@@ -6,6 +6,7 @@
 #include "nginx/text.h"
 
 #include <array>
+#include <bit>
 #include <span>
 
 namespace ratelimit::http {
@@ -174,10 +175,9 @@ ngx_int_t get_client(ngx_http_request_t* r, ngx_http_variable_value_t* value, ui
 ngx_int_t get_network(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t data) noexcept
 {
-    const auto bits = parse_network_variable(nginx::view(*reinterpret_cast<ngx_str_t*>(data)));
-    if (!bits) {
-        value->not_found =
-            1;  // check_variables has refused it, unless it is not in the configuration
+    const auto bits = parse_network_variable(nginx::view(*std::bit_cast<const ngx_str_t*>(data)));
+    if (!bits) {  // not from the configuration, whose names check_variables has seen
+        value->not_found = 1;
         return NGX_OK;
     }
     return set_network(r, value, *bits);
