@@ -58,7 +58,7 @@ void DecisionList::add(Values& values, Reached reached, bool passes)
     for (const Variable* one : { address_, request_ }) {
         line += (one == nullptr ? "" : csv_field(printable(one->value(values)))) + ",";
     }
-    line += reached != Reached::limits ? name_of(reached)
+    line += reached != Reached::limits ? place_name(reached)
         : passes                       ? std::string_view("passed")
                                        : std::string_view("refused");
     line += '\n';

@@ -93,7 +93,7 @@ std::string json_report(const Report& report)
     }
     Json reached;
     for (std::size_t i = 0; i < reached_kinds; ++i) {
-        reached[std::string(name_of(static_cast<Reached>(i)))] = report.reached[i];
+        reached[std::string(place_name(static_cast<Reached>(i)))] = report.reached[i];
     }
     Json all = { { "lines", report.counts.lines },
                  { "skipped", report.counts.skipped },

@@ -210,7 +210,7 @@ void add_reached(const Report& report, std::string& out)
         const auto kind = static_cast<Reached>(i);
         if (kind != Reached::limits && kind != Reached::none && report.reached[i] > 0) {
             before += report.reached[i];
-            kinds += (kinds.empty() ? " (" : ", ") + std::string(name_of(kind)) + " "
+            kinds += (kinds.empty() ? " (" : ", ") + std::string(place_name(kind)) + " "
                 + std::to_string(report.reached[i]);
         }
     }

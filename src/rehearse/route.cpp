@@ -22,7 +22,7 @@ const Location* named_location(const Location& server, std::string_view name)
 
 }  // namespace
 
-std::string_view name_of(Reached reached) noexcept
+std::string_view place_name(Reached reached) noexcept
 {
     constexpr std::array<std::string_view, reached_kinds> names = {
         "limits",    "none", "malformed",      "rewrite",   "internal",

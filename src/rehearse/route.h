@@ -26,7 +26,7 @@ enum class Reached : std::uint8_t {
 };
 inline constexpr std::size_t reached_kinds = 9;
 /// Of reports: "deny".
-std::string_view name_of(Reached reached) noexcept;
+std::string_view place_name(Reached reached) noexcept;
 
 struct Route {
     Reached reached = Reached::none;
