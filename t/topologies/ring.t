@@ -1,6 +1,7 @@
 # A ring: keys are spread over independent servers, and a request whose limits are on several servers is
 # counted in all of them or in none.
 
+use Ratelimit::Remaining qw(remains);
 use Ratelimit::Test;
 
 my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets
@@ -126,11 +127,11 @@ END
         my $both = "a=$here&b=$there";
         is_deeply [map { $node->status("/?$both") } 1 .. 3], [200, 200, 429];
         my $peek = "/peek/one?a=$here";
-        is remaining($node, $peek), 98, 'two passed';
+        remains($node, 98, 'two passed', $peek);
         for my $path (qw(/ /turned /dear /dry /shadow)) {
             my $expected = $path eq '/dry' ? 200 : 429;
             is $node->status("$path?$both"), $expected, "$path refuses" for 1 .. 5;
-            is remaining($node, $peek), 98, 'and counts nothing';
+            remains($node, 98, 'and counts nothing', $peek);
         }
         is $node->get("/dry?$both")->header('X-Status'), 'REJECTED_DRY_RUN';
         is $node->status("/harmless?$both"), 200, 'a shadow limit does not refuse';
@@ -141,7 +142,7 @@ END
 
         my @statuses = burst($node->port, "/?$both", 50, 50);
         is scalar(grep { $_ == 200 } @statuses), 2, 'two of fifty concurrent requests pass';
-        is remaining($node, $peek), 98, 'and two are counted';
+        remains($node, 98, 'and two are counted', $peek);
         $_->cmd('FLUSHALL') for @servers;
     };
 }
@@ -207,8 +208,7 @@ subtest 'with three limits on three servers, a refusal by any is refunded on the
         my @statuses = burst($node->port, "/?$all", 40, 20);
         is scalar(grep { $_ == 200 } @statuses), 5, "zone $tight admits five";
         for my $name (sort keys %quota) {
-            is remaining($node, "/peek/$name?$key{$name}"), $name eq $tight ? 0 : 95,
-                "exactly these are counted in zone $name";
+            remains($node, $name eq $tight ? 0 : 95, "exactly these are counted in zone $name", "/peek/$name?$key{$name}");
         }
         $_->cmd('FLUSHALL') for @servers;
     }
@@ -220,7 +220,7 @@ subtest 'a refusing shadow limit does not prevent the refund of the other limits
         server => 'location / { ratelimit zone=one; ratelimit zone=narrow shadow; ratelimit zone=two; }'
             . $peeks);
     is_deeply [map { $node->status("/?a=$here&b=$there") } 1 .. 4], [200, 429, 429, 429];
-    is remaining($node, "/peek/one?a=$here"), 8;
+    remains($node, 8, 'the one that passed is counted', "/peek/one?a=$here");
     $_->cmd('FLUSHALL') for @servers;
 };
 
@@ -237,7 +237,7 @@ subtest 'with one server unavailable, the fail mode decides its limit only' => s
     wait_until('and the other limit is refunded', sub { remaining($node, $peek) == 5 });
     is_deeply [map { $node->status("/local?a=$here&b=$there") } 1 .. 4], [200, 200, 429, 429],
         'local counts on this node';
-    is remaining($node, $peek), 3, 'and refunds what it refuses';
+    remains($node, 3, 'and refunds what it refuses', $peek);
     is $node->get("/open?a=$here&b=$there")->header('X-Status'), 'FAILED_OPEN', 'open admits';
     is_deeply [map { $node->status("/open?a=$here&b=$there") } 1 .. 3], [200, 200, 429],
         'as long as the other limit does';
