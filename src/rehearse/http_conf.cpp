@@ -174,7 +174,7 @@ private:
                 known = false;
                 conf_.warnings.push_back(
                     "\"limit_req\" in " + one->place.text()
-                    + ": there is no limit_req_zone of its name; what it refused is told by "
+                    + ": there is no limit_req_zone of its name; what it refused is seen in "
                       "$status");
             }
         }

@@ -120,7 +120,7 @@ Step answer_of(const Directive& directive)
     return step;
 }
 
-/// A condition that cannot be computed, of a block that only answers: whether it held is told by
+/// A condition that cannot be computed, of a block that only answers: whether it held is seen in
 /// the status. Empty: it is not such a block, or the log has no status.
 std::optional<Condition> condition_by_status(const Directive& directive, const RequestFacts& facts)
 {

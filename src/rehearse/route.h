@@ -53,7 +53,7 @@ public:
     /// Values::begin comes before it. `limit_reqs` decides on the way.
     Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
 
-    /// What limit_req refused is told by the status: the log is not exact enough to compute which
+    /// What limit_req refused is seen in the status: the log is not exact enough to compute which
     /// requests went on.
     void trust_status() noexcept { trusts_status_ = true; }
 

@@ -186,7 +186,7 @@ void Site::compile_limit_reqs(HttpConf& conf, Location& location)
             if (std::exchange(title.followed, false)) {
                 warnings_.push_back(
                     "\"limit_req\" in " + limit.place.text() + ": " + error.what()
-                    + "; what it refused is told by $status");
+                    + "; what it refused is seen in $status");
             }
         }
     }
@@ -217,7 +217,7 @@ void Site::check_exactness(const HttpConf& conf)
           "than in nginx";
     if (!conf.titles.empty()) {
         router_.trust_status();
-        text += "; which requests went on to other limits is told by $status";
+        text += "; which requests went on to other limits is seen in $status";
     }
     warnings_.push_back(std::move(text));
 }

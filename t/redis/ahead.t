@@ -1,5 +1,5 @@
 # ahead=n: requests that pass before Redis has counted them. At most n units of each worker pass beyond the
-# limit, all that pass is counted, and nobody is refused for what did not pass.
+# limit, all that pass is counted, and no client is refused for what did not pass.
 
 use JSON::PP qw(decode_json);
 use Ratelimit::Test;
@@ -267,7 +267,7 @@ subtest 'a worker that is killed may add n, once' => sub {
     $node->{proxy}->pass;
     my @all = sources($node, '/?k=1', 40);
     cmp_ok 5 + @all - count('429', @all), '<=', 35;
-    cmp_ok @all - count('429', @all), '>=', 25, 'nobody is refused for the worker that died';
+    cmp_ok @all - count('429', @all), '>=', 25, 'no client is refused for the worker that died';
 };
 
 subtest 'what a request cost in the end is counted (charge=)' => sub {

@@ -116,7 +116,7 @@ subtest 'while Redis is away the fail mode decides, of the subrequest, too' => s
     is $node->get('/guarded/', @as)->status, 403;
 };
 
-subtest 'clients that leave while a subrequest waits for its check disturb nobody' => sub {
+subtest 'clients that leave while a subrequest waits for its check disturb no other request' => sub {
     my $node = checker(zone => 'rate=100000r/d algorithm=fixed_window', block => 'timeout 5s;', server => $asks);
     my ($worker) = $node->workers;
     my @as = (headers => ['X-Forwarded-For', 'a']);

@@ -272,11 +272,11 @@ subtest 'what cannot be followed is named, with its place' => sub {
             '"index" is not followed to "$geoip_city.html": the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:3'],
         ["location / {\nerror_page 404 /\$geoip_city; ratelimit zone=z; }",
             '"error_page" is not followed to "/$geoip_city": the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:3'],
-        ["location / {\nlimit_req zone=own; ratelimit zone=z; }", '"limit_req" in FILE:3: there is no limit_req_zone of its name; what it refused is told by $status'],
+        ["location / {\nlimit_req zone=own; ratelimit zone=z; }", '"limit_req" in FILE:3: there is no limit_req_zone of its name; what it refused is seen in $status'],
         ["limit_req_zone \$geoip_city zone=own:1m rate=1r/s;\nlimit_req zone=own; ratelimit zone=z;",
-            '"limit_req" in FILE:3: the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:2; what it refused is told by $status'],
+            '"limit_req" in FILE:3: the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:2; what it refused is seen in $status'],
         ["limit_req_zone \$remote_addr zone=own:1m rate=1r/s;\nlimit_req zone=own; ratelimit zone=z;", '"limit_req" in FILE:3 counts milliseconds, and the log has no $msec: '
-            . 'with a small burst it refuses more here than in nginx; which requests went on to other limits is told by $status'],
+            . 'with a small burst it refuses more here than in nginx; which requests went on to other limits is seen in $status'],
         ['rewrite ^ /$geoip_city; ratelimit zone=z;',
             "\"rewrite\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
         ["location / {\n access_by_lua_block { ngx.exit(403) }\n ratelimit zone=z; }", '"access_by_lua_block" is not followed in FILE:3'],
@@ -295,7 +295,7 @@ subtest 'what cannot be followed is named, with its place' => sub {
     like $unknown->{warnings}, qr/^ratelimit-rehearse: "allow" and "deny" of \S+:2 are not followed: the log has no \$remote_addr$/m;
 };
 
-subtest 'a condition that only answers is told by the status' => sub {
+subtest 'a condition that only answers is seen in the status' => sub {
     for my $condition ('-f /maintenance', '-d $request_filename', '$invalid_referer', '$geoip_city = x') {
         my $report = report(conf => "$zone if ($condition) { return 403; } ratelimit zone=z;", logs => [log_file(map { line(status => $_) } 200, 403, 429)]);
         is $report->{warnings}, '';

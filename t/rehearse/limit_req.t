@@ -42,7 +42,7 @@ subtest 'it comes before the limits of the module' => sub {
     my $conf = "$zone ratelimit_zone \$remote_addr zone=z rate=9r/d; location / { limit_req zone=own; ratelimit zone=z; } location /pre { ratelimit_phase preaccess; limit_req zone=own; ratelimit zone=z; }";
     is counts($conf, map { [0, $_] } '/', '/', '/', '/pre'), 'z:0/1 z:0/0 own:2/3 own:1/1';
     my ($exit, undef, $err) = rehearse(conf => $conf, logs => [log_file(map { line(status => $_) } 200, 200, 503)], options => ['--allow-unreached', '--decisions', folder() . '/d.csv']);
-    like $err, qr/^ratelimit-rehearse: "limit_req" in \S+:1 counts milliseconds, and the log has no \$msec: .*; which requests went on to other limits is told by \$status$/m;
+    like $err, qr/^ratelimit-rehearse: "limit_req" in \S+:1 counts milliseconds, and the log has no \$msec: .*; which requests went on to other limits is seen in \$status$/m;
     is join(' ', read_file(folder() . '/d.csv') =~ /,(\w+)$/mg), 'decision passed passed limit_req', 'whole seconds: the status tells which requests went on';
     my $alone = report(conf => "$zone limit_req zone=own;", logs => [log_file(map { line(status => $_) } 200, 200, 503)]);
     is limit_of($alone, 'own')->{refused}, 2;

@@ -214,7 +214,7 @@ sub requests {
     } 1 .. $count;
 }
 
-# These requests so many times as fast, with milliseconds.
+# These requests, faster by this factor, with milliseconds.
 sub faster { my $times = shift; return sort { $a->{t} <=> $b->{t} } map { +{ %{$_}, t => $_->{t} / $times + int(rand 300) / 1000 } } @_ }
 
 sub compared { return "$all requests, $refused refusals" }
