@@ -274,7 +274,8 @@ run_tests() {
     esac
     [[ ! "${tests[*]}" =~ t/(rehearse|tools|node/grammar|node/rehearsal) ]] || build_rehearse
     export BUILD_DIR=$build
-    exec prove -j$((jobs + 1)) "${tests[@]}"  # tests mostly wait
+    # shellcheck disable=SC2086  # options of prove
+    exec prove ${PROVE_OPTIONS:-} -j$((jobs + 1)) "${tests[@]}"  # tests mostly wait
 }
 
 make_deb() {

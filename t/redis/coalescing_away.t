@@ -93,7 +93,8 @@ subtest 'a slow Redis decides every request of a hot key while its replies come 
     my $redis = redis();
     my $proxy = proxy(to => $redis->addr);
     my $node = hot_node(redis => $proxy, block => 'timeout 5s; connect_timeout 5s;');
-    burst($node->port, '/', 20, 20);  # loads the scripts
+    $proxy->delay(1);
+    burst($node->port, '/', 20, 20);  # loads the scripts, also that for requests which wait together
     $proxy->delay(2.6);    # two of them are longer than the timeout
     my ($began, %results) = (time);
     request_from_many($node, sub { $results{ $_[2] }++; return time < $began + 8 });

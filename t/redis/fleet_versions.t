@@ -236,6 +236,7 @@ subtest 'a reload loads another version into the same process, and later the fir
         $node->configure(module => $module);
         $node->reload(gone => !@late);
         wait_until("it is the $name version", sub { version($node) eq $version{$name} });
+        wait_until('the worker of the first version is to exit', sub { $node->workers(1) == @late / 3 });
         is mapped($_), 2, 'both versions are mapped' for $node->pid, $node->workers;
         is key($node, 'kblock')->{override}, 'block', 'the overrides are known';
         is key($node, 'kcounted')->{remaining}, 1, 'and the counts of Redis';
