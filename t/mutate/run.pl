@@ -61,17 +61,23 @@ sub restore {
 END { restore() }
 local @SIG{qw(INT TERM)} = (sub { exit 130 }) x 2;
 
-sub succeeds { return system('sh', '-c', "$_[0] >'$build/mutate.log' 2>&1") == 0 }
+sub status_of { return system('sh', '-c', "$_[0] >'$build/mutate.log' 2>&1") }
 
-# What becomes of a slip: 'noticed' if a test fails. One that does not build tries no test.
+# The first test that failed.
+sub failed_test {
+    return text_of("$build/mutate.log") =~ /^\[  FAILED  \] (\S+?),? |^\s*#\s+Failed test '(.*)'$/m ? $1 // $2 : 'it died';
+}
+
+# What becomes of a slip: 'noticed' if a test fails, and by which. One that does not build tries no test.
 sub result_of {
     my ($slip) = @_;
     my ($make, $test) = $slip->{notice} =~ m{^t/}
         ? ('./build.sh --no-install', "prove $slip->{notice}")
         : ("cmake --build '$unit' --target unit",
-            "TRACE_STEPS=1000 timeout 300 '$unit/unit' --gtest_filter='$slip->{notice}'");
-    return 'NO BUILD' if !succeeds($make);
-    return succeeds($test) ? 'NOT NOTICED' : 'noticed';
+            "TRACE_STEPS=1000 timeout 600 '$unit/unit' --gtest_filter='$slip->{notice}'");
+    return 'NO BUILD' if status_of($make) != 0;
+    my $status = status_of($test);
+    return ($status == 0 ? 'NOT NOTICED' : $status == 124 << 8 ? 'NO END' : 'noticed', failed_test());
 }
 
 my @slips = slips();
@@ -90,11 +96,11 @@ my ($noticed, $tried) = (0, 0);
 for my $slip (grep { !%wanted || $wanted{ $_->{name} } } @slips) {
     ($changed, $original) = ($slip->{file}, text_of($slip->{file}));
     text_of($changed, $original =~ s/^\Q$slip->{from}\E/$slip->{to}/mr);
-    my $result = result_of($slip);
+    my ($result, $test) = result_of($slip);
     restore();
     $tried++;
     $noticed++ if $result eq 'noticed';
-    printf "%-12s %s\n", $result, $slip->{name};
+    print join(' ', sprintf('%-12s', $result), $slip->{name}, $result eq 'noticed' ? "by $test" : ()), "\n";
 }
 print "$noticed of $tried slips were noticed\n";
 exit($noticed == $tried ? 0 : 1);

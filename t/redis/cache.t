@@ -226,7 +226,10 @@ END
         my $key = "k$i" . ($i % 3 ? '' : $long);
         $seen{ join ', ', map { $decision->($key) } 1 .. 3 }++;
         next if $i % 10;
-        for my $hot (@hot) { $evicted //= "$hot at $i" if $decision->($hot) ne '429 cache' }
+        for my $hot (@hot) {
+            my $of_hot = $decision->($hot);
+            $evicted //= "$hot at $i: $of_hot" if $of_hot ne '429 cache';
+        }
     }
     is_deeply \%seen, { '200 redis, 429 redis, 429 cache' => 1500 };
     is $evicted, undef, 'hot keys stay cached';
