@@ -92,8 +92,11 @@ local function decide(i, at, answers_before, requests, counted, passing)
 --- apply
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
+        -- Writes nothing: f, whether a statement is new, would make concurrency write it, and the
+        -- commit below would then rest on a state that is not the stored one any longer.
         fit = math.min(requests, max(1, floor(commit(
-            key, now, quota, window, param, 0, true, false, a, b, c, d, e, f, g, h, j) / cost)))
+            key, now, quota, window, param, 0, true, false,
+            a, b, c, d, e, not counts.exact and f, g, h, j) / cost)))
     end
     local most = fit
     if repeated and fit < requests and blocked == 0 and not counts.exact then

@@ -2,6 +2,7 @@
 
 use Ratelimit::Test;
 use Ratelimit::Build qw(top build_folder);
+use Ratelimit::Http2 qw(http2_one);
 use Ratelimit::Nginx;
 use Ratelimit::Process qw(temp_folder);
 
@@ -68,6 +69,30 @@ END
 END2
     is_deeply [map { $node->status('/') } 1 .. 3], [200, 200, 429];
     cmp_ok $redis->calls('evalsha') + $redis->calls('eval'), '>', 0, 'Redis counted';
+};
+
+subtest 'it serves what came whole over HTTP/2 after its client has left, though built without HTTP/2' => sub {
+    my $redis = redis();
+    my ($http2, $backend) = map { free_port() } 1 .. 2;
+    my $node  = nginx(module => $file, level => 'debug', http => <<"END", server => <<"END2");
+    log_format ended '\$uri \$status';
+    ratelimit_redis main { server 127.0.0.1:@{[ $redis->port ]}; timeout 9s; }
+    ratelimit_zone all zone=all rate=1000r/d redis=main;
+END
+    listen 127.0.0.1:$http2 http2;
+    listen 127.0.0.1:$backend;
+    access_log ended.log ended;
+    location = /left { ratelimit zone=all; proxy_ignore_client_abort on; proxy_pass http://127.0.0.1:$backend/backend; }
+    location = /backend { access_log off; return 204; }
+END2
+    $redis->pause;
+    my $client = http2_one($http2, '/left', method => 'POST', body => 'whole');
+    wait_until('its check is sent', sub { $node->count_log(qr/ratelimit check sent/) });
+    close $client;
+    $node->get('/backend') for 1 .. 2;    # by then the worker has seen that the client left
+    $redis->resume;
+    wait_until('the request has ended', sub { $node->file('ended.log') ne '' });
+    is $node->file('ended.log'), "/left 204\n", 'the backend got it';
 };
 
 subtest 'a source tree is left as it is' => sub {

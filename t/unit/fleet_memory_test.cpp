@@ -61,7 +61,7 @@ TEST_F(SharedMemory, no_worker_waits_for_one_that_is_stopped_while_it_changes_th
     const Session session(
         Session::Parts{ node_.memory(), *client_, sync_script_, keys_, test_clock, node_ });
     loop_.run_for(50ms);
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, 500ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 5s);
     EXPECT_EQ(node_.quota("a"), 5) << "looking up needs no lock";
     end(stopped, SIGCONT);
     ASSERT_TRUE(loop_.run_until([&] { return node_.quota("a") == 6; }, 2s));
@@ -79,7 +79,7 @@ TEST_F(SharedMemory, a_reply_that_finds_a_worker_stopped_in_a_change_is_not_wait
     const auto begun = std::chrono::steady_clock::now();
     ASSERT_TRUE(loop_.run_until([&] { return owner.ends > 0; }));
     EXPECT_EQ(owner.last, Sync::End::failed);
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, 500ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 5s);
     end(stopped, SIGCONT);
     EXPECT_EQ(sync(node_), Sync::End::known);
     EXPECT_EQ(node_.quota("a"), 6);
@@ -95,7 +95,7 @@ TEST_F(SharedMemory, a_node_starts_although_a_worker_is_stopped_in_a_change)
     EXPECT_EQ(
         load_overrides(node_.memory(), options, keys_, test_clock),
         "a worker that is stopped holds their lock");
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, 1s);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 5s);
     end(stopped, SIGCONT);
     EXPECT_EQ(load_overrides(node_.memory(), options, keys_, test_clock), "");
 }

@@ -5,6 +5,7 @@
 #include "slab_zone.h"
 
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <random>
 #include <span>
@@ -107,7 +108,7 @@ TEST(ForgedMemory, every_call_of_the_table_stays_within_it_and_returns)
     const GuardedMemory forged(size);
     const GuardedMemory other(2 * size);
     std::mt19937 random(3);
-    const auto begun = std::chrono::steady_clock::now();
+    const auto begun = std::clock();
     for (unsigned round = 0; round < 200; ++round) {
         const OverrideTable table = forged.init();
         fill(table, 300);
@@ -139,7 +140,7 @@ TEST(ForgedMemory, every_call_of_the_table_stays_within_it_and_returns)
             call();
         }
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, 100s);
+    EXPECT_LT((std::clock() - begun) / CLOCKS_PER_SEC, 100) << "seconds of the processor";
 }
 
 TEST(ForgedMemory, a_table_of_keys_with_one_hash_is_copied_soon)
@@ -152,9 +153,9 @@ TEST(ForgedMemory, a_table_of_keys_with_one_hash_is_copied_soon)
     // Every bucket leads to the same list, whose blocks all have different versions.
     std::mt19937 random(5);
     forgeries()[1](forged.words(), random);
-    const auto begun = std::chrono::steady_clock::now();
+    const auto begun = std::clock();
     other.init().copy(table);
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, 60s);
+    EXPECT_LT((std::clock() - begun) / CLOCKS_PER_SEC, 60) << "seconds of the processor";
 }
 
 class ForgedFleetMemory : public FleetTest {

@@ -16,19 +16,34 @@
 
 namespace ratelimit {
 
-/// Lua before a script: the time is that of the test.
+/// Lua before a script: the time is that of the test, also the time for which keys last.
 inline constexpr std::string_view test_clock = R"lua(
 local redis = redis
 do
     local real = redis
+    local now = real.call('GET', 'clock') + 0
+    for _, key in ipairs(KEYS) do
+        local ends = real.call('GET', 'end of ' .. key)
+        if ends and ends + 0 <= now then
+            real.call('DEL', key, 'end of ' .. key)
+        end
+    end
+    local function last(key, milliseconds)
+        real.call('SET', 'end of ' .. key, string.format('%d', now + milliseconds * 1000))
+    end
     redis = {
         pcall = real.pcall,
-        call = function(command, ...)
+        call = function(command, key, ...)
             if command == 'TIME' then
-                local time = real.call('GET', 'clock') + 0
-                return { math.floor(time / 1000000), time % 1000000 }
+                return { math.floor(now / 1000000), now % 1000000 }
+            elseif command == 'PEXPIRE' then
+                return last(key, ...)
+            elseif command == 'SET' then
+                local value, _, milliseconds = ...
+                last(key, milliseconds)
+                return real.call('SET', key, value)
             end
-            return real.call(command, ...)
+            return real.call(command, key, ...)
         end,
     }
 end

@@ -107,8 +107,27 @@ TEST_F(HoldingTest, a_clock_that_was_years_ahead_for_a_moment_leaves_no_key_for_
     end(second);
     settle();
     EXPECT_EQ(remaining(), 5);
-    const char* const left = "return tostring(redis.call('PTTL', KEYS[1]))";
-    EXPECT_LT(std::stoll(ask("EVAL %s 1 {k}", left)), 200'000);
+    EXPECT_LT(std::stoll(ask("GET %s", "end of {k}")), (virtual_now + 200s).count());
+}
+
+TEST_F(HoldingTest, units_that_several_requests_take_as_the_last_of_before_end_are_held_for_hold)
+{
+    Worker& of = add_worker();
+    Held& first = request(of, 1);
+    settle();
+    Held& failing = request(of, 1);
+    end(first);
+    const std::array both{ &request(of, 1), &request(of, 1) };  // in the next message
+    take(of, of.client.messages.begin(), [](Message& message) {
+        fail(message, redis::Failure::error_reply);
+    });
+    settle();
+    EXPECT_EQ(failing.units(), 0);
+    for (const Held* held : both) {
+        EXPECT_EQ(held->units(), 1);
+    }
+    virtual_now += 50s;
+    EXPECT_EQ(remaining(), 3);
 }
 
 TEST_F(HoldingTest, a_worker_states_again_what_a_server_may_not_know)
