@@ -3,7 +3,6 @@
 #include "check/script_reply.h"
 #include "check/settlement.h"
 
-#include <functional>
 #include <utility>
 
 namespace ratelimit {
@@ -12,11 +11,6 @@ namespace {
 
 constexpr milliseconds pause{ 200 };  // before reports that failed are sent again
 constexpr int most_sent = 1000;       // at once
-
-std::size_t hash_of(std::string_view redis_key) noexcept
-{
-    return std::hash<std::string_view>{}(redis_key);
-}
 
 }  // namespace
 
@@ -89,13 +83,13 @@ UnansweredKey* AheadUnits::find(std::size_t hash, std::string_view redis_key) no
 
 std::int64_t AheadUnits::unanswered(std::string_view redis_key) noexcept
 {
-    const UnansweredKey* of = idle() ? nullptr : find(hash_of(redis_key), redis_key);
+    const UnansweredKey* of = idle() ? nullptr : find(keys_.hash_of(redis_key), redis_key);
     return of == nullptr ? 0 : of->units;
 }
 
 AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) noexcept
 {
-    const std::size_t hash = hash_of(limit.redis_key);
+    const std::size_t hash = keys_.hash_of(limit.redis_key);
     UnansweredKey* of = find(hash, limit.redis_key);
     if (of != nullptr && of->waiting != nullptr) {
         if (of->waiting->policy_hash_ == key.policy_hash) {
@@ -203,7 +197,7 @@ void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcep
 
 void AheadUnits::send_waiting(std::string_view redis_key) noexcept
 {
-    UnansweredKey* of = idle() ? nullptr : find(hash_of(redis_key), redis_key);
+    UnansweredKey* of = idle() ? nullptr : find(keys_.hash_of(redis_key), redis_key);
     if (of != nullptr && of->waiting != nullptr) {
         send(*of->waiting);
     }
