@@ -204,7 +204,7 @@ void AheadUnits::send_waiting(std::string_view redis_key) noexcept
 }
 
 /// For the first time, or again.
-void AheadUnits::send(AheadReport& report) noexcept
+void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
 {
     UnansweredKey& of = *report.of_;
     if (of.waiting == &report) {
@@ -220,7 +220,7 @@ void AheadUnits::send(AheadReport& report) noexcept
     }
     bool sent = false;
     try {
-        sent = client_.send(report);
+        sent = by.send(report);
     } catch (const std::exception&) {
         // Out of memory: as without a connection.
     }
@@ -292,17 +292,7 @@ void AheadUnits::send_rest(redis::Client& by) noexcept
     List<AheadReport> again;
     again.take_all(failed_);
     while (!again.empty()) {
-        AheadReport& report = again.pop_front();
-        bool sent = false;
-        try {
-            report.routing = {};
-            sent = by.send(report);
-        } catch (const std::exception&) {
-            // Out of memory: as without a connection.
-        }
-        if (!sent) {
-            failed_.push_back(report);
-        }
+        send(again.pop_front(), by);
     }
 }
 
