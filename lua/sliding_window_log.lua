@@ -71,6 +71,9 @@ end
 local granted = cost == 0 or count - head + cost <= quota
 --- keeps
 count, head, head_time, newest, deadline
+--- charge
+-- More entries of one time than the quota refuse no more requests. As many again may be refunded.
+cost = math.min(cost, 2 * quota)
 --- before
 local before = 0
 if head < count then

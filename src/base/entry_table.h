@@ -1,8 +1,10 @@
 #pragma once
 
 #include "base/free_list.h"
+#include "base/keyed_hash.h"
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,9 @@ public:
     EntryTable() : buckets_(first_buckets) {}
 
     std::size_t size() const noexcept { return used_; }
+
+    /// The hash of a key. Clients choose keys, but they cannot choose many with one hash.
+    std::size_t hash_of(std::string_view key) const noexcept { return keyed_hash(secret_, key); }
 
     /// The entry with this hash for which `matches` holds. Null: there is none.
     template <class Matches>
@@ -82,6 +87,7 @@ private:
         }
     }
 
+    const HashSecret secret_ = random_secret();
     std::vector<Entry*> buckets_;  // by hash; their number is a power of two
     std::size_t used_ = 0;
     ReusePool<Entry> entries_;

@@ -3,7 +3,6 @@
 #include "check/script_reply.h"
 #include "check/settlement.h"
 
-#include <functional>
 #include <utility>
 
 namespace ratelimit {
@@ -12,11 +11,6 @@ namespace {
 
 constexpr milliseconds pause{ 200 };  // before reports that failed are sent again
 constexpr int most_sent = 1000;       // at once
-
-std::size_t hash_of(std::string_view redis_key) noexcept
-{
-    return std::hash<std::string_view>{}(redis_key);
-}
 
 }  // namespace
 
@@ -89,13 +83,13 @@ UnansweredKey* AheadUnits::find(std::size_t hash, std::string_view redis_key) no
 
 std::int64_t AheadUnits::unanswered(std::string_view redis_key) noexcept
 {
-    const UnansweredKey* of = idle() ? nullptr : find(hash_of(redis_key), redis_key);
+    const UnansweredKey* of = idle() ? nullptr : find(keys_.hash_of(redis_key), redis_key);
     return of == nullptr ? 0 : of->units;
 }
 
 AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) noexcept
 {
-    const std::size_t hash = hash_of(limit.redis_key);
+    const std::size_t hash = keys_.hash_of(limit.redis_key);
     UnansweredKey* of = find(hash, limit.redis_key);
     if (of != nullptr && of->waiting != nullptr) {
         if (of->waiting->policy_hash_ == key.policy_hash) {
@@ -203,14 +197,14 @@ void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcep
 
 void AheadUnits::send_waiting(std::string_view redis_key) noexcept
 {
-    UnansweredKey* of = idle() ? nullptr : find(hash_of(redis_key), redis_key);
+    UnansweredKey* of = idle() ? nullptr : find(keys_.hash_of(redis_key), redis_key);
     if (of != nullptr && of->waiting != nullptr) {
         send(*of->waiting);
     }
 }
 
 /// For the first time, or again.
-void AheadUnits::send(AheadReport& report) noexcept
+void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
 {
     UnansweredKey& of = *report.of_;
     if (of.waiting == &report) {
@@ -226,7 +220,7 @@ void AheadUnits::send(AheadReport& report) noexcept
     }
     bool sent = false;
     try {
-        sent = client_.send(report);
+        sent = by.send(report);
     } catch (const std::exception&) {
         // Out of memory: as without a connection.
     }
@@ -298,17 +292,7 @@ void AheadUnits::send_rest(redis::Client& by) noexcept
     List<AheadReport> again;
     again.take_all(failed_);
     while (!again.empty()) {
-        AheadReport& report = again.pop_front();
-        bool sent = false;
-        try {
-            report.routing = {};
-            sent = by.send(report);
-        } catch (const std::exception&) {
-            // Out of memory: as without a connection.
-        }
-        if (!sent) {
-            failed_.push_back(report);
-        }
+        send(again.pop_front(), by);
     }
 }
 

@@ -137,7 +137,8 @@ private:
 
     UnansweredKey* find(std::size_t hash, std::string_view redis_key) noexcept;
     AheadReport& begin(UnansweredKey& of, const RemoteLimit& limit, const AheadKey& key);
-    void send(AheadReport& report) noexcept;
+    void send(AheadReport& report) noexcept { send(report, client_); }
+    void send(AheadReport& report, redis::Client& by) noexcept;
     void keep_failed(AheadReport& report) noexcept;
     void send_failed() noexcept;
     void end(AheadReport& report) noexcept;

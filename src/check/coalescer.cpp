@@ -1,22 +1,6 @@
 #include "check/coalescer.h"
 
-#include <functional>
-
 namespace ratelimit {
-
-namespace {
-
-std::size_t hash_of(std::span<RemoteLimit* const> limits) noexcept
-{
-    std::size_t hash = 0;
-    for (const RemoteLimit* limit : limits) {
-        constexpr std::size_t factor = 31;
-        hash = hash * factor + std::hash<std::string_view>{}(limit->redis_key);
-    }
-    return hash;
-}
-
-}  // namespace
 
 bool Coalescer::send(ShardPart& part) noexcept
 try {
@@ -33,7 +17,11 @@ try {
 
 bool Coalescer::send_or_wait(ShardPart& part)
 {
-    const std::size_t hash = hash_of(part.limits);
+    std::size_t hash = 0;
+    for (const RemoteLimit* limit : part.limits) {
+        constexpr std::size_t factor = 31;
+        hash = hash * factor + calls_.hash_of(limit->redis_key);
+    }
     Entry* const found =
         calls_.find(hash, [&part](const Entry& entry) { return entry.matches(part); });
     if (found != nullptr) {

@@ -205,7 +205,7 @@ Holdings::Holdings(Parts parts)
 
 Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements)
 {
-    const std::size_t hash = std::hash<std::string_view>{}(check.redis_key);
+    const std::size_t hash = table_.hash_of(check.redis_key);
     Holding* found =
         table_.find(hash, [&](const Holding& holding) { return holding.key_ == check.redis_key; });
     if (found == nullptr) {

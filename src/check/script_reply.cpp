@@ -47,11 +47,14 @@ microseconds block_of(std::int64_t verdict) noexcept
     return microseconds{ verdict >> 1 };
 }
 
-/// remaining, reset and retry
+/// remaining, reset and retry, as a script computes them: numbers that a double represents exactly.
 bool good_state(const char* fields, std::size_t at) noexcept
 {
-    return field(fields, at) >= 0 && field(fields, at + 1) >= 0
-        && field(fields, at + 2) >= ignored_retry;
+    constexpr std::int64_t most = std::int64_t{ 1 } << 53U;
+    const auto is_from = [&](std::int64_t least, std::size_t index) {
+        return field(fields, index) >= least && field(fields, index) <= most;
+    };
+    return is_from(0, at) && is_from(0, at + 1) && is_from(ignored_retry, at + 2);
 }
 
 /// A later time would make the numbers of statements ones that a double cannot tell apart.

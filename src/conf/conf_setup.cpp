@@ -244,6 +244,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     auto& conf = *static_cast<LocationConf*>(child);
 
     const bool own_api = conf.api != api_none;
+    const bool own_check = conf.check != check_none;  // `if` in its location inherits all
     if (!merge_api(cf, above, conf) || !merge_check(cf, above, conf)) {
         return static_cast<char*>(NGX_CONF_ERROR);
     }
@@ -261,11 +262,10 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     ngx_conf_merge_uint_value(conf.dry_run, above.dry_run, 0);
     ngx_conf_merge_uint_value(conf.log_level, above.log_level, NGX_LOG_ERR);
     ngx_conf_merge_uint_value(conf.phase, above.phase, phase_access);
-    if (conf.check == check_none) {
-        ngx_conf_merge_uint_value(conf.problem_details, above.problem_details, 0);
-    } else {
+    if (own_check) {
         ngx_conf_init_uint_value(conf.problem_details, 1);
     }
+    ngx_conf_merge_uint_value(conf.problem_details, above.problem_details, 0);
     ngx_conf_merge_uint_value(conf.retry_jitter, above.retry_jitter, 0);
     ngx_conf_merge_ptr_value(conf.usage, above.usage, nullptr);
     conf.delay_log_level =

@@ -177,6 +177,12 @@ void resume(RequestState& state) noexcept
     ngx_post_event(r->connection->write, &ngx_posted_events);
 }
 
+void take_nothing(AppliedLimit& limit) noexcept
+{
+    limit.cost = 0;
+    limit.holdings = nullptr;
+}
+
 ngx_int_t begin(ngx_http_request_t* r)
 {
     const LocationConf& conf = location_conf(r);
@@ -194,7 +200,7 @@ ngx_int_t begin(ngx_http_request_t* r)
         return NGX_DECLINED;  // after an internal redirect, another location's limits may apply
     }
     if (conf.check == check_peeks) {
-        std::for_each(limits->begin(), limits->end(), [](AppliedLimit& limit) { limit.cost = 0; });
+        std::for_each(limits->begin(), limits->end(), take_nothing);
     }
     RequestState* state = RequestState::make(r, *limits);
     if (state == nullptr) {

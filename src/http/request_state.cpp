@@ -15,7 +15,7 @@ void destroy(void* data) noexcept
 
 Decision::Rules rules_of(const LocationConf& conf) noexcept
 {
-    return { static_cast<FailMode>(conf.fail_mode), conf.dry_run != 0 };
+    return { static_cast<FailMode>(conf.fail_mode), conf.dry_run != 0, conf.check == check_peeks };
 }
 
 }  // namespace

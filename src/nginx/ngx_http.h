@@ -2,7 +2,7 @@
 
 #include "nginx/ngx.h"
 
-// Only src/http includes nginx's HTTP headers.
+// Of the rooms, node, conf and http include nginx's HTTP headers.
 extern "C" {
 #include <ngx_http.h>
 // Also if configured without HTTP/2: with --with-compat, the nginx that loads it may have it.

@@ -59,7 +59,7 @@ try {
         return false;
     }
     decide_by_node_state();
-    if (refused_by_node_ || pass_ahead(limits_)) {
+    if (refused_by_node_ || (!rules_.peeks && pass_ahead(limits_))) {
         return false;
     }
     const std::int64_t lease = select_for_redis();

@@ -22,6 +22,8 @@ public:
     struct Rules {
         FailMode fail_mode = FailMode::open;
         bool dry_run = false;
+        /// The request takes nothing, and wants to know what Redis has now.
+        bool peeks = false;
     };
 
     class Owner {

@@ -52,6 +52,41 @@ subtest 'peek counts nothing, and says what a request would get' => sub {
     is_deeply [map { $node->status('/check/?k=a&peek') } 1 .. 2], [200, 429], 'a client cannot choose to peek';
 };
 
+subtest 'peek asks Redis, also where requests pass ahead of it' => sub {
+    my $node = checker(zone => "$zone ahead=1");
+    is $node->status('/check/?k=a'), 200;
+    my $redis = $node->{redis};
+    wait_until('it is counted', sub { $redis->keys_like('*a*') });
+    is $node->status('/peek/?k=a'), 429;
+    $redis->cmd('DEL', $redis->keys_like('*a*'));
+    is $node->status('/peek/?k=a'), 200, 'what this node last knew is too little';
+};
+
+subtest 'peek writes nothing into Redis, also of a zone with concurrency=' => sub {
+    my $node = checker(zone => 'concurrency=2');
+    is $node->status('/peek/?k=a'), 200;
+    is_deeply [$node->{redis}->keys_like('*')], [];
+};
+
+subtest 'peek says what the next request gets, also by a lease of this node' => sub {
+    my $node = checker(zone => 'rate=60r/d algorithm=fixed_window lease=20', server => 'location /one/ { ratelimit_check peek; ratelimit zone=test; }');
+    my (@said, @got);
+    for (1 .. 65) {
+        push @said, $node->status('/one/?k=a');
+        push @got, $node->status('/check/?k=a');
+    }
+    is_deeply \@said, \@got;
+    is scalar(grep { $_ == 200 } @got), 60;
+};
+
+subtest 'a location without problem details has none inside of "if", either' => sub {
+    my $node = checker(server => 'location /plain/ { ratelimit_check; ratelimit zone=test; ratelimit_problem_details off; if ($arg_x) { add_header X-If 1 always; } }');
+    my @answers = map { $node->get('/plain/?k=a&x=1') } 1 .. 3;
+    is_deeply [map { $_->status } @answers], [200, 200, 429];
+    is $answers[2]->header('X-If'), 1;
+    unlike $answers[2]->header('Content-Type'), qr/json/;
+};
+
 # As the documentation of each describes what it sends.
 subtest 'Envoy, Traefik and Caddy take the status and the headers' => sub {
     my $node = checker();

@@ -213,6 +213,10 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ 1, -4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, -5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, -3 }), one));
+    constexpr std::int64_t too_large = (std::int64_t{ 1 } << 53) + 1;
+    EXPECT_FALSE(reads(packed({ 1, too_large, 5, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 1, 4, too_large, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 0, 4, 5, too_large }), one));
 
     const std::size_t answers = 1;
     EXPECT_TRUE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers));
@@ -224,6 +228,7 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ 1, 1, -4, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, -5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, -3, 0, 6, 8 }), answers));
+    EXPECT_FALSE(reads(packed({ 1, 1, too_large, 5, 0, 0, 6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, -1, 0, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, -6, 8 }), answers));
     EXPECT_FALSE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers, REDIS_REPLY_ERROR));

@@ -6,6 +6,8 @@
 #include "http/request_state.h"
 #include "limit/rate_headers.h"
 #include "nginx/guarded.h"
+#include "node/clocks.h"
+#include "zone/node_state.h"
 
 #include <algorithm>
 #include <span>
@@ -14,8 +16,17 @@ namespace ratelimit::http {
 
 namespace {
 
+/// Whether a lease of this node would pay for the request. It takes nothing from it.
+bool has_lease(AppliedLimit& limit)
+{
+    spend_lease(limit, node_clock.time_of(*limit.zone));
+    const bool has = limit.lease.has_value();
+    refund_lease(limit);
+    return has;
+}
+
 /// Whether a request of the costs of `wanted` would be refused by what was looked up for it.
-bool would_refuse(std::span<const AppliedLimit> found, std::span<const AppliedLimit> wanted)
+bool would_refuse(std::span<const AppliedLimit> found, std::span<AppliedLimit> wanted)
 {
     return std::any_of(found.begin(), found.end(), [wanted](const AppliedLimit& limit) {
         const auto same =
@@ -23,7 +34,7 @@ bool would_refuse(std::span<const AppliedLimit> found, std::span<const AppliedLi
                 return other.configured == limit.configured;
             });
         return limit.decided && !limit.shadow && same != wanted.end()
-            && limit.state.remaining < same->cost;
+            && limit.state.remaining < same->cost && !has_lease(*same);
     });
 }
 

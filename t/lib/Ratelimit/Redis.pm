@@ -175,7 +175,8 @@ sub has_setting { my ($self, $name) = @_; return @{ $self->cmd('CONFIG', 'GET', 
 
 sub keys_like {
     my ($self, $pattern) = @_;
-    return sort @{ $self->cmd('KEYS', $pattern // '*') };
+    my @keys = sort @{ $self->cmd('KEYS', $pattern // '*') };
+    return @keys;  # in scalar context their number; that of "sort" is not defined
 }
 
 sub log { return read_file("$_[0]{folder}/redis.log") }

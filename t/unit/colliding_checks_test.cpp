@@ -1,0 +1,122 @@
+// Keys that a client chooses so that they have the same hash, in the tables of a worker.
+
+#include "check/ahead_units.h"
+#include "holding_fixture.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+namespace ratelimit {
+namespace {
+
+/// Of MurmurHash2, 64 bits, which is std::hash of libstdc++.
+class Murmur {
+public:
+    explicit Murmur(std::size_t length) noexcept : hash_(0xC70F'6907 ^ length * m) {}
+
+    void add(std::uint64_t word) noexcept { hash_ = (hash_ ^ shifted(word * m) * m) * m; }
+    /// The word that takes the hash to 0.
+    std::uint64_t last_word() const noexcept { return shifted(hash_ * inverse()) * inverse(); }
+
+private:
+    static constexpr std::uint64_t m = 0xC6A4'A793'5BD1'E995;
+
+    static std::uint64_t shifted(std::uint64_t bits) noexcept { return bits ^ bits >> 47U; }
+    static std::uint64_t inverse() noexcept
+    {
+        std::uint64_t inverse = m;
+        for (int i = 0; i < 6; ++i) {
+            inverse *= 2 - m * inverse;
+        }
+        return inverse;
+    }
+
+    std::uint64_t hash_;
+};
+
+/// Keys of Redis whose 16 bytes of the client give them the same hash, or not.
+std::vector<std::string> keys_of(bool one_hash, std::uint64_t count)
+{
+    const std::string start = "rl:test:";
+    const std::size_t length = start.size() + 2 * sizeof(std::uint64_t) + 1;
+    std::vector<std::string> keys;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, start.data(), sizeof(word));
+        Murmur hash(length);
+        hash.add(word);
+        hash.add(i);
+        const std::array<std::uint64_t, 2> words{ i, one_hash ? hash.last_word() : 0 };
+        keys.push_back(
+            start + std::string(reinterpret_cast<const char*>(words.data()), sizeof(words)) + "}");
+    }
+    return keys;
+}
+
+struct NoOwner final : AheadOwner {
+    void ahead_answered(
+        std::string_view, std::uint64_t, const Policy&, const KeyAnswer&,
+        std::int64_t) const noexcept override
+    {
+    }
+    void ahead_uncertain(std::string_view, std::uint64_t) const noexcept override {}
+};
+
+class CollidingChecks : public HoldingTest {
+protected:
+    static constexpr std::uint64_t count = 15'000;
+    static_assert(count < AheadUnits::most);
+
+    /// Seconds for a check of each key, all of which are in flight at one time.
+    double time_of_checks(const std::vector<std::string>& keys)
+    {
+        Worker& one = add_worker();
+        return time_of(keys, [&](std::string_view key) { request_of(one, { key }); });
+    }
+
+    /// Seconds for a request of each key that passes ahead, before one of them is counted.
+    double time_of_reports(const std::vector<std::string>& keys)
+    {
+        Worker& one = add_worker();
+        AheadUnits units(
+            one.client, +[]() noexcept { return virtual_now; });
+        const NoOwner owner;
+        RemoteLimit limit;
+        limit.policy = { Algorithm::fixed_window, { 1000, 60s }, {}, {}, {} };
+        limit.scripts.report = statement_;
+        return time_of(keys, [&](std::string_view key) {
+            limit.redis_key = key;
+            AheadReport* const report = units.prepare(limit, { key, 1, owner });
+            ASSERT_NE(report, nullptr);
+            units.add(*report, 1);
+        });
+    }
+
+private:
+    template <class Use>
+    static double time_of(const std::vector<std::string>& keys, Use&& use)
+    {
+        const auto begun = std::chrono::steady_clock::now();
+        for (const std::string& key : keys) {
+            use(key);
+        }
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    }
+};
+
+TEST_F(CollidingChecks, keys_that_have_one_hash_on_purpose_cost_hardly_more_than_others)
+{
+    const auto others = keys_of(false, count);
+    const auto colliding = keys_of(true, count);
+    const std::hash<std::string_view> hash;
+    for (const std::string& key : colliding) {
+        ASSERT_EQ(hash(key), hash(colliding.front()));
+    }
+    EXPECT_LT(time_of_checks(colliding), 5 * time_of_checks(others) + 0.1);
+    EXPECT_LT(time_of_reports(colliding), 5 * time_of_reports(others) + 0.1);
+}
+
+}  // namespace
+}  // namespace ratelimit
