@@ -9,7 +9,7 @@ import { names, scenario } from './scenarios.mjs';
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
     'keyUrl', 'idArgument', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
-    'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates'];
+    'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates', 'mostText'];
 
 const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'zone.js', 'fleet.js', 'changes.js', 'limits.js']
     .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
@@ -35,6 +35,9 @@ table('visible', [['plain', 'plain'], ['日本', '日本'], ['a\u202Eb', 'a\\u{2
     ['\uD800x', '\\u{D800}x'], [5, '5']]);
 table('middleCut', [[['short', 36], 'short'], [['abcdefghijkl', 9], 'abcde…jkl'], [['😀😀😀😀😀', 4], '😀😀…😀']]);
 table('tickLabel', [[0.5, '0.5'], [0.05, '0.05'], [1, '1'], [1500, '1.5k'], [2000, '2k'], [0.2, '0.2']]);
+table('mostText', [[{ limits: ['1000r/m'], ahead: 60 }, 'at most 1,060 of 1,000'], [{ limits: ['5r/10s'], ahead: 4 }, 'at most 9 of 5'],
+    [{ limits: ['1000r/m burst=50'], ahead: 60 }, 'at most 60 more'], [{ limits: ['1000r/m', '7r/s'], ahead: 60 }, 'at most 60 more'],
+    [{ limits: ['$plan'], ahead: 8 }, 'at most 8 more'], [{ ahead: 8 }, 'at most 8 more']]);
 table('keyUrl', [
     [[{ name: 'per_ip' }, 'id=k'], 'zones/per_ip/keys?id=k'],
     [[{ name: 'a/b?c' }, 'key=k'], 'zones/a%2Fb%3Fc/keys?key=k'],

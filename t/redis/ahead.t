@@ -256,6 +256,25 @@ subtest 'what is known survives a reload' => sub {
     is_deeply [sources($node, '/?k=1', 2)], [429, 429], 'nothing passes ahead of a refusal';
 };
 
+for my $case (['another n', 'rate=10r/d ahead=3', 'rate=10r/d ahead=5', 10], ['a smaller rate', 'rate=10r/d ahead=3', 'rate=6r/d ahead=3', 6],
+    ['a larger rate', 'rate=10r/d ahead=3', 'rate=14r/d ahead=3', 14], ['no n', 'rate=10r/d ahead=3', 'rate=10r/d', 10]) {
+    my ($what, $before, $after, $limit) = @{$case};
+    subtest "a reload with $what: what passed is counted, and the new limit holds" => sub {
+        my $node = ahead_node(zone => "$before algorithm=fixed_window", quota => 10, server => '');
+        $node->{proxy}->delay(0.2);
+        is count('ahead', sources($node, '/?k=1', 3)), 3;
+        my $conf = $node->{http};
+        $node->configure(http => $conf =~ s/zone=test \Q$before\E/zone=test $after/r);
+        $node->reload(gone => 1);
+        $node->{proxy}->pass;
+        is_left($node, 1, $limit - 3, 'what passed before the reload is counted');
+        is_left($node, 'warm', $limit - 3, 'so is what was known');
+        my @all = sources($node, '/?k=1', $limit + 5);
+        is @all - count('429', @all), $limit - 3, 'one worker alone keeps to the limit' or diag "@all";
+        is count('ahead', @all), 0, 'nothing passes ahead' if $after !~ /ahead/;
+    };
+}
+
 subtest 'a worker that is killed may add n, once' => sub {
     my $node = ahead_node(zone => 'rate=30r/d algorithm=fixed_window ahead=5', quota => 30,
         expected => qr/exited on signal 9/);

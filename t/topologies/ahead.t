@@ -1,4 +1,5 @@
-# ahead= where keys are on several servers: a ring and a cluster.
+# ahead= where keys are on several servers, in a ring or a cluster, and where sentinels name the one.
+# needs: redis-sentinel
 
 use JSON::PP qw(decode_json);
 use Ratelimit::Test;
@@ -109,6 +110,24 @@ subtest 'a master that dies: its units are reported to the next one' => sub {
     $cluster->wait_ok;
     wait_until('all of them are counted', sub { my $left = left($node, 'one', 1); $left =~ /^\d+$/ && $left <= 18 - $passed }, 15);
     cmp_ok left($node, 'one', 1), '>=', 18 - 2 * $passed, 'at worst twice';
+};
+
+subtest 'a master that sentinels replace: its units are reported to the next one' => sub {
+    my $group = sentinels();
+    my $node = ahead_node("topology sentinel master=main; $quick" . join(' ', map { "server $_;" } $group->addrs), $path[0]);
+    wait_until('the first passes ahead', sub { $node->get('/single?a=warm')->header('X-Source') });
+    is passed($node, '/single?a=1', 2), 2;
+    is_left($node, 'one', 1, 18);
+    my $old = $group->master;
+    wait_until('the replica knows them', sub { eval { $group->replica->cmd('EXISTS', 'rl:one:{1}') } });
+    $old->stop('KILL');
+    my $passed = passed($node, '/single?a=1', 8);
+    cmp_ok $passed, '<=', 5, "n units pass at most: $passed";
+    $group->wait_for_new_master($old);
+    wait_until('all of them are counted', sub { my $left = left($node, 'one', 1); $left =~ /^\d+$/ && $left <= 18 - $passed }, 15);
+    cmp_ok left($node, 'one', 1), '>=', 18 - 2 * $passed, 'at worst twice';
+    my $rest = passed($node, '/single?a=1', 30);
+    cmp_ok $rest + $passed + 2, '<=', 20 + 5, 'at most n pass beyond the limit';
 };
 
 finish();

@@ -9,6 +9,14 @@ function age(seconds) {
     return `${Math.max(0, Math.floor(seconds / size))} ${unit}`;
 }
 
+// What may pass of a zone with ahead=, on all nodes: "at most 1,060 of 1,000"; if its limits are not one rate alone, "at
+// most 60 more".
+function mostText({ limits, ahead }) {
+    const [, quota] = limits?.length === 1 ? /^(\d+)r\/\S+$/.exec(limits[0]) ?? [] : [];
+    return quota === undefined ? `at most ${whole(ahead)} more`
+        : `at most ${whole(Number(quota) + ahead)} of ${whole(Number(quota))}`;
+}
+
 // Requests of the fleet's zones a second, from counters of each zone on each node, so that a node that comes or
 // goes makes no jump.
 class FleetRates {
@@ -242,7 +250,7 @@ class FleetView {
         this.zones.show(zones, ({ name }) => name, (zone, cells) => {
             const rates = this.connected ? this.rates.of(({ name }) => name === zone.name) : null;
             const limits = (zone.limits ?? []).map(visible).join(' or ') || '–';
-            const configured = zone.ahead > 0 ? `${limits}, at most ${whole(zone.ahead)} more (ahead)` : limits;
+            const configured = zone.ahead > 0 ? `${limits}, ${mostText(zone)} (ahead)` : limits;
             const differ = zone.settings_differ;
             say(cells[1], zone.override
                 ? `${overrideText(zone.override)} ${untilText(zone.override, this.page.time)}, configured ${configured}` : configured);
