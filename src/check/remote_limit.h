@@ -40,15 +40,16 @@ struct RemoteLimit : LimitCheck {
     Verdict state;
     microseconds taken_at{ 0 };  // that time, also by Redis's clock, if it may be refunded
     Verdict without;  // if the request was counted and may be refunded: the state without it
-    /// If the request is refused, a block of the key begins: this limit refuses it by its counts,
-    /// and was sent once. Or a block that lasts for too long is to be shortened.
+    /// If the request is refused, a block of the key begins: this limit refuses it by its counts
+    /// and not by a reserve, and was sent once. Or a block that lasts for too long is to be
+    /// shortened.
     bool begins_block = false;
     bool ignored = false;  // the statement of a concurrency limit: `state` says nothing of its key
     /// Sets that, after `state`. `stored`: what is left of the key's block in Redis. A call that
     /// was sent again may be refused because of what it took itself.
     void note_block(microseconds stored, bool sent_again) noexcept
     {
-        const bool counts_refuse = stored.count() == 0 && !sent_again;
+        const bool counts_refuse = stored.count() == 0 && !sent_again && policy.reserve == 0;
         begins_block = policy.block.count() > 0 && !state.granted && !shadow
             && (counts_refuse || stored > policy.block);
     }

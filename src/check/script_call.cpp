@@ -19,8 +19,11 @@ std::int64_t param_of(const Policy& policy) noexcept
 /// now, quota, window, param
 std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
 {
-    return { check.now.value_or(microseconds{ 0 }).count(), check.policy.rate.quota,
-             check.policy.rate.window.count(), param_of(check.policy) };
+    const Policy& policy = check.policy;
+    const bool by_capacity = keeps_arrival_time(policy.algorithm);
+    return { check.now.value_or(microseconds{ 0 }).count(),
+             by_capacity ? policy.rate.quota : policy.limit(), policy.rate.window.count(),
+             param_of(policy) };
 }
 
 Statement statement_of(const LimitCheck& check) noexcept

@@ -51,8 +51,9 @@ struct LimitCheck {
 ///             quota window param holder; then for each run of requests with the same costs: their
 ///             number, and the cost for each limit
 /// mode: whether the limit is a shadow, and where its block is (lua/several.lua). now: microseconds
-/// since the epoch, 0: Redis's TIME. window: microseconds. param: the capacity for token_bucket,
-/// leaky_bucket and gcra (Policy::limit), the bucket's width in microseconds for
+/// since the epoch, 0: Redis's TIME. window: microseconds. quota: for windows and concurrency less
+/// the reserve (Policy::limit), so that a script knows no reserves. param: the capacity less the
+/// reserve for token_bucket, leaky_bucket and gcra, the bucket's width in microseconds for
 /// sliding_window_buckets, Statement::longest_delay for concurrency, else 0. holder: the Statement
 /// of a concurrency limit, packed, else empty.
 /// The reply has verdict_bytes for each limit, or refundable_bytes if the script is refundable.

@@ -44,6 +44,7 @@ struct ZoneConf {
     time_t bad_rate_logged = 0;  // when this worker last logged a malformed rate
     time_t bad_cost_logged = 0;
     time_t bad_charge_logged = 0;
+    time_t bad_reserve_logged = 0;
     std::unique_ptr<HeldRequests> held;  // of this worker; null: none yet
 
     bool variable_rate() const noexcept { return zone.policy.rate.quota == 0; }
@@ -56,11 +57,12 @@ struct ZoneConf {
 
 /// One `ratelimit zone=...`.
 struct LimitConf : LimitSettings {
-    ZoneConf* zone = nullptr;               // found in merge
-    QuotaUnit unit = QuotaUnit::requests;   // of the cost
-    ngx_http_complex_value_t cost_value{};  // when variable_cost()
-    ngx_http_complex_value_t charge{};      // when charges()
-    CheckScripts scripts;                   // of its zone's Redis
+    ZoneConf* zone = nullptr;                  // found in merge
+    QuotaUnit unit = QuotaUnit::requests;      // of the cost
+    ngx_http_complex_value_t cost_value{};     // when variable_cost()
+    ngx_http_complex_value_t charge{};         // when charges()
+    ngx_http_complex_value_t reserve_value{};  // when its text is not empty
+    CheckScripts scripts;                      // of its zone's Redis
     ConfPosition position;
 
     bool variable_cost() const noexcept { return !cost_text.empty(); }

@@ -39,7 +39,7 @@ bool counts_bytes(std::string_view cost) noexcept
     return std::find(byte_counts.begin(), byte_counts.end(), cost) != byte_counts.end();
 }
 
-/// Compiles what has variables: cost= and charge=.
+/// Compiles what has variables: cost=, charge= and reserve=.
 char* compile_values(ngx_conf_t* cf, LimitConf& limit)
 {
     const auto value = [&](const std::string& text, ngx_http_complex_value_t& out) -> char* {
@@ -52,8 +52,9 @@ char* compile_values(ngx_conf_t* cf, LimitConf& limit)
         const ngx_str_t kept = nginx::copied(cf->pool, text);
         return kept.data == nullptr ? failed() : compile(cf, view(kept), out);
     };
-    char* const result = value(limit.cost_text, limit.cost_value);
-    return result == NGX_CONF_OK ? value(limit.charge_text, limit.charge) : result;
+    char* result = value(limit.cost_text, limit.cost_value);
+    result = result == NGX_CONF_OK ? value(limit.charge_text, limit.charge) : result;
+    return result == NGX_CONF_OK ? value(limit.reserve_text, limit.reserve_value) : result;
 }
 
 char* read_limits(ngx_conf_t* cf, LocationConf& location)
@@ -117,6 +118,13 @@ void remember_briefly(ZoneConf& zone) noexcept
 bool holds(const LimitConf& limit) noexcept
 {
     return counts_at_one_time(limit.zone->zone.policy.algorithm);
+}
+
+LimitedZone limited_zone(const ZoneConf* conf) noexcept
+{
+    return conf == nullptr
+        ? LimitedZone{}
+        : LimitedZone{ &conf->zone.policy, conf->zone.ahead > 0, conf->zone.lease > 0 };
 }
 
 bool blocks(const LimitConf& limit) noexcept
@@ -201,9 +209,7 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
 
     for (LimitConf& limit : set.limits) {
         limit.zone = main.zone_named(limit.zone_name);
-        const Policy* const policy = limit.zone == nullptr ? nullptr : &limit.zone->zone.policy;
-        const bool ahead = policy != nullptr && limit.zone->zone.ahead > 0;
-        if (const auto error = check_limit(limit, policy, ahead)) {
+        if (const auto error = check_limit(limit, limited_zone(limit.zone))) {
             return late_error(cf, limit, *error);
         }
         algorithms.push_back(limit.zone->zone.policy.algorithm);
@@ -228,8 +234,8 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         }
         add_scripts(limit, algorithms, may_span_shards);
         // On any node, a request under another policy can reduce what is stored of the key, and a
-        // request of a smaller cost can pass while one of a larger cost is refused.
-        if (limit.zone->variable_rate() || limit.variable_cost()
+        // request of a smaller cost or reserve can pass while one of a larger one is refused.
+        if (limit.zone->variable_rate() || limit.variable_cost() || limit.has_reserve()
             || (limit.burst && limit.burst != limit.zone->zone.policy.burst)
             || (limit.cost > 0 && limit.zone->cost.value_or(limit.cost) != limit.cost)) {
             remember_briefly(*limit.zone);

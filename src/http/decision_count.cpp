@@ -131,7 +131,9 @@ std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit
 bool is_near_limit(const AppliedLimit& limit) noexcept
 {
     constexpr std::int64_t parts = 5;
-    return limit.cost > 0 && limit.state.remaining * parts < limit.policy.limit();
+    const Policy& policy = limit.policy;
+    const std::int64_t reserve = policy.whole() - policy.limit();
+    return limit.cost > 0 && (limit.state.remaining + reserve) * parts < policy.whole();
 }
 
 /// A zone's decisions with one of these outcomes.

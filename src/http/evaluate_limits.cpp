@@ -94,6 +94,27 @@ Read read_cost(ngx_http_request_t* r, const LimitConf& limit, std::int64_t& cost
     return read;
 }
 
+/// Reads what must remain after the request: a variable that is empty or malformed reserves
+/// nothing.
+Read read_reserve(ngx_http_request_t* r, const LimitConf& limit, Policy& policy)
+{
+    Reserve reserve = limit.reserve;
+    if (!limit.reserve_text.empty()) {
+        ngx_str_t text;
+        auto* value = const_cast<ngx_http_complex_value_t*>(&limit.reserve_value);  // as above
+        if (ngx_http_complex_value(r, value, &text) != NGX_OK) {
+            return Read::failed;
+        }
+        const auto parsed = parse_reserve(view(text));
+        if (!parsed && text.len != 0 && may_log_malformed(limit.zone->bad_reserve_logged)) {
+            log_malformed(r, *limit.zone, "reserve", text);
+        }
+        reserve = parsed.value_or(Reserve{});
+    }
+    policy.reserve = reserve.of(policy.whole());
+    return Read::ok;
+}
+
 /// Reads the key as it is counted. An empty key is not limited.
 Read read_key(ngx_http_request_t* r, ZoneConf& zone, std::string_view& key)
 {
@@ -206,6 +227,9 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     }
     if (read == Read::ok) {
         read = read_cost(r, conf, limit.cost);
+    }
+    if (read == Read::ok && conf.has_reserve()) {
+        read = read_reserve(r, conf, limit.policy);
     }
     if (read != Read::ok) {
         return read;

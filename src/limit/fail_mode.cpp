@@ -6,9 +6,12 @@ namespace ratelimit {
 
 Policy policy_of_one_node(const Policy& policy, std::int64_t nodes) noexcept
 {
+    // Rounded up, so that all nodes together keep the whole reserve.
+    const std::int64_t reserve = policy.reserve / nodes + (policy.reserve % nodes > 0 ? 1 : 0);
     if (counts_at_one_time(policy.algorithm)) {
         Policy held = policy;
         held.rate.quota = std::max<std::int64_t>(1, policy.rate.quota / nodes);
+        held.reserve = reserve;
         return held;
     }
     Policy own;
@@ -16,10 +19,11 @@ Policy policy_of_one_node(const Policy& policy, std::int64_t nodes) noexcept
         keeps_arrival_time(policy.algorithm) ? policy.algorithm : Algorithm::token_bucket;
     // A longer window is exact, whereas a fraction of the quota may not be a whole number.
     own.rate = { policy.rate.quota, policy.rate.window * nodes };
-    const std::int64_t limit = std::max<std::int64_t>(1, policy.limit() / nodes);
+    const std::int64_t limit = std::max<std::int64_t>(1, policy.whole() / nodes);
     own.burst = own.algorithm == Algorithm::token_bucket ? limit : limit - 1;
     own.block = policy.block;
     own.override_record = policy.override_record;
+    own.reserve = reserve;
     return own;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "limit/policy.h"
+#include "limit/reserve.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +45,11 @@ struct LimitSettings {
     std::int64_t cost = 1;
     std::string cost_text;    // with variables; empty: `cost`
     std::string charge_text;  // with variables; empty: none
+    Reserve reserve;
+    std::string reserve_text;  // with variables; empty: `reserve`
     bool shadow = false;
+
+    bool has_reserve() const noexcept { return reserve.number > 0 || !reserve_text.empty(); }
 
     /// Of messages: "ratelimit zone=name".
     std::string title() const { return "ratelimit zone=" + zone_name; }
@@ -68,9 +73,15 @@ std::optional<WordError> read_words(Words words, ZoneSettings& zone);
 /// Reads the words after `ratelimit`, at least one, which are not just `off`.
 std::optional<WordError> read_words(Words words, LimitSettings& limit);
 
-/// Checks a limit against its zone's policy; null: there is no such zone. `ahead`: the zone has
-/// ahead=.
-std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone, bool ahead);
+/// What a limit must fit in its zone.
+struct LimitedZone {
+    const Policy* policy = nullptr;  // null: there is no such zone
+    bool ahead = false;              // it has ahead=
+    bool lease = false;              // it has lease=
+};
+
+/// Checks a limit against its zone.
+std::optional<WordError> check_limit(const LimitSettings& limit, const LimitedZone& zone);
 
 /// What is expected in place of this burst, a static text. Empty: nothing is wrong. With a quota of
 /// 0 the rate is a variable.

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::string_view right{};
 constexpr std::string_view all_parameters =
-    "zone=name, burst=number, nodelay, delay=number, cost=number, charge=variable, shadow, or off "
-    "alone";
+    "zone=name, burst=number, nodelay, delay=number, cost=number, charge=variable, "
+    "reserve=number, shadow, or off alone";
 
 std::string_view set_count(std::optional<std::int64_t>& out, std::string_view value) noexcept
 {
@@ -65,11 +65,41 @@ std::string_view set_charge(LimitSettings& limit, std::string_view value, std::s
     return has_variable(value) ? right : "charge= with a variable";
 }
 
+std::string_view set_reserve(LimitSettings& limit, std::string_view value, std::string_view)
+{
+    if (has_variable(value)) {
+        limit.reserve_text = value;
+        return right;
+    }
+    const auto reserve = parse_reserve(value);
+    limit.reserve = reserve.value_or(Reserve{});
+    return reserve ? right : "a share from 0% to 100%, a number from 0 to 1000000000 or a variable";
+}
+
 constexpr Parameter<LimitSettings> parameters[] = {
-    { "zone=", set_zone },      { "burst=", set_burst }, { "delay=", set_delay },
-    { "nodelay", set_nodelay }, { "cost=", set_cost },   { "charge=", set_charge },
-    { "shadow", set_shadow },
+    { "zone=", set_zone },      { "burst=", set_burst },     { "delay=", set_delay },
+    { "nodelay", set_nodelay }, { "cost=", set_cost },       { "charge=", set_charge },
+    { "shadow", set_shadow },   { "reserve=", set_reserve },
 };
+
+/// A reserve against its zone.
+std::optional<WordError> check_reserve(const LimitSettings& limit, const LimitedZone& zone)
+{
+    const std::string word =
+        "reserve=" + (limit.reserve_text.empty() ? limit.reserve.text() : limit.reserve_text);
+    if (zone.lease) {
+        return WordError{ word, "no reserve for a zone with lease=, which takes requests ahead" };
+    }
+    if (zone.ahead) {
+        return WordError{ word, "no reserve for a zone with ahead=, which decides before Redis" };
+    }
+    Policy policy = *zone.policy;
+    policy.burst = limit.burst ? limit.burst : policy.burst;
+    policy.reserve = limit.reserve.of(policy.whole());
+    return policy.rate.quota > 0 && policy.limit() == 0
+        ? std::optional<WordError>({ word, "a reserve that leaves room for a request" })
+        : std::nullopt;
+}
 
 }  // namespace
 
@@ -87,15 +117,15 @@ std::optional<WordError> read_words(Words words, LimitSettings& limit)
     return std::nullopt;
 }
 
-std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* zone, bool ahead)
+std::optional<WordError> check_limit(const LimitSettings& limit, const LimitedZone& zone)
 {
-    if (zone == nullptr) {
+    if (zone.policy == nullptr) {
         return WordError{ "zone=" + limit.zone_name, "the name of a \"ratelimit_zone\"" };
     }
-    const AlgorithmTraits& traits = traits_of(zone->algorithm);
+    const AlgorithmTraits& traits = traits_of(zone.policy->algorithm);
 
     if (limit.burst) {
-        const auto expected = expected_burst(*zone, *limit.burst);
+        const auto expected = expected_burst(*zone.policy, *limit.burst);
         if (!expected.empty()) {
             return WordError{ "burst=" + std::to_string(*limit.burst), expected };
         }
@@ -108,12 +138,12 @@ std::optional<WordError> check_limit(const LimitSettings& limit, const Policy* z
                           "no delay, which only leaky_bucket has" };
     }
     const bool free = limit.cost == 0 && limit.cost_text.empty();  // and therefore not delayed
-    if (ahead && traits.delays && !limit.nodelay && !free) {
+    if (zone.ahead && traits.delays && !limit.nodelay && !free) {
         return WordError{ limit.delay ? "delay=" + std::to_string(*limit.delay)
                                       : "zone=" + limit.zone_name,
                           "nodelay for a zone with ahead=, since only Redis knows the delay" };
     }
-    return std::nullopt;
+    return limit.has_reserve() ? check_reserve(limit, zone) : std::nullopt;
 }
 
 }  // namespace ratelimit

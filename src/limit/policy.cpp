@@ -31,7 +31,7 @@ std::optional<Algorithm> algorithm_named(std::string_view name) noexcept
     return std::nullopt;
 }
 
-std::int64_t Policy::limit() const noexcept
+std::int64_t Policy::whole() const noexcept
 {
     switch (algorithm) {
     case Algorithm::token_bucket:
@@ -51,12 +51,12 @@ std::int64_t Policy::limit() const noexcept
 
 bool Policy::burst_fits() const noexcept
 {
-    return limit() >= burst.value_or(0);
+    return whole() >= burst.value_or(0);
 }
 
 bool Policy::possible() const noexcept
 {
-    return rate.quota <= traits_of(algorithm).most_quota && limit() > 0 && burst_fits();
+    return rate.quota <= traits_of(algorithm).most_quota && whole() > 0 && burst_fits();
 }
 
 microseconds Policy::bucket_width() const noexcept

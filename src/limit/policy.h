@@ -24,11 +24,16 @@ struct Policy {
     /// Of an override's rate and burst: the record that its counts have apart from those of the
     /// limit's own policy, from 2^29 to 2^30 - 1. 0: there is no such override.
     std::uint32_t override_record = 0;
+    /// How many requests must remain after this one, for those with a smaller reserve.
+    std::int64_t reserve = 0;
 
-    /// The most requests that can ever remain: the quota for the windows, the capacity for
-    /// token_bucket, 1 + burst for gcra and leaky_bucket; at most what is refilled in
-    /// longest_refill.
-    std::int64_t limit() const noexcept;
+    /// The most requests that can ever remain, for requests without a reserve: the quota for the
+    /// windows, the capacity for token_bucket, 1 + burst for gcra and leaky_bucket; at most what is
+    /// refilled in longest_refill.
+    std::int64_t whole() const noexcept;
+
+    /// The most that can ever remain for requests with this reserve; 0: nothing passes.
+    std::int64_t limit() const noexcept { return reserve < whole() ? whole() - reserve : 0; }
 
     /// Whether the burst is refilled within longest_refill.
     bool burst_fits() const noexcept;

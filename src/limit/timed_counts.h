@@ -133,7 +133,7 @@ TimedCheck<Queue>::TimedCheck(
     : entries_(entries),
       total_(total),
       request_time_(now.count()),
-      quota_(policy.rate.quota),
+      quota_(policy.limit()),
       window_(policy.counted_for().count()),
       width_(traits_of(policy.algorithm).logs ? 1 : policy.bucket_width().count()),
       held_(counts_at_one_time(policy.algorithm)),

@@ -22,7 +22,7 @@ WindowCheck::WindowCheck(
     : state_(state),
       sliding_(traits_of(policy.algorithm).weighted),
       request_time_(now.count()),
-      quota_(policy.rate.quota),
+      quota_(policy.limit()),
       window_(policy.rate.window.count()),
       cost_(cost),
       now_(request_time_)

@@ -28,8 +28,9 @@ std::string shown_key(const std::string& key, const std::string& expression, uns
 
 std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
 {
+    const std::string reserve = title.reserve.empty() ? "" : ", reserve " + title.reserve;
     if (counts_at_one_time(title.policy.algorithm)) {
-        return "concurrency, " + std::to_string(title.policy.rate.quota) + " at one time";
+        return "concurrency, " + std::to_string(title.policy.rate.quota) + " at one time" + reserve;
     }
     std::string out(name_of(title.policy.algorithm));
     out += ", " + (title.variable_rate ? zone.rate_text : rate_text(title.policy.rate));
@@ -39,7 +40,7 @@ std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
     if (title.policy.block.count() > 0) {
         out += ", block " + std::to_string(title.policy.block / std::chrono::seconds{ 1 }) + "s";
     }
-    return out;
+    return out + reserve;
 }
 
 void add_quotas(

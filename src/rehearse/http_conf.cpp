@@ -219,6 +219,10 @@ private:
         added.policy = zone.policy;
         added.policy.burst = limit.burst ? limit.burst : zone.policy.burst;
         added.variable_rate = zone.variable_rate();
+        if (limit.has_reserve()) {
+            added.policy.reserve = limit.reserve.of(added.policy.whole());
+            added.reserve = limit.reserve_text.empty() ? limit.reserve.text() : limit.reserve_text;
+        }
         added.place = directive.place;
         if (title != "http") {
             added.server = conf_.servers.size();

@@ -41,9 +41,11 @@ LimitConf read_limit(const Directive& directive, const std::vector<ZoneConf>& zo
     const auto zone = std::find_if(zones.begin(), zones.end(), [&](const ZoneConf& one) {
         return one.name == limit.zone_name;
     });
-    const Policy* const policy = zone == zones.end() ? nullptr : &zone->policy;
-    const bool ahead = policy != nullptr && zone->ahead > 0;
-    if (const auto error = check_limit(limit, policy, ahead)) {
+    LimitedZone limited;
+    if (zone != zones.end()) {
+        limited = { &zone->policy, zone->ahead > 0, zone->lease > 0 };
+    }
+    if (const auto error = check_limit(limit, limited)) {
         fail_at(directive.place, error->message(limit.title()));
     }
     limit.zone = static_cast<std::size_t>(zone - zones.begin());

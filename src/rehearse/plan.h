@@ -22,6 +22,8 @@ struct PlannedLimit {
     std::optional<Expression> cost;  // empty: fixed_cost
     std::int64_t fixed_cost = 1;
     std::optional<Expression> charge;
+    Reserve fixed_reserve;
+    std::optional<Expression> reserve;      // empty: fixed_reserve
     std::optional<std::int64_t> undelayed;  // as AppliedLimit::undelayed
 };
 
@@ -38,6 +40,7 @@ struct LimitTitle {
     bool shadow = false;
     Policy policy;
     bool variable_rate = false;
+    std::string reserve;  // as written; empty: none
     Place place;
     std::optional<std::size_t> server;  // index; empty: it is written in http
 };

@@ -42,7 +42,8 @@ Rehearsal::Rehearsal(
         place_of_.push_back(limits[title.zone]++);
         LimitResult& result = results_.emplace_back();
         result.minutes = Minutes(options.timeline);
-        if (options.traces && !title.variable_rate) {
+        // With a reserve, other limits of the zone count for the same keys.
+        if (options.traces && !title.variable_rate && title.reserve.empty()) {
             result.trace = std::make_unique<Trace>();
         }
     }
@@ -89,6 +90,11 @@ bool Rehearsal::evaluate(const PlannedLimit& limit, Values& values, std::int64_t
     if (limit.cost) {
         out.cost = parse_number(limit.cost->value(values, cost_text_), 0, max_cost).value_or(1);
     }
+    Reserve reserve = limit.fixed_reserve;
+    if (limit.reserve) {
+        reserve = parse_reserve(limit.reserve->value(values, cost_text_)).value_or(Reserve{});
+    }
+    out.policy.reserve = reserve.of(out.policy.whole());
     out.key = &zones_[limit.zone].keys.find(counted_key(limit.zone, key), now);
     out.record = &zones_[limit.zone].keys.record_of(*out.key, record_of(limit, out.policy));
     return true;
@@ -126,7 +132,8 @@ void Rehearsal::commit(Applied& limit, std::int64_t now, bool take, bool refused
     limit.verdict = limit.check->commit(take && granted);
     limit.verdict.granted = granted;
     const std::int64_t block = limit.policy.block.count();
-    if (refused && block > 0 && !granted && !limit.planned->shadow && limit.blocked.count() == 0) {
+    if (refused && block > 0 && !granted && !limit.planned->shadow && limit.policy.reserve == 0
+        && limit.blocked.count() == 0) {
         limit.key->blocked_until = now + block;
         limit.blocked = limit.policy.block;
     }
@@ -183,7 +190,7 @@ void Rehearsal::settle(Applied& limit, Values& values, std::int64_t now)
     }
     std::int64_t more = *charge - limit.cost;
     if (traits_of(limit.policy.algorithm).logs) {
-        more = std::min(more, limit.policy.limit());  // as settle_cost in src/zone
+        more = std::min(more, limit.policy.whole());  // as settle_cost in src/zone
     }
     KeyCheck charged(
         limit.record->state, limit.policy, microseconds{ now }, more, microseconds{ now });

@@ -79,6 +79,10 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
     if (!limit.charge_text.empty()) {
         out.charge = scope.compile(limit.charge_text, limit.place);
     }
+    out.fixed_reserve = limit.reserve;
+    if (!limit.reserve_text.empty()) {
+        out.reserve = scope.compile(limit.reserve_text, limit.place);
+    }
     if (!limit.nodelay) {
         out.undelayed = limit.delay.value_or(0);
     }

@@ -60,7 +60,7 @@ public:
     InFlightCheck(
         UnitsInFlight& in_flight, const Policy& policy, microseconds now, std::int64_t cost,
         microseconds end)
-        : in_flight_(in_flight), quota_(policy.rate.quota), now_(now), cost_(cost), end_(end)
+        : in_flight_(in_flight), quota_(policy.limit()), now_(now), cost_(cost), end_(end)
     {
         in_flight_.release(now.count());
         // Not units + cost, which could overflow.

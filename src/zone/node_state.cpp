@@ -77,7 +77,8 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
     const Zone& zone = *limit.zone;
     const microseconds now = clock.since_epoch();
     if (limit.source == Source::local) {
-        if (!limit.shadow && !limit.state.granted && limit.state.blocked.count() == 0) {
+        if (!limit.shadow && !limit.state.granted && limit.state.blocked.count() == 0
+            && limit.policy.reserve == 0) {
             const LocalRequest request{ limit.key, limit.policy, limit.cost, 0 };
             if (zone.memory().local_limiter().begin_block(request, now)) {
                 zone.block_began();

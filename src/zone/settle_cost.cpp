@@ -32,7 +32,7 @@ void settle_cost(const AppliedLimit& limit, std::int64_t cost, microseconds now)
     if (traits_of(limit.policy.algorithm).logs) {
         // Each unit is an entry of the log, and more entries than the quota refuse no more
         // requests.
-        charged = std::min(charged, limit.policy.limit());
+        charged = std::min(charged, limit.policy.whole());
     }
     if (limit.source == Source::local) {
         settle_locally(limit, refunded, charged, now);

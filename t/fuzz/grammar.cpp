@@ -55,13 +55,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto of_limit = split(text.substr(line + 1));
     auto error = read_words(of_limit, limit);
     if (!error) {
-        error = check_limit(limit, &zone.policy, zone.ahead > 0);
+        error = check_limit(limit, { &zone.policy, zone.ahead > 0, zone.lease > 0 });
     }
     if (error) {
         must_be_clear(*error);
         return 0;
     }
     must(limit.cost >= 0 && !limit.zone_name.empty());
+    must(limit.reserve.number >= 0 && (limit.reserve_text.empty() || limit.reserve.number == 0));
     must(!limit.delay || zone.policy.algorithm == Algorithm::leaky_bucket);
     return 0;
 }

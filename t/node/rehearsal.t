@@ -99,6 +99,7 @@ same('a WordPress site with limits of each algorithm', @detailed, requests => [@
     map $request_method $tries { default ""; POST $remote_addr; }
     geo $trusted { default 0; 192.0.2.6 1; }
     map $trusted $client { 0 $remote_addr; 1 ""; }
+    map $kind $room { search 50%; default ""; }
     ratelimit_zone $tries   zone=login  rate=3r/m algorithm=sliding_window_log block=30s;
     ratelimit_zone $client  zone=json   rate=5r/m algorithm=token_bucket burst=4;
     ratelimit_zone $bot     zone=bots   rate=2r/m algorithm=fixed_window;
@@ -110,11 +111,11 @@ END
     location = /xmlrpc.php { deny all; }
     location ~ /\. { deny all; }
     location ~* /uploads/.*\.php$ { deny all; }
-    location ^~ /wp-json/ { ratelimit zone=json cost=2; ratelimit zone=bots; rewrite ^ /index.php break; proxy_pass http://UPSTREAM; }
+    location ^~ /wp-json/ { ratelimit zone=json cost=2 reserve=25%; ratelimit zone=bots; rewrite ^ /index.php break; proxy_pass http://UPSTREAM; }
     location = /wp-login.php { ratelimit zone=login; proxy_pass http://UPSTREAM; }
     location /wp-admin/ { allow 192.0.2.1; deny all; location ~ \.php$ { ratelimit zone=pages burst=1 nodelay; proxy_pass http://UPSTREAM; } try_files $uri /index.php; }
     location /cart/ { if ($arg_add) { rewrite ^ /index.php?cart=$arg_add last; } }
-    location ~ \.php$ { set $kind page; if ($args ~ "(^|&)s=") { set $kind search; } ratelimit zone=pages nodelay; ratelimit zone=search; proxy_pass http://UPSTREAM; }
+    location ~ \.php$ { set $kind page; if ($args ~ "(^|&)s=") { set $kind search; } ratelimit zone=pages nodelay reserve=$room; ratelimit zone=search reserve=1; proxy_pass http://UPSTREAM; }
 END2
 
 @requests = requests(600, map { my $host = $_; map { { line => $_, host => $host } } 'GET / HTTP/1.1', 'GET /api/x HTTP/1.1' } qw(

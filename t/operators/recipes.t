@@ -1,7 +1,7 @@
 # doc/recipes.md: nginx accepts every configuration there, and it limits as described, also clients that leave before
 # the answer: they gain nothing. recipes_who.t has the other recipes.
 
-use Ratelimit::Recipes qw(run_recipes recipes slow_backend);
+use Ratelimit::Recipes qw(run_recipes recipes leave slow_backend);
 use Ratelimit::Test;
 use Ratelimit::Build qw(top);
 use Time::HiRes qw(time);
@@ -50,6 +50,30 @@ my %try = (
         is $status->('bob'), 200, 'another customer';
         slow_backend()->finish;
         wait_until('reports that end make room', sub { $status->('ann') == 200 });
+    },
+    'Room for what matters' => sub {
+        my ($node, $recipe) = @_;
+        my $passed = sub {
+            my ($key, $count) = @_;
+            return scalar grep { $node->status('/', headers => ['X-API-Key' => $key]) == 200 } 1 .. $count;
+        };
+        return is_deeply [$passed->('k', 260), $passed->('gold-1', 70)], [240, 60], 'gold has its 20 %' if $recipe =~ /gold/;
+        my @held;
+        my $begin = sub {
+            my ($path, $count) = @_;
+            my $before = slow_backend()->now;
+            for (1 .. $count) {
+                push @held, http_connect($node->port);
+                http_send($held[-1], $path, headers => ['X-Slow' => 1]);
+            }
+            wait_until("$count of $path run", sub { slow_backend()->now == $before + $count });
+        };
+        $begin->(@{$_}) for ['/', 10], ['/search/', 6];
+        is_deeply [map { $node->status($_) } '/', '/search/'], [503, 503], 'the search leaves a fifth';
+        $begin->('/checkout/', 4);
+        is_deeply [map { $node->status($_) } '/', '/search/', '/checkout/'], [503, 503, 503], 'the checkout uses all';
+        slow_backend()->finish;
+        wait_until('there is room again', sub { $node->status('/') == 200 });
     },
     'By address and by key together' => sub {
         my ($node) = @_;
@@ -183,6 +207,14 @@ my %leaving = (
     'Plans'                         => { path => '/api/', count => 10 },
     'Login protection'              => { path => '/login', count => 5, method => 'POST', headers => ['X-Account' => 'ann'] },
     'At most n reports at one time' => { path => '/reports/', count => 2, @key, stays => 1 },
+    'Room for what matters'         => sub {
+        my ($node) = @_;
+        my $by_rate = $node->get('/')->header('X-RateLimit-Limit') > 20;
+        leave($node, '/', $by_rate ? 239 : 10, stays => !$by_rate);
+        is $node->status('/'), $by_rate ? 429 : 503, 'what they took is taken';
+        slow_backend()->finish;
+        wait_until('what runs makes room when it ends', sub { $by_rate || $node->status('/') == 200 });
+    },
     'By address and by key together' => { path => '/api/', count => 100, @key },
     'Allow lists'                    => { path => '/', count => 100, from => '127.0.2.1' },
     'Behind a CDN or a load balancer' => { path => '/', count => 100, headers => ['X-Forwarded-For' => '198.51.100.1'] },

@@ -50,6 +50,39 @@ protected:
 
 using Numbers = std::vector<std::int64_t>;
 
+/// Of requests of one key in one turn, those of each reserve have a call of their own, and the
+/// calls are one command.
+TEST_F(BatchedSequences, with_different_reserves_of_one_key_have_one_count)
+{
+    add_sequence({ { Algorithm::gcra } });
+    begin_sequences();
+    for (const Algorithm algorithm : rate_algorithms) {
+        requests_.clear();
+        Asked asked;
+        asked.key = name_of(algorithm);
+        asked.policy.algorithm = algorithm;
+        asked.policy.rate.quota = 10;
+        if (keeps_arrival_time(algorithm)) {
+            asked.policy.burst = algorithm == Algorithm::token_bucket ? 10 : 9;
+        }
+        std::vector<std::int64_t> passed(7);
+        for (int i = 0; i < 60; ++i) {
+            asked.policy.reserve = i % 3 * 3;
+            send(asked);
+        }
+        ASSERT_TRUE(run());
+        for (std::size_t i = 0; i < requests_.size(); ++i) {
+            ASSERT_TRUE(requests_[i]->answered());
+            passed[i % 3 * 3] += requests_[i]->state().granted ? 1 : 0;
+        }
+        EXPECT_EQ(passed[0] + passed[3] + passed[6], 10) << asked.key;
+        EXPECT_LE(passed[3] + passed[6], 7) << asked.key << ": three remained";
+        EXPECT_LE(passed[6], 4) << asked.key << ": six remained";
+        EXPECT_GE(passed[0], 3) << asked.key;
+        EXPECT_GE(passed[6], 1) << asked.key;
+    }
+}
+
 TEST_F(BatchedSequences, of_one_turn_share_calls_and_each_has_its_own_answer)
 {
     begin_sequences();

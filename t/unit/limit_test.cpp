@@ -1,6 +1,7 @@
 #include "limit/policy.h"
 #include "limit/rate_text.h"
 #include "limit/refill_time.h"
+#include "limit/reserve.h"
 
 #include <gtest/gtest.h>
 
@@ -97,6 +98,39 @@ TEST(Policy, limit_is_the_most_that_can_ever_remain)
         EXPECT_EQ(policy.limit(), 1);
         policy.burst = 4;
         EXPECT_EQ(policy.limit(), 5);
+    }
+}
+
+TEST(Policy, a_reserve_is_not_for_its_own_requests)
+{
+    Policy policy{ Algorithm::gcra, { 10, 60s }, 9, {} };
+    policy.reserve = 3;
+    EXPECT_EQ(policy.limit(), 7);
+    EXPECT_EQ(policy.whole(), 10);
+    for (const std::int64_t all : { 10, 11, 1'000'000'000 }) {
+        policy.reserve = all;
+        EXPECT_EQ(policy.limit(), 0);
+        EXPECT_TRUE(policy.possible()) << "for other requests";
+    }
+}
+
+TEST(Reserve, is_a_share_that_is_rounded_up_or_a_number)
+{
+    EXPECT_EQ(parse_reserve("20%")->of(100), 20);
+    EXPECT_EQ(parse_reserve("20%")->of(101), 21);
+    EXPECT_EQ(parse_reserve("1%")->of(1), 1);
+    EXPECT_EQ(parse_reserve("0%")->of(1'000'000'000), 0);
+    EXPECT_EQ(parse_reserve("99%")->of(1'000'000'001), 990'000'001);
+    EXPECT_EQ(parse_reserve("100%")->of(7), 7);
+    EXPECT_EQ(parse_reserve("20")->of(100), 20);
+    EXPECT_EQ(parse_reserve("20")->of(7), 20);
+    EXPECT_EQ(parse_reserve("1000000000")->of(7), 1'000'000'000);
+    for (const char* text : { "20%", "0%", "20", "0" }) {
+        EXPECT_EQ(parse_reserve(text)->text(), text);
+    }
+    for (const char* text : { "", "%", "%%", "101%", "1000000001", "-1", "-1%", "+1", "1.5%",
+                              "20 %", " 20%", "20%%", "x", "20r" }) {
+        EXPECT_FALSE(parse_reserve(text)) << text;
     }
 }
 

@@ -231,7 +231,7 @@ class Bucket final : public Model {
     bool fits(const Policy& policy, Time now, std::int64_t cost) const override
     {
         const __int128 window = window_of(policy);
-        return level_at(now) + cost * window <= policy.limit() * window;
+        return level_at(now) + (cost + policy.reserve) * window <= policy.whole() * window;
     }
     std::int64_t remaining(const Policy& policy, Time now) const override
     {
@@ -335,7 +335,7 @@ Verdict Model::commit(const Policy& policy, Time now, std::int64_t cost, bool gr
         0, [&](Time later) { return whole(policy, decided_after(later)); }) };
     if (!allowed_) {
         state.retry_after = std::nullopt;
-        if (cost <= policy.limit()) {
+        if (cost + policy.reserve <= policy.whole()) {
             state.retry_after = retry(policy, now, cost);
         }
     }

@@ -40,11 +40,11 @@ protected:
     virtual std::int64_t used(const Policy& policy, Time now) const = 0;
     virtual bool fits(const Policy& policy, Time now, std::int64_t cost) const
     {
-        return used(policy, now) + cost <= policy.limit();
+        return used(policy, now) + cost + policy.reserve <= policy.whole();
     }
     virtual std::int64_t remaining(const Policy& policy, Time now) const
     {
-        return std::max<std::int64_t>(0, policy.limit() - used(policy, now));
+        return std::max<std::int64_t>(0, policy.whole() - policy.reserve - used(policy, now));
     }
     virtual bool whole(const Policy& policy, Time now) const { return used(policy, now) == 0; }
     virtual void take(const Policy& policy, Time now, std::int64_t cost) = 0;

@@ -3,6 +3,7 @@
 
 #include "decision_fixture.h"
 #include "limit/rate_text.h"
+#include "limit/reserve.h"
 #include "rehearse_log.h"
 #include "trace_maker.h"
 
@@ -27,6 +28,7 @@ protected:
         bool variable_rate = false;
         bool shadow = false;
         bool charges = false;
+        bool reserves = false;
         std::vector<Rate> rates;  // that a variable rate takes
     };
 
@@ -42,6 +44,7 @@ protected:
         zone.shared = &limit.in.memory.zone();
         limit.shadow = any(0, 4) == 0;
         limit.charges = any(0, 3) == 0;
+        limit.reserves = any(0, 2) == 0;
         limit.rates = { zone.policy.rate };
         if (any(0, 3) == 0) {
             limit.variable_rate = true;
@@ -80,9 +83,16 @@ protected:
             }
             zones += ";\n";
             limits += "ratelimit zone=z" + number + " cost=$c" + (limit.shadow ? " shadow" : "")
-                + (limit.charges ? " charge=$w" : "") + ";\n";
+                + (limit.charges ? " charge=$w" : "") + (limit.reserves ? " reserve=$v" : "")
+                + ";\n";
         }
         return zones + limits;
+    }
+
+    std::string any_reserve()
+    {
+        return any_of<std::string>(
+            { "0", "20%", std::to_string(any(0, 100)) + "%", std::to_string(any(0, 60)), "x" });
     }
 
     /// Decides a request by the module, and returns its line for the log.
@@ -91,6 +101,7 @@ protected:
         const std::string key = "key" + std::to_string(any(1, 4));
         const std::int64_t cost = any_cost(first_policy());
         const std::int64_t charge = any(0, 3) * any(0, 3);
+        const std::string reserve = any_reserve();
         std::string rates;
         std::vector<Applied> applied;
         for (Limit& limit : limits_) {
@@ -105,7 +116,11 @@ protected:
             const Rate rate = choices[static_cast<std::size_t>(
                 any(0, static_cast<std::int64_t>(choices.size()) - 1))];
             rates += " " + rate_text(rate);
-            decided.limits[i].policy.rate = rate;
+            Policy& policy = decided.limits[i].policy;
+            policy.rate = rate;
+            if (limits_[i].reserves) {
+                policy.reserve = parse_reserve(reserve).value_or(Reserve{}).of(policy.whole());
+            }
             decided.limits[i].settled_later = limits_[i].charges;
         }
         decided.decision.start();
@@ -122,7 +137,7 @@ protected:
             time, sizeof(time), "%lld.%06lld", static_cast<long long>(the_time.count() / second),
             static_cast<long long>(the_time.count() % second));
         return std::string(time) + " " + key + " " + std::to_string(cost) + " "
-            + std::to_string(charge) + rates;
+            + std::to_string(charge) + " " + reserve + rates;
     }
 
     std::deque<Limit> limits_;
@@ -136,7 +151,7 @@ TEST_F(RehearseTrace, decides_as_the_module_does_in_this_nodes_memory)
     std::uint64_t refused = 0;
     for (std::int64_t trace = 0; trace < traces; ++trace) {
         limits_.clear();
-        std::string format = "$msec $k $c $w";
+        std::string format = "$msec $k $c $w $v";
         for (std::int64_t i = any(1, 3); i > 0; --i) {
             format += " $r" + std::to_string(limits_.size());
             add_limit();

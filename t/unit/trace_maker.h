@@ -122,7 +122,8 @@ protected:
     std::int64_t any_cost(const Policy& policy)
     {
         const auto limit = policy.limit();
-        return any_of<std::int64_t>({ 1, 1, 1, 1, 1, 0, 2, any(1, limit), limit, limit + 1 });
+        const auto most = std::max<std::int64_t>(1, limit);
+        return any_of<std::int64_t>({ 1, 1, 1, 1, 1, 0, 2, any(1, most), limit, limit + 1 });
     }
 
     /// A time for the next request, often at an edge of the last verdict.
@@ -157,8 +158,8 @@ protected:
         return now + steps[random_() % std::size(steps)];
     }
 
-    /// Another quota, burst and width, as by several locations and variable rates for one key. The
-    /// window changes only if the state is an arrival time.
+    /// Another quota, burst, width and reserve, as by several locations and variables for one key.
+    /// The window changes only if the state is an arrival time.
     void change_policy(Policy& policy)
     {
         policy.rate.quota = any_of<std::int64_t>({ any(1, 60), any(1, 60), 9973 });
@@ -172,6 +173,8 @@ protected:
         if (policy.precision) {
             set_width(policy);
         }
+        const std::int64_t whole = policy.whole();
+        policy.reserve = any_of<std::int64_t>({ 0, 0, 1, any(0, whole), whole - 1, whole });
     }
 
     /// The policy changes in one of this many requests: from every request to hardly any.
@@ -184,9 +187,9 @@ protected:
         text << "TRACE_SEED " << seed_ << ", trace " << trace << ", step " << step << ": "
              << name_of(policy.algorithm) << ' ' << policy.rate.quota << " in "
              << policy.rate.window.count() << " us, burst " << policy.burst.value_or(-1)
-             << ", width " << policy.bucket_width().count() << ", block " << policy.block.count()
-             << ", cost " << check.cost << (check.shadow ? ", shadow" : "") << ", at "
-             << check.now->count();
+             << ", reserve " << policy.reserve << ", width " << policy.bucket_width().count()
+             << ", block " << policy.block.count() << ", cost " << check.cost
+             << (check.shadow ? ", shadow" : "") << ", at " << check.now->count();
         return text.str();
     }
 
