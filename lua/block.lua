@@ -1,25 +1,34 @@
--- block=: a key that its limit refused is refused for a time. The block is a record beside the
--- counts: a request passes if the key is not blocked and the counts admit it. So a block never lets
--- more through than the limit alone. Checks only read the record.
+-- block=: a key that its limit refused is refused for a time. The block is a record of the key
+-- beside its counts: a request passes if the key is not blocked and the counts admit it. So a block
+-- never lets more through than the limit alone. Checks only read the record.
 --
--- Record, 24 bytes, three little-endian doubles, in microseconds since the epoch: when the request
--- was refused, when the block begins, and when it ends. In a record whose first and last time are
--- equal, there is no block: until it expires, no earlier refusal begins one. Any other value is
--- foreign, and counts as no record. One byte more is read than a record has: see fixed_window.lua.
+-- Record, 32 bytes, four little-endian doubles, in microseconds since the epoch: when the request
+-- was refused, when the block begins, when it ends, and until when no refusal begins one (the key is
+-- spared). Any other value is foreign, and counts as no record. One byte more is read than a record
+-- has: see fixed_window.lua.
+--
+-- A key is spared while it may count what no request used: units that are returned, or whose return
+-- was lost, or that were counted twice. Of those it says: when they were counted, and until when
+-- they count. A block that began meanwhile is dropped. So the records of a key may be stated in any
+-- order, late and repeatedly.
 --
 -- Of a check, the frame defines before the first piece:
 -- block_key  the key of the record
 -- blocked    0; becomes what is left of the key's block (us)
+-- spared     0; becomes 1 if no refusal begins a block now
 -- allowed    becomes whether the counts admit the request
 --- read
 do
-    local stored = redis.pcall('GETRANGE', block_key, '0', '24')
-    if #stored == 24 then
-        local refused, begins, ends = struct.unpack('<ddd', stored)
+    local stored = redis.pcall('GETRANGE', block_key, '0', '32')
+    if #stored == 32 then
+        local refused, begins, ends, last = struct.unpack('<dddd', stored)
         -- Before the refusal: the clock ran backwards.
         if now < ends and refused < ends and ends < 2^53
             and (begins <= now or now < refused) then
             blocked = math.floor(ends - now)
+        end
+        if now <= last and last < 2^53 then
+            spared = 1
         end
     elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
         error(stored.err)  -- for example: the user has no right to read
@@ -27,25 +36,57 @@ do
 end
 --- apply
 allowed, granted = granted, granted and (cost == 0 or blocked == 0)
+--- record
+-- The record of a key: when a request was refused, when its block begins and ends, all 0 if none
+-- stands; and until when it is spared.
+local function record_of(key, now)
+    local stored = redis.pcall('GETRANGE', key, '0', '32')
+    if #stored == 32 then
+        local refused, begins, ends, last = struct.unpack('<dddd', stored)
+        last = last >= 0 and last < 2^53 and last or 0
+        if now < ends and refused < ends and ends < 2^53 then
+            return refused, begins, ends, last
+        end
+        return 0, 0, 0, last
+    end
+    return 0, 0, 0, 0
+end
+
+-- keep: us from now
+local function set_record(key, keep, refused, begins, ends, last)
+    redis.call('SET', key, struct.pack('<dddd', refused, begins, ends, last),
+               'PX', string.format('%d', math.ceil(keep / 1000)))
+end
+
+-- Units that were counted at `at` may count until `now + lasts`. The record is kept for `keep`
+-- longer: a refusal may be stated that much later.
+local function spare(key, now, at, lasts, keep)
+    local refused, begins, ends, last = record_of(key, now)
+    if at <= refused then
+        refused, begins, ends = 0, 0, 0
+    end
+    last = math.max(last, now + lasts)
+    set_record(key, math.max(last, ends) - now + keep, refused, begins, ends, last)
+end
 --- state
--- The script that begins and lifts blocks. Each statement says what shall be, so that it may be
--- late or be executed twice.
+-- The script that begins blocks and spares keys. Each statement says what shall be, so that it may
+-- be late or be executed twice.
 --
 -- KEYS     the record's key for each statement
--- ARGV[1]  for each four doubles, little-endian: now (us since the epoch; 0: this server's time);
+-- ARGV[1]  for each five doubles, little-endian: now (us since the epoch; 0: this server's time);
 --          then of a block: when the request was refused, when the block begins and ends (us since
---          the epoch). Nothing prolongs a block: one that ends earlier stays. Nor does an earlier
+--          the epoch), 0. Nothing prolongs a block: one that ends earlier stays. Nor does an earlier
 --          refusal replace one: what it was refused for may have been returned before. One that
 --          begins later than the refusal waits for units that may be returned. Executed when it
 --          should have begun, it begins none: the record that their return left may have expired.
---          Of units that are returned because no request used them: when they were counted (us since
---          the epoch), for how long a refusal before now begins no block (us), 0. A block that began
---          while they were counted is lifted
+--          Of a key that is spared: when the units were counted (us since the epoch; negative:
+--          from now), for how much longer than they count the record is kept (us), 0, how long they
+--          count (us from now; 0: they have been returned)
 -- returns  a string with one byte for each key: + if a block began
 local server_now
 local answers = {}
 for i = 1, #KEYS do
-    local now, at, begins, ends = struct.unpack('<dddd', ARGV[1], i * 32 - 31)
+    local now, at, begins, ends, lasts = struct.unpack('<ddddd', ARGV[1], i * 40 - 39)
     if now == 0 then
         if not server_now then
             local time = redis.call('TIME')
@@ -53,26 +94,17 @@ for i = 1, #KEYS do
         end
         now = server_now
     end
-    local refused, stands = 0, 0
-    local stored = redis.pcall('GETRANGE', KEYS[i], '0', '24')
-    if #stored == 24 then
-        local first, _, last = struct.unpack('<ddd', stored)
-        if first <= last and last < 2^53 then
-            refused, stands = first, last
-        end
-    end
-    local blocked = now < stands and refused < stands
     answers[i] = '-'
     if ends == 0 then
-        if not (blocked and refused < at) then
-            redis.call('SET', KEYS[i], struct.pack('<ddd', now, now, now),
-                       'PX', string.format('%d', math.ceil(begins / 1000)))
+        spare(KEYS[i], now, at < 0 and now + at or at, lasts, begins)
+    else
+        local refused, _, stands, last = record_of(KEYS[i], now)
+        local blocked = stands > 0
+        if now < ends and (begins <= at or now < begins) and not (blocked and stands <= ends)
+            and last < at and not (blocked and at <= refused and refused <= now) then
+            set_record(KEYS[i], ends - now, at, begins, ends, last)
+            answers[i] = blocked and '-' or '+'
         end
-    elseif now < ends and (begins <= at or now < begins) and not (blocked and stands <= ends)
-        and not (at <= refused and (refused == stands or blocked and refused <= now)) then
-        redis.call('SET', KEYS[i], struct.pack('<ddd', at, begins, ends),
-                   'PX', string.format('%d', math.ceil((ends - now) / 1000)))
-        answers[i] = blocked and '-' or '+'
     end
 end
 return table.concat(answers)

@@ -23,8 +23,8 @@
 --          (requests), reset (us), retry (us; 0: granted, -1: never). A refundable script returns two
 --          more for each limit: the reset before the request was counted (us; of concurrency the
 --          place of the holder), and this server's time (us since the epoch; 0: no limit needed it)
--- verdict  1: granted, 0: refused; and twice what is left of the key's block (us). The other numbers
---          are those of the counts, without the block
+-- verdict  1: granted, 0: refused; 2 more if no refusal begins a block now; and four times what is
+--          left of the key's block (us). The other numbers are those of the counts, without the block
 -- errors   only those of Redis itself (OOM, READONLY, ...). A value that is not a state of the
 --          algorithm counts as no state, and a request that passes overwrites it.
 --
@@ -58,9 +58,9 @@ admitted = admitted and granted
 local take, verdict = admitted and granted and cost > 0, granted and 1 or 0
 --- block
 -- block_key: defined by a line before this one
-local blocked, allowed = 0
+local blocked, spared, allowed = 0, 0
 --- block_commit
-verdict, granted = verdict + 2 * blocked, allowed
+verdict, granted = verdict + 2 * spared + 4 * blocked, allowed
 --- answer
 answers[answer_index] = struct.pack('>i8i8i8i8', verdict, remaining, reset, retry)
 --- refundable_answer

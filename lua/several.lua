@@ -28,7 +28,8 @@
 -- the requests of the call that pass fit in the limit together. It is not counted then, and its reply
 -- is as if it were. So no request is refused that passed before, unless requests of the call have
 -- different costs, and at most the requests of the call pass beyond the limit. Its refusals begin
--- no block. What a concurrency limit counts is exact all the same.
+-- no block, nor do others as long as what it counted may have been counted before. What a
+-- concurrency limit counts is exact all the same.
 --
 -- Numbers arrive as text. `+ 0.0` makes them floats: from Lua 5.3 on, products of integers would
 -- wrap at 2^63.
@@ -37,9 +38,11 @@ local call, pack = redis.call, struct.pack
 local floor, max = math.floor, math.max
 local server_now  -- this server's time, once read: a check compares `now` with it
 local holder_at = 1  -- the holder of a limit is an ARGV
+--- record
 local algorithms = {}
 --- algorithms
 local fields = 7
+local late = 60000000  -- us: a refusal is stated sooner
 local limits = ARGV[1] + 0
 local answer, server_time = {}, 0
 local repeated = false  -- the call was sent again
@@ -82,7 +85,8 @@ local function decide(i, at, answers_before, requests, counted, passing)
     local param, cost = ARGV[from + 6] + 0.0, ARGV[at + i] + 0.0
     local check, commit = counts.check, counts.commit
     local mode = ARGV[from + 2] + 0
-    local enforced, block_key, blocked, allowed = mode % 2 == 0, KEYS[floor(mode / 2)], 0
+    local enforced, block_key = mode % 2 == 0, KEYS[floor(mode / 2)]
+    local blocked, spared, allowed = 0, 0
     if block_key then
 --- read
     end
@@ -123,8 +127,11 @@ local function decide(i, at, answers_before, requests, counted, passing)
         remaining, reset, retry = commit(
             key, now, quota, window, param, cost, allowed, false, a, b, c, d, e, f, g, h, j)
     end
+    if repeated and block_key and taken > 0 and cost > 0 then
+        spare(block_key, now, now, counts.by_capacity and param * window / quota or 2 * window, late)
+    end
     if repeated and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
-    local verdict = (most > through and 1 or 0) + 2 * blocked
+    local verdict = (most > through and 1 or 0) + 2 * spared + 4 * blocked
     answer[answers_before + i] = pack(
         '>i8i8i8i8i8i8i8', through, verdict, remaining, reset, retry, detail or 0, before or 0)
     return counted, passing

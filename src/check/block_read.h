@@ -7,13 +7,18 @@
 
 namespace ratelimit {
 
+/// What the record of a key says (lua/block.lua).
+struct BlockState {
+    microseconds left{ 0 };  // of the block; 0: the key is not blocked
+    bool spared = false;     // no refusal begins a block now
+};
+
 /// Reads the block of a key by a command of one key. While a slot of a cluster is being moved,
 /// Redis refuses commands of several keys, and a check has two if the limit has a block.
 class BlockRead final : public redis::CommandCall {
 public:
-    /// What is left of the block by Redis's time `now`, microseconds since the epoch; 0: the key is
-    /// not blocked. Empty: there was no answer.
-    using Done = std::function<void(std::optional<microseconds> left)>;
+    /// The block at Redis's time `now`, microseconds since the epoch. Empty: there was no answer.
+    using Done = std::function<void(std::optional<BlockState>)>;
 
     BlockRead(std::string_view block_key, microseconds now, Done done);
 
@@ -25,7 +30,7 @@ private:
     Done done_;
 };
 
-/// What is left of a block (lua/block.lua). Foreign values are no block.
-microseconds left_of_block(std::string_view record, microseconds now) noexcept;
+/// Of a foreign value: that of a key without a record.
+BlockState block_state(std::string_view record, microseconds now) noexcept;
 
 }  // namespace ratelimit

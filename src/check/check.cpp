@@ -143,20 +143,21 @@ void Check::read_block(Part& part)
     limit.block_apart = true;
     part.block = std::make_unique<BlockRead>(
         limit.block_key, *now,
-        [this, &part](std::optional<microseconds> left) { block_read(part, left); });
+        [this, &part](std::optional<BlockState> state) { block_read(part, state); });
     part.block->routing.expires = part.expires;
     pending_ += client.send(*part.block) ? 1 : 0;
 }
 
-void Check::block_read(Part& part, std::optional<microseconds> left) noexcept
+void Check::block_read(Part& part, std::optional<BlockState> state) noexcept
 {
     --pending_;
     RemoteLimit& limit = *part.limits.front();
-    if (left && left->count() > 0) {
-        limit.state = blocked(limit.cost, rest_of_block(*left, limit.policy));
-        limit.note_block(*left, false);
+    if (state && state->left.count() > 0) {
+        limit.state = blocked(limit.cost, rest_of_block(state->left, limit.policy));
+        limit.note_block(state->left, state->spared, false);
         part.end = ShardPart::End::answered;
-    } else if (left) {
+    } else if (state) {
+        limit.spared = state->spared;
         send(part);
     }
     if (pending_ == 0) {
@@ -181,6 +182,11 @@ bool Check::refund(microseconds now) noexcept
     each_part([&refunded, now](Part& part) {
         if (part.late != nullptr) {
             std::exchange(part.late, nullptr)->refuse(part.position.run);
+        }
+        if (std::exchange(part.unknown, false)) {
+            for (const RemoteLimit* limit : part.limits) {
+                spare(limit->coalescer->client(), *limit);
+            }
         }
         if (part.alone || !counted(part)) {
             return;

@@ -88,7 +88,7 @@ private:
     void part_ended(Part& part) noexcept;
     void send_one_by_one(Part& part) noexcept;
     void read_block(Part& part);
-    void block_read(Part& part, std::optional<microseconds> left) noexcept;
+    void block_read(Part& part, std::optional<BlockState> state) noexcept;
     void even_out_leases(microseconds now) noexcept;
 
     Owner& owner_;

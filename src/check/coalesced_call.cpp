@@ -1,5 +1,7 @@
 #include "check/coalesced_call.h"
 
+#include "check/settlement.h"
+
 #include <algorithm>
 
 namespace ratelimit {
@@ -9,13 +11,6 @@ namespace {
 auto costs_of(const ShardPart& part) noexcept
 {
     return [&part](std::size_t limit) { return part.limits[limit]->cost; };
-}
-
-/// Whether all but the key, cost and time are equal.
-bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
-{
-    return left.policy == right.policy && left.shadow == right.shadow
-        && left.block_apart == right.block_apart && left.now.has_value() == right.now.has_value();
 }
 
 void notify(PartList& ended) noexcept
@@ -102,6 +97,7 @@ void CoalescedCall::arrange_waiting()
         ShardPart& part = waiting_.front();
         in_flight_.push_back(part);
         part.late.reset();
+        part.unknown = false;
         part.position = runs_.add(costs_of(part));
         routing.expires = std::min(routing.expires, part.expires);
     }
@@ -134,8 +130,7 @@ try {
     return false;
 }
 
-/// Whether it is one request, which the script of its limits decides. Only several_script knows of
-/// calls that are sent again.
+/// Whether the script of its limits decides it: it is one request, and is sent for the first time.
 bool CoalescedCall::in_sequence() const noexcept
 {
     return sequence_ && runs_.single() && !repeated();
@@ -200,7 +195,7 @@ try {
                     state_without(counted_run(replies_[i]), limit.policy, limit.cost, 0);
                 limit.taken_at = limit.now.value_or(replies_[i].server_time);
             }
-            limit.note_block(replies_[i].blocked, repeated());
+            limit.note_block(replies_[i].blocked, replies_[i].spared, repeated());
         }
         request.end = ShardPart::End::answered;
     });
@@ -228,7 +223,10 @@ void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
         }
         limit.now = limits_[i].now;
         limit.taken_at = limit.now.value_or(reply.server_time());
-        limit.note_block(answer.blocked, repeated());
+        limit.note_block(answer.blocked, answer.spared, repeated());
+        if (repeated() && limit.block_apart && index < answer.taken) {
+            spare(client_, limit);  // the script had no key of the block
+        }
     }
     part.end = ShardPart::End::answered;
 }
@@ -279,8 +277,11 @@ void CoalescedCall::on_failure(redis::Failure failure) noexcept
     const bool migrating =
         failure == redis::Failure::slot_migrating && limits_.size() + count_blocks(limits_) > 1;
     set_end(in_flight_, migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
-    if (repeated()) {
-        note_sent_before(in_flight_);
+    if (repeated() || (routing.written && failure != redis::Failure::timeout)) {
+        note_unknown(in_flight_, repeated());
+        if (late_ != nullptr) {
+            late_->on_failure(failure);
+        }
     }
     if (failure == redis::Failure::connection && routing.written && !repeatable) {
         try_again(true);

@@ -13,7 +13,8 @@ LateReply::LateReply(
       runs_(runs),
       batched_(batched),
       refused_(runs.count()),
-      counted_(runs.replies())
+      counted_(runs.replies()),
+      made_(client.now())
 {
     for (const LimitCheck& check : checks) {
         keys_ += check.redis_key;
@@ -77,8 +78,27 @@ void LateReply::answered(microseconds server_time) noexcept
 void LateReply::refuse(std::size_t run) noexcept
 {
     ++refused_[run];
+    any_refused_ = true;
     if (answered_) {
         refund_refused();
+    } else if (lost_) {
+        spare_keys();
+    }
+}
+
+void LateReply::on_failure(redis::Failure) noexcept
+{
+    const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
+    lost_ = true;
+    if (any_refused_) {
+        spare_keys();
+    }
+}
+
+void LateReply::spare_keys() noexcept
+{
+    for (const RemoteLimit& limit : limits_) {
+        spare(client_, limit, client_.now() - made_);
     }
 }
 

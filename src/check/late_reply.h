@@ -37,7 +37,8 @@ public:
     redis::BatchPart* batch_part() noexcept override { return batched_ ? this : nullptr; }
     bool on_reply(const redisReply& reply) noexcept override;
     bool on_part(std::string_view part) noexcept override;
-    void on_failure(redis::Failure) noexcept override { self_.reset(); }
+    /// The reply is lost.
+    void on_failure(redis::Failure) noexcept override;
 
 private:
     struct Counted {
@@ -56,6 +57,7 @@ private:
 
     void answered(microseconds server_time) noexcept;
     void refund_refused() noexcept;
+    void spare_keys() noexcept;
 
     redis::Client& client_;
     std::string keys_;
@@ -64,7 +66,10 @@ private:
     std::optional<redis::BatchFormat> batched_;
     std::vector<std::int64_t> refused_;  // requests, by run
     std::vector<Counted> counted_;       // by run and limit
+    const redis::milliseconds made_;
     bool answered_ = false;
+    bool lost_ = false;
+    bool any_refused_ = false;
     std::shared_ptr<LateReply> self_;  // while the reply is awaited
 };
 

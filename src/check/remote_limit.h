@@ -44,12 +44,15 @@ struct RemoteLimit : LimitCheck {
     /// and not by a reserve, and was sent once. Or a block that lasts for too long is to be
     /// shortened.
     bool begins_block = false;
+    bool spared = false;   // no refusal begins a block now
     bool ignored = false;  // the statement of a concurrency limit: `state` says nothing of its key
-    /// Sets that, after `state`. `stored`: what is left of the key's block in Redis. A call that
+    /// Sets both, after `state`. `stored`: what is left of the key's block in Redis. A call that
     /// was sent again may be refused because of what it took itself.
-    void note_block(microseconds stored, bool sent_again) noexcept
+    void note_block(microseconds stored, bool spares, bool sent_again) noexcept
     {
-        const bool counts_refuse = stored.count() == 0 && !sent_again && policy.reserve == 0;
+        spared = spared || spares;
+        const bool counts_refuse =
+            stored.count() == 0 && !sent_again && !spared && policy.reserve == 0;
         begins_block = policy.block.count() > 0 && !state.granted && !shadow
             && (counts_refuse || stored > policy.block);
     }

@@ -59,6 +59,12 @@ bool blocks(const LimitCheck& check) noexcept
 
 }  // namespace
 
+bool alike(const LimitCheck& left, const LimitCheck& right) noexcept
+{
+    return left.policy == right.policy && left.shadow == right.shadow
+        && left.block_apart == right.block_apart && left.now.has_value() == right.now.has_value();
+}
+
 std::size_t count_blocks(std::span<const LimitCheck> checks) noexcept
 {
     return static_cast<std::size_t>(std::count_if(checks.begin(), checks.end(), blocks));
@@ -127,7 +133,8 @@ void write_block_numbers(
     redis::ScriptArguments& arguments)
 {
     arguments.packed(std::array{ now.value_or(microseconds{ 0 }).count(), statement.at.count(),
-                                 statement.begins.count(), statement.ends.count() });
+                                 statement.begins.count(), statement.ends.count(),
+                                 statement.lasts.count() });
 }
 
 }  // namespace ratelimit

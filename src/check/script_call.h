@@ -42,6 +42,9 @@ struct LimitCheck {
     bool block_apart = false;           // the block was read by a command of its own (BlockRead)
 };
 
+/// Whether all but the key, cost and time are equal.
+bool alike(const LimitCheck& left, const LimitCheck& right) noexcept;
+
 /// KEYS and ARGV of a check by the script of its limits (sequence_script) or the one of any limits
 /// (several_script):
 ///   sequence  KEYS key... block_key..., of each request in turn; ARGV[1] for each limit: now quota
@@ -93,14 +96,15 @@ void write_refund_numbers(
 /// A statement about the block of a key (lua/block.lua), in microseconds since the epoch by the
 /// clock that decided.
 struct BlockStatement {
-    microseconds at{ 0 };  // when the request was refused; or units that are returned were counted
-    /// When the block begins; or, if units are returned, for how long no earlier refusal begins
-    /// one.
-    microseconds begins{ 0 };
-    microseconds ends{ 0 };  // 0: units are returned, so a block that began meanwhile is lifted
+    /// When the request was refused; or units were counted that no request used (negative: from
+    /// the time of the statement).
+    microseconds at{ 0 };
+    microseconds begins{ 0 };  // the block; or for how long the record is kept then
+    microseconds ends{ 0 };    // 0: the key is spared, and a block that began meanwhile is lifted
+    microseconds lasts{ 0 };   // how long the units count from now on; 0: they are returned
 };
 /// The numbers of one key of block_script: now, and the statement.
-inline constexpr redis::BatchFormat block_format{ 1, 4, 1 };
+inline constexpr redis::BatchFormat block_format{ 1, 5, 1 };
 void write_block_numbers(
     std::optional<microseconds> now, const BlockStatement& statement,
     redis::ScriptArguments& arguments);

@@ -37,14 +37,19 @@ std::optional<microseconds> retry_of(std::int64_t field) noexcept
 /// `retry` of a statement that was ignored.
 constexpr std::int64_t ignored_retry = -2;
 
-/// Bit 0: granted. The other bits: what is left of the key's block (us).
+/// Bit 0: granted. Bit 1: no refusal begins a block now. The other bits: what is left of the key's
+/// block (us).
 bool grants(std::int64_t verdict) noexcept
 {
     return (verdict & 1) != 0;
 }
+bool spares(std::int64_t verdict) noexcept
+{
+    return (verdict & 2) != 0;
+}
 microseconds block_of(std::int64_t verdict) noexcept
 {
-    return microseconds{ verdict >> 1 };
+    return microseconds{ verdict >> 2 };
 }
 
 /// remaining, reset and retry, as a script computes them: numbers that a double represents exactly.
@@ -80,6 +85,7 @@ bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
     state.reset = microseconds{ field(fields, 2) };
     state.retry_after = retry_of(field(fields, 3));
     reply.ignored = field(fields, 3) == ignored_retry;
+    reply.spared = spares(field(fields, 0));
     reply.blocked = block_of(field(fields, 0));
     if (refundable) {
         reply.reset_before = microseconds{ field(fields, 4) };
@@ -141,6 +147,7 @@ RunReply SeveralReply::answer(std::size_t index) const noexcept
     RunReply answer;
     answer.taken = field(reply_.str, at);
     answer.admits_next = grants(field(reply_.str, at + 1));
+    answer.spared = spares(field(reply_.str, at + 1));
     answer.blocked = block_of(field(reply_.str, at + 1));
     answer.remaining = field(reply_.str, at + 2);
     answer.reset = microseconds{ field(reply_.str, at + 3) };

@@ -17,6 +17,7 @@ namespace ratelimit {
 /// -2: ignored), and if the script is refundable, the reset before (microseconds) and Redis's time.
 struct SequenceReply {
     Verdict state;              // of the counts, but refused if the key is blocked
+    bool spared = false;        // no refusal begins a block of the key now
     microseconds blocked{ 0 };  // what is left of the key's block
     microseconds reset_before{ 0 };
     microseconds server_time{ 0 };

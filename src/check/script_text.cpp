@@ -220,7 +220,7 @@ std::string statement_script()
 
 std::string block_script()
 {
-    return std::string(piece_of(lua::block, "state"));
+    return std::string(piece_of(lua::block, "record")) + std::string(piece_of(lua::block, "state"));
 }
 
 std::string several_script(std::span<const Algorithm> algorithms)

@@ -2,6 +2,7 @@
 
 #include "check/script_reply.h"
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -16,7 +17,8 @@ constexpr redis::milliseconds longest{ 10'000 };
 
 /// A refund, a charge, or a statement about a block; a refund may be followed by such a statement.
 /// Each is tried again, for `longest`, if Redis surely did not execute it, and never if it may
-/// have. Ended calls are kept in a list and reused with their memory.
+/// have; but the statement that a key is spared until it is answered. Ended calls are kept in a
+/// list and reused with their memory.
 class Settlement final : public redis::BatchCall {
 public:
     struct Charge {
@@ -46,27 +48,32 @@ public:
         script_ = script_of(limit.scripts, what);
         began_ = client.now();
         shard_ = limit.shard;
-        block_key_.clear();
+        block_key_ = std::is_same_v<What, Refund> ? limit.block_key : std::string_view{};
+        block_script_ = limit.scripts.block;
+        lifts_ = false;
         routing = {};
         routing.shard = shard_;
     }
     /// When the refund has ended, however it did, a block that began because of it is lifted. Not
     /// earlier: a check that Redis executes between the two may be refused by what is refunded.
-    void then_lift(const RemoteLimit& limit)
-    {
-        block_key_ = limit.block_key;
-        block_script_ = limit.scripts.block;
-    }
+    void then_lift() noexcept { lifts_ = true; }
 
     std::string_view routing_key() const noexcept override { return key_; }
     void on_failure(redis::Failure) noexcept override
     {
-        const bool again = !routing.written && client_->now() - began_ < longest;
+        const microseconds tried = client_->now() - began_;
+        const bool again = spares() ? tried < std::max<microseconds>(longest, units_count())
+                                    : !routing.written && tried < longest;
         routing = {};
         routing.shard = shard_;
-        if (!again || !client_->try_again(*this)) {
-            client_->count_failed();
-            ended();
+        if (again && client_->try_again(*this)) {
+            return;
+        }
+        client_->count_failed();
+        if (block_key_.empty()) {
+            release();
+        } else {
+            state_spared(units_count());
         }
     }
 
@@ -84,6 +91,17 @@ private:
         return scripts.block;
     }
 
+    bool spares() const noexcept
+    {
+        const auto* block = std::get_if<Block>(&what_);
+        return block != nullptr && block->statement.ends.count() == 0;
+    }
+    /// What Redis still executes may come later than this statement.
+    microseconds units_count() const noexcept
+    {
+        return check_.policy.counted_at_most() + client_->longest_wait();
+    }
+
     redis::ScriptId script() const noexcept override { return script_; }
     redis::BatchFormat format() const noexcept override
     {
@@ -98,7 +116,11 @@ private:
         if (const auto* refund = std::get_if<Refund>(&what_)) {
             write_refund_numbers(check_, *refund, arguments);
         } else if (const auto* block = std::get_if<Block>(&what_)) {
-            write_block_numbers(check_.now, block->statement, arguments);
+            BlockStatement statement = block->statement;
+            if (statement.at.count() < 0) {
+                statement.at -= client_->now() - began_;
+            }
+            write_block_numbers(check_.now, statement, arguments);
         } else {
             write_sequence_numbers(check_, std::get<Charge>(what_).cost, arguments);
         }
@@ -113,21 +135,19 @@ private:
         if (block != nullptr && block->owner != nullptr && part == "+") {
             block->owner->block_began();
         }
-        ended();
+        if (lifts_) {
+            state_spared(microseconds{ 0 });
+        } else {
+            release();
+        }
         return true;
     }
-    void ended() noexcept
-    {
-        if (block_key_.empty()) {
-            release();
-        } else {
-            lift_block();
-        }
-    }
-    void lift_block() noexcept
+    /// Behind the refund. `lasts`: how long what it should have returned still counts.
+    void state_spared(microseconds lasts) noexcept
     {
         const microseconds taken_at = std::get<Refund>(what_).taken_at;
-        what_ = Block{ { taken_at, client_->longest_wait(), {} }, nullptr };
+        what_ = Block{ { taken_at, client_->longest_wait(), {}, lasts }, nullptr };
+        lifts_ = false;
         script_ = block_script_;
         key_.swap(block_key_);
         block_key_.clear();
@@ -149,8 +169,9 @@ private:
     redis::milliseconds began_{ 0 };
     std::uint32_t shard_ = 0;
     std::string key_;
-    std::string block_key_;  // not empty: the refund's, of a block that is to be lifted
+    std::string block_key_;  // of a refund; empty: its limit has no block
     redis::ScriptId block_script_{};
+    bool lifts_ = false;
     LimitCheck check_;
     redis::ScriptId script_{};
     std::variant<Refund, Charge, Block> what_;
@@ -166,7 +187,7 @@ void send(
         call = &Settlement::take();
         call->begin(client, limit, what, now);
         if (then_lift) {
-            call->then_lift(limit);
+            call->then_lift();
         }
         if (!client.send(*call)) {
             call->on_failure(redis::Failure::connection);
@@ -180,21 +201,27 @@ void send(
     }
 }
 
-/// Whether the last block that this worker began is of the same key and reply. The replies to
-/// requests that were decided together come one after another.
-bool is_last_begun(const RemoteLimit& limit) noexcept
-try {
-    static std::string last_key;
-    static microseconds last_at{ 0 };
-    if (last_at == limit.taken_at && last_key == limit.block_key) {
-        return true;
+/// The last statement of a kind. Requests that were decided together make the same, one after
+/// another.
+class LastStated {
+public:
+    /// Whether it is of the same key and time. If not, this is the last one from now on.
+    bool is(std::string_view key, microseconds at) noexcept
+    try {
+        if (at_ == at && key_ == key) {
+            return true;
+        }
+        at_ = at;
+        key_ = key;
+        return false;
+    } catch (const std::exception&) {
+        return false;  // out of memory: one statement more does no harm
     }
-    last_at = limit.taken_at;
-    last_key = limit.block_key;
-    return false;
-} catch (const std::exception&) {
-    return false;  // out of memory: one statement more does no harm
-}
+
+private:
+    std::string key_;
+    microseconds at_{ 0 };
+};
 
 }  // namespace
 
@@ -212,13 +239,29 @@ void take_back(
     send(client, limit, refund, now, limit.policy.block.count() > 0);
 }
 
+void spare(redis::Client& client, const RemoteLimit& limit, redis::milliseconds ago) noexcept
+{
+    static LastStated last;
+    const microseconds wait = client.longest_wait();
+    if (limit.policy.block.count() > 0 && limit.cost > 0
+        && !last.is(limit.block_key, client.now())) {
+        // It was sent at most once more, after its connection was lost.
+        const microseconds at = limit.now.value_or(-(2 * wait + ago));
+        const microseconds lasts = limit.policy.counted_at_most() + wait;
+        send(
+            client, limit, Settlement::Block{ { at, wait, {}, lasts }, nullptr },
+            limit.now.value_or(microseconds{ 0 }));
+    }
+}
+
 void begin_block(
     redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now,
     const BlockOwner& owner) noexcept
 {
-    if (!is_last_begun(limit)) {
+    static LastStated last;
+    if (!last.is(limit.block_key, limit.taken_at)) {
         const microseconds at = limit.taken_at;
-        const BlockStatement statement{ at, at + later, at + later + limit.policy.block };
+        const BlockStatement statement{ at, at + later, at + later + limit.policy.block, {} };
         send(client, limit, Settlement::Block{ statement, &owner }, now);
     }
 }

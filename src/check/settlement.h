@@ -11,17 +11,26 @@ namespace ratelimit {
 // Redis surely did not execute is tried again for ten seconds: it could not be written, or the
 // error says so. One that Redis may have executed is not. What is given up is counted
 // (Client::count_failed). `now`: by this node's clock.
+//
+// No block begins because of what stays counted that no request used: the key is spared for as long
+// as it counts (Policy::counted_at_most). That is a state, so it is stated until Redis answers.
 
-/// Subtracts what a check counted.
+/// Subtracts what a check counted. If that is given up, the key is spared.
 void refund(
     redis::Client& client, const RemoteLimit& limit, const Refund& refund,
     microseconds now) noexcept;
 
-/// Subtracts what a check counted for a request that is refused, and then lifts a block that began
-/// meanwhile: it may have begun only because of that.
+/// The same for a request that is refused. Then lifts a block that began meanwhile: it may have
+/// begun only because of that.
 void take_back(
     redis::Client& client, const RemoteLimit& limit, const Refund& refund,
     microseconds now) noexcept;
+
+/// Redis may have counted, or may still count, a check that is no longer awaited: no block begins
+/// because of that, nor stands. `ago`: for how long it has not been awaited.
+void spare(
+    redis::Client& client, const RemoteLimit& limit,
+    redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 /// Who counts blocks. Must outlive the client's calls.
 class BlockOwner {

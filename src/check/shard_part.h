@@ -57,6 +57,7 @@ struct ShardPart : Link<ShardPart> {
     End end = End::pending;
     Lease lease;
     std::shared_ptr<LateReply> late;  // if it failed, but Redis may count it
+    bool unknown = false;             // the same, but no reply will tell
     Runs::Position position;          // in the call
     unsigned tries = 0;               // how often it was sent again
     bool sent_before = false;         // Redis may have executed it before
@@ -70,12 +71,15 @@ inline void set_end(PartList& parts, ShardPart::End end) noexcept
     parts.each([end](ShardPart& part) { part.end = end; });
 }
 
-/// These parts were sent again, and Redis may have executed them before.
-inline void note_sent_before(PartList& parts) noexcept
+/// These parts failed, and Redis may have executed them. `sent_again`: also before.
+inline void note_unknown(PartList& parts, bool sent_again) noexcept
 {
-    parts.each([](ShardPart& part) {
-        part.tries = 1;
-        part.sent_before = true;
+    parts.each([sent_again](ShardPart& part) {
+        part.unknown = true;
+        if (sent_again) {
+            part.tries = 1;
+            part.sent_before = true;
+        }
     });
 }
 

@@ -1,5 +1,7 @@
 #include "limit/policy.h"
 
+#include "limit/refill_time.h"
+
 #include <algorithm>
 
 namespace ratelimit {
@@ -47,6 +49,12 @@ std::int64_t Policy::whole() const noexcept
         break;
     }
     return rate.quota;
+}
+
+microseconds Policy::counted_at_most() const noexcept
+{
+    return keeps_arrival_time(algorithm) ? std::min(refill_time_ceil(whole(), rate), longest_refill)
+                                         : 2 * rate.window;
 }
 
 bool Policy::burst_fits() const noexcept

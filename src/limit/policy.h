@@ -52,6 +52,10 @@ struct Policy {
         return counts_at_one_time(algorithm) ? rate.window + bucket_width() : rate.window;
     }
 
+    /// How long units of a key count at the most: a bucket that was full drains, the windows that
+    /// count them pass.
+    microseconds counted_at_most() const noexcept;
+
     friend bool operator==(const Policy&, const Policy&) = default;
 };
 

@@ -21,6 +21,7 @@ struct RunReply {
     /// keep an arrival time, the part of the debt below one microsecond, in 1/quota us.
     std::int64_t detail = 0;
     microseconds reset_before{ 0 };  // if any request was counted: the reset before that
+    bool spared = false;             // no refusal begins a block of the key now
 
     friend bool operator==(const RunReply&, const RunReply&) = default;
 };

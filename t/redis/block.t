@@ -326,8 +326,8 @@ subtest 'the API shows a block and frees it' => sub {
 subtest 'a foreign value is no block, and an end that is too far ahead is a block at most' => sub {
     my $node = blocking_node(zone => 'rate=5r/d cache=off');
     my $key  = 'rl:test:{k}:block';
-    my $block_until = sub { pack 'd<3', time * 1e6 - 1e6, time * 1e6 - 1e6, $_[0] * 1e6 };
-    for my $value ('blocked!!', 'x' x 24, pack('d<3', 'nan', 'nan', 'nan'), $block_until->(0), $block_until->(time - 5)) {
+    my $block_until = sub { pack 'd<4', time * 1e6 - 1e6, time * 1e6 - 1e6, $_[0] * 1e6, 0 };
+    for my $value ('blocked!!', 'x' x 32, pack('d<4', ('nan') x 4), $block_until->(0), $block_until->(time - 5)) {
         $node->{redis}->cmd('SET', $key, $value, 'EX', 60);
         is $node->status('/'), 200, 'a key without a block';
     }

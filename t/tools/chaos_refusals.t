@@ -152,6 +152,20 @@ subtest 'what was taken back refuses nobody' => sub {
     my @kill = ({ name => 'CLIENT KILL', cuts => 1, from => 1000, to => 1020 });
     is found($refunded->(unsettled => 1), \@kill), undef, 'which it may be with its connection';
 
+    # Of the zone, a model of a block that begins by what a lost refund left counted.
+    my $blocking = sub {
+        local limits()->{refunded}{block} = 60;
+        my (%what) = @_;
+        my @kill = ({ name => $what{fault}, cuts => $what{fault} eq 'worker kill' ? 0 : 1, node => 0, from => 1000, to => 1002 });
+        my @requests = map { { id => $_, node => 0, zone => 'refunded', key => 'a', way => 'stay', http => 200, source => 'redis', by => 'refunded',
+            status => $_ <= 12 ? 'PASSED' : 'REJECTED', sent => 1001 + $_ / 100, received => 1001.001 + $_ / 100 } } 1 .. 13;
+        push @requests, { %{ $requests[12] }, id => 14, sent => $what{later}, received => $what{later} + 0.001 };
+        return found(\@requests, \@kill);
+    };
+    is $blocking->(fault => 'CLIENT KILL', later => 1003), undef, 'a lost refund may begin a block';
+    like $blocking->(fault => 'CLIENT KILL', later => 1013), qr/by refunded, key a: request 14/, 'until its worker has said so';
+    is $blocking->(fault => 'worker kill', later => 1013), undef, 'which a worker that was killed does not';
+
     my $closed = sub {
         my (%what) = @_;
         srand 5;

@@ -96,10 +96,13 @@ protected:
         return memory_.memory().local_limiter().begin_block(
             { key, policy_, 1 }, microseconds{ now_ });
     }
-    /// Units that were counted at `counted` are returned.
-    void lift(Time counted)
+    /// Units that were counted at `counted` are returned; or, if that was lost, count for this
+    /// long.
+    void lift(Time counted, Time lasts = 0)
     {
-        caller_.state_block(block_, request(1), { microseconds{ counted }, seconds{ 1 }, {} });
+        caller_.state_block(
+            block_, request(1),
+            { microseconds{ counted }, seconds{ 1 }, {}, microseconds{ lasts } });
     }
 
     void charge(std::int64_t cost)
@@ -160,8 +163,9 @@ TEST_P(BlockTrace, scripts_and_memory_block_as_the_model_does)
             }
             if (lifts && any(0, 3) == 0) {
                 const Time counted = now_ - any(0, 3) * second;
-                lift(counted);
-                model_->lift_block(now_, counted);
+                const Time lasts = std::max<Time>(any(-3, 3), 0) * second;
+                lift(counted, lasts);
+                model_->spare(now_, counted, lasts);
             }
             const Time later = any_later(policy_, now_, expected);
             now_ = forwards ? std::max(now_, later) : later;
@@ -283,6 +287,28 @@ TEST_P(BlockTrace, an_earlier_refusal_that_comes_later_does_not_replace_a_block)
     lift(counted);
     now_ += 60 * second;
     EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 }) << "neither rests on anything";
+}
+
+TEST_P(BlockTrace, no_block_begins_while_a_key_counts_what_no_request_used)
+{
+    begin({ GetParam(), { 2, microseconds{ day } }, {}, {}, seconds{ 100 } });
+    EXPECT_TRUE(block());
+    now_ += second;
+    const Time counted = now_;
+    now_ += second;
+    lift(counted, 200 * second);
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 98 }) << "that began before";
+    now_ += 98 * second;
+    EXPECT_FALSE(block());
+    lift(now_);
+    now_ += 102 * second;
+    EXPECT_FALSE(block()) << "a shorter time changes nothing";
+    now_ += 1;
+    EXPECT_TRUE(block());
+    EXPECT_FALSE(block_of(now_ - 1, 0)) << "an earlier refusal";
+    now_ += second;
+    caller_.state_block(block_, request(1), { -2 * seconds{ 1 }, seconds{ 1 }, {}, seconds{ 10 } });
+    EXPECT_EQ(by_script(request(1)).blocked, seconds{ 0 }) << "which began two seconds ago at most";
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -298,20 +298,19 @@ bool Model::begin_block(const Policy& policy, Time now, Time refused, Time begin
     const bool stands = now < block_.ends;
     const bool overtaken = stands && refused <= block_.refused && block_.refused <= now;
     if (block.ends <= now || (stands && block_.ends <= block.ends) || overtaken
-        || refused <= returned_) {
+        || refused <= spared_) {
         return false;
     }
     block_ = block;
-    returned_ = 0;
     return !stands;
 }
 
-void Model::lift_block(Time now, Time counted)
+void Model::spare(Time now, Time counted, Time lasts)
 {
     if (now >= block_.ends || block_.refused >= counted) {
         block_ = {};
-        returned_ = now;
     }
+    spared_ = std::max(spared_, now + lasts);
 }
 
 microseconds Model::retry(const Policy& policy, Time now, std::int64_t cost) const

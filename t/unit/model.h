@@ -30,9 +30,9 @@ public:
     /// Policy::block, unless it is blocked. Returns whether a block begins.
     bool begin_block(const Policy& policy, Time now, Time refused, Time begins);
 
-    /// Units that were counted at `counted` are returned because no request used them: lifts a
-    /// block that began since.
-    void lift_block(Time now, Time counted);
+    /// Units that were counted at `counted`, and that no request used, are returned, or count for
+    /// this long: no block begins because of them, and one that began since is lifted.
+    void spare(Time now, Time counted, Time lasts);
 
 protected:
     /// Handles a state that is ahead of the clock; returns the time of the decision.
@@ -60,7 +60,7 @@ private:
 
     Time asked_ = 0;  // the time of the request, before `adjusted`
     Block block_;
-    Time returned_ = 0;     // when units were returned last
+    Time spared_ = 0;       // no refusal until then begins a block
     Time rest_ = 0;         // of the block, when the request was asked for
     bool allowed_ = false;  // by the counts
 };

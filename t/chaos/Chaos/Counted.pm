@@ -33,13 +33,14 @@ sub delays {
     };
 }
 
-# Code: whether messages of a node may have been lost between two times, or sent again. after: seconds after the end of a
+# Code: whether messages of a node may have been lost between two times, or sent again, by a fault that `which` (code)
+# takes, default: any. after: seconds after the end of a
 # fault in which that may be (default: until all that waited for it is sent).
 sub cuts {
-    my ($faults, $after) = @_;
+    my ($faults, $after, $which) = @_;
     my @cuts = map { my $fault = $_; [$fault->{from} - ($fault->{loses} && !$after ? 1 : 0.05),
         $fault->{to} + ($fault->{slack} // 0) + ($after // $settled), $fault->{cuts} ? undef : $fault->{node}] }
-        grep { $_->{cuts} || $_->{name} eq 'worker kill' } @{$faults};
+        grep { ($_->{cuts} || $_->{name} eq 'worker kill') && (!$which || $which->($_)) } @{$faults};
     return sub {
         my ($from, $to, $node) = @_;
         return scalar grep { $_->[0] <= $to && $_->[1] >= $from && (!defined $_->[2] || $_->[2] == $node) } @cuts;
@@ -48,19 +49,21 @@ sub cuts {
 
 # What requests may have counted in a zone, by key: hashes of from and to (seconds: counted between these times),
 # weight, until (not later than this, it is taken back), charge (1: counted beyond the limit), limit (the size of the
-# limit that decided, if it is known).
+# limit that decided, if it is known), rooted (the weight that may begin a block: without what no request used, which a
+# worker states when its messages are lost; but one that is killed does not, and Redis may lose that).
 sub counted {
-    my ($zone, $requests, $late, $cut) = @_;
+    my ($zone, $requests, $late, $faults) = @_;
+    my ($cut, $silent) = (cuts($faults), cuts($faults, undef, sub { $_[0]{loses} || !$_[0]{cuts} }));
     my %keys;
     for my $request (@{$requests}) {
         next unless grep { $_ eq $zone } counting($request->{zone});
-        push @{ $keys{ key_in($zone, $request) } }, _counted_by($request, limits()->{$zone}, $late, $cut);
+        push @{ $keys{ key_in($zone, $request) } }, _counted_by($request, limits()->{$zone}, $late, $cut, $silent);
     }
     return \%keys;
 }
 
 sub _counted_by {
-    my ($request, $limit, $late, $cut) = @_;
+    my ($request, $limit, $late, $cut, $silent) = @_;
     my ($status, $source, $node) = @{$request}{qw(status source node)};
     my $several = counting($request->{zone}) > 1;
     return if $status =~ /^(?:UNLIMITED|unreachable)$/;
@@ -73,8 +76,9 @@ sub _counted_by {
         limit => $request->{limit}, weight => ($limit->{lease} ? 1 + $limit->{lease} : 1) * ($lost ? 2 : 1));
     my $refunded = $status =~ /^(?:REJECTED|FAILED_CLOSED)$/ || defined $limit->{charge} && $limit->{charge} == 0;
     $item{until} = $end if $refunded && !$lost;
+    $item{rooted} = $lost && !$silent->($request->{sent}, $end, $node) ? ($refunded ? 0 : $item{weight} / 2) : $item{weight};
     my $more = max(0, ($limit->{charge} // 0) - 1);
-    return (\%item, $more ? { %item, to => $end, weight => $more, charge => 1 } : ());
+    return (\%item, $more ? { %item, to => $end, weight => $more, rooted => $more, charge => 1 } : ());
 }
 
 1;

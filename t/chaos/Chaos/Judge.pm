@@ -85,6 +85,14 @@ sub _undecided {
             . ', and ' . (@{ $bad{$_} } - 1) . ' more' } sort keys %bad;
 }
 
+# Seconds after a fault in which no refusal may begin a block: keys may count what no request used.
+sub _spared {
+    my ($limit, $fault) = @_;
+    return 0 if !$fault->{cuts};
+    my $counted = $limit->{algorithm} =~ /window/ ? 2 * $limit->{window} : ($limit->{burst} + 1) * $limit->{window} / $limit->{quota};
+    return $counted + ($fault->{slack} // 0) + 2 * (connect_timeout() + timeout());
+}
+
 # Violations of the bounds, for every key of every limit.
 sub _bounds {
     my ($requests, $faults, $pauses) = @_;
@@ -108,7 +116,7 @@ sub _bounds {
         # None of its requests counts in the end, or not all that pass.
         next if defined $limit->{charge} && $limit->{charge} == 0 || $limit->{parameters};
         push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
-            [grep { $_->{zone} eq $zone } @once], [map { [$_->{from}, $_->{to} + 0.5] } @{$faults}])
+            [grep { $_->{zone} eq $zone } @once], [map { [$_->{from}, $_->{to} + 0.5 + _spared($limit, $_)] } @{$faults}])
             if $limit->{block};
         my $keys  = let_in($zone, \@once, $lag);
         for my $key (sort keys %{$keys}) {

@@ -3,7 +3,8 @@ package Chaos::Refusals;
 # Judges refusals: for each there must be a history of requests that explains it. Of all requests of its key that may
 # have been counted (Chaos::Counted), each is taken to be counted at the time at which it matters most; if the limit
 # had admitted the refused request even then, the refusal has no cause. During a block= a refusal needs an earlier one
-# that had a cause, at most the length of the block before it.
+# that had a cause, at most the length of the block before it. What no request used (it was to be taken back, or was
+# counted twice, and the message was lost) causes refusals, but no block.
 
 use strict;
 use warnings;
@@ -22,6 +23,7 @@ our @EXPORT_OK = qw(judge_refusals judge_unblocked);
 
 my $reading    = 0.003;   # nginx's clock, and that of clients
 my $remembered = 1;       # seconds for which a node remembers a refusal that may be taken back
+my $longest    = 5;       # seconds for which a node remembers a block
 
 # Returns sentences, the number of refusals that were judged, and until when each key may be blocked: zone and key => time.
 # history: all requests, also those before the run. faults, busy: as for the judge.
@@ -31,13 +33,13 @@ sub judge_refusals {
     my (@sentences, %blocked, $judged);
     my $back = grep { ($_->{step} // 0) < 0 } @{$faults};    # a block lasts until it has refused, and its time longer
     for my $zone (sort grep { (limits()->{$_}{algorithm} // 'concurrency') ne 'concurrency' } keys %{ limits() }) {
-        my $counted = counted($zone, $history, $late, $cut);
+        my $counted = counted($zone, $history, $late, $faults);
         my $refused = _refusals($zone, $history, $faults, $busy, $late);
         my %within  = map { $_->{id} => 1 } @{$requests};
         for my $key (sort keys %{$refused}) {
             my @all = @{ $refused->{$key} };
             _explain(limits()->{$zone}, [@{ $counted->{$key} // [] }, _left_by_steps(limits()->{$zone}, $faults)], \@all);
-            $blocked{$zone}{$key} = _explain_blocks(limits()->{$zone}, \@all)
+            $blocked{$zone}{$key} = _explain_blocks(limits()->{$zone}, \@all, $late, $cut)
                 + ($back ? 86400 : 0) if limits()->{$zone}{block};
             _explain_remembered(\@all);
             my @judged = grep { $_->{judged} && $within{ $_->{request}{id} } && !_stepped_back(limits()->{$zone}, $_, $counted->{$key} // [], $faults) } @all;
@@ -96,12 +98,15 @@ sub _explain {
 sub _explain_by {
     my ($limit, $items, $refused) = @_;
     my $capacity = _capacity($limit);
-    my $full = $limit->{algorithm} =~ /window/ ? _by_windows($limit, $items) : _by_level($limit, $items, $refused);
+    my $level = $limit->{algorithm} =~ /window/ ? \&_by_windows : \&_by_level;
+    my $full  = $level->($limit, $items, $refused);
+    my $used  = $limit->{block}
+        ? $level->($limit, [map { { %{$_}, weight => $_->{rooted} // $_->{weight} } } @{$items}], $refused) : $full;
     my @passing = grep { defined $_->{until} } @{$items};
     for my $refusal (@{$refused}) {
         my $lasting  = $full->($refusal);
         my $passing  = sum0(map { $_->{weight} } grep { $_->{from} < $refusal->{to} && $_->{until} > $refusal->{at} } @passing);
-        $refusal->{rooted}    = $lasting > $capacity - 1 + 1e-9 ? 1 : 0;
+        $refusal->{rooted}    = $used->($refusal) > $capacity - 1 + 1e-9 ? 1 : 0;
         $refusal->{explained} = $lasting + $passing > $capacity - 1 + 1e-9 ? 1 : 0;
     }
     return;
@@ -178,16 +183,19 @@ sub _by_level {
     return sub { return $level{ $_[0] } };
 }
 
-# A block lasts `block` seconds from a refusal with a cause on that may have been outside of every block. Returns until
-# when the key may be blocked.
+# A block lasts `block` seconds from a refusal with a cause on that may have been outside of every block. One that began
+# because of a lost message ends when its worker has said so. Returns until when the key may be blocked.
 sub _explain_blocks {
-    my ($limit, $refused) = @_;
+    my ($limit, $refused, $late, $cut) = @_;
     my ($surely, $perhaps) = (0, 0);    # ends of blocks
     # Of limits that may be on several servers, it begins later.
     my $with  = grep { $_ == $limit } map { limits()->{$_} } map { @{ $_->{with} // [] } } values %{ limits() };
     my $later = $limit->{with} || $with ? connect_timeout() + timeout() : 0;
     for my $refusal (sort { $a->{to} <=> $b->{to} } @{$refused}) {
+        my ($by_counts, $node) = ($refusal->{explained}, $refusal->{request}{node});
         $refusal->{explained} = 1 if $refusal->{at} < $perhaps;
+        $perhaps = max($perhaps, $late->($refusal->{to}, $node) + $longest)
+            if $by_counts && !$refusal->{rooted} && $cut->($refusal->{at}, $refusal->{to}, $node);
         next unless $refusal->{rooted} && $refusal->{to} > $surely;
         $surely = $refusal->{at} + $limit->{block} if $refusal->{certain} && $refusal->{at} > $perhaps;
         $perhaps = max($perhaps, $refusal->{to} + $limit->{block} + $later);

@@ -42,6 +42,10 @@ sub drop { return $_[0]->command('drop') }
 # The same for one connection: the next one that has a request with this text.
 sub deafen { return $_[0]->command('deafen', $_[1]) }
 
+# Closes the next connection that has a request with this text, instead of forwarding that. Once. From then on, the
+# second parameter is the mode, if there is one: "drop".
+sub sever { return $_[0]->command('sever', @_[1 .. $#_]) }
+
 # Closes every connection now; with a number, closes each connection once that many bytes of replies have
 # passed. New connections are accepted.
 sub cut { return $_[0]->command('cut', $_[1] // 0) }
@@ -54,15 +58,16 @@ sub lose { return $_[0]->command('lose', $_[1] // 1) }
 # that to the command before its own. Once.
 sub swallow { return $_[0]->command('swallow') }
 
-# Whether lose() has closed a connection.
+# Whether lose() or sever() has closed a connection.
 sub lost { return !$_[0]->seen->{to_lose} }
+sub severed { return !$_[0]->seen->{to_sever} }
 
 # Counters: connections accepted (`taken`), connections open, bytes of requests and of replies,
-# and how many times replies come until those to lose.
+# how many times replies come until those to lose, and whether there is a request to sever.
 sub seen {
     my ($self) = @_;
     my %seen;
-    @seen{qw(taken open requests answers to_lose)} = split ' ', $self->command('seen');
+    @seen{qw(taken open requests answers to_lose to_sever)} = split ' ', $self->command('seen');
     return \%seen;
 }
 
@@ -152,6 +157,11 @@ sub move {
     delete $self->{deaf} if $deafens;
     $link->{dead} = 1 if $deafens || $self->{mode} eq 'drop';
     return if $link->{dead};
+    if (defined $self->{severs} && $from == $link->{client} && index($bytes, $self->{severs}) >= 0) {
+        delete $self->{severs};
+        $self->{mode} = $self->{severs_to} if $self->{severs_to};
+        return $self->hang_up($link);
+    }
     if ($from == $link->{client}) {
         $self->{requests} += $got;
         syswrite $link->{server}, $bytes;
@@ -196,14 +206,18 @@ sub hang_up {
 sub obey {
     my ($self) = @_;
     sysread $self->{control}, my $line, 200 or return 0;
-    my ($command, $value) = split ' ', $line;
+    my ($command, $value, $more) = split ' ', $line;
     my @links = $self->links;
     my $answer = 'done';
     if ($command eq 'seen') {
-        $answer = join ' ', $self->{taken}, scalar @links, @{$self}{qw(requests answers to_lose)};
+        $answer = join ' ', $self->{taken}, scalar @links, @{$self}{qw(requests answers to_lose)},
+            defined $self->{severs} ? 1 : 0;
     }
     elsif ($command eq 'deafen') {
         $self->{deaf} = $value;
+    }
+    elsif ($command eq 'sever') {
+        @{$self}{qw(severs severs_to)} = ($value, $more);
     }
     elsif ($command eq 'lose') {
         $self->{to_lose} = $value;
