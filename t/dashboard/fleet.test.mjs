@@ -80,10 +80,11 @@ test('zones are summed, and nodes whose settings differ are named', () => onFlee
     assert.ok(!await seen(page, '#fleet-differ'));
     mock.world.fleet.node('edge-vie-01').differs = ['per_ip'];
     await until('the notice', () => seen(page, '#fleet-differ'));
-    assert.match(await text(page, '#fleet-differ'), /Settings differ between nodes.*: per_ip\.$/);
-    const [, limit, nodes, , , , settings] = await cells(page, 'zones', 'per_ip');
-    assert.deepEqual([limit, nodes, settings], ['100r/m or 7r/s', '10 of 10', 'Differ: edge-vie-01']);
-    assert.equal((await cells(page, 'nodes', 'edge-vie-01'))[8], 'Differ: per_ip (7r/s)');
+    assert.match(await text(page, '#fleet-differ'), /Settings differ between nodes.*: per_ip \(rate on edge-vie-01\)\.$/);
+    const [, limit, nodes, , , , , settings] = await cells(page, 'zones', 'per_ip');
+    assert.deepEqual([limit, nodes, settings], ['100r/m or 7r/s', '10 of 10', 'Differ: rate on edge-vie-01']);
+    assert.equal((await cells(page, 'nodes', 'edge-vie-01'))[8], 'Differ: per_ip (rate, 7r/s)');
+
     assert.equal((await cells(page, 'nodes', 'edge-waw-01'))[8], 'As the others');
 }));
 
@@ -178,7 +179,8 @@ test('everything works with the keyboard', () => onFleet(async (page, mock) => {
         }
         throw new Error(`the keyboard does not get to ${id}`);
     };
-    await page.locator('#view-fleet').focus();
+    await page.locator('#parts-of-fleet a[href="#limits"]').focus();
+    await page.keyboard.press('Enter');
     await to('limit-zone');
     await page.keyboard.type('per_key');
     await to('limit-key');

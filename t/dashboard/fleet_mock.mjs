@@ -19,6 +19,7 @@ export function idOf({ address_bits: bits }, argument, value) {
 
 export class FleetMock {
     connected = true;
+    says = true;            // nodes say which settings differ
     overrides = new Map();  // by zone and id, as JSON: [zone, id or null]
     wrong = null;           // an answer [status, body] to each change
     changes = [];           // [method, zone, id, body], as they were asked for
@@ -57,7 +58,8 @@ export class FleetMock {
         const zones = totals.map(({ name, limit, passed, refused }) => {
             const differ = this.nodes.filter(node => node.differs.includes(name)).map(node => node.name);
             return { name, limits: differ.length > 0 ? [limit, '7r/s'] : [limit], nodes: live.length,
-                passed: passed * live.length, refused: refused * live.length, settings_differ: differ,
+                passed: passed * live.length, refused: refused * live.length, settings_differ: differ, highest_use: name === 'search' ? 100 : 41,
+                differences: differ.length > 0 && this.says ? [{ setting: 'rate', nodes: differ }] : [],
                 override: this.overrides.get(JSON.stringify([name, null])) ?? null };
         });
         const busiest = world.list.flatMap(zone => zone.json().busiest.map(({ key, id, refused, per_second: now, since }) =>
@@ -66,7 +68,16 @@ export class FleetMock {
         const shown = this.connected ? nodes : nodes.slice(0, 1);
         return { fleet: { nodes: live.length, known: nodes.length, redis: 'main', as_of: this.connected ? this.as_of : null,
             connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0 },
-        nodes: shown, zones, busiest };
+        nodes: shown, history: this.#history(), zones, busiest };
+    }
+
+    // Of an hour; an attack began eleven minutes ago.
+    #history() {
+        const start = 60 * Math.floor(this.as_of / 60) - 59 * 60;
+        const minutes = Array.from({ length: 60 }, (_, i) => i);
+        const part = i => i === 59 ? (this.as_of - start - 59 * 60) / 60 : 1;
+        return { step: 60, start, passed: minutes.map(i => Math.round(part(i) * (2e6 + 9e4 * (i % 7)))),
+            refused: minutes.map(i => Math.round(part(i) * (i < 49 ? 900 : i === 52 ? 540000 : 90000))) };
     }
 
     // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or overrides; null: it is

@@ -20,7 +20,7 @@ const rowOf = page => page.locator('.busiest tbody tr', { hasText: KEY });
 const hasRow = async page => await rowOf(page).count() > 0;
 
 const free = async page => {
-    await rowOf(page).locator('.small').click();
+    await rowOf(page).locator('.small').first().click();
     await page.locator('#free-yes').click();
 };
 

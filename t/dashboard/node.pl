@@ -21,18 +21,21 @@ my $node = Ratelimit::Nginx->new(
 );
 my $at = 'http://127.0.0.1:' . $node->port;
 @ENV{qw(RATELIMIT_DASHBOARD RATELIMIT_TRAFFIC)} = ("$at/ratelimit/", "$at/api/?k=x");
-system('bash', dirname(__FILE__) . '/run.sh', 'page.test.mjs');
-exit $? >> 8 if $?;
+sub browser { return system(dirname(__FILE__) . '/../../build.sh', 'test-dashboard', @_) }
+exit 1 if browser('page.test.mjs');
 
 # A fleet of three nodes.
 my @members = map {
     Ratelimit::Nginx->new(
         http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 5s; connect_timeout 5s; prefix f:; }"
-            . "ratelimit_fleet node=edge-$_; ratelimit_zone \$arg_k zone=per_key rate=3r/d;",
-        server => 'location /ratelimit/ { ratelimit_api write=on; }'
-            . 'location /api/ { ratelimit zone=per_key; empty_gif; }',
+            . "ratelimit_fleet node=edge-$_; ratelimit_zone \$arg_k zone=per_key rate=3r/d;"
+            . 'ratelimit_zone $ratelimit_client zone=per_ip rate=30r/m; ratelimit_zone $arg_k zone=search rate=20r/d;'
+            . 'set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP;',
+        server => 'location /ratelimit/ { ratelimit_api write=on user=$arg_user; }'
+            . 'location /api/ { ratelimit zone=per_key; empty_gif; }'
+            . 'location /site/ { ratelimit zone=per_ip; empty_gif; }'
+            . 'location /search/ { ratelimit zone=search; empty_gif; }',
     )
 } 1 .. 3;
 $ENV{RATELIMIT_FLEET} = join ' ', map { 'http://127.0.0.1:' . $_->port } @members;
-system('bash', dirname(__FILE__) . '/run.sh', 'fleet.node.mjs');
-exit $? >> 8;
+exit(browser('fleet.node.mjs', 'tasks.node.mjs') ? 1 : 0);

@@ -15,7 +15,7 @@ const fail = async (page, mock) => {
     await page.locator('#notice.shown').waitFor();
 };
 
-const ask = page => page.locator('.busiest .small').nth(1).click();
+const ask = page => page.locator('.busiest tbody tr').nth(1).getByRole('button', { name: 'Free' }).click();
 
 const refuse = async (page, mock) => {
     mock.world.free = () => [503, { error: 'Redis does not answer' }];

@@ -9,9 +9,11 @@ import { names, scenario } from './scenarios.mjs';
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
     'keyUrl', 'idArgument', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
-    'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates', 'mostText'];
+    'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates', 'mostText',
+    'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined'];
 
-const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'zone.js', 'fleet.js', 'changes.js', 'limits.js']
+const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'tables.js', 'zone.js', 'fleet_rates.js',
+    'fleet.js', 'finder.js', 'changes.js', 'changing.js', 'limits.js', 'links.js']
     .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
 const parts = new Function(`'use strict';${text}\nreturn { ${NAMES.join(', ')} };`)();
 
@@ -77,18 +79,54 @@ table('age', [[0, '0 s'], [-3, '0 s'], [119, '119 s'], [120, '2 min'], [7300, '2
 test('rates of a fleet are those of nodes that were there before', () => {
     const rates = new parts.FleetRates();
     const zone = (passed, refused = 0, name = 'api') => ({ name, passed, refused });
-    assert.equal(rates.of(() => true), null);
-    rates.add(100, [{ id: 'a', zones: [zone(10)] }, { id: 'b', zones: [zone(1000), zone(5, 5, 'login')] }]);
-    assert.equal(rates.of(() => true), null);
-    rates.add(102, [{ id: 'a', zones: [zone(30, 4)] }, { id: 'c', zones: [zone(1e6)] }]);
-    assert.deepEqual(rates.of(() => true), { passed: 10, refused: 2 }, 'one node left and one came');
-    assert.deepEqual(rates.of(({ id }) => id === 'c'), { passed: 0, refused: 0 });
-    rates.add(102, [{ id: 'a', zones: [zone(9000)] }]);
-    assert.deepEqual(rates.of(() => true).passed, 10, 'as last known');
-    rates.add(104, [{ id: 'a', zones: [zone(0)] }]);
-    assert.equal(rates.of(() => true).passed, 0, 'counters that start again are no rate');
-    rates.add(50, [{ id: 'a', zones: [zone(7)] }]);
-    assert.equal(rates.of(() => true), null, 'another Redis');
+    const node = (id, passed, ...zones) => ({ id, passed, refused: 0, zones });
+    assert.equal(rates.requests(), null);
+    rates.add(100, [node('a', 10, zone(10)), node('b', 1000, zone(1000), zone(5, 5, 'login'))]);
+    assert.equal(rates.zone('api'), null);
+    rates.add(102, [node('a', 30, zone(30, 4)), node('c', 1e6, zone(1e6))]);
+    assert.deepEqual(rates.zone('api'), { passed: 10, refused: 2 }, 'one node left and one came');
+    assert.deepEqual(rates.requests(), { passed: 10, refused: 0 });
+    assert.deepEqual(rates.requests('c'), { passed: 0, refused: 0 });
+    assert.deepEqual(rates.zone('login'), { passed: 0, refused: 0 });
+    rates.add(102, [node('a', 9000, zone(9000))]);
+    assert.equal(rates.requests().passed, 10, 'as last known');
+    rates.add(104, [node('a', 0, zone(0))]);
+    assert.equal(rates.requests().passed, 0, 'counters that start again are no rate');
+    assert.deepEqual(rates.intervals.map(({ from, to }) => [from, to]), [[100, 102], [102, 104]]);
+    rates.add(130, [node('a', 7, zone(7))]);
+    assert.deepEqual(rates.intervals.at(-1), { from: 104, to: 130, rates: null }, 'nobody looked');
+    rates.add(50, [node('a', 7, zone(7))]);
+    assert.equal(rates.requests(), null, 'another Redis');
+    assert.deepEqual(rates.intervals, []);
+});
+
+test('ten times as much is that of what is in force, with its burst', () => {
+    const zone = { rate: '100r/m', limit: 100, burst: 5, concurrency: null };
+    assert.deepEqual(parts.tenTimes(zone, null), { rate: '1000r/m', burst: 50 });
+    assert.deepEqual(parts.tenTimes(zone, { rate: '7r/15m', burst: null }), { rate: '70r/15m' });
+    assert.deepEqual(parts.tenTimes(zone, { block: true }), { rate: '1000r/m', burst: 50 });
+    assert.deepEqual(parts.tenTimes({ rate: null, limit: 3, concurrency: 3 }, null), { concurrency: 30 });
+    assert.deepEqual(parts.tenTimes({ rate: '$rate', limit: null, burst: null }, null, '50r/s'), { rate: '500r/s' });
+    assert.equal(parts.tenTimes({ rate: '$rate', limit: null }, null, undefined), null);
+});
+
+test('an address leads to a part of the page, a zone or a key', () => {
+    assert.deepEqual(parts.placeOf(''), { part: '' });
+    assert.deepEqual(parts.placeOf('#nodes'), { part: 'nodes' });
+    assert.deepEqual(parts.placeOf('#zone=a%26b'), { zone: 'a&b', key: null, id: null });
+    assert.deepEqual(parts.placeOf('#key=2001:db8::7'), { zone: null, key: '2001:db8::7', id: null });
+    assert.deepEqual(parts.placeOf('#zone=per_ip&id=%25C6%2533'), { zone: 'per_ip', key: null, id: '%C6%33' });
+});
+
+test('what is not known is sorted last', () => {
+    assert.deepEqual([3, null, 10, undefined, 2].sort(parts.compare), [2, 3, 10, null, undefined]);
+    assert.deepEqual(['b', 'a'].sort(parts.compare), ['a', 'b']);
+});
+
+test('settings that differ are named with their nodes', () => {
+    const zone = { nodes: 3, settings_differ: ['b'], differences: [{ setting: 'hash_key', nodes: ['b'] }, { setting: 'burst', nodes: ['a', 'b', 'c'] }] };
+    assert.equal(parts.differenceText(zone), 'hash key on b, burst on all nodes');
+    assert.equal(parts.differenceText({ nodes: 3, settings_differ: ['b', 'c'] }), 'on b and c', 'of an older version');
 });
 
 test('refusals are shown as a range when the node estimates', () => {

@@ -23,6 +23,7 @@ class ChangesView {
             cells[7].append(ask, ' ', back);
             return { back };
         });
+        this.table.most = Infinity;  // they come in pages
         this.table.head.lastElementChild.append(hidden('Action'));
         byId('changes-list').append(this.table.root);
         byId('changes-more').addEventListener('click', () => this.load(true));
@@ -91,7 +92,7 @@ class ChangesView {
     }
 
     #takeBack(item) {
-        const zone = this.limits.zones.get(item.zone) ?? { name: item.zone, rate: 'that of nginx.conf' };
+        const zone = this.limits.zoneNamed(item.zone);
         const named = item.id === null ? null : idArgument(item.id);
         this.limits.takeBack({ zone, named, key: item.key }, named === null ? null : zone.override ?? null);
     }

@@ -17,56 +17,6 @@ function mostText({ limits, ahead }) {
         : `at most ${whole(Number(quota) + ahead)} of ${whole(Number(quota))}`;
 }
 
-// Requests of the fleet's zones a second, from counters of each zone on each node, so that a node that comes or
-// goes makes no jump.
-class FleetRates {
-    samples = [];
-
-    // `time`: when Redis had these figures. Older figures, as when Redis was restarted, start again.
-    add(time, nodes) {
-        const last = this.samples.at(-1);
-        if (last && (time < last.time || time - last.time > SECONDS_OF_GAP)) {
-            this.samples = [];
-        } else if (last && time === last.time) {
-            return;
-        }
-        const counters = new Map();
-        for (const { id, zones, passed: all, refused: allRefused } of nodes) {
-            counters.set(JSON.stringify([id]), { id, name: null, passed: all ?? 0, refused: allRefused ?? 0 });
-            for (const { name, passed, refused } of zones ?? []) {
-                counters.set(JSON.stringify([id, name]), { id, name, passed, refused });
-            }
-        }
-        this.samples.push({ time, counters });
-        while (this.samples.length > 2 && this.samples[1].time <= time - SECONDS_OF_NOW) {
-            this.samples.shift();
-        }
-    }
-
-    // Requests, each once whatever its zones: {passed, refused} of all nodes or of the one of this id.
-    requests(node = null) {
-        return this.of(({ id, name }) => name === null && (node === null || id === node));
-    }
-
-    // {passed, refused} of what `wanted` selects; null: not known yet.
-    of(wanted) {
-        const [first, last] = [this.samples[0], this.samples.at(-1)];
-        if (!first || first === last) {
-            return null;
-        }
-        const rates = { passed: 0, refused: 0 };
-        for (const [key, now] of last.counters) {
-            const before = first.counters.get(key);
-            if (before && wanted(now)) {
-                for (const name of ['passed', 'refused']) {
-                    rates[name] += Math.max(0, now[name] - before[name]) / (last.time - first.time);
-                }
-            }
-        }
-        return rates;
-    }
-}
-
 // What a node's Redis servers are as it sees them: [text, whether all are up].
 function redisOf({ redis = [] }) {
     const away = redis.filter(server => server.state !== 'up' || server.workers_up < server.workers);
@@ -78,69 +28,64 @@ function redisOf({ redis = [] }) {
             .join(', '), false];
 }
 
-// A table whose rows are kept by an id, so that they do not move or lose the focus.
-class KeptTable {
-    rows = new Map();
-
-    constructor(caption, columns, make = () => ({})) {
-        this.columns = columns;
-        this.make = make;
-        const { root, head, body } = table(caption, columns);
-        this.root = root;
-        this.head = head;
-        this.body = body;
-    }
-
-    // `show` writes an item into a row's cells.
-    show(items, idOf, show) {
-        const ids = new Set(items.map(idOf));
-        for (const id of this.rows.keys()) {
-            if (!ids.has(id)) {
-                this.rows.delete(id);
-            }
-        }
-        arrange(this.body, items.map(item => {
-            const id = idOf(item);
-            if (!this.rows.has(id)) {
-                const made = row(this.columns);
-                this.rows.set(id, { ...made, ...this.make(item, made.cells) });
-            }
-            const kept = this.rows.get(id);
-            show(item, kept.cells, kept);
-            return kept.root;
-        }));
-        this.root.hidden = items.length === 0;
-    }
+// Where settings of a zone differ: "burst on edge-2, rate on edge-2 and edge-3"; a node of an older version does not
+// say which setting.
+function differenceText({ settings_differ: nodes, differences = [], nodes: all }) {
+    const names = list => list.length === all ? 'all nodes' : list.map(visible).join(' and ');
+    return differences.length > 0 ? differences.map(({ setting, nodes: on }) => `${words(setting)} on ${names(on)}`).join(', ')
+        : `on ${names(nodes)}`;
 }
 
 class FleetView {
     constructor(page) {
         this.page = page;
+        this.differing = new Map();  // by a node's name: [zone, settings]
         this.rates = new FleetRates();
-        this.nodes = new KeptTable('Nodes of the fleet', [['Node', 'wide'], ['State'], ['Version'], ['nginx'],
-            ['Up for', 'number'], ['Passed now', 'number'], ['Refused now', 'number'], ['Redis'], ['Settings']],
+        this.chart = new FleetChart();
+        this.limits = new LimitsView(page, this);
+        this.finder = new KeyFinder(this);
+        const rate = (rates, name) => rates && rates[name];
+        const ofNode = name => node => node.live ? rate(this.rates.requests(node.id), name) : null;
+        const ofZone = name => zone => rate(this.rates.zone(zone.name), name);
+        this.nodes = new KeptTable('Nodes of the fleet', [['Node', 'wide', ({ name }) => name],
+            ['State', '', ({ live, heard }) => live ? 'live' : `${heard}`], ['Version', '', ({ version }) => version],
+            ['nginx', '', ({ nginx }) => nginx], ['Up for', 'number', ({ uptime }) => uptime],
+            ['Passed now', 'number', ofNode('passed')], ['Refused now', 'number', ofNode('refused')],
+            ['Redis', '', node => redisOf(node)[0]], ['Settings', '', ({ name }) => this.differing.has(name) ? 'differ' : 'same']],
         (node, cells) => {
             cells[0].append(longText(node.name, 36), h('span', { class: 'tag' }));
             return { tag: cells[0].lastElementChild };
         });
-        this.zones = new KeptTable('Zones, summed over all nodes', [['Zone', 'wide'], ['Limit'],
-            ['Nodes', 'number'], ['Passed now', 'number'], ['Refused now', 'number'], ['Refused in all', 'number'],
-            ['Settings']], (zone, cells) => cells[0].append(longText(zone.name, 36)));
-        this.keys = new KeptTable('Keys that all nodes together refuse most', [['Key', 'wide'], ['Zone'],
-            ['Refused now', 'number'], ['In all', 'number'], ['Since'], ['', 'action']], (key, cells) => {
+        this.zones = new KeptTable('Zones, summed over all nodes', [['Zone', 'wide', ({ name }) => name], ['Limit'],
+            ['Nodes', 'number', ({ nodes }) => nodes], ['Passed now', 'number', ofZone('passed')],
+            ['Refused now', 'number', ofZone('refused')], ['Refused in all', 'number', ({ refused }) => refused],
+            ['Highest use', 'number', ({ highest_use: use }) => use],
+            ['Settings', '', ({ settings_differ: differ }) => differ.length], ['', 'action']], (zone, cells) => {
+            cells[0].append(longText(zone.name, 36));
+            const ask = button('Change…', 'small', () => this.limits.lookUp(zone.name, null));
+            ask.append(hidden(` ${visible(zone.name)}`));
+            cells[8].append(ask);
+        });
+        this.keys = new KeptTable('Keys that all nodes together refuse most', [['Key', 'wide', ({ key }) => key],
+            ['Zone', '', ({ zone }) => zone], ['Refused now', 'number', ({ per_second: now }) => now],
+            ['In all', 'number', ({ refused }) => refused], ['Since', '', ({ since }) => since], ['', 'action']], (key, cells) => {
             cells[0].append(longText(key.key, 36));
-            const zone = () => this.limits.zones.get(key.zone) ?? { name: key.zone, rate: 'that of nginx.conf' };
-            const block = button('Block…', 'small', () => this.limits.block(zone(), key));
+            const zone = () => this.limits.zoneNamed(key.zone);
+            const block = button('Block…', 'small danger', () => this.limits.block(zone(), key));
             const ask = button('Look up', 'small', () => this.limits.lookUp(key.zone, key.id));
             [block, ask].forEach(made => made.append(hidden(` ${middleCut(visible(key.key), 60)}`)));
             cells[5].append(block, ' ', ask);
             return { block };
         });
+        this.tables = { nodes: [this.nodes, ({ name, version, nginx, live }) => `${name} ${version} ${nginx} ${live ? 'live' : 'away'}`],
+            zones: [this.zones, ({ name, limits }) => `${name} ${(limits ?? []).join(' ')}`],
+            keys: [this.keys, ({ key, zone }) => `${key} ${zone}`] };
+        for (const [name, [made, textOf]] of Object.entries(this.tables)) {
+            byId(`fleet-${name}`).append(made.root);
+            byId(`fleet-${name}-head`).append(made.tools(`fleet-${name}`, textOf));
+        }
         this.keys.head.lastElementChild.append(hidden('Action'));
-        byId('fleet-nodes').append(this.nodes.root);
-        byId('fleet-zones').append(this.zones.root);
-        byId('fleet-keys').append(this.keys.root);
-        this.limits = new LimitsView(page, this);
+        this.zones.head.lastElementChild.append(hidden('Action'));
     }
 
     // `data`: of /fleet, or null; `zones`: of /zones of this node.
@@ -161,6 +106,7 @@ class FleetView {
         // By name, since Redis has them in the order in which they were heard of.
         nodes.sort((a, b) => a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1);
         this.rates.add(fleet.as_of ?? 0, nodes.filter(({ live }) => live));
+        this.chart.show(data.history ?? null, this.rates, fleet.as_of);
         this.#showSums(fleet, nodes);
         this.#showNotices(data);
         this.#showNodes(data);
@@ -175,7 +121,9 @@ class FleetView {
             block.disabled = !this.connected;
         });
         byId('fleet-no-keys').hidden = (data.busiest ?? []).length > 0;
+        byId('fleet-keys-head').lastElementChild.hidden = (data.busiest ?? []).length === 0;
         this.limits.changes.take(fleet, this.page.time);
+        this.finder.draw();
     }
 
     // Whether the fleet's Redis answers: otherwise figures are old, and nothing can be changed.
@@ -210,7 +158,8 @@ class FleetView {
         const old = fleet.connected ? '' : fleet.as_of
             ? `Redis ${visible(fleet.redis)} does not answer. This page shows what was last known, from ${clock(fleet.as_of)}.`
             : `Redis ${visible(fleet.redis)} does not answer, and other nodes are not known.`;
-        const differ = zones.filter(({ settings_differ: names }) => names.length > 0).map(({ name }) => visible(name));
+        const differ = zones.filter(({ settings_differ: names }) => names.length > 0)
+            .map(zone => `${visible(zone.name)} (${differenceText(zone)})`);
         say(byId('fleet-old'), old);
         byId('fleet-old').hidden = old === '';
         say(byId('fleet-differ'), differ.length === 0 ? ''
@@ -219,10 +168,19 @@ class FleetView {
     }
 
     #showNodes({ fleet, nodes, zones }) {
-        // A zone that differs, with the limit that it has on this node if that is what differs.
-        const differing = node => zones.filter(zone => zone.settings_differ.includes(node.name)).map(({ name, limits }) => {
-            const limit = (node.zones ?? []).find(zone => zone.name === name)?.limit;
-            return `${visible(name)} (${limit && limits?.length > 1 ? visible(limit) : 'not in its limit'})`;
+        // What differs on a node: a zone with its settings, and its limit if that is one of them.
+        this.differing = new Map();
+        for (const zone of zones) {
+            for (const name of zone.settings_differ) {
+                const settings = (zone.differences ?? []).filter(({ nodes: on }) => on.includes(name)).map(({ setting }) => words(setting));
+                this.differing.set(name, [...this.differing.get(name) ?? [], [zone, settings]]);
+            }
+        }
+        const differing = node => (this.differing.get(node.name) ?? []).map(([{ name, limits, differences }, settings]) => {
+            const limit = limits?.length > 1 && (!differences || settings.includes('rate') || settings.includes('burst'))
+                ? (node.zones ?? []).find(zone => zone.name === name)?.limit : null;
+            const texts = [...settings, ...limit ? [visible(limit)] : []];
+            return `${visible(name)} (${texts.length > 0 ? texts.join(', ') : 'not in its limit'})`;
         });
         this.nodes.show(nodes, ({ id, name }) => JSON.stringify([id, name]), (node, cells, { tag }) => {
             // Of other nodes nothing is known while Redis is away.
@@ -248,7 +206,7 @@ class FleetView {
 
     #showZones({ fleet, zones }) {
         this.zones.show(zones, ({ name }) => name, (zone, cells) => {
-            const rates = this.connected ? this.rates.of(({ name }) => name === zone.name) : null;
+            const rates = this.connected ? this.rates.zone(zone.name) : null;
             const limits = (zone.limits ?? []).map(visible).join(' or ') || '–';
             const configured = zone.ahead > 0 ? `${limits}, ${mostText(zone)} (ahead)` : limits;
             const differ = zone.settings_differ;
@@ -261,8 +219,12 @@ class FleetView {
             cells[4].classList.toggle('some', rates?.refused > 0);
             say(cells[5], short(zone.refused));
             cells[5].title = whole(zone.refused);
-            say(cells[6], differ.length > 0 ? `Differ: ${differ.map(visible).join(', ')}` : 'The same');
-            cells[6].classList.toggle('bad', differ.length > 0);
+            const use = this.connected ? zone.highest_use ?? null : null;
+            say(cells[6], use === null ? '–' : `${use}%`);
+            cells[6].classList.toggle('some', use >= 80);
+            cells[6].title = 'Of the key that used most of its limit within the last hour';
+            say(cells[7], differ.length > 0 ? `Differ: ${differenceText(zone)}` : 'The same');
+            cells[7].classList.toggle('bad', differ.length > 0);
         });
     }
 }

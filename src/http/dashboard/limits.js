@@ -1,113 +1,5 @@
 // Limits changed at run time: a key is looked up, freed, blocked or given another limit, and so is a zone.
 
-const SECONDS_TO_CHANGE = 10;
-
-// How long a change may last, as the API takes it; null: until it is taken back.
-const LASTING = [['15m', '15 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], [null, 'Until it is taken back']];
-
-// What a user may give as a key, by the API's argument. What is typed is never guessed.
-const GIVEN_AS = { key: zone => zone?.address_bits ? 'an address or network' : 'the key itself',
-    hash: () => 'the hash of a key', id: () => 'the bytes of a key, %HH' };
-
-const typedArgument = (as, typed) => as === 'id' ? idArgument(typed.trim())
-    : `${as}=${encodeURIComponent(wellFormed(typed.trim()))}`;
-
-// Where a key's override is, or a zone's if there is no key.
-const overrideUrl = (zone, named) => named === null ? `zones/${encodeURIComponent(zone.name)}/override`
-    : keyUrl(zone, named).replace(/\/keys\?/, '/keys/override?');
-
-const untilText = ({ until }, now) => until ? `until ${when(until, now)}` : 'until it is taken back';
-
-// What an override says: "1000r/m, burst 50", "blocked", "no limit", "3 at one time".
-function overrideText(override) {
-    if (override.block) {
-        return 'blocked';
-    }
-    if (override.unlimited) {
-        return 'no limit';
-    }
-    if (override.concurrency) {
-        return `${whole(override.concurrency)} at one time`;
-    }
-    const burst = override.burst === null || override.burst === undefined ? '' : `, burst ${whole(override.burst)}`;
-    return override.rate ? `${visible(override.rate)}${burst}` : 'not known to this version';
-}
-
-// When an override ends, and who set it.
-function overrideNote({ for_seconds_left: left, by }) {
-    const ends = left === null || left === undefined ? 'until it is taken back' : `for another ${duration(Math.ceil(left))}`;
-    return `${ends}${by ? `, set by ${visible(by)}` : ''}`;
-}
-
-// What a change will do, where, when and for how long, in words. `ofZone`: the zone's override, under which its keys
-// are without one of their own.
-function consequence({ change, lasts, zone, key, ofZone, nodes }) {
-    const where = `on ${nodes === null ? 'all nodes' : nodes > 1 ? `all ${whole(nodes)} nodes`
-        : 'this node and all that join it'}, within two seconds`;
-    const who = key === null ? `every key of ${visible(zone.name)} that has no limit of its own` : 'this key';
-    const configured = ofZone ? overrideText(ofZone) : quotaText(zone);
-    const otherwise = ofZone ? `the limit of the zone that was changed at run time, ${configured},`
-        : `the limit of the configuration, ${configured},`;
-    const then = lasts === null ? 'It stays until it is taken back, also when nodes are restarted.'
-        : `After ${lasts} ${otherwise} is in force again.`;
-    if (change === null) {
-        return `For ${who}, ${otherwise} is in force again ${where}. What was counted stays counted.`;
-    }
-    const what = change.block ? `Every request of ${who} is refused`
-        : change.unlimited ? `${visible(zone.name)} no longer limits ${who}`
-            : `The limit of ${who} is ${overrideText(change)} instead of ${configured}`;
-    return `${what}, ${where}. ${then}`;
-}
-
-// Asks the node; returns [JSON or null, error text]. A timeout leaves open whether a change was made.
-async function call(url, method = 'GET', body = null) {
-    try {
-        const answer = await fetch(url, { method, cache: 'no-store', body: body && JSON.stringify(body),
-            headers: body ? { 'content-type': 'application/json' } : {},
-            signal: AbortSignal.timeout(1000 * SECONDS_TO_CHANGE) });
-        return answer.ok ? [await answer.json().catch(() => ({})), null] : [null, await refusalText(answer)];
-    } catch {
-        return [null, method === 'GET' ? 'no answer' : 'no answer: it may be done or not'];
-    }
-}
-
-// Opens the dialog; resolves to null, or to {for, reason} as the API takes them if the user confirmed. `text`: of how
-// long the change lasts, in words, or null. `asks`: whether the user says how long, and why.
-function confirmChange({ title, key, text, yes, asks, danger }) {
-    const dialog = byId('change');
-    const lasts = byId('change-lasts');
-    const describe = () => say(byId('change-text'), text(LASTING[lasts.selectedIndex][0] && LASTING[lasts.selectedIndex][1]));
-    say(byId('change-title'), title);
-    say(byId('change-key'), key);
-    say(byId('change-yes'), yes);
-    byId('change-yes').classList.toggle('danger', danger);
-    byId('change-ask').hidden = !asks;
-    lasts.selectedIndex = 1;
-    lasts.onchange = describe;
-    byId('change-reason').value = '';
-    describe();
-    dialog.returnValue = 'no';
-    dialog.showModal();
-    return new Promise(resolve => {
-        byId('change-yes').onclick = () => dialog.close('yes');
-        dialog.onclose = () => {
-            const [length] = LASTING[lasts.selectedIndex];
-            const reason = byId('change-reason').value.trim();
-            if (!dialog.open) {
-                resolve(dialog.returnValue !== 'yes' ? null
-                    : { ...(length ? { for: length } : {}), ...(reason ? { reason } : {}) });
-            }
-        };
-    });
-}
-
-// The change that brings an override back, for the rest of its time.
-function changeOf({ rate, burst, concurrency, block, unlimited, for_seconds_left: left, reason }) {
-    return JSON.parse(JSON.stringify({ rate, burst, concurrency, block, unlimited,
-        for: left === null || left === undefined ? undefined : `${Math.max(1, Math.ceil(left))}s`,
-        reason: reason ?? undefined }));
-}
-
 class LimitsView {
     zones = new Map();
     shown = null;  // {zone, named, key, override}: what was looked up; named null: the zone
@@ -125,6 +17,10 @@ class LimitsView {
         byId('change-no').addEventListener('click', () => byId('change').close('no'));
         byId('limit-back').addEventListener('click', () => this.takeBack(this.shown, this.shown.ofZone));
         byId('limit-free').addEventListener('click', () => this.#free());
+        byId('limit-ten').addEventListener('click', () => this.giveTen(this.shown, this.shown.override, this.shown.rateNow));
+        byId('limit-close').addEventListener('click', () => this.close());
+        document.addEventListener('keydown', event => event.key === 'Escape' && !document.querySelector('dialog[open]')
+            && this.isBeside && this.close());
         for (const radio of document.querySelectorAll('[name=limit-kind]')) {
             radio.addEventListener('change', () => this.#showKind());
         }
@@ -145,19 +41,54 @@ class LimitsView {
         this.#showButtons();
     }
 
-    // Looks a key up by its id, or with null the zone, as from a table.
+    // A zone; also one that this node does not have.
+    zoneNamed(name) {
+        return this.zones.get(name) ?? { name, rate: 'that of nginx.conf' };
+    }
+
+    // Looks a key up by its id, or with null the zone, as from a table, beside which its limit is then shown.
     async lookUp(zone, id) {
-        byId('limit-zone').value = zone;
-        this.#chooseZone();
-        byId('limit-key').value = id ?? '';
-        byId('limit-as').value = id === null ? 'key' : 'id';
-        byId('limits').scrollIntoView({ block: 'nearest' });
-        await this.#show(id === null ? null : idArgument(id));
+        await this.#openBeside(zone, id === null ? 'key' : 'id', id ?? '');
         if (this.shown?.zone.address_bits && id !== null) {
             byId('limit-key').value = this.shown.key;  // as a user would type it
             byId('limit-as').value = 'key';
         }
+    }
+
+    // Looks up what a link names; empty: the zone.
+    lookUpKey(zone, key) {
+        return this.#openBeside(zone, 'key', key);
+    }
+
+    async #openBeside(zone, as, typed) {
+        this.opener = this.isBeside ? this.opener : document.activeElement;
+        byId('limit-zone').value = zone;
+        this.#chooseZone();
+        byId('limit-key').value = typed;
+        byId('limit-as').value = as;
+        await this.#show(typed === '' ? null : typedArgument(as, typed));
+        if (this.shown) {
+            byId('limits').classList.add('beside');
+            byId('limit-close').hidden = false;
+            this.page.setAddress(`#zone=${encodeURIComponent(wellFormed(zone))}`
+                + (typed === '' ? '' : `&${as}=${encodeURIComponent(wellFormed(typed))}`));
+        }
         byId('limit-title').focus();
+    }
+
+    get isBeside() {
+        return byId('limits').classList.contains('beside');
+    }
+
+    // The part goes back to its place below the tables, and the focus to where it was.
+    close() {
+        byId('limits').classList.remove('beside');
+        byId('limit-close').hidden = true;
+        this.#forget();
+        this.page.setAddress('#fleet');
+        if (this.opener?.isConnected) {
+            this.opener.focus();
+        }
     }
 
     // How a key is given. In a zone with hash_key both keys and hashes are at hand, so the user must choose.
@@ -210,7 +141,8 @@ class LimitsView {
         const ofZone = zoneChanged?.override ?? null;
         const typed = byId('limit-key').value.trim();
         this.shown = { zone, named, override, ofZone, known: changed !== null, rate: state?.override ? null : state?.rate,
-            key: state?.key ?? typed };
+            rateNow: state?.rate, key: state?.key ?? typed };
+        byId('limits').classList.toggle('not-counted', named !== null && !state);
         byId('limit-found').hidden = false;
         say(byId('limit-title'), named === null ? `All keys of ${visible(zone.name)}` : visible(this.shown.key));
         const lines = [['Configured', quotaText(zone)],
@@ -262,7 +194,8 @@ class LimitsView {
                 : 'Nothing can be changed: it is not known what is in force.');
         byId('limit-back').hidden = !this.shown?.override;
         byId('limit-free').hidden = !this.shown || this.shown.named === null;
-        byId('limit-actions').hidden ||= byId('limit-back').hidden && byId('limit-free').hidden;
+        byId('limit-ten').hidden = !this.shown || !tenTimes(this.shown.zone, this.shown.override, this.shown.rateNow);
+        byId('limit-actions').hidden ||= ['back', 'free', 'ten'].every(name => byId(`limit-${name}`).hidden);
     }
 
     #wanted() {
@@ -280,10 +213,10 @@ class LimitsView {
 
     // A confirmation, then the change; its outcome is shown, with what undoes it. `of`: {zone, named, key}; `body`: of a
     // change, without its length and reason, which the user is asked for; null: the override is taken back.
-    async #change(of, { body, url = overrideUrl(of.zone, of.named), title, text, yes, done, failed, undoes = true }) {
+    async #change(of, { body, url = overrideUrl(of.zone, of.named), title, text, yes, done, failed, undoes = true, lasts }) {
         const { zone, named, key } = of;
-        const wanted = this.busy ? null : await confirmChange({ title, text, yes, asks: body !== null,
-            danger: Boolean(body?.block), key: named === null
+        const wanted = this.busy ? null : await confirmChange({ title, text, yes, lasts, asks: body !== null,
+            danger: isDangerous(body, named), key: named === null
                 ? `every key of ${visible(zone.name)}` : `${visible(key)} in ${visible(zone.name)}` });
         if (wanted === null) {
             return;
@@ -306,9 +239,10 @@ class LimitsView {
 
     async #refresh(changed) {
         if (changed && this.shown) {
+            document.querySelector('[name=limit-kind]').checked = true;
             await this.#show(this.shown.named);
         }
-        await this.changes.load();
+        await Promise.all([this.changes.load(), changed && this.fleet.finder.again()]);
     }
 
     // Takes an override back. `ofZone`: that of the zone, if `of` is a key.
@@ -320,13 +254,22 @@ class LimitsView {
 
     // Blocks a key of a table.
     block(zone, { id, key }) {
-        return this.#put({ zone, named: idArgument(id), key, ofZone: zone.override ?? null }, { block: true });
+        return this.blockKey({ zone, named: idArgument(id), key, ofZone: zone.override ?? null });
     }
 
-    #put(of, change) {
+    blockKey(of) {
+        return this.#put(of, { block: true });
+    }
+
+    // Gives a key ten times as much, for a day if the user says nothing else.
+    giveTen(of, override, rate) {
+        return this.#put(of, tenTimes(of.zone, override, rate), '1d');
+    }
+
+    #put(of, change, length) {
         const { zone, named, ofZone } = of;
         const what = named === null ? 'every key of the zone' : 'this key';
-        return this.#change(of, { body: change,
+        return this.#change(of, { body: change, lasts: length,
             title: change.block ? `Block ${what}?` : change.unlimited ? `Remove the limit of ${what}?`
                 : `Change the limit of ${what}?`,
             text: lasts => consequence({ change, lasts, zone, key: named, ofZone, nodes: this.fleet.liveNodes }),

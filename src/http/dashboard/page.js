@@ -28,8 +28,12 @@ class Page {
         byId('view-fleet').addEventListener('click', () => this.#showView(true));
         byId('changed-show').addEventListener('click', () => {
             this.#showView(true);
-            byId('changes').scrollIntoView();
-            byId('changes').focus();
+            this.#goTo('changes');
+        });
+        window.addEventListener('hashchange', () => this.#go());
+        document.querySelector('.skip').addEventListener('click', event => {
+            event.preventDefault();  // the address stays, which leads to a part of the page
+            byId('main').focus();
         });
         byId('theme').addEventListener('click', () => theme.toggle());
         byId('pause').addEventListener('click', () => this.poller.pause(!this.poller.paused));
@@ -50,9 +54,41 @@ class Page {
 
     // Looks a key up on the page of the fleet, where its limit can be changed.
     change(zone, id) {
+        this.#inFleet().limits.lookUp(zone, id);
+    }
+
+    #inFleet() {
         this.#showView(true);
         this.fleet.limits.takeZones([...this.views.values()].map(view => view.zone));
-        this.fleet.limits.lookUp(zone, id);
+        return this.fleet;
+    }
+
+    setAddress(hash) {
+        history.replaceState(null, '', hash);
+    }
+
+    // Shows what the address leads to. A node of a fleet shows the fleet unless it is asked for its own page.
+    #go() {
+        const { part, zone, key, id } = placeOf(location.hash);
+        if (!this.hasFleet) {
+            const view = this.views.get(zone);
+            view?.open(true);
+            view?.root.scrollIntoView();
+        } else if (zone && this.views.has(zone)) {
+            const { limits } = this.#inFleet();
+            id ? limits.lookUp(zone, id) : limits.lookUpKey(zone, key ?? '');
+        } else if (key) {
+            this.#inFleet().finder.find(key);
+        } else {
+            this.#showView(!(['zones', 'redis'].includes(part)));
+            this.#goTo(part);
+        }
+    }
+
+    #goTo(part) {
+        const element = part ? document.querySelector(`main section[id="${CSS.escape(part)}"]`) : null;
+        element?.scrollIntoView();
+        element?.focus();
     }
 
     // Shows a message about what a button did, also to screen readers. `undo`: what undoes it; then the message stays.
@@ -102,16 +138,17 @@ class Page {
         this.#showZones();
     }
 
-    // A node without ratelimit_fleet has no fleet. The address may ask for it: "#fleet".
+    // A node without ratelimit_fleet has no fleet.
     #takeFleet(zones, fleet) {
         this.hasFleet = zones.fleet === true;
         byId('views').hidden = !this.hasFleet;
-        const wanted = this.hasFleet && (this.poller.fleet || (!this.begun && location.hash === '#fleet'));
-        this.begun = true;
-        if (this.poller.fleet && wanted) {
+        if (!this.begun) {
+            this.begun = true;
+            this.#go();
+        } else if (!this.hasFleet) {
+            this.#showView(false);
+        } else if (this.poller.fleet) {
             this.fleet.take(fleet, zones.zones);
-        } else {
-            this.#showView(wanted);
         }
     }
 
@@ -123,8 +160,11 @@ class Page {
             byId('of-fleet').hidden = !fleet;
             byId('of-node').hidden = fleet;
             say(byId('numbers-of'), fleet ? 'all live nodes together' : 'this node, all workers together');
-            document.querySelector('.top nav').hidden = fleet;
-            history.replaceState(null, '', fleet ? '#fleet' : '#zones');
+            byId('parts-of-node').hidden = fleet;
+            byId('parts-of-fleet').hidden = !fleet;
+            if (this.poller.answered) {
+                this.setAddress(fleet ? '#fleet' : '#zones');
+            }
             this.poller.again();
         }
     }

@@ -36,6 +36,15 @@ function intervalsOf(scale, now, would) {
     return steps.filter(({ from, to }) => to - from >= SECONDS_OF_RATE);
 }
 
+// The intervals of a chart of the last `seconds` until `until`: those of the past and, if they are wanted (`fine`) or
+// there are no others, those of the page's own samples, `live`, which follow each other without a gap.
+function joined(past, live, fine, until, seconds) {
+    const begun = fine && live.length > 0 ? live[0].from : Infinity;
+    const before = past.filter(({ from }) => begun - from >= SECONDS_OF_RATE)
+        .map(interval => interval.to > begun ? { ...interval, to: begun } : interval);
+    return [...before, ...(fine || past.length === 0 ? live : [])].filter(({ to }) => to > until - seconds);
+}
+
 class Past {
     scales = new Map();
     since = Infinity;
@@ -74,11 +83,7 @@ class Past {
     intervals({ seconds, step, live: fine }, live, until, totals) {
         const scale = this.scales.get(step);
         const past = scale ? intervalsOf(scale, this.now, wouldName(totals)) : [];
-        const begun = fine && live.length > 0 ? live[0].from : Infinity;
-        const before = past.filter(({ from }) => begun - from >= SECONDS_OF_RATE)
-            .map(interval => interval.to > begun ? { ...interval, to: begun } : interval);
-        return [...before, ...(fine || past.length === 0 ? live : [])]
-            .filter(({ to }) => to > until - seconds);
+        return joined(past, live, fine, until, seconds);
     }
 }
 
@@ -121,8 +126,8 @@ function peaksOf(intervals) {
 
 // Buttons of which one is pressed. `onChoice` gets the range.
 class RangeChoice {
-    constructor(label, onChoice) {
-        this.buttons = new Map(RANGES.map(range => [range, button(range.name, 'choice', () => onChoice(range))]));
+    constructor(label, onChoice, ranges = RANGES) {
+        this.buttons = new Map(ranges.map(range => [range, button(range.name, 'choice', () => onChoice(range))]));
         this.root = h('div', { class: 'choices', role: 'group', 'aria-label': label }, ...this.buttons.values());
     }
 

@@ -1,0 +1,127 @@
+// What the nodes of a fleet pass and refuse: now, and over the last hour.
+
+const FLEET_RANGES = [
+    { name: '15 min', words: '15 minutes', seconds: 900, live: true },
+    { name: '1 hour', words: 'hour', seconds: 3600, live: false },
+];
+
+const SECONDS_OF_MINUTE = 15;  // that a minute must have before its rate is shown
+
+const nothing = () => ({ passed: 0, refused: 0 });
+
+// Requests of the fleet's nodes and zones a second, from counters of each zone on each node, so that a node that comes
+// or goes makes no jump.
+class FleetRates {
+    samples = [];
+    intervals = [];  // for the chart
+    now = null;      // {all, nodes, zones}: {passed, refused} a second, by id and by name; null: not known yet
+
+    // `time`: when Redis had these figures. Older figures, as when Redis was restarted, start again.
+    add(time, nodes) {
+        const last = this.samples.at(-1);
+        if (last && time === last.time) {
+            return;
+        }
+        if (last && (time < last.time || time - last.time > SECONDS_OF_GAP)) {
+            this.samples = [];
+            this.intervals = time < last.time ? [] : [...this.intervals, { from: last.time, to: time, rates: null }];
+        }
+        const counters = new Map();
+        for (const { id, zones, passed, refused } of nodes) {
+            counters.set(id, { passed: passed ?? 0, refused: refused ?? 0,
+                zones: new Map((zones ?? []).map(zone => [zone.name, zone])) });
+        }
+        this.samples.push({ time, counters });
+        while (this.samples.length > 2 && this.samples[1].time <= time - SECONDS_OF_NOW) {
+            this.samples.shift();
+        }
+        this.now = this.samples.length > 1 ? this.#rates(this.samples[0], this.samples.at(-1)) : null;
+        if (this.now) {
+            const { passed, refused } = this.now.all;
+            this.intervals.push({ from: last.time, to: time, rates: { passed, rejected: refused } });
+        }
+        this.intervals = this.intervals.filter(({ to }) => to > time - FLEET_RANGES[0].seconds);
+    }
+
+    // Each node and each zone is looked at once: there may be hundreds of both.
+    #rates(first, last) {
+        const rates = { all: nothing(), nodes: new Map(), zones: new Map() };
+        const seconds = last.time - first.time;
+        const add = (sums, before, after) => {
+            for (const name of ['passed', 'refused']) {
+                sums[name] += Math.max(0, after[name] - before[name]) / seconds;
+            }
+        };
+        for (const [id, after] of last.counters) {
+            const before = first.counters.get(id);
+            const ofNode = nothing();
+            rates.nodes.set(id, ofNode);
+            for (const [name, zone] of before ? after.zones : []) {
+                const sums = rates.zones.get(name) ?? nothing();
+                rates.zones.set(name, sums);
+                if (before.zones.has(name)) {
+                    add(sums, before.zones.get(name), zone);
+                }
+            }
+            if (before) {
+                add(ofNode, before, after);
+                add(rates.all, before, after);
+            }
+        }
+        return rates;
+    }
+
+    // Requests, each once whatever its zones, of all nodes or of the one of this id.
+    requests(node = null) {
+        return this.now && (node === null ? this.now.all : this.now.nodes.get(node) ?? nothing());
+    }
+
+    // Decisions of a zone on all nodes.
+    zone(name) {
+        return this.now && (this.now.zones.get(name) ?? nothing());
+    }
+}
+
+// The chart of the fleet: minutes that the nodes remember, and what this page saw itself.
+class FleetChart {
+    range = FLEET_RANGES[1];
+
+    constructor() {
+        this.chart = new Chart('fleet-chart-text', at => this.#say(at));
+        this.choice = new RangeChoice('Time that the chart of the fleet shows', range => {
+            this.range = range;
+            this.#draw();
+        }, FLEET_RANGES);
+        byId('fleet-chart').append(this.choice.root, this.chart.root);
+    }
+
+    // `history`: of /fleet; a node of an older version has none.
+    show(history, rates, until) {
+        Object.assign(this, { history, rates, until });
+        this.#draw();
+    }
+
+    #draw() {
+        if (!this.until) {
+            return;
+        }
+        // Clocks of nodes differ a little, so that the first seconds of a minute say nothing.
+        const past = (this.history ? intervalsOf(this.history, this.until, 'rejected_shadow') : [])
+            .filter(({ from, to }) => to - from >= SECONDS_OF_MINUTE);
+        const known = joined(past, this.rates.intervals, this.range.live, this.until, this.range.seconds);
+        this.choice.show(this.range);
+        this.chart.show(known, this.until, this.range.seconds,
+            `Chart of all nodes: requests passed and refused in the last ${this.range.words}`);
+        this.#say(this.chart.at);
+    }
+
+    // What the cursor is at, or when most was refused.
+    #say(at) {
+        const text = ({ rates: { passed = 0, rejected = 0 } }) => `${perSecond(passed)} passed, ${perSecond(rejected)} refused`;
+        const most = this.chart.intervals.filter(({ rates }) => rates?.rejected > 0)
+            .reduce((top, each) => (top && top.rates.rejected >= each.rates.rejected ? top : each), null);
+        say(byId('fleet-chart-text'), at ? `${clock(at.from)} to ${clock(at.to)}: ${text(at)}`
+            : most ? `Most was refused at ${clock(most.from)}: ${text(most)}.`
+                : this.chart.intervals.length > 0 ? `Nothing was refused in the last ${this.range.words}.` : 'Measuring…');
+    }
+}

@@ -1,0 +1,235 @@
+// The page of a fleet: its chart, tables that are sorted and filtered, links, what is shown beside a table, and keys that
+// are found in all zones.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { axe, overflowing, seen, text, texts, until } from './browser.mjs';
+import { cells, onFleet, onNode, outcome, state } from './fleet_page.mjs';
+
+const NARROW = { viewport: { width: 390, height: 844 } };
+const focused = page => page.evaluate(() => document.activeElement.id);
+const names = (page, table) => texts(page, `#fleet-${table} tbody th .code`);
+
+test('a node of a fleet shows the fleet first, and itself when its address says so', () => onNode('ten', async page => {
+    await page.locator('#fleet-nodes tbody tr').first().waitFor();
+    await page.goto(`${page.url().replace(/#.*/, '')}#zones`);
+    await page.reload();
+    await page.locator('#zone-list > li').first().waitFor();
+    assert.ok(!await seen(page, '#of-fleet'));
+}));
+
+test('the chart has the hour before the page was opened, and says when most was refused', () => onFleet(async page => {
+    await until('the highest', async () => /^Most was refused at \d\d:\d\d:00: 3\dk\/s passed, 9\.0k\/s refused\.$/
+        .test(await text(page, '#fleet-chart-text')));
+    assert.ok(await seen(page, '#fleet-chart .area.rejected') && await seen(page, '#fleet-chart .area.passed'));
+    await page.locator('#fleet-chart .chart').focus();
+    await page.keyboard.press('Home');
+    await until('the first minute', async () => /^\d\d:\d\d:\d\d to \d\d:\d\d:\d\d: 3\dk\/s passed, 15\/s refused$/
+        .test(await text(page, '#fleet-chart-text')));
+    await page.keyboard.press('End');
+    const first = () => page.locator('#fleet-chart .top-line').getAttribute('d');
+    const hour = await first();
+    await page.getByRole('group', { name: 'Time that the chart of the fleet shows' }).getByRole('button', { name: '15 min' }).click();
+    await until('another chart', async () => await first() !== hour);
+    assert.match(await page.locator('#fleet-chart .chart').getAttribute('aria-label'), /last 15 minutes$/);
+}));
+
+test('nodes of an older version have no history: the chart has what the page saw', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    const json = fleet.json.bind(fleet);
+    fleet.json = () => ({ ...json(), history: undefined });
+    await until('the chart', async () => /^(?:Most|Nothing) was refused/.test(await text(page, '#fleet-chart-text')));
+    assert.ok(await seen(page, '#fleet-chart .top-line'));
+}));
+
+test('tables are sorted by a column, in both directions, also in a narrow window', () => onFleet(async page => {
+    const zones = await names(page, 'zones');
+    await page.locator('#fleet-zones').getByRole('button', { name: 'Highest use' }).click();
+    assert.equal((await names(page, 'zones'))[0], 'search', 'the highest first');
+    assert.equal(await page.locator('#fleet-zones [aria-sort]').getAttribute('aria-sort'), 'descending');
+    await page.locator('#fleet-zones').getByRole('button', { name: 'Highest use' }).click();
+    assert.equal((await names(page, 'zones')).at(-1), 'search');
+    await page.locator('#fleet-zones').getByRole('button', { name: 'Zone' }).click();
+    assert.deepEqual(await names(page, 'zones'), [...zones].sort());
+    assert.equal((await cells(page, 'zones', 'search'))[6], '100%');
+
+    await page.setViewportSize(NARROW.viewport);
+    await page.locator('#fleet-nodes-sort').selectOption('By up for');
+    assert.equal((await names(page, 'nodes'))[0], 'edge-waw-01');
+    await page.locator('#fleet-nodes-sort').selectOption('As they come');
+    assert.equal((await names(page, 'nodes'))[0], 'edge-fra-01');
+}));
+
+test('tables are filtered', () => onFleet(async (page, mock) => {
+    await page.locator('#fleet-nodes-filter').fill('M');
+    assert.deepEqual(await names(page, 'nodes'), ['edge-ams-01', 'edge-mad-01', 'edge-mil-01'].filter(name =>
+        mock.world.fleet.node(name)));
+    await page.locator('#fleet-nodes-filter').fill('nowhere');
+    assert.equal(await text(page, '#fleet-nodes .quiet[role=status]'), 'Nothing here has “nowhere”.');
+    mock.world.fleet.node('edge-lon-01').heard = mock.world.time - 200;
+    await page.locator('#fleet-nodes-filter').fill('away');
+    await until('the node that is away', async () => (await names(page, 'nodes')).join() === 'edge-lon-01');
+    await page.locator('#fleet-keys-filter').fill('uploads');
+    assert.ok((await texts(page, '#fleet-keys td:nth-child(2)')).every(zone => zone === 'uploads'));
+    assert.deepEqual(await axe(page), []);
+}));
+
+test('a page of 150 nodes stays fast', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    fleet.nodes = Array.from({ length: 150 }, (_, i) => ({ ...fleet.nodes[0], name: i === 0 ? 'edge-fra-03' : `n${i}`, id: `${i}` }));
+    await until('all nodes', async () => await text(page, '#fleet-count-now') === '150');
+    assert.equal(await page.locator('#fleet-nodes tbody tr').count(), 50);
+    await page.locator('#fleet-nodes').getByRole('button', { name: 'Show 50 more of 100' }).click();
+    await until('more', async () => await page.locator('#fleet-nodes tbody tr').count() === 100);
+    // The page's own work for an answer: half of its long tasks are shorter. The machine may stand still in one of them.
+    const long = await page.evaluate(() => new Promise(resolve => {
+        const tasks = [];
+        new PerformanceObserver(list => tasks.push(...list.getEntries().map(({ duration }) => duration))).observe({ entryTypes: ['longtask'] });
+        setTimeout(() => resolve(tasks.sort((a, b) => a - b)), 40 * 2000);  // the test's clock is 40 times as fast
+    }));
+    const middle = long[Math.floor(long.length / 2)] ?? 0;
+    assert.ok(middle < 500, `${middle} ms`);
+}));
+
+test('what is looked up is shown beside the table, and the focus goes back', () => onFleet(async page => {
+    const ask = page.locator('#fleet-keys tbody tr').nth(3).getByRole('button', { name: 'Look up' });
+    for (const viewport of [{ width: 1400, height: 900 }, NARROW.viewport]) {
+        await page.setViewportSize(viewport);
+        await ask.click();
+        await until('the focus', async () => await focused(page) === 'limit-title');
+        const inside = await page.locator('#limit-set button').evaluate(element => {
+            const { top, bottom, left, right } = element.getBoundingClientRect();
+            return top >= 0 && bottom <= innerHeight && left >= 0 && right <= innerWidth;
+        });
+        assert.ok(inside, `the form is on the screen at ${viewport.width} pixels`);
+        assert.deepEqual(await axe(page), []);
+        assert.deepEqual(await overflowing(page), []);
+        await page.keyboard.press('Escape');
+        assert.ok(!await seen(page, '#limits.beside'));
+        assert.match(await page.evaluate(() => document.activeElement.textContent), /^Look up /);
+    }
+}));
+
+test('a whole zone is changed from its row', () => onFleet(async (page, mock) => {
+    await page.locator('#fleet-zones').getByRole('button', { name: 'Change… search' }).click();
+    await until('the zone', async () => await text(page, '#limit-title') === 'All keys of search');
+    await page.locator('#limit-ten').click();
+    assert.equal(await text(page, '#change-title'), 'Change the limit of every key of the zone?');
+    assert.match(await text(page, '#change-text'), /is 200r\/s instead of 20r\/s.* After 1 day /);
+    await page.locator('#change-yes').click();
+    await until('the change', () => mock.world.fleet.changes.length === 1);
+    assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'search', null, { rate: '200r/s', for: '1d' }]);
+}));
+
+test('addresses lead to parts of the page, to zones and to keys', () => onFleet(async page => {
+    const base = page.url().replace(/#.*/, '');
+    const go = hash => page.evaluate(to => { location.hash = to; }, hash);
+    await go('#nodes');
+    await until('the focus', async () => await focused(page) === 'nodes');
+    await go('#zone=search');
+    await until('the zone', async () => await text(page, '#limit-title') === 'All keys of search');
+    await go('#zone=per_ip&key=192.0.2.1');
+    await until('the key', async () => await text(page, '#limit-title') === '192.0.2.1');
+    await page.locator('#limit-close').click();
+    assert.equal(page.url(), `${base}#fleet`);
+    await page.locator('#fleet-keys tbody tr', { hasText: '203.0.113.77' }).first().getByRole('button', { name: 'Look up' }).click();
+    await until('the address', () => page.url() === `${base}#zone=per_ip&id=%25CB%2500%2571M` || /#zone=per_ip&id=/.test(page.url()));
+    await page.reload();
+    await until('the same key', async () => await text(page, '#limit-title') === '203.0.113.77');
+    await page.goto(`${base}#key=192.0.2.1`);
+    await page.reload();
+    await until('the zones', async () => /^192\.0\.2\.1 in \d of 8 zones:$/.test(await text(page, '#find-text')));
+    await go('#redis');
+    await until('the page of the node', () => seen(page, '#zone-list'));
+    await go('#zone=%3Cimg%3E&key=x');
+    await until('no zone of that name: the key', () => seen(page, '#find-text'));
+}, { expected: /400/ }));
+
+test('the skip link leads to what is shown', () => onFleet(async page => {
+    for (const view of ['#view-fleet', '#view-node']) {
+        await page.locator(view).click();
+        await page.locator('.skip').focus();
+        await page.keyboard.press('Enter');
+        assert.equal(await focused(page), 'main');
+        await page.keyboard.press('Tab');
+        assert.ok(await page.evaluate(() => document.activeElement.closest('main .view') !== null), view);
+    }
+}));
+
+test('a finger finds every target', () => onFleet(async page => {
+    await page.locator('#fleet-keys tbody tr').first().getByRole('button', { name: 'Look up' }).click();
+    await page.locator('#limits.beside').waitFor();
+    const small = await page.evaluate(() => [...document.querySelectorAll('button, input:not([type=radio]), select, a')]
+        .filter(element => element.checkVisibility() && getComputedStyle(element).clipPath === 'none')
+        .filter(element => element.getBoundingClientRect().height < 44).map(element => element.outerHTML.slice(0, 80)));
+    assert.deepEqual(small, []);
+}, NARROW));
+
+test('dangerous changes look different, and are not kept for the next key', () => onFleet(async page => {
+    const colour = selector => page.locator(selector).first().evaluate(element => getComputedStyle(element).backgroundColor);
+    await page.locator('#fleet-keys').getByRole('button', { name: 'Block' }).first().click();
+    const danger = await colour('#change-yes');
+    await page.locator('#change-no').click();
+    await page.locator('#fleet-keys').getByRole('button', { name: 'Look up' }).first().click();
+    await until('the key', () => seen(page, '#limit-ten'));
+    await page.locator('#limit-ten').click();
+    assert.notEqual(await colour('#change-yes'), danger, 'another limit');
+    await page.locator('#change-no').click();
+    await page.locator('[value=block]').check();
+    await page.locator('#limit-set button').click();
+    assert.equal(await text(page, '#change-title'), 'Block this key?');
+    assert.equal(await colour('#change-yes'), danger);
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Changed: blocked.');
+    await until('the first choice', () => page.locator('[value=limit]').isChecked());
+    await page.locator('#fleet-zones').getByRole('button', { name: 'Change… search' }).click();
+    await until('the zone', async () => await text(page, '#limit-title') === 'All keys of search');
+    await page.locator('[value=unlimited]').check();
+    await page.locator('#limit-set button').click();
+    assert.equal(await colour('#change-yes'), danger, 'a zone without its limit');
+}));
+
+test('a key is found in all zones, with who changed it and why, and is changed there', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    fleet.overrides.set('["per_ip","%C0%00%02%01"]', { key: '192.0.2.1', id: '%C0%00%02%01', block: true, for_seconds_left: 600,
+        until: mock.world.time + 600, by: 'edge-vie-01 192.0.2.8 ann', at: mock.world.time - 60, reason: 'attack <b>7</b>' });
+    await page.locator('#find-key').fill(' 192.0.2.1 ');
+    await page.keyboard.press('Enter');
+    await until('the zones', async () => /^192\.0\.2\.1 in 8 of 8 zones:$/.test(await text(page, '#find-text')));
+    const row = page.locator('#find-list tbody tr').first();
+    const [zone, limit, , passes, by] = await row.locator('th .code, td').allTextContents();
+    assert.equal(zone, 'per_ip', 'where it is blocked comes first');
+    assert.match(limit, /^blocked until \d\d:\d\d:\d\d, configured 100r\/m$/);
+    assert.equal(passes, 'Blocked');
+    assert.match(by, /^by edge-vie-01 192\.0\.2\.8 ann at \d\d:\d\d:\d\d: attack <b>7<\/b>$/);
+    assert.deepEqual(await axe(page), []);
+    await row.getByRole('button', { name: 'Take back' }).click();
+    await page.locator('#change-yes').click();
+    await until('no change', async () => (await page.locator('#find-list tbody td:nth-child(5)').allTextContents())
+        .every(changed => changed === 'Not changed'));
+    assert.deepEqual(fleet.changes, [['DELETE', 'per_ip', '%C0%00%02%01', '']]);
+
+    await page.locator('#find-key').fill('gold-4711');
+    await page.keyboard.press('Enter');
+    await until('the zones', async () => /^gold-4711 in \d of 8 zones:$/.test(await text(page, '#find-text')));
+    assert.ok(!(await texts(page, '#find-list tbody th .code')).includes('per_ip'), 'no zone of addresses has such a key');
+    const gold = page.locator('#find-list tbody tr', { hasText: 'per_key' });
+    await gold.getByRole('button', { name: '10 times more' }).click();
+    assert.match(await text(page, '#change-text'), /^The limit of this key is 500r\/s.* After 1 day /);
+    await page.locator('#change-yes').click();
+    await until('the change', () => fleet.changes.length === 2);
+    assert.deepEqual(fleet.changes[1], ['PUT', 'per_key', 'gold-4711', { rate: '500r/s', burst: 500, for: '1d' }]);
+    await gold.getByRole('button', { name: 'Open' }).click();
+    await until('the key', async () => /Changed to500r\/s, burst 500/.test(await state(page)));
+    fleet.connected = false;
+    await until('nothing to change', () => page.locator('#find-list').getByRole('button', { name: 'Block' }).first().isDisabled());
+}, { expected: /400|503/ }));
+
+test('settings that differ are named, and nodes that do not say which', () => onFleet(async (page, mock) => {
+    mock.world.fleet.node('edge-vie-01').differs = ['per_ip'];
+    await until('the setting', async () => (await cells(page, 'zones', 'per_ip'))[7] === 'Differ: rate on edge-vie-01');
+    assert.equal((await cells(page, 'nodes', 'edge-vie-01'))[8], 'Differ: per_ip (rate, 7r/s)');
+    mock.world.fleet.says = false;
+    await until('the node', async () => (await cells(page, 'zones', 'per_ip'))[7] === 'Differ: on edge-vie-01');
+}));
