@@ -94,6 +94,23 @@ subtest 'a reply that nobody asked for closes its connection, and the worker goe
     stop_process($server->{pid}, 'KILL');
 };
 
+# Valkey 9.1 can be built or started without its Lua module. It then answers so.
+subtest 'a server without Lua is one line of the log, and the fail mode decides' => sub {
+    my $server = hostile({
+        EVALSHA => "-NOSCRIPT No matching script. Please use EVAL.\r\n",
+        SCRIPT  => "-ERR Could not find scripting engine 'lua'\r\n",
+    });
+    my $node = node_of("server $server->{addr};");
+    my $from = time;
+    while (time - $from < 3) {
+        is_deeply [map { $node->status('/') } 1 .. 10], [(200) x 10], 'requests pass';
+    }
+    is $node->count_log(qr/redis "main" at \S+ is away, the fail mode decides: ERR Could not find scripting engine 'lua'/), 1,
+        'it says what is missing';
+    is $node->count_log(qr/ratelimit: /), 1, 'and nothing else';
+    stop_process($server->{pid}, 'KILL');
+};
+
 subtest 'the master survives the initial load of a fleet' => sub {
     my $port = free_port();
     my $node = node_of("server 127.0.0.1:$port;", http => 'ratelimit_fleet;');

@@ -155,6 +155,13 @@ subtest 'concurrency=: over the fleet' => sub {
         $backend->finish;
         http_read($_) for @held;
         wait_until('there is room again', sub { $last->status('/low?for=0') == 200 });
+
+        my @kept = $backend->hold($first, '/?k=b', '/?k=b');
+        my @low = burst([map { $_->port } @{$nodes}], '/low?k=b&for=0.05', 120, 16);
+        cmp_ok $backend->most('b'), '<=', 7, 'a flood of a low priority leaves three';
+        cmp_ok scalar(grep { $_ == 200 } @low), '>', 0;
+        $backend->finish;
+        http_read($_) for @kept;
     }
 };
 

@@ -37,6 +37,7 @@ protected:
             Limit& limit = limits_.emplace_back();
             // The last one, concurrency, is not sent again by this rule.
             limit.policy = any_policy(all_algorithms[static_cast<std::size_t>(any(0, 6))]);
+            limit.policy.reserve = any_of<std::int64_t>({ 0, 0, any(0, limit.policy.whole() - 1) });
             limit.shadow = limits_.size() > 1 && any(0, 3) == 0;
             limit.key = std::to_string(trace) + "." + std::to_string(limits_.size());
         }

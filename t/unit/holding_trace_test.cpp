@@ -69,7 +69,9 @@ void HoldingTrace::step()
     const auto what = any(0, 19);
     if (what < 4) {
         const std::string other = any(0, 2) == 0 ? "{k}" + std::to_string(any(0, 2)) : "";
-        request(of, any(1, 2), other);
+        Policy by = policy;
+        by.reserve = any_of<std::int64_t>({ 0, 0, 1, 3 });
+        request(of, any(1, 2), other, by);
     } else if (what < 8 && !of.requests.empty()) {
         end(*std::next(of.requests.begin(), any(0, std::ssize(of.requests) - 1)));
     } else if (what < 16) {
