@@ -52,10 +52,11 @@ microseconds block_of(std::int64_t verdict) noexcept
     return microseconds{ verdict >> 2 };
 }
 
-/// remaining, reset and retry, as a script computes them: numbers that a double represents exactly.
+/// remaining, reset and retry. Scripts compute no larger ones, also of times that are foreign, of 56
+/// bits; and no sum or small multiple of them overflows.
 bool good_state(const char* fields, std::size_t at) noexcept
 {
-    constexpr std::int64_t most = std::int64_t{ 1 } << 53U;
+    constexpr std::int64_t most = std::int64_t{ 1 } << 58U;
     const auto is_from = [&](std::int64_t least, std::size_t index) {
         return field(fields, index) >= least && field(fields, index) <= most;
     };

@@ -213,7 +213,7 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     EXPECT_FALSE(reads(packed({ 1, -4, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, -5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5, -3 }), one));
-    constexpr std::int64_t too_large = (std::int64_t{ 1 } << 53) + 1;
+    constexpr std::int64_t too_large = (std::int64_t{ 1 } << 58) + 1;
     EXPECT_FALSE(reads(packed({ 1, too_large, 5, 0 }), one));
     EXPECT_FALSE(reads(packed({ 1, 4, too_large, 0 }), one));
     EXPECT_FALSE(reads(packed({ 0, 4, 5, too_large }), one));
