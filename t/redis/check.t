@@ -177,4 +177,35 @@ subtest 'streams of one HTTP/2 connection: each is limited, also if others are r
     is_deeply [$node->workers], [$worker], 'the worker lives';
 };
 
+subtest 'mirror counts each request once, also behind its response, and refuses none' => sub {
+    my $redis = redis();
+    my $proxy = proxy(to => $redis->addr);
+    my $node  = nginx(
+        http   => "ratelimit_redis main { server @{[ $proxy->addr ]}; timeout 5s; connect_timeout 5s; }"
+            . 'ratelimit_zone $arg_k zone=test rate=9r/d algorithm=fixed_window; ratelimit_zone $arg_k zone=none rate=9r/d;'
+            . 'ratelimit_zone $arg_k zone=held concurrency=9;',
+        server => <<'END',
+        location = /check { ratelimit_check; ratelimit zone=test; ratelimit zone=held; }
+        location = /plain { internal; ratelimit zone=none; try_files /index.html =404; }
+        location = /mirrored { mirror /check; mirror /plain; try_files /index.html =404; }
+        location = /peek { ratelimit zone=test cost=0; ratelimit_headers off; try_files /index.html =404; }
+        location = /others { ratelimit zone=none cost=0; try_files /index.html =404; }
+        location = /held { ratelimit zone=held cost=0; try_files /index.html =404; }
+        add_header X-Left $ratelimit_remaining always;
+END
+    );
+    my $left = sub { $node->get($_[0])->header('X-Left') };
+    is $left->('/peek?k=warm'), 9;
+    for my $delay (0, 0.2) {
+        $proxy->delay($delay);
+        is $node->status("/mirrored?k=$delay"), 200 for 1 .. 7;
+        wait_until('each is counted', sub { $left->("/peek?k=$delay") == 2 });
+        is $node->status("/mirrored?k=$delay"), 200, 'none is refused' for 1 .. 4;
+        wait_until('the limit is used up', sub { $left->("/peek?k=$delay") == 0 });
+        wait_until('nothing is held', sub { $left->("/held?k=$delay") == 9 });
+        is $left->("/others?k=$delay"), 9, 'a subrequest to another location is not counted';
+    }
+    $proxy->pass;
+};
+
 finish();
