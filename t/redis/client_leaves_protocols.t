@@ -106,6 +106,7 @@ sub outcome {
     $end->();
     my $log = sub { [map { /^\Q$path\E (\d+)$/ ? $1 : () } split /\n/, $node->file('ended.log')] };
     wait_until('every request has ended', sub { @{ $log->() } == $count });
+    $target->get('/');  # by then it has logged what it answered
     return { statuses => [sort @{ $log->() }], asked => scalar(() = $target->file('got.log') =~ /^\Q$path\E$/gm) };
 }
 
