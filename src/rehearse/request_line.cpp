@@ -20,17 +20,6 @@ int hex(char letter) noexcept
     return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
-/// An absolute URI without its scheme and host.
-std::string_view without_host(std::string_view uri) noexcept
-{
-    const auto scheme = uri.find("://");
-    if (uri.starts_with('/') || scheme == std::string_view::npos) {
-        return uri;
-    }
-    const auto path = uri.find_first_of("/?", scheme + 3);
-    return path == std::string_view::npos ? "/" : uri.substr(path);
-}
-
 /// "HTTP/1.1", and spaces.
 bool is_protocol(std::string_view text) noexcept
 {
@@ -149,7 +138,7 @@ std::optional<RequestLine> parse_request_line(std::string_view line) noexcept
 
 std::optional<std::string_view> normalized_path(std::string_view uri, std::string& own, bool merge)
 {
-    std::string_view path = without_host(uri);
+    std::string_view path = origin_form(uri);
     path = path.substr(0, path.find_first_of("?#"));
     if (path.empty()) {
         return "/";
@@ -173,6 +162,16 @@ std::optional<std::string_view> normalized_path(std::string_view uri, std::strin
         return std::nullopt;
     }
     return own;
+}
+
+std::string_view origin_form(std::string_view uri) noexcept
+{
+    const auto scheme = uri.find("://");
+    if (uri.starts_with('/') || scheme == std::string_view::npos) {
+        return uri;
+    }
+    const auto path = uri.find_first_of("/?", scheme + 3);
+    return path == std::string_view::npos ? "/" : uri.substr(path);
 }
 
 std::string_view absolute_host(std::string_view uri) noexcept

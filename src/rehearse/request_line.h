@@ -22,6 +22,9 @@ std::optional<RequestLine> parse_request_line(std::string_view line) noexcept;
 std::optional<std::string_view> normalized_path(
     std::string_view uri, std::string& own, bool merge = true);
 
+/// A URI without its scheme and host, "/" if nothing else is there: $request_uri.
+std::string_view origin_form(std::string_view uri) noexcept;
+
 /// The host of an absolute URI, with its port; empty: it is none.
 std::string_view absolute_host(std::string_view uri) noexcept;
 

@@ -12,6 +12,17 @@ using Directives = std::vector<const Directive*>;
 using Step = RewriteProgram::Step;
 using Condition = RewriteProgram::Condition;
 
+/// As nginx does it in `if` and `rewrite`: one that does not match leaves no $1.
+bool match_or_clear(
+    const Captures& captures, const Regex& regex, std::string_view subject, Values& values)
+{
+    const bool found = captures.match(regex, subject, values);
+    if (!found) {
+        values.rewritten().captures.clear();
+    }
+    return found;
+}
+
 Directives inner_of(const Directive& directive)
 {
     Directives out;
@@ -290,7 +301,7 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
     case Kind::equal:
         return (left.value(values, own) == right) != negated;
     case Kind::matches:
-        return captures.match(*regex, left.value(values, own), values) != negated;
+        return match_or_clear(captures, *regex, left.value(values, own), values) != negated;
     case Kind::exists:
         return facts.exists(values, file) != negated;
     case Kind::answered:
@@ -302,7 +313,7 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
 RewriteProgram::Flow RewriteProgram::rewrite(const Step& step, Values& values, State& state)
 {
     const std::string path(values.rewritten().path);
-    if (!step.captures.match(*step.regex, path, values)) {
+    if (!match_or_clear(step.captures, *step.regex, path, values)) {
         return Flow::next;
     }
     if (step.redirects) {

@@ -213,7 +213,9 @@ const Variable* Scope::make_from_request(const std::string& name)
         return variables_.method();
     }
     if (name == "request_uri") {
-        return from_line(&RequestLine::uri);
+        return derived(from_line(&RequestLine::uri), [](std::string_view uri, std::string&) {
+            return origin_form(uri);
+        });
     }
     if (name == "server_protocol") {
         return from_line(&RequestLine::protocol);

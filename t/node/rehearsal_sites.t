@@ -1,4 +1,4 @@
-# ratelimit-rehearse beside nginx, as in rehearsal.t: ten configurations as sites have them.
+# ratelimit-rehearse beside nginx, as in rehearsal.t: configurations as sites have them.
 # needs: gcc libc6-dev
 
 use Ratelimit::BesideNginx qw(same requests compared);
@@ -130,6 +130,16 @@ site('locations in locations', <<'END', [qw(/users/ann/ /users/ann/posts /users/
 END
     ratelimit_zone $1 zone=user rate=7r/m; ratelimit_zone $remote_addr$1 zone=owner rate=2r/m;
 END2
+
+site('keys of captures, after regular expressions that do not match', <<'END', [qw(/users/ann/ /users/bob/x /teams/ann/ /teams/bob /shops/ann /shops/bob)], http => 'ratelimit_zone $1 zone=capture rate=3r/m;');
+    location ~ ^/users/(\w+) { rewrite ^/none /x; ratelimit zone=capture; proxy_pass http://UPSTREAM; }
+    location ~ ^/teams/(\w+) { if ($http_user_agent ~ none) { set $unused 1; } ratelimit zone=capture; proxy_pass http://UPSTREAM; }
+    location ~ ^/shops/(\w+) { ratelimit zone=capture; proxy_pass http://UPSTREAM; }
+END
+
+site('keys of addresses as they were sent', <<'END', ['/a', '/a?', '/a?x', '/a#f', '/%61', '//a', '/', '/?x', 'GET http://localhost/a?x HTTP/1.1', 'GET http://localhost HTTP/1.1', 'GET http://localhost?x HTTP/1.1'], http => 'ratelimit_zone $request_uri zone=sent rate=3r/m;');
+    location / { ratelimit zone=sent; proxy_pass http://UPSTREAM; }
+END
 
 diag compared();
 finish();

@@ -308,7 +308,7 @@ subtest 'captures are keys' => sub {
     is_deeply by_key("ratelimit_zone \$$_->[0] zone=z rate=1r/d; location ~ ^/(\\w+)/(?<two>\\w+) { $_->[1] ratelimit zone=z; }",
         paths('/a/b', '/a/b', '/a/c')), $_->[2] for
         ['1', '', { a => 3 }], ['2', '', { b => 2, c => 1 }], ['two', '', { b => 2, c => 1 }], ['{1}0', '', { a0 => 3 }],
-        ['1', 'if ($uri ~ (.)$) { set $x 1; }', { b => 2, c => 1 }], ['1', 'rewrite ^/a/(b)$ /a/b break;', { b => 2, a => 1 }],
+        ['1', 'if ($uri ~ (.)$) { set $x 1; }', { b => 2, c => 1 }], ['1', 'rewrite ^/a/(b)$ /a/b break;', { b => 2 }],
         ['1', 'location /a/b { }', { a => 3 }];
 };
 
