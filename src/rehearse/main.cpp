@@ -128,7 +128,7 @@ void describe(CLI::App& app, Command& command)
     app.add_flag(
         "--discover", command.discover,
         "there is no configuration: propose limits for the busiest paths of the logs");
-    app.add_option("--svg", command.svg, "write them as a picture");
+    app.add_option("--svg", command.svg, "write the requests of each minute as a picture");
     app.add_option(
         "--suggest", command.share,
         "find the smallest quota that would have refused at most this share of the keys (0.1%)");
