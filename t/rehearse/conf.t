@@ -98,7 +98,9 @@ http {
     log_format main '$remote_addr - $remote_user [$time_local] "$request" '
                     "$status";
     access_log /var/log/nginx/access.log main;
-    content_by_lua_block { if x then return "{" .. "}" end }
+    content_by_lua_block { -- it's a comment with {
+        if x then return "{\"" .. '{' .. [[ { ]] .. [=[ ]] { ]=] end --[[ {
+        ]] }
     upstream backend { server 127.0.0.1:80; }
     ratelimit_redis main { server 127.0.0.1; }
     include conf.d/*.conf;
