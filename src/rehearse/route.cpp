@@ -326,6 +326,10 @@ Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_re
             return walk.route;
         }
     }
+    if (server.redirects.answered(values, facts_)) {
+        walk.end(Reached::rewrite);
+        return walk.route;
+    }
     if (facts_.args != nullptr) {
         state.args = facts_.args->value(values);
     }

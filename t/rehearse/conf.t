@@ -358,4 +358,31 @@ subtest 'keys of split_clients, of a server name, and of set within if' => sub {
         paths(map { "/?x=$_" } qw(ab ab zb c d))), { 'is a' => 2, 'is z' => 1, 'other c' => 1, other => 1 };
 };
 
+subtest 'a server that redirects to the one with limits' => sub {
+    my $tls = 'server { listen 443 ssl; listen [::]:443 ssl http2; server_name shop.example; location / { ratelimit zone=z; proxy_pass http://x; } }';
+    my $format = 'log_format full \'$remote_addr [$time_local] "$request" $status $host $scheme $upstream_status\';';
+    my @answers = (['http', 301, '-'], ['https', 200, 200], ['https', 301, 301], ['https', 301, '-']);
+    my @short   = map { "10.0.0.1 [18/Nov/2026:11:06:40 +0000] \"GET / HTTP/1.1\" $_->[1] shop.example $_->[0] $_->[2]\n" } @answers;
+    my $common  = log_file(map { line(status => $_->[1]) } @answers);
+    for my $plain ('server_name shop.example; return 301 https://$host$request_uri;', 'listen 80 default_server; return 301 https://$host$request_uri;',
+        'listen [::]:80; server_name shop.example; location /.well-known/ { } location / { rewrite ^ https://$host$request_uri permanent; }',
+        'server_name shop.example; if ($host = shop.example) { return 301 https://$host$request_uri; } return 404;') {
+        my $conf = "$zone server { $plain } $tls";
+        my $with = sub { my ($format, $log) = @_; return report(conf => "$conf $format", logs => [$log], options => ['--format', 'full']) };
+        my $report = $with->($format, log_file(@short));
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 3, rewrite => 1 }, "$plain: \$scheme tells";
+        is $report->{warnings}, '';
+        $report = $with->($format =~ s/ \$scheme//r, log_file(map { s/ https?//r } @short));
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 2, rewrite => 2 }, 'else the status, where no upstream was asked';
+        like $report->{warnings}, qr/: the server in \S+:2 redirects to that in \S+:2: requests with the status of its redirect are taken for those that it answered \(log \$scheme to know\)$/;
+        $report = report(conf => $conf, logs => [$common]);
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 1, rewrite => 3 }, 'also if the log has no host';
+    }
+    for my $other ('server_name other.example; return 301 https://$host$request_uri; }', 'listen 80 default_server; access_log off; return 301 /x; }',
+        'server_name shop.example; location / { } }', 'listen 443 ssl; server_name www.shop.example; return 301 /; }') {
+        my $report = report(conf => "$zone server { listen 80; server_name first; } server { $other $tls $format", logs => [log_file(@short)], options => ['--format', 'full']);
+        is $report->{requests}{limits}, 4, "$other: it is none";
+    }
+};
+
 finish();
