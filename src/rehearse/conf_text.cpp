@@ -59,13 +59,17 @@ public:
         }
     }
 
-    /// Skips the block of a directive that holds another language, such as Lua.
-    void skip_foreign_block()
+    /// Skips the block of a directive that holds Lua: braces in its strings and comments do not
+    /// count.
+    void skip_lua_block()
     {
         std::size_t depth = 1;
         while (depth > 0) {
             if (text_.empty()) {
                 fail("unexpected end of file, expecting \"}\"");
+            }
+            if (skip_lua_text()) {
+                continue;
             }
             const char letter = take();
             depth += letter == '{' ? 1 : 0;
@@ -84,6 +88,42 @@ private:
         place_.line += letter == '\n' ? 1 : 0;
         text_.remove_prefix(1);
         return letter;
+    }
+
+    void skip(std::size_t count)
+    {
+        while (count-- > 0 && !text_.empty()) {
+            take();
+        }
+    }
+
+    /// A string or a comment of Lua. False: there is none here.
+    bool skip_lua_text()
+    {
+        const std::size_t dashes = text_.starts_with("--") ? 2 : 0;
+        const std::string_view rest = text_.substr(dashes);
+        const auto bracket = rest.starts_with('[') ? rest.find_first_not_of('=', 1) : rest.npos;
+        if (bracket != rest.npos && rest[bracket] == '[') {  // [[ … ]], [=[ … ]=], …
+            const std::string closing = ']' + std::string(bracket - 1, '=') + ']';
+            const auto end = rest.find(closing, bracket);
+            skip(end == rest.npos ? text_.size() : dashes + end + closing.size());
+            return true;
+        }
+        if (dashes > 0) {
+            skip(text_.find('\n'));
+            return true;
+        }
+        if (text_.front() != '"' && text_.front() != '\'') {
+            return false;
+        }
+        const char quote = take();
+        for (char letter = '\0'; letter != quote && letter != '\n' && !text_.empty();) {
+            letter = take();
+            if (letter == '\\') {
+                skip(1);
+            }
+        }
+        return true;
     }
 
     void skip_space()
@@ -238,7 +278,7 @@ private:
             added.place = start;
             added.has_block = end == Lexer::End::open;
             if (added.has_block && added.name.ends_with("_by_lua_block")) {
-                lexer.skip_foreign_block();
+                lexer.skip_lua_block();
             } else if (added.has_block) {
                 std::vector<Directive> block;
                 read_block(lexer, block, depth + 1, false);

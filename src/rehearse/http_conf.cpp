@@ -237,7 +237,8 @@ private:
         for (const Directive* one : all) {
             if (one->name == "server_name") {
                 server->names.insert(server->names.end(), one->args.begin(), one->args.end());
-            } else if (one->name == "listen") {
+            } else if (one->name == "listen" && !one->args.empty()) {
+                server->listens.push_back(one);
                 const auto& words = one->args;
                 server->is_default = server->is_default
                     || std::any_of(words.begin(), words.end(), [](const std::string& word) {

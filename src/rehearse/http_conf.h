@@ -3,6 +3,7 @@
 #include "rehearse/locations.h"
 #include "rehearse/log_format.h"
 #include "rehearse/plan.h"
+#include "rehearse/redirect_server.h"
 #include "rehearse/variables.h"
 
 #include <memory>
@@ -15,6 +16,8 @@ struct ServerConf {
     std::vector<std::string> names;
     bool is_default = false;
     bool has_limits = false;  // a request of it may reach one
+    std::vector<const Directive*> listens;
+    RedirectServer redirects;  // beside it
     Location top;
 
     /// What it is called in reports: its first name, or where it is written.

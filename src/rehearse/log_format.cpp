@@ -215,6 +215,8 @@ void LogFormat::want(const std::vector<std::size_t>& wanted, bool arrival)
 {
     wanted_ = wanted;
     values_.resize(names_.size());
+    address_index_ = index_of("remote_addr");
+    status_index_ = index_of("status");
     duration_index_.reset();
     if (arrival) {
         duration_index_ = index_of(duration_variable);
@@ -233,9 +235,20 @@ void LogFormat::want(const std::vector<std::size_t>& wanted, bool arrival)
     throw InputError(title_ + " has no time: $time_local, $time_iso8601 or $msec");
 }
 
+/// Whether the values can be those of their variables: text before the address, as of a format that
+/// begins with the server's name, would become a part of it.
+bool LogFormat::is_plausible() const noexcept
+{
+    if (address_index_ && values_[*address_index_].find(' ') != std::string_view::npos) {
+        return false;
+    }
+    const std::string_view status = status_index_ ? values_[*status_index_] : std::string_view();
+    return status == "-" || status.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 bool LogFormat::read(std::string_view line, Record& out)
 {
-    if (!split(line, values_)) {
+    if (!split(line, values_) || !is_plausible()) {
         return false;
     }
     const auto time = time_.parse(values_[time_index_]);

@@ -54,11 +54,15 @@ protected:
     std::vector<std::string> names_;
 
 private:
+    bool is_plausible() const noexcept;
+
     std::string title_;
     Escape escape_;
     std::vector<std::size_t> wanted_;
     std::size_t time_index_ = 0;
     std::optional<std::size_t> duration_index_;
+    std::optional<std::size_t> address_index_;
+    std::optional<std::size_t> status_index_;
     LogTime time_{ TimeVariable::time_local };
     std::vector<std::string_view> values_;
 };

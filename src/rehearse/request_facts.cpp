@@ -40,7 +40,8 @@ RequestFacts::RequestFacts(Variables& variables)
       args(variables.args()),
       address(variables.logged("remote_addr")),
       status(variables.logged("status")),
-      method(variables.method())
+      method(variables.method()),
+      scheme(variables.logged("scheme"))
 {
     for (const char* name : { "upstream_status", "upstream_addr", "upstream_response_time" }) {
         upstream = upstream == nullptr ? variables.logged(name) : upstream;
@@ -64,9 +65,13 @@ RequestFacts::RequestFacts(Variables& variables)
 
 int RequestFacts::status_of(Values& values) const
 {
-    const auto number =
-        status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
-    return static_cast<int>(number.value_or(0));
+    if (status_request_ != values.request()) {
+        const auto number =
+            status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
+        status_ = static_cast<int>(number.value_or(0));
+        status_request_ = values.request();
+    }
+    return status_;
 }
 
 bool RequestFacts::is_method(Values& values, const LimitExcept& limit) const

@@ -239,8 +239,10 @@ Router::Next Router::error_page(Walk& walk, int status) const
     if (pages == nullptr || walk.has_error_page) {
         return Next::done;
     }
+    const bool gets_slash = !walk.values.rewritten().path.ends_with('/')
+        && facts_.exists(walk.values, FileKind::folder);
     const bool hidden = walk.route.reached == Reached::none && location.handler == nullptr
-        && !facts_.file_found(walk.values);
+        && !gets_slash && !facts_.file_found(walk.values);
     for (std::size_t i = 0; i < pages->size(); ++i) {
         const ErrorPage& page = (*pages)[i];
         const bool changed = page.response_changes || status == too_many_requests;
@@ -323,6 +325,10 @@ Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_re
             walk.end(Reached::malformed);
             return walk.route;
         }
+    }
+    if (server.redirects.answered(values, facts_)) {
+        walk.end(Reached::rewrite);
+        return walk.route;
     }
     if (facts_.args != nullptr) {
         state.args = facts_.args->value(values);

@@ -103,6 +103,10 @@ void declare_routes(const ServerConf& server, Scope& scope)
 void compile_routes(
     ServerConf& server, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
 {
+    if (auto warning = server.redirects.warning(server.top.directive->place, facts);
+        !warning.empty()) {
+        warnings.push_back(std::move(warning));
+    }
     for_each_location(
         server.top, [&](Location& location) { compile(location, scope, facts, warnings); });
 }

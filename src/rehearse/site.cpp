@@ -1,5 +1,6 @@
 #include "rehearse/site.h"
 
+#include "rehearse/redirect_search.h"
 #include "rehearse/request_line.h"
 
 #include <algorithm>
@@ -92,7 +93,7 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
 }  // namespace
 
 Site::Site(HttpConf& conf, Variables& variables, const std::string& server)
-    : variables_(variables), scope_(variables), router_(variables)
+    : variables_(variables), scope_(variables), router_(variables), by_name_(!server.empty())
 {
     for (const auto& one : conf.servers) {
         servers_.push_back(one.get());
@@ -124,6 +125,7 @@ void Site::compile(HttpConf& conf)
     for (const auto& one : conf.servers) {
         if ((only_ == nullptr || only_ == one.get()) && one->has_limits) {
             met.push_back(one.get());
+            one->redirects = redirects_beside(conf, *one, only_ == nullptr || by_name_);
             declare_routes(*one, scope_);
         }
     }

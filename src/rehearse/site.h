@@ -43,6 +43,7 @@ private:
     const ServerConf* only_ = nullptr;    // the server of all requests
     const Variable* host_ = nullptr;      // else
     const Variable* captured_ = nullptr;  // the host, if `host_` is $server_name
+    bool by_name_;                        // `only_` has the name that the user gave
     ServerNames names_;
     bool has_concurrency_ = false;
     const LimitReqConf* limit_req_ = nullptr;  // one that is followed

@@ -134,7 +134,8 @@ FailIf parse_fail_if(const std::string& text)
     char* end = nullptr;
     out.bound = std::strtod(bound.c_str(), &end);
     out.share = *end == '%';
-    const bool number = end != bound.c_str() && *(end + (out.share ? 1 : 0)) == '\0';
+    const bool number = end != bound.c_str() && *(end + (out.share ? 1 : 0)) == '\0'
+        && (!out.share || out.bound <= 100);
     if (!known || !number || !std::isfinite(out.bound) || out.bound < 0
         || (of_clients && !out.zone.empty())) {
         bad_condition(text);

@@ -131,6 +131,13 @@ END
     ratelimit_zone $1 zone=user rate=7r/m; ratelimit_zone $remote_addr$1 zone=owner rate=2r/m;
 END2
 
+site('files, and a program for the others', <<'END', [qw(/docs /docs/ /style.css /none /none.css /empty /about.html /missing)]);
+    index index.html;
+    error_page 404 = @program;
+    location @program { ratelimit zone=y; proxy_pass http://UPSTREAM; }
+    location ~ \.css$ { ratelimit zone=z; }
+END
+
 site('keys of captures, after regular expressions that do not match', <<'END', [qw(/users/ann/ /users/bob/x /teams/ann/ /teams/bob /shops/ann /shops/bob)], http => 'ratelimit_zone $1 zone=capture rate=3r/m;');
     location ~ ^/users/(\w+) { rewrite ^/none /x; ratelimit zone=capture; proxy_pass http://UPSTREAM; }
     location ~ ^/teams/(\w+) { if ($http_user_agent ~ none) { set $unused 1; } ratelimit zone=capture; proxy_pass http://UPSTREAM; }

@@ -98,7 +98,9 @@ http {
     log_format main '$remote_addr - $remote_user [$time_local] "$request" '
                     "$status";
     access_log /var/log/nginx/access.log main;
-    content_by_lua_block { if x then return "{" .. "}" end }
+    content_by_lua_block { -- it's a comment with {
+        if x then return "{\"" .. '{' .. [[ { ]] .. [=[ ]] { ]=] end --[[ {
+        ]] }
     upstream backend { server 127.0.0.1:80; }
     ratelimit_redis main { server 127.0.0.1; }
     include conf.d/*.conf;
@@ -308,7 +310,7 @@ subtest 'captures are keys' => sub {
     is_deeply by_key("ratelimit_zone \$$_->[0] zone=z rate=1r/d; location ~ ^/(\\w+)/(?<two>\\w+) { $_->[1] ratelimit zone=z; }",
         paths('/a/b', '/a/b', '/a/c')), $_->[2] for
         ['1', '', { a => 3 }], ['2', '', { b => 2, c => 1 }], ['two', '', { b => 2, c => 1 }], ['{1}0', '', { a0 => 3 }],
-        ['1', 'if ($uri ~ (.)$) { set $x 1; }', { b => 2, c => 1 }], ['1', 'rewrite ^/a/(b)$ /a/b break;', { b => 2, a => 1 }],
+        ['1', 'if ($uri ~ (.)$) { set $x 1; }', { b => 2, c => 1 }], ['1', 'rewrite ^/a/(b)$ /a/b break;', { b => 2 }],
         ['1', 'location /a/b { }', { a => 3 }];
 };
 
@@ -354,6 +356,33 @@ subtest 'keys of split_clients, of a server name, and of set within if' => sub {
     is_deeply { map { $_->{key} => $_->{requests} } @{ $tenants->{limits}[0]{busiest} } }, { a => 2, b => 1 };
     is_deeply by_key('ratelimit_zone $v zone=z rate=1r/d; set $v other; if ($arg_x ~ ^(.)b$) { set $v "is $1"; } if ($arg_x = c) { set $v "$v c"; } ratelimit zone=z;',
         paths(map { "/?x=$_" } qw(ab ab zb c d))), { 'is a' => 2, 'is z' => 1, 'other c' => 1, other => 1 };
+};
+
+subtest 'a server that redirects to the one with limits' => sub {
+    my $tls = 'server { listen 443 ssl; listen [::]:443 ssl http2; server_name shop.example; location / { ratelimit zone=z; proxy_pass http://x; } }';
+    my $format = 'log_format full \'$remote_addr [$time_local] "$request" $status $host $scheme $upstream_status\';';
+    my @answers = (['http', 301, '-'], ['https', 200, 200], ['https', 301, 301], ['https', 301, '-']);
+    my @short   = map { "10.0.0.1 [18/Nov/2026:11:06:40 +0000] \"GET / HTTP/1.1\" $_->[1] shop.example $_->[0] $_->[2]\n" } @answers;
+    my $common  = log_file(map { line(status => $_->[1]) } @answers);
+    for my $plain ('server_name shop.example; return 301 https://$host$request_uri;', 'listen 80 default_server; return 301 https://$host$request_uri;',
+        'listen [::]:80; server_name shop.example; location /.well-known/ { } location / { rewrite ^ https://$host$request_uri permanent; }',
+        'server_name shop.example; if ($host = shop.example) { return 301 https://$host$request_uri; } return 404;') {
+        my $conf = "$zone server { $plain } $tls";
+        my $with = sub { my ($format, $log) = @_; return report(conf => "$conf $format", logs => [$log], options => ['--format', 'full']) };
+        my $report = $with->($format, log_file(@short));
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 3, rewrite => 1 }, "$plain: \$scheme tells";
+        is $report->{warnings}, '';
+        $report = $with->($format =~ s/ \$scheme//r, log_file(map { s/ https?//r } @short));
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 2, rewrite => 2 }, 'else the status, where no upstream was asked';
+        like $report->{warnings}, qr/: the server in \S+:2 redirects to that in \S+:2: requests with the status of its redirect are taken for those that it answered \(log \$scheme to know\)$/;
+        $report = report(conf => $conf, logs => [$common]);
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 1, rewrite => 3 }, 'also if the log has no host';
+    }
+    for my $other ('server_name other.example; return 301 https://$host$request_uri; }', 'listen 80 default_server; access_log off; return 301 /x; }',
+        'server_name shop.example; location / { } }', 'listen 443 ssl; server_name www.shop.example; return 301 /; }') {
+        my $report = report(conf => "$zone server { listen 80; server_name first; } server { $other $tls $format", logs => [log_file(@short)], options => ['--format', 'full']);
+        is $report->{requests}{limits}, 4, "$other: it is none";
+    }
 };
 
 finish();

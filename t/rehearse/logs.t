@@ -207,8 +207,11 @@ subtest 'another format than the log has' => sub {
     for my $option (sort keys %format) {
         my $with = sub { report(logs => [log_file(($format{$option}) x 5)], options => \@_,
             conf => "$conf log_format own '\$status \$remote_addr - \$remote_user [\$time_local] ' '\"\$request\" \$status';") };
-        my ($message) = @{ $with->('--format', '$msec|$remote_addr')->{problems} };
-        like $message, qr/; those without the log's format fit \Q$option\E$/, $option;
+        for my $wrong ('$msec|$remote_addr', 'combined') {
+            next if $wrong eq 'combined' && $option eq '--log-format json';
+            my ($message) = @{ $with->('--format', $wrong)->{problems} };
+            like $message, qr/; those without the log's format fit \Q$option\E$/, "$option, in place of $wrong";
+        }
         my $right = $with->(split / /, $option);
         is $right->{skipped}, 0, 'which reads it';
         ok $right->{usable};

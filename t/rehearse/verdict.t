@@ -67,7 +67,7 @@ subtest '--fail-if' => sub {
     like $out, qr/"failed":\["refused > 0: 35 % \(7 of 20\) requests","refused > 1: 35 % \(7 of 20\) requests"\]/;
     is((rehearse(conf => $two, logs => [log_file(line(path => '/a'))], options => ['--fail-if', 'refused > 0']))[0], 2,
         'a result that cannot be used is no pass');
-    for ('x > 1', 'refused < 1', 'refused > x', 'refused', 'refused > -1', 'a.refused_clients > 1', 'refused > 1%%', 'refused > nan') {
+    for ('x > 1', 'refused < 1', 'refused > x', 'refused', 'refused > -1', 'a.refused_clients > 1', 'refused > 1%%', 'refused > 101%', 'refused > nan') {
         my ($bad, undef, $err) = rehearse(conf => $two, logs => [$log], options => ['--fail-if', $_]);
         is $bad, 1, $_;
         like $err, qr/^ratelimit-rehearse: --fail-if: invalid "\Q$_\E", expected such as [^\n]+\n\z/;
