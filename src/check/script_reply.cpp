@@ -52,8 +52,8 @@ microseconds block_of(std::int64_t verdict) noexcept
     return microseconds{ verdict >> 2 };
 }
 
-/// remaining, reset and retry. Scripts compute no larger ones, also of times that are foreign, of 56
-/// bits; and no sum or small multiple of them overflows.
+/// remaining, reset and retry. Scripts compute no larger ones, also of times that are foreign, of
+/// 56 bits; and no sum or small multiple of them overflows.
 bool good_state(const char* fields, std::size_t at) noexcept
 {
     constexpr std::int64_t most = std::int64_t{ 1 } << 58U;
