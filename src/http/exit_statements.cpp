@@ -36,13 +36,17 @@ bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
             all.begin(), all.end(), [](Holdings* holdings) { return holdings->all_known(); });
     };
     client->start();
-    if (redis::Client* stopped = block.started_client()) {
-        stopped->send_retries(*client);
-    }
+    redis::Client* const stopped = block.started_client();
     const milliseconds end = loop.now() + client->longest_wait();
     AheadUnits& ahead = block.ahead_units();
-    const auto settled = [&] { return known() && ahead.idle() && client->idle(); };
+    const auto settled = [&] {
+        return known() && ahead.idle() && client->idle()
+            && (stopped == nullptr || !stopped->has_retries());
+    };
     while (!settled() && loop.now() < end) {
+        if (stopped != nullptr) {
+            stopped->send_retries(*client);  // a settlement that has ended may make another one
+        }
         ahead.send_rest(*client);
         for (Holdings* holdings : all) {
             holdings->state_none(*client);

@@ -179,14 +179,16 @@ TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
 TEST(ScriptReply, says_what_is_left_of_a_block_beside_the_counts)
 {
     SequenceReply reply;
-    ASSERT_TRUE(read_sequence_reply(packed({ 14, 3, 5, 0 }), reply));
+    ASSERT_TRUE(read_sequence_reply(packed({ 28, 3, 5, 0 }), reply));
     EXPECT_EQ(reply.blocked, 7us);
     EXPECT_EQ(reply.state, (Verdict{ false, 3, 5us, 0us })) << "admitted by the counts";
-    ASSERT_TRUE(read_sequence_reply(packed({ 15, 3, 5, 0 }), reply));
+    ASSERT_TRUE(read_sequence_reply(packed({ 29, 3, 5, 0 }), reply));
     EXPECT_EQ(reply.blocked, 7us) << "a request of cost 0";
     EXPECT_TRUE(reply.state.granted);
-    ASSERT_TRUE(read_sequence_reply(packed({ 0, 0, 5, 9 }), reply));
+    EXPECT_FALSE(reply.spared);
+    ASSERT_TRUE(read_sequence_reply(packed({ 2, 0, 5, 9 }), reply));
     EXPECT_EQ(reply.blocked, 0us);
+    EXPECT_TRUE(reply.spared);
 }
 
 TEST(Verdict, of_a_blocked_key_waits_for_the_block_and_the_counts)
