@@ -39,7 +39,7 @@ Usage: ./build.sh [--no-install] [command]
   format              format the C++ code with clang-format
   test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the named files
   bench [part …]      run all benchmarks, or the named ones: scripts (compared with textbook scripts), load (compared
-                      with limit_req and lua-nginx-module), growth, ring, rehearse, fleet; soak, only if named.
+                      with limit_req and lua-nginx-module), growth, ring, rehearse, fleet, region; soak, only if named.
                       The tables are written into doc/benchmarks.md
   chaos [minutes]     play random faults over every topology while nodes decide, for 8 minutes or the
                       given number, and check every decision.

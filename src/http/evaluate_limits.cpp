@@ -179,6 +179,9 @@ Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& l
     if (limit.holds != nullptr && limit.cost > 0) {
         limit.holdings = &conf.zone->holdings();
     }
+    if (zone.lease > 0) {
+        limit.renewals = &conf.zone->redis->lease_renewals();
+    }
     if (zone.ahead > 0) {
         limit.ahead = &conf.zone->redis->ahead_units();
     }

@@ -1,6 +1,7 @@
 #include "node/redis_block.h"
 
 #include "check/ahead_units.h"
+#include "check/lease_renewals.h"
 #include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
@@ -85,6 +86,7 @@ Coalescer& RedisBlock::coalescer()
         client_ = redis::make_client({ event_loop(), std::move(own), scripts, *this });
         coalescer_ = std::make_unique<Coalescer>(*client_);
         ahead_units_ = std::make_unique<AheadUnits>(*client_, node_clock.monotonic);
+        lease_renewals_ = std::make_unique<LeaseRenewals>(*client_);
         client_->start();
     }
     return *coalescer_;
@@ -101,7 +103,8 @@ void RedisBlock::rest() noexcept
 {
     const bool holds = std::any_of(
         holdings.begin(), holdings.end(), [](const Holdings* of_zone) { return of_zone->any(); });
-    if (coalescer_ != nullptr && coalescer_->idle() && ahead_units_->idle() && !holds) {
+    if (coalescer_ != nullptr && coalescer_->idle() && ahead_units_->idle()
+        && lease_renewals_->idle() && !holds) {
         nginx::guarded(ngx_cycle->log, [this] { client_->rest(); });
     }
 }
@@ -132,6 +135,7 @@ void RedisBlock::stop() noexcept
     client_.reset();  // first: it notifies the others of calls that fail
     coalescer_.reset();
     ahead_units_.reset();
+    lease_renewals_.reset();
 }
 
 void RedisBlock::server_up(const redis::Endpoint& server) noexcept

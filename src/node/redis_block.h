@@ -12,6 +12,7 @@
 namespace ratelimit {
 
 class AheadUnits;
+class LeaseRenewals;
 
 /// One ratelimit_redis block and, in a worker, its client.
 class RedisBlock final : public redis::ClientEvents {
@@ -55,6 +56,8 @@ public:
     Coalescer& coalescer();
     /// What this worker let in ahead of Redis. Call after client().
     AheadUnits& ahead_units() noexcept { return *ahead_units_; }
+    /// The leases that this worker renews. Call after client().
+    LeaseRenewals& lease_renewals() noexcept { return *lease_renewals_; }
 
     /// Null: there is no client yet.
     redis::Client* started_client() noexcept { return client_.get(); }
@@ -84,6 +87,7 @@ private:
     std::unique_ptr<redis::Client> client_;
     std::unique_ptr<Coalescer> coalescer_;
     std::unique_ptr<AheadUnits> ahead_units_;
+    std::unique_ptr<LeaseRenewals> lease_renewals_;
 };
 
 }  // namespace ratelimit

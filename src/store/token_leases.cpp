@@ -12,6 +12,7 @@ struct TokenLeases::Part : TokenSource {
 
     /// Whether the tokens have expired. They also do if the clock steps back.
     bool over(microseconds now) const noexcept { return expires <= now || sent > now; }
+    bool half_over(microseconds now) const noexcept { return now - sent >= expires - now; }
     void lapse(microseconds now) noexcept { left = over(now) ? 0 : left; }
 };
 
@@ -20,6 +21,7 @@ struct TokenLeases::Lease {
     RunReply answer;  // to the newest call
     Part newest;
     Part older;
+    microseconds renewal_ends;  // when the renewal that is under way has surely ended
 
     std::int64_t left() const noexcept { return newest.left + older.left; }
     bool over(microseconds now) const noexcept { return newest.over(now) && older.over(now); }
@@ -28,6 +30,7 @@ struct TokenLeases::Lease {
         newest.lapse(now);
         older.lapse(now);
     }
+    bool in_renewal(microseconds now) const noexcept { return now < renewal_ends; }
     /// A part with this many units, the older one if possible. Null: neither has that many.
     Part* with(std::int64_t units) noexcept
     {
@@ -46,6 +49,9 @@ struct TokenLeases::Entry : KeyedNode {
     void release(SharedBlocks& blocks) noexcept;
     void count_request(microseconds now) noexcept;
     std::int64_t requests_in_a_period(microseconds now) const noexcept;
+    std::int64_t worth_renewing(
+        const KeyedRequest& request, const Policy& policy, std::int64_t most,
+        microseconds now) const noexcept;
 };
 
 namespace {
@@ -83,6 +89,21 @@ std::int64_t TokenLeases::Entry::requests_in_a_period(microseconds now) const no
     return count + previous * (period - (now - period_began)).count() / period.count();
 }
 
+/// With fixed_window a lease ends with its window, and tokens of the next one cannot be had before.
+std::int64_t TokenLeases::Entry::worth_renewing(
+    const KeyedRequest& request, const Policy& policy, std::int64_t most,
+    microseconds now) const noexcept
+{
+    const std::int64_t wanted = std::min(most, requests_in_a_period(now) - 1);
+    const std::int64_t left = lease->left() / request.cost;
+    const bool ages = policy.algorithm != Algorithm::fixed_window;
+    const bool due = left <= wanted / 2 || (ages && lease->newest.half_over(now));
+    if (!due || lease->in_renewal(now)) {
+        return 0;
+    }
+    return std::max<std::int64_t>(std::min(std::max(wanted - left, wanted / 2), most - left), 0);
+}
+
 /// Only two parts are kept, so the tokens of the earlier calls become one part, which expires when
 /// the first of them does. (Another worker may have sent this call before those.)
 void TokenLeases::Lease::add(const RunReply& another, const Part& part) noexcept
@@ -92,6 +113,7 @@ void TokenLeases::Lease::add(const RunReply& another, const Part& part) noexcept
         : Part{ { newest.sent, std::min(older.expires, newest.expires) }, left() };
     newest = part;
     answer = another;
+    renewal_ends = microseconds{ 0 };
 }
 
 TokenLeases::Entry* TokenLeases::find(const KeyedRequest& request) const noexcept
@@ -134,7 +156,7 @@ TokenLeases::Answer TokenLeases::spend(
     }
     entry->count_request(now);
     Lease* lease = entry->lease;
-    if (lease != nullptr && lease->over(now)) {
+    if (lease != nullptr && lease->over(now) && !lease->in_renewal(now)) {
         entry->release(table_.blocks());
         lease = nullptr;
     }
@@ -144,12 +166,37 @@ TokenLeases::Answer TokenLeases::spend(
         part = lease->with(request.cost);
     }
     if (part == nullptr) {
-        return { std::nullopt, std::min(most, entry->requests_in_a_period(now) - 1), {} };
+        const bool in_renewal = lease != nullptr && lease->in_renewal(now);
+        const std::int64_t others = std::min(most, entry->requests_in_a_period(now) - 1);
+        return { std::nullopt, in_renewal ? 0 : others, {} };
     }
     part->left -= request.cost;
     Verdict state = state_before(lease->answer, policy, lease->left());
     state.reset -= std::clamp(now - lease->newest.sent, microseconds{ 0 }, state.reset);
-    return { state, 0, *part };
+    return { state, entry->worth_renewing(request, policy, most, now), *part };
+}
+
+bool TokenLeases::begin_renewal(
+    const KeyedRequest& request, microseconds now, microseconds ends) noexcept
+{
+    const ZoneLock lock(table_.pool());
+
+    const Entry* entry = find(request);
+    if (entry == nullptr || entry->lease == nullptr || entry->lease->in_renewal(now)) {
+        return false;
+    }
+    entry->lease->renewal_ends = ends;
+    return true;
+}
+
+void TokenLeases::end_renewal(const KeyedRequest& request) noexcept
+{
+    const ZoneLock lock(table_.pool());
+
+    const Entry* entry = find(request);
+    if (entry != nullptr && entry->lease != nullptr) {
+        entry->lease->renewal_ends = microseconds{ 0 };
+    }
 }
 
 void TokenLeases::refund(const KeyedRequest& request, const TokenSource& source) noexcept
@@ -157,7 +204,11 @@ void TokenLeases::refund(const KeyedRequest& request, const TokenSource& source)
     const ZoneLock lock(table_.pool());
 
     Entry* entry = find(request);
-    if (entry == nullptr || entry->lease == nullptr) {
+    if (entry == nullptr) {
+        return;
+    }
+    entry->count -= entry->count > 0 ? 1 : 0;  // leases are for those that pass
+    if (entry->lease == nullptr || source.expires.count() == 0) {
         return;
     }
     if (entry->lease->newest.sent == source.sent) {
@@ -190,7 +241,7 @@ void TokenLeases::add(
     table_.use(*entry);
     if (memory != nullptr) {
         static_assert(sizeof(Lease) <= SharedBlocks::size);
-        entry->lease = new (memory) Lease{ answer, part, {} };
+        entry->lease = new (memory) Lease{ answer, part, {}, {} };
     }
 }
 

@@ -33,7 +33,7 @@ public:
 
     struct Answer {
         std::optional<Verdict> state;    // granted; empty: Redis must decide
-        std::int64_t worth_leasing = 0;  // if Redis must decide: how many requests to lease
+        std::int64_t worth_leasing = 0;  // how many requests to lease; if granted: in a renewal
         TokenSource source;              // of the tokens that were spent
     };
 
@@ -43,14 +43,23 @@ public:
     }
 
     /// Spends the tokens that the request costs, if that many are leased. If not, `worth_leasing`
-    /// is the number of other requests of this key in about the last second, at most `most`.
+    /// is the number of other requests of this key in about the last second, at most `most`; 0
+    /// while a renewal is under way. If it spends them, `worth_leasing` is what a renewal should
+    /// add; 0 until less than half of that number is left, or half of the lease's time is over. It
+    /// makes no more than `most` of what is left.
     Answer spend(
         const KeyedRequest& request, const Policy& policy, std::int64_t most,
         microseconds now) noexcept;
 
-    /// Returns the tokens that a request spent, because another limit has refused it. They expire
-    /// no later than before.
+    /// Another limit has refused a request, which then does not make the key busier. Returns the
+    /// tokens that it spent; an empty source: none. They expire no later than before.
     void refund(const KeyedRequest& request, const TokenSource& source) noexcept;
+
+    /// Notes that a request which spent tokens begins a renewal. It is under way until tokens are
+    /// added, and at most until `ends`. False: another one of this node is, or the lease is gone.
+    bool begin_renewal(const KeyedRequest& request, microseconds now, microseconds ends) noexcept;
+    /// A renewal has ended, and added nothing.
+    void end_renewal(const KeyedRequest& request) noexcept;
 
     /// Keeps what Redis granted beyond the requests of a call: tokens for `left` requests of this
     /// cost. `sent`: a lower bound of the time at which Redis counted them.

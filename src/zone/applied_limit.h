@@ -15,6 +15,7 @@ namespace ratelimit {
 class AheadReport;
 class AheadUnits;
 class HeldRequests;
+class LeaseRenewals;
 struct HeldUnits;
 
 /// What decided a limit.
@@ -64,9 +65,10 @@ struct AppliedLimit : RemoteLimit {
     /// For a limit counted in Redis: a lower bound of the time when Redis decides, by
     /// NodeClock::time_of.
     microseconds began{ 0 };
-    std::int64_t lease_wanted = 0;  // how many requests to lease
+    std::int64_t lease_wanted = 0;  // how many requests to lease; if one paid: in a renewal
     /// The lease that paid for the request.
     std::optional<TokenLeases::TokenSource> lease;
+    LeaseRenewals* renewals = nullptr;  // of a zone with lease=; null: none
 
     /// Of a zone with ahead=: what this worker has let in. Null: none.
     AheadUnits* ahead = nullptr;

@@ -128,8 +128,8 @@ void Decision::finish() noexcept
     if (outcome_.refused || result_ == Result::failed_closed) {
         refund();
         begin_blocks();
-    } else if (check_) {
-        forget_refusals();
+    } else {
+        renew_leases();
     }
     hold();
 }
@@ -257,6 +257,16 @@ void Decision::begin_blocks() noexcept
         }
     }
     outcome_ = outcome_of(limits_);  // the states may have changed
+}
+
+void Decision::renew_leases() noexcept
+{
+    if (check_) {
+        forget_refusals();
+    }
+    for (const AppliedLimit& limit : limits_) {
+        renew_lease(limit, clock_);
+    }
 }
 
 /// What Redis counted is held since its reply.

@@ -95,6 +95,7 @@ private:
     void resolve() noexcept;
     void refund() noexcept;
     void hold() noexcept;
+    void renew_leases() noexcept;
     void forget_refusals() noexcept;
     void begin_blocks() noexcept;
 

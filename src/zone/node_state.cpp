@@ -1,6 +1,7 @@
 #include "zone/node_state.h"
 
 #include "check/coalescer.h"
+#include "check/lease_renewals.h"
 #include "check/settlement.h"
 #include "limit/refill_time.h"
 
@@ -106,11 +107,35 @@ void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t 
     }
 }
 
+void renew_lease(const AppliedLimit& limit, const NodeClock& clock) noexcept
+{
+    if (!limit.lease || limit.lease_wanted == 0 || limit.renewals == nullptr) {
+        return;
+    }
+    const Zone& zone = *limit.zone;
+    const microseconds now = clock.time_of(zone);
+    const microseconds ends = now + limit.coalescer->client().longest_wait();
+    if (!zone.memory().leases().begin_renewal(limit.keyed(), now, ends)) {
+        return;
+    }
+    LimitCheck check = limit;
+    check.shadow = false;
+    check.now.reset();
+    if (zone.clock == Clock::local) {
+        check.now = now;
+    }
+    limit.renewals->renew(
+        check, limit.scripts.several, { limit.key, limit.policy_hash, zone }, limit.lease_wanted,
+        now);
+}
+
 void refund_lease(AppliedLimit& limit) noexcept
 {
     if (const auto source = std::exchange(limit.lease, std::nullopt)) {
         limit.zone->memory().leases().refund(limit.keyed(), *source);
         refund_verdict(limit.state, limit.policy, limit.cost);
+    } else if (limit.lease_wanted > 0 && !(limit.decided && !limit.state.granted)) {
+        limit.zone->memory().leases().refund(limit.keyed(), {});  // another limit refuses it
     }
 }
 

@@ -25,6 +25,10 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept;
 /// Keeps what Redis granted beyond the first `spent` requests of a run, as a lease.
 void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t spent) noexcept;
 
+/// The request passes: if it spent a lease that should be renewed, begins that. No request waits
+/// for it.
+void renew_lease(const AppliedLimit& limit, const NodeClock& clock) noexcept;
+
 /// Returns the tokens that the request took from a lease, and adjusts the limit's state.
 void refund_lease(AppliedLimit& limit) noexcept;
 

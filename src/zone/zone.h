@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/ahead_owner.h"
+#include "check/lease_renewals.h"
 #include "check/settlement.h"
 #include "limit/address_form.h"
 #include "limit/grammar.h"
@@ -14,7 +15,7 @@
 namespace ratelimit {
 
 /// One ratelimit_zone, without the nginx expressions for its key and rate.
-struct Zone final : BlockOwner, AheadOwner {
+struct Zone final : BlockOwner, AheadOwner, LeaseOwner {
     std::string name;
     std::optional<AddressForm>
         addresses;  // its keys are addresses or networks; empty: they are not
@@ -112,6 +113,19 @@ struct Zone final : BlockOwner, AheadOwner {
     void ahead_uncertain(std::string_view key, std::uint64_t policy_hash) const noexcept override
     {
         memory().last_answers().doubt({ key, policy_hash, 0 });
+    }
+
+    void lease_renewed(
+        std::string_view key, std::uint64_t policy_hash, const LimitCheck& check,
+        const RunReply& answer, microseconds sent) const noexcept override
+    {
+        TokenLeases leases = memory().leases();
+        const KeyedRequest request{ key, policy_hash, check.cost };
+        if (answer.taken > 0) {
+            leases.add(request, check.policy, answer, answer.taken, sent);
+        } else {
+            leases.end_renewal(request);
+        }
     }
 
 private:

@@ -27,16 +27,18 @@ sub decision {
 
 sub remaining { return $_[0]->get('/peek')->header('X-RateLimit-Remaining') }
 
-# Sends requests until at least ten leased tokens are unused; returns the latest time at which they can
-# have been leased.
+# Sends requests until at least ten leased tokens are unused, and no renewal is under way; returns the latest time at
+# which they can have been leased.
 sub take_lease {
     my ($node) = @_;
-    my ($passed, $before, $taken_at) = (0, remaining($node));
+    my ($passed, $before) = (0, remaining($node));
     for (1 .. 2000) {
-        my $decision = decision($node);
-        $passed++ if $decision =~ /^200/;
-        $taken_at = time if $decision eq '200 redis';
-        return $taken_at if $decision eq '200 redis' && $before - remaining($node) - $passed >= 10;
+        $passed++ if decision($node) =~ /^200/;
+        my $left = remaining($node);
+        next if $before - $left - $passed < 10;
+        sleep 0.02;
+        my $taken_at = time;
+        return $taken_at if remaining($node) == $left;
     }
     die "nothing was leased\n";    # or another window has begun
 }

@@ -59,7 +59,7 @@ subtest 'luacheck on every script as it is sent to Redis' => sub {
     passes('luacheck --no-color --config .luacheckrc lua/fleet_*.lua', 'the scripts of a fleet');
 };
 
-passes("luacheck --no-color --no-config --std ngx_lua --globals init request done -- t/bench/*.lua",
+passes("luacheck --no-color --no-config --std ngx_lua --globals init request done delay -- t/bench/*.lua",
     'luacheck on the benchmark\'s scripts for nginx and wrk');
 # clang-tidy is slow: one process for each processor.
 subtest 'clang-tidy' => sub {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/coalescer.h"
+#include "check/lease_renewals.h"
 #include "check/script_text.h"
 #include "client_fixture.h"
 #include "redis/make_client.h"
@@ -21,8 +22,9 @@ struct KeyedZone {
     TestZone memory;
     Zone zone;
     std::string key;
-    Coalescer* coalescer = nullptr;  // null: the zone is counted in this node's memory
-    AheadUnits* ahead = nullptr;     // of a zone with ahead=
+    Coalescer* coalescer = nullptr;     // null: the zone is counted in this node's memory
+    AheadUnits* ahead = nullptr;        // of a zone with ahead=
+    LeaseRenewals* renewals = nullptr;  // null: leases are not renewed
     std::optional<SequenceScripts> sequences;
     CheckScripts scripts;
     std::string redis_key;
@@ -65,6 +67,7 @@ public:
             if (!limit.malformed) {
                 limit.coalescer = in.coalescer;
                 limit.ahead = in.ahead;
+                limit.renewals = in.renewals;
                 limit.scripts = in.scripts;
                 limit.redis_key = in.redis_key;
                 limit.block_key = in.block_key;

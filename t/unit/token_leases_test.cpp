@@ -164,6 +164,93 @@ TEST_F(TokenLeasesTest, the_number_worth_leasing_is_that_of_the_keys_requests_in
     EXPECT_EQ(spend(request_, start + seconds{ 5 }).worth_leasing, 10) << "lease=10";
 }
 
+TEST_F(TokenLeasesTest, a_lease_is_renewed_when_half_of_what_a_busy_key_needs_is_used)
+{
+    for (int i = 0; i < 20; ++i) {
+        spend(request_, start);
+    }
+    add(10, start);
+    for (int left = 9; left >= 6; --left) {
+        EXPECT_EQ(spend(request_, start).worth_leasing, 0) << left;
+    }
+    EXPECT_EQ(spend(request_, start).worth_leasing, 5) << "so that there are ten again";
+    EXPECT_EQ(spend(request_, start).worth_leasing, 6) << "none was begun";
+}
+
+TEST_F(TokenLeasesTest, a_lease_is_renewed_when_half_of_its_time_is_over)
+{
+    for (int i = 0; i < 20; ++i) {
+        spend(request_, start);
+    }
+    add(9, start);
+    EXPECT_EQ(spend(request_, start + milliseconds{ 499 }).worth_leasing, 0);
+    EXPECT_EQ(spend(request_, start + milliseconds{ 500 }).worth_leasing, 3) << "7 of 10 are left";
+    policy_.algorithm = Algorithm::fixed_window;
+    const KeyedRequest window{ "window", 0x1234, 1 };
+    for (int i = 0; i < 20; ++i) {
+        spend(window, start + seconds{ 20 });
+    }
+    add(10, start, window);
+    EXPECT_EQ(spend(window, start + seconds{ 20 }).worth_leasing, 0) << "it ends with its window";
+}
+
+TEST_F(TokenLeasesTest, a_lease_of_a_key_that_is_not_busy_is_not_renewed)
+{
+    add(3, start);
+    EXPECT_EQ(spend(request_, start).worth_leasing, 0);
+    EXPECT_EQ(spend(request_, start + milliseconds{ 900 }).worth_leasing, 0)
+        << "one other request, and one token is left for the next";
+    EXPECT_EQ(spend(request_, start + milliseconds{ 950 }).worth_leasing, 2);
+}
+
+TEST_F(TokenLeasesTest, a_key_is_not_busy_by_requests_that_another_limit_refuses)
+{
+    add(5, start);
+    for (int i = 0; i < 20; ++i) {
+        const auto answer = spend(request_, start);
+        ASSERT_TRUE(answer.state);
+        EXPECT_EQ(answer.worth_leasing, 0);
+        leases_.refund(request_, answer.source);
+    }
+    EXPECT_EQ(spendable(start), 5);
+}
+
+TEST_F(TokenLeasesTest, one_renewal_of_a_key_is_under_way_until_it_adds_tokens_or_ends)
+{
+    const auto soon = start + milliseconds{ 300 };
+    EXPECT_FALSE(leases_.begin_renewal(request_, start, soon)) << "there is no lease";
+    for (int i = 0; i < 20; ++i) {
+        spend(request_, start);
+    }
+    add(4, start);
+    EXPECT_GT(spend(request_, start).worth_leasing, 0);
+    EXPECT_TRUE(leases_.begin_renewal(request_, start, soon));
+    EXPECT_FALSE(leases_.begin_renewal(request_, start, soon));
+    EXPECT_EQ(spend(request_, start).worth_leasing, 0);
+    EXPECT_GT(spend(request_, soon).worth_leasing, 0) << "it must have ended";
+    leases_.end_renewal(request_);
+    EXPECT_GT(spend(request_, start).worth_leasing, 0);
+    EXPECT_TRUE(leases_.begin_renewal(request_, start, soon));
+    EXPECT_FALSE(spends(request_, start));
+    EXPECT_EQ(spend(request_, start).worth_leasing, 0) << "its tokens are about to come";
+    add(2, start);
+    EXPECT_GT(spend(request_, start).worth_leasing, 0);
+}
+
+TEST_F(TokenLeasesTest, a_renewal_is_under_way_although_the_lease_has_expired)
+{
+    for (int i = 0; i < 20; ++i) {
+        spend(request_, start + milliseconds{ 900 });
+    }
+    add(10, start);
+    EXPECT_TRUE(spends(request_, start + milliseconds{ 900 }));
+    EXPECT_TRUE(
+        leases_.begin_renewal(request_, start + milliseconds{ 900 }, start + milliseconds{ 1200 }));
+    EXPECT_FALSE(spends(request_, start + milliseconds{ 1100 }));
+    EXPECT_EQ(spend(request_, start + milliseconds{ 1100 }).worth_leasing, 0);
+    EXPECT_GT(spend(request_, start + milliseconds{ 1200 }).worth_leasing, 0);
+}
+
 TEST_F(TokenLeasesTest, other_keys_and_policies_do_not_use_a_lease)
 {
     add(3, start);

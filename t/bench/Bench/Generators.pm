@@ -16,17 +16,17 @@ use Bench::Scripts qw($top command);
 use Exporter 'import';
 our @EXPORT_OK = qw(wrk calls_of_redis generator_version);
 
-# Options: port, path, keys (their number), connections, seconds.
+# Options: port, path, keys (their number), connections, seconds, paced (1: at a moderate rate).
 sub wrk {
     my (%load) = @_;
     my @lines = output_of('wrk', '-t1', "-c$load{connections}", "-d$load{seconds}s", '-s',
-        "$top/t/bench/requests.lua", "http://127.0.0.1:$load{port}/", '--', $load{path}, $load{keys},
+        "$top/t/bench/" . ($load{paced} ? 'region.lua' : 'requests.lua'), "http://127.0.0.1:$load{port}/", '--', $load{path}, $load{keys},
         int rand $load{keys});
     my ($line) = grep { /^figures: / } @lines or die "wrk printed no figures: @lines";
     my %seen = $line =~ /(\w+)=(\d+)/g;
     die "wrk: $seen{failed} requests of $load{path} failed\n" if $seen{failed};
     die "wrk: too few requests of $load{path} for any figure\n"
-        if $seen{requests} < 10 * $load{connections};
+        if $seen{requests} < ($load{paced} ? 1 : 10) * $load{connections};
     my %counts = map { /^latency: (\d+) (\d+)/ ? ($1 => $2) : () } @lines;
     # wrk's own formula.
     my $expected = int $seen{microseconds} / int($seen{requests} / $load{connections});

@@ -6,7 +6,7 @@ package Bench::Measure;
 #   name
 #   nginx        the server that wrk loads, or `load` instead: code that makes another load for the given
 #                seconds, with the result of Bench::Generators
-#   path, keys (their number), connections (64)
+#   path, keys (their number), connections (64), paced (1: at a moderate rate)
 #   redis        the Redis servers that count (an array)
 #   refused      1: (nearly) all requests are refused but the first of each key; else none may be
 #   command      by which Redis decides (evalsha)

@@ -14,7 +14,7 @@ use Ratelimit::Nginx;
 use Ratelimit::Redis;
 
 use Exporter 'import';
-our @EXPORT_OK = qw(location ours redis_block peer weserv versions all_stopped);
+our @EXPORT_OK = qw(location ours redis_block peer peer_that_synchronises weserv versions all_stopped);
 
 my $common = <<'END';
     keepalive_requests 1000000000;
@@ -50,7 +50,6 @@ sub redis_block {
 # of its own name, in this module. The script is the one that this module sends.
 sub peer {
     my ($redis, %locations) = @_;
-    my $folder = $ENV{LUA_MODULES} // '/usr/lib/nginx/modules';
     my ($init, $server) = ('', '');
     for my $name (sort keys %locations) {
         my %limit   = (zones => [$name], client => 'peer', %{ $locations{$name} });
@@ -67,6 +66,24 @@ sub peer {
         $redis->cmd('DEL', map { "probe$_" } @zones);
         $server .= location("/$name", "access_by_lua_block { require('limit_$name')(ngx.var.$limit{key}) }");
     }
+    return with_lua($init, $server);
+}
+
+# nginx with lua-nginx-module and a limit of $quota requests in $window seconds in location $path, which it synchronises
+# with Redis at intervals (seconds).
+sub peer_that_synchronises {
+    my ($redis, $path, %limit) = @_;
+    my ($address, $port) = split /:/, $redis->addr;
+    my $settings = "address = '$address', port = $port, "
+        . join ', ', map { "$_ = $limit{$_}" } qw(quota window interval);
+    return with_lua("package.loaded.limit_sync = require('peer_sync').limit{$settings, name = 'sync:$limit{interval}:'}\n",
+        location($path, q(access_by_lua_block { require('limit_sync')(ngx.var.arg_one) })));
+}
+
+# nginx with lua-nginx-module: its init code, and locations.
+sub with_lua {
+    my ($init, $server) = @_;
+    my $folder = $ENV{LUA_MODULES} // '/usr/lib/nginx/modules';
     return Ratelimit::Nginx->new(
         module => 0,
         level  => 'crit',

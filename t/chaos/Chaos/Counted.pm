@@ -14,6 +14,7 @@ use Exporter 'import';
 our @EXPORT_OK = qw(delays cuts counted);
 
 my $way     = 0.1;    # seconds until a message to Redis has an effect, without a fault
+my $reported = 0.5;   # the same, for what passed ahead: it waits for the answer to an earlier report, or for another try
 my $settled = 0.3;    # seconds after the end of a fault and its slack, until all that waited for it is sent
 
 # Code: when a message of a node that is sent at a time has had its effect, at the latest.
@@ -67,13 +68,16 @@ sub _counted_by {
     my ($status, $source, $node) = @{$request}{qw(status source node)};
     my $several = counting($request->{zone}) > 1;
     return if $status =~ /^(?:UNLIMITED|unreachable)$/;
-    return if ($source // '') =~ /^(?:cache|lease|override)$/;
+    return if ($source // '') =~ /^(?:cache|override)$/;
     return if $status eq 'REJECTED' && !$several && $source ne 'local';
     my $known = $status =~ /^(?:PASSED|DELAYED)$/ && $source eq 'redis';
-    my $end  = $late->($request->{received}, $node);
+    # What passes ahead is counted behind that, also beyond the limit. A request that a lease pays for may renew it.
+    my ($ahead, $leased) = map { ($source // '') eq $_ } qw(ahead lease);
+    my $end  = $late->($request->{received} + ($ahead ? $reported : 0), $node);
     my $lost = $cut->($request->{sent}, $end, $node);
     my %item = (from => $request->{sent} - 0.002, to => $known && !$lost ? $request->{received} + 0.001 : $end,
-        limit => $request->{limit}, weight => ($limit->{lease} ? 1 + $limit->{lease} : 1) * ($lost ? 2 : 1));
+        limit => $request->{limit}, weight => (($leased ? 0 : 1) + ($limit->{lease} // 0)) * ($lost ? 2 : 1));
+    $item{charge} = 1 if $ahead;
     my $refunded = $status =~ /^(?:REJECTED|FAILED_CLOSED)$/ || defined $limit->{charge} && $limit->{charge} == 0;
     $item{until} = $end if $refunded && !$lost;
     $item{rooted} = $lost && !$silent->($request->{sent}, $end, $node) ? ($refunded ? 0 : $item{weight} / 2) : $item{weight};

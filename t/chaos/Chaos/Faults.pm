@@ -5,6 +5,7 @@ package Chaos::Faults;
 use strict;
 use warnings;
 
+use Chaos::Fleet qw(heal);
 use Ratelimit::Process qw(wait_until);
 use Time::HiRes qw(sleep time);
 
@@ -82,12 +83,12 @@ my %faults = (
     'slow link' => {    # but not slower than the timeout
         where => \&_linked, lasts => [0.3, 1.5],
         start => sub { _link(@_)->delay(0.06) },
-        end   => sub { $_[1]{link}->pass; sleep 0.06 },
+        end   => sub { heal($_[1]{link}); sleep 0.06 },
     },
     'stalled link' => {
         where => \&_linked, cuts => 1, lasts => [0.3, 1], slack => $timed,
         start => sub { _link(@_)->delay(0.5) },
-        end   => sub { $_[1]{link}->pass; sleep 0.5 },    # delayed replies arrive until then
+        end   => sub { heal($_[1]{link}); sleep 0.5 },    # delayed replies arrive until then
     },
     'cut link' => {
         where => \&_linked, cuts => 1, lasts => [0, 0],
@@ -96,12 +97,12 @@ my %faults = (
     'lost replies' => {    # each connection closes after some of them
         where => \&_linked, cuts => 1, lasts => [0.1, 0.3], slack => $killed,
         start => sub { _link(@_)->cut(3000) },
-        end   => sub { $_[1]{link}->pass },
+        end   => sub { heal($_[1]{link}) },
     },
     'dead link' => {
         where => \&_linked, cuts => 1, lasts => [0.3, 1.5], slack => $forgot,
         start => sub { _link(@_)->drop },
-        end   => sub { $_[1]{link}->pass },
+        end   => sub { heal($_[1]{link}) },
     },
     takeover => {
         where => sub { $_[0]->group }, cuts => 1, lasts => [0, 0], slack => $killed, loses => 1, weight => 3,

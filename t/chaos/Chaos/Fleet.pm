@@ -17,30 +17,38 @@ use Ratelimit::Redis;
 use Ratelimit::Sentinel;
 
 use Exporter 'import';
-our @EXPORT_OK = qw(topologies connect_timeout timeout);
+our @EXPORT_OK = qw(topologies connect_timeout timeout all_workers heal);
 
-sub topologies { return map { ($_, "$_-tls") } qw(one ring cluster sentinel) }
+sub topologies { return ((map { ($_, "$_-tls") } qw(one ring cluster sentinel)), 'regions') }
 
 # Seconds.
 sub connect_timeout { return 0.25 }
 sub timeout         { return 0.25 }
 
+my ($nodes, $workers) = (2, 2);
+my $far = 0.03;    # seconds until a reply arrives in a region
+
+# The workers of all nodes.
+sub all_workers { return $nodes * $workers }
+
 # What Redis has replied survives a kill: it is in the file before the reply is sent.
 my $conf = "appendonly yes\nappendfsync no\nlua-time-limit 50\n";
 
-# Options: topology (a name), nodes (2). `proxies` are links that can be slow or cut: one in front of a
-# single server with TLS, and two of a ring's three; fleets without proxies have no faults of links.
+# Options: topology (a name). `proxies` are links that can be slow or cut: one in front of a single server with TLS, two
+# of a ring's three, and in `regions`, where one server is far away from all nodes, one for each node; fleets without
+# proxies have no faults of links.
 sub new {
     my ($class, %options) = @_;
     my ($kind, $tls) = split /-/, $options{topology};
-    my $self = bless { nodes => 2, %options, kind => $kind, proxies => [] }, $class;
+    my $self = bless { %options, kind => $kind, proxies => [] }, $class;
     my ($redis_tls, $lines) = $tls ? $self->_certificates : (undef, '');
-    my $start = { one => \&_one, ring => \&_ring, cluster => \&_cluster, sentinel => \&_sentinel }->{$kind}
+    my $start = { one => \&_one, ring => \&_ring, cluster => \&_cluster, sentinel => \&_sentinel,
+        regions => \&_regions }->{$kind}
         // die "no topology $options{topology}; there are " . join(', ', topologies()) . "\n";
-    my $servers = $self->$start(tls => $redis_tls, conf => $conf);
+    my @servers = $self->$start(tls => $redis_tls, conf => $conf);    # of each node, or of all
     my $timeouts = sprintf 'connect_timeout %dms; timeout %dms;', 1000 * connect_timeout(), 1000 * timeout();
     $timeouts .= ' connections 3;' if $options{topology} eq 'ring';
-    $self->{nginx} = [map { _node("ratelimit_redis main { $servers $lines $timeouts }") } 1 .. $self->{nodes}];
+    $self->{nginx} = [map { _node("ratelimit_redis main { $servers[$_ % @servers] $lines $timeouts }") } 1 .. $nodes];
     return $self;
 }
 
@@ -112,6 +120,26 @@ sub _ring {
     return join ' ', map { "server $_;" } @addresses;
 }
 
+sub _regions {
+    my ($self, %options) = @_;
+    my $redis = _with_clock(%options);
+    $self->{servers} = [$redis];
+    my @addresses = map { $self->_behind_proxy($redis) } 1 .. $nodes;
+    for my $link ($self->proxies) {
+        $link->{usual} = $far;
+        heal($link);
+    }
+    return map { "server $_;" } @addresses;
+}
+
+# A link is again as it usually is.
+sub heal {
+    my ($link) = @_;
+    $link->pass;
+    $link->delay($link->{usual}) if $link->{usual};
+    return;
+}
+
 sub _behind_proxy {
     my ($self, $redis) = @_;
     push @{ $self->{proxies} }, Ratelimit::Proxy->new(to => $redis->public_addr);
@@ -140,7 +168,7 @@ sub _node {
     my $locations = 'access_log left.log left if=$arg_l;' . location_lines()
         . 'location /api/ { ratelimit_api write=on; }';
     my $http = sub { return _http($redis, $http2_port, $locations, @_) };
-    my $node = Ratelimit::Nginx->new(workers => 2, level => 'notice', expected => qr/exited on signal 9/,
+    my $node = Ratelimit::Nginx->new(workers => $workers, level => 'notice', expected => qr/exited on signal 9/,
         http => $http->(1), server => $locations);
     $node->{http2_port} = $http2_port;
     $node->{http_with}  = $http;

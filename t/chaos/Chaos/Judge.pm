@@ -9,7 +9,7 @@ use Chaos::Blocks qw(judge_blocks);
 use Chaos::Bounds qw(violations);
 use Chaos::Counted qw(cuts);
 use Chaos::Failures qw(judge_failures judge_waits in_words);
-use Chaos::Fleet qw(connect_timeout timeout);
+use Chaos::Fleet qw(all_workers connect_timeout timeout);
 use Chaos::Limits qw(limits let_in);
 use List::Util qw(max);
 
@@ -118,14 +118,32 @@ sub _bounds {
         push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
             [grep { $_->{zone} eq $zone } @once], [map { [$_->{from}, $_->{to} + 0.5 + _spared($limit, $_)] } @{$faults}])
             if $limit->{block};
-        my $keys  = let_in($zone, \@once, $lag);
+        my @counts = $limit->{ahead} ? grep { ($_->{source} // '') eq 'ahead' || !$again->(@{$_}{qw(sent received node)}) } @{$requests} : @once;
+        my $keys  = let_in($zone, \@counts, $lag);
+        my @gaps  = map { [@{$_}{qw(from to)}] } @lost;
+        push @gaps, _may_add($faults) if $limit->{ahead};
         for my $key (sort keys %{$keys}) {
-            my ($passes, $gaps) = _by_redis_clock($limit, $keys->{$key}, [map { [@{$_}{qw(from to)}] } @lost],
-                \@steps);
-            push @sentences, map { "key $key of zone $zone: $_" } violations($limit, $passes, $gaps);
+            my ($passes, $gaps) = _by_redis_clock($limit, $keys->{$key}, \@gaps, \@steps);
+            push @sentences, map { "key $key of zone $zone: $_" } violations(_beyond($limit), $passes, $gaps);
         }
     }
     return @sentences;
+}
+
+# The limit with what each worker of the fleet may let in beyond it.
+sub _beyond {
+    my ($limit) = @_;
+    my $more = all_workers() * ($limit->{ahead} // return $limit);
+    my $most = defined $limit->{burst} ? 'burst' : 'quota';
+    return { %{$limit}, $most => $limit->{$most} + $more };
+}
+
+# Times at which that much may pass once more: workers are killed, or others take their place, or the clock of Redis
+# steps.
+sub _may_add {
+    my ($faults) = @_;
+    return map { [$_->{from}, $_->{to} + 1] }
+        grep { $_->{step} || $_->{ends} || $_->{name} =~ /^(?:worker kill|reload|hold changes)/ } @{$faults};
 }
 
 # For limits that drain, a forward step of Redis's clock is elapsed time; windows before and after a step

@@ -8,7 +8,7 @@ use warnings;
 use Exporter 'import';
 our @EXPORT_OK = qw(limits leave_out own_limit counting key_in keys_of zone_lines location_lines let_in);
 
-# name => parameters for the checker: algorithm, quota and window (seconds), burst, precision; lease and key
+# name => parameters for the checker: algorithm, quota and window (seconds), burst, precision; lease, ahead and key
 # of ratelimit_zone; block (seconds); parameters of its `ratelimit`; with, other zones that count its requests too;
 # more of its location; weight, its share of the requests (1); file, the response; delay, the seconds that a
 # response may take longer than its decision; overrides, which keys get while they are used: limit => JSON. The
@@ -25,6 +25,9 @@ my %limits = (
     gcra    => { algorithm => 'gcra', quota => 20, window => 1, burst => 20 },
     leaky   => { algorithm => 'leaky_bucket', quota => 20, window => 1, burst => 5, delay => 0.3 },
     lease   => { algorithm => 'token_bucket', quota => 20, window => 1, burst => 40, lease => 5 },
+    # They pass before Redis has counted them.
+    early => { algorithm => 'token_bucket', quota => 20, window => 1, burst => 40, ahead => 3 },
+    first => { algorithm => 'sliding_window_log', quota => 40, window => 2, ahead => 3 },
     local   => { algorithm => 'token_bucket', quota => 20, window => 1, burst => 40, weight => 0.5,
         more => 'ratelimit_fail_mode local;' },
     # Two limits in one decision, on two servers of a ring.
@@ -131,6 +134,7 @@ sub _zone_line {
     $line .= " burst=$limit->{burst}" if defined $limit->{burst};
     $line .= " precision=$limit->{precision}s" if $limit->{precision};
     $line .= " lease=$limit->{lease}" if $limit->{lease};
+    $line .= " ahead=$limit->{ahead}" if $limit->{ahead};
     $line .= " block=$limit->{block}s" if $limit->{block};
     return "$line;\n";
 }

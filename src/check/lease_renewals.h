@@ -1,0 +1,113 @@
+#pragma once
+
+#include "base/entry_table.h"
+#include "check/remote_limit.h"
+#include "check/runs.h"
+#include "limit/run_reply.h"
+#include "redis/client.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ratelimit {
+
+/// Who keeps the tokens of a zone with lease=. Must outlive the client's calls.
+class LeaseOwner {
+public:
+    /// A renewal has ended: Redis granted `answer.taken` requests of this cost, 0 if it failed.
+    /// `sent`: a lower bound of the time at which they were counted.
+    virtual void lease_renewed(
+        std::string_view key, std::uint64_t policy_hash, const LimitCheck& check,
+        const RunReply& answer, microseconds sent) const noexcept = 0;
+
+protected:
+    ~LeaseOwner() = default;
+};
+
+/// The key whose lease is renewed, as its owner knows it.
+struct LeasedKey {
+    std::string_view key;
+    std::uint64_t policy_hash;
+    const LeaseOwner& owner;
+};
+
+class LeaseRenewals;
+
+/// A check that belongs to no request: all that Redis grants are tokens of a lease. It is not sent
+/// again if its connection is lost: what Redis counted then stays counted, and lapses. In an
+/// EntryTable.
+class LeaseRenewal final : public redis::Call {
+public:
+    explicit LeaseRenewal(LeaseRenewals& all) noexcept : all_(all) {}
+
+    LeaseRenewal* next = nullptr;
+    std::size_t hash = 0;
+
+private:
+    friend class LeaseRenewals;
+
+    std::string_view routing_key() const noexcept override { return redis_key_; }
+    void write(redis::CommandBuffer& command) const override;
+    bool on_reply(const redisReply& reply) noexcept override;
+    /// No caller waits for the reply, so a late one is as good.
+    redis::Call* late_reply() noexcept override
+    {
+        late_ = true;
+        return this;
+    }
+    void on_failure(redis::Failure failure) noexcept override;
+    /// None fails with it.
+    unsigned request_count() const noexcept override { return 0; }
+
+    void tell_owner(const RunReply& answer) const noexcept
+    {
+        owner_->lease_renewed(key_, policy_hash_, check_, answer, sent_);
+    }
+
+    LeaseRenewals& all_;
+    LimitCheck check_;
+    redis::ScriptId script_{};
+    Runs runs_;
+    std::string redis_key_;
+    std::string key_;
+    std::uint64_t policy_hash_ = 0;
+    const LeaseOwner* owner_ = nullptr;
+    microseconds sent_{ 0 };
+    bool late_ = false;  // it has timed out, and its reply may still come
+};
+
+/// The renewals of one client's leases, at most one of a key in flight. No request waits for them:
+/// one that fails has no effect, and the next request without a token waits for Redis.
+class LeaseRenewals {
+public:
+    explicit LeaseRenewals(redis::Client& client) noexcept : client_(client) {}
+    LeaseRenewals(const LeaseRenewals&) = delete;
+    LeaseRenewals& operator=(const LeaseRenewals&) = delete;
+
+    /// Asks Redis for tokens for this number of requests, at least one, as those of `limit`.
+    /// `check`: those of one request, with its time. `now`: by the clock of the lease. The owner is
+    /// notified later, or at once if nothing could be sent.
+    void renew(
+        const LimitCheck& check, redis::ScriptId script, const LeasedKey& key,
+        std::int64_t requests, microseconds now) noexcept;
+
+    /// Whether none is in flight.
+    bool idle() const noexcept { return calls_.size() == 0; }
+
+    /// The most at one time, which bounds the memory.
+    static constexpr std::size_t most = 16'384;
+
+private:
+    friend class LeaseRenewal;
+
+    bool send(
+        std::size_t hash, const LimitCheck& check, redis::ScriptId script, const LeasedKey& key,
+        std::int64_t requests, microseconds now) noexcept;
+
+    redis::Client& client_;
+    EntryTable<LeaseRenewal> calls_;
+};
+
+}  // namespace ratelimit
