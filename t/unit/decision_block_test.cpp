@@ -81,6 +81,28 @@ TEST_F(Blocks, are_remembered_for_every_cost)
     }
 }
 
+TEST_F(Blocks, do_not_begin_because_of_a_reserve)
+{
+    for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {
+        KeyedZone& in = blocking_zone(10, place);
+        const auto passed = [&](std::int64_t reserve, int times) {
+            in.zone.policy.reserve = reserve;
+            int count = 0;
+            for (int i = 0; i < times; ++i) {
+                count += decide(in).granted() ? 1 : 0;
+            }
+            return count;
+        };
+        EXPECT_EQ(passed(6, 6), 4);
+        EXPECT_EQ(passed(0, 6), 6) << "the key is not blocked";
+        EXPECT_EQ(begun(in), 0U);
+        EXPECT_EQ(passed(0, 1), 0);
+        EXPECT_EQ(begun(in), 1U);
+        in.zone.policy.reserve = 6;
+        EXPECT_EQ(decide(in).limits[0].state.blocked, 100s) << "a block is the key's";
+    }
+}
+
 TEST_F(Blocks, end_no_earlier_than_the_counts_admit_a_request)
 {
     for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {
