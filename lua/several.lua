@@ -71,6 +71,11 @@ local function most_again(i, counts, key, now, quota, window, param, cost)
         and floor((limit - (passed[i] or 0)) / cost) or 0
 end
 
+-- Of a call that was sent again: what it counts may have been counted before.
+local function spare_for(block_key, now, counts, quota, window, param)
+    spare(block_key, now, now, counts.by_capacity and param * window / quota or 2 * window, late)
+end
+
 -- Decides one run by the limits from the i-th on. Its numbers begin at ARGV[at], and the limits
 -- before the i-th admit `counted` of its requests, and `passing` if those that may have been counted
 -- before pass, too. Returns both numbers for all limits. A limit commits after the recursion has
@@ -117,6 +122,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
     if taken > 0 and cost > 0 then
         remaining, reset, retry, detail, before = commit(
             key, now, quota, window, param, taken * cost, true, true, a, b, c, d, e, f, g, h, j)
+        if repeated and block_key then spare_for(block_key, now, counts, quota, window, param) end
         if fit == taken and taken < requests then
             granted, a, b, c, d, e, f, g, h, j = check(
                 key, now, quota, window, param, cost, ARGV[from + 7])
@@ -126,9 +132,6 @@ local function decide(i, at, answers_before, requests, counted, passing)
     else
         remaining, reset, retry = commit(
             key, now, quota, window, param, cost, allowed, false, a, b, c, d, e, f, g, h, j)
-    end
-    if repeated and block_key and taken > 0 and cost > 0 then
-        spare(block_key, now, now, counts.by_capacity and param * window / quota or 2 * window, late)
     end
     if repeated and retry == 0 then retry = 1 end  -- only what passed uncounted refuses it
     local verdict = (most > through and 1 or 0) + 2 * spared + 4 * blocked
