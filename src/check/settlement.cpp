@@ -157,7 +157,13 @@ private:
         began_ = client_->now();
         routing = {};
         routing.shard = shard_;
-        if (!client_->send(*this)) {
+        bool sent = false;
+        try {
+            sent = client_->send(*this);
+        } catch (const std::exception&) {
+            // Out of memory: as without a connection.
+        }
+        if (!sent) {
             on_failure(redis::Failure::connection);
         }
     }
