@@ -20,7 +20,14 @@ struct LastAnswers::Entry : KeyedNode {
         return std::max<std::int64_t>(std::int64_t{ left } - let_in, 0);
     }
     Verdict state(const Policy& policy, microseconds now) const noexcept;
-    bool takes(const KeyAnswer& answer) noexcept;
+    bool takes(const KeyAnswer& answer) const noexcept;
+    void exhaust(microseconds when, microseconds arrived, microseconds reset) noexcept
+    {
+        decided = when;
+        received = arrived;
+        reset_at = std::max(reset_at, reset);
+        left = 0;
+    }
 };
 
 namespace {
@@ -55,7 +62,7 @@ Verdict LastAnswers::Entry::state(const Policy& policy, microseconds now) const 
 /// Whether the answer replaces what is known: Redis made it later, or the clock of Redis was set
 /// back, since its call was sent after the other answer had arrived. Otherwise it can only lower
 /// what is left.
-bool LastAnswers::Entry::takes(const KeyAnswer& answer) noexcept
+bool LastAnswers::Entry::takes(const KeyAnswer& answer) const noexcept
 {
     return answer.decided > decided || answer.sent >= received;
 }
@@ -75,7 +82,8 @@ LastAnswers::Entry* LastAnswers::find_or_add(
         return other.reset_at <= now && now - other.received >= awaited;
     });
     Entry* entry = table_.find(request.key, request.tag());
-    if (entry != nullptr && entry->policy_hash == request.policy_hash) {
+    if (entry != nullptr && (entry->policy_hash == request.policy_hash || entry->left == 0)) {
+        entry->policy_hash = request.policy_hash;
         return entry;
     }
     if (entry != nullptr) {
@@ -83,13 +91,37 @@ LastAnswers::Entry* LastAnswers::find_or_add(
     }
     entry = table_.insert(request.key, request.tag());
     if (entry != nullptr) {
-        entry->policy_hash = request.policy_hash;
-        entry->decided = entry->reset_at = microseconds{ 0 };
-        entry->received = now;
-        entry->left = units(policy.limit());
-        entry->let_in = 0;
+        begin(*entry, request, policy);
     }
     return entry;
+}
+
+/// Sets a new entry: nothing is left if that is the last answer about another policy of the key.
+void LastAnswers::begin(Entry& entry, const KeyedRequest& request, const Policy& policy) noexcept
+{
+    entry.policy_hash = request.policy_hash;
+    entry.decided = entry.reset_at = microseconds{ 0 };
+    entry.received = shared_->now;
+    entry.left = shared_->now < shared_->scarce_until ? 0 : units(policy.limit());
+    entry.let_in = 0;
+    table_.each(request.key, [&entry](const Entry& other) {
+        if (&other != &entry && other.left == 0 && other.decided > entry.decided) {
+            entry.exhaust(other.decided, other.received, other.reset_at);
+        }
+    });
+}
+
+/// What is left of the key under its other policies, by an answer under the entry's policy that
+/// nothing is left.
+void LastAnswers::exhaust_others(
+    const Entry& entry, std::string_view key, const KeyAnswer& answer) noexcept
+{
+    table_.each(key, [&](Entry& other) {
+        if (&other != &entry && other.takes(answer)) {
+            other.exhaust(answer.decided, answer.received, answer.received + answer.reset);
+            put_in_queue(other, true);
+        }
+    });
 }
 
 void LastAnswers::put_in_queue(Entry& entry, bool scarce) noexcept
@@ -152,6 +184,9 @@ void LastAnswers::answered(
         entry->left = std::min(entry->left, units(answer.left));
     }
     put_in_queue(*entry, entry->left < ahead);
+    if (answer.left <= 0) {
+        exhaust_others(*entry, request.key, answer);
+    }
 }
 
 void LastAnswers::doubt(const KeyedRequest& request) noexcept
@@ -182,6 +217,7 @@ bool LastAnswers::forget_oldest_scarce() noexcept
 {
     auto* oldest = static_cast<Entry*>(shared_->scarce.oldest());
     if (oldest != nullptr) {
+        shared_->scarce_until = std::max(shared_->scarce_until, oldest->reset_at);
         table_.remove(*oldest);
     }
     return oldest != nullptr;

@@ -19,8 +19,12 @@ namespace ratelimit {
 /// of time.
 ///
 /// Of a key without an entry, all of its limit is assumed to be left. So the entry of a key with
-/// less than n left, a scarce key, does not expire, and is evicted last. (What was let in and has
-/// no answer yet is not kept here, but by each worker: AheadUnits.)
+/// less than n left, a scarce key, does not expire, and is evicted last. If one was evicted, keys
+/// without an entry are scarce until its whole limit should be available again. (What was let in
+/// and has no answer yet is not kept here, but by each worker: AheadUnits.)
+///
+/// A key has an entry for each of its policies, which count the same requests. So an answer that
+/// nothing is left is one for all of them: without that, each policy would let in n more.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag, in one of two queues of
 /// their use. Public functions take the zone's lock unless stated otherwise. `ahead`: n. All times
@@ -30,13 +34,14 @@ class LastAnswers {
 
 public:
     struct Shared : LruTable<Entry>::Shared {
-        UseQueue scarce;   // entries with less than n left; the others are in `used`
-        microseconds now;  // of the latest call
+        UseQueue scarce;            // entries with less than n left; the others are in `used`
+        microseconds now;           // of the latest call
+        microseconds scarce_until;  // keys without an entry: one that was evicted may be such a key
         void init() noexcept
         {
             LruTable<Entry>::Shared::init();
             scarce.init();
-            now = microseconds{ 0 };
+            now = scarce_until = microseconds{ 0 };
         }
     };
 
@@ -78,6 +83,8 @@ private:
     Entry* find(const KeyedRequest& request) const noexcept;
     Entry* find_or_add(
         const KeyedRequest& request, const Policy& policy, microseconds now) noexcept;
+    void begin(Entry& entry, const KeyedRequest& request, const Policy& policy) noexcept;
+    void exhaust_others(const Entry& entry, std::string_view key, const KeyAnswer& answer) noexcept;
     void put_in_queue(Entry& entry, bool scarce) noexcept;
 
     Shared* shared_;

@@ -125,10 +125,17 @@ public:
         }
     }
 
+    /// Calls `visit` with each entry of the key, for any tag. `visit` may remove that entry.
+    template <class Visit>
+    void each(std::string_view key, Visit&& visit) const
+    {
+        shared_->tree.each(key, [&](KeyedNode& node) { visit(static_cast<Entry&>(node)); });
+    }
+
     /// Removes all entries of the key, whatever their tags.
     void forget_key(std::string_view key) noexcept
     {
-        shared_->tree.each(key, [this](KeyedNode& node) { remove(static_cast<Entry&>(node)); });
+        each(key, [this](Entry& entry) { remove(entry); });
     }
 
 private:

@@ -120,6 +120,38 @@ subtest 'at most n units for each worker pass beyond the limit' => sub {
     is count('429', sources($node, '/?k=1', 5)), 5, 'nothing passes then';
 };
 
+subtest 'a key that is checked under several bursts: at most n units for each worker, as under one' => sub {
+    my @bursts = reverse 12 .. 20;
+    my $node = ahead_node(
+        zone   => 'rate=20r/d algorithm=token_bucket ahead=5',
+        quota  => 20,
+        server => join '', map { "location /$_/ { ratelimit zone=test burst=$_; try_files /index.html =404; }" } @bursts,
+    );
+    my @known = map { sources($node, "/$_/?k=1", 1) } @bursts;
+    is_deeply [grep { $_ eq 429 } @known], [], 'a key is known under every burst';
+    my @rest = map { sources($node, "/$_/?k=1", 20) } @bursts;
+    my @all  = map { sources($node, "/$_/?k=2", 30) } @bursts;
+    cmp_ok @known + @rest - count('429', @rest), '<=', 25, 'the limit of 20, and at most 5 more';
+    cmp_ok @all - count('429', @all), '<=', 25, 'also for a key that was known under one burst only';
+};
+
+subtest 'more keys than the memory of the node holds: no limit is lost' => sub {
+    my $node = ahead_node(zone => 'rate=10r/d algorithm=token_bucket ahead=5', quota => 10);
+    $node->configure(http => $node->{http} =~ s/zone=test /zone=test:32k /r)->reload(gone => 1);
+    my $passed = 0;
+    for my $round (1 .. 15) {
+        my $socket = http_connect($node->port);
+        for my $key (1 .. 300) {
+            http_send($socket, "/?k=many$key");
+            $passed++ if http_read($socket)->status == 200;
+        }
+    }
+    my ($evicted) = $node->get('/rl/metrics')->body =~ /^ratelimit_zone_evictions_total\{zone="test"\} (\d+)/m;
+    cmp_ok $evicted, '>', 1000, 'keys were evicted';
+    cmp_ok $passed, '>=', 3000, 'each key gets its limit of 10';
+    cmp_ok $passed, '<=', 3000 + 160, 'and hardly any gets more';
+};
+
 subtest 'costs count against n' => sub {
     my $node = ahead_node(zone => 'rate=100r/d algorithm=fixed_window ahead=10', limit => 'cost=$arg_c', quota => 100);
     $node->{proxy}->delay(0.5);

@@ -27,10 +27,14 @@ protected:
     }
     void answer(
         std::string_view key, std::int64_t left, microseconds decided, microseconds sent,
-        std::int64_t unanswered = 0)
+        std::int64_t unanswered = 0, std::uint64_t policy_hash = 7)
     {
         answers().answered(
-            { key, 7, 0 }, policy, n, { left, 0, 60s, decided, sent, now }, unanswered);
+            { key, policy_hash, 0 }, policy, n, { left, 0, 60s, decided, sent, now }, unanswered);
+    }
+    bool passes_under(std::uint64_t policy_hash, std::string_view key = "a")
+    {
+        return answers().let_in({ key, policy_hash, 1 }, policy, n, now).has_value();
     }
 
     TestZone memory_;
@@ -111,6 +115,36 @@ TEST_F(KnownAnswers, another_policy_knows_nothing_of_it)
     EXPECT_TRUE(answers().let_in({ "a", 7 + 256, 1 }, policy, n, now)) << "of the same tag";
 }
 
+TEST_F(KnownAnswers, nothing_left_holds_for_every_policy_of_the_key)
+{
+    const microseconds early = now;
+    EXPECT_TRUE(passes_under(8)) << "known before";
+    answer("a", 90, 9s, early, 0, 9);
+    now += 1s;
+    answer("a", 0, 10s, early);
+    for (const std::uint64_t known : { 8, 9 }) {
+        EXPECT_FALSE(passes_under(known)) << known;
+        answer("a", 90, 9900ms, early, 0, known);
+        EXPECT_FALSE(passes_under(known)) << known << ": an older answer raises nothing";
+    }
+    EXPECT_FALSE(passes_under(10)) << "not known before";
+    EXPECT_FALSE(passes_under(7 + 256)) << "of the same tag";
+    EXPECT_FALSE(passes_under(7));
+    EXPECT_TRUE(passes_under(7, "b")) << "another key";
+    answer("a", 90, 11s, early, 0, 8);
+    EXPECT_TRUE(passes_under(8)) << "until its next answer";
+}
+
+TEST_F(KnownAnswers, nothing_left_leaves_newer_answers_as_they_are)
+{
+    const microseconds early = now;
+    now += 1s;
+    answer("a", 90, 20s, early, 0, 8);
+    answer("a", 0, 10s, early);
+    EXPECT_TRUE(passes_under(8));
+    EXPECT_FALSE(passes_under(7));
+}
+
 TEST_F(KnownAnswers, the_reset_is_the_answers_and_that_of_what_was_let_in)
 {
     answer("a", 50, 10s, now);
@@ -140,6 +174,22 @@ TEST_F(KnownAnswers, keys_with_little_left_are_evicted_last_and_not_by_new_keys)
     EXPECT_EQ(rest("new"), -1) << "a new key finds no room, and Redis decides";
     now += 61s;  // the limits of all of them should be available again
     EXPECT_EQ(rest("new"), 99);
+}
+
+TEST_F(KnownAnswers, what_took_the_place_of_a_key_with_little_left_lets_no_other_key_in)
+{
+    for (int i = 0; i < 3000; ++i) {
+        answer("scarce " + std::to_string(i), 1, 10s, now);
+    }
+    const Verdict refusal{ false, 0, 60s, {}, 60s };
+    memory_.memory().denials().add({ "refused", 7, 1 }, 0, refusal, now, now, 60s);
+    ASSERT_TRUE(memory_.memory().denials().find({ "refused", 7, 1 }, now));
+    memory_.memory().forget_key("refused");  // makes room for a new key
+    EXPECT_EQ(rest("new"), -1);
+    answer("new", 90, 10s, now);
+    EXPECT_EQ(rest("new"), 89) << "an answer is known as ever";
+    now += 61s;
+    EXPECT_EQ(rest("another"), 99);
 }
 
 TEST_F(KnownAnswers, keys_that_should_have_all_left_are_forgotten_when_others_come)
