@@ -12,6 +12,7 @@ namespace ratelimit {
 struct RunReply {
     std::int64_t taken = 0;      // requests that were counted: the first ones of the run
     bool admits_next = false;    // this limit would admit the next request of the run
+    bool spared = false;         // no refusal begins a block of the key now
     microseconds blocked{ 0 };   // what is left of the key's block; the rest is without it
     std::int64_t remaining = 0;  // after the counted requests, as are the following two
     microseconds reset{ 0 };
@@ -21,7 +22,6 @@ struct RunReply {
     /// keep an arrival time, the part of the debt below one microsecond, in 1/quota us.
     std::int64_t detail = 0;
     microseconds reset_before{ 0 };  // if any request was counted: the reset before that
-    bool spared = false;             // no refusal begins a block of the key now
 
     friend bool operator==(const RunReply&, const RunReply&) = default;
 };

@@ -140,7 +140,7 @@ sub ratio { my ($what, $name, $other) = @_; return figure($near{$name}, $what) /
 my ($load) = split ' ', do { open my $file, '<', '/proc/loadavg' or die "loadavg: $!\n"; scalar <$file> };
 my $report = Bench::Report->new('region', 'A Redis in another region', generator_version(), versions($redis));
 $report->lines("Medians of $rounds rounds of $seconds s, rows interleaved; one nginx worker; everything on this machine, which had a load of $load (of other programs, too) at the end; a proxy delays the replies of Redis.",
-    '64 connections, each with a request every 100 ms on average, so about 600 requests a second in all; gcra, nothing refused. lease=1000, ahead=200. added: to no limit, with the same requests. calls: of scripts, for each request.');
+    '64 connections, each with a request every 100 ms on average, so about 600 requests a second in all; gcra, nothing refused. lease=1000, ahead=200. added: to no limit, with the same requests. Keys are idle before each row, so the p99 of lease= has the waits of their first second. calls: of scripts, for each request.');
 my @table = (['', 'keys', 'p50 ms added', 'p99 ms added', 'calls']);
 for my $row (grep { $_->{way} } @region) {
     push @table, ["$row->{away} ms, $row->{way}", $row->{keys}, map({ milliseconds(waited($row, $_)) } qw(p50 p99)), sprintf '%.2f', figure($row, 'calls')];

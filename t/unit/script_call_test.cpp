@@ -171,8 +171,8 @@ TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
     const auto reply = reply_of(text);
     const SeveralReply several(reply, 2);
     ASSERT_TRUE(several.good());
-    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, 0us, 4, 5s, 0us, 9, 6us }));
-    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, 0us, 2, 7us, std::nullopt, 0, 0us }));
+    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, false, 0us, 4, 5s, 0us, 9, 6us }));
+    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, false, 0us, 2, 7us, std::nullopt, 0, 0us }));
     EXPECT_EQ(several.server_time(), 1'800'000'000s);
 }
 
