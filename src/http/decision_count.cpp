@@ -136,15 +136,16 @@ bool is_near_limit(const AppliedLimit& limit) noexcept
     return limit.cost > 0 && (limit.state.remaining + reserve) * parts < policy.whole();
 }
 
-/// How much of its limit the key has used after this decision, in percent, rounded up: 100 if it
-/// was refused.
+/// How much of all of its limit the key has used after this decision, in percent, rounded up: 100
+/// if it was refused.
 std::uint32_t percent_used(const AppliedLimit& limit) noexcept
 {
-    const std::int64_t most = limit.policy.limit();
+    const std::int64_t most = limit.policy.whole();
     if (!limit.state.granted || most <= 0) {
         return 100;
     }
-    const std::int64_t left = std::clamp<std::int64_t>(limit.state.remaining, 0, most);
+    const std::int64_t reserve = most - limit.policy.limit();
+    const std::int64_t left = std::clamp<std::int64_t>(limit.state.remaining + reserve, 0, most);
     constexpr double all = 100;
     return 100
         - static_cast<std::uint32_t>(all * static_cast<double>(left) / static_cast<double>(most));
