@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
-#include <map>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -37,16 +36,19 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "passed"sv, &NodeReport::passed },
     std::pair{ "refused"sv, &NodeReport::refused },
     std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },
+    std::pair{ "history_start"sv, &NodeReport::history_start },
 };
 
 template <>
 constexpr std::tuple members_of<NodeReport::Zone>{
     std::pair{ "name"sv, &NodeReport::Zone::name },
     std::pair{ "settings"sv, &NodeReport::Zone::settings },
+    std::pair{ "each_setting"sv, &NodeReport::Zone::each_setting },
     std::pair{ "limit"sv, &NodeReport::Zone::limit },
     std::pair{ "passed"sv, &NodeReport::Zone::passed },
     std::pair{ "refused"sv, &NodeReport::Zone::refused },
     std::pair{ "ahead"sv, &NodeReport::Zone::ahead },
+    std::pair{ "highest_use"sv, &NodeReport::Zone::highest_use },
 };
 
 template <>
@@ -85,6 +87,14 @@ void each_list(Report& report, Visit&& visit)
     visit("busiest"sv, report.busiest, most_busiest);
 }
 
+/// Calls `visit` with the name and the values of each list of numbers.
+template <class Report, class Visit>
+void each_series(Report& report, Visit&& visit)
+{
+    visit("history_passed"sv, report.history_passed);
+    visit("history_refused"sv, report.history_refused);
+}
+
 /// Fills an empty report while the text is parsed, because a tree of all values costs several times
 /// as much. Of members with the same name the last one counts. A function that returns false ends
 /// the parser: the text is no report.
@@ -102,6 +112,8 @@ public:
     {
         if (auto* const* number = std::get_if<std::uint64_t*>(&member_)) {
             **number = std::min<std::uint64_t>(value, most_number);
+        } else if (series_ != nullptr && depth_ == in_list && room_ > 0) {
+            series_->push_back(std::min<std::uint64_t>(value, most_number));
         }
         return begin_value();
     }
@@ -120,6 +132,14 @@ public:
         if (depth_ == in_report) {
             find_member(report_, name);
             list_ = {};
+            series_ = nullptr;
+            each_series(report_, [&](std::string_view of_series, auto& series) {
+                if (of_series == name) {
+                    series.clear();
+                    series_ = &series;
+                    room_ = most_minutes;
+                }
+            });
             each_list(report_, [&](std::string_view of_list, auto& list, std::size_t most) {
                 if (of_list == name) {
                     list.clear();
@@ -137,6 +157,7 @@ public:
     {
         if (depth_ == in_report) {
             list_ = {};
+            series_ = nullptr;
         } else if (depth_ == in_list) {
             is_read_ = room_ > 0;
             if (is_read_) {
@@ -214,8 +235,9 @@ private:
         std::monostate, std::vector<NodeReport::Zone>*, std::vector<NodeReport::Server>*,
         std::vector<NodeReport::RefusedKey>*>
         list_;
-    std::size_t room_ = 0;  // for elements in the list
-    bool is_read_ = false;  // the element: there was room
+    std::vector<std::uint64_t>* series_ = nullptr;  // the same, if it is a list of numbers
+    std::size_t room_ = 0;                          // for elements in the list
+    bool is_read_ = false;                          // the element: there was room
 };
 
 template <class Object>
@@ -250,6 +272,13 @@ std::string write_report(const NodeReport& report)
         }
         json[std::string(name)] = std::move(array);
     });
+    each_series(report, [&json](std::string_view name, const auto& series) {
+        if (!series.empty()) {
+            const auto sent = std::min(most_minutes, series.size());
+            json[std::string(name)] =
+                std::vector(series.end() - static_cast<std::ptrdiff_t>(sent), series.end());
+        }
+    });
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -264,106 +293,6 @@ std::optional<NodeReport> parse_report(std::string_view text)
         return std::nullopt;
     }
     return report;
-}
-
-std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes)
-{
-    struct Sum {
-        FleetZone zone;
-        std::map<std::string_view, std::vector<std::string_view>> by_settings;  // names of nodes
-    };
-    std::map<std::string_view, Sum> sums;
-    for (const FleetNode& node : nodes) {
-        if (!node.live) {
-            continue;
-        }
-        for (const NodeReport::Zone& zone : node.report.zones) {
-            Sum& sum = sums[zone.name];
-            ++sum.zone.nodes;
-            sum.zone.passed += zone.passed;
-            sum.zone.refused += zone.refused;
-            sum.zone.ahead += zone.ahead;
-            sum.by_settings[zone.settings].push_back(node.report.name);
-            auto& limits = sum.zone.limits;
-            constexpr std::size_t most_limits = 8;
-            if (limits.size() < most_limits
-                && std::find(limits.begin(), limits.end(), zone.limit) == limits.end()) {
-                limits.push_back(zone.limit);
-            }
-        }
-    }
-    std::vector<FleetZone> zones;
-    for (auto& [name, sum] : sums) {
-        std::size_t most = 0;
-        std::size_t with_most = 0;
-        for (const auto& [settings, names] : sum.by_settings) {
-            with_most = names.size() > most ? 1 : with_most + (names.size() == most ? 1 : 0);
-            most = std::max(most, names.size());
-        }
-        for (const auto& [settings, names] : sum.by_settings) {
-            if (names.size() < most || with_most > 1) {
-                sum.zone.settings_differ.insert(
-                    sum.zone.settings_differ.end(), names.begin(), names.end());
-            }
-        }
-        std::sort(sum.zone.settings_differ.begin(), sum.zone.settings_differ.end());
-        sum.zone.name = name;
-        zones.push_back(std::move(sum.zone));
-    }
-    return zones;
-}
-
-std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes)
-{
-    struct Sum {
-        std::size_t hash;
-        std::string_view zone;
-        std::string_view id;
-        std::uint64_t refused;
-        std::uint64_t per_1000_s;
-        std::uint64_t since;
-    };
-    std::vector<Sum> sums;
-    for (const FleetNode& node : nodes) {
-        if (node.live) {
-            for (const NodeReport::RefusedKey& key : node.report.busiest) {
-                const std::hash<std::string_view> hash;
-                sums.push_back(
-                    { hash(key.id), key.zone, key.id, key.refused, key.per_1000_s, key.since });
-            }
-        }
-    }
-    // Mostly the hashes alone decide. Unlike a hash table, this is as fast if all of them are
-    // equal.
-    std::sort(sums.begin(), sums.end(), [](const Sum& left, const Sum& right) {
-        return std::tie(left.hash, left.id, left.zone) < std::tie(right.hash, right.id, right.zone);
-    });
-    std::size_t count = 0;
-    for (const Sum& sum : sums) {
-        if (count > 0 && sums[count - 1].id == sum.id && sums[count - 1].zone == sum.zone) {
-            Sum& same = sums[count - 1];
-            same.refused += sum.refused;
-            same.per_1000_s += sum.per_1000_s;
-            same.since = same.since == 0 ? sum.since : std::min(same.since, sum.since);
-        } else {
-            sums[count++] = sum;
-        }
-    }
-    sums.resize(count);
-    const auto by_refused = [](const Sum& left, const Sum& right) {
-        return std::tie(right.per_1000_s, right.refused, left.zone, left.id)
-            < std::tie(left.per_1000_s, left.refused, right.zone, right.id);
-    };
-    const auto shown = static_cast<std::ptrdiff_t>(std::min(count, most_busiest));
-    std::partial_sort(sums.begin(), sums.begin() + shown, sums.end(), by_refused);
-    sums.erase(sums.begin() + shown, sums.end());
-    std::vector<NodeReport::RefusedKey> keys;
-    keys.reserve(sums.size());
-    for (const Sum& sum : sums) {
-        keys.push_back(
-            { std::string(sum.zone), std::string(sum.id), sum.refused, sum.per_1000_s, sum.since });
-    }
-    return keys;
 }
 
 }  // namespace ratelimit::fleet

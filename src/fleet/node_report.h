@@ -1,8 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +17,10 @@ struct NodeReport {
         std::string limit;     // for people, such as "100r/m"
         std::uint64_t passed = 0;
         std::uint64_t refused = 0;
-        std::uint64_t ahead = 0;  // units of a key that the node may let in beyond the limit
+        std::uint64_t ahead = 0;        // units of a key that the node may let in beyond the limit
+        std::uint64_t highest_use = 0;  // of a key within the last hour, in percent of its limit
+        /// A digest of each of `setting_names`, of `digits_of_setting` digits, in their order.
+        std::string each_setting{};
     };
     /// A Redis server as the node sees it.
     struct Server {
@@ -54,14 +57,28 @@ struct NodeReport {
     std::vector<Zone> zones;
     std::vector<Server> servers;
     std::vector<RefusedKey> busiest;
+    /// What it passed and refused in each of the last minutes: from `history_start`, seconds since
+    /// the epoch. The last minute is not over.
+    std::uint64_t history_start = 0;
+    std::vector<std::uint64_t> history_passed;
+    std::vector<std::uint64_t> history_refused;
 };
 
 // What a report holds at most. Everything beyond is left out.
 inline constexpr std::size_t most_zones = 256;
 inline constexpr std::size_t most_servers = 32;
 inline constexpr std::size_t most_busiest = 20;
-inline constexpr std::size_t most_text = 384;  // bytes of one text
+inline constexpr std::size_t most_minutes = 60;  // of the history
+inline constexpr std::size_t most_text = 384;    // bytes of one text
 inline constexpr std::size_t most_report = std::size_t{ 128 } * 1024;
+
+/// The settings of a zone that all nodes must have in common. Later versions may add names at the
+/// end; the places of these stay.
+inline constexpr std::array<std::string_view, 13> setting_names = {
+    "key",      "algorithm", "rate",  "redis", "burst", "precision", "block",
+    "hash_key", "clock",     "cache", "lease", "nodes", "ahead",
+};
+inline constexpr std::size_t digits_of_setting = 3;
 
 /// As JSON. Bytes that are not UTF-8 are replaced.
 std::string write_report(const NodeReport& report);
@@ -69,33 +86,5 @@ std::string write_report(const NodeReport& report);
 /// Parses the report of a node of any version: unknown members are passed over, missing ones are
 /// empty. Empty: it is no report, or too long.
 std::optional<NodeReport> parse_report(std::string_view text);
-
-/// One node of a fleet.
-struct FleetNode {
-    std::string id;
-    std::uint64_t heard_us = 0;  // since the epoch, by Redis's clock
-    bool live = false;           // heard of within the last 5 seconds
-    NodeReport report;
-};
-
-/// A zone in all live nodes.
-struct FleetZone {
-    std::string name;
-    std::uint64_t nodes = 0;  // that have it
-    std::uint64_t passed = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t ahead = 0;          // the sum of the nodes'
-    std::vector<std::string> limits;  // of the nodes, for people: each once, at most 8
-    /// Nodes whose settings are not those of most nodes; all nodes if no settings are those of
-    /// most.
-    std::vector<std::string> settings_differ;
-};
-
-/// In the order of their names.
-std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes);
-
-/// The keys that all live nodes together refuse most, in the order of is_busier, at most
-/// `most_busiest`.
-std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes);
 
 }  // namespace ratelimit::fleet

@@ -144,6 +144,7 @@ bool NodesReader::read(std::size_t bytes)
             ++unreadable_;
         }
     }
+    history_ = sum_history(nodes_, list_.now_us / 1'000'000);
     replaced_ = remove_replaced(nodes_);
     return false;
 }

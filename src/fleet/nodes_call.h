@@ -1,6 +1,6 @@
 #pragma once
 
-#include "fleet/node_report.h"
+#include "fleet/fleet_sums.h"
 #include "redis/call.h"
 #include "redis/script_registry.h"
 
@@ -44,6 +44,8 @@ public:
     std::uint64_t unreadable() const noexcept { return unreadable_; }
     /// The number of nodes that are left out because another one took their place.
     std::uint64_t replaced() const noexcept { return replaced_; }
+    /// What all nodes passed and refused, also those that another one took the place of.
+    const FleetHistory& history() const noexcept { return history_; }
 
 private:
     NodeList list_;
@@ -51,6 +53,7 @@ private:
     std::vector<FleetNode> nodes_;
     std::uint64_t unreadable_ = 0;
     std::uint64_t replaced_ = 0;
+    FleetHistory history_;
 };
 
 /// The text of lua/fleet_nodes.lua.
@@ -60,7 +63,7 @@ redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts);
 class NodesCall : public redis::Call {
 public:
     static constexpr std::int64_t most_nodes = 1000;
-    static constexpr std::int64_t most_bytes = 900'000;  // of all reports
+    static constexpr std::int64_t most_bytes = 1'200'000;  // of all reports
 
     /// `alive`, `nodes`: the names of the keys.
     NodesCall(redis::ScriptId script, std::string alive, std::string nodes);

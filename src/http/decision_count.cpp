@@ -136,6 +136,21 @@ bool is_near_limit(const AppliedLimit& limit) noexcept
     return limit.cost > 0 && (limit.state.remaining + reserve) * parts < policy.whole();
 }
 
+/// How much of all of its limit the key has used after this decision, in percent, rounded up: 100
+/// if it was refused.
+std::uint32_t percent_used(const AppliedLimit& limit) noexcept
+{
+    const std::int64_t most = limit.policy.whole();
+    if (!limit.state.granted || most <= 0) {
+        return 100;
+    }
+    const std::int64_t reserve = most - limit.policy.limit();
+    const std::int64_t left = std::clamp<std::int64_t>(limit.state.remaining + reserve, 0, most);
+    constexpr double all = 100;
+    return 100
+        - static_cast<std::uint32_t>(all * static_cast<double>(left) / static_cast<double>(most));
+}
+
 /// A zone's decisions with one of these outcomes.
 std::uint64_t sum_of(const ZoneCounters& counters, std::initializer_list<CountedAs> all) noexcept
 {
@@ -179,6 +194,10 @@ void count_decision(const Decision& decision, ZoneCounters requests) noexcept
             }
             if (decision.counted(limit) && is_near_limit(limit)) {
                 memory.counters().add(ZoneCounters::Units::near_limit, 1);
+            }
+            if (limit.cost > 0 && limit.source != Source::overridden
+                && (!limit.state.granted || decision.counted(limit))) {
+                memory.counters().used(percent_used(limit));
             }
         } else if (decision.undecided(limit) && !decision.outcome().refused) {
             // If another limit refused, this failure did not change the result.
@@ -231,7 +250,8 @@ History::Values history_totals(const ZoneMemory& memory) noexcept
 
 void roll_history(const ZoneMemory& memory) noexcept
 {
-    memory.history().roll(ngx_time(), history_totals(memory));
+    const std::uint32_t highest_use = memory.counters().take_highest_use();
+    memory.history().roll(ngx_time(), history_totals(memory), highest_use);
 }
 
 void roll_history_each_second(const ZoneMemory& memory) noexcept
@@ -239,6 +259,12 @@ void roll_history_each_second(const ZoneMemory& memory) noexcept
     if (memory.history().due(ngx_time())) {
         roll_history(memory);
     }
+}
+
+std::uint32_t highest_use_of_an_hour(const ZoneMemory& memory) noexcept
+{
+    roll_history_each_second(memory);
+    return memory.history().highest_use(3600 / History::scales[1].step_s);
 }
 
 }  // namespace ratelimit::http

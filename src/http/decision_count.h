@@ -45,4 +45,7 @@ void roll_history(const ZoneMemory& memory) noexcept;
 /// The same, unless any worker did so in this second.
 void roll_history_each_second(const ZoneMemory& memory) noexcept;
 
+/// The highest use of a key within the last hour, in percent of its limit.
+std::uint32_t highest_use_of_an_hour(const ZoneMemory& memory) noexcept;
+
 }  // namespace ratelimit::http

@@ -38,14 +38,73 @@ std::string storage_of(const ZoneConf& zone)
                    + std::to_string(options.server.database));
 }
 
+/// fleet::NodeReport::Zone::each_setting.
+std::string each_setting(const ZoneConf& zone)
+{
+    const Policy& policy = zone.zone.policy;
+    const auto number = [](auto value) { return std::to_string(value); };
+    const std::array<std::string, fleet::setting_names.size()> values = {
+        zone.key_text,
+        std::string(name_of(policy.algorithm)),
+        zone.rate_text + "\n" + number(policy.rate.quota) + "\n"
+            + number(policy.rate.window.count()),
+        storage_of(zone),
+        number(policy.burst.value_or(-1)),
+        number(zone.variable_rate() ? 0 : policy.bucket_width().count()),
+        number(policy.block.count()),
+        number(static_cast<int>(zone.hash_key)),
+        number(static_cast<int>(zone.zone.clock)),
+        number(static_cast<int>(zone.zone.cache)),
+        number(zone.zone.lease),
+        number(zone.zone.nodes),
+        number(zone.zone.ahead),
+    };
+    std::string all;
+    for (const std::string& value : values) {
+        std::array<char, fleet::digits_of_setting + 1> digits{};
+        constexpr std::uint64_t most = 0xfff;  // of the digits
+        std::snprintf(
+            digits.data(), digits.size(), "%03x", static_cast<unsigned>(fnv1a(value) & most));
+        all += digits.data();
+    }
+    return all;
+}
+
 fleet::NodeReport::Zone zone_figures(const ZoneConf& zone)
 {
     const History::Values totals = history_totals(zone.zone.memory());
-    return {
-        zone.zone.name,           settings_digest(zone),
-        limit_text(zone),         totals[History::passed],
-        totals[History::refused], static_cast<std::uint64_t>(zone.zone.ahead) * worker_count()
-    };
+    return { zone.zone.name,
+             settings_digest(zone),
+             limit_text(zone),
+             totals[History::passed],
+             totals[History::refused],
+             static_cast<std::uint64_t>(zone.zone.ahead) * worker_count(),
+             highest_use_of_an_hour(zone.zone.memory()),
+             each_setting(zone) };
+}
+
+/// Adds what the node's requests were in each of the last minutes.
+void add_history(fleet::NodeReport& report, const ZoneMemory& requests)
+{
+    constexpr std::int64_t minute = 60;
+    roll_history_each_second(requests);
+    const History::Steps steps = requests.history().read(0);
+    const std::int64_t last =
+        steps.start + (std::ssize(steps.values) - 1) * std::int64_t{ History::scales[0].step_s };
+    const std::int64_t first = std::max(
+        steps.start / minute, last / minute + 1 - static_cast<std::int64_t>(fleet::most_minutes));
+    report.history_start = static_cast<std::uint64_t>(first * minute);
+    std::int64_t time = steps.start;
+    for (const History::Values& values : steps.values) {
+        if (time >= first * minute && values[History::passed] != History::unknown) {
+            const auto at = static_cast<std::size_t>(time / minute - first);
+            report.history_passed.resize(at + 1);
+            report.history_refused.resize(at + 1);
+            report.history_passed[at] += values[History::passed];
+            report.history_refused[at] += values[History::refused];
+        }
+        time += History::scales[0].step_s;
+    }
 }
 
 /// Adds the servers of a block, as all workers see them.
@@ -114,7 +173,9 @@ fleet::NodeReport node_figures(const MainConf& conf)
     report.version = version;
     report.nginx = NGINX_VERSION;
     if (conf.requests != nullptr) {
-        const History::Values totals = history_totals(ZoneMemory(*conf.requests));
+        const ZoneMemory requests(*conf.requests);
+        add_history(report, requests);
+        const History::Values totals = history_totals(requests);
         report.passed = totals[History::passed];
         report.refused = totals[History::refused];
     }

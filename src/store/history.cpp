@@ -48,6 +48,8 @@ constexpr std::size_t steps_of(std::size_t scale, std::size_t series) noexcept
                                                        : History::scales[scale].steps;
 }
 
+constexpr std::size_t scale_of_uses = 1;
+
 constexpr std::size_t slots_of(std::size_t series) noexcept
 {
     return (steps_of(0, series) + steps_of(1, series)) * series;
@@ -62,7 +64,7 @@ std::size_t History::series_for(std::size_t zone) noexcept
 
 std::size_t History::slots_size(std::size_t series) noexcept
 {
-    return slots_of(series) * sizeof(std::uint16_t);
+    return slots_of(series) * sizeof(std::uint16_t) + steps_of(scale_of_uses, series);
 }
 
 void History::Shared::init(std::size_t series_kept) noexcept
@@ -72,6 +74,9 @@ void History::Shared::init(std::size_t series_kept) noexcept
     totals = {};
     current = {};
     std::fill_n(slots, slots_of(series), unknown_code);
+    std::fill_n(
+        reinterpret_cast<std::uint8_t*>(slots + slots_of(series)), steps_of(scale_of_uses, series),
+        unknown_use);
 }
 
 std::int64_t History::kept(std::size_t scale) const noexcept
@@ -86,20 +91,33 @@ std::uint16_t* History::slot(std::size_t scale, std::int64_t index) const noexce
         + static_cast<std::size_t>(before + index % kept(scale)) * shared_->series;
 }
 
+std::uint8_t& History::use(std::int64_t index) const noexcept
+{
+    auto* uses = reinterpret_cast<std::uint8_t*>(shared_->slots + slots_of(shared_->series));
+    return uses[index % kept(scale_of_uses)];
+}
+
 /// Makes the steps from `from` to before `until` unknown.
 void History::forget(std::size_t scale, std::int64_t from, std::int64_t until) noexcept
 {
     from = std::max(from, until - kept(scale));
     for (std::int64_t index = from; index < until; ++index) {
         std::fill_n(slot(scale, index), shared_->series, unknown_code);
+        if (scale == scale_of_uses) {
+            use(index) = unknown_use;
+        }
     }
 }
 
-void History::add(std::size_t scale, std::int64_t index, const Values& counted) noexcept
+void History::add(
+    std::size_t scale, std::int64_t index, const Values& counted,
+    std::uint32_t highest_use) noexcept
 {
+    bool goes_on = true;
     Shared::Current& current = shared_->current[scale];
     if (index != current.index) {
         Values begun{};
+        goes_on = false;
         if (index > current.index) {
             forget(scale, current.index + 1, index);
         } else {
@@ -107,6 +125,7 @@ void History::add(std::size_t scale, std::int64_t index, const Values& counted) 
             // A step that is still kept goes on.
             if (current.index - index < kept(scale) && *slot(scale, index) != unknown_code) {
                 begun = decoded(slot(scale, index), shared_->series);
+                goes_on = true;
             }
         }
         current = { index, begun };
@@ -115,9 +134,13 @@ void History::add(std::size_t scale, std::int64_t index, const Values& counted) 
         current.counted[i] += counted[i];
         slot(scale, index)[i] = encoded(current.counted[i]);
     }
+    if (scale == scale_of_uses) {
+        const auto now = static_cast<std::uint8_t>(std::min<std::uint32_t>(highest_use, 100));
+        use(index) = goes_on && use(index) != unknown_use ? std::max(use(index), now) : now;
+    }
 }
 
-void History::roll(time_t now, const Values& totals) noexcept
+void History::roll(time_t now, const Values& totals, std::uint32_t highest_use) noexcept
 {
     const ZoneLock lock(pool_);
 
@@ -133,7 +156,7 @@ void History::roll(time_t now, const Values& totals) noexcept
         shared_->totals[i] = std::max(totals[i], shared_->totals[i]);
     }
     for (std::size_t scale = 0; scale < scales.size(); ++scale) {
-        add(scale, time / scales[scale].step_s, counted);
+        add(scale, time / scales[scale].step_s, counted, highest_use);
     }
     set_relaxed(shared_->rolled_s, std::int64_t{ time });
 }
@@ -142,6 +165,7 @@ History::Steps History::read(std::size_t scale) const
 {
     const std::int64_t count = kept(scale);
     std::array<std::uint16_t, std::max(scales[0].steps, scales[1].steps) * most_series> codes{};
+    std::array<std::uint8_t, scales[scale_of_uses].steps> uses{};
     std::int64_t newest = 0;
     {
         const ZoneLock lock(pool_);
@@ -149,8 +173,9 @@ History::Steps History::read(std::size_t scale) const
         newest = shared_->current[scale].index;
         std::copy_n(
             slot(scale, 0), static_cast<std::size_t>(count) * shared_->series, codes.begin());
+        std::copy_n(&use(0), uses.size(), uses.begin());
     }
-    Steps steps{ shared_->series, 0, {} };
+    Steps steps{ shared_->series, 0, {}, {} };
     for (std::int64_t index = std::max<std::int64_t>(newest - count + 1, 0); index <= newest;
          ++index) {
         const auto* code = &codes[static_cast<std::size_t>(index % count) * steps.series];
@@ -161,8 +186,25 @@ History::Steps History::read(std::size_t scale) const
             steps.start = index * scales[scale].step_s;
         }
         steps.values.push_back(decoded(code, steps.series));
+        if (scale == scale_of_uses) {
+            steps.highest_use.push_back(uses[static_cast<std::size_t>(index % count)]);
+        }
     }
     return steps;
+}
+
+std::uint32_t History::highest_use(std::int64_t before) const noexcept
+{
+    const ZoneLock lock(pool_);
+
+    const std::int64_t newest = shared_->current[scale_of_uses].index;
+    const std::int64_t first =
+        std::max(newest - std::min(before, kept(scale_of_uses) - 1), std::int64_t{ 0 });
+    std::uint32_t highest = 0;
+    for (std::int64_t index = first; index <= newest; ++index) {
+        highest = std::max<std::uint32_t>(highest, use(index) == unknown_use ? 0 : use(index));
+    }
+    return highest;
 }
 
 }  // namespace ratelimit

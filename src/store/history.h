@@ -11,8 +11,9 @@
 namespace ratelimit {
 
 /// What a zone passed and refused over time, in memory of fixed size: steps of 10 seconds for an
-/// hour (half an hour in a small zone), and of 5 minutes for two days. One worker a second adds
-/// what was counted since the last time, so that requests do nothing for it.
+/// hour (half an hour in a small zone), and of 5 minutes for two days; the latter also have the
+/// highest use of a key. One worker a second adds what was counted since the last time, so that
+/// requests do nothing for it.
 ///
 /// Steps are those of the wall clock. If the clock is set ahead, or no worker ran for a while, the
 /// steps between are unknown. If it is set back by at most a minute, the newest step goes on until
@@ -20,8 +21,8 @@ namespace ratelimit {
 /// the step of the new time goes on.
 ///
 /// Layout: one Shared, and elsewhere in its owner's memory the values of all steps, each in 16
-/// bits: exact up to 2047, above that within 0.05 %. Public functions but `due` take the zone's
-/// lock.
+/// bits: exact up to 2047, above that within 0.05 %; then the highest uses, in 8 bits each. Public
+/// functions but `due` take the zone's lock.
 class History {
 public:
     enum Series : std::uint8_t {
@@ -45,6 +46,7 @@ public:
 
     static constexpr std::int64_t small_step_back_s = 60;
     static constexpr std::uint64_t unknown = UINT64_MAX;
+    static constexpr std::uint8_t unknown_use = UINT8_MAX;
 
     /// Numbers of requests since the start of nginx, or of one step.
     using Values = std::array<std::uint64_t, most_series>;
@@ -53,6 +55,9 @@ public:
         std::size_t series = 0;
         std::int64_t start = 0;      // of the first step, in seconds since the epoch
         std::vector<Values> values;  // the oldest known step first, the current one last
+        /// Of each step, the highest use of a key in percent of its limit. Only of the second
+        /// scale.
+        std::vector<std::uint8_t> highest_use;
     };
 
     struct Shared {
@@ -83,16 +88,24 @@ public:
     }
 
     /// Adds what was counted since the last roll to the steps of `now` (seconds since the epoch).
-    void roll(time_t now, const Values& totals) noexcept;
+    /// `highest_use`: since the last roll, in percent.
+    void roll(time_t now, const Values& totals, std::uint32_t highest_use = 0) noexcept;
 
     /// `scale`: an index of `scales`.
     Steps read(std::size_t scale) const;
 
+    /// The highest use of a key in the current step of the second scale and the `before` ones, in
+    /// percent of its limit; 0 if nothing is known of them.
+    std::uint32_t highest_use(std::int64_t before) const noexcept;
+
 private:
     std::int64_t kept(std::size_t scale) const noexcept;
     std::uint16_t* slot(std::size_t scale, std::int64_t index) const noexcept;
+    std::uint8_t& use(std::int64_t index) const noexcept;
     void forget(std::size_t scale, std::int64_t from, std::int64_t until) noexcept;
-    void add(std::size_t scale, std::int64_t index, const Values& counted) noexcept;
+    void add(
+        std::size_t scale, std::int64_t index, const Values& counted,
+        std::uint32_t highest_use) noexcept;
 
     ngx_slab_pool_t* pool_;
     Shared* shared_;

@@ -2,6 +2,7 @@
 
 #include "nginx/ngx.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -41,6 +42,7 @@ public:
         struct alignas(64) Table {
             std::array<std::atomic<std::uint64_t>, outcomes * sources> counts;
             std::array<std::atomic<std::uint64_t>, all_units> units;
+            std::atomic<std::uint32_t> highest_use;
         };
         std::array<Table, tables> all;
         void init() noexcept { new (&all) std::array<Table, tables>{}; }
@@ -58,6 +60,29 @@ public:
     {
         own().units[static_cast<std::size_t>(which)].fetch_add(
             static_cast<std::uint64_t>(units), std::memory_order_relaxed);
+    }
+
+    /// A key has used so much of its limit, in percent.
+    void used(std::uint32_t percent) noexcept
+    {
+        std::atomic<std::uint32_t>& highest = own().highest_use;
+        std::uint32_t before = highest.load(std::memory_order_relaxed);
+        while (before < percent
+               && !highest.compare_exchange_weak(before, percent, std::memory_order_relaxed)) {
+        }
+    }
+
+    /// The highest use since the last call, in percent.
+    std::uint32_t take_highest_use() noexcept
+    {
+        std::uint32_t highest = 0;
+        for (auto& table : shared_->all) {
+            if (table.highest_use.load(std::memory_order_relaxed) > 0) {
+                highest =
+                    std::max(highest, table.highest_use.exchange(0, std::memory_order_relaxed));
+            }
+        }
+        return highest;
     }
 
     std::uint64_t sum(std::size_t outcome, std::size_t source) const noexcept

@@ -44,7 +44,7 @@ async function opened(options) {
 test('numbers change, and the chart grows', async () => {
     const page = await opened();
     const rate = /^(?:\d|<)[\d.]*[kMG]?\/s$/;
-    assert.match(await text(page, '#passed-now'), rate);
+    await until('a rate', async () => rate.test(await text(page, '#passed-now')));
     assert.match(await text(page, '.results td:nth-child(2)'), rate);
     const points = async () => (await page.locator('.chart .top-line').first().getAttribute('d')).split(' ').length;
     const first = await points();

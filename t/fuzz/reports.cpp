@@ -2,7 +2,7 @@
 
 #include "fuzz.h"
 
-#include "fleet/node_report.h"
+#include "fleet/fleet_sums.h"
 
 #include <algorithm>
 #include <vector>
@@ -39,10 +39,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         must(zone.passed == passed);
         must(zone.settings_differ.size() <= zone.nodes);
     }
+    for (const std::uint64_t now : { std::uint64_t{ 0 }, std::uint64_t{ 1'800'000'000 } }) {
+        const auto history = sum_history(nodes, now);
+        must(history.passed.size() == history.refused.size());
+        must(history.passed.size() <= most_minutes);
+    }
     const auto busiest = sum_busiest(nodes);
     must(busiest.size() <= most_busiest);
     must(std::is_sorted(busiest.begin(), busiest.end(), [](const auto& left, const auto& right) {
-        return left.refused > right.refused;
+        return is_busier(left, right);
     }));
     return 0;
 }

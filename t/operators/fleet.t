@@ -58,6 +58,10 @@ subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
     }
     my $zone = zone_in($shown, 'test');
     is_deeply $zone->{settings_differ}, ['edge-7'], 'the node with another rate is named';
+    is_deeply $zone->{differences}, [{ setting => 'rate', nodes => ['edge-7'] }], 'and the setting';
+    is $zone->{highest_use}, 100, 'a key was refused';
+    my $sum = sub { my $sum = 0; $sum += $_ for @{ $shown->{history}{ $_[0] } }; $sum };
+    is $sum->('passed') + $sum->('refused'), 46, 'the requests of all nodes are in the history';
     is_deeply [sort @{ $zone->{limits} }], ['3r/d', '5r/d'];
     is $zone->{nodes}, 10;
     is_deeply [@{ zone_in($shown, 'same') }{qw(nodes settings_differ passed ahead)}], [10, [], 0, 20],

@@ -88,6 +88,20 @@ subtest 'workers roll the history without being asked, and a reload keeps it' =>
     is scalar @{ $none->{$_}{passed} }, 0, 'a time to come' for 10, 300;
 };
 
+subtest 'the long steps have the highest use of a key' => sub {
+    my $node = node(zone => 'rate=10r/d', server => $api);
+    my $use = sub { my ($steps) = history($node, 'test'); return $steps->{300}{highest_use}[-1] };
+    $node->status('/?k=a') for 1 .. 4;
+    $node->status('/?k=b');
+    is $use->(), 40, '4 of 10, whatever another key uses';
+    $node->status('/?k=c') for 1 .. 10;
+    is $use->(), 100, 'nothing is left';
+    ok !exists((history($node, 'test'))[0]{10}{highest_use}), 'the short steps have none';
+    is decode_json($node->get('/ops/zones/test')->body)->{highest_use}, 100;
+    like $node->get('/ops/metrics')->body, qr/^ratelimit_zone_highest_use_ratio\{zone="test"\} 1\.0+$/m;
+    ok !exists(decode_json($node->get('/ops/history')->body)->{steps}[1]{highest_use}), 'requests have no limit of their own';
+};
+
 subtest 'a zone of the smallest size has a history' => sub {
     my $node = nginx(http => 'ratelimit_zone $arg_k zone=small:32k rate=2r/d;',
         server => "$api location / { ratelimit zone=small; try_files /index.html =404; }");

@@ -65,6 +65,7 @@ subtest 'the metrics show what happened' => sub {
         'ratelimit_blocks_total{zone="test"}' => 0,
         'ratelimit_ahead_beyond_total{zone="test"}' => 0,
         'ratelimit_near_limit_total{zone="test"}' => 1,
+        'ratelimit_zone_highest_use_ratio{zone="test"}' => '1.000000',
         'ratelimit_node_requests_total{result="passed"}' => 2,
         'ratelimit_node_requests_total{result="rejected"}' => 3,
         'ratelimit_zone_keys{zone="test"}' => 1,

@@ -47,7 +47,7 @@ subtest 'each alert fires on its condition, in time, and not on a healthy node' 
     my ($good, $output) = rule_tests($alerts);
     ok $good, 'promtool\'s tests of the alerts pass' or diag $output;
     my @parts = split /(?=^ +- alert: )/m, $alerts;
-    is scalar(@parts), 14, 'all alerts are found';
+    is scalar(@parts), 15, 'all alerts are found';
     for my $i (1 .. $#parts) {
         my ($name) = $parts[$i] =~ /alert: (\w+)/;
         my $with = sub { return join '', @parts[0 .. $i - 1], $_[0], @parts[$i + 1 .. $#parts] };
@@ -67,7 +67,8 @@ subtest 'every metric that the alerts and the dashboard use exists, and every ru
     my $prometheus = watch($node, "$top/doc/monitoring/alerts.yml");
     my @rules = $prometheus->rules;
     is_deeply [map { $_->{name} } @rules], [qw(RatelimitRedisAway RatelimitBreakerOpen RatelimitRedisErrors
-        RatelimitFailOpen RatelimitFailClosed RatelimitRefusesMuch RatelimitNearLimit RatelimitRedisSlow RatelimitZoneTooSmall RatelimitFleetSmaller
+        RatelimitFailOpen RatelimitFailClosed RatelimitRefusesMuch RatelimitNearLimit RatelimitTight RatelimitRedisSlow RatelimitZoneTooSmall
+        RatelimitFleetSmaller
         RatelimitFleetAway RatelimitSettingsDiffer RatelimitOverridesLeftOut)];
     my %lists = map { $_->{name} => $_->{query}{query} } grep { $_->{type} eq 'query' } @{ $dashboard->{templating}{list} };
     my %queries = ((map { $_->{name} => $_->{query} } @rules), %lists,

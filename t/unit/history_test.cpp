@@ -33,6 +33,16 @@ protected:
         }
         return numbers;
     }
+    /// The highest uses in the steps of a scale; empty: unknown.
+    Numbers uses(std::size_t scale)
+    {
+        Numbers numbers;
+        for (const std::uint8_t use : history().read(scale).highest_use) {
+            numbers.push_back(
+                use == History::unknown_use ? std::nullopt : std::optional<std::uint64_t>{ use });
+        }
+        return numbers;
+    }
     time_t begin(std::size_t scale) { return history().read(scale).start; }
     History history() { return zone_.memory().history(); }
 
@@ -232,6 +242,65 @@ TEST_F(HistoryTest, a_reload_keeps_the_history)
     ZoneMemory::prepare(after);
     EXPECT_EQ(after.init(&after, zone_.zone().data), NGX_OK);
     EXPECT_EQ(ZoneMemory(after).history().read(0).values.size(), 1U);
+}
+
+TEST_F(HistoryTest, the_highest_use_is_kept_in_the_long_steps)
+{
+    history().roll(start, totals_, 40);
+    history().roll(start + 100, totals_, 90);
+    history().roll(start + 200, totals_, 10);
+    EXPECT_EQ(uses(1), (Numbers{ 90 }));
+    EXPECT_EQ(uses(0), Numbers{}) << "the short steps have none";
+    EXPECT_EQ(history().highest_use(1), 90U);
+    history().roll(start + 300, totals_, 30);
+    EXPECT_EQ(uses(1), (Numbers{ 90, 30 }));
+    EXPECT_EQ(history().highest_use(0), 30U);
+    EXPECT_EQ(history().highest_use(1), 90U);
+    history().roll(start + 1200, totals_, 500);
+    EXPECT_EQ(uses(1), (Numbers{ 90, 30, none, none, 100 })) << "a pause is unknown";
+    EXPECT_EQ(history().highest_use(1), 100U);
+    history().roll(start + 1500, totals_);
+    history().roll(start + 1800, totals_);
+    EXPECT_EQ(history().highest_use(1), 0U);
+    EXPECT_EQ(history().highest_use(INT64_MAX), 100U);
+}
+
+TEST_F(HistoryTest, the_highest_use_of_two_days_ago_does_not_come_back)
+{
+    history().roll(start, totals_, 80);
+    history().roll(start + 2 * day, totals_, 5);
+    EXPECT_EQ(uses(1).back(), 5U);
+    EXPECT_EQ(history().highest_use(INT64_MAX), 5U);
+}
+
+TEST_F(HistoryTest, a_clock_that_is_set_back_leaves_the_highest_use_of_a_step_that_goes_on)
+{
+    history().roll(start, totals_, 80);
+    history().roll(start + 400, totals_, 70);
+    history().roll(start + 100, totals_, 20);
+    EXPECT_EQ(uses(1), (Numbers{ 80 }));
+}
+
+TEST(HistoryOfASmallZone, has_the_highest_use)
+{
+    TestZone small{ 64 * 1024 };
+    History history = small.memory().history();
+    history.roll(start, {}, 55);
+    EXPECT_EQ(history.highest_use(0), 55U);
+    EXPECT_EQ(history.read(0).highest_use.size(), 0U);
+    EXPECT_EQ(history.read(1).highest_use.back(), 55U);
+}
+
+TEST(HighestUse, is_that_of_all_workers_since_it_was_taken)
+{
+    TestZone zone{ large };
+    ZoneCounters counters = zone.memory().counters();
+    EXPECT_EQ(counters.take_highest_use(), 0U);
+    counters.used(30);
+    counters.used(70);
+    counters.used(50);
+    EXPECT_EQ(counters.take_highest_use(), 70U);
+    EXPECT_EQ(counters.take_highest_use(), 0U);
 }
 
 }  // namespace

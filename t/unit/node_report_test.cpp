@@ -1,6 +1,6 @@
 // What a node says of itself, and what others make of it.
 
-#include "fleet/node_report.h"
+#include "fleet/fleet_sums.h"
 
 #include <gtest/gtest.h>
 
@@ -57,6 +57,7 @@ TEST(NodeReportTest, is_read_as_it_was_written)
 
 TEST(NodeReportTest, is_bounded)
 {
+    constexpr std::uint64_t most_requests = 100'000'000;  // of a minute
     NodeReport report = report_of(std::string(5000, 'n'));
     const std::string text(5000, 'x');
     report.zones.assign(1000, { text, "0123456789abcdef", text, UINT64_MAX, UINT64_MAX });
@@ -64,11 +65,15 @@ TEST(NodeReportTest, is_bounded)
     report.busiest.assign(1000, { text, text, UINT64_MAX });
     const std::string written = write_report(report);
     const auto bound = most_text * (1 + 2 * most_zones + 2 * most_servers + 2 * most_busiest)
-        + 120 * (most_zones + most_servers + most_busiest);
+        + 160 * (most_zones + most_servers + most_busiest);
     EXPECT_LE(written.size(), bound);
     report = report_of("edge-1");
     report.zones.assign(
-        1000, { std::string(40, 'z'), "0123456789abcdef", "1000r/15m", UINT64_MAX, 1 });
+        1000,
+        { std::string(40, 'z'), "0123456789abcdef", "1000r/15m", UINT64_MAX, 1, 0, 100,
+          std::string(setting_names.size() * digits_of_setting, 'f') });
+    report.history_passed.assign(most_minutes, most_requests);
+    report.history_refused = report.history_passed;
     const auto read = parse_report(write_report(report));
     ASSERT_TRUE(read);
     EXPECT_EQ(read->zones.size(), most_zones);
@@ -225,6 +230,90 @@ TEST(FleetZones, name_the_nodes_whose_settings_differ)
     EXPECT_EQ(differ({ "t", "s", "s", "u" }), (Names{ "a", "d" }));
     EXPECT_EQ(differ({ "s", "t" }), (Names{ "a", "b" })) << "most nodes agree on none";
     EXPECT_EQ(differ({ "s", "t", "u", "s", "t" }), (Names{ "a", "b", "c", "d", "e" }));
+}
+
+TEST(FleetZones, name_the_settings_that_differ_and_where)
+{
+    const auto zone = [](std::string each_setting) {
+        NodeReport::Zone made{ "z", each_setting, "", 0, 0 };
+        made.each_setting = std::move(each_setting);
+        return made;
+    };
+    const std::string same(setting_names.size() * digits_of_setting, '0');
+    std::string burst = same;
+    burst.replace(4 * digits_of_setting, digits_of_setting, "abc");
+    std::string both = burst;
+    both[0] = '1';
+    const auto differences = [](const std::vector<FleetNode>& nodes) {
+        std::map<std::string, Names> found;
+        const auto zones = sum_zones(nodes);
+        for (const auto& [setting, names] : zones.front().differences) {
+            found[std::string(setting)] = names;
+        }
+        return found;
+    };
+    using Found = std::map<std::string, Names>;
+    EXPECT_EQ(differences({ node_of("a", { zone(same) }), node_of("b", { zone(same) }) }), Found{});
+    EXPECT_EQ(
+        differences({ node_of("a", { zone(same) }), node_of("b", { zone(burst) }),
+                      node_of("c", { zone(same) }), node_of("d", { zone(both) }) }),
+        (Found{ { "key", { "d" } }, { "burst", { "a", "b", "c", "d" } } }));
+    EXPECT_EQ(differences({ node_of("a", { zone(same) }), node_of("b", { zone("x") }) }), Found{})
+        << "a node of an older version does not say which";
+}
+
+TEST(FleetHistory, is_summed_by_the_minute)
+{
+    constexpr std::uint64_t now = 1'700'000'100;  // 20 seconds after a minute began
+    constexpr std::uint64_t minute = now - now % 60;
+    std::vector<FleetNode> nodes(3);
+    const auto set = [&](std::size_t i, std::uint64_t start, std::vector<std::uint64_t> passed) {
+        nodes[i].report.history_start = start;
+        nodes[i].report.history_refused.assign(passed.size(), 1);
+        nodes[i].report.history_passed = std::move(passed);
+    };
+    set(0, minute - 120, { 10, 20, 3 });
+    set(1, minute - 60, { 5, 1 });
+    const FleetHistory two = sum_history(nodes, now);
+    EXPECT_EQ(two.start, minute - 120);
+    EXPECT_EQ(two.passed, (std::vector<std::uint64_t>{ 10, 25, 4 }));
+    EXPECT_EQ(two.refused, (std::vector<std::uint64_t>{ 1, 2, 2 }));
+
+    set(2, minute - 60 * most_minutes, { 1000, 7 });
+    const FleetHistory hour = sum_history(nodes, now);
+    EXPECT_EQ(hour.start, minute - 60 * (most_minutes - 1)) << "what is older is left out";
+    EXPECT_EQ(hour.passed.size(), most_minutes);
+    EXPECT_EQ(hour.passed.front(), 7U);
+
+    set(2, UINT64_MAX - 60, { 1, 1, 1, 1 });
+    EXPECT_EQ(sum_history(nodes, now).passed, two.passed) << "a report with an impossible time";
+    EXPECT_TRUE(sum_history({}, now).passed.empty());
+    EXPECT_TRUE(sum_history({}, 0).passed.empty());
+}
+
+TEST(NodeReport, has_a_history_of_bounded_length)
+{
+    NodeReport report;
+    report.history_start = 60;
+    report.history_passed.assign(most_minutes, 7);
+    report.history_refused = { 1, 2 };
+    const auto read = parse_report(write_report(report));
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->history_start, 60U);
+    EXPECT_EQ(read->history_passed, report.history_passed);
+    EXPECT_EQ(read->history_refused, report.history_refused);
+
+    const auto foreign = parse_report(
+        R"({"history_passed":[1,-2,"3",[4],{"name":5},6],"history_refused":7,"busiest":[8]})");
+    ASSERT_TRUE(foreign);
+    EXPECT_EQ(foreign->history_passed, (std::vector<std::uint64_t>{ 1, 6 }));
+    EXPECT_TRUE(foreign->history_refused.empty());
+    EXPECT_TRUE(foreign->busiest.empty());
+    std::string many = R"({"history_passed":[0)";
+    for (std::size_t i = 0; i < 2 * most_minutes; ++i) {
+        many += ",1";
+    }
+    EXPECT_EQ(parse_report(many + "]}")->history_passed.size(), most_minutes);
 }
 
 TEST(FleetBusiest, is_the_sum_of_the_live_nodes)

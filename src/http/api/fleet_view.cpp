@@ -103,6 +103,22 @@ void write_texts(JsonText& json, std::string_view name, const std::vector<std::s
     json.end_array();
 }
 
+void write_history(JsonText& json, const fleet::FleetHistory& history)
+{
+    constexpr std::int64_t minute = 60;
+    const auto write = [&json](std::string_view name, const std::vector<std::uint64_t>& values) {
+        json.begin_array(name);
+        for (const std::uint64_t value : values) {
+            json.number({}, value);
+        }
+        json.end_array();
+    };
+    json.begin_object("history").number("step", minute).number("start", history.start);
+    write("passed", history.passed);
+    write("refused", history.refused);
+    json.end_object();
+}
+
 void write_zones(JsonText& json, MainConf& conf, const std::vector<fleet::FleetNode>& nodes)
 {
     json.begin_array("zones");
@@ -112,9 +128,17 @@ void write_zones(JsonText& json, MainConf& conf, const std::vector<fleet::FleetN
             .number("nodes", zone.nodes)
             .number("passed", zone.passed)
             .number("refused", zone.refused)
-            .number("ahead", zone.ahead);
+            .number("ahead", zone.ahead)
+            .number("highest_use", zone.highest_use);
         write_texts(json, "limits", zone.limits);
         write_texts(json, "settings_differ", zone.settings_differ);
+        json.begin_array("differences");
+        for (const auto& [setting, names] : zone.differences) {
+            json.begin_object().text("setting", setting);
+            write_texts(json, "nodes", names);
+            json.end_object();
+        }
+        json.end_array();
         if (const ZoneConf* own = conf.zone_named(zone.name)) {
             write_zone_override(json, own->zone);
         } else {
@@ -252,6 +276,7 @@ private:
             json_ = nodes_json(conf_, *reader_, answered_ && conf_.fleet->is_up());
             return true;
         }
+        write_history(*json_, reader_->history());
         write_zones(*json_, conf_, reader_->nodes());
         write_busiest(*json_, conf_, reader_->nodes());
         json_->end_object();

@@ -21,6 +21,9 @@ void write_steps(JsonText& json, History::Steps steps, std::int64_t step_s, std:
     const std::int64_t early = std::max<std::int64_t>(since - steps.start, 0) / step_s;
     const auto left_out = std::min<std::int64_t>(early, std::ssize(steps.values));
     steps.values.erase(steps.values.begin(), steps.values.begin() + left_out);
+    if (!steps.highest_use.empty()) {
+        steps.highest_use.erase(steps.highest_use.begin(), steps.highest_use.begin() + left_out);
+    }
 
     json.begin_object().number("step", step_s).number("start", steps.start + left_out * step_s);
     for (std::size_t series = 0; series < steps.series; ++series) {
@@ -30,6 +33,17 @@ void write_steps(JsonText& json, History::Steps steps, std::int64_t step_s, std:
                 json.null({});
             } else {
                 json.number({}, values[series]);
+            }
+        }
+        json.end_array();
+    }
+    if (!steps.highest_use.empty()) {
+        json.begin_array("highest_use");
+        for (const std::uint8_t use : steps.highest_use) {
+            if (use == History::unknown_use) {
+                json.null({});
+            } else {
+                json.number({}, std::uint64_t{ use });
             }
         }
         json.end_array();
@@ -53,7 +67,11 @@ std::string history_json(std::string_view zone, const ZoneMemory& memory, std::i
     json.seconds("now", std::chrono::duration<double>(nginx::local_time()).count())
         .begin_array("steps");
     for (std::size_t scale = 0; scale < History::scales.size(); ++scale) {
-        write_steps(json, history.read(scale), History::scales[scale].step_s, since);
+        History::Steps steps = history.read(scale);
+        if (zone.empty()) {
+            steps.highest_use.clear();  // requests have no limit of their own
+        }
+        write_steps(json, std::move(steps), History::scales[scale].step_s, since);
     }
     json.end_array().end_object();
     return json.str() + "\n";

@@ -147,6 +147,15 @@ void write_zones(MetricsText& text, const MainConf& conf)
         "ratelimit_near_limit_total", "counter",
         "Requests that passed and left less than a fifth of the limit.");
     write_units(text, conf, ZoneCounters::Units::near_limit);
+    text.family(
+        "ratelimit_zone_highest_use_ratio", "gauge",
+        "Of the keys of the last five to ten minutes, the highest share of its limit in use.");
+    for (const ZoneConf& zone : conf.zones) {
+        roll_history(zone.zone.memory());
+        text.sample(
+            { { "zone", zone.zone.name } },
+            static_cast<double>(zone.zone.memory().history().highest_use(1)) / 100);
+    }
     write_in_flight(text, conf);
     text.family(
         "ratelimit_zone_keys", "gauge",

@@ -188,7 +188,8 @@ void write_zone(JsonText& json, const ZoneConf& zone)
         .number("charged", memory.counters().sum(ZoneCounters::Units::charged))
         .number("refunded", memory.counters().sum(ZoneCounters::Units::refunded))
         .number("blocks", memory.counters().sum(ZoneCounters::Units::blocked))
-        .number("near_limit", memory.counters().sum(ZoneCounters::Units::near_limit));
+        .number("near_limit", memory.counters().sum(ZoneCounters::Units::near_limit))
+        .number("highest_use", std::uint64_t{ highest_use_of_an_hour(memory) });
     json.number("keys", memory.keys()).number("evictions", memory.evictions());
     write_busiest(json, zone);
     json.end_object();
