@@ -30,7 +30,7 @@ END
 
 sub left { return $_[0]->get("/peek?k=$_[1]")->header('X-RateLimit-Remaining') }
 
-# Waits until so many units are left of a key.
+# Waits until this number of units is left of a key.
 sub is_left {
     my ($node, $key, $left, $what) = @_;
     my $seen = '';

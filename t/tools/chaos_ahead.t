@@ -83,7 +83,7 @@ srand 3;
 my $right = play();
 is found($right), '', 'the right model keeps to the bound';
 cmp_ok in_time($right), '>', 20, 'it lets requests in ahead';
-cmp_ok scalar(grep { $_->{status} eq 'REJECTED' } @{$right}), '>', 100, 'and the limit is asked for more than it has';
+cmp_ok scalar(grep { $_->{status} eq 'REJECTED' } @{$right}), '>', 100, 'and more requests come than the limit has';
 
 for my $wrong (['units are freed without an answer', frees => 0.1], ['workers synchronise once a second', unbounded => 1]) {
     my ($what, %how) = @{$wrong};

@@ -212,7 +212,7 @@ class LimitsView {
     }
 
     // A confirmation, then the change; its outcome is shown, with what undoes it. `of`: {zone, named, key}; `body`: of a
-    // change, without its length and reason, which the user is asked for; null: the override is taken back.
+    // change, without its length and reason, which the user chooses; null: the override is taken back.
     async #change(of, { body, url = overrideUrl(of.zone, of.named), title, text, yes, done, failed, undoes = true, lasts }) {
         const { zone, named, key } = of;
         const wanted = this.busy ? null : await confirmChange({ title, text, yes, lasts, asks: body !== null,

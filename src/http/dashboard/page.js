@@ -67,7 +67,7 @@ class Page {
         history.replaceState(null, '', hash);
     }
 
-    // Shows what the address leads to. A node of a fleet shows the fleet unless it is asked for its own page.
+    // Shows what the address leads to. A node of a fleet shows the fleet unless the address names its own page.
     #go() {
         const { part, zone, key, id } = placeOf(location.hash);
         if (!this.hasFleet) {
