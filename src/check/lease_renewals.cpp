@@ -3,7 +3,6 @@
 #include "check/script_reply.h"
 
 #include <exception>
-#include <functional>
 #include <span>
 #include <utility>
 
@@ -39,7 +38,7 @@ void LeaseRenewals::renew(
     const LimitCheck& check, redis::ScriptId script, const LeasedKey& key, std::int64_t requests,
     microseconds now) noexcept
 {
-    const std::size_t hash = std::hash<std::string_view>{}(check.redis_key);
+    const std::size_t hash = calls_.hash_of(check.redis_key);
     const bool under_way = calls_.find(hash, [&check](const LeaseRenewal& call) {
         return call.redis_key_ == check.redis_key;
     }) != nullptr;
