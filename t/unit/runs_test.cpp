@@ -66,6 +66,7 @@ public:
                 const bool admits_next = costs[i] <= left_[i];
                 replies.push_back({ taken,
                                     admits_next,
+                                    false,
                                     microseconds{ 0 },
                                     left_[i],
                                     {},
