@@ -50,6 +50,14 @@ constexpr std::size_t steps_of(std::size_t scale, std::size_t series) noexcept
 
 constexpr std::size_t scale_of_uses = 1;
 
+/// How many steps have the highest use of a key. More would take one of the few pages of a small
+/// zone from its keys.
+constexpr std::size_t uses_of(std::size_t series) noexcept
+{
+    return series < History::most_series ? History::short_uses
+                                         : History::scales[scale_of_uses].steps;
+}
+
 constexpr std::size_t slots_of(std::size_t series) noexcept
 {
     return (steps_of(0, series) + steps_of(1, series)) * series;
@@ -64,7 +72,7 @@ std::size_t History::series_for(std::size_t zone) noexcept
 
 std::size_t History::slots_size(std::size_t series) noexcept
 {
-    return slots_of(series) * sizeof(std::uint16_t) + steps_of(scale_of_uses, series);
+    return slots_of(series) * sizeof(std::uint16_t) + uses_of(series);
 }
 
 void History::Shared::init(std::size_t series_kept) noexcept
@@ -75,8 +83,7 @@ void History::Shared::init(std::size_t series_kept) noexcept
     current = {};
     std::fill_n(slots, slots_of(series), unknown_code);
     std::fill_n(
-        reinterpret_cast<std::uint8_t*>(slots + slots_of(series)), steps_of(scale_of_uses, series),
-        unknown_use);
+        reinterpret_cast<std::uint8_t*>(slots + slots_of(series)), uses_of(series), unknown_use);
 }
 
 std::int64_t History::kept(std::size_t scale) const noexcept
@@ -94,7 +101,7 @@ std::uint16_t* History::slot(std::size_t scale, std::int64_t index) const noexce
 std::uint8_t& History::use(std::int64_t index) const noexcept
 {
     auto* uses = reinterpret_cast<std::uint8_t*>(shared_->slots + slots_of(shared_->series));
-    return uses[index % kept(scale_of_uses)];
+    return uses[index % static_cast<std::int64_t>(uses_of(shared_->series))];
 }
 
 /// Makes the steps from `from` to before `until` unknown.
@@ -173,7 +180,7 @@ History::Steps History::read(std::size_t scale) const
         newest = shared_->current[scale].index;
         std::copy_n(
             slot(scale, 0), static_cast<std::size_t>(count) * shared_->series, codes.begin());
-        std::copy_n(&use(0), uses.size(), uses.begin());
+        std::copy_n(&use(0), uses_of(shared_->series), uses.begin());
     }
     Steps steps{ shared_->series, 0, {}, {} };
     for (std::int64_t index = std::max<std::int64_t>(newest - count + 1, 0); index <= newest;
@@ -187,7 +194,10 @@ History::Steps History::read(std::size_t scale) const
         }
         steps.values.push_back(decoded(code, steps.series));
         if (scale == scale_of_uses) {
-            steps.highest_use.push_back(uses[static_cast<std::size_t>(index % count)]);
+            const auto with_use = static_cast<std::int64_t>(uses_of(steps.series));
+            steps.highest_use.push_back(
+                newest - index < with_use ? uses[static_cast<std::size_t>(index % with_use)]
+                                          : unknown_use);
         }
     }
     return steps;
@@ -197,9 +207,9 @@ std::uint32_t History::highest_use(std::int64_t before) const noexcept
 {
     const ZoneLock lock(pool_);
 
+    const auto with_use = static_cast<std::int64_t>(uses_of(shared_->series));
     const std::int64_t newest = shared_->current[scale_of_uses].index;
-    const std::int64_t first =
-        std::max(newest - std::min(before, kept(scale_of_uses) - 1), std::int64_t{ 0 });
+    const std::int64_t first = std::max(newest - std::min(before, with_use - 1), std::int64_t{ 0 });
     std::uint32_t highest = 0;
     for (std::int64_t index = first; index <= newest; ++index) {
         highest = std::max<std::uint32_t>(highest, use(index) == unknown_use ? 0 : use(index));

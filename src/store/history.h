@@ -12,8 +12,8 @@ namespace ratelimit {
 
 /// What a zone passed and refused over time, in memory of fixed size: steps of 10 seconds for an
 /// hour (half an hour in a small zone), and of 5 minutes for two days; the latter also have the
-/// highest use of a key. One worker a second adds what was counted since the last time, so that
-/// requests do nothing for it.
+/// highest use of a key (in a small zone those of six hours). One worker a second adds what was
+/// counted since the last time, so that requests do nothing for it.
 ///
 /// Steps are those of the wall clock. If the clock is set ahead, or no worker ran for a while, the
 /// steps between are unknown. If it is set back by at most a minute, the newest step goes on until
@@ -40,9 +40,10 @@ public:
         std::uint32_t steps;  // that are kept
     };
     static constexpr std::array<Scale, 2> scales = { Scale{ 10, 360 }, Scale{ 300, 576 } };
-    /// A zone of less than `all_series_from` bytes keeps half an hour of the first scale, so that
-    /// the history takes one page of it.
+    /// A zone of less than `all_series_from` bytes keeps half an hour of the first scale, and six
+    /// hours of the highest uses, so that all of ZoneMemory::Shared takes two pages of it.
     static constexpr std::uint32_t short_steps = 180;
+    static constexpr std::uint32_t short_uses = 72;
 
     static constexpr std::int64_t small_step_back_s = 60;
     static constexpr std::uint64_t unknown = UINT64_MAX;

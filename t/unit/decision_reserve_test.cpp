@@ -38,7 +38,8 @@ TEST_F(Reserves, of_which_a_refusal_is_remembered_refuse_no_request_that_leaves_
     EXPECT_EQ(refused.retry_after(), a_tenth) << "until six of ten are free, and one";
     EXPECT_EQ(decide_leaving(in, 6, 3).retry_after(), a_tenth * 3);
     EXPECT_EQ(decide_leaving(in, 6, 5).retry_after(), std::nullopt) << "never";
-    EXPECT_EQ(decide_leaving(in, 7).source(), Source::redis) << "of another reserve nothing is known";
+    EXPECT_EQ(decide_leaving(in, 7).source(), Source::redis)
+        << "of another reserve nothing is known";
     EXPECT_EQ(passed_leaving(in, 3), 3);
     EXPECT_EQ(passed_leaving(in, 0), 3);
     EXPECT_EQ(decide_leaving(in, 6).retry_after(), a_tenth * 7);
