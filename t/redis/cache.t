@@ -275,6 +275,7 @@ subtest 'cached refusals hold while Redis is unavailable, and are dropped when i
     my $redis = redis();
     my $node = cached_node(redis => $redis, zone => 'rate=1r/d', workers => 2);
     is_deeply [map { decision($node, '/') } 1 .. 3], ['200 redis', '429 redis', '429 cache'];
+    $node->wait_for_log(qr/is up/, 2);    # both workers
     $redis->stop('KILL');
     $node->wait_for_log(qr/is away/, 2);
     is decision($node, '/'), '429 cache', 'a cached key' for 1 .. 5;

@@ -62,6 +62,7 @@ subtest 'a Redis that stops is reported, and decides again when it is back' => s
     my $redis = redis();
     my $node = node_of("server @{[ $redis->addr ]};", workers => 2);
     is_deeply [map { $node->status('/') } 1 .. 4], [200, 200, 200, 429];
+    $node->wait_for_log(qr/is up/, 2);    # both workers
     $redis->stop('KILL');
     $node->wait_for_log(qr/is away/, 2);
     is $node->status('/?k=other'), 200, 'fail mode open admits';
