@@ -80,10 +80,11 @@ fail() {
 
 # Says which packages will be installed, and asks if a person is at the terminal (but in CI, which may have one, not).
 ask_to_install() {
-    local count answer
+    local count answer noun=packages
     count=$(apt-get -s install -y --no-install-recommends "$@" 2>/dev/null | grep -c '^Inst ') || count=0
     [ "$count" -ge $# ] || count="$# or more"
-    say "Installing $count packages with apt-get, some minutes on a new machine: $*"
+    [ "$count" != 1 ] || noun=package
+    say "Installing $count $noun with apt-get, some minutes on a new machine: $*"
     if [ -t 0 ] && [ -t 2 ] && [ -z "${CI:-}" ]; then
         read -r -p 'Continue? [Y/n] ' answer
         case $answer in [Nn]*) fail 'nothing was installed' ;; esac
@@ -94,7 +95,8 @@ ask_to_install() {
 need() {
     local package missing=()
     for package in "$@"; do
-        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+        [[ " ${missing[*]} " == *" $package "* ]] ||
+            dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
             missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] && return
@@ -116,15 +118,30 @@ need() {
         fail "apt-get could not install ${missing[*]}, see $build/apt.log"
 }
 
+# Installs what builds the module for this machine's nginx, and the named packages: all at once, with one question.
+need_to_build() {
+    local hiredis
+    hiredis=$(offered_hiredis)
+    need "${build_packages[@]}" ${hiredis:+"$hiredis"} "$@"
+}
+
 has_hiredis() { pkg-config --atleast-version=1.1.0 hiredis hiredis_ssl 2>/dev/null; }
+
+# Prints the package of hiredis if none is there and apt has one that is new enough.
+offered_hiredis() {
+    if [ -n "${RATELIMIT_HIREDIS:-}" ] || has_hiredis; then return; fi
+    local offered
+    offered=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p') || :
+    if dpkg --compare-versions "${offered:-0}" ge 1.1 2>/dev/null; then echo libhiredis-dev; fi
+}
 
 # Uses the system's hiredis if it is 1.1 or later with TLS, else a static build of a pinned version.
 choose_hiredis() {
     if [ -n "${RATELIMIT_HIREDIS:-}" ] || has_hiredis; then return; fi
-    local offered
-    offered=$(apt-cache --no-all-versions show libhiredis-dev 2>/dev/null | sed -n 's/^Version: //p') || :
-    if dpkg --compare-versions "${offered:-0}" ge 1.1 2>/dev/null; then
-        need libhiredis-dev
+    local package
+    package=$(offered_hiredis)
+    if [ -n "$package" ]; then
+        need "$package"
         return
     fi
     export RATELIMIT_HIREDIS=$top/build/hiredis
@@ -162,7 +179,7 @@ say_building() {
 
 build_module() {
     mkdir -p "$build"
-    if [ -n "${NGX_SRC:-}" ]; then copy_source; else need "${build_packages[@]}"; fi
+    if [ -n "${NGX_SRC:-}" ]; then copy_source; else need_to_build; fi
     choose_hiredis
     # The Makefile depends on the nginx, the build files and the list of sources.
     local stamp
@@ -279,8 +296,9 @@ run_tests() {
 }
 
 make_deb() {
-    need "${build_packages[@]}" "${rehearse_packages[@]}" "${deb_packages[@]}"
+    need_to_build "${rehearse_packages[@]}" "${deb_packages[@]}"
     choose_hiredis  # the package depends on Debian's if that is new enough
+    say 'Building the package, with the module and ratelimit-rehearse: four minutes with two processors'
     exec bash "$top/packaging/deb.sh" "$build/deb"
 }
 
@@ -301,6 +319,7 @@ main() {
 
     case $command in
     build)
+        [ -n "${NGX_SRC:-}" ] || need_to_build "${rehearse_packages[@]}"
         build_module
         build_rehearse
         echo "load_module $module;"
@@ -311,7 +330,7 @@ main() {
         ;;
     rehearse) build_rehearse ;;
     demo)
-        need "${demo_packages[@]}"
+        if [ -n "${NGX_SRC:-}" ]; then need "${demo_packages[@]}"; else need_to_build "${demo_packages[@]}"; fi
         build_module
         exec bash "$top/t/demo.sh" "$module" "$@"
         ;;
@@ -328,6 +347,7 @@ main() {
     valgrind) run_valgrind "$@" ;;
     fuzz) . "$top/t/fuzz/run.sh" ;;
     install)
+        [ "${1:-}" != rehearse ] || [ -n "${NGX_SRC:-}" ] || need_to_build "${rehearse_packages[@]}"
         build_module
         [ "${1:-}" != rehearse ] || build_rehearse
         exec bash "$top/packaging/install.sh" install "$module"

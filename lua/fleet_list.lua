@@ -19,10 +19,11 @@ local found = 0
 for _ = 1, 5 do
     local page
     if all then
+        -- Scores between two whole numbers are foreign: those just below `before` are passed over.
         local before = after > 0 and after or limit
         page = redis.call(
-            'ZREVRANGEBYSCORE', KEYS[1], string.format('(%.0f', before), '1', 'WITHSCORES', 'LIMIT',
-            0, 1000)
+            'ZREVRANGEBYSCORE', KEYS[1], string.format('%.0f', before - 1), '1', 'WITHSCORES',
+            'LIMIT', 0, 1000)
     else
         page = redis.call(
             'ZRANGEBYSCORE', KEYS[1], string.format('%.0f', after + 1),

@@ -179,6 +179,15 @@ void exit_process(ngx_cycle_t* cycle) noexcept
     }
 }
 
+/// nginx itself ends: not a worker, not at a reload.
+void exit_master(ngx_cycle_t* cycle) noexcept
+{
+    MainConf* conf = main_conf(cycle);
+    if (conf != nullptr && conf->fleet != nullptr) {
+        conf->fleet->leave(*cycle->log);
+    }
+}
+
 void* create_conf(ngx_conf_t* cf) noexcept
 {
     return create_main_conf(cf, { api_handler, check_handler, get_usage });
@@ -212,7 +221,7 @@ ngx_module_t ngx_http_ratelimit_module = {
     nullptr,                        // init thread
     nullptr,                        // exit thread
     ratelimit::http::exit_process,  //
-    nullptr,                        // exit master
+    ratelimit::http::exit_master,   //
     NGX_MODULE_V1_PADDING,
 };
 

@@ -73,30 +73,31 @@ void LateReply::answered(microseconds server_time) noexcept
     }
     answered_ = true;
     refund_refused();
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        bool passed = false;
+        for (std::size_t run = 0; run < refused_.size(); ++run) {
+            const Counted& counted = counted_[runs_.reply_of(run, i)];
+            passed = passed || counted.requests > counted.refunded;
+        }
+        if (passed) {
+            spare(
+                client_, limits_[i],
+                client_.now() - made_);  // it passed earlier than it was counted
+        }
+    }
 }
 
 void LateReply::refuse(std::size_t run) noexcept
 {
     ++refused_[run];
-    any_refused_ = true;
     if (answered_) {
         refund_refused();
-    } else if (lost_) {
-        spare_keys();
     }
 }
 
 void LateReply::on_failure(redis::Failure) noexcept
 {
     const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
-    lost_ = true;
-    if (any_refused_) {
-        spare_keys();
-    }
-}
-
-void LateReply::spare_keys() noexcept
-{
     for (const RemoteLimit& limit : limits_) {
         spare(client_, limit, client_.now() - made_);
     }

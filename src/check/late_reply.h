@@ -57,7 +57,6 @@ private:
 
     void answered(microseconds server_time) noexcept;
     void refund_refused() noexcept;
-    void spare_keys() noexcept;
 
     redis::Client& client_;
     std::string keys_;
@@ -68,8 +67,6 @@ private:
     std::vector<Counted> counted_;       // by run and limit
     const redis::milliseconds made_;
     bool answered_ = false;
-    bool lost_ = false;
-    bool any_refused_ = false;
     std::shared_ptr<LateReply> self_;  // while the reply is awaited
 };
 

@@ -13,7 +13,8 @@ std::int64_t param_of(const Policy& policy) noexcept
     if (keeps_arrival_time(policy.algorithm)) {
         return policy.limit();
     }
-    return traits_of(policy.algorithm).precision ? policy.bucket_width().count() : 0;
+    return traits_of(policy.algorithm).precision ? policy.bucket_width().count()
+                                                 : policy.begin.count();
 }
 
 /// now, quota, window, param
@@ -21,9 +22,9 @@ std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
 {
     const Policy& policy = check.policy;
     const bool by_capacity = keeps_arrival_time(policy.algorithm);
-    return { check.now.value_or(microseconds{ 0 }).count(),
-             by_capacity ? policy.rate.quota : policy.limit(), policy.rate.window.count(),
-             param_of(policy) };
+    const auto now = check.now ? policy.within_period(*check.now) : microseconds{ 0 };
+    return { now.count(), by_capacity ? policy.rate.quota : policy.limit(),
+             policy.rate.window.count(), param_of(policy) };
 }
 
 Statement statement_of(const LimitCheck& check) noexcept

@@ -57,9 +57,9 @@ bool alike(const LimitCheck& left, const LimitCheck& right) noexcept;
 /// since the epoch, 0: Redis's TIME. window: microseconds. quota: for windows and concurrency less
 /// the reserve (Policy::limit), so that a script knows no reserves. param: the capacity less the
 /// reserve for token_bucket, leaky_bucket and gcra, the bucket's width in microseconds for
-/// sliding_window_buckets, Statement::longest_delay for concurrency, else 0. holder: the Statement
-/// of a concurrency limit, packed, else empty.
-/// The reply has verdict_bytes for each limit, or refundable_bytes if the script is refundable.
+/// sliding_window_buckets, Statement::longest_delay for concurrency, Policy::begin for
+/// fixed_window, else 0. holder: the Statement of a concurrency limit, packed, else empty. The
+/// reply has verdict_bytes for each limit, or refundable_bytes if the script is refundable.
 inline constexpr std::size_t verdict_bytes = 32;
 inline constexpr std::size_t refundable_bytes = 48;
 constexpr std::size_t numbers_of(Algorithm algorithm) noexcept

@@ -51,6 +51,7 @@ public:
         block_key_ = std::is_same_v<What, Refund> ? limit.block_key : std::string_view{};
         block_script_ = limit.scripts.block;
         lifts_ = false;
+        late_ = false;
         routing = {};
         routing.shard = shard_;
     }
@@ -59,6 +60,24 @@ public:
     void then_lift() noexcept { lifts_ = true; }
 
     std::string_view routing_key() const noexcept override { return key_; }
+    /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
+    redis::Call* late_reply() noexcept override
+    {
+        if (std::holds_alternative<Block>(what_)) {
+            return nullptr;
+        }
+        Settlement* late = nullptr;
+        try {
+            late = &take();
+            late->continue_late(*this);
+            return late;
+        } catch (const std::exception&) {
+            if (late != nullptr) {
+                late->release();
+            }
+            return nullptr;  // out of memory: it is not tried again
+        }
+    }
     void on_failure(redis::Failure) noexcept override
     {
         const microseconds tried = client_->now() - began_;
@@ -69,7 +88,9 @@ public:
         if (again && client_->try_again(*this)) {
             return;
         }
-        client_->count_failed();
+        if (!late_) {
+            client_->count_failed();
+        }
         if (block_key_.empty()) {
             release();
         } else {
@@ -78,6 +99,25 @@ public:
     }
 
 private:
+    /// Everything but what the other one states itself: that it is given up, and that the key is
+    /// spared.
+    void continue_late(const Settlement& other)
+    {
+        key_ = other.key_;
+        client_ = other.client_;
+        began_ = other.began_;
+        shard_ = other.shard_;
+        check_ = other.check_;
+        script_ = other.script_;
+        what_ = other.what_;
+        block_key_.clear();
+        lifts_ = false;
+        late_ = true;
+        routing = {};
+        routing.shard = shard_;
+        routing.written = true;
+    }
+
     static redis::ScriptId script_of(const CheckScripts& scripts, const Refund&) noexcept
     {
         return scripts.refund;
@@ -178,6 +218,7 @@ private:
     std::string block_key_;  // of a refund; empty: its limit has no block
     redis::ScriptId block_script_{};
     bool lifts_ = false;
+    bool late_ = false;  // another one gave it up, because no reply came in time
     LimitCheck check_;
     redis::ScriptId script_{};
     std::variant<Refund, Charge, Block> what_;

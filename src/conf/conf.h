@@ -31,8 +31,11 @@ ConfPosition position_of(const ngx_conf_t* cf) noexcept;
 struct ZoneConf {
     Zone zone;
     ngx_http_complex_value_t key{};
-    bool hash_key = false;            // keys are replaced by their hash (counted_key)
-    ngx_http_complex_value_t rate{};  // when variable_rate()
+    bool hash_key = false;               // keys are replaced by their hash (counted_key)
+    ngx_http_complex_value_t rate{};     // when variable_rate()
+    std::shared_ptr<TimeZone> calendar;  // of zone.policy; null: no calendar=
+    std::string start_text;              // of start=, with a variable; empty: zone.policy.start_day
+    ngx_http_complex_value_t start{};    // when start_text is not empty
     std::optional<std::string> redis_name;
     std::string redis_parameter;       // the last parameter that needs Redis; empty: none
     RedisBlock* redis = nullptr;       // null: counted in this node's memory
@@ -45,6 +48,7 @@ struct ZoneConf {
     time_t bad_cost_logged = 0;
     time_t bad_charge_logged = 0;
     time_t bad_reserve_logged = 0;
+    time_t bad_start_logged = 0;
     std::unique_ptr<HeldRequests> held;  // of this worker; null: none yet
 
     bool variable_rate() const noexcept { return zone.policy.rate.quota == 0; }

@@ -24,6 +24,8 @@ void apply(ZoneSettings& read, ZoneConf& conf)
 {
     conf.zone.name = read.name;
     conf.zone.policy = read.policy;
+    conf.calendar = std::move(read.calendar);
+    conf.start_text = std::move(read.start_text);
     conf.zone.clock = read.clock;
     conf.zone.nodes = read.nodes;
     conf.zone.cache = read.cache;
@@ -36,21 +38,34 @@ void apply(ZoneSettings& read, ZoneConf& conf)
     conf.rate_text = std::move(read.rate_text);
 }
 
-/// Compiles the key, and the rate if it has variables.
+/// Compiles a copy of the text.
+char* compile_text(ngx_conf_t* cf, const std::string& text, ngx_http_complex_value_t& out)
+{
+    const ngx_str_t copy = nginx::copied(cf->pool, text);
+    return copy.data == nullptr ? failed() : compile(cf, view(copy), out);
+}
+
+/// Compiles the key, and the rate and the start if they have variables.
 char* compile_values(ngx_conf_t* cf, ZoneConf& conf)
 {
-    char* const result = compile(cf, view(static_cast<ngx_str_t*>(cf->args->elts)[1]), conf.key);
-    if (result != NGX_CONF_OK || !conf.variable_rate()) {
-        return result;
+    char* result = compile(cf, view(static_cast<ngx_str_t*>(cf->args->elts)[1]), conf.key);
+    if (result == NGX_CONF_OK && conf.variable_rate()) {
+        result = compile_text(cf, conf.rate_text, conf.rate);
     }
-    const ngx_str_t rate = nginx::copied(cf->pool, conf.rate_text);
-    return rate.data == nullptr ? failed() : compile(cf, view(rate), conf.rate);
+    if (result == NGX_CONF_OK && !conf.start_text.empty()) {
+        result = compile_text(cf, conf.start_text, conf.start);
+    }
+    return result;
 }
 
 char* read_zone(ngx_conf_t* cf, MainConf& main)
 {
     ZoneSettings read;
-    if (const auto error = read_words(words_of(cf), read)) {
+    auto error = read_words(words_of(cf), read);
+    if (!error) {
+        error = find_time_zone(read);
+    }
+    if (error) {
         return word_error(cf, "ratelimit_zone", *error);
     }
     const std::size_t size = read.size;

@@ -33,6 +33,7 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "uptime_us"sv, &NodeReport::uptime_us },
     std::pair{ "process"sv, &NodeReport::process },
     std::pair{ "replaces"sv, &NodeReport::replaces },
+    std::pair{ "ended"sv, &NodeReport::ended },
     std::pair{ "passed"sv, &NodeReport::passed },
     std::pair{ "refused"sv, &NodeReport::refused },
     std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },
@@ -262,8 +263,10 @@ std::string write_report(const NodeReport& report)
     const std::size_t omitted =
         report.zones.size() > most_zones ? report.zones.size() - most_zones : 0;
     json["zones_omitted"] = omitted + report.zones_omitted;
-    if (omitted + report.zones_omitted == 0) {
-        json.erase("zones_omitted");
+    for (const char* seldom : { "zones_omitted", "ended" }) {
+        if (json[seldom] == 0) {
+            json.erase(seldom);
+        }
     }
     each_list(report, [&json](std::string_view name, const auto& list, std::size_t most) {
         Json array = Json::array();

@@ -51,6 +51,7 @@ struct NodeReport {
     std::uint64_t uptime_us = 0;
     std::uint64_t process = 0;   // id of its master process
     std::uint64_t replaces = 0;  // that of the process whose program it replaces; 0: none
+    std::uint64_t ended = 0;     // 1: the node has ended; added by lua/fleet_leave.lua
     std::uint64_t passed = 0;    // requests, in any zones
     std::uint64_t refused = 0;
     std::uint64_t zones_omitted = 0;  // beyond `most_zones`

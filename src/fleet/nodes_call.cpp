@@ -101,14 +101,18 @@ std::vector<std::size_t> replaced(
     return found;
 }
 
-/// Removes nodes that are away because another one took their place. Returns how many.
-std::size_t remove_replaced(std::vector<FleetNode>& nodes)
+/// Removes nodes that ended, and nodes that are away because another one took their place. Returns
+/// how many. One that ended counts as the one of its name whose place the next one took.
+std::size_t remove_gone(std::vector<FleetNode>& nodes)
 {
     std::map<std::string_view, std::vector<std::size_t>> names;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         names[nodes[i].report.name].push_back(i);
     }
     std::vector<bool> gone(nodes.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        gone[i] = nodes[i].report.ended != 0;
+    }
     for (const auto& [name, of_name] : names) {
         for (const std::size_t i : replaced(nodes, of_name)) {
             gone[i] = true;
@@ -136,8 +140,8 @@ bool NodesReader::read(std::size_t bytes)
         }
         done += node.report.size() + 1;
         if (auto report = parse_report(node.report)) {
-            const bool live =
-                node.heard_us + live_us >= list_.now_us && list_.now_us + live_us >= node.heard_us;
+            const bool live = report->ended == 0 && node.heard_us + live_us >= list_.now_us
+                && list_.now_us + live_us >= node.heard_us;
             nodes_.push_back(
                 { node.id.substr(0, most_text), node.heard_us, live, std::move(*report) });
         } else {
@@ -145,7 +149,7 @@ bool NodesReader::read(std::size_t bytes)
         }
     }
     history_ = sum_history(nodes_, list_.now_us / 1'000'000);
-    replaced_ = remove_replaced(nodes_);
+    gone_ = remove_gone(nodes_);
     return false;
 }
 

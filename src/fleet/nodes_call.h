@@ -27,14 +27,15 @@ struct NodeList {
 inline constexpr std::uint64_t live_us = 5'000'000;
 
 /// Reads the reports of a list in several parts, because those of a large fleet take milliseconds.
-/// Left out are nodes without a readable report, and nodes that are away because they were
-/// restarted or upgraded: another one of their name began after they were last heard of, or
-/// replaced their program.
+/// Left out are nodes without a readable report, nodes that said that they ended (fleet/leave), and
+/// nodes that are away because they were restarted or upgraded: another one of their name began
+/// after they were last heard of, or replaced their program.
 class NodesReader {
 public:
     explicit NodesReader(NodeList list) : list_(std::move(list)) {}
 
-    /// Reads reports of `bytes` at most, but at least one. True: there are more.
+    /// Reads reports of `bytes` at most, but at least one. True: there are more. Not to be called
+    /// again after false.
     bool read(std::size_t bytes);
 
     const NodeList& list() const noexcept { return list_; }
@@ -42,9 +43,9 @@ public:
     std::vector<FleetNode>& nodes() noexcept { return nodes_; }
     /// The number of nodes without a readable report.
     std::uint64_t unreadable() const noexcept { return unreadable_; }
-    /// The number of nodes that are left out because another one took their place.
-    std::uint64_t replaced() const noexcept { return replaced_; }
-    /// What all nodes passed and refused, also those that another one took the place of.
+    /// The number of nodes that are left out because they ended or another one took their place.
+    std::uint64_t gone() const noexcept { return gone_; }
+    /// What all nodes passed and refused, also those that are gone.
     const FleetHistory& history() const noexcept { return history_; }
 
 private:
@@ -52,7 +53,7 @@ private:
     std::size_t next_ = 0;  // of `list_.reported`
     std::vector<FleetNode> nodes_;
     std::uint64_t unreadable_ = 0;
-    std::uint64_t replaced_ = 0;
+    std::uint64_t gone_ = 0;
     FleetHistory history_;
 };
 

@@ -71,8 +71,11 @@ bool is_true(const Json& value)
 
 bool set_rate(const Json& value, Override& out, std::string& text)
 {
-    const auto rate =
+    auto rate =
         value.is_string() ? parse_rate(value.get_ref<const std::string&>()) : std::optional<Rate>{};
+    if (!rate && value.is_string()) {
+        rate = parse_calendar_rate(value.get_ref<const std::string&>());
+    }
     // Leading zeros could make it long.
     if (!rate || value.get_ref<const std::string&>().size() > longest_rate) {
         return false;
@@ -100,7 +103,8 @@ std::string set_kind(const std::string& name, const Json& value, OverrideChange&
     if (name == "rate") {
         return set_rate(value, change.value, change.rate_text)
             ? ""
-            : "invalid \"rate\", expected a text such as \"100r/s\" or \"1000r/15m\"";
+            : "invalid \"rate\", expected a text such as \"100r/s\", \"1000r/15m\" or "
+              "\"10000r/month\"";
     }
     if (name == "concurrency") {
         return set_concurrency(value, change.value)

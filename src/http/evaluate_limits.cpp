@@ -2,6 +2,7 @@
 
 #include "http/counted_key.h"
 #include "http/shown_key.h"
+#include "limit/calendar.h"
 #include "limit/rate_text.h"
 #include "nginx/pool.h"
 #include "nginx/text.h"
@@ -51,7 +52,8 @@ Read read_rate(ngx_http_request_t* r, ZoneConf& zone, Rate& rate)
     if (text.len == 0) {
         return Read::unlimited;
     }
-    const auto parsed = parse_rate(view(text));
+    const bool calendar = zone.calendar != nullptr;
+    const auto parsed = calendar ? parse_calendar_rate(view(text)) : parse_rate(view(text));
     const bool log = traits_of(zone.zone.policy.algorithm).logs;
     if (!parsed || (log && parsed->quota > max_logged_quota)) {
         if (may_log_malformed(zone.bad_rate_logged)) {
@@ -112,6 +114,25 @@ Read read_reserve(ngx_http_request_t* r, const LimitConf& limit, Policy& policy)
         reserve = parsed.value_or(Reserve{});
     }
     policy.reserve = reserve.of(policy.whole());
+    return Read::ok;
+}
+
+/// Finds the calendar period in which the request counts. A start that is empty or malformed is the
+/// first day of the month.
+Read read_period(ngx_http_request_t* r, ZoneConf& zone, Policy& policy)
+{
+    if (!zone.start_text.empty() && policy.rate.period == Period::month) {
+        ngx_str_t text;
+        if (ngx_http_complex_value(r, &zone.start, &text) != NGX_OK) {
+            return Read::failed;
+        }
+        const auto day = parse_start_day(view(text));
+        if (!day && text.len != 0 && may_log_malformed(zone.bad_start_logged)) {
+            log_malformed(r, zone, "start", text);
+        }
+        policy.start_day = day.value_or(1);
+    }
+    enter_period(policy, node_clock.since_epoch());
     return Read::ok;
 }
 
@@ -227,6 +248,9 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
     Read read = read_key(r, zone, limit.key);
     if (read == Read::ok) {
         read = read_policy(r, conf, limit);
+    }
+    if (read == Read::ok && limit.policy.calendar != nullptr) {
+        read = read_period(r, zone, limit.policy);
     }
     if (read == Read::ok) {
         read = read_cost(r, conf, limit.cost);

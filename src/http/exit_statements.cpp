@@ -5,6 +5,7 @@
 #include "nginx/guarded.h"
 #include "nginx/text.h"
 #include "redis/make_client.h"
+#include "redis/no_events.h"
 
 #include <algorithm>
 #include <vector>
@@ -15,21 +16,11 @@ namespace {
 
 constexpr milliseconds between_tries{ 20 };
 
-class NoEvents final : public redis::ClientEvents {
-public:
-    void server_up(const redis::Endpoint&) noexcept override {}
-    void server_down(const redis::Endpoint&, std::string_view) noexcept override {}
-    void error_reply(const redis::Endpoint&, std::string_view) noexcept override {}
-    void counts_may_be_lost(std::uint32_t) noexcept override {}
-    void servers_known(std::string_view) noexcept override {}
-    void servers_unknown(std::string_view) noexcept override {}
-};
-
 /// False: Redis did not answer all statements, and reports of what passed ahead, in time.
 bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
 {
     fleet::PollLoop loop;
-    NoEvents events;
+    redis::NoEvents events;
     const auto client = redis::make_client({ loop, block.options, block.scripts, events });
     const auto known = [&all] {
         return std::all_of(

@@ -14,6 +14,17 @@ namespace ratelimit::http {
 
 namespace {
 
+/// " calendar=Europe/Berlin start=15" as far as it is given.
+std::string calendar_text(const ZoneConf& zone)
+{
+    if (zone.calendar == nullptr) {
+        return {};
+    }
+    const std::string day = std::to_string(zone.zone.policy.start_day);
+    const std::string& start = zone.start_text.empty() ? day : zone.start_text;
+    return " calendar=" + zone.calendar->name + (start == "1" ? "" : " start=" + start);
+}
+
 /// What a zone allows, for people.
 std::string limit_text(const ZoneConf& zone)
 {
@@ -21,7 +32,8 @@ std::string limit_text(const ZoneConf& zone)
     if (counts_at_one_time(policy.algorithm)) {
         return std::to_string(policy.rate.quota) + " at one time";
     }
-    return zone.rate_text + (policy.burst ? " burst=" + std::to_string(*policy.burst) : "");
+    return zone.rate_text + calendar_text(zone)
+        + (policy.burst ? " burst=" + std::to_string(*policy.burst) : "");
 }
 
 /// Where the zone's keys are. Servers other than a ring's may have another address on each node.
@@ -46,7 +58,7 @@ std::string each_setting(const ZoneConf& zone)
     const std::array<std::string, fleet::setting_names.size()> values = {
         zone.key_text,
         std::string(name_of(policy.algorithm)),
-        zone.rate_text + "\n" + number(policy.rate.quota) + "\n"
+        zone.rate_text + calendar_text(zone) + "\n" + number(policy.rate.quota) + "\n"
             + number(policy.rate.window.count()),
         storage_of(zone),
         number(policy.burst.value_or(-1)),
@@ -146,8 +158,8 @@ std::string settings_digest(const ZoneConf& zone)
         text += name;
         text += std::to_string(value);
     };
-    text += '\n' + std::string(name_of(policy.algorithm)) + '\n' + zone.rate_text + '\n'
-        + storage_of(zone);
+    text += '\n' + std::string(name_of(policy.algorithm)) + '\n' + zone.rate_text
+        + calendar_text(zone) + '\n' + storage_of(zone);
     add("quota ", policy.rate.quota);
     add("window ", policy.rate.window.count());
     add("burst ", policy.burst.value_or(-1));

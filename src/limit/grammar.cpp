@@ -33,4 +33,22 @@ std::string WordError::message(std::string_view directive) const
         : name + ": invalid \"" + word + "\", expected " + std::string(expected);
 }
 
+std::optional<WordError> find_time_zone(ZoneSettings& zone)
+{
+    if (zone.calendar == nullptr) {
+        return std::nullopt;
+    }
+    const std::string name = zone.calendar->name;
+    switch (read_time_zone(name, *zone.calendar)) {
+    case TimeZoneError::none:
+        return std::nullopt;
+    case TimeZoneError::unknown:
+        return WordError{ "calendar=" + name, "a time zone that this machine has" };
+    case TimeZoneError::no_data:
+        break;
+    }
+    return WordError{ "calendar=" + name,
+                      "UTC, since this machine has no time zones: install the package tzdata" };
+}
+
 }  // namespace ratelimit

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,9 @@ struct ZoneSettings {
     /// The most units of a key that each worker lets in before Redis has counted them; 0: none.
     std::int64_t ahead = 0;
     bool hash_key = false;  // keys are replaced by their hash
+    /// Of calendar=: what policy.calendar points to. Only its name is set by read_words.
+    std::shared_ptr<TimeZone> calendar;
+    std::string start_text;  // of start=, with a variable; empty: policy.start_day
 
     bool variable_rate() const noexcept { return policy.rate.quota == 0; }
 };
@@ -69,6 +73,9 @@ using Words = std::span<const std::string_view>;
 /// Reads the words after `ratelimit_zone`, the key first, at least two. After an error, `zone`
 /// holds what was read so far.
 std::optional<WordError> read_words(Words words, ZoneSettings& zone);
+
+/// Reads the time zone of calendar= from this machine, after read_words.
+std::optional<WordError> find_time_zone(ZoneSettings& zone);
 
 /// Reads the words after `ratelimit`, at least one, which are not just `off`.
 std::optional<WordError> read_words(Words words, LimitSettings& limit);

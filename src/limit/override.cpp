@@ -7,8 +7,26 @@ namespace ratelimit {
 
 namespace {
 
-std::string_view rate_misfit(const Override& override, Algorithm algorithm) noexcept
+/// Of the form of the rate, which is that of the zone.
+std::string_view period_misfit(const Rate& rate, const Policy& policy) noexcept
 {
+    if (policy.calendar == nullptr) {
+        return rate.period == Period::none
+            ? std::string_view{}
+            : "invalid \"rate\", expected a text such as \"100r/s\": the zone has no calendar=";
+    }
+    if (rate.period == Period::none) {
+        return "invalid \"rate\", expected r/day, r/week, r/month or r/year: the zone has "
+               "calendar=";
+    }
+    return policy.rate.quota == 0 || policy.rate.period == rate.period
+        ? std::string_view{}
+        : "invalid \"rate\", expected one for the same period as the zone's";
+}
+
+std::string_view rate_misfit(const Override& override, const Policy& zone) noexcept
+{
+    const Algorithm algorithm = zone.algorithm;
     if (counts_at_one_time(algorithm)) {
         return "the zone counts requests at one time, expected \"concurrency\" instead of \"rate\"";
     }
@@ -16,7 +34,7 @@ std::string_view rate_misfit(const Override& override, Algorithm algorithm) noex
         return "invalid \"rate\", expected at most 10000000 requests for sliding_window_log";
     }
     if (!override.burst) {
-        return {};
+        return period_misfit(override.rate, zone);
     }
     if (!keeps_arrival_time(algorithm)) {
         return "invalid \"burst\", which only token_bucket, leaky_bucket and gcra have";
@@ -26,7 +44,7 @@ std::string_view rate_misfit(const Override& override, Algorithm algorithm) noex
     }
     const Policy policy{ algorithm, override.rate, override.burst, {} };
     return policy.burst_fits()
-        ? std::string_view{}
+        ? period_misfit(override.rate, zone)
         : "invalid \"burst\", expected one that refills at this rate within 142 years";
 }
 
@@ -40,13 +58,13 @@ std::uint32_t record_of(const Override& override) noexcept
 
 }  // namespace
 
-std::string_view misfit(const Override& override, Algorithm algorithm) noexcept
+std::string_view misfit(const Override& override, const Policy& policy) noexcept
 {
     switch (override.kind) {
     case Override::Kind::rate:
-        return rate_misfit(override, algorithm);
+        return rate_misfit(override, policy);
     case Override::Kind::concurrency:
-        return counts_at_one_time(algorithm)
+        return counts_at_one_time(policy.algorithm)
             ? std::string_view{}
             : "the zone counts requests of a rate, expected \"rate\" instead of \"concurrency\"";
     default:
@@ -57,14 +75,14 @@ std::string_view misfit(const Override& override, Algorithm algorithm) noexcept
 void apply(const Override& override, Policy& policy) noexcept
 {
     using Kind = Override::Kind;
-    if (!misfit(override, policy.algorithm).empty()) {
+    if (!misfit(override, policy).empty()) {
         return;
     }
     if (override.kind == Kind::concurrency) {
         policy.rate.quota = override.rate.quota;
     } else if (override.kind == Kind::rate) {
         policy.rate = override.rate;
-        policy.override_record = record_of(override);
+        policy.override_record = policy.calendar == nullptr ? record_of(override) : 0;
         if (override.burst) {
             policy.burst = override.burst;
         }

@@ -47,12 +47,13 @@ struct OverrideDigest {
 /// The longest Retry-After of a block that has no end.
 inline constexpr std::chrono::hours endless_block{ 24 };
 
-/// Why a zone of this algorithm cannot have the override: one line for the API. Empty: it can.
-std::string_view misfit(const Override& override, Algorithm algorithm) noexcept;
+/// Why a zone of this policy cannot have the override: one line for the API. Empty: it can.
+std::string_view misfit(const Override& override, const Policy& policy) noexcept;
 
 /// Sets in `policy` what an override of kind rate or concurrency changes. Without a burst of its
 /// own, an override keeps the policy's. An override of another kind, or one that does not fit the
-/// algorithm, changes nothing.
+/// policy, changes nothing. With calendar periods it changes the quota only: what was counted in a
+/// period stays.
 void apply(const Override& override, Policy& policy) noexcept;
 
 }  // namespace ratelimit

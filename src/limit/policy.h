@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/time_zone.h"
 #include "limit/algorithm.h"
 
 #include <cstdint>
@@ -26,6 +27,14 @@ struct Policy {
     std::uint32_t override_record = 0;
     /// How many requests must remain after this one, for those with a smaller reserve.
     std::int64_t reserve = 0;
+
+    /// Of a zone with calendar=, whose rate is for calendar periods; null: it has none.
+    const TimeZone* calendar = nullptr;
+    std::uint8_t start_day = 1;  // of the month, on which a month of the calendar begins
+    /// When the current period begins, since the epoch; 0: there is none. Set by enter_period, as
+    /// are its length, rate.window, and its number, which the records of a key have.
+    microseconds begin{ 0 };
+    std::uint32_t period_number = 0;
 
     /// The most requests that can ever remain, for requests without a reserve: the quota for the
     /// windows, the capacity for token_bucket, 1 + burst for gcra and leaky_bucket; at most what is
@@ -55,6 +64,13 @@ struct Policy {
     /// How long units of a key count at the most: a bucket that was full drains, the windows that
     /// count them pass.
     microseconds counted_at_most() const noexcept;
+
+    /// The time at which a request counts: in the period, if that has ended meanwhile.
+    microseconds within_period(microseconds now) const noexcept
+    {
+        return begin.count() == 0 ? now
+                                  : std::clamp(now, begin, begin + rate.window - microseconds{ 1 });
+    }
 
     friend bool operator==(const Policy&, const Policy&) = default;
 };

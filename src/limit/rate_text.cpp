@@ -1,5 +1,6 @@
 #include "limit/rate_text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -22,6 +23,30 @@ std::optional<std::chrono::seconds> unit_of(char letter) noexcept
     default:
         return std::nullopt;
     }
+}
+
+struct NamedPeriod {
+    std::string_view name;
+    Period period;
+    microseconds longest;
+};
+
+/// With an hour more, or two, where clocks are set back.
+constexpr std::array<NamedPeriod, 4> named_periods = { {
+    { "day", Period::day, std::chrono::hours{ 26 } },
+    { "week", Period::week, std::chrono::hours{ 7 * 24 + 2 } },
+    { "month", Period::month, std::chrono::hours{ 31 * 24 + 2 } },
+    { "year", Period::year, max_window },
+} };
+
+/// Null: there is no such period.
+const NamedPeriod* period_named(std::string_view name) noexcept
+{
+    const auto* const found =
+        std::find_if(named_periods.begin(), named_periods.end(), [name](const NamedPeriod& one) {
+            return one.name == name;
+        });
+    return found == named_periods.end() ? nullptr : found;
 }
 
 }  // namespace
@@ -60,6 +85,20 @@ std::optional<microseconds> parse_seconds(std::string_view text) noexcept
     return *unit * *count;
 }
 
+std::optional<Rate> parse_calendar_rate(std::string_view text) noexcept
+{
+    const auto separator = text.find("r/");
+    if (separator == std::string_view::npos) {
+        return std::nullopt;
+    }
+    const auto quota = parse_number(text.substr(0, separator), 1, max_quota);
+    const auto* const named = period_named(text.substr(separator + 2));
+    if (!quota || named == nullptr) {
+        return std::nullopt;
+    }
+    return Rate{ *quota, named->longest, named->period };
+}
+
 std::string_view expected_rate(std::string_view text) noexcept
 {
     constexpr std::string_view digits = "0123456789";
@@ -69,6 +108,9 @@ std::string_view expected_rate(std::string_view text) noexcept
         const auto unit = window.find_first_not_of(digits);
         if (unit != window.npos && unit + 1 == window.size() && unit_of(window.back())) {
             return "1 to 1000000000 requests in 1s to 366d";
+        }
+        if (period_named(window) != nullptr) {
+            return "1 to 1000000000 requests in a day, week, month or year";
         }
     }
     return "a rate such as 100r/s, 5r/10s, 1000r/15m, 1r/d or a variable";
@@ -96,6 +138,11 @@ std::optional<Rate> parse_rate(std::string_view text) noexcept
 
 std::string rate_text(const Rate& rate)
 {
+    for (const NamedPeriod& named : named_periods) {
+        if (named.period == rate.period) {
+            return std::to_string(rate.quota) + "r/" + std::string(named.name);
+        }
+    }
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rate.window).count();
     constexpr std::array<std::pair<std::int64_t, char>, 4> units = {
         { { 86'400, 'd' }, { 3'600, 'h' }, { 60, 'm' }, { 1, 's' } }

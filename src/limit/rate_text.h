@@ -15,7 +15,11 @@ inline constexpr microseconds max_window = std::chrono::hours{ 24 * 366 };
 /// max_window in s, m, h or d with an optional count. Empty: not a rate.
 std::optional<Rate> parse_rate(std::string_view text) noexcept;
 
-/// "60r/m", "90r/15s": as parse_rate reads it.
+/// "10000r/month", also day, week and year: a quota for calendar periods. Its window is the longest
+/// that such a period can be. Empty: not a rate of this form.
+std::optional<Rate> parse_calendar_rate(std::string_view text) noexcept;
+
+/// "60r/m", "90r/15s", "10000r/month": as parse_rate or parse_calendar_rate reads it.
 std::string rate_text(const Rate& rate);
 
 /// What was expected in place of a text that is not a rate: its range if only that is wrong.

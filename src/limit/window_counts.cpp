@@ -21,7 +21,8 @@ WindowCheck::WindowCheck(
     WindowCounts& state, const Policy& policy, microseconds now, std::int64_t cost) noexcept
     : state_(state),
       sliding_(traits_of(policy.algorithm).weighted),
-      request_time_(now.count()),
+      begin_(policy.begin.count()),
+      request_time_(policy.within_period(now).count()),
       quota_(policy.limit()),
       window_(policy.rate.window.count()),
       cost_(cost),
@@ -34,6 +35,11 @@ WindowCheck::WindowCheck(
 
 void WindowCheck::read() noexcept
 {
+    if (begin_ != 0) {
+        seen_ = state_;
+        seen_.start = begin_;
+        return;
+    }
     seen_.start = request_time_ - request_time_ % window_;
     if (state_.start == seen_.start) {
         seen_ = state_;
@@ -125,7 +131,8 @@ void refund(
 {
     const std::int64_t window = policy.rate.window.count();
     const std::int64_t at = taken.taken_at.count();
-    if (state.start <= at && at < state.start + window) {
+    const bool in_period = policy.begin.count() != 0;
+    if (in_period || (state.start <= at && at < state.start + window)) {
         state.current = std::max<std::int64_t>(0, state.current - taken.cost);
     } else if (state.start - window <= at && at < state.start && state.start <= now.count()) {
         // A start ahead of now means that the clock ran back: then the window of `at` is not known.
@@ -139,7 +146,9 @@ microseconds WindowCheck::life() const noexcept
         return microseconds{ 0 };
     }
     const std::int64_t end = state_.start + (sliding_ ? 2 : 1) * window_;
-    return microseconds{ std::max<std::int64_t>(0, end - request_time_) };
+    // As in lua/fixed_window.lua: the clock may be set back over the end of a period.
+    const microseconds longer = begin_ != 0 ? std::chrono::hours{ 1 } : microseconds{ 0 };
+    return longer + microseconds{ std::max<std::int64_t>(0, end - request_time_) };
 }
 
 }  // namespace ratelimit

@@ -24,7 +24,8 @@ struct WindowCounts {
 ///
 /// Windows begin at multiples of their length since the epoch. fixed_window considers only the
 /// current one. sliding_window_counter adds the previous count, weighted by the share of that
-/// window which the sliding window still covers ("approximated sliding window").
+/// window which the sliding window still covers ("approximated sliding window"). A calendar period
+/// is a window of its own: its state counts whatever `start` says.
 class WindowCheck {
 public:
     /// Changes nothing. `now`: since the epoch. A cost of 0 always passes.
@@ -53,6 +54,7 @@ private:
 
     WindowCounts& state_;
     bool sliding_;
+    std::int64_t begin_;         // of the calendar period; 0: none
     std::int64_t request_time_;  // `now`, in us since the epoch
     std::int64_t quota_;
     std::int64_t window_;  // us

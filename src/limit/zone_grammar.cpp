@@ -1,3 +1,4 @@
+#include "limit/calendar.h"
 #include "limit/fail_mode.h"
 #include "limit/parameters.h"
 #include "limit/rate_text.h"
@@ -58,7 +59,10 @@ std::string_view set_rate(ZoneSettings& zone, std::string_view value, std::strin
     if (has_variable(value)) {
         return right;
     }
-    const auto rate = parse_rate(value);
+    auto rate = parse_rate(value);
+    if (!rate) {
+        rate = parse_calendar_rate(value);
+    }
     if (!rate) {
         return expected_rate(value);
     }
@@ -184,16 +188,36 @@ std::string_view set_hash_key(ZoneSettings& zone, std::string_view value, std::s
     return value.empty() ? right : "hash_key alone, without a value";
 }
 
+std::string_view set_calendar(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    zone.calendar = std::make_shared<TimeZone>();
+    zone.calendar->name = value;
+    zone.policy.calendar = zone.calendar.get();
+    return can_be_time_zone(value) ? right : "a time zone such as UTC or Europe/Berlin";
+}
+
+std::string_view set_start(ZoneSettings& zone, std::string_view value, std::string_view)
+{
+    if (has_variable(value)) {
+        zone.start_text = value;
+        return right;
+    }
+    const auto day = parse_start_day(value);
+    zone.policy.start_day = day.value_or(1);
+    return day ? right : "a day of the month from 1 to 31 or a variable";
+}
+
 constexpr Parameter<ZoneSettings> parameters[] = {
     { "zone=", set_name },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
     { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
     { "clock=", set_clock }, { "nodes=", set_nodes },         { "cache=", set_cache },
     { "lease=", set_lease }, { "hash_key", set_hash_key },    { "concurrency=", set_concurrency },
     { "hold=", set_hold },   { "block=", set_block },         { "ahead=", set_ahead },
+    { "start=", set_start }, { "calendar=", set_calendar },
 };
 constexpr std::string_view all_parameters =
     "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, lease=, ahead=, "
-    "block=, hash_key, concurrency= or hold=";
+    "block=, hash_key, calendar=, start=, concurrency= or hold=";
 
 /// The parameter that begins with this name, with its value. Empty: there is none.
 std::string given(Words words, std::string_view name)
@@ -224,8 +248,9 @@ std::optional<WordError> check_given(Words words, ZoneSettings& zone)
     if (hold.empty()) {
         zone.policy.rate.window = default_hold;
     }
-    for (const std::string_view name : { "rate=", "algorithm=", "burst=", "precision=", "lease=",
-                                         "ahead=", "cache=", "block=", "clock=" }) {
+    for (const std::string_view name :
+         { "rate=", "algorithm=", "burst=", "precision=", "lease=", "ahead=", "cache=", "block=",
+           "clock=", "calendar=", "start=" }) {
         const std::string other = given(words, name);
         if (!other.empty()) {
             return WordError{ other, "no such parameter beside concurrency=" };
@@ -286,6 +311,50 @@ std::optional<WordError> check_ahead(Words words, const ZoneSettings& zone)
     return std::nullopt;
 }
 
+/// Of a zone without calendar=.
+std::optional<WordError> check_no_calendar(Words words, const ZoneSettings& zone)
+{
+    if (zone.policy.rate.period != Period::none) {
+        return WordError{ given(words, "rate="),
+                          "calendar= beside it, with a time zone such as UTC or Europe/Berlin" };
+    }
+    const std::string start = given(words, "start=");
+    return start.empty() ? std::nullopt
+                         : std::optional<WordError>{ { start, "calendar= beside it" } };
+}
+
+/// What can stand beside calendar=. The node's clock decides in which period a request counts.
+std::optional<WordError> check_calendar(Words words, ZoneSettings& zone)
+{
+    if (zone.calendar == nullptr) {
+        return check_no_calendar(words, zone);
+    }
+    const auto wrong = [words](std::string_view name, std::string_view expected) {
+        return WordError{ given(words, name), expected };
+    };
+    if (zone.policy.algorithm != Algorithm::fixed_window) {
+        return wrong("calendar=", "algorithm=fixed_window beside it");
+    }
+    const Period period = zone.policy.rate.period;
+    if (period == Period::none && !zone.variable_rate()) {
+        return wrong("rate=", "r/day, r/week, r/month or r/year in a zone with calendar=");
+    }
+    const std::string start = given(words, "start=");
+    if (!start.empty() && period != Period::month && !zone.variable_rate()) {
+        return WordError{ start, "no start=, which only a rate in r/month has" };
+    }
+    for (const std::string_view name : { "lease=", "ahead=" }) {
+        if (!given(words, name).empty()) {
+            return wrong(name, "no such parameter beside calendar=");
+        }
+    }
+    if (zone.clock == Clock::redis && !given(words, "clock=").empty()) {
+        return wrong("clock=", "clock=local, or none, beside calendar=");
+    }
+    zone.clock = Clock::local;
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<WordError> read_words(Words words, ZoneSettings& zone)
@@ -298,6 +367,9 @@ std::optional<WordError> read_words(Words words, ZoneSettings& zone)
     }
     if (!error) {
         error = check_policy(words, zone);
+    }
+    if (!error) {
+        error = check_calendar(words, zone);
     }
     return error ? error : check_ahead(words, zone);
 }

@@ -1,6 +1,8 @@
 #include "node/fleet_member.h"
 
 #include "fleet/initial_load.h"
+#include "fleet/leave.h"
+#include "nginx/guarded.h"
 #include "nginx/text.h"
 #include "node/clocks.h"
 
@@ -78,6 +80,23 @@ void FleetMember::start(std::function<fleet::NodeReport()> figures)
     figures_ = std::move(figures);
     session_ = std::make_unique<fleet::Session>(fleet::Session::Parts{
         shared(), redis_->client(), sync_script_, *keys_, node_clock, *this, storage() });
+}
+
+void FleetMember::leave(ngx_log_t& log) noexcept
+{
+    if (!is_up()) {
+        return;
+    }
+    nginx::guarded(&log, [this, &log] {
+        if (!fleet::leave_fleet(shared().id(), redis_->options, *keys_)) {
+            const ngx_str_t block = borrowed(redis_->name);
+            ngx_log_error(
+                NGX_LOG_NOTICE, &log, 0,
+                "ratelimit: fleet: redis \"%V\" did not answer when nginx ended: other nodes show "
+                "this one as away for an hour",
+                &block);
+        }
+    });
 }
 
 void FleetMember::hurry() noexcept

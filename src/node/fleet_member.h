@@ -36,6 +36,9 @@ public:
     /// name and its age.
     void start(std::function<fleet::NodeReport()> figures);
     void stop() noexcept { session_.reset(); }
+    /// Says that this node has ended. Call in the master, when it has no workers any more. Unless
+    /// Redis took a report of this node in the last five seconds, it does not try.
+    void leave(ngx_log_t& log) noexcept;
 
     /// Takes what has changed in Redis now.
     void hurry() noexcept;

@@ -77,8 +77,8 @@ public:
     virtual bool on_reply(const redisReply& reply) noexcept = 0;
     virtual void on_failure(Failure failure) noexcept = 0;
 
-    /// Called before on_failure(timeout) of a call that was sent: the call that gets the reply if
-    /// that arrives late, or else fails. It is never sent. Null: a late reply is discarded.
+    /// Before on_failure(timeout) of a call that was sent: the call that gets a late reply, or else
+    /// fails (routing.written as for any call), and is not sent before that. Null: none does.
     virtual Call* late_reply() noexcept { return nullptr; }
 
     /// The most memory that its reply can need (ReplyLimits).

@@ -43,10 +43,11 @@ struct PendingCall {
         return overdue;
     }
 
-    /// Fails the call that waits for a late reply, if any.
-    void fail_late(Failure failure) noexcept
+    /// Fails the call that waits for a late reply, if any. `written`: Redis may have executed it.
+    void fail_late(Failure failure, bool written) noexcept
     {
         if (Call* late = timed_out ? release() : nullptr) {
+            late->routing.written = written;
             late->on_failure(failure);
         }
     }

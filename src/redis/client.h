@@ -143,9 +143,14 @@ public:
     /// The longest time that a call can take if a connection is ready.
     milliseconds usual_wait() const noexcept { return options_.server.timeout; }
 
-    /// What the clock of this shard's server shows now, since the epoch: estimated from its latest
-    /// reply to TIME. A new connection sends TIME before its first call. Empty: not known yet.
-    virtual std::optional<microseconds> server_time(std::uint32_t shard) const noexcept = 0;
+    /// Of this shard's server. Null: it is not known which that is.
+    virtual ServerClock* clock_of(std::uint32_t shard) const noexcept = 0;
+    /// What that clock shows now, since the epoch. Empty: not known yet.
+    std::optional<microseconds> server_time(std::uint32_t shard) const noexcept
+    {
+        const ServerClock* clock = clock_of(shard);
+        return clock == nullptr ? std::nullopt : clock->now();
+    }
 
     /// The server of a ring, or the hash slot of a cluster. Keys of one shard can be in one call.
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;

@@ -79,10 +79,10 @@ bool ClusterClient::refuses(std::uint32_t shard) const noexcept
     return takeover == takeovers_.end() || !takeover->second.window.is_open(loop_.now());
 }
 
-std::optional<microseconds> ClusterClient::server_time(std::uint32_t shard) const noexcept
+ServerClock* ClusterClient::clock_of(std::uint32_t shard) const noexcept
 {
-    const Server* node = slots_[shard];
-    return node == nullptr ? std::nullopt : node->time();
+    Server* node = slots_[shard];
+    return node == nullptr ? nullptr : &node->clock();
 }
 
 void ClusterClient::each_server(const std::function<void(Server&)>& visit)
@@ -205,14 +205,31 @@ ErrorClass ClusterClient::pass_on(Call& call, const Redirection& redirection)
 /// slots.
 void ClusterClient::moved(std::uint16_t slot, Server& owner)
 {
-    Server* old = std::exchange(slots_[slot], &owner);
-    if (old == nullptr || old == &owner || !old->away()) {
+    Server* const old = slots_[slot];
+    if (old == nullptr || old == &owner) {
+        slots_[slot] = &owner;
         return;
     }
-    std::replace(slots_.begin(), slots_.end(), old, &owner);
-    old->replaced();
-    events_.counts_may_be_lost(number_of(*old));
-    retry_waiting_soon();
+    const bool all = old->away();
+    if (all || std::find(slots_.begin(), slots_.end(), &owner) == slots_.end()) {
+        taken_over(*old);
+    }
+    slots_[slot] = &owner;
+    if (all) {
+        std::replace(slots_.begin(), slots_.end(), old, &owner);
+        retry_waiting_soon();
+    }
+}
+
+/// Another node has slots of this one. If it had none before, it may be a replica that lacks the
+/// latest writes, also if this one still answers. To be called before slots_ changes: what counts
+/// in a slot is found by its owner.
+void ClusterClient::taken_over(Server& old) noexcept
+{
+    if (old.away()) {
+        old.replaced();
+    }
+    events_.counts_may_be_lost(number_of(old));
 }
 
 /// Sends a call whose owner is away to another node, whose MOVED names the new owner. False: no
@@ -308,16 +325,18 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
         }
         std::fill(owners.begin() + range.first, owners.begin() + range.last + 1, master);
     }
+    const std::set<const Server*> had_slots(slots_.begin(), slots_.end());
     std::set<Server*> replaced;
     for (std::size_t slot = 0; slot < slot_count; ++slot) {
-        Server* old = slots_[slot];
-        if (old != nullptr && old->away() && owners[slot] != nullptr && owners[slot] != old) {
+        Server* const old = slots_[slot];
+        Server* const owner = owners[slot];
+        if (old != nullptr && owner != nullptr && owner != old
+            && (old->away() || !had_slots.contains(owner))) {
             replaced.insert(old);
         }
     }
     for (Server* old : replaced) {
-        old->replaced();
-        events_.counts_may_be_lost(number_of(*old));
+        taken_over(*old);
     }
     slots_ = owners;
 }

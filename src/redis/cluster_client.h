@@ -26,7 +26,7 @@ public:
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     std::uint32_t server_of(std::uint32_t shard) const noexcept override;
     bool refuses(std::uint32_t shard) const noexcept override;
-    std::optional<microseconds> server_time(std::uint32_t shard) const noexcept override;
+    ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;
@@ -46,6 +46,7 @@ private:
     ErrorClass cluster_down(Server& server, Call* call, std::string_view error) noexcept;
     ErrorClass pass_on(Call& call, const Redirection& redirection);
     void moved(std::uint16_t slot, Server& owner);
+    void taken_over(Server& old) noexcept;
     bool send_elsewhere(Call& call);
     bool wait(Call& call) noexcept;
     void retry_waiting();

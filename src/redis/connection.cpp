@@ -321,7 +321,7 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
             }
             continue;
         }
-        record.fail_late(Failure::error_reply);
+        record.fail_late(Failure::error_reply, !executed_nothing(error));
         owner_.call_refused(records_.end(record), error);
     }
     if (leaves_server(error) && losses == losses_) {

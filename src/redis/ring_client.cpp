@@ -56,9 +56,9 @@ bool RingClient::refuses(std::uint32_t shard) const noexcept
     return servers_[shard]->refuses();
 }
 
-std::optional<microseconds> RingClient::server_time(std::uint32_t shard) const noexcept
+ServerClock* RingClient::clock_of(std::uint32_t shard) const noexcept
 {
-    return servers_[shard]->time();
+    return &servers_[shard]->clock();
 }
 
 void RingClient::each_server(const std::function<void(Server&)>& visit)

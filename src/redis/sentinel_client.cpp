@@ -95,9 +95,9 @@ bool SentinelClient::refuses(std::uint32_t) const noexcept
     return master_ != nullptr && master_->refuses() && !takeover_.is_open(loop_.now());
 }
 
-std::optional<microseconds> SentinelClient::server_time(std::uint32_t) const noexcept
+ServerClock* SentinelClient::clock_of(std::uint32_t) const noexcept
 {
-    return master_ == nullptr ? std::nullopt : master_->time();
+    return master_ == nullptr ? nullptr : &master_->clock();
 }
 
 void SentinelClient::each_server(const std::function<void(Server&)>& visit)

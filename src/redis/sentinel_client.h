@@ -21,7 +21,7 @@ public:
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
     bool refuses(std::uint32_t shard) const noexcept override;
-    std::optional<microseconds> server_time(std::uint32_t shard) const noexcept override;
+    ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 
     void server_up(Server& server) noexcept override;
     void server_down(Server& server, std::string_view reason) noexcept override;

@@ -92,8 +92,8 @@ public:
     /// Call once a second: probes the server if it was silent for a second.
     void probe();
 
-    /// What its clock shows now, since the epoch. Known when a connection has been ready.
-    std::optional<microseconds> time() const noexcept { return clock_.now(); }
+    /// Known when a connection has been ready: that sends TIME before its first call.
+    ServerClock& clock() noexcept { return clock_; }
 
     /// Whether the server is known to reply, possibly with errors.
     bool up() const noexcept { return state_ == State::up; }

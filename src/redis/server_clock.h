@@ -23,8 +23,17 @@ public:
     /// Since the epoch. Empty: no reply yet.
     std::optional<microseconds> now() const noexcept;
 
+    /// It showed `shown` when a call that was made at `called` was executed. The reply may have
+    /// waited for this process until `now`. Both by the steady clock.
+    void note(microseconds shown, microseconds called, microseconds now) noexcept;
+
+    /// Whether it was set back within `span`, by more than clocks drift apart. `note` and `set`
+    /// notice a step, so it may be older.
+    bool set_back_within(microseconds span, microseconds now) const noexcept;
+
 private:
-    std::optional<microseconds> ahead_;  // of the steady clock
+    std::optional<microseconds> ahead_;     // of the steady clock
+    std::optional<microseconds> set_back_;  // when that was noticed, by the steady clock
 };
 
 }  // namespace ratelimit::redis

@@ -1,6 +1,7 @@
 #include "redis/silent_connection.h"
 
 #include "redis/batcher.h"
+#include "redis/error_text.h"
 
 #include <utility>
 
@@ -69,7 +70,12 @@ void SilentConnection::call_replied(const redisReply& reply) noexcept
     InFlight::Command command = in_flight_.take_oldest();
     deadlines_.ended();
     if (reply.type == REDIS_REPLY_ERROR) {
-        fail_all(command.calls, records_, Failure::error_reply);
+        const std::string_view error{ reply.str, reply.len };
+        const bool written = error.empty() || !executed_nothing(error_text(error));
+        release_all(command.calls, records_, [written](Call& call, milliseconds, bool) noexcept {
+            call.routing.written = written;
+            call.on_failure(Failure::error_reply);
+        });
     } else {
         deliver_all(command.calls, records_, reply, [](Call& call) {
             call.on_failure(Failure::error_reply);

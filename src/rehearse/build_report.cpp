@@ -34,6 +34,11 @@ std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
     }
     std::string out(name_of(title.policy.algorithm));
     out += ", " + (title.variable_rate ? zone.rate_text : rate_text(title.policy.rate));
+    if (zone.calendar != nullptr) {
+        const std::string day = std::to_string(title.policy.start_day);
+        const std::string& start = title.start.empty() ? day : title.start;
+        out += " in " + zone.calendar->name + (start == "1" ? "" : " from day " + start);
+    }
     if (title.policy.burst) {
         out += ", burst " + std::to_string(*title.policy.burst);
     }
@@ -51,7 +56,9 @@ void add_quotas(
         LimitReport::Suggested suggested;
         suggested.quota = suggest(trace, policy, *options.share, keys);
         if (suggested.quota && !counts_at_one_time(policy.algorithm)) {
-            suggested.rate = rate_text({ suggested.quota->quota, policy.rate.window });
+            Rate rate = policy.rate;
+            rate.quota = suggested.quota->quota;
+            suggested.rate = rate_text(rate);
         }
         out.suggested = suggested;
     }

@@ -47,7 +47,9 @@ Json data_of(const LimitReport& limit)
         keys.push_back(data_of(one));
     }
     const bool concurrency = counts_at_one_time(limit.configured.algorithm);
-    const std::string one = concurrency ? "1" : rate_text({ 1, limit.configured.rate.window });
+    Rate rate = limit.configured.rate;
+    rate.quota = 1;
+    const std::string one = concurrency ? "1" : rate_text(rate);
     return { { "zone", limit.zone },
              { "location", limit.location },
              { "policy", limit.policy },

@@ -219,6 +219,7 @@ private:
         added.policy = zone.policy;
         added.policy.burst = limit.burst ? limit.burst : zone.policy.burst;
         added.variable_rate = zone.variable_rate();
+        added.start = zone.start_text;
         if (limit.has_reserve()) {
             added.policy.reserve = limit.reserve.of(added.policy.whole());
             added.reserve = limit.reserve_text.empty() ? limit.reserve.text() : limit.reserve_text;

@@ -25,7 +25,11 @@ ZoneConf read_zone(const Directive& directive)
 {
     ZoneConf zone;
     zone.place = directive.place;
-    if (const auto error = read_words(words_of(directive, 2), zone)) {
+    auto error = read_words(words_of(directive, 2), zone);
+    if (!error) {
+        error = find_time_zone(zone);
+    }
+    if (error) {
         fail_at(directive.place, error->message(directive.name));
     }
     return zone;

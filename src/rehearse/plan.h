@@ -19,7 +19,8 @@ struct PlannedLimit {
     bool variable_rate = false;
     Expression key;
     Expression rate;
-    std::optional<Expression> cost;  // empty: fixed_cost
+    std::optional<Expression> start;  // empty: policy.start_day
+    std::optional<Expression> cost;   // empty: fixed_cost
     std::int64_t fixed_cost = 1;
     std::optional<Expression> charge;
     Reserve fixed_reserve;
@@ -40,6 +41,7 @@ struct LimitTitle {
     bool shadow = false;
     Policy policy;
     bool variable_rate = false;
+    std::string start;    // with a variable; empty: policy.start_day
     std::string reserve;  // as written; empty: none
     Place place;
     std::optional<std::size_t> server;  // index; empty: it is written in http

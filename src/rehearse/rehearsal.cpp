@@ -1,5 +1,6 @@
 #include "rehearse/rehearsal.h"
 
+#include "limit/calendar.h"
 #include "limit/key_hash.h"
 #include "limit/rate_text.h"
 #include "limit/refill_time.h"
@@ -24,6 +25,9 @@ bool is_delayed(
 /// As Zone::record_of.
 std::uint32_t record_of(const PlannedLimit& limit, const Policy& policy)
 {
+    if (policy.begin.count() != 0) {
+        return policy.period_number;
+    }
     return limit.variable_rate && !keeps_arrival_time(policy.algorithm)
         ? static_cast<std::uint32_t>(policy.rate.window / std::chrono::seconds{ 1 })
         : 0;
@@ -43,7 +47,8 @@ Rehearsal::Rehearsal(
         LimitResult& result = results_.emplace_back();
         result.minutes = Minutes(options.timeline);
         // With a reserve, other limits of the zone count for the same keys.
-        if (options.traces && !title.variable_rate && title.reserve.empty()) {
+        if (options.traces && !title.variable_rate && title.reserve.empty()
+            && title.start.empty()) {
             result.trace = std::make_unique<Trace>();
         }
     }
@@ -62,6 +67,33 @@ std::string_view Rehearsal::counted_key(std::size_t zone, std::string_view key)
     return hash_text_;
 }
 
+/// Reads the rate, and finds the calendar period. False: the limit does not apply, or the rate is
+/// malformed.
+bool Rehearsal::evaluate_rate(
+    const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out)
+{
+    const bool calendar = out.policy.calendar != nullptr;
+    if (limit.variable_rate) {
+        const std::string_view text = limit.rate.value(values, rate_text_);
+        if (text.empty()) {
+            return false;
+        }
+        const auto rate = calendar ? parse_calendar_rate(text) : parse_rate(text);
+        const bool log = traits_of(limit.policy.algorithm).logs;
+        out.malformed = !rate || (log && rate->quota > max_logged_quota);
+        if (out.malformed) {
+            ++results_[limit.number].malformed;
+            return false;
+        }
+        out.policy.rate = *rate;
+    }
+    if (limit.start) {
+        out.policy.start_day = parse_start_day(limit.start->value(values, rate_text_)).value_or(1);
+    }
+    enter_period(out.policy, microseconds{ now });
+    return true;
+}
+
 /// Reads key, rate and cost. False: the limit does not apply.
 bool Rehearsal::evaluate(const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out)
 {
@@ -73,19 +105,8 @@ bool Rehearsal::evaluate(const PlannedLimit& limit, Values& values, std::int64_t
     out.policy = limit.policy;
     out.cost = limit.fixed_cost;
     out.malformed = false;
-    if (limit.variable_rate) {
-        const std::string_view text = limit.rate.value(values, rate_text_);
-        if (text.empty()) {
-            return false;
-        }
-        const auto rate = parse_rate(text);
-        const bool log = traits_of(limit.policy.algorithm).logs;
-        out.malformed = !rate || (log && rate->quota > max_logged_quota);
-        if (out.malformed) {
-            ++results_[limit.number].malformed;
-            return !limit.shadow;
-        }
-        out.policy.rate = *rate;
+    if (!evaluate_rate(limit, values, now, out)) {
+        return out.malformed && !limit.shadow;
     }
     if (limit.cost) {
         out.cost = parse_number(limit.cost->value(values, cost_text_), 0, max_cost).value_or(1);

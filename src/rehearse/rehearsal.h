@@ -75,6 +75,7 @@ private:
 
     void evaluate(const Plan& plan, Values& values, std::int64_t now);
     bool evaluate(const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out);
+    bool evaluate_rate(const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out);
     std::string_view counted_key(std::size_t zone, std::string_view key);
     bool check(Applied& limit, std::int64_t now, std::int64_t end);
     static bool grants(const Applied& limit) noexcept;

@@ -73,6 +73,9 @@ PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
     if (out.variable_rate) {
         out.rate = scope.compile(zone.rate_text, zone.place);
     }
+    if (!zone.start_text.empty()) {
+        out.start = scope.compile(zone.start_text, zone.place);
+    }
     out.fixed_cost = limit.cost;
     if (!limit.cost_text.empty()) {
         out.cost = scope.compile(limit.cost_text, limit.place);

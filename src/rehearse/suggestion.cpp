@@ -1,6 +1,6 @@
 #include "rehearse/suggestion.h"
 
-#include "limit/rate_text.h"
+#include "limit/calendar.h"
 #include "rehearse/input_error.h"
 #include "rehearse/key_table.h"
 
@@ -17,12 +17,14 @@ std::optional<Refusals> replay(Trace& trace, const Policy& policy, std::uint64_t
     }
     KeyTable keys(policy.algorithm, 1, 0);
     Refusals refusals;
+    Policy current = policy;
     trace.replay([&](const Trace::Entry& entry) {
         const std::string_view text(reinterpret_cast<const char*>(&entry.key), sizeof(entry.key));
         KeyTable::Key& key = keys.find(text, entry.time);
+        enter_period(current, microseconds{ entry.time });
         KeyCheck check(
-            key.first.state, policy, microseconds{ entry.time }, entry.cost,
-            microseconds{ entry.end });
+            keys.record_of(key, current.period_number).state, current, microseconds{ entry.time },
+            entry.cost, microseconds{ entry.end });
         const bool granted = check.granted();
         check.commit(granted);
         key.expires = entry.time + check.life().count();

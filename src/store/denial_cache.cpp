@@ -36,9 +36,9 @@ bool is_over(microseconds until, microseconds now) noexcept
 
 }  // namespace
 
-void DenialCache::Shared::init() noexcept
+void DenialCache::Shared::init(std::span<KeyedTree::Root> roots) noexcept
 {
-    LruTable<Entry>::Shared::init();
+    LruTable<Entry>::Shared::init(roots);
     generations = {};
 }
 

@@ -27,7 +27,7 @@ public:
     struct Shared : LruTable<Entry>::Shared {
         // By server; entries of earlier generations are invalid.
         std::array<std::uint16_t, 1U << server_bits> generations;
-        void init() noexcept;
+        void init(std::span<KeyedTree::Root> roots) noexcept;
     };
 
     /// A refusal is not remembered for longer. This bounds the effect of what this node does not

@@ -1,7 +1,6 @@
 #include "store/keyed_tree.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace ratelimit {
@@ -53,9 +52,9 @@ std::uint32_t KeyedTree::hash_of(std::string_view key) noexcept
     return ngx_murmur_hash2(bytes, key.size());  // ten times as fast as nginx's CRC32
 }
 
-/// The tree's order: by hash, then key, then tag, so that the nodes of a key are together, and a
-/// look-up takes as many steps as the tree is high, also among keys that have the same hash on
-/// purpose. Negative: the key and tag come before the node's.
+/// The order of a tree: by hash, then key, then tag, so that the nodes of a key are together, and a
+/// look-up takes as many steps as the tree is high. Negative: the key and tag come before the
+/// node's.
 int KeyedTree::compare(const Wanted& wanted, const ngx_rbtree_node_t& node) noexcept
 {
     const auto hash = static_cast<std::uint32_t>(node.key >> 32U);
@@ -80,7 +79,8 @@ KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noe
 {
     const Wanted least{ hash_of(key), key, tag };
     ngx_rbtree_node_t* next = nullptr;
-    for (ngx_rbtree_node_t* node = tree_.root; node != &sentinel_;) {
+    ngx_rbtree_node_t* const root = root_of(least.hash).load(std::memory_order_relaxed);
+    for (ngx_rbtree_node_t* node = root; node != nullptr && node != &sentinel_;) {
         const int order = compare(least, *node);
         if (order <= 0) {
             next = node;
@@ -95,32 +95,35 @@ KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noe
         : nullptr;
 }
 
-void KeyedTree::add_to_count(const KeyedNode& node, int change) noexcept
+template <class Change>
+void KeyedTree::change_tree(std::uint32_t hash, Change&& change) noexcept
 {
-    Count& count = counts_[(node.node.key >> 32U) % buckets];
-    const std::uint8_t before = count.load(std::memory_order_relaxed);
-    if (before != std::numeric_limits<std::uint8_t>::max()) {
-        count.store(static_cast<std::uint8_t>(before + change), std::memory_order_relaxed);
-    }
+    Root& root = root_of(hash);
+    ngx_rbtree_node_t* const before = root.load(std::memory_order_relaxed);
+    ngx_rbtree_t tree;
+    ngx_rbtree_init(&tree, &sentinel_, &KeyedTree::insert_node);
+    tree.root = before == nullptr ? &sentinel_ : before;
+    change(tree);
+    root.store(tree.root == &sentinel_ ? nullptr : tree.root, std::memory_order_relaxed);
 }
 
 void KeyedTree::insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept
 {
-    node.node.key = order_of(hash_of(key), tag);
+    const std::uint32_t hash = hash_of(key);
+    node.node.key = order_of(hash, tag);
     node.node.data = static_cast<u_char>(key.size());
     const auto first = key.substr(0, KeyedNode::first_bytes);
     first.copy(first_bytes_of(node), first.size());
     key.substr(first.size()).copy(node.more_bytes, key.size() - first.size());
     ngx_queue_init(&node.queue);
-    ngx_rbtree_insert(&tree_, &node.node);
+    change_tree(hash, [&node](ngx_rbtree_t& tree) { ngx_rbtree_insert(&tree, &node.node); });
     size_.store(size() + 1, std::memory_order_relaxed);
-    add_to_count(node, 1);
 }
 
 void KeyedTree::remove(KeyedNode& node, SharedBlocks& blocks) noexcept
 {
-    add_to_count(node, -1);  // before ngx_rbtree_delete, which clears the hash
-    ngx_rbtree_delete(&tree_, &node.node);
+    const auto hash = static_cast<std::uint32_t>(node.node.key >> 32U);
+    change_tree(hash, [&node](ngx_rbtree_t& tree) { ngx_rbtree_delete(&tree, &node.node); });
     size_.store(size() - 1, std::memory_order_relaxed);
     if (node.more_bytes != nullptr) {
         blocks.free(node.more_bytes);

@@ -3,10 +3,12 @@
 #include "nginx/ngx.h"
 #include "store/shared_blocks.h"
 
-#include <array>
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <new>
+#include <span>
 #include <string_view>
 
 namespace ratelimit {
@@ -35,17 +37,32 @@ struct KeyedNode {
     void release(SharedBlocks& /*blocks*/) noexcept {}
 };
 
-/// A red-black tree of nodes, in shared memory. The caller must hold the zone's lock.
+/// Nodes in shared memory: a red-black tree for each bucket of hashes, so that a look-up reads few
+/// nodes, also among keys that have the same hash on purpose. The caller must hold the zone's lock.
 class KeyedTree {
 public:
+    /// The tree of a bucket. Null: it is empty. May be read without the lock.
+    using Root = std::atomic<ngx_rbtree_node_t*>;
+    static_assert(Root::is_always_lock_free);
+
     static std::uint32_t hash_of(std::string_view key) noexcept;
 
-    void init() noexcept
+    /// The number of roots for a tree in a zone of this size in bytes: 1/512 to 1/256 of it, and
+    /// few keys for each root when all of the zone's blocks are nodes.
+    static std::size_t roots_for(std::size_t zone) noexcept
     {
-        ngx_rbtree_init(&tree_, &sentinel_, &KeyedTree::insert_node);
+        return std::bit_floor(std::max<std::size_t>(zone / 256 / sizeof(Root), 1));
+    }
+
+    /// `roots`: a power of two of them, in shared memory.
+    void init(std::span<Root> roots) noexcept
+    {
+        ngx_rbtree_sentinel_init(&sentinel_);
         size_.store(0, std::memory_order_relaxed);
-        for (Count& count : counts_) {
-            count.store(0, std::memory_order_relaxed);
+        roots_ = roots.data();
+        mask_ = static_cast<std::uint32_t>(roots.size() - 1);
+        for (Root& root : roots) {
+            root.store(nullptr, std::memory_order_relaxed);
         }
     }
 
@@ -56,7 +73,7 @@ public:
     /// without the lock; what another process changes meanwhile may be seen later.
     bool may_have(std::string_view key) const noexcept
     {
-        return size() != 0 && counts_[hash_of(key) % buckets].load(std::memory_order_relaxed) != 0;
+        return size() != 0 && root_of(hash_of(key)).load(std::memory_order_relaxed) != nullptr;
     }
 
     KeyedNode* find(std::string_view key, std::uint32_t tag) const noexcept;
@@ -99,11 +116,6 @@ public:
     void remove(KeyedNode& node, SharedBlocks& blocks) noexcept;
 
 private:
-    /// The number of nodes in a bucket of hashes. It stays at its maximum once it was there.
-    using Count = std::atomic<std::uint8_t>;
-    static_assert(Count::is_always_lock_free);
-    static constexpr std::size_t buckets = 128;
-
     struct Wanted {
         std::uint32_t hash;
         std::string_view key;
@@ -111,7 +123,10 @@ private:
     };
 
     static int compare(const Wanted& wanted, const ngx_rbtree_node_t& node) noexcept;
-    void add_to_count(const KeyedNode& node, int change) noexcept;
+    Root& root_of(std::uint32_t hash) const noexcept { return roots_[hash & mask_]; }
+    /// Calls `change` with the tree of the hash, as nginx's functions take it.
+    template <class Change>
+    void change_tree(std::uint32_t hash, Change&& change) noexcept;
     static ngx_rbtree_key_t order_of(std::uint32_t hash, std::uint32_t tag) noexcept
     {
         static_assert(sizeof(ngx_rbtree_key_t) == sizeof(hash) + sizeof(tag));
@@ -123,10 +138,10 @@ private:
         ngx_rbtree_node_t* parent, ngx_rbtree_node_t* node, ngx_rbtree_node_t* sentinel) noexcept;
     void insert(KeyedNode& node, std::string_view key, std::uint32_t tag) noexcept;
 
-    mutable ngx_rbtree_t tree_;  // mutable: nginx's functions take no const tree
-    ngx_rbtree_node_t sentinel_;
+    ngx_rbtree_node_t sentinel_;  // the leaf of all trees
     std::atomic<std::size_t> size_;
-    std::array<Count, buckets> counts_;
+    Root* roots_;
+    std::uint32_t mask_;
 };
 
 }  // namespace ratelimit

@@ -37,9 +37,9 @@ public:
         UseQueue scarce;            // entries with less than n left; the others are in `used`
         microseconds now;           // of the latest call
         microseconds scarce_until;  // keys without an entry: one that was evicted may be such a key
-        void init() noexcept
+        void init(std::span<KeyedTree::Root> roots) noexcept
         {
-            LruTable<Entry>::Shared::init();
+            LruTable<Entry>::Shared::init(roots);
             scarce.init();
             now = scarce_until = microseconds{ 0 };
         }

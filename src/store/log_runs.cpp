@@ -38,9 +38,9 @@ bool LogRuns::Lines::admit(ngx_msec_t now, ngx_uint_t most) noexcept
     return count++ < most;
 }
 
-void LogRuns::Shared::init() noexcept
+void LogRuns::Shared::init(std::span<KeyedTree::Root> roots) noexcept
 {
-    LruTable<Entry>::Shared::init();
+    LruTable<Entry>::Shared::init(roots);
     ending.init();
     forgotten.count = 0;
     logs = {};

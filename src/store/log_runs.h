@@ -62,7 +62,7 @@ public:
         UseQueue ending;  // runs of keys that were let in
         Ended forgotten;  // an evicted run whose end is not logged yet; a count of 0: none
         std::array<Log, kinds> logs;
-        void init() noexcept;
+        void init(std::span<KeyedTree::Root> roots) noexcept;
     };
 
     LogRuns(ngx_slab_pool_t* pool, Shared& shared) noexcept

@@ -5,6 +5,7 @@
 #include "store/shared_blocks.h"
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 namespace ratelimit {
@@ -49,9 +50,9 @@ public:
         KeyedTree tree;
         UseQueue used;
         ngx_uint_t blocks;  // how many blocks all entries have
-        void init() noexcept
+        void init(std::span<KeyedTree::Root> roots) noexcept
         {
-            tree.init();
+            tree.init(roots);
             used.init();
             blocks = 0;
         }

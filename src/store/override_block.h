@@ -37,13 +37,15 @@ struct OverrideBlock {
     Override::Kind kind;
     std::uint8_t key_length;
     std::uint8_t used;  // 1: found by repair
+    Period period;      // of the rate
     std::array<std::uint64_t, words> key;
 
     OverrideEntry entry() const noexcept
     {
         OverrideEntry found;
         found.value.kind = relaxed(kind);
-        found.value.rate = { relaxed(quota), std::chrono::seconds{ relaxed(window_s) } };
+        found.value.rate = { relaxed(quota), std::chrono::seconds{ relaxed(window_s) },
+                             relaxed(period) };
         if (const std::int32_t allowed = relaxed(burst); allowed >= 0) {
             found.value.burst = allowed;
         }
@@ -53,10 +55,11 @@ struct OverrideBlock {
     }
     void set(const OverrideEntry& from) noexcept
     {
-        const auto& [rate_quota, rate_window] = from.value.rate;
+        const auto& [rate_quota, rate_window, rate_period] = from.value.rate;
         set_relaxed(kind, from.value.kind);
         set_relaxed(quota, static_cast<std::uint32_t>(rate_quota));
         set_relaxed(window_s, static_cast<std::uint32_t>(rate_window / std::chrono::seconds{ 1 }));
+        set_relaxed(period, rate_period);
         set_relaxed(burst, static_cast<std::int32_t>(from.value.burst.value_or(-1)));
         set_relaxed(end_ms, std::int64_t{ from.value.end.count() });
         set_relaxed(version, from.version);

@@ -2,8 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <utility>
 
 namespace ratelimit {
+
+namespace {
+
+constexpr std::size_t tables = 5;                                         // with a KeyedTree
+static_assert(TopRefused::counter_size % alignof(KeyedTree::Root) == 0);  // the roots follow
+
+}  // namespace
 
 void ZoneMemory::prepare(ngx_shm_zone_t& zone) noexcept
 {
@@ -43,24 +52,29 @@ ZoneMemory::Shared* ZoneMemory::begin(ngx_slab_pool_t* pool) noexcept
     const std::size_t page = ngx_pagesize;
     const auto zone = static_cast<std::size_t>(pool->end - reinterpret_cast<u_char*>(pool));
     const std::size_t slots = History::slots_size(History::series_for(zone));
-    const std::size_t spare = (page - (sizeof(Shared) + slots) % page) % page;
+    const std::size_t roots = KeyedTree::roots_for(zone);  // of each table
+    const std::size_t others = slots + tables * roots * sizeof(KeyedTree::Root);
+    const std::size_t spare = (page - (sizeof(Shared) + others) % page) % page;
     const std::size_t counters = TopRefused::capacity_for(zone, spare);
     const std::size_t size = sizeof(Shared) + counters * TopRefused::counter_size;
-    auto* shared = static_cast<Shared*>(ngx_slab_alloc_locked(pool, size + slots));
+    auto* shared = static_cast<Shared*>(ngx_slab_alloc_locked(pool, size + others));
     if (shared == nullptr) {
         return nullptr;
     }
     shared->reset = &ZoneMemory::reset;
     shared->make_room = &ZoneMemory::make_room;
-    shared->log_runs.init();
-    shared->denials.init();
-    shared->leases.init();
-    shared->last_answers.init();
-    shared->local_limiter.init();
+    auto* next = reinterpret_cast<KeyedTree::Root*>(reinterpret_cast<u_char*>(shared) + size);
+    const auto take = [&next, roots] {
+        return std::span(std::exchange(next, next + roots), roots);
+    };
+    shared->log_runs.init(take());
+    shared->denials.init(take());
+    shared->leases.init(take());
+    shared->last_answers.init(take());
+    shared->local_limiter.init(take());
     shared->held_units.init();
     shared->top_refused.init(counters);
-    shared->history.slots =
-        reinterpret_cast<std::uint16_t*>(reinterpret_cast<u_char*>(shared) + size);
+    shared->history.slots = reinterpret_cast<std::uint16_t*>(next);
     pool->data = static_cast<ZoneLock::Head*>(shared);
     pool->log_nomem = 0;  // full memory is not an error: entries are evicted
     return shared;

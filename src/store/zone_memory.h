@@ -19,8 +19,8 @@ namespace ratelimit {
 /// zone's size unchanged.
 ///
 /// Layout: the slab pool's data is one Shared, with the Shared of each structure, followed by the
-/// counters of the most refused keys and the slots of the history. All that the structures allocate
-/// are SharedBlocks. ZoneLock is the lock of all but `counters`.
+/// counters of the most refused keys, the roots of the tables and the slots of the history. All
+/// that the structures allocate are SharedBlocks. ZoneLock is the lock of all but `counters`.
 class ZoneMemory {
 public:
     /// Sets the callback by which nginx initialises the zone's memory, and `zone.data`, which the

@@ -141,6 +141,7 @@ void Decision::take_replies() noexcept
         limit.decided = true;
         limit.began = limit.now.value_or(limit.began);
         note_answer(limit, clock_);
+        note_clock(limit, clock_);
         // Redis may have refused because of tokens that another call leased while this request
         // waited: such a token pays for it. If Redis checked other limits too, it counted the
         // request in none of them, so that no token may pay for it.

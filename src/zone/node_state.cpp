@@ -73,6 +73,40 @@ void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcep
     }
 }
 
+namespace {
+
+/// The clock by which Redis decides the limit. With clock=local it is that of this node.
+redis::ServerClock* clock_of(const AppliedLimit& limit) noexcept
+{
+    static redis::ServerClock own;
+    return limit.now ? &own : limit.coalescer->client().clock_of(limit.shard);
+}
+
+/// Whether Redis may refuse what its counts of later times refuse, since the clock was set back.
+bool clock_was_set_back(const AppliedLimit& limit, const NodeClock& clock) noexcept
+{
+    const redis::ServerClock* decides = clock_of(limit);
+    return decides != nullptr
+        && decides->set_back_within(2 * limit.policy.counted_at_most(), clock.monotonic());
+}
+
+}  // namespace
+
+void note_clock(const AppliedLimit& limit, const NodeClock& clock) noexcept
+{
+    if (limit.policy.block.count() == 0) {
+        return;
+    }
+    if (redis::ServerClock* decides = clock_of(limit)) {
+        const microseconds now = clock.monotonic();
+        if (limit.now) {
+            decides->note(clock.since_epoch(), now, now);
+        } else if (limit.taken_at.count() > 0) {  // the answer of a block alone has no time
+            decides->note(limit.taken_at, limit.began, now);
+        }
+    }
+}
+
 void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
 {
     const Zone& zone = *limit.zone;
@@ -86,7 +120,9 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
             }
             apply_block(limit.state, limit.policy.block);
         }
-    } else if (limit.source == Source::redis && limit.begins_block) {
+    } else if (
+        limit.source == Source::redis && limit.begins_block
+        && (limit.state.blocked.count() > 0 || !clock_was_set_back(limit, clock))) {
         redis::Client& client = limit.coalescer->client();
         // What a limit on another server refuses has been taken back by then, which lifts a block
         // that began only because of it.

@@ -18,6 +18,9 @@ void recall_refusal(AppliedLimit& limit) noexcept;
 /// Remembers the decision of Redis if that was a refusal.
 void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
+/// Redis has answered for the limit: follows the clock that decided, if blocks need to know.
+void note_clock(const AppliedLimit& limit, const NodeClock& clock) noexcept;
+
 /// Begins a block of the limit's key if the limit refuses the request, which is refused, by its
 /// counts: where it was counted.
 void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept;

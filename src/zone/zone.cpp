@@ -34,6 +34,9 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
     if (of.block.count() > 0) {
         hash = mixed(hash, of.block.count());
     }
+    if (of.begin.count() != 0) {
+        hash = mixed(hash, of.begin.count());
+    }
     if (of.override_record != 0) {
         hash = mixed(hash, of.override_record);
     }
@@ -42,6 +45,9 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
 
 std::uint32_t Zone::record_of(const Policy& of) const noexcept
 {
+    if (of.begin.count() != 0) {
+        return of.period_number;
+    }
     const bool variable = policy.rate.quota == 0;
     if (of.override_record != 0 || !variable || keeps_arrival_time(of.algorithm)) {
         return of.override_record;
@@ -65,7 +71,7 @@ std::optional<Override> Zone::find_override(
     const auto in_force = [&](std::string_view of) -> std::optional<Override> {
         const auto found = memory.table().find(zone, of);
         if (!found || found->value.kind == Override::Kind::unknown
-            || !misfit(found->value, policy.algorithm).empty()
+            || !misfit(found->value, policy).empty()
             || (found->value.end.count() != 0
                 && found->value.has_ended(memory.redis_time(now())))) {
             return std::nullopt;

@@ -73,8 +73,8 @@ struct Zone final : BlockOwner, AheadOwner, LeaseOwner {
     /// Which of a key's records counts by this policy. Each override of a rate has one of its own
     /// (Policy::override_record), so that nothing of it outlasts it. With a variable rate, a window
     /// algorithm has one for each length of window, because the counts of one length cannot be
-    /// converted exactly to another: its number is the length in seconds. Otherwise 0. Less than
-    /// 2^30.
+    /// converted exactly to another: its number is the length in seconds. With calendar= each
+    /// period has one (Policy::period_number). Otherwise 0. Less than 2^30.
     std::uint32_t record_of(const Policy& of) const noexcept;
 
     /// An upper bound of the length of redis_key's result for this key.

@@ -15,6 +15,7 @@ use Ratelimit::Http qw(http_connect http_read http_send);
 use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
 
+use Bench::Fleet qw(fleet_keys reporting_node report_like add_nodes keep_alive);
 use Bench::Generators qw(generator_version);
 use Bench::Measure qw($rounds $seconds measure median figure spread);
 use Bench::Report;
@@ -26,18 +27,13 @@ my $passing = 'algorithm=gcra rate=1r/m burst=59999999';
 my @numbers = (0, 1, 60_000_000, 60_000_000, 1);
 my $keys    = 100_000;
 my $second_of_nodes = 1e6;    # each node calls once a second
-my @limits = map { "limit_$_" } 1 .. 5;    # the zones of a node that reports
-my $json   = JSON::PP->new->canonical->utf8;    # as the module writes a report
+my $json   = JSON::PP->new->canonical->utf8;
 
 sub text_of {
     my ($file) = @_;
     open my $in, '<', "$top/lua/$file.lua" or die "$file: $!\n";
     local $/ = undef;
     return scalar <$in>;
-}
-
-sub fleet_keys {
-    return map { "rl:{fleet}:$_" } @_;
 }
 
 # Sets an override of $keys keys, as the API does.
@@ -82,50 +78,12 @@ sub request_row {
         reads => [0.9, 1.1] };
 }
 
-# A node with @limits: its Redis, its nginx, and its report after it has refused as many keys as a report has.
-sub reporting_node {
-    my $redis = Ratelimit::Redis->new;
-    my $zones = join '', map { "ratelimit_zone \$arg_key zone=$_ rate=1r/d;\n" } @limits;
-    my $nginx = ours(http => redis_block($redis) . "ratelimit_fleet node=edge-1;\n$zones",
-        server => join '', location('/none', ''), 'location /ops/ { ratelimit_api; }',
-        map { location("/$_", "ratelimit zone=$_;") } @limits);
-    for my $number (0 .. 39) {    # 203.0.113.N are addresses for examples
-        $nginx->get("/$limits[$number % 2]?key=203.0.113." . (100 + int $number / 2)) for 1 .. 3;
-    }
-    my $report = wait_until('the node reports what it refuses', sub {
-        my (undef, $text) = @{ $redis->cmd('HGETALL', (fleet_keys('nodes'))[0]) };
-        my $seen = $json->decode($text // return);
-        my $whole = @{ $seen->{busiest} } == 20 && @{ $seen->{zones} } == @limits;
-        return $whole && $seen->{redis}[0]{state} eq 'up' ? $seen : undef;
-    });
-    return ($redis, $nginx, $report);
-}
-
-# The report of another node like this one: its figures are larger, and it refuses keys that no other node does.
-sub report_like {
-    my ($report, $node) = @_;
-    my $larger = sub {
-        my %member = %{ $_[0] };
-        $member{$_} = 1_000_000 + int rand 10_000_000 for grep { exists $member{$_} } qw(passed refused);
-        return \%member;
-    };
-    my @busiest = map { $larger->($_) } @{ $report->{busiest} };
-    $_->{id} = join '.', map { 100 + int rand 156 } 1 .. 4 for @busiest;
-    return $json->encode({ %{$report}, name => sprintf('edge-%03d', $node), uptime => 1_000_000 + $node,
-        zones => [map { $larger->($_) } @{ $report->{zones} }], busiest => \@busiest });
-}
-
 # GET of the page that shows this many nodes: one of them real, and the others as Redis has them.
 sub page_row {
     my ($nodes) = @_;
     my ($redis, $nginx, $report) = reporting_node();
-    my ($alive, $reports) = fleet_keys(qw(alive nodes));
-    for my $node (2 .. $nodes) {
-        my $id = sprintf '%032x', $node;
-        $redis->cmd('HSET', $reports, $id, report_like($report, $node));
-    }
-    # A node lives for five seconds after its last call.
-    my $live = sub { $redis->cmd('ZADD', $alive, map { (int 1e6 * time, sprintf '%032x', $_) } 2 .. $nodes) };
+    add_nodes($redis, $report, $nodes);
+    my $live = sub { keep_alive($redis, $nodes) };
     $live->();
     my $body = $nginx->get('/ops/fleet')->body;
     my $page = $json->decode($body);

@@ -3,7 +3,7 @@
 # folder, or all but soak. Each writes its tables into doc/benchmarks.md.
 # Usage: ./build.sh bench [part...]      part: a .pl file here
 
-[ $# -gt 0 ] || set -- scripts load growth ring rehearse fleet region
+[ $# -gt 0 ] || set -- scripts load growth ring rehearse fleet pages region
 [[ " $* " != *' rehearse '* ]] || build_rehearse
 if [ "$*" != rehearse ]; then
     need "${build_packages[@]}" redis-server redis-tools wrk perl libnginx-mod-http-lua procps

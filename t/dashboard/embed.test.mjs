@@ -31,7 +31,7 @@ after(() => rmSync(folder, { recursive: true }));
 const html = page();
 
 test('the header compiles, and has the exact page and the hashes that a browser computes', () => {
-    writeFileSync(join(folder, 'dashboard_page.h'), execFileSync('sh', [EMBED]));
+    writeFileSync(join(folder, 'dashboard_page.h'), execFileSync('sh', [EMBED], { maxBuffer: 1e8 }));
     writeFileSync(join(folder, 'main.cpp'), PROGRAM);
     execFileSync('g++', ['-std=c++20', '-Wall', '-Wextra', '-Wpedantic', '-Werror', '-I', folder,
         join(folder, 'main.cpp'), '-o', join(folder, 'main')]);

@@ -72,6 +72,25 @@ test('the limit in force is shown on both pages, and a line says that a whole zo
     await until('no line', async () => !await seen(page, '#changed'));
 }));
 
+test('who goes to the changes while an answer of the node is on its way stays there', () => onFleet(async (page, mock) => {
+    mock.world.fleet.overrides.set('["search",null]', { block: true, until: null, for_seconds_left: null, by: 'x', at: 1 });
+    await until('the line', () => seen(page, '#changed'));
+    await page.locator('#view-node').click();
+    let go;
+    const held = new Promise(resolve => { go = resolve; });
+    await page.route('**/zones', async route => {
+        await held;
+        await route.continue();
+    });
+    await page.waitForRequest('**/zones');  // of an answer without the fleet
+    await page.locator('#changed-show').click();
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'changes');
+    const before = mock.requests.length;
+    go();
+    await until('an answer with the fleet', () => mock.requests.slice(before).filter(path => path === 'GET fleet').length > 1);
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'changes');
+}));
+
 const changed = page => page.locator('#changes-list tbody th').allTextContents();
 
 test('all changes are listed, the newest first, in pages, searched, and taken back from there', () => onFleet(async (page, mock) => {

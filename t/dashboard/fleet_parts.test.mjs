@@ -35,6 +35,23 @@ test('the chart has the hour before the page was opened, and says when most was 
     assert.match(await page.locator('#fleet-chart .chart').getAttribute('aria-label'), /last 15 minutes$/);
 }));
 
+test('the chart marks when a limit that is in force was set, and says which', () => onFleet(async (page, mock) => {
+    const marks = page.locator('#fleet-chart .mark');
+    await page.locator('#fleet-chart .top-line').waitFor();
+    assert.equal(await marks.count(), 0);
+    const { fleet } = mock.world;
+    fleet.overrides.set(JSON.stringify(['search', null]), { key: null, id: null, rate: '5r/s', reason: null, for_seconds_left: null,
+        until: null, by: 'edge-fra-03 192.0.2.9', at: mock.world.time - 600 });
+    await until('a mark', async () => await marks.count() === 1);
+    await page.locator('#fleet-chart .chart').focus();
+    await page.keyboard.press('End');
+    const here = () => text(page, '#fleet-chart-text');
+    for (let steps = 0; steps < 200 && !/set then/.test(await here()); steps += 1) {
+        await page.keyboard.press('ArrowLeft');
+    }
+    assert.match(await here(), /refused; set then: search is 5r\/s$/);
+}));
+
 test('nodes of an older version have no history: the chart has what the page saw', () => onFleet(async (page, mock) => {
     const { fleet } = mock.world;
     const json = fleet.json.bind(fleet);

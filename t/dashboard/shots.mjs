@@ -1,5 +1,6 @@
 // Screenshots of the page in each of its states: node shots.mjs FOLDER [name...]
-// doc/dashboard.png, doc/fleet.png and doc/fleet-change.png are "first", "ten" and "ten-question", with 64 colours.
+// doc/dashboard.png, doc/fleet.png and doc/fleet-change.png are "first", "ten" and "ten-question", with 64 colours
+// (pngquant --nofs 64, then optipng -o4).
 
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';

@@ -71,6 +71,17 @@ test('a cluster\'s servers are its masters, and columns name the period of their
         assert.deepEqual(await overflowing(page), []);
     }));
 
+test('a zone with calendar= says which periods it counts', () => on('fleet', async (page, mock) => {
+    const end = Date.UTC(2026, 11, 14, 23) / 1000;
+    Object.assign(mock.world.zone('static').settings, { rate: '10000r/month',
+        calendar: { time_zone: 'Europe/Berlin', start: '15', begin: end - 30 * 86400, end } });
+    await page.locator('#filter').fill('10000r/month');
+    await until('the zone', async () => (await texts(page, '.zone-name')).includes('static'), 4);
+    await page.locator('.zone', { hasText: 'static' }).locator('summary, .zone-name').first().click();
+    await until('the setting', async () => /Periods ofEurope\/Berlin, from day 15, this one until .*2026/
+        .test((await texts(page, '.settings')).join()), 4);
+}));
+
 test('the filter finds a zone by its settings after a reload of nginx', () => on('fleet', async (page, mock) => {
     const found = () => texts(page, '.zone-name');
     await page.locator('#filter').fill('777r/s');

@@ -27,7 +27,7 @@ void check(const Override& value)
     }
     for (std::size_t i = 0; i < algorithm_count; ++i) {
         Policy policy{ static_cast<Algorithm>(i), { 5, std::chrono::minutes{ 1 } }, {}, {} };
-        const bool fits = misfit(value, policy.algorithm).empty();
+        const bool fits = misfit(value, policy).empty();
         apply(value, policy);
         must(policy.possible() || !fits);
         must(policy.limit() >= 1);

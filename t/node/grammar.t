@@ -21,16 +21,26 @@ my @zones = (
         (map { "clock=$_" } 'redis', 'local', 'mine', ''), (map { "nodes=$_" } 1, 0, 10001, 'all', '-2'),
         (map { "cache=$_" } 'yes', '', 'ON'), (map { "lease=$_" } '0', '-1', 'on', '', 1000001, '5r'),
         (map { "block=$_" } '90', '1s', '10m', '366d', '367d', '', '0', '0s', '-5s', '500ms', '1.5m', '10x', '10m5s', '$arg_b'),
+        'start=1', 'calendar=UTC', 'calendar=', 'calendar=UTC algorithm=fixed_window',
         'hash_key', 'hash_keys', 'hash_key=on', 'hash_key hash_key', 'hold=5s', 'nodelay', 'shadow', 'speed=5', '=', 'burst',
         'rate=5r/m', 'block=10m block=5m', 'lease=5 block=10m', 'block=10m lease=5', 'block=10m lease=off'),
     (map { my $one = $_; map { "\$arg_k zone=z rate=5r/m algorithm=$one $_" } 'burst=0', 'burst=5', 'precision=5s', 'precision=2m' }
         @algorithms),
+    (map { "\$arg_k zone=z rate=$_" } '5r/month', '5r/days', '5r/2month', '0r/year', '1000000001r/day'),
+    (map { "\$arg_k zone=z algorithm=fixed_window rate=5r/month $_" } 'start=1', (map { "calendar=$_" } 'UTC', 'Europe/Berlin',
+        'Europe/Brelin', '/etc/localtime', '../UTC', 'Europe//Berlin', '$arg_c', ''), (map { "calendar=UTC $_" } (map { "start=$_" } 1, 31,
+        0, 32, '', 'x', '$arg_s', '1 start=2'), 'rate=5r/day', 'burst=1', 'lease=5', 'lease=off', 'ahead=5', 'clock=redis', 'clock=local',
+        'block=1m', 'cache=off', 'hash_key')),
+    (map { "\$arg_k zone=z algorithm=fixed_window calendar=UTC rate=$_" } '5r/d', '5r/day', '5r/week', '5r/year', '5r/year start=3',
+        '$arg_r', '$arg_r start=3', '$arg_r start=$arg_s'),
+    (map { "\$arg_k zone=z rate=5r/month calendar=UTC algorithm=$_" } @algorithms),
     '$arg_k zone=z rate=10000000r/d algorithm=sliding_window_log', '$arg_k zone=z rate=10000001r/d algorithm=sliding_window_log',
     '$arg_k zone=z rate=1r/d algorithm=gcra burst=60000', '$arg_k zone=z rate=$arg_r algorithm=gcra burst=60000',
     '$arg_k zone=z rate=$arg_r algorithm=sliding_window_buckets precision=2d',
     (map { "\$arg_k zone=z concurrency=$_" } 1, 1000000000, 1000000001, 0, '', 'x', '$arg_c', '5 hold=1s', '5 hold=1d', '5 hold=25h',
         '5 hold=0', '5 hold=', 'hold=1s 5', '5 hash_key', '5 rate=1r/s', '5 algorithm=gcra', '5 burst=1', '5 precision=1s',
-        '5 lease=1', '5 cache=off', '5 block=1m', '5 clock=local', '5 concurrency=5'),
+        '5 lease=1', '5 cache=off', '5 block=1m', '5 clock=local', '5 concurrency=5', '5 calendar=UTC',
+        '5 start=3'),
 );
 
 # Words after "ratelimit", with the zones that follow.

@@ -93,6 +93,77 @@ subtest 'a node that dies is shown as away, and its zones are no longer summed' 
     is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], ['edge-1', 'edge-2'], 'it is shown once';
 };
 
+# "edge-1 live, edge-2 away": all that the page shows, by name.
+sub rows {
+    my ($fleet) = @_;
+    return join ', ', sort map { "$_->{name} " . ($_->{live} ? 'live' : 'away') } @{ $fleet->{nodes} };
+}
+
+# How many nodes have said in Redis that they ended.
+sub ended {
+    my ($redis) = @_;
+    my %states = @{ $redis->cmd('HGETALL', 'rl:{fleet}:nodes') };
+    return scalar grep { decode_json($_)->{ended} } values %states;
+}
+
+subtest 'a node that ends leaves the list at once, and what it passed stays in the history' => sub {
+    my $redis = redis();
+    my $first = member(redis => $redis, zone => 'rate=99r/d', fleet => 'node=edge-1');
+    my $passed = sub { my $sum = 0; $sum += $_ for @{ $_[0]{history}{passed} }; $sum };
+    my $requests = 0;
+    # A Redis that is full takes it, too.
+    for (['QUIT', 0], ['TERM', 1]) {
+        my ($signal, $memory) = @{$_};
+        my $second = member(redis => $redis, zone => 'rate=99r/d', fleet => 'node=edge-2', workers => 2);
+        $second->status('/?k=a') for 1 .. 7;
+        $requests += 7;
+        fleet_where($first, 'two nodes', sub { rows($_[0]) eq 'edge-1 live, edge-2 live' && $passed->($_[0]) == $requests });
+        $redis->cmd(qw(CONFIG SET maxmemory), $memory);
+        $second->stop($signal);
+        my $shown = fleet_where($first, "one row after $signal", sub { rows($_[0]) eq 'edge-1 live' });
+        is $shown->{fleet}{known}, 1;
+        is $passed->($shown), $requests, 'its requests stay';
+        $redis->cmd(qw(CONFIG SET maxmemory 0));
+    }
+};
+
+subtest 'reloads, workers that die and upgrades are no end; of two nodes of one name, one ends' => sub {
+    my $redis = redis();
+    my %of = (redis => $redis, zone => 'rate=9r/d', fleet => 'node=same', workers => 2, expected => qr/exited on signal 9/,
+        main => 'env ASAN_OPTIONS; env UBSAN_OPTIONS;');
+    my $node = member(%of, daemon => 1);
+    wait_until('its report', sub { $redis->cmd('HLEN', 'rl:{fleet}:nodes') == 1 });
+    $node->reload(gone => 1);
+    is ended($redis), 0, 'after a reload';
+    for my $victim ($node->workers) {
+        kill KILL => $victim;
+        wait_until('another worker', sub { $node->workers == 2 && !grep { $_ == $victim } $node->workers });
+    }
+    is ended($redis), 0, 'after all workers have died';
+    fleet_where($node, 'it lives', sub { rows($_[0]) eq 'same live' });
+    my $new = $node->upgrade;
+    wait_until('both programs', sub { $redis->cmd('HLEN', 'rl:{fleet}:nodes') == 2 });
+    $node->leave_to($new);
+    is ended($redis), 1, 'only the old program ended';
+    fleet_where($node, 'the new program', sub { rows($_[0]) eq 'same live' });
+    my $other = member(%of);
+    fleet_where($other, 'two of one name', sub { rows($_[0]) eq 'same live, same live' });
+    $node->stop('QUIT');
+    fleet_where($other, 'the other one stays', sub { rows($_[0]) eq 'same live' });
+    is ended($redis), 2;
+};
+
+subtest 'nginx ends in time if Redis does not take its end, and is shown as away' => sub {
+    my $redis = redis();
+    my ($first, $second) = map { member(redis => $redis, zone => 'rate=9r/d', fleet => "node=edge-$_") } 1 .. 2;
+    fleet_where($first, 'two nodes', sub { rows($_[0]) eq 'edge-1 live, edge-2 live' });
+    kill STOP => $redis->pid;
+    $second->stop('QUIT');
+    is $second->count_log(qr/\[notice\].*fleet: redis "main" did not answer when nginx ended/), 1;
+    kill CONT => $redis->pid;
+    fleet_where($first, 'one is away', sub { rows($_[0]) eq 'edge-1 live, edge-2 away' });
+};
+
 subtest 'a node that crashes again and again, or is upgraded, has one row; two nodes of one name have two' => sub {
     my $redis = redis();
     # nginx passes no other variables on to the program that it starts.
@@ -160,7 +231,8 @@ subtest 'hostile and broken reports harm no node' => sub {
     is $node->status('/?k=z'), 200, 'requests are decided';
 };
 
-subtest 'all of three hundred nodes are shown, also when another client leaves meanwhile' => sub {
+# A node of a fleet with 300 others, which are only in Redis, and code that lets those live for five seconds.
+sub large_fleet {
     my $redis = redis();
     my $node = member(redis => $redis, zone => 'rate=3r/d', fleet => 'node=edge-0');
     for my $number (1 .. 300) {
@@ -172,6 +244,14 @@ subtest 'all of three hundred nodes are shown, also when another client leaves m
         my $now = int(time * 1e6);
         $redis->cmd('ZADD', 'rl:{fleet}:alive', map { ($now, "node$_") } 1 .. 300);
     };
+    return ($redis, $node, $live);
+}
+
+# How many scripts Redis has run.
+sub scripts_run { my ($redis) = @_; my ($count) = $redis->cmd('INFO', 'commandstats') =~ /cmdstat_evalsha:calls=(\d+)/; return $count }
+
+subtest 'all of three hundred nodes are shown, also when another client leaves meanwhile' => sub {
+    my (undef, $node, $live) = large_fleet();
     my $check = sub {
         my ($shown) = @_;
         is_deeply [sort map { $_->{name} } @{ $shown->{nodes} }], [sort map { "edge-$_" } 0 .. 300], 'all nodes';
@@ -197,6 +277,34 @@ subtest 'all of three hundred nodes are shown, also when another client leaves m
         }
     }
     is_deeply [keys %statuses], [200], 'a worker that leaves sends what it has begun';
+};
+
+subtest 'twenty open pages of three hundred nodes are not seen by other requests' => sub {
+    my ($redis, $node, $live) = large_fleet();
+    $live->();
+    my @pages = map { http_connect($node->port) } 1 .. 20;
+    my $other = http_connect($node->port);
+    fleet_where($node, 'all nodes', sub { $live->(); $_[0]{fleet}{nodes} == 301 });
+    my ($calls, $began, $shown, @took) = (scripts_run($redis), time, 0);
+    for my $turn (0 .. 59) {    # each page polls every two seconds, so that one of them does so ten times a second
+        my $page = $pages[$turn % @pages];
+        $live->() if $turn % 20 == 0;
+        http_send($page, "/ops/$_") for qw(fleet zones redis);
+        my $at = time;
+        http_send($other, "/?k=$turn");
+        my $answer = http_read($other);
+        push @took, time - $at;
+        my @answers = map { http_read($page) } 1 .. 3;
+        $shown++ if @{ decode_json($answers[0]->body)->{nodes} } == 301 && $answer->status == 200
+            && !grep { $_->status != 200 } @answers;
+        my $pause = $began + ($turn + 1) / 10 - time;
+        select undef, undef, undef, $pause if $pause > 0;
+    }
+    is $shown, 60, 'each page shows all nodes, and each other request passes';
+    # Once a second the node's own call and that of the page; the script of each other request.
+    cmp_ok scripts_run($redis) - $calls, '<=', 60 + 2 * (time - $began) + 6, 'few calls to Redis';
+    my ($median) = (sort { $a <=> $b } @took)[30];
+    cmp_ok $median, '<', 0.05, 'other requests are as fast as ever';
 };
 
 subtest 'a report of another version is shown as far as it is known' => sub {
@@ -242,7 +350,7 @@ subtest 'requests within a second share one answer' => sub {
     my $node = member(redis => $redis, zone => 'rate=3r/d');
     fleet_where($node, 'one node', sub { $_[0]{fleet}{nodes} == 1 });
     # A node asks Redis once a second in any case.
-    my $calls = sub { my ($count) = $redis->cmd('INFO', 'commandstats') =~ /cmdstat_evalsha:calls=(\d+)/; $count };
+    my $calls = sub { scripts_run($redis) };
     my ($before, $began) = ($calls->(), time);
     is $node->status('/ops/fleet'), 200 for 1 .. 100;
     cmp_ok $calls->() - $before, '<=', 2 * (time - $began) + 6, 'few calls to Redis';

@@ -1,5 +1,5 @@
 # doc/recipes.md, the rest of the recipes: who is counted together, what is counted, and what else one does with it.
-# needs: fail2ban
+# needs: fail2ban tzdata
 
 use IO::Select;
 use Ratelimit::Process qw(temp_folder);
@@ -82,6 +82,15 @@ my %try = (
         is_deeply [map { $_->status } @last], [200, 429];
         like $_->header('RateLimit'), qr/"per_minute";r=0;.*"per_day";r=4940;/, 'a refusal is not counted in the day' for @last;
     },
+    'Billing periods' => sub {
+        my ($node) = @_;
+        is passing($node, '/api/', 101, headers => ['X-API-Key' => 'free-1']), 100, 'the quota of a plan';
+        my %answers = map { $_ => $node->get('/api/', headers => ['X-API-Key' => "pro-$_"]) } 4711, 4712, 4713;
+        is $_->header('X-RateLimit-Remaining'), 9999 for values %answers;
+        my %ends = map { $_->header('X-RateLimit-Reset') => 1 } values %answers;
+        is scalar(keys %ends), 3, 'each has a billing day of its own';
+        ok !(grep { $_ > 31 * 86_400 + 3600 } keys %ends), 'within a month';
+    },
     'One limit for the whole backend' => sub {
         my ($node) = @_;
         is passing($node, '/', 101, from => "127.0.2.$_"), 100, 'a client' for 1 .. 3;
@@ -149,6 +158,7 @@ my %leaving = (
     'Networks, countries, AS numbers' => { path => '/', count => 100, headers => ['X-ASN' => 64496] },
     'User agents' => { path => '/', count => 30, headers => ['User-Agent' => 'GPTBot'] },
     'Two windows of one key' => { path => '/api/', count => 60 },
+    'Billing periods' => { path => '/api/', count => 100, headers => ['X-API-Key' => 'free-1'] },
     'One limit for the whole backend' => { path => '/', count => 100 },
     'Good bots and health checks' => { path => '/', count => 100, from => '127.0.2.1' },
     'Bans for pages that are not there' => { path => '/', count => 100 },

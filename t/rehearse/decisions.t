@@ -213,6 +213,27 @@ subtest 'block= refuses a key for a time' => sub {
     is refused($report, 'z'), '4/8', 'refused at 2, 30 and 61, and again at 64';
 };
 
+subtest 'calendar= counts the periods of a time zone, from the billing day of each key' => sub {
+    # The time 0 is 18 November 2026, 11:06:40 UTC; the days are those of Berlin, until 23:00 UTC.
+    my ($hour, $day) = (3600, 86_400);
+    my $zone = 'ratelimit_zone $remote_addr zone=z algorithm=fixed_window calendar=Europe/Berlin';
+    my @lines = map { line(t => $_) } 0, 1, 11 * $hour, 12 * $hour, 13 * $hour, 12 * $day, 12 * $day + 12 * $hour, 13 * $day;
+    is refused(of("$zone rate=2r/day; ratelimit zone=z;", @lines), 'z'), '1/8', 'the third until midnight';
+    is refused(of("$zone rate=4r/month; ratelimit zone=z;", @lines), 'z'), '2/8', 'of November; two are of December';
+    is refused(of("$zone rate=4r/month start=19; ratelimit zone=z;", @lines), 'z'), '1/8', 'three before the 19th, five after';
+    is refused(of('map $remote_user $day { ~^a 19; default 1; } map $remote_user $rate { ~b$ 1r/year; default 2r/month; }'
+            . 'ratelimit_zone $remote_user zone=z algorithm=fixed_window calendar=Europe/Berlin rate=$rate start=$day;'
+            . 'ratelimit zone=z;',
+        map { my $t = $_; map { line(t => $t, user => $_) } 'a', 'c', 'ab' } 0, 1, 2, $day), 'z'), '6/12',
+        'a: the third, c: two, ab: three of a year';
+    my $conf = "$zone rate=1r/month start=19; ratelimit zone=z;";
+    my $log = log_file(@lines);
+    my $report = report(conf => $conf, logs => [$log], options => ['--suggest', '0%']);
+    is $report->{limits}[0]{suggested}{rate}, '5r/month', 'the suggested quota is for the same period';
+    my (undef, $text) = rehearse(conf => $conf, logs => [$log]);
+    like $text, qr{fixed_window, 1r/month in Europe/Berlin from day 19};
+};
+
 subtest 'a delay is no refusal' => sub {
     my $conf = 'ratelimit_zone $remote_addr zone=z rate=1r/s algorithm=leaky_bucket; ratelimit zone=z burst=5 delay=2;';
     my $log  = log_file(map { line() } 1 .. 10);

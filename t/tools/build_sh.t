@@ -85,18 +85,34 @@ subtest 'every command uses the hiredis of the system where it is 1.1 or later' 
 
 subtest 'build.sh says how many packages it installs, and asks a person' => sub {
     stand_in('dpkg-query', 'exit 1');
-    stand_in('apt-get', 'case " $* " in *" -s "*) printf "Inst a\nInst b\nInst c\n" ;; *) exit 1 ;; esac');
+    stand_in('apt-get', 'case " $* " in *" -s "*) seq -f "Inst p%g" 40 ;; *) exit 1 ;; esac');
     my %there = (PATH => stand_in('env', "echo >>$folder/installs; exit 1"));    # runs apt-get
-    my $says = 'Installing 3 packages with apt-get, some minutes on a new machine: redis-server curl';
-    my ($status, $output) = run('./build.sh demo </dev/null', %there);
+    my $says = 'Installing 40 packages with apt-get, some minutes on a new machine: gcc g++';
+    my ($status, $output) = run('./build.sh demo </dev/null', %there, NGX_SRC => '');
     isnt $status, 0;
-    like $output, qr/^\Q$says\E$/m, 'how many';
+    like $output, qr/^\Q$says\E .* nginx-dev .*redis-server curl$/m, 'how many, for the module and the demonstration at once';
+    (undef, $output) = run('./build.sh build </dev/null', %there, NGX_SRC => '');
+    like $output, qr/^\Q$says\E .* nginx-dev .*libcli11-dev$/m, 'and for the module and ratelimit-rehearse';
+    my ($names) = $output =~ /machine: (.*)/;
+    is_deeply [grep { $names =~ /\b\Q$_\E .*\b\Q$_\E\b/ } qw(make pkg-config libssl-dev)], [], 'each once';
     ok -e "$folder/installs", 'without a terminal it does not ask';
     unlink "$folder/installs";
     delete local $ENV{CI};
-    ($status, $output) = run("echo n | script -qec './build.sh demo' /dev/null", %there);
+    ($status, $output) = run("echo n | script -qec './build.sh demo' /dev/null", %there, NGX_SRC => '');
     like $output, qr/\Q$says\E.*Continue\? \[Y\/n\].*nothing was installed/s, 'at a terminal it does';
     ok !-e "$folder/installs", 'and heeds the answer';
+    unlink glob "$folder/bin/*";
+};
+
+subtest 'build.sh deb says what it builds before it does' => sub {
+    stand_in('dpkg-query', 'echo "install ok installed"');
+    stand_in('pkg-config', 'exit 0');
+    my $path = stand_in('dpkg-buildpackage', 'echo the compiler stopped; exit 1');
+    my ($status, $output) = run('./build.sh deb', PATH => $path, BUILD_DIR => "$folder/build", RATELIMIT_HIREDIS => '');
+    isnt $status, 0;
+    is $output, "Building the package, with the module and ratelimit-rehearse: four minutes with two processors\n"
+        . "the compiler stopped\nbuild.sh deb: the package could not be made, see $folder/build/deb/log\n",
+        'and shows the end of the log if it fails';
     unlink glob "$folder/bin/*";
 };
 

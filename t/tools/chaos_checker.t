@@ -82,7 +82,7 @@ subtest 'a request that passes within a block is found' => sub {
     my $found = sub {
         my ($gaps, @requests) = @_;
         return scalar judge_blocks(1, [map { { key => 'a', source => 'redis', status => $_->[0], sent => $_->[1],
-            received => $_->[1] + 0.01 } } @requests], $gaps);
+            received => $_->[1] + 0.01 } } @requests], $gaps, 3);
     };
     my @refused = (['PASSED', 1], ['REJECTED', 1.2]);
     is $found->([], @refused, ['PASSED', 1.9]), 1, 'it passes too early';
@@ -90,6 +90,8 @@ subtest 'a request that passes within a block is found' => sub {
     is $found->([], ['PASSED', 1], ['PASSED', 1.1]), 0, 'nothing was refused';
     is $found->([], @refused, ['REJECTED', 2.1], ['PASSED', 2.2]), 0, 'a refusal within a block does not prolong it';
     is $found->([[1.5, 1.6]], @refused, ['PASSED', 1.9]), 0, 'Redis lost its data meanwhile';
+    is $found->([], ['FAILED_OPEN', 0.5], @refused, ['PASSED', 1.9]), 0, 'what failed may have been counted: no block begins';
+    is $found->([], ['FAILED_OPEN', -2.5], @refused, ['PASSED', 1.9]), 1, 'that was long ago';
 };
 
 subtest 'requests before and after a gap are judged separately' => sub {

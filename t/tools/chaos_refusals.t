@@ -212,6 +212,16 @@ subtest 'who is blocked was refused' => sub {
     like $sentences->[1], qr/^refused for too long: request 41 .*, Retry-After 9$/, 'a retry time that no count explains';
 };
 
+subtest 'a block lasts from one of the refusals until it has begun' => sub {
+    my $at = sub { my ($sent, $status) = @_; return { id => int(100 * $sent), node => 0, zone => 'blocked', key => 'a', way => 'stay', http => 429,
+        source => 'redis', status => $status // 'REJECTED', by => 'blocked', sent => $sent, received => $sent + 0.002 } };
+    my @first = ((map { $at->(10.1, 'PASSED') } 1 .. 5), $at->(10.2));
+    is found([@first, $at->(11.19)]), undef, 'from the first';
+    like found([@first, $at->(11.25)]), qr/request 1125/, 'not longer';
+    is found([@first, $at->(10.26), $at->(11.25)]), undef, 'from the second, which was decided before the block had begun';
+    like found([@first, $at->(10.4), $at->(11.25)]), qr/request 1125/, 'not from one that the block refused';
+};
+
 subtest 'limits that are changed count apart' => sub {
     my @by = map { { id => $_, node => 0, zone => 'changed', key => 'a', way => 'stay', http => 200, source => 'redis',
         status => 'PASSED', limit => 40, sent => 10.01, received => 10.02 } } 1 .. 10;
@@ -239,6 +249,7 @@ subtest 'a clock that ran backwards may prolong refusals' => sub {
 sub Resting::get {
     my ($self, $path) = @_;
     my ($zone, $key) = $path =~ m{/zones/(\w+)/keys/(\w+)};
+    return bless { body => 'late' }, 'Ratelimit::Http::Answer' if $key && $self->{late}-- > 0;
     my $body = $path eq '/api/metrics' ? qq(ratelimit_in_flight{zone="serial"} $self->{in_flight}\n)
         : encode_json({ remaining => limits()->{$zone}{quota} - ($self->{held}{$key} // 0), blocked => $self->{blocked}{$key} });
     return bless { body => $body }, 'Ratelimit::Http::Answer';
@@ -272,11 +283,13 @@ subtest 'requests at one time' => sub {
     my $rests = sub {
         my ($kills, %node) = @_;
         my $held = [$client->(Time::HiRes::time() - 3, 0.5, 'PASSED')];
-        return join '; ', judge_released(holders($held, $kills, $idle), 2, bless { in_flight => 0, %node }, 'Resting');
+        return join '; ', judge_released(holders($held, $kills, $idle), 2, bless { in_flight => 0, late => 0, %node }, 'Resting');
     };
     is $rests->([]), '', 'nothing is held at rest';
     is $rests->([], held => { c1 => 1 }), 'key c1 of zone joint: 1 are held, no request is in flight; key c1 of zone serial: 1 are held, no request is in flight',
         'a unit that nobody holds';
+    is $rests->([], late => 30), '', 'a node whose answers fail for a while';
+    like $rests->([], late => 1e6), qr/key c1 of zone serial: what is held is not known: late;/, 'a node whose answers fail for long';
     is $rests->([], in_flight => 2), 'node 0: ratelimit_in_flight of zone serial is 2 at rest', 'a gauge that is wrong';
 };
 
@@ -284,7 +297,7 @@ subtest 'keys that are blocked at rest were refused' => sub {
     my $found = sub {
         my ($blocked, $until) = @_;
         my @requests = ({ zone => 'own', key => 'a', other => 'v1' });
-        return join '; ', judge_unblocked(bless({ blocked => { v1 => $blocked } }, 'Resting'), { theirs => { v1 => $until } }, \@requests);
+        return join '; ', judge_unblocked(bless({ blocked => { v1 => $blocked }, late => 0 }, 'Resting'), { theirs => { v1 => $until } }, \@requests);
     };
     is $found->(undef, 0), '', 'no block';
     is $found->(7, time + 8), '', 'a block with a cause';

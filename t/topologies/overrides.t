@@ -23,6 +23,12 @@ sub follows {
     my ($third) = fleet_of($block);
     is $third->status('/?k=a'), 429, 'a node that starts knows it before its first decision';
     wait_until('three or four nodes', sub { metric($nodes[0], 'ratelimit_fleet_nodes') >= 3 });
+    my $listed = sub { @{ decode_json($_[0]->get('/ops/fleet')->body)->{nodes} } };
+    my ($self) = grep { $_->{self} } $listed->($third);
+    my $is_listed = sub { scalar grep { $_->{id} eq $self->{id} } $listed->($nodes[0]) };
+    wait_until('the third node in the list', $is_listed);
+    $third->stop('QUIT');
+    wait_until('none that ended', sub { !$is_listed->() });
     return @nodes;
 }
 

@@ -4,6 +4,7 @@
 #include "redis/make_client.h"
 #include "redis_server.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,9 @@ public:
     {
         ++losses;
         last_lost = server;
+        if (lost) {
+            lost(server);
+        }
     }
     void error_reply(const redis::Endpoint&, std::string_view text) noexcept override
     {
@@ -44,6 +48,7 @@ public:
     int downs = 0;
     int losses = 0;  // events that counts may be lost
     std::uint32_t last_lost = 0;
+    std::function<void(std::uint32_t)> lost;
     std::string last_reason;
     std::vector<std::string> errors;
     std::vector<std::string> known;
@@ -109,8 +114,8 @@ protected:
     {
         redis::ClientOptions options;
         options.servers = { server_at(port) };
-        options.server.timeout = 2s;
-        options.server.connect_timeout = 2s;
+        options.server.timeout = 10s;
+        options.server.connect_timeout = 10s;
         return options;
     }
 

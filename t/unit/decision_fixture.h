@@ -137,7 +137,7 @@ protected:
     }
 
     /// Another Redis for the zones that name it.
-    Coalescer& redis_at(int port, milliseconds timeout = 2s)
+    Coalescer& redis_at(int port, milliseconds timeout = 10s)
     {
         auto options = options_to(port);
         options.server.timeout = timeout;

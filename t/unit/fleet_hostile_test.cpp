@@ -134,20 +134,27 @@ TEST_F(HostileFleet, a_list_passes_over_foreign_scores_and_comes_to_its_end)
     const std::string key = key_id("x").text();
     add(keys_.changes, 2500, "-5000", "0.5", key);
     add(keys_.changes, 2500, "5000", "0.0001", key + "y");
+    server_.ask({ "ZADD", keys_.changes, "4999", key_id("old").text() });
+    server_.ask({ "HSET", keys_.overrides, key_id("old").text(), R"({"block":true})" });
     set("good", 5);
-    std::vector<std::string> found;
-    std::int64_t after = 0;
-    int pages = 0;
-    do {
-        TestList list(api_.list, keys_, "zone", after, 10);
-        ASSERT_TRUE(client_->send(list));
-        ASSERT_TRUE(loop_.run_until([&] { return list.ended; }));
-        for (const auto& item : list.page.items) {
-            found.push_back(item.key);
-        }
-        after = list.page.next;
-    } while (after != 0 && ++pages < 5);
-    EXPECT_EQ(found, std::vector<std::string>{ "good" });
+    const auto listed = [&](const std::string& zone) {
+        std::vector<std::string> found;
+        std::int64_t after = 0;
+        int pages = 0;
+        do {
+            TestList list(api_.list, keys_, zone, after, 10);
+            EXPECT_TRUE(client_->send(list));
+            EXPECT_TRUE(loop_.run_until([&] { return list.ended; }));
+            for (const auto& item : list.page.items) {
+                found.push_back(item.key);
+            }
+            after = list.page.next;
+        } while (after != 0 && ++pages < 5);
+        EXPECT_EQ(after, 0) << "the end of " << zone;
+        return found;
+    };
+    EXPECT_EQ(listed("zone"), (std::vector<std::string>{ "old", "good" }));
+    EXPECT_EQ(listed(""), (std::vector<std::string>{ "good", "old" })) << "all zones";
 }
 
 TEST_F(HostileFleet, many_freed_keys_do_not_fill_redis)

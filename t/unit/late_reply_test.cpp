@@ -2,6 +2,7 @@
 // that passed meanwhile stay counted.
 
 #include "check/late_reply.h"
+#include "check/settlement.h"
 #include "coalescer_fixture.h"
 #include "redis_server.h"
 
@@ -17,6 +18,7 @@ protected:
     void SetUp() override
     {
         refund_ = scripts_.add(refund_script());
+        block_ = scripts_.add(block_script());
         auto options = options_to(server_.port());
         options.server.timeout = 300ms;
         options.server.breaker_failures = 1000;
@@ -31,7 +33,13 @@ protected:
     Request& ask(std::int64_t cost)
     {
         Request& request = make({ { "key", policy_, cost } }, false);
-        request.limits[0]->scripts.refund = refund_;
+        RemoteLimit& limit = *request.limits[0];
+        limit.scripts.refund = refund_;
+        if (limit.policy.block.count() > 0) {
+            limit.block_key = "key:block";
+            limit.scripts.block = block_;
+            limit.scripts.sequences = nullptr;  // they have no block
+        }
         EXPECT_TRUE(coalescer_->send(request));
         return request;
     }
@@ -53,6 +61,7 @@ protected:
     RedisServer server_;
     Policy policy_{ Algorithm::fixed_window, { 10, 24h }, {}, {} };
     redis::ScriptId refund_{};
+    redis::ScriptId block_{};
 };
 
 TEST_P(Late, a_request_that_was_refused_is_refunded_when_its_reply_comes)
@@ -99,6 +108,33 @@ TEST_P(Late, a_request_that_passed_stays_counted)
     EXPECT_TRUE(counts(3));
 }
 
+TEST_P(Late, a_request_that_passed_before_it_was_counted_begins_no_block)
+{
+    policy_.block = 1h;
+    server_.pause();
+    ask(3);
+    ASSERT_TRUE(run());
+    server_.resume();
+    ASSERT_TRUE(counts(3));
+    ASSERT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
+    Request& refused = ask(8);
+    ASSERT_TRUE(run());
+    EXPECT_FALSE(refused.state().granted);
+    EXPECT_FALSE(refused.limits[0]->begins_block);
+}
+
+TEST_P(Late, a_request_that_passed_begins_no_block_if_its_reply_is_lost)
+{
+    policy_.block = 1h;
+    server_.pause();
+    ask(3);
+    ASSERT_TRUE(run());
+    server_.kill();
+    server_.start();
+    load_scripts(server_);
+    EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
+}
+
 TEST_P(Late, a_request_that_is_refused_after_its_late_reply_is_refunded_then)
 {
     server_.pause();
@@ -126,6 +162,35 @@ TEST_P(Late, of_requests_that_shared_a_call_those_that_were_refused_are_refunded
     refuse(*requests_[3]);
     server_.resume();
     EXPECT_TRUE(counts(1 + 2 * 2)) << "those of the first, and of two that passed";
+}
+
+TEST_P(Late, a_refund_that_redis_refuses_after_the_timeout_is_made_later)
+{
+    Request& request = ask(3);
+    ASSERT_TRUE(run());
+    server_.ask({ "SCRIPT", "FLUSH" });
+    server_.pause();
+    const RemoteLimit& limit = *request.limits[0];
+    refund(*client_, limit, { 3, limit.taken_at, limit.state.reset }, loop_.now());
+    ASSERT_TRUE(loop_.run_until([this] { return client_->take_failed() == 1; }));
+    server_.resume();
+    EXPECT_TRUE(counts(0)) << "the reply is NOSCRIPT: nothing was executed";
+}
+
+TEST_P(Late, a_refund_that_redis_makes_after_the_timeout_is_made_once)
+{
+    Request& first = ask(3);
+    Request& second = ask(3);
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(first.answered() && second.answered());
+    server_.pause();
+    const RemoteLimit& limit = *first.limits[0];
+    refund(*client_, limit, { 3, limit.taken_at, limit.state.reset }, loop_.now());
+    ASSERT_TRUE(loop_.run_until([this] { return client_->take_failed() == 1; }));
+    server_.resume();
+    EXPECT_TRUE(counts(3));
+    loop_.run_for(600ms);  // longer than the pause before a call is sent again
+    EXPECT_TRUE(counts(3));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -31,7 +31,7 @@ public:
 
     /// Runs until the condition holds; false if it did not within `longest`.
     bool run_until(
-        const std::function<bool()>& condition, milliseconds longest = milliseconds{ 10'000 });
+        const std::function<bool()>& condition, milliseconds longest = milliseconds{ 30'000 });
     void run_for(milliseconds time);
 
 private:

@@ -40,14 +40,15 @@ class Tables : public testing::Test {
 protected:
     struct Shared : SharedBlocks::Head {
         std::array<Table::Shared, 2> tables;
+        std::array<std::array<KeyedTree::Root, 64>, 2> roots;
     };
 
     void SetUp() override
     {
         auto* shared = static_cast<Shared*>(ngx_slab_calloc_locked(zone_.pool(), sizeof(Shared)));
         shared->make_room = &Tables::make_room;
-        for (Table::Shared& table : shared->tables) {
-            table.init();
+        for (std::size_t i = 0; i < shared->tables.size(); ++i) {
+            shared->tables[i].init(shared->roots[i]);
         }
         zone_.pool()->data = static_cast<ZoneLock::Head*>(shared);
         zone_.pool()->log_nomem = 0;
@@ -254,28 +255,6 @@ TEST_F(RandomTable, finds_evicts_and_drops_the_same_entries_as_a_map_and_a_list)
         others += table_.may_have("other " + std::to_string(i)) ? 1 : 0;
     }
     EXPECT_LT(others, 40) << "no bucket has more than its entries";
-}
-
-TEST(KeyedTreeTest, a_bucket_with_more_nodes_than_can_be_counted_never_looks_empty)
-{
-    SlabZone zone{ std::size_t{ 256 } * 1024 };
-    ngx_uint_t used = 0;
-    SharedBlocks blocks(zone.pool(), SharedBlocks::Owner::denials, used);
-    KeyedTree tree;
-    tree.init();
-    std::vector<TestEntry*> entries{ tree.add<TestEntry>("0", 0, blocks) };
-    for (int i = 1; entries.size() <= UINT8_MAX + std::size_t{ 1 }; ++i) {
-        const std::string key = std::to_string(i);
-        if (tree.may_have(key)) {
-            entries.push_back(tree.add<TestEntry>(key, 0, blocks));
-            ASSERT_NE(entries.back(), nullptr);
-        }
-    }
-    for (; entries.size() > 1; entries.pop_back()) {
-        tree.remove(*entries.back(), blocks);
-    }
-    EXPECT_NE(tree.find("0", 0), nullptr);
-    EXPECT_TRUE(tree.may_have("0"));
 }
 
 TEST_F(Tables, keys_with_the_same_hash_are_different_keys)

@@ -146,6 +146,25 @@ TEST(NodesCallTest, two_nodes_of_one_name_do_not_hide_each_others_end)
         << "one of them was restarted, the other one had gone before";
 }
 
+TEST(NodesCallTest, a_node_that_ended_is_not_shown_but_is_part_of_the_history)
+{
+    const std::string ended = R"(,"ended":1)";
+    EXPECT_EQ(shown({ { "b", 0, 60, R"(,"name":"edge-2")" }, { "a", 1, 900, ended } }), "b");
+    EXPECT_EQ(shown({ { "a", 0, 900, ended + R"(,"ended":0)" } }), "a") << "the last one counts";
+    EXPECT_EQ(shown({ { "c", 0, 5 }, { "b", 6, 900, ended }, { "a", 100, 900 } }), "ca")
+        << "c began in place of b, and the end of a stays seen";
+
+    NodeList list = two_nodes();
+    list.reported[0].report = R"({"name":"edge-1","ended":1,"history_start":1783999980,)"
+                              R"("history_passed":[7],"history_refused":[5]})";
+    NodesReader reader(list);
+    EXPECT_FALSE(reader.read(SIZE_MAX));
+    ASSERT_EQ(reader.nodes().size(), 1U);
+    EXPECT_EQ(reader.nodes()[0].id, "bb");
+    EXPECT_EQ(reader.gone(), 1U);
+    EXPECT_EQ(reader.history().passed, std::vector<std::uint64_t>{ 7 });
+}
+
 TEST(NodesCallTest, reports_are_read_in_parts)
 {
     NodeList list = two_nodes();

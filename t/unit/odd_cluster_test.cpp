@@ -49,6 +49,17 @@ protected:
         options.server.connect_timeout = 1s;
         return start(std::move(options));
     }
+
+    /// Notes whether counts are lost of the server that owned the slot of "key" until then.
+    void note_owner_when_lost()
+    {
+        owner_lost_ = false;
+        events_.lost = [this](std::uint32_t server) {
+            owner_lost_ = server == client_->server_of(client_->shard_of("key"));
+        };
+    }
+
+    bool owner_lost_ = false;
 };
 
 TEST_F(OddCluster, an_invalid_map_is_reported_once_and_requested_again)
@@ -250,9 +261,11 @@ TEST_F(OddCluster, a_takeover_that_the_map_shows_may_lose_counts)
     start_cluster(seed);
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(events_.losses, 0);
+    note_owner_when_lost();
     owner = own;
     dying.reset();
     EXPECT_TRUE(loop_.run_until([this] { return events_.losses == 1; }));
+    EXPECT_TRUE(owner_lost_);
 }
 
 TEST_F(OddCluster, a_takeover_that_a_redirection_shows_may_lose_counts)
@@ -268,10 +281,51 @@ TEST_F(OddCluster, a_takeover_that_a_redirection_shows_may_lose_counts)
     start_cluster(seed);
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(events_.losses, 0);
+    note_owner_when_lost();
     dying.reset();
     ASSERT_TRUE(loop_.run_until([this] { return events_.downs == 1; }));
     EXPECT_EQ(ask("x"), "x");
     EXPECT_EQ(events_.losses, 1);
+    EXPECT_TRUE(owner_lost_);
+}
+
+TEST_F(OddCluster, a_takeover_from_a_master_that_still_answers_may_lose_counts)
+{
+    for (const bool by_map : { false, true }) {
+        events_.losses = 0;
+        int own = 0;
+        std::atomic<int> owner{ 0 };
+        MockServer heir([] { return text("x"); });
+        MockServer demoted([&] {
+            return by_map ? std::string("-CLUSTERDOWN\r\n") : redirection("MOVED", heir.port());
+        });
+        MockServer seed([] { return text("x"); }, [&] { return map_to(own, owner); });
+        own = seed.port();
+        owner = demoted.port();
+        start_cluster(seed);
+        note_owner_when_lost();
+        ASSERT_TRUE(loop_.run_until([&] { return demoted.connections() == 1; }));
+        owner = by_map ? heir.port() : demoted.port();
+        ask("x");  // there is a search each second, so that a call may fail before the map comes
+        EXPECT_TRUE(loop_.run_until([this] { return events_.losses == 1; }));
+        EXPECT_TRUE(owner_lost_);
+        EXPECT_EQ(ask("x"), "x");
+        client_.reset();
+    }
+}
+
+TEST_F(OddCluster, a_slot_that_moves_between_masters_loses_no_counts)
+{
+    int own = 0;
+    int second = 0;
+    MockServer seed([] { return text("x"); }, [&] { return map_to(own, second); });
+    MockServer owner([&] { return redirection("MOVED", own); });
+    own = seed.port();
+    second = owner.port();
+    start_cluster(seed);
+    EXPECT_EQ(ask("x"), "x");
+    EXPECT_EQ(owner.calls(), 1);
+    EXPECT_EQ(events_.losses, 0);
 }
 
 TEST_F(OddCluster, a_slot_that_is_being_moved_keeps_its_owner)

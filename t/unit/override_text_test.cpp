@@ -153,8 +153,9 @@ TEST(OverrideText, an_override_fits_only_the_algorithms_that_have_its_parts)
     for (std::size_t i = 0; i < algorithm_count; ++i) {
         const auto algorithm = static_cast<Algorithm>(i);
         const bool concurrency = algorithm == Algorithm::concurrency;
-        const auto fits = [algorithm](std::string_view text) {
-            return misfit(changed(text).value, algorithm).empty();
+        const Policy policy{ algorithm, { 1, std::chrono::seconds{ 1 } }, {}, {} };
+        const auto fits = [&policy](std::string_view text) {
+            return misfit(changed(text).value, policy).empty();
         };
         EXPECT_NE(fits(R"({"rate":"5r/s"})"), concurrency) << name_of(algorithm);
         EXPECT_EQ(fits(R"({"concurrency":5})"), concurrency);

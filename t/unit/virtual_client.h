@@ -106,10 +106,7 @@ public:
 
     bool refuses(std::uint32_t) const noexcept override { return away; }
     std::uint32_t shard_of(std::string_view) const noexcept override { return 0; }
-    std::optional<microseconds> server_time(std::uint32_t) const noexcept override
-    {
-        return std::nullopt;
-    }
+    redis::ServerClock* clock_of(std::uint32_t) const noexcept override { return nullptr; }
 
     std::list<Message> messages;
     bool away = false;

@@ -34,7 +34,7 @@ void write_summary(
 {
     const FleetMember& fleet = *conf.fleet;
     const fleet::NodeList& list = reader.list();
-    const std::uint64_t listed = list.nodes - std::min(list.nodes, reader.replaced());
+    const std::uint64_t listed = list.nodes - std::min(list.nodes, reader.gone());
     const auto live = std::count_if(
         nodes.begin(), nodes.end(), [](const fleet::FleetNode& node) { return node.live; });
     std::uint64_t overrides = 0;
@@ -269,11 +269,10 @@ private:
             text_.clear();
             reader_.emplace(std::exchange(list_, {}));
         }
-        if (reader_->read(bytes_a_turn)) {
-            return true;
-        }
         if (!json_) {
-            json_ = nodes_json(conf_, *reader_, answered_ && conf_.fleet->is_up());
+            if (!reader_->read(bytes_a_turn)) {
+                json_ = nodes_json(conf_, *reader_, answered_ && conf_.fleet->is_up());
+            }
             return true;
         }
         write_history(*json_, reader_->history());

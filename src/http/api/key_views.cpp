@@ -6,6 +6,7 @@
 #include "http/api/redis_query.h"
 #include "http/api/response.h"
 #include "http/shown_key.h"
+#include "limit/calendar.h"
 #include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
@@ -27,6 +28,8 @@ namespace {
 constexpr std::array<std::string_view, 5> override_names = { "unknown", "rate", "concurrency",
                                                              "block", "unlimited" };
 constexpr std::string_view no_answer = "Redis does not answer";
+constexpr std::string_view no_start =
+    "the day on which a month begins is a variable, expected an argument start=";
 constexpr std::string_view no_rate =
     "the zone's rate is a variable, and the key was not refused lately, expected an argument rate=";
 
@@ -230,7 +233,8 @@ std::string_view read_policy(std::string_view arguments, Policy& policy)
         if (counts_at_one_time(policy.algorithm)) {
             return "the zone counts requests at one time, which have no rate";
         }
-        const auto parsed = rate.value ? parse_rate(*rate.value) : std::nullopt;
+        const auto parse = policy.calendar != nullptr ? parse_calendar_rate : parse_rate;
+        const auto parsed = rate.value ? parse(*rate.value) : std::nullopt;
         if (!parsed) {
             return "invalid rate";
         }
@@ -244,6 +248,23 @@ std::string_view read_policy(std::string_view arguments, Policy& policy)
     }
     return policy.rate.quota == 0 || policy.possible() ? ""
                                                        : "no limit can have this rate and burst";
+}
+
+/// Sets the calendar period in which requests of the key count now. Returns the error; empty: none.
+std::string_view find_period(std::string_view arguments, const ZoneConf& zone, Policy& policy)
+{
+    const auto start = api_argument(arguments, "start");
+    if (start.given) {
+        const auto day = start.value ? parse_start_day(*start.value) : std::nullopt;
+        if (!day || policy.calendar == nullptr) {
+            return "invalid start";
+        }
+        policy.start_day = *day;
+    } else if (!zone.start_text.empty() && policy.rate.period == Period::month) {
+        return no_start;
+    }
+    enter_period(policy, nginx::local_time());
+    return {};
 }
 
 }  // namespace
@@ -262,6 +283,9 @@ ngx_int_t show_key(
     use_last_rate(zone, key, policy);
     if (policy.rate.quota == 0) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
+    }
+    if (const auto wrong = find_period(arguments, zone, policy); !wrong.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, wrong);
     }
     // Peeking at timed counts removes those that have left the window, so it needs the zone's
     // window.
@@ -292,7 +316,11 @@ ngx_int_t free_key(
         return announce_freed(r, zone, key);
     }
     std::vector<std::string> records;
-    const auto add = [&](const Policy& policy) {
+    std::string_view no_period;
+    const auto add = [&](Policy policy) {
+        if (no_period.empty()) {
+            no_period = find_period(arguments, zone, policy);
+        }
         records.push_back(redis_key_of(zone, key, policy));
     };
     const auto add_override = [&](const Override& override) {
@@ -317,6 +345,9 @@ ngx_int_t free_key(
         add(own);
     } else if (records.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, no_rate);
+    }
+    if (!no_period.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, no_period);
     }
     records.push_back(block_key_of(zone, key, own));
     auto* deletion = nginx::make<KeyDeletion>(r->pool, r, zone, key, std::move(records));

@@ -6,9 +6,9 @@
 
 namespace ratelimit::http {
 
-/// Sends a key's state, without taking anything. `arguments` may have rate= and burst= in place of
-/// the zone's. Returns what a content handler returns; NGX_DONE: the response follows Redis's
-/// reply.
+/// Sends a key's state, without taking anything. `arguments` may have rate=, burst= and start= in
+/// place of the zone's. Returns what a content handler returns; NGX_DONE: the response follows
+/// Redis's reply.
 ngx_int_t show_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments);
 

@@ -25,7 +25,7 @@ ngx_int_t set_override(
     if (const auto error = fleet::parse_change(body, wanted); !error.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, error);
     }
-    if (const auto error = misfit(wanted.value, zone.zone.policy.algorithm); !error.empty()) {
+    if (const auto error = misfit(wanted.value, zone.zone.policy); !error.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, error);
     }
     if (zone.zone.override_slot == nullptr) {

@@ -4,6 +4,7 @@
 #include "http/decision_count.h"
 #include "http/shown_key.h"
 #include "http/version.h"
+#include "limit/calendar.h"
 #include "limit/percent_text.h"
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
@@ -44,6 +45,36 @@ void begin_node(JsonText& json, const MainConf& conf, bool writable)
     json.end_object();
 }
 
+/// The zone's policy in the current calendar period, unless the rate or its start is a variable.
+Policy current_policy(const ZoneConf& conf) noexcept
+{
+    Policy policy = conf.zone.policy;
+    if (conf.start_text.empty()) {
+        enter_period(policy, nginx::local_time());
+    }
+    return policy;
+}
+
+void write_calendar(JsonText& json, const ZoneConf& conf)
+{
+    if (conf.calendar == nullptr) {
+        json.null("calendar");
+        return;
+    }
+    const Policy policy = current_policy(conf);
+    const std::string day = std::to_string(policy.start_day);
+    json.begin_object("calendar")
+        .text("time_zone", conf.calendar->name)
+        .text("start", conf.start_text.empty() ? day : conf.start_text);
+    if (policy.begin.count() != 0) {
+        json.seconds("begin", seconds_of(policy.begin))
+            .seconds("end", seconds_of(policy.begin + policy.rate.window));
+    } else {
+        json.null("begin").null("end");
+    }
+    json.end_object();
+}
+
 void write_settings(JsonText& json, const ZoneConf& conf)
 {
     const Zone& zone = conf.zone;
@@ -68,6 +99,7 @@ void write_settings(JsonText& json, const ZoneConf& conf)
             .null("hold_seconds")
             .null("in_flight");
     }
+    write_calendar(json, conf);
     if (zone.policy.burst) {
         json.number("burst", *zone.policy.burst);
     } else {
@@ -141,7 +173,7 @@ std::optional<microseconds> known_block(const ZoneConf& conf, std::string_view k
     }
     const bool local = zone.clock == Clock::local;
     const auto denial = zone.memory().denials().find(
-        { key, zone.policy_hash(zone.policy), 1 },
+        { key, zone.policy_hash(current_policy(conf)), 1 },
         local ? nginx::local_time() : nginx::monotonic_time());
     return denial && denial->state.blocked.count() > 0 ? std::optional{ denial->state.blocked }
                                                        : std::nullopt;

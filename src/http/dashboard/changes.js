@@ -70,6 +70,9 @@ class ChangesView {
             next = page.next ?? null;
         }
         Object.assign(this, { items, next, search });
+        if (!search) {
+            this.limits.fleet.chart.mark(items);
+        }
         this.#show();
     }
 

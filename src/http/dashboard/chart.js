@@ -98,6 +98,7 @@ class Chart {
     until = 0;
     seconds = SECONDS_KEPT;
     at = null;
+    marks = [];  // times
     width = 0;
 
     constructor(described, onPoint) {
@@ -219,6 +220,7 @@ class Chart {
             ...this.#gaps(x, bottom),
             ...stack(this.intervals, x, y),
             ...this.#times(x, bottom),
+            ...this.#marks(x, bottom),
             ...this.#cursor(x, bottom));
     }
 
@@ -250,6 +252,11 @@ class Chart {
             }
         }
         return marks;
+    }
+
+    #marks(x, bottom) {
+        return this.marks.filter(time => time > this.until - this.seconds && time <= this.until)
+            .map(time => svg('path', { class: 'mark', d: `M${x(time)},${MARGIN.top}V${bottom}` }));
     }
 
     #cursor(x, bottom) {

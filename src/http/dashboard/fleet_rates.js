@@ -85,6 +85,7 @@ class FleetRates {
 // The chart of the fleet: minutes that the nodes remember, and what this page saw itself.
 class FleetChart {
     range = FLEET_RANGES[1];
+    changes = [];
 
     constructor() {
         this.chart = new Chart('fleet-chart-text', at => this.#say(at));
@@ -98,6 +99,13 @@ class FleetChart {
     // `history`: of /fleet; a node of an older version has none.
     show(history, rates, until) {
         Object.assign(this, { history, rates, until });
+        this.#draw();
+    }
+
+    // `changes`: overrides in force, each with the time at which it was set.
+    mark(changes) {
+        this.changes = changes.filter(({ at }) => at);
+        this.chart.marks = this.changes.map(({ at }) => at);
         this.#draw();
     }
 
@@ -115,12 +123,19 @@ class FleetChart {
         this.#say(this.chart.at);
     }
 
+    // "; set then: 198.51.100.7 in per_ip is blocked", of the changes in an interval.
+    #changedIn({ from, to }) {
+        const texts = this.changes.filter(({ at }) => from < at && at <= to)
+            .map(item => `${item.key === null ? visible(item.zone) : `${middleCut(visible(item.key), 60)} in ${visible(item.zone)}`} is ${overrideText(item)}`);
+        return texts.length === 0 ? '' : `; set then: ${texts.slice(0, 3).join(', ')}${texts.length > 3 ? `, and ${texts.length - 3} more` : ''}`;
+    }
+
     // What the cursor is at, or when most was refused.
     #say(at) {
         const text = ({ rates: { passed = 0, rejected = 0 } }) => `${perSecond(passed)} passed, ${perSecond(rejected)} refused`;
         const most = this.chart.intervals.filter(({ rates }) => rates?.rejected > 0)
             .reduce((top, each) => (top && top.rates.rejected >= each.rates.rejected ? top : each), null);
-        say(byId('fleet-chart-text'), at ? `${clock(at.from)} to ${clock(at.to)}: ${text(at)}`
+        say(byId('fleet-chart-text'), at ? `${clock(at.from)} to ${clock(at.to)}: ${text(at)}${this.#changedIn(at)}`
             : most ? `Most was refused at ${clock(most.from)}: ${text(most)}.`
                 : this.chart.intervals.length > 0 ? `Nothing was refused in the last ${this.range.words}.` : 'Measuring…');
     }

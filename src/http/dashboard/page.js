@@ -147,7 +147,7 @@ class Page {
             this.#go();
         } else if (!this.hasFleet) {
             this.#showView(false);
-        } else if (this.poller.fleet) {
+        } else if (this.poller.fleet && fleet !== undefined) {
             this.fleet.take(fleet, zones.zones);
         }
     }

@@ -32,8 +32,8 @@ class Poller {
 
     fleet = false;  // whether the figures of the fleet are wanted, too
 
-    // `onAnswer` gets the JSON of zones, of redis and of the fleet (or null), and the time of the request;
-    // `onState` gets this poller at each change.
+    // `onAnswer` gets the JSON of zones, of redis and of the fleet (null: it is not known; undefined: it was not wanted
+    // when the request was sent), and the time of the request; `onState` gets this poller at each change.
     constructor(onAnswer, onState) {
         this.onAnswer = onAnswer;
         this.onState = onState;
@@ -62,7 +62,7 @@ class Poller {
         const started = performance.now();
         try {
             const [zones, redis, fleet] = await Promise.all([getJson('zones', 'zones'), getJson('redis', 'redis'),
-                this.fleet ? getJson('fleet', 'nodes').catch(() => null) : null]);
+                this.fleet ? getJson('fleet', 'nodes').catch(() => null) : undefined]);
             this.onAnswer(zones, redis, fleet, started);
             this.failures = 0;
             this.answered = true;

@@ -28,6 +28,10 @@ const inForceText = (zone, now) => zone.override
 const addressText = ({ ipv4, ipv6 }) => ipv4 === 32 && ipv6 === 128 ? 'addresses'
     : `${ipv4 === 32 ? 'IPv4 addresses' : `IPv4 /${ipv4}`} and IPv6 /${ipv6}`;
 
+// "Europe/Berlin, from day 15, this one until 15 Dec 2026, 00:00".
+const calendarText = ({ time_zone: timeZone, start, end }) => [timeZone, start === '1' ? null : `from day ${start}`,
+    optional(end, null, seconds => `this one until ${dateFormat.format(new Date(1000 * seconds))}`)].filter(Boolean).join(', ');
+
 // Label and text of each setting, null if the zone does not have it. Unknown settings, from a newer node, are shown as JSON.
 const SETTINGS = {
     name: ['Name', zone => zone.name],
@@ -36,6 +40,7 @@ const SETTINGS = {
     hash_key: ['Keys are known by', zone => zone.hash_key ? 'their hash' : 'themselves'],
     algorithm: ['Algorithm', zone => words(zone.algorithm ?? '')],
     rate: ['Rate', zone => optional(zone.rate, null, rate => rate)],
+    calendar: ['Periods of', zone => optional(zone.calendar, null, calendarText)],
     concurrency: ['Requests at one time', zone => optional(zone.concurrency, null)],
     in_flight: ['Held by this node now', zone => optional(zone.in_flight, null)],
     hold_seconds: ['Free without a renewal after', zone => optional(zone.hold_seconds, null, seconds => `${seconds} s`)],

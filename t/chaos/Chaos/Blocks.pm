@@ -5,6 +5,8 @@ package Chaos::Blocks;
 use strict;
 use warnings;
 
+use Chaos::Failures qw(is_failure);
+
 use Exporter 'import';
 our @EXPORT_OK = qw(judge_blocks);
 
@@ -15,10 +17,12 @@ my $behind = 0.1;    # seconds
 # block that began after the request P passed, and before the request R was refused, lasts at least from R's
 # response until `block` seconds after P was sent. It begins behind the decision, a little later.
 # block: seconds. requests: of one zone. gaps: [from, to] in which the begin of a block may be lost or late, Redis lost
-# data, or its clock stepped.
+# data, or its clock stepped. spared: seconds after a request of a key that the fail mode decided in which the key's
+# refusals begin no block: Redis may have counted what no request used.
 sub judge_blocks {
-    my ($block, $requests, $gaps) = @_;
-    my %keys;
+    my ($block, $requests, $gaps, $spared) = @_;
+    my (%keys, %failed);
+    push @{ $failed{ $_->{key} } }, [$_->{sent}, $_->{received} + $spared] for grep { is_failure($_) } @{$requests};
     for my $request (grep { ($_->{source} // '') eq 'redis' } @{$requests}) {
         my $kind = { PASSED => 'passed', REJECTED => 'refused' }->{ $request->{status} } or next;
         push @{ $keys{ $request->{key} }{$kind} }, [@{$request}{qw(sent received)}];
@@ -30,7 +34,7 @@ sub judge_blocks {
             my $refusal = _latest_before($refused, $pass->[0] - $behind) // next;
             my $before  = _latest_before($passed, $refusal) // next;
             next if $pass->[1] - $before >= $block - 0.002;
-            next if grep { $_->[0] <= $pass->[1] && $_->[1] >= $before } @{$gaps};
+            next if grep { $_->[0] <= $pass->[1] && $_->[1] >= $before } @{$gaps}, @{ $failed{$key} // [] };
             push @sentences, sprintf 'key %s: refused at %.3f, and passed at %.3f, within a block of %s s', $key,
                 $refusal, $pass->[1], $block;
             last;

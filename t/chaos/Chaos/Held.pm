@@ -18,6 +18,7 @@ use Exporter 'import';
 our @EXPORT_OK = qw(judge_held judge_refused judge_released held_in holders);
 
 my $patience = 1;       # seconds
+my $unanswered = 10;    # seconds that a node may take to say what is held
 my $longest  = 2;       # the largest factor of hold= (Chaos::Fleet)
 my $turn     = 0.02;    # nginx reads its clock once in a turn of its event loop, which may last as long
 
@@ -124,20 +125,25 @@ sub judge_released {
     my %until = map { my $zone = $_; map {
         ("$zone $_" => max(time, map { $_->{to} } @{ $holders->{$zone}{$_} // [] }) + $patience)
     } keys_of($zone, $clients) } _zones();
-    my %held;
+    my %bad;
     while (1) {
         for my $place (sort keys %until) {
             my ($zone, $key) = split ' ', $place;
-            my $state = eval { decode_json($nodes[0]->get("/api/zones/$zone/keys/$key")->body) } // {};
-            my $held = limits()->{$zone}{quota} - ($state->{remaining} // 0);
-            $held{$place} = $held if $held && time > $until{$place};
-            delete $until{$place} if !$held || $held{$place};
+            my $answer = eval { $nodes[0]->get("/api/zones/$zone/keys/$key")->body } // $@;
+            my $left = (eval { decode_json($answer) } // {})->{remaining};
+            my $held = limits()->{$zone}{quota} - ($left // 0);
+            # On a busy machine, Redis's answer to the node may be late.
+            my $late = time - $until{$place};
+            if    (!$held)                        { delete $until{$place} }
+            elsif (defined $left && $late > 0)    { $bad{$place} = "$held are held, no request is in flight" }
+            elsif ($late > $unanswered)           { $bad{$place} = "what is held is not known: $answer" }
+            delete $until{$place} if $bad{$place};
         }
         last if !%until;
         sleep 0.2;
     }
-    return ((map { my ($zone, $key) = split ' ', $_; "key $key of zone $zone: $held{$_} are held, no request is in flight" }
-            sort keys %held), map { _in_flight($nodes[$_], "node $_") } 0 .. $#nodes);
+    return ((map { my ($zone, $key) = split ' ', $_; "key $key of zone $zone: $bad{$_}" } sort keys %bad),
+        map { _in_flight($nodes[$_], "node $_") } 0 .. $#nodes);
 }
 
 sub _in_flight {

@@ -116,8 +116,8 @@ sub _bounds {
         # None of its requests counts in the end, or not all that pass.
         next if defined $limit->{charge} && $limit->{charge} == 0 || $limit->{parameters};
         push @sentences, map { "zone $zone: $_" } judge_blocks($limit->{block},
-            [grep { $_->{zone} eq $zone } @once], [map { [$_->{from}, $_->{to} + 0.5 + _spared($limit, $_)] } @{$faults}])
-            if $limit->{block};
+            [grep { $_->{zone} eq $zone } @once], [map { [$_->{from}, $_->{to} + 0.5 + _spared($limit, $_)] } @{$faults}],
+            0.5 + _spared($limit, { cuts => 1 })) if $limit->{block};
         my @counts = $limit->{ahead} ? grep { ($_->{source} // '') eq 'ahead' || !$again->(@{$_}{qw(sent received node)}) } @{$requests} : @once;
         my $keys  = let_in($zone, \@counts, $lag);
         my @gaps  = map { [@{$_}{qw(from to)}] } @lost;

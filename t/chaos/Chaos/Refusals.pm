@@ -183,11 +183,12 @@ sub _by_level {
     return sub { return $level{ $_[0] } };
 }
 
-# A block lasts `block` seconds from a refusal with a cause on that may have been outside of every block. One that began
-# because of a lost message ends when its worker has said so. Returns until when the key may be blocked.
+# A block lasts `block` seconds from a refusal with a cause on that may have been outside of every block. A worker begins
+# it when it has the answer; of refusals until then, any may be the one that it lasts from. One that began because of a
+# lost message ends when its worker has said so. Returns until when the key may be blocked.
 sub _explain_blocks {
     my ($limit, $refused, $late, $cut) = @_;
-    my ($surely, $perhaps) = (0, 0);    # ends of blocks
+    my ($surely, $perhaps, $begun) = (0, 0, 0);    # ends of blocks; when the one that is sure has begun
     # Of limits that may be on several servers, it begins later.
     my $with  = grep { $_ == $limit } map { limits()->{$_} } map { @{ $_->{with} // [] } } values %{ limits() };
     my $later = $limit->{with} || $with ? connect_timeout() + timeout() : 0;
@@ -196,8 +197,9 @@ sub _explain_blocks {
         $refusal->{explained} = 1 if $refusal->{at} < $perhaps;
         $perhaps = max($perhaps, $late->($refusal->{to}, $node) + $longest)
             if $by_counts && !$refusal->{rooted} && $cut->($refusal->{at}, $refusal->{to}, $node);
-        next unless $refusal->{rooted} && $refusal->{to} > $surely;
-        $surely = $refusal->{at} + $limit->{block} if $refusal->{certain} && $refusal->{at} > $perhaps;
+        next unless $refusal->{rooted} && ($refusal->{to} > $surely || $refusal->{at} < $begun);
+        ($surely, $begun) = ($refusal->{at} + $limit->{block}, $late->($refusal->{to}, $node))
+            if $refusal->{certain} && $refusal->{at} > $perhaps;
         $perhaps = max($perhaps, $refusal->{to} + $limit->{block} + $later);
     }
     return $perhaps;

@@ -69,6 +69,7 @@ events { worker_connections $connections; $events }
 http {
     default_type text/plain;
     access_log off;
+@{[room_for_variables()]}
 $temp
 $http
     server {
@@ -93,6 +94,15 @@ sub program {
     my ($nginx) = grep { m{/} && -x }
         $ENV{RATELIMIT_NGINX} // map { "$_/nginx" } File::Spec->path, '/usr/sbin';
     return $nginx // croak 'there is no nginx in PATH, and RATELIMIT_NGINX names none';
+}
+
+# With the module's variables, those of Tengine no longer fit in its table, and it warns.
+my $room;
+
+sub room_for_variables {
+    my $nginx = program();
+    $room //= `$nginx -v 2>&1` =~ /^Tengine/ ? '    variables_hash_max_size 2048;' : '';
+    return $room;
 }
 
 sub command {
