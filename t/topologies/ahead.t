@@ -103,7 +103,7 @@ subtest 'a master that dies: its units are reported to the next one' => sub {
     my $node = ahead_node("topology cluster; $quick" . join(' ', map { "server $_;" } $cluster->addrs), $path[0]);
     is passed($node, '/single?a=1', 2), 2;
     is_left($node, 'one', 1, 18);
-    $cluster->node_of_slot($cluster->slot_of('rl:one:{1}'))->cmd('WAIT', 1, 5000);    # the replica knows them
+    $cluster->node_of_slot($cluster->slot_of('rl:one:{1}'))->wait_for_a_replica;
     $cluster->kill_master_of('rl:one:{1}');
     my $passed = passed($node, '/single?a=1', 8);
     cmp_ok $passed, '<=', 5, "n units pass at most: $passed";

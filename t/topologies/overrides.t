@@ -44,7 +44,7 @@ subtest 'a cluster: all keys of the fleet are in one slot, and a failover keeps 
     my @nodes = follows('topology cluster;' . join '', map { "server $_;" } $cluster->addrs);
     my $slot = $cluster->slot_of('rl:{fleet}:changes');
     is $cluster->slot_of("rl:{fleet}:$_"), $slot, $_ for qw(alive nodes overrides ends events state);
-    $cluster->node_of_slot($slot)->cmd('WAIT', 1, 5000);
+    $cluster->node_of_slot($slot)->wait_for_a_replica;
     $cluster->kill_master_of('rl:{fleet}:changes');
     is $_->status('/?k=a'), 429, 'as last known' for @nodes;
     wait_until('a change after the failover', sub {
@@ -81,7 +81,7 @@ subtest 'a slot of a cluster that is being moved stops no change, with none or a
 subtest 'sentinels: a failover keeps the overrides' => sub {
     my $sentinels = sentinels(count => 3);
     my @nodes = follows('topology sentinel master=' . $sentinels->{master} . ';' . join '', map { "server $_;" } $sentinels->addrs);
-    $sentinels->master->cmd('WAIT', 1, 5000);
+    $sentinels->master->wait_for_a_replica;
     $sentinels->master->stop('KILL');
     is $_->status('/?k=a'), 429, 'as last known' for @nodes;
     wait_until('a change after the failover', sub {

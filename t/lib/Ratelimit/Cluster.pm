@@ -117,8 +117,8 @@ sub reshard {
 # Moves one slot step by step. Between begin and end the old master replies ASK for each key that has
 # been moved (or is missing), and the new one accepts it after ASKING.
 sub migrate_begin {
-    my ($self, $slot, $to) = @_;
-    my $from = $self->node_of_slot($slot);
+    my ($self, $slot, $to, $from) = @_;
+    $from //= $self->node_of_slot($slot);
     $to->cmd('CLUSTER', 'SETSLOT', $slot, 'IMPORTING', _id($from));
     $from->cmd('CLUSTER', 'SETSLOT', $slot, 'MIGRATING', _id($to));
     $self->{migrating}{$slot} = [$from, $to];

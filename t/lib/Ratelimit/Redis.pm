@@ -170,6 +170,17 @@ sub calls {
     return 0;
 }
 
+# Waits until a replica has what any client wrote. WAIT looks at what its own connection wrote only.
+sub wait_for_a_replica {
+    my ($self) = @_;
+    my ($written) = $self->cmd('INFO', 'replication') =~ /^master_repl_offset:(\d+)/m;
+    wait_until('a replica is up to date', sub {
+        my @known = $self->cmd('INFO', 'replication') =~ /^slave\d+:.*,state=online,offset=(\d+)/mg;
+        return grep { $_ >= $written } @known;
+    });
+    return;
+}
+
 # Whether this Redis has a setting: some came with Redis 7.
 sub has_setting { my ($self, $name) = @_; return @{ $self->cmd('CONFIG', 'GET', $name) } > 0 }
 
