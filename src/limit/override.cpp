@@ -82,7 +82,7 @@ void apply(const Override& override, Policy& policy) noexcept
         policy.rate.quota = override.rate.quota;
     } else if (override.kind == Kind::rate) {
         policy.rate = override.rate;
-        policy.override_record = policy.calendar == nullptr ? record_of(override) : 0;
+        policy.override_record = record_of(override);
         if (override.burst) {
             policy.burst = override.burst;
         }

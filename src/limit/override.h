@@ -52,8 +52,8 @@ std::string_view misfit(const Override& override, const Policy& policy) noexcept
 
 /// Sets in `policy` what an override of kind rate or concurrency changes. Without a burst of its
 /// own, an override keeps the policy's. An override of another kind, or one that does not fit the
-/// policy, changes nothing. With calendar periods it changes the quota only: what was counted in a
-/// period stays.
+/// policy, changes nothing. With calendar periods, what was counted in a period stays: only a block
+/// is the override's own.
 void apply(const Override& override, Policy& policy) noexcept;
 
 }  // namespace ratelimit

@@ -43,31 +43,15 @@ bool ServerClock::set(const redisReply& reply) noexcept
     }
     const microseconds now = steady_now();
     const microseconds shown = std::chrono::seconds{ *seconds } + microseconds{ *rest };
-    note(shown, now, now);
-    ahead_ = shown - now;
+    note({ now, shown, now });
+    steps_.set_ahead(shown - now);
     return true;
-}
-
-void ServerClock::note(microseconds shown, microseconds called, microseconds now) noexcept
-{
-    constexpr microseconds drift = std::chrono::seconds{ 3 };
-    const microseconds ahead = shown - now;
-    if (ahead_ && shown + drift < *ahead_ + called) {
-        ahead_ = ahead;
-        set_back_ = now;
-    } else if (!ahead_ || ahead > *ahead_) {
-        ahead_ = ahead;  // a step forward may be taken back
-    }
-}
-
-bool ServerClock::set_back_within(microseconds span, microseconds now) const noexcept
-{
-    return set_back_ && now - *set_back_ < span;
 }
 
 std::optional<microseconds> ServerClock::now() const noexcept
 {
-    return ahead_ ? std::optional{ *ahead_ + steady_now() } : std::nullopt;
+    const auto ahead = steps_.ahead();
+    return ahead ? std::optional{ *ahead + steady_now() } : std::nullopt;
 }
 
 }  // namespace ratelimit::redis

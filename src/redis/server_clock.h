@@ -1,8 +1,8 @@
 #pragma once
 
-#include <chrono>
+#include "base/clock_steps.h"
+
 #include <cstdint>
-#include <optional>
 
 struct redisReply;
 
@@ -23,17 +23,18 @@ public:
     /// Since the epoch. Empty: no reply yet.
     std::optional<microseconds> now() const noexcept;
 
-    /// It showed `shown` when a call that was made at `called` was executed. The reply may have
-    /// waited for this process until `now`. Both by the steady clock.
-    void note(microseconds shown, microseconds called, microseconds now) noexcept;
+    /// It showed `since_epoch` when a call that was made at `called` was executed. The reply may
+    /// have waited for this process until `now`.
+    void note(const ClockReading& reading) noexcept { steps_.note(reading); }
 
-    /// Whether it was set back within `span`, by more than clocks drift apart. `note` and `set`
-    /// notice a step, so it may be older.
-    bool set_back_within(microseconds span, microseconds now) const noexcept;
+    /// ClockSteps::set_back_within. `note` and `set` notice a step.
+    bool set_back_within(microseconds span, microseconds now) const noexcept
+    {
+        return steps_.set_back_within(span, now);
+    }
 
 private:
-    std::optional<microseconds> ahead_;     // of the steady clock
-    std::optional<microseconds> set_back_;  // when that was noticed, by the steady clock
+    ClockSteps steps_;
 };
 
 }  // namespace ratelimit::redis

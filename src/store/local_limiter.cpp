@@ -5,10 +5,13 @@
 namespace ratelimit {
 
 struct LocalLimiter::Entry : KeyedNode {
-    microseconds expires;  // since the epoch; from then on the state equals an empty one
+    /// Since the epoch; from then on the state equals an empty one. Of a block: by the steady
+    /// clock.
+    microseconds expires;
     State state;
 
     Kind kind() const noexcept { return static_cast<Kind>(tag() & 3U); }
+    bool is_block() const noexcept { return (tag() & 3U) == block_kind; }
     void release(SharedBlocks& blocks) noexcept
     {
         if (kind() == Kind::timed_counts) {
@@ -104,6 +107,7 @@ microseconds LocalLimiter::rest_of_block(const LocalRequest& request, microsecon
 {
     const microseconds block = request.policy.block;
     Entry* entry = block.count() == 0 ? nullptr : table_.find(request.key, block_tag_of(request));
+    now = clock_->steady(now);
     if (entry == nullptr || entry->expires <= now) {
         return microseconds{ 0 };
     }
@@ -114,21 +118,28 @@ microseconds LocalLimiter::rest_of_block(const LocalRequest& request, microsecon
     return std::min(entry->expires - now, block);
 }
 
-bool LocalLimiter::begin_block(const LocalRequest& request, microseconds now) noexcept
+LocalLimiter::Block LocalLimiter::begin_block(
+    const LocalRequest& request, const ClockReading& reading) noexcept
 {
     const ZoneLock lock(table_.pool());
 
+    clock_->note(reading);
+    const microseconds now = clock_->steady(reading.since_epoch);
     Entry* entry = table_.find(request.key, block_tag_of(request));
     if (entry != nullptr && entry->expires > now) {
-        return false;
+        return Block::stands;
+    }
+    if (clock_->set_back_within(2 * request.policy.counted_at_most(), reading.now)) {
+        return Block::none;
     }
     if (entry == nullptr) {
         entry = table_.insert(request.key, block_tag_of(request));
     }
-    if (entry != nullptr) {  // otherwise: out of memory
-        entry->expires = now + request.policy.block;
+    if (entry == nullptr) {
+        return Block::none;
     }
-    return entry != nullptr;
+    entry->expires = now + request.policy.block;
+    return Block::began;
 }
 
 Verdict LocalLimiter::peek(const LocalRequest& request, microseconds now) noexcept
@@ -230,7 +241,9 @@ microseconds LocalLimiter::use_state(
             table_.remove(*entry);
         }
     }
-    table_.forget_expired([now](const Entry& other) { return other.expires <= now; });
+    table_.forget_expired([this, now](const Entry& other) {
+        return other.expires <= (other.is_block() ? clock_->steady(now) : now);
+    });
     return longer;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock_steps.h"
 #include "limit/gcra.h"
 #include "limit/policy.h"
 #include "limit/refund.h"
@@ -31,12 +32,19 @@ struct LocalRequest {
 /// Layout: one Shared, a table of Entries by key, record and kind of state. An entry contains its
 /// state. The state of a log or of buckets is a pointer to a TimedQueue::Head in another block. A
 /// key that is blocked (Policy::block) has one more entry, without a state: it expires with the
-/// block.
+/// block, by the steady clock.
 class LocalLimiter {
     struct Entry;
 
 public:
-    using Shared = LruTable<Entry>::Shared;
+    struct Shared : LruTable<Entry>::Shared {
+        ClockSteps clock;  // this node's, followed in zones with Policy::block
+        void init(std::span<KeyedTree::Root> roots) noexcept
+        {
+            LruTable<Entry>::Shared::init(roots);
+            clock = {};
+        }
+    };
 
     /// Whether a key's state is a list of timed counts.
     static bool has_timed_counts(Algorithm algorithm) noexcept
@@ -49,7 +57,7 @@ public:
 
     LocalLimiter() noexcept = default;
     LocalLimiter(ngx_slab_pool_t* pool, Shared& shared) noexcept
-        : table_(pool, shared, SharedBlocks::Owner::local_limiter)
+        : table_(pool, shared, SharedBlocks::Owner::local_limiter), clock_(&shared.clock)
     {
     }
 
@@ -70,9 +78,17 @@ public:
             std::addressof(between));
     }
 
-    /// Blocks the key from `now` on for Policy::block, unless it is blocked. Returns whether a
-    /// block began. Takes the zone's lock.
-    bool begin_block(const LocalRequest& request, microseconds now) noexcept;
+    /// Follows this node's clock. Call before the requests of policies with a block. The caller
+    /// must hold the zone's lock.
+    void note_clock(const ClockReading& now) noexcept { clock_->note(now); }
+
+    enum class Block : std::uint8_t {
+        none,   // out of memory, or the clock was set back: later counts may refuse wrongly
+        began,  // for Policy::block
+        stands,
+    };
+    /// The key's counts refuse a request: blocks the key. Takes the zone's lock.
+    Block begin_block(const LocalRequest& request, const ClockReading& now) noexcept;
 
     /// Counts the cost even if it exceeds the limit. Takes the zone's lock.
     void charge(const LocalRequest& request, microseconds now) noexcept;
@@ -123,6 +139,7 @@ private:
         bool (*between)(void* callable, bool granted) noexcept, void* callable) noexcept;
 
     LruTable<Entry> table_;
+    ClockSteps* clock_ = nullptr;
 };
 
 }  // namespace ratelimit

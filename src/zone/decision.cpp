@@ -165,7 +165,6 @@ bool Decision::is_for_memory(const AppliedLimit& limit) const noexcept
 
 void Decision::decide_by_memory() noexcept
 {
-    const microseconds now = clock_.since_epoch();
     bool any = false;
     bool take = true;
     for (AppliedLimit& limit : limits_) {
@@ -177,12 +176,11 @@ void Decision::decide_by_memory() noexcept
             }
             limit.decided = true;
             limit.source = Source::local;
-            limit.taken_at = now;
             any = true;
         }
     }
     if (any) {
-        decide_local_limits(limits_, now, take && !fails_closed());
+        decide_local_limits(limits_, clock_.read(), take && !fails_closed());
     }
 }
 

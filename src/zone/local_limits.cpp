@@ -57,7 +57,7 @@ private:
 
 /// Decides the local limits. Each one commits after the recursion has decided all limits behind it.
 /// `granted`: whether the limits before it grant the request. Returns whether all do.
-bool decide_next(std::span<AppliedLimit> limits, microseconds now, bool granted) noexcept
+bool decide_next(std::span<AppliedLimit> limits, const ClockReading& now, bool granted) noexcept
 {
     if (limits.empty()) {
         return granted;
@@ -67,10 +67,14 @@ bool decide_next(std::span<AppliedLimit> limits, microseconds now, bool granted)
         return decide_next(limits.subspan(1), now, granted);
     }
     LocalLimiter limiter = limit.zone->memory().local_limiter();
+    if (limit.policy.block.count() > 0) {
+        limiter.note_clock(now);
+    }
+    limit.taken_at = now.since_epoch;
     bool all_granted = false;
     const LocalRequest request{ limit.key, limit.policy, limit.cost,
                                 limit.zone->record_of(limit.policy) };
-    limit.state = limiter.decide(request, now, [&](bool this_one) {
+    limit.state = limiter.decide(request, limit.taken_at, [&](bool this_one) {
         all_granted = decide_next(limits.subspan(1), now, granted && (this_one || limit.shadow));
         return all_granted;
     });
@@ -79,7 +83,8 @@ bool decide_next(std::span<AppliedLimit> limits, microseconds now, bool granted)
 
 }  // namespace
 
-void decide_local_limits(std::span<AppliedLimit> limits, microseconds now, bool take) noexcept
+void decide_local_limits(
+    std::span<AppliedLimit> limits, const ClockReading& now, bool take) noexcept
 {
     const ZoneLocks locks(limits);
     decide_next(limits, now, take);

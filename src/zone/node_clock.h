@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock_steps.h"
 #include "zone/zone.h"
 
 namespace ratelimit {
@@ -8,6 +9,13 @@ namespace ratelimit {
 struct NodeClock {
     microseconds (*monotonic)() noexcept;  // the same for all processes of this machine
     microseconds (*since_epoch)() noexcept;
+
+    ClockReading read() const noexcept
+    {
+        const microseconds called = monotonic();
+        const microseconds shown = since_epoch();
+        return { called, shown, monotonic() };
+    }
 
     /// The clock of a zone's remembered refusals and leases: since the epoch if this node's clock
     /// decides, else monotonic.

@@ -98,11 +98,10 @@ void note_clock(const AppliedLimit& limit, const NodeClock& clock) noexcept
         return;
     }
     if (redis::ServerClock* decides = clock_of(limit)) {
-        const microseconds now = clock.monotonic();
         if (limit.now) {
-            decides->note(clock.since_epoch(), now, now);
+            decides->note(clock.read());
         } else if (limit.taken_at.count() > 0) {  // the answer of a block alone has no time
-            decides->note(limit.taken_at, limit.began, now);
+            decides->note({ limit.began, limit.taken_at, clock.monotonic() });
         }
     }
 }
@@ -110,15 +109,20 @@ void note_clock(const AppliedLimit& limit, const NodeClock& clock) noexcept
 void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
 {
     const Zone& zone = *limit.zone;
-    const microseconds now = clock.since_epoch();
     if (limit.source == Source::local) {
         if (!limit.shadow && !limit.state.granted && limit.state.blocked.count() == 0
             && limit.policy.reserve == 0) {
             const LocalRequest request{ limit.key, limit.policy, limit.cost, 0 };
-            if (zone.memory().local_limiter().begin_block(request, now)) {
+            switch (zone.memory().local_limiter().begin_block(request, clock.read())) {
+            case LocalLimiter::Block::began:
                 zone.block_began();
+                [[fallthrough]];
+            case LocalLimiter::Block::stands:
+                apply_block(limit.state, limit.policy.block);
+                break;
+            case LocalLimiter::Block::none:
+                break;
             }
-            apply_block(limit.state, limit.policy.block);
         }
     } else if (
         limit.source == Source::redis && limit.begins_block
@@ -127,7 +131,7 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
         // What a limit on another server refuses has been taken back by then, which lifts a block
         // that began only because of it.
         const microseconds later = zone.spans_servers ? client.longest_wait() : microseconds{ 0 };
-        ratelimit::begin_block(client, limit, later, now, zone);
+        ratelimit::begin_block(client, limit, later, clock.since_epoch(), zone);
         if (later.count() == 0) {
             apply_block(limit.state, limit.policy.block);
             remember_refusal(limit, clock);

@@ -87,14 +87,17 @@ subtest 'billing periods begin on the day that a map gives' => sub {
     my $map = join ' ', map { qq($_ "$days{$_}";) } keys %days;
     my $node = node(zone => "rate=1r/month $berlin start=\$day", http => "map \$arg_k \$day { $map }",
         location => 'ratelimit_headers x-ratelimit;');
+    my %periods = map { $_ => [period('Europe/Berlin', 'month', $days{$_} =~ /^(?:15|31)$/ ? $days{$_} : 1)] } keys %days;
+    my $began = time;
     for my $key (sort keys %days) {
-        my $day = $days{$key} =~ /^(?:15|31)$/ ? $days{$key} : 1;
-        my (undef, $until, $of) = period('Europe/Berlin', 'month', $day);
+        my (undef, $until, $of) = @{ $periods{$key} };
         is $node->status("/?k=$key"), 200;
         refused_until($node, "/?k=$key", $until, "start=$days{$key}");
         is_deeply [$node->{redis}->keys_like("rl:test:{k$key}*")], ["rl:test:{k$key}:$of"];
     }
-    is $node->count_log(qr/invalid start "(?:32|x)" for zone "test"/), 1, 'a malformed start is logged, once';
+    my $logged = $node->count_log(qr/invalid start "(?:32|x)" for zone "test"/);
+    cmp_ok $logged, '>=', 1, 'a malformed start is logged';
+    cmp_ok $logged, '<=', 1 + (time - $began) / 9, 'of four requests one, as long as they come within ten seconds';
 };
 
 subtest 'days, weeks and years of other zones' => sub {

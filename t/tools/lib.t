@@ -166,6 +166,24 @@ END
     return split ' ', $output =~ /^left (.*)/m ? $1 : '';
 }
 
+subtest 'a search for free ports does not listen on one that another test has claimed' => sub {
+    my $claimed = free_port();
+    my $folder  = Ratelimit::Process::temp_folder();
+    my $search  = fork // die "fork: $!";
+    if ($search == 0) {
+        my @tried;
+        no warnings 'redefine';
+        my $open = \&IO::Socket::INET::new;
+        local *IO::Socket::INET::new = sub { my ($class, %of) = @_; push @tried, $of{LocalAddr}; return $open->($class, %of) };
+        my $got = Ratelimit::Process::claim_port($claimed);
+        write_file("$folder/tried", "$got: @tried");
+        require POSIX;
+        POSIX::_exit(0);
+    }
+    waitpid $search, 0;
+    is Ratelimit::Process::read_file("$folder/tried"), '0: 127.99.0.1', 'only the claim was tried';
+};
+
 subtest 'a test that ends badly leaves neither a process nor a folder' => sub {
     my %ends = (
         dies          => 'die "on purpose";',

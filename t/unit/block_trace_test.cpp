@@ -93,8 +93,10 @@ protected:
     }
     bool block_in_memory()
     {
-        return memory_.memory().local_limiter().begin_block(
-            { key, policy_, 1 }, microseconds{ now_ });
+        // The model has no steady clock, so that this one knows of no step.
+        const microseconds now{ now_ };
+        return memory_.memory().local_limiter().begin_block({ key, policy_, 1 }, { now, now, now })
+            == LocalLimiter::Block::began;
     }
     /// Units that were counted at `counted` are returned; or, if that was lost, count for this
     /// long.

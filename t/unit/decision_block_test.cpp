@@ -224,6 +224,50 @@ TEST_F(Blocks, are_kept_by_the_fail_mode_local)
     EXPECT_EQ(decide(in, local).limits[0].state.blocked, 100s) << "the counts refuse once more";
 }
 
+TEST_F(Blocks, do_not_begin_in_memory_for_a_time_after_the_clock_was_set_back)
+{
+    for (const Algorithm algorithm : rate_algorithms) {
+        for (const microseconds by : { microseconds{ 2h }, microseconds{ 40h } }) {
+            KeyedZone& in = blocking_zone(2, nullptr, algorithm);
+            in.zone.policy.burst = in.zone.policy.whole() < 2 ? std::optional{ 1 } : std::nullopt;
+            EXPECT_TRUE(decide(in).granted() && decide(in).granted());
+            set_back(by);
+            const DecidedRequest& refused = decide(in);
+            EXPECT_EQ(refused.result(), Result::rejected) << "the counts are still there";
+            EXPECT_LE(*refused.retry_after(), 2 * 24h + 2h) << name_of(algorithm);
+            EXPECT_EQ(refused.limits[0].state.blocked, 0s) << name_of(algorithm);
+            EXPECT_EQ(begun(in), 0U);
+            now += 8 * 24h;
+            EXPECT_TRUE(decide(in).granted() && decide(in).granted());
+            EXPECT_EQ(decide(in).limits[0].state.blocked, 100s) << "what counts now is right";
+            EXPECT_EQ(begun(in), 1U);
+        }
+    }
+}
+
+TEST_F(Blocks, begin_in_memory_although_clocks_drift_apart)
+{
+    KeyedZone& in = blocking_zone(1, nullptr);
+    EXPECT_TRUE(decide(in).granted());
+    set_back(2s);
+    EXPECT_EQ(decide(in).limits[0].state.blocked, 100s);
+}
+
+TEST_F(Blocks, last_their_time_in_memory_although_the_clock_is_set)
+{
+    KeyedZone& in = blocking_zone(9, nullptr);
+    EXPECT_EQ(decide({ { in, 10 } }).limits[0].state.blocked, 100s);
+    now += 10s;
+    for (const microseconds by : { microseconds{ 1h }, microseconds{ -2h }, microseconds{ 1h } }) {
+        set_back(by);
+        EXPECT_EQ(decide(in).limits[0].state.blocked, 90s);
+    }
+    now += 90s;
+    EXPECT_TRUE(decide(in).granted());
+    set_back(1h);
+    EXPECT_TRUE(decide(in).granted()) << "a block that has ended does not come back";
+}
+
 TEST_F(Blocks, do_not_begin_by_what_only_tries)
 {
     for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {

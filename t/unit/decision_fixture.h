@@ -123,6 +123,7 @@ protected:
     {
         begin_nginx();
         now = 1'800'000'000s;
+        behind = 0s;
         for (std::size_t i = 0; i < algorithm_count; ++i) {
             algorithms_.push_back(static_cast<Algorithm>(i));
         }
@@ -260,8 +261,16 @@ protected:
     }
 
     static inline std::unique_ptr<RedisServer> server;
-    static inline microseconds now{ 0 };  // since the epoch
-    static inline const NodeClock clock{ +[]() noexcept { return now - 1'000'000s; },
+    /// Sets the clock, but not the steady one.
+    static void set_back(microseconds by)
+    {
+        now -= by;
+        behind += by;
+    }
+
+    static inline microseconds now{ 0 };     // since the epoch
+    static inline microseconds behind{ 0 };  // by how much that was set back
+    static inline const NodeClock clock{ +[]() noexcept { return now + behind - 1'000'000s; },
                                          +[]() noexcept { return now; } };
 
 private:

@@ -28,7 +28,7 @@ protected:
             limits[i].shadow = shadow_[i];
             limits[i].source = Source::local;
         }
-        decide_local_limits(limits, start, take);
+        decide_local_limits(limits, { start, start, start }, take);
         return { limits[0].state.granted, limits[1].state.granted, limits[2].state.granted };
     }
     std::array<std::int64_t, 3> remaining()
@@ -94,7 +94,7 @@ TEST(LocalVariableRate, counts_each_window_length_separately)
         limit.key = "key";
         limit.policy = { Algorithm::fixed_window, { 1, window }, {}, {} };
         limit.source = Source::local;
-        decide_local_limits({ &limit, 1 }, start, true);
+        decide_local_limits({ &limit, 1 }, { start, start, start }, true);
         return limit.state.granted;
     };
     EXPECT_TRUE(granted(day));

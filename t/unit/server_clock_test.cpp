@@ -35,7 +35,10 @@ protected:
     }
 
     /// A call that was made `ago` and executed when the clock showed `time`. Its reply is read now.
-    void reply(microseconds time, microseconds ago = 0s) { clock_.note(time, now() - ago, now()); }
+    void reply(microseconds time, microseconds ago = 0s)
+    {
+        clock_.note({ now() - ago, time, now() });
+    }
 
     static microseconds now()
     {

@@ -38,16 +38,17 @@ sub free_port {
     croak 'no free port';
 }
 
+# The claim comes first: to listen on a port that another test has claimed would keep its server from it.
 sub claim_port {
     my ($port, $address) = @_;
+    my $claim = IO::Socket::INET->new(LocalAddr => '127.99.0.1', LocalPort => $port, Proto => 'tcp')
+        or return 0;
     IO::Socket::INET->new(
         LocalAddr => $address // '127.0.0.1',
         LocalPort => $port,
         Listen    => 1,
         ReuseAddr => 1,
     ) or return 0;
-    my $claim = IO::Socket::INET->new(LocalAddr => '127.99.0.1', LocalPort => $port, Proto => 'tcp')
-        or return 0;
     push @claims, $claim;
     return 1;
 }
