@@ -1,5 +1,6 @@
 #include "redis/server_clock.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -9,6 +10,10 @@
 namespace ratelimit::redis {
 
 namespace {
+
+/// The most that the clocks of one server, or of two, differ without a step.
+constexpr microseconds drift = std::chrono::seconds{ 3 };
+constexpr microseconds longest_catch_up = std::chrono::hours{ 24 };
 
 microseconds steady_now() noexcept
 {
@@ -50,19 +55,35 @@ bool ServerClock::set(const redisReply& reply) noexcept
 
 void ServerClock::note(microseconds shown, microseconds called, microseconds now) noexcept
 {
-    constexpr microseconds drift = std::chrono::seconds{ 3 };
     const microseconds ahead = shown - now;
-    if (ahead_ && shown + drift < *ahead_ + called) {
+    const auto& before = ahead_ ? ahead_ : others_ahead_;
+    if (before && shown + drift < *before + called) {
+        set_back(*before - ahead, now);
         ahead_ = ahead;
-        set_back_ = now;
     } else if (!ahead_ || ahead > *ahead_) {
         ahead_ = ahead;  // a step forward may be taken back
     }
 }
 
+void ServerClock::takes_over_from(const ServerClock& other) noexcept
+{
+    const auto& theirs = other.ahead_ ? other.ahead_ : other.others_ahead_;
+    catches_up_ = std::max(catches_up_, other.catches_up_);
+    if (!ahead_) {
+        others_ahead_ = std::max(others_ahead_, theirs);
+    } else if (theirs && *ahead_ + drift < *theirs) {
+        set_back(*theirs - *ahead_, steady_now());
+    }
+}
+
+void ServerClock::set_back(microseconds by, microseconds now) noexcept
+{
+    catches_up_ = std::max(catches_up_, std::optional{ now + std::min(by, longest_catch_up) });
+}
+
 bool ServerClock::set_back_within(microseconds span, microseconds now) const noexcept
 {
-    return set_back_ && now - *set_back_ < span;
+    return catches_up_ && now - *catches_up_ < span;
 }
 
 std::optional<microseconds> ServerClock::now() const noexcept

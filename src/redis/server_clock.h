@@ -27,13 +27,22 @@ public:
     /// waited for this process until `now`. Both by the steady clock.
     void note(microseconds shown, microseconds called, microseconds now) noexcept;
 
-    /// Whether it was set back within `span`, by more than clocks drift apart. `note` and `set`
-    /// notice a step, so it may be older.
+    /// The server has keys now that another one had, which counted by its own clock: what that
+    /// showed is compared as if this one had shown it.
+    void takes_over_from(const ServerClock& other) noexcept;
+
+    /// Whether it was set back by more than clocks drift apart, and less than `span` has passed
+    /// since it showed again what it had shown before; a day after the step at the latest it counts
+    /// as if it did. `note` and `set` notice a step, so it may be older.
     bool set_back_within(microseconds span, microseconds now) const noexcept;
 
 private:
-    std::optional<microseconds> ahead_;     // of the steady clock
-    std::optional<microseconds> set_back_;  // when that was noticed, by the steady clock
+    void set_back(microseconds by, microseconds now) noexcept;
+
+    // Of the steady clock; empty: not known.
+    std::optional<microseconds> ahead_;
+    std::optional<microseconds> others_ahead_;  // while that is not known: of who had its keys
+    std::optional<microseconds> catches_up_;    // when it shows again what it had shown before
 };
 
 }  // namespace ratelimit::redis
