@@ -69,7 +69,7 @@ private:
     std::vector<Counted> counted_;       // by run and limit
     const redis::milliseconds made_;
     bool answered_ = false;
-    std::shared_ptr<LateReply> self_;  // while the reply is awaited
+    std::shared_ptr<LateReply> self_;                    // while the reply is awaited
     std::optional<redis::Client::Unsettled> unsettled_;  // as long
 };
 

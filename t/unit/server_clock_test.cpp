@@ -88,7 +88,8 @@ TEST_F(ServerClockTest, a_clock_counts_as_set_back_until_it_shows_again_what_it_
     EXPECT_TRUE(clock_.set_back_within(10s, now() + 1h));
     EXPECT_FALSE(clock_.set_back_within(10s, now() + 1h + 11s));
     reply(noon_ - 1h - 5s);
-    EXPECT_TRUE(clock_.set_back_within(1s, now() + 59min)) << "a smaller step does not shorten that";
+    EXPECT_TRUE(clock_.set_back_within(1s, now() + 59min))
+        << "a smaller step does not shorten that";
 }
 
 TEST_F(ServerClockTest, a_clock_that_was_set_back_by_years_counts_for_a_day)
@@ -114,7 +115,9 @@ TEST_F(ServerClockTest, a_server_with_the_keys_of_another_one_is_compared_with_t
     EXPECT_TRUE(third.set_back_within(24h, now())) << "it has keys of the first one, too";
 }
 
-TEST_F(ServerClockTest, a_server_with_the_keys_of_one_that_was_not_reached_is_compared_with_the_one_before)
+TEST_F(
+    ServerClockTest,
+    a_server_with_the_keys_of_one_that_was_not_reached_is_compared_with_the_one_before)
 {
     show(noon_);
     ServerClock second;
