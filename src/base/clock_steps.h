@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -16,42 +17,66 @@ struct ClockReading {
 /// Whether a clock that may be set was set back, as its readings show beside the steady clock.
 /// Trivially copyable: it may lie in shared memory.
 class ClockSteps {
+    using microseconds = std::chrono::microseconds;
+
 public:
     void note(const ClockReading& reading) noexcept
     {
-        constexpr std::chrono::microseconds drift = std::chrono::seconds{ 3 };
-        const std::chrono::microseconds ahead = reading.since_epoch - reading.now;
-        if (ahead_ && reading.since_epoch + drift < *ahead_ + reading.called) {
+        const microseconds ahead = reading.since_epoch - reading.now;
+        const auto& before = ahead_ ? ahead_ : others_ahead_;
+        if (before && reading.since_epoch + drift < *before + reading.called) {
+            set_back(*before - ahead, reading.now);
             ahead_ = ahead;
-            set_back_ = reading.now;
         } else if (!ahead_ || ahead > *ahead_) {
             ahead_ = ahead;  // a step forward may be taken back
         }
     }
 
     /// The clock is ahead of the steady clock by exactly this.
-    void set_ahead(std::chrono::microseconds ahead) noexcept { ahead_ = ahead; }
+    void set_ahead(microseconds ahead) noexcept { ahead_ = ahead; }
     /// Empty: there was no reading.
-    std::optional<std::chrono::microseconds> ahead() const noexcept { return ahead_; }
+    std::optional<microseconds> ahead() const noexcept { return ahead_; }
 
-    /// Whether it was set back within `span`, by more than clocks drift apart. A reading notices a
-    /// step, so the step may be older.
-    bool set_back_within(
-        std::chrono::microseconds span, std::chrono::microseconds now) const noexcept
+    /// This clock is used in place of the other one: its readings are compared with those, too.
+    void takes_over_from(const ClockSteps& other, microseconds now) noexcept
     {
-        return set_back_ && now - *set_back_ < span;
+        const auto& theirs = other.ahead_ ? other.ahead_ : other.others_ahead_;
+        catches_up_ = std::max(catches_up_, other.catches_up_);
+        if (!ahead_) {
+            others_ahead_ = std::max(others_ahead_, theirs);
+        } else if (theirs && *ahead_ + drift < *theirs) {
+            set_back(*theirs - *ahead_, now);
+        }
+    }
+
+    /// Whether it was set back by more than clocks drift apart, and less than `span` has passed
+    /// since it showed again what it had shown before; a day after the step at the latest it counts
+    /// as if it did. A reading notices a step, so the step may be older.
+    bool set_back_within(microseconds span, microseconds now) const noexcept
+    {
+        return catches_up_ && now - *catches_up_ < span;
     }
 
     /// The time by the steady clock at which it shows `since_epoch`, as far as it was noted.
-    std::chrono::microseconds steady(std::chrono::microseconds since_epoch) const noexcept
+    microseconds steady(microseconds since_epoch) const noexcept
     {
-        return since_epoch - ahead_.value_or(std::chrono::microseconds{ 0 });
+        return since_epoch - ahead_.value_or(microseconds{ 0 });
     }
 
 private:
-    std::optional<std::chrono::microseconds> ahead_;  // of the steady clock
-    std::optional<std::chrono::microseconds>
-        set_back_;  // when that was noticed, by the steady clock
+    /// The most that one clock, or two, differ without a step.
+    static constexpr microseconds drift = std::chrono::seconds{ 3 };
+    static constexpr microseconds longest_catch_up = std::chrono::hours{ 24 };
+
+    void set_back(microseconds by, microseconds now) noexcept
+    {
+        catches_up_ = std::max(catches_up_, std::optional{ now + std::min(by, longest_catch_up) });
+    }
+
+    // Of the steady clock; empty: not known.
+    std::optional<microseconds> ahead_;
+    std::optional<microseconds> others_ahead_;  // while that is not known: of the one before
+    std::optional<microseconds> catches_up_;    // when it shows again what it had shown before
 };
 
 }  // namespace ratelimit

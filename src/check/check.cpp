@@ -176,17 +176,24 @@ void Check::even_out_leases(microseconds now) noexcept
     });
 }
 
-bool Check::refund(microseconds now) noexcept
+void Check::spare_unknown() noexcept
 {
-    bool refunded = false;
-    each_part([&refunded, now](Part& part) {
-        if (part.late != nullptr) {
-            std::exchange(part.late, nullptr)->refuse(part.position.run);
-        }
+    each_part([](Part& part) {
         if (std::exchange(part.unknown, false)) {
             for (const RemoteLimit* limit : part.limits) {
                 spare(limit->coalescer->client(), *limit);
             }
+        }
+    });
+}
+
+bool Check::refund(microseconds now) noexcept
+{
+    spare_unknown();
+    bool refunded = false;
+    each_part([&refunded, now](Part& part) {
+        if (part.late != nullptr) {
+            std::exchange(part.late, nullptr)->refuse(part.position.run);
         }
         if (part.alone || !counted(part)) {
             return;

@@ -66,6 +66,10 @@ public:
     /// `now`: by this node's clock. False: there was nothing to refund.
     bool refund(microseconds now) noexcept;
 
+    /// The request passes. Redis may have counted it later, or twice: no block begins because of
+    /// that.
+    void spare_unknown() noexcept;
+
 private:
     struct Part final : ShardPart, FromFreeList<Part> {
         explicit Part(Check& owner) noexcept : check(owner) {}

@@ -85,6 +85,7 @@ void LateReply::answered(microseconds server_time) noexcept
                 client_.now() - made_);  // it passed earlier than it was counted
         }
     }
+    unsettled_.reset();
 }
 
 void LateReply::refuse(std::size_t run) noexcept
@@ -101,6 +102,7 @@ void LateReply::on_failure(redis::Failure) noexcept
     for (const RemoteLimit& limit : limits_) {
         spare(client_, limit, client_.now() - made_);
     }
+    unsettled_.reset();
 }
 
 /// The requests of a run that passed without a reply stay counted, as far as Redis counted them.

@@ -6,6 +6,7 @@
 #include "redis/client.h"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ public:
     static redis::Call* await(const std::shared_ptr<LateReply>& late) noexcept
     {
         late->self_ = late;
+        late->unsettled_.emplace(late->client_);
         return late.get();
     }
 
@@ -67,7 +69,8 @@ private:
     std::vector<Counted> counted_;       // by run and limit
     const redis::milliseconds made_;
     bool answered_ = false;
-    std::shared_ptr<LateReply> self_;  // while the reply is awaited
+    std::shared_ptr<LateReply> self_;                    // while the reply is awaited
+    std::optional<redis::Client::Unsettled> unsettled_;  // as long
 };
 
 }  // namespace ratelimit

@@ -3,6 +3,7 @@
 #include "check/script_reply.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -33,7 +34,11 @@ public:
     {
         return unused == nullptr ? *new Settlement : *std::exchange(unused, unused->next_);
     }
-    void release() noexcept { next_ = std::exchange(unused, this); }
+    void release() noexcept
+    {
+        unsettled_.reset();
+        next_ = std::exchange(unused, this);
+    }
 
     template <class What>
     void begin(redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now)
@@ -50,14 +55,17 @@ public:
         shard_ = limit.shard;
         block_key_ = std::is_same_v<What, Refund> ? limit.block_key : std::string_view{};
         block_script_ = limit.scripts.block;
-        lifts_ = false;
+        lifts_ = Lifts::nothing;
         late_ = false;
+        if (spares()) {
+            unsettled_.emplace(client);
+        }
         routing = {};
         routing.shard = shard_;
     }
     /// When the refund has ended, however it did, a block that began because of it is lifted. Not
     /// earlier: a check that Redis executes between the two may be refused by what is refunded.
-    void then_lift() noexcept { lifts_ = true; }
+    void then_lift() noexcept { lift(Lifts::since_taken); }
 
     std::string_view routing_key() const noexcept override { return key_; }
     /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
@@ -85,6 +93,9 @@ public:
                                     : !routing.written && tried < longest;
         routing = {};
         routing.shard = shard_;
+        if (again && !block_key_.empty() && lifts_ == Lifts::nothing) {
+            lift(Lifts::since_tried);
+        }
         if (again && client_->try_again(*this)) {
             return;
         }
@@ -94,11 +105,23 @@ public:
         if (block_key_.empty()) {
             release();
         } else {
-            state_spared(units_count());
+            state_spared(std::get<Refund>(what_).taken_at, units_count());
         }
     }
 
 private:
+    /// Which blocks are lifted behind a refund: those of refusals since then.
+    enum class Lifts : std::uint8_t {
+        nothing,
+        since_taken,  // what is refunded was counted
+        since_tried,  // the refund was tried first
+    };
+    void lift(Lifts which) noexcept
+    {
+        lifts_ = which;
+        unsettled_.emplace(*client_);
+    }
+
     /// Everything but what the other one states itself: that it is given up, and that the key is
     /// spared.
     void continue_late(const Settlement& other)
@@ -111,7 +134,7 @@ private:
         script_ = other.script_;
         what_ = other.what_;
         block_key_.clear();
-        lifts_ = false;
+        lifts_ = Lifts::nothing;
         late_ = true;
         routing = {};
         routing.shard = shard_;
@@ -175,19 +198,24 @@ private:
         if (block != nullptr && block->owner != nullptr && part == "+") {
             block->owner->block_began();
         }
-        if (lifts_) {
-            state_spared(microseconds{ 0 });
-        } else {
+        if (lifts_ == Lifts::nothing) {
             release();
+        } else if (lifts_ == Lifts::since_taken) {
+            state_spared(std::get<Refund>(what_).taken_at, microseconds{ 0 });
+        } else {
+            // Rounded up: it has to be negative.
+            const auto tried = client_->now() - began_ + redis::milliseconds{ 1 };
+            state_spared(check_.now.value_or(-tried), microseconds{ 0 });
         }
         return true;
     }
-    /// Behind the refund. `lasts`: how long what it should have returned still counts.
-    void state_spared(microseconds lasts) noexcept
+    /// Behind the refund. `at`: see BlockStatement. `lasts`: how long what it should have returned
+    /// still counts.
+    void state_spared(microseconds at, microseconds lasts) noexcept
     {
-        const microseconds taken_at = std::get<Refund>(what_).taken_at;
-        what_ = Block{ { taken_at, client_->longest_wait(), {}, lasts }, nullptr };
-        lifts_ = false;
+        what_ = Block{ { at, client_->longest_wait(), {}, lasts }, nullptr };
+        lifts_ = Lifts::nothing;
+        unsettled_.emplace(*client_);
         script_ = block_script_;
         key_.swap(block_key_);
         block_key_.clear();
@@ -217,7 +245,8 @@ private:
     std::string key_;
     std::string block_key_;  // of a refund; empty: its limit has no block
     redis::ScriptId block_script_{};
-    bool lifts_ = false;
+    Lifts lifts_ = Lifts::nothing;
+    std::optional<redis::Client::Unsettled> unsettled_;  // while it lifts a block or spares a key
     bool late_ = false;  // another one gave it up, because no reply came in time
     LimitCheck check_;
     redis::ScriptId script_{};
@@ -270,6 +299,28 @@ private:
     microseconds at_{ 0 };
 };
 
+/// The last statement that a key is spared.
+class LastSpared {
+public:
+    /// Whether it was made in this turn and says as much: of units that were counted no later than
+    /// `at`, and that they count until `ends`. If not, this is the last one from now on.
+    bool covers(
+        std::string_view key, microseconds turn, microseconds at, microseconds ends) noexcept
+    {
+        if (last_.is(key, turn) && at_ <= at && ends <= ends_) {
+            return true;
+        }
+        at_ = at;
+        ends_ = ends;
+        return false;
+    }
+
+private:
+    LastStated last_;
+    microseconds at_{ 0 };
+    microseconds ends_{ 0 };
+};
+
 }  // namespace
 
 void refund(
@@ -288,16 +339,17 @@ void take_back(
 
 void spare(redis::Client& client, const RemoteLimit& limit, redis::milliseconds ago) noexcept
 {
-    static LastStated last;
+    static LastSpared last;
+    if (limit.policy.block.count() == 0 || limit.cost == 0) {
+        return;
+    }
     const microseconds wait = client.longest_wait();
-    if (limit.policy.block.count() > 0 && limit.cost > 0
-        && !last.is(limit.block_key, client.now())) {
-        // It was sent at most once more, after its connection was lost.
-        const microseconds at = limit.now.value_or(-(2 * wait + ago));
-        const microseconds lasts = limit.policy.counted_at_most() + wait;
-        send(
-            client, limit, Settlement::Block{ { at, wait, {}, lasts }, nullptr },
-            limit.now.value_or(microseconds{ 0 }));
+    // It was sent at most once more, after its connection was lost.
+    const microseconds at = limit.now.value_or(-(2 * wait + ago));
+    const microseconds lasts = limit.policy.counted_at_most() + wait;
+    const microseconds now = limit.now.value_or(microseconds{ 0 });
+    if (!last.covers(limit.block_key, client.now(), at, now + lasts)) {
+        send(client, limit, Settlement::Block{ { at, wait, {}, lasts }, nullptr }, now);
     }
 }
 

@@ -128,6 +128,21 @@ public:
         retries_.send_all([&by](Call& call) { return by.send(call); });
     }
 
+    /// Exists while Redis may count, or may still count, what no request used: a reply that comes
+    /// late, or what is sent because of it, is awaited.
+    class Unsettled {
+    public:
+        explicit Unsettled(Client& client) noexcept : client_(client) { ++client_.unsettled_; }
+        ~Unsettled() { --client_.unsettled_; }
+        Unsettled(const Unsettled&) = delete;
+        Unsettled& operator=(const Unsettled&) = delete;
+
+    private:
+        Client& client_;
+    };
+    /// Whether there is any, on whichever server.
+    bool unsettled() const noexcept { return unsettled_ > 0; }
+
     /// To be called for a call that failed and whose result no caller waits for.
     void count_failed() noexcept { ++failed_; }
     /// How many such calls there were since the last call of this function.
@@ -204,6 +219,7 @@ private:
 
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
+    std::size_t unsettled_ = 0;
     bool keeps_retries_ = false;
     RetryQueue retries_;  // last: its destructor fails calls
 };

@@ -214,6 +214,7 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
     if (all || std::find(slots_.begin(), slots_.end(), &owner) == slots_.end()) {
         taken_over(*old);
     }
+    owner.clock().takes_over_from(old->clock());
     slots_[slot] = &owner;
     if (all) {
         std::replace(slots_.begin(), slots_.end(), old, &owner);
@@ -326,12 +327,18 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
         std::fill(owners.begin() + range.first, owners.begin() + range.last + 1, master);
     }
     const std::set<const Server*> had_slots(slots_.begin(), slots_.end());
-    std::set<Server*> replaced;
+    std::set<std::pair<Server*, Server*>> moves;
     for (std::size_t slot = 0; slot < slot_count; ++slot) {
         Server* const old = slots_[slot];
         Server* const owner = owners[slot];
-        if (old != nullptr && owner != nullptr && owner != old
-            && (old->away() || !had_slots.contains(owner))) {
+        if (old != nullptr && owner != nullptr && owner != old) {
+            moves.emplace(old, owner);
+        }
+    }
+    std::set<Server*> replaced;
+    for (const auto& [old, owner] : moves) {
+        owner->clock().takes_over_from(old->clock());
+        if (old->away() || !had_slots.contains(owner)) {
             replaced.insert(old);
         }
     }

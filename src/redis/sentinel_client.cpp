@@ -276,12 +276,13 @@ try {
 void SentinelClient::use_master(const Endpoint& master)
 {
     const bool replaced = master_ != nullptr;
+    auto next = std::make_unique<Server>(loop_, master, master_options_, scripts_, *this);
     up_ = false;
     if (replaced) {
+        next->clock().takes_over_from(master_->clock());
         master_->replaced();
     }
-    retired_.add(std::move(master_));
-    master_ = std::make_unique<Server>(loop_, master, master_options_, scripts_, *this);
+    retired_.add(std::exchange(master_, std::move(next)));
     master_->start();
     report_master();
     if (replaced) {

@@ -48,6 +48,11 @@ bool ServerClock::set(const redisReply& reply) noexcept
     return true;
 }
 
+void ServerClock::takes_over_from(const ServerClock& other) noexcept
+{
+    steps_.takes_over_from(other.steps_, steady_now());
+}
+
 std::optional<microseconds> ServerClock::now() const noexcept
 {
     const auto ahead = steps_.ahead();

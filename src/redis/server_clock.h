@@ -27,6 +27,10 @@ public:
     /// have waited for this process until `now`.
     void note(const ClockReading& reading) noexcept { steps_.note(reading); }
 
+    /// The server has keys now that another one had, which counted by its own clock: what that
+    /// showed is compared as if this one had shown it.
+    void takes_over_from(const ServerClock& other) noexcept;
+
     /// ClockSteps::set_back_within. `note` and `set` notice a step.
     bool set_back_within(microseconds span, microseconds now) const noexcept
     {

@@ -129,7 +129,7 @@ void Decision::finish() noexcept
         refund();
         begin_blocks();
     } else {
-        renew_leases();
+        pass();
     }
     hold();
 }
@@ -258,9 +258,10 @@ void Decision::begin_blocks() noexcept
     outcome_ = outcome_of(limits_);  // the states may have changed
 }
 
-void Decision::renew_leases() noexcept
+void Decision::pass() noexcept
 {
     if (check_) {
+        check_->spare_unknown();
         forget_refusals();
     }
     for (const AppliedLimit& limit : limits_) {

@@ -95,7 +95,7 @@ private:
     void resolve() noexcept;
     void refund() noexcept;
     void hold() noexcept;
-    void renew_leases() noexcept;
+    void pass() noexcept;
     void forget_refusals() noexcept;
     void begin_blocks() noexcept;
 

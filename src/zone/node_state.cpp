@@ -128,9 +128,10 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
         limit.source == Source::redis && limit.begins_block
         && (limit.state.blocked.count() > 0 || !clock_was_set_back(limit, clock))) {
         redis::Client& client = limit.coalescer->client();
-        // What a limit on another server refuses has been taken back by then, which lifts a block
-        // that began only because of it.
-        const microseconds later = zone.spans_servers ? client.longest_wait() : microseconds{ 0 };
+        // What a limit on another server refuses, or what Redis executed too late, has been taken
+        // back or stated by then, which lifts a block that began only because of it.
+        const bool waits = zone.spans_servers || client.unsettled();
+        const microseconds later = waits ? client.longest_wait() : microseconds{ 0 };
         ratelimit::begin_block(client, limit, later, clock.since_epoch(), zone);
         if (later.count() == 0) {
             apply_block(limit.state, limit.policy.block);

@@ -109,6 +109,31 @@ subtest 'a block that begins before the node is back is lifted then' => sub {
     cmp_ok $direct->get('/?k=other')->header('Retry-After'), '>', $block - 300, 'the other block stands';
 };
 
+subtest 'what the fail mode let in, and Redis counted later and twice, begins no block' => sub {
+    my $redis  = redis();
+    my $proxy  = proxy(to => $redis->addr);
+    my $direct = blocking_node($redis->addr, 'algorithm=fixed_window');
+    my $node   = blocking_node($proxy->addr, 'algorithm=fixed_window',
+        times => 'timeout 500ms; connect_timeout 2s; breaker failures=100 open=10s;');
+    is $node->status('/closed?k=warm'), 200;
+    $redis->pause;
+    my $socket = http_connect($node->port);
+    http_send($socket, '/?k=cut');
+    for (1 .. 2) {    # it is sent again, once
+        select undef, undef, undef, 0.2;
+        $proxy->cut;
+    }
+    is http_read($socket)->header('X-Status'), 'FAILED_OPEN', 'it passes without an answer';
+    $redis->resume;
+    wait_until('the node is back', sub { $node->get('/closed?k=warm')->header('X-Status') ne 'FAILED_CLOSED' });
+    my $left = left($direct, 'cut');
+    cmp_ok $left, '<', 2, "it is counted: $left left";
+    is $direct->status('/?k=cut'), 200 for 1 .. $left;
+    select undef, undef, undef, 0.7;    # until the statement is tried again
+    is_spared($direct, 'cut');
+    is_blocked($direct, 'other');
+};
+
 subtest 'what the fail mode refused, and Redis counted without a reply, begins no block' => sub {
     my $redis  = redis();
     my $proxy  = proxy(to => $redis->addr);

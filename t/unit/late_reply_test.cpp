@@ -30,9 +30,9 @@ protected:
         }
     }
 
-    Request& ask(std::int64_t cost)
+    Request& ask(std::int64_t cost, std::optional<microseconds> now = std::nullopt)
     {
-        Request& request = make({ { "key", policy_, cost } }, false);
+        Request& request = make({ { "key", policy_, cost, false, now } }, false);
         RemoteLimit& limit = *request.limits[0];
         limit.scripts.refund = refund_;
         if (limit.policy.block.count() > 0) {
@@ -58,7 +58,13 @@ protected:
         });
     }
 
+    struct CountedBlocks final : BlockOwner {
+        void block_began() const noexcept override { ++began; }
+        mutable int began = 0;
+    };
+
     RedisServer server_;
+    CountedBlocks blocks_;
     Policy policy_{ Algorithm::fixed_window, { 10, 24h }, {}, {} };
     redis::ScriptId refund_{};
     redis::ScriptId block_{};
@@ -133,6 +139,68 @@ TEST_P(Late, a_request_that_passed_begins_no_block_if_its_reply_is_lost)
     server_.start();
     load_scripts(server_);
     EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
+}
+
+TEST_P(Late, the_client_is_unsettled_until_what_was_refused_is_returned)
+{
+    policy_.block = 1h;
+    ask(1);
+    ASSERT_TRUE(run());
+    EXPECT_FALSE(client_->unsettled());
+    server_.pause();
+    Request& request = ask(3);
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(client_->unsettled()) << "a late reply may come";
+    refuse(request);
+    requests_.clear();
+    server_.resume();
+    ASSERT_TRUE(counts(1));
+    EXPECT_TRUE(loop_.run_until([this] { return !client_->unsettled(); }));
+}
+
+TEST_P(Late, a_block_that_began_before_a_refund_could_be_executed_is_lifted)
+{
+    policy_.block = 1h;
+    Request& passed = ask(10);
+    ASSERT_TRUE(run());
+    ASSERT_TRUE(passed.answered());
+    const RemoteLimit& limit = *passed.limits[0];
+    ASSERT_EQ(server_.ask({ "CONFIG", "SET", "maxmemory", "1" }), "OK");
+    refund(*client_, limit, { 10, limit.taken_at, limit.state.reset }, 0us);
+    EXPECT_FALSE(client_->unsettled());
+    ASSERT_TRUE(loop_.run_until([this] { return client_->unsettled(); })) << "it is tried again";
+    ASSERT_EQ(server_.ask({ "CONFIG", "SET", "maxmemory", "0" }), "OK");
+
+    Request& refused = ask(1);
+    ASSERT_TRUE(run());
+    ASSERT_TRUE(refused.limits[0]->begins_block);
+    begin_block(*client_, *refused.limits[0], 0us, 0us, blocks_);
+    ASSERT_TRUE(loop_.run_until([this] { return blocks_.began == 1; }));
+    EXPECT_TRUE(loop_.run_until([this] { return !client_->unsettled(); }));
+    Request& next = ask(1);
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(next.state().granted) << "it is returned, and the key is not blocked";
+}
+
+TEST_P(Late, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
+{
+    policy_.block = 1h;
+    const microseconds noon{ 1'795'500'000s };
+    const microseconds day = policy_.counted_at_most();
+    ask(1, noon);
+    ASSERT_TRUE(run());
+    RemoteLimit& limit = *requests_.front().limits[0];
+    for (const microseconds lost : { noon, noon + 5 * day, noon + 2 * day }) {
+        limit.now = lost;
+        spare(*client_, limit);
+    }
+    ASSERT_TRUE(loop_.run_until([this] { return !client_->unsettled(); }));
+    ask(1, noon + 6 * day - 1s);
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(requests_.back().limits[0]->spared);
+    ask(1, noon + 6 * day + 1min);
+    ASSERT_TRUE(run());
+    EXPECT_FALSE(requests_.back().limits[0]->spared);
 }
 
 TEST_P(Late, a_request_that_is_refused_after_its_late_reply_is_refunded_then)

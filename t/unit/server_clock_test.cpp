@@ -81,8 +81,76 @@ TEST_F(ServerClockTest, a_reply_shows_that_the_clock_was_set_back)
     EXPECT_TRUE(clock_.set_back_within(24h, now()));
     reply(noon_ - 10s);
     EXPECT_TRUE(clock_.set_back_within(24h, now())) << "also the next reply";
-    EXPECT_FALSE(clock_.set_back_within(0s, now())) << "longer ago than that";
     EXPECT_LT(*clock_.now(), noon_) << "it is the time of the server";
+}
+
+TEST_F(ServerClockTest, a_clock_counts_as_set_back_until_it_shows_again_what_it_had_shown)
+{
+    show(noon_);
+    reply(noon_ - 1h);
+    EXPECT_TRUE(clock_.set_back_within(10s, now() + 1h));
+    EXPECT_FALSE(clock_.set_back_within(10s, now() + 1h + 11s));
+    reply(noon_ - 1h - 5s);
+    EXPECT_TRUE(clock_.set_back_within(1s, now() + 59min))
+        << "a smaller step does not shorten that";
+}
+
+TEST_F(ServerClockTest, a_clock_that_was_set_back_by_years_counts_for_a_day)
+{
+    show(noon_);
+    reply(noon_ - 24h * 365);
+    EXPECT_TRUE(clock_.set_back_within(10s, now() + 24h));
+    EXPECT_FALSE(clock_.set_back_within(10s, now() + 24h + 11s));
+}
+
+TEST_F(ServerClockTest, a_server_with_the_keys_of_another_one_is_compared_with_that)
+{
+    show(noon_);
+    ServerClock other;
+    other.takes_over_from(clock_);
+    EXPECT_FALSE(other.set_back_within(24h, now())) << "its clock is not known yet";
+    EXPECT_EQ(other.now(), std::nullopt);
+    other.note({ now(), noon_ - 10s, now() });
+    EXPECT_TRUE(other.set_back_within(24h, now()));
+
+    ServerClock third;
+    third.takes_over_from(other);
+    EXPECT_TRUE(third.set_back_within(24h, now())) << "it has keys of the first one, too";
+}
+
+TEST_F(
+    ServerClockTest,
+    a_server_with_the_keys_of_one_that_was_not_reached_is_compared_with_the_one_before)
+{
+    show(noon_);
+    ServerClock second;
+    second.takes_over_from(clock_);
+    ServerClock third;
+    third.takes_over_from(second);
+    third.note({ now(), noon_ - 10s, now() });
+    EXPECT_TRUE(third.set_back_within(24h, now()));
+}
+
+TEST_F(ServerClockTest, a_server_in_use_gets_keys_of_one_whose_clock_is_ahead)
+{
+    ServerClock other;
+    other.note({ now(), noon_ - 10s, now() });
+    show(noon_ - 2s);
+    clock_.takes_over_from(other);
+    EXPECT_FALSE(clock_.set_back_within(24h, now())) << "the other one is behind";
+    other.takes_over_from(clock_);
+    EXPECT_TRUE(other.set_back_within(24h, now()));
+}
+
+TEST_F(ServerClockTest, servers_with_about_the_same_time_take_over_from_each_other)
+{
+    show(noon_);
+    ServerClock other;
+    other.takes_over_from(clock_);
+    other.note({ now(), noon_ - 2s, now() });
+    clock_.takes_over_from(other);
+    EXPECT_FALSE(other.set_back_within(24h, now()));
+    EXPECT_FALSE(clock_.set_back_within(24h, now()));
 }
 
 TEST_F(ServerClockTest, a_step_forward_that_is_taken_back_sets_the_clock_back)

@@ -12,7 +12,8 @@ use Ratelimit::Redis;
 my $slots = 16_384;
 
 # Options: masters (3, no fewer), replicas (of each master, 1), password, conf (more lines of each
-# redis.conf), tls (as in Ratelimit::Redis; the nodes use TLS among themselves too).
+# redis.conf), tls (as in Ratelimit::Redis; the nodes use TLS among themselves too), environments (of the nodes, masters
+# first: an array of hashes).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {masters => 3, replicas => 1, %options}, $class;
@@ -35,7 +36,7 @@ sub _new_node {
     $conf .= "masterauth \"$self->{password}\"\n" if defined $self->{password};
     $conf .= "tls-cluster yes\ntls-replication yes\n" if $self->{tls};
     return Ratelimit::Redis->new(cluster => 1, password => $self->{password}, tls => $self->{tls},
-        conf => $conf . ($self->{conf} // ''));
+        environment => shift @{ $self->{environments} // [] }, conf => $conf . ($self->{conf} // ''));
 }
 
 sub _all_attached {

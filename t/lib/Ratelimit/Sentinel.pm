@@ -11,7 +11,8 @@ use Ratelimit::Redis;
 
 # Options: count (of sentinels, 3), master (the name, "main"), replicas (1), password (of master and
 # replicas), sentinel_password, conf (more lines of each redis.conf), down_after (milliseconds until a
-# silent master counts as down, 1000), tls (as in Ratelimit::Redis; all connections use it).
+# silent master counts as down, 1000), tls (as in Ratelimit::Redis; all connections use it), environments (of master and
+# replicas: an array of hashes).
 sub new {
     my ($class, %options) = @_;
     my $self = bless {count => 3, master => 'main', replicas => 1, down_after => 1000, %options}, $class;
@@ -30,7 +31,7 @@ sub _new_node {
     my ($self, $more) = @_;
     my $conf = "repl-diskless-sync-delay 0\n$more" . ($self->{conf} // '');
     $conf .= "masterauth \"$self->{password}\"\n" if defined $self->{password};
-    return $self->_redis(password => $self->{password}, conf => $conf);
+    return $self->_redis(password => $self->{password}, conf => $conf, environment => shift @{ $self->{environments} // [] });
 }
 
 sub _redis {
