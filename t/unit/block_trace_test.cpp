@@ -329,7 +329,8 @@ TEST(LocalBlock, is_kept_beside_the_counts_of_all_records_and_can_be_freed)
         return zone.decide({ name, policy }, now);
     };
     const auto block = [&](std::string_view name) {
-        return zone.memory().local_limiter().begin_block({ name, policy }, start);
+        return zone.memory().local_limiter().begin_block({ name, policy }, { start, start, start })
+            == LocalLimiter::Block::began;
     };
     EXPECT_TRUE(decide("a").granted && decide("b").granted);
     EXPECT_FALSE(decide("a").granted);

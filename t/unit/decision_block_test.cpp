@@ -170,16 +170,16 @@ TEST_F(Blocks, do_not_begin_because_of_what_is_taken_back_after_them)
     KeyedZone& victims = blocking_zone(1);
     attackers.zone.spans_servers = victims.zone.spans_servers = true;
     EXPECT_TRUE(decide(attackers).granted());
-    DecidedRequest& behind = prepare({ { victims } });
+    DecidedRequest& next = prepare({ { victims } });
     DecidedRequest& attack = start({ { victims }, { attackers } });
-    attack.then = [&behind] {
+    attack.then = [&next] {
         now += 1ms;
-        behind.was_sent = behind.decision.start();
+        next.was_sent = next.decision.start();
     };
     finish(attack);
     EXPECT_EQ(attack.result(), Result::rejected);
-    finish(behind);
-    EXPECT_EQ(behind.result(), Result::rejected) << "executed before the refund";
+    finish(next);
+    EXPECT_EQ(next.result(), Result::rejected) << "executed before the refund";
     EXPECT_EQ(block_in_redis(victims), 0s);
     now += redis().client().longest_wait();
     EXPECT_EQ(block_in_redis(victims), 0s) << "nothing of the victim's had passed";

@@ -122,7 +122,8 @@ sub start {
         sub {
             croak 'nginx ended: ' . $self->log unless alive($self->{pid});
             return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $self->port);
-        }
+        },
+        30
     );
     return $self;
 }

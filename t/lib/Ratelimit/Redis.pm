@@ -55,7 +55,8 @@ sub start {
         sub {
             my $answer = eval { $self->cmd('PING') };
             return defined $answer && $answer eq 'PONG';
-        }
+        },
+        30
     );
     return $self;
 }
