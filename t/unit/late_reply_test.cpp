@@ -189,7 +189,7 @@ TEST_P(Late, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
     const microseconds day = policy_.counted_at_most();
     ask(1, noon);
     ASSERT_TRUE(run());
-    RemoteLimit& limit = *requests_.front().limits[0];
+    RemoteLimit& limit = *requests_.front()->limits[0];
     for (const microseconds lost : { noon, noon + 5 * day, noon + 2 * day }) {
         limit.now = lost;
         spare(*client_, limit);
@@ -197,10 +197,10 @@ TEST_P(Late, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
     ASSERT_TRUE(loop_.run_until([this] { return !client_->unsettled(); }));
     ask(1, noon + 6 * day - 1s);
     ASSERT_TRUE(run());
-    EXPECT_TRUE(requests_.back().limits[0]->spared);
+    EXPECT_TRUE(requests_.back()->limits[0]->spared);
     ask(1, noon + 6 * day + 1min);
     ASSERT_TRUE(run());
-    EXPECT_FALSE(requests_.back().limits[0]->spared);
+    EXPECT_FALSE(requests_.back()->limits[0]->spared);
 }
 
 TEST_P(Late, a_request_that_is_refused_after_its_late_reply_is_refunded_then)
