@@ -165,11 +165,11 @@ TEST_P(Late, a_block_that_began_before_a_refund_could_be_executed_is_lifted)
     ASSERT_TRUE(run());
     ASSERT_TRUE(passed.answered());
     const RemoteLimit& limit = *passed.limits[0];
-    ASSERT_EQ(server_.ask({ "CONFIG", "SET", "maxmemory", "1" }), "OK");
+    ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "1" }), "OK");
     refund(*client_, limit, { 10, limit.taken_at, limit.state.reset }, 0us);
     EXPECT_FALSE(client_->unsettled());
     ASSERT_TRUE(loop_.run_until([this] { return client_->unsettled(); })) << "it is tried again";
-    ASSERT_EQ(server_.ask({ "CONFIG", "SET", "maxmemory", "0" }), "OK");
+    ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "0" }), "OK");
 
     Request& refused = ask(1);
     ASSERT_TRUE(run());
