@@ -33,7 +33,7 @@ protected:
 
     using Lines = std::vector<std::string>;
 
-    TestZone zone_;
+    TestZone zone_{ std::size_t{ 256 } * 1024 };
     TopRefused keys_ = zone_.memory().top_refused();
 };
 
