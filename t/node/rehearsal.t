@@ -90,11 +90,12 @@ same('what nginx answers by itself', @detailed, http => $zones, requests => [@re
     location /internal/ { internal; ratelimit zone=z; }
 END
 
-# Made after the configurations that WordPress and nginx-boilerplate publish, with a limit of each algorithm.
+# Made after the configurations that WordPress and nginx-boilerplate publish, with a limit of each algorithm. Blocks in
+# memory last their time by the monotonic clock.
 @requests = requests(800, qw(/ /index.php /2026/11/hello/ /wp-login.php /wp-admin/ /wp-admin/admin-ajax.php?action=x /wp-json/v2/posts
     /wp-content/uploads/x.php /wp-content/a.css /xmlrpc.php /feed/ /?s=find /.git/config /readme.html /cart/?add=3), 'POST /wp-login.php HTTP/1.1',
     { line => 'GET /wp-json/v2/posts HTTP/1.1', headers => "User-Agent: GoodBot\r\n" });
-same('a WordPress site with limits of each algorithm', @detailed, requests => [@requests], http => $zones . <<'END', server => <<'END2');
+same('a WordPress site with limits of each algorithm', @detailed, monotonic => 1, requests => [@requests], http => $zones . <<'END', server => <<'END2');
     map $http_user_agent $bot { default ""; ~*bot $remote_addr; }
     map $request_method $tries { default ""; POST $remote_addr; }
     geo $trusted { default 0; 192.0.2.6 1; }
