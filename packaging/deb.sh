@@ -25,7 +25,7 @@ changed_at() { of_git log -1 --format=%ct || stat -c %Y CHANGELOG.md; }
 version() {
     local version=${VERSION:-}
     if [ -z "$version" ]; then
-        version=$(sed -n 's/.*version = "\(.*\)";/\1/p' src/http/version.h)
+        version=$(sed -n 's/.*version = "\(.*\)";/\1/p' src/base/version.h)
         grep -qF "## [$version] - " CHANGELOG.md ||
             version=$version~$(date -u -d "@$(changed_at)" +%y%m%d%H%M)
     fi

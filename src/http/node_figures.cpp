@@ -1,8 +1,8 @@
 #include "http/node_figures.h"
 
 #include "base/hash.h"
+#include "base/version.h"
 #include "http/decision_count.h"
-#include "http/version.h"
 #include "limit/percent_text.h"
 #include "node/redis_report.h"
 

@@ -1,5 +1,6 @@
 // ratelimit-rehearse: what the limits of an nginx.conf would have done to the requests of a log.
 
+#include "base/version.h"
 #include "limit/rate_text.h"
 #include "rehearse/discover.h"
 
@@ -85,6 +86,8 @@ void describe(CLI::App& app, Command& command)
     app.description(
         "Reads nginx's access logs, and prints what each limit of a configuration would "
         "have done. See man ratelimit-rehearse.");
+    app.set_version_flag(
+        "--version", "ratelimit-rehearse " + std::string(version), "print the version and exit");
     app.add_option(
            "files", command.files,
            "nginx.conf, or a part of it with the limits; then access logs, also compressed; - is "

@@ -152,6 +152,8 @@ subtest 'options' => sub {
     my @options = $out =~ /^\s+(?:-\w,)?(--[a-z-]+)/mg;
     cmp_ok scalar @options, '>', 8;
     is_deeply [grep { my $name = s/-/\\-/gr; $man !~ /^\.(?:It|B|BR|TP).*\Q$name\E|\\fB\Q$name\E/m } @options], [], 'the man page has each option';
+    my ($version) = read_file(Ratelimit::Build::top() . '/src/base/version.h') =~ /"(.+)"/;
+    is_deeply [(rehearse(conf => $conf, options => ['--version']))[0, 1]], [0, "ratelimit-rehearse $version\n"];
     my ($again, undef, $err) = rehearse(conf => $conf, logs => [$log], options => ['--nonsense']);
     is $again, 1;
     is((rehearse(conf => $conf))[0], 1, 'so is no log');

@@ -1,8 +1,8 @@
+#include "base/version.h"
 #include "http/api/override_json.h"
 #include "http/api/views.h"
 #include "http/decision_count.h"
 #include "http/node_figures.h"
-#include "http/version.h"
 #include "node/redis_report.h"
 
 #include <array>

@@ -2,8 +2,9 @@
 
 #include <string_view>
 
-namespace ratelimit::http {
+namespace ratelimit {
 
+/// Of the module and of ratelimit-rehearse.
 inline constexpr std::string_view version = "0.1.0";
 
-}  // namespace ratelimit::http
+}  // namespace ratelimit
