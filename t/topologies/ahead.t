@@ -5,7 +5,7 @@ use JSON::PP qw(decode_json);
 use Ratelimit::Test;
 
 my @path = ('algorithm=fixed_window', 'algorithm=gcra burst=19', 'algorithm=sliding_window_log');
-my $quick = 'timeout 300ms; connect_timeout 300ms;';
+my $quick = 'timeout 2s; connect_timeout 2s;';
 
 # Limits by two keys, which may be on two servers.
 sub ahead_node {
