@@ -5,7 +5,7 @@ use JSON::PP qw(decode_json);
 use Ratelimit::Test;
 
 my @path = ('algorithm=fixed_window', 'algorithm=gcra burst=19', 'algorithm=sliding_window_log');
-my $quick = 'timeout 2s; connect_timeout 2s;';
+my $quick = 'timeout 300ms; connect_timeout 300ms;';
 
 # Limits by two keys, which may be on two servers.
 sub ahead_node {
@@ -84,7 +84,7 @@ sub passed { my ($node, $path, $times) = @_; return scalar grep { $node->status(
 
 subtest 'one server of a ring is away: its keys have n units, the others go on' => sub {
     my @ring = map { redis() } 1 .. 2;
-    my $node = ahead_node(join(' ', map { 'server ' . $_->addr . ';' } @ring) . $quick, $path[0]);
+    my $node = ahead_node(join(' ', map { 'server ' . $_->addr . ';' } @ring) . 'timeout 2s; connect_timeout 2s;', $path[0]);
     passed($node, "/single?a=$_", 1) for 1 .. 20;
     my ($here) = grep { $ring[0]->cmd('EXISTS', "rl:one:{$_}") } 1 .. 20;
     my ($away) = grep { $ring[1]->cmd('EXISTS', "rl:one:{$_}") } 1 .. 20;
