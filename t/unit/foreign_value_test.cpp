@@ -181,6 +181,12 @@ TEST_P(ForeignValue, fails_no_call_and_all_other_keys_are_decided_exactly)
             }
             const auto states = caller_.check_together(digest, checks, microseconds{ now });
             ASSERT_EQ(states.size(), keys.size()) << where(trace, step, checks[0]);
+            for (const Key& key : keys) {
+                // Keys expire by Redis's clock: on a slow machine that runs ahead of the trace's.
+                if (!key.foreign) {
+                    caller_.number({ "PEXPIRE", key.name, "3600000" });
+                }
+            }
             for (std::size_t i = 0; i < keys.size() && !HasFatalFailure(); ++i) {
                 SCOPED_TRACE(where(trace, step, checks[i]));
                 expect_right(keys[i], checks[i], states[i], now);
