@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 # Makes small slips in the code, one at a time, and runs the tests that should notice them.
 #
-# t/mutate/run.pl            all slips of t/mutate/slips and slips_lua
+# t/mutate/run.pl            all slips of t/mutate/slips*
 # t/mutate/run.pl NAME...    some of them
 # t/mutate/run.pl --list     their names
 # t/mutate/run.pl --check    only whether each text stands in its file exactly once
