@@ -8,7 +8,7 @@ my $folder = $certificates->folder;
 $certificates->authority($_) for qw(ours theirs);
 for (
     ['good',    'ours',   'DNS:redis.test,IP:127.0.0.1'],
-    ['expired', 'ours',   'DNS:redis.test,IP:127.0.0.1', -1],
+    ['expired', 'ours',   'DNS:redis.test,IP:127.0.0.1', 0],
     ['named',   'ours',   'DNS:other.test'],
     ['cn.test', 'ours',   ''],
     ['client',  'ours',   'DNS:nginx.test'],

@@ -5,7 +5,7 @@ package Ratelimit::Certificates;
 use strict;
 use warnings;
 
-use Ratelimit::Process qw(temp_folder read_file write_file);
+use Ratelimit::Process qw(temp_folder read_file wait_until write_file);
 
 sub new {
     my ($class) = @_;
@@ -21,8 +21,8 @@ sub authority {
         "req -x509 -newkey rsa:2048 -nodes -keyout $name.key -out $name.pem -days 30 -subj /CN=$name");
 }
 
-# A certificate signed by $authority for the names $alternatives ("DNS:a.test,IP:127.0.0.1"; '': none but CN=$name). A
-# negative number of days makes it expired.
+# A certificate signed by $authority for the names $alternatives ("DNS:a.test,IP:127.0.0.1"; '': none but CN=$name). With
+# 0 days it has expired on return: OpenSSL 3.5 makes none that ends before it begins.
 sub certificate {
     my ($self, $name, $authority, $alternatives, $days) = @_;
     $days //= 30;
@@ -30,6 +30,8 @@ sub certificate {
     $self->_openssl("req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name");
     $self->_openssl("x509 -req -in $name.csr -CA $authority.pem -CAkey $authority.key -CAcreateserial"
             . " -days $days -extfile $name.ext -out $name.pem");
+    wait_until("$name expires", sub { system("openssl x509 -checkend 0 -noout -in $self->{folder}/$name.pem >/dev/null") != 0 })
+        if $days == 0;
     chmod 0644, glob "$self->{folder}/*.key";
     return $self;
 }
