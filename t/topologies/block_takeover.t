@@ -94,13 +94,13 @@ for my $topology ('sentinel master=main', 'cluster') {
         use_keys($node);
         if ($topology eq 'cluster') {
             my @masters = $group->masters;
-            $_->cmd('WAIT', 1, 5000) for @masters;
+            $_->wait_for_a_replica for @masters;
             for my $old (@masters) {
                 $group->hand_over($old);
             }
         } else {
             my $old = $group->master;
-            $old->cmd('WAIT', 1, 5000);
+            $old->wait_for_a_replica;
             $old->stop('KILL');
             $group->wait_for_new_master($old);
         }
