@@ -27,7 +27,9 @@ sub new {
 # Variables for the program's environment.
 sub environment {
     my ($self) = @_;
-    return { LD_PRELOAD => $library, CLOCK_SHIFT => $self->{path} };
+    # A program that is built with the address sanitizer would not start.
+    my $asan = join ':', 'verify_asan_link_order=0', $ENV{ASAN_OPTIONS} // ();
+    return { LD_PRELOAD => $library, CLOCK_SHIFT => $self->{path}, ASAN_OPTIONS => $asan };
 }
 
 # Steps the clock by $seconds, forwards or backwards.
