@@ -173,8 +173,9 @@ for my $case (['one server', $servers[0]], ['two servers', @servers]) {
         }
         my $seconds = int(time - $began) + 2;
         cmp_ok $passed, '<=', 8 * $seconds;
-        # What the last burst returns may be on its way. On a slow machine leases end before they are used.
-        wait_until('no more is counted than has passed and was leased',
+        # What the last burst returns may be on its way. The bound is far below what was sent, and is not tight: on a slow
+        # machine more than two leases stayed counted, for a cause that is not known.
+        wait_until('the refused requests are not counted',
             sub { counted($fresh, "/peek/one?$keys") <= $passed + 2 * 40 * $seconds });
         cmp_ok counted($fresh, "/peek/one?$keys"), '>=', $passed;
     };
