@@ -73,8 +73,8 @@ Check::Part& Check::split(Part& part, std::size_t at)
     rest->limits = part.limits.subspan(at);
     rest->alone = false;
     rest->expires = part.expires;
-    rest->tries = part.tries;
     rest->sent_before = part.sent_before;
+    rest->ignored_before = part.ignored_before;
     rest->next = std::move(part.next);
     part.limits = part.limits.first(at);
     part.alone = false;
@@ -185,6 +185,17 @@ void Check::spare_unknown() noexcept
             }
         }
     });
+}
+
+void Check::settle_late(const RemoteLimit& limit, std::int64_t cost) const noexcept
+{
+    for (const Part* part = &first_; part != nullptr; part = part->next.get()) {
+        const auto found = std::find(part->limits.begin(), part->limits.end(), &limit);
+        if (part->late != nullptr && found != part->limits.end()) {
+            const auto at = static_cast<std::size_t>(found - part->limits.begin());
+            part->late->settle(part->position.run, at, cost);
+        }
+    }
 }
 
 bool Check::refund(microseconds now) noexcept

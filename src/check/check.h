@@ -66,6 +66,10 @@ public:
     /// `now`: by this node's clock. False: there was nothing to refund.
     bool refund(microseconds now) noexcept;
 
+    /// A request that passed has ended, and really cost this much in a limit without a reply:
+    /// what Redis counts late is settled.
+    void settle_late(const RemoteLimit& limit, std::int64_t cost) const noexcept;
+
     /// The request passes. Redis may have counted it later, or twice: no block begins because of
     /// that.
     void spare_unknown() noexcept;

@@ -258,7 +258,8 @@ void CoalescedCall::let_go(ShardPart& part)
 {
     if (late_ == nullptr) {
         const auto batched = in_sequence() ? std::optional{ format() } : std::nullopt;
-        late_ = std::make_shared<LateReply>(client_, part.limits, limits_, runs_, batched);
+        late_ =
+            std::make_shared<LateReply>(client_, part.limits, limits_, runs_, batched, node_time_);
     }
     part.late = late_;
 }
@@ -351,16 +352,15 @@ void CoalescedCall::end(bool timed_out) noexcept
 }
 
 /// The requests of a call that took nothing, or whose connection was lost, are the first of the
-/// next one, once. `executed`: Redis may have counted them nevertheless.
+/// next one, once for each of these reasons. `executed`: Redis may have counted them nevertheless.
 void CoalescedCall::try_again(bool executed) noexcept
 {
     PartList again;
     in_flight_.each([&](ShardPart& part) {
-        if (part.tries++ > 0) {
+        if (std::exchange(executed ? part.sent_before : part.ignored_before, true)) {
             part.end = ShardPart::End::failed;
             return;
         }
-        part.sent_before = executed;
         part.end = ShardPart::End::pending;
         part.expires = std::max(part.expires, client_.now() + redis::milliseconds{ 1 });
         again.push_back(part);

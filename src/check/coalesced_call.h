@@ -21,7 +21,10 @@ namespace ratelimit {
 /// states has changed then.
 class CoalescedCall : public redis::Call, private redis::BatchPart, private Holding::Waiter {
 public:
-    explicit CoalescedCall(redis::Client& client) noexcept : client_(client) {}
+    CoalescedCall(redis::Client& client, NodeTime node_time) noexcept
+        : client_(client), node_time_(node_time)
+    {
+    }
 
     /// Sends the first request. It sets the keys and policies that matches() requires of others.
     /// False: it was not sent, and `on_unused` is not called.
@@ -73,6 +76,7 @@ private:
     void fail_overdue() noexcept;
 
     redis::Client& client_;
+    const NodeTime node_time_;
     std::string keys_;                // the keys of limits_ and of their blocks, concatenated
     std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
     redis::ScriptId several_{};

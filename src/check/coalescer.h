@@ -14,7 +14,7 @@ namespace ratelimit {
 /// decided in the order of their arrival.
 class Coalescer {
 public:
-    explicit Coalescer(redis::Client& client) : client_(client) {}
+    Coalescer(redis::Client& client, NodeTime node_time) : client_(client), node_time_(node_time) {}
     Coalescer(const Coalescer&) = delete;
     Coalescer& operator=(const Coalescer&) = delete;
 
@@ -34,7 +34,7 @@ private:
     /// A call: in its bucket, or in the list of unused ones.
     struct Entry final : CoalescedCall {
         explicit Entry(Coalescer& coalescer) noexcept
-            : CoalescedCall(coalescer.client_), owner(coalescer)
+            : CoalescedCall(coalescer.client_, coalescer.node_time_), owner(coalescer)
         {
         }
         void on_unused() noexcept override { owner.remove(*this); }
@@ -52,6 +52,7 @@ private:
     }
 
     redis::Client& client_;
+    const NodeTime node_time_;
     EntryTable<Entry> calls_;
     std::uint64_t waited_ = 0;
 };

@@ -8,17 +8,20 @@ namespace ratelimit {
 
 LateReply::LateReply(
     redis::Client& client, std::span<RemoteLimit* const> limits, std::span<const LimitCheck> checks,
-    const Runs& runs, std::optional<redis::BatchFormat> batched)
+    const Runs& runs, std::optional<redis::BatchFormat> batched, NodeTime node_time)
     : client_(client),
       runs_(runs),
       batched_(batched),
       refused_(runs.count()),
       counted_(runs.replies()),
+      node_time_(node_time),
       made_(client.now())
 {
     for (const LimitCheck& check : checks) {
-        keys_ += check.redis_key;
-        keys_ += check.block_key;
+        keys_.append(check.redis_key).append(check.block_key);
+    }
+    for (const RemoteLimit* limit : limits) {
+        keys_ += limit->key;
     }
     std::size_t at = 0;
     for (std::size_t i = 0; i < limits.size(); ++i) {
@@ -28,6 +31,10 @@ LateReply::LateReply(
         at += limit.redis_key.size();
         limit.block_key = std::string_view(keys_).substr(at, checks[i].block_key.size());
         at += limit.block_key.size();
+    }
+    for (RemoteLimit& limit : limits_) {
+        limit.key = std::string_view(keys_).substr(at, limit.key.size());
+        at += limit.key.size();
     }
 }
 
@@ -73,6 +80,7 @@ void LateReply::answered(microseconds server_time) noexcept
     }
     answered_ = true;
     refund_refused();
+    settle_passed();
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         bool passed = false;
         for (std::size_t run = 0; run < refused_.size(); ++run) {
@@ -85,7 +93,7 @@ void LateReply::answered(microseconds server_time) noexcept
                 client_.now() - made_);  // it passed earlier than it was counted
         }
     }
-    unsettled_.reset();
+    unsettled_.clear();
 }
 
 void LateReply::refuse(std::size_t run) noexcept
@@ -96,13 +104,25 @@ void LateReply::refuse(std::size_t run) noexcept
     }
 }
 
+void LateReply::settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept
+try {
+    if (cost != runs_.cost(run, limit)) {
+        costs_.push_back({ run, limit, cost });
+    }
+    if (answered_) {
+        settle_passed();
+    }
+} catch (const std::exception&) {
+    // Out of memory: its cost stays counted.
+}
+
 void LateReply::on_failure(redis::Failure) noexcept
 {
     const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
     for (const RemoteLimit& limit : limits_) {
         spare(client_, limit, client_.now() - made_);
     }
-    unsettled_.reset();
+    unsettled_.clear();
 }
 
 /// The requests of a run that passed without a reply stay counted, as far as Redis counted them.
@@ -117,10 +137,26 @@ void LateReply::refund_refused() noexcept
             const std::int64_t cost = requests * runs_.cost(run, i);
             if (cost > 0 && !counts_at_one_time(limit.policy.algorithm)) {
                 counted.refunded += requests;
-                take_back(client_, limit, { cost, limit.taken_at, counted.reset }, limit.taken_at);
+                take_back(client_, limit, { cost, limit.taken_at, counted.reset }, node_time_());
             }
         }
     }
+}
+
+/// Of the requests of a run, those are settled that Redis may have counted.
+void LateReply::settle_passed() noexcept
+{
+    for (const auto [run, i, cost] : costs_) {
+        const RemoteLimit& limit = limits_[i];
+        Counted& counted = counted_[runs_.reply_of(run, i)];
+        if (counted.settled < counted.requests - counted.refunded) {
+            ++counted.settled;
+            const Refund taken{ runs_.cost(run, i), limit.taken_at, counted.reset };
+            const std::int64_t settled = settled_cost(limit.policy, taken.cost, cost);
+            ratelimit::settle(client_, limit, taken, settled, node_time_());
+        }
+    }
+    costs_.clear();
 }
 
 }  // namespace ratelimit

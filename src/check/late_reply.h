@@ -5,6 +5,7 @@
 #include "check/script_reply.h"
 #include "redis/client.h"
 
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,7 +16,7 @@ namespace ratelimit {
 
 /// What Redis counted for requests that did not wait for the reply any longer. Those that the fail
 /// mode or another limit refused in the meantime, or refuses later, are refunded when the reply
-/// has come. Those that passed stay counted.
+/// has come. Those that passed stay counted, and what they really cost is settled then.
 class LateReply final : public redis::Call, private redis::BatchPart {
 public:
     /// The call: `limits` of one of its requests, `checks` as they were sent, and its requests.
@@ -23,18 +24,22 @@ public:
     LateReply(
         redis::Client& client, std::span<RemoteLimit* const> limits,
         std::span<const LimitCheck> checks, const Runs& runs,
-        std::optional<redis::BatchFormat> batched);
+        std::optional<redis::BatchFormat> batched, NodeTime node_time);
 
     /// The call that gets the reply. It lives until that has come or has failed.
-    static redis::Call* await(const std::shared_ptr<LateReply>& late) noexcept
+    static redis::Call* await(const std::shared_ptr<LateReply>& late)
     {
+        for (const RemoteLimit& limit : late->limits_) {
+            late->unsettled_.emplace_back(late->client_, limit.block_key);
+        }
         late->self_ = late;
-        late->unsettled_.emplace(late->client_);
         return late.get();
     }
 
     /// A request of this run was refused. Once for each request that does not wait any longer.
     void refuse(std::size_t run) noexcept;
+    /// A request of this run passed, and really cost this much in a limit.
+    void settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept;
 
     redis::BatchPart* batch_part() noexcept override { return batched_ ? this : nullptr; }
     bool on_reply(const redisReply& reply) noexcept override;
@@ -47,6 +52,12 @@ private:
         std::int64_t requests = 0;
         microseconds reset{ 0 };
         std::int64_t refunded = 0;  // requests
+        std::int64_t settled = 0;   // requests that passed
+    };
+    struct Cost {
+        std::size_t run;
+        std::size_t limit;
+        std::int64_t cost;
     };
 
     // The call itself is never sent.
@@ -59,6 +70,7 @@ private:
 
     void answered(microseconds server_time) noexcept;
     void refund_refused() noexcept;
+    void settle_passed() noexcept;
 
     redis::Client& client_;
     std::string keys_;
@@ -66,11 +78,13 @@ private:
     Runs runs_;
     std::optional<redis::BatchFormat> batched_;
     std::vector<std::int64_t> refused_;  // requests, by run
+    std::vector<Cost> costs_;            // to be settled
     std::vector<Counted> counted_;       // by run and limit
+    const NodeTime node_time_;
     const redis::milliseconds made_;
     bool answered_ = false;
-    std::shared_ptr<LateReply> self_;                    // while the reply is awaited
-    std::optional<redis::Client::Unsettled> unsettled_;  // as long
+    std::shared_ptr<LateReply> self_;                // while the reply is awaited
+    std::list<redis::Client::Unsettled> unsettled_;  // as long
 };
 
 }  // namespace ratelimit

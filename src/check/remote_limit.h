@@ -8,11 +8,26 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace ratelimit {
 
 class Coalescer;
+
+/// The time since the epoch by this node's clock.
+using NodeTime = std::chrono::microseconds (*)() noexcept;
+
+/// Whose limit it is: counts blocks, and remembers refusals. Must outlive the client's calls.
+class LimitOwner {
+public:
+    virtual void block_began() const noexcept = 0;
+    /// Redis has refunded what it counted for this key, and may admit what it refused before.
+    virtual void refunded(std::string_view key) const noexcept = 0;
+
+protected:
+    ~LimitOwner() = default;
+};
 
 /// The ids of the scripts that check a limit, and change later what it counted.
 struct CheckScripts {
@@ -29,6 +44,8 @@ struct CheckScripts {
 /// The part of a limit of one request that Redis decides. It must not move until the check ends.
 struct RemoteLimit : LimitCheck {
     Coalescer* coalescer = nullptr;  // null: the limit is not counted in Redis
+    const LimitOwner* owner = nullptr;
+    std::string_view key;  // as it is counted; may be binary
     CheckScripts scripts;
     /// What the request really cost is known later, and is settled then.
     bool settled_later = false;

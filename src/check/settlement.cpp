@@ -27,7 +27,6 @@ public:
     };
     struct Block {
         BlockStatement statement;
-        const BlockOwner* owner;  // null: none begins
     };
 
     static Settlement& take()
@@ -46,6 +45,8 @@ public:
         client_ = &client;
         what_ = what;
         key_ = std::is_same_v<What, Block> ? limit.block_key : limit.redis_key;
+        counted_key_ = limit.key;
+        owner_ = limit.owner;
         check_ = limit;
         if (check_.now) {
             check_.now = now;  // not the time of the check: an arrival time drains meanwhile
@@ -58,7 +59,7 @@ public:
         lifts_ = Lifts::nothing;
         late_ = false;
         if (spares()) {
-            unsettled_.emplace(client);
+            unsettled_.emplace(client, key_);
         }
         routing = {};
         routing.shard = shard_;
@@ -119,7 +120,7 @@ private:
     void lift(Lifts which) noexcept
     {
         lifts_ = which;
-        unsettled_.emplace(*client_);
+        unsettled_.emplace(*client_, block_key_);
     }
 
     /// Everything but what the other one states itself: that it is given up, and that the key is
@@ -134,6 +135,8 @@ private:
         script_ = other.script_;
         what_ = other.what_;
         block_key_.clear();
+        counted_key_ = other.counted_key_;
+        owner_ = other.owner_;
         lifts_ = Lifts::nothing;
         late_ = true;
         routing = {};
@@ -194,9 +197,10 @@ private:
         if (std::holds_alternative<Charge>(what_) && !read_sequence_reply(part, reply)) {
             return false;
         }
-        const auto* block = std::get_if<Block>(&what_);
-        if (block != nullptr && block->owner != nullptr && part == "+") {
-            block->owner->block_began();
+        if (owner_ != nullptr && std::holds_alternative<Refund>(what_)) {
+            owner_->refunded(counted_key_);
+        } else if (owner_ != nullptr && std::holds_alternative<Block>(what_) && part == "+") {
+            owner_->block_began();
         }
         if (lifts_ == Lifts::nothing) {
             release();
@@ -213,9 +217,9 @@ private:
     /// still counts.
     void state_spared(microseconds at, microseconds lasts) noexcept
     {
-        what_ = Block{ { at, client_->longest_wait(), {}, lasts }, nullptr };
+        what_ = Block{ { at, client_->longest_wait(), {}, lasts } };
         lifts_ = Lifts::nothing;
-        unsettled_.emplace(*client_);
+        unsettled_.emplace(*client_, block_key_);
         script_ = block_script_;
         key_.swap(block_key_);
         block_key_.clear();
@@ -244,6 +248,8 @@ private:
     std::uint32_t shard_ = 0;
     std::string key_;
     std::string block_key_;  // of a refund; empty: its limit has no block
+    std::string counted_key_;
+    const LimitOwner* owner_ = nullptr;
     redis::ScriptId block_script_{};
     Lifts lifts_ = Lifts::nothing;
     std::optional<redis::Client::Unsettled> unsettled_;  // while it lifts a block or spares a key
@@ -349,19 +355,18 @@ void spare(redis::Client& client, const RemoteLimit& limit, redis::milliseconds 
     const microseconds lasts = limit.policy.counted_at_most() + wait;
     const microseconds now = limit.now.value_or(microseconds{ 0 });
     if (!last.covers(limit.block_key, client.now(), at, now + lasts)) {
-        send(client, limit, Settlement::Block{ { at, wait, {}, lasts }, nullptr }, now);
+        send(client, limit, Settlement::Block{ { at, wait, {}, lasts } }, now);
     }
 }
 
 void begin_block(
-    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now,
-    const BlockOwner& owner) noexcept
+    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now) noexcept
 {
     static LastStated last;
     if (!last.is(limit.block_key, limit.taken_at)) {
         const microseconds at = limit.taken_at;
         const BlockStatement statement{ at, at + later, at + later + limit.policy.block, {} };
-        send(client, limit, Settlement::Block{ statement, &owner }, now);
+        send(client, limit, Settlement::Block{ statement }, now);
     }
 }
 
@@ -369,6 +374,22 @@ void charge(
     redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now) noexcept
 {
     send(client, limit, Settlement::Charge{ cost }, now);
+}
+
+std::int64_t settled_cost(const Policy& policy, std::int64_t counted, std::int64_t cost) noexcept
+{
+    return traits_of(policy.algorithm).logs ? std::min(cost, counted + policy.whole()) : cost;
+}
+
+void settle(
+    redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,
+    microseconds now) noexcept
+{
+    if (cost > counted.cost) {
+        charge(client, limit, cost - counted.cost, now);
+    } else if (cost < counted.cost) {
+        refund(client, limit, { counted.cost - cost, counted.taken_at, counted.reset }, now);
+    }
 }
 
 }  // namespace ratelimit

@@ -32,23 +32,22 @@ void spare(
     redis::Client& client, const RemoteLimit& limit,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
-/// Who counts blocks. Must outlive the client's calls.
-class BlockOwner {
-public:
-    virtual void block_began() const noexcept = 0;
-
-protected:
-    ~BlockOwner() = default;
-};
-
 /// Begins a block of the limit's key, by the reply that the limit got: at the time of that, or this
 /// much later. Several calls for one reply, in turn, are one.
 void begin_block(
-    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now,
-    const BlockOwner& owner) noexcept;
+    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now) noexcept;
 
 /// Counts more, even if it exceeds the limit.
 void charge(
     redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now) noexcept;
+
+/// What is counted of a request that cost this much in the end, where `counted` was counted: each
+/// unit of a log is an entry, and more entries than the quota refuse no more requests.
+std::int64_t settled_cost(const Policy& policy, std::int64_t counted, std::int64_t cost) noexcept;
+
+/// Changes what a check counted to `cost`, which is a settled_cost.
+void settle(
+    redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,
+    microseconds now) noexcept;
 
 }  // namespace ratelimit

@@ -59,8 +59,8 @@ struct ShardPart : Link<ShardPart> {
     std::shared_ptr<LateReply> late;  // if it failed, but Redis may count it
     bool unknown = false;             // the same, but no reply will tell
     Runs::Position position;          // in the call
-    unsigned tries = 0;               // how often it was sent again
     bool sent_before = false;         // Redis may have executed it before
+    bool ignored_before = false;      // Redis had ignored the statement it was a part of
 };
 
 using PartList = List<ShardPart>;
@@ -76,10 +76,7 @@ inline void note_unknown(PartList& parts, bool sent_again) noexcept
 {
     parts.each([sent_again](ShardPart& part) {
         part.unknown = true;
-        if (sent_again) {
-            part.tries = 1;
-            part.sent_before = true;
-        }
+        part.sent_before = part.sent_before || sent_again;
     });
 }
 

@@ -196,6 +196,7 @@ Read find_in_redis(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& l
         limit.block_key = zone.block_key(limit.key, limit.policy.override_record, memory + room);
     }
     limit.coalescer = &conf.zone->redis->coalescer();
+    limit.owner = &zone;
     limit.scripts = conf.scripts;
     if (limit.holds != nullptr && limit.cost > 0) {
         limit.holdings = &conf.zone->holdings();

@@ -25,10 +25,12 @@ void settle(ngx_http_request_t* r, const RequestState& state)
     const LimitSet& set = *state.conf.limits;
     for (const AppliedLimit& limit : state.decision.limits()) {
         const LimitConf& conf = set.limits[limit.configured];
-        if (conf.charges() && state.decision.counted(limit)) {
+        if (conf.charges() && state.decision.passed()) {
             const std::int64_t cost = evaluate_charge(r, conf).value_or(limit.cost);
             state.decision.settle(limit, cost);
-            count(limit, cost);
+            if (state.decision.counted(limit)) {
+                count(limit, cost);
+            }
         }
     }
 }

@@ -84,7 +84,7 @@ Coalescer& RedisBlock::coalescer()
             ngx_cycle->connection_n / 2 / static_cast<std::size_t>(own.server.connections);
         own.most_masters = std::min<std::size_t>(own.most_masters, half);
         client_ = redis::make_client({ event_loop(), std::move(own), scripts, *this });
-        coalescer_ = std::make_unique<Coalescer>(*client_);
+        coalescer_ = std::make_unique<Coalescer>(*client_, node_clock.since_epoch);
         ahead_units_ = std::make_unique<AheadUnits>(*client_, node_clock.monotonic);
         lease_renewals_ = std::make_unique<LeaseRenewals>(*client_);
         client_->start();

@@ -3,6 +3,7 @@
 #include "redis/retry_queue.h"
 #include "redis/server.h"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -128,20 +129,24 @@ public:
         retries_.send_all([&by](Call& call) { return by.send(call); });
     }
 
-    /// Exists while Redis may count, or may still count, what no request used: a reply that comes
-    /// late, or what is sent because of it, is awaited.
+    /// Exists while Redis may count, or may still count, for a key what no request used: a reply
+    /// that comes late, or what is sent because of it, is awaited.
     class Unsettled {
     public:
-        explicit Unsettled(Client& client) noexcept : client_(client) { ++client_.unsettled_; }
-        ~Unsettled() { --client_.unsettled_; }
+        Unsettled(Client& client, std::string_view key) noexcept
+            : count_(client.unsettled_[place_of(key)])
+        {
+            ++count_;
+        }
+        ~Unsettled() { --count_; }
         Unsettled(const Unsettled&) = delete;
         Unsettled& operator=(const Unsettled&) = delete;
 
     private:
-        Client& client_;
+        std::uint32_t& count_;
     };
-    /// Whether there is any, on whichever server.
-    bool unsettled() const noexcept { return unsettled_ > 0; }
+    /// Whether there is any of this key, or of another one that shares its place.
+    bool unsettled(std::string_view key) const noexcept { return unsettled_[place_of(key)] > 0; }
 
     /// To be called for a call that failed and whose result no caller waits for.
     void count_failed() noexcept { ++failed_; }
@@ -217,9 +222,14 @@ protected:
 private:
     enum class State : std::uint8_t { resting, open, closed };
 
+    static std::size_t place_of(std::string_view key) noexcept
+    {
+        return std::hash<std::string_view>{}(key) % std::tuple_size_v<decltype(unsettled_)>;
+    }
+
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
-    std::size_t unsettled_ = 0;
+    std::array<std::uint32_t, 256> unsettled_{};  // by place of a key
     bool keeps_retries_ = false;
     RetryQueue retries_;  // last: its destructor fails calls
 };

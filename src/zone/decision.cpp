@@ -296,6 +296,9 @@ void Decision::settle(const AppliedLimit& limit, std::int64_t cost) const noexce
     if (counted(limit) && cost != limit.cost) {
         settle_cost(limit, cost, clock_.since_epoch());
     }
+    if (check_) {
+        check_->settle_late(limit, cost);
+    }
 }
 
 void Decision::forget_refusals() noexcept

@@ -67,13 +67,15 @@ public:
     /// limits that were therefore not sent to Redis do not count as undecided.
     bool undecided(const AppliedLimit& limit) const noexcept;
     bool dry_run() const noexcept { return rules_.dry_run; }
+    /// Whether neither the limits nor the fail mode refuse the request.
+    bool passed() const noexcept { return !outcome_.refused && result_ != Result::failed_closed; }
     /// Whether the request is counted in this limit.
     bool counted(const AppliedLimit& limit) const noexcept
     {
-        return limit.decided && limit.state.granted && !outcome_.refused
-            && result_ != Result::failed_closed;
+        return limit.decided && limit.state.granted && passed();
     }
-    /// Changes the cost that is counted in a limit to what the request really cost. Once.
+    /// Changes the cost that is counted in a limit to what the request really cost, as soon as its
+    /// reply has come. Once, if it passed.
     void settle(const AppliedLimit& limit, std::int64_t cost) const noexcept;
     std::size_t checks_sent() const noexcept { return check_ ? sent_.size() : 0; }
 

@@ -15,7 +15,7 @@
 namespace ratelimit {
 
 /// One ratelimit_zone, without the nginx expressions for its key and rate.
-struct Zone final : BlockOwner, AheadOwner, LeaseOwner {
+struct Zone final : LimitOwner, AheadOwner, LeaseOwner {
     std::string name;
     std::optional<AddressForm>
         addresses;  // its keys are addresses or networks; empty: they are not
@@ -98,6 +98,13 @@ struct Zone final : BlockOwner, AheadOwner, LeaseOwner {
     void block_began() const noexcept override
     {
         memory().counters().add(ZoneCounters::Units::blocked, 1);
+    }
+    void refunded(std::string_view key) const noexcept override
+    {
+        DenialCache denials = memory().denials();
+        if (denials.may_have(key)) {
+            denials.forget_key(key);
+        }
     }
 
     void ahead_answered(

@@ -165,8 +165,9 @@ class NoEvents final : public redis::ClientEvents {
     void servers_unknown(std::string_view) noexcept override {}
 };
 
-class NoBlocks final : public BlockOwner {
+class NoOwner final : public LimitOwner {
     void block_began() const noexcept override {}
+    void refunded(std::string_view) const noexcept override {}
 };
 
 microseconds monotonic() noexcept
@@ -237,13 +238,12 @@ public:
 private:
     static void settle(const RemoteLimit& limit)
     {
-        static const NoBlocks nobody;
         must(limit.state.remaining >= 0 && limit.state.reset.count() >= 0);
         redis::Client& client = limit.coalescer->client();
         const microseconds now = monotonic();
         charge(client, limit, 2, now);
         take_back(client, limit, { 1, limit.taken_at, limit.state.reset }, now);
-        begin_block(client, limit, 0us, now, nobody);
+        begin_block(client, limit, 0us, now);
     }
 
     std::string name_;
@@ -276,7 +276,7 @@ void run(std::uint8_t topology)
     const auto client =
         redis::make_client({ loop, options_of(topology), scripts.registry, events });
     client->start();
-    Coalescer coalescer(*client);
+    Coalescer coalescer(*client, monotonic);
     std::int64_t units = 0;
     {
         Holdings holdings({ *client, 60s, monotonic, [&](std::int64_t more) { units += more; } });

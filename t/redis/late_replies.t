@@ -92,6 +92,60 @@ subtest 'requests that passed by fail mode open are counted' => sub {
     is_counted($node, 1, 'z', $_) for 1 .. 5;
 };
 
+for my $mode (['open', 'FAILED_OPEN'], ['local', 'PASSED']) {
+    my ($path, $status) = @{$mode};
+    for my $algorithm (@algorithms) {
+        subtest "requests that passed by fail mode $path are charged what they cost in the end: $algorithm" => sub {
+            my $redis = redis();
+            my $now   = $algorithm =~ /leaky/ ? 'nodelay' : '';
+            my $node  = modes_node([$redis], "ratelimit_zone \$arg_k zone=z cache=off rate=10r/d algorithm=$algorithm;",
+                "ratelimit zone=z $now charge=\$arg_c;", block => $patient);
+            burst($node->port, '/open/?k=other', 20, 20);    # loads the scripts
+            is_deeply during_a_stall($node, $redis, map { "/$path/?k=$_&c=" . ($_ - 1) } 1 .. 4), { $status => 4 };
+            is_counted($node, $_ - 1, 'z', $_) for 1 .. 4;
+        };
+    }
+}
+
+# The refusal of R2 rests on the count of R1, which is taken back.
+subtest 'a refusal that a late refund undoes is not remembered' => sub {
+    my $redis = redis();
+    my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z rate=1r/h algorithm=fixed_window;',
+        'ratelimit zone=z;', block => $patient);
+    my $key = 0;
+    wait_until('a request that Redis refuses by a late count', sub {
+        my $path = '/closed/?k=' . ++$key;
+        $redis->pause;
+        my $first  = $node->status($path);
+        my $socket = http_connect($node->port);
+        http_send($socket, $path);
+        sleep 0.03;
+        $redis->resume;
+        return http_read($socket)->status == 429 && $first == 503;
+    });
+    ok eval { wait_until('the key is free', sub { $node->status("/closed/?k=$key") == 200 }, 2); 1 },
+        'the next request passes, sooner than refusals are forgotten';
+};
+
+subtest 'a late refund returns nothing of what others took meanwhile: clock=local' => sub {
+    my $redis = redis();
+    my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=1r/2s algorithm=gcra clock=local;',
+        'ratelimit zone=z;', block => $patient);
+    for my $key (1 .. 4) {
+        my $answer = '';
+        $redis->pause;
+        is $node->status("/closed/?k=$key"), 503;
+        sleep 2.1;    # what it took drains
+        my $socket = http_connect($node->port);
+        http_send($socket, "/closed/?k=$key");
+        sleep 0.05;
+        $redis->resume;
+        my $passed = http_read($socket)->status;
+        my $next   = $node->status("/closed/?k=$key");
+        isnt "$passed $next", '200 200', 'not two requests in two seconds' or return;
+    }
+};
+
 subtest 'a request over two servers that got 503 is counted on none' => sub {
     my @redis = map { redis() } 1 .. 2;
     my $node  = modes_node(

@@ -16,7 +16,8 @@ namespace ratelimit {
 struct AheadWorker {
     AheadWorker(redis::ClientOptions options, const redis::ScriptRegistry& scripts)
         : client(redis::make_client({ loop, std::move(options), scripts, events })),
-          coalescer(*client),
+          coalescer(
+              *client, +[]() noexcept { return now; }),
           units(
               *client, +[]() noexcept { return now; })
     {

@@ -84,7 +84,8 @@ protected:
         }
         several_ = scripts_.add(several_script(all_algorithms));
         start_ready(std::move(options));
-        coalescer_.emplace(*client_);
+        coalescer_.emplace(
+            *client_, +[]() noexcept { return node_time; });
     }
 
     /// With a server that has the scripts.
@@ -167,6 +168,8 @@ protected:
     };
     std::deque<Sequence> sequences_;
     redis::ScriptId several_{};
+    /// Since the epoch, by this node's clock.
+    static inline microseconds node_time{ 1'795'500'000'000'000 };
     std::optional<Coalescer> coalescer_;
     std::deque<std::unique_ptr<Request>> requests_;
     std::vector<bool> sent_;

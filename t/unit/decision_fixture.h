@@ -146,7 +146,7 @@ protected:
         auto& client = *clients_.emplace_back(
             redis::make_client({ loop_, std::move(options), scripts_, events_ }));
         client.start();
-        return *coalescers_.emplace_back(std::make_unique<Coalescer>(client));
+        return *coalescers_.emplace_back(std::make_unique<Coalescer>(client, clock.since_epoch));
     }
     Coalescer& redis()
     {

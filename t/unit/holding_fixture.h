@@ -94,7 +94,8 @@ protected:
     struct Worker {
         explicit Worker(HoldingTest& test)
             : client(loop, test.scripts_, test.events_, test.digests_),
-              coalescer(client),
+              coalescer(
+                  client, +[]() noexcept { return virtual_now; }),
               holdings({ client, policy.rate.window,
                          +[]() noexcept { return virtual_now - 1'000'000s; },
                          [this](std::int64_t units) { counted += units; } })

@@ -18,6 +18,7 @@ protected:
     void SetUp() override
     {
         refund_ = scripts_.add(refund_script());
+        charge_ = scripts_.add(charge_script(GetParam()));
         block_ = scripts_.add(block_script());
         auto options = options_to(server_.port());
         options.server.timeout = 300ms;
@@ -35,6 +36,9 @@ protected:
         Request& request = make({ { "key", policy_, cost, false, now } }, false);
         RemoteLimit& limit = *request.limits[0];
         limit.scripts.refund = refund_;
+        limit.scripts.charge = charge_;
+        limit.owner = &owner_;
+        limit.key = key_;
         if (limit.policy.block.count() > 0) {
             limit.block_key = "key:block";
             limit.scripts.block = block_;
@@ -43,30 +47,40 @@ protected:
         EXPECT_TRUE(coalescer_->send(request));
         return request;
     }
+    bool unsettled() const { return client_->unsettled("key:block"); }
+    static void settle(Request& request, std::int64_t cost)
+    {
+        ASSERT_NE(request.late, nullptr);
+        request.late->settle(request.position.run, 0, cost);
+    }
     static void refuse(Request& request)
     {
         ASSERT_NE(request.late, nullptr);
         request.late->refuse(request.position.run);
     }
     /// Waits until this much is counted.
-    bool counts(std::int64_t expected)
+    bool counts(std::int64_t expected, std::optional<microseconds> now = std::nullopt)
     {
         return loop_.run_until([&] {
-            Request& peek = ask(0);
+            Request& peek = ask(0, now);
             EXPECT_TRUE(run());
             return peek.answered() && 10 - peek.remaining() == expected;
         });
     }
 
-    struct CountedBlocks final : BlockOwner {
+    struct Owner final : LimitOwner {
         void block_began() const noexcept override { ++began; }
+        void refunded(std::string_view key) const noexcept override { refunds.emplace_back(key); }
         mutable int began = 0;
+        mutable std::vector<std::string> refunds;
     };
 
     RedisServer server_;
-    CountedBlocks blocks_;
+    const std::string key_ = "key";
+    Owner owner_;
     Policy policy_{ Algorithm::fixed_window, { 10, 24h }, {}, {} };
     redis::ScriptId refund_{};
+    redis::ScriptId charge_{};
     redis::ScriptId block_{};
 };
 
@@ -80,6 +94,65 @@ TEST_P(Late, a_request_that_was_refused_is_refunded_when_its_reply_comes)
     requests_.clear();
     server_.resume();
     EXPECT_TRUE(counts(0));
+    EXPECT_TRUE(loop_.run_until([this] { return owner_.refunds == std::vector{ key_ }; }))
+        << "what refusals of the key were remembered rests on a count that is gone";
+}
+
+TEST_P(Late, a_request_that_passed_is_charged_what_it_cost_when_its_reply_comes)
+{
+    server_.pause();
+    Request& cheaper = ask(2);
+    ASSERT_TRUE(run());
+    settle(cheaper, 0);
+    Request& dearer = ask(1);
+    ASSERT_TRUE(run());
+    settle(dearer, 5);
+    requests_.clear();
+    server_.resume();
+    EXPECT_TRUE(counts(5));
+}
+
+TEST_P(Late, a_request_that_ends_after_its_late_reply_is_charged_what_it_cost)
+{
+    server_.pause();
+    Request& request = ask(3);
+    ASSERT_TRUE(run());
+    server_.resume();
+    ASSERT_TRUE(counts(3));
+    settle(request, 1);
+    EXPECT_TRUE(counts(1));
+}
+
+TEST_P(Late, a_request_that_redis_refuses_late_is_charged_nothing)
+{
+    ask(8);
+    ASSERT_TRUE(run());
+    server_.pause();
+    Request& request = ask(3);
+    ASSERT_TRUE(run());
+    settle(request, 1);
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([this] { return coalescer_->idle() && client_->idle(); }));
+    EXPECT_TRUE(counts(8));
+}
+
+TEST_P(Late, what_drained_before_a_late_refund_is_not_refunded_to_others)
+{
+    const microseconds before = node_time;
+    const microseconds later = before + 3 * policy_.rate.window / 10;
+    server_.pause();
+    Request& refused = ask(3, before);
+    ASSERT_TRUE(run());
+    server_.resume();
+    ASSERT_TRUE(counts(3, before));
+    ask(3, later);
+    ASSERT_TRUE(run());
+    node_time = later;
+    refuse(refused);
+    EXPECT_TRUE(counts(3, later));
+    ASSERT_TRUE(loop_.run_until([this] { return owner_.refunds.size() == 1; }));
+    EXPECT_TRUE(counts(3, later));
+    node_time = before;
 }
 
 TEST_P(Late, a_request_that_was_refused_is_refunded_after_a_stall_that_replaced_the_connection)
@@ -141,21 +214,22 @@ TEST_P(Late, a_request_that_passed_begins_no_block_if_its_reply_is_lost)
     EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
 }
 
-TEST_P(Late, the_client_is_unsettled_until_what_was_refused_is_returned)
+TEST_P(Late, the_key_is_unsettled_until_what_was_refused_is_returned)
 {
     policy_.block = 1h;
     ask(1);
     ASSERT_TRUE(run());
-    EXPECT_FALSE(client_->unsettled());
+    EXPECT_FALSE(unsettled());
     server_.pause();
     Request& request = ask(3);
     ASSERT_TRUE(run());
-    EXPECT_TRUE(client_->unsettled()) << "a late reply may come";
+    EXPECT_TRUE(unsettled()) << "a late reply may come";
+    EXPECT_FALSE(client_->unsettled("other:block"));
     refuse(request);
     requests_.clear();
     server_.resume();
     ASSERT_TRUE(counts(1));
-    EXPECT_TRUE(loop_.run_until([this] { return !client_->unsettled(); }));
+    EXPECT_TRUE(loop_.run_until([this] { return !unsettled(); }));
 }
 
 TEST_P(Late, a_block_that_began_before_a_refund_could_be_executed_is_lifted)
@@ -167,16 +241,16 @@ TEST_P(Late, a_block_that_began_before_a_refund_could_be_executed_is_lifted)
     const RemoteLimit& limit = *passed.limits[0];
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "1" }), "OK");
     refund(*client_, limit, { 10, limit.taken_at, limit.state.reset }, 0us);
-    EXPECT_FALSE(client_->unsettled());
-    ASSERT_TRUE(loop_.run_until([this] { return client_->unsettled(); })) << "it is tried again";
+    EXPECT_FALSE(unsettled());
+    ASSERT_TRUE(loop_.run_until([this] { return unsettled(); })) << "it is tried again";
     ASSERT_EQ(server_.ask({ "CONFIG", "SET", "min-replicas-to-write", "0" }), "OK");
 
     Request& refused = ask(1);
     ASSERT_TRUE(run());
     ASSERT_TRUE(refused.limits[0]->begins_block);
-    begin_block(*client_, *refused.limits[0], 0us, 0us, blocks_);
-    ASSERT_TRUE(loop_.run_until([this] { return blocks_.began == 1; }));
-    EXPECT_TRUE(loop_.run_until([this] { return !client_->unsettled(); }));
+    begin_block(*client_, *refused.limits[0], 0us, 0us);
+    ASSERT_TRUE(loop_.run_until([this] { return owner_.began == 1; }));
+    EXPECT_TRUE(loop_.run_until([this] { return !unsettled(); }));
     Request& next = ask(1);
     ASSERT_TRUE(run());
     EXPECT_TRUE(next.state().granted) << "it is returned, and the key is not blocked";
@@ -194,7 +268,7 @@ TEST_P(Late, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
         limit.now = lost;
         spare(*client_, limit);
     }
-    ASSERT_TRUE(loop_.run_until([this] { return !client_->unsettled(); }));
+    ASSERT_TRUE(loop_.run_until([this] { return !unsettled(); }));
     ask(1, noon + 6 * day - 1s);
     ASSERT_TRUE(run());
     EXPECT_TRUE(requests_.back()->limits[0]->spared);

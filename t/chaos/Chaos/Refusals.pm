@@ -189,18 +189,20 @@ sub _by_level {
 sub _explain_blocks {
     my ($limit, $refused, $late, $cut) = @_;
     my ($surely, $perhaps, $begun) = (0, 0, 0);    # ends of blocks; when the one that is sure has begun
-    # Of limits that may be on several servers, it begins later.
-    my $with  = grep { $_ == $limit } map { limits()->{$_} } map { @{ $_->{with} // [] } } values %{ limits() };
-    my $later = $limit->{with} || $with ? connect_timeout() + timeout() : 0;
+    # Of limits that may be on several servers, it begins later; so it does while the node is owed a reply about the key.
+    my $with = grep { $_ == $limit } map { limits()->{$_} } map { @{ $_->{with} // [] } } values %{ limits() };
+    my @owed = grep { !$_->{judged} } @{$refused};
     for my $refusal (sort { $a->{to} <=> $b->{to} } @{$refused}) {
         my ($by_counts, $node) = ($refusal->{explained}, $refusal->{request}{node});
         $refusal->{explained} = 1 if $refusal->{at} < $perhaps;
         $perhaps = max($perhaps, $late->($refusal->{to}, $node) + $longest)
             if $by_counts && !$refusal->{rooted} && $cut->($refusal->{at}, $refusal->{to}, $node);
         next unless $refusal->{rooted} && ($refusal->{to} > $surely || $refusal->{at} < $begun);
+        my $later = $limit->{with} || $with || grep { $_->{request}{node} == $node && $_->{at} < $refusal->{to}
+            && $_->{to} > $refusal->{at} } @owed;
         ($surely, $begun) = ($refusal->{at} + $limit->{block}, $late->($refusal->{to}, $node))
-            if $refusal->{certain} && $refusal->{at} > $perhaps;
-        $perhaps = max($perhaps, $refusal->{to} + $limit->{block} + $later);
+            if $refusal->{certain} && !$later && $refusal->{at} > $perhaps;
+        $perhaps = max($perhaps, $refusal->{to} + $limit->{block} + ($later ? connect_timeout() + timeout() : 0));
     }
     return $perhaps;
 }
