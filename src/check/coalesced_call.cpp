@@ -89,10 +89,10 @@ bool CoalescedCall::matches(const ShardPart& part) const noexcept
 void CoalescedCall::arrange_waiting()
 {
     routing.expires = waiting_.front().expires;
-    sent_before_ = waiting_.front().sent_before;
-    repeatable = holdings_.empty() && !sent_before_;
+    sent_before = waiting_.front().sent_before;
+    repeatable = holdings_.empty() && !sent_before;
     runs_.begin(limits_.size());
-    while (!waiting_.empty() && waiting_.front().sent_before == sent_before_
+    while (!waiting_.empty() && waiting_.front().sent_before == sent_before
            && runs_.has_room_for(costs_of(waiting_.front()))) {
         ShardPart& part = waiting_.front();
         in_flight_.push_back(part);

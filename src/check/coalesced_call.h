@@ -59,7 +59,7 @@ private:
     void proceed(bool timed_out) noexcept final;
 
     bool in_sequence() const noexcept;
-    bool repeated() const noexcept { return routing.sent_again || sent_before_; }
+    bool repeated() const noexcept { return routing.sent_again || sent_before; }
     void copy_limits(const ShardPart& part);
     void point_to_keys() noexcept;
     void send_next(bool timed_out, PartList& ended) noexcept;
@@ -85,7 +85,6 @@ private:
     std::size_t numbers_ = 0;                  // numbers_of limits_
     CallHoldings holdings_;
     std::vector<SequenceReply> replies_;  // to a single request, by limit
-    bool sent_before_ = false;            // its requests, on a connection that was lost
     Runs runs_;
     std::shared_ptr<LateReply> late_;  // for requests that do not wait for the reply any longer
     PartList in_flight_;

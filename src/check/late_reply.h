@@ -30,7 +30,7 @@ public:
     static redis::Call* await(const std::shared_ptr<LateReply>& late)
     {
         for (const RemoteLimit& limit : late->limits_) {
-            late->unsettled_.emplace_back(late->client_, limit.block_key);
+            late->unsettled_.emplace_back(late->client_.unsettled(), limit.block_key);
         }
         late->self_ = late;
         return late.get();
@@ -83,8 +83,8 @@ private:
     const NodeTime node_time_;
     const redis::milliseconds made_;
     bool answered_ = false;
-    std::shared_ptr<LateReply> self_;                // while the reply is awaited
-    std::list<redis::Client::Unsettled> unsettled_;  // as long
+    std::shared_ptr<LateReply> self_;        // while the reply is awaited
+    std::list<redis::Unsettled> unsettled_;  // as long
 };
 
 }  // namespace ratelimit

@@ -59,7 +59,7 @@ public:
         lifts_ = Lifts::nothing;
         late_ = false;
         if (spares()) {
-            unsettled_.emplace(client, key_);
+            unsettled_.emplace(client.unsettled(), key_);
         }
         routing = {};
         routing.shard = shard_;
@@ -120,7 +120,7 @@ private:
     void lift(Lifts which) noexcept
     {
         lifts_ = which;
-        unsettled_.emplace(*client_, block_key_);
+        unsettled_.emplace(client_->unsettled(), block_key_);
     }
 
     /// Everything but what the other one states itself: that it is given up, and that the key is
@@ -219,7 +219,7 @@ private:
     {
         what_ = Block{ { at, client_->longest_wait(), {}, lasts } };
         lifts_ = Lifts::nothing;
-        unsettled_.emplace(*client_, block_key_);
+        unsettled_.emplace(client_->unsettled(), block_key_);
         script_ = block_script_;
         key_.swap(block_key_);
         block_key_.clear();
@@ -252,7 +252,7 @@ private:
     const LimitOwner* owner_ = nullptr;
     redis::ScriptId block_script_{};
     Lifts lifts_ = Lifts::nothing;
-    std::optional<redis::Client::Unsettled> unsettled_;  // while it lifts a block or spares a key
+    std::optional<redis::Unsettled> unsettled_;  // while it lifts a block or spares a key
     bool late_ = false;  // another one gave it up, because no reply came in time
     LimitCheck check_;
     redis::ScriptId script_{};

@@ -89,6 +89,8 @@ public:
 
     /// Whether the call is sent again if its connection is lost. Redis may then execute it twice.
     bool repeatable = false;
+    /// Whether it is in place of one whose connection was lost: Redis may have executed that.
+    bool sent_before = false;
     /// Whether a process that exits waits for the call to end.
     bool delays_exit = true;
 

@@ -2,8 +2,8 @@
 
 #include "redis/retry_queue.h"
 #include "redis/server.h"
+#include "redis/unsettled.h"
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -129,24 +129,8 @@ public:
         retries_.send_all([&by](Call& call) { return by.send(call); });
     }
 
-    /// Exists while Redis may count, or may still count, for a key what no request used: a reply
-    /// that comes late, or what is sent because of it, is awaited.
-    class Unsettled {
-    public:
-        Unsettled(Client& client, std::string_view key) noexcept
-            : count_(client.unsettled_[place_of(key)])
-        {
-            ++count_;
-        }
-        ~Unsettled() { --count_; }
-        Unsettled(const Unsettled&) = delete;
-        Unsettled& operator=(const Unsettled&) = delete;
-
-    private:
-        std::uint32_t& count_;
-    };
-    /// Whether there is any of this key, or of another one that shares its place.
-    bool unsettled(std::string_view key) const noexcept { return unsettled_[place_of(key)] > 0; }
+    /// What late replies have left, by keys of blocks.
+    UnsettledKeys& unsettled() noexcept { return unsettled_; }
 
     /// To be called for a call that failed and whose result no caller waits for.
     void count_failed() noexcept { ++failed_; }
@@ -222,14 +206,9 @@ protected:
 private:
     enum class State : std::uint8_t { resting, open, closed };
 
-    static std::size_t place_of(std::string_view key) noexcept
-    {
-        return std::hash<std::string_view>{}(key) % std::tuple_size_v<decltype(unsettled_)>;
-    }
-
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
-    std::array<std::uint32_t, 256> unsettled_{};  // by place of a key
+    UnsettledKeys unsettled_;
     bool keeps_retries_ = false;
     RetryQueue retries_;  // last: its destructor fails calls
 };

@@ -58,7 +58,9 @@ bool Server::send(Call& call)
     if (breaker_.open()) {
         return false;
     }
-    if (Connection* connection = next_connection()) {
+    // What is sent again waits for a new connection: others that seem ready may be lost, too.
+    const bool waits = call.sent_before && connecting();
+    if (Connection* connection = waits ? nullptr : next_connection()) {
         return send_on(*connection, call);
     }
     if (!connecting()) {
@@ -164,13 +166,6 @@ void Server::close() noexcept
         connection->close();
     }
     waiting_.fail_all(Failure::connection);
-}
-
-void Server::replaced() noexcept
-{
-    for (const auto& connection : connections_) {
-        connection->forget_silent();
-    }
 }
 
 /// Looks up the name soon, because the last connection is lost and the address may have changed.

@@ -83,7 +83,12 @@ public:
     /// Fails all pending calls with Failure::connection and closes all connections.
     void close() noexcept;
     /// Another server has this one's place: what this one still executes is not counted there.
-    void replaced() noexcept;
+    void replaced() noexcept
+    {
+        for (const auto& connection : connections_) {
+            connection->forget_silent();
+        }
+    }
 
     /// The address in it changes if the name gets another one.
     const Endpoint& endpoint() const noexcept { return endpoint_; }

@@ -130,7 +130,7 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
         redis::Client& client = limit.coalescer->client();
         // What a limit on another server refuses, or what Redis executed too late, has been taken
         // back or stated by then, which lifts a block that began only because of it.
-        const bool waits = zone.spans_servers || client.unsettled(limit.block_key);
+        const bool waits = zone.spans_servers || client.unsettled().contains(limit.block_key);
         const microseconds later = waits ? client.longest_wait() : microseconds{ 0 };
         ratelimit::begin_block(client, limit, later, clock.since_epoch());
         if (later.count() == 0) {

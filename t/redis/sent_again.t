@@ -2,6 +2,7 @@
 
 use Ratelimit::Http qw(http_connect http_send http_read);
 use Ratelimit::Test;
+use Time::HiRes qw(sleep);
 
 my @algorithms = (
     'fixed_window', 'sliding_window_counter', 'sliding_window_log', 'sliding_window_buckets precision=1h',
@@ -69,6 +70,33 @@ subtest 'requests of one key that share a call: as many pass as the limit admits
     cmp_ok $results{200}, '>=', 5, 'all that Redis had admitted passed';
     cmp_ok $results{200}, '<=', 6, 'and at most one call more than the limit';
     is $node->status('/?a=hot'), 429, 'the limit is used up';
+};
+
+subtest 'all connections are lost at once: no request is left to the fail mode' => sub {
+    my $redis = redis();
+    my $proxy = proxy(to => $redis->addr);
+    my $node  = nginx(
+        workers => 1,
+        http    => "ratelimit_redis main { server @{[ $proxy->addr ]}; connections 3; timeout 2s; connect_timeout 1s; }"
+            . 'ratelimit_zone $arg_k zone=held concurrency=1; ratelimit_zone $arg_k zone=rate rate=1000000r/m;',
+        server => $headers . 'location = /held { ratelimit zone=held; } location = /rate { ratelimit zone=rate; }'
+            . 'location = /both { ratelimit zone=held; ratelimit zone=rate; }',
+    );
+    my %results;
+    for my $round (1 .. 20) {
+        wait_until('all connections are ready', sub {
+            3 == grep { /name=nginx-ratelimit/ } split /\n/, $redis->cmd(qw(CLIENT LIST)) });
+        $node->get('/rate?k=warm') for 1 .. 3;
+        $proxy->delay(0.1);
+        my @sockets = map { http_connect($node->port) } 1 .. 9;
+        my @paths   = map { ("/held?k=a$_", "/rate?k=b$_", "/both?k=c$_") } 1 .. 3;
+        http_send($sockets[$_], $paths[$_], close => 1) for 0 .. 8;
+        sleep 0.02;
+        $proxy->pass;
+        $proxy->cut;
+        $results{ http_read($_)->header('X-Status') }++ for @sockets;
+    }
+    is_deeply \%results, { PASSED => 180 }, 'each is sent again on a new connection';
 };
 
 subtest 'a block begins only if the key was refused before' => sub {
