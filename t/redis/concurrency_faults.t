@@ -231,7 +231,7 @@ for my $mode ('open', 'closed') {
         my ($node, $direct) = node_behind($proxy, $redis, zone => 'concurrency=20 hold=1h',
             location => "ratelimit_fail_mode $mode;");
         is $node->status('/?for=0'), 200;
-        $proxy->delay(0.8);
+        $proxy->delay(2);
         my @sockets = map { my $socket = http_connect($node->port); http_send($socket, '/?for=0'); $socket } 1 .. 5;
         wait_until('Redis has counted some', sub { remaining($direct) < 20 });
         my @results = map { http_read($_)->header('X-Result') } @sockets;
