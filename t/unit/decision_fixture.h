@@ -55,6 +55,7 @@ public:
             const KeyedZone& in = applied[i].in;
             AppliedLimit& limit = limits[i];
             limit.zone = &in.zone;
+            limit.owner = &in.zone;
             limit.key = in.key;
             limit.policy = in.zone.policy;
             limit.policy_hash = in.zone.policy_hash(in.zone.policy);
