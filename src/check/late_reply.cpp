@@ -27,6 +27,9 @@ LateReply::LateReply(
     for (std::size_t i = 0; i < limits.size(); ++i) {
         RemoteLimit& limit = limits_.emplace_back(*limits[i]);
         static_cast<LimitCheck&>(limit) = checks[i];
+        for (std::size_t run = 0; run < runs.count(); ++run) {
+            limit.cost = std::max(limit.cost, runs.cost(run, i));  // its own is of another request
+        }
         limit.redis_key = std::string_view(keys_).substr(at, checks[i].redis_key.size());
         at += limit.redis_key.size();
         limit.block_key = std::string_view(keys_).substr(at, checks[i].block_key.size());

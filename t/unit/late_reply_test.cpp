@@ -202,6 +202,18 @@ TEST_P(Late, a_request_that_passed_before_it_was_counted_begins_no_block)
     EXPECT_FALSE(refused.limits[0]->begins_block);
 }
 
+TEST_P(Late, a_request_that_passed_behind_one_of_cost_0_begins_no_block)
+{
+    policy_.block = 1h;
+    server_.pause();
+    ask(0);
+    loop_.run_for(100ms);
+    ask(3);  // in the next call of the key
+    ASSERT_TRUE(run());
+    server_.resume();
+    EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
+}
+
 TEST_P(Late, a_request_that_passed_begins_no_block_if_its_reply_is_lost)
 {
     policy_.block = 1h;
