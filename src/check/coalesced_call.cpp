@@ -168,10 +168,10 @@ bool CoalescedCall::on_reply(const redisReply& reply) noexcept
         return false;
     }
     in_flight_.each([&](ShardPart& part) { answer(part, several); });
-    if (late_ != nullptr) {
-        late_->on_reply(reply);
-    }
     pass_on_lease(several);
+    if (late_ != nullptr) {
+        late_->on_reply(reply, in_flight_);
+    }
     if (!holdings_.answered(limits_, several, runs_, in_flight_)) {
         try_again(false);
     }

@@ -13,6 +13,8 @@ LateReply::LateReply(
       runs_(runs),
       batched_(batched),
       refused_(runs.count()),
+      granted_(runs.count()),
+      leased_(runs.count()),
       counted_(runs.replies()),
       node_time_(node_time),
       made_(client.now())
@@ -55,6 +57,24 @@ bool LateReply::on_reply(const redisReply& reply) noexcept
     return true;
 }
 
+void LateReply::on_reply(const redisReply& reply, const PartList& waiting) noexcept
+{
+    const SeveralReply several(reply, runs_.replies());
+    waiting.each([&](const ShardPart& part) {
+        const auto [run, index] = part.position;
+        bool passes = true;
+        for (std::size_t i = 0; i < limits_.size(); ++i) {
+            passes = passes
+                && (limits_[i].shadow || index < several.answer(runs_.reply_of(run, i)).taken);
+        }
+        ++(passes ? granted_ : refused_)[run];
+        if (!part.lease.replies.empty()) {
+            leased_[run] = runs_.leased();
+        }
+    });
+    on_reply(reply);
+}
+
 /// The reply to one request.
 bool LateReply::on_part(std::string_view part) noexcept
 {
@@ -88,7 +108,8 @@ void LateReply::answered(microseconds server_time) noexcept
         bool passed = false;
         for (std::size_t run = 0; run < refused_.size(); ++run) {
             const Counted& counted = counted_[runs_.reply_of(run, i)];
-            passed = passed || counted.requests > counted.refunded;
+            const std::int64_t known = granted_[run] + leased_[run];
+            passed = passed || counted.requests - counted.refunded > known;
         }
         if (passed) {
             spare(
@@ -128,11 +149,11 @@ void LateReply::on_failure(redis::Failure) noexcept
     unsettled_.clear();
 }
 
-/// The requests of a run that passed without a reply stay counted, as far as Redis counted them.
+/// The requests of a run that passed stay counted, as far as Redis counted them, and its lease.
 void LateReply::refund_refused() noexcept
 {
     for (std::size_t run = 0; run < refused_.size(); ++run) {
-        const std::int64_t passed = runs_.requests_of(run) - refused_[run];
+        const std::int64_t passed = runs_.requests_of(run) - refused_[run] + leased_[run];
         for (std::size_t i = 0; i < limits_.size(); ++i) {
             RemoteLimit& limit = limits_[i];
             Counted& counted = counted_[runs_.reply_of(run, i)];

@@ -3,6 +3,7 @@
 #include "check/remote_limit.h"
 #include "check/runs.h"
 #include "check/script_reply.h"
+#include "check/shard_part.h"
 #include "redis/client.h"
 
 #include <list>
@@ -41,6 +42,10 @@ public:
     /// A request of this run passed, and really cost this much in a limit.
     void settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept;
 
+    /// The reply came while these requests of the call still waited: some it refuses, and the last
+    /// one may have the lease.
+    void on_reply(const redisReply& reply, const PartList& waiting) noexcept;
+
     redis::BatchPart* batch_part() noexcept override { return batched_ ? this : nullptr; }
     bool on_reply(const redisReply& reply) noexcept override;
     bool on_part(std::string_view part) noexcept override;
@@ -78,6 +83,8 @@ private:
     Runs runs_;
     std::optional<redis::BatchFormat> batched_;
     std::vector<std::int64_t> refused_;  // requests, by run
+    std::vector<std::int64_t> granted_;  // the same, by the reply
+    std::vector<std::int64_t> leased_;   // the same: tokens that a request has
     std::vector<Cost> costs_;            // to be settled
     std::vector<Counted> counted_;       // by run and limit
     const NodeTime node_time_;

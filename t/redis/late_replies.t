@@ -1,5 +1,6 @@
 # The fail mode refuses a request, and Redis executes its check afterwards: nothing stays counted.
 
+use IO::Select ();
 use Ratelimit::Http qw(http_connect http_send http_read);
 use Ratelimit::Test;
 use Time::HiRes qw(sleep);
@@ -105,6 +106,53 @@ for my $mode (['open', 'FAILED_OPEN'], ['local', 'PASSED']) {
             is_counted($node, $_ - 1, 'z', $_) for 1 .. 4;
         };
     }
+}
+
+# R1 and R2 share a call: the fail mode refuses R1, and Redis R2.
+for my $algorithm ('fixed_window', 'sliding_window_log', 'token_bucket burst=2', 'gcra burst=1') {
+    subtest "a request is not counted whose call refuses another one: $algorithm" => sub {
+        my $redis = redis();
+        my $node  = modes_node([$redis], "ratelimit_zone \$arg_k zone=z cache=off rate=2r/d algorithm=$algorithm;",
+            'ratelimit zone=z;', block => 'timeout 300ms; connect_timeout 5s; breaker failures=100 open=10s;');
+        burst($node->port, '/closed/?k=other', 20, 20);    # loads the scripts
+        for my $key (1 .. 3) {
+            $redis->pause;
+            my @sockets;
+            for my $pause (0.08, 0.15, 0.22) {
+                push @sockets, http_connect($node->port);
+                http_send($sockets[-1], "/closed/?k=$key");
+                sleep $pause;
+            }
+            $redis->resume;
+            my $passed = grep { http_read($_)->status == 200 } @sockets;
+            my $left   = 2 - $passed;
+            wait_until('what is counted', sub { $node->get("/peek/z?k=$key")->header('X-RateLimit-Remaining') == $left }, 5);
+            pass "as many are counted as passed: $passed";
+        }
+    };
+}
+
+for my $mode ('open', 'closed') {
+    subtest "a lease in a late reply is used once: fail mode $mode" => sub {
+        my $redis = redis();
+        my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=300r/d lease=50 algorithm=fixed_window;',
+            'ratelimit zone=z;', block => 'timeout 300ms; connect_timeout 5s; breaker failures=100 open=10s;');
+        my %seen;
+        my $ask = sub { $seen{ $_[0]->header('X-Status') }++; return };
+        $ask->($node->get("/$mode/?k=1")) for 1 .. 60;    # a busy key leases
+        $redis->pause;
+        my @waiting;
+        until (@waiting == 12) {
+            my $socket = http_connect($node->port);
+            http_send($socket, "/$mode/?k=1");
+            IO::Select->new($socket)->can_read(0.03) ? $ask->(http_read($socket)) : push @waiting, $socket;
+        }
+        $redis->resume;
+        $ask->(http_read($_)) for @waiting;
+        $ask->($node->get("/$mode/?k=1")) for 1 .. 400;
+        cmp_ok $seen{PASSED}, '<=', 300, 'no more than the limit pass';
+        note join ' ', map { "$_=$seen{$_}" } sort keys %seen;
+    };
 }
 
 # The refusal of R2 rests on the count of R1, which is taken back.

@@ -31,7 +31,9 @@ protected:
         }
     }
 
-    Request& ask(std::int64_t cost, std::optional<microseconds> now = std::nullopt)
+    /// lease: how many tokens it asks for.
+    Request& ask(
+        std::int64_t cost, std::optional<microseconds> now = std::nullopt, std::int64_t lease = 0)
     {
         Request& request = make({ { "key", policy_, cost, false, now } }, false);
         RemoteLimit& limit = *request.limits[0];
@@ -44,6 +46,7 @@ protected:
             limit.scripts.block = block_;
             limit.scripts.sequences = nullptr;  // they have no block
         }
+        request.lease_wanted = lease;
         EXPECT_TRUE(coalescer_->send(request));
         return request;
     }
@@ -200,6 +203,41 @@ TEST_P(Late, a_request_that_passed_before_it_was_counted_begins_no_block)
     ASSERT_TRUE(run());
     EXPECT_FALSE(refused.state().granted);
     EXPECT_FALSE(refused.limits[0]->begins_block);
+}
+
+TEST_P(Late, a_lease_stays_counted_although_another_request_of_its_call_did_not_wait)
+{
+    server_.pause();
+    ask(1);
+    loop_.run_for(100ms);
+    Request& overdue = ask(1);
+    loop_.run_for(100ms);
+    Request& last = ask(1, std::nullopt, 5);  // in one call with `overdue`
+    ASSERT_TRUE(loop_.run_until([&] { return overdue.failed(); }));
+    server_.resume();
+    ASSERT_TRUE(run());
+    const bool leases = !last.lease.replies.empty();  // unless a slow machine let it fail, too
+    EXPECT_TRUE(counts(leases ? 8 : 3));
+    loop_.run_for(50ms);
+    EXPECT_TRUE(counts(leases ? 8 : 3));
+}
+
+TEST_P(
+    Late, a_request_that_is_refused_without_a_reply_is_refunded_although_its_call_refuses_another)
+{
+    ask(8);
+    ASSERT_TRUE(run());
+    server_.pause();
+    ask(0);
+    loop_.run_for(100ms);
+    Request& overdue = ask(2);
+    loop_.run_for(100ms);
+    ask(2);
+    ASSERT_TRUE(loop_.run_until([&] { return overdue.failed(); }));
+    refuse(overdue);
+    server_.resume();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(counts(8));
 }
 
 TEST_P(Late, a_request_that_passed_behind_one_of_cost_0_begins_no_block)
