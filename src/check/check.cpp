@@ -73,6 +73,7 @@ Check::Part& Check::split(Part& part, std::size_t at)
     rest->limits = part.limits.subspan(at);
     rest->alone = false;
     rest->expires = part.expires;
+    rest->unknown = part.unknown;
     rest->sent_before = part.sent_before;
     rest->ignored_before = part.ignored_before;
     rest->next = std::move(part.next);
@@ -179,7 +180,7 @@ void Check::even_out_leases(microseconds now) noexcept
 void Check::spare_unknown() noexcept
 {
     each_part([](Part& part) {
-        if (std::exchange(part.unknown, false)) {
+        if (std::exchange(part.unknown, false) && part.end != ShardPart::End::answered) {
             for (const RemoteLimit* limit : part.limits) {
                 spare(limit->coalescer->client(), *limit);
             }

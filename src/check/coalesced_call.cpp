@@ -97,7 +97,7 @@ void CoalescedCall::arrange_waiting()
         ShardPart& part = waiting_.front();
         in_flight_.push_back(part);
         part.late.reset();
-        part.unknown = false;
+        part.unknown = part.sent_before;
         part.position = runs_.add(costs_of(part));
         routing.expires = std::min(routing.expires, part.expires);
     }
@@ -280,7 +280,7 @@ void CoalescedCall::on_failure(redis::Failure failure) noexcept
     set_end(in_flight_, migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
     if (repeated() || (routing.written && failure != redis::Failure::timeout)) {
         note_unknown(in_flight_, repeated());
-        if (late_ != nullptr) {
+        if (late_ != nullptr && failure != redis::Failure::timeout) {
             late_->on_failure(failure);
         }
     }

@@ -29,8 +29,9 @@ LateReply::LateReply(
     for (std::size_t i = 0; i < limits.size(); ++i) {
         RemoteLimit& limit = limits_.emplace_back(*limits[i]);
         static_cast<LimitCheck&>(limit) = checks[i];
+        limit.cost = 0;  // the most of all requests: its own is of another one
         for (std::size_t run = 0; run < runs.count(); ++run) {
-            limit.cost = std::max(limit.cost, runs.cost(run, i));  // its own is of another request
+            limit.cost = std::max(limit.cost, runs.cost(run, i));
         }
         limit.redis_key = std::string_view(keys_).substr(at, checks[i].redis_key.size());
         at += limit.redis_key.size();
@@ -69,7 +70,7 @@ void LateReply::on_reply(const redisReply& reply, const PartList& waiting) noexc
         }
         ++(passes ? granted_ : refused_)[run];
         if (!part.lease.replies.empty()) {
-            leased_[run] = runs_.leased();
+            leased_[runs_.first_leased().run] = part.lease.granted() - part.lease.spent;
         }
     });
     on_reply(reply);

@@ -59,7 +59,7 @@ bool Server::send(Call& call)
         return false;
     }
     // What is sent again waits for a new connection: others that seem ready may be lost, too.
-    const bool waits = call.sent_before && connecting();
+    const bool waits = call.sent_before && reconnecting();
     if (Connection* connection = waits ? nullptr : next_connection()) {
         return send_on(*connection, call);
     }
@@ -87,10 +87,9 @@ Connection* Server::next_connection() noexcept
     return filling_;
 }
 
-bool Server::connecting() const noexcept
+bool Server::reconnecting() const noexcept
 {
-    return name_ == Name::first_look_up
-        || any([](const Connection& connection) { return connection.connecting(); });
+    return any([](const Connection& connection) { return connection.connecting(); });
 }
 
 /// Sends the call again within its deadline: by this server, or by the owner. A call that has
@@ -105,7 +104,7 @@ try {
     const milliseconds now = loop_.now();
     call.routing.expires = deadline > now ? deadline : now + options_.timeout;
     // Prefer a new connection: others that seem ready may have been lost at the same time.
-    if (connecting() && !breaker_.open()) {
+    if (reconnecting() && !breaker_.open()) {
         waiting_.add(call, call.routing.expires);
         return true;
     }
@@ -277,7 +276,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
         return other.ready() || (&other != &connection && other.connecting());
     };
     // Others that seem ready may have been lost with it, too: calls wait for one that is new.
-    if (ready() && !connecting()) {
+    if (ready() && !reconnecting()) {
         waiting_.release([this](Call& call) { return send(call); });
     }
     if (name_ == Name::first_look_up || any(serves)) {

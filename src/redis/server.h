@@ -158,7 +158,8 @@ private:
     static constexpr milliseconds probe_pause{ 100 };
 
     Connection* next_connection() noexcept;
-    bool connecting() const noexcept;
+    bool reconnecting() const noexcept;
+    bool connecting() const noexcept { return name_ == Name::first_look_up || reconnecting(); }
     /// No address is known before the first look-up has ended.
     bool waits_for_address() const noexcept
     {

@@ -132,6 +132,20 @@ for my $algorithm ('fixed_window', 'sliding_window_log', 'token_bucket burst=2',
     };
 }
 
+subtest 'a request whose check was sent again and then came too late is refunded' => sub {
+    my $redis = redis();
+    my $proxy = proxy(to => $redis->addr);
+    my $node  = modes_node([$proxy], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
+        'ratelimit zone=z;', block => 'timeout 300ms; connect_timeout 5s; breaker failures=100 open=10s;');
+    burst($node->port, '/open/?k=other', 20, 20);    # loads the scripts
+    $proxy->delay(1);
+    $proxy->lose;
+    is $node->status('/closed/?k=1'), 503;
+    ok $proxy->lost, 'the first reply is lost with its connection, the second one comes late';
+    $proxy->pass;
+    is_counted($node, 1, 'z');
+};
+
 for my $mode ('open', 'closed') {
     subtest "a lease in a late reply is used once: fail mode $mode" => sub {
         my $redis = redis();
