@@ -189,6 +189,22 @@ TEST_P(Late, a_request_that_passed_behind_one_of_cost_0_begins_no_block)
     EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
 }
 
+TEST_P(Late, a_request_of_cost_0_spares_no_key_behind_one_that_cost_something)
+{
+    policy_.block = 1h;
+    server_.pause();
+    Request& first = ask(3);
+    Request& peek = ask(0);
+    first.then = [this] { server_.pause(); };
+    server_.resume();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(first.answered() && peek.failed());
+    server_.resume();
+    ASSERT_TRUE(counts(3));
+    ASSERT_TRUE(loop_.run_until([this] { return !unsettled(); }));
+    EXPECT_EQ(server_.ask({ "EXISTS", "key:block" }), "0");
+}
+
 TEST_P(Late, a_request_that_passed_begins_no_block_if_its_reply_is_lost)
 {
     policy_.block = 1h;
