@@ -177,10 +177,7 @@ void FleetMember::freed(std::string_view zone, std::string_view key) noexcept
 void FleetMember::changed(std::string_view zone, std::string_view key) noexcept
 {
     if (const Zone* known = zone_named(zone)) {
-        DenialCache denials = known->memory().denials();
-        if (denials.may_have(key)) {
-            denials.forget_key(key);
-        }
+        known->memory().denials().forget_key(key);
     }
 }
 

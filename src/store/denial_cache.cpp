@@ -40,6 +40,9 @@ void DenialCache::Shared::init(std::span<KeyedTree::Root> roots) noexcept
 {
     LruTable<Entry>::Shared::init(roots);
     generations = {};
+    for (std::atomic<std::uint16_t>& count : forgets) {
+        count.store(0, std::memory_order_relaxed);
+    }
 }
 
 DenialCache::Entry* DenialCache::find_entry(const KeyedRequest& request) const noexcept
@@ -79,17 +82,17 @@ std::optional<DenialCache::Denial> DenialCache::find(
 }
 
 void DenialCache::add(
-    const KeyedRequest& request, std::uint32_t server, const Verdict& refusal, microseconds sent,
-    microseconds now, microseconds at_most) noexcept
+    const KeyedRequest& request, const Check& check, const Verdict& refusal, microseconds now,
+    microseconds at_most) noexcept
 {
     const bool blocked = refusal.blocked.count() > 0;
     if (!refusal.retry_after && !blocked) {
         return;
     }
     const microseconds retry_after = refusal.retry_after.value_or(refusal.blocked);
-    const microseconds retry_at = later(sent, retry_after);
-    const microseconds until =
-        blocked ? sent + std::min(refusal.blocked, longest) : std::min(retry_at, sent + at_most);
+    const microseconds retry_at = later(check.sent, retry_after);
+    const microseconds until = blocked ? check.sent + std::min(refusal.blocked, longest)
+                                       : std::min(retry_at, check.sent + at_most);
     const std::int64_t remaining = blocked
         ? std::min<std::int64_t>(
             (retry_after - refusal.blocked) / std::chrono::milliseconds{ 1 }, most)
@@ -99,12 +102,15 @@ void DenialCache::add(
     }
     const ZoneLock lock(table_.pool());
 
+    if (forgets_of(request.key) != check.forgets) {
+        return;
+    }
     Entry* entry = find_or_add(request);
     if (entry != nullptr) {
-        entry->stamp = stamp_of(request, server % shared_->generations.size());
+        entry->stamp = stamp_of(request, check.server % shared_->generations.size());
         entry->until = until;
         entry->retry_at = retry_at;
-        entry->reset_at = later(sent, refusal.reset);
+        entry->reset_at = later(check.sent, refusal.reset);
         entry->cost = static_cast<std::uint32_t>(request.cost) & most_cost;
         entry->blocked = blocked ? 1 : 0;
         entry->remaining = static_cast<std::uint32_t>(remaining);
@@ -148,6 +154,7 @@ void DenialCache::forget_key(std::string_view key) noexcept
 {
     const ZoneLock lock(table_.pool());
 
+    ++counter_of(key);
     table_.forget_key(key);
 }
 

@@ -6,6 +6,7 @@
 #include "store/lru_table.h"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -27,6 +28,8 @@ public:
     struct Shared : LruTable<Entry>::Shared {
         // By server; entries of earlier generations are invalid.
         std::array<std::uint16_t, 1U << server_bits> generations;
+        // By hash of the key: how often the refusals of such a key were forgotten.
+        std::array<std::atomic<std::uint16_t>, 512> forgets;
         void init(std::span<KeyedTree::Root> roots) noexcept;
     };
 
@@ -49,18 +52,28 @@ public:
     /// all times given to this class must be of one clock.
     std::optional<Denial> find(const KeyedRequest& request, microseconds now) noexcept;
 
-    /// Remembers a refusal until its retry time, but for at most `at_most`; a refusal without a
-    /// retry time is not remembered. While a block lasts, it
-    /// refuses every cost, and ends by time alone: it is remembered for at most `longest`.
-    /// `server`: Client::server_of. `sent`: a lower bound of the time at which the check was sent,
-    /// so that the refusal ends no later than in Redis.
+    struct Check {
+        std::uint32_t server;   // Client::server_of
+        std::uint16_t forgets;  // forgets_of its key, from before it was sent
+        microseconds sent;      // a lower bound, so that a refusal ends no later than in Redis
+    };
+
+    /// Remembers a check's refusal until its retry time, but for at most `at_most`; a refusal
+    /// without a retry time is not remembered, nor one of a key that was forgotten since the check
+    /// was sent. While a block lasts, it refuses every cost, and ends by time alone: it is
+    /// remembered for at most `longest`.
     void add(
-        const KeyedRequest& request, std::uint32_t server, const Verdict& refusal,
-        microseconds sent, microseconds now, microseconds at_most) noexcept;
+        const KeyedRequest& request, const Check& check, const Verdict& refusal, microseconds now,
+        microseconds at_most) noexcept;
+
+    /// How often the refusals of this key, or of another one with its hash, were forgotten. Does
+    /// not take the lock.
+    std::uint16_t forgets_of(std::string_view key) const noexcept { return counter_of(key); }
 
     /// Invalidates the refusals by this server, because it may have lost its counts.
     void forget_server(std::uint32_t server) noexcept;
-    /// Removes the refusals of the key under all policies.
+    /// Removes the refusals of the key under all policies. Its checks that are on their way bring
+    /// none.
     void forget_key(std::string_view key) noexcept;
 
     /// Evicts the least recently used key. False: there is none. The caller must hold the lock.
@@ -70,6 +83,10 @@ public:
     bool may_have(std::string_view key) const noexcept { return table_.may_have(key); }
 
 private:
+    std::atomic<std::uint16_t>& counter_of(std::string_view key) const noexcept
+    {
+        return shared_->forgets[KeyedTree::hash_of(key) % shared_->forgets.size()];
+    }
     std::uint64_t stamp_of(const KeyedRequest& request, std::uint64_t server) const noexcept;
     bool is_of(const Entry& entry, const KeyedRequest& request) const noexcept;
     Entry* find_entry(const KeyedRequest& request) const noexcept;

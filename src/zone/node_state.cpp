@@ -46,7 +46,11 @@ void spend_lease(AppliedLimit& limit, microseconds now) noexcept
 void recall_refusal(AppliedLimit& limit) noexcept
 {
     DenialCache denials = limit.zone->memory().denials();
-    if (!limit.zone->cache || !denials.may_have(limit.key)) {
+    if (!limit.zone->cache) {
+        return;
+    }
+    limit.forgets = denials.forgets_of(limit.key);
+    if (!denials.may_have(limit.key)) {
         return;
     }
     auto denial = denials.find(limit.keyed(), limit.began);
@@ -68,8 +72,9 @@ void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcep
     const bool may_block = limit.policy.block.count() > 0 && limit.state.blocked.count() == 0;
     if (!limit.state.granted && limit.zone->cache && !may_block) {
         limit.zone->memory().denials().add(
-            limit.keyed(), limit.coalescer->client().server_of(limit.shard), limit.state,
-            limit.began, clock.time_of(*limit.zone), limit.zone->remembered);
+            limit.keyed(),
+            { limit.coalescer->client().server_of(limit.shard), limit.forgets, limit.began },
+            limit.state, clock.time_of(*limit.zone), limit.zone->remembered);
     }
 }
 

@@ -101,10 +101,7 @@ struct Zone final : LimitOwner, AheadOwner, LeaseOwner {
     }
     void refunded(std::string_view key) const noexcept override
     {
-        DenialCache denials = memory().denials();
-        if (denials.may_have(key)) {
-            denials.forget_key(key);
-        }
+        memory().denials().forget_key(key);
     }
 
     void ahead_answered(

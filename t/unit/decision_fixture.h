@@ -230,8 +230,10 @@ protected:
         Verdict refusal;
         refusal.retry_after = retry_after;
         refusal.reset = retry_after;
-        in.memory.memory().denials().add(
-            keyed(in, cost), 0, refusal, now, now, DenialCache::longest);
+        DenialCache denials = in.memory.memory().denials();
+        denials.add(
+            keyed(in, cost), { 0, denials.forgets_of(in.key), now }, refusal, now,
+            DenialCache::longest);
     }
     static bool denied(KeyedZone& in)
     {

@@ -157,6 +157,19 @@ TEST_F(CachedRefusal, lasts_no_longer_than_the_zone_allows)
     EXPECT_FALSE(denied(in));
 }
 
+TEST_F(CachedRefusal, is_not_added_if_another_worker_heard_of_a_refund_since_the_check_was_sent)
+{
+    KeyedZone& in = zone(1);
+    decide(in);
+    DecidedRequest& request = start({ { in } });
+    in.zone.refunded(in.key);
+    finish(request);
+    EXPECT_FALSE(request.granted());
+    EXPECT_FALSE(denied(in));
+    decide(in);
+    EXPECT_TRUE(denied(in)) << "by a check that was sent after it";
+}
+
 TEST_F(CachedRefusal, is_neither_added_nor_used_if_the_cache_is_off)
 {
     KeyedZone& in = zone(1);

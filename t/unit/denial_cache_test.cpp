@@ -25,7 +25,7 @@ protected:
         const KeyedRequest& request, const Verdict& state,
         microseconds at_most = DenialCache::longest, std::uint32_t server = 0)
     {
-        denials_.add(request, server, state, seconds{ 100 }, seconds{ 102 }, at_most);
+        denials_.add(request, { server, 0, seconds{ 100 } }, state, seconds{ 102 }, at_most);
     }
     bool refuses(const KeyedRequest& request, microseconds now = seconds{ 103 })
     {
@@ -136,6 +136,18 @@ TEST_F(DenialCacheTest, a_key_is_dropped_under_all_policies)
     EXPECT_TRUE(refuses({ "other", 1, 1 }));
 }
 
+TEST_F(DenialCacheTest, a_check_that_was_sent_before_its_key_was_dropped_brings_no_refusal)
+{
+    denials_.forget_key("key");
+    add(request_, refusal(seconds{ 10 }));
+    EXPECT_FALSE(refuses(request_));
+    add({ "other", 1, 1 }, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses({ "other", 1, 1 }));
+    const DenialCache::Check later{ 0, denials_.forgets_of("key"), seconds{ 100 } };
+    denials_.add(request_, later, refusal(seconds{ 10 }), seconds{ 102 }, DenialCache::longest);
+    EXPECT_TRUE(refuses(request_));
+}
+
 TEST_F(DenialCacheTest, dropping_a_key_drops_no_other_with_its_hash)
 {
     // Both have the hash 0x9D9D62C0.
@@ -185,7 +197,7 @@ TEST_F(DenialCacheTest, expired_refusals_are_removed_as_others_are_added)
     for (int i = 0; i < 50; ++i) {
         const std::string key = "new " + std::to_string(i);
         denials_.add(
-            { key, 1, 1 }, 0, refusal(seconds{ 10 }), seconds{ 110 }, seconds{ 110 },
+            { key, 1, 1 }, { 0, 0, seconds{ 110 } }, refusal(seconds{ 10 }), seconds{ 110 },
             DenialCache::longest);
     }
     EXPECT_EQ(zone_.memory().keys(), 50U);

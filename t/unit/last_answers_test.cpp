@@ -182,7 +182,7 @@ TEST_F(KnownAnswers, what_took_the_place_of_a_key_with_little_left_lets_no_other
         answer("scarce " + std::to_string(i), 1, 10s, now);
     }
     const Verdict refusal{ false, 0, 60s, {}, 60s };
-    memory_.memory().denials().add({ "refused", 7, 1 }, 0, refusal, now, now, 60s);
+    memory_.memory().denials().add({ "refused", 7, 1 }, { 0, 0, now }, refusal, now, 60s);
     ASSERT_TRUE(memory_.memory().denials().find({ "refused", 7, 1 }, now));
     memory_.memory().forget_key("refused");  // makes room for a new key
     EXPECT_EQ(rest("new"), -1);

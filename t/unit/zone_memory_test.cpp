@@ -30,7 +30,7 @@ protected:
     {
         Verdict refusal;
         refusal.retry_after = seconds{ 50 };
-        memory().denials().add({ key, 1, 1 }, 0, refusal, now, now, DenialCache::longest);
+        memory().denials().add({ key, 1, 1 }, { 0, 0, now }, refusal, now, DenialCache::longest);
     }
     bool is_denied(std::string_view key)
     {

@@ -102,7 +102,9 @@ TEST(KeyedTreeThreads, refusals_are_remembered_and_found_while_others_change)
     const auto write = [&](int round) {
         const std::string key = key_of(round);
         DenialCache cache = zone.memory().denials();
-        cache.add({ key, policy, 1 }, 0, refusal, now, now, DenialCache::longest);
+        cache.add(
+            { key, policy, 1 }, { 0, cache.forgets_of(key), now }, refusal, now,
+            DenialCache::longest);
         if (round % 7 == 0) {
             cache.forget_key(key_of(round / 2));
         }
