@@ -44,6 +44,21 @@ LateReply::LateReply(
     }
 }
 
+redis::Call* LateReply::await(const std::shared_ptr<LateReply>& late)
+{
+    for (const RemoteLimit& limit : late->limits_) {
+        if (limit.policy.block.count() > 0) {
+            late->unsettled_.emplace_back(late->client_.unsettled(), limit.block_key);
+        }
+    }
+    late->self_ = late;
+    const auto any = [](std::int64_t requests) { return requests > 0; };
+    if (std::any_of(late->refused_.begin(), late->refused_.end(), any) || !late->costs_.empty()) {
+        late->await_settlement();
+    }
+    return late.get();
+}
+
 bool LateReply::on_reply(const redisReply& reply) noexcept
 {
     const SeveralReply several(reply, runs_.replies());
@@ -121,18 +136,30 @@ void LateReply::answered(microseconds server_time) noexcept
     unsettled_.clear();
 }
 
-void LateReply::refuse(std::size_t run) noexcept
+/// The process does not exit before the reply has come: there will be something to settle.
+void LateReply::await_settlement()
 {
+    if (self_ != nullptr && unsettled_.empty()) {
+        unsettled_.emplace_back(client_.unsettled(), limits_.front().redis_key);
+    }
+}
+
+void LateReply::refuse(std::size_t run) noexcept
+try {
     ++refused_[run];
     if (answered_) {
         refund_refused();
     }
+    await_settlement();
+} catch (const std::exception&) {
+    // Out of memory: if the process exits before the reply comes, it stays counted.
 }
 
 void LateReply::settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept
 try {
     if (cost != runs_.cost(run, limit)) {
         costs_.push_back({ run, limit, cost });
+        await_settlement();
     }
     if (answered_) {
         settle_passed();

@@ -28,14 +28,7 @@ public:
         std::optional<redis::BatchFormat> batched, NodeTime node_time);
 
     /// The call that gets the reply. It lives until that has come or has failed.
-    static redis::Call* await(const std::shared_ptr<LateReply>& late)
-    {
-        for (const RemoteLimit& limit : late->limits_) {
-            late->unsettled_.emplace_back(late->client_.unsettled(), limit.block_key);
-        }
-        late->self_ = late;
-        return late.get();
-    }
+    static redis::Call* await(const std::shared_ptr<LateReply>& late);
 
     /// A request of this run was refused. Once for each request that does not wait any longer.
     void refuse(std::size_t run) noexcept;
@@ -73,6 +66,7 @@ private:
     void write_keys(redis::ScriptArguments&) const override {}
     void write_numbers(redis::ScriptArguments&) const override {}
 
+    void await_settlement();
     void answered(microseconds server_time) noexcept;
     void refund_refused() noexcept;
     void settle_passed() noexcept;

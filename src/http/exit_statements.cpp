@@ -44,7 +44,7 @@ bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
         }
         loop.run_until(settled, std::min(end, loop.now() + between_tries));
     }
-    const bool done = known() && ahead.idle();
+    const bool done = settled();
     client->close();
     return done;
 }
@@ -70,9 +70,8 @@ void state_at_exit(MainConf& conf, ngx_log_t& log) noexcept
                 ngx_log_error(
                     NGX_LOG_WARN, &log, 0,
                     "ratelimit: redis \"%V\" did not answer when a worker exited: what its "
-                    "requests "
-                    "held of zones with concurrency= is free after hold, and what passed ahead "
-                    "(ahead=) may not be counted",
+                    "requests held of zones with concurrency= is free after hold, what passed "
+                    "ahead (ahead=) may not be counted, and refunds are lost",
                     &name);
             }
         });

@@ -185,6 +185,7 @@ protected:
           options_(std::move(parts.options)),
           scripts_(parts.scripts),
           events_(parts.events),
+          unsettled_(loop_),
           retries_(loop_, [this](Call& call) { return send(call); })
     {
     }

@@ -1,10 +1,12 @@
 #pragma once
 
 #include "base/list.h"
+#include "loop/event_loop.h"
 
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 namespace ratelimit::redis {
@@ -16,16 +18,23 @@ class UnsettledKeys;
 class Unsettled : public Link<Unsettled> {
 public:
     Unsettled(UnsettledKeys& all, std::string_view key) noexcept;
+    ~Unsettled();
+    Unsettled(const Unsettled&) = delete;
+    Unsettled& operator=(const Unsettled&) = delete;
 
 private:
     friend class UnsettledKeys;
 
+    UnsettledKeys& all_;
     const std::size_t hash_;
 };
 
-/// The keys of which there is any. Keys of equal hashes are taken for one.
+/// The keys of which there is any. Keys of equal hashes are taken for one. As long as there is one,
+/// the process does not exit by itself, but no longer than a minute after the newest began.
 class UnsettledKeys {
 public:
+    explicit UnsettledKeys(EventLoop& loop) : delays_exit_(loop.make_timer([] {})) {}
+
     bool contains(std::string_view key) const noexcept
     {
         const std::size_t hash = hash_of(key);
@@ -38,18 +47,31 @@ public:
 private:
     friend class Unsettled;
 
+    static constexpr milliseconds longest_delay{ 60'000 };
+
     static std::size_t hash_of(std::string_view key) noexcept
     {
         return std::hash<std::string_view>{}(key);
     }
 
     std::array<List<Unsettled>, 256> buckets_;
+    std::size_t count_ = 0;
+    std::unique_ptr<Timer> delays_exit_;
 };
 
 inline Unsettled::Unsettled(UnsettledKeys& all, std::string_view key) noexcept
-    : hash_(UnsettledKeys::hash_of(key))
+    : all_(all), hash_(UnsettledKeys::hash_of(key))
 {
     all.buckets_[hash_ % all.buckets_.size()].push_back(*this);
+    ++all.count_;
+    all.delays_exit_->start(UnsettledKeys::longest_delay);
+}
+
+inline Unsettled::~Unsettled()
+{
+    if (--all_.count_ == 0) {
+        all_.delays_exit_->stop();
+    }
 }
 
 }  // namespace ratelimit::redis
