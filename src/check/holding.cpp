@@ -13,6 +13,7 @@ namespace {
 using std::chrono::duration_cast;
 
 constexpr milliseconds longest_pause{ 50 };  // before a statement that failed is sent again
+constexpr milliseconds after_refusal{ 10 };  // of one server; other servers may take theirs
 constexpr milliseconds most_exit_delay{ 60'000 };
 
 /// A random id that a double represents exactly.
@@ -132,9 +133,11 @@ void Holding::settle() noexcept
     all_.put_into_list(*this);
 }
 
-void Holding::send() noexcept
+/// False: it was not accepted.
+bool Holding::send() noexcept
 {
     begin();
+    ++all_.in_flight_;
     bool sent = false;
     try {
         routing = {};
@@ -143,9 +146,11 @@ void Holding::send() noexcept
         // Out of memory: as without a connection.
     }
     if (!sent) {
+        --all_.in_flight_;
         failed(false);
         ended(false);
     }
+    return sent;
 }
 
 void Holding::write_numbers(redis::ScriptArguments& arguments) const
@@ -160,6 +165,7 @@ bool Holding::on_part(std::string_view part) noexcept
     if (!read_sequence_reply(part, reply)) {
         return false;
     }
+    --all_.in_flight_;
     answered({ reply.ignored, 0, reply.place(), reply.server_time });
     ended(false);
     return true;
@@ -167,6 +173,7 @@ bool Holding::on_part(std::string_view part) noexcept
 
 void Holding::on_failure(redis::Failure failure) noexcept
 {
+    --all_.in_flight_;
     failed(routing.written);
     ended(failure == redis::Failure::timeout);
 }
@@ -296,6 +303,7 @@ void Holdings::watch() noexcept
     if (due == milliseconds::max()) {
         return;
     }
+    due = std::max(due, not_before_);
     timer_->cancelable(failed_.empty() || now() - last_release_ > std::min(hold_, most_exit_delay));
     if (!timer_->running() || due < timer_due_) {
         timer_due_ = due;
@@ -306,12 +314,18 @@ void Holdings::watch() noexcept
 void Holdings::fire() noexcept
 {
     const milliseconds at = now();
+    const auto due = [at](const List<Holding>& list) {
+        return !list.empty() && list.front().due_ <= at;
+    };
+    bool accepted = true;
     int left = most_sent;
-    for (List<Holding>* list : { &failed_, &stated_ }) {
-        while (!list->empty() && list->front().due_ <= at && left-- > 0) {
-            list->front().send();
-        }
+    while (left-- > 0 && due(stated_)) {
+        accepted = stated_.front().send() && accepted;
     }
+    while (left-- > 0 && in_flight_ < most_in_flight && due(failed_)) {
+        accepted = failed_.front().send() && accepted;
+    }
+    not_before_ = accepted ? milliseconds{ 0 } : at + after_refusal;
     while (!idle_.empty() && idle_.front().due_ <= at) {
         forget_first();
     }
@@ -329,7 +343,7 @@ void Holdings::restate(std::uint32_t server) noexcept
         if (holding.unanswered_ == 0) {
             taken_from_list(holding);
             holding.due_ = now();
-            failed_.push_front(holding);
+            holding.held_ > 0 ? failed_.push_front(holding) : failed_.push_back(holding);
         }
     });
     if (!failed_.empty()) {

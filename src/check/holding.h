@@ -91,7 +91,7 @@ private:
 
     Statement statement() noexcept override;
     void settle() noexcept;
-    void send() noexcept;
+    bool send() noexcept;
 
     Holdings& all_;
     std::string key_;
@@ -197,6 +197,9 @@ private:
 
     static constexpr std::size_t most_idle = 65'536;
     static constexpr int most_sent = 500;  // at once
+    /// Statements that are not parts of checks, if another one is to be repeated: after a fault
+    /// those of all keys are, and must not delay the checks.
+    static constexpr std::size_t most_in_flight = 200;
 
     redis::Client& client_;
     const milliseconds hold_;
@@ -211,6 +214,8 @@ private:
     List<Holding> failed_;  // to be stated again
     List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
+    std::size_t in_flight_ = 0;     // statements that are not parts of checks
+    milliseconds not_before_{ 0 };  // the next ones: a server does not take them now
     std::unique_ptr<Timer> timer_;
     milliseconds timer_due_ = milliseconds::max();
     milliseconds last_release_{ 0 };

@@ -154,7 +154,7 @@ void Connection::move()
 void Connection::finish_move()
 {
     if (state_ == State::moving && batcher_.empty() && !in_flight_.awaited()) {
-        restart();
+        left_by_.empty() ? restart() : lose(std::exchange(left_by_, {}), Loss::refused);
     }
 }
 
@@ -208,12 +208,6 @@ try {
     return true;
 } catch (const std::exception&) {
     return false;
-}
-
-bool Connection::issue(std::string_view text, ReplyHandler* on_reply) noexcept
-{
-    end_of_turn_->want();  // before anything is written
-    return context_ != nullptr && issue_command(*context_, text, on_reply, this);
 }
 
 void Connection::end_turn() noexcept
@@ -304,6 +298,7 @@ void Connection::order_checked(const redisReply& reply)
 void Connection::answered_with_error(CallQueue& answered, std::string_view error)
 {
     const unsigned losses = losses_;
+    const bool behind = leaves_server(error) && !left_by_.empty();  // the first such error
     const bool no_script = error.starts_with("NOSCRIPT");
     // Redis refuses a batch of keys of several slots, and has executed nothing of it.
     const bool alone = answered.size() > 1 && refuses_shared_keys(error);
@@ -313,10 +308,10 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
         const bool loaded = no_script && loader_.load_for(record);
-        if (record.awaited() && (alone || loaded)) {
+        if (record.awaited() && (alone || loaded || behind)) {
             Call& call = *record.call;
             record.alone = record.alone || alone;
-            if (!send(record)) {  // its deadline stays
+            if (!(behind ? send_elsewhere(record) : send(record))) {  // its deadline stays
                 call.on_failure(Failure::error_reply);
             }
             continue;
@@ -324,8 +319,9 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
         record.fail_late(Failure::error_reply, !executed_nothing(error));
         owner_.call_refused(records_.end(record), error);
     }
-    if (leaves_server(error) && losses == losses_) {
-        lose(error, Loss::refused);
+    if (leaves_server(error) && losses == losses_ && !behind) {
+        left_by_ = error;
+        state_ = State::moving;  // what follows has its replies first: nothing of it is executed
     }
 }
 
@@ -378,6 +374,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
 CallQueue Connection::give_up() noexcept
 {
     ++losses_;
+    left_by_.clear();
     checks_order_ = false;
     tls_ = nullptr;
     free_context(std::exchange(context_, nullptr));

@@ -106,7 +106,7 @@ private:
         closed,
         connecting,  // until the handshake is done
         ready,
-        moving,     // until no caller waits for a reply
+        moving,     // until no caller waits for a reply; then connects again
         returning,  // connects again in the loop's next turn
         pausing,    // before the next attempt
     };
@@ -132,7 +132,19 @@ private:
     void restart();
 
     bool write(CallQueue& calls) noexcept;
-    bool issue(std::string_view text, ReplyHandler* on_reply) noexcept;
+    bool issue(std::string_view text, ReplyHandler* on_reply) noexcept
+    {
+        end_of_turn_->want();  // before anything is written
+        return context_ != nullptr && issue_command(*context_, text, on_reply, this);
+    }
+    /// A call that the server did not execute.
+    bool send_elsewhere(PendingCall& record) noexcept
+    {
+        const milliseconds deadline = record.deadline;
+        Call& call = *records_.end(record);
+        call.routing.written = false;
+        return owner_.send_again(call, deadline, false);
+    }
     void end_turn() noexcept;
     void check_deadlines();
     void answered(const redisReply& reply);
@@ -156,6 +168,7 @@ private:
     unsigned times_ready_ = 0;
     unsigned losses_ = 0;  // number of lost connections; a loop that calls out compares it
     std::string address_;  // of the last attempt
+    std::string left_by_;  // the error by which the server cannot be used any longer
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;                 // of the context; null: no TLS
     std::unique_ptr<Timer> connect_timer_;  // limits an attempt, or the pause before it

@@ -3,18 +3,20 @@
 #include "loop/event_loop.h"
 #include "redis/call_queue.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <utility>
 
 namespace ratelimit::redis {
 
-/// Calls that Redis surely did not execute, and that are sent again after a pause, all together.
+/// Calls that Redis surely did not execute, and that are sent again after a pause. Many of them are
+/// sent over a longer time: Redis is back then, and has other things to do, too.
 class RetryQueue {
 public:
     /// `send`: false if the call is not accepted, which then fails with Failure::connection.
     RetryQueue(EventLoop& loop, std::function<bool(Call&)> send)
-        : send_(std::move(send)), timer_(loop.make_timer([this] { send_all(send_); }))
+        : send_(std::move(send)), timer_(loop.make_timer([this] { fire(); }))
     {
         timer_->cancelable(true);
     }
@@ -44,18 +46,35 @@ public:
     template <class Send>
     void send_all(const Send& send) noexcept
     {
-        CallQueue all = std::exchange(queue_, {});
-        while (!all.empty()) {
-            Call* call = records_.end(all.pop());
+        send_some(send, queue_.size());
+    }
+
+private:
+    static constexpr std::size_t most = 20'000;
+    static constexpr milliseconds pause{ 500 };
+    static constexpr std::size_t most_at_once = 500;
+    static constexpr milliseconds pause_between{ 100 };
+
+    void fire() noexcept
+    {
+        const bool rest = queue_.size() > most_at_once;
+        send_some(send_, std::min(queue_.size(), most_at_once));
+        if (rest) {
+            timer_->start(pause_between);
+        }
+    }
+
+    /// Those that fail come to the end of the queue.
+    template <class Send>
+    void send_some(const Send& send, std::size_t count) noexcept
+    {
+        for (; count > 0; --count) {
+            Call* call = records_.end(queue_.pop());
             if (call != nullptr && !sent(send, *call)) {
                 call->on_failure(Failure::connection);
             }
         }
     }
-
-private:
-    static constexpr std::size_t most = 1000;
-    static constexpr milliseconds pause{ 500 };
 
     template <class Send>
     static bool sent(const Send& send, Call& call) noexcept

@@ -40,7 +40,7 @@ void DenialCache::Shared::init(std::span<KeyedTree::Root> roots) noexcept
 {
     LruTable<Entry>::Shared::init(roots);
     generations = {};
-    for (std::atomic<std::uint16_t>& count : forgets) {
+    for (std::atomic<std::uint8_t>& count : forgets) {
         count.store(0, std::memory_order_relaxed);
     }
 }

@@ -29,7 +29,7 @@ public:
         // By server; entries of earlier generations are invalid.
         std::array<std::uint16_t, 1U << server_bits> generations;
         // By hash of the key: how often the refusals of such a key were forgotten.
-        std::array<std::atomic<std::uint16_t>, 512> forgets;
+        std::array<std::atomic<std::uint8_t>, 128> forgets;
         void init(std::span<KeyedTree::Root> roots) noexcept;
     };
 
@@ -53,9 +53,9 @@ public:
     std::optional<Denial> find(const KeyedRequest& request, microseconds now) noexcept;
 
     struct Check {
-        std::uint32_t server;   // Client::server_of
-        std::uint16_t forgets;  // forgets_of its key, from before it was sent
-        microseconds sent;      // a lower bound, so that a refusal ends no later than in Redis
+        std::uint32_t server;  // Client::server_of
+        std::uint8_t forgets;  // forgets_of its key, from before it was sent
+        microseconds sent;     // a lower bound, so that a refusal ends no later than in Redis
     };
 
     /// Remembers a check's refusal until its retry time, but for at most `at_most`; a refusal
@@ -68,7 +68,7 @@ public:
 
     /// How often the refusals of this key, or of another one with its hash, were forgotten. Does
     /// not take the lock.
-    std::uint16_t forgets_of(std::string_view key) const noexcept { return counter_of(key); }
+    std::uint8_t forgets_of(std::string_view key) const noexcept { return counter_of(key); }
 
     /// Invalidates the refusals by this server, because it may have lost its counts.
     void forget_server(std::uint32_t server) noexcept;
@@ -83,7 +83,7 @@ public:
     bool may_have(std::string_view key) const noexcept { return table_.may_have(key); }
 
 private:
-    std::atomic<std::uint16_t>& counter_of(std::string_view key) const noexcept
+    std::atomic<std::uint8_t>& counter_of(std::string_view key) const noexcept
     {
         return shared_->forgets[KeyedTree::hash_of(key) % shared_->forgets.size()];
     }

@@ -64,7 +64,7 @@ struct AppliedLimit : RemoteLimit {
     /// For a limit counted in Redis: a lower bound of the time when Redis decides, by
     /// NodeClock::time_of.
     microseconds began{ 0 };
-    std::uint16_t forgets = 0;      // DenialCache::forgets_of its key, from before it was sent
+    std::uint8_t forgets = 0;       // DenialCache::forgets_of its key, from before it was sent
     std::int64_t lease_wanted = 0;  // how many requests to lease; if one paid: in a renewal
     /// The lease that paid for the request.
     std::optional<TokenLeases::TokenSource> lease;

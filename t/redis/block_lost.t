@@ -16,6 +16,7 @@ sub blocking_node {
     my ($addr, $zone, %options) = @_;
     my $now = $zone =~ /leaky/ ? 'nodelay' : '';
     return nginx(
+        %options,
         http   => "ratelimit_redis main { server $addr; @{[ $options{times} // 'timeout 5s; connect_timeout 5s;' ]} }"
             . "ratelimit_zone \$arg_k zone=z rate=2r/d block=5d cache=off $zone;",
         server => <<"END",
@@ -34,7 +35,7 @@ sub left { return $_[0]->get("/peek?k=$_[1]")->header('X-RateLimit-Remaining') }
 sub is_left {
     my ($node, $key, $left, $what) = @_;
     my $seen = '';
-    ok eval { wait_until('the count', sub { ($seen = left($node, $key)) == $left }, 10); 1 }, $what or diag "left: $seen";
+    ok eval { wait_until('the count', sub { ($seen = left($node, $key) // '') eq $left }, 10); 1 }, $what or diag "left: $seen";
     return;
 }
 
@@ -162,6 +163,30 @@ subtest 'what the fail mode refused, and Redis counted without a reply, begins n
         is_spared($direct, $key);
     }
     is_blocked($direct, 'other');
+};
+
+subtest 'the replies for fifteen hundred keys are lost at once: no key is blocked' => sub {
+    my $keys  = 1500;
+    my $redis = redis(conf => "appendonly yes\nappendfsync always\n");    # it is killed, and keeps its data
+    my $proxy = proxy(to => $redis->addr);
+    my $node  = blocking_node($proxy->addr, 'algorithm=gcra burst=1', times => 'timeout 5s; connect_timeout 5s;',
+        connections => 8000, main => 'worker_rlimit_nofile 10000;');
+    is $node->status('/closed?k=other'), 200;
+    $proxy->delay(10);
+    my @sockets = map { http_connect($node->port) } 1 .. $keys;
+    http_send($sockets[$_], "/closed?k=$_", close => 1) for 0 .. $#sockets;
+    wait_until('Redis has counted them', sub { $redis->keys_like('rl:z:{*}') > $keys }, 60);
+    $redis->stop('KILL');
+    $proxy->pass;
+    $proxy->cut;
+    my %seen;
+    $seen{ http_read($_)->status }++ for @sockets;
+    is_deeply \%seen, { 503 => $keys }, 'the fail mode refuses all';
+    $redis->start;
+    is_left($node, $_, 1, "key $_ has one left, as Redis counted it") for 0, $keys - 1;
+    my $is_spared = sub { length($redis->cmd('GET', "rl:z:{$_[0]}:block") // '') > 0 };
+    ok eval { wait_until('all are spared', sub { !grep { !$is_spared->($_) } 0 .. $keys - 1 }, 30); 1 },
+        'it is stated of each that it counts too much';
 };
 
 subtest 'a refund for a request that another server refused is lost' => sub {

@@ -5,7 +5,7 @@ use Ratelimit::Http2 qw(http2);
 use Ratelimit::Process qw(wait_until);
 use Ratelimit::Remaining qw(remaining remains);
 use Ratelimit::Test;
-use Time::HiRes qw(time);
+use Time::HiRes qw(sleep time);
 
 # Limits by $arg_charge; /free has the same limit without a charge, /peek reports what remains.
 sub charging_node {
@@ -266,6 +266,38 @@ END
     wait_until('the connection is lost', sub { $node->count_log(qr/is away/) });
     close $socket;
     ok eval { wait_until('the failure', sub { $failed->() == 1 }, 30) }, 'without a connection it is given up';
+};
+
+subtest 'Redis is read-only while many requests end: each is settled when it is writable again' => sub {
+    my $redis = redis();
+    my $node  = charging_node(
+        redis   => $redis,
+        timeout => '5s',
+        server  => <<'END',
+        location = /slow { ratelimit zone=test charge=0$arg_none; proxy_pass http://127.0.0.1:$server_port/rated; }
+        location = /rated { limit_rate 1; try_files /index.html =404; }
+END
+    );
+    my $slow = sub {
+        my ($count) = @_;
+        my @sockets = map { http_connect($node->port) } 1 .. $count;
+        http_send($_, '/slow') for @sockets;
+        remains($node, 10 - $count, 'the requests are counted');
+        return @sockets;
+    };
+    close $_ for $slow->(1);    # loads the scripts
+    remains($node, 10, 'one is refunded');
+    my @sockets = $slow->(9);
+    $redis->cmd('REPLICAOF', '127.0.0.1', 1);
+    $redis->pause;
+    while (my $socket = shift @sockets) {
+        close $socket;
+        sleep 0.02;    # so that each refund is a command of its own
+    }
+    $redis->resume;
+    wait_until('the refunds are refused', sub { $redis->cmd('INFO', 'errorstats') =~ /errorstat_READONLY:count=([2-9]|\d{2,})/ });
+    $redis->cmd('REPLICAOF', 'NO', 'ONE');
+    remains($node, 10, 'all nine are refunded');
 };
 
 subtest 'a settlement whose reply is lost with its connection is not sent again' => sub {

@@ -2,6 +2,7 @@
 # stays counted, and never more than n requests run at one time.
 
 use Ratelimit::Backend;
+use Ratelimit::Process qw(alive);
 use Ratelimit::Remaining qw(remaining remains);
 use Ratelimit::Test;
 use Time::HiRes qw(sleep time);
@@ -245,6 +246,28 @@ for my $mode ('open', 'closed') {
         remains($direct, 20, 'and released');
     };
 }
+
+subtest 'sixty thousand keys are stated again after a fault, and Redis decides meanwhile' => sub {
+    my $redis = redis();
+    my $node  = nginx(
+        workers => 2,
+        http    => "ratelimit_redis main { server @{[ $redis->addr ]}; }"
+            . 'ratelimit_zone $request_id zone=held:2m concurrency=3; ratelimit_zone $arg_k zone=test rate=1000r/s;',
+        server => <<'END',
+        add_header X-Result $ratelimit_status always;
+        location = /held { ratelimit zone=held; try_files /index.html =404; }
+        location = / { ratelimit zone=test; try_files /index.html =404; }
+END
+    );
+    is $node->status('/?k=first'), 200;
+    burst($node->port, '/held', 60_000, 300);
+    $redis->cmd('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+    my $decided = sub { $node->get('/?k=1')->header('X-Result') eq 'PASSED' };
+    ok eval { wait_until('Redis decides', sub { !grep { !$decided->() } 1 .. 50 }, 8); 1 }, 'fifty requests in sequence';
+    my $master = $node->pid;
+    kill QUIT => $master;
+    ok eval { wait_until('nginx ends', sub { !alive($master) }, 8); 1 }, 'and nginx exits';
+};
 
 subtest 'fail mode local counts in the memory of the node, by its share' => sub {
     my $redis = redis();

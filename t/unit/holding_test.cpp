@@ -142,6 +142,31 @@ TEST_F(HoldingTest, a_worker_states_again_what_a_server_may_not_know)
     EXPECT_EQ(remaining(), 2);
 }
 
+TEST_F(HoldingTest, many_keys_are_stated_again_a_part_at_a_time_and_those_that_are_held_first)
+{
+    Worker& of = add_worker();
+    std::deque<std::string> keys;
+    for (int i = 0; i < 1000; ++i) {
+        end(request_of(of, { keys.emplace_back("{" + std::to_string(i) + "}") }));
+    }
+    request(of, 3);
+    settle();
+    ask("FLUSHALL");
+    of.holdings.restate(0);
+    for (int turn = 0; turn < 20; ++turn) {
+        virtual_now += 1ms;
+        of.loop.fire();
+    }
+    EXPECT_GT(of.client.messages.size(), 100U);
+    EXPECT_LE(of.client.messages.size(), 200U) << "Redis has other things to do";
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(remaining(), 2);
+    settle();
+    end(of.requests.front());
+    settle();
+    EXPECT_FALSE(of.holdings.any());
+}
+
 TEST_F(HoldingTest, a_request_that_waits_for_one_key_keeps_what_is_known_of_its_others)
 {
     Worker& of = add_worker();
