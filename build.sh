@@ -221,7 +221,9 @@ build_rehearse() {
 }
 
 cpp_files() {
-    find "$top/src" "$top/t" -name node_modules -prune -o \( -name '*.cpp' -o -name '*.h' \) -print | sort
+    local folders=("$top/src")
+    [ ! -d "$top/t" ] || folders+=("$top/t")  # .dockerignore leaves it out
+    find "${folders[@]}" -name node_modules -prune -o \( -name '*.cpp' -o -name '*.h' \) -print | sort
 }
 
 # Writes compile_commands.json for clangd and clang-tidy: one set of flags for all C++ sources.
