@@ -30,7 +30,8 @@ Usage: ./build.sh [--no-install] [command]
                       ratelimit-rehearse
   module --nginx V | --source TREE | --like PROGRAM
                       build one file for another nginx: a version (1.31.4, stable, angie-1.12.1), a tree, or one
-                      that fits this program; it needs only libc and OpenSSL. See doc/install.md
+                      that fits this program; it needs only libc and OpenSSL. See doc/install.md. --arm64: on amd64
+                      for arm64
   rehearse            build only ratelimit-rehearse, which needs no nginx
   demo [--once]       build, show a limited location of a private nginx and Redis until Enter is pressed, or once
   test [t/… …]        build and run the tests: all, or the named folders and files; --except 'a|b' before
@@ -55,7 +56,7 @@ Usage: ./build.sh [--no-install] [command]
                       built; "rehearse" builds it
   uninstall           remove all of them
   deb                 make a Debian package for this machine's nginx, in build/deb
-  test-arm64 [filter] cross-compile the unit tests for arm64 and run them, or some, under qemu-user
+  test-arm64 [filter] cross-compile the module and the unit tests for arm64, and run them, or some, under qemu-user
   test-packages       make and try the package and the image in clean systems (as root, 15 minutes)
   clean               remove the build folder
 
@@ -220,7 +221,9 @@ build_rehearse() {
 }
 
 cpp_files() {
-    find "$top/src" "$top/t" -name node_modules -prune -o \( -name '*.cpp' -o -name '*.h' \) -print | sort
+    local folders=("$top/src")
+    [ ! -d "$top/t" ] || folders+=("$top/t")  # .dockerignore leaves it out
+    find "${folders[@]}" -name node_modules -prune -o \( -name '*.cpp' -o -name '*.h' \) -print | sort
 }
 
 # Writes compile_commands.json for clangd and clang-tidy: one set of flags for all C++ sources.

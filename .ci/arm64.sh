@@ -1,46 +1,33 @@
 # shellcheck shell=bash disable=SC2154
 # Sourced by build.sh for `./build.sh test-arm64`, whose functions and variables it uses: cross-compiles the unit tests
-# for arm64 and runs them, and the seeds of t/fuzz, under qemu-user. So the code meets arm64's signs of char, widths,
+# for arm64 and runs them, and the seeds of t/fuzz, under qemu-user; before that, the module, for Debian's nginx. So the code meets arm64's signs of char, widths,
 # alignments and atomic instructions. An order of memory that only arm64 allows is not seen: the processor that runs
 # qemu keeps its own, and t/unit/threads is for that.
 # Usage: ./build.sh test-arm64 [FILTER]      FILTER: of GoogleTest
-#
-# The libraries are unpacked from Debian's packages into build/arm64, since some replace the machine's own. Redis and
-# openssl, which the tests start, are the machine's own.
+# Redis and openssl, which the tests start, are the machine's own.
 
-need g++-aarch64-linux-gnu qemu-user cmake make pkg-config nlohmann-json3-dev redis-server redis-tools openssl
-triplet=aarch64-linux-gnu
-root=$build/arm64
-libraries=$root/usr/lib/$triplet
+. "$top/.ci/cross.sh"
+need "${cross_packages[@]}" cmake make nlohmann-json3-dev redis-server redis-tools openssl nginx-dev
 
-fetch_libraries() (
-    . "$top/.ci/debian.sh"
-    mkdir -p "$root"
-    export APT_CONFIG=$root/apt.conf
-    echo 'APT::Architectures { "arm64"; };' >"$APT_CONFIG"
-    debian_lists "deb $(. /etc/os-release && echo "$VERSION_CODENAME")"
-    for package in libevent-{2.1-7,core-2.1-7,extra-2.1-7,dev} lib{gtest,gmock}-dev libssl{3,-dev} zlib1g{,-dev} \
-        libpcre2-{8-0,dev}; do
-        apt_get download "$package:arm64" || fail "could not fetch $package for arm64"
-    done
-    for package in ./*.deb; do dpkg -x "$package" "$root"; done
-    touch "$root/complete"
-)
+emulate() { qemu-aarch64 -L /usr/$triplet "$@"; }
 
-[ -f "$root/complete" ] || fetch_libraries
-export PKG_CONFIG_LIBDIR=$libraries/pkgconfig:/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
-export C_INCLUDE_PATH=$root/usr/include:$root/usr/include/$triplet
-export CPLUS_INCLUDE_PATH=$C_INCLUDE_PATH
-export CC=$triplet-gcc CXX=$triplet-g++ AR=$triplet-ar
-export RATELIMIT_HIREDIS=$root/hiredis
-sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"
+nginx_loads_module() {
+    local file name
+    file=$("$top/build.sh" module --source /usr/share/nginx/src --arm64 | sed -n 1p)
+    for name in client_body proxy fastcgi uwsgi scgi; do echo "${name}_temp_path $root/temp;"; done >"$root/temp_paths"
+    printf '%s\n' "load_module $file;" "pid $root/nginx.pid;" 'events {}' \
+        "http { include temp_paths; access_log off; ratelimit_zone all zone=all rate=1r/s; }" >"$root/nginx.conf"
+    emulate -E LD_LIBRARY_PATH="$libraries:$root/lib/$triplet" "$root/usr/sbin/nginx" -t -e stderr -c "$root/nginx.conf"
+}
+
+nginx_loads_module
+cross_to_arm64
 
 (unset CC AR C_INCLUDE_PATH && ONLY=source sh "$top/.ci/nginx.sh" "$top/build/nginx-core")
 build_unit_tests -arm64 OFF -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
     -DCMAKE_LIBRARY_ARCHITECTURE=$triplet -DCMAKE_FIND_ROOT_PATH="$root" \
     -DCMAKE_FIND_ROOT_PATH_MODE_{LIBRARY,INCLUDE,PACKAGE}=ONLY -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath,$libraries"
 
-emulate() { qemu-aarch64 -L /usr/$triplet "$@"; }
 failed=0
 for program in "$build"/unit-arm64/fuzz_*; do
     [ ! -x "$program" ] || emulate "$program" "$top/t/fuzz/seeds/${program##*/fuzz_}" || failed=1

@@ -104,12 +104,12 @@ undo() {
     rm -rf "$folder"
 }
 
-# Completes the changes, so that undo does nothing any more, and prints their paths.
+# keep_changes [WORDS]: completes the changes, so that undo does nothing any more, and prints their paths after WORDS.
 keep_changes() {
     local path
     for path in "${changed[@]}"; do
         rm -f "$path.old"
-        echo "$path"
+        echo "${1:-}$path"
     done
     changed=()
 }
@@ -174,17 +174,21 @@ install_module() {
 }
 
 uninstall_module() {
-    local path
+    local path loaded=no
     no_package_has_it
     for path in ${link:+"$destdir$link"} ${line:+"$destdir$line"} "$destdir$modules/$name.so" \
         "$usr_local/bin/ratelimit-rehearse" "$usr_local/share/man/man1/ratelimit-rehearse.1"; do
         [ -e "$path" ] || [ -L "$path" ] || continue
         take "$path"
         rm "$path"
+        case $path in */ratelimit-rehearse*) ;; *) loaded=yes ;; esac
     done
-    [ ${#changed[@]} -gt 0 ] || fail "nothing is installed in $destdir$modules"
+    [ ${#changed[@]} -gt 0 ] ||
+        fail "nothing is installed in $destdir$modules or $usr_local, so nothing was removed"
     try_configuration 'without the module'
-    keep_changes
+    keep_changes 'Removed '
+    [ $loaded = no ] || [ -n "$destdir" ] ||
+        say 'A running nginx limits until it is reloaded, and keeps the module in memory until it is restarted.'
 }
 
 find_nginx

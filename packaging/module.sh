@@ -8,6 +8,7 @@
 #   --source TREE       a release that is unpacked, or a git clone. It is copied, not changed
 #   --like PROGRAM      fits this nginx: its `nginx -V` names the version and the options. The source is that of
 #                       Debian's nginx-dev if it is the same version, TREE if given, else it is fetched
+#   --arm64             with --nginx or --source, on Debian: for this release of Debian on arm64
 #
 # NGX_FLAGS: options of nginx's configure to add. RATELIMIT_HIREDIS: see ../config.
 
@@ -125,7 +126,7 @@ check_tools() {
 
 # Prints names of the libraries that the module needs, or of what it exports.
 needed_by() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
-exported_by() { nm -D --defined-only "$1" | awk '{ print $3 }' | sort; }
+exported_by() { "${tools}nm" -D --defined-only "$1" | awk '{ print $3 }' | sort; }
 
 # Checks that the module needs and exports nothing that it should not.
 check_file() {
@@ -149,7 +150,7 @@ check_program() {
 }
 
 # Prints the newest version of glibc whose symbols the module needs; nothing with another libc.
-glibc_of() { objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -u -V | sed -n '$s/GLIBC_//p'; }
+glibc_of() { "${tools}objdump" -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -u -V | sed -n '$s/GLIBC_//p'; }
 
 print_use() {
     local file=$1 libraries glibc
@@ -158,7 +159,7 @@ print_use() {
     cat <<END
 $file
 fits ${described/-/ } $fits
-on $(gcc -dumpmachine | cut -d- -f1) with ${glibc:+glibc $glibc or later, }${libraries/ / and }
+on $("${tools}gcc" -dumpmachine | cut -d- -f1) with ${glibc:+glibc $glibc or later, }${libraries/ / and }
 
 These lines load it:
   install -D -m 644 $file $modules_path/$module_name.so
@@ -167,10 +168,14 @@ These lines load it:
 END
 }
 
-build_module_file() {
-    local version='' tree='' program='' described='' fits='with --with-compat, which nginx -V shows' options=(--with-compat)
-    local prefix modules_path=/usr/lib/nginx/modules conf_path=/etc/nginx/nginx.conf
+# Reads the options of build_module_file into its variables.
+read_options() {
     while [ $# -gt 0 ]; do
+        if [ "$1" = --arm64 ]; then
+            tools=aarch64-linux-gnu-
+            shift
+            continue
+        fi
         [ $# -gt 1 ] || fail "module: $1 needs a value"
         case $1 in
         --nginx) version=$2 ;;
@@ -181,8 +186,27 @@ build_module_file() {
         shift 2
     done
     [ -n "$version$tree$program" ] || fail 'module: name the nginx with --nginx VERSION, --source TREE or --like PROGRAM'
+    [ -z "$tools" ] || [ -z "$program" ] || fail 'module: --arm64 goes with --nginx or --source, since --like runs the nginx'
+}
+
+# Prepares the compiler for arm64.
+prepare_tools() {
+    [ -n "$tools" ] || return 0
+    # shellcheck source=.ci/cross.sh
+    . "$top/.ci/cross.sh"
+    need "${cross_packages[@]}"
+    cross_to_arm64
+    export NGX_MACHINE=aarch64  # for nginx's configure, which does not know it from --crossbuild
+    options+=(--crossbuild=Linux::aarch64)
+}
+
+build_module_file() {
+    local version='' tree='' program='' described='' fits='with --with-compat, which nginx -V shows' options=(--with-compat)
+    local prefix modules_path=/usr/lib/nginx/modules conf_path=/etc/nginx/nginx.conf tools=''
+    read_options "$@"
     if command -v apt-get >/dev/null; then need "${module_packages[@]}"; fi
     check_tools
+    prepare_tools
     if [ -n "$program" ]; then
         read_program "$program"
         [[ " ${options[*]} " == *' --with-compat '* ]] || fits="with the options of $program, as nginx -V shows them"
@@ -206,13 +230,13 @@ build_module_file() {
 
     export RATELIMIT_HIREDIS=${RATELIMIT_HIREDIS:-$top/build/hiredis} RATELIMIT_LINK=static
     [ -f "$RATELIMIT_HIREDIS/lib/libhiredis.a" ] || sh "$top/.ci/hiredis.sh" "$RATELIMIT_HIREDIS"
-    build=$build/module/$described-$(gcc -dumpmachine)
+    build=$build/module/$described-$("${tools}gcc" -dumpmachine)
     module=$build/$module_name.so NGX_SRC=$tree
     nginx_flags=("${options[@]}"
         "--with-cc-opt=-O2 -g0 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wno-error -ffile-prefix-map=$top=."
         '--with-ld-opt=-Wl,-z,relro,-z,now,--as-needed')
     build_module
-    strip --strip-debug -o "$module.new" "$module"
+    "${tools}strip" --strip-debug -o "$module.new" "$module"
     mv "$module.new" "$module"
     check_file "$module"
     if [ -n "$program" ]; then check_program "$program" "$module"; fi

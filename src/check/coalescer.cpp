@@ -2,6 +2,13 @@
 
 namespace ratelimit {
 
+Coalescer::Coalescer(redis::Client& client, NodeTime node_time)
+    : client_(client), node_time_(node_time)
+{
+}
+
+Coalescer::~Coalescer() = default;
+
 bool Coalescer::send(ShardPart& part) noexcept
 try {
     if (part.expires.count() == 0) {

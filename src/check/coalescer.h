@@ -14,7 +14,8 @@ namespace ratelimit {
 /// decided in the order of their arrival.
 class Coalescer {
 public:
-    Coalescer(redis::Client& client, NodeTime node_time) : client_(client), node_time_(node_time) {}
+    Coalescer(redis::Client& client, NodeTime node_time);
+    ~Coalescer();
     Coalescer(const Coalescer&) = delete;
     Coalescer& operator=(const Coalescer&) = delete;
 

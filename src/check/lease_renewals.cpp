@@ -8,6 +8,9 @@
 
 namespace ratelimit {
 
+LeaseRenewals::LeaseRenewals(redis::Client& client) noexcept : client_(client) {}
+LeaseRenewals::~LeaseRenewals() = default;
+
 void LeaseRenewal::write(redis::CommandBuffer& command) const
 {
     const std::span limits(&check_, 1);

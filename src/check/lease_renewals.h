@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/entry_table.h"
+#include "check/lease_owner.h"
 #include "check/remote_limit.h"
 #include "check/runs.h"
 #include "limit/run_reply.h"
@@ -12,26 +13,6 @@
 #include <string_view>
 
 namespace ratelimit {
-
-/// Who keeps the tokens of a zone with lease=. Must outlive the client's calls.
-class LeaseOwner {
-public:
-    /// A renewal has ended: Redis granted `answer.taken` requests of this cost, 0 if it failed.
-    /// `sent`: a lower bound of the time at which they were counted.
-    virtual void lease_renewed(
-        std::string_view key, std::uint64_t policy_hash, const LimitCheck& check,
-        const RunReply& answer, microseconds sent) const noexcept = 0;
-
-protected:
-    ~LeaseOwner() = default;
-};
-
-/// The key whose lease is renewed, as its owner knows it.
-struct LeasedKey {
-    std::string_view key;
-    std::uint64_t policy_hash;
-    const LeaseOwner& owner;
-};
 
 class LeaseRenewals;
 
@@ -82,7 +63,8 @@ private:
 /// one that fails has no effect, and the next request without a token waits for Redis.
 class LeaseRenewals {
 public:
-    explicit LeaseRenewals(redis::Client& client) noexcept : client_(client) {}
+    explicit LeaseRenewals(redis::Client& client) noexcept;
+    ~LeaseRenewals();
     LeaseRenewals(const LeaseRenewals&) = delete;
     LeaseRenewals& operator=(const LeaseRenewals&) = delete;
 

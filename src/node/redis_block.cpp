@@ -1,6 +1,7 @@
 #include "node/redis_block.h"
 
 #include "check/ahead_units.h"
+#include "check/coalescer.h"
 #include "check/lease_renewals.h"
 #include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
@@ -74,6 +75,11 @@ std::string RedisBlock::storage() const
         text += "," + member.endpoint.name + "*" + std::to_string(member.weight);
     }
     return text;
+}
+
+redis::Client& RedisBlock::client()
+{
+    return coalescer().client();
 }
 
 Coalescer& RedisBlock::coalescer()

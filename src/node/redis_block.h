@@ -1,6 +1,5 @@
 #pragma once
 
-#include "check/coalescer.h"
 #include "nginx/ngx_http.h"
 #include "redis/client.h"
 #include "zone/zone.h"
@@ -12,6 +11,8 @@
 namespace ratelimit {
 
 class AheadUnits;
+class Coalescer;
+class Holdings;
 class LeaseRenewals;
 
 /// One ratelimit_redis block and, in a worker, its client.
@@ -51,7 +52,7 @@ public:
 
     /// The client. The first call makes it and starts to connect: when a worker starts or, after a
     /// reload with master_process off, at the first request.
-    redis::Client& client() { return coalescer().client(); }
+    redis::Client& client();
     /// Sends checks to the client.
     Coalescer& coalescer();
     /// What this worker let in ahead of Redis. Call after client().

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "check/ahead_owner.h"
-#include "check/lease_renewals.h"
+#include "check/lease_owner.h"
 #include "check/settlement.h"
 #include "limit/address_form.h"
 #include "limit/grammar.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the Debian package: makes it with `./build.sh deb` on a clean system, and installs, uses, removes and
 # purges it on another one with nginx. Also tests `./build.sh install` on the first. Needs root and debootstrap,
-# and three minutes for each release.
+# and eight minutes of processor time for each release.
 # Usage: t/packaging/debian.sh [RELEASE...]     (default: bookworm and trixie)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

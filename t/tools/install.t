@@ -47,6 +47,9 @@ sub build_sh {
 # The paths of ratelimit-rehearse, as they are printed.
 sub program_of { my ($root) = @_; return "$root/local/bin/ratelimit-rehearse\n$root/local/share/man/man1/ratelimit-rehearse.1\n" }
 
+# What uninstall prints of these paths, one a line.
+sub removed { my ($paths) = @_; return $paths =~ s/^/Removed /gmr }
+
 # Every file and link below the node's folders, with its inode.
 sub tree {
     my ($node) = @_;
@@ -97,13 +100,35 @@ subtest 'install and uninstall on an nginx with Debian\'s folders' => sub {
 
     $node->configure(http => '', server => '')->reload(gone => 1);
     ($status, $printed, $stderr) = build_sh($node, 'uninstall');
-    is "$status$stderr", '0', 'without such a configuration it is removed';
-    is $printed, "$link\n$line\n$target\n" . program_of($root), 'with all its files';
+    is $status, 0, 'without such a configuration it is removed';
+    is $printed, removed("$link\n$line\n$target\n" . program_of($root)), 'and each file that was removed is named';
+    is $stderr, "A running nginx limits until it is reloaded, and keeps the module in memory until it is restarted.\n",
+        'and what remains to do';
     is tree($node), '', 'nothing is left';
+    like read_file('/proc/' . $node->pid . '/maps'), qr{$name \(deleted\)}, 'the running nginx still maps it';
     $node->reload(gone => 1);
     is $node->status('/'), 200, 'nginx runs without it';
-    ($status, undef, $stderr) = build_sh($node, 'uninstall');
-    like $stderr, qr{^build\.sh uninstall: nothing is installed in $root/lib/modules\n$}, 'a second uninstall says that nothing is installed';
+    ($status, $printed, $stderr) = build_sh($node, 'uninstall');
+    isnt $status, 0, 'a second uninstall fails';
+    is "$printed$stderr", "build.sh uninstall: nothing is installed in $root/lib/modules or $root/local, so nothing was removed\n",
+        'and says that nothing is installed';
+};
+
+subtest 'uninstall removes what is left of an installation' => sub {
+    my $node = debian_node();
+    my $root = $node->{root};
+    my $name_of_line = 'modules-available/mod-http-ratelimit.conf';
+    build_sh($node, 'install');
+    unlink "$root/lib/modules/$name", "$root/modules-enabled/50-mod-http-ratelimit.conf" or die $!;
+    my ($status, $printed, $stderr) = build_sh($node, 'uninstall');
+    is $status, 0, 'it succeeds';
+    is $printed, removed("$root/$name_of_line\n" . program_of($root)), 'and names only the files that were there';
+    like $stderr, qr/^A running nginx limits/, 'an nginx may still run with the module';
+
+    build_sh($node, 'install');
+    unlink "$root/lib/modules/$name", map { "$root/$_" } $name_of_line, 'modules-enabled/50-mod-http-ratelimit.conf';
+    (undef, $printed, $stderr) = build_sh($node, 'uninstall');
+    is "$printed$stderr", removed(program_of($root)), 'ratelimit-rehearse alone concerns no nginx';
 };
 
 subtest 'install changes nothing if nginx refuses the configuration' => sub {
@@ -175,6 +200,10 @@ subtest 'install honours DESTDIR' => sub {
     is read_file("$destdir$root/modules-available/mod-http-ratelimit.conf"),
         "load_module $root/lib/modules/$name;\n", 'the line has the final path';
     is tree($node), '', 'nothing is written elsewhere';
+
+    ($status, $printed, $stderr) = build_sh($node, 'uninstall', $destdir);
+    is "$status$stderr", '0', 'uninstall removes it there, where no nginx runs';
+    like $printed, qr{\A(?:Removed \Q$destdir\E\S+\n){5}\z}, 'and names each file';
 
     ($status, undef, $stderr) = build_sh($node, 'install', '/proc/none');
     isnt $status, 0, 'a folder without the right to write fails';

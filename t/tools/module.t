@@ -139,6 +139,8 @@ subtest 'one line says what is wrong' => sub {
         ["--source $folder/none", qr{\Q$folder\E/none is not the source of an nginx}],
         ["--source $folder/nowhere", qr{module: there is no folder \Q$folder\E/nowhere}],
         ["--nginx 9.9 --like $program", qr{\Q$program\E is nginx-\Q$version\E, not nginx-9\.9}],
+        ["--arm64 --like $program", qr/module: --arm64 goes with --nginx or --source, since --like runs the nginx/],
+        ['--arm64', qr/module: name the nginx with/],
         ['--nginx 9.9.9', qr{could not fetch release-9\.9\.9 from https://github\.com/nginx/nginx, see \S+; or name a tree with --source}],
         ['--nginx angie-9.9.9', qr{could not fetch Angie-9\.9\.9 from https://github\.com/webserver-llc/angie}],
         ['--nginx openresty-1.31.3.1', qr{the source of openresty is in its bundle: --source openresty-1\.31\.3\.1/build/nginx-1\.31\.3}],

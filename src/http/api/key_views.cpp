@@ -1,5 +1,6 @@
 #include "http/api/key_views.h"
 
+#include "check/coalescer.h"
 #include "http/api/json_text.h"
 #include "http/api/override_queries.h"
 #include "http/api/path.h"
