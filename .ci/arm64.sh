@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
-# Sourced by build.sh for `./build.sh test-arm64`, whose functions and variables it uses: cross-compiles the unit tests
-# for arm64 and runs them, and the seeds of t/fuzz, under qemu-user; before that, the module, for Debian's nginx. So the code meets arm64's signs of char, widths,
-# alignments and atomic instructions. An order of memory that only arm64 allows is not seen: the processor that runs
+# Sourced by build.sh for `./build.sh test-arm64`, whose functions and variables it uses: cross-compiles the module for
+# arm64, and Debian's nginx loads it under qemu-user; then the unit tests, which run there, and the seeds of t/fuzz. So
+# the code meets arm64's signs of char, widths, alignments and atomic instructions. An order of memory that only arm64 allows is not seen: the processor that runs
 # qemu keeps its own, and t/unit/threads is for that.
 # Usage: ./build.sh test-arm64 [FILTER]      FILTER: of GoogleTest
 # Redis and openssl, which the tests start, are the machine's own.
