@@ -22,7 +22,8 @@ using NodeTime = std::chrono::microseconds (*)() noexcept;
 class LimitOwner {
 public:
     virtual void block_began() const noexcept = 0;
-    /// Redis has refunded what it counted for this key, and may admit what it refused before.
+    /// Redis has refunded what it counted for this key, or spares it, which lifts its block: it may
+    /// admit what it refused before.
     virtual void refunded(std::string_view key) const noexcept = 0;
 
 protected:

@@ -197,7 +197,7 @@ private:
         if (std::holds_alternative<Charge>(what_) && !read_sequence_reply(part, reply)) {
             return false;
         }
-        if (owner_ != nullptr && std::holds_alternative<Refund>(what_)) {
+        if (owner_ != nullptr && (std::holds_alternative<Refund>(what_) || spares())) {
             owner_->refunded(counted_key_);
         } else if (owner_ != nullptr && std::holds_alternative<Block>(what_) && part == "+") {
             owner_->block_began();

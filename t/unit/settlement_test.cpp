@@ -44,6 +44,8 @@ TEST_P(Settlements, a_key_is_spared_for_the_latest_of_the_losses_of_one_turn)
         spare(*client_, limit);
     }
     ASSERT_TRUE(loop_.run_until([this] { return !unsettled(); }));
+    ASSERT_FALSE(owner_.refunds.empty()) << "its block is lifted";
+    EXPECT_EQ(owner_.refunds.back(), key_);
     ask(1, noon + 6 * day - 1s);
     ASSERT_TRUE(run());
     EXPECT_TRUE(requests_.back()->limits[0]->spared);
