@@ -13,14 +13,8 @@ namespace {
 using std::chrono::duration_cast;
 
 constexpr milliseconds longest_pause{ 50 };  // before a statement that failed is sent again
-constexpr milliseconds after_refusal{ 10 };  // of one server; other servers may take theirs
+constexpr milliseconds after_refusal{ 10 };  // by a server: others may accept statements
 constexpr milliseconds most_exit_delay{ 60'000 };
-
-/// A random id that a double represents exactly.
-std::int64_t random_id()
-{
-    return static_cast<std::int64_t>(random_number() >> 11U | 1U);
-}
 
 void write_statement(
     const Policy& policy, StatementSource& source, redis::ScriptArguments& arguments)
@@ -137,7 +131,6 @@ void Holding::settle() noexcept
 bool Holding::send() noexcept
 {
     begin();
-    ++all_.in_flight_;
     bool sent = false;
     try {
         routing = {};
@@ -146,7 +139,7 @@ bool Holding::send() noexcept
         // Out of memory: as without a connection.
     }
     if (!sent) {
-        --all_.in_flight_;
+        not_repeated();
         failed(false);
         ended(false);
     }
@@ -165,7 +158,7 @@ bool Holding::on_part(std::string_view part) noexcept
     if (!read_sequence_reply(part, reply)) {
         return false;
     }
-    --all_.in_flight_;
+    not_repeated();
     answered({ reply.ignored, 0, reply.place(), reply.server_time });
     ended(false);
     return true;
@@ -173,7 +166,7 @@ bool Holding::on_part(std::string_view part) noexcept
 
 void Holding::on_failure(redis::Failure failure) noexcept
 {
-    --all_.in_flight_;
+    not_repeated();
     failed(routing.written);
     ended(failure == redis::Failure::timeout);
 }
@@ -204,7 +197,7 @@ Holdings::Holdings(Parts parts)
       hold_(duration_cast<milliseconds>(parts.hold)),
       monotonic_(parts.monotonic),
       count_(std::move(parts.count)),
-      id_(random_id()),
+      id_(static_cast<std::int64_t>(random_number() >> 11U | 1U)),  // a double is exact for it
       longest_delay_(client_.longest_wait() + client_.usual_wait()),
       timer_(client_.make_timer([this] { fire(); }))
 {
@@ -296,15 +289,19 @@ void Holdings::forget_first() noexcept
 /// units are free.
 void Holdings::watch() noexcept
 {
+    if (firing_) {
+        return;
+    }
+    timer_->cancelable(failed_.empty() || now() - last_release_ > std::min(hold_, most_exit_delay));
     milliseconds due = milliseconds::max();
     for (const List<Holding>* list : { &stated_, &failed_, &idle_ }) {
-        due = list->empty() ? due : std::min(due, list->front().due_);
+        const bool waits = list == &failed_ && repeated_ >= most_repeated;  // until one ends
+        due = list->empty() || waits ? due : std::min(due, list->front().due_);
     }
     if (due == milliseconds::max()) {
         return;
     }
     due = std::max(due, not_before_);
-    timer_->cancelable(failed_.empty() || now() - last_release_ > std::min(hold_, most_exit_delay));
     if (!timer_->running() || due < timer_due_) {
         timer_due_ = due;
         timer_->start(std::clamp(due - now(), milliseconds{ 1 }, hold_ / 32));
@@ -319,12 +316,14 @@ void Holdings::fire() noexcept
     };
     bool accepted = true;
     int left = most_sent;
+    firing_ = true;
     while (left-- > 0 && due(stated_)) {
         accepted = stated_.front().send() && accepted;
     }
-    while (left-- > 0 && in_flight_ < most_in_flight && due(failed_)) {
-        accepted = failed_.front().send() && accepted;
+    while (left-- > 0 && repeated_ < most_repeated && due(failed_)) {
+        accepted = failed_.front().repeated().send() && accepted;
     }
+    firing_ = false;
     not_before_ = accepted ? milliseconds{ 0 } : at + after_refusal;
     while (!idle_.empty() && idle_.front().due_ <= at) {
         forget_first();
@@ -343,7 +342,11 @@ void Holdings::restate(std::uint32_t server) noexcept
         if (holding.unanswered_ == 0) {
             taken_from_list(holding);
             holding.due_ = now();
-            holding.held_ > 0 ? failed_.push_front(holding) : failed_.push_back(holding);
+            if (holding.held_ > 0) {
+                failed_.push_front(holding);
+            } else {
+                failed_.push_back(holding);
+            }
         }
     });
     if (!failed_.empty()) {
@@ -357,24 +360,32 @@ try {
     timer_->stop();
     std::int64_t held = 0;
     table_.each([&](Holding& holding) {
+        const bool holds = holding.held_ > 0 || holding.known_.value_or(0) > 0;
         held += std::exchange(holding.held_, 0);
         if (holding.known_ != 0 || holding.unanswered_ > 0) {
             holding.written_ = false;  // a statement of its own
-            last_.emplace_back(holding.key_, holding.policy_, holding.script_, holding.statement());
+            const Statement none = holding.statement();
+            if (holds) {
+                last_.emplace_front(holding.key_, holding.policy_, holding.script_, none);
+            } else {
+                last_.emplace_back(holding.key_, holding.policy_, holding.script_, none);
+            }
         }
     });
     count_(-held);
-    state_none(client_);
+    state_none(client_, last_.size());
 } catch (const std::exception&) {
     // Out of memory: what is not stated is free after `hold`.
 }
 
-void Holdings::state_none(redis::Client& client) noexcept
+void Holdings::state_none(redis::Client& client, std::size_t most) noexcept
 {
-    for (LastStatement& last : last_) {
-        if (!last.answered() && !last.pending()) {
-            last.send(client);
+    std::size_t pending = 0;
+    for (auto last = last_.begin(); last != last_.end() && pending < most; ++last) {
+        if (!last->answered() && !last->pending()) {
+            last->send(client);
         }
+        pending += last->pending() ? 1 : 0;
     }
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace ratelimit {
 
@@ -92,6 +93,8 @@ private:
     Statement statement() noexcept override;
     void settle() noexcept;
     bool send() noexcept;
+    Holding& repeated() noexcept;
+    void not_repeated() noexcept;
 
     Holdings& all_;
     std::string key_;
@@ -119,6 +122,7 @@ private:
     std::int64_t number_ = 0;
     std::int64_t base_ = 0;
     std::int64_t taken_ = 0;
+    bool repeats_ = false;  // a statement of Holdings::repeated_
     List<Waiter> waiters_;
 };
 
@@ -179,7 +183,8 @@ public:
     /// before, since a Redis that stands still executes it all later.
     void close() noexcept;
     /// After close(), by another client: sends it again, but for what is under way or answered.
-    void state_none(redis::Client& client) noexcept;
+    /// What was held comes first, and at most so many are under way.
+    void state_none(redis::Client& client, std::size_t most = most_sent) noexcept;
     /// Whether all of it is answered.
     bool all_known() const noexcept;
 
@@ -197,9 +202,8 @@ private:
 
     static constexpr std::size_t most_idle = 65'536;
     static constexpr int most_sent = 500;  // at once
-    /// Statements that are not parts of checks, if another one is to be repeated: after a fault
-    /// those of all keys are, and must not delay the checks.
-    static constexpr std::size_t most_in_flight = 200;
+    /// After a fault, the statements of all keys are repeated. More at once would delay checks.
+    static constexpr std::size_t most_repeated = 200;
 
     redis::Client& client_;
     const milliseconds hold_;
@@ -214,8 +218,9 @@ private:
     List<Holding> failed_;  // to be stated again
     List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
-    std::size_t in_flight_ = 0;     // statements that are not parts of checks
-    milliseconds not_before_{ 0 };  // the next ones: a server does not take them now
+    std::size_t repeated_ = 0;      // statements in flight that failed before
+    milliseconds not_before_{ 0 };  // a server has refused one: the next one is sent then
+    bool firing_ = false;
     std::unique_ptr<Timer> timer_;
     milliseconds timer_due_ = milliseconds::max();
     milliseconds last_release_{ 0 };
@@ -223,5 +228,19 @@ private:
     std::int64_t highest_number_ = 0;
     std::deque<LastStatement> last_;
 };
+
+/// The statement that is sent next has failed before.
+inline Holding& Holding::repeated() noexcept
+{
+    repeats_ = true;
+    ++all_.repeated_;
+    return *this;
+}
+
+/// The statement has ended.
+inline void Holding::not_repeated() noexcept
+{
+    all_.repeated_ -= std::exchange(repeats_, false) ? 1 : 0;
+}
 
 }  // namespace ratelimit

@@ -47,15 +47,15 @@ LateReply::LateReply(
 redis::Call* LateReply::await(const std::shared_ptr<LateReply>& late)
 {
     for (const RemoteLimit& limit : late->limits_) {
-        if (limit.policy.block.count() > 0) {
+        if (limit.policy.block.count() > 0 && limit.cost > 0) {
             late->unsettled_.emplace_back(late->client_.unsettled(), limit.block_key);
         }
     }
-    late->self_ = late;
     const auto any = [](std::int64_t requests) { return requests > 0; };
     if (std::any_of(late->refused_.begin(), late->refused_.end(), any) || !late->costs_.empty()) {
         late->await_settlement();
     }
+    late->self_ = late;
     return late.get();
 }
 
@@ -139,7 +139,10 @@ void LateReply::answered(microseconds server_time) noexcept
 /// The process does not exit before the reply has come: there will be something to settle.
 void LateReply::await_settlement()
 {
-    if (self_ != nullptr && unsettled_.empty()) {
+    const auto settles = [](const RemoteLimit& limit) {
+        return limit.cost > 0 && !counts_at_one_time(limit.policy.algorithm);
+    };
+    if (unsettled_.empty() && std::any_of(limits_.begin(), limits_.end(), settles)) {
         unsettled_.emplace_back(client_.unsettled(), limits_.front().redis_key);
     }
 }
@@ -149,8 +152,9 @@ try {
     ++refused_[run];
     if (answered_) {
         refund_refused();
+    } else if (self_ != nullptr) {
+        await_settlement();
     }
-    await_settlement();
 } catch (const std::exception&) {
     // Out of memory: if the process exits before the reply comes, it stays counted.
 }
@@ -159,7 +163,9 @@ void LateReply::settle(std::size_t run, std::size_t limit, std::int64_t cost) no
 try {
     if (cost != runs_.cost(run, limit)) {
         costs_.push_back({ run, limit, cost });
-        await_settlement();
+        if (self_ != nullptr) {
+            await_settlement();
+        }
     }
     if (answered_) {
         settle_passed();

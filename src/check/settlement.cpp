@@ -97,6 +97,9 @@ public:
         if (again && !block_key_.empty() && lifts_ == Lifts::nothing) {
             lift(Lifts::since_tried);
         }
+        if (again && !unsettled_) {
+            unsettled_.emplace(client_->unsettled(), key_);  // a process that leaves waits for it
+        }
         if (again && client_->try_again(*this)) {
             return;
         }
@@ -252,7 +255,8 @@ private:
     const LimitOwner* owner_ = nullptr;
     redis::ScriptId block_script_{};
     Lifts lifts_ = Lifts::nothing;
-    std::optional<redis::Unsettled> unsettled_;  // while it lifts a block or spares a key
+    /// While it lifts a block, spares a key or waits for another try.
+    std::optional<redis::Unsettled> unsettled_;
     bool late_ = false;  // another one gave it up, because no reply came in time
     LimitCheck check_;
     redis::ScriptId script_{};

@@ -101,10 +101,10 @@ public:
     /// the same.
     void close() noexcept;
 
-    /// Whether no call is in flight or waits.
+    /// Whether no call is in flight or waits, and no late reply is awaited.
     bool idle();
 
-    /// Closes all connections if no call is in flight. The next call connects again.
+    /// Closes all connections if it is idle and no key is unsettled. The next call connects again.
     void rest();
 
     /// Whether the circuit breaker of this shard's server is open.
@@ -115,9 +115,9 @@ public:
         return loop_.make_timer(std::move(fired));
     }
 
-    /// Sends a call again after a pause of half a second. It has failed, and Redis surely did not
-    /// execute it (Call::Routing::written). False: too many calls wait for that, or the client is
-    /// closed.
+    /// Sends a call again after a pause of half a second, or more if many wait. It has failed, and
+    /// Redis surely did not execute it (Call::Routing::written). False: too many calls wait for
+    /// that, or the client is closed.
     bool try_again(Call& call) noexcept { return (open() || keeps_retries_) && retries_.add(call); }
     /// Whether calls wait for another try. While it is closed, only if it keeps them.
     bool has_retries() const noexcept { return !retries_.empty(); }

@@ -154,7 +154,11 @@ void Connection::move()
 void Connection::finish_move()
 {
     if (state_ == State::moving && batcher_.empty() && !in_flight_.awaited()) {
-        left_by_.empty() ? restart() : lose(std::exchange(left_by_, {}), Loss::refused);
+        if (left_by_.empty()) {
+            restart();
+        } else {
+            lose(std::exchange(left_by_, {}), Loss::refused);
+        }
     }
 }
 
@@ -298,7 +302,7 @@ void Connection::order_checked(const redisReply& reply)
 void Connection::answered_with_error(CallQueue& answered, std::string_view error)
 {
     const unsigned losses = losses_;
-    const bool behind = leaves_server(error) && !left_by_.empty();  // the first such error
+    const bool behind = leaves_server(error) && !left_by_.empty();
     const bool no_script = error.starts_with("NOSCRIPT");
     // Redis refuses a batch of keys of several slots, and has executed nothing of it.
     const bool alone = answered.size() > 1 && refuses_shared_keys(error);
@@ -311,7 +315,7 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
         if (record.awaited() && (alone || loaded || behind)) {
             Call& call = *record.call;
             record.alone = record.alone || alone;
-            if (!(behind ? send_elsewhere(record) : send(record))) {  // its deadline stays
+            if (!(behind ? send_unexecuted(record) : send(record))) {  // its deadline stays
                 call.on_failure(Failure::error_reply);
             }
             continue;

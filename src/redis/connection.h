@@ -82,6 +82,8 @@ public:
     /// When it last began to connect.
     milliseconds attempted() const noexcept { return reconnect_.attempted(); }
     std::size_t in_flight() const noexcept { return in_flight_.size() + batcher_.size(); }
+    /// Whether nothing is in flight, and no late reply is awaited.
+    bool idle() const noexcept { return in_flight() == 0 && silent_.idle(); }
     /// Whether a batch is not written yet.
     bool filling() const noexcept { return !batcher_.empty(); }
 
@@ -137,8 +139,8 @@ private:
         end_of_turn_->want();  // before anything is written
         return context_ != nullptr && issue_command(*context_, text, on_reply, this);
     }
-    /// A call that the server did not execute.
-    bool send_elsewhere(PendingCall& record) noexcept
+    /// Sends a call again that the server did not execute.
+    bool send_unexecuted(PendingCall& record) noexcept
     {
         const milliseconds deadline = record.deadline;
         Call& call = *records_.end(record);

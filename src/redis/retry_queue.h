@@ -57,9 +57,11 @@ private:
 
     void fire() noexcept
     {
-        const bool rest = queue_.size() > most_at_once;
-        send_some(send_, std::min(queue_.size(), most_at_once));
-        if (rest) {
+        left_ = std::min(left_ == 0 ? queue_.size() : left_, queue_.size());
+        const std::size_t count = std::min(left_, most_at_once);
+        left_ -= count;
+        send_some(send_, count);
+        if (left_ > 0) {
             timer_->start(pause_between);
         }
     }
@@ -87,6 +89,7 @@ private:
     std::function<bool(Call&)> send_;
     RecordPool records_;
     CallQueue queue_;
+    std::size_t left_ = 0;  // of those that waited when the pause ended; the rest waits for another
     std::unique_ptr<Timer> timer_;
 };
 

@@ -237,7 +237,7 @@ bool Server::ready() const noexcept
 bool Server::idle() const noexcept
 {
     return waiting_.empty()
-        && !any([](const Connection& connection) { return connection.in_flight() != 0; });
+        && !any([](const Connection& connection) { return !connection.idle(); });
 }
 
 bool Server::address_failed(std::string_view address) noexcept

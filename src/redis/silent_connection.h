@@ -27,6 +27,8 @@ public:
     void close_after(milliseconds most) noexcept;
     /// Fails all calls.
     void close() noexcept;
+    /// Whether it awaits no reply.
+    bool idle() const noexcept { return in_flight_.empty(); }
 
 private:
     static constexpr milliseconds longest{ 60'000 };

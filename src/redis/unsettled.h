@@ -14,7 +14,7 @@ namespace ratelimit::redis {
 class UnsettledKeys;
 
 /// Exists while Redis may count, or may still count, for a key what no request used: a reply that
-/// comes late, or what is sent because of it, is awaited.
+/// comes late, or what is sent because of it, is awaited; or a settlement waits for another try.
 class Unsettled : public Link<Unsettled> {
 public:
     Unsettled(UnsettledKeys& all, std::string_view key) noexcept;
@@ -35,6 +35,7 @@ class UnsettledKeys {
 public:
     explicit UnsettledKeys(EventLoop& loop) : delays_exit_(loop.make_timer([] {})) {}
 
+    bool empty() const noexcept { return count_ == 0; }
     bool contains(std::string_view key) const noexcept
     {
         const std::size_t hash = hash_of(key);

@@ -101,7 +101,9 @@ struct Zone final : LimitOwner, AheadOwner, LeaseOwner {
     }
     void refunded(std::string_view key) const noexcept override
     {
-        memory().denials().forget_key(key);
+        if (cache) {
+            memory().denials().forget_key(key);
+        }
     }
 
     void ahead_answered(

@@ -1,16 +1,28 @@
 # A worker leaves while Redis stands still and has checks to execute: it waits for their replies, so that what the fail
 # mode refused is not counted, and begins no block.
 
+use Ratelimit::Http qw(http_connect http_send);
 use Ratelimit::Process qw(alive wait_until);
+use Ratelimit::Remaining qw(remains);
 use Ratelimit::Test;
 use Time::HiRes qw(sleep);
 
 my $redis = redis();
 my $node  = nginx(
-    http => <<"END", server => 'location / { ratelimit zone=z; ratelimit_fail_mode closed; try_files /index.html =404; }');
+    http => <<"END", server => <<'SERVER');
         ratelimit_redis main { server @{[ $redis->addr ]}; }
         ratelimit_zone \$arg_k zone=z rate=5r/h block=1h algorithm=sliding_window_log;
+        ratelimit_zone all zone=open rate=100r/m;
+        ratelimit_zone all zone=held concurrency=3 hold=1s;
+        ratelimit_zone all zone=paid rate=10r/h algorithm=fixed_window;
 END
+        location / { ratelimit zone=z; ratelimit_fail_mode closed; try_files /index.html =404; }
+        location = /open { ratelimit zone=open; try_files /index.html =404; }
+        location = /held { ratelimit zone=held; ratelimit_fail_mode closed; try_files /index.html =404; }
+        location = /paid { ratelimit zone=paid cost=3 charge=0$arg_none; proxy_pass http://127.0.0.1:$server_port/rated; }
+        location = /rated { limit_rate 1; try_files /index.html =404; }
+        location = /peek { ratelimit zone=paid cost=0; try_files /index.html =404; }
+SERVER
 
 # Of each key, one request is refused by the fail mode in the stall; then exactly its five must pass.
 sub passes_its_five {
@@ -36,7 +48,7 @@ subtest 'reload' => sub {
     my @keys = map { "reload$_" } 1 .. 3;
     refused_in_a_stall(@keys);
     $node->reload;
-    sleep 1;    # longer than connect_timeout + timeout, for which each worker tries at its end
+    sleep 4;    # longer than `timeout` + `open`, after which a worker gives the connection up
     is scalar $node->workers(1), 1, 'the old worker waits';
     $redis->resume;
     wait_until('it exits', sub { !$node->workers(1) });
@@ -48,7 +60,7 @@ subtest 'QUIT' => sub {
     refused_in_a_stall(@keys);
     my $master = $node->pid;
     kill QUIT => $master;
-    sleep 1;
+    sleep 1;    # longer than connect_timeout + timeout, for which each worker tries at its end
     ok alive($master), 'nginx waits';
     $redis->resume;
     wait_until('it exits', sub { !alive($master) });
@@ -56,8 +68,28 @@ subtest 'QUIT' => sub {
     passes_its_five('after the start', @keys);
 };
 
-subtest 'nothing was refused: nothing waits' => sub {
+subtest 'QUIT while Redis is out of memory and a charge waits for another try' => sub {
+    my $socket = http_connect($node->port);
+    http_send($socket, '/paid');
+    remains($node, 7, 'the request is counted');
+    $redis->cmd('CONFIG', 'SET', 'maxmemory', '1');
+    close $socket;
+    wait_until('the refund is refused', sub { $redis->cmd('INFO', 'errorstats') =~ /errorstat_OOM/ });
+    my $master = $node->pid;
+    kill QUIT => $master;
+    sleep 1;
+    ok alive($master), 'nginx waits';
+    $redis->cmd('CONFIG', 'SET', 'maxmemory', '0');
+    wait_until('it exits', sub { !alive($master) });
+    $node->start;
+    remains($node, 10, 'the request is refunded');
+};
+
+subtest 'what passed by fail mode open, and what is not counted, keeps no worker' => sub {
+    is $node->status("/$_"), 200, "$_ loads its script" for qw(open held);
     $redis->pause;
+    is $node->status('/open'), 200, 'passes';
+    is $node->status('/held'), 503, 'holds nothing';
     kill QUIT => $node->pid;
     wait_until('nginx exits', sub { !alive($node->pid) }, 5);
     $redis->resume;

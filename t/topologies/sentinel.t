@@ -50,8 +50,11 @@ subtest 'the master is found, also with a dead sentinel, and limits are exact' =
         [reverse $group->addrs];
     is_deeply [map { $_->status('/?k=exact') } @pair, @pair], [200, 200, 200, 429];
     is_deeply [$group->master->keys_like('rl:*')], ['rl:test:{kexact}'];
-    is $_->count_log(qr/main": master main is at \Q@{[ $group->master->addr ]}/), 2,
-        'each worker logs the master once' for @pair;
+    for my $node (@pair) {
+        my $line = qr/main": master main is at \Q@{[ $group->master->addr ]}/;
+        $node->wait_for_log($line, 2);
+        is $node->count_log($line), 2, 'each worker logs the master once';
+    }
     is $_->count_log(qr/is away|no sentinel/), 0, 'a dead sentinel is not reported' for @pair;
     $_->reload(gone => 1) for @pair;
     is $_->status('/?k=exact'), 429, 'the count survives a reload' for @pair;
