@@ -337,12 +337,13 @@ void Holdings::restate(std::uint32_t server) noexcept
         if (client_.server_of(holding.shard_) != server) {
             return;
         }
+        const bool first = holding.held_ > 0 || holding.known_ != 0;
         holding.known_.reset();
         holding.any_failure_ = holding.uncertain_ = true;
         if (holding.unanswered_ == 0) {
             taken_from_list(holding);
             holding.due_ = now();
-            if (holding.held_ > 0) {
+            if (first) {
                 failed_.push_front(holding);
             } else {
                 failed_.push_back(holding);
