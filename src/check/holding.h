@@ -183,7 +183,7 @@ public:
     /// before, since a Redis that stands still executes it all later.
     void close() noexcept;
     /// After close(), by another client: sends it again, but for what is under way or answered.
-    /// What was held comes first, and at most so many are under way.
+    /// What was held comes first, and at most `most` are under way.
     void state_none(redis::Client& client, std::size_t most = most_sent) noexcept;
     /// Whether all of it is answered.
     bool all_known() const noexcept;
