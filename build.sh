@@ -8,7 +8,6 @@ case $build in /*) ;; *) build=$PWD/$build ;; esac  # busybox's realpath has no 
 module=$build/ngx_http_ratelimit_module.so
 nginx_source=/usr/share/nginx/src
 jobs=$(nproc)
-export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # ccache then takes a precompiled header
 may_install=yes nginx_flags=()
 
 build_packages=(
@@ -196,7 +195,7 @@ build_module() {
         configure_nginx
         printf '%s\n' "$stamp" >"$build/nginx/stamp"
     fi
-    say_building "$module" 'the module' 'two to three minutes'
+    say_building "$module" 'the module' 'a minute'
     (cd "$nginx_source" && make -s -j"$jobs" -f "$build/nginx/Makefile" modules) \
         >"$build/make.log" 2>&1 || {
         tail -n 40 "$build/make.log" >&2

@@ -12,6 +12,12 @@
 
 namespace ratelimit {
 
+/// For what has logged its line.
+inline char* failed() noexcept
+{
+    return static_cast<char*>(NGX_CONF_ERROR);
+}
+
 /// Logs one line with the directive, its invalid value and the expected one. Returns
 /// NGX_CONF_ERROR.
 inline char* bad_value(
@@ -23,7 +29,7 @@ inline char* bad_value(
     const ngx_str_t wanted = nginx::borrowed(expected);
     ngx_conf_log_error(
         NGX_LOG_EMERG, cf, 0, "\"%V\": invalid \"%V\", expected %V", &name, &text, &wanted);
-    return static_cast<char*>(NGX_CONF_ERROR);
+    return failed();
 }
 
 /// Logs one line, that of the error. Returns NGX_CONF_ERROR.
@@ -32,7 +38,7 @@ inline char* word_error(ngx_conf_t* cf, std::string_view directive, const WordEr
     const std::string message = error.message(directive);
     const ngx_str_t text = nginx::borrowed(message);
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%V", &text);
-    return static_cast<char*>(NGX_CONF_ERROR);
+    return failed();
 }
 
 /// The words after the directive's name. Valid as long as the configuration.
@@ -55,8 +61,7 @@ inline char* compile(ngx_conf_t* cf, std::string_view text, ngx_http_complex_val
     compile.cf = cf;
     compile.value = &value;
     compile.complex_value = &out;
-    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK
-                                                              : static_cast<char*>(NGX_CONF_ERROR);
+    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK : failed();
 }
 
 }  // namespace ratelimit

@@ -18,11 +18,6 @@ namespace {
 using nginx::borrowed;
 using nginx::view;
 
-char* failed() noexcept
-{
-    return static_cast<char*>(NGX_CONF_ERROR);
-}
-
 /// nginx's variables that count bytes of a request or a response.
 constexpr std::array byte_counts = {
     std::string_view("$content_length"),

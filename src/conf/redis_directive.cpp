@@ -30,11 +30,6 @@ struct BlockDirective {
 
 constexpr std::chrono::seconds longest_usual_wait{ 10 };
 
-char* failed() noexcept
-{
-    return static_cast<char*>(NGX_CONF_ERROR);
-}
-
 char* set_database(ngx_conf_t* cf, RedisBlock& block, Values values)
 {
     const ngx_str_t& value = values.front();

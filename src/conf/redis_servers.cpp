@@ -16,11 +16,6 @@ using redis::Topology;
 constexpr in_port_t redis_port = 6379;
 constexpr in_port_t sentinel_port = 26379;
 
-char* failed() noexcept
-{
-    return static_cast<char*>(NGX_CONF_ERROR);
-}
-
 std::string_view without_brackets(std::string_view host) noexcept
 {
     return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;

@@ -15,11 +15,6 @@ namespace {
 
 using nginx::view;
 
-char* failed() noexcept
-{
-    return static_cast<char*>(NGX_CONF_ERROR);
-}
-
 void apply(ZoneSettings& read, ZoneConf& conf)
 {
     conf.zone.name = read.name;

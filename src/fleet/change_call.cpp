@@ -1,6 +1,7 @@
 #include "fleet/change_call.h"
 
 #include "fleet/nodes_call.h"
+#include "redis/reply_text.h"
 
 #include "lua_scripts.h"
 
@@ -14,11 +15,6 @@ namespace ratelimit::fleet {
 namespace {
 
 constexpr std::array<std::string_view, 3> change_names = { "set", "remove", "free" };
-
-std::string_view text_of(const redisReply& reply) noexcept
-{
-    return { reply.str, reply.len };
-}
 
 }  // namespace
 
@@ -74,7 +70,7 @@ bool ChangeCall::on_reply(const redisReply& reply) noexcept
         if (reply.type != REDIS_REPLY_STRING) {
             return false;
         }
-        changed(reply.len > 0, text_of(reply));
+        changed(reply.len > 0, redis::text_of(reply));
         return true;
     }
     if (reply.type != REDIS_REPLY_INTEGER) {
@@ -95,7 +91,7 @@ bool LookupCall::on_reply(const redisReply& reply) noexcept
     if (reply.type != REDIS_REPLY_STRING && reply.type != REDIS_REPLY_NIL) {
         return false;
     }
-    found(reply.type == REDIS_REPLY_STRING ? text_of(reply) : std::string_view{});
+    found(reply.type == REDIS_REPLY_STRING ? redis::text_of(reply) : std::string_view{});
     return true;
 }
 
@@ -133,9 +129,9 @@ try {
             || reply.element[i + 1]->type != REDIS_REPLY_STRING) {
             return false;
         }
-        if (const auto id = parse_change_id(text_of(*reply.element[i]))) {
+        if (const auto id = parse_change_id(redis::text_of(*reply.element[i]))) {
             page.items.push_back({ std::string(id->zone), std::string(id->key),
-                                   parse_stored(text_of(*reply.element[i + 1])) });
+                                   parse_stored(redis::text_of(*reply.element[i + 1])) });
         }
     }
     listed(std::move(page));

@@ -10,9 +10,6 @@ namespace ratelimit::fleet {
 
 namespace {
 
-constexpr milliseconds longest{ 2000 };
-constexpr milliseconds between_tries{ 20 };
-
 /// hiredis and OpenSSL write to sockets that the other side may have closed. nginx ignores the
 /// signal only later.
 class WithoutSigpipe {
@@ -104,10 +101,10 @@ std::string load_overrides(
 
     client->start();
     const milliseconds begun = loop.now();
-    const milliseconds first = begun + std::min(client->longest_wait(), longest);
+    const milliseconds first = begun + std::min(client->longest_wait(), longest_hold_up);
     while (!loading.known) {
         const bool answered = memory.shared().heard_us.load() != heard;
-        const milliseconds end = answered ? begun + longest : first;
+        const milliseconds end = answered ? begun + longest_hold_up : first;
         if (loop.now() >= end) {
             client->close();
             return writable() ? reasons.last : "a worker that is stopped holds their lock";

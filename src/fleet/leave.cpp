@@ -18,9 +18,6 @@ namespace ratelimit::fleet {
 
 namespace {
 
-constexpr milliseconds longest{ 2000 };
-constexpr milliseconds between_tries{ 20 };
-
 class LeaveCall final : public redis::Call {
 public:
     LeaveCall(redis::ScriptId script, const FleetKeys& keys, std::string_view id)
@@ -69,7 +66,7 @@ bool leave_fleet(std::string_view id, const redis::ClientOptions& options, const
     redis::NoEvents events;
     const auto client = redis::make_client({ loop, options, scripts, events });
     client->start();
-    const milliseconds end = loop.now() + std::min(client->longest_wait(), longest);
+    const milliseconds end = loop.now() + std::min(client->longest_wait(), longest_hold_up);
     while (!call.answered && !call.refused && loop.now() < end) {
         if (!call.running) {
             call.routing = {};

@@ -1,6 +1,7 @@
 #include "fleet/nodes_call.h"
 
 #include "redis/command.h"
+#include "redis/reply_text.h"
 
 #include <algorithm>
 #include <charconv>
@@ -17,11 +18,6 @@
 namespace ratelimit::fleet {
 
 namespace {
-
-std::string_view text_of(const redisReply& reply) noexcept
-{
-    return { reply.str, reply.len };
-}
 
 /// Also of a score of a sorted set, which is written as "1.8e+15" or with decimals if it is large.
 std::uint64_t time_of(std::string_view text) noexcept
@@ -192,9 +188,9 @@ try {
                 return false;
             }
         }
-        list.reported.push_back({ std::string(text_of(*reply.element[i])),
-                                  time_of(text_of(*reply.element[i + 1])),
-                                  std::string(text_of(*reply.element[i + 2])) });
+        list.reported.push_back({ std::string(redis::text_of(*reply.element[i])),
+                                  time_of(redis::text_of(*reply.element[i + 1])),
+                                  std::string(redis::text_of(*reply.element[i + 2])) });
     }
     listed(std::move(list));
     return true;

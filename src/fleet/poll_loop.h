@@ -7,6 +7,10 @@
 
 namespace ratelimit::fleet {
 
+// What holds up the start or the end of nginx.
+inline constexpr milliseconds longest_hold_up{ 2000 };
+inline constexpr milliseconds between_tries{ 20 };
+
 /// An EventLoop on poll(2), for a process in which nginx's loop does not run. It does not look up
 /// names.
 class PollLoop final : public EventLoop {

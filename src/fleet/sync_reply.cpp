@@ -1,5 +1,7 @@
 #include "fleet/sync_reply.h"
 
+#include "redis/reply_text.h"
+
 #include <algorithm>
 #include <array>
 
@@ -12,11 +14,6 @@ namespace {
 constexpr std::size_t head = 8;         // elements before the changes
 constexpr std::size_t each_change = 3;  // elements of one
 constexpr std::int64_t latest = std::int64_t{ 1 } << 52;
-
-std::string_view text_of(const redisReply& reply) noexcept
-{
-    return { reply.str, reply.len };
-}
 
 bool is_number(const redisReply& reply) noexcept
 {
@@ -65,8 +62,8 @@ std::optional<SyncReply::Change> SyncReply::change(std::size_t index) const noex
         || parts[2]->type != REDIS_REPLY_STRING) {
         return std::nullopt;
     }
-    return Change{ static_cast<std::uint64_t>(parts[0]->integer), text_of(*parts[1]),
-                   text_of(*parts[2]) };
+    return Change{ static_cast<std::uint64_t>(parts[0]->integer), redis::text_of(*parts[1]),
+                   redis::text_of(*parts[2]) };
 }
 
 }  // namespace ratelimit::fleet

@@ -4,7 +4,7 @@ namespace ratelimit::http {
 
 namespace {
 
-ngx_http_request_body_filter_pt next_filter;
+ngx_http_request_body_filter_pt after_body_read;
 
 bool has_body(const ngx_http_request_t* r) noexcept
 {
@@ -41,7 +41,7 @@ ngx_int_t filter(ngx_http_request_t* r, ngx_chain_t* in) noexcept
             show_client_gone(*state);
         }
     }
-    return next_filter(r, in);
+    return after_body_read(r, in);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void show_client_gone(RequestState& state) noexcept
 
 void install_body_filter() noexcept
 {
-    next_filter = ngx_http_top_request_body_filter;
+    after_body_read = ngx_http_top_request_body_filter;
     ngx_http_top_request_body_filter = filter;
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 using nginx::borrowed;
 
-ngx_http_output_header_filter_pt next_filter;
+ngx_http_output_header_filter_pt after_rate_headers;
 
 bool same_name(const ngx_table_elt_t& header, std::string_view name) noexcept
 {
@@ -197,14 +197,14 @@ ngx_int_t filter(ngx_http_request_t* r) noexcept
             }
         }
     }
-    return next_filter(r);
+    return after_rate_headers(r);
 }
 
 }  // namespace
 
 void install_header_filter() noexcept
 {
-    next_filter = ngx_http_top_header_filter;
+    after_rate_headers = ngx_http_top_header_filter;
     ngx_http_top_header_filter = filter;
 }
 

@@ -17,8 +17,8 @@ struct UsageReader {
 
 namespace {
 
-ngx_http_output_header_filter_pt next_header_filter;
-ngx_http_output_body_filter_pt next_body_filter;
+ngx_http_output_header_filter_pt after_usage_headers;
+ngx_http_output_body_filter_pt after_usage_body;
 
 bool is_type(const ngx_http_headers_out_t& headers, std::string_view type) noexcept
 {
@@ -87,7 +87,7 @@ ngx_int_t header_filter(ngx_http_request_t* r) noexcept
     if (path != nullptr) {
         nginx::guarded(r->connection->log, [r, path] { begin(r, *path); });
     }
-    return next_header_filter(r);
+    return after_usage_headers(r);
 }
 
 void read(UsageReader& usage, const ngx_chain_t* in) noexcept
@@ -110,16 +110,16 @@ ngx_int_t body_filter(ngx_http_request_t* r, ngx_chain_t* in) noexcept
             read(*state->usage, in);
         }
     }
-    return next_body_filter(r, in);
+    return after_usage_body(r, in);
 }
 
 }  // namespace
 
 void install_usage_filter() noexcept
 {
-    next_header_filter = ngx_http_top_header_filter;
+    after_usage_headers = ngx_http_top_header_filter;
     ngx_http_top_header_filter = header_filter;
-    next_body_filter = ngx_http_top_body_filter;
+    after_usage_body = ngx_http_top_body_filter;
     ngx_http_top_body_filter = body_filter;
 }
 

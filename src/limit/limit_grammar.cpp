@@ -5,8 +5,7 @@ namespace ratelimit {
 
 namespace {
 
-constexpr std::string_view right{};
-constexpr std::string_view all_parameters =
+constexpr std::string_view limit_parameter_names =
     "zone=name, burst=number, nodelay, delay=number, cost=number, charge=variable, "
     "reserve=number, shadow, or off alone";
 
@@ -19,13 +18,13 @@ std::string_view set_count(std::optional<std::int64_t>& out, std::string_view va
 std::string_view set_flag(bool& flag, std::string_view value) noexcept
 {
     flag = true;
-    return value.empty() ? right : all_parameters;
+    return value.empty() ? right : limit_parameter_names;
 }
 
 std::string_view set_zone(LimitSettings& limit, std::string_view value, std::string_view)
 {
     limit.zone_name = value;
-    return value.empty() ? all_parameters : right;
+    return value.empty() ? limit_parameter_names : right;
 }
 
 std::string_view set_burst(LimitSettings& limit, std::string_view value, std::string_view)
@@ -76,7 +75,7 @@ std::string_view set_reserve(LimitSettings& limit, std::string_view value, std::
     return reserve ? right : "a share from 0% to 100%, a number from 0 to 1000000000 or a variable";
 }
 
-constexpr Parameter<LimitSettings> parameters[] = {
+constexpr Parameter<LimitSettings> limit_parameters[] = {
     { "zone=", set_zone },      { "burst=", set_burst },     { "delay=", set_delay },
     { "nodelay", set_nodelay }, { "cost=", set_cost },       { "charge=", set_charge },
     { "shadow", set_shadow },   { "reserve=", set_reserve },
@@ -105,7 +104,7 @@ std::optional<WordError> check_reserve(const LimitSettings& limit, const Limited
 
 std::optional<WordError> read_words(Words words, LimitSettings& limit)
 {
-    if (auto error = read_parameters(words, parameters, all_parameters, limit)) {
+    if (auto error = read_parameters(words, limit_parameters, limit_parameter_names, limit)) {
         return error;
     }
     if (limit.zone_name.empty()) {

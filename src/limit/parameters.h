@@ -8,6 +8,8 @@
 
 namespace ratelimit {
 
+inline constexpr std::string_view right{};
+
 /// A parameter of a directive, and how it is read.
 template <class Settings>
 struct Parameter {

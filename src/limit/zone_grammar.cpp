@@ -14,7 +14,6 @@ constexpr std::int64_t max_lease = 1'000'000;
 constexpr std::int64_t max_ahead = 1'000'000;
 constexpr std::chrono::seconds default_hold{ 60 };
 constexpr std::chrono::hours longest_hold{ 24 };
-constexpr std::string_view right{};
 
 /// "512k", "10m", "65536": bytes, as nginx reads a size.
 std::optional<std::size_t> parse_size(std::string_view text) noexcept
@@ -207,7 +206,7 @@ std::string_view set_start(ZoneSettings& zone, std::string_view value, std::stri
     return day ? right : "a day of the month from 1 to 31 or a variable";
 }
 
-constexpr Parameter<ZoneSettings> parameters[] = {
+constexpr Parameter<ZoneSettings> zone_parameters[] = {
     { "zone=", set_name },   { "rate=", set_rate },           { "algorithm=", set_algorithm },
     { "burst=", set_burst }, { "precision=", set_precision }, { "redis=", set_redis },
     { "clock=", set_clock }, { "nodes=", set_nodes },         { "cache=", set_cache },
@@ -215,7 +214,7 @@ constexpr Parameter<ZoneSettings> parameters[] = {
     { "hold=", set_hold },   { "block=", set_block },         { "ahead=", set_ahead },
     { "start=", set_start }, { "calendar=", set_calendar },
 };
-constexpr std::string_view all_parameters =
+constexpr std::string_view zone_parameter_names =
     "zone=, rate=, algorithm=, burst=, precision=, redis=, clock=, nodes=, cache=, lease=, ahead=, "
     "block=, hash_key, calendar=, start=, concurrency= or hold=";
 
@@ -361,7 +360,7 @@ std::optional<WordError> read_words(Words words, ZoneSettings& zone)
 {
     zone.key = words.front();
     words = words.subspan(1);
-    auto error = read_parameters(words, parameters, all_parameters, zone);
+    auto error = read_parameters(words, zone_parameters, zone_parameter_names, zone);
     if (!error) {
         error = check_given(words, zone);
     }

@@ -1,6 +1,7 @@
 #include "redis/cluster_slots.h"
 
 #include "redis/hash_slot.h"
+#include "redis/reply_text.h"
 
 #include <charconv>
 #include <span>
@@ -19,15 +20,6 @@ Elements elements_of(const redisReply& reply)
         return {};
     }
     return { reply.element, reply.elements };
-}
-
-/// Empty if the reply is not text.
-std::string_view text_of(const redisReply& reply)
-{
-    if (reply.type != REDIS_REPLY_STRING && reply.type != REDIS_REPLY_STATUS) {
-        return {};
-    }
-    return { reply.str, reply.len };
 }
 
 /// The "ip" of a node that is announced by its name (Redis 7). Empty: none.

@@ -13,7 +13,7 @@ inline std::string_view error_text(std::string_view reply) noexcept
     const bool wrapped = reply.starts_with("ERR Error running script")
         && found != std::string_view::npos && found + mark.size() < reply.size();
     const auto inner = wrapped ? reply.substr(found + mark.size()) : reply;
-    return inner.front() >= 'A' && inner.front() <= 'Z' ? inner : reply;
+    return !inner.empty() && inner.front() >= 'A' && inner.front() <= 'Z' ? inner : reply;
 }
 
 /// Whether the error means that the server cannot execute scripts now, or is no longer the right

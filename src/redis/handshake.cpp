@@ -1,6 +1,7 @@
 #include "redis/handshake.h"
 
 #include "redis/command.h"
+#include "redis/reply_text.h"
 
 #include <hiredis/hiredis.h>
 #include <unistd.h>
@@ -8,11 +9,6 @@
 namespace ratelimit::redis {
 
 namespace {
-
-std::string_view text_of(const redisReply& reply) noexcept
-{
-    return { reply.str, reply.len };
-}
 
 bool names_a_master(const redisReply& role) noexcept
 {

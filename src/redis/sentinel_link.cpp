@@ -1,6 +1,7 @@
 #include "redis/sentinel_link.h"
 
 #include "redis/command.h"
+#include "redis/reply_text.h"
 
 #include <array>
 #include <optional>
@@ -13,13 +14,6 @@
 namespace ratelimit::redis {
 
 namespace {
-
-std::string_view text_of(const redisReply& reply) noexcept
-{
-    const bool is_text = reply.type == REDIS_REPLY_STRING || reply.type == REDIS_REPLY_STATUS
-        || reply.type == REDIS_REPLY_ERROR;
-    return is_text ? std::string_view{ reply.str, reply.len } : std::string_view{};
-}
 
 std::string_view next_word(std::string_view& text) noexcept
 {

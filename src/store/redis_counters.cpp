@@ -26,33 +26,6 @@ private:
     ngx_slab_pool_t* pool_;
 };
 
-/// A name. Only its first `most` bytes are kept and compared.
-template <std::size_t most>
-class Name {
-public:
-    void set(std::string_view text) noexcept { length_ = text.copy(bytes_.data(), bytes_.size()); }
-    std::string_view view() const noexcept { return { bytes_.data(), length_ }; }
-    bool is(std::string_view text) const noexcept { return view() == text.substr(0, most); }
-
-private:
-    std::size_t length_;
-    std::array<char, most> bytes_;
-};
-
-/// The last report of a worker. All zeros: there is none.
-struct Report {
-    std::uint32_t at_s;
-    std::uint8_t up;
-    std::uint8_t breaker_open;
-
-    bool is_fresh(seconds now) const noexcept { return at_s != 0 && now - seconds{ at_s } < fresh; }
-};
-
-struct Recent {
-    std::int64_t minute;
-    std::array<std::uint32_t, RedisCounters::latency_buckets> latencies;
-};
-
 void add_to(RedisCounters::Counts& all, const RedisCounters::Counts& more) noexcept
 {
     for (std::size_t i = 0; i < more.latencies.size(); ++i) {
@@ -69,6 +42,39 @@ void add_to(RedisCounters::Counts& all, const RedisCounters::Counts& more) noexc
 }  // namespace
 
 struct RedisCounters::Slot {
+    /// A name. Only its first `most` bytes are kept and compared.
+    template <std::size_t most>
+    class Name {
+    public:
+        void set(std::string_view text) noexcept
+        {
+            length_ = text.copy(bytes_.data(), bytes_.size());
+        }
+        std::string_view view() const noexcept { return { bytes_.data(), length_ }; }
+        bool is(std::string_view text) const noexcept { return view() == text.substr(0, most); }
+
+    private:
+        std::size_t length_;
+        std::array<char, most> bytes_;
+    };
+
+    /// The last report of a worker. All zeros: there is none.
+    struct Report {
+        std::uint32_t at_s;
+        std::uint8_t up;
+        std::uint8_t breaker_open;
+
+        bool is_fresh(seconds now) const noexcept
+        {
+            return at_s != 0 && now - seconds{ at_s } < fresh;
+        }
+    };
+
+    struct Recent {
+        std::int64_t minute;
+        std::array<std::uint32_t, RedisCounters::latency_buckets> latencies;
+    };
+
     bool used;
     std::int64_t reported_s;  // time of the last report
     Name<128> redis;

@@ -11,8 +11,6 @@
 
 namespace ratelimit::http {
 
-inline constexpr std::string_view no_answer = "Redis does not answer";
-
 inline ngx_int_t send_failure(ngx_http_request_t* r, redis::Failure failure)
 {
     const auto text = [failure]() -> std::string_view {

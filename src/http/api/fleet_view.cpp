@@ -25,7 +25,6 @@ namespace ratelimit::http {
 
 namespace {
 
-constexpr double us_a_second = 1e6;
 constexpr std::size_t bytes_a_turn = std::size_t{ 32 } * 1024;  // of reports: some 0.2 ms
 
 void write_summary(

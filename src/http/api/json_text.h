@@ -7,6 +7,8 @@
 
 namespace ratelimit::http {
 
+inline constexpr double us_a_second = 1e6;
+
 /// Writes a JSON text. Commas between values are added automatically.
 class JsonText {
 public:

@@ -28,7 +28,6 @@ namespace {
 
 constexpr std::array<std::string_view, 5> override_names = { "unknown", "rate", "concurrency",
                                                              "block", "unlimited" };
-constexpr std::string_view no_answer = "Redis does not answer";
 constexpr std::string_view no_start =
     "the day on which a month begins is a variable, expected an argument start=";
 constexpr std::string_view no_rate =

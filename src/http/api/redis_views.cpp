@@ -9,8 +9,6 @@ namespace ratelimit::http {
 
 namespace {
 
-constexpr double us_a_second = 1e6;
-
 /// The latency in seconds below which this part (0 to 1) of all calls lies. Empty: no calls.
 std::optional<double> latency_quantile(const RedisCounters::Latencies& latencies, double part)
 {

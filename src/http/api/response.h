@@ -8,6 +8,7 @@
 namespace ratelimit::http {
 
 inline constexpr std::string_view json_type = "application/json";
+inline constexpr std::string_view no_answer = "Redis does not answer";  // of a 503
 
 struct ApiHeader {
     std::string_view name;  // must outlive the request, as `value`
