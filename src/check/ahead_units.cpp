@@ -9,8 +9,9 @@ namespace ratelimit {
 
 namespace {
 
-constexpr milliseconds pause{ 200 };  // before reports that failed are sent again
-constexpr int most_sent = 1000;       // at once
+constexpr milliseconds pause{ 200 };     // before reports that failed are sent again
+constexpr int most_sent = 1000;          // at once
+constexpr milliseconds busy_pause{ 1 };  // between reports of a busy key
 
 }  // namespace
 
@@ -68,9 +69,13 @@ void AheadReport::on_failure(redis::Failure failure) noexcept
 }
 
 AheadUnits::AheadUnits(redis::Client& client, microseconds (*clock)() noexcept)
-    : client_(client), clock_(clock), timer_(client.make_timer([this] { send_failed(); }))
+    : client_(client),
+      clock_(clock),
+      timer_(client.make_timer([this] { send_failed(); })),
+      pause_timer_(client.make_timer([this] { send_paused(); }))
 {
     timer_->cancelable(true);
+    pause_timer_->cancelable(true);
 }
 
 AheadUnits::~AheadUnits() = default;
@@ -104,6 +109,7 @@ AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) 
     try {
         if (of == nullptr) {
             of = &keys_.add(hash);
+            of->sent = milliseconds{ 0 };
             of->redis_key.clear();
             of->redis_key = limit.redis_key;
         }
@@ -129,6 +135,7 @@ AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, cons
     }
     report.of_ = &of;
     report.units_ = report.returned_ = 0;
+    report.enough_ = key.most / 2;
     report.counted_.reset();
     report.refund_ = limit.scripts.refund;
     report.check_ = limit;
@@ -147,7 +154,29 @@ void AheadUnits::add(AheadReport& report, std::int64_t units) noexcept
     report.units_ += units;
     report.of_->units += units;
     if (report.of_->under_way == 0) {
+        send_soon(report);
+    }
+}
+
+/// No report of the key is under way.
+void AheadUnits::send_soon(AheadReport& report) noexcept
+{
+    if (report.of_->sent < client_.now() || report.units_ >= report.enough_) {
         send(report);
+        return;
+    }
+    paused_.push_back(report);
+    if (!pause_timer_->running()) {
+        pause_timer_->start(busy_pause);
+    }
+}
+
+void AheadUnits::send_paused() noexcept
+{
+    List<AheadReport> now;
+    now.take_all(paused_);
+    while (!now.empty()) {
+        send(now.pop_front());
     }
 }
 
@@ -156,6 +185,7 @@ void AheadUnits::drop(AheadReport& report) noexcept
     UnansweredKey& of = *report.of_;
     if (report.units_ == 0 && report.users_ == 0) {
         of.waiting = nullptr;
+        report.unlink();
         --count_;
         reports_.give_back(report);
         forget_unused(of);
@@ -207,9 +237,14 @@ void AheadUnits::send_waiting(std::string_view redis_key) noexcept
 void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
 {
     UnansweredKey& of = *report.of_;
+    report.unlink();
     if (of.waiting == &report) {
         of.waiting = nullptr;
         ++of.under_way;
+    }
+    of.sent = client_.now();
+    if (!report.unsettled_) {
+        report.unsettled_.emplace(client_.unsettled(), report.redis_key_);
     }
     report.late_ = false;
     report.routing = {};
@@ -256,13 +291,14 @@ void AheadUnits::end(AheadReport& report) noexcept
 {
     UnansweredKey& of = *std::exchange(report.of_, nullptr);
     report.unlink();
+    report.unsettled_.reset();
     if (report.users_ == 0) {
         reports_.give_back(report);
     }
     --count_;
     --of.under_way;
     if (of.waiting != nullptr && of.under_way == 0) {
-        send(*of.waiting);
+        send_soon(*of.waiting);
     } else {
         forget_unused(of);
     }
@@ -279,6 +315,7 @@ void AheadUnits::close() noexcept
 {
     closed_ = true;
     timer_->stop();
+    pause_timer_->stop();
     keys_.each([this](UnansweredKey& of) {
         if (of.waiting != nullptr) {
             ++of.under_way;

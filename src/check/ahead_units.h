@@ -19,6 +19,7 @@ struct AheadKey {
     std::string_view key;  // as the owner knows it
     std::uint64_t policy_hash;
     const AheadOwner& owner;
+    std::int64_t most;  // units without an answer: the n of ahead=n
 };
 
 class AheadUnits;
@@ -30,6 +31,7 @@ struct UnansweredKey {
     std::int64_t units = 0;
     unsigned under_way = 0;          // reports that were sent, or are to be sent again
     AheadReport* waiting = nullptr;  // takes units, and was not sent yet; null: none
+    milliseconds sent{ 0 };          // when the latest report was; of the event loop
     UnansweredKey* next = nullptr;
     std::size_t hash = 0;
 };
@@ -70,6 +72,7 @@ private:
     AheadUnits& all_;
     UnansweredKey* of_ = nullptr;  // null: it is answered, or given up
     std::int64_t units_ = 0;
+    std::int64_t enough_ = 0;        // units that are sent at once
     unsigned users_ = 0;             // requests that refer to it
     std::int64_t returned_ = 0;      // units to be refunded when they are counted
     std::optional<Refund> counted_;  // when, and the reset then
@@ -82,7 +85,8 @@ private:
     std::uint64_t policy_hash_ = 0;
     const AheadOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
-    bool late_ = false;  // it has timed out, and its reply may still come
+    bool late_ = false;                          // it has timed out, and its reply may still come
+    std::optional<redis::Unsettled> unsettled_;  // from when it is sent
 };
 
 /// The units that this worker has let in ahead of Redis, by key, of the keys of one client, until
@@ -90,7 +94,8 @@ private:
 /// none.
 ///
 /// Units are reported at once if no report of the key is under way. Otherwise they wait for its
-/// answer, so that a key with many requests has one call in flight.
+/// answer, and for the next millisecond unless they are half of n: so a key with many requests has
+/// one call in flight, and a thousand in a second if Redis is near.
 class AheadUnits {
 public:
     /// `clock`: of KeyAnswer::sent and received.
@@ -139,6 +144,8 @@ private:
     AheadReport& begin(UnansweredKey& of, const RemoteLimit& limit, const AheadKey& key);
     void send(AheadReport& report) noexcept { send(report, client_); }
     void send(AheadReport& report, redis::Client& by) noexcept;
+    void send_soon(AheadReport& report) noexcept;
+    void send_paused() noexcept;
     void keep_failed(AheadReport& report) noexcept;
     void send_failed() noexcept;
     void end(AheadReport& report) noexcept;
@@ -151,7 +158,9 @@ private:
     ReusePool<AheadReport> reports_;
     std::size_t count_ = 0;     // reports that are in use
     List<AheadReport> failed_;  // to be sent again
+    List<AheadReport> paused_;  // to be sent in the next millisecond
     std::unique_ptr<Timer> timer_;
+    std::unique_ptr<Timer> pause_timer_;
     bool closed_ = false;
 };
 

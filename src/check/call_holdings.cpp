@@ -51,14 +51,14 @@ bool CallHoldings::wait(Holding::Waiter& waiter) noexcept
 void CallHoldings::begin() noexcept
 {
     for (const OfLimit& each : holdings_) {
-        each.holding->begin();
+        each.holding->begin(true);
     }
 }
 
 void CallHoldings::failed(bool executed) noexcept
 {
     for (const OfLimit& each : holdings_) {
-        each.holding->failed(executed);
+        each.holding->failed(executed, true);
     }
 }
 

@@ -16,19 +16,13 @@ constexpr milliseconds longest_pause{ 50 };  // before a statement that failed i
 constexpr milliseconds after_refusal{ 10 };  // by a server: others may accept statements
 constexpr milliseconds most_exit_delay{ 60'000 };
 
-void write_statement(
-    const Policy& policy, StatementSource& source, redis::ScriptArguments& arguments)
-{
-    LimitCheck check;
-    check.policy = policy;
-    check.states = &source;
-    write_sequence_numbers(check, 0, arguments);
-}
-
 }  // namespace
 
-void Holding::begin() noexcept
+void Holding::begin(bool takes) noexcept
 {
+    if (takes) {
+        counts_since_ = all_.now();
+    }
     if (unanswered_++ > 0) {
         return;
     }
@@ -45,7 +39,10 @@ Statement Holding::statement() noexcept
         base_ = held_;
         number_ = std::max(number_ + 1, all_.redis_time(*this));
         all_.highest_number_ = std::max(all_.highest_number_, number_);
-        stated_ = all_.now();
+        if (base_ > 0) {
+            counts_since_ = all_.now();
+            may_count_ = true;
+        }
     }
     return { all_.id_, number_, base_, place_, all_.longest_delay_ };
 }
@@ -54,7 +51,7 @@ void Holding::answered(const Answer& answer) noexcept
 {
     offset_ = answer.server_time - all_.monotonic_();
     if (answer.ignored) {
-        failed(true);
+        failed(true, false);
         return;
     }
     open_ = false;
@@ -63,11 +60,12 @@ void Holding::answered(const Answer& answer) noexcept
     place_ = answer.place;
 }
 
-void Holding::failed(bool executed) noexcept
+void Holding::failed(bool executed, bool takes) noexcept
 {
     open_ = false;
     any_failure_ = true;
     uncertain_ = uncertain_ || executed;
+    may_count_ = may_count_ || (executed && takes);
 }
 
 void Holding::ended(bool timed_out) noexcept
@@ -79,7 +77,9 @@ void Holding::ended(bool timed_out) noexcept
         known_.reset();
     } else if (any_answer_) {
         known_ = base_ + taken_;
+        may_count_ = known_ != 0;
     }
+    any_failure_ = any_failure_ && (held_ > 0 || known_ != 0);
     List<Waiter> waiters;
     waiters.take_all(waiters_);
     while (!waiters.empty()) {
@@ -118,11 +118,9 @@ void Holding::settle() noexcept
         send();
         return;
     }
-    // Whatever Redis knew of this holder does not count any longer.
-    if (held_ == 0
-        && all_.now() - stated_ > all_.hold_ + duration_cast<milliseconds>(all_.longest_delay_)) {
+    if (is_over()) {
         known_ = 0;
-        any_failure_ = false;
+        may_count_ = any_failure_ = false;
     }
     all_.put_into_list(*this);
 }
@@ -130,7 +128,7 @@ void Holding::settle() noexcept
 /// False: it was not accepted.
 bool Holding::send() noexcept
 {
-    begin();
+    begin(false);
     bool sent = false;
     try {
         routing = {};
@@ -140,7 +138,7 @@ bool Holding::send() noexcept
     }
     if (!sent) {
         not_repeated();
-        failed(false);
+        failed(false, false);
         ended(false);
     }
     return sent;
@@ -167,29 +165,8 @@ bool Holding::on_part(std::string_view part) noexcept
 void Holding::on_failure(redis::Failure failure) noexcept
 {
     not_repeated();
-    failed(routing.written);
+    failed(routing.written, false);
     ended(failure == redis::Failure::timeout);
-}
-
-void LastStatement::send(redis::Client& client) noexcept
-try {
-    routing = {};
-    ++statement_.number;
-    client.send(*this);
-} catch (const std::exception&) {
-    // Out of memory: as without a connection.
-}
-
-void LastStatement::write_numbers(redis::ScriptArguments& arguments) const
-{
-    write_statement(policy_, const_cast<LastStatement&>(*this), arguments);
-}
-
-bool LastStatement::on_part(std::string_view part) noexcept
-{
-    SequenceReply reply;
-    answered_ = read_sequence_reply(part, reply);
-    return answered_;
 }
 
 Holdings::Holdings(Parts parts)
@@ -217,8 +194,10 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         found->offset_.reset();
         // Above those of an earlier holding of the key, also if the clock was set back since.
         found->number_ = highest_number_;
-        found->any_failure_ = false;
+        found->may_count_ = found->any_failure_ = false;
+        found->enter();
         put_into_list(*found);  // its call may end without a message
+        found->leave();
     }
     found->policy_ = check.policy;
     found->script_ = statements;
@@ -258,30 +237,48 @@ void Holdings::put_into_list(Holding& holding) noexcept
         list.push_back(holding);
     };
     if (holding.any_failure_) {
-        add(failed_, pause());
+        add(failed_[holding.rank()], pause());
     } else if (holding.held_ > 0) {
         add(stated_, hold_ / 2);
     } else {
         add(idle_, hold_);
         holding.idle_ = true;
-        if (++idle_count_ > most_idle) {
-            forget_first();
-        }
+        ++idle_count_;
+    }
+    if (table_.size() > most_keys) {
+        forget_one();
     }
     watch();
 }
 
-/// Forgets the first idle holding. If a call refers to it, it stays for another `hold`.
-void Holdings::forget_first() noexcept
+/// Forgets the first holding of this list. If a call refers to it, it stays for another `hold`.
+void Holdings::forget(List<Holding>& list) noexcept
 {
-    Holding& first = idle_.front();
-    if (first.calls_ > 0) {
+    Holding& first = list.front();
+    if (first.calls_ > 0 || first.held_ > 0) {
         first.due_ = now() + hold_;
-        idle_.push_back(first);
+        list.push_back(first);
         return;
     }
     taken_from_list(first);
     table_.remove(first);
+}
+
+/// Forgets a holding that holds nothing. What Redis may count of it is free after `hold`.
+void Holdings::forget_one() noexcept
+{
+    for (List<Holding>* list : { &idle_, &failed_[2], &failed_[1] }) {
+        if (!list->empty()) {
+            forget(*list);
+            return;
+        }
+    }
+}
+
+bool Holdings::all_stated() const noexcept
+{
+    return std::all_of(
+        failed_.begin(), failed_.end(), [](const List<Holding>& list) { return list.empty(); });
 }
 
 /// Starts the timer for what is due first. It fires more often than that: after a stop of this
@@ -292,11 +289,15 @@ void Holdings::watch() noexcept
     if (firing_) {
         return;
     }
-    timer_->cancelable(failed_.empty() || now() - last_release_ > std::min(hold_, most_exit_delay));
+    timer_->cancelable(all_stated() || now() - last_release_ > std::min(hold_, most_exit_delay));
     milliseconds due = milliseconds::max();
-    for (const List<Holding>* list : { &stated_, &failed_, &idle_ }) {
-        const bool waits = list == &failed_ && repeated_ >= most_repeated;  // until one ends
-        due = list->empty() || waits ? due : std::min(due, list->front().due_);
+    const auto add = [&due](const List<Holding>& list) {
+        due = list.empty() ? due : std::min(due, list.front().due_);
+    };
+    add(stated_);
+    add(idle_);
+    if (repeated_ < most_repeated) {  // otherwise until one ends
+        std::for_each(failed_.begin(), failed_.end(), add);
     }
     if (due == milliseconds::max()) {
         return;
@@ -320,13 +321,15 @@ void Holdings::fire() noexcept
     while (left-- > 0 && due(stated_)) {
         accepted = stated_.front().send() && accepted;
     }
-    while (left-- > 0 && repeated_ < most_repeated && due(failed_)) {
-        accepted = failed_.front().repeated().send() && accepted;
+    for (const List<Holding>& list : failed_) {
+        while (left-- > 0 && repeated_ < most_repeated && due(list)) {
+            accepted = list.front().repeated().send() && accepted;
+        }
     }
     firing_ = false;
     not_before_ = accepted ? milliseconds{ 0 } : at + after_refusal;
     while (!idle_.empty() && idle_.front().due_ <= at) {
-        forget_first();
+        forget(idle_);
     }
     watch();
 }
@@ -334,25 +337,18 @@ void Holdings::fire() noexcept
 void Holdings::restate(std::uint32_t server) noexcept
 {
     table_.each([&](Holding& holding) {
-        if (client_.server_of(holding.shard_) != server) {
+        if (client_.server_of(holding.shard_) != server || holding.is_over()) {
             return;
         }
-        const bool first = holding.held_ > 0 || holding.known_ != 0;
         holding.known_.reset();
         holding.any_failure_ = holding.uncertain_ = true;
         if (holding.unanswered_ == 0) {
             taken_from_list(holding);
             holding.due_ = now();
-            if (first) {
-                failed_.push_front(holding);
-            } else {
-                failed_.push_back(holding);
-            }
+            failed_[holding.rank()].push_front(holding);
         }
     });
-    if (!failed_.empty()) {
-        watch();
-    }
+    watch();
 }
 
 void Holdings::close() noexcept
@@ -361,7 +357,7 @@ try {
     timer_->stop();
     std::int64_t held = 0;
     table_.each([&](Holding& holding) {
-        const bool holds = holding.held_ > 0 || holding.known_.value_or(0) > 0;
+        const bool holds = holding.rank() < 2;
         held += std::exchange(holding.held_, 0);
         if (holding.known_ != 0 || holding.unanswered_ > 0) {
             holding.written_ = false;  // a statement of its own

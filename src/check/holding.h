@@ -2,9 +2,10 @@
 
 #include "base/entry_table.h"
 #include "base/list.h"
-#include "check/script_call.h"
+#include "check/last_statement.h"
 #include "redis/client.h"
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -15,10 +16,6 @@
 namespace ratelimit {
 
 class Holdings;
-
-/// The format of statement_script's calls.
-inline constexpr redis::BatchFormat statement_format =
-    sequence_format(1, numbers_of(Algorithm::concurrency), true);
 
 /// What the requests of this worker hold of one key with concurrency=, and what Redis knows of it.
 ///
@@ -57,13 +54,13 @@ public:
     void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
 
     /// Call before a message is sent. After it, exactly one of answered and failed must be called,
-    /// and then ended.
-    void begin() noexcept;
+    /// and then ended. `takes`: it asks for units.
+    void begin(bool takes) noexcept;
     /// Makes the statement of a check that is such a message.
     StatementSource& source() noexcept { return *this; }
     void answered(const Answer& answer) noexcept;
-    /// `executed`: Redis may have executed the message.
-    void failed(bool executed) noexcept;
+    /// `executed`: Redis may have executed the message. `takes`: it asked for units.
+    void failed(bool executed, bool takes) noexcept;
     /// The message has ended. May call waiters, which send messages.
     void ended(bool timed_out) noexcept;
 
@@ -91,6 +88,8 @@ private:
     void on_failure(redis::Failure failure) noexcept override;
 
     Statement statement() noexcept override;
+    bool is_over() const noexcept;
+    std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }
     void settle() noexcept;
     bool send() noexcept;
     Holding& repeated() noexcept;
@@ -105,9 +104,10 @@ private:
     std::int64_t held_ = 0;
     /// What Redis knows. Empty: not certain, a statement is needed.
     std::optional<std::int64_t> known_ = 0;
+    bool may_count_ = false;  // Redis may count units, if known_ is empty, too
     std::int64_t place_ = -1;
     std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
-    milliseconds stated_{ 0 };            // when the latest statement was written; monotonic
+    milliseconds counts_since_{ 0 };      // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };               // in a list of Holdings
     bool idle_ = false;                   // it is in Holdings::idle_
     unsigned calls_ = 0;                  // that refer to it
@@ -124,36 +124,6 @@ private:
     std::int64_t taken_ = 0;
     bool repeats_ = false;  // a statement of Holdings::repeated_
     List<Waiter> waiters_;
-};
-
-/// States, when the process exits, that its requests hold nothing of a key any longer.
-class LastStatement final : public redis::BatchCall, private StatementSource {
-public:
-    LastStatement(
-        std::string key, const Policy& policy, redis::ScriptId script, Statement statement)
-        : key_(std::move(key)), policy_(policy), script_(script), statement_(statement)
-    {
-    }
-
-    bool answered() const noexcept { return answered_; }
-    void send(redis::Client& client) noexcept;
-
-    std::string_view routing_key() const noexcept override { return key_; }
-    void on_failure(redis::Failure) noexcept override {}
-
-private:
-    redis::ScriptId script() const noexcept override { return script_; }
-    redis::BatchFormat format() const noexcept override { return statement_format; }
-    void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
-    void write_numbers(redis::ScriptArguments& arguments) const override;
-    bool on_part(std::string_view part) noexcept override;
-    Statement statement() noexcept override { return statement_; }
-
-    std::string key_;
-    Policy policy_;
-    redis::ScriptId script_;
-    Statement statement_;
-    bool answered_ = false;
 };
 
 /// The Holdings of one zone in one worker.
@@ -173,6 +143,8 @@ public:
     /// The holding of this key. `statements`: the script that states it.
     Holding& of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements);
 
+    /// The number of keys that it remembers.
+    std::size_t size() const noexcept { return table_.size(); }
     /// Whether requests hold something, or Redis may know so.
     bool any() const noexcept { return table_.size() > idle_count_; }
 
@@ -191,16 +163,19 @@ public:
 private:
     friend class Holding;
 
+    bool all_stated() const noexcept;
     milliseconds now() const noexcept;
     std::int64_t redis_time(const Holding& holding) const noexcept;
     void put_into_list(Holding& holding) noexcept;
     void taken_from_list(Holding& holding) noexcept;
     void watch() noexcept;
     void fire() noexcept;
-    void forget_first() noexcept;
+    void forget(List<Holding>& list) noexcept;
+    void forget_one() noexcept;
     milliseconds pause() const noexcept;
 
-    static constexpr std::size_t most_idle = 65'536;
+    /// A further key makes the worker forget one that holds nothing.
+    static constexpr std::size_t most_keys = 65'536;
     static constexpr int most_sent = 500;  // at once
     /// After a fault, the statements of all keys are repeated. More at once would delay checks.
     static constexpr std::size_t most_repeated = 200;
@@ -215,8 +190,9 @@ private:
     // Each holding without a message in flight is in one of them, in the order of due_. What a call
     // refers to is not forgotten.
     List<Holding> stated_;  // to be renewed
-    List<Holding> failed_;  // to be stated again
-    List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
+    /// To be stated again, by rank: what is held, what Redis may count, and the rest.
+    std::array<List<Holding>, 3> failed_;
+    List<Holding> idle_;  // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
     std::size_t repeated_ = 0;      // statements in flight that failed before
     milliseconds not_before_{ 0 };  // a server has refused one: the next one is sent then
@@ -228,6 +204,14 @@ private:
     std::int64_t highest_number_ = 0;
     std::deque<LastStatement> last_;
 };
+
+/// Whatever Redis knew of this holder does not count any longer.
+inline bool Holding::is_over() const noexcept
+{
+    return held_ == 0
+        && all_.now() - counts_since_
+        > all_.hold_ + std::chrono::duration_cast<milliseconds>(all_.longest_delay_);
+}
 
 /// The statement that is sent next has failed before.
 inline Holding& Holding::repeated() noexcept

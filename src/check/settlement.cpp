@@ -58,9 +58,7 @@ public:
         block_script_ = limit.scripts.block;
         lifts_ = Lifts::nothing;
         late_ = false;
-        if (spares()) {
-            unsettled_.emplace(client.unsettled(), key_);
-        }
+        wait_at_exit();
         routing = {};
         routing.shard = shard_;
     }
@@ -72,10 +70,10 @@ public:
     /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
     redis::Call* late_reply() noexcept override
     {
-        if (std::holds_alternative<Block>(what_)) {
-            return nullptr;
-        }
         Settlement* late = nullptr;
+        if (std::holds_alternative<Block>(what_)) {
+            return late;
+        }
         try {
             late = &take();
             late->continue_late(*this);
@@ -96,9 +94,6 @@ public:
         routing.shard = shard_;
         if (again && !block_key_.empty() && lifts_ == Lifts::nothing) {
             lift(Lifts::since_tried);
-        }
-        if (again && !unsettled_) {
-            unsettled_.emplace(client_->unsettled(), key_);  // a process that leaves waits for it
         }
         if (again && client_->try_again(*this)) {
             return;
@@ -125,6 +120,12 @@ private:
         lifts_ = which;
         unsettled_.emplace(client_->unsettled(), block_key_);
     }
+    /// A process that leaves waits for it. That a block begins does not delay other blocks.
+    void wait_at_exit() noexcept
+    {
+        const bool begins = std::holds_alternative<Block>(what_) && !spares();
+        unsettled_.emplace(client_->unsettled(), begins ? std::string_view{} : key_);
+    }
 
     /// Everything but what the other one states itself: that it is given up, and that the key is
     /// spared.
@@ -142,6 +143,7 @@ private:
         owner_ = other.owner_;
         lifts_ = Lifts::nothing;
         late_ = true;
+        wait_at_exit();
         routing = {};
         routing.shard = shard_;
         routing.written = true;
@@ -255,7 +257,6 @@ private:
     const LimitOwner* owner_ = nullptr;
     redis::ScriptId block_script_{};
     Lifts lifts_ = Lifts::nothing;
-    /// While it lifts a block, spares a key or waits for another try.
     std::optional<redis::Unsettled> unsettled_;
     bool late_ = false;  // another one gave it up, because no reply came in time
     LimitCheck check_;

@@ -168,7 +168,11 @@ public:
     /// Calls `look` with each known server and its counters since the last time.
     void look_at_servers(const std::function<void(const ServerView&)>& look);
 
-    void server_up(Server& server) noexcept override { events_.server_up(server.endpoint()); }
+    void server_up(Server& server) noexcept override
+    {
+        retries_.soon();
+        events_.server_up(server.endpoint());
+    }
     void server_down(Server& server, std::string_view reason) noexcept override
     {
         events_.server_down(server.endpoint(), reason);

@@ -56,7 +56,8 @@ Connection::Connection(
           loop, records,
           [this](const PendingCall& record) {
               owner_.call_timed_out(record.call->request_count(), record.sent);
-          }),
+          },
+          [this] { owner_.replied_late(); }),
       deadlines_(loop, in_flight_, [this] { contained([this] { check_deadlines(); }); })
 {
     connect_timer_->cancelable(true);

@@ -38,6 +38,8 @@ public:
     /// A command has a reply that is not an error. Its calls may have timed out. `probe`: of
     /// PendingCall.
     virtual void command_answered(bool probe) noexcept = 0;
+    /// A reply came on a connection that was given up.
+    virtual void replied_late() noexcept = 0;
     /// As command_answered, before all calls have timed out. `took`: since it was sent.
     virtual void call_answered(std::chrono::steady_clock::duration took) noexcept = 0;
     /// A call has an error reply. The server must end the call; null: no caller waits for it.

@@ -39,7 +39,9 @@ inline bool executed_nothing(std::string_view error) noexcept
             return true;
         }
     }
-    return false;
+    const auto has = [error](std::string_view words) { return error.find(words) != error.npos; };
+    // Not if a command of the script lacks a right.
+    return error.starts_with("NOPERM") && !has("in script") && (has("evalsha") || has(" key"));
 }
 
 /// Whether Redis refused a command, or one of a script, for a right that its user lacks. Redis 7.0

@@ -43,6 +43,14 @@ public:
         return false;
     }
 
+    /// A server is up again: does not wait for the end of the pause.
+    void soon() noexcept
+    {
+        if (timer_->running() && left_ == 0) {
+            timer_->start(milliseconds{ 1 });
+        }
+    }
+
     template <class Send>
     void send_all(const Send& send) noexcept
     {

@@ -119,6 +119,7 @@ public:
     void reply_malformed(Call& call) noexcept override;
     void call_timed_out(unsigned checks, milliseconds sent) noexcept override;
     void command_answered(bool probe) noexcept override;
+    void replied_late() noexcept override { breaker_.answered(); }
     void call_answered(std::chrono::steady_clock::duration took) noexcept override;
     void command_sent() noexcept override { ++stats_.calls; }
 

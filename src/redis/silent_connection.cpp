@@ -10,10 +10,12 @@
 namespace ratelimit::redis {
 
 SilentConnection::SilentConnection(
-    EventLoop& loop, RecordPool& records, std::function<void(const PendingCall&)> timed_out)
+    EventLoop& loop, RecordPool& records, std::function<void(const PendingCall&)> timed_out,
+    std::function<void()> replied)
     : loop_(loop),
       records_(records),
       timed_out_(std::move(timed_out)),
+      replied_(std::move(replied)),
       timer_(loop.make_timer([this] { close(); })),
       in_flight_(milliseconds{ 0 }, longest),
       deadlines_(loop, in_flight_, [this] { check_deadlines(); })
@@ -66,6 +68,7 @@ void SilentConnection::call_replied(const redisReply& reply) noexcept
         close();  // nothing was sent
         return;
     }
+    replied_();
     const unsigned closed = closed_;
     InFlight::Command command = in_flight_.take_oldest();
     deadlines_.ended();

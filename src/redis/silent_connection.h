@@ -13,9 +13,11 @@ namespace ratelimit::redis {
 /// Calls keep their deadlines; who wants late replies gets them.
 class SilentConnection final : private ContextOwner {
 public:
-    /// `timed_out`: a call has timed out, which fails then.
+    /// `timed_out`: a call has timed out, which fails then. `replied`: a reply has come, which is
+    /// delivered then.
     SilentConnection(
-        EventLoop& loop, RecordPool& records, std::function<void(const PendingCall&)> timed_out);
+        EventLoop& loop, RecordPool& records, std::function<void(const PendingCall&)> timed_out,
+        std::function<void()> replied);
     ~SilentConnection() override { close(); }
     SilentConnection(const SilentConnection&) = delete;
     SilentConnection& operator=(const SilentConnection&) = delete;
@@ -43,6 +45,7 @@ private:
     EventLoop& loop_;
     RecordPool& records_;
     std::function<void(const PendingCall&)> timed_out_;
+    std::function<void()> replied_;
     redisAsyncContext* context_ = nullptr;
     const ssl_st* tls_ = nullptr;
     std::unique_ptr<Timer> timer_;

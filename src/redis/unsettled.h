@@ -13,8 +13,9 @@ namespace ratelimit::redis {
 
 class UnsettledKeys;
 
-/// Exists while Redis may count, or may still count, for a key what no request used: a reply that
-/// comes late, or what is sent because of it, is awaited; or a settlement waits for another try.
+/// Exists while Redis counts something else for a key than what requests used, or may do so: a
+/// reply that comes late, or what is sent because of it, is awaited; a settlement waits for another
+/// try; or what passed ahead is not counted yet.
 class Unsettled : public Link<Unsettled> {
 public:
     Unsettled(UnsettledKeys& all, std::string_view key) noexcept;

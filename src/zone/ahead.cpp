@@ -18,7 +18,7 @@ bool awaits(const AppliedLimit& limit) noexcept
 
 AheadKey key_of(const AppliedLimit& limit) noexcept
 {
-    return { limit.key, limit.policy_hash, *limit.zone };
+    return { limit.key, limit.policy_hash, *limit.zone, limit.zone->ahead };
 }
 
 /// Lets the request in under this limit, in the node's memory. False: Redis must decide it.

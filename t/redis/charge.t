@@ -246,19 +246,29 @@ subtest 'a settlement that Redis did not execute is tried again, and counted whe
 END
     );
     my $failed = sub { ($node->get('/ops/metrics')->body =~ /^ratelimit_settlements_failed_total\{.*\} (\d+)/m)[0] };
-    my $errors = sub { $redis->cmd('INFO', 'errorstats') =~ /errorstat_OOM:count=(\d+)/ ? $1 : 0 };
+    my $errors = sub { $redis->cmd('INFO', 'errorstats') =~ /errorstat_$_[0]:count=(\d+)/ ? $1 : 0 };
     my $slow = sub {
         my $socket = http_connect($node->port);
         http_send($socket, '/slow');
         wait_until('the request is counted', sub { remaining($node) == 9 });
         return $socket;
     };
-    my $socket = $slow->();
-    $redis->cmd('CONFIG', 'SET', 'maxmemory', '1');    # refuses scripts that may write
-    close $socket;
-    wait_until('the refund is refused', sub { $errors->() >= 2 });
-    $redis->cmd('CONFIG', 'SET', 'maxmemory', '0');
-    remains($node, 10, 'the request is refunded');
+    my $socket;
+    for my $refusal (
+        ['OOM',    [qw(CONFIG SET maxmemory 1)],           [qw(CONFIG SET maxmemory 0)]],
+        ['NOPERM', [qw(ACL SETUSER default -evalsha)],     [qw(ACL SETUSER default +evalsha)]],
+        ['NOPERM', [qw(ACL SETUSER default resetkeys ~x)], [qw(ACL SETUSER default allkeys)]],
+        )
+    {
+        my ($error, $refuse, $admit) = @{$refusal};
+        $socket = $slow->();
+        my $before = $errors->($error);
+        $redis->cmd(@{$refuse});
+        close $socket;
+        wait_until('the refund is refused', sub { $errors->($error) >= $before + 2 });
+        $redis->cmd(@{$admit});
+        remains($node, 10, "the request is refunded behind $error");
+    }
     is $failed->(), 0, 'and no settlement has failed';
 
     $socket = $slow->();

@@ -15,11 +15,14 @@ my $node  = nginx(
         ratelimit_zone all zone=open rate=100r/m;
         ratelimit_zone all zone=held concurrency=3 hold=1s;
         ratelimit_zone all zone=paid rate=10r/h algorithm=fixed_window;
+        ratelimit_zone all zone=ahead rate=100r/d algorithm=fixed_window ahead=10;
 END
         location / { ratelimit zone=z; ratelimit_fail_mode closed; try_files /index.html =404; }
         location = /open { ratelimit zone=open; try_files /index.html =404; }
         location = /held { ratelimit zone=held; ratelimit_fail_mode closed; try_files /index.html =404; }
         location = /paid { ratelimit zone=paid cost=3 charge=0$arg_none; proxy_pass http://127.0.0.1:$server_port/rated; }
+        location = /ahead { ratelimit zone=ahead; try_files /index.html =404; }
+        location = /counted { ratelimit zone=ahead cost=0; try_files /index.html =404; }
         location = /rated { limit_rate 1; try_files /index.html =404; }
         location = /peek { ratelimit zone=paid cost=0; try_files /index.html =404; }
 SERVER
@@ -68,6 +71,19 @@ subtest 'QUIT' => sub {
     passes_its_five('after the start', @keys);
 };
 
+subtest 'what passed ahead in a stall is counted behind a reload' => sub {
+    my $left = sub { $node->get('/counted')->header('X-RateLimit-Remaining') };
+    is $node->status('/ahead'), 200, 'one passes';
+    wait_until('it is counted', sub { $left->() == 99 });
+    $redis->pause;
+    is $node->status('/ahead'), 200, 'passes ahead' for 1 .. 8;
+    $node->reload;
+    sleep 1;    # longer than connect_timeout + timeout, for which each worker tries at its end
+    $redis->resume;
+    wait_until('all are counted', sub { $left->() == 91 });
+    wait_until('the old worker exits', sub { !$node->workers(1) });
+};
+
 subtest 'QUIT while Redis is out of memory and a charge waits for another try' => sub {
     my $socket = http_connect($node->port);
     http_send($socket, '/paid');
@@ -80,6 +96,24 @@ subtest 'QUIT while Redis is out of memory and a charge waits for another try' =
     sleep 1;
     ok alive($master), 'nginx waits';
     $redis->cmd('CONFIG', 'SET', 'maxmemory', '0');
+    wait_until('it exits', sub { !alive($master) });
+    $node->start;
+    remains($node, 10, 'the request is refunded');
+};
+
+subtest 'QUIT while a refund waits for the reply that Redis has lost its scripts' => sub {
+    my $socket = http_connect($node->port);
+    http_send($socket, '/paid');
+    remains($node, 7, 'the request is counted');
+    $redis->cmd('SCRIPT', 'FLUSH');
+    $redis->pause;
+    close $socket;
+    sleep 0.05;    # the refund is sent
+    my $master = $node->pid;
+    kill QUIT => $master;
+    sleep 1;       # longer than connect_timeout + timeout, for which each worker tries at its end
+    ok alive($master), 'nginx waits';
+    $redis->resume;
     wait_until('it exits', sub { !alive($master) });
     $node->start;
     remains($node, 10, 'the request is refunded');

@@ -167,6 +167,85 @@ TEST_F(HoldingTest, many_keys_are_stated_again_a_part_at_a_time_and_those_that_a
     EXPECT_FALSE(of.holdings.any());
 }
 
+TEST_F(HoldingTest, what_redis_may_count_is_stated_first_also_if_connections_are_lost_again)
+{
+    Worker& of = add_worker();
+    std::deque<std::string> keys;
+    for (int i = 0; i < 1000; ++i) {
+        end(request_of(of, { keys.emplace_back("{" + std::to_string(i) + "}") }));
+    }
+    request(of, 3);
+    settle();
+    end(of.requests.front());
+    for (int loss = 0; loss < 3; ++loss) {
+        while (!of.client.messages.empty()) {
+            take(of, of.client.messages.begin(), [](Message& message) {
+                fail(message, redis::Failure::error_reply);
+            });
+        }
+        of.holdings.restate(0);
+    }
+    virtual_now += 1ms;
+    of.loop.fire();
+    ASSERT_FALSE(of.client.messages.empty());
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(remaining(), 5);
+}
+
+TEST_F(HoldingTest, keys_whose_checks_redis_refused_need_no_statement)
+{
+    Worker& of = add_worker();
+    for (int i = 0; i < 100; ++i) {
+        Held& refused = request_of(of, { "{" + std::to_string(i) + "}" });
+        take(of, of.client.messages.begin(), [](Message& message) {
+            redis::Call* call = message.record.release();
+            call->routing.written = false;  // OOM: Redis has executed nothing
+            call->on_failure(redis::Failure::error_reply);
+        });
+        end(refused);
+    }
+    EXPECT_FALSE(of.holdings.any());
+    virtual_now += 100ms;
+    of.loop.fire();
+    EXPECT_TRUE(of.client.messages.empty());
+}
+
+TEST_F(HoldingTest, a_key_is_forgotten_although_connections_are_lost_again_and_again)
+{
+    Worker& of = add_worker();
+    end(request(of, 1));
+    settle();
+    for (int loss = 0; loss < 4; ++loss) {
+        of.holdings.restate(0);
+        settle();
+        virtual_now += policy.rate.window / 2;
+        of.loop.fire();
+    }
+    of.holdings.restate(0);
+    virtual_now += 100ms;
+    of.loop.fire();
+    EXPECT_TRUE(of.client.messages.empty()) << "Redis cannot count it any longer";
+}
+
+TEST_F(HoldingTest, keys_whose_checks_were_lost_take_bounded_memory)
+{
+    Worker& of = add_worker();
+    Held& running = request(of, 3);
+    settle();
+    for (int i = 0; i < 70'000; ++i) {
+        Held& lost = request_of(of, { "{" + std::to_string(i) + "}" });
+        while (!of.client.messages.empty()) {
+            take(of, of.client.messages.begin(), [](Message& message) {
+                fail(message, redis::Failure::connection);
+            });
+        }
+        end(lost);
+    }
+    EXPECT_LE(of.holdings.size(), 65'536U + 1);
+    EXPECT_EQ(remaining(), 2) << "what is held is not forgotten";
+    end(running);
+}
+
 TEST_F(HoldingTest, a_request_that_waits_for_one_key_keeps_what_is_known_of_its_others)
 {
     Worker& of = add_worker();

@@ -168,5 +168,27 @@ TEST_F(ClientTest, scripts_lost_again_before_the_retry_are_loaded_again)
     EXPECT_TRUE(events_.errors.empty());
 }
 
+TEST_F(KilledConnection, calls_behind_a_readonly_have_their_replies_or_are_sent_again)
+{
+    int calls = 0;
+    MockServer server([&] {
+        ++calls;
+        return calls == 1 || calls == 3 ? "-READONLY no use\r\n" : "$1\r\nx\r\n";
+    });
+    start_ready(options_to(server.port()));
+    std::deque<EchoCall> all;
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_TRUE(client_->send(all.emplace_back("a")));
+    }
+    for (EchoCall& call : all) {
+        EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    }
+    EXPECT_EQ(all[0].failure, redis::Failure::error_reply);
+    for (std::size_t i = 1; i < all.size(); ++i) {
+        EXPECT_EQ(all[i].answer, "x") << i;
+    }
+    EXPECT_EQ(calls, 6) << "only the one that was refused, too, is sent again";
+}
+
 }  // namespace
 }  // namespace ratelimit

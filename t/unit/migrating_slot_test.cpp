@@ -120,5 +120,40 @@ TEST_F(MigratingSlot, a_request_that_was_sent_again_is_not_sent_a_third_time)
     EXPECT_TRUE(ended_);
 }
 
+TEST_F(MigratingSlot, each_key_of_a_request_without_a_reply_is_spared)
+{
+    const redis::ScriptId block = scripts_.add(block_script());
+    const std::string text = scripts_.text(block);
+    const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
+    std::copy(digest.begin(), digest.end(), digests_.emplace_back().begin());
+    for (const auto& [key, block_key] :
+         { std::pair{ "{k}1", "{k}1 block" }, std::pair{ "{k}2", "{k}2 block" } }) {
+        RemoteLimit& limit = add_limit(key);
+        limit.policy.block = 1h;
+        limit.block_key = block_key;
+        limit.now = virtual_now;
+        limit.block_apart = true;  // it has been read
+        limit.scripts.block = block;
+    }
+    send();
+    execute_without_reply();
+    messages().front().record.call->routing.sent_again = true;
+    fail_first(Failure::slot_migrating);
+    ASSERT_EQ(messages().size(), 2U);
+    fail_first(Failure::connection);
+    fail_first(Failure::connection);
+    ASSERT_TRUE(ended_);
+    check_->refund(virtual_now);
+    std::string spared;
+    for (const Message& message : messages()) {
+        spared += message.command;
+    }
+    EXPECT_NE(spared.find("{k}1 block"), std::string::npos);
+    EXPECT_NE(spared.find("{k}2 block"), std::string::npos);
+    while (!messages().empty()) {
+        answer(of_, messages().begin());
+    }
+}
+
 }  // namespace
 }  // namespace ratelimit

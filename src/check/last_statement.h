@@ -1,0 +1,50 @@
+#pragma once
+
+#include "check/script_call.h"
+#include "redis/client.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ratelimit {
+
+/// The format of statement_script's calls.
+inline constexpr redis::BatchFormat statement_format =
+    sequence_format(1, numbers_of(Algorithm::concurrency), true);
+
+/// The numbers of such a call.
+void write_statement(
+    const Policy& policy, StatementSource& source, redis::ScriptArguments& arguments);
+
+/// States, when the process exits, that its requests hold nothing of a key any longer.
+class LastStatement final : public redis::BatchCall, private StatementSource {
+public:
+    LastStatement(
+        std::string key, const Policy& policy, redis::ScriptId script, Statement statement)
+        : key_(std::move(key)), policy_(policy), script_(script), statement_(statement)
+    {
+    }
+
+    bool answered() const noexcept { return answered_; }
+    void send(redis::Client& client) noexcept;
+
+    std::string_view routing_key() const noexcept override { return key_; }
+    void on_failure(redis::Failure) noexcept override {}
+
+private:
+    redis::ScriptId script() const noexcept override { return script_; }
+    redis::BatchFormat format() const noexcept override { return statement_format; }
+    void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
+    void write_numbers(redis::ScriptArguments& arguments) const override;
+    bool on_part(std::string_view part) noexcept override;
+    Statement statement() noexcept override { return statement_; }
+
+    std::string key_;
+    Policy policy_;
+    redis::ScriptId script_;
+    Statement statement_;
+    bool answered_ = false;
+};
+
+}  // namespace ratelimit
