@@ -82,9 +82,11 @@ void Holding::ended(bool timed_out) noexcept
     any_failure_ = any_failure_ && (held_ > 0 || known_ != 0);
     List<Waiter> waiters;
     waiters.take_all(waiters_);
+    enter();  // what they send may make the worker forget another holding
     while (!waiters.empty()) {
         waiters.pop_front().proceed(timed_out);
     }
+    leave();
     if (unanswered_ == 0) {
         settle();
     }
