@@ -51,6 +51,17 @@ public:
             push_back(other.front());
         }
     }
+    /// The first element for which `match` is true. Null: none.
+    template <class Match>
+    T* find(const Match& match) const
+    {
+        for (Link<T>* link = ends_.next_; link != &ends_; link = link->next_) {
+            if (match(*static_cast<T*>(link))) {
+                return static_cast<T*>(link);
+            }
+        }
+        return nullptr;
+    }
     template <class Visit>
     void each(Visit&& visit) const
     {

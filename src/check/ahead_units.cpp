@@ -144,6 +144,7 @@ AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, cons
     report.shard_ = client_.shard_of(limit.redis_key);
     report.policy_hash_ = key.policy_hash;
     report.owner_ = &key.owner;
+    report.unsettled_.emplace(client_.unsettled(), report.redis_key_);
     ++count_;
     of.waiting = &report;
     return report;
@@ -186,6 +187,7 @@ void AheadUnits::drop(AheadReport& report) noexcept
     if (report.units_ == 0 && report.users_ == 0) {
         of.waiting = nullptr;
         report.unlink();
+        report.unsettled_.reset();
         --count_;
         reports_.give_back(report);
         forget_unused(of);
@@ -243,9 +245,6 @@ void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
         ++of.under_way;
     }
     of.sent = client_.now();
-    if (!report.unsettled_) {
-        report.unsettled_.emplace(client_.unsettled(), report.redis_key_);
-    }
     report.late_ = false;
     report.routing = {};
     report.routing.shard = report.shard_;
@@ -253,13 +252,7 @@ void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
     if (report.check_.now) {
         report.check_.now = report.sent_;
     }
-    bool sent = false;
-    try {
-        sent = by.send(report);
-    } catch (const std::exception&) {
-        // Out of memory: as without a connection.
-    }
-    if (!sent) {
+    if (!by.try_send(report)) {
         report.on_failure(redis::Failure::connection);
     }
 }
@@ -267,7 +260,9 @@ void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
 void AheadUnits::keep_failed(AheadReport& report) noexcept
 {
     failed_.push_back(report);
-    if (!closed_ && !timer_->running()) {
+    if (closed_) {
+        report.unsettled_.reset();  // the client may end before the report
+    } else if (!timer_->running()) {
         timer_->start(pause);
     }
 }
@@ -322,6 +317,7 @@ void AheadUnits::close() noexcept
             failed_.push_back(*std::exchange(of.waiting, nullptr));
         }
     });
+    failed_.each([](AheadReport& report) { report.unsettled_.reset(); });
 }
 
 void AheadUnits::send_rest(redis::Client& by) noexcept

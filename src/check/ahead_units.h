@@ -86,7 +86,7 @@ private:
     const AheadOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
     bool late_ = false;                          // it has timed out, and its reply may still come
-    std::optional<redis::Unsettled> unsettled_;  // from when it is sent
+    std::optional<redis::Unsettled> unsettled_;  // until the process exits
 };
 
 /// The units that this worker has let in ahead of Redis, by key, of the keys of one client, until
@@ -94,8 +94,8 @@ private:
 /// none.
 ///
 /// Units are reported at once if no report of the key is under way. Otherwise they wait for its
-/// answer, and for the next millisecond unless they are half of n: so a key with many requests has
-/// one call in flight, and a thousand in a second if Redis is near.
+/// answer, and then for the next millisecond unless they are half of n: so a key that is never
+/// without requests has one call in flight, and a thousand in a second if Redis is near.
 class AheadUnits {
 public:
     /// `clock`: of KeyAnswer::sent and received.

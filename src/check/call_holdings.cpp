@@ -58,7 +58,7 @@ void CallHoldings::begin() noexcept
 void CallHoldings::failed(bool executed) noexcept
 {
     for (const OfLimit& each : holdings_) {
-        each.holding->failed(executed, true);
+        each.holding->failed(executed ? Holding::Executed::check : Holding::Executed::nothing);
     }
 }
 

@@ -117,7 +117,7 @@ try {
         routing.expires = own_deadline(in_flight_.back());
     }
     holdings_.begin();
-    if (!client_.send(*this)) {
+    if (!client_.try_send(*this)) {
         holdings_.failed(false);
         holdings_.ended(false);
         return false;

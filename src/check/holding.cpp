@@ -51,7 +51,7 @@ void Holding::answered(const Answer& answer) noexcept
 {
     offset_ = answer.server_time - all_.monotonic_();
     if (answer.ignored) {
-        failed(true, false);
+        failed(Executed::statement);
         return;
     }
     open_ = false;
@@ -60,12 +60,12 @@ void Holding::answered(const Answer& answer) noexcept
     place_ = answer.place;
 }
 
-void Holding::failed(bool executed, bool takes) noexcept
+void Holding::failed(Executed executed) noexcept
 {
     open_ = false;
     any_failure_ = true;
-    uncertain_ = uncertain_ || executed;
-    may_count_ = may_count_ || (executed && takes);
+    uncertain_ = uncertain_ || executed != Executed::nothing;
+    may_count_ = may_count_ || executed == Executed::check;
 }
 
 void Holding::ended(bool timed_out) noexcept
@@ -131,16 +131,11 @@ void Holding::settle() noexcept
 bool Holding::send() noexcept
 {
     begin(false);
-    bool sent = false;
-    try {
-        routing = {};
-        sent = all_.client_.send(*this);
-    } catch (const std::exception&) {
-        // Out of memory: as without a connection.
-    }
+    routing = {};
+    const bool sent = all_.client_.try_send(*this);
     if (!sent) {
         not_repeated();
-        failed(false, false);
+        failed(Executed::nothing);
         ended(false);
     }
     return sent;
@@ -167,7 +162,7 @@ bool Holding::on_part(std::string_view part) noexcept
 void Holding::on_failure(redis::Failure failure) noexcept
 {
     not_repeated();
-    failed(routing.written, false);
+    failed(routing.written ? Executed::statement : Executed::nothing);
     ended(failure == redis::Failure::timeout);
 }
 
@@ -253,25 +248,32 @@ void Holdings::put_into_list(Holding& holding) noexcept
     watch();
 }
 
-/// Forgets the first holding of this list. If a call refers to it, it stays for another `hold`.
-void Holdings::forget(List<Holding>& list) noexcept
+void Holdings::forget(Holding& holding) noexcept
 {
-    Holding& first = list.front();
-    if (first.calls_ > 0 || first.held_ > 0) {
+    taken_from_list(holding);
+    table_.remove(holding);
+}
+
+/// Forgets the first idle holding. If a call refers to it, it stays for another `hold`.
+void Holdings::forget_idle() noexcept
+{
+    Holding& first = idle_.front();
+    if (first.calls_ == 0) {
+        forget(first);
+    } else {
         first.due_ = now() + hold_;
-        list.push_back(first);
-        return;
+        idle_.push_back(first);
     }
-    taken_from_list(first);
-    table_.remove(first);
 }
 
 /// Forgets a holding that holds nothing. What Redis may count of it is free after `hold`.
 void Holdings::forget_one() noexcept
 {
-    for (List<Holding>* list : { &idle_, &failed_[2], &failed_[1] }) {
-        if (!list->empty()) {
-            forget(*list);
+    for (const List<Holding>* list : { &idle_, &failed_[2], &failed_[1] }) {
+        Holding* const found = list->find(
+            [](const Holding& holding) { return holding.calls_ == 0 && holding.held_ == 0; });
+        if (found != nullptr) {
+            forget(*found);
             return;
         }
     }
@@ -324,6 +326,7 @@ void Holdings::fire() noexcept
         accepted = stated_.front().send() && accepted;
     }
     for (const List<Holding>& list : failed_) {
+        left = most_sent;  // what a server refuses in one list leaves room for the others
         while (left-- > 0 && repeated_ < most_repeated && due(list)) {
             accepted = list.front().repeated().send() && accepted;
         }
@@ -331,7 +334,7 @@ void Holdings::fire() noexcept
     firing_ = false;
     not_before_ = accepted ? milliseconds{ 0 } : at + after_refusal;
     while (!idle_.empty() && idle_.front().due_ <= at) {
-        forget(idle_);
+        forget_idle();
     }
     watch();
 }

@@ -44,6 +44,9 @@ public:
         microseconds server_time{ 0 };
     };
 
+    /// What Redis may have executed of a message that failed. A check asks for units.
+    enum class Executed : std::uint8_t { nothing, statement, check };
+
     explicit Holding(Holdings& all) noexcept : all_(all) {}
 
     /// Whether a message can be sent now. If not, wait() tells when.
@@ -59,8 +62,7 @@ public:
     /// Makes the statement of a check that is such a message.
     StatementSource& source() noexcept { return *this; }
     void answered(const Answer& answer) noexcept;
-    /// `executed`: Redis may have executed the message. `takes`: it asked for units.
-    void failed(bool executed, bool takes) noexcept;
+    void failed(Executed executed) noexcept;
     /// The message has ended. May call waiters, which send messages.
     void ended(bool timed_out) noexcept;
 
@@ -89,6 +91,7 @@ private:
 
     Statement statement() noexcept override;
     bool is_over() const noexcept;
+    /// Its list in Holdings::failed_.
     std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }
     void settle() noexcept;
     bool send() noexcept;
@@ -104,7 +107,7 @@ private:
     std::int64_t held_ = 0;
     /// What Redis knows. Empty: not certain, a statement is needed.
     std::optional<std::int64_t> known_ = 0;
-    bool may_count_ = false;  // Redis may count units, if known_ is empty, too
+    bool may_count_ = false;  // whether Redis may count units, by what this worker has sent
     std::int64_t place_ = -1;
     std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
     milliseconds counts_since_{ 0 };      // the latest message that Redis may count; monotonic
@@ -170,8 +173,9 @@ private:
     void taken_from_list(Holding& holding) noexcept;
     void watch() noexcept;
     void fire() noexcept;
-    void forget(List<Holding>& list) noexcept;
+    void forget_idle() noexcept;
     void forget_one() noexcept;
+    void forget(Holding& holding) noexcept;
     milliseconds pause() const noexcept;
 
     /// A further key makes the worker forget one that holds nothing.
@@ -190,7 +194,8 @@ private:
     // Each holding without a message in flight is in one of them, in the order of due_. What a call
     // refers to is not forgotten.
     List<Holding> stated_;  // to be renewed
-    /// To be stated again, by rank: what is held, what Redis may count, and the rest.
+    /// To be stated again: what is held, what Redis may count, and the rest, of which a server that
+    /// took over may know an earlier state.
     std::array<List<Holding>, 3> failed_;
     List<Holding> idle_;  // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;

@@ -14,12 +14,10 @@ void write_statement(
 }
 
 void LastStatement::send(redis::Client& client) noexcept
-try {
+{
     routing = {};
     ++statement_.number;
-    client.send(*this);
-} catch (const std::exception&) {
-    // Out of memory: as without a connection.
+    client.try_send(*this);
 }
 
 void LastStatement::write_numbers(redis::ScriptArguments& arguments) const

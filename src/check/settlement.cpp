@@ -70,10 +70,10 @@ public:
     /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
     redis::Call* late_reply() noexcept override
     {
-        Settlement* late = nullptr;
         if (std::holds_alternative<Block>(what_)) {
-            return late;
+            return nullptr;
         }
+        Settlement* late = nullptr;
         try {
             late = &take();
             late->continue_late(*this);
@@ -234,13 +234,7 @@ private:
         began_ = client_->now();
         routing = {};
         routing.shard = shard_;
-        bool sent = false;
-        try {
-            sent = client_->send(*this);
-        } catch (const std::exception&) {
-            // Out of memory: as without a connection.
-        }
-        if (!sent) {
+        if (!client_->try_send(*this)) {
             on_failure(redis::Failure::connection);
         }
     }

@@ -7,8 +7,9 @@
 
 namespace ratelimit::fleet {
 
-// What holds up the start or the end of nginx.
+/// The longest time that calls of the master hold up the start or the end of nginx.
 inline constexpr milliseconds longest_hold_up{ 2000 };
+/// From a call that failed to the next one.
 inline constexpr milliseconds between_tries{ 20 };
 
 /// An EventLoop on poll(2), for a process in which nginx's loop does not run. It does not look up

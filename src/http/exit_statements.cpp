@@ -14,8 +14,6 @@ namespace ratelimit::http {
 
 namespace {
 
-constexpr milliseconds between_tries{ 20 };
-
 /// False: Redis did not answer all statements, and reports of what passed ahead, in time.
 bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
 {
@@ -42,7 +40,7 @@ bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
         for (Holdings* holdings : all) {
             holdings->state_none(*client);
         }
-        loop.run_until(settled, std::min(end, loop.now() + between_tries));
+        loop.run_until(settled, std::min(end, loop.now() + fleet::between_tries));
     }
     const bool done = settled();
     client->close();

@@ -8,7 +8,7 @@
 
 namespace ratelimit {
 
-inline constexpr std::string_view right{};
+inline constexpr std::string_view right{};  // of Parameter::set: nothing else was expected
 
 /// A parameter of a directive, and how it is read.
 template <class Settings>

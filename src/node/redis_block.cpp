@@ -107,6 +107,9 @@ void RedisBlock::probe() noexcept
 
 void RedisBlock::rest() noexcept
 {
+    if (client_ != nullptr) {
+        client_->leave();
+    }
     const bool holds = std::any_of(
         holdings.begin(), holdings.end(), [](const Holdings* of_zone) { return of_zone->any(); });
     if (coalescer_ != nullptr && coalescer_->idle() && ahead_units_->idle()

@@ -92,6 +92,13 @@ public:
     /// server is open, or there is no connection and none is being made (the next attempt is
     /// later). The call was not accepted, and none of its functions is called.
     bool send(Call& call);
+    /// The same without exceptions. False also if there is no memory.
+    bool try_send(Call& call) noexcept
+    try {
+        return send(call);
+    } catch (const std::exception&) {
+        return false;
+    }
 
     /// Writes at once what would be written at the end of the loop's turn: the loop does not run
     /// any longer.
@@ -106,6 +113,9 @@ public:
 
     /// Closes all connections if it is idle and no key is unsettled. The next call connects again.
     void rest();
+    /// The process leaves: it waits for what is unsettled, for a minute. Call it at least once a
+    /// second then.
+    void leave() noexcept { unsettled_.leave(); }
 
     /// Whether the circuit breaker of this shard's server is open.
     virtual bool refuses(std::uint32_t shard) const noexcept = 0;
@@ -129,7 +139,7 @@ public:
         retries_.send_all([&by](Call& call) { return by.send(call); });
     }
 
-    /// What late replies have left, by keys of blocks.
+    /// What Redis counts otherwise than requests used it, by keys or keys of blocks.
     UnsettledKeys& unsettled() noexcept { return unsettled_; }
 
     /// To be called for a call that failed and whose result no caller waits for.

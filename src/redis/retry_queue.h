@@ -46,7 +46,7 @@ public:
     /// A server is up again: does not wait for the end of the pause.
     void soon() noexcept
     {
-        if (timer_->running() && left_ == 0) {
+        if (!queue_.empty() && left_ == 0) {
             timer_->start(milliseconds{ 1 });
         }
     }
@@ -71,6 +71,8 @@ private:
         send_some(send_, count);
         if (left_ > 0) {
             timer_->start(pause_between);
+        } else if (!queue_.empty() && !timer_->running()) {
+            timer_->start(pause);  // they came meanwhile
         }
     }
 

@@ -8,14 +8,15 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 namespace ratelimit::redis {
 
 class UnsettledKeys;
 
 /// Exists while Redis counts something else for a key than what requests used, or may do so: a
-/// reply that comes late, or what is sent because of it, is awaited; a settlement waits for another
-/// try; or what passed ahead is not counted yet.
+/// reply that comes late is awaited; a settlement is under way or waits for another try; or what
+/// passed ahead is not counted yet.
 class Unsettled : public Link<Unsettled> {
 public:
     Unsettled(UnsettledKeys& all, std::string_view key) noexcept;
@@ -31,10 +32,22 @@ private:
 };
 
 /// The keys of which there is any. Keys of equal hashes are taken for one. As long as there is one,
-/// the process does not exit by itself, but no longer than a minute after the newest began.
+/// the process does not exit by itself, but no longer than a minute after it began to leave, or
+/// after the newest began.
 class UnsettledKeys {
 public:
-    explicit UnsettledKeys(EventLoop& loop) : delays_exit_(loop.make_timer([] {})) {}
+    explicit UnsettledKeys(EventLoop& loop)
+        : loop_(loop), delays_exit_(loop.make_timer([this] { delay_exit(); }))
+    {
+    }
+
+    /// The process leaves. Call it at least once a second.
+    void leave() noexcept
+    {
+        if (!std::exchange(leaving_, true)) {
+            newest_ = loop_.now();
+        }
+    }
 
     bool empty() const noexcept { return count_ == 0; }
     bool contains(std::string_view key) const noexcept
@@ -50,6 +63,22 @@ private:
     friend class Unsettled;
 
     static constexpr milliseconds longest_delay{ 60'000 };
+    static constexpr milliseconds look{ 2'000 };  // more than a second: see leave()
+
+    void delay_exit() noexcept
+    {
+        if (count_ > 0 && (!leaving_ || loop_.now() - newest_ < longest_delay)) {
+            delays_exit_->start(look);
+        }
+    }
+    void begin() noexcept
+    {
+        ++count_;
+        newest_ = loop_.now();
+        if (!delays_exit_->running()) {
+            delays_exit_->start(look);
+        }
+    }
 
     static std::size_t hash_of(std::string_view key) noexcept
     {
@@ -58,6 +87,9 @@ private:
 
     std::array<List<Unsettled>, 256> buckets_;
     std::size_t count_ = 0;
+    EventLoop& loop_;
+    milliseconds newest_{ 0 };
+    bool leaving_ = false;
     std::unique_ptr<Timer> delays_exit_;
 };
 
@@ -65,8 +97,7 @@ inline Unsettled::Unsettled(UnsettledKeys& all, std::string_view key) noexcept
     : all_(all), hash_(UnsettledKeys::hash_of(key))
 {
     all.buckets_[hash_ % all.buckets_.size()].push_back(*this);
-    ++all.count_;
-    all.delays_exit_->start(UnsettledKeys::longest_delay);
+    all.begin();
 }
 
 inline Unsettled::~Unsettled()

@@ -130,4 +130,16 @@ subtest 'what passed by fail mode open, and what is not counted, keeps no worker
     pass 'nginx has exited';
 };
 
+subtest 'TERM while Redis is gone and what passed ahead waits for another try' => sub {
+    $node->start;
+    $node->status('/ahead');
+    $redis->stop;
+    is $node->status('/ahead'), 200, 'passes ahead' for 1 .. 3;
+    sleep 0.5;    # reports have failed
+    my $master = $node->pid;
+    kill TERM => $master;
+    wait_until('nginx exits', sub { !alive($master) }, 5);
+    pass 'nginx has exited';
+};
+
 finish();

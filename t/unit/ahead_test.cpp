@@ -80,32 +80,6 @@ TEST_F(Ahead, a_busy_key_has_one_call_in_flight)
     EXPECT_EQ(left_in_redis(one, in), 900);
 }
 
-TEST_F(Ahead, a_busy_key_is_reported_once_a_millisecond_or_when_half_of_n_is_let_in)
-{
-    AheadWorker& one = worker();
-    KeyedZone& in = zone(one, "z", 100'000);
-    in.zone.ahead = 10'000;
-    EXPECT_TRUE(passes_ahead(in));
-    EXPECT_TRUE(one.settle());
-    const auto begun = one.client->now();
-    const long before = server_.calls("evalsha");
-    for (int i = 0; i < 2000; ++i) {
-        EXPECT_TRUE(passes_ahead(in));
-        one.loop.run_until([&one] { return one.client->idle(); });
-    }
-    EXPECT_TRUE(one.settle());
-    const auto lasted = (one.client->now() - begun).count();
-    EXPECT_LE(server_.calls("evalsha") - before, lasted + 2);
-    EXPECT_EQ(left_in_redis(one, in), 97'999);
-
-    ASSERT_TRUE(passes_ahead(in, 1));
-    ASSERT_TRUE(passes_ahead(in, 5000));
-    EXPECT_TRUE(one.loop.run_until([&one] { return one.client->idle(); }));
-    EXPECT_TRUE(passes_ahead(in, 5000)) << "it need not wait";
-    EXPECT_TRUE(one.settle());
-    EXPECT_EQ(left_in_redis(one, in), 87'998);
-}
-
 TEST_F(Ahead, near_the_limit_redis_decides_so_that_one_worker_alone_is_exact)
 {
     for (const Algorithm algorithm :

@@ -140,6 +140,16 @@ protected:
         redisFree(redis_);
     }
 
+    redis::ScriptId load(const std::string& script)
+    {
+        const redis::ScriptId id = scripts_.add(script);
+        const std::string text = std::string(test_clock) + scripts_.text(id);
+        const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
+        EXPECT_EQ(digest.size(), 40U) << digest;
+        std::copy(digest.begin(), digest.end(), digests_.emplace_back().begin());
+        return id;
+    }
+
     template <class... Words>
     std::string ask(const char* format, Words... words)
     {

@@ -232,6 +232,15 @@ TEST_F(HoldingTest, keys_whose_checks_were_lost_take_bounded_memory)
     Worker& of = add_worker();
     Held& running = request(of, 3);
     settle();
+    // Another call waits for the key of which a message is in flight, and has a new key.
+    Held& first = request_of(of, { "{total}" });
+    settle();
+    Held& second = request_of(of, { "{total}" });
+    end(first);
+    Held& waits = request_of(of, { "{new}", "{total}" });
+    ASSERT_EQ(of.client.messages.size(), 1U);
+    std::list<Message> kept;
+    kept.swap(of.client.messages);
     for (int i = 0; i < 70'000; ++i) {
         Held& lost = request_of(of, { "{" + std::to_string(i) + "}" });
         while (!of.client.messages.empty()) {
@@ -241,7 +250,10 @@ TEST_F(HoldingTest, keys_whose_checks_were_lost_take_bounded_memory)
         }
         end(lost);
     }
-    EXPECT_LE(of.holdings.size(), 65'536U + 1);
+    EXPECT_LE(of.holdings.size(), 65'536U + 2);
+    of.client.messages.splice(of.client.messages.end(), kept);
+    settle();
+    EXPECT_EQ(second.units() + waits.units(), 2);
     EXPECT_EQ(remaining(), 2) << "what is held is not forgotten";
     end(running);
 }

@@ -122,10 +122,7 @@ TEST_F(MigratingSlot, a_request_that_was_sent_again_is_not_sent_a_third_time)
 
 TEST_F(MigratingSlot, each_key_of_a_request_without_a_reply_is_spared)
 {
-    const redis::ScriptId block = scripts_.add(block_script());
-    const std::string text = scripts_.text(block);
-    const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
-    std::copy(digest.begin(), digest.end(), digests_.emplace_back().begin());
+    const redis::ScriptId block = load(block_script());
     for (const auto& [key, block_key] :
          { std::pair{ "{k}1", "{k}1 block" }, std::pair{ "{k}2", "{k}2 block" } }) {
         RemoteLimit& limit = add_limit(key);

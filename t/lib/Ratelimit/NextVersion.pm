@@ -8,7 +8,7 @@ use strict;
 use warnings;
 
 use Carp qw(croak);
-use File::Basename qw(dirname);
+use File::Basename qw(basename dirname);
 use File::Path qw(make_path remove_tree);
 
 use Ratelimit::Build qw(top build_folder built);
@@ -135,8 +135,8 @@ sub sources {
     return sort keys %sources;
 }
 
-# A makefile with the commands of ./build.sh for these sources and for the module. What they make is put into the
-# folder, where they also look first for headers.
+# A makefile with the commands of ./build.sh for the folders of these sources and for the module. What they make is put
+# into the folder, where they also look first for what they include.
 sub makefile {
     my ($folder, $module, @sources) = @_;
     my $nginx = $ENV{NGX_SRC} // '/usr/share/nginx/src';
@@ -148,15 +148,15 @@ sub makefile {
     for my $command (split /\n/, `$make -n $as_new` =~ s/\\\n\s*/ /gr) {
         $command =~ s/\$/\$\$/g;
         $link = $command if $command =~ / -shared\b/;
-        my ($object, $source) = $command =~ m{ -c .* -o (\Q$built\E/addon/\S+) +\Q@{[ top() ]}\E/(\S+)$} or next;
-        my $own = $objects{$object} = "$folder/" . $source =~ tr{/}{_}r . '.o';
-        my $from = $changes{$source} ? $folder : top();
+        my ($object, $source) = $command =~ m{ -c .* -o (\Q$built\E/addon/\S+) +(\Q$built\E/ratelimit/\S+)$} or next;
+        my $own = $objects{$object} = "$folder/" . basename($source, '.cpp') . '.o';
         $command =~ s{ -c }{ -c -I $folder/src -I $folder/ratelimit };
-        $command =~ s{ -o .*}{ -O0 -g0 -w -o $own $from/$source};    # compiles in half of the time
+        $command =~ s{ -o .*}{ -O0 -g0 -w -o $own $source};    # compiles in half of the time
         $rules .= "$own:\n\tcd $nginx && $command\n";
     }
-    croak "./build.sh's makefile compiles " . keys(%objects) . " of @sources, or does not link"
-        if keys %objects != @sources || !$link;
+    my %folders = map { dirname($_) => 1 } @sources;
+    croak "./build.sh's makefile compiles " . keys(%objects) . " folders for @sources, or does not link"
+        if keys %objects != keys %folders || !$link;
     $link =~ s{(?<= )(\S+)(?= |$)}{ $1 =~ m{^\Q$built\E/ngx_\w+\.so$} ? $module : $objects{$1} // $1 }ge;
     return "$module: @{[ sort values %objects ]}\n\tcd $nginx && $link\n$rules";
 }

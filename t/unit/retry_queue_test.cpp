@@ -1,0 +1,96 @@
+// Calls that wait for another try, and how long they keep a process that leaves.
+
+#include "redis/retry_queue.h"
+#include "redis/unsettled.h"
+#include "virtual_client.h"
+
+#include <deque>
+
+namespace ratelimit {
+namespace {
+
+class RetryQueueTest : public testing::Test {
+protected:
+    /// As a settlement: a call that fails waits for another try.
+    class Tried final : public redis::Call {
+    public:
+        explicit Tried(redis::RetryQueue& queue) : queue_(queue) { queue.add(*this); }
+
+        void write(redis::CommandBuffer&) const override {}
+        std::string_view routing_key() const noexcept override { return {}; }
+        bool on_reply(const redisReply&) noexcept override { return true; }
+        void on_failure(redis::Failure) noexcept override { queue_.add(*this); }
+
+    private:
+        redis::RetryQueue& queue_;
+    };
+
+    void pass(milliseconds time)
+    {
+        for (milliseconds passed{ 0 }; passed < time; passed += 10ms) {
+            virtual_now += 10ms;
+            loop_.fire();
+        }
+    }
+
+    VirtualLoop loop_;
+    bool accepts_ = false;
+    redis::RetryQueue queue_{ loop_, [this](redis::Call&) { return accepts_; } };
+    std::deque<Tried> calls_;
+};
+
+TEST_F(RetryQueueTest, all_are_sent_whenever_the_server_accepts_again)
+{
+    for (milliseconds refused{ 0 }; refused < 2000ms; refused += 50ms) {
+        accepts_ = false;
+        for (int i = 0; i < 1400; ++i) {
+            calls_.emplace_back(queue_);
+        }
+        pass(refused);
+        accepts_ = true;
+        pass(2000ms);
+        EXPECT_TRUE(queue_.empty()) << refused.count();
+        calls_.clear();
+    }
+}
+
+TEST_F(RetryQueueTest, when_a_server_is_up_the_pause_is_over)
+{
+    calls_.emplace_back(queue_);
+    pass(20ms);
+    accepts_ = true;
+    queue_.soon();
+    pass(10ms);
+    EXPECT_TRUE(queue_.empty());
+}
+
+TEST(UnsettledTest, a_process_waits_for_a_minute_from_when_it_leaves_or_from_the_newest)
+{
+    VirtualLoop loop;
+    redis::UnsettledKeys keys(loop);
+    const auto pass = [&](milliseconds time) {
+        for (milliseconds passed{ 0 }; passed < time; passed += 1s) {
+            virtual_now += 1s;
+            loop.fire();
+        }
+    };
+    EXPECT_FALSE(loop.keeps_process());
+    std::optional<redis::Unsettled> first(std::in_place, keys, "k");
+    pass(300s);
+    EXPECT_TRUE(loop.keeps_process()) << "however old it is";
+    keys.leave();
+    pass(50s);
+    EXPECT_TRUE(loop.keeps_process());
+    keys.leave();
+    pass(15s);
+    EXPECT_FALSE(loop.keeps_process());
+    std::optional<redis::Unsettled> second(std::in_place, keys, "other");
+    first.reset();
+    pass(50s);
+    EXPECT_TRUE(loop.keeps_process());
+    second.reset();
+    EXPECT_FALSE(loop.keeps_process());
+}
+
+}  // namespace
+}  // namespace ratelimit
