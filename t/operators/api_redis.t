@@ -46,7 +46,7 @@ subtest 'the API shows a server that hangs, replies errors, stops, and restarts'
 
     $redis->cmd('CONFIG', 'SET', 'maxmemory', 1);
     $node->status('/?k=full');
-    is server_of($node)->{errors}{error_reply}, 1;
+    cmp_ok server_of($node)->{errors}{error_reply}, '>=', 1, 'refunds that the stall left get it, too';
     $redis->cmd('CONFIG', 'SET', 'maxmemory', 0);
     wait_until('Redis decides again', sub { $node->status('/?k=full') == 200 });
 
