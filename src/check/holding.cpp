@@ -57,6 +57,7 @@ void Holding::answered(const Answer& answer) noexcept
     open_ = false;
     any_answer_ = true;
     taken_ += answer.units;
+    may_count_ = may_count_ || taken_ > 0;
     place_ = answer.place;
 }
 
@@ -277,12 +278,6 @@ void Holdings::forget_one() noexcept
             return;
         }
     }
-}
-
-bool Holdings::all_stated() const noexcept
-{
-    return std::all_of(
-        failed_.begin(), failed_.end(), [](const List<Holding>& list) { return list.empty(); });
 }
 
 /// Starts the timer for what is due first. It fires more often than that: after a stop of this

@@ -5,6 +5,7 @@
 #include "check/last_statement.h"
 #include "redis/client.h"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
@@ -209,6 +210,13 @@ private:
     std::int64_t highest_number_ = 0;
     std::deque<LastStatement> last_;
 };
+
+/// Whether nothing waits to be stated again.
+inline bool Holdings::all_stated() const noexcept
+{
+    return std::all_of(
+        failed_.begin(), failed_.end(), [](const List<Holding>& list) { return list.empty(); });
+}
 
 /// Whatever Redis knew of this holder does not count any longer.
 inline bool Holding::is_over() const noexcept

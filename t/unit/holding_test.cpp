@@ -192,6 +192,27 @@ TEST_F(HoldingTest, what_redis_may_count_is_stated_first_also_if_connections_are
     EXPECT_EQ(remaining(), 5);
 }
 
+TEST_F(HoldingTest, units_granted_while_connections_are_lost_are_stated_first_when_they_end)
+{
+    Worker& of = add_worker();
+    std::deque<std::string> keys;
+    for (int i = 0; i < 1000; ++i) {
+        end(request_of(of, { keys.emplace_back("{" + std::to_string(i) + "}") }));
+    }
+    settle();
+    Held& granted = request(of, 3);
+    of.holdings.restate(0);
+    answer(of, of.client.messages.begin());
+    ASSERT_EQ(granted.units(), 3);
+    end(granted);
+    of.holdings.restate(0);
+    virtual_now += 1ms;
+    of.loop.fire();
+    ASSERT_FALSE(of.client.messages.empty());
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(remaining(), 5);
+}
+
 TEST_F(HoldingTest, keys_whose_checks_redis_refused_need_no_statement)
 {
     Worker& of = add_worker();
