@@ -26,12 +26,16 @@ inspect() { build_ah inspect --type image --format "$1" "$image"; }
 word_of() { inspect "{{.Docker.Config.$1}}"; }
 list_of() { inspect "{{range .Docker.Config.$1}}{{println .}}{{end}}"; }
 
+run_plainly() {
+    build_ah run --isolation chroot --env "REDIS_ADDR=$redis" ${mount:+--volume "$mount"} "$container" -- "$@"
+}
+
 # Runs a command in the container, as its user. In buildah, standard output and error belong to root, so the
-# command gets pipes to them that its user may open, as with an engine.
+# command gets pipes to them that its user may open, as with an engine. They may end before they have passed on
+# the last lines.
 run() {
     # shellcheck disable=SC2016
-    build_ah run --isolation chroot --env "REDIS_ADDR=$redis" ${mount:+--volume "$mount"} \
-        "$container" -- bash -c 'exec "$@" > >(exec cat) 2> >(exec cat >&2)' run "$@"
+    run_plainly bash -c 'exec "$@" > >(exec cat) 2> >(exec cat >&2)' run "$@"
 }
 
 # Starts the image's program as an engine would; its output goes to out.log and err.log.
@@ -111,7 +115,7 @@ own_limit() {
 
 refuses() {
     redis=$1
-    ! run entrypoint.sh true >"$work/refusal" 2>&1 || return 1
+    ! run_plainly entrypoint.sh true >"$work/refusal" 2>&1 || return 1
     cat "$work/refusal"
     grep -x "entrypoint.sh: REDIS_ADDR is \"$1\", expected host:port or unix:/path" "$work/refusal"
 }
