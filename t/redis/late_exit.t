@@ -47,6 +47,19 @@ sub refused_in_a_stall {
     return;
 }
 
+# QUIT: nginx waits until Redis does this.
+sub quits_after {
+    my ($settle) = @_;
+    my $master = $node->pid;
+    kill QUIT => $master;
+    sleep 1;    # longer than connect_timeout + timeout, for which each worker tries at its end
+    ok alive($master), 'nginx waits';
+    $settle->();
+    wait_until('it exits', sub { !alive($master) });
+    $node->start;
+    return;
+}
+
 subtest 'reload' => sub {
     my @keys = map { "reload$_" } 1 .. 3;
     refused_in_a_stall(@keys);
@@ -61,13 +74,7 @@ subtest 'reload' => sub {
 subtest 'QUIT' => sub {
     my @keys = map { "quit$_" } 1 .. 3;
     refused_in_a_stall(@keys);
-    my $master = $node->pid;
-    kill QUIT => $master;
-    sleep 1;    # longer than connect_timeout + timeout, for which each worker tries at its end
-    ok alive($master), 'nginx waits';
-    $redis->resume;
-    wait_until('it exits', sub { !alive($master) });
-    $node->start;
+    quits_after(sub { $redis->resume });
     passes_its_five('after the start', @keys);
 };
 
@@ -91,13 +98,7 @@ subtest 'QUIT while Redis is out of memory and a charge waits for another try' =
     $redis->cmd('CONFIG', 'SET', 'maxmemory', '1');
     close $socket;
     wait_until('the refund is refused', sub { $redis->cmd('INFO', 'errorstats') =~ /errorstat_OOM/ });
-    my $master = $node->pid;
-    kill QUIT => $master;
-    sleep 1;
-    ok alive($master), 'nginx waits';
-    $redis->cmd('CONFIG', 'SET', 'maxmemory', '0');
-    wait_until('it exits', sub { !alive($master) });
-    $node->start;
+    quits_after(sub { $redis->cmd('CONFIG', 'SET', 'maxmemory', '0') });
     remains($node, 10, 'the request is refunded');
 };
 
@@ -109,13 +110,7 @@ subtest 'QUIT while a refund waits for the reply that Redis has lost its scripts
     $redis->pause;
     close $socket;
     sleep 0.05;    # the refund is sent
-    my $master = $node->pid;
-    kill QUIT => $master;
-    sleep 1;       # longer than connect_timeout + timeout, for which each worker tries at its end
-    ok alive($master), 'nginx waits';
-    $redis->resume;
-    wait_until('it exits', sub { !alive($master) });
-    $node->start;
+    quits_after(sub { $redis->resume });
     remains($node, 10, 'the request is refunded');
 };
 

@@ -218,6 +218,13 @@ protected:
         }
         return send(of, limits);
     }
+    /// Keys of which this worker holds nothing any longer when all is answered.
+    void use_keys(Worker& of, int count)
+    {
+        for (int i = 0; i < count; ++i) {
+            end(request_of(of, { "{" + std::to_string(i) + "}" }));
+        }
+    }
     static Held& send(Worker& of, const std::vector<RemoteLimit>& limits)
     {
         Held& made = of.requests.emplace_back(of, limits);

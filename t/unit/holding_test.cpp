@@ -145,10 +145,7 @@ TEST_F(HoldingTest, a_worker_states_again_what_a_server_may_not_know)
 TEST_F(HoldingTest, many_keys_are_stated_again_a_part_at_a_time_and_those_that_are_held_first)
 {
     Worker& of = add_worker();
-    std::deque<std::string> keys;
-    for (int i = 0; i < 1000; ++i) {
-        end(request_of(of, { keys.emplace_back("{" + std::to_string(i) + "}") }));
-    }
+    use_keys(of, 1000);
     request(of, 3);
     settle();
     ask("FLUSHALL");
@@ -170,10 +167,7 @@ TEST_F(HoldingTest, many_keys_are_stated_again_a_part_at_a_time_and_those_that_a
 TEST_F(HoldingTest, what_redis_may_count_is_stated_first_also_if_connections_are_lost_again)
 {
     Worker& of = add_worker();
-    std::deque<std::string> keys;
-    for (int i = 0; i < 1000; ++i) {
-        end(request_of(of, { keys.emplace_back("{" + std::to_string(i) + "}") }));
-    }
+    use_keys(of, 1000);
     request(of, 3);
     settle();
     end(of.requests.front());
@@ -195,10 +189,7 @@ TEST_F(HoldingTest, what_redis_may_count_is_stated_first_also_if_connections_are
 TEST_F(HoldingTest, units_granted_while_connections_are_lost_are_stated_first_when_they_end)
 {
     Worker& of = add_worker();
-    std::deque<std::string> keys;
-    for (int i = 0; i < 1000; ++i) {
-        end(request_of(of, { keys.emplace_back("{" + std::to_string(i) + "}") }));
-    }
+    use_keys(of, 1000);
     settle();
     Held& granted = request(of, 3);
     of.holdings.restate(0);
