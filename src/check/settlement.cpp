@@ -212,8 +212,8 @@ private:
         } else if (lifts_ == Lifts::since_taken) {
             state_spared(std::get<Refund>(what_).taken_at, microseconds{ 0 });
         } else {
-            // Rounded up: it has to be negative.
-            const auto tried = client_->now() - began_ + redis::milliseconds{ 1 };
+            // It must not be later than the first try, however late Redis executes this.
+            const auto tried = client_->now() - began_ + client_->longest_wait();
             state_spared(check_.now.value_or(-tried), microseconds{ 0 });
         }
         return true;
