@@ -307,6 +307,15 @@ protected:
         end(peek);
         return remains;
     }
+    /// The statement that is sent first frees all units of {k}.
+    void expect_free_after_first_statement(Worker& of)
+    {
+        virtual_now += 1ms;
+        of.loop.fire();
+        ASSERT_FALSE(of.client.messages.empty());
+        answer(of, of.client.messages.begin());
+        EXPECT_EQ(remaining(), policy.rate.quota);
+    }
 
     RedisServer server_;
     redisContext* redis_ = nullptr;

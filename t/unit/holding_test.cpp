@@ -179,11 +179,7 @@ TEST_F(HoldingTest, what_redis_may_count_is_stated_first_also_if_connections_are
         }
         of.holdings.restate(0);
     }
-    virtual_now += 1ms;
-    of.loop.fire();
-    ASSERT_FALSE(of.client.messages.empty());
-    answer(of, of.client.messages.begin());
-    EXPECT_EQ(remaining(), 5);
+    expect_free_after_first_statement(of);
 }
 
 TEST_F(HoldingTest, units_granted_while_connections_are_lost_are_stated_first_when_they_end)
@@ -197,11 +193,7 @@ TEST_F(HoldingTest, units_granted_while_connections_are_lost_are_stated_first_wh
     ASSERT_EQ(granted.units(), 3);
     end(granted);
     of.holdings.restate(0);
-    virtual_now += 1ms;
-    of.loop.fire();
-    ASSERT_FALSE(of.client.messages.empty());
-    answer(of, of.client.messages.begin());
-    EXPECT_EQ(remaining(), 5);
+    expect_free_after_first_statement(of);
 }
 
 TEST_F(HoldingTest, keys_whose_checks_redis_refused_need_no_statement)
