@@ -86,29 +86,28 @@ UnansweredKey* AheadUnits::find(std::size_t hash, std::string_view redis_key) no
         hash, [redis_key](const UnansweredKey& of) { return of.redis_key == redis_key; });
 }
 
-std::int64_t AheadUnits::unanswered(std::string_view redis_key) noexcept
+std::int64_t AheadUnits::unanswered(std::string_view redis_key, std::size_t hash) noexcept
 {
-    const UnansweredKey* of = idle() ? nullptr : find(keys_.hash_of(redis_key), redis_key);
+    const UnansweredKey* of = find(hash, redis_key);
     return of == nullptr ? 0 : of->units;
 }
 
 AheadReport* AheadUnits::prepare(const RemoteLimit& limit, const AheadKey& key) noexcept
 {
-    const std::size_t hash = keys_.hash_of(limit.redis_key);
-    UnansweredKey* of = find(hash, limit.redis_key);
+    UnansweredKey* of = find(key.hash, limit.redis_key);
     if (of != nullptr && of->waiting != nullptr) {
         if (of->waiting->policy_hash_ == key.policy_hash) {
             return of->waiting;
         }
         send(*of->waiting);
-        of = find(hash, limit.redis_key);  // it may have ended
+        of = find(key.hash, limit.redis_key);  // it may have ended
     }
     if (count_ >= most) {
         return nullptr;
     }
     try {
         if (of == nullptr) {
-            of = &keys_.add(hash);
+            of = &keys_.add(key.hash);
             of->sent = milliseconds{ 0 };
             of->redis_key.clear();
             of->redis_key = limit.redis_key;
@@ -229,7 +228,7 @@ void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcep
 
 void AheadUnits::send_waiting(std::string_view redis_key) noexcept
 {
-    UnansweredKey* of = idle() ? nullptr : find(keys_.hash_of(redis_key), redis_key);
+    UnansweredKey* of = idle() ? nullptr : find(hash_of(redis_key), redis_key);
     if (of != nullptr && of->waiting != nullptr) {
         send(*of->waiting);
     }

@@ -20,6 +20,7 @@ struct AheadKey {
     std::uint64_t policy_hash;
     const AheadOwner& owner;
     std::int64_t most;  // units without an answer: the n of ahead=n
+    std::size_t hash;   // AheadUnits::hash_of its key in Redis
 };
 
 class AheadUnits;
@@ -104,8 +105,16 @@ public:
     AheadUnits(const AheadUnits&) = delete;
     AheadUnits& operator=(const AheadUnits&) = delete;
 
+    std::size_t hash_of(std::string_view redis_key) const noexcept
+    {
+        return keys_.hash_of(redis_key);
+    }
     /// The units of the key that have no answer.
-    std::int64_t unanswered(std::string_view redis_key) noexcept;
+    std::int64_t unanswered(std::string_view redis_key) noexcept
+    {
+        return idle() ? 0 : unanswered(redis_key, hash_of(redis_key));
+    }
+    std::int64_t unanswered(std::string_view redis_key, std::size_t hash) noexcept;
 
     /// The report that takes the units of a request. Then exactly one of `add` and `drop` must be
     /// called. Null: too many keys have units without an answer, or there is no memory.

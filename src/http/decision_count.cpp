@@ -128,27 +128,26 @@ std::optional<CountedAs> counted_as(const Decision& decision, const AppliedLimit
     return CountedAs::passed;
 }
 
-bool is_near_limit(const AppliedLimit& limit) noexcept
+/// Counts how much of all of its limit the key has used after this decision, in percent, rounded
+/// up: 100 if it was refused.
+void count_use(ZoneCounters counters, const AppliedLimit& limit) noexcept
 {
-    constexpr std::int64_t parts = 5;
-    const Policy& policy = limit.policy;
-    const std::int64_t reserve = policy.whole() - policy.limit();
-    return limit.cost > 0 && (limit.state.remaining + reserve) * parts < policy.whole();
-}
-
-/// How much of all of its limit the key has used after this decision, in percent, rounded up: 100
-/// if it was refused.
-std::uint32_t percent_used(const AppliedLimit& limit) noexcept
-{
+    constexpr std::int64_t parts = 5;  // less than one of them is near the limit
+    constexpr std::uint32_t all = 100;
     const std::int64_t most = limit.policy.whole();
-    if (!limit.state.granted || most <= 0) {
-        return 100;
+    const std::int64_t left = limit.state.remaining + std::min(limit.policy.reserve, most);
+    if (limit.state.granted && left * parts < most) {
+        counters.add(ZoneCounters::Units::near_limit, 1);
     }
-    const std::int64_t reserve = most - limit.policy.limit();
-    const std::int64_t left = std::clamp<std::int64_t>(limit.state.remaining + reserve, 0, most);
-    constexpr double all = 100;
-    return 100
-        - static_cast<std::uint32_t>(all * static_cast<double>(left) / static_cast<double>(most));
+    if (limit.source == Source::overridden) {
+        return;
+    }
+    std::uint32_t free = 0;
+    if (limit.state.granted && most > 0) {
+        const auto share = static_cast<double>(std::clamp(left, std::int64_t{ 0 }, most));
+        free = static_cast<std::uint32_t>(all * share / static_cast<double>(most));
+    }
+    counters.used(all - free);
 }
 
 /// A zone's decisions with one of these outcomes.
@@ -189,15 +188,12 @@ void count_decision(const Decision& decision, ZoneCounters requests) noexcept
             if (const auto as = counted_as(decision, limit)) {
                 count(memory.counters(), *as, limit);
             }
-            if (!limit.settled_later && decision.counted(limit)) {
+            const bool counted = decision.counted(limit);
+            if (counted && !limit.settled_later) {
                 memory.counters().add(ZoneCounters::Units::passed, limit.cost);
             }
-            if (decision.counted(limit) && is_near_limit(limit)) {
-                memory.counters().add(ZoneCounters::Units::near_limit, 1);
-            }
-            if (limit.cost > 0 && limit.source != Source::overridden
-                && (!limit.state.granted || decision.counted(limit))) {
-                memory.counters().used(percent_used(limit));
+            if (limit.cost > 0 && (counted || !limit.state.granted)) {
+                count_use(memory.counters(), limit);
             }
         } else if (decision.undecided(limit) && !decision.outcome().refused) {
             // If another limit refused, this failure did not change the result.

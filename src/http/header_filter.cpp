@@ -18,13 +18,9 @@ using nginx::borrowed;
 
 ngx_http_output_header_filter_pt after_rate_headers;
 
-bool same_name(const ngx_table_elt_t& header, std::string_view name) noexcept
+bool same_name(const ngx_table_elt_t& header, const ngx_str_t& name) noexcept
 {
-    return header.key.len == name.size()
-        && ngx_strncasecmp(
-               header.key.data, reinterpret_cast<u_char*>(const_cast<char*>(name.data())),
-               name.size())
-        == 0;
+    return header.key.len == name.len && ngx_strncasecmp(header.key.data, name.data, name.len) == 0;
 }
 
 /// The headers of one response, in order.
@@ -72,7 +68,7 @@ public:
 
 private:
     struct Header {
-        std::string_view name;  // static storage: the response refers to it
+        ngx_str_t name;  // static storage: the response refers to it
         ngx_str_t value;
     };
     static constexpr std::size_t most = 9;
@@ -89,7 +85,7 @@ private:
             return;
         }
         good_ = good_ && value.data != nullptr;
-        all_[count_++] = { name, value };
+        all_[count_++] = { borrowed(name), value };
     }
 
     void drop_others() noexcept
@@ -114,7 +110,7 @@ private:
         }
         ngx_memzero(place, sizeof(*place));
         place->hash = 1;
-        place->key = borrowed(header.name);
+        place->key = header.name;
         place->value = header.value;
         return true;
     }

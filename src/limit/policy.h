@@ -43,7 +43,7 @@ struct Policy {
     std::int64_t whole() const noexcept;
 
     /// The most that can ever remain for requests with this reserve; 0: nothing passes.
-    std::int64_t limit() const noexcept { return reserve < whole() ? whole() - reserve : 0; }
+    std::int64_t limit() const noexcept { return std::max(whole() - reserve, std::int64_t{ 0 }); }
 
     /// Whether the burst is refilled within longest_refill.
     bool burst_fits() const noexcept;

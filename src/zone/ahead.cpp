@@ -18,15 +18,19 @@ bool awaits(const AppliedLimit& limit) noexcept
 
 AheadKey key_of(const AppliedLimit& limit) noexcept
 {
-    return { limit.key, limit.policy_hash, *limit.zone, limit.zone->ahead };
+    const std::size_t hash = limit.ahead->hash_of(limit.redis_key);
+    return { limit.key, limit.policy_hash, *limit.zone, limit.zone->ahead, hash };
 }
 
 /// Lets the request in under this limit, in the node's memory. False: Redis must decide it.
 bool let_in(AppliedLimit& limit) noexcept
 {
     const Zone& zone = *limit.zone;
-    if (limit.ahead == nullptr
-        || limit.ahead->unanswered(limit.redis_key) + limit.cost > zone.ahead) {
+    if (limit.ahead == nullptr) {
+        return false;
+    }
+    const AheadKey key = key_of(limit);
+    if (limit.ahead->unanswered(limit.redis_key, key.hash) + limit.cost > zone.ahead) {
         return false;
     }
     if (zone.clock == Clock::local) {
@@ -37,7 +41,7 @@ bool let_in(AppliedLimit& limit) noexcept
     if (!state) {
         return false;
     }
-    limit.report = limit.ahead->prepare(limit, key_of(limit));
+    limit.report = limit.ahead->prepare(limit, key);
     if (limit.report == nullptr) {
         answers.take_back(limit.keyed());
         return false;

@@ -126,8 +126,11 @@ void Decision::finish() noexcept
     decide_by_memory();
     resolve();
     if (outcome_.refused || result_ == Result::failed_closed) {
-        refund();
-        begin_blocks();
+        const bool refunded = refund();
+        const bool blocked = begin_blocks();
+        if (outcome_.refused && (refunded || blocked)) {
+            outcome_ = outcome_of(limits_);
+        }
     } else {
         pass();
     }
@@ -184,12 +187,6 @@ void Decision::decide_by_memory() noexcept
     }
 }
 
-bool Decision::any_decided() const noexcept
-{
-    return std::any_of(
-        limits_.begin(), limits_.end(), [](const AppliedLimit& limit) { return limit.decided; });
-}
-
 bool Decision::undecided(const AppliedLimit& limit) const noexcept
 {
     return !limit.decided && !limit.shadow && (limit.malformed || !refused_by_node_);
@@ -217,7 +214,9 @@ void Decision::resolve() noexcept
 {
     Decided decided = Decided::none;
     Outcome outcome;
-    if (any_decided()) {
+    any_decided_ = std::any_of(
+        limits_.begin(), limits_.end(), [](const AppliedLimit& limit) { return limit.decided; });
+    if (any_decided_) {
         outcome = outcome_of(limits_);
         decided = outcome.wait.count() > 0 ? Decided::delay : Decided::admit;
         decided = outcome.refused ? Decided::refuse : decided;
@@ -228,34 +227,36 @@ void Decision::resolve() noexcept
     }
 }
 
-/// Refunds what some limits counted for a request that does not pass.
-void Decision::refund() noexcept
+/// Refunds what some limits counted for a request that does not pass. False: no state has changed.
+bool Decision::refund() noexcept
 {
+    bool changed = check_.has_value();
     for (AppliedLimit& limit : limits_) {
-        refund_lease(limit);
+        changed = refund_lease(limit) || changed;
         limit.release();
     }
     if (check_ && check_->refund(clock_.since_epoch())) {
         forget_refusals();
     }
-    if (outcome_.refused) {
-        outcome_ = outcome_of(limits_);  // the states have changed
-    }
+    return changed;
 }
 
 /// Begins a block of each key whose limit refuses the request. What was not refused by the limits
-/// (a dry run, a limit without an answer in fail mode closed) begins none.
-void Decision::begin_blocks() noexcept
+/// (a dry run, a limit without an answer in fail mode closed) begins none. False: no state has
+/// changed.
+bool Decision::begin_blocks() noexcept
 {
     if (result_ != Result::rejected) {
-        return;
+        return false;
     }
+    bool changed = false;
     for (AppliedLimit& limit : limits_) {
         if (limit.decided && limit.policy.block.count() > 0) {
             begin_block(limit, clock_);
+            changed = true;
         }
     }
-    outcome_ = outcome_of(limits_);  // the states may have changed
+    return changed;
 }
 
 void Decision::pass() noexcept

@@ -55,7 +55,7 @@ public:
     /// Whether limits decided. If not, outcome, shown and decided_by must not be called.
     bool has_outcome() const noexcept
     {
-        return result_ != Result::none && result_ != Result::failed_closed && any_decided();
+        return result_ != Result::none && result_ != Result::failed_closed && any_decided_;
     }
     const Outcome& outcome() const noexcept { return outcome_; }
     /// The limit that the headers and variables with a single value show.
@@ -90,16 +90,15 @@ private:
     void take_replies() noexcept;
     bool is_for_memory(const AppliedLimit& limit) const noexcept;
     void decide_by_memory() noexcept;
-    bool any_decided() const noexcept;
     bool any_undecided() const noexcept;
     bool closes() const noexcept;
     bool fails_closed() const noexcept;
     void resolve() noexcept;
-    void refund() noexcept;
+    bool refund() noexcept;
     void hold() noexcept;
     void pass() noexcept;
     void forget_refusals() noexcept;
-    void begin_blocks() noexcept;
+    bool begin_blocks() noexcept;
 
     std::span<AppliedLimit> limits_;
     std::span<RemoteLimit*> sent_;  // the limits sent to Redis, in any order
@@ -109,6 +108,7 @@ private:
     std::optional<Check> check_;
     Result result_ = Result::none;
     Outcome outcome_;
+    bool any_decided_ = false;
     bool refused_by_node_ =
         false;  // a remembered refusal or an override of an enforced limit decides
 };

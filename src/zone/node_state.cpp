@@ -175,14 +175,17 @@ void renew_lease(const AppliedLimit& limit, const NodeClock& clock) noexcept
         now);
 }
 
-void refund_lease(AppliedLimit& limit) noexcept
+bool refund_lease(AppliedLimit& limit) noexcept
 {
     if (const auto source = std::exchange(limit.lease, std::nullopt)) {
         limit.zone->memory().leases().refund(limit.keyed(), *source);
         refund_verdict(limit.state, limit.policy, limit.cost);
-    } else if (limit.lease_wanted > 0 && !(limit.decided && !limit.state.granted)) {
+        return true;
+    }
+    if (limit.lease_wanted > 0 && !(limit.decided && !limit.state.granted)) {
         limit.zone->memory().leases().refund(limit.keyed(), {});  // another limit refuses it
     }
+    return false;
 }
 
 void forget_refusals(const AppliedLimit& limit) noexcept

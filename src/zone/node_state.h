@@ -32,8 +32,9 @@ void keep_lease(const AppliedLimit& limit, const RunReply& answer, std::int64_t 
 /// for it.
 void renew_lease(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
-/// Returns the tokens that the request took from a lease, and adjusts the limit's state.
-void refund_lease(AppliedLimit& limit) noexcept;
+/// Returns the tokens that the request took from a lease, and adjusts the limit's state. False: it
+/// took none.
+bool refund_lease(AppliedLimit& limit) noexcept;
 
 /// Removes the remembered refusals of the key if they may be wrong. After a refund in Redis, a
 /// request may pass sooner than remembered. After a request that passed, less is left than

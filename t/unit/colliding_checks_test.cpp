@@ -89,7 +89,8 @@ protected:
         limit.scripts.report = statement_;
         return time_of(keys, [&](std::string_view key) {
             limit.redis_key = key;
-            AheadReport* const report = units.prepare(limit, { key, 1, owner, 1000 });
+            AheadReport* const report =
+                units.prepare(limit, { key, 1, owner, 1000, units.hash_of(limit.redis_key) });
             ASSERT_NE(report, nullptr);
             units.add(*report, 1);
         });
