@@ -213,9 +213,11 @@ void Server::announced_at(const std::string& address)
     }
 }
 
-/// Connects to the current address when the calls in flight have ended.
+/// Connects to the current address when the calls in flight have ended. Another server may be
+/// there, with other counts.
 void Server::reconnect()
 {
+    lost_ = lost_ || any([](const Connection& connection) { return connection.times_ready() > 0; });
     for (const auto& connection : connections_) {
         connection->move();
     }

@@ -50,6 +50,7 @@ TEST_F(NamedServerTest, IsFollowedToItsNewAddressWhileTheOldServerStillReplies)
     }));
     EXPECT_GT(calls, 1);
     EXPECT_EQ(events_.downs, 0);
+    EXPECT_EQ(events_.losses, 1) << "the other server has other counts";
     EXPECT_EQ(ask("after"), "after");
 }
 
