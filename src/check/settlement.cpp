@@ -95,7 +95,7 @@ public:
         if (again && !block_key_.empty() && lifts_ == Lifts::nothing) {
             lift(Lifts::since_tried);
         }
-        if (again && client_->try_again(*this)) {
+        if (again && client_->try_again(*this, spares())) {
             return;
         }
         if (!late_) {

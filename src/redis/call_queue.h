@@ -22,6 +22,7 @@ struct PendingCall {
     unsigned missed_scripts = 0;  // how often it was answered with NOSCRIPT
     bool probe = false;           // its reply does not prove that calls are answered
     bool timed_out = false;
+    bool urgent = false;  // in a RetryQueue
     PendingCall* next = nullptr;
 
     /// Whether a caller waits for the reply. After a timeout the call is Call::late_reply.

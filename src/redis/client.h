@@ -116,6 +116,7 @@ public:
     /// The process leaves: it waits for what is unsettled, for a minute. Call it at least once a
     /// second then.
     void leave() noexcept { unsettled_.leave(); }
+    bool leaving() const noexcept { return unsettled_.leaving(); }
 
     /// Whether the circuit breaker of this shard's server is open.
     virtual bool refuses(std::uint32_t shard) const noexcept = 0;
@@ -127,8 +128,11 @@ public:
 
     /// Sends a call again after a pause of half a second, or more if many wait. It has failed, and
     /// Redis surely did not execute it (Call::Routing::written). False: too many calls wait for
-    /// that, or the client is closed.
-    bool try_again(Call& call) noexcept { return (open() || keeps_retries_) && retries_.add(call); }
+    /// that, or the client is closed. `urgent`: see RetryQueue.
+    bool try_again(Call& call, bool urgent) noexcept
+    {
+        return (open() || keeps_retries_) && retries_.add(call, urgent);
+    }
     /// Whether calls wait for another try. While it is closed, only if it keeps them.
     bool has_retries() const noexcept { return !retries_.empty(); }
     void keep_retries(bool choice) noexcept { keeps_retries_ = choice; }

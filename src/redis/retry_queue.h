@@ -26,14 +26,17 @@ public:
 
     bool empty() const noexcept { return queue_.empty(); }
 
-    /// False: too many wait, or there is no memory.
-    bool add(Call& call) noexcept
+    /// False: too many wait, or there is no memory. `urgent`: it undoes what those do that find no
+    /// room, and has room of its own.
+    bool add(Call& call, bool urgent) noexcept
     try {
-        if (queue_.size() >= most) {
+        if (urgent ? urgent_ >= most_urgent : queue_.size() - urgent_ >= most) {
             return false;
         }
         PendingCall& record = records_.take();
         record.attach(call);
+        record.urgent = urgent;
+        urgent_ += urgent ? 1 : 0;
         queue_.push(record);
         if (!timer_->running()) {
             timer_->start(pause);
@@ -59,6 +62,7 @@ public:
 
 private:
     static constexpr std::size_t most = 20'000;
+    static constexpr std::size_t most_urgent = 2 * most;
     static constexpr milliseconds pause{ 500 };
     static constexpr std::size_t most_at_once = 500;
     static constexpr milliseconds pause_between{ 100 };
@@ -81,7 +85,9 @@ private:
     void send_some(const Send& send, std::size_t count) noexcept
     {
         for (; count > 0; --count) {
-            Call* call = records_.end(queue_.pop());
+            PendingCall& record = queue_.pop();
+            urgent_ -= record.urgent ? 1 : 0;
+            Call* call = records_.end(record);
             if (call != nullptr && !sent(send, *call)) {
                 call->on_failure(Failure::connection);
             }
@@ -99,6 +105,7 @@ private:
     std::function<bool(Call&)> send_;
     RecordPool records_;
     CallQueue queue_;
+    std::size_t urgent_ = 0;  // of them
     std::size_t left_ = 0;  // of those that waited when the pause ended; the rest waits for another
     std::unique_ptr<Timer> timer_;
 };

@@ -4,6 +4,7 @@
 #include "redis/unsettled.h"
 #include "virtual_client.h"
 
+#include <algorithm>
 #include <deque>
 
 namespace ratelimit {
@@ -14,15 +15,20 @@ protected:
     /// As a settlement: a call that fails waits for another try.
     class Tried final : public redis::Call {
     public:
-        explicit Tried(redis::RetryQueue& queue) : queue_(queue) { queue.add(*this); }
+        Tried(redis::RetryQueue& queue, bool urgent) : queue_(queue), urgent_(urgent) { add(); }
 
         void write(redis::CommandBuffer&) const override {}
         std::string_view routing_key() const noexcept override { return {}; }
         bool on_reply(const redisReply&) noexcept override { return true; }
-        void on_failure(redis::Failure) noexcept override { queue_.add(*this); }
+        void on_failure(redis::Failure) noexcept override { add(); }
+        bool given_up() const { return given_up_; }
 
     private:
+        void add() noexcept { given_up_ = !queue_.add(*this, urgent_); }
+
         redis::RetryQueue& queue_;
+        const bool urgent_;
+        bool given_up_ = false;
     };
 
     void pass(milliseconds time)
@@ -44,7 +50,7 @@ TEST_F(RetryQueueTest, all_are_sent_whenever_the_server_accepts_again)
     for (milliseconds refused{ 0 }; refused < 2000ms; refused += 50ms) {
         accepts_ = false;
         for (int i = 0; i < 1400; ++i) {
-            calls_.emplace_back(queue_);
+            calls_.emplace_back(queue_, false);
         }
         pass(refused);
         accepts_ = true;
@@ -56,11 +62,31 @@ TEST_F(RetryQueueTest, all_are_sent_whenever_the_server_accepts_again)
 
 TEST_F(RetryQueueTest, when_a_server_is_up_the_pause_is_over)
 {
-    calls_.emplace_back(queue_);
+    calls_.emplace_back(queue_, false);
     pass(20ms);
     accepts_ = true;
     queue_.soon();
     pass(10ms);
+    EXPECT_TRUE(queue_.empty());
+}
+
+TEST_F(RetryQueueTest, what_undoes_the_calls_that_find_no_room_finds_room)
+{
+    const auto given_up = [this] {
+        return std::count_if(
+            calls_.begin(), calls_.end(), [](const Tried& each) { return each.given_up(); });
+    };
+    for (int i = 0; i < 21'000; ++i) {
+        calls_.emplace_back(queue_, false);
+    }
+    EXPECT_EQ(given_up(), 1000);
+    for (int i = 0; i < 1000; ++i) {
+        calls_.emplace_back(queue_, true);
+    }
+    pass(10s);
+    EXPECT_EQ(given_up(), 1000) << "nor does it take the room of others";
+    accepts_ = true;
+    pass(6s);
     EXPECT_TRUE(queue_.empty());
 }
 
