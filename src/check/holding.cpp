@@ -4,6 +4,7 @@
 #include "check/script_reply.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace ratelimit {
@@ -184,6 +185,9 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
     Holding* found =
         table_.find(hash, [&](const Holding& holding) { return holding.key_ == check.redis_key; });
     if (found == nullptr) {
+        if (owed_count_ >= most_keys) {
+            throw std::length_error("too many keys wait for a statement");
+        }
         found = &table_.add(hash, *this);
         found->key_ = check.redis_key;
         found->shard_ = shard;
@@ -223,25 +227,39 @@ milliseconds Holdings::pause() const noexcept
 
 void Holdings::taken_from_list(Holding& holding) noexcept
 {
-    idle_count_ -= std::exchange(holding.idle_, false) ? 1 : 0;
+    if (holding.counted_in_ != nullptr) {
+        --*std::exchange(holding.counted_in_, nullptr);
+    }
     holding.unlink();
+}
+
+void Holdings::put_into_failed(Holding& holding, bool first) noexcept
+{
+    taken_from_list(holding);
+    const std::size_t rank = holding.rank();
+    holding.due_ = now() + (first ? milliseconds{ 0 } : pause());
+    if (first) {
+        failed_[rank].push_front(holding);
+    } else {
+        failed_[rank].push_back(holding);
+    }
+    if (rank == 1) {
+        holding.count_in(owed_count_);
+    }
 }
 
 void Holdings::put_into_list(Holding& holding) noexcept
 {
-    taken_from_list(holding);
-    const auto add = [&](List<Holding>& list, milliseconds delay) {
-        holding.due_ = now() + delay;
-        list.push_back(holding);
-    };
     if (holding.any_failure_) {
-        add(failed_[holding.rank()], pause());
-    } else if (holding.held_ > 0) {
-        add(stated_, hold_ / 2);
+        put_into_failed(holding, false);
     } else {
-        add(idle_, hold_);
-        holding.idle_ = true;
-        ++idle_count_;
+        taken_from_list(holding);
+        const bool holds = holding.held_ > 0;
+        holding.due_ = now() + (holds ? hold_ / 2 : hold_);
+        (holds ? stated_ : idle_).push_back(holding);
+        if (!holds) {
+            holding.count_in(idle_count_);
+        }
     }
     if (table_.size() > most_keys) {
         forget_one();
@@ -267,10 +285,10 @@ void Holdings::forget_idle() noexcept
     }
 }
 
-/// Forgets a holding that holds nothing. What Redis may count of it is free after `hold`.
+/// Forgets a holding that holds nothing, and of which Redis counts nothing.
 void Holdings::forget_one() noexcept
 {
-    for (const List<Holding>* list : { &idle_, &failed_[2], &failed_[1] }) {
+    for (const List<Holding>* list : { &idle_, &failed_[2] }) {
         Holding* const found = list->find(
             [](const Holding& holding) { return holding.calls_ == 0 && holding.held_ == 0; });
         if (found != nullptr) {
@@ -288,7 +306,8 @@ void Holdings::watch() noexcept
     if (firing_) {
         return;
     }
-    timer_->cancelable(all_stated() || now() - last_release_ > std::min(hold_, most_exit_delay));
+    const bool long_ago = now() - last_release_ > std::min(hold_, most_exit_delay);
+    timer_->cancelable(none_may_count() || long_ago);
     milliseconds due = milliseconds::max();
     const auto add = [&due](const List<Holding>& list) {
         due = list.empty() ? due : std::min(due, list.front().due_);
@@ -296,7 +315,8 @@ void Holdings::watch() noexcept
     add(stated_);
     add(idle_);
     if (repeated_ < most_repeated) {  // otherwise until one ends
-        std::for_each(failed_.begin(), failed_.end(), add);
+        const auto failed = to_repeat();
+        std::for_each(failed.begin(), failed.end(), add);
     }
     if (due == milliseconds::max()) {
         return;
@@ -320,7 +340,7 @@ void Holdings::fire() noexcept
     while (left-- > 0 && due(stated_)) {
         accepted = stated_.front().send() && accepted;
     }
-    for (const List<Holding>& list : failed_) {
+    for (const List<Holding>& list : to_repeat()) {
         left = most_sent;  // what a server refuses in one list leaves room for the others
         while (left-- > 0 && repeated_ < most_repeated && due(list)) {
             accepted = list.front().repeated().send() && accepted;
@@ -343,9 +363,7 @@ void Holdings::restate(std::uint32_t server) noexcept
         holding.known_.reset();
         holding.any_failure_ = holding.uncertain_ = true;
         if (holding.unanswered_ == 0) {
-            taken_from_list(holding);
-            holding.due_ = now();
-            failed_[holding.rank()].push_front(holding);
+            put_into_failed(holding, true);
         }
     });
     watch();
@@ -362,34 +380,13 @@ try {
         if (holding.known_ != 0 || holding.unanswered_ > 0) {
             holding.written_ = false;  // a statement of its own
             const Statement none = holding.statement();
-            if (holds) {
-                last_.emplace_front(holding.key_, holding.policy_, holding.script_, none);
-            } else {
-                last_.emplace_back(holding.key_, holding.policy_, holding.script_, none);
-            }
+            last_.add(holds, holding.key_, holding.policy_, holding.script_, none);
         }
     });
     count_(-held);
-    state_none(client_, last_.size());
+    last_.send(client_, last_.size());
 } catch (const std::exception&) {
     // Out of memory: what is not stated is free after `hold`.
-}
-
-void Holdings::state_none(redis::Client& client, std::size_t most) noexcept
-{
-    std::size_t pending = 0;
-    for (auto last = last_.begin(); last != last_.end() && pending < most; ++last) {
-        if (!last->answered() && !last->pending()) {
-            last->send(client);
-        }
-        pending += last->pending() ? 1 : 0;
-    }
-}
-
-bool Holdings::all_known() const noexcept
-{
-    return std::all_of(
-        last_.begin(), last_.end(), [](const LastStatement& last) { return last.answered(); });
 }
 
 }  // namespace ratelimit

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -96,6 +96,11 @@ private:
     std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }
     void settle() noexcept;
     bool send() noexcept;
+    void count_in(std::size_t& list) noexcept
+    {
+        ++list;
+        counted_in_ = &list;
+    }
     Holding& repeated() noexcept;
     void not_repeated() noexcept;
 
@@ -113,7 +118,7 @@ private:
     std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
     milliseconds counts_since_{ 0 };      // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };               // in a list of Holdings
-    bool idle_ = false;                   // it is in Holdings::idle_
+    std::size_t* counted_in_ = nullptr;   // the number of those in its list, if that is kept
     unsigned calls_ = 0;                  // that refer to it
 
     // The statement in flight.
@@ -144,7 +149,8 @@ public:
     Holdings(const Holdings&) = delete;
     Holdings& operator=(const Holdings&) = delete;
 
-    /// The holding of this key. `statements`: the script that states it.
+    /// The holding of this key. `statements`: the script that states it. Throws if there is no
+    /// memory, or if too many keys wait for a statement that frees them.
     Holding& of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements);
 
     /// The number of keys that it remembers.
@@ -158,20 +164,21 @@ public:
     /// The process exits: from now on nothing is held. Sends that once, behind what was sent
     /// before, since a Redis that stands still executes it all later.
     void close() noexcept;
-    /// After close(), by another client: sends it again, but for what is under way or answered.
-    /// What was held comes first, and at most `most` are under way.
-    void state_none(redis::Client& client, std::size_t most = most_sent) noexcept;
+    /// After close(), by another client: sends again what is neither under way nor answered.
+    void state_none(redis::Client& client) noexcept { last_.send(client, most_sent); }
     /// Whether all of it is answered.
-    bool all_known() const noexcept;
+    bool all_known() const noexcept { return last_.all_answered(); }
 
 private:
     friend class Holding;
 
-    bool all_stated() const noexcept;
+    bool none_may_count() const noexcept;
+    std::span<const List<Holding>> to_repeat() const noexcept;
     milliseconds now() const noexcept;
     std::int64_t redis_time(const Holding& holding) const noexcept;
     void put_into_list(Holding& holding) noexcept;
-    void taken_from_list(Holding& holding) noexcept;
+    void put_into_failed(Holding& holding, bool first) noexcept;
+    static void taken_from_list(Holding& holding) noexcept;
     void watch() noexcept;
     void fire() noexcept;
     void forget_idle() noexcept;
@@ -179,7 +186,8 @@ private:
     void forget(Holding& holding) noexcept;
     milliseconds pause() const noexcept;
 
-    /// A further key makes the worker forget one that holds nothing.
+    /// A further key makes the worker forget one of which Redis counts nothing, and is not accepted
+    /// if so many wait to be freed.
     static constexpr std::size_t most_keys = 65'536;
     static constexpr int most_sent = 500;  // at once
     /// After a fault, the statements of all keys are repeated. More at once would delay checks.
@@ -200,6 +208,7 @@ private:
     std::array<List<Holding>, 3> failed_;
     List<Holding> idle_;  // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
+    std::size_t owed_count_ = 0;    // in failed_[1]
     std::size_t repeated_ = 0;      // statements in flight that failed before
     milliseconds not_before_{ 0 };  // a server has refused one: the next one is sent then
     bool firing_ = false;
@@ -208,14 +217,19 @@ private:
     milliseconds last_release_{ 0 };
     bool closed_ = false;
     std::int64_t highest_number_ = 0;
-    std::deque<LastStatement> last_;
+    LastStatements last_;
 };
 
-/// Whether nothing waits to be stated again.
-inline bool Holdings::all_stated() const noexcept
+/// Whether nothing that Redis may count waits to be stated again.
+inline bool Holdings::none_may_count() const noexcept
 {
-    return std::all_of(
-        failed_.begin(), failed_.end(), [](const List<Holding>& list) { return list.empty(); });
+    return failed_[0].empty() && failed_[1].empty();
+}
+
+/// What is stated again now. A process that leaves states the rest when it ends.
+inline std::span<const List<Holding>> Holdings::to_repeat() const noexcept
+{
+    return std::span(failed_).first(client_.leaving() ? 2 : failed_.size());
 }
 
 /// Whatever Redis knew of this holder does not count any longer.

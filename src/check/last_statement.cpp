@@ -2,6 +2,8 @@
 
 #include "check/script_reply.h"
 
+#include <algorithm>
+
 namespace ratelimit {
 
 void write_statement(
@@ -30,6 +32,23 @@ bool LastStatement::on_part(std::string_view part) noexcept
     SequenceReply reply;
     answered_ = read_sequence_reply(part, reply);
     return answered_;
+}
+
+void LastStatements::send(redis::Client& client, std::size_t most) noexcept
+{
+    std::size_t pending = 0;
+    for (auto each = all_.begin(); each != all_.end() && pending < most; ++each) {
+        if (!each->answered() && !each->pending()) {
+            each->send(client);
+        }
+        pending += each->pending() ? 1 : 0;
+    }
+}
+
+bool LastStatements::all_answered() const noexcept
+{
+    return std::all_of(
+        all_.begin(), all_.end(), [](const LastStatement& each) { return each.answered(); });
 }
 
 }  // namespace ratelimit

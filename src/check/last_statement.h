@@ -3,6 +3,8 @@
 #include "check/script_call.h"
 #include "redis/client.h"
 
+#include <cstddef>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,6 +47,27 @@ private:
     redis::ScriptId script_;
     Statement statement_;
     bool answered_ = false;
+};
+
+/// Those of one zone.
+class LastStatements {
+public:
+    std::size_t size() const noexcept { return all_.size(); }
+    template <class... Parts>
+    void add(bool first, const Parts&... parts)
+    {
+        if (first) {
+            all_.emplace_front(parts...);
+        } else {
+            all_.emplace_back(parts...);
+        }
+    }
+    /// Sends, in their order, what is neither under way nor answered, until `most` are under way.
+    void send(redis::Client& client, std::size_t most) noexcept;
+    bool all_answered() const noexcept;
+
+private:
+    std::deque<LastStatement> all_;
 };
 
 }  // namespace ratelimit

@@ -254,7 +254,7 @@ TEST_F(HoldingTest, keys_whose_checks_were_lost_take_bounded_memory)
         }
         end(lost);
     }
-    EXPECT_LE(of.holdings.size(), 65'536U + 2);
+    EXPECT_LE(of.holdings.size(), 65'536U + 3) << "three of them are in use";
     of.client.messages.swap(kept);
     while (!of.client.messages.empty()) {
         answer(of, of.client.messages.begin());
@@ -262,6 +262,65 @@ TEST_F(HoldingTest, keys_whose_checks_were_lost_take_bounded_memory)
     EXPECT_EQ(second.units() + waits.units(), 2);
     EXPECT_EQ(remaining(), 2) << "what is held is not forgotten";
     end(running);
+}
+
+TEST_F(HoldingTest, of_any_number_of_lost_checks_none_leaves_units_that_count)
+{
+    Worker& of = add_worker();
+    const auto lose = [this, &of](bool executed) {
+        take(of, of.client.messages.begin(), [this, executed](Message& message) {
+            if (executed) {
+                execute(message.command);
+            }
+            fail(message, redis::Failure::timeout);
+        });
+    };
+    end(request(of));
+    settle();
+    const std::string last = "{66000}";
+    for (int i = 0; i <= 66'000; ++i) {
+        const std::string key = i == 0 ? "{k}" : "{" + std::to_string(i) + "}";
+        Held& lost = request_of(of, { key });
+        while (!of.client.messages.empty()) {
+            lose(i == 0);
+        }
+        end(lost);
+    }
+    EXPECT_EQ(remaining(), 4);
+    Held& refused = request_of(of, { last });
+    EXPECT_TRUE(of.client.messages.empty()) << "the fail mode decides";
+    end(refused);
+    virtual_now += 100ms;
+    of.loop.fire();
+    while (!of.client.messages.empty()) {
+        answer(of, of.client.messages.begin());
+    }
+    EXPECT_EQ(remaining(), 5);
+    Held& passes = request_of(of, { last });
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(passes.units(), 1);
+}
+
+TEST_F(HoldingTest, a_process_that_leaves_does_not_wait_until_free_keys_are_stated)
+{
+    Worker& of = add_worker();
+    use_keys(of, 1000);
+    request(of, 3);
+    settle();
+    of.client.leave();
+    of.holdings.restate(0);
+    virtual_now += 1ms;
+    of.loop.fire();
+    ASSERT_EQ(of.client.messages.size(), 1U) << "what is held";
+    answer(of, of.client.messages.begin());
+    virtual_now += 100ms;
+    of.loop.fire();
+    EXPECT_TRUE(of.client.messages.empty());
+    EXPECT_FALSE(of.loop.keeps_process());
+    of.requests.clear();
+    answer(of, of.client.messages.begin());
+    of.holdings.close();
+    EXPECT_EQ(of.client.messages.size(), 1000U);
 }
 
 TEST_F(HoldingTest, a_request_that_waits_for_one_key_keeps_what_is_known_of_its_others)
