@@ -11,7 +11,7 @@ namespace {
 
 constexpr milliseconds pause{ 200 };     // before reports that failed are sent again
 constexpr int most_sent = 1000;          // at once
-constexpr milliseconds busy_pause{ 1 };  // between reports of a busy key
+constexpr milliseconds busy_pause{ 10 };  // between reports of a busy key
 
 }  // namespace
 
@@ -161,7 +161,7 @@ void AheadUnits::add(AheadReport& report, std::int64_t units) noexcept
 /// No report of the key is under way.
 void AheadUnits::send_soon(AheadReport& report) noexcept
 {
-    if (report.of_->sent < client_.now() || report.units_ >= report.enough_) {
+    if (client_.now() - report.of_->sent >= busy_pause || report.units_ >= report.enough_) {
         send(report);
         return;
     }

@@ -95,8 +95,8 @@ private:
 /// none.
 ///
 /// Units are reported at once if no report of the key is under way. Otherwise they wait for its
-/// answer, and then for the next millisecond unless they are half of n: so a key that is never
-/// without requests has one call in flight, and a thousand in a second if Redis is near.
+/// answer, and then for up to 10 ms unless they are half of n: so a key that is never without
+/// requests has one call in flight, and a hundred in a second if Redis is near.
 class AheadUnits {
 public:
     /// `clock`: of KeyAnswer::sent and received.
@@ -167,7 +167,7 @@ private:
     ReusePool<AheadReport> reports_;
     std::size_t count_ = 0;     // reports that are in use
     List<AheadReport> failed_;  // to be sent again
-    List<AheadReport> paused_;  // to be sent in the next millisecond
+    List<AheadReport> paused_;  // to be sent when the pause ends
     std::unique_ptr<Timer> timer_;
     std::unique_ptr<Timer> pause_timer_;
     bool closed_ = false;
