@@ -1,6 +1,7 @@
 # A Redis server given by name is followed to the address that nginx's resolver reports.
 # needs: dnsmasq-base
 
+use Ratelimit::Backend;
 use Ratelimit::Test;
 use Ratelimit::Process qw(start_process temp_folder);
 
@@ -26,17 +27,28 @@ sub following_node {
         http => <<"END" . ($options{http} // ''),
     ratelimit_redis main { server localhost:@{[ $first->port ]}; timeout 2s; connect_timeout 5s; }
     ratelimit_zone k\$arg_k zone=test rate=1000r/h cache=off;
+    ratelimit_zone k\$arg_k zone=held concurrency=1 hold=1h;
     log_format status '\$ratelimit_status';
     access_log access.log status;
 END
-        server => 'location / { ratelimit zone=test; add_header X-Status $ratelimit_status always; }',
+        server => 'location / { ratelimit zone=test; add_header X-Status $ratelimit_status always; }'
+            . ($options{server} // ''),
     );
 }
 
 my $resolver = "resolver 127.0.0.1:$port valid=1s ipv6=off;";
 
 subtest 'with a resolver, a server that changes its address is followed without a failed request' => sub {
-    my $node = following_node(http => $resolver, workers => 2);
+    my $backend = Ratelimit::Backend->new;
+    my $held    = "location /held { ratelimit zone=held; proxy_pass http://@{[ $backend->addr ]}; }";
+    my $node    = following_node(http => $resolver, workers => 2, server => $held);
+    my $other   = nginx(
+        http => "ratelimit_redis main { server @{[ $second->addr ]}; }"
+            . ' ratelimit_zone k$arg_k zone=held concurrency=1 hold=1h;',
+        server => 'location / { ratelimit zone=held cost=0; ratelimit_headers x-ratelimit; }',
+    );
+    my $free = sub { return $other->get('/?k=running')->header('X-RateLimit-Remaining') };
+    my ($request) = $backend->hold($node, '/held?k=running');
     my $load = load(port => $node->port, path => '/?k=moving', clients => 2);
     wait_until('the first server receives checks', sub { $first->calls('evalsha') > 0 });
     is $second->calls('evalsha'), 0;
@@ -57,6 +69,9 @@ subtest 'with a resolver, a server that changes its address is followed without 
     $load->stop;
     unlike $node->file('access.log'), qr/FAILED/, 'every request was decided';
     is $node->count_log(qr/is away/), 0, 'no server was unavailable';
+    wait_until('what runs is counted at the new address', sub { $free->() == 0 });
+    $backend->finish;
+    wait_until('and then free', sub { $free->() == 1 });
 };
 
 subtest 'without a resolver, a server keeps the address that nginx resolved at the start' => sub {
