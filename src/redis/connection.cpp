@@ -82,7 +82,7 @@ void Connection::connect()
     state_ = State::connecting;
     reconnect_.attempt(loop_.now());
     connect_timer_->start(options_.connect_timeout);
-    address_ = server_.host;
+    use_address();
     std::string reason;
     context_ = open_context(loop_, server_, *this, reason);
     if (context_ == nullptr) {

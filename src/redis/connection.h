@@ -11,6 +11,7 @@
 #include "redis/silent_connection.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 struct redisReply;
@@ -79,6 +80,8 @@ public:
     {
         return state_ == State::connecting || state_ == State::returning || state_ == State::moving;
     }
+    /// Whether it has been ready at another address since the last call.
+    bool take_moved() noexcept { return std::exchange(moved_, false); }
     /// When the last reply arrived, by the loop's clock.
     milliseconds last_reply() const noexcept { return in_flight_.last_reply(); }
     /// When it last began to connect.
@@ -129,6 +132,16 @@ private:
 
     bool usable() const noexcept { return state_ == State::ready || state_ == State::moving; }
     void fire() noexcept;
+    /// At another address is another server: it has other counts, and what the first one still
+    /// executes is not counted there.
+    void use_address()
+    {
+        if (address_ != server_.host) {
+            moved_ = moved_ || times_ready_ > 0;
+            silent_.close();
+            address_ = server_.host;
+        }
+    }
     void begin_handshake();
     void handshake_reply(const redisReply& reply);
     void script_loaded(const redisReply& reply);
@@ -172,6 +185,7 @@ private:
     unsigned times_ready_ = 0;
     unsigned losses_ = 0;  // number of lost connections; a loop that calls out compares it
     std::string address_;  // of the last attempt
+    bool moved_ = false;   // from one where it was ready
     std::string left_by_;  // the error by which the server cannot be used any longer
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;                 // of the context; null: no TLS

@@ -213,11 +213,9 @@ void Server::announced_at(const std::string& address)
     }
 }
 
-/// Connects to the current address when the calls in flight have ended. Another server may be
-/// there, with other counts.
+/// Connects to the current address when the calls in flight have ended.
 void Server::reconnect()
 {
-    lost_ = lost_ || any([](const Connection& connection) { return connection.times_ready() > 0; });
     for (const auto& connection : connections_) {
         connection->move();
     }
@@ -252,7 +250,8 @@ try {
 void Server::connection_ready(Connection& connection)
 {
     stats_.reconnects += connection.times_ready() > 1 ? 1 : 0;
-    if (std::exchange(lost_, false)) {
+    const bool moved = connection.take_moved();
+    if (std::exchange(lost_, false) || moved) {
         owner_.server_reconnected(*this);
     }
     breaker_.answered();

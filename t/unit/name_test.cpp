@@ -71,6 +71,49 @@ TEST_F(NamedServerTest, CallsInFlightEndOnTheOldAddress)
     EXPECT_EQ(second_calls(), 1);
 }
 
+TEST_F(NamedServerTest, ReportsThatCountsMayBeLostAlsoBehindTheLastAnswerOfTheOldServer)
+{
+    auto options = named_options();
+    options.server.connections = 2;
+    start_ready(options);
+    EXPECT_EQ(ask("before"), "before");
+    first_.pause();
+    EchoCall call("slow");
+    ASSERT_TRUE(client_->send(call));
+    move_name();
+    EXPECT_TRUE(loop_.run_until([&] { return events_.losses == 1; })) << "the other connection";
+    EXPECT_FALSE(call.ended());
+    first_.resume();
+    EXPECT_TRUE(loop_.run_until([&] { return events_.losses == 2; }));
+    EXPECT_EQ(call.answer, "slow");
+}
+
+TEST_F(NamedServerTest, WhatTheOldServerExecutesLateIsNotTakenForAnAnswerOfTheNewOne)
+{
+    struct LateEcho final : EchoCall {
+        LateEcho() : EchoCall("in time") {}
+        redis::Call* late_reply() noexcept override { return &late; }
+        EchoCall late{ "late" };
+    };
+    auto options = named_options();
+    options.server.timeout = 100ms;
+    options.server.breaker_open = 50ms;
+    start_ready(options);
+    EXPECT_EQ(ask("before"), "before");
+    first_.pause();
+    LateEcho call;
+    ASSERT_TRUE(client_->send(call));
+    EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+    EXPECT_EQ(call.failure, redis::Failure::timeout);
+    loop_.run_for(200ms);  // a silent wait: the connection is given up
+    EXPECT_FALSE(call.late.ended());
+    move_name();
+    EXPECT_TRUE(loop_.run_until([&] { return events_.losses == 1; }));
+    first_.resume();
+    EXPECT_TRUE(loop_.run_until([&] { return call.late.ended(); }));
+    EXPECT_EQ(call.late.failure, redis::Failure::connection);
+}
+
 TEST_F(NamedServerTest, IsFoundAtItsNewAddressWhenTheOldServerIsDead)
 {
     start_ready(named_options());

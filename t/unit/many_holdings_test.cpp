@@ -1,0 +1,192 @@
+// What workers state of the units that their requests hold, if they remember many keys.
+
+#include "holding_fixture.h"
+
+namespace ratelimit {
+namespace {
+
+class ManyHoldings : public HoldingTest {};
+
+TEST_F(ManyHoldings, many_keys_are_stated_again_a_part_at_a_time_and_those_that_are_held_first)
+{
+    Worker& of = add_worker();
+    use_keys(of, 1000);
+    request(of, 3);
+    settle();
+    ask("FLUSHALL");
+    of.holdings.restate(0);
+    for (int turn = 0; turn < 20; ++turn) {
+        virtual_now += 1ms;
+        of.loop.fire();
+    }
+    EXPECT_GT(of.client.messages.size(), 100U);
+    EXPECT_LE(of.client.messages.size(), 200U) << "Redis has other things to do";
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(remaining(), 2);
+    settle();
+    end(of.requests.front());
+    settle();
+    EXPECT_FALSE(of.holdings.any());
+}
+
+TEST_F(ManyHoldings, what_redis_may_count_is_stated_first_also_if_connections_are_lost_again)
+{
+    Worker& of = add_worker();
+    use_keys(of, 1000);
+    request(of, 3);
+    settle();
+    end(of.requests.front());
+    for (int loss = 0; loss < 3; ++loss) {
+        while (!of.client.messages.empty()) {
+            take(of, of.client.messages.begin(), [](Message& message) {
+                fail(message, redis::Failure::error_reply);
+            });
+        }
+        of.holdings.restate(0);
+    }
+    expect_free_after_first_statement(of);
+}
+
+TEST_F(ManyHoldings, units_granted_while_connections_are_lost_are_stated_first_when_they_end)
+{
+    Worker& of = add_worker();
+    use_keys(of, 1000);
+    settle();
+    Held& granted = request(of, 3);
+    of.holdings.restate(0);
+    answer(of, of.client.messages.begin());
+    ASSERT_EQ(granted.units(), 3);
+    end(granted);
+    of.holdings.restate(0);
+    expect_free_after_first_statement(of);
+}
+
+TEST_F(ManyHoldings, keys_whose_checks_redis_refused_need_no_statement)
+{
+    Worker& of = add_worker();
+    for (int i = 0; i < 100; ++i) {
+        Held& refused = request_of(of, { "{" + std::to_string(i) + "}" });
+        take(of, of.client.messages.begin(), [](Message& message) {
+            redis::Call* call = message.record.release();
+            call->routing.written = false;  // OOM: Redis has executed nothing
+            call->on_failure(redis::Failure::error_reply);
+        });
+        end(refused);
+    }
+    EXPECT_FALSE(of.holdings.any());
+    virtual_now += 100ms;
+    of.loop.fire();
+    EXPECT_TRUE(of.client.messages.empty());
+}
+
+TEST_F(ManyHoldings, a_key_is_forgotten_although_connections_are_lost_again_and_again)
+{
+    Worker& of = add_worker();
+    end(request(of, 1));
+    settle();
+    for (int loss = 0; loss < 4; ++loss) {
+        of.holdings.restate(0);
+        settle();
+        virtual_now += policy.rate.window / 2;
+        of.loop.fire();
+    }
+    of.holdings.restate(0);
+    virtual_now += 100ms;
+    of.loop.fire();
+    EXPECT_TRUE(of.client.messages.empty()) << "Redis cannot count it any longer";
+}
+
+TEST_F(ManyHoldings, keys_whose_checks_were_lost_take_bounded_memory)
+{
+    Worker& of = add_worker();
+    Held& running = request(of, 3);
+    settle();
+    // Another call waits for the key of which a message is in flight, and has a new key.
+    Held& first = request_of(of, { "{total}" });
+    settle();
+    Held& second = request_of(of, { "{total}" });
+    end(first);
+    Held& waits = request_of(of, { "{new}", "{total}" });
+    ASSERT_EQ(of.client.messages.size(), 1U);
+    std::list<Message> kept;
+    kept.swap(of.client.messages);
+    for (int i = 0; i < 70'000; ++i) {
+        Held& lost = request_of(of, { "{" + std::to_string(i) + "}" });
+        while (!of.client.messages.empty()) {
+            take(of, of.client.messages.begin(), [](Message& message) {
+                fail(message, redis::Failure::connection);
+            });
+        }
+        end(lost);
+    }
+    EXPECT_LE(of.holdings.size(), 65'536U + 3) << "three of them are in use";
+    of.client.messages.swap(kept);
+    while (!of.client.messages.empty()) {
+        answer(of, of.client.messages.begin());
+    }
+    EXPECT_EQ(second.units() + waits.units(), 2);
+    EXPECT_EQ(remaining(), 2) << "what is held is not forgotten";
+    end(running);
+}
+
+TEST_F(ManyHoldings, of_any_number_of_lost_checks_none_leaves_units_that_count)
+{
+    Worker& of = add_worker();
+    const auto lose = [this, &of](bool executed) {
+        take(of, of.client.messages.begin(), [this, executed](Message& message) {
+            if (executed) {
+                execute(message.command);
+            }
+            fail(message, redis::Failure::timeout);
+        });
+    };
+    end(request(of));
+    settle();
+    const std::string last = "{66000}";
+    for (int i = 0; i <= 66'000; ++i) {
+        const std::string key = i == 0 ? "{k}" : "{" + std::to_string(i) + "}";
+        Held& lost = request_of(of, { key });
+        while (!of.client.messages.empty()) {
+            lose(i == 0);
+        }
+        end(lost);
+    }
+    EXPECT_EQ(remaining(), 4);
+    Held& refused = request_of(of, { last });
+    EXPECT_TRUE(of.client.messages.empty()) << "the fail mode decides";
+    end(refused);
+    virtual_now += 100ms;
+    of.loop.fire();
+    while (!of.client.messages.empty()) {
+        answer(of, of.client.messages.begin());
+    }
+    EXPECT_EQ(remaining(), 5);
+    Held& passes = request_of(of, { last });
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(passes.units(), 1);
+}
+
+TEST_F(ManyHoldings, a_process_that_leaves_does_not_wait_until_free_keys_are_stated)
+{
+    Worker& of = add_worker();
+    use_keys(of, 1000);
+    request(of, 3);
+    settle();
+    of.client.leave();
+    of.holdings.restate(0);
+    virtual_now += 1ms;
+    of.loop.fire();
+    ASSERT_EQ(of.client.messages.size(), 1U) << "what is held";
+    answer(of, of.client.messages.begin());
+    virtual_now += 100ms;
+    of.loop.fire();
+    EXPECT_TRUE(of.client.messages.empty());
+    EXPECT_FALSE(of.loop.keeps_process());
+    of.requests.clear();
+    answer(of, of.client.messages.begin());
+    of.holdings.close();
+    EXPECT_EQ(of.client.messages.size(), 1000U);
+}
+
+}  // namespace
+}  // namespace ratelimit
