@@ -5,9 +5,10 @@
 namespace ratelimit {
 namespace {
 
-class ManyHoldings : public HoldingTest {};
+class HoldingsOfManyKeys : public HoldingTest {};
 
-TEST_F(ManyHoldings, many_keys_are_stated_again_a_part_at_a_time_and_those_that_are_held_first)
+TEST_F(
+    HoldingsOfManyKeys, many_keys_are_stated_again_a_part_at_a_time_and_those_that_are_held_first)
 {
     Worker& of = add_worker();
     use_keys(of, 1000);
@@ -29,7 +30,7 @@ TEST_F(ManyHoldings, many_keys_are_stated_again_a_part_at_a_time_and_those_that_
     EXPECT_FALSE(of.holdings.any());
 }
 
-TEST_F(ManyHoldings, what_redis_may_count_is_stated_first_also_if_connections_are_lost_again)
+TEST_F(HoldingsOfManyKeys, what_redis_may_count_is_stated_first_also_if_connections_are_lost_again)
 {
     Worker& of = add_worker();
     use_keys(of, 1000);
@@ -47,7 +48,7 @@ TEST_F(ManyHoldings, what_redis_may_count_is_stated_first_also_if_connections_ar
     expect_free_after_first_statement(of);
 }
 
-TEST_F(ManyHoldings, units_granted_while_connections_are_lost_are_stated_first_when_they_end)
+TEST_F(HoldingsOfManyKeys, units_granted_while_connections_are_lost_are_stated_first_when_they_end)
 {
     Worker& of = add_worker();
     use_keys(of, 1000);
@@ -61,7 +62,7 @@ TEST_F(ManyHoldings, units_granted_while_connections_are_lost_are_stated_first_w
     expect_free_after_first_statement(of);
 }
 
-TEST_F(ManyHoldings, keys_whose_checks_redis_refused_need_no_statement)
+TEST_F(HoldingsOfManyKeys, keys_whose_checks_redis_refused_need_no_statement)
 {
     Worker& of = add_worker();
     for (int i = 0; i < 100; ++i) {
@@ -79,7 +80,7 @@ TEST_F(ManyHoldings, keys_whose_checks_redis_refused_need_no_statement)
     EXPECT_TRUE(of.client.messages.empty());
 }
 
-TEST_F(ManyHoldings, a_key_is_forgotten_although_connections_are_lost_again_and_again)
+TEST_F(HoldingsOfManyKeys, a_key_is_forgotten_although_connections_are_lost_again_and_again)
 {
     Worker& of = add_worker();
     end(request(of, 1));
@@ -96,7 +97,7 @@ TEST_F(ManyHoldings, a_key_is_forgotten_although_connections_are_lost_again_and_
     EXPECT_TRUE(of.client.messages.empty()) << "Redis cannot count it any longer";
 }
 
-TEST_F(ManyHoldings, keys_whose_checks_were_lost_take_bounded_memory)
+TEST_F(HoldingsOfManyKeys, keys_whose_checks_were_lost_take_bounded_memory)
 {
     Worker& of = add_worker();
     Held& running = request(of, 3);
@@ -129,7 +130,7 @@ TEST_F(ManyHoldings, keys_whose_checks_were_lost_take_bounded_memory)
     end(running);
 }
 
-TEST_F(ManyHoldings, of_any_number_of_lost_checks_none_leaves_units_that_count)
+TEST_F(HoldingsOfManyKeys, of_any_number_of_lost_checks_none_leaves_units_that_count)
 {
     Worker& of = add_worker();
     const auto lose = [this, &of](bool executed) {
@@ -166,7 +167,7 @@ TEST_F(ManyHoldings, of_any_number_of_lost_checks_none_leaves_units_that_count)
     EXPECT_EQ(passes.units(), 1);
 }
 
-TEST_F(ManyHoldings, a_process_that_leaves_does_not_wait_until_free_keys_are_stated)
+TEST_F(HoldingsOfManyKeys, a_process_that_leaves_does_not_wait_until_free_keys_are_stated)
 {
     Worker& of = add_worker();
     use_keys(of, 1000);
