@@ -226,10 +226,11 @@ inline bool Holdings::none_may_count() const noexcept
     return failed_[0].empty() && failed_[1].empty();
 }
 
-/// What is stated again now. A process that leaves states the rest when it ends.
+/// What is stated again now. A process that leaves states what does not count in parts, and can
+/// end between them: it states the rest then.
 inline std::span<const List<Holding>> Holdings::to_repeat() const noexcept
 {
-    return std::span(failed_).first(client_.leaving() ? 2 : failed_.size());
+    return std::span(failed_).first(client_.leaving() && repeated_ > 0 ? 2 : failed_.size());
 }
 
 /// Whatever Redis knew of this holder does not count any longer.
