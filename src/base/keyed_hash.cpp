@@ -10,13 +10,11 @@ namespace {
 
 constexpr std::size_t word_bytes = sizeof(std::uint64_t);
 
-/// Little-endian, of at most eight bytes.
+/// Of at most eight bytes, in the order of this machine: no other one needs the same hash.
 std::uint64_t word_of(std::string_view bytes) noexcept
 {
     std::uint64_t word = 0;
-    for (std::size_t i = bytes.size(); i-- > 0;) {
-        word = word << 8U | static_cast<unsigned char>(bytes[i]);
-    }
+    bytes.copy(reinterpret_cast<char*>(&word), sizeof(word));
     return word;
 }
 
