@@ -10,6 +10,7 @@
 #include "redis/script_loader.h"
 #include "redis/silent_connection.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,12 +134,15 @@ private:
     bool usable() const noexcept { return state_ == State::ready || state_ == State::moving; }
     void fire() noexcept;
     /// At another address is another server: it has other counts, and what the first one still
-    /// executes is not counted there.
+    /// executes is not counted there. But all addresses of a name may be of one server.
     void use_address()
     {
+        const auto& all = server_.addresses;
         if (address_ != server_.host) {
             moved_ = moved_ || times_ready_ > 0;
-            silent_.close();
+            if (std::find(all.begin(), all.end(), address_) == all.end()) {
+                silent_.close();
+            }
             address_ = server_.host;
         }
     }

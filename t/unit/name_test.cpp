@@ -28,6 +28,24 @@ protected:
         options.server.timeout = 10s;
         return options;
     }
+    redis::ClientOptions impatient_options()
+    {
+        auto options = named_options();
+        options.server.timeout = 100ms;
+        options.server.breaker_open = 50ms;
+        options.server.connect_timeout = 200ms;
+        return options;
+    }
+    /// The first server stops with this call, which times out, until its connection is given up.
+    void pause_under(EchoCall& call)
+    {
+        EXPECT_EQ(ask("before"), "before");
+        first_.pause();
+        ASSERT_TRUE(client_->send(call));
+        EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
+        EXPECT_EQ(call.failure, redis::Failure::timeout);
+        loop_.run_for(200ms);  // a silent wait: for that
+    }
     void move_name() { loop_.names["redis.test"] = { { "127.0.0.2", "127.0.0.9" }, valid }; }
     long second_calls() { return second_.calls("evalsha"); }
 
@@ -88,30 +106,35 @@ TEST_F(NamedServerTest, ReportsThatCountsMayBeLostAlsoBehindTheLastAnswerOfTheOl
     EXPECT_EQ(call.answer, "slow");
 }
 
+/// The reply that comes after the timeout has a call of its own.
+struct LateEcho final : EchoCall {
+    LateEcho() : EchoCall("in time") {}
+    redis::Call* late_reply() noexcept override { return &late; }
+    EchoCall late{ "late" };
+};
+
 TEST_F(NamedServerTest, WhatTheOldServerExecutesLateIsNotTakenForAnAnswerOfTheNewOne)
 {
-    struct LateEcho final : EchoCall {
-        LateEcho() : EchoCall("in time") {}
-        redis::Call* late_reply() noexcept override { return &late; }
-        EchoCall late{ "late" };
-    };
-    auto options = named_options();
-    options.server.timeout = 100ms;
-    options.server.breaker_open = 50ms;
-    start_ready(options);
-    EXPECT_EQ(ask("before"), "before");
-    first_.pause();
+    start_ready(impatient_options());
     LateEcho call;
-    ASSERT_TRUE(client_->send(call));
-    EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
-    EXPECT_EQ(call.failure, redis::Failure::timeout);
-    loop_.run_for(200ms);  // a silent wait: the connection is given up
-    EXPECT_FALSE(call.late.ended());
+    pause_under(call);
     move_name();
     EXPECT_TRUE(loop_.run_until([&] { return events_.losses == 1; }));
     first_.resume();
     EXPECT_TRUE(loop_.run_until([&] { return call.late.ended(); }));
     EXPECT_EQ(call.late.failure, redis::Failure::connection);
+}
+
+TEST_F(NamedServerTest, WhatIsExecutedLateIsTakenAlsoWhenAnotherAddressHasBeenTried)
+{
+    loop_.names["redis.test"] = { { "127.0.0.1", "127.0.0.2" }, valid };
+    start_ready(impatient_options());
+    LateEcho call;
+    pause_under(call);
+    EXPECT_TRUE(loop_.run_until([&] { return second_calls() > 0 || ask("x") == "x"; }));
+    first_.resume();
+    EXPECT_TRUE(loop_.run_until([&] { return call.late.ended(); }));
+    EXPECT_EQ(call.late.answer, "in time");
 }
 
 TEST_F(NamedServerTest, IsFoundAtItsNewAddressWhenTheOldServerIsDead)
