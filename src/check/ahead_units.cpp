@@ -9,8 +9,8 @@ namespace ratelimit {
 
 namespace {
 
-constexpr milliseconds pause{ 200 };     // before reports that failed are sent again
-constexpr int most_sent = 1000;          // at once
+constexpr milliseconds pause{ 200 };      // before reports that failed are sent again
+constexpr int most_sent = 1000;           // at once
 constexpr milliseconds busy_pause{ 10 };  // between reports of a busy key
 
 }  // namespace
