@@ -134,6 +134,7 @@ bool Holding::send() noexcept
 {
     begin(false);
     routing = {};
+    delays_exit = rank() < 2;  // a process that ends states the rest then
     const bool sent = all_.client_.try_send(*this);
     if (!sent) {
         not_repeated();
@@ -315,8 +316,7 @@ void Holdings::watch() noexcept
     add(stated_);
     add(idle_);
     if (repeated_ < most_repeated) {  // otherwise until one ends
-        const auto failed = to_repeat();
-        std::for_each(failed.begin(), failed.end(), add);
+        std::for_each(failed_.begin(), failed_.end(), add);
     }
     if (due == milliseconds::max()) {
         return;
@@ -340,7 +340,7 @@ void Holdings::fire() noexcept
     while (left-- > 0 && due(stated_)) {
         accepted = stated_.front().send() && accepted;
     }
-    for (const List<Holding>& list : to_repeat()) {
+    for (const List<Holding>& list : failed_) {
         left = most_sent;  // what a server refuses in one list leaves room for the others
         while (left-- > 0 && repeated_ < most_repeated && due(list)) {
             accepted = list.front().repeated().send() && accepted;

@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -173,7 +172,6 @@ private:
     friend class Holding;
 
     bool none_may_count() const noexcept;
-    std::span<const List<Holding>> to_repeat() const noexcept;
     milliseconds now() const noexcept;
     std::int64_t redis_time(const Holding& holding) const noexcept;
     void put_into_list(Holding& holding) noexcept;
@@ -224,13 +222,6 @@ private:
 inline bool Holdings::none_may_count() const noexcept
 {
     return failed_[0].empty() && failed_[1].empty();
-}
-
-/// What is stated again now. A process that leaves states what does not count in parts, and can
-/// end between them: it states the rest then.
-inline std::span<const List<Holding>> Holdings::to_repeat() const noexcept
-{
-    return std::span(failed_).first(client_.leaving() && repeated_ > 0 ? 2 : failed_.size());
 }
 
 /// Whatever Redis knew of this holder does not count any longer.

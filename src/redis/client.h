@@ -116,7 +116,6 @@ public:
     /// The process leaves: it waits for what is unsettled, for a minute. Call it at least once a
     /// second then.
     void leave() noexcept { unsettled_.leave(); }
-    bool leaving() const noexcept { return unsettled_.leaving(); }
 
     /// Whether the circuit breaker of this shard's server is open.
     virtual bool refuses(std::uint32_t shard) const noexcept = 0;

@@ -74,6 +74,8 @@ public:
     void close() noexcept;
 
     bool ready() const noexcept { return state_ == State::ready; }
+    /// Of its last attempt.
+    std::string_view address() const noexcept { return address_; }
     /// How often the connection has become ready.
     unsigned times_ready() const noexcept { return times_ready_; }
     /// Whether it may be ready soon, so that calls can wait for it.

@@ -242,7 +242,11 @@ bool Server::idle() const noexcept
 
 bool Server::address_failed(std::string_view address) noexcept
 try {
-    return addresses_.failed(address);
+    // All connections use one address: each server counts for itself.
+    const auto works = [address](const Connection& connection) {
+        return connection.ready() && connection.address() == address;
+    };
+    return !any(works) && addresses_.failed(address);
 } catch (const std::exception&) {
     return false;  // out of memory: the same address is tried again
 }

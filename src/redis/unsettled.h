@@ -49,8 +49,6 @@ public:
         }
     }
 
-    bool leaving() const noexcept { return leaving_; }
-
     bool empty() const noexcept { return count_ == 0; }
     bool contains(std::string_view key) const noexcept
     {

@@ -3,6 +3,9 @@
 #include "client_fixture.h"
 #include "redis/server.h"
 
+#include <algorithm>
+#include <memory>
+
 #include <gtest/gtest.h>
 
 namespace ratelimit {
@@ -176,6 +179,36 @@ TEST_F(NamedServerTest, TriesTheNextAddressAtOnceWhenOneIsDead)
     EXPECT_EQ(ask("first"), "first");
     EXPECT_EQ(second_calls(), 1);
     EXPECT_EQ(events_.downs, 0);
+}
+
+TEST_F(NamedServerTest, UsesOneAddressAlsoWhenItsServerAcceptsNoMoreConnections)
+{
+    loop_.names["redis.test"] = { { "127.0.0.1", "127.0.0.2" }, valid };
+    auto options = named_options();
+    options.server.connections = 2;
+    start_ready(options);
+    const std::unique_ptr<redisContext, decltype(&redisFree)> admin(
+        redisConnect("127.0.0.1", first_.port()), redisFree);
+    const auto command = [&admin](const std::string& text) {
+        auto* reply = static_cast<redisReply*>(redisCommand(admin.get(), text.c_str()));
+        std::string answer(reply->str == nullptr ? "" : reply->str, reply->len);
+        freeReplyObject(reply);
+        return answer;
+    };
+    const auto clients = [&command] {
+        const std::string list = command("CLIENT LIST");
+        return std::count(list.begin(), list.end(), '\n');
+    };
+    ASSERT_TRUE(loop_.run_until([&] { return clients() == 3; }));
+    command("CONFIG SET maxclients 1");
+    const std::string list = command("CLIENT LIST");  // the oldest is the first
+    command("CLIENT KILL ID " + list.substr(3, list.find(' ') - 3));
+    EXPECT_EQ(clients(), 2);
+    loop_.run_for(300ms);  // a silent wait: for several attempts
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(ask("one"), "one");
+    }
+    EXPECT_EQ(second_calls(), 0) << "each server counts for itself";
 }
 
 TEST_F(NamedServerTest, CallsWaitForTheFirstLookupWhenTheInitialAddressIsDead)
