@@ -184,8 +184,8 @@ private:
     void forget(Holding& holding) noexcept;
     milliseconds pause() const noexcept;
 
-    /// A further key makes the worker forget one of which Redis counts nothing, and is not accepted
-    /// if so many wait to be freed.
+    /// A further key makes the worker forget one of which Redis counts nothing. It is not accepted
+    /// while this number of keys wait to be freed.
     static constexpr std::size_t most_keys = 65'536;
     static constexpr int most_sent = 500;  // at once
     /// After a fault, the statements of all keys are repeated. More at once would delay checks.

@@ -242,9 +242,9 @@ bool Server::idle() const noexcept
 
 bool Server::address_failed(std::string_view address) noexcept
 try {
-    // All connections use one address: each server counts for itself.
-    const auto works = [address](const Connection& connection) {
-        return connection.ready() && connection.address() == address;
+    // All connections use one address: another server has other counts.
+    const auto works = [address, since = loop_.now() - 2 * most_silence](const Connection& other) {
+        return other.ready() && other.last_reply() > since && other.address() == address;
     };
     return !any(works) && addresses_.failed(address);
 } catch (const std::exception&) {

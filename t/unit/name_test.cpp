@@ -208,7 +208,7 @@ TEST_F(NamedServerTest, UsesOneAddressAlsoWhenItsServerAcceptsNoMoreConnections)
     for (int i = 0; i < 10; ++i) {
         EXPECT_EQ(ask("one"), "one");
     }
-    EXPECT_EQ(second_calls(), 0) << "each server counts for itself";
+    EXPECT_EQ(second_calls(), 0) << "another server has other counts";
 }
 
 TEST_F(NamedServerTest, CallsWaitForTheFirstLookupWhenTheInitialAddressIsDead)
