@@ -131,7 +131,6 @@ void Connection::handshake_reply(const redisReply& reply)
         state_ = State::ready;
         ++times_ready_;
         reconnect_.ready(loop_.now());
-        silent_.close_after(options_.timeout + options_.breaker_open);
         connect_timer_->stop();
         owner_.connection_ready(*this);
     }
@@ -343,6 +342,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
 {
     const milliseconds now = loop_.now();
     const bool connecting = state_ == State::connecting;
+    state_ = State::pausing;  // what fails now may send something, but not here
     // `reason` may be text of the context, so that is freed last.
     redisAsyncContext* context = std::exchange(context_, nullptr);
     const bool kept = loss == Loss::silent && !connecting && context != nullptr
@@ -364,7 +364,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
         // Only the report of it was lost.
     }
     if (whose == Context::ours) {
-        free_context(kept ? nullptr : context);
+        abort_context(kept ? nullptr : context);
     } else if (context != nullptr) {
         context->data = nullptr;
     }

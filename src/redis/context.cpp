@@ -8,6 +8,7 @@
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 #include <openssl/err.h>
+#include <sys/socket.h>
 
 namespace ratelimit::redis {
 
@@ -138,6 +139,15 @@ void free_context(redisAsyncContext* context) noexcept
         context->data = nullptr;
         redisAsyncFree(context);
     }
+}
+
+void abort_context(redisAsyncContext* context) noexcept
+{
+    if (context != nullptr && context->c.fd >= 0) {
+        const linger at_once{ 1, 0 };  // the connection is reset
+        setsockopt(context->c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    }
+    free_context(context);
 }
 
 }  // namespace ratelimit::redis

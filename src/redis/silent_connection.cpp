@@ -16,11 +16,9 @@ SilentConnection::SilentConnection(
       records_(records),
       timed_out_(std::move(timed_out)),
       replied_(std::move(replied)),
-      timer_(loop.make_timer([this] { close(); })),
       in_flight_(milliseconds{ 0 }, longest),
       deadlines_(loop, in_flight_, [this] { check_deadlines(); })
 {
-    timer_->cancelable(true);
 }
 
 bool SilentConnection::keep(
@@ -37,13 +35,6 @@ bool SilentConnection::keep(
     in_flight_.replied(loop_.now());
     deadlines_.next();
     return true;
-}
-
-void SilentConnection::close_after(milliseconds most) noexcept
-{
-    if (context_ != nullptr) {
-        timer_->start(most);
-    }
 }
 
 void SilentConnection::check_deadlines() noexcept
@@ -98,9 +89,8 @@ void SilentConnection::disconnected(std::string_view) noexcept
 void SilentConnection::close() noexcept
 {
     ++closed_;
-    timer_->stop();
     deadlines_.stop();
-    free_context(std::exchange(context_, nullptr));
+    abort_context(std::exchange(context_, nullptr));
     tls_ = nullptr;
     fail_all(in_flight_.take_all(), records_, Failure::connection);
 }

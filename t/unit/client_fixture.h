@@ -102,6 +102,13 @@ private:
     std::string key_;
 };
 
+/// The reply that comes after the timeout has a call of its own.
+struct LateEcho : EchoCall {
+    LateEcho() : EchoCall("in time") {}
+    redis::Call* late_reply() noexcept override { return &late; }
+    EchoCall late{ "late" };
+};
+
 /// A client of one server, with a script that returns its argument.
 class ClientTest : public testing::Test {
 protected:

@@ -38,6 +38,41 @@ TEST_F(FailingRedis, a_call_times_out_and_its_late_reply_is_dropped)
     EXPECT_EQ(events_.downs, 0);
 }
 
+TEST_F(FailingRedis, what_a_connection_gives_up_may_send_calls_when_the_next_one_is_silent_too)
+{
+    // Redis answers on other connections meanwhile.
+    struct Blocking final : LateEcho {
+        void write(redis::CommandBuffer& command) const override
+        {
+            command.whole(redis::plain_command({ "BLPOP", "nothing", "0" }));
+        }
+    };
+    auto options = options_to(server_.port());
+    options.server.timeout = 100ms;
+    options.server.breaker_open = 100ms;
+    options.server.breaker_failures = 100;
+    auto& client = start_loaded(options);
+    std::deque<Blocking> silent;
+    std::deque<EchoCall> sent;
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(ask("well"), "well");
+        silent.emplace_back().late.then = [&] {
+            EchoCall& call = sent.emplace_back("what is given up");
+            if (!client.send(call)) {
+                call.on_failure(Failure::connection);
+            }
+        };
+        ASSERT_TRUE(client.send(silent.back()));
+        ASSERT_TRUE(loop_.run_until([&] { return silent.back().ended(); }));
+        EXPECT_TRUE(loop_.run_until([&] { return events_.losses == i + 1; }));
+    }
+    EXPECT_EQ(silent[0].late.failure, Failure::connection);
+    EXPECT_EQ(silent[1].late.failure, Failure::connection);
+    EXPECT_FALSE(silent[2].late.ended()) << "one is kept";
+    EXPECT_TRUE(loop_.run_until([&] { return sent.size() == 2 && sent.back().ended(); }));
+    client.close();
+}
+
 TEST_F(FailingRedis, every_call_to_a_hung_server_times_out_in_time)
 {
     auto options = options_to(server_.port());

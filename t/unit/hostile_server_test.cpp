@@ -43,7 +43,7 @@ std::string many_arrays()
 #ifdef __SANITIZE_ADDRESS__
 constexpr std::size_t bound = std::size_t{ 64 } << 20U;  // freed memory is kept for a while
 #else
-constexpr std::size_t bound = std::size_t{ 8 } << 20U;
+constexpr std::size_t bound = std::size_t{ 32 } << 20U;
 #endif
 
 /// From here on peak_memory() counts.

@@ -109,13 +109,6 @@ TEST_F(NamedServerTest, ReportsThatCountsMayBeLostAlsoBehindTheLastAnswerOfTheOl
     EXPECT_EQ(call.answer, "slow");
 }
 
-/// The reply that comes after the timeout has a call of its own.
-struct LateEcho final : EchoCall {
-    LateEcho() : EchoCall("in time") {}
-    redis::Call* late_reply() noexcept override { return &late; }
-    EchoCall late{ "late" };
-};
-
 TEST_F(NamedServerTest, WhatTheOldServerExecutesLateIsNotTakenForAnAnswerOfTheNewOne)
 {
     start_ready(impatient_options());
