@@ -131,6 +131,7 @@ void Connection::handshake_reply(const redisReply& reply)
         state_ = State::ready;
         ++times_ready_;
         reconnect_.ready(loop_.now());
+        silent_.close_after(options_.timeout + options_.breaker_open);
         connect_timer_->stop();
         owner_.connection_ready(*this);
     }
@@ -341,8 +342,8 @@ void Connection::script_loaded(const redisReply& reply)
 void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
 {
     const milliseconds now = loop_.now();
-    const bool connecting = state_ == State::connecting;
-    state_ = State::pausing;  // what fails now may send something, but not here
+    // What fails now may send something, but not here.
+    const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
     // `reason` may be text of the context, so that is freed last.
     redisAsyncContext* context = std::exchange(context_, nullptr);
     const bool kept = loss == Loss::silent && !connecting && context != nullptr
@@ -360,8 +361,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
     try {
         owner_.connection_lost(*this, reason, loss);
-    } catch (const std::exception&) {
-        // Only the report of it was lost.
+    } catch (const std::exception&) {  // only the report of it was lost
     }
     if (whose == Context::ours) {
         abort_context(kept ? nullptr : context);

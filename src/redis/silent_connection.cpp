@@ -16,9 +16,11 @@ SilentConnection::SilentConnection(
       records_(records),
       timed_out_(std::move(timed_out)),
       replied_(std::move(replied)),
+      timer_(loop.make_timer([this] { close(); })),
       in_flight_(milliseconds{ 0 }, longest),
       deadlines_(loop, in_flight_, [this] { check_deadlines(); })
 {
+    timer_->cancelable(true);
 }
 
 bool SilentConnection::keep(
@@ -35,6 +37,13 @@ bool SilentConnection::keep(
     in_flight_.replied(loop_.now());
     deadlines_.next();
     return true;
+}
+
+void SilentConnection::close_after(milliseconds most) noexcept
+{
+    if (context_ != nullptr) {
+        timer_->start(most);
+    }
 }
 
 void SilentConnection::check_deadlines() noexcept
@@ -89,6 +98,7 @@ void SilentConnection::disconnected(std::string_view) noexcept
 void SilentConnection::close() noexcept
 {
     ++closed_;
+    timer_->stop();
     deadlines_.stop();
     abort_context(std::exchange(context_, nullptr));
     tls_ = nullptr;

@@ -9,9 +9,8 @@ namespace ratelimit::redis {
 
 /// What is left of a connection that had no reply for too long: its socket, and the calls that were
 /// written. The server may still execute them, so it stays open until their replies have come, for
-/// at most a minute, also while the server replies on another connection: behind packets that were
-/// lost, TCP waits about as long again. Calls keep their deadlines; who wants late replies gets
-/// them.
+/// at most a minute, and not much longer than until the server replies on another connection.
+/// Calls keep their deadlines; who wants late replies gets them.
 class SilentConnection final : private ContextOwner {
 public:
     /// `timed_out`: a call has timed out, which fails then. `replied`: a reply has come, which is
@@ -26,6 +25,8 @@ public:
     /// Takes over a context and its calls in flight if any of them wants a late reply. `tls`: of
     /// the context; null: no TLS. What it kept before fails.
     bool keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
+    /// The server replies on another connection: what has no reply after `most` will have none.
+    void close_after(milliseconds most) noexcept;
     /// Fails all calls.
     void close() noexcept;
     /// Whether it awaits no reply.
@@ -47,6 +48,7 @@ private:
     std::function<void()> replied_;
     redisAsyncContext* context_ = nullptr;
     const ssl_st* tls_ = nullptr;
+    std::unique_ptr<Timer> timer_;
     unsigned closed_ = 0;  // how often; a loop that calls out compares it
     InFlight in_flight_;
     Deadlines deadlines_;
