@@ -37,7 +37,7 @@ sub included {
     return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/ || $name eq '"nginx/ngx_http.h"';
     return 'http/api' if $name =~ m{^"http/api/\w+\.h"$};
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
-    return 'sockets' if $name =~ m{^<(?:arpa/inet|unistd|fcntl|sys/stat)\.h>$};
+    return 'sockets' if $name =~ m{^<(?:arpa/inet|sys/socket|unistd|fcntl|sys/stat)\.h>$};
     return { 'zlib.h' => 'zlib', 'pcre2.h' => 'pcre2', 'nlohmann/json.hpp' => 'json', 'CLI/CLI.hpp' => 'cli11',
         'glob.h' => 'glob', 'poll.h' => 'poll', 'sys/random.h' => 'random' }->{$1}
         if $name =~ m{^<(zlib\.h|pcre2\.h|nlohmann/json\.hpp|CLI/CLI\.hpp|glob\.h|poll\.h|sys/random\.h)>$};
