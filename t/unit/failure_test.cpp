@@ -63,6 +63,8 @@ TEST_F(FailingRedis, what_a_connection_gives_up_may_send_calls_when_the_next_one
             }
         };
         ASSERT_TRUE(client.send(silent.back()));
+        loop_.run_for(20ms);                                            // a silent wait: it is sent
+        std::this_thread::sleep_for(std::chrono::milliseconds{ 400 });  // the timers are late
         ASSERT_TRUE(loop_.run_until([&] { return silent.back().ended(); }));
         EXPECT_TRUE(loop_.run_until([&] { return events_.losses == i + 1; }));
     }
