@@ -21,7 +21,10 @@ class LeaseRenewals;
 /// EntryTable.
 class LeaseRenewal final : public redis::Call {
 public:
-    explicit LeaseRenewal(LeaseRenewals& all) noexcept : all_(all) {}
+    explicit LeaseRenewal(LeaseRenewals& all) noexcept : all_(all)
+    {
+        impatient = true;  // no other of the key is sent before
+    }
 
     LeaseRenewal* next = nullptr;
     std::size_t hash = 0;

@@ -77,6 +77,17 @@ public:
         }
         return true;
     }
+    /// Visits each call that waits for a late reply, as each_overdue.
+    template <class Visit>
+    bool each_late(Visit&& visit)
+    {
+        for (PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
+            if (record->call != nullptr && record->timed_out && !visit(*record)) {
+                return false;
+            }
+        }
+        return true;
+    }
     /// Whether no reply has arrived for `longest_silence`. Must not be empty.
     bool silent(milliseconds now) const noexcept { return silent_at() <= now; }
     /// Must not be empty.

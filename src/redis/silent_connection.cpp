@@ -16,7 +16,7 @@ SilentConnection::SilentConnection(
       records_(records),
       timed_out_(std::move(timed_out)),
       replied_(std::move(replied)),
-      timer_(loop.make_timer([this] { close(); })),
+      timer_(loop.make_timer([this] { fire(); })),
       in_flight_(milliseconds{ 0 }, longest),
       deadlines_(loop, in_flight_, [this] { check_deadlines(); })
 {
@@ -34,16 +34,41 @@ bool SilentConnection::keep(
     adopt_context(context, *this);
     context_ = &context;
     tls_ = tls;
-    in_flight_.replied(loop_.now());
+    kept_since_ = loop_.now();
+    in_flight_.replied(kept_since_);
     deadlines_.next();
     return true;
 }
 
-void SilentConnection::close_after(milliseconds most) noexcept
+void SilentConnection::server_replied(milliseconds margin) noexcept
 {
     if (context_ != nullptr) {
-        timer_->start(most);
+        const milliseconds now = loop_.now();
+        closes_ = now + (now - kept_since_) + margin + first_pause;
+        timer_->start(margin);
     }
+}
+
+void SilentConnection::fire() noexcept
+{
+    const milliseconds left = closes_ - loop_.now();
+    if (left <= milliseconds{ 0 }) {
+        close();
+        return;
+    }
+    timer_->start(left);
+    fail_impatient();
+}
+
+void SilentConnection::fail_impatient() noexcept
+{
+    const unsigned closed = closed_;
+    in_flight_.each_late([&](PendingCall& record) {
+        if (record.call->impatient) {
+            record.fail_late(Failure::connection, true);
+        }
+        return closed == closed_;
+    });
 }
 
 void SilentConnection::check_deadlines() noexcept

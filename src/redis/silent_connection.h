@@ -9,8 +9,9 @@ namespace ratelimit::redis {
 
 /// What is left of a connection that had no reply for too long: its socket, and the calls that were
 /// written. The server may still execute them, so it stays open until their replies have come, for
-/// at most a minute, and not much longer than until the server replies on another connection.
-/// Calls keep their deadlines; who wants late replies gets them.
+/// at most a minute. Behind packets that were lost, TCP pauses for up to as long as they were: so
+/// much longer it stays open when the server replies on another connection. Calls keep their
+/// deadlines; who wants late replies gets them.
 class SilentConnection final : private ContextOwner {
 public:
     /// `timed_out`: a call has timed out, which fails then. `replied`: a reply has come, which is
@@ -25,8 +26,9 @@ public:
     /// Takes over a context and its calls in flight if any of them wants a late reply. `tls`: of
     /// the context; null: no TLS. What it kept before fails.
     bool keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
-    /// The server replies on another connection: what has no reply after `most` will have none.
-    void close_after(milliseconds most) noexcept;
+    /// The server replies on another connection. Impatient calls fail after `margin`, the others
+    /// when the network had as long again as it was silent, and `margin`.
+    void server_replied(milliseconds margin) noexcept;
     /// Fails all calls.
     void close() noexcept;
     /// Whether it awaits no reply.
@@ -34,6 +36,8 @@ public:
 
 private:
     static constexpr milliseconds longest{ 60'000 };
+    /// Of TCP, before it sends again what was lost. Each further one is twice as long (RFC 6298).
+    static constexpr milliseconds first_pause{ 1'000 };
 
     void connected() noexcept override {}
     void disconnected(std::string_view) noexcept override;
@@ -41,6 +45,8 @@ private:
     const ssl_st* tls() const noexcept override { return tls_; }
     std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
     void check_deadlines() noexcept;
+    void fire() noexcept;
+    void fail_impatient() noexcept;
 
     EventLoop& loop_;
     RecordPool& records_;
@@ -49,7 +55,9 @@ private:
     redisAsyncContext* context_ = nullptr;
     const ssl_st* tls_ = nullptr;
     std::unique_ptr<Timer> timer_;
-    unsigned closed_ = 0;  // how often; a loop that calls out compares it
+    milliseconds kept_since_{ 0 };
+    milliseconds closes_{ 0 };  // if the timer runs
+    unsigned closed_ = 0;       // how often; a loop that calls out compares it
     InFlight in_flight_;
     Deadlines deadlines_;
 };

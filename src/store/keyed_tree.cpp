@@ -82,11 +82,11 @@ KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noe
     ngx_rbtree_node_t* const root = root_of(least.hash).load(std::memory_order_relaxed);
     for (ngx_rbtree_node_t* node = root; node != nullptr && node != &sentinel_;) {
         const int order = compare(least, *node);
-        if (order <= 0) {
-            next = node;
-        }
         if (order == 0) {
-            break;
+            return reinterpret_cast<KeyedNode*>(node);
+        }
+        if (order < 0) {
+            next = node;
         }
         node = order < 0 ? node->left : node->right;
     }

@@ -83,6 +83,21 @@ for my $mode (['closed', 'FAILED_CLOSED', 6, 1], ['open', 'FAILED_OPEN', 2, 3]) 
     };
 }
 
+# As if the network lost the replies: Redis executes what was sent, and its TCP sends the replies again later.
+subtest 'replies that come long after a new connection works are waited for' => sub {
+    my $redis = redis();
+    my $proxy = proxy(to => $redis->addr);
+    my $node  = modes_node([$proxy], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
+        'ratelimit zone=z;', block => 'timeout 200ms; connect_timeout 300ms; breaker failures=100 open=300ms;');
+    is $node->status('/closed/?k=1'), 200;
+    $proxy->delay(4);
+    is $node->status('/closed/?k=1'), 503;
+    sleep 2;    # no new connection works
+    $proxy->pass;
+    is_counted($node, 2, 'z');
+    is_counted($node, 1, 'z');
+};
+
 subtest 'requests that passed by fail mode open are counted' => sub {
     my $redis = redis();
     my $node  = modes_node([$redis], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
