@@ -27,6 +27,7 @@ public:
     };
     struct Block {
         BlockStatement statement;
+        redis::milliseconds ago{ 0 };  // began what it follows
     };
 
     static Settlement& take()
@@ -118,13 +119,18 @@ private:
     void lift(Lifts which) noexcept
     {
         lifts_ = which;
-        unsettled_.emplace(client_->unsettled(), block_key_);
+        unsettled_.emplace(client_->unsettled(), block_key_, age());
+    }
+    redis::milliseconds age() const noexcept
+    {
+        const auto* block = std::get_if<Block>(&what_);
+        return client_->now() - began_ + (block == nullptr ? redis::milliseconds{ 0 } : block->ago);
     }
     /// A process that leaves waits for it. That a block begins does not delay other blocks.
     void wait_at_exit() noexcept
     {
         const bool begins = std::holds_alternative<Block>(what_) && !spares();
-        unsettled_.emplace(client_->unsettled(), begins ? std::string_view{} : key_);
+        unsettled_.emplace(client_->unsettled(), begins ? std::string_view{} : key_, age());
     }
 
     /// Everything but what the other one states itself: that it is given up, and that the key is
@@ -224,7 +230,7 @@ private:
     {
         what_ = Block{ { at, client_->longest_wait(), {}, lasts } };
         lifts_ = Lifts::nothing;
-        unsettled_.emplace(client_->unsettled(), block_key_);
+        unsettled_.emplace(client_->unsettled(), block_key_, age());
         script_ = block_script_;
         key_.swap(block_key_);
         block_key_.clear();
@@ -354,7 +360,7 @@ void spare(redis::Client& client, const RemoteLimit& limit, redis::milliseconds 
     const microseconds lasts = limit.policy.counted_at_most() + wait;
     const microseconds now = limit.now.value_or(microseconds{ 0 });
     if (!last.covers(limit.block_key, client.now(), at, now + lasts)) {
-        send(client, limit, Settlement::Block{ { at, wait, {}, lasts } }, now);
+        send(client, limit, Settlement::Block{ { at, wait, {}, lasts }, ago }, now);
     }
 }
 

@@ -63,11 +63,6 @@ Connection::Connection(
     connect_timer_->cancelable(true);
 }
 
-Connection::~Connection()
-{
-    close();
-}
-
 void Connection::fire() noexcept
 {
     if (state_ == State::connecting) {
@@ -166,6 +161,10 @@ void Connection::finish_move()
 /// Connects to the server's current address. No caller may be waiting for a call in flight.
 void Connection::restart()
 {
+    state_ = State::pausing;  // what fails now may send something, but not here
+    if (context_ != nullptr && silent_.keep(*context_, tls_, in_flight_)) {
+        context_ = nullptr;
+    }
     fail_all(give_up(), records_, Failure::connection);
     reconnect_.reset();
     connect();

@@ -61,7 +61,7 @@ public:
         EventLoop& loop, const Endpoint& server, const ServerOptions& options,
         const ScriptRegistry& scripts, RecordPool& records, ServerClock& clock,
         ConnectionOwner& owner);
-    ~Connection() override;
+    ~Connection() override { close(); }
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
@@ -205,7 +205,7 @@ private:
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;
     InFlight in_flight_;
-    SilentConnection silent_;
+    SilentConnections silent_;
     Deadlines deadlines_;
 };
 

@@ -82,14 +82,14 @@ CallQueue InFlight::take_all() noexcept
     return std::exchange(calls_, {});
 }
 
-milliseconds InFlight::silent_at() const noexcept
+milliseconds InFlight::silent_since() const noexcept
 {
-    return std::max(calls_.front()->sent, last_reply_) + longest_silence_;
+    return std::max(calls_.front()->sent, last_reply_);
 }
 
 InFlight::Watch InFlight::watch(milliseconds now) const noexcept
 {
-    Watch watch{ silent_at(), false };
+    Watch watch{ silent_since() + longest_silence_, false };
     for (const PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
         if (record->awaited()) {
             watch.delays_exit = watch.delays_exit || record->call->delays_exit;

@@ -88,13 +88,17 @@ public:
         }
         return true;
     }
-    /// Whether no reply has arrived for `longest_silence`. Must not be empty.
-    bool silent(milliseconds now) const noexcept { return silent_at() <= now; }
+    /// Since when a reply is missing. Must not be empty.
+    milliseconds silent_since() const noexcept;
+    /// Whether that is `longest_silence` ago. Must not be empty.
+    bool silent(milliseconds now) const noexcept
+    {
+        return silent_since() + longest_silence_ <= now;
+    }
     /// Must not be empty.
     Watch watch(milliseconds now) const noexcept;
 
 private:
-    milliseconds silent_at() const noexcept;
     milliseconds deadline_of(const PendingCall& call, milliseconds now) const noexcept;
 
     const milliseconds timeout_;

@@ -3,6 +3,8 @@
 #include "redis/batcher.h"
 #include "redis/error_text.h"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <hiredis/hiredis.h>
@@ -23,28 +25,24 @@ SilentConnection::SilentConnection(
     timer_->cancelable(true);
 }
 
-bool SilentConnection::keep(
+void SilentConnection::keep(
     redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept
 {
-    if (!in_flight.wants_late_replies()) {
-        return false;
-    }
     close();
+    silent_since_ = in_flight.silent_since();
     in_flight.move_to(in_flight_);
     adopt_context(context, *this);
     context_ = &context;
     tls_ = tls;
-    kept_since_ = loop_.now();
-    in_flight_.replied(kept_since_);
+    in_flight_.replied(loop_.now());
     deadlines_.next();
-    return true;
 }
 
 void SilentConnection::server_replied(milliseconds margin) noexcept
 {
     if (context_ != nullptr) {
         const milliseconds now = loop_.now();
-        closes_ = now + (now - kept_since_) + margin + first_pause;
+        closes_ = now + (now - silent_since_) + first_pause;
         timer_->start(margin);
     }
 }
@@ -128,6 +126,45 @@ void SilentConnection::close() noexcept
     abort_context(std::exchange(context_, nullptr));
     tls_ = nullptr;
     fail_all(in_flight_.take_all(), records_, Failure::connection);
+}
+
+bool SilentConnections::keep(
+    redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept
+try {
+    if (!in_flight.wants_late_replies()) {
+        return false;
+    }
+    auto place = std::find_if(
+        all_.begin(), all_.end(), [](const SilentConnection& each) { return each.idle(); });
+    if (place != all_.end() || all_.size() == most) {
+        all_.splice(all_.end(), all_, place != all_.end() ? place : all_.begin());
+    } else {
+        all_.emplace_back(loop_, records_, timed_out_, replied_);
+    }
+    all_.back().keep(context, tls, in_flight);
+    return true;
+} catch (const std::exception&) {
+    return false;
+}
+
+void SilentConnections::server_replied(milliseconds margin) noexcept
+{
+    for (SilentConnection& each : all_) {
+        each.server_replied(margin);
+    }
+}
+
+void SilentConnections::close() noexcept
+{
+    for (SilentConnection& each : all_) {
+        each.close();
+    }
+}
+
+bool SilentConnections::idle() const noexcept
+{
+    return std::all_of(
+        all_.begin(), all_.end(), [](const SilentConnection& each) { return each.idle(); });
 }
 
 }  // namespace ratelimit::redis

@@ -4,6 +4,8 @@
 #include "redis/deadlines.h"
 
 #include <functional>
+#include <list>
+#include <utility>
 
 namespace ratelimit::redis {
 
@@ -23,11 +25,11 @@ public:
     SilentConnection(const SilentConnection&) = delete;
     SilentConnection& operator=(const SilentConnection&) = delete;
 
-    /// Takes over a context and its calls in flight if any of them wants a late reply. `tls`: of
-    /// the context; null: no TLS. What it kept before fails.
-    bool keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
+    /// Takes over a context and its calls in flight, of which there must be one. `tls`: of the
+    /// context; null: no TLS. What it kept before fails.
+    void keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
     /// The server replies on another connection. Impatient calls fail after `margin`, the others
-    /// when the network had as long again as it was silent, and `margin`.
+    /// after as long again as it was silent, and first_pause.
     void server_replied(milliseconds margin) noexcept;
     /// Fails all calls.
     void close() noexcept;
@@ -55,11 +57,42 @@ private:
     redisAsyncContext* context_ = nullptr;
     const ssl_st* tls_ = nullptr;
     std::unique_ptr<Timer> timer_;
-    milliseconds kept_since_{ 0 };
+    milliseconds silent_since_{ 0 };
     milliseconds closes_{ 0 };  // if the timer runs
     unsigned closed_ = 0;       // how often; a loop that calls out compares it
     InFlight in_flight_;
     Deadlines deadlines_;
+};
+
+/// Those of one connection that fell silent one after another.
+class SilentConnections {
+public:
+    /// As those of SilentConnection.
+    SilentConnections(
+        EventLoop& loop, RecordPool& records, std::function<void(const PendingCall&)> timed_out,
+        std::function<void()> replied)
+        : loop_(loop),
+          records_(records),
+          timed_out_(std::move(timed_out)),
+          replied_(std::move(replied))
+    {
+    }
+
+    /// As SilentConnection::keep; of more than `most`, the first is closed. False: no call wants a
+    /// late reply, or there is no memory; nothing was taken over.
+    bool keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
+    void server_replied(milliseconds margin) noexcept;
+    void close() noexcept;
+    bool idle() const noexcept;
+
+private:
+    static constexpr std::size_t most = 4;
+
+    EventLoop& loop_;
+    RecordPool& records_;
+    const std::function<void(const PendingCall&)> timed_out_;
+    const std::function<void()> replied_;
+    std::list<SilentConnection> all_;  // in the order in which they fell silent
 };
 
 }  // namespace ratelimit::redis

@@ -3,6 +3,7 @@
 #include "base/list.h"
 #include "loop/event_loop.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -19,7 +20,9 @@ class UnsettledKeys;
 /// passed ahead is not counted yet.
 class Unsettled : public Link<Unsettled> {
 public:
-    Unsettled(UnsettledKeys& all, std::string_view key) noexcept;
+    /// `age`: how long ago began what this follows.
+    Unsettled(
+        UnsettledKeys& all, std::string_view key, milliseconds age = milliseconds{ 0 }) noexcept;
     ~Unsettled();
     Unsettled(const Unsettled&) = delete;
     Unsettled& operator=(const Unsettled&) = delete;
@@ -71,10 +74,10 @@ private:
             delays_exit_->start(look);
         }
     }
-    void begin() noexcept
+    void begin(milliseconds age) noexcept
     {
         ++count_;
-        newest_ = loop_.now();
+        newest_ = std::max(newest_, loop_.now() - age);
         if (!delays_exit_->running()) {
             delays_exit_->start(look);
         }
@@ -93,11 +96,11 @@ private:
     std::unique_ptr<Timer> delays_exit_;
 };
 
-inline Unsettled::Unsettled(UnsettledKeys& all, std::string_view key) noexcept
+inline Unsettled::Unsettled(UnsettledKeys& all, std::string_view key, milliseconds age) noexcept
     : all_(all), hash_(UnsettledKeys::hash_of(key))
 {
     all.buckets_[hash_ % all.buckets_.size()].push_back(*this);
-    all.begin();
+    all.begin(age);
 }
 
 inline Unsettled::~Unsettled()

@@ -90,12 +90,18 @@ subtest 'replies that come long after a new connection works are waited for' => 
     my $node  = modes_node([$proxy], 'ratelimit_zone $arg_k zone=z cache=off rate=10r/d algorithm=fixed_window;',
         'ratelimit zone=z;', block => 'timeout 200ms; connect_timeout 300ms; breaker failures=100 open=300ms;');
     is $node->status('/closed/?k=1'), 200;
-    $proxy->delay(4);
-    is $node->status('/closed/?k=1'), 503;
-    sleep 2;    # no new connection works
-    $proxy->pass;
-    is_counted($node, 2, 'z');
-    is_counted($node, 1, 'z');
+    my $lost = sub {
+        my ($key, $late, $silent) = @_;
+        $proxy->delay($late);
+        is $node->status("/closed/?k=$key"), 503;
+        sleep $silent;    # no new connection works
+        $proxy->pass;
+        is_counted($node, $key == 1 ? 2 : 1, 'z', $key);
+    };
+    $lost->(1, 5, 2);
+    $lost->(2, 3, 1);     # the next connection falls silent, too
+    is_counted($node, 1, 'z', 1);
+    is_counted($node, 0, 'z', 2);
 };
 
 subtest 'requests that passed by fail mode open are counted' => sub {

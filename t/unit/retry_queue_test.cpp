@@ -1,5 +1,7 @@
 // Calls that wait for another try, and how long they keep a process that leaves.
 
+#include "check/settlement.h"
+#include "holding_fixture.h"
 #include "redis/retry_queue.h"
 #include "redis/unsettled.h"
 #include "virtual_client.h"
@@ -114,8 +116,52 @@ TEST(UnsettledTest, a_process_waits_for_a_minute_from_when_it_leaves_or_from_the
     first.reset();
     pass(50s);
     EXPECT_TRUE(loop.keeps_process());
+    std::optional<redis::Unsettled> third(std::in_place, keys, "other", 50s);
+    pass(12s);
+    EXPECT_FALSE(loop.keeps_process()) << "the third follows what began with the second";
+    third.emplace(keys, "other");
+    EXPECT_TRUE(loop.keeps_process());
+    third.reset();
     second.reset();
     EXPECT_FALSE(loop.keeps_process());
+}
+
+TEST(UnsettledTest, a_key_that_is_spared_delays_an_exit_no_longer_than_what_that_follows)
+{
+    VirtualLoop loop;
+    redis::ScriptRegistry scripts;
+    NoEvents events;
+    RemoteLimit limit;
+    limit.scripts.block = scripts.add(block_script());
+    limit.policy = { Algorithm::gcra, { 1, 24h }, {}, {} };
+    limit.policy.block = 1h;
+    limit.cost = 1;
+    limit.block_key = "key:block";
+    const std::vector<redis::ScriptDigest> digests(scripts.size());
+    ManualClient client(loop, scripts, events, digests);
+    client.away = true;
+    virtual_now += 100s;
+    client.unsettled().leave();
+    const auto pass = [&](milliseconds time) {
+        for (milliseconds passed{ 0 }; passed < time; passed += 500ms) {
+            virtual_now += 500ms;
+            loop.fire();
+        }
+    };
+    pass(50s);
+    spare(client, limit, 50s);
+    EXPECT_TRUE(client.unsettled().contains("key:block"));
+    EXPECT_TRUE(loop.keeps_process());
+    pass(8s);
+    EXPECT_TRUE(loop.keeps_process());
+    pass(5s);
+    EXPECT_FALSE(loop.keeps_process()) << "a reply was awaited for 50 s before";
+    EXPECT_TRUE(client.unsettled().contains("key:block")) << "it is still tried";
+    client.away = false;
+    pass(1s);
+    ASSERT_EQ(client.messages.size(), 1U);
+    client.messages.front().record.release()->batch_part()->on_part("+");
+    EXPECT_TRUE(client.unsettled().empty());
 }
 
 }  // namespace
