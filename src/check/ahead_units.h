@@ -47,10 +47,7 @@ inline constexpr redis::BatchFormat report_format =
 /// cost may change refer to it.
 class AheadReport final : private redis::BatchCall, public Link<AheadReport> {
 public:
-    explicit AheadReport(AheadUnits& all) noexcept : all_(all)
-    {
-        impatient = true;  // it is sent again
-    }
+    explicit AheadReport(AheadUnits& all) noexcept : all_(all) {}
 
     AheadReport* next = nullptr;  // of the ReusePool
 

@@ -137,7 +137,7 @@ bool Holding::send() noexcept
     delays_exit = rank() < 2;  // a process that ends states the rest then
     const bool sent = all_.client_.try_send(*this);
     if (!sent) {
-        not_repeated();
+        end_repeat(Ended::failed);
         failed(Executed::nothing);
         ended(false);
     }
@@ -156,7 +156,7 @@ bool Holding::on_part(std::string_view part) noexcept
     if (!read_sequence_reply(part, reply)) {
         return false;
     }
-    not_repeated();
+    end_repeat(Ended::answered);
     answered({ reply.ignored, 0, reply.place(), reply.server_time });
     ended(false);
     return true;
@@ -164,9 +164,10 @@ bool Holding::on_part(std::string_view part) noexcept
 
 void Holding::on_failure(redis::Failure failure) noexcept
 {
-    not_repeated();
+    const bool timed_out = failure == redis::Failure::timeout;
+    end_repeat(timed_out ? Ended::timed_out : Ended::failed);
     failed(routing.written ? Executed::statement : Executed::nothing);
-    ended(failure == redis::Failure::timeout);
+    ended(timed_out);
 }
 
 Holdings::Holdings(Parts parts)
@@ -315,8 +316,10 @@ void Holdings::watch() noexcept
     };
     add(stated_);
     add(idle_);
-    if (repeated_ < most_repeated) {  // otherwise until one ends
-        std::for_each(failed_.begin(), failed_.end(), add);
+    const milliseconds others = due;
+    std::for_each(failed_.begin(), failed_.end(), add);
+    if (due < others && !client_.repeats().has_room()) {  // one of another zone may end meanwhile
+        due = std::min(others, std::max(due, now() + pause()));
     }
     if (due == milliseconds::max()) {
         return;
@@ -342,7 +345,7 @@ void Holdings::fire() noexcept
     }
     for (const List<Holding>& list : failed_) {
         left = most_sent;  // what a server refuses in one list leaves room for the others
-        while (left-- > 0 && repeated_ < most_repeated && due(list)) {
+        while (left-- > 0 && client_.repeats().has_room() && due(list)) {
             accepted = list.front().repeated().send() && accepted;
         }
     }
@@ -356,6 +359,7 @@ void Holdings::fire() noexcept
 
 void Holdings::restate(std::uint32_t server) noexcept
 {
+    client_.repeats().restart();
     table_.each([&](Holding& holding) {
         if (client_.server_of(holding.shard_) != server || holding.is_over()) {
             return;

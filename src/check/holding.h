@@ -101,7 +101,8 @@ private:
         counted_in_ = &list;
     }
     Holding& repeated() noexcept;
-    void not_repeated() noexcept;
+    using Ended = redis::RepeatWindow::Ended;
+    void end_repeat(Ended how) noexcept;
 
     Holdings& all_;
     std::string key_;
@@ -130,7 +131,7 @@ private:
     std::int64_t number_ = 0;
     std::int64_t base_ = 0;
     std::int64_t taken_ = 0;
-    bool repeats_ = false;  // a statement of Holdings::repeated_
+    bool repeats_ = false;  // it is in the RepeatWindow
     List<Waiter> waiters_;
 };
 
@@ -188,8 +189,6 @@ private:
     /// while this number of keys wait to be freed.
     static constexpr std::size_t most_keys = 65'536;
     static constexpr int most_sent = 500;  // at once
-    /// After a fault, the statements of all keys are repeated. More at once would delay checks.
-    static constexpr std::size_t most_repeated = 200;
 
     redis::Client& client_;
     const milliseconds hold_;
@@ -207,7 +206,6 @@ private:
     List<Holding> idle_;  // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
     std::size_t owed_count_ = 0;    // in failed_[1]
-    std::size_t repeated_ = 0;      // statements in flight that failed before
     milliseconds not_before_{ 0 };  // a server has refused one: the next one is sent then
     bool firing_ = false;
     std::unique_ptr<Timer> timer_;
@@ -236,14 +234,16 @@ inline bool Holding::is_over() const noexcept
 inline Holding& Holding::repeated() noexcept
 {
     repeats_ = true;
-    ++all_.repeated_;
+    all_.client_.repeats().sent();
     return *this;
 }
 
 /// The statement has ended.
-inline void Holding::not_repeated() noexcept
+inline void Holding::end_repeat(Ended how) noexcept
 {
-    all_.repeated_ -= std::exchange(repeats_, false) ? 1 : 0;
+    if (std::exchange(repeats_, false)) {
+        all_.client_.repeats().ended(how, all_.client_.now());
+    }
 }
 
 }  // namespace ratelimit

@@ -21,10 +21,7 @@ class LeaseRenewals;
 /// EntryTable.
 class LeaseRenewal final : public redis::Call {
 public:
-    explicit LeaseRenewal(LeaseRenewals& all) noexcept : all_(all)
-    {
-        impatient = true;  // no other of the key is sent before
-    }
+    explicit LeaseRenewal(LeaseRenewals& all) noexcept : all_(all) {}
 
     LeaseRenewal* next = nullptr;
     std::size_t hash = 0;

@@ -93,8 +93,6 @@ public:
     bool sent_before = false;
     /// Whether a process that exits waits for the call to end.
     bool delays_exit = true;
-    /// Whether its owner can do without a late reply, and rather has it fail soon.
-    bool impatient = false;
 
     bool pending() const noexcept { return pending_ != nullptr; }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "redis/repeat_window.h"
 #include "redis/retry_queue.h"
 #include "redis/server.h"
 #include "redis/unsettled.h"
@@ -145,6 +146,9 @@ public:
     /// What Redis counts otherwise than requests used it, by keys or keys of blocks.
     UnsettledKeys& unsettled() noexcept { return unsettled_; }
 
+    /// Of the calls that repeat after a fault what no request waits for.
+    RepeatWindow& repeats() noexcept { return repeats_; }
+
     /// To be called for a call that failed and whose result no caller waits for.
     void count_failed() noexcept { ++failed_; }
     /// How many such calls there were since the last call of this function.
@@ -227,6 +231,7 @@ private:
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
     UnsettledKeys unsettled_;
+    RepeatWindow repeats_;
     bool keeps_retries_ = false;
     RetryQueue retries_;  // last: its destructor fails calls
 };

@@ -126,7 +126,7 @@ void Connection::handshake_reply(const redisReply& reply)
         state_ = State::ready;
         ++times_ready_;
         reconnect_.ready(loop_.now());
-        silent_.server_replied(options_.timeout + options_.breaker_open);
+        silent_.server_replied();
         connect_timer_->stop();
         owner_.connection_ready(*this);
     }

@@ -77,17 +77,6 @@ public:
         }
         return true;
     }
-    /// Visits each call that waits for a late reply, as each_overdue.
-    template <class Visit>
-    bool each_late(Visit&& visit)
-    {
-        for (PendingCall* record = calls_.front(); record != nullptr; record = record->next) {
-            if (record->call != nullptr && record->timed_out && !visit(*record)) {
-                return false;
-            }
-        }
-        return true;
-    }
     /// Since when a reply is missing. Must not be empty.
     milliseconds silent_since() const noexcept;
     /// Whether that is `longest_silence` ago. Must not be empty.

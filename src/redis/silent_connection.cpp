@@ -18,7 +18,7 @@ SilentConnection::SilentConnection(
       records_(records),
       timed_out_(std::move(timed_out)),
       replied_(std::move(replied)),
-      timer_(loop.make_timer([this] { fire(); })),
+      timer_(loop.make_timer([this] { close(); })),
       in_flight_(milliseconds{ 0 }, longest),
       deadlines_(loop, in_flight_, [this] { check_deadlines(); })
 {
@@ -38,35 +38,11 @@ void SilentConnection::keep(
     deadlines_.next();
 }
 
-void SilentConnection::server_replied(milliseconds margin) noexcept
+void SilentConnection::server_replied() noexcept
 {
     if (context_ != nullptr) {
-        const milliseconds now = loop_.now();
-        closes_ = now + (now - silent_since_) + first_pause;
-        timer_->start(margin);
+        timer_->start(loop_.now() - silent_since_ + first_pause);
     }
-}
-
-void SilentConnection::fire() noexcept
-{
-    const milliseconds left = closes_ - loop_.now();
-    if (left <= milliseconds{ 0 }) {
-        close();
-        return;
-    }
-    timer_->start(left);
-    fail_impatient();
-}
-
-void SilentConnection::fail_impatient() noexcept
-{
-    const unsigned closed = closed_;
-    in_flight_.each_late([&](PendingCall& record) {
-        if (record.call->impatient) {
-            record.fail_late(Failure::connection, true);
-        }
-        return closed == closed_;
-    });
 }
 
 void SilentConnection::check_deadlines() noexcept
@@ -147,10 +123,10 @@ try {
     return false;
 }
 
-void SilentConnections::server_replied(milliseconds margin) noexcept
+void SilentConnections::server_replied() noexcept
 {
     for (SilentConnection& each : all_) {
-        each.server_replied(margin);
+        each.server_replied();
     }
 }
 

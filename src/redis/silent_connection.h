@@ -28,9 +28,9 @@ public:
     /// Takes over a context and its calls in flight, of which there must be one. `tls`: of the
     /// context; null: no TLS. What it kept before fails.
     void keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
-    /// The server replies on another connection. Impatient calls fail after `margin`, the others
-    /// after as long again as it was silent, and first_pause.
-    void server_replied(milliseconds margin) noexcept;
+    /// The server replies on another connection: this one stays open as long again as it was
+    /// silent, and first_pause.
+    void server_replied() noexcept;
     /// Fails all calls.
     void close() noexcept;
     /// Whether it awaits no reply.
@@ -47,8 +47,6 @@ private:
     const ssl_st* tls() const noexcept override { return tls_; }
     std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
     void check_deadlines() noexcept;
-    void fire() noexcept;
-    void fail_impatient() noexcept;
 
     EventLoop& loop_;
     RecordPool& records_;
@@ -58,8 +56,7 @@ private:
     const ssl_st* tls_ = nullptr;
     std::unique_ptr<Timer> timer_;
     milliseconds silent_since_{ 0 };
-    milliseconds closes_{ 0 };  // if the timer runs
-    unsigned closed_ = 0;       // how often; a loop that calls out compares it
+    unsigned closed_ = 0;  // how often; a loop that calls out compares it
     InFlight in_flight_;
     Deadlines deadlines_;
 };
@@ -81,7 +78,7 @@ public:
     /// As SilentConnection::keep; of more than `most`, the first is closed. False: no call wants a
     /// late reply, or there is no memory; nothing was taken over.
     bool keep(redisAsyncContext& context, const ssl_st* tls, InFlight& in_flight) noexcept;
-    void server_replied(milliseconds margin) noexcept;
+    void server_replied() noexcept;
     void close() noexcept;
     bool idle() const noexcept;
 

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "redis/call.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace ratelimit::redis {
+
+/// How many calls that repeat something after a fault may be in flight at one time, of all that one
+/// client sends: as many as Redis answers in time. As TCP's slow start (RFC 5681): few at first,
+/// twice as many when as many were answered, and half as many after a timeout. So workers that
+/// repeat much do not keep Redis from their checks, however many they are.
+class RepeatWindow {
+public:
+    /// A connection was lost.
+    void restart() noexcept { resize(std::min(size_, first)); }
+
+    bool has_room() const noexcept { return in_flight_ < size_; }
+    void sent() noexcept { ++in_flight_; }
+    enum class Ended : std::uint8_t { answered, timed_out, failed };
+    void ended(Ended how, milliseconds now) noexcept
+    {
+        --in_flight_;
+        if (how == Ended::answered && ++answered_ >= size_) {
+            resize(std::min(2 * size_, most));
+        } else if (how == Ended::timed_out && now >= next_shrink_) {
+            next_shrink_ = now + between_shrinks;  // others of the same burst time out with it
+            resize(std::max(size_ / 2, std::size_t{ 1 }));
+        }
+    }
+
+private:
+    static constexpr std::size_t first = 10;
+    static constexpr std::size_t most = 200;
+    static constexpr milliseconds between_shrinks{ 100 };
+
+    void resize(std::size_t size) noexcept
+    {
+        size_ = size;
+        answered_ = 0;
+    }
+
+    std::size_t size_ = first;
+    std::size_t answered_ = 0;  // since it has this size
+    std::size_t in_flight_ = 0;
+    milliseconds next_shrink_{ 0 };
+};
+
+}  // namespace ratelimit::redis
