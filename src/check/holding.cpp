@@ -165,7 +165,7 @@ bool Holding::on_part(std::string_view part) noexcept
 void Holding::on_failure(redis::Failure failure) noexcept
 {
     const bool timed_out = failure == redis::Failure::timeout;
-    end_repeat(timed_out ? Ended::timed_out : Ended::failed);
+    end_repeat(timed_out && routing.written ? Ended::timed_out : Ended::failed);
     failed(routing.written ? Executed::statement : Executed::nothing);
     ended(timed_out);
 }
@@ -318,7 +318,8 @@ void Holdings::watch() noexcept
     add(idle_);
     const milliseconds others = due;
     std::for_each(failed_.begin(), failed_.end(), add);
-    if (due < others && !client_.repeats().has_room()) {  // one of another zone may end meanwhile
+    const std::size_t rank = !failed_[0].empty() ? 0 : !failed_[1].empty() ? 1 : 2;
+    if (due < others && !client_.repeats().has_room(rank)) {  // one of another zone may end
         due = std::min(others, std::max(due, now() + pause()));
     }
     if (due == milliseconds::max()) {
@@ -343,10 +344,10 @@ void Holdings::fire() noexcept
     while (left-- > 0 && due(stated_)) {
         accepted = stated_.front().send() && accepted;
     }
-    for (const List<Holding>& list : failed_) {
+    for (std::size_t rank = 0; rank < failed_.size(); ++rank) {
         left = most_sent;  // what a server refuses in one list leaves room for the others
-        while (left-- > 0 && client_.repeats().has_room() && due(list)) {
-            accepted = list.front().repeated().send() && accepted;
+        while (left-- > 0 && client_.repeats().has_room(rank) && due(failed_[rank])) {
+            accepted = failed_[rank].front().repeated().send() && accepted;
         }
     }
     firing_ = false;

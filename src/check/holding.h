@@ -238,7 +238,7 @@ inline Holding& Holding::repeated() noexcept
     return *this;
 }
 
-/// The statement has ended.
+/// The message that repeated() announced has ended, if it was the last one.
 inline void Holding::end_repeat(Ended how) noexcept
 {
     if (std::exchange(repeats_, false)) {

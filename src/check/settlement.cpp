@@ -27,7 +27,7 @@ public:
     };
     struct Block {
         BlockStatement statement;
-        redis::milliseconds ago{ 0 };  // began what it follows
+        redis::milliseconds ago{ 0 };  // when what it follows began
     };
 
     static Settlement& take()

@@ -162,9 +162,8 @@ void Connection::finish_move()
 void Connection::restart()
 {
     state_ = State::pausing;  // what fails now may send something, but not here
-    if (context_ != nullptr && silent_.keep(*context_, tls_, in_flight_)) {
-        context_ = nullptr;
-    }
+    // What the network has not delivered never is.
+    abort_context(in_flight_.empty() ? nullptr : std::exchange(context_, nullptr));
     fail_all(give_up(), records_, Failure::connection);
     reconnect_.reset();
     connect();

@@ -17,9 +17,15 @@ public:
     /// A connection was lost.
     void restart() noexcept { resize(std::min(size_, first)); }
 
-    bool has_room() const noexcept { return in_flight_ < size_; }
+    /// `rank`: 0 to 2, how long it can wait. A quarter of the room is only for rank 0, and another
+    /// one not for rank 2, since one sender does not know what another one has.
+    bool has_room(std::size_t rank) const noexcept { return in_flight_ < size_ - rank * size_ / 4; }
     void sent() noexcept { ++in_flight_; }
-    enum class Ended : std::uint8_t { answered, timed_out, failed };
+    enum class Ended : std::uint8_t {
+        answered,
+        timed_out,  // it was written, and had no reply in time
+        failed,     // that says nothing about how fast Redis is
+    };
     void ended(Ended how, milliseconds now) noexcept
     {
         --in_flight_;

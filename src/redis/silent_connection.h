@@ -11,9 +11,9 @@ namespace ratelimit::redis {
 
 /// What is left of a connection that had no reply for too long: its socket, and the calls that were
 /// written. The server may still execute them, so it stays open until their replies have come, for
-/// at most a minute. Behind packets that were lost, TCP pauses for up to as long as they were: so
-/// much longer it stays open when the server replies on another connection. Calls keep their
-/// deadlines; who wants late replies gets them.
+/// at most a minute. When packets were lost for some time, TCP may send nothing for as long again
+/// (RFC 6298): so long it stays open when the server replies on another connection. Calls keep
+/// their deadlines; who wants late replies gets them.
 class SilentConnection final : private ContextOwner {
 public:
     /// `timed_out`: a call has timed out, which fails then. `replied`: a reply has come, which is

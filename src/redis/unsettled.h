@@ -36,7 +36,7 @@ private:
 
 /// The keys of which there is any. Keys of equal hashes are taken for one. As long as there is one,
 /// the process does not exit by itself, but no longer than a minute after it began to leave, or
-/// after the newest began.
+/// after the newest began, or what that follows.
 class UnsettledKeys {
 public:
     explicit UnsettledKeys(EventLoop& loop)
@@ -79,7 +79,7 @@ private:
         ++count_;
         newest_ = std::max(newest_, loop_.now() - age);
         if (!delays_exit_->running()) {
-            delays_exit_->start(look);
+            delay_exit();
         }
     }
 
