@@ -14,7 +14,6 @@ namespace {
 using std::chrono::duration_cast;
 
 constexpr milliseconds longest_pause{ 50 };  // before a statement that failed is sent again
-constexpr milliseconds after_refusal{ 10 };  // by a server: others may accept statements
 constexpr milliseconds most_exit_delay{ 60'000 };
 
 }  // namespace
@@ -137,7 +136,7 @@ bool Holding::send() noexcept
     delays_exit = rank() < 2;  // a process that ends states the rest then
     const bool sent = all_.client_.try_send(*this);
     if (!sent) {
-        end_repeat(Ended::failed);
+        all_.client_.repeats().ended(*this, Ended::failed);
         failed(Executed::nothing);
         ended(false);
     }
@@ -156,7 +155,7 @@ bool Holding::on_part(std::string_view part) noexcept
     if (!read_sequence_reply(part, reply)) {
         return false;
     }
-    end_repeat(Ended::answered);
+    all_.client_.repeats().ended(*this, Ended::answered);
     answered({ reply.ignored, 0, reply.place(), reply.server_time });
     ended(false);
     return true;
@@ -165,7 +164,8 @@ bool Holding::on_part(std::string_view part) noexcept
 void Holding::on_failure(redis::Failure failure) noexcept
 {
     const bool timed_out = failure == redis::Failure::timeout;
-    end_repeat(timed_out && routing.written ? Ended::timed_out : Ended::failed);
+    all_.client_.repeats().ended(
+        *this, timed_out && routing.written ? Ended::timed_out : Ended::failed);
     failed(routing.written ? Executed::statement : Executed::nothing);
     ended(timed_out);
 }
@@ -179,6 +179,7 @@ Holdings::Holdings(Parts parts)
       longest_delay_(client_.longest_wait() + client_.usual_wait()),
       timer_(client_.make_timer([this] { fire(); }))
 {
+    timer_->cancelable(true);  // a request that holds something keeps the process
 }
 
 Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements)
@@ -222,29 +223,30 @@ std::int64_t Holdings::redis_time(const Holding& holding) const noexcept
     return client_.server_time(holding.shard_).value_or(microseconds{ 0 }).count();
 }
 
-milliseconds Holdings::pause() const noexcept
-{
-    return std::min(hold_ / buckets_per_hold, longest_pause);
-}
-
-void Holdings::taken_from_list(Holding& holding) noexcept
+void Holdings::uncount(Holding& holding) noexcept
 {
     if (holding.counted_in_ != nullptr) {
         --*std::exchange(holding.counted_in_, nullptr);
     }
-    holding.unlink();
 }
 
-void Holdings::put_into_failed(Holding& holding, bool first) noexcept
+void Holdings::taken_from_list(Holding& holding) noexcept
 {
-    taken_from_list(holding);
+    uncount(holding);
+    holding.Link<Holding>::unlink();
+    holding.stop_waiting();
+}
+
+void Holdings::put_into_failed(Holding& holding, milliseconds pause) noexcept
+{
     const std::size_t rank = holding.rank();
-    holding.due_ = now() + (first ? milliseconds{ 0 } : pause());
-    if (first) {
-        failed_[rank].push_front(holding);
-    } else {
-        failed_[rank].push_back(holding);
+    holding.Link<Holding>::unlink();
+    if (rank < 2) {
+        client_.repeats().delay_exit(last_release_ + std::min(hold_, most_exit_delay) - now());
     }
+    client_.repeats().add(
+        holding, { client_.server_of(holding.shard_), rank, hold_ }, pause,
+        holding.counts_since_ + hold_ - now());
     if (rank == 1) {
         holding.count_in(owed_count_);
     }
@@ -252,10 +254,10 @@ void Holdings::put_into_failed(Holding& holding, bool first) noexcept
 
 void Holdings::put_into_list(Holding& holding) noexcept
 {
+    taken_from_list(holding);
     if (holding.any_failure_) {
-        put_into_failed(holding, false);
+        put_into_failed(holding, std::min(hold_ / buckets_per_hold, longest_pause));
     } else {
-        taken_from_list(holding);
         const bool holds = holding.held_ > 0;
         holding.due_ = now() + (holds ? hold_ / 2 : hold_);
         (holds ? stated_ : idle_).push_back(holding);
@@ -287,17 +289,22 @@ void Holdings::forget_idle() noexcept
     }
 }
 
-/// Forgets a holding that holds nothing, and of which Redis counts nothing.
+/// Forgets a holding that holds nothing, and of which Redis counts nothing; if it must be, one of
+/// another zone.
 void Holdings::forget_one() noexcept
 {
-    for (const List<Holding>* list : { &idle_, &failed_[2] }) {
-        Holding* const found = list->find(
-            [](const Holding& holding) { return holding.calls_ == 0 && holding.held_ == 0; });
-        if (found != nullptr) {
-            forget(*found);
-            return;
-        }
+    if (idle_.find([](Holding& holding) { return holding.give_up(); }) == nullptr) {
+        client_.repeats().give_up_one();
     }
+}
+
+bool Holding::give_up() noexcept
+{
+    const bool used = calls_ > 0 || held_ > 0;
+    if (!used) {
+        all_.forget(*this);
+    }
+    return !used;
 }
 
 /// Starts the timer for what is due first. It fires more often than that: after a stop of this
@@ -308,24 +315,13 @@ void Holdings::watch() noexcept
     if (firing_) {
         return;
     }
-    const bool long_ago = now() - last_release_ > std::min(hold_, most_exit_delay);
-    timer_->cancelable(none_may_count() || long_ago);
     milliseconds due = milliseconds::max();
-    const auto add = [&due](const List<Holding>& list) {
-        due = list.empty() ? due : std::min(due, list.front().due_);
-    };
-    add(stated_);
-    add(idle_);
-    const milliseconds others = due;
-    std::for_each(failed_.begin(), failed_.end(), add);
-    const std::size_t rank = !failed_[0].empty() ? 0 : !failed_[1].empty() ? 1 : 2;
-    if (due < others && !client_.repeats().has_room(rank)) {  // one of another zone may end
-        due = std::min(others, std::max(due, now() + pause()));
+    for (const List<Holding>* list : { &stated_, &idle_ }) {
+        due = list->empty() ? due : std::min(due, list->front().due_);
     }
     if (due == milliseconds::max()) {
         return;
     }
-    due = std::max(due, not_before_);
     if (!timer_->running() || due < timer_due_) {
         timer_due_ = due;
         timer_->start(std::clamp(due - now(), milliseconds{ 1 }, hold_ / 32));
@@ -335,23 +331,12 @@ void Holdings::watch() noexcept
 void Holdings::fire() noexcept
 {
     const milliseconds at = now();
-    const auto due = [at](const List<Holding>& list) {
-        return !list.empty() && list.front().due_ <= at;
-    };
-    bool accepted = true;
     int left = most_sent;
     firing_ = true;
-    while (left-- > 0 && due(stated_)) {
-        accepted = stated_.front().send() && accepted;
-    }
-    for (std::size_t rank = 0; rank < failed_.size(); ++rank) {
-        left = most_sent;  // what a server refuses in one list leaves room for the others
-        while (left-- > 0 && client_.repeats().has_room(rank) && due(failed_[rank])) {
-            accepted = failed_[rank].front().repeated().send() && accepted;
-        }
+    while (left-- > 0 && !stated_.empty() && stated_.front().due_ <= at) {
+        stated_.front().send();
     }
     firing_ = false;
-    not_before_ = accepted ? milliseconds{ 0 } : at + after_refusal;
     while (!idle_.empty() && idle_.front().due_ <= at) {
         forget_idle();
     }
@@ -360,18 +345,23 @@ void Holdings::fire() noexcept
 
 void Holdings::restate(std::uint32_t server) noexcept
 {
-    client_.repeats().restart();
-    table_.each([&](Holding& holding) {
-        if (client_.server_of(holding.shard_) != server || holding.is_over()) {
-            return;
+    const auto restate_its = [this, server](Holding& holding) {
+        if (client_.server_of(holding.shard_) == server && !holding.is_over()) {
+            restate(holding);
         }
-        holding.known_.reset();
-        holding.any_failure_ = holding.uncertain_ = true;
-        if (holding.unanswered_ == 0) {
-            put_into_failed(holding, true);
-        }
-    });
-    watch();
+    };
+    stated_.each(restate_its);  // first: they are in the order in which they were stated
+    table_.each(restate_its);
+}
+
+void Holdings::restate(Holding& holding) noexcept
+{
+    holding.known_.reset();
+    holding.any_failure_ = holding.uncertain_ = true;
+    if (holding.unanswered_ == 0) {
+        uncount(holding);
+        put_into_failed(holding, milliseconds{ 0 });
+    }
 }
 
 void Holdings::close() noexcept
@@ -380,6 +370,7 @@ try {
     timer_->stop();
     std::int64_t held = 0;
     table_.each([&](Holding& holding) {
+        taken_from_list(holding);
         const bool holds = holding.rank() < 2;
         held += std::exchange(holding.held_, 0);
         if (holding.known_ != 0 || holding.unanswered_ > 0) {

@@ -5,13 +5,10 @@
 #include "check/last_statement.h"
 #include "redis/client.h"
 
-#include <algorithm>
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 namespace ratelimit {
 
@@ -24,7 +21,10 @@ class Holdings;
 /// answered. The messages that are in flight together are parts of one statement. It is complete
 /// when all of them have ended; only then the next one begins, so that a statement never overlaps
 /// with an earlier one whose grants are not known.
-class Holding final : private redis::BatchCall, private StatementSource, public Link<Holding> {
+class Holding final : private redis::BatchCall,
+                      private StatementSource,
+                      private redis::Repeated,
+                      public Link<Holding> {
 public:
     /// Waits for the end of the statement in flight.
     class Waiter : public Link<Waiter> {
@@ -91,8 +91,10 @@ private:
 
     Statement statement() noexcept override;
     bool is_over() const noexcept;
-    /// Its list in Holdings::failed_.
+    /// See redis::Repeats.
     std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }
+    bool repeat() noexcept override { return send(); }
+    bool give_up() noexcept override;
     void settle() noexcept;
     bool send() noexcept;
     void count_in(std::size_t& list) noexcept
@@ -100,9 +102,7 @@ private:
         ++list;
         counted_in_ = &list;
     }
-    Holding& repeated() noexcept;
     using Ended = redis::RepeatWindow::Ended;
-    void end_repeat(Ended how) noexcept;
 
     Holdings& all_;
     std::string key_;
@@ -118,7 +118,7 @@ private:
     std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
     milliseconds counts_since_{ 0 };      // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };               // in a list of Holdings
-    std::size_t* counted_in_ = nullptr;   // the number of those in its list, if that is kept
+    std::size_t* counted_in_ = nullptr;   // the number of those that wait as it does
     unsigned calls_ = 0;                  // that refer to it
 
     // The statement in flight.
@@ -131,7 +131,6 @@ private:
     std::int64_t number_ = 0;
     std::int64_t base_ = 0;
     std::int64_t taken_ = 0;
-    bool repeats_ = false;  // it is in the RepeatWindow
     List<Waiter> waiters_;
 };
 
@@ -172,18 +171,18 @@ public:
 private:
     friend class Holding;
 
-    bool none_may_count() const noexcept;
     milliseconds now() const noexcept;
     std::int64_t redis_time(const Holding& holding) const noexcept;
     void put_into_list(Holding& holding) noexcept;
-    void put_into_failed(Holding& holding, bool first) noexcept;
+    void put_into_failed(Holding& holding, milliseconds pause) noexcept;
+    static void uncount(Holding& holding) noexcept;
     static void taken_from_list(Holding& holding) noexcept;
+    void restate(Holding& holding) noexcept;
     void watch() noexcept;
     void fire() noexcept;
     void forget_idle() noexcept;
     void forget_one() noexcept;
     void forget(Holding& holding) noexcept;
-    milliseconds pause() const noexcept;
 
     /// A further key makes the worker forget one of which Redis counts nothing. It is not accepted
     /// while this number of keys wait to be freed.
@@ -197,16 +196,12 @@ private:
     const std::int64_t id_;
     const microseconds longest_delay_;
     EntryTable<Holding> table_;
-    // Each holding without a message in flight is in one of them, in the order of due_. What a call
-    // refers to is not forgotten.
+    // Each holding without a message in flight is in one of them, in the order of due_, or waits
+    // in redis::Repeats to be stated again. What a call refers to is not forgotten.
     List<Holding> stated_;  // to be renewed
-    /// To be stated again: what is held, what Redis may count, and the rest, of which a server that
-    /// took over may know an earlier state.
-    std::array<List<Holding>, 3> failed_;
-    List<Holding> idle_;  // nothing is held, and Redis knows it; to be forgotten
+    List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
-    std::size_t owed_count_ = 0;    // in failed_[1]
-    milliseconds not_before_{ 0 };  // a server has refused one: the next one is sent then
+    std::size_t owed_count_ = 0;  // Redis may count them, and is to know that nothing is held
     bool firing_ = false;
     std::unique_ptr<Timer> timer_;
     milliseconds timer_due_ = milliseconds::max();
@@ -216,34 +211,12 @@ private:
     LastStatements last_;
 };
 
-/// Whether nothing that Redis may count waits to be stated again.
-inline bool Holdings::none_may_count() const noexcept
-{
-    return failed_[0].empty() && failed_[1].empty();
-}
-
 /// Whatever Redis knew of this holder does not count any longer.
 inline bool Holding::is_over() const noexcept
 {
     return held_ == 0
         && all_.now() - counts_since_
         > all_.hold_ + std::chrono::duration_cast<milliseconds>(all_.longest_delay_);
-}
-
-/// The statement that is sent next has failed before.
-inline Holding& Holding::repeated() noexcept
-{
-    repeats_ = true;
-    all_.client_.repeats().sent();
-    return *this;
-}
-
-/// The message that repeated() announced has ended, if it was the last one.
-inline void Holding::end_repeat(Ended how) noexcept
-{
-    if (std::exchange(repeats_, false)) {
-        all_.client_.repeats().ended(how, all_.client_.now());
-    }
 }
 
 }  // namespace ratelimit

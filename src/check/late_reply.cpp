@@ -128,9 +128,7 @@ void LateReply::answered(microseconds server_time) noexcept
             passed = passed || counted.requests - counted.refunded > known;
         }
         if (passed) {
-            spare(
-                client_, limits_[i],
-                client_.now() - made_);  // it passed earlier than it was counted
+            spare(client_, limits_[i], age());  // it passed earlier than it was counted
         }
     }
     unsettled_.clear();
@@ -143,7 +141,7 @@ void LateReply::await_settlement()
         return limit.cost > 0 && !counts_at_one_time(limit.policy.algorithm);
     };
     if (unsettled_.empty() && std::any_of(limits_.begin(), limits_.end(), settles)) {
-        unsettled_.emplace_back(client_.unsettled(), limits_.front().redis_key);
+        unsettled_.emplace_back(client_.unsettled(), limits_.front().redis_key, age());
     }
 }
 
@@ -178,7 +176,7 @@ void LateReply::on_failure(redis::Failure) noexcept
 {
     const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
     for (const RemoteLimit& limit : limits_) {
-        spare(client_, limit, client_.now() - made_);
+        spare(client_, limit, age());
     }
     unsettled_.clear();
 }
@@ -195,7 +193,8 @@ void LateReply::refund_refused() noexcept
             const std::int64_t cost = requests * runs_.cost(run, i);
             if (cost > 0 && !counts_at_one_time(limit.policy.algorithm)) {
                 counted.refunded += requests;
-                take_back(client_, limit, { cost, limit.taken_at, counted.reset }, node_time_());
+                const Refund refund{ cost, limit.taken_at, counted.reset };
+                take_back(client_, limit, refund, node_time_(), age());
             }
         }
     }
@@ -211,7 +210,7 @@ void LateReply::settle_passed() noexcept
             ++counted.settled;
             const Refund taken{ runs_.cost(run, i), limit.taken_at, counted.reset };
             const std::int64_t settled = settled_cost(limit.policy, taken.cost, cost);
-            ratelimit::settle(client_, limit, taken, settled, node_time_());
+            ratelimit::settle(client_, limit, taken, settled, node_time_(), age());
         }
     }
     costs_.clear();

@@ -66,6 +66,8 @@ private:
     void write_keys(redis::ScriptArguments&) const override {}
     void write_numbers(redis::ScriptArguments&) const override {}
 
+    /// How long Redis may count otherwise than requests used it.
+    redis::milliseconds age() const noexcept { return client_.now() - made_; }
     void await_settlement();
     void answered(microseconds server_time) noexcept;
     void refund_refused() noexcept;

@@ -25,11 +25,6 @@ public:
     struct Charge {
         std::int64_t cost;
     };
-    struct Block {
-        BlockStatement statement;
-        redis::milliseconds ago{ 0 };  // when what it follows began
-    };
-
     static Settlement& take()
     {
         return unused == nullptr ? *new Settlement : *std::exchange(unused, unused->next_);
@@ -40,12 +35,16 @@ public:
         next_ = std::exchange(unused, this);
     }
 
+    /// `ago`: when what it follows began.
     template <class What>
-    void begin(redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now)
+    void begin(
+        redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now,
+        redis::milliseconds ago)
     {
         client_ = &client;
         what_ = what;
-        key_ = std::is_same_v<What, Block> ? limit.block_key : limit.redis_key;
+        ago_ = ago;
+        key_ = std::is_same_v<What, BlockStatement> ? limit.block_key : limit.redis_key;
         counted_key_ = limit.key;
         owner_ = limit.owner;
         check_ = limit;
@@ -71,7 +70,7 @@ public:
     /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
     redis::Call* late_reply() noexcept override
     {
-        if (std::holds_alternative<Block>(what_)) {
+        if (std::holds_alternative<BlockStatement>(what_)) {
             return nullptr;
         }
         Settlement* late = nullptr;
@@ -121,15 +120,11 @@ private:
         lifts_ = which;
         unsettled_.emplace(client_->unsettled(), block_key_, age());
     }
-    redis::milliseconds age() const noexcept
-    {
-        const auto* block = std::get_if<Block>(&what_);
-        return client_->now() - began_ + (block == nullptr ? redis::milliseconds{ 0 } : block->ago);
-    }
+    redis::milliseconds age() const noexcept { return client_->now() - began_ + ago_; }
     /// A process that leaves waits for it. That a block begins does not delay other blocks.
     void wait_at_exit() noexcept
     {
-        const bool begins = std::holds_alternative<Block>(what_) && !spares();
+        const bool begins = std::holds_alternative<BlockStatement>(what_) && !spares();
         unsettled_.emplace(client_->unsettled(), begins ? std::string_view{} : key_, age());
     }
 
@@ -140,6 +135,7 @@ private:
         key_ = other.key_;
         client_ = other.client_;
         began_ = other.began_;
+        ago_ = other.ago_;
         shard_ = other.shard_;
         check_ = other.check_;
         script_ = other.script_;
@@ -163,15 +159,15 @@ private:
     {
         return scripts.charge;
     }
-    static redis::ScriptId script_of(const CheckScripts& scripts, const Block&) noexcept
+    static redis::ScriptId script_of(const CheckScripts& scripts, const BlockStatement&) noexcept
     {
         return scripts.block;
     }
 
     bool spares() const noexcept
     {
-        const auto* block = std::get_if<Block>(&what_);
-        return block != nullptr && block->statement.ends.count() == 0;
+        const auto* block = std::get_if<BlockStatement>(&what_);
+        return block != nullptr && block->ends.count() == 0;
     }
     /// What Redis still executes may come later than this statement.
     microseconds units_count() const noexcept
@@ -192,8 +188,8 @@ private:
     {
         if (const auto* refund = std::get_if<Refund>(&what_)) {
             write_refund_numbers(check_, *refund, arguments);
-        } else if (const auto* block = std::get_if<Block>(&what_)) {
-            BlockStatement statement = block->statement;
+        } else if (const auto* block = std::get_if<BlockStatement>(&what_)) {
+            BlockStatement statement = *block;
             if (statement.at.count() < 0) {
                 statement.at -= client_->now() - began_;
             }
@@ -210,7 +206,7 @@ private:
         }
         if (owner_ != nullptr && (std::holds_alternative<Refund>(what_) || spares())) {
             owner_->refunded(counted_key_);
-        } else if (owner_ != nullptr && std::holds_alternative<Block>(what_) && part == "+") {
+        } else if (owner_ != nullptr && part == "+") {
             owner_->block_began();
         }
         if (lifts_ == Lifts::nothing) {
@@ -228,7 +224,7 @@ private:
     /// still counts.
     void state_spared(microseconds at, microseconds lasts) noexcept
     {
-        what_ = Block{ { at, client_->longest_wait(), {}, lasts } };
+        what_ = BlockStatement{ at, client_->longest_wait(), {}, lasts };
         lifts_ = Lifts::nothing;
         unsettled_.emplace(client_->unsettled(), block_key_, age());
         script_ = block_script_;
@@ -237,6 +233,7 @@ private:
         if (check_.now) {
             *check_.now += client_->now() - began_ + redis::milliseconds{ 1 };  // rounded up
         }
+        ago_ = age();
         began_ = client_->now();
         routing = {};
         routing.shard = shard_;
@@ -250,6 +247,7 @@ private:
     Settlement* next_ = nullptr;
     redis::Client* client_ = nullptr;
     redis::milliseconds began_{ 0 };
+    redis::milliseconds ago_{ 0 };  // before that
     std::uint32_t shard_ = 0;
     std::string key_;
     std::string block_key_;  // of a refund; empty: its limit has no block
@@ -261,18 +259,18 @@ private:
     bool late_ = false;  // another one gave it up, because no reply came in time
     LimitCheck check_;
     redis::ScriptId script_{};
-    std::variant<Refund, Charge, Block> what_;
+    std::variant<Refund, Charge, BlockStatement> what_;
 };
 
 template <class What>
 void send(
     redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now,
-    bool then_lift = false) noexcept
+    redis::milliseconds ago = redis::milliseconds{ 0 }, bool then_lift = false) noexcept
 {
     Settlement* call = nullptr;
     try {
         call = &Settlement::take();
-        call->begin(client, limit, what, now);
+        call->begin(client, limit, what, now, ago);
         if (then_lift) {
             call->then_lift();
         }
@@ -342,10 +340,10 @@ void refund(
 }
 
 void take_back(
-    redis::Client& client, const RemoteLimit& limit, const Refund& refund,
-    microseconds now) noexcept
+    redis::Client& client, const RemoteLimit& limit, const Refund& refund, microseconds now,
+    redis::milliseconds ago) noexcept
 {
-    send(client, limit, refund, now, limit.policy.block.count() > 0);
+    send(client, limit, refund, now, ago, limit.policy.block.count() > 0);
 }
 
 void spare(redis::Client& client, const RemoteLimit& limit, redis::milliseconds ago) noexcept
@@ -360,7 +358,7 @@ void spare(redis::Client& client, const RemoteLimit& limit, redis::milliseconds 
     const microseconds lasts = limit.policy.counted_at_most() + wait;
     const microseconds now = limit.now.value_or(microseconds{ 0 });
     if (!last.covers(limit.block_key, client.now(), at, now + lasts)) {
-        send(client, limit, Settlement::Block{ { at, wait, {}, lasts }, ago }, now);
+        send(client, limit, BlockStatement{ at, wait, {}, lasts }, now, ago);
     }
 }
 
@@ -371,14 +369,15 @@ void begin_block(
     if (!last.is(limit.block_key, limit.taken_at)) {
         const microseconds at = limit.taken_at;
         const BlockStatement statement{ at, at + later, at + later + limit.policy.block, {} };
-        send(client, limit, Settlement::Block{ statement }, now);
+        send(client, limit, statement, now);
     }
 }
 
 void charge(
-    redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now) noexcept
+    redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now,
+    redis::milliseconds ago) noexcept
 {
-    send(client, limit, Settlement::Charge{ cost }, now);
+    send(client, limit, Settlement::Charge{ cost }, now, ago);
 }
 
 std::int64_t settled_cost(const Policy& policy, std::int64_t counted, std::int64_t cost) noexcept
@@ -388,12 +387,13 @@ std::int64_t settled_cost(const Policy& policy, std::int64_t counted, std::int64
 
 void settle(
     redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,
-    microseconds now) noexcept
+    microseconds now, redis::milliseconds ago) noexcept
 {
     if (cost > counted.cost) {
-        charge(client, limit, cost - counted.cost, now);
+        charge(client, limit, cost - counted.cost, now, ago);
     } else if (cost < counted.cost) {
-        refund(client, limit, { counted.cost - cost, counted.taken_at, counted.reset }, now);
+        const Refund rest{ counted.cost - cost, counted.taken_at, counted.reset };
+        send(client, limit, rest, now, ago);
     }
 }
 

@@ -10,7 +10,8 @@ namespace ratelimit {
 // checks do. No caller waits for a reply: `limit` may be destroyed after the call. A call that
 // Redis surely did not execute is tried again for ten seconds: it could not be written, or the
 // error says so. One that Redis may have executed is not. What is given up is counted
-// (Client::count_failed). `now`: by this node's clock.
+// (Client::count_failed). `now`: by this node's clock. `ago`: for how long Redis may count
+// otherwise already; a process that leaves waits for a minute from then.
 //
 // No block begins because of what stays counted that no request used: the key is spared for as long
 // as it counts (Policy::counted_at_most). That is a state, so it is stated until Redis answers.
@@ -23,11 +24,11 @@ void refund(
 /// The same for a request that is refused. Then lifts a block that began meanwhile: it may have
 /// begun only because of that.
 void take_back(
-    redis::Client& client, const RemoteLimit& limit, const Refund& refund,
-    microseconds now) noexcept;
+    redis::Client& client, const RemoteLimit& limit, const Refund& refund, microseconds now,
+    redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 /// Redis may have counted, or may still count, a check that is no longer awaited: no block begins
-/// because of that, nor stands. `ago`: for how long it has not been awaited.
+/// because of that, nor stands.
 void spare(
     redis::Client& client, const RemoteLimit& limit,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
@@ -39,7 +40,8 @@ void begin_block(
 
 /// Counts more, even if it exceeds the limit.
 void charge(
-    redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now) noexcept;
+    redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now,
+    redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 /// What is counted of a request that cost this much in the end, where `counted` was counted: each
 /// unit of a log is an entry, and more entries than the quota refuse no more requests.
@@ -48,6 +50,6 @@ std::int64_t settled_cost(const Policy& policy, std::int64_t counted, std::int64
 /// Changes what a check counted to `cost`, which is a settled_cost.
 void settle(
     redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,
-    microseconds now) noexcept;
+    microseconds now, redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 }  // namespace ratelimit

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "redis/repeat_window.h"
+#include "redis/repeats.h"
 #include "redis/retry_queue.h"
 #include "redis/server.h"
 #include "redis/unsettled.h"
@@ -146,8 +146,8 @@ public:
     /// What Redis counts otherwise than requests used it, by keys or keys of blocks.
     UnsettledKeys& unsettled() noexcept { return unsettled_; }
 
-    /// Of the calls that repeat after a fault what no request waits for.
-    RepeatWindow& repeats() noexcept { return repeats_; }
+    /// What is sent again after a fault, and no request waits for.
+    Repeats& repeats() noexcept { return repeats_; }
 
     /// To be called for a call that failed and whose result no caller waits for.
     void count_failed() noexcept { ++failed_; }
@@ -207,6 +207,7 @@ protected:
           scripts_(parts.scripts),
           events_(parts.events),
           unsettled_(loop_),
+          repeats_(loop_),
           retries_(loop_, [this](Call& call) { return send(call); })
     {
     }
@@ -225,13 +226,20 @@ protected:
 
     bool open() const noexcept { return state_ == State::open; }
 
+    /// See ClientEvents::counts_may_be_lost.
+    void counts_may_be_lost(std::uint32_t server) noexcept
+    {
+        repeats_.restart(server);
+        events_.counts_may_be_lost(server);
+    }
+
 private:
     enum class State : std::uint8_t { resting, open, closed };
 
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
     UnsettledKeys unsettled_;
-    RepeatWindow repeats_;
+    Repeats repeats_;
     bool keeps_retries_ = false;
     RetryQueue retries_;  // last: its destructor fails calls
 };

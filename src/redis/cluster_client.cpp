@@ -144,7 +144,7 @@ void ClusterClient::server_down(Server& server, std::string_view reason) noexcep
 void ClusterClient::server_reconnected(Server& server) noexcept
 {
     if (is_node(server)) {
-        events_.counts_may_be_lost(number_of(server));
+        counts_may_be_lost(number_of(server));
     }
 }
 
@@ -230,7 +230,7 @@ void ClusterClient::taken_over(Server& old) noexcept
     if (old.away()) {
         old.replaced();
     }
-    events_.counts_may_be_lost(number_of(old));
+    counts_may_be_lost(number_of(old));
 }
 
 /// Sends a call whose owner is away to another node, whose MOVED names the new owner. False: no

@@ -9,16 +9,17 @@
 namespace ratelimit::redis {
 
 /// How many calls that repeat something after a fault may be in flight at one time, of all that one
-/// client sends: as many as Redis answers in time. As TCP's slow start (RFC 5681): few at first,
-/// twice as many when as many were answered, and half as many after a timeout. So workers that
-/// repeat much do not keep Redis from their checks, however many they are.
+/// client sends to one server: as many as it answers in time. As TCP's slow start (RFC 5681): few
+/// at first, twice as many when as many were answered, and half as many after a timeout. So workers
+/// that repeat much do not keep Redis from their checks, however many they are.
 class RepeatWindow {
 public:
-    /// A connection was lost.
-    void restart() noexcept { resize(std::min(size_, first)); }
+    /// A connection was lost. If it is lost again and again, what was reached is not lost with it.
+    void restart() noexcept { resize(std::max(std::min(size_, first), size_ / 4)); }
 
+    bool empty() const noexcept { return in_flight_ == 0; }
     /// `rank`: 0 to 2, how long it can wait. A quarter of the room is only for rank 0, and another
-    /// one not for rank 2, since one sender does not know what another one has.
+    /// one not for rank 2: of a lower rank something may come while a higher one is in flight.
     bool has_room(std::size_t rank) const noexcept { return in_flight_ < size_ - rank * size_ / 4; }
     void sent() noexcept { ++in_flight_; }
     enum class Ended : std::uint8_t {

@@ -79,7 +79,7 @@ void RingClient::server_reconnected(Server& server) noexcept
 {
     for (std::uint32_t i = 0; i < servers_.size(); ++i) {
         if (servers_[i].get() == &server) {
-            events_.counts_may_be_lost(i);
+            counts_may_be_lost(i);
         }
     }
 }

@@ -135,7 +135,7 @@ void SentinelClient::server_down(Server& server, std::string_view reason) noexce
 void SentinelClient::server_reconnected(Server& server) noexcept
 {
     if (&server == master_.get()) {
-        events_.counts_may_be_lost(0);
+        counts_may_be_lost(0);
     }
 }
 
@@ -286,7 +286,7 @@ void SentinelClient::use_master(const Endpoint& master)
     master_->start();
     report_master();
     if (replaced) {
-        events_.counts_may_be_lost(0);
+        counts_may_be_lost(0);
     }
     retry_waiting();
 }

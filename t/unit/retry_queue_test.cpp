@@ -126,42 +126,72 @@ TEST(UnsettledTest, a_process_waits_for_a_minute_from_when_it_leaves_or_from_the
     EXPECT_FALSE(loop.keeps_process());
 }
 
-TEST(UnsettledTest, a_key_that_is_spared_delays_an_exit_no_longer_than_what_that_follows)
-{
-    VirtualLoop loop;
-    redis::ScriptRegistry scripts;
-    NoEvents events;
-    RemoteLimit limit;
-    limit.scripts.block = scripts.add(block_script());
-    limit.policy = { Algorithm::gcra, { 1, 24h }, {}, {} };
-    limit.policy.block = 1h;
-    limit.cost = 1;
-    limit.block_key = "key:block";
-    const std::vector<redis::ScriptDigest> digests(scripts.size());
-    ManualClient client(loop, scripts, events, digests);
-    client.away = true;
-    virtual_now += 100s;
-    client.unsettled().leave();
-    const auto pass = [&](milliseconds time) {
+/// A settlement that begins 50 seconds after the process began to leave.
+class LateSettlement : public testing::Test {
+protected:
+    LateSettlement()
+    {
+        limit.scripts.block = scripts.add(block_script());
+        limit.scripts.refund = scripts.add(refund_script());
+        limit.policy = { Algorithm::gcra, { 1, 24h }, {}, {} };
+        limit.policy.block = 1h;
+        limit.cost = 1;
+        limit.redis_key = "key";
+        limit.block_key = "key:block";
+        client.away = true;
+        virtual_now += 100s;
+        client.unsettled().leave();
+        pass(50s);
+    }
+    void pass(milliseconds time)
+    {
         for (milliseconds passed{ 0 }; passed < time; passed += 500ms) {
             virtual_now += 500ms;
             loop.fire();
         }
-    };
-    pass(50s);
+    }
+    /// The process can exit 60 seconds after it began to leave, and not earlier.
+    void expect_exit()
+    {
+        EXPECT_TRUE(client.unsettled().contains("key:block"));
+        EXPECT_TRUE(loop.keeps_process());
+        pass(8s);
+        EXPECT_TRUE(loop.keeps_process());
+        pass(5s);
+        EXPECT_FALSE(loop.keeps_process()) << "a reply was awaited for 50 s before";
+        EXPECT_TRUE(client.unsettled().contains("key:block")) << "it is still tried";
+    }
+
+    VirtualLoop loop;
+    redis::ScriptRegistry scripts;
+    NoEvents events;
+    RemoteLimit limit;
+    std::vector<redis::ScriptDigest> digests{ 2 };
+    ManualClient client{ loop, scripts, events, digests };
+};
+
+TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_that_follows)
+{
     spare(client, limit, 50s);
-    EXPECT_TRUE(client.unsettled().contains("key:block"));
-    EXPECT_TRUE(loop.keeps_process());
-    pass(8s);
-    EXPECT_TRUE(loop.keeps_process());
-    pass(5s);
-    EXPECT_FALSE(loop.keeps_process()) << "a reply was awaited for 50 s before";
-    EXPECT_TRUE(client.unsettled().contains("key:block")) << "it is still tried";
+    expect_exit();
     client.away = false;
     pass(1s);
     ASSERT_EQ(client.messages.size(), 1U);
     client.messages.front().record.release()->batch_part()->on_part("+");
     EXPECT_TRUE(client.unsettled().empty());
+}
+
+TEST_F(LateSettlement, a_refund_that_falls_silent_delays_an_exit_no_longer_than_what_it_follows)
+{
+    client.away = false;
+    take_back(client, limit, { 1, 0us, 0us }, 0us, 50s);
+    ASSERT_EQ(client.messages.size(), 1U);
+    client.away = true;
+    redis::Call* const refund = client.messages.front().record.release();
+    redis::Call* const late = refund->late_reply();
+    refund->on_failure(redis::Failure::timeout);
+    expect_exit();
+    late->on_failure(redis::Failure::connection);
 }
 
 }  // namespace
