@@ -134,16 +134,19 @@ void count_use(ZoneCounters counters, const AppliedLimit& limit) noexcept
 {
     constexpr std::int64_t parts = 5;  // less than one of them is near the limit
     constexpr std::uint32_t all = 100;
-    const std::int64_t most = limit.policy.whole();
-    const std::int64_t left = limit.state.remaining + std::min(limit.policy.reserve, most);
-    if (limit.state.granted && left * parts < most) {
-        counters.add(ZoneCounters::Units::near_limit, 1);
-    }
-    if (limit.source == Source::overridden) {
+    if (!limit.state.granted) {
+        if (limit.source != Source::overridden) {
+            counters.used(all);
+        }
         return;
     }
+    const std::int64_t most = limit.policy.whole();
+    const std::int64_t left = limit.state.remaining + std::min(limit.policy.reserve, most);
+    if (left * parts < most) {
+        counters.add(ZoneCounters::Units::near_limit, 1);
+    }
     std::uint32_t free = 0;
-    if (limit.state.granted && most > 0) {
+    if (most > 0) {
         const auto share = static_cast<double>(std::clamp(left, std::int64_t{ 0 }, most));
         free = static_cast<std::uint32_t>(all * share / static_cast<double>(most));
     }

@@ -30,19 +30,16 @@ public:
 
     void number(std::string_view name, std::int64_t value) noexcept
     {
-        if (!has_room()) {
-            return;
-        }
         if (digits_ == nullptr) {
             digits_ = static_cast<char*>(ngx_pnalloc(r_->pool, most * NGX_INT64_LEN));
         }
-        ngx_str_t text = ngx_null_string;
-        if (digits_ != nullptr) {
-            const char* end = std::to_chars(digits_, digits_ + NGX_INT64_LEN, value).ptr;
-            text = borrowed({ digits_, static_cast<std::size_t>(end - digits_) });
-            digits_ += text.len;
+        if (digits_ == nullptr || count_ == most) {
+            good_ = false;
+            return;
         }
-        add(name, text);
+        char* const begin = digits_;
+        digits_ = std::to_chars(begin, begin + NGX_INT64_LEN, value).ptr;
+        add(name, { begin, digits_ });
     }
 
     /// A header with a list value; `write` writes `members` to the memory that it gets.
@@ -52,7 +49,7 @@ public:
         auto* room = static_cast<char*>(ngx_pnalloc(r_->pool, header_room(members)));
         const auto value = room == nullptr ? std::string_view{} : write(members, room);
         if (room == nullptr || !value.empty()) {
-            add(name, borrowed(value));
+            add(name, value);
         }
     }
 
@@ -73,19 +70,12 @@ private:
     };
     static constexpr std::size_t most = 9;
 
-    bool has_room() noexcept
+    void add(std::string_view name, std::string_view value) noexcept
     {
-        good_ = good_ && count_ < most;
-        return count_ < most;
-    }
-
-    void add(std::string_view name, ngx_str_t value) noexcept
-    {
-        if (!has_room()) {
-            return;
+        good_ = good_ && count_ < most && value.data() != nullptr;
+        if (good_) {
+            all_[count_++] = { borrowed(name), borrowed(value) };
         }
-        good_ = good_ && value.data != nullptr;
-        all_[count_++] = { borrowed(name), value };
     }
 
     void drop_others() noexcept

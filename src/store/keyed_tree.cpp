@@ -39,6 +39,11 @@ int compare_keys(std::string_view key, const KeyedNode& other) noexcept
 
 }  // namespace
 
+bool KeyedNode::has_key(std::string_view key) const noexcept
+{
+    return compare_keys(key, *this) == 0;
+}
+
 void KeyedNode::copy_key(char* out) const noexcept
 {
     const auto [first, more] = parts_of(*this);
@@ -90,7 +95,7 @@ KeyedNode* KeyedTree::next_of(std::string_view key, std::uint32_t tag) const noe
         }
         node = order < 0 ? node->left : node->right;
     }
-    return next != nullptr && next->key >> 32U == least.hash && compare_keys(key, keyed(next)) == 0
+    return next != nullptr && next->key >> 32U == least.hash && keyed(next).has_key(key)
         ? reinterpret_cast<KeyedNode*>(next)
         : nullptr;
 }

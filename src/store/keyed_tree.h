@@ -31,6 +31,7 @@ struct KeyedNode {
     /// Distinguishes the nodes of one key.
     std::uint32_t tag() const noexcept { return static_cast<std::uint32_t>(node.key); }
     std::size_t key_length() const noexcept { return node.data; }
+    bool has_key(std::string_view key) const noexcept;
     /// Writes the key to `out`, which must have room for key_limit bytes.
     void copy_key(char* out) const noexcept;
     /// Derived classes free their additional blocks here.

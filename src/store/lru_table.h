@@ -15,6 +15,11 @@ class UseQueue {
 public:
     void init() noexcept { ngx_queue_init(&nodes_); }
 
+    /// The most recently used node. Null: the queue is empty.
+    KeyedNode* newest() const noexcept
+    {
+        return ngx_queue_empty(&nodes_) ? nullptr : KeyedNode::of(ngx_queue_head(&nodes_));
+    }
     /// The least recently used node. Null: the queue is empty.
     KeyedNode* oldest() const noexcept
     {
@@ -25,6 +30,9 @@ public:
     /// Moves the node to the most recently used end, from any queue that it is in.
     void use(KeyedNode& node) noexcept
     {
+        if (&node == newest()) {
+            return;
+        }
         ngx_queue_remove(&node.queue);
         ngx_queue_insert_head(&nodes_, &node.queue);
     }
@@ -73,9 +81,13 @@ public:
     /// KeyedTree::may_have.
     bool may_have(std::string_view key) const noexcept { return shared_->tree.may_have(key); }
 
-    /// Null: not found.
+    /// Null: not found. Fastest for the most recently used entry, of which a flood asks.
     Entry* find(std::string_view key, std::uint32_t tag) const noexcept
     {
+        KeyedNode* newest = shared_->used.newest();
+        if (newest != nullptr && newest->tag() == tag && newest->has_key(key)) {
+            return static_cast<Entry*>(newest);
+        }
         return static_cast<Entry*>(shared_->tree.find(key, tag));
     }
 

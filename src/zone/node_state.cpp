@@ -60,7 +60,9 @@ void recall_refusal(AppliedLimit& limit) noexcept
     Verdict& state = denial->state;
     if (limit.cost > limit.policy.limit()) {
         state.retry_after.reset();  // never, although a smaller cost will pass
-    } else if (state.blocked.count() == 0 || *state.retry_after > state.blocked) {
+    } else if (
+        limit.cost > denial->cost
+        && (state.blocked.count() == 0 || *state.retry_after > state.blocked)) {
         *state.retry_after += longer_for(limit.policy, limit.cost - denial->cost);
     }
     decide_by(Source::cache, state, limit);
