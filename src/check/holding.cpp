@@ -244,9 +244,7 @@ void Holdings::put_into_failed(Holding& holding, milliseconds pause) noexcept
     if (rank < 2) {
         client_.repeats().delay_exit(last_release_ + std::min(hold_, most_exit_delay) - now());
     }
-    client_.repeats().add(
-        holding, { client_.server_of(holding.shard_), rank, hold_ }, pause,
-        holding.counts_since_ + hold_ - now());
+    client_.repeats().add(holding, { rank, hold_ }, pause, holding.counts_since_ + hold_ - now());
     if (rank == 1) {
         holding.count_in(owed_count_);
     }
@@ -346,7 +344,7 @@ void Holdings::fire() noexcept
 void Holdings::restate(std::uint32_t server) noexcept
 {
     const auto restate_its = [this, server](Holding& holding) {
-        if (client_.server_of(holding.shard_) == server && !holding.is_over()) {
+        if (holding.server() == server && !holding.is_over()) {
             restate(holding);
         }
     };

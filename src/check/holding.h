@@ -93,6 +93,7 @@ private:
     bool is_over() const noexcept;
     /// See redis::Repeats.
     std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }
+    std::uint32_t server() const noexcept override;
     bool repeat() noexcept override { return send(); }
     bool give_up() noexcept override;
     void settle() noexcept;
@@ -210,6 +211,11 @@ private:
     std::int64_t highest_number_ = 0;
     LastStatements last_;
 };
+
+inline std::uint32_t Holding::server() const noexcept
+{
+    return all_.client_.server_of(shard_);
+}
 
 /// Whatever Redis knew of this holder does not count any longer.
 inline bool Holding::is_over() const noexcept

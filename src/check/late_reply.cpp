@@ -17,7 +17,7 @@ LateReply::LateReply(
       leased_(runs.count()),
       counted_(runs.replies()),
       node_time_(node_time),
-      made_(client.now())
+      began_(client.now())
 {
     for (const LimitCheck& check : checks) {
         keys_.append(check.redis_key).append(check.block_key);
@@ -140,7 +140,7 @@ void LateReply::await_settlement()
     const auto settles = [](const RemoteLimit& limit) {
         return limit.cost > 0 && !counts_at_one_time(limit.policy.algorithm);
     };
-    if (unsettled_.empty() && std::any_of(limits_.begin(), limits_.end(), settles)) {
+    if (std::any_of(limits_.begin(), limits_.end(), settles)) {
         unsettled_.emplace_back(client_.unsettled(), limits_.front().redis_key, age());
     }
 }
@@ -150,7 +150,7 @@ try {
     ++refused_[run];
     if (answered_) {
         refund_refused();
-    } else if (self_ != nullptr) {
+    } else if (self_ != nullptr && unsettled_.empty()) {
         await_settlement();
     }
 } catch (const std::exception&) {
@@ -159,6 +159,7 @@ try {
 
 void LateReply::settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept
 try {
+    began_ = client_.now();
     if (cost != runs_.cost(run, limit)) {
         costs_.push_back({ run, limit, cost });
         if (self_ != nullptr) {

@@ -66,8 +66,8 @@ private:
     void write_keys(redis::ScriptArguments&) const override {}
     void write_numbers(redis::ScriptArguments&) const override {}
 
-    /// How long Redis may count otherwise than requests used it.
-    redis::milliseconds age() const noexcept { return client_.now() - made_; }
+    /// Since when Redis may count otherwise than requests used it.
+    redis::milliseconds age() const noexcept { return client_.now() - began_; }
     void await_settlement();
     void answered(microseconds server_time) noexcept;
     void refund_refused() noexcept;
@@ -84,7 +84,7 @@ private:
     std::vector<Cost> costs_;            // to be settled
     std::vector<Counted> counted_;       // by run and limit
     const NodeTime node_time_;
-    const redis::milliseconds made_;
+    redis::milliseconds began_;  // what it settles: the latest
     bool answered_ = false;
     std::shared_ptr<LateReply> self_;        // while the reply is awaited
     std::list<redis::Unsettled> unsettled_;  // as long

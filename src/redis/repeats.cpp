@@ -30,17 +30,17 @@ Repeats::~Repeats()
     }
 }
 
-Repeats::Lists& Repeats::lists_of(const Place& place) noexcept
+List<Repeated>& Repeats::list_of(std::uint32_t server, const Place& place) noexcept
 try {
-    return queues_[place.server].waiting[place.hold];
+    return queues_[server].waiting[place.hold][place.rank];
 } catch (const std::exception&) {
-    return queues_[0].waiting.begin()->second;  // out of memory
+    return queues_[0].waiting.begin()->second[place.rank];  // out of memory
 }
 
 void Repeats::add(
     Repeated& what, const Place& place, milliseconds pause, milliseconds left) noexcept
 {
-    List<Repeated>& list = lists_of(place)[place.rank];
+    List<Repeated>& list = list_of(what.server(), place);
     if (std::exchange(what.list_, &list) != &list) {
         list.push_back(what);
     }
@@ -57,6 +57,29 @@ void Repeats::ended(Repeated& what, RepeatWindow::Ended how) noexcept
     if (RepeatWindow* window = std::exchange(what.window_, nullptr)) {
         window->ended(how, loop_.now());
         wake(loop_.now());
+    }
+}
+
+void Repeats::servers_changed() noexcept
+{
+    servers_changed_ = true;
+    wake(loop_.now());
+}
+
+/// Each one to the queue of the server that has it now.
+void Repeats::move_all() noexcept
+{
+    for (auto& [server, queue] : queues_) {
+        for (auto& [hold, lists] : queue.waiting) {
+            for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+                lists[rank].each([this, place = Place{ rank, hold }](Repeated& each) {
+                    List<Repeated>& list = list_of(each.server(), place);
+                    if (std::exchange(each.list_, &list) != &list) {
+                        list.push_back(each);
+                    }
+                });
+            }
+        }
     }
 }
 
@@ -120,6 +143,9 @@ void Repeats::send(Queue& queue) noexcept
 void Repeats::fire() noexcept
 {
     firing_ = true;
+    if (std::exchange(servers_changed_, false)) {
+        move_all();
+    }
     for (auto& [server, queue] : queues_) {
         send(queue);
     }

@@ -27,6 +27,8 @@ protected:
 private:
     friend class Repeats;
 
+    /// Client::server_of its shard.
+    virtual std::uint32_t server() const noexcept = 0;
     /// Sends it. Repeats::ended must be called when it has ended. False: it was not accepted, and
     /// has ended; it may wait again.
     virtual bool repeat() noexcept = 0;
@@ -46,9 +48,8 @@ private:
 class Repeats {
 public:
     struct Place {
-        std::uint32_t server;  // Client::server_of
-        std::size_t rank;      // 0: held; 1: counts, and should not; 2: Redis may know it
-        milliseconds hold;     // for how long Redis knows what is stated
+        std::size_t rank;   // 0: held; 1: counts, and should not; 2: Redis may know it
+        milliseconds hold;  // for how long Redis knows what is stated
     };
 
     explicit Repeats(EventLoop& loop);
@@ -61,6 +62,8 @@ public:
     void add(Repeated& what, const Place& place, milliseconds pause, milliseconds left) noexcept;
     /// It was answered or has failed. No effect if Repeats has not sent it.
     void ended(Repeated& what, RepeatWindow::Ended how) noexcept;
+    /// Shards have other servers.
+    void servers_changed() noexcept;
     /// A connection to this server was lost.
     void restart(std::uint32_t server) noexcept;
     /// While something of rank 0 or 1 waits, a process that leaves does not exit for this time.
@@ -76,7 +79,8 @@ private:
         milliseconds not_before{ 0 };           // the server did not accept one
     };
 
-    Lists& lists_of(const Place& place) noexcept;
+    List<Repeated>& list_of(std::uint32_t server, const Place& place) noexcept;
+    void move_all() noexcept;
     static Repeated* first(Queue& queue, std::size_t rank, milliseconds now) noexcept;
     void send(Queue& queue) noexcept;
     void fire() noexcept;
@@ -86,6 +90,7 @@ private:
     EventLoop& loop_;
     std::map<std::uint32_t, Queue> queues_;  // by server; that of 0 always exists
     bool firing_ = false;
+    bool servers_changed_ = false;
     milliseconds delays_exit_until_{ 0 };
     milliseconds timer_due_{ 0 };
     std::unique_ptr<Timer> timer_;

@@ -271,6 +271,14 @@ protected:
         });
     }
 
+    /// Lets time pass.
+    static void wait(Worker& of, milliseconds time)
+    {
+        for (milliseconds passed{ 0 }; passed < time; passed += 1ms) {
+            virtual_now += 1ms;
+            of.loop.fire();
+        }
+    }
     /// Answers everything, until nothing more is sent.
     void settle()
     {

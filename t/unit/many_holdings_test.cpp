@@ -7,14 +7,6 @@ namespace {
 
 class HoldingsOfManyKeys : public HoldingTest {
 protected:
-    /// Lets time pass.
-    static void wait(Worker& of, milliseconds time)
-    {
-        for (milliseconds passed{ 0 }; passed < time; passed += 1ms) {
-            virtual_now += 1ms;
-            of.loop.fire();
-        }
-    }
     /// Answers all that is repeated, a round trip of 5 ms after it was sent.
     std::size_t most_in_flight(Worker& of)
     {
@@ -125,102 +117,6 @@ TEST_F(HoldingsOfManyKeys, what_is_held_in_one_zone_does_not_wait_behind_free_ke
     end(held);
     settle();
     EXPECT_FALSE(other.any());
-    other.close();
-}
-
-TEST_F(HoldingsOfManyKeys, a_server_that_does_not_answer_delays_nothing_that_another_should_know)
-{
-    Worker& of = add_worker();
-    RemoteLimit limit = limit_of(of, "{k}", 3);
-    limit.shard = 1;
-    Held& held = send(of, { limit });
-    std::list<Held*> others;
-    for (int i = 0; i < 300; ++i) {
-        others.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
-    }
-    settle();
-    of.holdings.restate(0);
-    wait(of, 60ms);
-    for (int i = 0; i < 5; ++i) {
-        while (!of.client.messages.empty()) {
-            take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Failure::timeout);
-            });
-        }
-        wait(of, 100ms);
-    }
-    ask("FLUSHALL");
-    of.holdings.restate(1);
-    wait(of, 2ms);
-    ASSERT_EQ(of.client.messages.size(), 2U) << "one to each server";
-    answer(of, std::prev(of.client.messages.end()));
-    EXPECT_EQ(remaining(), 2);
-    end(held);
-    std::for_each(others.begin(), others.end(), [this](Held* each) { end(*each); });
-    settle();
-}
-
-TEST_F(HoldingsOfManyKeys, all_keys_have_their_turn_if_connections_are_lost_again_and_again)
-{
-    Worker& of = add_worker();
-    std::list<Held*> held;
-    for (int i = 0; i < 300; ++i) {
-        held.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
-    }
-    settle();
-    ask("FLUSHALL");
-    std::int64_t known = 0;
-    const auto count_known = [this, &known] {
-        known = 0;
-        for (int i = 0; i < 300; ++i) {
-            known += ask("TYPE {%d}", i) == "none" ? 0 : 1;
-        }
-    };
-    int losses = 0;
-    for (; losses < 30 && known < 300; ++losses) {
-        of.holdings.restate(0);
-        for (int round_trips = 0; round_trips < 2; ++round_trips) {
-            wait(of, 60ms);
-            for (std::size_t left = of.client.messages.size(); left > 0; --left) {
-                answer(of, of.client.messages.begin());
-            }
-        }
-        while (!of.client.messages.empty()) {
-            take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Failure::connection);
-            });
-        }
-        count_known();
-    }
-    EXPECT_EQ(known, 300);
-    EXPECT_LE(losses, 12) << "at least 25 between two losses";
-    std::for_each(held.begin(), held.end(), [this](Held* each) { end(*each); });
-    settle();
-}
-
-TEST_F(HoldingsOfManyKeys, what_redis_knows_for_the_shortest_time_is_stated_first)
-{
-    Worker& of = add_worker();
-    Holdings other({ of.client, 3s, +[]() noexcept { return virtual_now - 1'000'000s; },
-                     [](std::int64_t) {} });
-    std::list<Held*> held;
-    for (int i = 0; i < 100; ++i) {
-        held.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
-    }
-    RemoteLimit limit = limit_of(of, "{k}", 3);
-    limit.policy.rate.window = 3s;
-    limit.holdings = &other;
-    held.push_back(&send(of, { limit }));
-    settle();
-    ask("FLUSHALL");
-    of.holdings.restate(0);
-    other.restate(0);
-    wait(of, 2ms);
-    ASSERT_FALSE(of.client.messages.empty());
-    answer(of, of.client.messages.begin());
-    EXPECT_EQ(remaining(), 2);
-    std::for_each(held.begin(), held.end(), [this](Held* each) { end(*each); });
-    settle();
     other.close();
 }
 

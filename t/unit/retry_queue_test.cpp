@@ -1,5 +1,6 @@
 // Calls that wait for another try, and how long they keep a process that leaves.
 
+#include "check/late_reply.h"
 #include "check/settlement.h"
 #include "holding_fixture.h"
 #include "redis/retry_queue.h"
@@ -192,6 +193,28 @@ TEST_F(LateSettlement, a_refund_that_falls_silent_delays_an_exit_no_longer_than_
     refund->on_failure(redis::Failure::timeout);
     expect_exit();
     late->on_failure(redis::Failure::connection);
+}
+
+TEST_F(LateSettlement, a_request_that_ends_late_is_settled_as_one_that_got_its_answer_in_time)
+{
+    limit.scripts.charge = scripts.add(charge_script(Algorithm::gcra));
+    digests.resize(3);
+    RemoteLimit* const limits[] = { &limit };
+    const LimitCheck checks[] = { limit };
+    Runs runs;
+    runs.begin(1);
+    const auto position = runs.add([](std::size_t) { return 1; });
+    const auto late = std::make_shared<LateReply>(
+        client, limits, checks, runs, std::nullopt, +[]() noexcept { return virtual_now; });
+    redis::Call* const reply = LateReply::await(late);
+    pass(20s);
+    late->settle(position.run, 0, 5);
+    EXPECT_TRUE(loop.keeps_process()) << "70 s after the process began to leave";
+    pass(50s);
+    EXPECT_TRUE(loop.keeps_process());
+    pass(12s);
+    EXPECT_FALSE(loop.keeps_process()) << "it does not wait for a reply for ever";
+    reply->on_failure(redis::Failure::connection);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -107,7 +108,13 @@ public:
     bool refuses(std::uint32_t) const noexcept override { return away; }
     std::uint32_t shard_of(std::string_view) const noexcept override { return 0; }
     redis::ServerClock* clock_of(std::uint32_t) const noexcept override { return nullptr; }
+    std::uint32_t server_of(std::uint32_t shard) const noexcept override
+    {
+        const auto found = servers.find(shard);
+        return found == servers.end() ? shard : found->second;
+    }
 
+    std::map<std::uint32_t, std::uint32_t> servers;  // of shards; else the number is the same
     std::list<Message> messages;
     bool away = false;
 

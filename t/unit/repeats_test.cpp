@@ -1,0 +1,132 @@
+// The order in which a worker states again what its requests hold.
+
+#include "holding_fixture.h"
+
+namespace ratelimit {
+namespace {
+
+class RepeatsTest : public HoldingTest {};
+
+TEST_F(RepeatsTest, a_server_that_does_not_answer_delays_nothing_that_another_should_know)
+{
+    Worker& of = add_worker();
+    RemoteLimit limit = limit_of(of, "{k}", 3);
+    limit.shard = 1;
+    Held& held = send(of, { limit });
+    std::list<Held*> others;
+    for (int i = 0; i < 300; ++i) {
+        others.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
+    }
+    settle();
+    of.holdings.restate(0);
+    wait(of, 60ms);
+    for (int i = 0; i < 5; ++i) {
+        while (!of.client.messages.empty()) {
+            take(of, of.client.messages.begin(), [](Message& message) {
+                fail(message, redis::Failure::timeout);
+            });
+        }
+        wait(of, 100ms);
+    }
+    ask("FLUSHALL");
+    of.holdings.restate(1);
+    wait(of, 2ms);
+    ASSERT_EQ(of.client.messages.size(), 2U) << "one to each server";
+    answer(of, std::prev(of.client.messages.end()));
+    EXPECT_EQ(remaining(), 2);
+    end(held);
+    std::for_each(others.begin(), others.end(), [this](Held* each) { end(*each); });
+    settle();
+}
+
+TEST_F(RepeatsTest, a_key_that_moves_to_another_server_does_not_wait_for_the_first_one)
+{
+    Worker& of = add_worker();
+    for (int i = 0; i < 300; ++i) {
+        request_of(of, { "{" + std::to_string(i) + "}" });
+    }
+    RemoteLimit moves = limit_of(of, "{k}", 3);
+    moves.shard = 1;
+    of.client.servers = { { 1, 0 } };
+    send(of, { moves });
+    settle();
+    of.holdings.restate(0);
+    wait(of, 60ms);
+    const std::size_t unanswered = of.client.messages.size();
+    ask("FLUSHALL");
+    of.client.servers = { { 1, 2 } };
+    of.client.repeats().servers_changed();
+    wait(of, 2ms);
+    ASSERT_EQ(of.client.messages.size(), unanswered + 1) << "the first one has not answered";
+    answer(of, std::prev(of.client.messages.end()));
+    EXPECT_EQ(remaining(), 2);
+    of.requests.clear();
+    settle();
+}
+
+TEST_F(RepeatsTest, all_keys_have_their_turn_if_connections_are_lost_again_and_again)
+{
+    Worker& of = add_worker();
+    std::list<Held*> held;
+    for (int i = 0; i < 300; ++i) {
+        held.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
+    }
+    settle();
+    ask("FLUSHALL");
+    std::int64_t known = 0;
+    const auto count_known = [this, &known] {
+        known = 0;
+        for (int i = 0; i < 300; ++i) {
+            known += ask("TYPE {%d}", i) == "none" ? 0 : 1;
+        }
+    };
+    int losses = 0;
+    for (; losses < 30 && known < 300; ++losses) {
+        of.holdings.restate(0);
+        for (int round_trips = 0; round_trips < 2; ++round_trips) {
+            wait(of, 60ms);
+            for (std::size_t left = of.client.messages.size(); left > 0; --left) {
+                answer(of, of.client.messages.begin());
+            }
+        }
+        while (!of.client.messages.empty()) {
+            take(of, of.client.messages.begin(), [](Message& message) {
+                fail(message, redis::Failure::connection);
+            });
+        }
+        count_known();
+    }
+    EXPECT_EQ(known, 300);
+    EXPECT_LE(losses, 12) << "at least 25 between two losses";
+    std::for_each(held.begin(), held.end(), [this](Held* each) { end(*each); });
+    settle();
+}
+
+TEST_F(RepeatsTest, what_redis_knows_for_the_shortest_time_is_stated_first)
+{
+    Worker& of = add_worker();
+    Holdings other({ of.client, 3s, +[]() noexcept { return virtual_now - 1'000'000s; },
+                     [](std::int64_t) {} });
+    std::list<Held*> held;
+    for (int i = 0; i < 100; ++i) {
+        held.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
+    }
+    RemoteLimit limit = limit_of(of, "{k}", 3);
+    limit.policy.rate.window = 3s;
+    limit.holdings = &other;
+    held.push_back(&send(of, { limit }));
+    settle();
+    ask("FLUSHALL");
+    of.holdings.restate(0);
+    other.restate(0);
+    wait(of, 2ms);
+    ASSERT_FALSE(of.client.messages.empty());
+    answer(of, of.client.messages.begin());
+    EXPECT_EQ(remaining(), 2);
+    std::for_each(held.begin(), held.end(), [this](Held* each) { end(*each); });
+    settle();
+    other.close();
+}
+
+}  // namespace
+}  // namespace ratelimit
