@@ -245,8 +245,8 @@ void Holdings::put_into_failed(Holding& holding, milliseconds pause) noexcept
         client_.repeats().delay_exit(last_release_ + std::min(hold_, most_exit_delay) - now());
     }
     client_.repeats().add(holding, { rank, hold_ }, pause, holding.counts_since_ + hold_ - now());
-    if (rank == 1) {
-        holding.count_in(owed_count_);
+    if (rank > 0) {
+        holding.count_in(rank == 1 ? owed_count_ : free_count_);
     }
 }
 
@@ -287,22 +287,20 @@ void Holdings::forget_idle() noexcept
     }
 }
 
-/// Forgets a holding that holds nothing, and of which Redis counts nothing; if it must be, one of
-/// another zone.
+/// Forgets a holding that holds nothing, and of which Redis counts nothing.
 void Holdings::forget_one() noexcept
 {
-    if (idle_.find([](Holding& holding) { return holding.give_up(); }) == nullptr) {
-        client_.repeats().give_up_one();
+    const auto remove = [this](Holding& holding) {
+        const bool free = &holding.all_ == this && holding.calls_ == 0 && holding.held_ == 0;
+        if (free) {
+            forget(holding);
+        }
+        return free;
+    };
+    if (idle_.find(remove) == nullptr && free_count_ > 0) {
+        client_.repeats().remove_one(
+            [&remove](redis::Repeated& each) { return remove(static_cast<Holding&>(each)); });
     }
-}
-
-bool Holding::give_up() noexcept
-{
-    const bool used = calls_ > 0 || held_ > 0;
-    if (!used) {
-        all_.forget(*this);
-    }
-    return !used;
 }
 
 /// Starts the timer for what is due first. It fires more often than that: after a stop of this

@@ -95,7 +95,6 @@ private:
     std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }
     std::uint32_t server() const noexcept override;
     bool repeat() noexcept override { return send(); }
-    bool give_up() noexcept override;
     void settle() noexcept;
     bool send() noexcept;
     void count_in(std::size_t& list) noexcept
@@ -119,7 +118,7 @@ private:
     std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
     milliseconds counts_since_{ 0 };      // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };               // in a list of Holdings
-    std::size_t* counted_in_ = nullptr;   // the number of those that wait as it does
+    std::size_t* counted_in_ = nullptr;   // a count of Holdings; null: none has it
     unsigned calls_ = 0;                  // that refer to it
 
     // The statement in flight.
@@ -202,7 +201,8 @@ private:
     List<Holding> stated_;  // to be renewed
     List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
-    std::size_t owed_count_ = 0;  // Redis may count them, and is to know that nothing is held
+    std::size_t owed_count_ = 0;  // those of rank 1 that wait
+    std::size_t free_count_ = 0;  // those of rank 2 that wait
     bool firing_ = false;
     std::unique_ptr<Timer> timer_;
     milliseconds timer_due_ = milliseconds::max();

@@ -96,19 +96,8 @@ void Repeats::delay_exit(milliseconds time) noexcept
     delays_exit_until_ = std::max(delays_exit_until_, loop_.now() + time);
 }
 
-void Repeats::give_up_one() noexcept
-{
-    for (auto& [server, queue] : queues_) {
-        for (auto& [hold, lists] : queue.waiting) {
-            if (lists[2].find([](Repeated& each) { return each.give_up(); }) != nullptr) {
-                return;
-            }
-        }
-    }
-}
-
 /// The one to be sent next. Null: none is due.
-Repeated* Repeats::first(Queue& queue, std::size_t rank, milliseconds now) noexcept
+Repeated* Repeats::next(Queue& queue, std::size_t rank, milliseconds now) noexcept
 {
     Repeated* found = nullptr;
     for (auto& [hold, lists] : queue.waiting) {
@@ -126,14 +115,14 @@ void Repeats::send(Queue& queue) noexcept
     const milliseconds now = loop_.now();
     for (std::size_t rank = 0; rank < std::tuple_size_v<Lists>; ++rank) {
         while (queue.window.has_room(rank) && now >= queue.not_before) {
-            Repeated* next = first(queue, rank, now);
-            if (next == nullptr) {
+            Repeated* const sent = next(queue, rank, now);
+            if (sent == nullptr) {
                 break;
             }
-            next->stop_waiting();
-            next->window_ = &queue.window;
+            sent->stop_waiting();
+            sent->window_ = &queue.window;
             queue.window.sent();
-            if (!next->repeat()) {
+            if (!sent->repeat()) {
                 queue.not_before = now + after_refusal;
             }
         }
@@ -157,7 +146,7 @@ void Repeats::watch() noexcept
 {
     const milliseconds now = loop_.now();
     milliseconds next = milliseconds::max();
-    bool matters = false;
+    bool delays_exit = false;
     for (auto queue = queues_.begin(); queue != queues_.end();) {
         bool waits = false;
         for (auto& [hold, lists] : queue->second.waiting) {
@@ -166,7 +155,7 @@ void Repeats::watch() noexcept
                     continue;
                 }
                 waits = true;
-                matters = matters || rank < 2;
+                delays_exit = delays_exit || rank < 2;
                 const milliseconds due = queue->second.window.has_room(rank)
                     ? std::max(lists[rank].front().due_, queue->second.not_before)
                     : now + longest_delay;
@@ -179,7 +168,7 @@ void Repeats::watch() noexcept
         }
         queue = in_use || queue->first == 0 ? std::next(queue) : queues_.erase(queue);
     }
-    timer_->cancelable(!matters || now > delays_exit_until_);
+    timer_->cancelable(!delays_exit || now > delays_exit_until_);
     if (next != milliseconds::max()) {
         wake(next);
     }

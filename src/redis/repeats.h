@@ -32,8 +32,6 @@ private:
     /// Sends it. Repeats::ended must be called when it has ended. False: it was not accepted, and
     /// has ended; it may wait again.
     virtual bool repeat() noexcept = 0;
-    /// There are too many. False: it is in use.
-    virtual bool give_up() noexcept = 0;
 
     List<Repeated>* list_ = nullptr;  // it waits there
     milliseconds due_{ 0 };
@@ -68,8 +66,18 @@ public:
     void restart(std::uint32_t server) noexcept;
     /// While something of rank 0 or 1 waits, a process that leaves does not exit for this time.
     void delay_exit(milliseconds time) noexcept;
-    /// Gives up one of rank 2.
-    void give_up_one() noexcept;
+    /// Calls `remove` with those of rank 2, until it has removed one and returns true.
+    template <class Remove>
+    void remove_one(Remove&& remove) noexcept
+    {
+        for (auto& [server, queue] : queues_) {
+            for (auto& [hold, lists] : queue.waiting) {
+                if (lists[2].find(remove) != nullptr) {
+                    return;
+                }
+            }
+        }
+    }
 
 private:
     using Lists = std::array<List<Repeated>, 3>;  // by rank
@@ -81,7 +89,7 @@ private:
 
     List<Repeated>& list_of(std::uint32_t server, const Place& place) noexcept;
     void move_all() noexcept;
-    static Repeated* first(Queue& queue, std::size_t rank, milliseconds now) noexcept;
+    static Repeated* next(Queue& queue, std::size_t rank, milliseconds now) noexcept;
     void send(Queue& queue) noexcept;
     void fire() noexcept;
     void watch() noexcept;
