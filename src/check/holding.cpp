@@ -177,6 +177,7 @@ Holdings::Holdings(Parts parts)
       count_(std::move(parts.count)),
       id_(static_cast<std::int64_t>(random_number() >> 11U | 1U)),  // a double is exact for it
       longest_delay_(client_.longest_wait() + client_.usual_wait()),
+      group_(client_.repeats().add_group()),
       timer_(client_.make_timer([this] { fire(); }))
 {
     timer_->cancelable(true);  // a request that holds something keeps the process
@@ -244,9 +245,9 @@ void Holdings::put_into_failed(Holding& holding, milliseconds pause) noexcept
     if (rank < 2) {
         client_.repeats().delay_exit(last_release_ + std::min(hold_, most_exit_delay) - now());
     }
-    client_.repeats().add(holding, { rank, hold_ }, pause, holding.counts_since_ + hold_ - now());
-    if (rank > 0) {
-        holding.count_in(rank == 1 ? owed_count_ : free_count_);
+    client_.repeats().add(holding, { group_, rank }, pause, holding.counts_since_ + hold_ - now());
+    if (rank == 1) {
+        holding.count_in(owed_count_);
     }
 }
 
@@ -291,15 +292,16 @@ void Holdings::forget_idle() noexcept
 void Holdings::forget_one() noexcept
 {
     const auto remove = [this](Holding& holding) {
-        const bool free = &holding.all_ == this && holding.calls_ == 0 && holding.held_ == 0;
+        const bool free = holding.calls_ == 0 && holding.held_ == 0;
         if (free) {
             forget(holding);
         }
         return free;
     };
-    if (idle_.find(remove) == nullptr && free_count_ > 0) {
-        client_.repeats().remove_one(
-            [&remove](redis::Repeated& each) { return remove(static_cast<Holding&>(each)); });
+    if (idle_.find(remove) == nullptr) {
+        client_.repeats().remove_one({ group_, 2 }, [&remove](redis::Repeated& each) {
+            return remove(static_cast<Holding&>(each));
+        });
     }
 }
 

@@ -202,8 +202,8 @@ private:
     List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;
     std::size_t owed_count_ = 0;  // those of rank 1 that wait
-    std::size_t free_count_ = 0;  // those of rank 2 that wait
     bool firing_ = false;
+    const std::size_t group_;  // in redis::Repeats
     std::unique_ptr<Timer> timer_;
     milliseconds timer_due_ = milliseconds::max();
     milliseconds last_release_{ 0 };

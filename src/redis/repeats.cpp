@@ -16,13 +16,13 @@ constexpr milliseconds longest_delay{ 50 };
 
 Repeats::Repeats(EventLoop& loop) : loop_(loop), timer_(loop.make_timer([this] { fire(); }))
 {
-    queues_[0].waiting[milliseconds{ 0 }];
+    queues_[0].waiting[0];
 }
 
 Repeats::~Repeats()
 {
     for (auto& [server, queue] : queues_) {
-        for (auto& [hold, lists] : queue.waiting) {
+        for (auto& [group, lists] : queue.waiting) {
             for (List<Repeated>& list : lists) {
                 list.each([](Repeated& each) { each.stop_waiting(); });
             }
@@ -32,7 +32,7 @@ Repeats::~Repeats()
 
 List<Repeated>& Repeats::list_of(std::uint32_t server, const Place& place) noexcept
 try {
-    return queues_[server].waiting[place.hold][place.rank];
+    return queues_[server].waiting[place.group][place.rank];
 } catch (const std::exception&) {
     return queues_[0].waiting.begin()->second[place.rank];  // out of memory
 }
@@ -70,9 +70,9 @@ void Repeats::servers_changed() noexcept
 void Repeats::move_all() noexcept
 {
     for (auto& [server, queue] : queues_) {
-        for (auto& [hold, lists] : queue.waiting) {
+        for (auto& [group, lists] : queue.waiting) {
             for (std::size_t rank = 0; rank < lists.size(); ++rank) {
-                lists[rank].each([this, place = Place{ rank, hold }](Repeated& each) {
+                lists[rank].each([this, place = Place{ group, rank }](Repeated& each) {
                     List<Repeated>& list = list_of(each.server(), place);
                     if (std::exchange(each.list_, &list) != &list) {
                         list.push_back(each);
@@ -100,7 +100,7 @@ void Repeats::delay_exit(milliseconds time) noexcept
 Repeated* Repeats::next(Queue& queue, std::size_t rank, milliseconds now) noexcept
 {
     Repeated* found = nullptr;
-    for (auto& [hold, lists] : queue.waiting) {
+    for (auto& [group, lists] : queue.waiting) {
         const List<Repeated>& list = lists[rank];
         if (!list.empty() && list.front().due_ <= now
             && (found == nullptr || list.front().lapses_ < found->lapses_)) {
@@ -149,7 +149,7 @@ void Repeats::watch() noexcept
     bool delays_exit = false;
     for (auto queue = queues_.begin(); queue != queues_.end();) {
         bool waits = false;
-        for (auto& [hold, lists] : queue->second.waiting) {
+        for (auto& [group, lists] : queue->second.waiting) {
             for (std::size_t rank = 0; rank < lists.size(); ++rank) {
                 if (lists[rank].empty()) {
                     continue;

@@ -46,8 +46,8 @@ private:
 class Repeats {
 public:
     struct Place {
+        std::size_t group;  // the zone's, by add_group()
         std::size_t rank;   // 0: held; 1: counts, and should not; 2: Redis may know it
-        milliseconds hold;  // for how long Redis knows what is stated
     };
 
     explicit Repeats(EventLoop& loop);
@@ -55,6 +55,7 @@ public:
     Repeats(const Repeats&) = delete;
     Repeats& operator=(const Repeats&) = delete;
 
+    std::size_t add_group() noexcept { return ++groups_; }
     /// From now on it waits, for `pause` at least. It keeps its turn if it waits there already.
     /// `left`: for how long Redis still knows what was stated last.
     void add(Repeated& what, const Place& place, milliseconds pause, milliseconds left) noexcept;
@@ -66,15 +67,14 @@ public:
     void restart(std::uint32_t server) noexcept;
     /// While something of rank 0 or 1 waits, a process that leaves does not exit for this time.
     void delay_exit(milliseconds time) noexcept;
-    /// Calls `remove` with those of rank 2, until it has removed one and returns true.
+    /// Calls `remove` with those of a group and rank, until it has removed one and returns true.
     template <class Remove>
-    void remove_one(Remove&& remove) noexcept
+    void remove_one(const Place& place, Remove&& remove) noexcept
     {
         for (auto& [server, queue] : queues_) {
-            for (auto& [hold, lists] : queue.waiting) {
-                if (lists[2].find(remove) != nullptr) {
-                    return;
-                }
+            const auto found = queue.waiting.find(place.group);
+            if (found != queue.waiting.end() && found->second[place.rank].find(remove) != nullptr) {
+                return;
             }
         }
     }
@@ -83,8 +83,8 @@ private:
     using Lists = std::array<List<Repeated>, 3>;  // by rank
     struct Queue {
         RepeatWindow window;
-        std::map<milliseconds, Lists> waiting;  // by `hold`
-        milliseconds not_before{ 0 };           // the server did not accept one
+        std::map<std::size_t, Lists> waiting;  // by group
+        milliseconds not_before{ 0 };          // the server did not accept one
     };
 
     List<Repeated>& list_of(std::uint32_t server, const Place& place) noexcept;
@@ -97,6 +97,7 @@ private:
 
     EventLoop& loop_;
     std::map<std::uint32_t, Queue> queues_;  // by server; that of 0 always exists
+    std::size_t groups_ = 0;
     bool firing_ = false;
     bool servers_changed_ = false;
     milliseconds delays_exit_until_{ 0 };

@@ -7,6 +7,22 @@ namespace {
 
 class HoldingsOfManyKeys : public HoldingTest {
 protected:
+    /// Requests of these keys, one after another; Redis executes nothing (OOM).
+    void refuse_keys(Worker& of, Holdings& zone, std::size_t first, std::size_t end_of_keys)
+    {
+        for (std::size_t i = first; i < end_of_keys; ++i) {
+            const std::string key = "{" + std::to_string(i) + "}";
+            RemoteLimit limit = limit_of(of, key, 1);
+            limit.holdings = &zone;
+            Held& refused = send(of, { limit });
+            take(of, std::prev(of.client.messages.end()), [](Message& message) {
+                redis::Call* call = message.record.release();
+                call->routing.written = false;
+                call->on_failure(redis::Failure::error_reply);
+            });
+            end(refused);
+        }
+    }
     /// Answers all that is repeated, a round trip of 5 ms after it was sent.
     std::size_t most_in_flight(Worker& of)
     {
@@ -155,19 +171,27 @@ TEST_F(HoldingsOfManyKeys, units_granted_while_connections_are_lost_are_stated_f
 TEST_F(HoldingsOfManyKeys, keys_whose_checks_redis_refused_need_no_statement)
 {
     Worker& of = add_worker();
-    for (int i = 0; i < 100; ++i) {
-        Held& refused = request_of(of, { "{" + std::to_string(i) + "}" });
-        take(of, of.client.messages.begin(), [](Message& message) {
-            redis::Call* call = message.record.release();
-            call->routing.written = false;  // OOM: Redis has executed nothing
-            call->on_failure(redis::Failure::error_reply);
-        });
-        end(refused);
-    }
+    refuse_keys(of, of.holdings, 0, 100);
     EXPECT_FALSE(of.holdings.any());
     virtual_now += 100ms;
     of.loop.fire();
     EXPECT_TRUE(of.client.messages.empty());
+}
+
+TEST_F(HoldingsOfManyKeys, a_zone_with_too_many_keys_forgets_none_of_another)
+{
+    Worker& of = add_worker();
+    Holdings other({ of.client, policy.rate.window,
+                     +[]() noexcept { return virtual_now - 1'000'000s; }, [](std::int64_t) {} });
+    constexpr std::size_t most = 65'536;
+    refuse_keys(of, other, 0, 100);
+    refuse_keys(of, of.holdings, 0, most);
+    other.restate(0);
+    of.holdings.restate(0);
+    refuse_keys(of, of.holdings, most, most + 100);
+    EXPECT_EQ(other.size(), 100U);
+    EXPECT_LE(of.holdings.size(), most + 1);
+    other.close();
 }
 
 TEST_F(HoldingsOfManyKeys, a_key_is_forgotten_although_connections_are_lost_again_and_again)
