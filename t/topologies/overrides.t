@@ -86,7 +86,7 @@ subtest 'sentinels: a failover keeps the overrides' => sub {
     is $_->status('/?k=a'), 429, 'as last known' for @nodes;
     wait_until('a change after the failover', sub {
         $nodes[1]->get('/ops/zones/test/keys/b/override', method => 'PUT', body => '{"block":true}')->status == 200;
-    });
+    }, 40);
     blocked($_, 'b') for @nodes;
     is $_->status('/?k=a'), 429 for @nodes;
 };

@@ -30,8 +30,8 @@ sub new {
 sub addr { return "127.0.0.1:$_[0]{port}" }
 
 # How many requests it serves now, and the most that it served at one time: of all keys, or of one.
-sub now  { return $_[0]->command('now', $_[1] // '') }
-sub most { return $_[0]->command('most', $_[1] // '') }
+sub now  { return $_[0]->command('now', $_[1] // 'all') }
+sub most { return $_[0]->command('most', $_[1] // 'all') }
 # How many it has begun to serve.
 sub begun { return $_[0]->command('begun', '') }
 # Ends the requests that it serves now. `drop`: it closes their connections without a response.
@@ -151,7 +151,6 @@ sub obey {
     my ($self) = @_;
     sysread $self->{control}, my $line, 200 or return 0;
     my ($command, $key) = split ' ', $line;
-    $key //= 'all';
     my $answer = 0;
     if ($command eq 'begun') {
         $answer = $self->{begun};
