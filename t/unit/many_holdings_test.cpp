@@ -178,6 +178,26 @@ TEST_F(HoldingsOfManyKeys, keys_whose_checks_redis_refused_need_no_statement)
     EXPECT_TRUE(of.client.messages.empty());
 }
 
+TEST_F(HoldingsOfManyKeys, a_key_in_use_keeps_no_other_from_being_forgotten)
+{
+    Worker& of = add_worker();
+    Held& first = request_of(of, { "{total}" });
+    settle();
+    request_of(of, { "{total}" });
+    end(first);
+    request_of(of, { "{new}", "{total}" });
+    ASSERT_EQ(of.client.messages.size(), 1U) << "the last one waits for its answer";
+    std::list<Message> kept;
+    kept.swap(of.client.messages);
+    refuse_keys(of, of.holdings, 0, 66'000);
+    EXPECT_LE(of.holdings.size(), 65'536U + 3);
+    of.client.messages.swap(kept);
+    settle();
+    of.requests.clear();
+    settle();
+    EXPECT_FALSE(of.holdings.any());
+}
+
 TEST_F(HoldingsOfManyKeys, a_zone_with_too_many_keys_forgets_none_of_another)
 {
     Worker& of = add_worker();
