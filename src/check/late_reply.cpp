@@ -159,8 +159,8 @@ try {
 
 void LateReply::settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept
 try {
-    began_ = client_.now();
     if (cost != runs_.cost(run, limit)) {
+        began_ = client_.now();
         costs_.push_back({ run, limit, cost });
         if (self_ != nullptr) {
             await_settlement();

@@ -102,6 +102,35 @@ TEST_F(RepeatsTest, all_keys_have_their_turn_if_connections_are_lost_again_and_a
     settle();
 }
 
+TEST_F(RepeatsTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
+{
+    Worker& of = add_worker();
+    for (int i = 0; i < 1000; ++i) {
+        request_of(of, { "{" + std::to_string(i) + "}" });
+    }
+    settle();
+    of.holdings.restate(0);
+    for (wait(of, 5ms); of.client.messages.size() < 160; wait(of, 5ms)) {
+        ASSERT_FALSE(of.client.messages.empty());
+        for (std::size_t left = of.client.messages.size(); left > 0; --left) {
+            answer(of, of.client.messages.begin());
+        }
+    }
+    of.client.repeats().restart(0);
+    while (!of.client.messages.empty()) {
+        take(of, of.client.messages.begin(), [](Message& message) {
+            fail(message, redis::Failure::connection);
+        });
+    }
+    of.holdings.restate(0);
+    wait(of, 60ms);
+    EXPECT_LE(of.client.messages.size(), 50U) << "Redis may be another one";
+    EXPECT_GE(of.client.messages.size(), 40U);
+    settle();
+    of.requests.clear();
+    settle();
+}
+
 TEST_F(RepeatsTest, what_redis_knows_for_the_shortest_time_is_stated_first)
 {
     Worker& of = add_worker();
