@@ -222,7 +222,8 @@ Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& lim
         limit.policy.burst = conf.burst;
     }
     if (override && override->kind == Override::Kind::block) {
-        limit.blocked_for = zone.block_rest(*override, node_clock.monotonic);
+        const auto rest = zone.rest_of(*override, node_clock.monotonic);
+        limit.blocked_for = rest.value_or(endless_block);
         // The verdict is the same for every rate, so a malformed one does no harm.
         const Read read = read_rate(r, *conf.zone, limit.policy.rate);
         if (limit.policy.rate.quota == 0) {
@@ -232,6 +233,7 @@ Read read_policy(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& lim
     }
     if (override) {
         apply(*override, limit.policy);
+        limit.override_ends = zone.rest_of(*override, node_clock.monotonic);
         return Read::ok;
     }
     return read_rate(r, *conf.zone, limit.policy.rate);

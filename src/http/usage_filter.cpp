@@ -36,6 +36,12 @@ std::optional<UsageScanner::Format> format_of(const ngx_http_headers_out_t& head
                                                  : std::nullopt;
 }
 
+/// nginx's own range filter makes it a part behind this header filter, and before the body filter.
+bool is_part(const ngx_http_request_t* r) noexcept
+{
+    return r->headers_out.status == NGX_HTTP_PARTIAL_CONTENT;
+}
+
 /// "identity" has no place in a response, but some servers write it.
 bool is_identity(const ngx_str_t& encoding) noexcept
 {
@@ -67,9 +73,7 @@ void begin(ngx_http_request_t* r, std::string_view path)
 {
     RequestState* state = RequestState::find(r);
     const auto format = format_of(r->headers_out);
-    const bool cut = r->headers_out.status == NGX_HTTP_PARTIAL_CONTENT  // by the backend
-        || (r->headers_in.range != nullptr && r->allow_ranges);  // by nginx, before this filter
-    if (state == nullptr || state->usage != nullptr || r->header_only || cut || !format) {
+    if (state == nullptr || state->usage != nullptr || r->header_only || is_part(r) || !format) {
         return;
     }
     const ngx_table_elt_t* encoding = r->headers_out.content_encoding;
@@ -106,7 +110,7 @@ ngx_int_t body_filter(ngx_http_request_t* r, ngx_chain_t* in) noexcept
 {
     if (r == r->main && location_conf(r).usage != nullptr) {
         const RequestState* state = RequestState::find(r);
-        if (state != nullptr && state->usage != nullptr) {
+        if (state != nullptr && state->usage != nullptr && !is_part(r)) {
             read(*state->usage, in);
         }
     }

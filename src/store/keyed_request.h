@@ -1,7 +1,5 @@
 #pragma once
 
-#include "nginx/ngx.h"
-
 #include <cstdint>
 #include <string_view>
 
@@ -13,8 +11,8 @@ struct KeyedRequest {
     std::uint64_t policy_hash;  // Zone::policy_hash
     std::int64_t cost;
 
-    /// The tag of the key's entry for this policy. Different policies may have the same tag.
-    u_char tag() const noexcept { return static_cast<u_char>(policy_hash); }
+    /// The tag of the key's entry for this policy. Rarely two policies have the same tag.
+    std::uint32_t tag() const noexcept { return static_cast<std::uint32_t>(policy_hash); }
 };
 
 }  // namespace ratelimit

@@ -34,6 +34,7 @@ namespace {
 
 /// For this time at least, a key's first answer is awaited.
 constexpr microseconds awaited{ std::chrono::seconds{ 10 } };
+constexpr std::size_t most_others = 255;  // policies of a key, each of which is visited
 
 std::uint32_t units(std::int64_t count) noexcept
 {
@@ -73,7 +74,8 @@ LastAnswers::Entry* LastAnswers::find(const KeyedRequest& request) const noexcep
     return entry != nullptr && entry->policy_hash == request.policy_hash ? entry : nullptr;
 }
 
-/// Null: out of memory.
+/// Null: nothing can be known of the key under this policy, so that Redis must decide. There is no
+/// memory, the key has too many policies, or another one has this tag.
 LastAnswers::Entry* LastAnswers::find_or_add(
     const KeyedRequest& request, const Policy& policy, microseconds now) noexcept
 {
@@ -82,42 +84,56 @@ LastAnswers::Entry* LastAnswers::find_or_add(
         return other.reset_at <= now && now - other.received >= awaited;
     });
     Entry* entry = table_.find(request.key, request.tag());
-    if (entry != nullptr && (entry->policy_hash == request.policy_hash || entry->left == 0)) {
-        entry->policy_hash = request.policy_hash;
-        return entry;
-    }
     if (entry != nullptr) {
-        table_.remove(*entry);
+        return entry->policy_hash == request.policy_hash ? entry : nullptr;
     }
     entry = table_.insert(request.key, request.tag());
-    if (entry != nullptr) {
-        begin(*entry, request, policy);
+    if (entry != nullptr && begin(*entry, request, policy) > most_others) {
+        table_.remove(*entry);
+        forget_over(request.key);
+        return nullptr;
     }
     return entry;
 }
 
 /// Sets a new entry: nothing is left if that is the last answer about another policy of the key.
-void LastAnswers::begin(Entry& entry, const KeyedRequest& request, const Policy& policy) noexcept
+/// Returns how many others the key has.
+std::size_t LastAnswers::begin(
+    Entry& entry, const KeyedRequest& request, const Policy& policy) noexcept
 {
+    std::size_t others = 0;
     entry.policy_hash = request.policy_hash;
     entry.decided = entry.reset_at = microseconds{ 0 };
     entry.received = shared_->now;
     entry.left = shared_->now < shared_->scarce_until ? 0 : units(policy.limit());
     entry.let_in = 0;
-    table_.each(request.key, [&entry](const Entry& other) {
-        if (&other != &entry && other.left == 0 && other.decided > entry.decided) {
+    table_.each(request.key, [&](const Entry& other) {
+        if (&other == &entry) {
+            return;
+        }
+        ++others;
+        if (other.left == 0 && other.decided > entry.decided) {
             entry.exhaust(other.decided, other.received, other.reset_at);
+        }
+    });
+    return others;
+}
+
+/// Evicts the key's policies whose whole limit should be available again.
+void LastAnswers::forget_over(std::string_view key) noexcept
+{
+    table_.each(key, [this](Entry& entry) {
+        if (entry.reset_at <= shared_->now) {
+            table_.remove(entry);
         }
     });
 }
 
-/// What is left of the key under its other policies, by an answer under the entry's policy that
-/// nothing is left.
-void LastAnswers::exhaust_others(
-    const Entry& entry, std::string_view key, const KeyAnswer& answer) noexcept
+/// What is left of the key under its other policies, by an answer under one that nothing is left.
+void LastAnswers::exhaust_others(const KeyedRequest& request, const KeyAnswer& answer) noexcept
 {
-    table_.each(key, [&](Entry& other) {
-        if (&other != &entry && other.takes(answer)) {
+    table_.each(request.key, [&](Entry& other) {
+        if (other.policy_hash != request.policy_hash && other.takes(answer)) {
             other.exhaust(answer.decided, answer.received, answer.received + answer.reset);
             put_in_queue(other, true);
         }
@@ -170,22 +186,20 @@ void LastAnswers::answered(
 {
     const ZoneLock lock(table_.pool());
 
-    Entry* entry = find_or_add(request, policy, answer.received);
-    if (entry == nullptr) {
-        return;
+    if (Entry* entry = find_or_add(request, policy, answer.received)) {
+        if (entry->takes(answer)) {
+            entry->decided = answer.decided;
+            entry->received = answer.received;
+            entry->reset_at = answer.received + answer.reset;
+            entry->left = units(answer.left);
+            entry->let_in = units(unanswered);
+        } else {
+            entry->left = std::min(entry->left, units(answer.left));
+        }
+        put_in_queue(*entry, entry->left < ahead);
     }
-    if (entry->takes(answer)) {
-        entry->decided = answer.decided;
-        entry->received = answer.received;
-        entry->reset_at = answer.received + answer.reset;
-        entry->left = units(answer.left);
-        entry->let_in = units(unanswered);
-    } else {
-        entry->left = std::min(entry->left, units(answer.left));
-    }
-    put_in_queue(*entry, entry->left < ahead);
     if (answer.left <= 0) {
-        exhaust_others(*entry, request.key, answer);
+        exhaust_others(request, answer);
     }
 }
 

@@ -24,7 +24,8 @@ namespace ratelimit {
 /// and has no answer yet is not kept here, but by each worker: AheadUnits.)
 ///
 /// A key has an entry for each of its policies, which count the same requests. So an answer that
-/// nothing is left is one for all of them: without that, each policy would let in n more.
+/// nothing is left is one for all of them: without that, each policy would let in n more. Of 256
+/// policies at most something is known; Redis decides under the others.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag, in one of two queues of
 /// their use. Public functions take the zone's lock unless stated otherwise. `ahead`: n. All times
@@ -83,8 +84,9 @@ private:
     Entry* find(const KeyedRequest& request) const noexcept;
     Entry* find_or_add(
         const KeyedRequest& request, const Policy& policy, microseconds now) noexcept;
-    void begin(Entry& entry, const KeyedRequest& request, const Policy& policy) noexcept;
-    void exhaust_others(const Entry& entry, std::string_view key, const KeyAnswer& answer) noexcept;
+    std::size_t begin(Entry& entry, const KeyedRequest& request, const Policy& policy) noexcept;
+    void forget_over(std::string_view key) noexcept;
+    void exhaust_others(const KeyedRequest& request, const KeyAnswer& answer) noexcept;
     void put_in_queue(Entry& entry, bool scarce) noexcept;
 
     Shared* shared_;

@@ -58,6 +58,8 @@ struct AppliedLimit : RemoteLimit {
     bool malformed = false;      // the rate is malformed: the fail mode decides
     /// An override blocks the key for this time.
     std::optional<microseconds> blocked_for;
+    /// The time until the override that sets the policy ends. Empty: there is none, or no end.
+    std::optional<microseconds> override_ends;
     /// leaky_bucket: how many requests above the rate pass without delay; empty: all.
     std::optional<std::int64_t> undelayed;
 

@@ -18,6 +18,25 @@ bool awaits_redis(const AppliedLimit& limit) noexcept
     return limit.in_redis() && !limit.decided;
 }
 
+/// A refusal under an override lasts no longer than that. What was counted in a calendar period
+/// stays: a limit of the zone that is no higher will refuse it, too.
+void end_with_override(AppliedLimit& limit) noexcept
+{
+    const std::int64_t configured = limit.zone->policy.rate.quota;
+    const bool stays =
+        limit.policy.begin.count() != 0 && configured != 0 && configured <= limit.policy.rate.quota;
+    if (limit.override_ends && limit.decided && !stays) {
+        end_refusal(limit.state, *limit.override_ends);
+    }
+}
+
+/// Outcome of the limits, whose refusals end with their overrides.
+Outcome combine(std::span<AppliedLimit> limits) noexcept
+{
+    std::for_each(limits.begin(), limits.end(), end_with_override);
+    return outcome_of(limits);
+}
+
 /// The check has only limits of this request, which are AppliedLimits.
 AppliedLimit& applied(RemoteLimit& limit) noexcept
 {
@@ -129,7 +148,7 @@ void Decision::finish() noexcept
         const bool refunded = refund();
         const bool blocked = begin_blocks();
         if (outcome_.refused && (refunded || blocked)) {
-            outcome_ = outcome_of(limits_);
+            outcome_ = combine(limits_);
         }
     } else {
         pass();
@@ -217,7 +236,7 @@ void Decision::resolve() noexcept
     any_decided_ = std::any_of(
         limits_.begin(), limits_.end(), [](const AppliedLimit& limit) { return limit.decided; });
     if (any_decided_) {
-        outcome = outcome_of(limits_);
+        outcome = combine(limits_);
         decided = outcome.wait.count() > 0 ? Decided::delay : Decided::admit;
         decided = outcome.refused ? Decided::refuse : decided;
     }

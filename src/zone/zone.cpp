@@ -55,12 +55,13 @@ std::uint32_t Zone::record_of(const Policy& of) const noexcept
     return static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 });
 }
 
-microseconds Zone::block_rest(const Override& block, microseconds (*now)() noexcept) const noexcept
+std::optional<microseconds> Zone::rest_of(
+    const Override& override, microseconds (*now)() noexcept) const noexcept
 {
-    if (block.end.count() == 0) {
-        return endless_block;
+    if (override.end.count() == 0) {
+        return std::nullopt;
     }
-    return std::max(block.rest(FleetMemory(*fleet).redis_time(now())), milliseconds{ 1 });
+    return std::max(override.rest(FleetMemory(*fleet).redis_time(now())), milliseconds{ 1 });
 }
 
 std::optional<Override> Zone::find_override(

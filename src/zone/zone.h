@@ -55,8 +55,9 @@ struct Zone final : LimitOwner, AheadOwner, LeaseOwner {
                                                                  : find_override(key, now);
     }
 
-    /// How long an override that blocks lasts from now on; at least a millisecond.
-    microseconds block_rest(const Override& block, microseconds (*now)() noexcept) const noexcept;
+    /// How long an override lasts from now on; at least a millisecond. Empty: it has no end.
+    std::optional<microseconds> rest_of(
+        const Override& override, microseconds (*now)() noexcept) const noexcept;
 
     /// How many nodes share the zone.
     std::int64_t node_count() const noexcept

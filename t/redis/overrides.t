@@ -132,6 +132,25 @@ subtest 'an override ends at its time, on every node' => sub {
     wait_until('it is removed here', sub { metric($second, 'ratelimit_overrides{zone="test"}') == 0 });
 };
 
+subtest 'a refusal under an override ends with it' => sub {
+    my $node = member(zone => 'rate=1000000r/d algorithm=gcra', limit => 'burst=1000',
+        location => 'ratelimit_headers x-ratelimit draft;');
+    my $refused = sub {
+        my ($key) = @_;
+        my $answer;
+        wait_until('a refusal', sub { $answer = $node->get("/?k=$key"); $answer->status == 429 });
+        return $answer;
+    };
+    override($node, 'kb', { rate => '1r/d', burst => 0 });
+    cmp_ok $refused->('b')->header('Retry-After'), '>', 86_000, 'one without an end';
+    my $set = override($node, 'ka', { rate => '1r/d', burst => 0, for => '3s' });
+    my $answer = $refused->('a');
+    cmp_ok $answer->header($_), '<=', 3, $_ for 'Retry-After', 'X-RateLimit-Reset';
+    like $answer->header('RateLimit'), qr/;t=[0-3]$/;
+    wait_until('its end', sub { $node->status('/?k=a') == 200 });
+    cmp_ok time, '>=', $set->{until} - 0.01, 'not before its time';
+};
+
 subtest 'a block is decided without Redis, and reported as one' => sub {
     my $redis = redis();
     my $node = member(redis => $redis, zone => 'rate=100r/d', limit => '',

@@ -79,7 +79,8 @@ subtest 'without a number that can be taken the cost stays' => sub {
 subtest 'what nginx compresses or sends over HTTP/2 is read before, a range is not' => sub {
     my $port = free_port();
     my $node = gateway(server => "listen 127.0.0.1:$port http2;", location => 'gzip on; gzip_types application/json; gzip_min_length 1; gzip_proxied any; proxy_force_ranges on;');
-    for (['--compressed', 'gzip', 120], ['--range 0-5', 'range', 50], ['', 'plain', 120]) {
+    for (['--compressed', 'gzip', 120], ['--range 0-5', 'range', 50], ['', 'plain', 120], [q(-H 'Range: junk'), 'junk', 120],
+        [q(-H 'Range: bytes=0-5' -H 'If-Range: "other"'), 'whole', 120]) {
         my ($options, $key, $cost) = @{$_};
         my $body = qx(curl -s --http2-prior-knowledge $options 'http://127.0.0.1:$port/json?k=$key');
         is $body, $key eq 'range' ? substr($json, 0, 6) : $json;

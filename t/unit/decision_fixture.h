@@ -40,6 +40,7 @@ struct Applied {
     bool malformed = false;
     std::optional<microseconds> blocked_for = std::nullopt;  // by an override
     bool settled_later = false;
+    std::optional<microseconds> override_ends = std::nullopt;
 };
 
 /// A request and its decision.
@@ -64,6 +65,7 @@ public:
             limit.undelayed = applied[i].undelayed;
             limit.malformed = applied[i].malformed;
             limit.blocked_for = applied[i].blocked_for;
+            limit.override_ends = applied[i].override_ends;
             limit.settled_later = applied[i].settled_later;
             if (!limit.malformed) {
                 limit.coalescer = in.coalescer;

@@ -70,6 +70,45 @@ TEST_F(OverrideDecision, a_leased_token_of_another_limit_is_returned)
     EXPECT_EQ(leased(leasing), 5);
 }
 
+Applied ends_in(KeyedZone& in, microseconds rest, std::int64_t cost = 1)
+{
+    return { in, cost, false, 0, false, {}, false, rest };
+}
+
+TEST_F(OverrideDecision, a_refusal_ends_with_its_override)
+{
+    for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {
+        KeyedZone& in = zone(1, place);
+        EXPECT_GT(decide({ ends_in(in, 3s) }).limits[0].state.reset, 1h) << "it passes";
+        for (int again = 0; again < 2; ++again) {
+            const DecidedRequest& refused = decide({ ends_in(in, 3s) });
+            EXPECT_EQ(refused.result(), Result::rejected);
+            EXPECT_EQ(refused.retry_after(), 3s);
+            EXPECT_EQ(refused.limits[0].state.reset, 3s);
+            EXPECT_EQ(refused.decision.outcome().retry_after, 3s);
+        }
+        EXPECT_EQ(decide({ ends_in(in, 3s, 2) }).retry_after(), 3s) << "and not never";
+        EXPECT_GT(decide({ ends_in(in, 24h) }).retry_after(), 1h);
+        EXPECT_LT(decide({ ends_in(in, 24h) }).retry_after(), 24h) << "nor is it prolonged";
+        EXPECT_GT(decide(in).retry_after(), 1h) << "one without an end";
+    }
+}
+
+TEST_F(OverrideDecision, in_a_calendar_period_what_a_raised_limit_counted_stays)
+{
+    for (const std::int64_t configured : { 0, 1, 2, 3 }) {
+        KeyedZone& in = zone(2);
+        in.zone.policy.begin = now - 1h;
+        DecidedRequest& request = prepare({ ends_in(in, 3s, 3) });
+        in.zone.policy.rate.quota = configured;
+        request.was_sent = request.decision.start();
+        finish(request);
+        EXPECT_EQ(request.result(), Result::rejected);
+        const bool stays = configured == 1 || configured == 2;
+        EXPECT_EQ(request.retry_after().has_value(), !stays) << configured;
+    }
+}
+
 Policy overridden(const Policy& policy, Rate rate, std::optional<std::int64_t> burst = {})
 {
     Policy changed = policy;

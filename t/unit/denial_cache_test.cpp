@@ -34,6 +34,7 @@ protected:
 
     TestZone zone_;
     DenialCache denials_ = zone_.memory().denials();
+    static constexpr std::uint64_t same_tag = 0x1234 + (std::uint64_t{ 1 } << 32U);
     const KeyedRequest request_{ "key", 0x1234, 1 };
 };
 
@@ -106,7 +107,7 @@ TEST_F(DenialCacheTest, other_keys_and_policies_are_not_refused)
     add(request_, refusal(seconds{ 10 }));
     EXPECT_FALSE(refuses({ "key2", 0x1234, 1 }));
     EXPECT_FALSE(refuses({ "key", 0x1235, 1 }));
-    EXPECT_FALSE(refuses({ "key", 0x5634, 1 })) << "a policy of the same tag";
+    EXPECT_FALSE(refuses({ "key", same_tag, 1 })) << "a policy of the same tag";
     EXPECT_TRUE(refuses(request_));
 
     add({ "key", 0x1235, 1 }, refusal(seconds{ 10 }));
@@ -117,8 +118,8 @@ TEST_F(DenialCacheTest, other_keys_and_policies_are_not_refused)
 TEST_F(DenialCacheTest, a_policy_replaces_another_one_with_its_tag)
 {
     add(request_, refusal(seconds{ 10 }));
-    add({ "key", 0x5634, 2 }, refusal(seconds{ 10 }));
-    EXPECT_TRUE(refuses({ "key", 0x5634, 2 }));
+    add({ "key", same_tag, 2 }, refusal(seconds{ 10 }));
+    EXPECT_TRUE(refuses({ "key", same_tag, 2 }));
     EXPECT_FALSE(refuses(request_));
     EXPECT_EQ(zone_.memory().keys(), 1U);
 }

@@ -11,7 +11,10 @@ using namespace std::chrono_literals;
 
 class KnownAnswers : public testing::Test {
 protected:
+    explicit KnownAnswers(std::size_t size = std::size_t{ 32 } * 1024) : memory_(size) {}
+
     static constexpr std::int64_t n = 5;
+    static constexpr std::uint64_t same_tag = 7 + (std::uint64_t{ 1 } << 32U);
     static constexpr Policy policy{ Algorithm::fixed_window, { 100, 60s }, {}, {} };
 
     LastAnswers answers() { return memory_.memory().last_answers(); }
@@ -112,7 +115,51 @@ TEST_F(KnownAnswers, another_policy_knows_nothing_of_it)
 {
     answer("a", 2, 10s, now);
     EXPECT_TRUE(answers().let_in({ "a", 8, 1 }, policy, n, now));
-    EXPECT_TRUE(answers().let_in({ "a", 7 + 256, 1 }, policy, n, now)) << "of the same tag";
+    EXPECT_TRUE(answers().let_in({ "a", 7 + 256, 1 }, policy, n, now)) << "of the same low byte";
+    EXPECT_EQ(rest("a"), -1) << "and takes nothing of it away";
+}
+
+TEST_F(KnownAnswers, under_a_policy_of_the_same_tag_redis_decides)
+{
+    answer("a", 2, 10s, now);
+    EXPECT_FALSE(passes_under(same_tag));
+    answer("a", 90, 11s, now, 0, same_tag);
+    EXPECT_FALSE(passes_under(same_tag));
+    EXPECT_FALSE(passes_under(7)) << "it raises nothing";
+    answer("a", 90, 12s, now);
+    EXPECT_TRUE(passes_under(7));
+    answer("a", 0, 13s, now, 0, same_tag);
+    EXPECT_FALSE(passes_under(7)) << "but that nothing is left holds for all";
+}
+
+TEST_F(KnownAnswers, policies_that_alternate_let_nothing_more_in)
+{
+    for (std::uint64_t policy_hash = 0; policy_hash < 300; ++policy_hash) {
+        answer("a", 0, 10s, now);
+        for (int round = 0; round < 3; ++round) {
+            answer("a", 50, 20s, now, 0, policy_hash == 7 ? 8 : policy_hash);
+            EXPECT_FALSE(passes_under(7)) << policy_hash;
+        }
+        answers().forget_key("a");
+    }
+}
+
+class ManyKnownAnswers : public KnownAnswers {
+protected:
+    ManyKnownAnswers() : KnownAnswers(std::size_t{ 256 } * 1024) {}
+};
+
+TEST_F(ManyKnownAnswers, redis_decides_under_more_policies_than_can_be_known)
+{
+    for (std::uint64_t policy_hash = 0; policy_hash < 256; ++policy_hash) {
+        EXPECT_TRUE(passes_under(policy_hash)) << policy_hash;
+        answer("a", 2, 10s, now, 0, policy_hash);
+    }
+    EXPECT_FALSE(passes_under(256));
+    EXPECT_TRUE(passes_under(256, "b")) << "of another key";
+    now += 61s;
+    EXPECT_FALSE(passes_under(256)) << "it makes room for the next ones";
+    EXPECT_TRUE(passes_under(256));
 }
 
 TEST_F(KnownAnswers, nothing_left_holds_for_every_policy_of_the_key)
@@ -128,7 +175,7 @@ TEST_F(KnownAnswers, nothing_left_holds_for_every_policy_of_the_key)
         EXPECT_FALSE(passes_under(known)) << known << ": an older answer raises nothing";
     }
     EXPECT_FALSE(passes_under(10)) << "not known before";
-    EXPECT_FALSE(passes_under(7 + 256)) << "of the same tag";
+    EXPECT_FALSE(passes_under(same_tag)) << "of the same tag";
     EXPECT_FALSE(passes_under(7));
     EXPECT_TRUE(passes_under(7, "b")) << "another key";
     answer("a", 90, 11s, early, 0, 8);

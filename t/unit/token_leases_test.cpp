@@ -258,7 +258,8 @@ TEST_F(TokenLeasesTest, other_keys_and_policies_do_not_use_a_lease)
     EXPECT_FALSE(spends({ "key", 0x1235, 1 }, start));
     EXPECT_EQ(spendable(start), 3);
     add(3, start);
-    EXPECT_FALSE(spends({ "key", 0x5634, 1 }, start)) << "a policy with the same tag";
+    const std::uint64_t same_tag = 0x1234 + (std::uint64_t{ 1 } << 32U);
+    EXPECT_FALSE(spends({ "key", same_tag, 1 }, start)) << "a policy with the same tag";
     EXPECT_FALSE(spends(request_, start)) << "its entry was replaced";
 }
 

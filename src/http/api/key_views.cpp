@@ -298,7 +298,8 @@ ngx_int_t show_key(
     }
     if (const auto override = zone.zone.override_of(key, node_clock.monotonic);
         override && override->kind == Override::Kind::block) {
-        const Verdict state = blocked(1, zone.zone.block_rest(*override, node_clock.monotonic));
+        const auto rest = zone.zone.rest_of(*override, node_clock.monotonic);
+        const Verdict state = blocked(1, rest.value_or(endless_block));
         return send_state(r, zone, key, policy, state, "override");
     }
     if (zone.redis == nullptr) {
