@@ -3,6 +3,8 @@
 #include "base/hash.h"
 #include "limit/rate_text.h"
 
+#include <algorithm>
+
 namespace ratelimit {
 
 namespace {
@@ -87,6 +89,21 @@ void apply(const Override& override, Policy& policy) noexcept
             policy.burst = override.burst;
         }
     }
+}
+
+void end_with_override(Verdict& state, const Policy& policy, microseconds rest) noexcept
+{
+    const bool counts_end = policy.begin.count() == 0;
+    const auto end = [&](microseconds& time) {
+        if (counts_end || time == state.blocked) {
+            time = std::min(time, rest);
+        }
+    };
+    end(state.reset);
+    if (state.retry_after) {
+        end(*state.retry_after);
+    }
+    end(state.blocked);
 }
 
 }  // namespace ratelimit

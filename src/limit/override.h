@@ -1,6 +1,7 @@
 #pragma once
 
 #include "limit/policy.h"
+#include "limit/verdict.h"
 
 #include <chrono>
 #include <cstdint>
@@ -55,5 +56,9 @@ std::string_view misfit(const Override& override, const Policy& policy) noexcept
 /// policy, changes nothing. With calendar periods, what was counted in a period stays: only a block
 /// is the override's own.
 void apply(const Override& override, Policy& policy) noexcept;
+
+/// Makes a verdict by a policy that `apply` has set say that all ends with the override, after
+/// `rest`. With calendar periods only a block ends. What never passes under the override stays so.
+void end_with_override(Verdict& state, const Policy& policy, microseconds rest) noexcept;
 
 }  // namespace ratelimit

@@ -37,15 +37,6 @@ constexpr void apply_block(Verdict& state, microseconds rest) noexcept
     }
 }
 
-/// Makes a refusal of a limit that ends after this time last no longer than it.
-constexpr void end_refusal(Verdict& state, microseconds rest) noexcept
-{
-    if (!state.granted) {
-        state.reset = std::min(state.reset, rest);
-        state.retry_after = std::min(state.retry_after.value_or(rest), rest);
-    }
-}
-
 /// The verdict on a request whose key is blocked and has no counts. A cost of 0 always passes.
 constexpr Verdict blocked(std::int64_t cost, microseconds rest) noexcept
 {

@@ -1,5 +1,6 @@
 #include "zone/decision.h"
 
+#include "limit/override.h"
 #include "zone/ahead.h"
 #include "zone/held_requests.h"
 #include "zone/local_limits.h"
@@ -18,22 +19,15 @@ bool awaits_redis(const AppliedLimit& limit) noexcept
     return limit.in_redis() && !limit.decided;
 }
 
-/// A refusal under an override lasts no longer than that. What was counted in a calendar period
-/// stays: a limit of the zone that is no higher will refuse it, too.
-void end_with_override(AppliedLimit& limit) noexcept
-{
-    const std::int64_t configured = limit.zone->policy.rate.quota;
-    const bool stays =
-        limit.policy.begin.count() != 0 && configured != 0 && configured <= limit.policy.rate.quota;
-    if (limit.override_ends && limit.decided && !stays) {
-        end_refusal(limit.state, *limit.override_ends);
-    }
-}
-
 /// Outcome of the limits, whose refusals end with their overrides.
 Outcome combine(std::span<AppliedLimit> limits) noexcept
 {
-    std::for_each(limits.begin(), limits.end(), end_with_override);
+    for (AppliedLimit& limit : limits) {
+        const bool may_be_delayed = limit.state.granted && limit.cost > 0;
+        if (limit.override_ends && limit.decided && !may_be_delayed) {
+            end_with_override(limit.state, limit.policy, *limit.override_ends);
+        }
+    }
     return outcome_of(limits);
 }
 

@@ -82,7 +82,7 @@ void HeldRequests::subtract(HeldUnits& units) noexcept
 {
     units.unlink();
     zone_.memory().local_limiter().refund(
-        local_request(units), clock_.since_epoch(), units.counted);
+        local_request(units), clock_.in_memory(units.policy), units.counted);
     units_of_requests_.give_back(units);
 }
 
@@ -100,9 +100,10 @@ void HeldRequests::queue(HeldUnits& units) noexcept
 void HeldRequests::fire() noexcept
 {
     const milliseconds at = now();
+    count(0);  // what another worker resets when one was killed in the middle of a change
     while (!held_.empty() && held_.front().due <= at) {
         HeldUnits& units = held_.front();
-        const microseconds renewed = clock_.since_epoch();
+        const microseconds renewed = clock_.in_memory(units.policy);
         const Verdict state =
             zone_.memory().local_limiter().renew(local_request(units), renewed, units.counted);
         units.counted.taken_at = renewed;

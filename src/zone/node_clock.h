@@ -17,6 +17,13 @@ struct NodeClock {
         return { called, shown, monotonic() };
     }
 
+    /// The clock by which this node's memory counts: monotonic for units that requests hold, else
+    /// since the epoch.
+    microseconds in_memory(const Policy& policy) const noexcept
+    {
+        return counts_at_one_time(policy.algorithm) ? monotonic() : since_epoch();
+    }
+
     /// The clock of a zone's remembered refusals and leases: since the epoch if this node's clock
     /// decides, else monotonic.
     microseconds time_of(const Zone& zone) const noexcept

@@ -87,26 +87,33 @@ TEST_F(OverrideDecision, a_refusal_ends_with_its_override)
             EXPECT_EQ(refused.limits[0].state.reset, 3s);
             EXPECT_EQ(refused.decision.outcome().retry_after, 3s);
         }
-        EXPECT_EQ(decide({ ends_in(in, 3s, 2) }).retry_after(), 3s) << "and not never";
+        EXPECT_EQ(decide({ ends_in(in, 3s, 2) }).retry_after(), std::nullopt) << "never";
+        EXPECT_EQ(decide({ ends_in(in, 3s, 0) }).limits[0].state.reset, 3s) << "a peek";
         EXPECT_GT(decide({ ends_in(in, 24h) }).retry_after(), 1h);
         EXPECT_LT(decide({ ends_in(in, 24h) }).retry_after(), 24h) << "nor is it prolonged";
         EXPECT_GT(decide(in).retry_after(), 1h) << "one without an end";
     }
 }
 
-TEST_F(OverrideDecision, in_a_calendar_period_what_a_raised_limit_counted_stays)
+TEST_F(OverrideDecision, in_a_calendar_period_only_a_block_ends_with_it)
 {
-    for (const std::int64_t configured : { 0, 1, 2, 3 }) {
-        KeyedZone& in = zone(2);
-        in.zone.policy.begin = now - 1h;
-        DecidedRequest& request = prepare({ ends_in(in, 3s, 3) });
-        in.zone.policy.rate.quota = configured;
-        request.was_sent = request.decision.start();
-        finish(request);
-        EXPECT_EQ(request.result(), Result::rejected);
-        const bool stays = configured == 1 || configured == 2;
-        EXPECT_EQ(request.retry_after().has_value(), !stays) << configured;
-    }
+    KeyedZone& in = zone(1);
+    in.zone.policy.begin = now - 1h;
+    EXPECT_EQ(decide({ ends_in(in, 3s) }).result(), Result::passed);
+    EXPECT_GT(decide({ ends_in(in, 3s) }).retry_after(), 1h) << "what was counted stays";
+
+    const Policy& policy = in.zone.policy;
+    Verdict refused = blocked(1, 1h);
+    refused.retry_after = 1h;
+    refused.reset = 20h;
+    Verdict longer = refused;
+    longer.retry_after = 20h;
+    end_with_override(refused, policy, 3s);
+    EXPECT_EQ(refused.blocked, 3s);
+    EXPECT_EQ(refused.retry_after, 3s);
+    EXPECT_EQ(refused.reset, 20h);
+    end_with_override(longer, policy, 3s);
+    EXPECT_EQ(longer.retry_after, 20h) << "refused by the count, too";
 }
 
 Policy overridden(const Policy& policy, Rate rate, std::optional<std::int64_t> burst = {})

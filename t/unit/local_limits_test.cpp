@@ -82,6 +82,31 @@ TEST_F(SeveralLimits, none_counts_if_another_limit_has_refused)
     }
 }
 
+TEST(LocalConcurrency, what_a_dead_worker_held_is_free_after_hold_whatever_the_clock_shows)
+{
+    constexpr std::chrono::seconds hold{ 8 };
+    for (const auto step : { -3600, -7, -3, 0, 5, 3600 }) {
+        TestZone memory;
+        Zone zone;
+        zone.policy = { Algorithm::concurrency, { 1, hold }, {}, {} };
+        zone.shared = &memory.zone();
+        const auto passes = [&](microseconds after, microseconds stepped) {
+            AppliedLimit limit;
+            limit.zone = &zone;
+            limit.key = "key";
+            limit.policy = zone.policy;
+            limit.source = Source::local;
+            const microseconds steady = std::chrono::hours{ 1 } + after;
+            decide_local_limits({ &limit, 1 }, { steady, start + after + stepped, steady }, true);
+            return limit.state.granted;
+        };
+        const microseconds by = std::chrono::seconds{ step };
+        EXPECT_TRUE(passes(microseconds{ 0 }, microseconds{ 0 }));
+        EXPECT_FALSE(passes(hold - std::chrono::milliseconds{ 1 }, by)) << step;
+        EXPECT_TRUE(passes(hold + hold / 8, by)) << step;
+    }
+}
+
 TEST(LocalVariableRate, counts_each_window_length_separately)
 {
     TestZone memory;

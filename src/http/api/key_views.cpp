@@ -49,8 +49,13 @@ std::string block_key_of(const ZoneConf& zone, std::string_view key, const Polic
 
 ngx_int_t send_state(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
-    const Verdict& state, std::string_view source)
+    Verdict state, std::string_view source)
 {
+    const auto override = zone.zone.override_of(key, node_clock.monotonic);
+    const auto ends = override ? zone.zone.rest_of(*override, node_clock.monotonic) : std::nullopt;
+    if (ends && state.retry_after != microseconds{ 0 }) {
+        end_with_override(state, policy, *ends);
+    }
     const auto seconds = [](microseconds time) {
         return std::chrono::duration<double>(time).count();
     };
@@ -77,7 +82,7 @@ ngx_int_t send_state(
     } else {
         json.seconds("blocked", seconds(state.blocked));
     }
-    if (const auto override = zone.zone.override_of(key, node_clock.monotonic)) {
+    if (override) {
         json.text("override", override_names[static_cast<std::size_t>(override->kind)]);
     }
     json.text("source", source).end_object();
@@ -204,7 +209,8 @@ ngx_int_t show_local_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
 {
     const LocalRequest request{ key, policy, 1, zone.zone.record_of(policy) };
-    const Verdict state = zone.zone.memory().local_limiter().peek(request, nginx::local_time());
+    const Verdict state =
+        zone.zone.memory().local_limiter().peek(request, node_clock.in_memory(policy));
     return send_state(r, zone, key, policy, state, "local");
 }
 
