@@ -36,7 +36,7 @@ std::optional<UsageScanner::Format> format_of(const ngx_http_headers_out_t& head
                                                  : std::nullopt;
 }
 
-/// nginx's own range filter makes it a part behind this header filter, and before the body filter.
+/// nginx's range filter sets 206 after our header filter, so that the body filter asks again.
 bool is_part(const ngx_http_request_t* r) noexcept
 {
     return r->headers_out.status == NGX_HTTP_PARTIAL_CONTENT;

@@ -93,17 +93,20 @@ void apply(const Override& override, Policy& policy) noexcept
 
 void end_with_override(Verdict& state, const Policy& policy, microseconds rest) noexcept
 {
-    const bool counts_end = policy.begin.count() == 0;
-    const auto end = [&](microseconds& time) {
-        if (counts_end || time == state.blocked) {
+    if (policy.begin.count() == 0) {
+        state.ends = rest;
+        return;
+    }
+    const auto end_of_block = [&](microseconds& time) {
+        if (time == state.blocked) {
             time = std::min(time, rest);
         }
     };
-    end(state.reset);
+    end_of_block(state.reset);
     if (state.retry_after) {
-        end(*state.retry_after);
+        end_of_block(*state.retry_after);
     }
-    end(state.blocked);
+    end_of_block(state.blocked);
 }
 
 }  // namespace ratelimit

@@ -57,8 +57,8 @@ std::string_view misfit(const Override& override, const Policy& policy) noexcept
 /// is the override's own.
 void apply(const Override& override, Policy& policy) noexcept;
 
-/// Makes a verdict by a policy that `apply` has set say that all ends with the override, after
-/// `rest`. With calendar periods only a block ends. What never passes under the override stays so.
+/// A verdict by a policy that `apply` has set ends with the override, after `rest`. With calendar
+/// periods only a block does, since what was counted stays.
 void end_with_override(Verdict& state, const Policy& policy, microseconds rest) noexcept;
 
 }  // namespace ratelimit

@@ -72,6 +72,22 @@ microseconds sliding_window(const Policy& policy, const Verdict& state) noexcept
     return std::max(until, refill_time_ceil(state.remaining, policy.rate));
 }
 
+/// effective_window, if the limit has no end.
+microseconds endless_window(const Policy& policy, const Verdict& state) noexcept
+{
+    if (!state.granted && state.retry_after) {
+        return *state.retry_after;
+    }
+    if (state.blocked.count() > 0) {
+        return state.blocked;
+    }
+    if (counts_at_one_time(policy.algorithm)) {
+        return shown_reset(policy, state);
+    }
+    return keeps_arrival_time(policy.algorithm) ? bucket_window(policy, state)
+                                                : sliding_window(policy, state);
+}
+
 }  // namespace
 
 QuotaPolicy quota_policy(const Policy& policy) noexcept
@@ -101,17 +117,7 @@ QuotaPolicy quota_policy(const Policy& policy) noexcept
 
 microseconds effective_window(const Policy& policy, const Verdict& state) noexcept
 {
-    if (!state.granted && state.retry_after) {
-        return *state.retry_after;
-    }
-    if (state.blocked.count() > 0) {
-        return state.blocked;
-    }
-    if (counts_at_one_time(policy.algorithm)) {
-        return shown_reset(policy, state);
-    }
-    return keeps_arrival_time(policy.algorithm) ? bucket_window(policy, state)
-                                                : sliding_window(policy, state);
+    return std::min(endless_window(policy, state), state.ends);
 }
 
 std::size_t header_room(std::span<const HeaderMember> members) noexcept

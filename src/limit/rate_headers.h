@@ -32,9 +32,16 @@ constexpr std::int64_t whole_seconds(microseconds time) noexcept
 constexpr microseconds shown_reset(const Policy& policy, const Verdict& state) noexcept
 {
     if (!counts_at_one_time(policy.algorithm) || state.reset.count() == 0) {
-        return state.reset;
+        return std::min(state.reset, state.ends);
     }
     return std::chrono::seconds{ 1 };
+}
+
+/// The retry time that clients see. Empty: never.
+constexpr std::optional<microseconds> shown_retry(const Verdict& state) noexcept
+{
+    return state.retry_after ? std::optional(std::min(*state.retry_after, state.ends))
+                             : std::nullopt;
 }
 
 /// Retry-After: whole seconds, rounded up, at least 1.

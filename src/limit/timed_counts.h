@@ -12,7 +12,7 @@ namespace ratelimit {
 
 /// How many requests passed at one time: in one microsecond (log) or in one bucket.
 struct TimedCount {
-    std::int64_t time = 0;   // us since the epoch; for a bucket: its start
+    std::int64_t time = 0;   // us, by the clock that decides; for a bucket: its start
     std::int64_t count = 0;  // 0: all of it was refunded, unless it was the newest
 
     friend bool operator==(const TimedCount&, const TimedCount&) = default;
@@ -60,7 +60,8 @@ class TimedCheck {
 public:
     /// Changes neither entries nor total: entries that have left the window stay until a request is
     /// counted, because a clock that steps back needs them again. They are marked as passed, so
-    /// that later checks do not walk over them. `now`: since the epoch. A cost of 0 always passes.
+    /// that later checks do not walk over them. `now`: by the clock that decides. A cost of 0
+    /// always passes.
     TimedCheck(
         Queue& entries, std::int64_t& total, const Policy& policy, microseconds now,
         std::int64_t cost) noexcept;
@@ -110,7 +111,7 @@ private:
 
     Queue& entries_;
     std::int64_t& total_;
-    std::int64_t request_time_;  // `now`, in us since the epoch
+    std::int64_t request_time_;  // `now`, in us
     std::int64_t quota_;
     std::int64_t window_;  // us
     std::int64_t width_;   // us

@@ -18,6 +18,8 @@ struct Verdict {
     std::optional<microseconds> retry_after{ microseconds{ 0 } };
     /// What is left of the key's block (block=); 0: it is not blocked.
     microseconds blocked{ 0 };
+    /// The time until the limit itself ends, as an override may; clients see no longer time.
+    microseconds ends = microseconds::max();
 
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };

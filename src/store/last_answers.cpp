@@ -21,6 +21,11 @@ struct LastAnswers::Entry : KeyedNode {
     }
     Verdict state(const Policy& policy, microseconds now) const noexcept;
     bool takes(const KeyAnswer& answer) const noexcept;
+    /// The whole limit should be available again. A key's first answer is awaited for some time.
+    bool is_over(microseconds now) const noexcept
+    {
+        return reset_at <= now && now - received >= std::chrono::seconds{ 10 };
+    }
     void exhaust(microseconds when, microseconds arrived, microseconds reset) noexcept
     {
         decided = when;
@@ -32,8 +37,6 @@ struct LastAnswers::Entry : KeyedNode {
 
 namespace {
 
-/// For this time at least, a key's first answer is awaited.
-constexpr microseconds awaited{ std::chrono::seconds{ 10 } };
 constexpr std::size_t most_others = 255;  // policies of a key, each of which is visited
 
 std::uint32_t units(std::int64_t count) noexcept
@@ -80,9 +83,7 @@ LastAnswers::Entry* LastAnswers::find_or_add(
     const KeyedRequest& request, const Policy& policy, microseconds now) noexcept
 {
     shared_->now = now;
-    table_.forget_expired([now](const Entry& other) {
-        return other.reset_at <= now && now - other.received >= awaited;
-    });
+    table_.forget_expired([now](const Entry& other) { return other.is_over(now); });
     Entry* entry = table_.find(request.key, request.tag());
     if (entry != nullptr) {
         return entry->policy_hash == request.policy_hash ? entry : nullptr;
@@ -119,11 +120,11 @@ std::size_t LastAnswers::begin(
     return others;
 }
 
-/// Evicts the key's policies whose whole limit should be available again.
+/// Evicts the key's entries that are over.
 void LastAnswers::forget_over(std::string_view key) noexcept
 {
     table_.each(key, [this](Entry& entry) {
-        if (entry.reset_at <= shared_->now) {
+        if (entry.is_over(shared_->now)) {
             table_.remove(entry);
         }
     });

@@ -24,8 +24,8 @@ namespace ratelimit {
 /// and has no answer yet is not kept here, but by each worker: AheadUnits.)
 ///
 /// A key has an entry for each of its policies, which count the same requests. So an answer that
-/// nothing is left is one for all of them: without that, each policy would let in n more. Of 256
-/// policies at most something is known; Redis decides under the others.
+/// nothing is left is one for all of them: without that, each policy would let in n more. At
+/// most 256 policies of a key have an entry; under any other, Redis decides.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag, in one of two queues of
 /// their use. Public functions take the zone's lock unless stated otherwise. `ahead`: n. All times

@@ -5,8 +5,8 @@
 namespace ratelimit {
 
 struct LocalLimiter::Entry : KeyedNode {
-    /// Since the epoch; from then on the state equals an empty one. Of a block: by the steady
-    /// clock.
+    /// By NodeClock::in_memory; from then on the state equals an empty one. Of a block: by the
+    /// steady clock.
     microseconds expires;
     State state;
 

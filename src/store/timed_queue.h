@@ -31,7 +31,7 @@ public:
         std::int64_t marked_total = 0;  // the sum of the counts up to `marked`
         uint32_t front = 0;             // index of the oldest entry in the first chunk
         // Requests at one time: the longest `hold` of a configuration that counted within it, in
-        // seconds, and when that was, in us since the epoch.
+        // seconds, and when that was, in us by the monotonic clock.
         uint32_t hold_s = 0;
         std::int64_t hold_at = 0;
         Chunk own;  // the rest of the block

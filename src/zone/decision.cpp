@@ -19,12 +19,11 @@ bool awaits_redis(const AppliedLimit& limit) noexcept
     return limit.in_redis() && !limit.decided;
 }
 
-/// Outcome of the limits, whose refusals end with their overrides.
+/// The outcome of the limits, whose verdicts end with their overrides.
 Outcome combine(std::span<AppliedLimit> limits) noexcept
 {
     for (AppliedLimit& limit : limits) {
-        const bool may_be_delayed = limit.state.granted && limit.cost > 0;
-        if (limit.override_ends && limit.decided && !may_be_delayed) {
+        if (limit.override_ends && limit.decided) {
             end_with_override(limit.state, limit.policy, *limit.override_ends);
         }
     }

@@ -1,6 +1,7 @@
 #include "zone/local_limits.h"
 
 #include "store/zone_lock.h"
+#include "zone/node_clock.h"
 
 #include <functional>
 
@@ -70,8 +71,7 @@ bool decide_next(std::span<AppliedLimit> limits, const ClockReading& now, bool g
     if (limit.policy.block.count() > 0) {
         limiter.note_clock(now);
     }
-    limit.taken_at =  // NodeClock::in_memory
-        counts_at_one_time(limit.policy.algorithm) ? now.now : now.since_epoch;
+    limit.taken_at = NodeClock::in_memory(limit.policy, now);
     bool all_granted = false;
     const LocalRequest request{ limit.key, limit.policy, limit.cost,
                                 limit.zone->record_of(limit.policy) };

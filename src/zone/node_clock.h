@@ -21,7 +21,11 @@ struct NodeClock {
     /// since the epoch.
     microseconds in_memory(const Policy& policy) const noexcept
     {
-        return counts_at_one_time(policy.algorithm) ? monotonic() : since_epoch();
+        return in_memory(policy, read());
+    }
+    static microseconds in_memory(const Policy& policy, const ClockReading& now) noexcept
+    {
+        return counts_at_one_time(policy.algorithm) ? now.now : now.since_epoch;
     }
 
     /// The clock of a zone's remembered refusals and leases: since the epoch if this node's clock

@@ -92,9 +92,10 @@ Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept
         if (!refuses(limits[i])) {
             continue;
         }
-        if (!outcome.refused || longer(limits[i].state.retry_after, outcome.retry_after)) {
+        const auto retry_after = shown_retry(limits[i].state);
+        if (!outcome.refused || longer(retry_after, outcome.retry_after)) {
             outcome.refused = true;
-            outcome.retry_after = limits[i].state.retry_after;
+            outcome.retry_after = retry_after;
             outcome.decided_by = i;
         }
     }

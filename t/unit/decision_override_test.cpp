@@ -75,24 +75,52 @@ Applied ends_in(KeyedZone& in, microseconds rest, std::int64_t cost = 1)
     return { in, cost, false, 0, false, {}, false, rest };
 }
 
-TEST_F(OverrideDecision, a_refusal_ends_with_its_override)
+/// What clients see of the first limit: reset, retry time, effective window.
+struct Shown {
+    explicit Shown(const DecidedRequest& request)
+        : reset(shown_reset(request.limits[0].policy, request.limits[0].state)),
+          retry(shown_retry(request.limits[0].state)),
+          window(effective_window(request.limits[0].policy, request.limits[0].state))
+    {
+    }
+    microseconds reset;
+    std::optional<microseconds> retry;
+    microseconds window;
+};
+
+TEST_F(OverrideDecision, all_times_that_a_client_sees_end_with_the_override)
 {
     for (Coalescer* place : { &redis(), static_cast<Coalescer*>(nullptr) }) {
         KeyedZone& in = zone(1, place);
-        EXPECT_GT(decide({ ends_in(in, 3s) }).limits[0].state.reset, 1h) << "it passes";
+        EXPECT_EQ(Shown(decide({ ends_in(in, 3s) })).reset, 3s) << "it passes";
         for (int again = 0; again < 2; ++again) {
             const DecidedRequest& refused = decide({ ends_in(in, 3s) });
             EXPECT_EQ(refused.result(), Result::rejected);
-            EXPECT_EQ(refused.retry_after(), 3s);
-            EXPECT_EQ(refused.limits[0].state.reset, 3s);
             EXPECT_EQ(refused.decision.outcome().retry_after, 3s);
+            EXPECT_EQ(Shown(refused).retry, 3s);
+            EXPECT_EQ(Shown(refused).reset, 3s);
+            EXPECT_EQ(Shown(refused).window, 3s);
         }
-        EXPECT_EQ(decide({ ends_in(in, 3s, 2) }).retry_after(), std::nullopt) << "never";
-        EXPECT_EQ(decide({ ends_in(in, 3s, 0) }).limits[0].state.reset, 3s) << "a peek";
-        EXPECT_GT(decide({ ends_in(in, 24h) }).retry_after(), 1h);
-        EXPECT_LT(decide({ ends_in(in, 24h) }).retry_after(), 24h) << "nor is it prolonged";
-        EXPECT_GT(decide(in).retry_after(), 1h) << "one without an end";
+        EXPECT_EQ(Shown(decide({ ends_in(in, 3s, 2) })).retry, std::nullopt) << "never";
+        EXPECT_EQ(Shown(decide({ ends_in(in, 3s, 0) })).reset, 3s) << "a peek";
+        EXPECT_EQ(Shown(decide({ ends_in(in, 3s, 0) })).window, 3s);
+        EXPECT_GT(Shown(decide({ ends_in(in, 24h) })).retry, 1h);
+        EXPECT_LT(Shown(decide({ ends_in(in, 24h) })).retry, 24h) << "nor is it prolonged";
+        EXPECT_GT(decide(in).decision.outcome().retry_after, 1h) << "one without an end";
     }
+}
+
+TEST_F(OverrideDecision, an_override_that_ends_changes_no_delay)
+{
+    KeyedZone& in = zone(24, Algorithm::leaky_bucket);
+    in.zone.policy.burst = 2;
+    EXPECT_EQ(decide({ ends_in(in, 3s) }).decision.outcome().wait, 0s);
+    const DecidedRequest& delayed = decide({ ends_in(in, 3s) });
+    EXPECT_EQ(delayed.decision.outcome().wait, 1h);
+    EXPECT_EQ(Shown(delayed).reset, 3s);
+    decide({ ends_in(in, 3s) });
+    EXPECT_EQ(Shown(decide({ ends_in(in, 2h, 0) })).window, 1h) << "a peek: the next one";
+    EXPECT_EQ(Shown(decide({ ends_in(in, 3s, 0) })).window, 3s);
 }
 
 TEST_F(OverrideDecision, in_a_calendar_period_only_a_block_ends_with_it)
@@ -100,7 +128,7 @@ TEST_F(OverrideDecision, in_a_calendar_period_only_a_block_ends_with_it)
     KeyedZone& in = zone(1);
     in.zone.policy.begin = now - 1h;
     EXPECT_EQ(decide({ ends_in(in, 3s) }).result(), Result::passed);
-    EXPECT_GT(decide({ ends_in(in, 3s) }).retry_after(), 1h) << "what was counted stays";
+    EXPECT_GT(Shown(decide({ ends_in(in, 3s) })).retry, 1h) << "what was counted stays";
 
     const Policy& policy = in.zone.policy;
     Verdict refused = blocked(1, 1h);

@@ -23,7 +23,11 @@ microseconds time_now() noexcept
 {
     return the_time;
 }
-constexpr NodeClock clock_of_test{ time_now, time_now };
+microseconds monotonic_now() noexcept
+{
+    return the_time + std::chrono::hours{ 1 };
+}
+constexpr NodeClock clock_of_test{ monotonic_now, time_now };
 
 /// A timer on the clock of this test, which fires it.
 class TestTimer final : public Timer {

@@ -15,6 +15,7 @@
 #include "node/clocks.h"
 #include "redis/command.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
@@ -53,7 +54,7 @@ ngx_int_t send_state(
 {
     const auto override = zone.zone.override_of(key, node_clock.monotonic);
     const auto ends = override ? zone.zone.rest_of(*override, node_clock.monotonic) : std::nullopt;
-    if (ends && state.retry_after != microseconds{ 0 }) {
+    if (ends && override->kind != Override::Kind::unlimited) {
         end_with_override(state, policy, *ends);
     }
     const auto seconds = [](microseconds time) {
@@ -72,15 +73,15 @@ ngx_int_t send_state(
     json.number("limit", policy.limit())
         .number("remaining", state.remaining)
         .seconds("reset", seconds(shown_reset(policy, state)));
-    if (state.retry_after) {
-        json.seconds("retry_after", seconds(*state.retry_after));
+    if (const auto retry_after = shown_retry(state)) {
+        json.seconds("retry_after", seconds(*retry_after));
     } else {
         json.null("retry_after");
     }
     if (state.blocked.count() == 0) {
         json.null("blocked");
     } else {
-        json.seconds("blocked", seconds(state.blocked));
+        json.seconds("blocked", seconds(std::min(state.blocked, state.ends)));
     }
     if (override) {
         json.text("override", override_names[static_cast<std::size_t>(override->kind)]);
