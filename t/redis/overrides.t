@@ -151,6 +151,16 @@ subtest 'a refusal under an override ends with it' => sub {
     cmp_ok time, '>=', $set->{until} - 0.01, 'not before its time';
 };
 
+subtest 'what a key has counted does not end with an override that lifts its limit' => sub {
+    my $node = member(zone => 'rate=1r/d algorithm=gcra');
+    wait_until('a refusal', sub { $node->status('/?k=a') == 429 });
+    override($node, 'ka', { unlimited => \1, for => '1h' });
+    wait_until('no limit', sub { $node->status('/?k=a') == 200 });
+    my $state = decode_json($node->get('/ops/zones/test/keys/ka')->body);
+    is $state->{override}, 'unlimited';
+    cmp_ok $state->{retry_after}, '>', 80_000, 'the API shows the count';
+};
+
 subtest 'a block is decided without Redis, and reported as one' => sub {
     my $redis = redis();
     my $node = member(redis => $redis, zone => 'rate=100r/d', limit => '',
