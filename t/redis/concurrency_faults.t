@@ -33,6 +33,7 @@ sub node_behind {
         server => "location / { ratelimit zone=test; add_header X-Result \$ratelimit_status always;"
             . " proxy_pass http://@{[ $backend->addr ]}; @{[ $options{location} // '' ]} }",
     );
+    $node->{proxy} = $proxy;    # until nginx has ended: it waits for the answers to its statements
     return ($node, limited_node(redis => $redis, zone => $zone));
 }
 
@@ -202,7 +203,7 @@ subtest 'a release while there is no connection is sent later' => sub {
     is http_read($_)->status, 200 for @held;
     sleep 0.5;
     is remaining($direct), 0, 'they are still counted';
-    my $again = proxy(to => $redis->addr, port => $proxy->port);
+    $node->{proxy} = proxy(to => $redis->addr, port => $proxy->port);
     remains($direct, 2, 'and free when Redis can be reached');
 };
 
