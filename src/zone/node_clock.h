@@ -21,7 +21,7 @@ struct NodeClock {
     /// since the epoch.
     microseconds in_memory(const Policy& policy) const noexcept
     {
-        return in_memory(policy, read());
+        return counts_at_one_time(policy.algorithm) ? monotonic() : since_epoch();
     }
     static microseconds in_memory(const Policy& policy, const ClockReading& now) noexcept
     {

@@ -30,7 +30,7 @@ sub gateway {
             location /identity { add_header Content-Encoding Identity; return 200 '$json'; }
             location /gzip { add_header Content-Encoding gzip; return 200 '$json'; }
             location /big.bin { root html; }
-            location /large.json { root html; } }",
+            location ~ \\.json\$ { root html; } }",
     );
 }
 
@@ -85,6 +85,17 @@ subtest 'what nginx compresses or sends over HTTP/2 is read before, a range is n
         my $body = qx(curl -s --http2-prior-knowledge $options 'http://127.0.0.1:$port/json?k=$key');
         is $body, $key eq 'range' ? substr($json, 0, 6) : $json;
         counts($node, $key, $cost, $key);
+    }
+};
+
+subtest 'of what slice puts together the first slice is read' => sub {
+    my $node = gateway(location => 'slice 1k; proxy_set_header Range $slice_range; proxy_http_version 1.1;');
+    my $usage = '"usage":{"total_tokens":120}';
+    my $text = '"text":"' . 'x' x 5000 . '"';
+    my %answers = (whole => "{$usage}", first => "{$usage,$text}", later => "{$text,$usage}");
+    for my $name (sort keys %answers) {
+        write_file("$node->{folder}/html/$name.json", $answers{$name});
+        is spends($node, "/$name.json", $name eq 'later' ? 50 : 120, $name)->body, $answers{$name};
     }
 };
 
