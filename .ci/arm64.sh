@@ -32,17 +32,7 @@ failed=0
 for program in "$build"/unit-arm64/fuzz_*; do
     [ ! -x "$program" ] || emulate "$program" "$top/t/fuzz/seeds/${program##*/fuzz_}" || failed=1
 done
-# The random traces are shorter than natively. What failed for want of time passes when it runs by itself.
+# The random traces are shorter than natively.
 export TRACE_STEPS=${TRACE_STEPS:-3000}
-log=$build/unit-arm64/log
-run_unit() { emulate "$build/unit-arm64/unit" --gtest_brief=1 --gtest_filter="$1" | tee "$log"; }
-run_unit "${1:-*}" || {
-    mapfile -t again < <(sed -n 's/^\[  FAILED  \] \([A-Za-z]*[./][^ ,]*\).*/\1/p' "$log" | sort -u)
-    if [ ${#again[@]} -gt 0 ] && [ ${#again[@]} -le 5 ]; then
-        say "Once more, by themselves: ${again[*]}"
-        for test in "${again[@]}"; do run_unit "$test" || failed=1; done
-    else
-        failed=1
-    fi
-}
+emulate "$build/unit-arm64/unit" --gtest_brief=1 --gtest_filter="${1:-*}" || failed=1
 exit $failed
