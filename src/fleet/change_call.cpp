@@ -62,7 +62,10 @@ void ChangeCall::write(redis::CommandBuffer& command) const
 
 bool ChangeCall::on_reply(const redisReply& reply) noexcept
 {
-    if (reply.type == REDIS_REPLY_INTEGER && reply.integer == -1) {
+    if (reply.type == REDIS_REPLY_INTEGER && reply.integer < 0) {
+        if (condition_.empty()) {
+            return false;  // the script does not answer so
+        }
         outdated();
         return true;
     }

@@ -143,6 +143,16 @@ subtest 'a fleet whose changes have no end does not keep a worker busy' => sub {
     stop_process($server->{pid}, 'KILL');
 };
 
+subtest 'a freed key is answered whatever the script of changes returns' => sub {
+    for my $reply (':-1', ':-9223372036854775808', '$2' . "\r\nno", '$-1', '*0', '+OK') {
+        my $server = hostile({ EVALSHA => sub { return (grep { $_ eq 'free' } @_) ? "$reply\r\n" : "-ERR no\r\n" } });
+        my $node = node_of("server $server->{addr};", http => 'ratelimit_fleet;');
+        is $node->status('/api/zones/test/keys/ka', method => 'DELETE'), 503, $reply =~ s/\s+/ /r;
+        is $node->status('/'), 200, 'the worker goes on';
+        stop_process($server->{pid}, 'KILL');
+    }
+};
+
 # Writes over the fleet's shared memory as a worker could whose code is an attacker's: all but what nginx itself follows.
 sub forge_memory {
     my ($pid, $size) = @_;

@@ -77,11 +77,43 @@ TEST(ApiPath, of_an_override_ends_in_that_word)
     }
     EXPECT_EQ(find("/ops/zones/z/keys/override").view, View::key) << "a key of this name";
     EXPECT_EQ(find("/ops/zones/z/keys/x/../a/override").view, View::no_key);
-    EXPECT_EQ(find("/ops/zones/z/keys//override").view, View::no_key);
+    EXPECT_EQ(find("/ops/zones/z/keys//override").view, View::no_key) << "an empty key";
+    const auto slash = parse_api_path(
+        "/ops/", "/ops/zones/z/keys/override", "/ops/zones/z/keys/%2F/override", false, {});
+    EXPECT_EQ(slash.view, View::override_key);
+    EXPECT_EQ(slash.key, "/");
     const auto encoded = parse_api_path(
         "/ops/", "/ops/zones/z/keys/a/override", "/ops/zones/z/keys/a%2Foverride", false, {});
     EXPECT_EQ(encoded.view, View::key);
     EXPECT_EQ(encoded.key, "a/override");
+}
+
+TEST(ApiPath, with_dots_that_nginx_has_resolved_names_no_view)
+{
+    // A script writes the keys "../../z", ".." and "." below zones/z/keys/, percent-encoded.
+    const std::pair<std::string_view, std::string_view> paths[] = {
+        { "/ops/zones/z/override", "/ops/zones/z/keys/..%2F..%2Fz/override" },
+        { "/ops/zones/y/override", "/ops/zones/z/keys/..%2F..%2Fy/override" },
+        { "/ops/zones/z/override", "/ops/zones/z/keys/../override" },
+        { "/ops/zones/z/keys/override", "/ops/zones/z/keys/./override" },
+        { "/ops/zones/z/keys/override", "/ops/zones/z/keys/%2E/override" },
+        { "/ops/zones/z/keys/b", "/ops/zones/z/keys/a%2F..%2Fb" },
+        { "/ops/zones/z/history", "/ops/zones/z/keys/../history" },
+        { "/ops/zones/z/overrides", "/ops/zones/z/keys/%2e%2E/overrides" },
+        { "/ops/zones/z", "/ops/zones/z/keys/.." },
+        { "/ops/", "/ops/zones/z/keys/..%2F..%2F..%2F" },
+        { "/ops", "/ops/zones/.." },
+        { "/ops/overrides", "/ops/x/../overrides" },
+        { "/ops/metrics", "/ops/./metrics" },
+    };
+    for (const auto& [path, raw] : paths) {
+        for (const bool rewritten : { false, true }) {
+            EXPECT_EQ(
+                parse_api_path("/ops/", path, raw, rewritten, {}).view,
+                path == "/ops" ? View::nothing : View::no_key)
+                << raw;
+        }
+    }
 }
 
 TEST(ApiPath, works_in_a_location_without_a_final_slash)
@@ -98,7 +130,7 @@ TEST(ApiPath, takes_the_key_as_it_was_sent)
     EXPECT_EQ(key_of("/ops/zones/z/keys/a%2Fb%3fc%25"), "a/b?c%");
     EXPECT_EQ(key_of("/ops/zones/z/keys//a//b/"), "/a//b/");
     EXPECT_EQ(key_of("/ops/zones/z/keys/a?rate=1r/s"), "a");
-    EXPECT_EQ(key_of("//ops/.//%7aones/z//keys/a"), "a") << "nginx merges slashes";
+    EXPECT_EQ(key_of("//ops//%7aones/z//keys/a"), "a") << "nginx merges slashes";
     EXPECT_EQ(key_of("/a/b/zones/z/keys/k", "/a/b/zones/z/keys/k", {}, "/a/b/"), "k");
     EXPECT_EQ(key_of("/zones/z/keys/k", "/zones/z/keys/k", {}, "/"), "k");
     EXPECT_EQ(key_of("/ops/zones/z/keys/%2F", "/ops/zones/z/keys/"), "/");

@@ -38,5 +38,10 @@ for my $target (@targets) {
     my $output = qx("$folder/fuzz_$target" "$fuzz/seeds/$target" 2>&1);
     is $?, 0, "the seeds of t/fuzz/$target.cpp are accepted" or diag $output;
 }
+my ($head) = read_file(top() . '/src/fleet/sync_reply.cpp') =~ /head = (\d+);/;
+for my $seed (glob "$fuzz/seeds/overrides/reply*") {
+    my ($numbers) = read_file($seed) =~ /\A\*\d+\r\n((?::\d+\r\n)*)/;
+    cmp_ok scalar(() = $numbers =~ /:/g), '>=', $head, "$seed begins as a reply of lua/fleet_sync.lua does";
+}
 
 finish();

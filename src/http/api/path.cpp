@@ -18,67 +18,57 @@ std::string_view take_segment(std::string_view& path) noexcept
     return segment;
 }
 
-/// Segments that nginx removes when it normalizes a path.
-bool is_ignored(std::string_view segment) noexcept
-{
-    return segment.empty() || segment == ".";
-}
-
 std::size_t count_segments(std::string_view path) noexcept
 {
     std::size_t count = 0;
     while (!path.empty()) {
-        count += is_ignored(take_segment(path)) ? 0 : 1;
+        count += take_segment(path).empty() ? 0 : 1;
     }
     return count;
 }
 
-/// Whether nginx may have resolved a "..": then the path may name another zone than the client did.
-bool goes_up(std::string_view raw)
+/// Whether nginx may have resolved a "." or "..": then its path may name another key, zone or view
+/// than the client's does.
+bool has_dots(std::string_view raw)
 {
     const auto decoded = percent_decoded(raw.substr(0, raw.find('?')));
     if (!decoded) {
         return true;
     }
     for (std::string_view rest = *decoded; !rest.empty();) {
-        if (take_segment(rest) == "..") {
+        const auto segment = take_segment(rest);
+        if (segment == "." || segment == "..") {
             return true;
         }
     }
     return false;
 }
 
-/// The key: the decoded rest of the raw path after `segments_before` segments and zones/ZONE/keys.
-/// Empty: the path has another form, or a "..", which nginx resolved, so that it may name another
-/// zone than the client did.
-std::optional<std::string> key_of_raw(
+/// The key as it was sent: the rest of the raw path after `segments_before` segments and
+/// zones/ZONE/keys. Empty: the path has another form, or no key.
+std::string_view key_of_raw(
     std::string_view raw, std::size_t segments_before, std::string_view zone)
 {
     raw = raw.substr(0, raw.find('?'));
     const std::size_t wanted = segments_before + 3;
     for (std::size_t count = 0; count < wanted;) {
         if (raw.empty()) {
-            return std::nullopt;
+            return {};
         }
         const auto segment = percent_decoded(take_segment(raw));
-        if (!segment || *segment == "..") {
-            return std::nullopt;
+        if (!segment) {
+            return {};
         }
-        if (is_ignored(*segment)) {
-            continue;
+        if (segment->empty()) {
+            continue;  // nginx merges slashes
         }
         const std::size_t index = count++ - segments_before;
         if ((index == 0 && *segment != "zones") || (index == 1 && *segment != zone)
             || (index == 2 && *segment != "keys")) {
-            return std::nullopt;
+            return {};
         }
     }
-    for (auto rest = raw; !rest.empty();) {
-        if (percent_decoded(take_segment(rest)) == "..") {
-            return std::nullopt;
-        }
-    }
-    return percent_decoded(raw);
+    return raw;
 }
 
 /// What parse_api_path needs to find a key.
@@ -118,32 +108,25 @@ void set_key(ApiPath& found, const std::optional<std::string>& key)
 
 /// Sets view and key of a path below zones/ZONE/keys. A key that ends in /override itself has its
 /// slash encoded, or is an argument.
-void find_key(ApiPath& found, KeyPath path)
+void find_key(ApiPath& found, const KeyPath& path)
 {
     using View = ApiPath::View;
-    found.view = View::key;
-    // nginx merges slashes, so `rest` is also empty if the key consists of slashes.
-    if (path.rest.empty() || path.rest == override_end.substr(1)) {
+    auto key = path.rewritten ? path.rest
+                              : key_of_raw(path.raw, count_segments(path.location), *found.zone);
+    if (key.empty() || key == override_end.substr(1)) {
         const auto argument = key_argument(found, path.arguments);
         if (argument.given) {
-            found.view = path.rest.empty() ? View::key : View::override_key;
+            found.view = key.empty() ? View::key : View::override_key;
             set_key(found, argument.value);
             return;
         }
     }
-    path.raw = path.raw.substr(0, path.raw.find('?'));
-    if (path.rest.ends_with(override_end) && (path.rewritten || path.raw.ends_with(override_end))) {
+    found.view = View::key;
+    if (key.ends_with(override_end)) {
         found.view = View::override_key;
-        path.rest.remove_suffix(override_end.size());
-        if (!path.rewritten) {
-            path.raw.remove_suffix(override_end.size());
-        }
+        key.remove_suffix(override_end.size());
     }
-    if (!path.rewritten) {
-        set_key(found, key_of_raw(path.raw, count_segments(path.location), *found.zone));
-    } else {
-        set_key(found, goes_up(path.raw) ? std::nullopt : std::optional(std::string(path.rest)));
-    }
+    set_key(found, path.rewritten ? std::optional(std::string(key)) : percent_decoded(key));
 }
 
 ApiPath::View page_named(std::string_view name) noexcept
@@ -186,6 +169,10 @@ ApiPath parse_api_path(
     using View = ApiPath::View;
     ApiPath found;
     if (!path.starts_with(location)) {
+        return found;
+    }
+    if (has_dots(raw)) {
+        found.view = View::no_key;
         return found;
     }
     auto rest = path.substr(location.size());

@@ -20,7 +20,7 @@ struct ApiPath {
         override_key,   // the override of `key`
         override_zone,  // the override of the whole zone
         overrides,      // all of `zone`, or of all zones
-        no_key,         // the key is missing, or cannot be taken from the path
+        no_key,         // the key is missing, or the raw path has a "." or ".."
         redis,
         fleet
     };
@@ -38,8 +38,8 @@ struct ApiPath {
 
 /// `location`: the API's prefix. `path`: normalized and decoded by nginx. `raw`: as the client sent
 /// it; the key is taken from it, since a key may contain slashes, unless nginx has `rewritten` the
-/// request. `arguments`: may have the key as "key=", percent-encoded, or its hash as "hash=", or
-/// its bytes as "id=".
+/// request. No view has a raw path with "." or "..", which nginx has resolved. `arguments`: may
+/// have the key as "key=", percent-encoded, or its hash as "hash=", or its bytes as "id=".
 ApiPath parse_api_path(
     std::string_view location, std::string_view path, std::string_view raw, bool rewritten,
     std::string_view arguments);
