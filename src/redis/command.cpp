@@ -143,7 +143,7 @@ void ScriptArguments::end_packed()
     used_up_to(put(room(line_end.size()), line_end));
 }
 
-void ScriptArguments::whole(std::string_view command)
+void ScriptArguments::replace(std::string_view command)
 {
     used_ = 0;
     used_up_to(put(room(command.size()), command));

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,9 +43,6 @@ public:
     void packed(std::span<const std::int64_t> numbers);
     void end_packed();
 
-    /// Replaces all by another command, in RESP.
-    void whole(std::string_view command);
-
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 
 private:
@@ -55,6 +53,11 @@ private:
         used_ = static_cast<std::size_t>(end - buffer_.data());
     }
 
+protected:
+    /// Replaces all by another command, in RESP.
+    void replace(std::string_view command);
+
+private:
     std::string buffer_;  // only its first used_ bytes are written
     std::size_t used_ = 0;
 };
@@ -71,12 +74,18 @@ public:
         begin({ digest.data(), digest.size() }, count);
         script_ = script;
     }
-    /// Of the last begin_script.
-    ScriptId script() const noexcept { return script_; }
+    /// Replaces all by a command that calls no script, in RESP.
+    void whole(std::string_view command)
+    {
+        replace(command);
+        script_.reset();
+    }
+    /// The script that the command calls. Empty: it calls none.
+    std::optional<ScriptId> script() const noexcept { return script_; }
 
 private:
     const std::vector<ScriptDigest>& digests_;
-    ScriptId script_{};
+    std::optional<ScriptId> script_;
 };
 
 }  // namespace ratelimit::redis

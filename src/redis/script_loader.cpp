@@ -2,7 +2,7 @@
 
 namespace ratelimit::redis {
 
-void ScriptLoader::written(const CallQueue& calls, ScriptId script) const noexcept
+void ScriptLoader::written(const CallQueue& calls, std::optional<ScriptId> script) const noexcept
 {
     for (PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->script = script;
@@ -12,15 +12,15 @@ void ScriptLoader::written(const CallQueue& calls, ScriptId script) const noexce
 
 bool ScriptLoader::load_for(PendingCall& record) noexcept
 try {
-    if (record.missed_scripts++ == most_misses) {
+    if (!record.script || record.missed_scripts++ == most_misses) {
         return false;
     }
     loaded_.resize(scripts_.size());
-    unsigned& loaded = loaded_[static_cast<std::size_t>(record.script)];
+    unsigned& loaded = loaded_[static_cast<std::size_t>(*record.script)];
     if (loaded > record.loads) {
         return true;
     }
-    const bool sent = write_(plain_command({ "SCRIPT", "LOAD", scripts_.text(record.script) }));
+    const bool sent = write_(plain_command({ "SCRIPT", "LOAD", scripts_.text(*record.script) }));
     loaded = sent ? ++loads_ : loaded;
     return sent;
 } catch (const std::exception&) {

@@ -25,10 +25,10 @@ public:
 
     /// There is a new connection.
     void reset() noexcept { loaded_.clear(); }
-    /// Calls of this script are written now.
-    void written(const CallQueue& calls, ScriptId script) const noexcept;
+    /// Calls of this script, or of none, are written now.
+    void written(const CallQueue& calls, std::optional<ScriptId> script) const noexcept;
     /// Call for a call with the answer NOSCRIPT: loads the script, unless it was loaded since the
-    /// call was written. False: the call must not be sent again.
+    /// call was written. False: the call calls no script, or must not be sent again.
     bool load_for(PendingCall& record) noexcept;
 
 private:

@@ -2,56 +2,9 @@
 # its log.
 
 use Ratelimit::Test;
-use Ratelimit::Process qw(start_code stop_process alive temp_folder);
-use IO::Select;
-use IO::Socket::INET;
+use Ratelimit::Hostile qw(bulk hostile map_of);
+use Ratelimit::Process qw(stop_process alive temp_folder);
 use Time::HiRes qw(time);
-
-# Starts a server whose reply to a command is $replies->{COMMAND}, text or code; else it does as Redis does. What
-# $replies->{later} has is sent 0.1 s after each connection is ready, unasked.
-sub hostile {
-    my ($replies, $port) = @_;
-    $port //= free_port();
-    my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 128, ReuseAddr => 1)
-        or die "hostile: $!";
-    my %as_usual = (SCRIPT => "\$40\r\n" . 'a' x 40 . "\r\n", TIME => "*2\r\n\$10\r\n1700000000\r\n\$1\r\n5\r\n",
-        EVALSHA => "-ERR no\r\n");
-    my $pid = start_code('hostile', sub {
-        local $SIG{PIPE} = 'IGNORE';
-        my $all = IO::Select->new($listener);
-        my (%text, %later);
-        while (1) {
-            for my $socket ($all->can_read(0.05)) {
-                if ($socket == $listener) {
-                    $all->add(scalar $listener->accept);
-                    next;
-                }
-                if (!sysread $socket, $text{$socket}, 1 << 20, length($text{$socket} // '')) {
-                    $all->remove($socket);
-                    delete $text{$socket};
-                    next;
-                }
-                # Bulk strings of commands: numbers and names only, so that the name is found by its line.
-                while ($text{$socket} =~ s/\A\*(\d+)\r\n//) {
-                    my ($words, @words) = $1;
-                    for (1 .. $words) {
-                        $text{$socket} =~ s/\A\$(\d+)\r\n//;
-                        push @words, substr $text{$socket}, 0, $1, '';
-                        substr $text{$socket}, 0, 2, '';
-                    }
-                    my $reply = $replies->{ $words[0] } // $as_usual{ $words[0] } // "+OK\r\n";
-                    $socket->print(ref $reply ? $reply->(@words) : $reply);
-                    $later{$socket} = [time + 0.1, $socket] if $words[0] eq 'CLIENT';
-                }
-            }
-            for my $due (grep { defined $replies->{later} && $_->[0] <= time } values %later) {
-                $due->[1]->print($replies->{later});
-                delete $later{ $due->[1] };
-            }
-        }
-    });
-    return { addr => "127.0.0.1:$port", port => $port, pid => $pid };
-}
 
 sub node_of {
     my ($block, %options) = @_;
@@ -181,19 +134,84 @@ subtest 'the master survives what a worker writes into the memory of the fleet' 
     is $node->status('/'), 200;
 };
 
-sub bulk { return '$' . length($_[0]) . "\r\n$_[0]\r\n" }
+# Of Redis and Sentinel. The first one came to no command but EVALSHA once.
+my @errors = ('NOSCRIPT', qw(ERR LOADING BUSY MASTERDOWN READONLY MISCONF NOAUTH WRONGPASS NOPERM OOM NOREPLICAS CROSSSLOT
+    TRYAGAIN CLUSTERDOWN WRONGTYPE EXECABORT NOPROTO DENIED), 'MOVED 1 127.0.0.1:1', 'ASK 1 127.0.0.1:1', '');
 
-# A reply to CLUSTER SLOTS.
-sub map_of {
-    my ($port, @hosts) = @_;
-    my $text = '*' . @hosts . "\r\n";
-    for my $i (0 .. $#hosts) {
-        my $first = $i % 16_384;
-        my $last = $i == $#hosts ? 16_383 : $first;
-        $text .= "*3\r\n:$first\r\n:$last\r\n*3\r\n" . bulk($hosts[$i]) . ":$port\r\n" . bulk('id');
-    }
-    return $text;
+# A server that answers $command with each of these errors in turn, and notes each in a file; all else as the nodes of a
+# cluster do, and as a sentinel that names itself.
+sub refusing {
+    my ($command, $folder, $port) = @_;
+    $port //= free_port();
+    my $self = map_of($port, '127.0.0.1');
+    my $turn = 0;
+    my $next = sub {
+        open my $notes, '>>', "$folder/$command" or die $!;
+        syswrite $notes, '.';
+        return "-$errors[$turn++ % @errors] no use\r\n";
+    };
+    return hostile(
+        {   CLUSTER   => $self,
+            SENTINEL  => "*2\r\n" . bulk('127.0.0.1') . bulk($port),
+            SUBSCRIBE => "*3\r\n" . bulk('subscribe') . bulk('+switch-master') . ":1\r\n",
+            ROLE      => "*3\r\n" . bulk('master') . ":0\r\n*0\r\n",
+            ($command eq 'ASKING' ? (EVALSHA => "-ASK 1 127.0.0.1:$port\r\n") : ()),
+            $command  => $next,
+        },
+        $port
+    );
 }
+
+my %refused = (    # by topology: the commands that each of its servers gets
+    'database 1;'                      => [qw(AUTH SELECT TIME EVALSHA)],
+    'topology cluster;'                => [qw(CLUSTER ASKING)],
+    'topology sentinel master=mymaster;' => [qw(ROLE SENTINEL SUBSCRIBE)],
+);
+
+subtest 'no error of Redis to any command ends a worker, in any topology' => sub {
+    my $folder = temp_folder();
+    my ($http, $server, @commands, @servers) = ('', '');
+    for my $topology (sort keys %refused) {
+        for my $command (@{ $refused{$topology} }) {
+            my $name = lc $command;
+            push @commands, $command;
+            push @servers, refusing($command, $folder);
+            $http .= "ratelimit_redis $name { server $servers[-1]{addr}; $topology password x; connections 4; "
+                . "timeout 50ms; connect_timeout 50ms; } ratelimit_zone \$arg_k zone=$name rate=9r/d redis=$name; "
+                . "ratelimit_zone \$arg_k zone=held_$name concurrency=9 redis=$name; ";
+            $server .= "location /$name { ratelimit zone=$name; ratelimit zone=held_$name; try_files /index.html =404; }";
+        }
+    }
+    my $node = nginx(http => $http, server => $server, workers => 2);
+    my @workers = sort $node->workers;
+    my %statuses;
+    wait_until('each server has answered with each error', sub {
+        $statuses{ $node->status("/$_?k=" . int rand 50) }++ for map { lc } @commands;
+        return !grep { (-s "$folder/$_" // 0) < @errors } @commands;
+    }, 60);
+    is_deeply [keys %statuses], [200], 'the fail mode decides';
+    is_deeply [sort $node->workers], \@workers, 'no worker died';
+    stop_process($_->{pid}, 'KILL') for @servers;
+};
+
+subtest 'the master survives them in the initial load of a fleet' => sub {
+    my $port = free_port();
+    my $size = 2;
+    for my $topology (sort keys %refused) {
+        my $node = node_of("server 127.0.0.1:$port; $topology password x;", http => 'ratelimit_fleet size=2m;');
+        for my $command (@{ $refused{$topology} }) {
+            my $folder = temp_folder();
+            my $server = refusing($command, $folder, $port);
+            $size++;
+            $node->configure(http => $node->{http} =~ s/ratelimit_fleet[^;]*;/ratelimit_fleet size=${size}m;/r)->reload;
+            ok -s "$folder/$command", "$command was refused";
+            ok alive($node->pid), 'the master runs';
+            is $node->status('/'), 200;
+            stop_process($server->{pid}, 'KILL');
+        }
+        $node->stop;
+    }
+};
 
 subtest 'a name that a node announces writes no line into the log' => sub {
     my $line = '2026/11/23 09:00:00 [error] 1#1: *7 limiting requests, by zone "z", key "x", client: 203.0.113.99';
