@@ -6,7 +6,6 @@
 #include "rehearse/key_hash.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace ratelimit::rehearse {
 
@@ -48,26 +47,52 @@ std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
     return out + reserve;
 }
 
-void add_quotas(
-    Trace& trace, const Policy& policy, std::uint64_t keys, const ReportOptions& options,
-    LimitReport& out)
+void add_suggestion(
+    ZoneReplay& replay, const Rate& rate, double share, std::vector<LimitReport>& limits)
 {
-    if (options.share) {
-        LimitReport::Suggested suggested;
-        suggested.quota = suggest(trace, policy, *options.share, keys);
-        if (suggested.quota && !counts_at_one_time(policy.algorithm)) {
-            Rate rate = policy.rate;
-            rate.quota = suggested.quota->quota;
-            suggested.rate = rate_text(rate);
-        }
-        out.suggested = suggested;
+    std::vector<std::uint64_t> keys;
+    for (const std::size_t number : replay.limits()) {
+        keys.push_back(limits[number].keys);
     }
-    if (options.curves) {
-        out.curve = curve_of(trace, policy);
+    const auto found = replay.suggest(share, keys);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        LimitReport& limit = limits[replay.limits()[i]];
+        LimitReport::Suggested& suggested = limit.suggested.emplace();
+        if (!found) {
+            continue;
+        }
+        suggested.quota = found->quota;
+        suggested.keys_refused = found->refusals[i].keys;
+        if (!counts_at_one_time(limit.configured.algorithm)) {
+            Rate other = rate;
+            other.quota = found->quota;
+            suggested.rate = rate_text(other);
+        }
     }
 }
 
 }  // namespace
+
+void add_quotas(
+    Rehearsed& subject, std::optional<double> share, bool curves, std::vector<LimitReport>& limits)
+{
+    const HttpConf& conf = subject.conf();
+    Trace* trace = subject.rehearsal().trace();
+    for (std::size_t zone = 0; trace != nullptr && zone < conf.zones.size(); ++zone) {
+        ZoneReplay replay(*trace, conf.zones, conf.titles, zone);
+        if (conf.zones[zone].variable_rate() || replay.limits().empty()) {
+            continue;
+        }
+        if (share) {
+            add_suggestion(replay, conf.zones[zone].policy.rate, *share, limits);
+        }
+        for (const auto& point : curves ? replay.curve() : std::vector<ZoneReplay::CurvePoint>()) {
+            for (std::size_t i = 0; i < replay.limits().size(); ++i) {
+                limits[replay.limits()[i]].curve.push_back({ point.quota, point.refusals[i] });
+            }
+        }
+    }
+}
 
 LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options)
 {
@@ -75,7 +100,7 @@ LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOpt
     Rehearsal& rehearsal = subject.rehearsal();
     const LimitTitle& title = conf.titles[number];
     const ZoneConf& zone = conf.zones[title.zone];
-    LimitResult& result = rehearsal.results()[number];
+    const LimitResult& result = rehearsal.results()[number];
     const auto keys = rehearsal.numbers(number);
     LimitReport out;
     out.zone = zone.name;
@@ -105,9 +130,10 @@ LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOpt
     for (RefusedKey& one : out.refused_keys) {
         one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
     }
-    if (result.trace != nullptr) {
-        add_quotas(*result.trace, title.policy, keys.keys, options, out);
-    }
+    out.alone = std::count_if(
+                    conf.titles.begin(), conf.titles.end(),
+                    [&title](const auto& one) { return one.zone == title.zone; })
+        == 1;
     return out;
 }
 
@@ -166,33 +192,6 @@ TotalReport total_report(
     out.refused_clients = totals.clients.list(busiest);
     for (RefusedKey& one : out.refused_clients) {
         one.key = printable(one.key);
-    }
-    return out;
-}
-
-std::vector<CurvePoint> curve_of(Trace& trace, const Policy& policy)
-{
-    constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
-    constexpr std::size_t most_points = 60;
-    const std::int64_t largest = traits_of(policy.algorithm).most_quota;
-    const auto point = [&](std::int64_t quota) {
-        Policy other = policy;
-        other.rate.quota = quota;
-        return CurvePoint{ quota, replay(trace, other, any).value_or(Refusals{}) };
-    };
-    std::vector<CurvePoint> out;
-    // Steps of about a fifth, as long as something is refused.
-    for (std::int64_t quota = 1;; quota = std::max(quota + 1, quota + quota / 5)) {
-        out.push_back(point(std::min(quota, largest)));
-        if (out.back().refusals.keys == 0 || quota >= largest || out.size() >= most_points) {
-            break;
-        }
-    }
-    const auto at = std::lower_bound(
-        out.begin(), out.end(), policy.rate.quota,
-        [](const CurvePoint& one, std::int64_t quota) { return one.quota < quota; });
-    if (at == out.end() || at->quota != policy.rate.quota) {
-        out.insert(at, point(policy.rate.quota));
     }
     return out;
 }

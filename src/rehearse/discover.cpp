@@ -9,7 +9,6 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
-#include <limits>
 #include <set>
 
 namespace ratelimit::rehearse {
@@ -76,9 +75,8 @@ std::string location_line(const Discovery::Path& path)
 }
 
 /// Quotas of 1, 2, 5, 10, ... in each window, until none refuses a client.
-void fill_table(Trace& trace, const Policy& policy, Discovery::Path& path)
+void fill_table(ZoneReplay replay, Discovery::Path& path)
 {
-    constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
     constexpr std::int64_t largest = 1'000'000;
     constexpr std::array<std::int64_t, 3> steps = { 1, 2, 5 };
     for (std::int64_t unit = 1; unit < largest; unit *= 10) {
@@ -86,11 +84,10 @@ void fill_table(Trace& trace, const Policy& policy, Discovery::Path& path)
             auto& row = path.table.emplace_back();
             bool refuses = false;
             for (const std::int64_t window : windows) {
-                Policy other = policy;
-                other.rate = { unit * step, std::chrono::seconds{ window } };
-                const Refusals refusals = replay(trace, other, any).value_or(Refusals{});
-                row.push_back({ rate_text(other.rate), refusals.keys });
-                refuses = refuses || refusals.keys > 0;
+                const Rate rate{ unit * step, std::chrono::seconds{ window } };
+                const std::uint64_t keys = replay.with(rate)->front().keys;
+                row.push_back({ rate_text(rate), keys });
+                refuses = refuses || keys > 0;
             }
             if (!refuses) {
                 return;
@@ -140,23 +137,23 @@ Discovery discover(
     settings.busiest = most_paths;
     settings.conf_text = paths_conf;
     out.run = rehearse(settings, progress, interrupted);
-    const std::string conf = conf_of_paths(out.run->report.limits.front(), out);
-    if (conf.empty() || interrupted()) {
+    settings.conf_text = conf_of_paths(out.run->report.limits.front(), out);
+    if (settings.conf_text.empty() || interrupted()) {
         return out;
     }
-    settings.conf_text = conf;
     settings.share = out.share;
     out.run = rehearse(settings, progress, interrupted);
+    const HttpConf& conf = out.run->subject().conf();
     for (std::size_t i = 0; i < out.paths.size(); ++i) {
         Discovery::Path& path = out.paths[i];
         const LimitReport& limit = out.run->report.limits[i];
         path.requests = limit.requests;
         path.clients = limit.keys;
-        if (limit.suggested && limit.suggested->quota) {
+        if (limit.suggested) {
             path.rate = limit.suggested->rate;
-            path.clients_refused = limit.suggested->quota->keys_refused;
+            path.clients_refused = limit.suggested->keys_refused;
         }
-        fill_table(*out.run->subject().rehearsal().results()[i].trace, limit.configured, path);
+        fill_table({ *out.run->subject().rehearsal().trace(), conf.zones, conf.titles, i }, path);
     }
     return out;
 }

@@ -142,7 +142,7 @@ inline constexpr std::string_view page_script = R"js(
     else add(section, 'p', 'Its rate is a variable, which has no slider.', 'soft');
     table(section, limit.refusedKeys);
   }
-  add(main, 'p', 'Each quota is replayed for its limit alone, with its window and its burst.', 'soft');
+  add(main, 'p', 'Each quota is one of a zone, at all its locations: all requests are decided again with it, while the other zones stay as they are configured.', 'soft');
 })();
 )js";
 

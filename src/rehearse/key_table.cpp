@@ -1,7 +1,6 @@
 #include "rehearse/key_table.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace ratelimit::rehearse {
 
@@ -34,9 +33,8 @@ std::size_t KeyTable::place_of(std::string_view text, std::uint64_t hash) const 
     return place;
 }
 
-KeyTable::Key& KeyTable::find(std::string_view text, std::int64_t now)
+KeyTable::Key& KeyTable::find(std::string_view text, std::uint64_t hash, std::int64_t now)
 {
-    const std::uint64_t hash = std::hash<std::string_view>{}(text);
     std::size_t place = place_of(text, hash);
     if (index_[place] != no_key) {
         return keys_[index_[place]];

@@ -4,6 +4,7 @@
 #include "rehearse/key_tally.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,7 +35,13 @@ public:
     KeyTable(Algorithm algorithm, std::size_t limits, std::size_t busiest);
 
     /// Finds or adds a key. The reference, and all earlier ones, are valid until the next call.
-    Key& find(std::string_view text, std::int64_t now);
+    Key& find(std::string_view text, std::int64_t now) { return find(text, hash_of(text), now); }
+    /// `hash`: of the key, by which those that were removed are known.
+    Key& find(std::string_view text, std::uint64_t hash, std::int64_t now);
+    static std::uint64_t hash_of(std::string_view text) noexcept
+    {
+        return std::hash<std::string_view>{}(text);
+    }
 
     /// Valid until the next call of this or `find`.
     KeyRecord& record_of(Key& key, std::uint32_t number) const;

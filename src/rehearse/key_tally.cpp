@@ -37,7 +37,7 @@ void BusiestKeys::offer(std::string_view key, std::uint64_t hash, const KeyCount
         return;
     }
     // A key with as many requests may be before another one by its refusals.
-    if (places_.size() >= most_ && count.requests < least_) {
+    if (most_ == 0 || (places_.size() >= most_ && count.requests < least_)) {
         return;
     }
     places_[hash] = { std::string(key), count };

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "rehearse/key_table.h"
+#include "rehearse/decider.h"
 #include "rehearse/minutes.h"
-#include "rehearse/plan.h"
 #include "rehearse/refused_keys.h"
-#include "rehearse/suggestion.h"
+#include "rehearse/trace.h"
 
 #include <cstdint>
 #include <memory>
@@ -24,17 +23,15 @@ struct LimitResult {
     Minutes minutes;
     std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
     RefusedKeys refused_keys;
-    std::unique_ptr<Trace> trace;  // if a quota is to be suggested
 };
 
-/// Decides requests as the module does without Redis: by the checks of src/limit, and with
-/// concurrency= by what the requests hold that have not ended.
+/// Evaluates the limits of requests, decides them, and notes what each limit did.
 class Rehearsal {
 public:
     struct Options {
         std::size_t busiest = 10;  // keys that are reported
         bool timeline = false;     // all minutes are kept
-        bool traces = false;       // for suggestions
+        bool trace = false;        // the requests are kept, for other quotas
     };
 
     /// `evidence`: of refused requests; null: none is kept.
@@ -47,57 +44,37 @@ public:
     bool decide(const Plan& plan, Values& values, std::int64_t now);
 
     /// Whether a limit applied to the last request: one whose key is empty does not.
-    bool any_applied() const noexcept { return !applied_.empty(); }
+    bool any_applied() const noexcept { return !asked_.empty(); }
 
     /// Call after the last request.
     void finish();
 
     /// By LimitConf::number.
     const std::vector<LimitResult>& results() const noexcept { return results_; }
-    std::vector<LimitResult>& results() noexcept { return results_; }
-    KeyTally::Numbers numbers(std::size_t number) const;
-    std::vector<BusyKey> busiest(std::size_t number) const;
+    KeyTally::Numbers numbers(std::size_t number) const { return decider_.numbers(number); }
+    std::vector<BusyKey> busiest(std::size_t number) const { return decider_.busiest(number); }
     /// Whether the numbers of keys are exact, not estimates.
-    bool exact(std::size_t number) const;
+    bool exact(std::size_t number) const noexcept { return decider_.exact(number); }
+    /// Null: the requests are not kept.
+    Trace* trace() noexcept { return trace_ ? &*trace_ : nullptr; }
 
 private:
-    struct Applied {
-        const PlannedLimit* planned;
-        KeyTable::Key* key;
-        KeyTable::KeyRecord* record;
-        Policy policy;
-        std::int64_t cost;
-        bool malformed;
-        std::optional<KeyCheck> check;  // empty: the rate is malformed
-        microseconds blocked;           // what is left of the key's block
-        Verdict verdict;
-    };
-
-    void evaluate(const Plan& plan, Values& values, std::int64_t now);
-    bool evaluate(const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out);
-    bool evaluate_rate(const PlannedLimit& limit, Values& values, std::int64_t now, Applied& out);
-    std::string_view counted_key(std::size_t zone, std::string_view key);
-    bool check(Applied& limit, std::int64_t now, std::int64_t end);
-    static bool grants(const Applied& limit) noexcept;
-    void commit(Applied& limit, std::int64_t now, bool take, bool refused);
-    void settle(Applied& limit, Values& values, std::int64_t now);
-    void note(const Applied& limit, Values& values, std::int64_t now, bool refused);
-    void note_refusal(const Applied& limit, Values& values, std::int64_t now);
+    void evaluate(const Plan& plan, Values& values);
+    bool evaluate(const PlannedLimit& limit, Values& values, std::string& key, AskedLimit& out);
+    bool evaluate_rate(const PlannedLimit& limit, Values& values, AskedLimit& out);
+    void note(
+        const PlannedLimit& planned, const Decider::Decided& limit, Values& values,
+        std::int64_t now);
 
     const Evidence* evidence_;
-    struct ZoneKeys {
-        bool hash_key;
-        KeyTable keys;
-    };
-    std::vector<ZoneKeys> zones_;
-    std::vector<std::size_t> zone_of_;   // by LimitConf::number
-    std::vector<std::size_t> place_of_;  // index among the limits of the zone
+    std::vector<bool> hash_key_;  // by zone
+    Decider decider_;
     std::vector<LimitResult> results_;
-    std::vector<Applied> applied_;
-    std::string key_text_;
-    std::string rate_text_;
-    std::string cost_text_;
-    std::string hash_text_;
+    std::vector<AskedLimit> asked_;             // by the last request
+    std::vector<const PlannedLimit*> planned_;  // the same
+    std::vector<std::string> keys_;             // the same, or more
+    std::optional<Trace> trace_;
+    std::string text_;  // of a key, a rate, a cost
 };
 
 }  // namespace ratelimit::rehearse

@@ -4,6 +4,7 @@
 #include "rehearse/log_stream.h"
 #include "rehearse/rehearsal.h"
 #include "rehearse/route.h"
+#include "rehearse/suggestion.h"
 
 #include <array>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace ratelimit::rehearse {
 
-/// What a limit would refuse with another quota.
+/// What a limit would refuse with another quota of its zone.
 struct CurvePoint {
     std::int64_t quota = 0;
     Refusals refusals;
@@ -43,10 +44,12 @@ struct LimitReport {
     const std::vector<MinuteCount>* minutes = nullptr;
 
     struct Suggested {
-        std::optional<Suggestion> quota;  // empty: no quota would do
-        std::string rate;                 // empty: concurrency=
+        std::int64_t quota = 0;          // of the zone; 0: none would do
+        std::uint64_t keys_refused = 0;  // by this limit
+        std::string rate;                // empty: concurrency=
     };
     std::optional<Suggested> suggested;  // empty: not wanted, or the rate is a variable
+    bool alone = true;                   // no other limit is of its zone
     Policy configured;
     std::vector<CurvePoint> curve;  // by quota; empty: the same
 };

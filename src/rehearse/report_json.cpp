@@ -71,12 +71,12 @@ Json json_of(const LimitReport& limit, double share)
                                 { "requests", limit.worst.requests },
                                 { "refused", limit.worst.refused } };
     }
-    if (limit.suggested && limit.suggested->quota) {
+    if (limit.suggested && limit.suggested->quota > 0) {
         const std::string& rate = limit.suggested->rate;
         out["suggested"] = { { "share", share },
-                             { "quota", limit.suggested->quota->quota },
+                             { "quota", limit.suggested->quota },
                              { "rate", rate.empty() ? Json() : Json(rate) },
-                             { "keys_refused", limit.suggested->quota->keys_refused } };
+                             { "keys_refused", limit.suggested->keys_refused } };
     } else if (limit.suggested) {
         out["suggested"] = nullptr;
     }

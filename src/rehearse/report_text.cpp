@@ -57,21 +57,24 @@ void add_suggestion(const LimitReport& limit, double share, std::string& out)
     if (!limit.suggested) {
         return;
     }
-    if (!limit.suggested->quota) {
+    const LimitReport::Suggested& suggested = *limit.suggested;
+    if (suggested.quota == 0) {
         add(out,
             "  suggestion    none: with this burst every quota refuses more than %.4g %% of the "
             "keys\n",
             100 * share);
         return;
     }
-    const std::string parameter = limit.suggested->rate.empty()
-        ? "concurrency=" + std::to_string(limit.suggested->quota->quota)
-        : "rate=" + limit.suggested->rate;
+    const std::string parameter = suggested.rate.empty()
+        ? "concurrency=" + std::to_string(suggested.quota)
+        : "rate=" + suggested.rate;
     add(out,
-        "  suggestion    %s, the smallest that refuses at most %.4g %% of the keys: it would "
-        "refuse "
-        "%" PRIu64 " of %" PRIu64 "\n",
-        parameter.c_str(), 100 * share, limit.suggested->quota->keys_refused, limit.keys);
+        limit.alone
+            ? "  suggestion    %s, the smallest that refuses at most %.4g %% of the keys: it would "
+              "refuse %" PRIu64 " of %" PRIu64 "\n"
+            : "  suggestion    %s for the zone, the smallest with which each of its limits refuses "
+              "at most %.4g %% of the keys: this one would refuse %" PRIu64 " of %" PRIu64 "\n",
+        parameter.c_str(), 100 * share, suggested.keys_refused, limit.keys);
 }
 
 void add_busiest(const LimitReport& limit, std::string& out)

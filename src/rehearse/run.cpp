@@ -150,7 +150,7 @@ void add_configurations(
         Rehearsal::Options options;
         options.busiest = settings.busiest;
         options.timeline = settings.timeline && is_subject;
-        options.traces = (settings.share || settings.curves) && is_subject;
+        options.trace = (settings.share || settings.curves) && is_subject;
         run.rehearsed.push_back(std::make_unique<Rehearsed>(
             std::move(conf), *run.format, wanted, settings.server, options));
         const auto& warnings = run.rehearsed.back()->site().warnings();
@@ -321,11 +321,11 @@ void build(Run& run, const Settings& settings)
     if (run.rehearsed.size() > 1) {
         report.against = against_report(run, settings);
     }
-    const ReportOptions options{ !settings.server.empty(), settings.share, settings.curves,
-                                 settings.busiest };
+    const ReportOptions options{ !settings.server.empty(), settings.busiest };
     for (std::size_t i = 0; i < subject.conf().titles.size(); ++i) {
         report.limits.push_back(limit_report(subject, i, options));
     }
+    add_quotas(subject, settings.share, settings.curves, report.limits);
     for (std::size_t i = 0; i < subject.conf().limit_req_titles.size(); ++i) {
         if (subject.conf().limit_req_titles[i].followed) {
             report.limits.push_back(limit_req_report(subject, i, options));

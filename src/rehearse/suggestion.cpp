@@ -1,80 +1,102 @@
 #include "rehearse/suggestion.h"
 
-#include "limit/calendar.h"
-#include "rehearse/input_error.h"
-#include "rehearse/key_table.h"
-
-#include <cerrno>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
 
 namespace ratelimit::rehearse {
 
-std::optional<Refusals> replay(Trace& trace, const Policy& policy, std::uint64_t most)
+namespace {
+
+constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+ZoneReplay::ZoneReplay(
+    Trace& trace, const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+    std::size_t zone)
+    : trace_(trace), zones_(zones), titles_(titles), zone_(zone), index_(titles.size(), none)
 {
-    if (!policy.possible()) {
+    for (std::size_t i = 0; i < titles.size(); ++i) {
+        if (titles[i].zone == zone) {
+            index_[i] = limits_.size();
+            limits_.push_back(i);
+        }
+    }
+}
+
+bool ZoneReplay::fits(const Rate& rate) const
+{
+    const auto possible = [&rate](Policy policy, const Reserve& reserve, std::int64_t least) {
+        policy.rate = rate;
+        policy.reserve = reserve.of(policy.whole());
+        return policy.possible() && policy.limit() >= least;
+    };
+    return possible(zones_[zone_].policy, {}, zones_[zone_].ahead)
+        && std::all_of(limits_.begin(), limits_.end(), [&](std::size_t number) {
+               const LimitTitle& title = titles_[number];
+               return possible(title.policy, parse_reserve(title.reserve).value_or(Reserve{}), 1);
+           });
+}
+
+std::optional<std::vector<Refusals>> ZoneReplay::with(
+    const Rate& rate, const std::vector<std::uint64_t>& most)
+{
+    if (!fits(rate)) {
         return std::nullopt;
     }
-    KeyTable keys(policy.algorithm, 1, 0);
-    Refusals refusals;
-    Policy current = policy;
-    trace.replay([&](const Trace::Entry& entry) {
-        const std::string_view text(reinterpret_cast<const char*>(&entry.key), sizeof(entry.key));
-        KeyTable::Key& key = keys.find(text, entry.time);
-        enter_period(current, microseconds{ entry.time });
-        KeyCheck check(
-            keys.record_of(key, current.period_number).state, current, microseconds{ entry.time },
-            entry.cost, microseconds{ entry.end });
-        const bool granted = check.granted();
-        check.commit(granted);
-        key.expires = entry.time + check.life().count();
-        KeyCount& count = keys.count(key, 0);
-        ++count.requests;
-        if (!granted) {
-            ++refusals.requests;
-            refusals.succeeded += entry.succeeded ? 1 : 0;
-            refusals.keys += count.refused++ == 0 ? 1 : 0;
+    Decider decider(zones_, titles_, 0);
+    decider.set_rate(zone_, rate);
+    std::vector<Refusals> out(limits_.size());
+    bool too_many = false;
+    trace_.replay(zone_, [&](const Trace::Request& request) {
+        decider.decide(request.asked, request.time, request.end, request.fails_closed);
+        for (std::size_t i = 0; i < request.asked.size(); ++i) {
+            const Decider::Decided& limit = decider.decided()[i];
+            const std::size_t index = index_[request.asked[i].number];
+            if (index == none || !limit.refused) {
+                continue;
+            }
+            ++out[index].requests;
+            out[index].succeeded += request.succeeded ? 1 : 0;
+            out[index].keys += limit.count->refused == 1 ? 1 : 0;
+            // Beyond KeyTally::most this counts keys again that were forgotten.
+            too_many = too_many
+                || (!most.empty() && out[index].keys > most[index]
+                    && decider.exact(limits_[index]));
         }
-        return refusals.keys <= most;
+        return !too_many;
     });
-    return refusals.keys <= most ? std::optional(refusals) : std::nullopt;
-}
-
-Trace::Trace() : file_(std::tmpfile())
-{
-    constexpr std::size_t entries = 8192;
-    if (file_ == nullptr) {
-        throw InputError(std::string("cannot create a temporary file: ") + std::strerror(errno));
+    for (std::size_t i = 0; i < limits_.size() && !too_many; ++i) {
+        out[i].keys = decider.numbers(limits_[i]).keys_refused;
+        too_many = !most.empty() && out[i].keys > most[i];
     }
-    buffer_.reserve(entries);
+    return too_many ? std::nullopt : std::optional(std::move(out));
 }
 
-void Trace::flush()
+std::optional<std::vector<Refusals>> ZoneReplay::with_quota(
+    std::int64_t quota, const std::vector<std::uint64_t>& most)
 {
-    const std::size_t count =
-        std::fwrite(buffer_.data(), sizeof(Entry), buffer_.size(), file_.get());
-    if (count != buffer_.size() || std::fflush(file_.get()) != 0) {
-        throw InputError(std::string("cannot write a temporary file: ") + std::strerror(errno));
+    Rate rate = zones_[zone_].policy.rate;
+    rate.quota = quota;
+    return with(rate, most);
+}
+
+std::optional<ZoneReplay::Suggestion> ZoneReplay::suggest(
+    double share, const std::vector<std::uint64_t>& keys)
+{
+    std::vector<std::uint64_t> most;
+    for (const std::uint64_t count : keys) {
+        most.push_back(static_cast<std::uint64_t>(std::floor(share * static_cast<double>(count))));
     }
-    buffer_.clear();
-}
-
-std::optional<Suggestion> suggest(
-    Trace& trace, const Policy& policy, double share, std::uint64_t keys)
-{
-    const auto most = static_cast<std::uint64_t>(std::floor(share * static_cast<double>(keys)));
+    const Policy& policy = zones_[zone_].policy;
     const std::int64_t largest = traits_of(policy.algorithm).most_quota;
-    const auto by_quota = [&](std::int64_t quota) {
-        Policy other = policy;
-        other.rate.quota = quota;
-        return replay(trace, other, most);
-    };
     std::int64_t too_small = 0;
     Suggestion best;
     std::int64_t quota = policy.rate.quota;
     for (;;) {  // upwards until one is large enough
-        if (const auto refused = by_quota(quota)) {
-            best = { quota, refused->keys };
+        if (auto refused = with_quota(quota, most)) {
+            best = { quota, std::move(*refused) };
             break;
         }
         if (quota == largest) {
@@ -87,13 +109,45 @@ std::optional<Suggestion> suggest(
         // Small quotas end a replay early, so the search looks for one of them first.
         const std::int64_t middle =
             too_small == 0 ? (best.quota + 3) / 4 : too_small + (best.quota - too_small) / 2;
-        if (const auto refused = by_quota(middle)) {
-            best = { middle, refused->keys };
+        if (auto refused = with_quota(middle, most)) {
+            best = { middle, std::move(*refused) };
         } else {
             too_small = middle;
         }
     }
     return best;
+}
+
+std::vector<ZoneReplay::CurvePoint> ZoneReplay::curve()
+{
+    constexpr std::size_t most_points = 60;
+    const Policy& policy = zones_[zone_].policy;
+    const std::int64_t largest = traits_of(policy.algorithm).most_quota;
+    std::vector<CurvePoint> out;
+    const auto add = [&](std::int64_t quota) {
+        const auto at = std::lower_bound(
+            out.begin(), out.end(), quota,
+            [](const CurvePoint& one, std::int64_t other) { return one.quota < other; });
+        if (at != out.end() && at->quota == quota) {
+            return;
+        }
+        if (auto refused = with_quota(quota)) {
+            out.insert(at, { quota, std::move(*refused) });
+        }
+    };
+    // Steps of about a fifth, as long as something is refused.
+    for (std::int64_t quota = 1; out.size() < most_points;
+         quota = std::max(quota + 1, quota + quota / 5)) {
+        add(std::min(quota, largest));
+        const bool refuses = out.empty()
+            || std::any_of(out.back().refusals.begin(), out.back().refusals.end(),
+                           [](const Refusals& one) { return one.keys > 0; });
+        if (!refuses || quota >= largest) {
+            break;
+        }
+    }
+    add(policy.rate.quota);
+    return out;
 }
 
 }  // namespace ratelimit::rehearse
