@@ -1,5 +1,6 @@
 // A clock that can step while a program runs: preloaded, it adds to the time of day the
-// microseconds in the file named by CLOCK_SHIFT (eight bytes).
+// microseconds in the file named by CLOCK_SHIFT (eight bytes); with CLOCK_SHIFT_MONOTONIC
+// to the monotonic clock, too, as if so much time had passed.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 static const volatile int64_t* shift;
+static int shifts_monotonic;
 
 __attribute__((constructor)) static void open_shift(void)
 {
@@ -22,13 +24,21 @@ __attribute__((constructor)) static void open_shift(void)
     void* memory = mmap(NULL, sizeof *shift, PROT_READ, MAP_SHARED, file, 0);
     shift = memory != MAP_FAILED ? memory : NULL;
     close(file);
+    shifts_monotonic = getenv("CLOCK_SHIFT_MONOTONIC") != NULL;
+}
+
+static int is_shifted(clockid_t clock)
+{
+    if (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE) {
+        return shifts_monotonic;
+    }
+    return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
 }
 
 int clock_gettime(clockid_t clock, struct timespec* now)
 {
     long result = syscall(SYS_clock_gettime, clock, now);
-    if (result == 0 && shift != NULL
-        && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+    if (result == 0 && shift != NULL && is_shifted(clock)) {
         int64_t us = now->tv_sec * 1000000LL + now->tv_nsec / 1000 + *shift;
         now->tv_nsec = us % 1000000 * 1000 + now->tv_nsec % 1000;
         now->tv_sec = us / 1000000;

@@ -51,9 +51,9 @@ subtest 'hostile and broken values in the fleet\'s keys harm no node' => sub {
     for my $node ($first, $second) {
         my $other = $node == $first ? $second : $first;
         override($node, 'kafter', { rate => ++$quota . 'r/d' });
-        my $began = time;
+        my $watch = stopwatch();
         in_force($other, 'kafter', $quota);
-        cmp_ok time - $began, '<', 2.5, 'in force in time';
+        $watch->within(2.5, 'in force in time');
         is $other->status('/?k=z'), 200;
     }
     is take_back($first, 'kafter'), 204;
@@ -135,11 +135,11 @@ subtest 'a reload to a Redis that is away keeps what is known until that Redis a
     $second->pause;
     $node->configure(http => two_redis($second, $first));
     kill HUP => $node->pid;
-    my $began = time;
-    wait_until('the master process waits', sub { time - $began > 0.5 });
+    my $watch = stopwatch();
+    wait_until('the master process waits', sub { $watch->elapsed > 0.5 });
     change($first, 'set', "ktest\0kb", $blocked);
     $node->wait_for_log(qr/the overrides follow when redis "main" answers/);
-    cmp_ok time - $began, '<', 4, 'the master process waits for two seconds';
+    $watch->within(4, 'the master process waits for two seconds');
     wait_until('new workers', sub { $node->count_log(qr/gracefully shutting down/) >= 2 && $node->workers == 2 });
     is_deeply [map { $node->status("/?k=$_") } qw(a b)], [429, 200], 'as last known at the reload';
     $second->resume;

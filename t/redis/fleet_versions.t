@@ -9,7 +9,6 @@ use File::Copy qw(copy);
 use IO::Socket::INET;
 use JSON::PP qw(decode_json);
 use Ratelimit::Process qw(temp_folder);
-use Time::HiRes qw(time);
 
 my $next_module = build_next_version();
 my @algorithms = qw(fixed_window sliding_window_counter sliding_window_log sliding_window_buckets token_bucket gcra
@@ -55,9 +54,9 @@ sub passed { my ($count, $path, @nodes) = @_; return scalar grep { $nodes[$_ % @
 sub soon {
     my ($what, $change, $condition) = @_;
     $change->();
-    my $began = time;
+    my $watch = stopwatch();
     wait_until($what, $condition);
-    return cmp_ok time - $began, '<', 2.5, $what;
+    return $watch->within(2.5, $what);
 }
 
 my ($this, $next) = both_versions();

@@ -108,8 +108,9 @@ subtest 'QUIT while a refund waits for the reply that Redis has lost its scripts
     remains($node, 7, 'the request is counted');
     $redis->cmd('SCRIPT', 'FLUSH');
     $redis->pause;
+    my $unread = $redis->unread;
     close $socket;
-    sleep 0.05;    # the refund is sent
+    wait_until('the refund is sent', sub { $redis->unread > $unread });
     quits_after(sub { $redis->resume });
     remains($node, 10, 'the request is refunded');
 };

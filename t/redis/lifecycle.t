@@ -4,7 +4,6 @@
 use Ratelimit::Test;
 use IO::Select;
 use IO::Socket::INET;
-use Time::HiRes qw(time);
 
 my $many = 'rate=1000000r/d algorithm=fixed_window';
 
@@ -94,9 +93,9 @@ subtest 'an old worker answers its last request, and then exits immediately' => 
     print {$upstream} "HTTP/1.0 200 OK\r\n\r\nfinally";
     close $upstream;
     is http_read($client)->body, 'finally', 'the old worker waits for its last request';
-    my $began = time;
+    my $watch = stopwatch();
     wait_until('the old worker has exited', sub { !$node->workers(1) });
-    cmp_ok time - $began, '<', 3, 'neither Redis nor a timer of the module delays its exit';
+    $watch->within(3, 'neither Redis nor a timer of the module delays its exit');
     wait_until('one connection is left', sub { connections($node) == 1 });
 };
 

@@ -31,7 +31,7 @@ sub memory_node {
     my ($place) = @_;
     my $environment = $clock->environment;
     local @ENV{ keys %{$environment} } = values %{$environment};
-    my $short = 'ratelimit_zone $arg_k zone=short rate=1r/s block=5s algorithm=fixed_window';
+    my $short = 'ratelimit_zone $arg_k zone=short rate=1r/s block=3s algorithm=fixed_window';
     my %options = (server => locations() . 'location = /short { ratelimit zone=short; try_files /index.html =404; }', workers => 2);
     return nginx(%options, http => zones('') . "$short;") if $place eq 'without Redis';
     my $redis = redis();
@@ -80,7 +80,7 @@ for my $place ('without Redis', 'fail mode local') {
 
     my $node = memory_node($place);
     cmp_ok scalar(refusals($node, '/short?k=b', 5)), '>', 0, "$place: a short block";
-    select undef, undef, undef, 5.1;
+    select undef, undef, undef, 3.1;
     $clock->step(-3600);
     $node->status('/short?k=other');
     cmp_ok refused_for($node, '/short?k=b') // 0, '<=', 2, 'does not come back when the clock is set back';

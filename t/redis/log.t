@@ -1,10 +1,10 @@
 # The error log: a flood is two lines, at the configured level.
 
-use Ratelimit::Test;
+use FindBin;
+use lib "$FindBin::Bin/../chaos";
 
-# Its key is refused twice, and then gets no request until the last subtest.
-my $silent = node(zone => 'rate=1r/d algorithm=fixed_window');
-$silent->status('/?k=silent') for 1 .. 3;
+use Chaos::Clock;
+use Ratelimit::Test;
 
 subtest 'a flood is one line when it starts and one when it ends, with its size' => sub {
     my $node = node(zone => 'rate=1r/5s algorithm=gcra', workers => 2);
@@ -195,12 +195,17 @@ for my $level (qw(info error)) {
 }
 
 subtest 'a run ends after a minute without requests of its key' => sub {
-    is $silent->count_log(qr/limiting requests.*key "ksilent"/), 1;
+    my $clock = Chaos::Clock->new(passes => 1);
+    my $node  = node(zone => 'rate=1r/d algorithm=fixed_window', environment => $clock->environment);
+    $node->status('/?k=silent') for 1 .. 3;
+    is $node->count_log(qr/limiting requests.*key "ksilent"/), 1;
     # A zone ends such runs when it handles another request.
-    wait_until('the run has ended', sub {
-        $silent->status('/?k=other');
-        return $silent->count_log(qr/limited 2 requests, by zone "test", key "ksilent"/);
-    }, 90);
+    my $end = qr/limited 2 requests, by zone "test", key "ksilent"/;
+    $clock->step(50);
+    $node->status('/?k=other');
+    is $node->count_log($end), 0, 'not before';
+    $clock->step(11);
+    wait_until('the run has ended', sub { $node->status('/?k=other'); return $node->count_log($end) });
 };
 
 finish();

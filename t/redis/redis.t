@@ -2,7 +2,7 @@
 
 use Ratelimit::Test;
 use IO::Socket::INET;
-use Time::HiRes qw(time sleep);
+use Time::HiRes qw(sleep);
 
 my $zone = 'rate=3r/d algorithm=fixed_window';
 
@@ -28,14 +28,14 @@ subtest 'with no server running, open admits and closed refuses, both without wa
         my $node = node_of("server 127.0.0.1:$port;",
             location => "ratelimit_fail_mode $mode; add_header X-Status \$ratelimit_status always;");
         $node->wait_for_log(qr/is away/);
-        my $began = time;
+        my $watch = stopwatch();
         for (1 .. 20) {
             my $answer = $node->get('/');
             is $answer->status, $status{$mode} or last;
             is $answer->header('X-Status'), $mode eq 'open' ? 'FAILED_OPEN' : 'FAILED_CLOSED';
             is $answer->header('X-RateLimit-Limit'), undef, 'no headers without a known limit';
         }
-        cmp_ok time - $began, '<', 5;
+        $watch->within(5);
         is $node->count_log(qr/is away.*Connection refused/), 1, 'one line in the log, with the reason';
     }
 };
@@ -80,9 +80,9 @@ subtest 'a Redis that hangs delays a request by at most the timeout' => sub {
         location => 'ratelimit_fail_mode closed;');
     is $node->status('/'), 200;
     $redis->pause;
-    my $began = time;
+    my $watch = stopwatch();
     is $node->status('/'), 503;
-    my $waited = time - $began;
+    my $waited = $watch->elapsed;
     cmp_ok $waited, '>', 0.4, 'the request waited';
     cmp_ok $waited, '<', 5,   'but not for long';
     $redis->resume;
@@ -99,14 +99,14 @@ subtest 'a Redis that keeps hanging delays no more requests, and decides again s
     $redis->pause;
     is $node->status('/'), 503 for 1 .. 3;
     $node->wait_for_log(qr/is away.*no reply in time/);
-    my $began = time;
+    my $watch = stopwatch();
     my @statuses = map { $node->status('/') } 1 .. 50;
-    cmp_ok time - $began, '<', 2, 'fifty requests waited for a trial or two, not for fifty timeouts';
+    $watch->within(2, 'fifty requests waited for a trial or two, not for fifty timeouts');
     is scalar(grep { $_ != 503 } @statuses), 0;
     $redis->resume;
-    $began = time;
+    $watch = stopwatch();
     wait_until('Redis decides again', sub { $node->status('/?k=back') == 200 });
-    cmp_ok time - $began, '<', 3;
+    $watch->within(3);
     $node->wait_for_log(qr/is up/, 2);
     is $node->count_log(qr/is away/), 1, 'one line in the log';
 };
@@ -114,9 +114,9 @@ subtest 'a Redis that keeps hanging delays no more requests, and decides again s
 subtest 'a server that accepts connections and never replies delays requests by at most the timeouts' => sub {
     my $deaf = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100) or die $!;
     my $node = node_of('server 127.0.0.1:' . $deaf->sockport . '; connect_timeout 100ms;');
-    my $began = time;
+    my $watch = stopwatch();
     is $node->status('/'), 200;
-    cmp_ok time - $began, '<', 3;
+    $watch->within(3);
     $node->wait_for_log(qr/is away.*timed out while connecting/);
 };
 

@@ -145,6 +145,43 @@ subtest 'tests that run in parallel get different ports' => sub {
     isnt $other, $mine;
 };
 
+subtest 'ports for a cluster are found beside another test that has many' => sub {
+    my @claimed;
+    my $from = free_port();
+    my $other = $from > 22_000 ? $from - 10_000 : $from + 10_000;
+    for my $port ($other .. $other + 400) {
+        push @claimed, IO::Socket::INET->new(LocalAddr => '127.99.0.1', LocalPort => $port, Proto => 'tcp') // ();
+    }
+    my $port;
+    ok eval { $port = Ratelimit::Process::free_cluster_port(); 1 }, 'two ports' or diag $@;
+    for my $free ($port, $port + 10_000) {
+        ok !IO::Socket::INET->new(LocalAddr => '127.99.0.1', LocalPort => $free, Proto => 'tcp'), 'they are claimed';
+        ok !grep({ $_->sockport == $free } @claimed), 'by this test';
+    }
+};
+
+subtest 'a stopwatch leaves out the time for which processes of the test waited for a processor' => sub {
+    my $watch = stopwatch();
+    sleep 1;
+    ok $watch->is_over(0.3), 'a pause counts';
+    ok !$watch->is_over(5);
+    # Three processes on one processor: each waits for two thirds of the time.
+    my ($cpu) = read_file('/proc/self/status') =~ /^Cpus_allowed_list:\s*(\d+)/m;
+    my @busy = map {
+        Ratelimit::Process::start_process('busy', '/dev/null', 'taskset', '-c', $cpu, $^X, '-e', '1 while 1')
+    } 1 .. 3;
+    $watch = stopwatch();
+    sleep 1;
+    $watch->within(0.6, 'which does not count');
+    ok !$watch->is_over(0.2), 'a wait has more patience, as one of them may wait for another';
+    ok $watch->is_over(0.05), 'but it ends';
+    Ratelimit::Process::stop_process($_, 'KILL') for @busy;
+    $watch->within(0.6, 'also when they have ended');
+    my $count = 0;
+    ok !eval { wait_until('a wonder', sub { $count++; 0 }, 0.2); 1 }, 'a wait ends all the same';
+    like $@, qr/timed out waiting: a wonder/;
+};
+
 # Runs a test that ends with $end; returns the pids and folders that its line "left ..." lists.
 sub run_badly {
     my ($end) = @_;

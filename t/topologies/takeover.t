@@ -3,7 +3,6 @@
 # needs: redis-sentinel
 
 use Ratelimit::Test;
-use Time::HiRes qw(time sleep);
 
 # $ratelimit_status of requests for these keys, all sent at once.
 sub decisions {
@@ -39,10 +38,10 @@ my @keys = 1 .. 24;
 
 sub check_first_requests {
     my ($node) = @_;
-    my $began = time;
+    my $watch = stopwatch();
     my @seen = decisions($node, @keys);
     is passed(@seen), @keys, 'Redis decides the first requests after the takeover' or diag "@seen\n" . $node->log;
-    cmp_ok time - $began, '<', 1.5, 'within seconds';
+    $watch->within(1.5, 'within seconds');
     return;
 }
 

@@ -10,8 +10,9 @@ use Ratelimit::Process qw(temp_folder);
 
 my ($folder, $library, $clocks);
 
+# Option: passes (1: the monotonic clock steps, too, as if time passed).
 sub new {
-    my ($class) = @_;
+    my ($class, %options) = @_;
     if (!$library) {
         $folder  = temp_folder();
         my $code = dirname(__FILE__) . '/../clock_shift.c';
@@ -19,7 +20,7 @@ sub new {
         system('cc', qw(-O2 -shared -fPIC -o), $made, $code) == 0 or die "$code cannot be compiled\n";
         $library = $made;
     }
-    my $self = bless { path => "$folder/" . ++$clocks, offset => 0 }, $class;
+    my $self = bless { %options, path => "$folder/" . ++$clocks, offset => 0 }, $class;
     $self->_write;
     return $self;
 }
@@ -29,7 +30,8 @@ sub environment {
     my ($self) = @_;
     # A program that is built with the address sanitizer would not start.
     my $asan = join ':', 'verify_asan_link_order=0', $ENV{ASAN_OPTIONS} // ();
-    return { LD_PRELOAD => $library, CLOCK_SHIFT => $self->{path}, ASAN_OPTIONS => $asan };
+    return { LD_PRELOAD => $library, CLOCK_SHIFT => $self->{path}, ASAN_OPTIONS => $asan,
+        $self->{passes} ? (CLOCK_SHIFT_MONOTONIC => 1) : () };
 }
 
 # Steps the clock by $seconds, forwards or backwards.

@@ -8,7 +8,7 @@ use warnings;
 use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
-use Time::HiRes qw(time);
+use Ratelimit::Stopwatch qw(stopwatch);
 
 use Exporter 'import';
 our @EXPORT_OK = qw(request http_connect http_send http_read burst);
@@ -51,8 +51,13 @@ sub http_send {
 # The next response of a connection; undef if the connection was closed instead.
 sub http_read {
     my ($socket, $method) = @_;
-    local $SIG{ALRM} = sub { croak 'no answer within 20 s' };
-    alarm 20;
+    my $watch;
+    local $SIG{ALRM} = sub {
+        $watch //= stopwatch();
+        croak 'no answer within 20 s' if $watch->is_over(19);
+        alarm 1;
+    };
+    alarm 1;
     my $head = '';
     while ($head !~ /\r\n\r\n/) {
         my $line = <$socket>;
@@ -109,9 +114,9 @@ sub burst {
         $buffer{$socket} = '';
         $select->add($socket);
     }
-    my $end = time + 60;
+    my $watch = stopwatch();
     while ($select->count) {
-        croak 'burst: no responses within 60 s' if time > $end;
+        croak 'burst: no responses within 60 s' if $watch->is_over(60);
         for my $socket ($select->can_read(1)) {
             my $got = sysread $socket, $buffer{$socket}, 65536, length $buffer{$socket};
             my $over = !$got;

@@ -9,7 +9,7 @@ use warnings;
 use Carp qw(croak);
 use IO::Select;
 use Ratelimit::Http qw(http_connect);
-use Time::HiRes qw(time);
+use Ratelimit::Stopwatch qw(stopwatch);
 
 use Exporter 'import';
 our @EXPORT_OK = qw(http2 http2_send http2_one http2_reset);
@@ -93,13 +93,13 @@ sub http2_reset {
 sub _exchange {
     my ($socket, $client, $over) = @_;
     my $select = IO::Select->new($socket);
-    my $end = time + 20;
+    my $watch = stopwatch();
     while (1) {
         while (my $frame = $client->next_frame) {
             print {$socket} $frame or croak "HTTP/2: $!";
         }
         return if $over->();
-        croak 'HTTP/2: no answer within 20 s' if time > $end;
+        croak 'HTTP/2: no answer within 20 s' if $watch->is_over(20);
         next unless $select->can_read(1);
         sysread $socket, my $bytes, 65536 or croak 'HTTP/2: the connection was closed';
         $client->feed($bytes);

@@ -12,13 +12,13 @@ use Ratelimit::Build qw(built);
 use Ratelimit::Http qw(request);
 use Ratelimit::Process
     qw(free_port wait_until start_process adopt_process stop_process ended_with alive temp_folder
-    read_file write_file);
+    read_file write_file servers);
 
 my @all;
 
 # Options, all texts of configuration: main, events, http, server (inside the one server block); and
 # workers (1), connections (worker_connections, 2048), single (1: master_process off), daemon (1: on),
-# module (0: not loaded; a path: this one), ports (the number of listens, 1), listen (parameters of each
+# environment (a hash of environment variables), module (0: not loaded; a path: this one), ports (the number of listens, 1), listen (parameters of each
 # listen), level (of the error log: info), expected (a pattern of log lines that are complaints but belong
 # to the test).
 # The server's root holds index.html ("ok\n") and big.bin (200 000 bytes).
@@ -58,6 +58,7 @@ sub configure {
     my $level   = $self->{level} // 'info';
     my $connections = $self->{connections} // 2048;
     my ($main, $events, $http, $server) = map { $self->{$_} // '' } qw(main events http server);
+    $self->{servers} = [servers()] if $http =~ /\bratelimit_redis\b/;
     write_file("$folder/nginx.conf", <<"END");
 ${load}error_log $folder/error.log $level;
 pid $folder/nginx.pid;
@@ -115,6 +116,8 @@ sub command {
 sub start {
     my ($self) = @_;
     unlink "$self->{folder}/nginx.pid";
+    my %environment = %{ $self->{environment} // {} };
+    local @ENV{ keys %environment } = values %environment;
     $self->{pid} = start_process('nginx', "$self->{folder}/output", $self->command);
     $self->{pid} = $self->adopt_master($self->{pid}) if $self->{daemon};
     wait_until(

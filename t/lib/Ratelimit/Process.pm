@@ -11,16 +11,19 @@ use File::Temp ();
 use IO::Socket::INET;
 use List::Util qw(min);
 use POSIX qw(WNOHANG);
-use Time::HiRes qw(sleep time);
+use Ratelimit::Stopwatch qw(stopwatch);
+use Scalar::Util qw(weaken);
+use Time::HiRes qw(sleep);
 
 use Exporter 'import';
 our @EXPORT_OK = qw(free_port free_cluster_port wait_until start_process start_code adopt_process stop_process ended_with
-    temp_folder alive read_file write_file);
+    temp_folder alive read_file write_file add_server servers);
 
 my %running;    # pid => name
 my %ended;      # pid => wait status
 my %adopted;    # pid => process group, for processes that are not children of the test
 my @claims;     # sockets that keep other tests off the ports that are in use here
+my @servers;    # weak references
 my $owner = $$;
 
 # A TCP port of 127.0.0.1 (or of another address) that is free now and below the kernel's ephemeral range.
@@ -56,22 +59,27 @@ sub claim_port {
 # A free port for a node of a cluster: the port 10000 above, where the cluster's bus is, is free too. (Only
 # Redis 7 and later can have the bus elsewhere.)
 sub free_cluster_port {
-    for (1 .. 100) {
+    for (1 .. 2000) {
         my $port  = free_port();
         my $other = $port > 22_000 ? $port - 10_000 : $port + 10_000;
         return min($port, $other) if claim_port($other);
+        # Another test has claimed the ports from $other on. It may have some hundred, so the search goes on elsewhere.
+        pop @claims;
+        $next_port = 10_000 + int rand 22_000;
     }
     croak 'no two free ports';
 }
 
-# Polls until the condition is true and returns its value; dies with $what after $seconds (10).
+# Polls until the condition is true and returns its value; dies with $what after $seconds (10), without what the machine
+# took.
 sub wait_until {
     my ($what, $condition, $seconds) = @_;
-    my $end = time + ($seconds // 10);
+    my $watch;
     while (1) {
         my $result = $condition->();
         return $result if $result;
-        croak "timed out waiting: $what" if time > $end;
+        $watch //= stopwatch();
+        croak "timed out waiting: $what" if $watch->is_over($seconds // 10);
         sleep 0.02;
     }
 }
@@ -115,8 +123,8 @@ sub adopt_process {
     return $pid;
 }
 
-# Sends a signal (TERM unless given), waits for the end, kills after ten seconds, then kills the rest of
-# the group. Returns the wait status, or nothing if the process was not running.
+# Sends a signal (TERM unless given), waits for the end, kills after ten seconds without what the machine took, then kills
+# the rest of the group. Returns the wait status, or nothing if the process was not running.
 sub stop_process {
     my ($pid, $signal) = @_;
     return unless delete $running{$pid};
@@ -124,9 +132,9 @@ sub stop_process {
         kill CONT => $pid;
         kill $signal // 'TERM', $pid;
     }
-    my $end = time + 10;
+    my $watch = stopwatch();
     until (has_ended($pid)) {
-        kill KILL => $pid if time > $end;
+        kill KILL => $pid if $watch->is_over(10);
         sleep 0.01;
     }
     kill_group($pid);
@@ -166,6 +174,17 @@ sub kill_group {
     return if grep { $_ == $group } values %adopted;
     kill KILL => -$group;
     return;
+}
+
+# The servers of this test, such as Redis, that something holds still. An nginx holds those that it may use until it has
+# ended: what it owes Redis it tries to say for up to a minute before it exits.
+sub servers { return grep { defined } @servers }
+
+sub add_server {
+    my ($server) = @_;
+    @servers = (servers(), $server);
+    weaken $_ for @servers;
+    return $server;
 }
 
 sub temp_folder {

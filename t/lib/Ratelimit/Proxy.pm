@@ -9,7 +9,7 @@ use warnings;
 use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
-use Ratelimit::Process qw(free_port start_code stop_process);
+use Ratelimit::Process qw(free_port start_code stop_process add_server);
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
 use Time::HiRes qw(time);
 
@@ -24,7 +24,7 @@ sub new {
         close $self->{control};
         Ratelimit::Proxy::Loop->new($self->{to}, $listener, $other)->run;
     });
-    return $self;
+    return add_server($self);
 }
 
 sub port { return $_[0]{port} }

@@ -10,7 +10,7 @@ use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
 use Ratelimit::Process qw(free_port free_cluster_port wait_until start_process stop_process ended_with alive temp_folder
-    write_file read_file);
+    write_file read_file add_server);
 
 # Options: port, host, conf (lines for redis.conf), password (requirepass), socket (1: a unix socket too),
 # tls (lines with its certificate: a port with TLS too), sentinel (1: a Sentinel, which stores no data),
@@ -23,7 +23,7 @@ sub new {
     $self->{path} = $self->{folder} . '/redis.sock' if $options{socket};
     $self->configure;
     $self->start;
-    return $self;
+    return add_server($self);
 }
 
 sub configure {
@@ -154,6 +154,18 @@ sub read_answer {
         return substr $data, 0, $line;
     }
     return [map { read_answer($socket) } 1 .. $line];
+}
+
+# The bytes that clients have sent to it and that it has not read, as while it is paused.
+sub unread {
+    my ($self) = @_;
+    my $port = sprintf ':%04X', $self->{port};
+    my $sum = 0;
+    for my $line (split /\n/, read_file('/proc/net/tcp')) {
+        my (undef, $local, undef, undef, $queues) = split ' ', $line;
+        $sum += hex $1 if $local =~ /\Q$port\E$/ && $queues =~ /:(\w+)$/;
+    }
+    return $sum;
 }
 
 # The number of calls of a command, by INFO commandstats; EVALSHA without those that had an error, such as

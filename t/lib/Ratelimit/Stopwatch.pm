@@ -1,0 +1,78 @@
+package Ratelimit::Stopwatch;
+
+# Measures how long something takes, beside how long processes of the test waited for a processor meanwhile. So a bound
+# holds on a machine that others use, and is as tight as ever on one that is idle.
+
+use strict;
+use warnings;
+
+use List::Util qw(max sum0);
+use Test::More ();
+use Time::HiRes qw(time);
+
+use Exporter 'import';
+our @EXPORT_OK = qw(stopwatch);
+
+# A watch that starts now, for this process and those that it has started or will start.
+sub stopwatch {
+    return bless { began => time, waits => { read_waits() } }, __PACKAGE__;
+}
+
+# Seconds since the start.
+sub elapsed { return time - $_[0]{began} }
+
+# For how many seconds since the start each process waited.
+sub waits {
+    my ($self) = @_;
+    my %now = read_waits();
+    return map { $now{$_} - ($self->{waits}{$_} // 0) } keys %now;
+}
+
+# Whether to give up waiting for what should take $seconds: not for as long as processes waited, all together, since one
+# may wait for another. However busy the machine is, ten times as long is the most.
+sub is_over {
+    my ($self, $seconds) = @_;
+    my $elapsed = $self->elapsed;
+    return 0 if $elapsed <= $seconds;
+    return $elapsed > 10 * $seconds || $elapsed - sum0($self->waits) > $seconds;
+}
+
+# A test: less than $seconds have passed, and those for which the process waited that waited longest.
+sub within {
+    my ($self, $seconds, $what) = @_;
+    my ($elapsed, $waited) = ($self->elapsed, max($self->waits));
+    local $Test::Builder::Level = $Test::Builder::Level + 1;
+    my $is_within = Test::More::ok($elapsed - $waited < $seconds, $what);
+    Test::More::diag(sprintf '%.3f s, and a process waited for %.3f s of them', $elapsed, $waited) if !$is_within;
+    return $is_within;
+}
+
+my (%waits, $ended);    # of each process since it began; how many have ended
+
+# The seconds for which each process waited for a processor, also of those that have ended, and this machine for its host.
+sub read_waits {
+    for my $pid ($$, descendants($$)) {
+        my (undef, $wait) = split ' ', text_of("/proc/$pid/schedstat");
+        next unless defined $wait;
+        # A process that has waited less than before is another one.
+        $waits{ 'ended ' . ++$ended } = delete $waits{$pid} if ($waits{$pid} // 0) > $wait / 1e9;
+        $waits{$pid} = $wait / 1e9;
+    }
+    my ($ticks) = text_of('/proc/stat') =~ /^cpu +(?:\d+ +){7}(\d+)/;
+    return (%waits, host => ($ticks // 0) / 100);
+}
+
+sub descendants {
+    my ($pid) = @_;
+    return map { ($_, descendants($_)) } split ' ', text_of("/proc/$pid/task/$pid/children");
+}
+
+sub text_of {
+    my ($path) = @_;
+    open my $file, '<', $path or return '';
+    # Not by a line: a handler of a signal may call this while a line is being read, and that must not see another $/.
+    sysread $file, my $text, 65_536;
+    return $text // '';
+}
+
+1;
