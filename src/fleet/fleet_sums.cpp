@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <tuple>
 #include <utility>
 
@@ -12,50 +11,39 @@ namespace ratelimit::fleet {
 
 namespace {
 
-using Names = std::vector<std::string_view>;  // of nodes
+constexpr std::size_t most_limits = 8;  // of one zone
 
-/// Names of nodes by what they have. Returns those that have not what most have; all if there is no
-/// such thing.
-std::vector<std::string> minority(const std::map<std::string_view, Names>& by_value)
+/// What most nodes have, by the names of the nodes that have it; `end`: there is no such thing.
+template <class ByValue>
+auto majority(const ByValue& by_value)
 {
-    std::size_t most = 0;
+    auto most = by_value.end();
     std::size_t with_most = 0;
-    for (const auto& [value, names] : by_value) {
-        with_most = names.size() > most ? 1 : with_most + (names.size() == most ? 1 : 0);
-        most = std::max(most, names.size());
-    }
-    std::vector<std::string> found;
-    for (const auto& [value, names] : by_value) {
-        if (names.size() < most || with_most > 1) {
-            found.insert(found.end(), names.begin(), names.end());
+    for (auto each = by_value.begin(); each != by_value.end(); ++each) {
+        const std::size_t size = each->second.size();
+        const std::size_t best = with_most == 0 ? 0 : most->second.size();
+        if (size > best) {
+            most = each;
+            with_most = 1;
+        } else if (size == best) {
+            ++with_most;
         }
     }
-    std::sort(found.begin(), found.end());
-    return found;
+    return with_most == 1 ? most : by_value.end();
 }
 
-/// Which settings of the zone differ. A node of a version that does not say so is left out.
-std::vector<FleetZone::Difference> differences_of(
-    std::span<const FleetNode> nodes, std::string_view zone_name)
+/// The names of nodes that have not what most have; of all nodes if there is no such thing.
+template <class ByValue>
+auto minority(const ByValue& by_value)
 {
-    std::vector<FleetZone::Difference> differences;
-    for (std::size_t i = 0; i < setting_names.size(); ++i) {
-        std::map<std::string_view, Names> by_value;
-        for (const FleetNode& node : nodes) {
-            for (const NodeReport::Zone& zone : node.report.zones) {
-                const std::size_t from = i * digits_of_setting;
-                if (node.live && zone.name == zone_name
-                    && zone.each_setting.size() >= from + digits_of_setting) {
-                    const std::string_view all = zone.each_setting;
-                    by_value[all.substr(from, digits_of_setting)].push_back(node.report.name);
-                }
-            }
-        }
-        if (by_value.size() > 1) {
-            differences.push_back({ setting_names[i], minority(by_value) });
+    const auto most = majority(by_value);
+    typename ByValue::mapped_type found;
+    for (auto each = by_value.begin(); each != by_value.end(); ++each) {
+        if (each != most) {
+            found.insert(found.end(), each->second.begin(), each->second.end());
         }
     }
-    return differences;
+    return found;
 }
 
 }  // namespace
@@ -88,43 +76,90 @@ FleetHistory sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s)
              { refused.begin() + skipped, refused.begin() + end } };
 }
 
-std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes)
+bool ZoneSums::read(std::size_t zones)
 {
-    struct Sum {
-        FleetZone zone;
-        std::map<std::string_view, Names> by_settings;
-    };
-    std::map<std::string_view, Sum> sums;
-    for (const FleetNode& node : nodes) {
+    for (std::size_t done = 0; next_ < nodes_.size(); ++next_) {
+        if (done > zones) {
+            return true;
+        }
+        const FleetNode& node = nodes_[next_];
         if (!node.live) {
             continue;
         }
         for (const NodeReport::Zone& zone : node.report.zones) {
-            Sum& sum = sums[zone.name];
-            ++sum.zone.nodes;
-            sum.zone.passed += zone.passed;
-            sum.zone.refused += zone.refused;
-            sum.zone.ahead += zone.ahead;
-            sum.zone.highest_use = std::max(sum.zone.highest_use, zone.highest_use);
-            sum.by_settings[zone.settings].push_back(node.report.name);
-            auto& limits = sum.zone.limits;
-            constexpr std::size_t most_limits = 8;
-            if (limits.size() < most_limits
-                && std::find(limits.begin(), limits.end(), zone.limit) == limits.end()) {
-                limits.push_back(zone.limit);
+            auto& all = zones_[zone.name];
+            if (all.empty() || all.back().node != &node.report) {  // no node has two of one name
+                all.push_back({ &node.report, &zone });
             }
         }
+        done += node.report.zones.size() + 1;
     }
-    std::vector<FleetZone> zones;
-    for (auto& [name, sum] : sums) {
-        sum.zone.settings_differ = minority(sum.by_settings);
-        if (!sum.zone.settings_differ.empty()) {
-            sum.zone.differences = differences_of(nodes, name);
+    return false;
+}
+
+std::optional<FleetZone> ZoneSums::next()
+{
+    if (zones_.empty()) {
+        return std::nullopt;
+    }
+    const auto first = zones_.begin();
+    FleetZone sum;
+    sum.name = first->first;
+    sum.nodes = first->second.size();
+    ByValue by_settings;
+    for (const auto& [node, zone] : first->second) {
+        sum.passed += zone->passed;
+        sum.refused += zone->refused;
+        sum.ahead += zone->ahead;
+        sum.highest_use = std::max(sum.highest_use, zone->highest_use);
+        by_settings[zone->settings].push_back(node->name);
+        auto& limits = sum.limits;
+        if (limits.size() < most_limits
+            && std::find(limits.begin(), limits.end(), zone->limit) == limits.end()) {
+            limits.push_back(zone->limit);
         }
-        sum.zone.name = name;
-        zones.push_back(std::move(sum.zone));
     }
-    return zones;
+    if (const auto most = majority(by_settings); most != by_settings.end()) {
+        sum.settings = most->first;
+    }
+    sum.differ = named(minority(by_settings));
+    if (sum.differ.count > 0) {
+        sum.differences = differences_of(first->second);
+    }
+    zones_.erase(first);
+    return sum;
+}
+
+/// Counts nodes, and names the first of them if there is room.
+NamedNodes ZoneSums::named(Names names)
+{
+    NamedNodes nodes{ names.size(), {} };
+    const std::size_t count = std::min({ names.size(), most_named, room_ });
+    std::partial_sort(
+        names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), names.end());
+    nodes.names.assign(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count));
+    room_ -= count;
+    return nodes;
+}
+
+/// Which settings of a zone differ. A node of a version that does not say so is left out.
+std::vector<FleetZone::Difference> ZoneSums::differences_of(std::span<const Of> all)
+{
+    std::vector<FleetZone::Difference> differences;
+    for (std::size_t i = 0; i < setting_names.size(); ++i) {
+        const std::size_t from = i * digits_of_setting;
+        ByValue by_value;
+        for (const auto& [node, zone] : all) {
+            const std::string_view digits = zone->each_setting;
+            if (digits.size() >= from + digits_of_setting) {
+                by_value[digits.substr(from, digits_of_setting)].push_back(node->name);
+            }
+        }
+        if (by_value.size() > 1) {
+            differences.push_back({ setting_names[i], named(minority(by_value)) });
+        }
+    }
+    return differences;
 }
 
 std::vector<NodeReport::RefusedKey> sum_busiest(std::span<const FleetNode> nodes)

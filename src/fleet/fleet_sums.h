@@ -3,6 +3,8 @@
 #include "fleet/node_report.h"
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +20,13 @@ struct FleetNode {
     NodeReport report;
 };
 
+/// Some of the nodes, by name.
+struct NamedNodes {
+    std::uint64_t count = 0;
+    std::vector<std::string> names;  // in their order, of at most `most_named` of them
+};
+inline constexpr std::size_t most_named = 20;
+
 /// A zone in all live nodes.
 struct FleetZone {
     std::string name;
@@ -26,14 +35,12 @@ struct FleetZone {
     std::uint64_t refused = 0;
     std::uint64_t ahead = 0;          // the sum of the nodes'
     std::vector<std::string> limits;  // of the nodes, for people: each once, at most 8
-    /// Nodes whose settings are not those of most nodes; all nodes if no settings are those of
-    /// most.
-    std::vector<std::string> settings_differ;
-    /// A setting that differs, and the nodes as in `settings_differ`. Empty: no setting is known to
-    /// differ.
+    std::string settings;             // the digest of most nodes; empty: there is no such digest
+    NamedNodes differ;                // nodes with another digest than `settings`
+    /// A setting that differs, and the nodes as in `differ`. Empty: no setting is known to differ.
     struct Difference {
         std::string_view setting;
-        std::vector<std::string> nodes;
+        NamedNodes nodes;
     };
     std::vector<Difference> differences;
     std::uint64_t highest_use = 0;  // of all nodes
@@ -50,8 +57,39 @@ struct FleetHistory {
 /// nothing. Nodes that are away are included.
 FleetHistory sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s);
 
-/// In the order of their names.
-std::vector<FleetZone> sum_zones(std::span<const FleetNode> nodes);
+/// Sums the zones of live nodes, in several parts: those of a large fleet take milliseconds. All
+/// zones together name at most `most_names` nodes; beyond that nodes are only counted.
+class ZoneSums {
+public:
+    static constexpr std::size_t most_names = 8192;
+
+    /// The nodes must outlive this object, unchanged.
+    explicit ZoneSums(std::span<const FleetNode> nodes) noexcept : nodes_(nodes) {}
+
+    /// Reads about `zones` zones of nodes. True: there are more. Not to be called again after
+    /// false.
+    bool read(std::size_t zones);
+
+    /// The next zone, in the order of their names. Empty: there are no more. Call when all are
+    /// read.
+    std::optional<FleetZone> next();
+
+private:
+    struct Of {
+        const NodeReport* node;
+        const NodeReport::Zone* zone;
+    };
+    using Names = std::vector<std::string_view>;
+    using ByValue = std::map<std::string_view, Names>;
+
+    NamedNodes named(Names names);
+    std::vector<FleetZone::Difference> differences_of(std::span<const Of> all);
+
+    std::span<const FleetNode> nodes_;
+    std::size_t next_ = 0;  // of nodes_
+    std::map<std::string_view, std::vector<Of>> zones_;
+    std::size_t room_ = most_names;
+};
 
 /// The keys that all live nodes together refuse most, in the order of is_busier, at most
 /// `most_busiest`.

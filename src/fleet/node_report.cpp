@@ -20,6 +20,9 @@ using Json = nlohmann::json;
 // Sums of this many reports stay within 64 bits; and exact as a double.
 constexpr std::uint64_t most_number = std::uint64_t{ 1 } << 53U;
 
+// In the year 275760, the last that ECMAScript has.
+constexpr std::uint64_t latest_second = 8'640'000'000'000;
+
 // The names of the members in JSON.
 
 template <class Object>
@@ -294,6 +297,10 @@ std::optional<NodeReport> parse_report(std::string_view text)
     ReportReader reader(report);
     if (!Json::sax_parse(text.begin(), text.end(), &reader)) {
         return std::nullopt;
+    }
+    report.name.resize(std::min(report.name.size(), most_name));
+    for (NodeReport::RefusedKey& key : report.busiest) {
+        key.since = key.since <= latest_second ? key.since : 0;
     }
     return report;
 }

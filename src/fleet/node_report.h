@@ -71,6 +71,7 @@ inline constexpr std::size_t most_servers = 32;
 inline constexpr std::size_t most_busiest = 20;
 inline constexpr std::size_t most_minutes = 60;  // of the history
 inline constexpr std::size_t most_text = 384;    // bytes of one text
+inline constexpr std::size_t most_name = 64;     // bytes of a node's name, as of node=
 inline constexpr std::size_t most_report = std::size_t{ 128 } * 1024;
 
 /// The settings of a zone that all nodes must have in common. Later versions may add names at the
@@ -85,7 +86,7 @@ inline constexpr std::size_t digits_of_setting = 3;
 std::string write_report(const NodeReport& report);
 
 /// Parses the report of a node of any version: unknown members are passed over, missing ones are
-/// empty. Empty: it is no report, or too long.
+/// empty, times that no calendar has are 0. Empty: it is no report, or too long.
 std::optional<NodeReport> parse_report(std::string_view text);
 
 }  // namespace ratelimit::fleet

@@ -19,12 +19,14 @@ namespace ratelimit::fleet {
 
 namespace {
 
+constexpr std::int64_t latest_us = 9'000'000'000'000'000;  // in the year 2255
+
 /// Also of a score of a sorted set, which is written as "1.8e+15" or with decimals if it is large.
 std::uint64_t time_of(std::string_view text) noexcept
 {
     double time = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), time);
-    constexpr double most = 9e15;
+    constexpr auto most = static_cast<double>(latest_us);
     return error == std::errc{} && time > 0 && time < most ? static_cast<std::uint64_t>(time) : 0;
 }
 
@@ -135,7 +137,11 @@ bool NodesReader::read(std::size_t bytes)
             return true;
         }
         done += node.report.size() + 1;
-        if (auto report = parse_report(node.report)) {
+        auto report = parse_report(node.report);
+        if (report && report->zones.size() > room_) {
+            ++left_out_;
+        } else if (report) {
+            room_ -= report->zones.size();
             const bool live = report->ended == 0 && node.heard_us + live_us >= list_.now_us
                 && list_.now_us + live_us >= node.heard_us;
             nodes_.push_back(
@@ -176,7 +182,8 @@ try {
     constexpr std::size_t each = 3;
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements < head
         || (reply.elements - head) % each != 0 || reply.element[0]->type != REDIS_REPLY_INTEGER
-        || reply.element[1]->type != REDIS_REPLY_INTEGER) {
+        || reply.element[1]->type != REDIS_REPLY_INTEGER || reply.element[0]->integer < 0
+        || reply.element[0]->integer > latest_us || reply.element[1]->integer < 0) {
         return false;
     }
     NodeList list;

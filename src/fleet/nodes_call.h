@@ -20,7 +20,7 @@ struct NodeList {
     };
 
     std::uint64_t now_us = 0;    // by Redis's clock
-    std::uint64_t nodes = 0;     // that Redis knows; some may be left out below
+    std::uint64_t nodes = 0;     // that Redis knows; some may be left out below, see NodesCall
     std::vector<Node> reported;  // the one that was heard of last first
 };
 
@@ -29,9 +29,13 @@ inline constexpr std::uint64_t live_us = 5'000'000;
 /// Reads the reports of a list in several parts, because those of a large fleet take milliseconds.
 /// Left out are nodes without a readable report, nodes that said that they ended (fleet/leave), and
 /// nodes that are away because they were restarted or upgraded: another one of their name began
-/// after they were last heard of, or replaced their program.
+/// after they were last heard of, or replaced their program. What all of them take is bounded:
+/// nodes whose zones are beyond `most_zones_of_all` are left out, too, and counted.
 class NodesReader {
 public:
+    /// As many as fit into NodesCall::most_bytes, of nodes that are no attacker's.
+    static constexpr std::size_t most_zones_of_all = 32'768;
+
     explicit NodesReader(NodeList list) : list_(std::move(list)) {}
 
     /// Reads reports of `bytes` at most, but at least one. True: there are more. Not to be called
@@ -45,6 +49,12 @@ public:
     std::uint64_t unreadable() const noexcept { return unreadable_; }
     /// The number of nodes that are left out because they ended or another one took their place.
     std::uint64_t gone() const noexcept { return gone_; }
+    /// The number of nodes that Redis knows and that had no room in the list or here.
+    std::uint64_t left_out() const noexcept
+    {
+        const std::uint64_t listed = list_.reported.size();
+        return left_out_ + (list_.nodes > listed ? list_.nodes - listed : 0);
+    }
     /// What all nodes passed and refused, also those that are gone.
     const FleetHistory& history() const noexcept { return history_; }
 
@@ -54,6 +64,8 @@ private:
     std::vector<FleetNode> nodes_;
     std::uint64_t unreadable_ = 0;
     std::uint64_t gone_ = 0;
+    std::uint64_t left_out_ = 0;
+    std::size_t room_ = most_zones_of_all;
     FleetHistory history_;
 };
 
@@ -64,7 +76,8 @@ redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts);
 class NodesCall : public redis::Call {
 public:
     static constexpr std::int64_t most_nodes = 1000;
-    static constexpr std::int64_t most_bytes = 1'200'000;  // of all reports
+    /// Of all reports. One of 60 zones has 13 kB with its history: so 300 such nodes are whole.
+    static constexpr std::int64_t most_bytes = 4'000'000;
 
     /// `alive`, `nodes`: the names of the keys.
     NodesCall(redis::ScriptId script, std::string alive, std::string nodes);

@@ -19,7 +19,8 @@ using Kind = Override::Kind;
 constexpr std::size_t longest_rate = 64;
 constexpr std::size_t longest_by = 256;
 constexpr std::size_t longest_reason = 200;
-constexpr std::int64_t latest_end_ms = 9'007'199'254'740'992;  // exact as a double
+// In the year 275760, the last that ECMAScript has; exact as a double.
+constexpr std::int64_t latest_ms = 8'640'000'000'000'000;
 
 /// Never throws: text that is no JSON gives a discarded value.
 Json parsed(std::string_view text)
@@ -229,12 +230,12 @@ StoredOverride parse_stored(std::string_view text)
     }
     set_stored_kind(json, stored);
     if (json.contains("until") && !json["until"].is_null()) {
-        const auto end = number_of(json["until"], 1, latest_end_ms);
+        const auto end = number_of(json["until"], 1, latest_ms);
         stored.value.end = milliseconds{ end.value_or(0) };
         stored.value.kind = end ? stored.value.kind : Kind::unknown;
     }
     if (json.contains("at")) {
-        stored.at = milliseconds{ number_of(json["at"], 0, latest_end_ms).value_or(0) };
+        stored.at = milliseconds{ number_of(json["at"], 0, latest_ms).value_or(0) };
     }
     if (json.contains("by") && json["by"].is_string()) {
         stored.by = json["by"].get<std::string>();

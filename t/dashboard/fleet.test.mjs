@@ -88,6 +88,34 @@ test('zones are summed, and nodes whose settings differ are named', () => onFlee
     assert.equal((await cells(page, 'nodes', 'edge-waw-01'))[8], 'As the others');
 }));
 
+test('of many nodes that differ some are named, and all are marked', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    ['vie', 'waw', 'sto'].forEach(city => { fleet.node(`edge-${city}-01`).differs = ['per_ip']; });
+    fleet.named = 1;
+    await until('the notice', () => seen(page, '#fleet-differ'));
+    assert.match(await text(page, '#fleet-differ'), /: per_ip \(rate on edge-sto-01 and 2 more\)\.$/);
+    assert.equal((await cells(page, 'nodes', 'edge-sto-01'))[8], 'Differ: per_ip (rate, 7r/s)');
+    assert.equal((await cells(page, 'nodes', 'edge-waw-01'))[8], 'Differ: per_ip');
+    assert.equal((await cells(page, 'nodes', 'edge-fra-03'))[8], 'As the others');
+}));
+
+test('nodes that the figures are without are counted', () => onFleet(async (page, mock) => {
+    assert.ok(!await seen(page, '#fleet-left-out'));
+    mock.world.fleet.left_out = 49;
+    await until('the notice', () => seen(page, '#fleet-left-out'));
+    assert.match(await text(page, '#fleet-left-out'), /^These figures are without 49 of 59 nodes: /);
+    assert.deepEqual(await axe(page), []);
+}));
+
+test('no list of changes says that there is none before it was read', () => onFleet(async (page, mock) => {
+    await until('the list', async () => await text(page, '#changes-none') === 'No limit is changed.');
+    mock.world.fleet.overrides.set(JSON.stringify(['per_key', 'gold-4711']), { zone: 'per_key', key: 'gold-4711', id: 'gold-4711',
+        block: true, until: 2 ** 53, for_seconds_left: 2 ** 53, by: 'n', reason: null, at: 2 ** 53 });
+    await until('the change', async () => await page.locator('#changes-list tbody tr').count() === 1);
+    assert.equal(await text(page, '#changes-none'), '');
+    assert.match(await page.locator('#changes-list tbody tr').textContent(), /gold-4711.*\?/);
+}));
+
 test('when Redis is away, what is not known is grey, and nothing can be changed', () => onFleet(async (page, mock) => {
     await lookUp(page, 'per_key', 'gold-4711');
     assert.ok(await seen(page, '#limit-set'));

@@ -20,6 +20,8 @@ export function idOf({ address_bits: bits }, argument, value) {
 export class FleetMock {
     connected = true;
     says = true;            // nodes say which settings differ
+    named = 20;             // so many of them are named
+    left_out = 0;           // nodes that had no room in the answer
     overrides = new Map();  // by zone and id, as JSON: [zone, id or null]
     wrong = null;           // an answer [status, body] to each change
     changes = [];           // [method, zone, id, body], as they were asked for
@@ -50,7 +52,8 @@ export class FleetMock {
                 passed: totals.reduce((all, { passed }) => all + passed, 0),
                 refused: totals.reduce((all, { refused }) => all + refused, 0),
                 zones: totals.map(({ name, limit, passed, refused }) =>
-                    ({ name, limit: node.differs.includes(name) ? '7r/s' : limit, passed, refused })),
+                    ({ name, limit: node.differs.includes(name) ? '7r/s' : limit,
+                        settings: node.differs.includes(name) ? '6b86b2' : 'd4735e', passed, refused })),
                 redis: [{ redis: 'main', server: '10.0.0.5:6379', state: node.redis, workers_up: node.redis === 'up' ? 2 : 0,
                     workers: 2 }] };
         });
@@ -58,16 +61,18 @@ export class FleetMock {
         const zones = totals.map(({ name, limit, passed, refused }) => {
             const differ = this.nodes.filter(node => node.differs.includes(name)).map(node => node.name);
             return { name, limits: differ.length > 0 ? [limit, '7r/s'] : [limit], nodes: live.length,
-                passed: passed * live.length, refused: refused * live.length, settings_differ: differ, highest_use: name === 'search' ? 100 : 41,
-                differences: differ.length > 0 && this.says ? [{ setting: 'rate', nodes: differ }] : [],
+                passed: passed * live.length, refused: refused * live.length, settings: 'd4735e', differ: differ.length,
+                settings_differ: differ.slice(0, this.named), highest_use: name === 'search' ? 100 : 41,
+                differences: differ.length > 0 && this.says
+                    ? [{ setting: 'rate', differ: differ.length, nodes: differ.slice(0, this.named) }] : [],
                 override: this.overrides.get(JSON.stringify([name, null])) ?? null };
         });
         const busiest = world.list.flatMap(zone => zone.json().busiest.map(({ key, id, refused, per_second: now, since }) =>
             ({ zone: zone.settings.name, key, id, refused: refused * live.length, per_second: now * live.length, since })))
             .sort((a, b) => b.per_second - a.per_second || b.refused - a.refused).slice(0, 20);
         const shown = this.connected ? nodes : nodes.slice(0, 1);
-        return { fleet: { nodes: live.length, known: nodes.length, redis: 'main', as_of: this.connected ? this.as_of : null,
-            connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0 },
+        return { fleet: { nodes: live.length, known: nodes.length + this.left_out, redis: 'main', as_of: this.connected ? this.as_of : null,
+            connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0, left_out: this.left_out },
         nodes: shown, history: this.#history(), zones, busiest };
     }
 

@@ -10,7 +10,7 @@ const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
     'keyUrl', 'idArgument', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
     'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates', 'mostText',
-    'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined'];
+    'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined', 'clock', 'weekday', 'moment'];
 
 const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'tables.js', 'zone.js', 'fleet_rates.js',
     'fleet.js', 'finder.js', 'changes.js', 'changing.js', 'limits.js', 'links.js']
@@ -123,10 +123,21 @@ test('what is not known is sorted last', () => {
     assert.deepEqual(['b', 'a'].sort(parts.compare), ['a', 'b']);
 });
 
+test('a number that is no time is a question mark', () => {
+    for (const shown of [parts.clock, parts.weekday, time => parts.when(time, 1.8e9), time => parts.moment(time, 1.8e9)]) {
+        assert.match(shown(2 ** 53), /^\?/);
+        assert.match(shown(NaN), /^\?/);
+    }
+    assert.match(parts.clock(1.8e9), /^\d\d:\d\d:\d\d$/);
+});
+
 test('settings that differ are named with their nodes', () => {
-    const zone = { nodes: 3, settings_differ: ['b'], differences: [{ setting: 'hash_key', nodes: ['b'] }, { setting: 'burst', nodes: ['a', 'b', 'c'] }] };
+    const zone = { nodes: 3, differ: 1, settings_differ: ['b'], differences: [{ setting: 'hash_key', differ: 1, nodes: ['b'] },
+        { setting: 'burst', differ: 3, nodes: ['a', 'b', 'c'] }] };
     assert.equal(parts.differenceText(zone), 'hash key on b, burst on all nodes');
-    assert.equal(parts.differenceText({ nodes: 3, settings_differ: ['b', 'c'] }), 'on b and c', 'of an older version');
+    assert.equal(parts.differenceText({ nodes: 3, differ: 2, settings_differ: ['b', 'c'] }), 'on b and c', 'of an older version');
+    assert.equal(parts.differenceText({ nodes: 100, differ: 41, settings_differ: ['a', 'b'],
+        differences: [{ setting: 'rate', differ: 41, nodes: ['a', 'b'] }] }), 'rate on a and b and 39 more');
 });
 
 test('refusals are shown as a range when the node estimates', () => {

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (!report) {
             continue;
         }
-        must(report->name.size() <= most_text && report->zones.size() <= most_zones);
+        must(report->name.size() <= most_name && report->zones.size() <= most_zones);
         must(report->servers.size() <= most_servers && report->busiest.size() <= most_busiest);
 
         // What is read is written, and read again, unchanged.
@@ -29,16 +29,28 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
         nodes.push_back({ "id", 0, true, *report });
     }
-    for (const FleetZone& zone : sum_zones(nodes)) {
+    ZoneSums sums(nodes);
+    while (sums.read(0)) {
+    }
+    std::size_t names = 0;
+    while (const auto zone = sums.next()) {
         std::uint64_t passed = 0;
         for (const FleetNode& node : nodes) {
-            for (const NodeReport::Zone& one : node.report.zones) {
-                passed += one.name == zone.name ? one.passed : 0;
-            }
+            const auto& zones = node.report.zones;
+            const auto found = std::find_if(zones.begin(), zones.end(), [&](const auto& one) {
+                return one.name == zone->name;
+            });
+            passed += found == zones.end() ? 0 : found->passed;
         }
-        must(zone.passed == passed);
-        must(zone.settings_differ.size() <= zone.nodes);
+        must(zone->passed == passed);
+        must(zone->differ.count <= zone->nodes && zone->differ.names.size() <= most_named);
+        names += zone->differ.names.size();
+        for (const auto& [setting, differ] : zone->differences) {
+            must(differ.count <= zone->nodes && differ.names.size() <= most_named);
+            names += differ.names.size();
+        }
     }
+    must(names <= ZoneSums::most_names);
     for (const std::uint64_t now : { std::uint64_t{ 0 }, std::uint64_t{ 1'800'000'000 } }) {
         const auto history = sum_history(nodes, now);
         must(history.passed.size() == history.refused.size());

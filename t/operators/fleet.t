@@ -58,7 +58,9 @@ subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
     }
     my $zone = zone_in($shown, 'test');
     is_deeply $zone->{settings_differ}, ['edge-7'], 'the node with another rate is named';
-    is_deeply $zone->{differences}, [{ setting => 'rate', nodes => ['edge-7'] }], 'and the setting';
+    is_deeply $zone->{differences}, [{ setting => 'rate', differ => 1, nodes => ['edge-7'] }], 'and the setting';
+    is $zone->{differ}, 1;
+    is $zone->{settings}, (grep { $_->{name} eq 'test' } @{ named($shown, 'edge-1')->{zones} })[0]{settings}, 'the digest of most';
     is $zone->{highest_use}, 100, 'a key was refused';
     my $sum = sub { my $sum = 0; $sum += $_ for @{ $shown->{history}{ $_[0] } }; $sum };
     is $sum->('passed') + $sum->('refused'), 46, 'the requests of all nodes are in the history';

@@ -165,6 +165,33 @@ TEST(NodesCallTest, a_node_that_ended_is_not_shown_but_is_part_of_the_history)
     EXPECT_EQ(reader.history().passed, std::vector<std::uint64_t>{ 7 });
 }
 
+TEST(NodesCallTest, counts_the_nodes_that_have_no_room)
+{
+    NodeList list = two_nodes();
+    list.nodes = 9;
+    std::string zones = "{}";
+    for (std::size_t i = 1; i < most_zones; ++i) {
+        zones += ",{}";
+    }
+    const std::size_t room = NodesReader::most_zones_of_all / most_zones;
+    list.reported.insert(
+        list.reported.end(), room + 3, { "cc", 5, R"({"zones":[)" + zones + "]}" });
+    list.nodes = list.reported.size() + 7;
+    NodesReader reader(list);
+    EXPECT_FALSE(reader.read(SIZE_MAX));
+    EXPECT_EQ(reader.left_out(), 7U + 3U);
+    EXPECT_EQ(reader.unreadable(), 0U);
+    EXPECT_EQ(reader.nodes().size() + reader.gone(), 2 + room);
+}
+
+TEST(NodesCallTest, takes_no_time_of_Redis_that_no_calendar_has)
+{
+    EXPECT_FALSE(listed("*2\r\n:-1\r\n:0\r\n"));
+    EXPECT_FALSE(listed("*2\r\n:9007199254740993\r\n:0\r\n"));
+    EXPECT_FALSE(listed("*2\r\n:1\r\n:-1\r\n"));
+    EXPECT_TRUE(listed("*2\r\n:1\r\n:0\r\n"));
+}
+
 TEST(NodesCallTest, reports_are_read_in_parts)
 {
     NodeList list = two_nodes();

@@ -8,6 +8,7 @@ const MS_OF_TYPING = 300;
 class ChangesView {
     items = [];
     next = null;   // where the next page begins; null: there is none
+    known = false; // whether the list was read
     asked = 0;     // numbers the loads, so that a late answer shows nothing
 
     constructor(page, limits) {
@@ -36,9 +37,9 @@ class ChangesView {
     // Called with each answer of the node. `fleet`: of /fleet.
     take(fleet, time) {
         this.time = time;
-        const known = `${fleet.connected} ${fleet.overrides}`;
-        if (known !== this.known || time - this.loaded > SECONDS_BETWEEN_LISTS) {
-            this.known = known;
+        const state = `${fleet.connected} ${fleet.overrides}`;
+        if (state !== this.state || time - this.loaded > SECONDS_BETWEEN_LISTS) {
+            this.state = state;
             if (byId('changes-search') !== document.activeElement) {
                 this.load();
             }
@@ -69,7 +70,7 @@ class ChangesView {
             items = [...items, ...page.overrides ?? []];
             next = page.next ?? null;
         }
-        Object.assign(this, { items, next, search });
+        Object.assign(this, { items, next, search, known: this.known || !this.wrong });
         if (!search) {
             this.limits.fleet.chart.mark(items);
         }
@@ -90,7 +91,8 @@ class ChangesView {
         });
         byId('changes-more').hidden = this.next === null || this.wrong !== null;
         say(byId('changes-none'), this.wrong ? `What was changed is not known: ${visible(this.wrong)}.`
-            : this.items.length > 0 ? '' : this.search ? `No change has “${visible(this.search)}” in its zone, key, rate, author or reason.`
+            : this.items.length > 0 ? '' : !this.known ? 'What was changed is not read yet.'
+            : this.search ? `No change has “${visible(this.search)}” in its zone, key, rate, author or reason.`
                 : 'No limit is changed.');
     }
 

@@ -28,18 +28,20 @@ function redisOf({ redis = [] }) {
             .join(', '), false];
 }
 
-// Where settings of a zone differ: "burst on edge-2, rate on edge-2 and edge-3"; a node of an older version does not
-// say which setting.
-function differenceText({ settings_differ: nodes, differences = [], nodes: all }) {
-    const names = list => list.length === all ? 'all nodes' : list.map(visible).join(' and ');
-    return differences.length > 0 ? differences.map(({ setting, nodes: on }) => `${words(setting)} on ${names(on)}`).join(', ')
-        : `on ${names(nodes)}`;
+// Where settings of a zone differ: "burst on edge-2, rate on edge-2 and edge-3", "key on edge-2 and 39 more"; a node of an
+// older version does not say which setting.
+function differenceText({ differ, settings_differ: nodes, differences = [], nodes: all }) {
+    const names = (list, number) => number === all ? 'all nodes'
+        : [...list.map(visible), ...number > list.length ? [`${whole(number - list.length)} more`] : []].join(' and ');
+    return differences.length > 0
+        ? differences.map(({ setting, differ: number, nodes: on }) => `${words(setting)} on ${names(on, number)}`).join(', ')
+        : `on ${names(nodes, differ)}`;
 }
 
 class FleetView {
     constructor(page) {
         this.page = page;
-        this.differing = new Map();  // by a node's name: [zone, settings]
+        this.differing = new Map();  // by a node's id: [zone, settings]
         this.rates = new FleetRates();
         this.chart = new FleetChart();
         this.limits = new LimitsView(page, this);
@@ -51,7 +53,7 @@ class FleetView {
             ['State', '', ({ live, heard }) => live ? 'live' : `${heard}`], ['Version', '', ({ version }) => version],
             ['nginx', '', ({ nginx }) => nginx], ['Up for', 'number', ({ uptime }) => uptime],
             ['Passed now', 'number', ofNode('passed')], ['Refused now', 'number', ofNode('refused')],
-            ['Redis', '', node => redisOf(node)[0]], ['Settings', '', ({ name }) => this.differing.has(name) ? 'differ' : 'same']],
+            ['Redis', '', node => redisOf(node)[0]], ['Settings', '', ({ id }) => this.differing.has(id) ? 'differ' : 'same']],
         (node, cells) => {
             cells[0].append(longText(node.name, 36), h('span', { class: 'tag' }));
             return { tag: cells[0].lastElementChild };
@@ -60,7 +62,7 @@ class FleetView {
             ['Nodes', 'number', ({ nodes }) => nodes], ['Passed now', 'number', ofZone('passed')],
             ['Refused now', 'number', ofZone('refused')], ['Refused in all', 'number', ({ refused }) => refused],
             ['Highest use', 'number', ({ highest_use: use }) => use],
-            ['Settings', '', ({ settings_differ: differ }) => differ.length], ['', 'action']], (zone, cells) => {
+            ['Settings', '', ({ differ }) => differ], ['', 'action']], (zone, cells) => {
             cells[0].append(longText(zone.name, 36));
             const ask = button('Change…', 'small', () => this.limits.lookUp(zone.name, null));
             ask.append(hidden(` ${visible(zone.name)}`));
@@ -158,29 +160,39 @@ class FleetView {
         const old = fleet.connected ? '' : fleet.as_of
             ? `Redis ${visible(fleet.redis)} does not answer. This page shows what was last known, from ${clock(fleet.as_of)}.`
             : `Redis ${visible(fleet.redis)} does not answer, and other nodes are not known.`;
-        const differ = zones.filter(({ settings_differ: names }) => names.length > 0)
-            .map(zone => `${visible(zone.name)} (${differenceText(zone)})`);
+        const differ = zones.filter(({ differ: number }) => number > 0).map(zone => `${visible(zone.name)} (${differenceText(zone)})`);
         say(byId('fleet-old'), old);
         byId('fleet-old').hidden = old === '';
         say(byId('fleet-differ'), differ.length === 0 ? ''
             : `Settings differ between nodes, so that limits are not what one configuration says: ${differ.join(', ')}.`);
         byId('fleet-differ').hidden = differ.length === 0;
+        const missing = fleet.left_out ?? 0;
+        say(byId('fleet-left-out'), missing === 0 ? '' : `These figures are without ${whole(missing)} of ${whole(fleet.known)} nodes: `
+            + 'the reports of all of them are more than one answer holds. The metrics of each node have its own.');
+        byId('fleet-left-out').hidden = missing === 0;
     }
 
     #showNodes({ fleet, nodes, zones }) {
-        // What differs on a node: a zone with its settings, and its limit if that is one of them.
+        // What differs on a node: a zone with its settings, and its limit if that is one of them. Of many nodes the
+        // differences name some only, and the digests say which others there are.
         this.differing = new Map();
-        for (const zone of zones) {
-            for (const name of zone.settings_differ) {
-                const settings = (zone.differences ?? []).filter(({ nodes: on }) => on.includes(name)).map(({ setting }) => words(setting));
-                this.differing.set(name, [...this.differing.get(name) ?? [], [zone, settings]]);
+        for (const zone of zones.filter(({ differ }) => differ > 0)) {
+            for (const node of nodes.filter(({ live }) => live)) {
+                const own = (node.zones ?? []).find(({ name }) => name === zone.name);
+                if (own && own.settings !== zone.settings) {
+                    const settings = (zone.differences ?? []).filter(({ nodes: on }) => on.includes(node.name))
+                        .map(({ setting }) => words(setting));
+                    this.differing.set(node.id, [...this.differing.get(node.id) ?? [], [zone, settings]]);
+                }
             }
         }
-        const differing = node => (this.differing.get(node.name) ?? []).map(([{ name, limits, differences }, settings]) => {
+        const differing = node => (this.differing.get(node.id) ?? []).map(([{ name, limits, differences }, settings]) => {
             const limit = limits?.length > 1 && (!differences || settings.includes('rate') || settings.includes('burst'))
                 ? (node.zones ?? []).find(zone => zone.name === name)?.limit : null;
             const texts = [...settings, ...limit ? [visible(limit)] : []];
-            return `${visible(name)} (${texts.length > 0 ? texts.join(', ') : 'not in its limit'})`;
+            const known = (differences ?? []).every(({ differ: number, nodes: on }) => number === on.length);
+            return texts.length > 0 ? `${visible(name)} (${texts.join(', ')})`
+                : known ? `${visible(name)} (not in its limit)` : visible(name);
         });
         this.nodes.show(nodes, ({ id, name }) => JSON.stringify([id, name]), (node, cells, { tag }) => {
             // Of other nodes nothing is known while Redis is away.
@@ -209,7 +221,6 @@ class FleetView {
             const rates = this.connected ? this.rates.zone(zone.name) : null;
             const limits = (zone.limits ?? []).map(visible).join(' or ') || '–';
             const configured = zone.ahead > 0 ? `${limits}, ${mostText(zone)} (ahead)` : limits;
-            const differ = zone.settings_differ;
             say(cells[1], zone.override
                 ? `${overrideText(zone.override)} ${untilText(zone.override, this.page.time)}, configured ${configured}` : configured);
             cells[1].classList.toggle('bad', Boolean(zone.override));
@@ -223,8 +234,8 @@ class FleetView {
             say(cells[6], use === null ? '–' : `${use}%`);
             cells[6].classList.toggle('some', use >= 80);
             cells[6].title = 'Of the key that used most of its limit within the last hour';
-            say(cells[7], differ.length > 0 ? `Differ: ${differenceText(zone)}` : 'The same');
-            cells[7].classList.toggle('bad', differ.length > 0);
+            say(cells[7], zone.differ > 0 ? `Differ: ${differenceText(zone)}` : 'The same');
+            cells[7].classList.toggle('bad', zone.differ > 0);
         });
     }
 }

@@ -70,11 +70,17 @@ function bytes(number) {
     return number + ' bytes';
 }
 
+// "?" for a number that is no time: a page that ended here would show nothing of all else.
+function formatted(format, seconds) {
+    const date = new Date(1000 * seconds);
+    return Number.isNaN(date.getTime()) ? '?' : format.format(date);
+}
+
 // A time in seconds since 1970, in the browser's time zone: "12:04:31".
-const clock = seconds => clockFormat.format(new Date(1000 * seconds));
+const clock = seconds => formatted(clockFormat, seconds);
 
 // "Sat"
-const weekday = seconds => dayFormat.format(new Date(1000 * seconds));
+const weekday = seconds => formatted(dayFormat, seconds);
 
 // A time in a range that ends at `until`: with the day if that is not clear.
 const moment = (seconds, until) =>
@@ -82,7 +88,7 @@ const moment = (seconds, until) =>
 
 // A time to come, or one that was: with its date if it is not near.
 const when = (seconds, now) => Math.abs(seconds - now) > 12 * 3600
-    ? dateFormat.format(new Date(1000 * seconds)) : clock(seconds);
+    ? formatted(dateFormat, seconds) : clock(seconds);
 
 const count = (number, one, many) => `${whole(number)} ${number === 1 ? one : many}`;
 

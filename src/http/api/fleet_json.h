@@ -1,0 +1,45 @@
+#pragma once
+
+#include "conf/conf.h"
+#include "fleet/nodes_call.h"
+#include "http/api/json_text.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace ratelimit::http {
+
+/// Makes the text of /fleet in many parts, each of which takes some 0.2 ms: a large fleet would
+/// delay other requests. What it takes is bounded whatever is in Redis: see NodesReader and
+/// ZoneSums.
+class FleetJson {
+public:
+    /// `connected`: the list is of Redis, which takes this node's reports.
+    FleetJson(MainConf& conf, fleet::NodeList list, bool connected);
+    FleetJson(const FleetJson&) = delete;
+    FleetJson& operator=(const FleetJson&) = delete;
+
+    /// Makes one part. True: there is more to do. Not to be called again after false.
+    bool step();
+
+    std::string text() && { return std::move(json_).str() + "\n"; }
+
+private:
+    enum class Part : std::uint8_t { reports, nodes, sums, zones };
+
+    void begin();
+    bool write_nodes();
+    bool write_zones();
+
+    MainConf& conf_;
+    const bool connected_;
+    Part part_ = Part::reports;
+    fleet::NodesReader reader_;
+    fleet::ZoneSums sums_;  // of the reader's nodes
+    std::size_t node_ = 0;  // that is written next
+    JsonText json_;
+};
+
+}  // namespace ratelimit::http
