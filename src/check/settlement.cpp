@@ -380,11 +380,6 @@ void charge(
     send(client, limit, Settlement::Charge{ cost }, now, ago);
 }
 
-std::int64_t settled_cost(const Policy& policy, std::int64_t counted, std::int64_t cost) noexcept
-{
-    return traits_of(policy.algorithm).logs ? std::min(cost, counted + policy.whole()) : cost;
-}
-
 void settle(
     redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,
     microseconds now, redis::milliseconds ago) noexcept

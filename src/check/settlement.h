@@ -43,10 +43,6 @@ void charge(
     redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
-/// What is counted of a request that cost this much in the end, where `counted` was counted: each
-/// unit of a log is an entry, and more entries than the quota refuse no more requests.
-std::int64_t settled_cost(const Policy& policy, std::int64_t counted, std::int64_t cost) noexcept;
-
 /// Changes what a check counted to `cost`, which is a settled_cost.
 void settle(
     redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,

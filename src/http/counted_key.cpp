@@ -56,8 +56,7 @@ std::string_view hash_of(ngx_pool_t* pool, std::string_view key) noexcept
 
 std::string_view counted_key(ngx_pool_t* pool, const ZoneConf& zone, std::string_view key) noexcept
 {
-    const bool hashed = zone.hash_key || key.size() > max_key_length || is_key_hash(key);
-    return hashed ? hash_of(pool, key) : key;
+    return is_counted_as_hash(key, zone.hash_key) ? hash_of(pool, key) : key;
 }
 
 }  // namespace ratelimit::http

@@ -16,4 +16,13 @@ inline bool is_key_hash(std::string_view text) noexcept
         && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+/// In bytes. A longer key is replaced by its hash.
+inline constexpr std::size_t max_key_length = 128;
+
+/// Whether the hash of a key is counted in its place. `hash_key`: of the zone.
+inline bool is_counted_as_hash(std::string_view key, bool hash_key) noexcept
+{
+    return hash_key || key.size() > max_key_length || is_key_hash(key);
+}
+
 }  // namespace ratelimit

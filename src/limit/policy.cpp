@@ -57,6 +57,17 @@ microseconds Policy::counted_at_most() const noexcept
                                          : 2 * rate.window;
 }
 
+std::uint32_t Policy::record(bool variable_rate) const noexcept
+{
+    if (begin.count() != 0) {
+        return period_number;
+    }
+    if (override_record != 0 || !variable_rate || keeps_arrival_time(algorithm)) {
+        return override_record;
+    }
+    return static_cast<std::uint32_t>(rate.window / std::chrono::seconds{ 1 });
+}
+
 bool Policy::burst_fits() const noexcept
 {
     return whole() >= burst.value_or(0);

@@ -66,6 +66,13 @@ struct Policy {
     /// count them pass.
     microseconds counted_at_most() const noexcept;
 
+    /// Which of a key's records counts by this policy. Each override of a rate has one of its own
+    /// (override_record), so that nothing of it outlasts it. With a variable rate, a window
+    /// algorithm has one for each length of window, because the counts of one length cannot be
+    /// converted exactly to another: its number is the length in seconds. With calendar= each
+    /// period has one (period_number). Otherwise 0. Less than 2^30.
+    std::uint32_t record(bool variable_rate) const noexcept;
+
     /// The time at which a request counts: in the period, if that has ended meanwhile.
     microseconds within_period(microseconds now) const noexcept
     {

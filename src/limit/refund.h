@@ -1,7 +1,8 @@
 #pragma once
 
-#include "limit/rate.h"
+#include "limit/policy.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace ratelimit {
@@ -12,5 +13,13 @@ struct Refund {
     microseconds taken_at{ 0 };  // time of the check, by the clock that decided
     microseconds reset{ 0 };     // from the verdict of the check
 };
+
+/// What is counted of a request that cost this much in the end, where `counted` was counted: each
+/// unit of a log is an entry, and more entries than the quota refuse no more requests.
+inline std::int64_t settled_cost(
+    const Policy& policy, std::int64_t counted, std::int64_t cost) noexcept
+{
+    return traits_of(policy.algorithm).logs ? std::min(cost, counted + policy.whole()) : cost;
+}
 
 }  // namespace ratelimit

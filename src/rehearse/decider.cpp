@@ -1,6 +1,7 @@
 #include "rehearse/decider.h"
 
 #include "limit/calendar.h"
+#include "limit/refund.h"
 
 #include <algorithm>
 
@@ -8,18 +9,7 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-/// As Zone::record_of.
-std::uint32_t record_of(bool variable_rate, const Policy& policy)
-{
-    if (policy.begin.count() != 0) {
-        return policy.period_number;
-    }
-    return variable_rate && !keeps_arrival_time(policy.algorithm)
-        ? static_cast<std::uint32_t>(policy.rate.window / std::chrono::seconds{ 1 })
-        : 0;
-}
-
-/// Whether the limit grants the request, as LocalLimiter decides it.
+/// Whether the limit grants the request.
 bool grants(const Decider::Decided& limit) noexcept
 {
     return limit.check->granted() && (limit.cost == 0 || limit.blocked.count() == 0);
@@ -66,7 +56,7 @@ void Decider::prepare(const AskedLimit& asked, std::int64_t now, std::int64_t en
     KeyTable& keys = zones_[limit.zone];
     out.key = &keys.find(asked.key, asked.key_id, now);
     out.count = &keys.count(*out.key, limit.place);
-    out.record = &keys.record_of(*out.key, record_of(limit.variable_rate, out.policy));
+    out.record = &keys.record_of(*out.key, out.policy.record(limit.variable_rate));
     out.blocked = microseconds{ std::max<std::int64_t>(out.key->blocked_until - now, 0) };
     out.check.emplace(
         out.record->state, out.policy, microseconds{ now }, out.cost, microseconds{ end });
@@ -102,10 +92,7 @@ void Decider::settle(const AskedLimit& asked, Decided& limit, std::int64_t now)
             { limit.cost - asked.charge, microseconds{ now }, limit.verdict.reset });
         return;
     }
-    std::int64_t more = asked.charge - limit.cost;
-    if (traits_of(limit.policy.algorithm).logs) {
-        more = std::min(more, limit.policy.whole());  // as settle_cost in src/zone
-    }
+    const std::int64_t more = settled_cost(limit.policy, limit.cost, asked.charge) - limit.cost;
     KeyCheck charged(
         limit.record->state, limit.policy, microseconds{ now }, more, microseconds{ now });
     charged.charge();

@@ -6,7 +6,7 @@
 namespace ratelimit::rehearse {
 
 /// The first 32 hexadecimal digits of the key's SHA-256: the module counts by it, and shows it, if
-/// the zone has hash_key, or the key is longer than 128 bytes or is_key_hash.
+/// it is_counted_as_hash.
 std::string key_hash(std::string_view key);
 
 /// A key as it is printed: bytes that are not printable ASCII, and backslashes, as \xHH.

@@ -17,7 +17,7 @@ namespace ratelimit::rehearse {
 /// keys that are alive at a time, and by KeyTally::most.
 class KeyTable {
 public:
-    /// Zone::record_of: with a variable rate, a window algorithm has a state for each length of
+    /// Policy::record: with a variable rate, a window algorithm has a state for each length of
     /// window.
     struct KeyRecord {
         std::uint32_t number = 0;

@@ -25,7 +25,7 @@ struct PlannedLimit {
     std::optional<Expression> charge;
     Reserve fixed_reserve;
     std::optional<Expression> reserve;      // empty: fixed_reserve
-    std::optional<std::int64_t> undelayed;  // as AppliedLimit::undelayed
+    std::optional<std::int64_t> undelayed;  // of delay_of
 };
 
 /// The limits that apply to a request together.

@@ -1,22 +1,19 @@
 #include "rehearse/rehearsal.h"
 
 #include "limit/calendar.h"
+#include "limit/delay.h"
 #include "limit/key_hash.h"
 #include "limit/rate_text.h"
-#include "limit/refill_time.h"
 #include "rehearse/key_hash.h"
 
 namespace ratelimit::rehearse {
 
 namespace {
 
-constexpr std::size_t max_key_length = 128;  // as in the module: a longer key is hashed
-
-/// As delay_of in src/zone.
+/// A request that takes nothing is not delayed.
 bool is_delayed(const Decider::Decided& limit, const PlannedLimit& planned)
 {
-    return traits_of(limit.policy.algorithm).delays && planned.undelayed && limit.cost > 0
-        && limit.verdict.reset > refill_time_ceil(1 + *planned.undelayed, limit.policy.rate);
+    return limit.cost > 0 && delay_of(limit.policy, limit.verdict, planned.undelayed).count() > 0;
 }
 
 std::vector<std::size_t> zones_of(const std::vector<LimitTitle>& titles)
@@ -77,8 +74,7 @@ bool Rehearsal::evaluate(
     if (text.empty()) {
         return false;
     }
-    const bool hashed = hash_key_[limit.zone] || text.size() > max_key_length || is_key_hash(text);
-    if (hashed) {
+    if (is_counted_as_hash(text, hash_key_[limit.zone])) {
         key = key_hash(text);
     } else {
         key = text;
@@ -148,7 +144,7 @@ void Rehearsal::note(
     if (!limit.check) {
         return;
     }
-    result.delayed += !limit.refused && is_delayed(limit, planned) ? 1 : 0;
+    result.delayed += is_delayed(limit, planned) ? 1 : 0;
     if (!planned.variable_rate
         && (result.least_left < 0 || limit.verdict.remaining < result.least_left)) {
         result.least_left = limit.verdict.remaining;

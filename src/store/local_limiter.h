@@ -22,7 +22,7 @@ struct LocalRequest {
     std::string_view key;  // at most KeyedNode::key_limit bytes
     Policy policy;
     std::int64_t cost = 1;
-    /// Zone::record_of, less than 2^30. The records of a key are independent of each other.
+    /// Policy::record, less than 2^30. The records of a key are independent of each other.
     std::uint32_t record = 0;
 };
 

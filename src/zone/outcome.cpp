@@ -1,7 +1,5 @@
 #include "zone/outcome.h"
 
-#include "limit/refill_time.h"
-
 #include <algorithm>
 
 namespace ratelimit {
@@ -38,15 +36,6 @@ bool less_left(const AppliedLimit& left, const AppliedLimit& right) noexcept
 }
 
 }  // namespace
-
-microseconds delay_of(const AppliedLimit& limit) noexcept
-{
-    if (!traits_of(limit.policy.algorithm).delays || !limit.state.granted || !limit.undelayed) {
-        return microseconds{ 0 };
-    }
-    const microseconds at_once = refill_time_ceil(1 + *limit.undelayed, limit.policy.rate);
-    return std::max(limit.state.reset - at_once, microseconds{ 0 });
-}
 
 Result result_of(Decided decided, bool undecided, FailMode mode, bool dry_run) noexcept
 {

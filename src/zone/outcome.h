@@ -1,5 +1,6 @@
 #pragma once
 
+#include "limit/delay.h"
 #include "limit/fail_mode.h"
 #include "zone/applied_limit.h"
 
@@ -44,8 +45,10 @@ Result result_of(Decided decided, bool undecided, FailMode mode, bool dry_run) n
 /// Combines the decided limits, of which there must be at least one.
 Outcome outcome_of(std::span<const AppliedLimit> limits) noexcept;
 
-/// How long a request that leaky_bucket admitted is delayed, by the rule of limit_req: the excess
-/// is what the bucket holds without this request.
-microseconds delay_of(const AppliedLimit& limit) noexcept;
+/// How long a request that the limit admitted is delayed.
+inline microseconds delay_of(const AppliedLimit& limit) noexcept
+{
+    return delay_of(limit.policy, limit.state, limit.undelayed);
+}
 
 }  // namespace ratelimit

@@ -43,18 +43,6 @@ std::uint64_t Zone::policy_hash(const Policy& of) const noexcept
     return hash;
 }
 
-std::uint32_t Zone::record_of(const Policy& of) const noexcept
-{
-    if (of.begin.count() != 0) {
-        return of.period_number;
-    }
-    const bool variable = policy.rate.quota == 0;
-    if (of.override_record != 0 || !variable || keeps_arrival_time(of.algorithm)) {
-        return of.override_record;
-    }
-    return static_cast<std::uint32_t>(of.rate.window / std::chrono::seconds{ 1 });
-}
-
 std::optional<microseconds> Zone::rest_of(
     const Override& override, microseconds (*now)() noexcept) const noexcept
 {

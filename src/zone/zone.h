@@ -71,12 +71,11 @@ struct Zone final : LimitOwner, AheadOwner, LeaseOwner {
     /// A hash of all that a decision of this zone depends on, except key, cost and time.
     std::uint64_t policy_hash(const Policy& of) const noexcept;
 
-    /// Which of a key's records counts by this policy. Each override of a rate has one of its own
-    /// (Policy::override_record), so that nothing of it outlasts it. With a variable rate, a window
-    /// algorithm has one for each length of window, because the counts of one length cannot be
-    /// converted exactly to another: its number is the length in seconds. With calendar= each
-    /// period has one (Policy::period_number). Otherwise 0. Less than 2^30.
-    std::uint32_t record_of(const Policy& of) const noexcept;
+    /// Policy::record of a policy of this zone.
+    std::uint32_t record_of(const Policy& of) const noexcept
+    {
+        return of.record(policy.rate.quota == 0);
+    }
 
     /// An upper bound of the length of redis_key's result for this key.
     std::size_t redis_key_length(std::string_view key) const noexcept
@@ -140,8 +139,5 @@ private:
     std::optional<Override> find_override(
         std::string_view key, microseconds (*now)() noexcept) const noexcept;
 };
-
-/// In bytes. A longer key is replaced by a hash of 128 bits.
-inline constexpr std::size_t max_key_length = 128;
 
 }  // namespace ratelimit
