@@ -1,10 +1,10 @@
 #include "rehearse/run.h"
 
-#include "rehearse/build_report.h"
-#include "rehearse/key_hash.h"
-#include "rehearse/known_formats.h"
-#include "rehearse/merge.h"
-#include "rehearse/sorted_records.h"
+#include "rehearse/count/key_hash.h"
+#include "rehearse/log/merge.h"
+#include "rehearse/log/sorted_records.h"
+#include "rehearse/report/build_report.h"
+#include "rehearse/report/known_formats.h"
 
 #include <algorithm>
 #include <array>

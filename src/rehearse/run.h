@@ -1,8 +1,8 @@
 #pragma once
 
-#include "rehearse/problems.h"
-#include "rehearse/rehearsed.h"
-#include "rehearse/verdict.h"
+#include "rehearse/report/problems.h"
+#include "rehearse/report/verdict.h"
+#include "rehearse/route/rehearsed.h"
 
 #include <cstdint>
 #include <functional>

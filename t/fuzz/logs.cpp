@@ -2,8 +2,8 @@
 
 #include "fuzz.h"
 
-#include "rehearse/rehearsal.h"
-#include "rehearse/site.h"
+#include "rehearse/count/rehearsal.h"
+#include "rehearse/route/site.h"
 
 using namespace ratelimit::rehearse;
 

@@ -24,7 +24,14 @@ my %may = (
     http  => [qw(conf node fleet zone check store redis nginx loop limit ngx_http openssl)],
     'http/api' => [qw(http conf node fleet zone check store redis nginx loop limit ngx_http openssl dashboard_page)],
     module     => [qw(http/api http conf node nginx)],    # src/ngx_http_ratelimit_module.cpp
-    rehearse => [qw(limit openssl sockets zlib pcre2 json cli11 glob)],    # a program beside the module
+    # A program beside the module: ratelimit-rehearse.
+    'rehearse/conf'   => [qw(limit glob sockets)],
+    'rehearse/log'    => [qw(rehearse/conf limit json sockets zlib)],
+    'rehearse/values' => [qw(rehearse/log rehearse/conf limit pcre2)],
+    'rehearse/count'  => [qw(rehearse/values rehearse/log rehearse/conf limit openssl)],
+    'rehearse/route'  => [qw(rehearse/count rehearse/values rehearse/log rehearse/conf limit)],
+    'rehearse/report' => [qw(rehearse/route rehearse/count rehearse/values rehearse/log rehearse/conf limit json openssl)],
+    rehearse => [qw(rehearse/report rehearse/route rehearse/count rehearse/values rehearse/log rehearse/conf limit json cli11 sockets)],
 );
 
 # The room or library that a line includes, as a word of the table; nothing for the standard library. An
@@ -35,7 +42,7 @@ sub included {
     return $1 if $name =~ /^"(lua_scripts|dashboard_page)\.h"$/;
     return if $name =~ /^<[a-z0-9_]+>$/;
     return 'ngx_http' if $name =~ /^<ngx_http\w*\.h>$/ || $name eq '"nginx/ngx_http.h"';
-    return 'http/api' if $name =~ m{^"http/api/\w+\.h"$};
+    return $1 if $name =~ m{^"((?:http|rehearse)/\w+)/\w+\.h"$} && $may{$1};
     return 'ngx'      if $name =~ /^<(?:ngx_\w+|nginx)\.h>$/;
     return 'sockets' if $name =~ m{^<(?:arpa/inet|sys/socket|unistd|fcntl|sys/stat)\.h>$};
     return { 'zlib.h' => 'zlib', 'pcre2.h' => 'pcre2', 'nlohmann/json.hpp' => 'json', 'CLI/CLI.hpp' => 'cli11',
@@ -49,7 +56,7 @@ sub included {
 # The room of a path below the top folder.
 sub room_of {
     my ($path) = @_;
-    return 'http/api' if $path =~ m{^src/http/api/};
+    return $1 if $path =~ m{^src/(\w+/\w+)/} && $may{$1};
     return 'module' if $path =~ m{^src/[^/]+$};
     return ($path =~ m{^src/(\w+)/})[0];
 }

@@ -3,7 +3,7 @@
 
 #include "decision_fixture.h"
 #include "limit/rate_text.h"
-#include "rehearse/units_in_flight.h"
+#include "rehearse/count/units_in_flight.h"
 #include "rehearse_log.h"
 #include "trace_maker.h"
 #include "zone/held_requests.h"

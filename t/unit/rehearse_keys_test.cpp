@@ -1,6 +1,6 @@
 // What ratelimit-rehearse remembers of keys: exact numbers up to a bound, estimates beyond it.
 
-#include "rehearse/key_table.h"
+#include "rehearse/count/key_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "rehearse/log_format.h"
-#include "rehearse/rehearsal.h"
-#include "rehearse/site.h"
+#include "rehearse/count/rehearsal.h"
+#include "rehearse/log/log_format.h"
+#include "rehearse/route/site.h"
 
 #include <memory>
 #include <string>

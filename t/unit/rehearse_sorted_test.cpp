@@ -1,6 +1,6 @@
 // SortedRecords beside std::stable_sort: in memory, and in runs of a temporary file.
 
-#include "rehearse/sorted_records.h"
+#include "rehearse/log/sorted_records.h"
 
 #include <algorithm>
 #include <cstdlib>

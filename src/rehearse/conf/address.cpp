@@ -1,0 +1,90 @@
+#include "rehearse/conf/address.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::size_t ipv4_length = 4;
+constexpr std::size_t ipv6_length = 16;
+
+/// inet_pton, for the text that it is mostly called with.
+bool parse_ipv4(std::string_view text, unsigned char* out) noexcept
+{
+    std::size_t at = 0;
+    for (std::size_t part = 0; part < ipv4_length; ++part) {
+        unsigned number = 0;
+        std::size_t digits = 0;
+        for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at, ++digits) {
+            number = number * 10 + static_cast<unsigned>(text[at] - '0');
+        }
+        if (digits == 0 || digits > 3 || number > 255) {
+            return false;
+        }
+        out[part] = static_cast<unsigned char>(number);
+        const bool last = part + 1 == ipv4_length;
+        if (last ? at != text.size() : (at == text.size() || text[at] != '.')) {
+            return false;
+        }
+        ++at;
+    }
+    return true;
+}
+
+}  // namespace
+
+bool parse_address(std::string_view text, std::string& out)
+{
+    unsigned char bytes[ipv6_length];
+    if (parse_ipv4(text, bytes)) {
+        out.assign(reinterpret_cast<const char*>(bytes), ipv4_length);
+        return true;
+    }
+    if (text.size() >= INET6_ADDRSTRLEN || text.find(':') == std::string_view::npos) {
+        return false;
+    }
+    if (inet_pton(AF_INET6, std::string(text).c_str(), bytes) != 1) {
+        return false;
+    }
+    out.assign(reinterpret_cast<const char*>(bytes), ipv6_length);
+    return true;
+}
+
+std::string binary_address(std::string_view text)
+{
+    std::string out;
+    return parse_address(text, out) ? out : std::string();
+}
+
+std::string address_text(std::string_view bytes)
+{
+    char text[INET6_ADDRSTRLEN] = {};
+    if (bytes.size() != ipv4_length && bytes.size() != ipv6_length) {
+        return {};
+    }
+    const int family = bytes.size() == ipv4_length ? AF_INET : AF_INET6;
+    return inet_ntop(family, bytes.data(), text, sizeof(text)) == nullptr ? "" : text;
+}
+
+void cut_address(std::string& bytes, unsigned prefix)
+{
+    ratelimit::cut_address(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), prefix);
+}
+
+std::string_view network_of(std::string_view address, const NetworkBits& bits, std::string& own)
+{
+    if (!parse_address(address, own)) {
+        return address;  // of a Unix socket
+    }
+    using namespace std::string_view_literals;
+    constexpr auto mapped = "\0\0\0\0\0\0\0\0\0\0\xff\xff"sv;
+    if (own.starts_with(mapped)) {
+        own.erase(0, mapped.size());
+    }
+    cut_address(own, own.size() == ipv4_length ? bits.ipv4 : bits.ipv6);
+    return own;
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,51 @@
+#include "rehearse/conf/directives.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ratelimit::rehearse {
+
+bool is_rewriting(const Directive& one) noexcept
+{
+    return one.name == "set" || one.name == "if" || one.name == "rewrite" || one.name == "return"
+        || one.name == "break";
+}
+
+bool may_leave(const std::vector<const Directive*>& rewrites) noexcept
+{
+    return std::any_of(rewrites.begin(), rewrites.end(), [](const Directive* one) {
+        return one->name == "break" || one->name == "rewrite"
+            || (one->name == "if"
+                && std::any_of(one->block.begin(), one->block.end(), [](const Directive& inner) {
+                       return inner.name == "break" || inner.name == "rewrite";
+                   }));
+    });
+}
+
+bool is_of_module(std::string_view name) noexcept
+{
+    constexpr std::array<std::string_view, 17> names = {
+        "ratelimit",           "ratelimit_api",          "ratelimit_check",
+        "ratelimit_dry_run",   "ratelimit_fail_mode",    "ratelimit_fail_status",
+        "ratelimit_fleet",     "ratelimit_headers",      "ratelimit_ipv6_prefix",
+        "ratelimit_log_level", "ratelimit_phase",        "ratelimit_problem_details",
+        "ratelimit_redis",     "ratelimit_retry_jitter", "ratelimit_status",
+        "ratelimit_usage",     "ratelimit_zone",
+    };
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_unknown_phase(const Directive& one) noexcept
+{
+    const bool lua = one.name.starts_with("access_by_lua") || one.name.starts_with("rewrite_by_lua")
+        || one.name.starts_with("server_rewrite_by_lua");
+    return lua || one.name == "modsecurity" || one.name == "app_protect_enable";
+}
+
+bool is_handler(const Directive& one) noexcept
+{
+    return one.name == "proxy_pass" || one.name == "fastcgi_pass" || one.name == "uwsgi_pass"
+        || one.name == "scgi_pass" || one.name == "grpc_pass" || one.name == "memcached_pass";
+}
+
+}  // namespace ratelimit::rehearse

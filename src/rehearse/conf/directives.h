@@ -1,0 +1,25 @@
+#pragma once
+
+#include "rehearse/conf/conf_text.h"
+
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// Of nginx's rewrite module, whose directives are executed in their order.
+bool is_rewriting(const Directive& one) noexcept;
+
+/// Whether these may end before what follows them.
+bool may_leave(const std::vector<const Directive*>& rewrites) noexcept;
+
+/// Whether it sends requests to an upstream: `proxy_pass` and the like.
+bool is_handler(const Directive& one) noexcept;
+
+/// Whether the module has a directive of this name (doc/reference.md).
+bool is_of_module(std::string_view name) noexcept;
+
+/// What may answer a request before its limits, in a way that no log tells.
+bool is_unknown_phase(const Directive& one) noexcept;
+
+}  // namespace ratelimit::rehearse

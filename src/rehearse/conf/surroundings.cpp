@@ -1,0 +1,193 @@
+#include "rehearse/conf/surroundings.h"
+
+#include "limit/rate_text.h"
+#include "rehearse/conf/address.h"
+
+#include <algorithm>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+AccessRule rule_of(const Directive& directive)
+{
+    AccessRule rule;
+    rule.allow = directive.name == "allow";
+    if (directive.args.size() != 1) {
+        fail_at(
+            directive.place, "invalid number of arguments in \"" + directive.name + "\" directive");
+    }
+    const std::string& text = directive.args[0];
+    if (text == "all") {
+        return rule;
+    }
+    if (text == "unix:") {
+        rule.unix_socket = true;
+        return rule;
+    }
+    const auto slash = text.find('/');
+    rule.network = binary_address(text.substr(0, slash));
+    const auto bits = static_cast<std::int64_t>(rule.network.size()) * 8;
+    const auto prefix =
+        slash == text.npos ? std::optional(bits) : parse_number(text.substr(slash + 1), 0, bits);
+    if (rule.network.empty() || !prefix) {
+        fail_at(directive.place, "invalid parameter \"" + text + "\"");
+    }
+    rule.prefix = static_cast<unsigned>(*prefix);
+    cut_address(rule.network, rule.prefix);
+    return rule;
+}
+
+bool fits(const AccessRule& rule, const std::string& address)
+{
+    if (rule.network.empty()) {
+        return !rule.unix_socket || address.empty();
+    }
+    if (rule.network.size() != address.size()) {
+        return false;
+    }
+    std::string cut = address;
+    cut_address(cut, rule.prefix);
+    return cut == rule.network;
+}
+
+/// `error_page 404 410 =200 /missing;`
+void add_error_pages(const Directive& directive, std::vector<ErrorPage>& out)
+{
+    auto codes = directive.args;
+    if (codes.size() < 2) {
+        fail_at(directive.place, "invalid number of arguments in \"error_page\" directive");
+    }
+    const std::string target = codes.back();
+    codes.pop_back();
+    const bool changes = codes.back().starts_with('=');
+    if (changes) {
+        codes.pop_back();
+    }
+    for (const std::string& code : codes) {
+        const auto number = parse_number(code, 300, 599);
+        if (!number) {
+            fail_at(directive.place, "invalid value \"" + code + "\"");
+        }
+        out.push_back({ static_cast<int>(*number), changes, target, &directive });
+    }
+}
+
+bool is_on(const Directive& directive)
+{
+    return directive.args.size() == 1 && directive.args[0] == "on";
+}
+
+void read_number(const Directive& directive, int& out)
+{
+    if (directive.args.size() == 1) {
+        out = static_cast<int>(parse_number(directive.args[0], 400, 599).value_or(out));
+    }
+}
+
+/// "8m", "512k", "1g" or "1000".
+std::int64_t parse_size(const Directive& directive)
+{
+    std::string_view text = directive.args[0];
+    unsigned shift = 0;
+    if (!text.empty()) {
+        const char unit = static_cast<char>(text.back() | 0x20);
+        shift = unit == 'k' ? 10 : unit == 'm' ? 20 : unit == 'g' ? 30 : 0;
+        text.remove_suffix(shift > 0 ? 1 : 0);
+    }
+    constexpr std::int64_t most = std::int64_t{ 1 } << 32U;
+    const auto number = parse_number(text, 0, most);
+    if (!number) {
+        fail_at(directive.place, "invalid value \"" + directive.args[0] + "\"");
+    }
+    return *number << shift;
+}
+
+/// Directives that have one value.
+void read_value(const Directive& one, Surroundings& out)
+{
+    const bool off = one.args.size() == 1 && one.args[0] == "off";
+    const std::string& name = one.name;
+    if (name == "auth_basic") {
+        out.auth_basic = off ? nullptr : &one;
+    } else if (name == "auth_request" || name == "auth_jwt") {
+        out.auth_request = off ? nullptr : &one;
+    } else if (name == "satisfy" && one.args.size() == 1) {
+        out.any = one.args[0] == "any";
+    } else if (name == "ratelimit_phase" && one.args.size() == 1) {
+        out.preaccess = one.args[0] == "preaccess";
+    } else if (name == "internal") {
+        out.internal = true;
+    } else if (name.ends_with("_intercept_errors")) {
+        out.intercepts = is_on(one);
+    } else if (name == "recursive_error_pages") {
+        out.recursive_errors = is_on(one);
+    } else if (name == "client_max_body_size" && one.args.size() == 1) {
+        out.most_body = parse_size(one);
+    } else if (name == "limit_req_dry_run") {
+        out.limit_req_dry_run = is_on(one);
+    } else if (name == "limit_conn") {
+        out.limit_conn = true;
+    } else if (name == "limit_req_status") {
+        read_number(one, out.limit_req_status);
+    } else if (name == "limit_conn_status") {
+        read_number(one, out.limit_conn_status);
+    }
+}
+
+}  // namespace
+
+std::optional<bool> allows(const AccessRules& rules, std::string_view text)
+{
+    // An IPv4-mapped address is judged as that of IPv4; one of a Unix socket is empty.
+    std::string own;
+    std::string address(network_of(text, {}, own));
+    if (binary_address(text).empty()) {
+        address.clear();
+    }
+    for (const AccessRule& rule : rules) {
+        if (fits(rule, address)) {
+            return rule.allow;
+        }
+    }
+    return std::nullopt;
+}
+
+Surroundings Surroundings::inner(const std::vector<const Directive*>& level) const
+{
+    Surroundings out = *this;
+    auto own_rules = std::make_shared<AccessRules>();
+    auto pages = std::make_shared<std::vector<ErrorPage>>();
+    std::vector<std::string> own_index;
+    for (const Directive* one : level) {
+        if (one->name == "allow" || one->name == "deny") {
+            own_rules->push_back(rule_of(*one));
+        } else if (one->name == "error_page") {
+            add_error_pages(*one, *pages);
+        } else if (one->name == "index") {
+            out.index = own_index.empty() ? one : out.index;
+            own_index.insert(own_index.end(), one->args.begin(), one->args.end());
+        } else {
+            read_value(*one, out);
+        }
+    }
+    if (!own_rules->empty()) {
+        out.rules = std::move(own_rules);
+    }
+    if (!pages->empty()) {
+        out.error_pages = std::move(pages);
+    }
+    if (!own_index.empty()) {
+        out.index_files = std::move(own_index);
+    }
+    return out;
+}
+
+bool LimitExcept::applies_to(std::string_view method) const noexcept
+{
+    return std::none_of(methods.begin(), methods.end(), [method](const std::string& one) {
+        return method == one || (one == "GET" && method == "HEAD");
+    });
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "rehearse/conf/conf_text.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// An `allow` or a `deny`.
+struct AccessRule {
+    std::string network;  // 4 or 16 bytes; empty: every address, or with `unix_socket` no other
+    unsigned prefix = 0;
+    bool unix_socket = false;
+    bool allow = false;
+};
+using AccessRules = std::vector<AccessRule>;
+
+/// What the first rule that fits says of an address, as nginx's access module. Empty: none fits.
+std::optional<bool> allows(const AccessRules& rules, std::string_view address);
+
+/// A code of an `error_page`.
+struct ErrorPage {
+    int code = 0;
+    bool response_changes = false;  // `=`: the log's status is not the code
+    std::string target;             // "@name", a path or a URL
+    const Directive* directive = nullptr;
+};
+
+/// What nginx does to a request before its limits are decided, and where it sends it after: as a
+/// level of the configuration inherits it.
+struct Surroundings {
+    std::shared_ptr<const AccessRules> rules;  // null: none
+    const Directive* auth_basic = nullptr;     // null: off
+    const Directive* auth_request = nullptr;
+    bool any = false;        // `satisfy any`
+    bool preaccess = false;  // `ratelimit_phase preaccess`: limits come first
+    bool internal = false;
+    bool intercepts = false;           // errors of an upstream have pages, too
+    bool recursive_errors = false;     // an error of an error's page has a page, too
+    std::int64_t most_body = 1 << 20;  // bytes that a request's body may have; 0: any
+    bool limit_req = false;            // that cannot be followed: the log tells what it did
+    bool limit_req_dry_run = false;
+    bool limit_conn = false;
+    int limit_req_status = 503;
+    int limit_conn_status = 503;
+    const Directive* index = nullptr;  // the first `index` of its level; null: index.html
+    std::vector<std::string> index_files{ "index.html" };
+    std::shared_ptr<const std::vector<ErrorPage>> error_pages;  // null: none
+
+    /// What a level with these directives has in it. Throws InputError.
+    Surroundings inner(const std::vector<const Directive*>& level) const;
+};
+
+/// `limit_except`: what other methods meet.
+struct LimitExcept {
+    std::vector<std::string> methods;  // those that do not meet it
+    Surroundings inner;
+
+    bool applies_to(std::string_view method) const noexcept;
+};
+
+}  // namespace ratelimit::rehearse

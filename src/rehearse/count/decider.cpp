@@ -1,0 +1,140 @@
+#include "rehearse/count/decider.h"
+
+#include "limit/calendar.h"
+#include "limit/refund.h"
+
+#include <algorithm>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+/// Whether the limit grants the request.
+bool grants(const Decider::Decided& limit) noexcept
+{
+    return limit.check->granted() && (limit.cost == 0 || limit.blocked.count() == 0);
+}
+
+}  // namespace
+
+Decider::Decider(
+    const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles, std::size_t busiest)
+{
+    std::vector<std::size_t> places(zones.size());
+    for (const LimitTitle& title : titles) {
+        limits_.push_back({ title.zone, places[title.zone]++, title.policy, title.shadow,
+                            title.variable_rate, !title.start.empty() });
+    }
+    for (std::size_t i = 0; i < zones.size(); ++i) {
+        zones_.emplace_back(zones[i].policy.algorithm, places[i], busiest);
+    }
+}
+
+void Decider::set_rate(std::size_t zone, const Rate& rate)
+{
+    for (Limit& limit : limits_) {
+        if (limit.zone == zone) {
+            limit.policy.rate = rate;
+        }
+    }
+}
+
+/// Finds the key, and checks it.
+void Decider::prepare(const AskedLimit& asked, std::int64_t now, std::int64_t end, Decided& out)
+{
+    const Limit& limit = limits_[asked.number];
+    out.policy = limit.policy;
+    out.cost = asked.cost;
+    if (limit.variable_rate) {
+        out.policy.rate = asked.rate;
+    }
+    if (limit.variable_start) {
+        out.policy.start_day = asked.start_day;
+    }
+    enter_period(out.policy, microseconds{ now });
+    out.policy.reserve = asked.reserve.of(out.policy.whole());
+    KeyTable& keys = zones_[limit.zone];
+    out.key = &keys.find(asked.key, asked.key_id, now);
+    out.count = &keys.count(*out.key, limit.place);
+    out.record = &keys.record_of(*out.key, out.policy.record(limit.variable_rate));
+    out.blocked = microseconds{ std::max<std::int64_t>(out.key->blocked_until - now, 0) };
+    out.check.emplace(
+        out.record->state, out.policy, microseconds{ now }, out.cost, microseconds{ end });
+}
+
+/// `refused`: by the limits that are not shadows. Such a refusal by this limit begins a block.
+void Decider::commit(
+    const AskedLimit& asked, Decided& limit, std::int64_t now, bool take, bool refused)
+{
+    const bool granted = grants(limit);
+    limit.verdict = limit.check->commit(take && granted);
+    limit.verdict.granted = granted;
+    limit.refused = !granted;
+    const std::int64_t block = limit.policy.block.count();
+    if (refused && block > 0 && !granted && !is_shadow(asked) && limit.policy.reserve == 0
+        && limit.blocked.count() == 0) {
+        limit.key->blocked_until = now + block;
+        limit.blocked = limit.policy.block;
+    }
+    apply_block(limit.verdict, limit.blocked);
+    const std::int64_t expires =
+        std::max(now + limit.check->life().count(), limit.key->blocked_until);
+    limit.key->expires =
+        limit.key->others.empty() ? expires : std::max(limit.key->expires, expires);
+}
+
+/// Settles `charge=` at once, because the log has one time for a request.
+void Decider::settle(const AskedLimit& asked, Decided& limit, std::int64_t now)
+{
+    if (asked.charge < limit.cost) {
+        refund_state(
+            limit.record->state, limit.policy, microseconds{ now },
+            { limit.cost - asked.charge, microseconds{ now }, limit.verdict.reset });
+        return;
+    }
+    const std::int64_t more = settled_cost(limit.policy, limit.cost, asked.charge) - limit.cost;
+    KeyCheck charged(
+        limit.record->state, limit.policy, microseconds{ now }, more, microseconds{ now });
+    charged.charge();
+    limit.key->expires = std::max(limit.key->expires, now + charged.life().count());
+}
+
+bool Decider::decide(
+    std::span<const AskedLimit> asked, std::int64_t now, std::int64_t end, bool fails_closed)
+{
+    const auto is_malformed = [&](const AskedLimit& one) {
+        return limits_[one.number].variable_rate && one.rate.quota == 0;
+    };
+    decided_.clear();
+    decided_.resize(asked.size());
+
+    // Every check of all limits comes before any commit.
+    bool take = true;
+    bool failed = false;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        if (is_malformed(asked[i])) {
+            failed = failed || fails_closed;
+        } else {
+            prepare(asked[i], now, end, decided_[i]);
+            take = take && (is_shadow(asked[i]) || grants(decided_[i]));
+        }
+    }
+    take = take && !failed;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        Decided& limit = decided_[i];
+        if (!limit.check) {
+            limit.refused = failed;
+            continue;
+        }
+        commit(asked[i], limit, now, take, !take && !failed);
+        ++limit.count->requests;
+        limit.count->refused += limit.refused ? 1 : 0;
+        if (take && limit.verdict.granted && asked[i].charge >= 0
+            && asked[i].charge != limit.cost) {
+            settle(asked[i], limit, now);
+        }
+    }
+    return take;
+}
+
+}  // namespace ratelimit::rehearse

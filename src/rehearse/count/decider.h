@@ -1,0 +1,92 @@
+#pragma once
+
+#include "rehearse/count/key_table.h"
+#include "rehearse/count/plan.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// A limit that applies to a request, evaluated.
+struct AskedLimit {
+    std::size_t number = 0;    // LimitConf::number
+    std::string_view key;      // as it is counted
+    std::uint64_t key_id = 0;  // its hash
+    std::int64_t cost = 1;
+    std::int64_t charge = -1;    // of charge=: the cost in the end; -1: `cost`
+    Rate rate;                   // of a zone whose rate is a variable; a quota of 0: malformed
+    std::uint8_t start_day = 1;  // of a zone whose rate or start is a variable
+    Reserve reserve;
+};
+
+/// Decides requests as the module does without Redis: by the checks of src/limit, and with
+/// concurrency= by what the requests hold that have not ended. All limits of a request are one
+/// decision.
+class Decider {
+public:
+    Decider(
+        const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+        std::size_t busiest);
+
+    /// Gives a zone another rate, at all its limits. Call before the first request.
+    void set_rate(std::size_t zone, const Rate& rate);
+
+    /// What a limit has decided.
+    struct Decided {
+        KeyTable::Key* key;
+        KeyTable::KeyRecord* record;
+        Policy policy;
+        std::int64_t cost;
+        std::optional<KeyCheck> check;  // empty: the rate is malformed
+        microseconds blocked;           // what is left of the key's block
+        Verdict verdict;
+        bool refused;
+        KeyCount* count;  // of the key by this limit; null: the rate is malformed
+    };
+
+    /// Returns whether the request passes. `now` and `end` of the request: microseconds since the
+    /// epoch, `now` not before that of the last call. `fails_closed`: a malformed rate refuses.
+    bool decide(
+        std::span<const AskedLimit> asked, std::int64_t now, std::int64_t end, bool fails_closed);
+
+    /// The decisions of the last request, by the index of `asked`. Valid until the next call.
+    std::span<const Decided> decided() const noexcept { return decided_; }
+
+    /// By LimitConf::number.
+    KeyTally::Numbers numbers(std::size_t number) const
+    {
+        return table_of(number).numbers(limits_[number].place);
+    }
+    std::vector<BusyKey> busiest(std::size_t number) const
+    {
+        return table_of(number).busiest(limits_[number].place);
+    }
+    /// Whether the numbers of keys are exact, not estimates.
+    bool exact(std::size_t number) const noexcept { return table_of(number).exact(); }
+
+private:
+    struct Limit {
+        std::size_t zone;
+        std::size_t place;  // among the limits of the zone
+        Policy policy;
+        bool shadow;
+        bool variable_rate;
+        bool variable_start;
+    };
+
+    const KeyTable& table_of(std::size_t number) const { return zones_[limits_[number].zone]; }
+    bool is_shadow(const AskedLimit& asked) const { return limits_[asked.number].shadow; }
+    void prepare(const AskedLimit& asked, std::int64_t now, std::int64_t end, Decided& out);
+    void commit(const AskedLimit& asked, Decided& limit, std::int64_t now, bool take, bool refused);
+    static void settle(const AskedLimit& asked, Decided& limit, std::int64_t now);
+
+    std::vector<Limit> limits_;    // by LimitConf::number
+    std::vector<KeyTable> zones_;  // by the zone's index
+    std::vector<Decided> decided_;
+};
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,181 @@
+#include "rehearse/count/key_tally.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::uint64_t empty_place = 0;
+constexpr std::uint64_t removed_place = 1;
+
+/// A hash that is no mark of a place.
+std::uint64_t stored(std::uint64_t hash) noexcept
+{
+    return hash <= removed_place ? hash + 2 : hash;
+}
+
+}  // namespace
+
+bool BusiestKeys::busier(const Place& left, const Place& right) noexcept
+{
+    if (left.count.requests != right.count.requests) {
+        return left.count.requests > right.count.requests;
+    }
+    if (left.count.refused != right.count.refused) {
+        return left.count.refused > right.count.refused;
+    }
+    return left.key < right.key;
+}
+
+void BusiestKeys::offer(std::string_view key, std::uint64_t hash, const KeyCount& count)
+{
+    const auto known = places_.find(hash);
+    if (known != places_.end()) {
+        known->second.count = count;
+        return;
+    }
+    // A key with as many requests may be before another one by its refusals.
+    if (most_ == 0 || (places_.size() >= most_ && count.requests < least_)) {
+        return;
+    }
+    places_[hash] = { std::string(key), count };
+    if (places_.size() < 2 * most_ + 16) {
+        return;
+    }
+    std::vector<std::pair<std::uint64_t, Place>> all(
+        std::make_move_iterator(places_.begin()), std::make_move_iterator(places_.end()));
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>(most_);
+    std::partial_sort(all.begin(), end, all.end(), [](const auto& left, const auto& right) {
+        return busier(left.second, right.second);
+    });
+    places_.clear();
+    places_.insert(std::make_move_iterator(all.begin()), std::make_move_iterator(end));
+    least_ = std::prev(end)->second.count.requests;
+}
+
+std::vector<BusyKey> BusiestKeys::list() const
+{
+    std::vector<Place> all;
+    for (const auto& [hash, place] : places_) {
+        all.push_back(place);
+    }
+    std::sort(all.begin(), all.end(), busier);
+    all.resize(std::min(all.size(), most_));
+    std::vector<BusyKey> out;
+    out.reserve(all.size());
+    for (Place& place : all) {
+        out.push_back({ std::move(place.key), place.count });
+    }
+    return out;
+}
+
+/// The place of a hash, or the empty one where it would be.
+std::size_t KeyTally::place_of(std::uint64_t hash) const noexcept
+{
+    std::size_t place = hash & (hashes_.size() - 1);
+    while (hashes_[place] != empty_place && hashes_[place] != hash) {
+        place = (place + 1) & (hashes_.size() - 1);
+    }
+    return place;
+}
+
+void KeyTally::rehash(std::size_t size)
+{
+    std::vector<std::uint64_t> hashes(size, empty_place);
+    std::vector<KeyCount> counts(size * limits_);
+    std::swap(hashes, hashes_);
+    std::swap(counts, counts_);
+    used_ = 0;
+    keys_ = 0;
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+        if (hashes[i] > removed_place && in_sample(hashes[i])) {
+            const std::size_t place = place_of(hashes[i]);
+            hashes_[place] = hashes[i];
+            std::copy_n(&counts[i * limits_], limits_, &counts_[place * limits_]);
+            ++used_;
+            ++keys_;
+        }
+    }
+}
+
+/// Halves the sample until there is room.
+void KeyTally::thin_out()
+{
+    while (keys_ >= most) {
+        ++level_;
+        rehash(hashes_.size());
+    }
+}
+
+KeyCount* KeyTally::find_or_add(std::uint64_t hash)
+{
+    hash = stored(hash);
+    if (!in_sample(hash)) {
+        return nullptr;
+    }
+    if (keys_ > 0) {
+        const std::size_t known = place_of(hash);
+        if (hashes_[known] == hash) {
+            return &counts_[known * limits_];
+        }
+    }
+    if (keys_ >= most) {
+        thin_out();
+        if (!in_sample(hash)) {
+            return nullptr;
+        }
+    }
+    constexpr std::size_t smallest = 1024;
+    if (hashes_.size() < smallest) {
+        rehash(smallest);
+    } else if (used_ >= hashes_.size() / 4 * 3) {
+        rehash(keys_ > hashes_.size() / 2 ? hashes_.size() * 2 : hashes_.size());
+    }
+    const std::size_t place = place_of(hash);
+    hashes_[place] = hash;
+    ++used_;
+    ++keys_;
+    std::fill_n(&counts_[place * limits_], limits_, KeyCount{});
+    return &counts_[place * limits_];
+}
+
+void KeyTally::put(std::uint64_t hash, const KeyCount* counts)
+{
+    if (KeyCount* place = find_or_add(hash)) {
+        std::copy_n(counts, limits_, place);
+    }
+}
+
+bool KeyTally::take(std::uint64_t hash, KeyCount* counts)
+{
+    if (keys_ == 0) {
+        return false;
+    }
+    const std::size_t place = place_of(stored(hash));
+    if (hashes_[place] == empty_place) {
+        return false;
+    }
+    std::copy_n(&counts_[place * limits_], limits_, counts);
+    hashes_[place] = removed_place;
+    --keys_;
+    return true;
+}
+
+KeyTally::Numbers KeyTally::numbers(std::size_t limit) const
+{
+    Numbers out;
+    for (std::size_t i = 0; i < hashes_.size(); ++i) {
+        if (hashes_[i] > removed_place) {
+            const KeyCount& count = counts_[i * limits_ + limit];
+            out.keys += count.requests > 0 ? 1 : 0;
+            out.keys_refused += count.refused > 0 ? 1 : 0;
+        }
+    }
+    out.keys <<= level_;
+    out.keys_refused <<= level_;
+    return out;
+}
+
+}  // namespace ratelimit::rehearse

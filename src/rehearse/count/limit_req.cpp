@@ -1,0 +1,152 @@
+#include "rehearse/count/limit_req.h"
+
+#include "limit/wide.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::int64_t one_request = 1000;
+constexpr std::int64_t second = 1000;  // ms
+constexpr std::size_t longest_key = 65535;
+
+}  // namespace
+
+/// What is left of the excess; it is below 0 if the bucket has been empty for a while.
+std::int64_t LimitReqBuckets::drained(const Bucket& bucket, std::int64_t now) const noexcept
+{
+    const Wide drained = Wide{ rate_ } * std::max<std::int64_t>(now - bucket.last, 0) / second;
+    return static_cast<std::int64_t>(
+        std::max<Wide>(bucket.excess - drained, std::numeric_limits<std::int64_t>::min() / 2));
+}
+
+std::int64_t LimitReqBuckets::with_one_more(std::int64_t left) noexcept
+{
+    return std::max<std::int64_t>(left + one_request, 0);
+}
+
+/// At most two, as nginx does for each key that is new.
+void LimitReqBuckets::remove_idle(std::int64_t now)
+{
+    constexpr std::int64_t idle = 60'000;  // ms
+    for (int i = 0; i < 2 && !buckets_.empty(); ++i) {
+        const Bucket& oldest = buckets_.back();
+        if (now - oldest.last < idle || drained(oldest, now) > 0) {
+            return;
+        }
+        places_.erase(oldest.key);
+        buckets_.pop_back();
+    }
+}
+
+std::int64_t LimitReqBuckets::look_up(std::string_view key, std::int64_t now)
+{
+    const auto known = places_.find(key);
+    if (known != places_.end()) {
+        buckets_.splice(buckets_.begin(), buckets_, known->second);
+        return with_one_more(drained(buckets_.front(), now));
+    }
+    remove_idle(now);
+    buckets_.push_front({ std::string(key), 0, 0 });
+    places_.emplace(buckets_.front().key, buckets_.begin());
+    return 0;
+}
+
+void LimitReqBuckets::take(std::int64_t now)
+{
+    Bucket& bucket = buckets_.front();
+    // The first request of a key is in no excess.
+    bucket.excess = bucket.last == 0 ? 0 : with_one_more(drained(bucket, now));
+    bucket.last = now;
+}
+
+std::int64_t LimitReqBuckets::delay(std::int64_t excess, std::int64_t undelayed) const noexcept
+{
+    return excess <= undelayed ? 0 : (excess - undelayed) * second / rate_;
+}
+
+LimitReqs::LimitReqs(
+    const std::vector<LimitReqZone>& zones, std::size_t limits, const Rehearsal::Options& options,
+    const Evidence& evidence)
+    : evidence_(evidence)
+{
+    for (const LimitReqZone& zone : zones) {
+        zones_.emplace_back(zone.rate);
+    }
+    for (std::size_t i = 0; i < limits; ++i) {
+        results_.emplace_back(options.busiest).counts.minutes = Minutes(options.timeline);
+    }
+}
+
+LimitReqs::Result LimitReqs::decide(const LimitReqPlan& plan, Values& values, std::int64_t now)
+{
+    const std::int64_t now_ms = now / 1000;
+    keys_.resize(std::max(keys_.size(), plan.limits.size()));
+    Result result = Result::unlimited;
+    std::int64_t longest_delay = 0;
+    std::size_t slowest = 0;
+    // The first limit that refuses ends it; those after it are not asked.
+    for (std::size_t i = 0; i < plan.limits.size() && result != Result::refused; ++i) {
+        const PlannedLimitReq& limit = plan.limits[i];
+        std::string own;
+        keys_[i] = limit.key.value(values, own);
+        if (keys_[i].size() > longest_key) {
+            keys_[i].clear();
+        }
+        if (keys_[i].empty()) {
+            continue;
+        }
+        LimitReqBuckets& zone = zones_[limit.zone];
+        const std::int64_t excess = zone.look_up(keys_[i], now_ms);
+        result = excess > limit.burst ? Result::refused : Result::passes;
+        note(limit, keys_[i], values, now, result == Result::refused);
+        const std::int64_t delay = zone.delay(excess, limit.delay);
+        if (delay > longest_delay) {
+            longest_delay = delay;
+            slowest = limit.number;
+        }
+    }
+    if (result != Result::passes) {
+        return result;
+    }
+    for (std::size_t i = 0; i < plan.limits.size(); ++i) {
+        if (!keys_[i].empty()) {
+            zones_[plan.limits[i].zone].take(now_ms);
+        }
+    }
+    results_[slowest].counts.delayed += longest_delay > 0 ? 1 : 0;
+    return result;
+}
+
+void LimitReqs::note(
+    const PlannedLimitReq& limit, std::string_view key, Values& values, std::int64_t now,
+    bool refused)
+{
+    LimitReqResult& result = results_[limit.number];
+    ++result.counts.requests;
+    result.counts.minutes.add(now, refused);
+    const std::uint64_t hash = std::hash<std::string_view>{}(key);
+    if (KeyCount* count = result.keys.find_or_add(hash)) {
+        ++count->requests;
+        count->refused += refused ? 1 : 0;
+        result.busiest.offer(key, hash, *count);
+    }
+    if (refused) {
+        ++result.counts.refused;
+        result.counts.succeeded += evidence_.succeeded(values) ? 1 : 0;
+        result.counts.refused_keys.add(key, now, values, evidence_);
+    }
+}
+
+void LimitReqs::finish()
+{
+    for (LimitReqResult& result : results_) {
+        result.counts.minutes.finish();
+    }
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,98 @@
+#pragma once
+
+#include "rehearse/conf/limit_req_conf.h"
+#include "rehearse/count/rehearsal.h"
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// A `limit_req` of a location, compiled.
+struct PlannedLimitReq {
+    std::size_t zone = 0;
+    std::size_t number = 0;  // LimitReqConf::number
+    Expression key;
+    std::int64_t burst = 0;
+    std::int64_t delay = 0;
+};
+
+/// Those that apply to a request together, in their order.
+struct LimitReqPlan {
+    std::vector<PlannedLimitReq> limits;
+    bool dry_run = false;
+};
+
+/// The keys of a `limit_req_zone`: leaky buckets in milliseconds and thousandths of a request, by
+/// ngx_http_limit_req_lookup, _account and _expire of nginx 1.22's ngx_http_limit_req_module.c. The
+/// zone's memory never ends here.
+class LimitReqBuckets {
+public:
+    explicit LimitReqBuckets(std::int64_t rate) : rate_(rate) {}
+
+    /// Finds or adds a key, which is then the last one to be removed. Returns how many thousandths
+    /// it has beyond its rate with one more request. `now` in milliseconds.
+    std::int64_t look_up(std::string_view key, std::int64_t now);
+    /// Counts a request of the key that was looked up last.
+    void take(std::int64_t now);
+    /// How long a request waits that is counted. In milliseconds.
+    std::int64_t delay(std::int64_t excess, std::int64_t undelayed) const noexcept;
+
+private:
+    struct Bucket {
+        std::string key;
+        std::int64_t excess = 0;
+        std::int64_t last = 0;  // ms
+    };
+
+    std::int64_t drained(const Bucket& bucket, std::int64_t now) const noexcept;
+    static std::int64_t with_one_more(std::int64_t left) noexcept;
+    void remove_idle(std::int64_t now);
+
+    std::int64_t rate_;
+    std::list<Bucket> buckets_;  // the one that was looked up last is first
+    std::unordered_map<std::string_view, std::list<Bucket>::iterator> places_;
+};
+
+/// What a `limit_req` did.
+struct LimitReqResult {
+    explicit LimitReqResult(std::size_t most_keys) : busiest(most_keys) {}
+
+    LimitResult counts;
+    KeyTally keys{ 1 };
+    BusiestKeys busiest;
+};
+
+/// Decides requests as nginx's limit_req.
+class LimitReqs {
+public:
+    LimitReqs(
+        const std::vector<LimitReqZone>& zones, std::size_t limits,
+        const Rehearsal::Options& options, const Evidence& evidence);
+
+    enum class Result : std::uint8_t { unlimited, passes, refused };
+    /// `refused` also with a dry run. `now` in microseconds, not before that of the last call.
+    Result decide(const LimitReqPlan& plan, Values& values, std::int64_t now);
+
+    /// Call after the last request.
+    void finish();
+
+    /// By LimitReqConf::number.
+    const std::vector<LimitReqResult>& results() const noexcept { return results_; }
+
+private:
+    void note(
+        const PlannedLimitReq& limit, std::string_view key, Values& values, std::int64_t now,
+        bool refused);
+
+    const Evidence& evidence_;
+    std::vector<LimitReqBuckets> zones_;
+    std::vector<LimitReqResult> results_;
+    std::vector<std::string> keys_;  // of the plan's limits, for one request
+};
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "rehearse/values/variables.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What the log says of a request besides what limits need.
+class Evidence {
+public:
+    /// Call before LogFormat::want.
+    explicit Evidence(Variables& variables);
+
+    /// What the log does not have is empty.
+    std::string_view path(Values& values) const { return of(path_, values); }
+    std::string_view agent(Values& values) const { return of(agent_, values); }
+    std::string_view address(Values& values) const { return of(address_, values); }
+    /// Whether it was answered with 2xx at that time.
+    bool succeeded(Values& values) const;
+
+    bool has_address() const noexcept { return address_ != nullptr; }
+    bool has_status() const noexcept { return status_ != nullptr; }
+
+private:
+    static std::string_view of(const Variable* variable, Values& values)
+    {
+        return variable == nullptr ? std::string_view() : variable->value(values);
+    }
+
+    const Variable* path_;
+    const Variable* agent_;
+    const Variable* address_;
+    const Variable* status_;
+};
+
+/// The most frequent of some texts: Misra and Gries, Science of Computer Programming 2, 1982. Right
+/// if it is more than a fifth of them.
+class MainText {
+public:
+    void add(std::string_view text);
+    /// Empty: there was none.
+    const std::string& get() const { return first().text; }
+    /// How often, at least.
+    std::uint64_t count() const { return first().count; }
+
+private:
+    struct Place {
+        std::string text;
+        std::uint64_t count = 0;
+    };
+    const Place& first() const;
+
+    std::array<Place, 4> places_;
+};
+
+/// A key of which requests were refused.
+struct RefusedKey {
+    std::string key;
+    std::uint64_t refused = 0;
+    std::uint64_t succeeded = 0;  // of these, at that time
+    std::int64_t first = 0;       // us since the epoch: the first refusal
+    MainText path;
+    MainText folder;
+    MainText agent;
+
+    /// The path of at least a quarter of the requests, or else a folder.
+    const std::string& main_path() const
+    {
+        return path.count() * 4 >= refused ? path.get() : folder.get();
+    }
+};
+
+/// The keys with the most refusals, of which a bounded number is remembered.
+class RefusedKeys {
+public:
+    static constexpr std::size_t most = 20'000;
+
+    void add(std::string_view key, std::int64_t now, Values& values, const Evidence& evidence);
+
+    /// At most this many, from the most refused on.
+    std::vector<RefusedKey> list(std::size_t count) const;
+
+private:
+    std::vector<const RefusedKey*> first(std::size_t count) const;
+    void drop_least();
+
+    std::unordered_map<std::string, RefusedKey> keys_;
+    std::string lookup_;  // its memory is used again
+};
+
+}  // namespace ratelimit::rehearse

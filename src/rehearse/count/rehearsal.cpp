@@ -1,0 +1,165 @@
+#include "rehearse/count/rehearsal.h"
+
+#include "limit/calendar.h"
+#include "limit/delay.h"
+#include "limit/key_hash.h"
+#include "limit/rate_text.h"
+#include "rehearse/count/key_hash.h"
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+/// A request that takes nothing is not delayed.
+bool is_delayed(const Decider::Decided& limit, const PlannedLimit& planned)
+{
+    return limit.cost > 0 && delay_of(limit.policy, limit.verdict, planned.undelayed).count() > 0;
+}
+
+std::vector<std::size_t> zones_of(const std::vector<LimitTitle>& titles)
+{
+    std::vector<std::size_t> out;
+    for (const LimitTitle& title : titles) {
+        out.push_back(title.zone);
+    }
+    return out;
+}
+
+}  // namespace
+
+Rehearsal::Rehearsal(
+    const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+    const Options& options, const Evidence* evidence)
+    : evidence_(evidence), decider_(zones, titles, options.busiest), results_(titles.size())
+{
+    for (const ZoneConf& zone : zones) {
+        hash_key_.push_back(zone.hash_key);
+    }
+    for (LimitResult& result : results_) {
+        result.minutes = Minutes(options.timeline);
+    }
+    if (options.trace) {
+        trace_.emplace(zones_of(titles));
+    }
+}
+
+/// Reads the rate of a zone. False: the limit does not apply.
+bool Rehearsal::evaluate_rate(const PlannedLimit& limit, Values& values, AskedLimit& out)
+{
+    if (limit.variable_rate) {
+        const std::string_view text = limit.rate.value(values, text_);
+        if (text.empty()) {
+            return false;
+        }
+        const bool calendar = limit.policy.calendar != nullptr;
+        const auto rate = calendar ? parse_calendar_rate(text) : parse_rate(text);
+        const bool log = traits_of(limit.policy.algorithm).logs;
+        if (!rate || (log && rate->quota > max_logged_quota)) {
+            ++results_[limit.number].malformed;
+            return !limit.shadow;
+        }
+        out.rate = *rate;
+    }
+    if (limit.start) {
+        out.start_day = parse_start_day(limit.start->value(values, text_)).value_or(1);
+    }
+    return true;
+}
+
+/// Reads key, rate and costs. False: the limit does not apply.
+bool Rehearsal::evaluate(
+    const PlannedLimit& limit, Values& values, std::string& key, AskedLimit& out)
+{
+    std::string_view text = limit.key.value(values, text_);
+    if (text.empty()) {
+        return false;
+    }
+    if (is_counted_as_hash(text, hash_key_[limit.zone])) {
+        key = key_hash(text);
+    } else {
+        key = text;
+    }
+    out.key = key;
+    out.key_id = KeyTable::hash_of(key);
+    out.number = limit.number;
+    out.start_day = limit.policy.start_day;
+    if (!evaluate_rate(limit, values, out)) {
+        return false;
+    }
+    out.cost = limit.fixed_cost;
+    if (limit.cost) {
+        out.cost = parse_number(limit.cost->value(values, text_), 0, max_cost).value_or(1);
+    }
+    if (limit.charge) {
+        out.charge = parse_number(limit.charge->value(values, text_), 0, max_cost).value_or(-1);
+    }
+    out.reserve = limit.fixed_reserve;
+    if (limit.reserve) {
+        out.reserve = parse_reserve(limit.reserve->value(values, text_)).value_or(Reserve{});
+    }
+    return true;
+}
+
+void Rehearsal::evaluate(const Plan& plan, Values& values)
+{
+    asked_.clear();
+    planned_.clear();
+    if (keys_.size() < plan.limits.size()) {
+        keys_.resize(plan.limits.size());
+    }
+    for (const PlannedLimit& limit : plan.limits) {
+        AskedLimit asked;
+        if (evaluate(limit, values, keys_[asked_.size()], asked)) {
+            asked_.push_back(asked);
+            planned_.push_back(&limit);
+        }
+    }
+}
+
+bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
+{
+    evaluate(plan, values);
+    if (asked_.empty()) {
+        return true;
+    }
+    const std::int64_t end = values.record().end;
+    const bool passes = decider_.decide(asked_, now, end, plan.fails_closed);
+    for (std::size_t i = 0; i < asked_.size(); ++i) {
+        note(*planned_[i], decider_.decided()[i], values, now);
+    }
+    if (trace_) {
+        const bool succeeded = evidence_ != nullptr && evidence_->succeeded(values);
+        trace_->add({ now, end, plan.fails_closed, succeeded, asked_ });
+    }
+    return passes;
+}
+
+void Rehearsal::note(
+    const PlannedLimit& planned, const Decider::Decided& limit, Values& values, std::int64_t now)
+{
+    LimitResult& result = results_[planned.number];
+    ++result.requests;
+    result.refused += limit.refused ? 1 : 0;
+    result.minutes.add(now, limit.refused);
+    if (!limit.check) {
+        return;
+    }
+    result.delayed += is_delayed(limit, planned) ? 1 : 0;
+    if (!planned.variable_rate
+        && (result.least_left < 0 || limit.verdict.remaining < result.least_left)) {
+        result.least_left = limit.verdict.remaining;
+    }
+    if (limit.refused && evidence_ != nullptr) {
+        result.succeeded += evidence_->succeeded(values) ? 1 : 0;
+        result.refused_keys.add(limit.key->text, now, values, *evidence_);
+    }
+}
+
+void Rehearsal::finish()
+{
+    for (LimitResult& result : results_) {
+        result.minutes.finish();
+    }
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "rehearse/count/decider.h"
+#include "rehearse/count/minutes.h"
+#include "rehearse/count/refused_keys.h"
+#include "rehearse/count/trace.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What a limit did.
+struct LimitResult {
+    std::uint64_t requests = 0;  // that the limit applied to
+    std::uint64_t refused = 0;   // of these, by this limit
+    std::uint64_t delayed = 0;
+    std::uint64_t malformed = 0;   // requests whose rate is malformed
+    std::int64_t least_left = -1;  // the fewest requests that a key had left; -1: none was counted
+    Minutes minutes;
+    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
+    RefusedKeys refused_keys;
+};
+
+/// Evaluates the limits of requests, decides them, and notes what each limit did.
+class Rehearsal {
+public:
+    struct Options {
+        std::size_t busiest = 10;  // keys that are reported
+        bool timeline = false;     // all minutes are kept
+        bool trace = false;        // the requests are kept, for other quotas
+    };
+
+    /// `evidence`: of refused requests; null: none is kept.
+    Rehearsal(
+        const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+        const Options& options, const Evidence* evidence = nullptr);
+
+    /// Returns whether the request passes. `now`: microseconds since the epoch, not before that of
+    /// the last call.
+    bool decide(const Plan& plan, Values& values, std::int64_t now);
+
+    /// Whether a limit applied to the last request: one whose key is empty does not.
+    bool any_applied() const noexcept { return !asked_.empty(); }
+
+    /// Call after the last request.
+    void finish();
+
+    /// By LimitConf::number.
+    const std::vector<LimitResult>& results() const noexcept { return results_; }
+    KeyTally::Numbers numbers(std::size_t number) const { return decider_.numbers(number); }
+    std::vector<BusyKey> busiest(std::size_t number) const { return decider_.busiest(number); }
+    /// Whether the numbers of keys are exact, not estimates.
+    bool exact(std::size_t number) const noexcept { return decider_.exact(number); }
+    /// Null: the requests are not kept.
+    Trace* trace() noexcept { return trace_ ? &*trace_ : nullptr; }
+
+private:
+    void evaluate(const Plan& plan, Values& values);
+    bool evaluate(const PlannedLimit& limit, Values& values, std::string& key, AskedLimit& out);
+    bool evaluate_rate(const PlannedLimit& limit, Values& values, AskedLimit& out);
+    void note(
+        const PlannedLimit& planned, const Decider::Decided& limit, Values& values,
+        std::int64_t now);
+
+    const Evidence* evidence_;
+    std::vector<bool> hash_key_;  // by zone
+    Decider decider_;
+    std::vector<LimitResult> results_;
+    std::vector<AskedLimit> asked_;             // by the last request
+    std::vector<const PlannedLimit*> planned_;  // the same
+    std::vector<std::string> keys_;             // the same, or more
+    std::optional<Trace> trace_;
+    std::string text_;  // of a key, a rate, a cost
+};
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,153 @@
+#include "rehearse/count/suggestion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+ZoneReplay::ZoneReplay(
+    Trace& trace, const std::vector<ZoneConf>& zones, const std::vector<LimitTitle>& titles,
+    std::size_t zone)
+    : trace_(trace), zones_(zones), titles_(titles), zone_(zone), index_(titles.size(), none)
+{
+    for (std::size_t i = 0; i < titles.size(); ++i) {
+        if (titles[i].zone == zone) {
+            index_[i] = limits_.size();
+            limits_.push_back(i);
+        }
+    }
+}
+
+bool ZoneReplay::fits(const Rate& rate) const
+{
+    const auto possible = [&rate](Policy policy, const Reserve& reserve, std::int64_t least) {
+        policy.rate = rate;
+        policy.reserve = reserve.of(policy.whole());
+        return policy.possible() && policy.limit() >= least;
+    };
+    return possible(zones_[zone_].policy, {}, zones_[zone_].ahead)
+        && std::all_of(limits_.begin(), limits_.end(), [&](std::size_t number) {
+               const LimitTitle& title = titles_[number];
+               return possible(title.policy, parse_reserve(title.reserve).value_or(Reserve{}), 1);
+           });
+}
+
+std::optional<std::vector<Refusals>> ZoneReplay::with(
+    const Rate& rate, const std::vector<std::uint64_t>& most)
+{
+    if (!fits(rate)) {
+        return std::nullopt;
+    }
+    Decider decider(zones_, titles_, 0);
+    decider.set_rate(zone_, rate);
+    std::vector<Refusals> out(limits_.size());
+    bool too_many = false;
+    trace_.replay(zone_, [&](const Trace::Request& request) {
+        decider.decide(request.asked, request.time, request.end, request.fails_closed);
+        for (std::size_t i = 0; i < request.asked.size(); ++i) {
+            const Decider::Decided& limit = decider.decided()[i];
+            const std::size_t index = index_[request.asked[i].number];
+            if (index == none || !limit.refused) {
+                continue;
+            }
+            ++out[index].requests;
+            out[index].succeeded += request.succeeded ? 1 : 0;
+            out[index].keys += limit.count->refused == 1 ? 1 : 0;
+            // Beyond KeyTally::most this counts keys again that were forgotten.
+            too_many = too_many
+                || (!most.empty() && out[index].keys > most[index]
+                    && decider.exact(limits_[index]));
+        }
+        return !too_many;
+    });
+    for (std::size_t i = 0; i < limits_.size() && !too_many; ++i) {
+        out[i].keys = decider.numbers(limits_[i]).keys_refused;
+        too_many = !most.empty() && out[i].keys > most[i];
+    }
+    return too_many ? std::nullopt : std::optional(std::move(out));
+}
+
+std::optional<std::vector<Refusals>> ZoneReplay::with_quota(
+    std::int64_t quota, const std::vector<std::uint64_t>& most)
+{
+    Rate rate = zones_[zone_].policy.rate;
+    rate.quota = quota;
+    return with(rate, most);
+}
+
+std::optional<ZoneReplay::Suggestion> ZoneReplay::suggest(
+    double share, const std::vector<std::uint64_t>& keys)
+{
+    std::vector<std::uint64_t> most;
+    for (const std::uint64_t count : keys) {
+        most.push_back(static_cast<std::uint64_t>(std::floor(share * static_cast<double>(count))));
+    }
+    const Policy& policy = zones_[zone_].policy;
+    const std::int64_t largest = traits_of(policy.algorithm).most_quota;
+    std::int64_t too_small = 0;
+    Suggestion best;
+    std::int64_t quota = policy.rate.quota;
+    for (;;) {  // upwards until one is large enough
+        if (auto refused = with_quota(quota, most)) {
+            best = { quota, std::move(*refused) };
+            break;
+        }
+        if (quota == largest) {
+            return std::nullopt;
+        }
+        too_small = quota;
+        quota = quota > largest / 4 ? largest : quota * 4;
+    }
+    while (best.quota - too_small > 1) {
+        // Small quotas end a replay early, so the search looks for one of them first.
+        const std::int64_t middle =
+            too_small == 0 ? (best.quota + 3) / 4 : too_small + (best.quota - too_small) / 2;
+        if (auto refused = with_quota(middle, most)) {
+            best = { middle, std::move(*refused) };
+        } else {
+            too_small = middle;
+        }
+    }
+    return best;
+}
+
+std::vector<ZoneReplay::CurvePoint> ZoneReplay::curve()
+{
+    constexpr std::size_t most_points = 60;
+    const Policy& policy = zones_[zone_].policy;
+    const std::int64_t largest = traits_of(policy.algorithm).most_quota;
+    std::vector<CurvePoint> out;
+    const auto add = [&](std::int64_t quota) {
+        const auto at = std::lower_bound(
+            out.begin(), out.end(), quota,
+            [](const CurvePoint& one, std::int64_t other) { return one.quota < other; });
+        if (at != out.end() && at->quota == quota) {
+            return;
+        }
+        if (auto refused = with_quota(quota)) {
+            out.insert(at, { quota, std::move(*refused) });
+        }
+    };
+    // Steps of about a fifth, as long as something is refused.
+    for (std::int64_t quota = 1; out.size() < most_points;
+         quota = std::max(quota + 1, quota + quota / 5)) {
+        add(std::min(quota, largest));
+        const bool refuses = out.empty()
+            || std::any_of(out.back().refusals.begin(), out.back().refusals.end(),
+                           [](const Refusals& one) { return one.keys > 0; });
+        if (!refuses || quota >= largest) {
+            break;
+        }
+    }
+    add(policy.rate.quota);
+    return out;
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,102 @@
+#include "rehearse/count/trace.h"
+
+#include "rehearse/conf/input_error.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ratelimit::rehearse {
+
+Trace::Trace(std::vector<std::size_t> zone_of) : file_(std::tmpfile()), zone_of_(std::move(zone_of))
+{
+    if (file_ == nullptr) {
+        throw InputError(std::string("cannot create a temporary file: ") + std::strerror(errno));
+    }
+    constexpr std::size_t buffer = std::size_t{ 1 } << 18U;
+    std::setvbuf(file_.get(), nullptr, _IOFBF, buffer);
+    for (const std::size_t zone : zone_of_) {
+        while (groups_.size() <= zone) {
+            groups_.push_back(groups_.size());
+        }
+    }
+}
+
+std::size_t Trace::group_of(std::size_t zone) const noexcept
+{
+    while (groups_[zone] != zone) {
+        zone = groups_[zone];
+    }
+    return zone;
+}
+
+std::uint32_t Trace::terms_of(const AskedLimit& asked)
+{
+    const Terms terms{ asked.rate, asked.reserve, asked.start_day };
+    const TermsKey key{
+        terms.rate.quota,     terms.rate.window.count(), static_cast<int>(terms.rate.period),
+        terms.reserve.number, terms.reserve.share,       terms.start_day
+    };
+    const auto [place, is_new] =
+        numbers_.try_emplace(key, static_cast<std::uint32_t>(terms_.size()));
+    if (is_new) {
+        terms_.push_back(terms);
+    }
+    return place->second;
+}
+
+void Trace::add(const Request& request)
+{
+    const std::size_t group = group_of(zone_of_[request.asked.front().number]);
+    limits_.clear();
+    for (const AskedLimit& asked : request.asked) {
+        groups_[group_of(zone_of_[asked.number])] = group;
+        limits_.push_back({ asked.key_id, static_cast<std::int32_t>(asked.cost),
+                            static_cast<std::int32_t>(asked.charge),
+                            static_cast<std::uint32_t>(asked.number), terms_of(asked) });
+    }
+    const Head head{ request.time, request.end, static_cast<std::uint32_t>(limits_.size()),
+                     request.fails_closed, request.succeeded };
+    if (std::fwrite(&head, sizeof(head), 1, file_.get()) != 1
+        || std::fwrite(limits_.data(), sizeof(Limit), limits_.size(), file_.get())
+            != limits_.size()) {
+        throw InputError(std::string("cannot write a temporary file: ") + std::strerror(errno));
+    }
+}
+
+void Trace::rewind()
+{
+    if (std::fflush(file_.get()) != 0) {
+        throw InputError(std::string("cannot write a temporary file: ") + std::strerror(errno));
+    }
+    std::rewind(file_.get());
+}
+
+bool Trace::next(Request& out)
+{
+    Head head{};
+    if (std::fread(&head, sizeof(head), 1, file_.get()) != 1) {
+        return false;
+    }
+    limits_.resize(head.limits);
+    if (std::fread(limits_.data(), sizeof(Limit), limits_.size(), file_.get()) != limits_.size()) {
+        throw InputError(std::string("cannot read a temporary file: ") + std::strerror(errno));
+    }
+    asked_.clear();
+    for (const Limit& limit : limits_) {
+        const Terms& terms = terms_[limit.terms];
+        AskedLimit& asked = asked_.emplace_back();
+        asked.number = limit.number;
+        asked.key_id = limit.key;
+        asked.key = { reinterpret_cast<const char*>(&limit.key), sizeof(limit.key) };
+        asked.cost = limit.cost;
+        asked.charge = limit.charge;
+        asked.rate = terms.rate;
+        asked.start_day = terms.start_day;
+        asked.reserve = terms.reserve;
+    }
+    out = { head.time, head.end, head.fails_closed, head.succeeded, asked_ };
+    return true;
+}
+
+}  // namespace ratelimit::rehearse

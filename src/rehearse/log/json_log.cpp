@@ -1,0 +1,157 @@
+#include "rehearse/log/log_format.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Takes the members of an object at the top of a text, with its values as text. Members of
+/// objects in it are called OBJECT.MEMBER.
+class Members : public nlohmann::json_sax<Json> {
+public:
+    virtual void member(const std::string& name, std::string_view value) = 0;
+
+    bool null() override { return scalar({}); }
+    bool boolean(bool value) override { return scalar(value ? "true" : "false"); }
+    bool number_integer(number_integer_t value) override { return scalar(std::to_string(value)); }
+    bool number_unsigned(number_unsigned_t value) override { return scalar(std::to_string(value)); }
+    bool number_float(number_float_t, const string_t& text) override { return scalar(text); }
+    bool string(string_t& value) override { return scalar(value); }
+    bool binary(binary_t&) override { return false; }
+    bool start_object(std::size_t) override { return open(); }
+    bool end_object() override { return close(); }
+    bool start_array(std::size_t) override
+    {
+        ++arrays_;
+        return open();
+    }
+    bool end_array() override
+    {
+        --arrays_;
+        return close();
+    }
+    bool key(string_t& name) override
+    {
+        if (arrays_ == 0 && depth_ <= max_depth) {
+            names_.resize(depth_);
+            names_.back() = name;
+        }
+        return true;
+    }
+    bool parse_error(std::size_t, const std::string&, const Json::exception&) override
+    {
+        return false;
+    }
+
+private:
+    static constexpr std::size_t max_depth = 8;  // of objects whose members are taken
+
+    bool open()
+    {
+        ++depth_;
+        return arrays_ == 0 || depth_ > 1;  // an array at the top is no line of a log
+    }
+    bool close()
+    {
+        --depth_;
+        return true;
+    }
+    bool scalar(std::string_view value)
+    {
+        if (depth_ == 0) {
+            return false;
+        }
+        if (arrays_ > 0 || depth_ > max_depth) {
+            return true;
+        }
+        if (depth_ == 1) {
+            member(names_.front(), value);
+            return true;
+        }
+        whole_name_ = names_.front();
+        for (std::size_t i = 1; i < depth_; ++i) {
+            whole_name_ += '.' + names_[i];
+        }
+        member(whole_name_, value);
+        return true;
+    }
+
+    std::size_t depth_ = 0;
+    std::size_t arrays_ = 0;
+    std::vector<std::string> names_;  // of the members that lead to the current value
+    std::string whole_name_;
+};
+
+class NamesOf : public Members {
+public:
+    void member(const std::string& name, std::string_view) override { names.push_back(name); }
+
+    std::vector<std::string> names;
+};
+
+class ValuesOf : public Members {
+public:
+    ValuesOf(const std::vector<std::string>& names, std::vector<std::string>& values)
+        : names_(names), values_(values)
+    {
+    }
+    void member(const std::string& name, std::string_view value) override
+    {
+        // Members mostly come in the same order.
+        for (std::size_t i = 0; i < names_.size(); ++i) {
+            const std::size_t at = (next_ + i) % names_.size();
+            if (names_[at] == name) {
+                values_[at] = value;
+                next_ = at + 1;
+                return;
+            }
+        }
+    }
+
+private:
+    const std::vector<std::string>& names_;
+    std::vector<std::string>& values_;
+    std::size_t next_ = 0;
+};
+
+class JsonFormat : public LogFormat {
+public:
+    explicit JsonFormat(std::vector<std::string> names)
+        : LogFormat("the first line of the log", Escape::none)
+    {
+        names_ = std::move(names);
+        texts_.resize(names_.size());
+    }
+
+private:
+    bool split(std::string_view line, std::vector<std::string_view>& values) override
+    {
+        for (auto& text : texts_) {
+            text.clear();
+        }
+        ValuesOf reader(names_, texts_);
+        if (!Json::sax_parse(line, &reader)) {
+            return false;
+        }
+        values.assign(texts_.begin(), texts_.end());
+        return true;
+    }
+
+    std::vector<std::string> texts_;
+};
+
+}  // namespace
+
+std::unique_ptr<LogFormat> json_format(std::string_view first_line)
+{
+    NamesOf reader;
+    if (!Json::sax_parse(first_line, &reader) || reader.names.empty()) {
+        return nullptr;
+    }
+    return std::make_unique<JsonFormat>(std::move(reader.names));
+}
+
+}  // namespace ratelimit::rehearse

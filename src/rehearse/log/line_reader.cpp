@@ -1,0 +1,214 @@
+#include "rehearse/log/line_reader.h"
+
+#include "rehearse/conf/input_error.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <zlib.h>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::size_t block = std::size_t{ 256 } << 10U;  // bytes to read at once
+constexpr unsigned char gzip_magic[] = { 0x1f, 0x8b };
+
+}  // namespace
+
+/// Decompresses the members of a gzip file, one after another.
+class LineReader::Gzip {
+public:
+    Gzip()
+    {
+        constexpr int gzip_only = 16 + MAX_WBITS;
+        if (inflateInit2(&stream_, gzip_only) != Z_OK) {
+            throw std::bad_alloc();
+        }
+        input_.resize(block);
+    }
+    ~Gzip() { inflateEnd(&stream_); }
+    Gzip(const Gzip&) = delete;
+    Gzip& operator=(const Gzip&) = delete;
+
+    void give(const char* data, std::size_t size)
+    {
+        std::memcpy(input_.data(), data, size);
+        set_input(size);
+    }
+
+    /// Decompresses at most `size` bytes; `more(out, size)` reads from the file. 0: the end, or
+    /// `problem` is set.
+    template <class More>
+    std::size_t read(char* out, std::size_t size, More&& more, std::string& problem, bool& cut_off)
+    {
+        cut_off = false;
+        stream_.next_out = reinterpret_cast<Bytef*>(out);
+        stream_.avail_out = static_cast<uInt>(size);
+        while (stream_.avail_out == size) {
+            if (stream_.avail_in == 0) {
+                set_input(more(input_.data(), input_.size()));
+            }
+            if (stream_.avail_in == 0) {
+                problem = between_ ? "" : "the compressed data ends too early";
+                cut_off = !between_;
+                return 0;
+            }
+            if (between_ && inflateReset(&stream_) != Z_OK) {
+                problem = "cannot decompress";
+                cut_off = true;
+                return 0;
+            }
+            const bool first_byte = std::exchange(between_, false);
+            const int result = inflate(&stream_, Z_NO_FLUSH);
+            if (result == Z_STREAM_END) {
+                between_ = true;
+                any_ = true;
+            } else if (result != Z_OK && result != Z_BUF_ERROR) {
+                // As gzip does: what follows a whole member may be padding.
+                cut_off = !first_byte || !any_;
+                problem = cut_off ? "the compressed data is damaged"
+                                  : "garbage after the compressed data was passed over";
+                return 0;
+            }
+        }
+        return size - stream_.avail_out;
+    }
+
+private:
+    void set_input(std::size_t size)
+    {
+        stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
+        stream_.avail_in = static_cast<uInt>(size);
+    }
+
+    z_stream stream_{};
+    std::vector<char> input_;
+    bool between_ = false;  // two members
+    bool any_ = false;      // a member was complete
+};
+
+LineReader::LineReader(const std::string& path) : path_(path)
+{
+    if (path == "-") {
+        path_ = "standard input";
+        file_ = STDIN_FILENO;
+        return;
+    }
+    file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat info {};
+    if (file_ < 0 || fstat(file_, &info) != 0) {
+        throw InputError("cannot open " + path + ": " + std::strerror(errno));
+    }
+    if (S_ISDIR(info.st_mode)) {
+        close(file_);
+        throw InputError(path + " is a directory, expected a log");
+    }
+    is_file_ = S_ISREG(info.st_mode);
+    size_ = is_file_ ? static_cast<std::uint64_t>(info.st_size) : 0;
+}
+
+LineReader::~LineReader()
+{
+    if (file_ > STDIN_FILENO) {
+        close(file_);
+    }
+}
+
+std::size_t LineReader::read_file(char* out, std::size_t size)
+{
+    const ssize_t count = ::read(file_, out, size);
+    if (count < 0 && errno == EINTR) {
+        return 0;  // Ctrl-C: what was read is enough
+    }
+    if (count < 0) {
+        problem_ = std::strerror(errno);
+        cut_off_ = true;
+        return 0;
+    }
+    bytes_read_ += static_cast<std::uint64_t>(count);
+    return static_cast<std::size_t>(count);
+}
+
+/// Moves the rest of the last line to the start of the buffer.
+void LineReader::keep_rest(std::size_t start)
+{
+    std::memmove(buffer_.data(), buffer_.data() + start, end_ - start);
+    end_ -= start;
+    scanned_ -= start;
+    start_ = 0;
+}
+
+/// Reads more behind what is there. False: there is no more.
+bool LineReader::fill()
+{
+    if (start_ > 0) {
+        keep_rest(start_);
+    }
+    if (buffer_.size() < end_ + block) {
+        buffer_.resize(end_ + block);
+    }
+    char* const out = buffer_.data() + end_;
+    const auto from_file = [this](char* to, std::size_t size) { return read_file(to, size); };
+    if (first_) {
+        first_ = false;
+        std::size_t count = 0;
+        std::size_t more = 0;
+        do {  // a pipe may give one byte first
+            more = read_file(out + count, block - count);
+            count += more;
+        } while (more > 0 && count < sizeof(gzip_magic));
+        if (count < sizeof(gzip_magic) || std::memcmp(out, gzip_magic, sizeof(gzip_magic)) != 0) {
+            end_ += count;
+            return count > 0;
+        }
+        gzip_ = std::make_unique<Gzip>();
+        gzip_->give(out, count);
+    }
+    const std::size_t count = gzip_ == nullptr
+        ? read_file(out, block)
+        : gzip_->read(out, block, from_file, problem_, cut_off_);
+    end_ += count;
+    return count > 0;
+}
+
+LineReader::Result LineReader::next(std::string_view& line)
+{
+    for (;;) {
+        const void* found = scanned_ == end_
+            ? nullptr
+            : std::memchr(buffer_.data() + scanned_, '\n', end_ - scanned_);
+        if (found != nullptr) {
+            const auto at =
+                static_cast<std::size_t>(static_cast<const char*>(found) - buffer_.data());
+            line = { buffer_.data() + start_, at - start_ };
+            start_ = at + 1;
+            scanned_ = start_;
+            if (line.ends_with('\r')) {
+                line.remove_suffix(1);
+            }
+            return std::exchange(passing_over_, false) || line.size() > longest_line
+                ? Result::too_long
+                : Result::line;
+        }
+        scanned_ = end_;
+        if (end_ - start_ > longest_line) {
+            passing_over_ = true;
+            start_ = end_;  // its bytes are not kept
+        }
+        if (!fill()) {
+            break;
+        }
+    }
+    if (start_ == end_ && !passing_over_) {
+        return Result::end;
+    }
+    line = { buffer_.data() + start_, end_ - start_ };  // the last line has no line feed
+    start_ = end_;
+    return std::exchange(passing_over_, false) ? Result::too_long : Result::line;
+}
+
+}  // namespace ratelimit::rehearse

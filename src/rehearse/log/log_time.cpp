@@ -1,0 +1,207 @@
+#include "rehearse/log/log_time.h"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::int64_t second = 1'000'000;  // us
+constexpr std::array<std::string_view, 12> months = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+
+/// The number that these digits are; -1: they are none.
+int digits(std::string_view text, std::size_t from, std::size_t count) noexcept
+{
+    int number = 0;
+    for (std::size_t i = from; i < from + count; ++i) {
+        const int digit = text[i] - '0';
+        if (digit < 0 || digit > 9) {
+            return -1;
+        }
+        number = number * 10 + digit;
+    }
+    return number;
+}
+
+bool has(std::string_view text, std::size_t at, char letter) noexcept
+{
+    return text[at] == letter;
+}
+
+/// Seconds since the epoch. Empty: no such day or time, or before the epoch.
+std::optional<std::int64_t> seconds_of(
+    int year, int month, int day, int hour, int minute, int zone_minutes) noexcept
+{
+    namespace ch = std::chrono;
+    const ch::year_month_day date{ ch::year{ year }, ch::month{ static_cast<unsigned>(month) },
+                                   ch::day{ static_cast<unsigned>(day) } };
+    if (year < 1970 || month < 1 || day < 1 || !date.ok() || hour < 0 || hour > 23 || minute < 0
+        || minute > 59) {
+        return std::nullopt;
+    }
+    const std::int64_t days = ch::sys_days{ date }.time_since_epoch().count();
+    const std::int64_t seconds = ((days * 24 + hour) * 60 + minute - zone_minutes) * 60;
+    return seconds < 0 ? std::nullopt : std::optional{ seconds };
+}
+
+/// "+0100", or "+01:00" with a colon. Empty: not such a zone.
+std::optional<int> zone_minutes(std::string_view text) noexcept
+{
+    if (text == "Z") {
+        return 0;
+    }
+    const std::size_t colon = text.size() == 6 && text[3] == ':' ? 1 : 0;
+    if (text.size() != 5 + colon || (text[0] != '+' && text[0] != '-')) {
+        return std::nullopt;
+    }
+    const int hours = digits(text, 1, 2);
+    const int minutes = digits(text, 3 + colon, 2);
+    if (hours < 0 || hours > 15 || minutes < 0 || minutes > 59) {
+        return std::nullopt;
+    }
+    const int all = hours * 60 + minutes;
+    return text[0] == '-' ? -all : all;
+}
+
+/// "2026-11-22T14:06:05+00:00", as nginx writes it, or with Z, or with a fraction of a second.
+std::optional<std::int64_t> parse_iso8601(std::string_view text) noexcept
+{
+    constexpr std::size_t shortest = 20;
+    if (text.size() < shortest || !has(text, 4, '-') || !has(text, 7, '-')
+        || (!has(text, 10, 'T') && !has(text, 10, ' ')) || !has(text, 13, ':')
+        || !has(text, 16, ':')) {
+        return std::nullopt;
+    }
+    const auto zone_at = text.find_first_of("Z+-", 19);
+    if (zone_at == std::string_view::npos) {
+        return std::nullopt;
+    }
+    const auto zone = zone_minutes(text.substr(zone_at));
+    const auto in_minute = parse_decimal_seconds(text.substr(17, zone_at - 17));
+    if (!zone || !in_minute || *in_minute > 60 * second) {
+        return std::nullopt;
+    }
+    const auto minute = seconds_of(
+        digits(text, 0, 4), digits(text, 5, 2), digits(text, 8, 2), digits(text, 11, 2),
+        digits(text, 14, 2), *zone);
+    return minute ? std::optional{ *minute * second + *in_minute } : std::nullopt;
+}
+
+int month_named(std::string_view name) noexcept
+{
+    for (std::size_t i = 0; i < months.size(); ++i) {
+        if (months[i] == name) {
+            return static_cast<int>(i + 1);
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+std::string_view name_of(TimeVariable variable) noexcept
+{
+    constexpr std::array<std::string_view, 3> names = { "msec", "time_iso8601", "time_local" };
+    return names[static_cast<std::size_t>(variable)];
+}
+
+std::optional<std::int64_t> parse_decimal_seconds(std::string_view text) noexcept
+{
+    constexpr std::size_t most_digits = 12;  // year 9999 has twelve
+    std::int64_t whole = 0;
+    std::size_t at = 0;
+    for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
+        whole = whole * 10 + (text[at] - '0');
+        if (at >= most_digits) {
+            return std::nullopt;
+        }
+    }
+    if (at == 0) {
+        return std::nullopt;
+    }
+    std::int64_t rest = 0;
+    if (at < text.size()) {
+        if (text[at] != '.' || at + 1 == text.size()) {
+            return std::nullopt;
+        }
+        std::int64_t unit = second;
+        for (++at; at < text.size(); ++at) {
+            if (text[at] < '0' || text[at] > '9') {
+                return std::nullopt;
+            }
+            unit /= 10;
+            rest += unit * (text[at] - '0');  // digits beyond the sixth are dropped
+        }
+    }
+    constexpr std::int64_t end_of_9999 = 253'402'300'800;
+    return whole < end_of_9999 ? std::optional{ whole * second + rest } : std::nullopt;
+}
+
+/// "22/Nov/2026:14:06:05 +0100"
+std::optional<std::int64_t> LogTime::parse_local(std::string_view text) noexcept
+{
+    constexpr std::size_t length = 26;
+    constexpr std::size_t minute_length = 17;
+    if (text.size() != length || !has(text, 17, ':') || !has(text, 20, ' ')) {
+        return std::nullopt;
+    }
+    const int in_minute = digits(text, 18, 2);
+    if (in_minute < 0 || in_minute > 60) {
+        return std::nullopt;
+    }
+    const std::string_view zone = text.substr(21);
+    if (std::memcmp(text.data(), last_minute_, minute_length) != 0
+        || std::memcmp(zone.data(), last_minute_ + minute_length, zone.size()) != 0) {
+        if (!has(text, 2, '/') || !has(text, 6, '/') || !has(text, 11, ':')
+            || !has(text, 14, ':')) {
+            return std::nullopt;
+        }
+        const auto minutes = zone_minutes(zone);
+        if (!minutes) {
+            return std::nullopt;
+        }
+        const auto start = seconds_of(
+            digits(text, 7, 4), month_named(text.substr(3, 3)), digits(text, 0, 2),
+            digits(text, 12, 2), digits(text, 15, 2), *minutes);
+        if (!start) {
+            return std::nullopt;
+        }
+        last_minute_s_ = *start;
+        std::memcpy(last_minute_, text.data(), minute_length);
+        std::memcpy(last_minute_ + minute_length, zone.data(), zone.size());
+    }
+    return (last_minute_s_ + in_minute) * second;
+}
+
+std::optional<std::int64_t> LogTime::parse(std::string_view text) noexcept
+{
+    switch (variable_) {
+    case TimeVariable::msec:
+        return parse_decimal_seconds(text);
+    case TimeVariable::time_iso8601:
+        return parse_iso8601(text);
+    default:
+        return parse_local(text);
+    }
+}
+
+UtcText utc_text(std::int64_t seconds) noexcept
+{
+    namespace ch = std::chrono;
+    constexpr std::int64_t day = 86'400;
+    const ch::sys_days days{ ch::days{ static_cast<int>(seconds / day) } };
+    const ch::year_month_day date{ days };
+    const auto in_day = static_cast<int>(seconds % day);
+    UtcText out{};
+    std::snprintf(
+        out.text, sizeof(out.text), "%04d-%02u-%02uT%02d:%02d:%02dZ", static_cast<int>(date.year()),
+        static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), in_day / 3600,
+        in_day / 60 % 60, in_day % 60);
+    return out;
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,199 @@
+#include "rehearse/report/build_report.h"
+
+#include "limit/address_form.h"
+#include "limit/rate_text.h"
+#include "rehearse/conf/address.h"
+#include "rehearse/count/key_hash.h"
+
+#include <algorithm>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+/// A key that is one binary address is shown as an address or network.
+std::string shown_key(const std::string& key, const std::string& expression, unsigned ipv6_prefix)
+{
+    const auto form = address_form(expression, static_cast<std::uint8_t>(ipv6_prefix));
+    const std::string text = form && !form->is_text ? address_text(key) : std::string();
+    if (text.empty()) {
+        return printable(key);
+    }
+    const bool ipv4 = key.size() == 4;
+    const unsigned kept = ipv4 ? form->ipv4_bits : form->ipv6_bits;
+    constexpr NetworkBits whole;
+    return kept == (ipv4 ? whole.ipv4 : whole.ipv6) ? text : text + "/" + std::to_string(kept);
+}
+
+std::string policy_text(const LimitTitle& title, const ZoneConf& zone)
+{
+    const std::string reserve = title.reserve.empty() ? "" : ", reserve " + title.reserve;
+    if (counts_at_one_time(title.policy.algorithm)) {
+        return "concurrency, " + std::to_string(title.policy.rate.quota) + " at one time" + reserve;
+    }
+    std::string out(name_of(title.policy.algorithm));
+    out += ", " + (title.variable_rate ? zone.rate_text : rate_text(title.policy.rate));
+    if (zone.calendar != nullptr) {
+        const std::string day = std::to_string(title.policy.start_day);
+        const std::string& start = title.start.empty() ? day : title.start;
+        out += " in " + zone.calendar->name + (start == "1" ? "" : " from day " + start);
+    }
+    if (title.policy.burst) {
+        out += ", burst " + std::to_string(*title.policy.burst);
+    }
+    if (title.policy.block.count() > 0) {
+        out += ", block " + std::to_string(title.policy.block / std::chrono::seconds{ 1 }) + "s";
+    }
+    return out + reserve;
+}
+
+void add_suggestion(
+    ZoneReplay& replay, const Rate& rate, double share, std::vector<LimitReport>& limits)
+{
+    std::vector<std::uint64_t> keys;
+    for (const std::size_t number : replay.limits()) {
+        keys.push_back(limits[number].keys);
+    }
+    const auto found = replay.suggest(share, keys);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        LimitReport& limit = limits[replay.limits()[i]];
+        LimitReport::Suggested& suggested = limit.suggested.emplace();
+        if (!found) {
+            continue;
+        }
+        suggested.quota = found->quota;
+        suggested.keys_refused = found->refusals[i].keys;
+        if (!counts_at_one_time(limit.configured.algorithm)) {
+            Rate other = rate;
+            other.quota = found->quota;
+            suggested.rate = rate_text(other);
+        }
+    }
+}
+
+}  // namespace
+
+void add_quotas(
+    Rehearsed& subject, std::optional<double> share, bool curves, std::vector<LimitReport>& limits)
+{
+    const HttpConf& conf = subject.conf();
+    Trace* trace = subject.rehearsal().trace();
+    for (std::size_t zone = 0; trace != nullptr && zone < conf.zones.size(); ++zone) {
+        ZoneReplay replay(*trace, conf.zones, conf.titles, zone);
+        if (conf.zones[zone].variable_rate() || replay.limits().empty()) {
+            continue;
+        }
+        if (share) {
+            add_suggestion(replay, conf.zones[zone].policy.rate, *share, limits);
+        }
+        for (const auto& point : curves ? replay.curve() : std::vector<ZoneReplay::CurvePoint>()) {
+            for (std::size_t i = 0; i < replay.limits().size(); ++i) {
+                limits[replay.limits()[i]].curve.push_back({ point.quota, point.refusals[i] });
+            }
+        }
+    }
+}
+
+LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options)
+{
+    const HttpConf& conf = subject.conf();
+    Rehearsal& rehearsal = subject.rehearsal();
+    const LimitTitle& title = conf.titles[number];
+    const ZoneConf& zone = conf.zones[title.zone];
+    const LimitResult& result = rehearsal.results()[number];
+    const auto keys = rehearsal.numbers(number);
+    LimitReport out;
+    out.zone = zone.name;
+    out.location = title.location;
+    out.policy = policy_text(title, zone);
+    out.shadow = title.shadow;
+    out.other_server = options.one_server && title.server
+        && conf.servers[*title.server].get() != subject.site().only();
+    out.configured = title.policy;
+    out.limit = title.variable_rate ? 0 : title.policy.limit();
+    out.requests = result.requests;
+    out.refused = result.refused;
+    out.delayed = result.delayed;
+    out.malformed = result.malformed;
+    out.keys = keys.keys;
+    out.keys_refused = keys.keys_refused;
+    out.exact = rehearsal.exact(number);
+    out.least_left = result.least_left;
+    out.worst = result.minutes.worst();
+    out.minutes = &result.minutes.all();
+    out.busiest = rehearsal.busiest(number);
+    for (BusyKey& busy : out.busiest) {
+        busy.key = shown_key(busy.key, zone.key, conf.definitions.ipv6_prefix);
+    }
+    out.succeeded = result.succeeded;
+    out.refused_keys = result.refused_keys.list(options.busiest);
+    for (RefusedKey& one : out.refused_keys) {
+        one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
+    }
+    out.alone = std::count_if(
+                    conf.titles.begin(), conf.titles.end(),
+                    [&title](const auto& one) { return one.zone == title.zone; })
+        == 1;
+    return out;
+}
+
+LimitReport limit_req_report(
+    const Rehearsed& subject, std::size_t number, const ReportOptions& options)
+{
+    const HttpConf& conf = subject.conf();
+    const LimitReqTitle& title = conf.limit_req_titles[number];
+    const LimitReqZone& zone = conf.limit_req_zones[title.zone];
+    const LimitReqResult& result = subject.limit_reqs().results()[number];
+    const auto keys = result.keys.numbers(0);
+    LimitReport out;
+    out.zone = zone.name;
+    out.location = title.location;
+    out.policy = title.policy;
+    out.of_nginx = true;
+    out.shadow = title.dry_run;
+    out.other_server = options.one_server && title.server
+        && conf.servers[*title.server].get() != subject.site().only();
+    out.requests = result.counts.requests;
+    out.refused = result.counts.refused;
+    out.succeeded = result.counts.succeeded;
+    out.delayed = result.counts.delayed;
+    out.keys = keys.keys;
+    out.keys_refused = keys.keys_refused;
+    out.exact = result.keys.exact();
+    out.worst = result.counts.minutes.worst();
+    out.minutes = &result.counts.minutes.all();
+    out.busiest = result.busiest.list();
+    for (BusyKey& busy : out.busiest) {
+        busy.key = shown_key(busy.key, zone.key, conf.definitions.ipv6_prefix);
+    }
+    out.refused_keys = result.counts.refused_keys.list(options.busiest);
+    for (RefusedKey& one : out.refused_keys) {
+        one.key = shown_key(one.key, zone.key, conf.definitions.ipv6_prefix);
+    }
+    return out;
+}
+
+TotalReport total_report(
+    Rehearsed& subject, const KeyTally* clients, std::size_t number, std::size_t busiest)
+{
+    const Totals& totals = subject.totals();
+    TotalReport out;
+    out.requests = totals.requests;
+    out.refused = totals.refused;
+    out.succeeded = totals.succeeded;
+    out.has_status = subject.evidence().has_status();
+    if (clients != nullptr) {
+        const auto numbers = clients->numbers(number);
+        out.clients = numbers.keys;
+        out.clients_refused = numbers.keys_refused;
+        out.exact = clients->exact();
+        out.has_clients = true;
+    }
+    out.refused_clients = totals.clients.list(busiest);
+    for (RefusedKey& one : out.refused_clients) {
+        one.key = printable(one.key);
+    }
+    return out;
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "rehearse/report/report.h"
+#include "rehearse/route/rehearsed.h"
+
+#include <optional>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+struct ReportOptions {
+    bool one_server = false;   // --server
+    std::size_t busiest = 10;  // keys to list
+};
+
+/// What one limit did. `number`: LimitConf::number.
+LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options);
+
+/// Adds other quotas to the reports of the first limits, by LimitConf::number: of --suggest, and
+/// with `curves` those of a slider. A zone whose rate is a variable has none.
+void add_quotas(
+    Rehearsed& subject, std::optional<double> share, bool curves, std::vector<LimitReport>& limits);
+
+/// What a `limit_req` did. `number`: LimitReqConf::number.
+LimitReport limit_req_report(
+    const Rehearsed& subject, std::size_t number, const ReportOptions& options);
+
+/// What all limits did. `clients`: counts by configuration; null: the log has no addresses.
+TotalReport total_report(
+    Rehearsed& subject, const KeyTally* clients, std::size_t number, std::size_t busiest);
+
+}  // namespace ratelimit::rehearse

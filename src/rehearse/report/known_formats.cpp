@@ -1,0 +1,121 @@
+#include "rehearse/report/known_formats.h"
+
+#include "rehearse/conf/input_error.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+struct Known {
+    std::string_view name;
+    std::string_view format;
+};
+
+// A format stands before those that its lines fit, too: a last variable takes the rest of a line.
+constexpr std::array<Known, 5> known = { {
+    // ingress-nginx, "log-format-upstream"
+    { "ingress",
+      R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
+      R"("$http_referer" "$http_user_agent" $request_length $request_time )"
+      R"([$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr )"
+      R"($upstream_response_length $upstream_response_time $upstream_status $req_id)" },
+    // nginx.org's nginx.conf
+    { "main",
+      R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
+      R"("$http_referer" "$http_user_agent" "$http_x_forwarded_for")" },
+    // Apache's: %v:%p %h %l %u %t "%r" %>s %O "%{Referer}i" "%{User-Agent}i"
+    { "vhost_combined",
+      R"($server_name:$server_port $remote_addr - $remote_user [$time_local] "$request" $status )"
+      R"($body_bytes_sent "$http_referer" "$http_user_agent")" },
+    { "combined", combined_format },
+    // Apache's, and NCSA's
+    { "common",
+      R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent)" },
+} };
+
+bool is_number(std::string_view text) noexcept
+{
+    return text == "-"
+        || (!text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos);
+}
+
+/// Whether at least nine of ten lines have the format, and numbers where it has them.
+bool fits(LogFormat& format, const std::vector<std::string>& lines)
+{
+    std::vector<std::size_t> numbers;
+    for (const char* name : { "status", "body_bytes_sent", "bytes_sent" }) {
+        if (const auto index = format.index_of(name)) {
+            numbers.push_back(*index);
+        }
+    }
+    try {
+        format.want(numbers, false);
+    } catch (const InputError&) {
+        return false;  // it has no time
+    }
+    Record record;
+    std::size_t good = 0;
+    for (const std::string& line : lines) {
+        bool fit = format.read(line, record);
+        for (std::size_t i = 0; fit && i < numbers.size(); ++i) {
+            fit = is_number(record.value(i));
+        }
+        good += fit ? 1 : 0;
+    }
+    return good * 10 >= lines.size() * 9;
+}
+
+}  // namespace
+
+std::unique_ptr<LogFormat> known_format(std::string_view name)
+{
+    for (const Known& one : known) {
+        if (one.name == name) {
+            return text_format(
+                one.format, Escape::standard, "the log format \"" + std::string(name) + "\"");
+        }
+    }
+    return nullptr;
+}
+
+std::string known_format_names()
+{
+    std::string names;
+    for (const Known& one : known) {
+        names += (names.empty() ? "" : ", ") + std::string(one.name);
+    }
+    return names;
+}
+
+std::string fitting_format(const std::vector<std::string>& lines, const HttpConf& conf)
+{
+    if (lines.empty()) {
+        return {};
+    }
+    for (const std::string& name : conf.log_format_names()) {
+        try {
+            if (fits(*conf.log_format(name), lines)) {
+                return "--format " + name;
+            }
+        } catch (const InputError&) {
+            continue;  // a format that no line can be divided by
+        }
+    }
+    const auto first = std::find_if(
+        lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with('{'); });
+    if (first != lines.end()) {
+        const auto json = json_format(*first);
+        return json != nullptr && fits(*json, lines) ? "--log-format json" : "";
+    }
+    for (const Known& one : known) {
+        if (fits(*known_format(one.name), lines)) {
+            return "--format " + std::string(one.name);
+        }
+    }
+    return {};
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,109 @@
+#include "rehearse/report/problems.h"
+
+#include "rehearse/count/key_hash.h"
+
+#include <cstdio>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::int64_t second = 1'000'000;  // us
+
+/// "1 line skipped: it is …", "2 lines skipped: they are …".
+std::string number_text(std::uint64_t number, const char* one, const char* several)
+{
+    return number == 1 ? "1 line skipped: " + std::string(one)
+                       : std::to_string(number) + " lines skipped: " + several;
+}
+
+/// "2s", "3600s", "0.5s".
+std::string seconds_text(std::int64_t time)
+{
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.9gs", static_cast<double>(time) / second);
+    return text;
+}
+
+std::string late_text(const LineCounts& counts, const Order& order)
+{
+    constexpr std::int64_t largest_bound = 86'400 * second;
+    const std::string bound = seconds_text(order.bound);
+    const std::string out = order.arrival
+        ? number_text(
+            counts.late, ("its request began more than " + bound + " before others; ").c_str(),
+            ("their requests began more than " + bound + " before others; ").c_str())
+        : number_text(
+            counts.late, ("more than " + bound + " behind; ").c_str(),
+            ("more than " + bound + " behind; ").c_str());
+    return out
+        + (counts.latest < largest_bound ? "all would be used with --reorder "
+                   + std::to_string(counts.latest / second + 1) + "s"
+                                         : "--reorder is at most 1d");
+}
+
+}  // namespace
+
+bool wants_sorting(const LineCounts& counts) noexcept
+{
+    return (counts.late + counts.crowded) * 1000 > counts.lines
+        || counts.wrong_time * 100 > counts.lines;
+}
+
+void warn_of_skipped(const LineCounts& counts, const Order& order, std::vector<std::string>& out)
+{
+    if (counts.broken > 0) {
+        out.push_back(
+            number_text(
+                counts.broken, "it does not have the log's format: ",
+                "they do not have the log's format; the first is: ")
+            + printable(counts.first_broken));
+    }
+    if (counts.too_long > 0) {
+        out.push_back(
+            number_text(counts.too_long, "it is longer than 1 MB", "they are longer than 1 MB"));
+    }
+    if (counts.wrong_time > 0) {
+        out.push_back(number_text(
+            counts.wrong_time, "its time is more than an hour ahead of the lines around",
+            "their time is more than an hour ahead of the lines around"));
+    }
+    if (counts.late > 0) {
+        out.push_back(late_text(counts, order));
+    }
+    if (counts.crowded > 0) {
+        const char* text =
+            "too many other lines lie between the time that they belong to and their place";
+        out.push_back(number_text(counts.crowded, text, text));
+    }
+}
+
+void add_problems(Report& report, const Tolerance& tolerance, const std::string& format)
+{
+    const LineCounts& counts = report.counts;
+    if (counts.lines == 0) {
+        report.problems.emplace_back("the log has no line");
+        return;
+    }
+    const double share = static_cast<double>(counts.skipped) / static_cast<double>(counts.lines);
+    if (share > tolerance.skipped || counts.skipped == counts.lines) {
+        char text[80];
+        std::snprintf(
+            text, sizeof(text), "%.3g %% of the lines were skipped (%llu of %llu)", 100 * share,
+            static_cast<unsigned long long>(counts.skipped),
+            static_cast<unsigned long long>(counts.lines));
+        report.problems.push_back(
+            text + (format.empty() ? "" : "; those without the log's format fit " + format));
+    }
+    if (counts.skipped == counts.lines || tolerance.unreached) {
+        return;
+    }
+    for (const LimitReport& limit : report.limits) {
+        if (limit.requests == 0 && !limit.other_server) {
+            report.problems.push_back(
+                "no request reached the limit \"" + limit.zone + "\" at " + limit.location);
+        }
+    }
+}
+
+}  // namespace ratelimit::rehearse

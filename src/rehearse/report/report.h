@@ -1,0 +1,108 @@
+#pragma once
+
+#include "rehearse/count/rehearsal.h"
+#include "rehearse/count/suggestion.h"
+#include "rehearse/log/log_stream.h"
+#include "rehearse/route/http_conf.h"
+#include "rehearse/route/route.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What a limit would refuse with another quota of its zone.
+struct CurvePoint {
+    std::int64_t quota = 0;
+    Refusals refusals;
+};
+
+/// What was rehearsed, for the reports.
+struct LimitReport {
+    std::string zone;
+    std::string location;
+    std::string policy;         // "sliding_window_counter, 100r/m"
+    bool of_nginx = false;      // a `limit_req`
+    bool shadow = false;        // or a dry run of nginx's
+    bool other_server = false;  // than that of --server
+    std::int64_t limit = 0;     // the most that a key can have left; 0: the rate is a variable
+    std::uint64_t requests = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
+    std::uint64_t delayed = 0;
+    std::uint64_t malformed = 0;
+    std::uint64_t keys = 0;
+    std::uint64_t keys_refused = 0;
+    bool exact = true;  // the numbers of keys are no estimates
+    std::int64_t least_left = -1;
+    std::vector<BusyKey> busiest;          // printable
+    std::vector<RefusedKey> refused_keys;  // the same
+    MinuteCount worst;                     // no requests: there is none
+    const std::vector<MinuteCount>* minutes = nullptr;
+
+    struct Suggested {
+        std::int64_t quota = 0;          // of the zone; 0: none would do
+        std::uint64_t keys_refused = 0;  // by this limit
+        std::string rate;                // empty: concurrency=
+    };
+    std::optional<Suggested> suggested;  // empty: not wanted, or the rate is a variable
+    bool alone = true;                   // no other limit is of its zone
+    Policy configured;
+    std::vector<CurvePoint> curve;  // by quota; empty: the same
+};
+
+/// All limits of a configuration together.
+struct TotalReport {
+    std::uint64_t requests = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t succeeded = 0;
+    std::uint64_t clients = 0;  // addresses
+    std::uint64_t clients_refused = 0;
+    bool has_clients = false;  // the log has addresses
+    bool has_status = false;
+    bool exact = true;
+    std::vector<RefusedKey> refused_clients;  // printable
+};
+
+/// --against: what another configuration would change.
+struct AgainstReport {
+    std::string conf;                       // the other one, which is reported
+    TotalReport before;                     // of the first one
+    std::uint64_t newly = 0;                // clients that only the other one refuses
+    std::uint64_t no_longer = 0;            // clients that only the first one refuses
+    std::vector<RefusedKey> newly_refused;  // printable
+    std::vector<RefusedKey> no_longer_refused;
+};
+
+struct Report {
+    LineCounts counts;
+    std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
+    std::int64_t first_time = -1;                        // us since the epoch; -1: no line was good
+    std::int64_t last_time = -1;
+    double share = 0;                   // of --suggest
+    std::vector<std::string> problems;  // why the numbers cannot be used; empty: they can
+    TotalReport total;
+    std::optional<AgainstReport> against;
+    std::vector<std::string> failures;  // of --fail-if: what holds
+    std::vector<LimitReport> limits;
+};
+
+/// For people.
+std::string text_report(const Report& report);
+/// For programs: one line of JSON.
+std::string json_report(const Report& report);
+/// CSV: time,zone,location,requests,refused, for each minute with a request.
+std::string timeline_csv(const Report& report);
+/// The timeline as a picture.
+std::string timeline_svg(const Report& report);
+
+/// A page on which the quota of each limit is a slider. It is complete in itself.
+std::string html_report(const Report& report);
+
+/// Writes a file. Throws InputError.
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,167 @@
+#include "rehearse/report/verdict.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+using Metric = FailIf::Metric;
+
+struct Name {
+    std::string_view text;
+    Metric metric;
+};
+constexpr std::array<Name, 5> names = { {
+    { "refused", Metric::refused },
+    { "refused_succeeded", Metric::refused_succeeded },
+    { "refused_keys", Metric::refused_keys },
+    { "refused_clients", Metric::refused_clients },
+    { "newly_refused", Metric::newly_refused },
+} };
+
+[[noreturn]] void bad_condition(const std::string& text)
+{
+    throw InputError(
+        "--fail-if: invalid \"" + text
+        + "\", expected such as \"refused_keys > 0.1%\" or \"ZONE.refused >= 100\", with refused, "
+          "refused_succeeded, refused_keys, refused_clients or newly_refused");
+}
+
+std::string_view trimmed(std::string_view text)
+{
+    const auto first = text.find_first_not_of(' ');
+    if (first == text.npos) {
+        return {};
+    }
+    return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+bool exceeds(const FailIf& condition, std::uint64_t part, std::uint64_t whole) noexcept
+{
+    if (whole == 0) {
+        return false;
+    }
+    const auto number = static_cast<double>(part);
+    const double value = condition.share ? number / static_cast<double>(whole) : number;
+    return condition.or_equal ? value >= condition.bound : value > condition.bound;
+}
+
+std::string message(
+    const FailIf& condition, const std::string& of, std::uint64_t part, std::uint64_t whole)
+{
+    char numbers[96];
+    std::snprintf(
+        numbers, sizeof(numbers), "%.4g %% (%llu of %llu)",
+        100.0 * static_cast<double>(part) / static_cast<double>(whole),
+        static_cast<unsigned long long>(part), static_cast<unsigned long long>(whole));
+    return condition.text + ": " + numbers + " " + of;
+}
+
+std::optional<std::string> failure_of_limit(const FailIf& condition, const LimitReport& limit)
+{
+    std::uint64_t part = limit.refused;
+    std::uint64_t whole = limit.requests;
+    std::string what = "requests";
+    if (condition.metric == Metric::refused_succeeded) {
+        part = limit.succeeded;
+    } else if (condition.metric == Metric::refused_keys) {
+        part = limit.keys_refused;
+        whole = limit.keys;
+        what = "keys";
+    }
+    return exceeds(condition, part, whole) ? std::optional(message(
+               condition, what + " of " + limit.zone + " at " + limit.location, part, whole))
+                                           : std::nullopt;
+}
+
+std::optional<std::string> failure_of_all(const FailIf& condition, const Report& report)
+{
+    const TotalReport& total = report.total;
+    std::uint64_t part = total.refused;
+    std::uint64_t whole = total.requests;
+    std::string what = "requests";
+    if (condition.metric == Metric::refused_succeeded) {
+        part = total.succeeded;
+    } else if (condition.metric != Metric::refused) {
+        if (!total.has_clients) {
+            throw InputError("--fail-if: the log has no $remote_addr to count clients by");
+        }
+        part = total.clients_refused;
+        whole = total.clients;
+        what = "clients";
+    }
+    if (condition.metric == Metric::newly_refused) {
+        if (!report.against) {
+            throw InputError("--fail-if: \"newly_refused\" needs --against");
+        }
+        part = report.against->newly;
+    }
+    return exceeds(condition, part, whole) ? std::optional(message(condition, what, part, whole))
+                                           : std::nullopt;
+}
+
+}  // namespace
+
+FailIf parse_fail_if(const std::string& text)
+{
+    FailIf out;
+    out.text = text;
+    const auto sign = text.find('>');
+    if (sign == text.npos) {
+        bad_condition(text);
+    }
+    out.or_equal = text.compare(sign, 2, ">=") == 0;
+    std::string_view name = trimmed(std::string_view(text).substr(0, sign));
+    const auto dot = name.rfind('.');
+    if (dot != name.npos) {
+        out.zone = name.substr(0, dot);
+        name.remove_prefix(dot + 1);
+    }
+    bool known = false;
+    for (const Name& one : names) {
+        if (one.text == name) {
+            out.metric = one.metric;
+            known = true;
+        }
+    }
+    const bool of_clients =
+        out.metric == Metric::refused_clients || out.metric == Metric::newly_refused;
+    const std::string bound(trimmed(std::string_view(text).substr(sign + (out.or_equal ? 2 : 1))));
+    char* end = nullptr;
+    out.bound = std::strtod(bound.c_str(), &end);
+    out.share = *end == '%';
+    const bool number = end != bound.c_str() && *(end + (out.share ? 1 : 0)) == '\0'
+        && (!out.share || out.bound <= 100);
+    if (!known || !number || !std::isfinite(out.bound) || out.bound < 0
+        || (of_clients && !out.zone.empty())) {
+        bad_condition(text);
+    }
+    out.bound /= out.share ? 100 : 1;
+    return out;
+}
+
+std::optional<std::string> failure_of(const FailIf& condition, const Report& report)
+{
+    if (condition.zone.empty() && condition.metric != Metric::refused_keys) {
+        return failure_of_all(condition, report);
+    }
+    bool known = condition.zone.empty();
+    std::optional<std::string> failure;
+    for (const LimitReport& limit : report.limits) {
+        const bool meant = condition.zone.empty() ? !limit.shadow : limit.zone == condition.zone;
+        known = known || meant;
+        if (meant && !failure) {
+            failure = failure_of_limit(condition, limit);
+        }
+    }
+    if (!known) {
+        throw InputError("--fail-if: no limit of the zone \"" + condition.zone + "\"");
+    }
+    return failure;
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,376 @@
+#include "rehearse/route/http_conf.h"
+
+#include "limit/rate_text.h"
+#include "rehearse/conf/directives.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+using Directives = std::vector<const Directive*>;
+
+/// The directives of http {}.
+Directives http_level(const std::vector<Directive>& all)
+{
+    Directives out;
+    for (const Directive& one : all) {
+        if (one.name == "http" && one.has_block) {
+            for (const Directive& inner : one.block) {
+                out.push_back(&inner);
+            }
+        } else {
+            out.push_back(&one);
+        }
+    }
+    return out;
+}
+
+Directives pointers(const std::vector<Directive>& all)
+{
+    Directives out;
+    for (const Directive& one : all) {
+        out.push_back(&one);
+    }
+    return out;
+}
+
+class Reader {
+public:
+    explicit Reader(HttpConf& conf) : conf_(conf) {}
+
+    void read()
+    {
+        check_names(conf_.text);
+        const Directives all = http_level(conf_.text);
+        for (const Directive* one : all) {
+            define(*one);
+        }
+        const Inherited http = level(all, {}, "http");
+        Directives loose;  // locations outside of any server
+        for (const Directive* one : all) {
+            if (one->name == "server" && one->has_block) {
+                read_server(pointers(one->block), *one, http);
+            } else if (one->name == "location" && one->has_block) {
+                loose.push_back(one);
+            }
+        }
+        if (!loose.empty() || conf_.servers.empty()) {
+            for (const Directive* one : all) {
+                if (is_rewriting(*one) || one->name == "try_files") {
+                    loose.push_back(one);
+                }
+            }
+            static const Directive nowhere{ "server", {}, {}, true, { "the configuration", 1 } };
+            read_server(loose, nowhere, http);
+        }
+        name_servers_in_titles();
+    }
+
+private:
+    /// A name that the module does not know is likely a typing error, as of "ratelimits".
+    void check_names(const std::vector<Directive>& all)
+    {
+        for (const Directive& one : all) {
+            if (one.name.starts_with("ratelimit") && !is_of_module(one.name)) {
+                conf_.warnings.push_back(
+                    "unknown directive \"" + one.name + "\" in " + one.place.text());
+            }
+            check_names(one.block);
+        }
+    }
+
+    /// Maps, geos and zones.
+    void define(const Directive& one)
+    {
+        Definitions& known = conf_.definitions;
+        if (one.name == "map" || one.name == "geo" || one.name == "split_clients") {
+            const bool good = one.has_block && !one.args.empty() && one.args.size() <= 2
+                && (one.name == "geo" || one.args.size() == 2) && one.args.back().starts_with('$');
+            if (!good) {
+                fail_at(one.place, "\"" + one.name + "\" must have a variable and a block");
+            }
+            auto& all = one.name == "map" ? known.maps
+                : one.name == "geo"       ? known.geos
+                                          : known.splits;
+            all[one.args.back().substr(1)] = &one;
+        } else if (one.name == "merge_slashes") {
+            known.merge_slashes = one.args.size() != 1 || one.args[0] != "off";
+        } else if (one.name == "ratelimit_ipv6_prefix") {
+            const auto bits =
+                one.args.size() == 1 ? parse_number(one.args[0], 1, 128) : std::nullopt;
+            if (!bits) {
+                fail_at(one.place, "\"ratelimit_ipv6_prefix\" must have a number from 1 to 128");
+            }
+            known.ipv6_prefix = static_cast<unsigned>(*bits);
+        } else if (one.name == "ratelimit_zone") {
+            ZoneConf zone = read_zone(one);
+            for (const ZoneConf& other : conf_.zones) {
+                if (other.name == zone.name) {
+                    fail_at(one.place, "duplicate \"ratelimit_zone\" \"" + zone.name + "\"");
+                }
+            }
+            conf_.zones.push_back(std::move(zone));
+        } else if (one.name == "limit_req_zone") {
+            conf_.limit_req_zones.push_back(read_limit_req_zone(one));
+        }
+    }
+
+    /// What a level hands down.
+    Inherited level(const Directives& all, Inherited outer, const std::string& title)
+    {
+        std::shared_ptr<std::vector<LimitConf>> limits;
+        bool off = false;
+        bool api = false;  // has only limits of its own
+        outer.around = outer.around.inner(all);
+        for (const Directive* one : all) {
+            api = api || one->name == "ratelimit_api";
+            if (is_unknown_phase(*one)) {
+                conf_.warnings.push_back(
+                    "\"" + one->name + "\" is not followed in " + one->place.text());
+            }
+            if (one->name == "ratelimit_fail_mode" && one->args.size() == 1) {
+                outer.closed = one->args[0] == "closed";
+            } else if (one->name == "ratelimit_dry_run" && one->args.size() == 1) {
+                outer.dry_run = one->args[0] == "on";
+            }
+            if (one->name != "ratelimit") {
+                continue;
+            }
+            const bool is_off = one->args.size() == 1 && one->args[0] == "off";
+            if (off || (is_off && limits != nullptr)) {
+                fail_at(
+                    one->place,
+                    "\"ratelimit off\" excludes other \"ratelimit\" directives at the same level");
+            }
+            off = is_off;
+            if (limits == nullptr) {
+                limits = std::make_shared<std::vector<LimitConf>>();
+            }
+            if (!is_off) {
+                add_limit(*limits, *one, title);
+            }
+        }
+        if (limits != nullptr || api) {
+            outer.limits = limits;
+        }
+        read_limit_reqs(all, outer, title);
+        return outer;
+    }
+
+    /// nginx's own limits, which only a level that has none inherits.
+    void read_limit_reqs(const Directives& all, Inherited& level, const std::string& title)
+    {
+        auto limits = std::make_shared<std::vector<LimitReqConf>>();
+        bool known = true;
+        for (const Directive* one : all) {
+            auto limit = one->name == "limit_req" ? read_limit_req(*one, conf_.limit_req_zones)
+                                                  : std::nullopt;
+            if (limit) {
+                limits->push_back(std::move(*limit));
+            } else if (one->name == "limit_req") {
+                known = false;
+                conf_.warnings.push_back(
+                    "\"limit_req\" in " + one->place.text()
+                    + ": there is no limit_req_zone of its name; what it refused is seen in "
+                      "$status");
+            }
+        }
+        if (known && limits->empty()) {
+            return;
+        }
+        level.around.limit_req = !known;
+        level.limit_reqs = nullptr;
+        if (!known) {
+            return;
+        }
+        for (LimitReqConf& limit : *limits) {
+            limit.number = conf_.limit_req_titles.size();
+            const LimitReqZone& zone = conf_.limit_req_zones[limit.zone];
+            LimitReqTitle& added = conf_.limit_req_titles.emplace_back();
+            added.zone = limit.zone;
+            added.location = title;
+            added.policy = policy_text(limit, zone);
+            added.dry_run = level.around.limit_req_dry_run;
+            if (title != "http") {
+                added.server = conf_.servers.size();
+            }
+        }
+        level.limit_reqs = std::move(limits);
+    }
+
+    void add_limit(
+        std::vector<LimitConf>& limits, const Directive& directive, const std::string& title)
+    {
+        LimitConf limit = read_limit(directive, conf_.zones);
+        const ZoneConf& zone = conf_.zones[limit.zone];
+        for (const LimitConf& other : limits) {
+            if (other.zone == limit.zone) {
+                fail_at(directive.place, "duplicate \"ratelimit\" of zone \"" + zone.name + "\"");
+            }
+        }
+        limit.number = conf_.titles.size();
+        LimitTitle added;
+        added.zone = limit.zone;
+        added.location = title;
+        added.shadow = limit.shadow;
+        added.policy = zone.policy;
+        added.policy.burst = limit.burst ? limit.burst : zone.policy.burst;
+        added.variable_rate = zone.variable_rate();
+        added.start = zone.start_text;
+        if (limit.has_reserve()) {
+            added.policy.reserve = limit.reserve.of(added.policy.whole());
+            added.reserve = limit.reserve_text.empty() ? limit.reserve.text() : limit.reserve_text;
+        }
+        added.place = directive.place;
+        if (title != "http") {
+            added.server = conf_.servers.size();
+        }
+        conf_.titles.push_back(std::move(added));
+        limits.push_back(std::move(limit));
+    }
+
+    void read_server(const Directives& all, const Directive& directive, const Inherited& http)
+    {
+        auto server = std::make_unique<ServerConf>();
+        for (const Directive* one : all) {
+            if (one->name == "server_name") {
+                server->names.insert(server->names.end(), one->args.begin(), one->args.end());
+            } else if (one->name == "listen" && !one->args.empty()) {
+                server->listens.push_back(one);
+                const auto& words = one->args;
+                server->is_default = server->is_default
+                    || std::any_of(words.begin(), words.end(), [](const std::string& word) {
+                                         return word == "default_server" || word == "default";
+                                     });
+            }
+        }
+        for (const Directive* one : all) {
+            // It is read before the server is known: that of the default server decides.
+            if (one->name == "merge_slashes" && (server->is_default || conf_.servers.empty())) {
+                define(*one);
+            }
+        }
+        server->top.directive = &directive;
+        read_level(server->top, all, http, "server");
+        conf_.servers.push_back(std::move(server));
+    }
+
+    void read_level(
+        Location& location, const Directives& all, const Inherited& outer, const std::string& title)
+    {
+        location.own = level(all, outer, title);
+        for (const Directive* one : all) {
+            if (is_rewriting(*one)) {
+                location.answers =
+                    location.answers || (one->name == "return" && !may_leave(location.rewrites));
+                location.rewrites.push_back(one);
+            } else if (one->name == "location" && one->has_block) {
+                read_location(location, *one);
+            } else if (one->name == "try_files" && one->args.size() >= 2) {
+                location.try_files = one;
+            } else if (one->name == "limit_except" && one->has_block) {
+                location.limit_except =
+                    LimitExcept{ one->args, location.own.around.inner(pointers(one->block)) };
+            } else if (is_handler(*one)) {
+                location.handler = one;
+            }
+        }
+    }
+
+    void read_location(Location& parent, const Directive& directive)
+    {
+        auto location = std::make_unique<Location>();
+        set_pattern(*location, directive);
+        location->directive = &directive;
+        location->parent = &parent;
+        read_level(*location, pointers(directive.block), parent.own, location->title());
+        parent.children.push_back(std::move(location));
+    }
+
+    /// With one server its locations are named as they are written; with several, the server comes
+    /// first.
+    void name_servers_in_titles()
+    {
+        for (LimitTitle& title : conf_.titles) {
+            name_server_in(title);
+        }
+        for (LimitReqTitle& title : conf_.limit_req_titles) {
+            name_server_in(title);
+        }
+    }
+
+    template <class Title>
+    void name_server_in(Title& title) const
+    {
+        std::string& location = title.location;
+        if (!title.server) {
+            return;
+        }
+        const std::string server = conf_.servers[*title.server]->title();
+        if (location == "server") {
+            location = server.empty() ? "server" : "server " + server;
+        } else if (conf_.servers.size() > 1) {
+            location.insert(0, server + " ");
+        }
+    }
+
+    HttpConf& conf_;
+};
+
+}  // namespace
+
+std::string ServerConf::title() const
+{
+    if (!names.empty() && !names.front().empty()) {
+        return names.front();
+    }
+    const Place& place = top.directive->place;
+    return place.file == "the configuration" ? "" : place.text();
+}
+
+std::unique_ptr<LogFormat> HttpConf::log_format(const std::string& name) const
+{
+    for (const Directive* one : http_level(text)) {
+        if (one->name != "log_format" || one->args.size() < 2 || one->args[0] != name) {
+            continue;
+        }
+        Escape escape = Escape::standard;
+        std::string format;
+        for (std::size_t i = 1; i < one->args.size(); ++i) {
+            const std::string& word = one->args[i];
+            if (i == 1 && word.starts_with("escape=")) {
+                escape = word == "escape=json" ? Escape::json
+                    : word == "escape=none"    ? Escape::none
+                                               : Escape::standard;
+            } else {
+                format += word;
+            }
+        }
+        return text_format(format, escape, "the log format \"" + name + "\"");
+    }
+    return nullptr;
+}
+
+std::vector<std::string> HttpConf::log_format_names() const
+{
+    std::vector<std::string> names;
+    for (const Directive* one : http_level(text)) {
+        if (one->name == "log_format" && one->args.size() >= 2) {
+            names.push_back(one->args[0]);
+        }
+    }
+    return names;
+}
+
+std::unique_ptr<HttpConf> read_http_conf(std::vector<Directive> text)
+{
+    auto conf = std::make_unique<HttpConf>();
+    conf->text = std::move(text);
+    Reader(*conf).read();
+    return conf;
+}
+
+}  // namespace ratelimit::rehearse

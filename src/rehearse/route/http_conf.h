@@ -1,0 +1,47 @@
+#pragma once
+
+#include "rehearse/count/plan.h"
+#include "rehearse/log/log_format.h"
+#include "rehearse/route/locations.h"
+#include "rehearse/route/redirect_server.h"
+#include "rehearse/values/variables.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+struct ServerConf {
+    std::vector<std::string> names;
+    bool is_default = false;
+    bool has_limits = false;  // a request of it may reach one
+    std::vector<const Directive*> listens;
+    RedirectServer redirects;  // beside it
+    Location top;
+
+    /// What it is called in reports: its first name, or where it is written.
+    std::string title() const;
+};
+
+/// All of an nginx.conf that matters to limits. What stands outside of http {} counts as in it, so
+/// that a file of conf.d can be given alone.
+struct HttpConf {
+    std::vector<Directive> text;  // what the others refer to
+    Definitions definitions;
+    std::vector<ZoneConf> zones;
+    std::vector<LimitTitle> titles;  // by LimitConf::number
+    std::vector<LimitReqZone> limit_req_zones;
+    std::vector<LimitReqTitle> limit_req_titles;  // by LimitReqConf::number
+    std::vector<std::unique_ptr<ServerConf>> servers;
+    std::vector<std::string> warnings;  // of what is not followed
+
+    /// A format named by log_format; null: there is none of that name.
+    std::unique_ptr<LogFormat> log_format(const std::string& name) const;
+    std::vector<std::string> log_format_names() const;
+};
+
+/// Throws InputError.
+std::unique_ptr<HttpConf> read_http_conf(std::vector<Directive> text);
+
+}  // namespace ratelimit::rehearse

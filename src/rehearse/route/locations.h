@@ -1,0 +1,86 @@
+#pragma once
+
+#include "rehearse/conf/conf_text.h"
+#include "rehearse/conf/limit_conf.h"
+#include "rehearse/conf/surroundings.h"
+#include "rehearse/count/limit_req.h"
+#include "rehearse/count/plan.h"
+#include "rehearse/route/rewrite_program.h"
+#include "rehearse/values/regex.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What a level of the configuration hands down to the levels in it.
+struct Inherited {
+    std::shared_ptr<const std::vector<LimitConf>> limits;         // null or empty: none
+    std::shared_ptr<const std::vector<LimitReqConf>> limit_reqs;  // the same
+    bool closed = false;                                          // ratelimit_fail_mode closed
+    bool dry_run = false;
+    Surroundings around;
+};
+
+/// A server, or a location of it.
+struct Location {
+    enum class Kind : std::uint8_t {
+        server,  // the server itself, for paths without a location
+        prefix,
+        prefix_first,  // ^~: regular expressions are not tried
+        exact,
+        regex,
+        named,  // @name: only internal redirects reach it
+    };
+
+    Kind kind = Kind::server;
+    std::string text;  // of a prefix, or the whole pattern
+    Inherited own;
+    const Location* parent = nullptr;  // null: it is the server
+    std::optional<Regex> regex;
+    const Directive* directive = nullptr;
+    std::vector<const Directive*> rewrites;  // of the rewrite module, in their order
+    bool answers = false;                    // by `return`, whatever the request is
+    const Directive* try_files = nullptr;
+    const Directive* handler = nullptr;  // `proxy_pass` and the like; null: files
+    std::optional<LimitExcept> limit_except;
+    std::vector<std::unique_ptr<Location>> children;
+
+    // What is compiled of them.
+    std::optional<Plan> plan;  // empty: no limits
+    std::optional<LimitReqPlan> limit_req_plan;
+    RewriteProgram program;
+    Captures captures;                   // of the regular expression
+    std::optional<Expression> fallback;  // of try_files, if it is a path
+    std::vector<Expression> index_files;
+    std::vector<Expression> error_targets;  // of own.around.error_pages
+
+    /// As it is written: "/api/", "= /login", "~ \.php$".
+    std::string title() const;
+};
+
+/// Reads what stands between `location` and its block. Throws InputError.
+void set_pattern(Location& location, const Directive& directive);
+
+/// The location of a path, by nginx's rules: an exact one, else the longest prefix, then the first
+/// regular expression that matches, unless that prefix has ^~. Null: "/path" is redirected to
+/// "/path/", which has a location with a handler.
+const Location* find_location(const Location& server, std::string_view path);
+
+/// The location of paths that no other location has: `location /`, or else the server.
+const Location& last_resort(const Location& server);
+
+/// Calls `use` with a location and all locations in it.
+template <class Top, class Use>
+void for_each_location(Top& top, const Use& use)
+{
+    use(top);
+    for (const auto& child : top.children) {
+        for_each_location(static_cast<Top&>(*child), use);
+    }
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "rehearse/count/refused_keys.h"
+#include "rehearse/count/rehearsal.h"
+#include "rehearse/route/decision_list.h"
+#include "rehearse/route/site.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// Reads a configuration. What is missing or unknown is named in `warnings`. Throws InputError.
+std::unique_ptr<HttpConf> read_site_conf(
+    const std::string& path, std::vector<std::string>& warnings);
+
+/// All limits of a configuration together.
+struct Totals {
+    std::uint64_t requests = 0;   // that met a limit
+    std::uint64_t refused = 0;    // of these, by limits that are no shadows
+    std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
+    RefusedKeys clients;
+    std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
+};
+
+/// One configuration, and what its limits do to the requests of a log.
+class Rehearsed {
+public:
+    /// `wanted`: the variables of the log that all configurations need. Throws InputError.
+    Rehearsed(
+        std::unique_ptr<HttpConf> conf, const LogFormat& format,
+        std::shared_ptr<std::vector<std::size_t>> wanted, const std::string& server,
+        const Rehearsal::Options& options);
+
+    using Result = LimitReqs::Result;
+    Result decide(const Record& record);
+
+    /// Writes every decision. Call before LogFormat::want.
+    void list_decisions(const std::string& path) { list_.emplace(path, variables_); }
+    /// Call after the last request.
+    void finish();
+
+    const HttpConf& conf() const noexcept { return *conf_; }
+    const Site& site() const noexcept { return site_; }
+    const Totals& totals() const noexcept { return totals_; }
+    const Evidence& evidence() const noexcept { return evidence_; }
+    Rehearsal& rehearsal() noexcept { return rehearsal_; }
+    const LimitReqs& limit_reqs() const noexcept { return limit_reqs_; }
+    /// Of the last request; empty: not in the log.
+    std::string_view address() { return evidence_.address(values_); }
+    Values& values() noexcept { return values_; }
+
+private:
+    std::unique_ptr<HttpConf> conf_;
+    Variables variables_;
+    Site site_;
+    Evidence evidence_;
+    Rehearsal rehearsal_;
+    LimitReqs limit_reqs_;
+    Values values_;
+    Totals totals_;
+    std::optional<DecisionList> list_;
+};
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,163 @@
+#include "rehearse/route/request_facts.h"
+
+#include "limit/rate_text.h"
+#include "rehearse/values/request_line.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+/// Whether a path looks like that of a file that no program makes.
+bool looks_static(std::string_view path) noexcept
+{
+    const auto name = path.substr(path.rfind('/') + 1);
+    const auto dot = name.rfind('.');
+    if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) {
+        return false;
+    }
+    const auto extension = name.substr(dot + 1);
+    constexpr std::array<std::string_view, 9> programs = { "php", "phtml", "cgi", "pl", "py",
+                                                           "asp", "aspx",  "jsp", "do" };
+    return std::none_of(programs.begin(), programs.end(), [extension](std::string_view one) {
+        return same_caseless(one, extension);
+    });
+}
+
+}  // namespace
+
+std::string guess_text(const Directive& directive)
+{
+    return "\"" + directive.name + "\" in " + directive.place.text()
+        + ": which files exist is not in the log; a path such as /style.css with the status 200, "
+          "206 or 304 is taken for one, every other for none (log $upstream_status to know)";
+}
+
+RequestFacts::RequestFacts(Variables& variables)
+    : path(variables.path()),
+      args(variables.args()),
+      address(variables.logged("remote_addr")),
+      status(variables.logged("status")),
+      method(variables.method()),
+      scheme(variables.logged("scheme"))
+{
+    for (const char* name : { "upstream_status", "upstream_addr", "upstream_response_time" }) {
+        upstream = upstream == nullptr ? variables.logged(name) : upstream;
+    }
+    upstream_status =
+        variables.is_logged("upstream_status") ? variables.logged("upstream_status") : nullptr;
+    for (const char* name : { "uri", "document_uri" }) {
+        if (final_path == nullptr && variables.is_logged(name)) {
+            final_path = variables.logged(name);
+        }
+    }
+    final_path = final_path == path ? nullptr : final_path;
+    for (const char* name : { "content_length", "http_content_length" }) {
+        body_length = body_length == nullptr ? variables.logged(name) : body_length;
+    }
+    if (variables.is_logged("http_host") && variables.is_logged("request")) {
+        host_header = variables.logged("http_host");
+        line = variables.logged("request");
+    }
+}
+
+int RequestFacts::status_of(Values& values) const
+{
+    if (status_request_ != values.request()) {
+        const auto number =
+            status == nullptr ? std::nullopt : parse_number(status->value(values), 100, 999);
+        status_ = static_cast<int>(number.value_or(0));
+        status_request_ = values.request();
+    }
+    return status_;
+}
+
+bool RequestFacts::is_method(Values& values, const LimitExcept& limit) const
+{
+    return method != nullptr && limit.applies_to(method->value(values));
+}
+
+bool RequestFacts::file_found(Values& values, bool guess) const
+{
+    const std::string& current = values.rewritten().path;
+    if (final_path != nullptr && final_path->value(values) != current) {
+        return false;
+    }
+    if (upstream != nullptr && !guess) {
+        return upstream->value(values).empty()
+            && (status == nullptr || is_success(status_of(values)));
+    }
+    const int code = status_of(values);
+    return (code == 0 || is_success(code)) && (looks_static(current) || final_path != nullptr);
+}
+
+bool RequestFacts::exists(Values& values, FileKind kind) const
+{
+    const std::string& current = values.rewritten().path;
+    if (kind != FileKind::folder && file_found(values) && !current.ends_with('/')) {
+        return true;
+    }
+    if (kind == FileKind::file || current == "/") {
+        return kind != FileKind::file;
+    }
+    // The static module answers a folder with its index, with 403, or with a slash behind it.
+    const int code = status_of(values);
+    return upstream != nullptr && !asked_upstream(values)
+        && (current.ends_with('/') ? is_success(code) || code == 403 : code == 301);
+}
+
+int RequestFacts::upstream_answer(Values& values, int number) const
+{
+    if (upstream_status == nullptr) {
+        return status_of(values);
+    }
+    // "502, 200 : 404": the second server of a group, then another location.
+    std::string_view text = upstream_status->value(values);
+    for (; number > 0; --number) {
+        const auto end = text.find(" : ");
+        text.remove_prefix(end == text.npos ? text.size() : end + 3);
+    }
+    text = text.substr(0, text.find(" : "));
+    const auto comma = text.rfind(' ');
+    text.remove_prefix(comma == text.npos ? 0 : comma + 1);
+    return static_cast<int>(parse_number(text, 100, 999).value_or(status_of(values)));
+}
+
+bool RequestFacts::asked_upstream(Values& values) const
+{
+    return upstream != nullptr && !upstream->value(values).empty();
+}
+
+bool RequestFacts::body_is_longer(Values& values, std::int64_t most) const
+{
+    if (most == 0) {
+        return false;
+    }
+    if (body_length != nullptr) {
+        constexpr std::int64_t longest = std::int64_t{ 1 } << 62U;
+        return parse_number(body_length->value(values), 0, longest).value_or(0) > most;
+    }
+    constexpr int too_large = 413;
+    return status_of(values) == too_large && !asked_upstream(values);
+}
+
+bool RequestFacts::was_unreadable(Values& values, bool handler) const
+{
+    const int code = status_of(values);
+    return (code == 400 || code == 414) && (!handler || upstream != nullptr)
+        && !asked_upstream(values);
+}
+
+bool RequestFacts::lacks_host(Values& values) const
+{
+    if (host_header == nullptr || !host_header->value(values).empty()) {
+        return false;
+    }
+    const auto parts = parse_request_line(line->value(values));
+    return parts && parts->protocol.starts_with("HTTP/1.")
+        && !parts->protocol.starts_with("HTTP/1.0");
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "rehearse/conf/surroundings.h"
+#include "rehearse/values/variables.h"
+
+namespace ratelimit::rehearse {
+
+/// A status with which a file is answered.
+inline bool is_success(int status) noexcept
+{
+    return status == 200 || status == 206 || status == 304;
+}
+
+/// What a condition of `if` asks for.
+enum class FileKind : std::uint8_t { file, folder, any };
+
+/// What a warning says of a directive that depends on which files exist.
+std::string guess_text(const Directive& directive);
+
+/// What a log says of a request and of what nginx did with it.
+struct RequestFacts {
+    /// Call before LogFormat::want.
+    explicit RequestFacts(Variables& variables);
+
+    /// $status; 0: not known.
+    int status_of(Values& values) const;
+    /// Whether its method meets a `limit_except`.
+    bool is_method(Values& values, const LimitExcept& limit) const;
+    /// Whether nginx answered with a file of the current path. `guess`: by the path, since a file
+    /// of another path may be the answer, too.
+    bool file_found(Values& values, bool guess = false) const;
+    /// Whether a file or a folder of the current path was there.
+    bool exists(Values& values, FileKind kind) const;
+    /// Whether the log tells which files exist; otherwise paths are guessed by.
+    bool knows_files() const noexcept { return upstream != nullptr || final_path != nullptr; }
+    /// Whether the log tells which path was answered in the end.
+    bool knows_end() const noexcept { return final_path != nullptr; }
+    /// The status that an upstream answered with: the first of the request, the second after an
+    /// internal redirect, and so on. If $upstream_status is not in the log, that of the request.
+    int upstream_answer(Values& values, int number) const;
+    /// Whether an upstream was asked: false also if the log does not tell.
+    bool asked_upstream(Values& values) const;
+    /// Whether the body was longer than this: nginx then answers 413 before any limit.
+    bool body_is_longer(Values& values, std::int64_t most) const;
+    /// Whether nginx answered 400 or 414 by itself, before it chose a location. `handler`: the
+    /// location has an upstream.
+    bool was_unreadable(Values& values, bool handler) const;
+    /// nginx answers 400 to HTTP/1.1 without a Host header.
+    bool lacks_host(Values& values) const;
+
+    // Null: the log does not have it.
+    const Variable* path;
+    const Variable* args;
+    const Variable* address;
+    const Variable* status;
+    const Variable* method;
+    const Variable* scheme;
+    const Variable* body_length = nullptr;  // $content_length; empty: there was none
+    const Variable* host_header = nullptr;  // also null if there is no `line`
+    const Variable* line = nullptr;
+    const Variable* upstream_status = nullptr;
+    const Variable* upstream = nullptr;    // empty where no upstream was asked
+    const Variable* final_path = nullptr;  // $uri at the end of the request; null: `path` is it
+
+private:
+    mutable std::uint64_t status_request_ = 0;  // for which `status_` is valid
+    mutable int status_ = 0;
+};
+
+}  // namespace ratelimit::rehearse

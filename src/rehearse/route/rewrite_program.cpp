@@ -1,0 +1,382 @@
+#include "rehearse/route/rewrite_program.h"
+
+#include "limit/rate_text.h"
+
+#include <algorithm>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+using Directives = std::vector<const Directive*>;
+using Step = RewriteProgram::Step;
+using Condition = RewriteProgram::Condition;
+
+/// As nginx does it in `if` and `rewrite`: one that does not match leaves no $1.
+bool match_or_clear(
+    const Captures& captures, const Regex& regex, std::string_view subject, Values& values)
+{
+    const bool found = captures.match(regex, subject, values);
+    if (!found) {
+        values.rewritten().captures.clear();
+    }
+    return found;
+}
+
+Directives inner_of(const Directive& directive)
+{
+    Directives out;
+    for (const Directive& one : directive.block) {
+        out.push_back(&one);
+    }
+    return out;
+}
+
+/// The words of `if (...)` without the parentheses.
+std::vector<std::string> condition_words(const Directive& directive)
+{
+    std::vector<std::string> words = directive.args;
+    if (words.empty() || !words.front().starts_with('(') || !words.back().ends_with(')')) {
+        fail_at(directive.place, "\"if\" must have a condition in parentheses");
+    }
+    words.front().erase(0, 1);
+    words.back().pop_back();
+    std::erase_if(words, [](const std::string& word) { return word.empty(); });
+    if (directive.args.size() == 2 && words.size() == 2 && words[1].empty()) {
+        words.pop_back();
+    }
+    return words;
+}
+
+/// Whether an `if` changes the request, or a variable that something needs.
+bool matters(const Directive& directive, const Scope& scope)
+{
+    const auto words = condition_words(directive);
+    const bool captures = words.size() == 3 && words[1].find('~') != std::string::npos;
+    if (captures && scope.needs_captures()) {
+        return true;
+    }
+    return std::any_of(
+        directive.block.begin(), directive.block.end(), [&scope](const Directive& one) {
+            if (one.name == "set") {
+                return !one.args.empty() && scope.is_needed(one.args[0]);
+            }
+            return one.name == "rewrite" || one.name == "return" || one.name == "break"
+                || (one.name == "if" && matters(one, scope));
+        });
+}
+
+/// The first `set` in a block of a variable that something needs; null: there is none.
+const Directive* needed_set(const Directive& directive, const Scope& scope)
+{
+    for (const Directive& one : directive.block) {
+        if (one.name == "set" && !one.args.empty() && scope.is_needed(one.args[0])) {
+            return &one;
+        }
+        if (const Directive* found = one.name == "if" ? needed_set(one, scope) : nullptr) {
+            return found;
+        }
+    }
+    return nullptr;
+}
+
+Condition condition_of(const Directive& directive, Scope& scope)
+{
+    const auto words = condition_words(directive);
+    Condition out;
+    if (words.size() == 1 && words[0].starts_with('$')) {
+        out.left = scope.compile(words[0], directive.place);
+        return out;
+    }
+    if (words.size() == 2) {
+        out.negated = words[0].starts_with('!');
+        const std::string test = words[0].substr(out.negated ? 1 : 0);
+        const bool of_path = words[1].find("$request_filename") != std::string::npos
+            || words[1].find("$uri") != std::string::npos;
+        if (of_path && (test == "-f" || test == "-d" || test == "-e" || test == "-x")) {
+            out.kind = Condition::Kind::exists;
+            out.file = test == "-f" ? FileKind::file
+                : test == "-d"      ? FileKind::folder
+                                    : FileKind::any;
+            return out;
+        }
+    }
+    if (words.size() != 3 || !words[0].starts_with('$')) {
+        fail_at(directive.place, "this condition cannot be followed");
+    }
+    out.left = scope.compile(words[0], directive.place);
+    out.negated = words[1].starts_with('!');
+    const std::string operation = words[1].substr(out.negated ? 1 : 0);
+    if (operation == "=") {
+        out.kind = Condition::Kind::equal;
+        out.right = words[2];
+        return out;
+    }
+    if (operation != "~" && operation != "~*") {
+        fail_at(directive.place, "this condition cannot be followed");
+    }
+    out.kind = Condition::Kind::matches;
+    out.regex.emplace(words[2], operation == "~*", directive.place);
+    out.captures = scope.captures_of(*out.regex);
+    return out;
+}
+
+Step answer_of(const Directive& directive)
+{
+    Step step;
+    step.kind = Step::Kind::answer;
+    if (directive.args.size() == 1) {
+        step.status = static_cast<int>(parse_number(directive.args[0], 0, 999).value_or(0));
+    }
+    return step;
+}
+
+/// A condition that cannot be computed, of a block that only answers: whether it held is seen in
+/// the status. Empty: it is not such a block, or the log has no status.
+std::optional<Condition> condition_by_status(const Directive& directive, const RequestFacts& facts)
+{
+    if (facts.status == nullptr || directive.block.empty() || directive.block[0].name != "return"
+        || directive.block[0].args.empty()) {
+        return std::nullopt;
+    }
+    constexpr int found = 302;  // `return URL`
+    Condition out;
+    out.kind = Condition::Kind::answered;
+    out.status = static_cast<int>(parse_number(directive.block[0].args[0], 1, 999).value_or(found));
+    return out;
+}
+
+Step rewrite_of(const Directive& directive, Scope& scope)
+{
+    const auto& args = directive.args;
+    if (args.size() < 2 || args.size() > 3) {
+        fail_at(directive.place, "invalid number of arguments in \"rewrite\" directive");
+    }
+    Step step;
+    step.kind = Step::Kind::rewrite;
+    step.regex.emplace(args[0], false, directive.place);
+    step.captures = scope.captures_of(*step.regex);
+    const std::string flag = args.size() == 3 ? args[2] : "";
+    step.last = flag == "last" || flag == "break";
+    step.stays = flag == "break";
+    step.redirects = flag == "redirect" || flag == "permanent" || args[1].starts_with("http://")
+        || args[1].starts_with("https://") || args[1].starts_with("$scheme");
+    if (step.redirects) {
+        return step;
+    }
+    std::string_view text = args[1];
+    step.keeps_args = !text.ends_with('?');
+    if (!step.keeps_args) {
+        text.remove_suffix(1);
+    }
+    const auto question = text.find('?');
+    step.value = scope.compile(text.substr(0, question), directive.place);
+    if (question != text.npos) {
+        step.args = scope.compile(text.substr(question + 1), directive.place);
+    }
+    return step;
+}
+
+std::vector<Step> steps_of(
+    const Directives& directives, Scope& scope, const RequestFacts& facts,
+    std::vector<std::string>& warnings);
+
+Step if_of(
+    const Directive& one, Scope& scope, const RequestFacts& facts,
+    std::vector<std::string>& warnings)
+{
+    Step step;
+    step.kind = Step::Kind::condition;
+    try {
+        step.condition = condition_of(one, scope);
+    } catch (const InputError&) {
+        const auto known = condition_by_status(one, facts);
+        if (!known) {
+            throw;
+        }
+        step.condition = *known;
+    }
+    if (step.condition.kind == Condition::Kind::exists && !facts.knows_files()) {
+        if (const auto known = condition_by_status(one, facts)) {
+            step.condition = *known;
+        } else {
+            warnings.push_back(guess_text(one));
+        }
+    }
+    step.inner = steps_of(inner_of(one), scope, facts, warnings);
+    return step;
+}
+
+void add_step(
+    const Directive& one, Scope& scope, const RequestFacts& facts, std::vector<Step>& steps,
+    std::vector<std::string>& warnings)
+{
+    if (one.name == "set") {
+        const Assigned* target = scope.needed(one.args[0]);
+        if (target != nullptr) {
+            Step step;
+            step.kind = Step::Kind::set;
+            step.target = target;
+            step.value = scope.compile(one.args[1], one.place);
+            steps.push_back(std::move(step));
+        }
+    } else if (one.name == "rewrite") {
+        steps.push_back(rewrite_of(one, scope));
+    } else if (one.name == "return") {
+        steps.push_back(answer_of(one));
+    } else if (one.name == "break") {
+        steps.emplace_back();
+    } else if (one.name == "if" && matters(one, scope)) {
+        steps.push_back(if_of(one, scope, facts, warnings));
+    }
+}
+
+std::vector<Step> steps_of(
+    const Directives& directives, Scope& scope, const RequestFacts& facts,
+    std::vector<std::string>& warnings)
+{
+    std::vector<Step> steps;
+    for (const Directive* one : directives) {
+        const bool needed =
+            one->name == "set" && !one->args.empty() && scope.is_needed(one->args[0]);
+        const Directive* inner = one->name == "if" ? needed_set(*one, scope) : nullptr;
+        try {
+            add_step(*one, scope, facts, steps, warnings);
+        } catch (const InputError& error) {
+            if (needed) {
+                throw;
+            }
+            if (inner != nullptr) {
+                fail_at(
+                    inner->place,
+                    "the variable \"" + inner->args[0]
+                        + "\" is set within \"if\", which cannot be followed,");
+            }
+            warnings.push_back(
+                "\"" + one->name + "\" is not followed in " + one->place.text() + ": "
+                + error.what());
+        }
+    }
+    return steps;
+}
+
+}  // namespace
+
+void RewriteProgram::declare(const Directives& directives, Scope& scope)
+{
+    for (const Directive* one : directives) {
+        if (one->name == "set") {
+            if (one->args.size() != 2 || !one->args[0].starts_with('$')) {
+                fail_at(one->place, "\"set\" must have a variable and a value");
+            }
+            scope.declare(one->args[0].substr(1));
+        } else if (one->name == "rewrite" && !one->args.empty()) {
+            scope.declare_captures(one->args[0], one->place);
+        } else if (one->name == "if") {
+            const auto words = condition_words(*one);
+            if (words.size() == 3 && words[1].find('~') != std::string::npos) {
+                scope.declare_captures(words[2], one->place);
+            }
+            declare(inner_of(*one), scope);
+        }
+    }
+}
+
+void RewriteProgram::compile(
+    const Directives& directives, Scope& scope, const RequestFacts& facts,
+    std::vector<std::string>& warnings)
+{
+    facts_ = &facts;
+    steps_ = steps_of(directives, scope, facts, warnings);
+}
+
+bool Condition::holds(Values& values, const RequestFacts& facts) const
+{
+    std::string own;
+    switch (kind) {
+    case Kind::is_set: {
+        const std::string_view text = left.value(values, own);
+        return !text.empty() && text != "0";
+    }
+    case Kind::equal:
+        return (left.value(values, own) == right) != negated;
+    case Kind::matches:
+        return match_or_clear(captures, *regex, left.value(values, own), values) != negated;
+    case Kind::exists:
+        return facts.exists(values, file) != negated;
+    case Kind::answered:
+        break;
+    }
+    return facts.status_of(values) == status && !facts.asked_upstream(values);
+}
+
+RewriteProgram::Flow RewriteProgram::rewrite(const Step& step, Values& values, State& state)
+{
+    const std::string path(values.rewritten().path);
+    if (!match_or_clear(step.captures, *step.regex, path, values)) {
+        return Flow::next;
+    }
+    if (step.redirects) {
+        return Flow::answered;
+    }
+    std::string own;
+    std::string uri(step.value.value(values, own));
+    std::string args = values.rewritten().args;
+    if (step.args) {
+        std::string added(step.args->value(values, own));
+        if (step.keeps_args && !args.empty()) {
+            added += (added.empty() ? "" : "&") + args;
+        }
+        args = std::move(added);
+    } else if (!step.keeps_args) {
+        args.clear();
+    }
+    values.rewritten().path = std::move(uri);
+    values.rewritten().args = std::move(args);
+    state.changed = !step.stays;
+    return step.last ? Flow::stop : Flow::next;
+}
+
+RewriteProgram::Flow RewriteProgram::run(
+    const std::vector<Step>& steps, Values& values, State& state) const
+{
+    std::string own;
+    for (const Step& step : steps) {
+        Flow flow = Flow::next;
+        switch (step.kind) {
+        case Step::Kind::set:
+            step.target->assign(values, std::string(step.value.value(values, own)));
+            break;
+        case Step::Kind::rewrite:
+            flow = rewrite(step, values, state);
+            break;
+        case Step::Kind::answer:
+            state.status = step.status;
+            return Flow::answered;
+        case Step::Kind::stop:
+            state.changed = false;
+            return Flow::stop;
+        case Step::Kind::condition:
+            if (step.condition.holds(values, *facts_)) {
+                flow = run(step.inner, values, state);
+            }
+            break;
+        }
+        if (flow != Flow::next) {
+            return flow;
+        }
+    }
+    return Flow::next;
+}
+
+RewriteProgram::Result RewriteProgram::run(Values& values) const
+{
+    State state;
+    const Flow flow = run(steps_, values, state);
+    if (flow == Flow::answered) {
+        return { Result::End::answered, state.status };
+    }
+    return { state.changed ? Result::End::elsewhere : Result::End::here, 0 };
+}
+
+}  // namespace ratelimit::rehearse

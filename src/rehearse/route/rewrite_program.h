@@ -1,0 +1,93 @@
+#pragma once
+
+#include "rehearse/route/request_facts.h"
+#include "rehearse/values/regex.h"
+#include "rehearse/values/variables.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// `set`, `rewrite`, `if`, `return` and `break` of a server or a location, as nginx's rewrite
+/// module executes them.
+class RewriteProgram {
+public:
+    /// Where a request is when the program has ended.
+    struct Result {
+        enum class End : std::uint8_t {
+            here,       // go on in this location
+            elsewhere,  // the path was changed: find its location
+            answered,   // a redirect or a response
+        };
+        End end = End::here;
+        int status = 0;  // of `return` without a text, which may have an error_page; 0: none
+    };
+
+    /// Names the variables that the directives set, before any of them is compiled.
+    static void declare(const std::vector<const Directive*>& directives, Scope& scope);
+
+    /// Compiles what changes the request, or a variable that something needs: again, if more is
+    /// needed after it. What cannot be followed is left out, and named in `warnings`. Throws
+    /// InputError if a variable that a limit needs depends on it.
+    void compile(
+        const std::vector<const Directive*>& directives, Scope& scope, const RequestFacts& facts,
+        std::vector<std::string>& warnings);
+
+    bool empty() const noexcept { return steps_.empty(); }
+    Result run(Values& values) const;
+
+    /// A condition of `if`.
+    struct Condition {
+        enum class Kind : std::uint8_t {
+            is_set,
+            equal,
+            matches,
+            exists,
+            answered,  // it is not known, but the status of its `return` is
+        };
+        Kind kind = Kind::is_set;
+        bool negated = false;
+        Expression left;
+        std::string right;
+        std::optional<Regex> regex;
+        Captures captures;
+        FileKind file = FileKind::file;
+        int status = 0;
+
+        bool holds(Values& values, const RequestFacts& facts) const;
+    };
+
+    struct Step {
+        enum class Kind : std::uint8_t { set, rewrite, answer, stop, condition };
+        Kind kind = Kind::stop;
+        const Assigned* target = nullptr;
+        Expression value;
+        std::optional<Expression> args;  // of `rewrite`: the new ones
+        bool keeps_args = false;         // the old ones are added to them
+        std::optional<Regex> regex;
+        Captures captures;
+        bool last = false;       // `rewrite ... last` and `break` end the program
+        bool stays = false;      // `break`: the location is not left
+        bool redirects = false;  // `redirect`, `permanent`, or a URL
+        int status = 0;
+        Condition condition;
+        std::vector<Step> inner;
+    };
+
+private:
+    enum class Flow : std::uint8_t { next, stop, answered };
+    struct State {
+        bool changed = false;
+        int status = 0;
+    };
+
+    Flow run(const std::vector<Step>& steps, Values& values, State& state) const;
+    static Flow rewrite(const Step& step, Values& values, State& state);
+
+    std::vector<Step> steps_;
+    const RequestFacts* facts_ = nullptr;
+};
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,114 @@
+#include "rehearse/route/route_setup.h"
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+/// Where try_files, index and error_page send requests.
+void compile_targets(Location& location, Scope& scope, std::vector<std::string>& warnings)
+{
+    const auto compiled = [&](const std::string& text, const Directive& directive) {
+        try {
+            return scope.compile(text, directive.place);
+        } catch (const InputError& error) {
+            warnings.push_back(
+                "\"" + directive.name + "\" is not followed to \"" + text + "\": " + error.what());
+            return Expression();
+        }
+    };
+    if (location.try_files != nullptr) {
+        const std::string& last = location.try_files->args.back();
+        if (!last.starts_with('=')) {
+            location.fallback = compiled(last, *location.try_files);
+        }
+    }
+    const Surroundings& around = location.own.around;
+    location.index_files.clear();
+    for (const std::string& name : around.index_files) {
+        location.index_files.push_back(
+            around.index == nullptr ? Expression({ { name, nullptr } })
+                                    : compiled(name, *around.index));
+    }
+    location.error_targets.clear();
+    if (around.error_pages != nullptr) {
+        for (const ErrorPage& page : *around.error_pages) {
+            location.error_targets.push_back(compiled(page.target, *page.directive));
+        }
+    }
+}
+
+void warn_of_unknown(
+    const Location& location, const RequestFacts& facts, std::vector<std::string>& warnings)
+{
+    if (location.try_files != nullptr && !facts.knows_files() && location.own.limits == nullptr) {
+        warnings.push_back(guess_text(*location.try_files));
+    }
+    const Surroundings& around = location.own.around;
+    for (const Directive* one : { around.auth_basic, around.auth_request }) {
+        if (one != nullptr && facts.status == nullptr && !around.preaccess) {
+            warnings.push_back(
+                "\"" + one->name + "\" in " + one->place.text()
+                + " is not followed: the log has no $status");
+        }
+    }
+    const bool asks = around.auth_basic != nullptr || around.auth_request != nullptr;
+    if (asks && !around.preaccess && location.plan && around.error_pages != nullptr) {
+        for (const ErrorPage& page : *around.error_pages) {
+            if (page.response_changes && (page.code == 401 || page.code == 403)) {
+                warnings.push_back(
+                    "\"error_page\" in " + page.directive->place.text()
+                    + " hides the status that tells what \"auth_basic\" and \"auth_request\" "
+                      "refuse: all is taken for allowed");
+            }
+        }
+    }
+    if (around.rules != nullptr && facts.address == nullptr && !around.preaccess) {
+        warnings.push_back(
+            "\"allow\" and \"deny\" of " + location.directive->place.text()
+            + " are not followed: the log has no $remote_addr");
+    }
+}
+
+/// What cannot be seen in the log is named.
+void compile(
+    Location& location, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
+{
+    location.program.compile(location.rewrites, scope, facts, warnings);
+    if (location.regex) {
+        location.captures = scope.captures_of(*location.regex);
+    }
+    compile_targets(location, scope, warnings);
+    warn_of_unknown(location, facts, warnings);
+}
+
+}  // namespace
+
+void declare_routes(const ServerConf& server, Scope& scope)
+{
+    for_each_location(server.top, [&scope](const Location& one) {
+        RewriteProgram::declare(one.rewrites, scope);
+        if (one.regex) {
+            for (const auto& [name, number] : one.regex->names()) {
+                scope.declare(name);
+            }
+        }
+    });
+    for (const std::string& name : server.names) {
+        if (name.starts_with('~')) {
+            scope.declare_captures(name.substr(1), server.top.directive->place);
+        }
+    }
+}
+
+void compile_routes(
+    ServerConf& server, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
+{
+    if (auto warning = server.redirects.warning(server.top.directive->place, facts);
+        !warning.empty()) {
+        warnings.push_back(std::move(warning));
+    }
+    for_each_location(
+        server.top, [&](Location& location) { compile(location, scope, facts, warnings); });
+}
+
+}  // namespace ratelimit::rehearse

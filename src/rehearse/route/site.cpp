@@ -1,0 +1,329 @@
+#include "rehearse/route/site.h"
+
+#include "rehearse/route/redirect_search.h"
+#include "rehearse/values/request_line.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+bool has_ratelimits(const Location& location) noexcept
+{
+    return !location.answers && location.own.limits != nullptr && !location.own.limits->empty();
+}
+
+bool has_limit_reqs(const Location& location) noexcept
+{
+    return !location.answers && location.own.limit_reqs != nullptr;
+}
+
+bool has_limits(const Location& location) noexcept
+{
+    return has_ratelimits(location) || has_limit_reqs(location);
+}
+
+/// A server that answers all requests by itself, for instance with a redirect, has none.
+bool has_limits(const ServerConf& server)
+{
+    if (server.top.answers) {
+        return false;
+    }
+    bool any = false;
+    for_each_location(server.top, [&any](const Location& one) { any = any || has_limits(one); });
+    return any;
+}
+
+/// The limits that a location has or inherits: those of the module and of nginx; null: none.
+using LimitSet = std::pair<const void*, const void*>;
+
+/// The different sets of limits that requests of a server can meet.
+std::set<LimitSet> limit_sets(const ServerConf& server)
+{
+    std::set<LimitSet> sets;
+    if (server.top.answers) {
+        return { LimitSet{} };
+    }
+    const bool top_is_met = &last_resort(server.top) == &server.top;
+    for_each_location(server.top, [&](const Location& one) {
+        const bool is_named = one.kind == Location::Kind::named && !has_limits(one);
+        if (!is_named && (top_is_met || &one != &server.top)) {
+            sets.insert({ has_ratelimits(one) ? one.own.limits.get() : nullptr,
+                          has_limit_reqs(one) ? one.own.limit_reqs.get() : nullptr });
+        }
+    });
+    return sets;
+}
+
+PlannedLimit planned(const LimitConf& limit, const ZoneConf& zone, Scope& scope)
+{
+    PlannedLimit out;
+    out.zone = limit.zone;
+    out.number = limit.number;
+    out.policy = zone.policy;
+    if (limit.burst) {
+        out.policy.burst = limit.burst;
+    }
+    out.shadow = limit.shadow;
+    out.variable_rate = zone.variable_rate();
+    out.key = scope.compile(zone.key, zone.place);
+    if (out.variable_rate) {
+        out.rate = scope.compile(zone.rate_text, zone.place);
+    }
+    if (!zone.start_text.empty()) {
+        out.start = scope.compile(zone.start_text, zone.place);
+    }
+    out.fixed_cost = limit.cost;
+    if (!limit.cost_text.empty()) {
+        out.cost = scope.compile(limit.cost_text, limit.place);
+    }
+    if (!limit.charge_text.empty()) {
+        out.charge = scope.compile(limit.charge_text, limit.place);
+    }
+    out.fixed_reserve = limit.reserve;
+    if (!limit.reserve_text.empty()) {
+        out.reserve = scope.compile(limit.reserve_text, limit.place);
+    }
+    if (!limit.nodelay) {
+        out.undelayed = limit.delay.value_or(0);
+    }
+    return out;
+}
+
+}  // namespace
+
+Site::Site(HttpConf& conf, Variables& variables, const std::string& server)
+    : variables_(variables), scope_(variables), router_(variables), by_name_(!server.empty())
+{
+    for (const auto& one : conf.servers) {
+        servers_.push_back(one.get());
+        one->has_limits = has_limits(*one);
+    }
+    only_ = only_server(conf, server);
+    choose_by_host(conf);
+    check_path(conf);
+    compile(conf);
+}
+
+/// Whether the log tells the location of a request, if that matters.
+void Site::check_path(const HttpConf& conf) const
+{
+    const bool by_path =
+        std::any_of(conf.servers.begin(), conf.servers.end(), [this](const auto& one) {
+            return (only_ == nullptr || only_ == one.get()) && limit_sets(*one).size() > 1;
+        });
+    if (by_path && variables_.path() == nullptr) {
+        throw InputError(
+            "locations have different limits, and " + variables_.log_title()
+            + " has no $request, $request_uri or $uri to tell the location of a request");
+    }
+}
+
+void Site::compile(HttpConf& conf)
+{
+    std::vector<ServerConf*> met;
+    for (const auto& one : conf.servers) {
+        if ((only_ == nullptr || only_ == one.get()) && one->has_limits) {
+            met.push_back(one.get());
+            one->redirects = redirects_beside(conf, *one, only_ == nullptr || by_name_);
+            declare_routes(*one, scope_);
+        }
+    }
+    for (ServerConf* one : met) {
+        for_each_location(one->top, [&](Location& location) {
+            if (has_ratelimits(location)) {
+                compile(conf, location);
+            }
+            if (has_limit_reqs(location)) {
+                compile_limit_reqs(conf, location);
+            }
+        });
+    }
+    // What is compiled may need further variables, which other directives set.
+    check_exactness(conf);
+    const auto first_warnings = warnings_;
+    for (std::size_t needed = 0;; needed = scope_.needed_count()) {
+        warnings_ = first_warnings;
+        for (ServerConf* one : met) {
+            router_.compile(*one, scope_, warnings_);
+        }
+        if (scope_.needed_count() == needed) {
+            break;
+        }
+    }
+    names_.compile(scope_);
+    if (host_ != nullptr && captured_ == nullptr && variables_.is_logged("server_name")
+        && names_.has_captures()) {
+        warnings_.emplace_back(
+            "captures of server_name are empty, because the log has no $host and no $http_host");
+    }
+}
+
+/// Compiles the limits of a location.
+void Site::compile(const HttpConf& conf, Location& location)
+{
+    Plan plan;
+    plan.fails_closed = location.own.closed && !location.own.dry_run;
+    for (const LimitConf& limit : *location.own.limits) {
+        check_duration(conf.zones[limit.zone]);
+        plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope_));
+    }
+    location.plan = std::move(plan);
+}
+
+/// Compiles the `limit_req` of a location. If a key cannot be computed, the status tells what they
+/// refused.
+void Site::compile_limit_reqs(HttpConf& conf, Location& location)
+{
+    LimitReqPlan plan;
+    plan.dry_run = location.own.around.limit_req_dry_run;
+    try {
+        for (const LimitReqConf& limit : *location.own.limit_reqs) {
+            const LimitReqZone& zone = conf.limit_req_zones[limit.zone];
+            plan.limits.push_back({ limit.zone, limit.number, scope_.compile(zone.key, zone.place),
+                                    limit.burst, limit.delay });
+        }
+        location.limit_req_plan = std::move(plan);
+        limit_req_ = &location.own.limit_reqs->front();
+    } catch (const InputError& error) {
+        location.own.around.limit_req = true;
+        for (const LimitReqConf& limit : *location.own.limit_reqs) {
+            LimitReqTitle& title = conf.limit_req_titles[limit.number];
+            if (std::exchange(title.followed, false)) {
+                warnings_.push_back(
+                    "\"limit_req\" in " + limit.place.text() + ": " + error.what()
+                    + "; what it refused is seen in $status");
+            }
+        }
+    }
+}
+
+void Site::check_duration(const ZoneConf& zone)
+{
+    if (!counts_at_one_time(zone.policy.algorithm)) {
+        return;
+    }
+    if (!variables_.is_logged(duration_variable)) {
+        fail_at(
+            zone.place,
+            "\"concurrency=\" needs the variable \"$request_time\", which is not in "
+                + variables_.log_title() + ",");
+    }
+    has_concurrency_ = true;
+}
+
+/// limit_req counts milliseconds.
+void Site::check_exactness(const HttpConf& conf)
+{
+    if (limit_req_ == nullptr || variables_.is_logged("msec")) {
+        return;
+    }
+    std::string text = "\"limit_req\" in " + limit_req_->place.text()
+        + " counts milliseconds, and the log has no $msec: with a small burst it refuses more here "
+          "than in nginx";
+    if (!conf.titles.empty()) {
+        router_.trust_status();
+        text += "; which requests went on to other limits is seen in $status";
+    }
+    warnings_.push_back(std::move(text));
+}
+
+/// The server of all requests; null: they are of several, and the log tells of which.
+const ServerConf* Site::only_server(const HttpConf& conf, const std::string& server) const
+{
+    if (!server.empty()) {
+        const ServerConf* found = nullptr;
+        for (const auto& one : conf.servers) {
+            const auto& names = one->names;
+            const bool named = std::find(names.begin(), names.end(), server) != names.end()
+                || one->title() == server;
+            if (named && (found == nullptr || (!has_limits(*found) && has_limits(*one)))) {
+                found = one.get();
+            }
+        }
+        if (found == nullptr) {
+            throw InputError("no server is named \"" + server + "\"");
+        }
+        return found;
+    }
+    if (conf.servers.size() == 1) {
+        return conf.servers.front().get();
+    }
+    for (const char* name : { "server_name", "host", "http_host" }) {
+        if (variables_.logged(name) != nullptr) {
+            return nullptr;
+        }
+    }
+    const ServerConf* found = nullptr;
+    std::string names;
+    std::size_t count = 0;
+    std::set<LimitSet> sets;
+    for (const auto& one : conf.servers) {
+        if (has_limits(*one)) {
+            found = one.get();
+            ++count;
+            names += (names.empty() ? "" : ", ") + one->title();
+            sets.merge(limit_sets(*one));
+        }
+    }
+    if (count > 1 && sets.size() > 1) {
+        throw InputError(
+            "several servers have limits (" + names + "), and " + variables_.log_title()
+            + " has no $host, $http_host or $server_name: choose one with --server");
+    }
+    return found != nullptr ? found : conf.servers.front().get();
+}
+
+void Site::choose_by_host(const HttpConf& conf)
+{
+    host_ = variables_.logged("server_name");
+    captured_ = host_ == nullptr ? nullptr : variables_.host();
+    if (host_ == nullptr) {
+        host_ = variables_.host();
+    }
+    if (host_ == nullptr) {
+        return;  // there is one server
+    }
+    std::size_t first_default = ServerNames::none;
+    for (std::size_t i = 0; i < conf.servers.size(); ++i) {
+        const ServerConf& server = *conf.servers[i];
+        for (const std::string& name : server.names) {
+            names_.add(name, i, has_limits(server), server.top.directive->place);
+        }
+        if (server.names.empty()) {
+            names_.add("", i, has_limits(server), server.top.directive->place);
+        }
+        if (server.is_default && first_default == ServerNames::none) {
+            first_default = i;
+        }
+    }
+    names_.set_default(first_default == ServerNames::none ? 0 : first_default);
+}
+
+const ServerConf* Site::server_of(Values& values) const
+{
+    // Also where all requests are of one server, its name may have captures.
+    if (host_ == nullptr || (only_ != nullptr && !names_.has_patterns())) {
+        return only_;
+    }
+    std::string own;
+    const std::string_view text = host_->value(values);
+    const bool is_pattern = text.starts_with('~');  // a $server_name
+    const std::size_t found = names_.find(is_pattern ? text : host_of(text, own), values);
+    if (is_pattern && captured_ != nullptr) {
+        names_.find(captured_->value(values), values);
+    }
+    return only_ != nullptr ? only_ : servers_[found];
+}
+
+Route Site::find(Values& values, LimitReqs& limit_reqs) const
+{
+    values.rewritten().captures.clear();
+    const ServerConf* server = server_of(values);
+    return server->has_limits ? router_.find(values, *server, limit_reqs) : Route{};
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "rehearse/route/http_conf.h"
+#include "rehearse/route/route.h"
+#include "rehearse/route/server_names.h"
+
+#include <string>
+
+namespace ratelimit::rehearse {
+
+/// Finds the limits of a request: its server, its location, and what they inherit.
+class Site {
+public:
+    /// `server`: a name, if all requests are of that server. Throws InputError if the log does not
+    /// say what has to be known.
+    Site(HttpConf& conf, Variables& variables, const std::string& server);
+
+    /// Where a request ends up.
+    Route find(Values& values, LimitReqs& limit_reqs) const;
+
+    /// The server of all requests; null: they are of several.
+    const ServerConf* only() const noexcept { return only_; }
+    /// Whether a limit needs to know when requests begin and end.
+    bool has_concurrency() const noexcept { return has_concurrency_; }
+    /// What is not followed, with file and line.
+    const std::vector<std::string>& warnings() const noexcept { return warnings_; }
+
+private:
+    void choose_by_host(const HttpConf& conf);
+    const ServerConf* only_server(const HttpConf& conf, const std::string& server) const;
+    void check_path(const HttpConf& conf) const;
+    void compile(HttpConf& conf);
+    void compile(const HttpConf& conf, Location& location);
+    void compile_limit_reqs(HttpConf& conf, Location& location);
+    void check_duration(const ZoneConf& zone);
+    void check_exactness(const HttpConf& conf);
+    const ServerConf* server_of(Values& values) const;
+
+    Variables& variables_;
+    Scope scope_;
+    Router router_;
+    std::vector<const ServerConf*> servers_;
+    const ServerConf* only_ = nullptr;    // the server of all requests
+    const Variable* host_ = nullptr;      // else
+    const Variable* captured_ = nullptr;  // the host, if `host_` is $server_name
+    bool by_name_;                        // `only_` has the name that the user gave
+    ServerNames names_;
+    bool has_concurrency_ = false;
+    const LimitReqConf* limit_req_ = nullptr;  // one that is followed
+    std::vector<std::string> warnings_;
+};
+
+}  // namespace ratelimit::rehearse

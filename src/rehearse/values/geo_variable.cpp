@@ -1,0 +1,190 @@
+#include "rehearse/conf/address.h"
+#include "rehearse/values/variables.h"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::size_t ipv4_length = 4;
+
+/// The variable of a `geo`: the longest network with the address, or with `ranges` the range.
+class Geo : public Variable {
+public:
+    Geo(Scope& scope, const Directive& directive)
+    {
+        const bool given = directive.args.size() == 2;
+        const std::string name = given ? directive.args[0] : "$remote_addr";
+        address_ = scope.compile(name, directive.place);
+        for (const Directive& entry : directive.block) {
+            ranges_only_ = ranges_only_ || (entry.name == "ranges" && entry.args.empty());
+        }
+        for (const Directive& entry : directive.block) {
+            if (!entry.args.empty() || entry.name != "ranges") {
+                add(entry);
+            }
+        }
+        std::sort(ranges_.begin(), ranges_.end(), [](const Range& left, const Range& right) {
+            return left.first < right.first;
+        });
+        for (std::size_t i = 1; i < ranges_.size(); ++i) {
+            if (ranges_[i].first <= ranges_[i - 1].last) {
+                fail_at(ranges_[i].place, "ranges that overlap cannot be followed");
+            }
+        }
+    }
+
+private:
+    struct Range {
+        std::string first;  // bytes of an address
+        std::string last;
+        std::string value;
+        Place place;
+    };
+    /// The networks of one family and length of prefix.
+    struct Networks {
+        std::size_t bytes;
+        unsigned prefix;
+        std::unordered_map<std::string, std::string> values;
+    };
+
+    void add(const Directive& entry)
+    {
+        if (entry.name.starts_with("proxy") || entry.has_block) {
+            fail_at(entry.place, "\"" + entry.name + "\" of \"geo\" cannot be followed");
+        }
+        if (entry.args.size() != 1) {
+            fail_at(entry.place, "invalid number of the geo parameters");
+        }
+        const std::string& value = entry.args[0];
+        if (entry.name == "default") {
+            default_ = value;
+        } else if (entry.name == "delete") {
+            remove(entry, value);
+        } else if (ranges_only_) {
+            add_range(entry);
+        } else {
+            auto [network, prefix] = network_of(entry, entry.name);
+            networks(network.size(), prefix).values[network] = value;
+        }
+    }
+
+    void add_range(const Directive& entry)
+    {
+        const auto dash = entry.name.find('-');
+        const std::string first = binary_address(entry.name.substr(0, dash));
+        const std::string last =
+            dash == entry.name.npos ? std::string() : binary_address(entry.name.substr(dash + 1));
+        if (first.empty() || first.size() != last.size() || first > last) {
+            fail_at(entry.place, "invalid range \"" + entry.name + "\"");
+        }
+        ranges_.push_back({ first, last, entry.args[0], entry.place });
+    }
+
+    void remove(const Directive& entry, const std::string& text)
+    {
+        if (ranges_only_) {
+            fail_at(entry.place, "\"delete\" of ranges cannot be followed");
+        }
+        auto [network, prefix] = network_of(entry, text);
+        networks(network.size(), prefix).values.erase(network);
+    }
+
+    static std::pair<std::string, unsigned> network_of(
+        const Directive& entry, const std::string& text)
+    {
+        const auto slash = text.find('/');
+        std::string network = binary_address(text.substr(0, slash));
+        const auto bits = static_cast<unsigned>(network.size() * 8);
+        unsigned prefix = bits;
+        bool good = !network.empty();
+        if (slash != text.npos) {
+            const char* end = text.data() + text.size();
+            const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, prefix);
+            good = good && error == std::errc{} && stop == end && prefix <= bits;
+        }
+        if (!good) {
+            fail_at(entry.place, "invalid network \"" + text + "\"");
+        }
+        cut_address(network, prefix);
+        return { network, prefix };
+    }
+
+    /// In the order of falling prefixes.
+    Networks& networks(std::size_t bytes, unsigned prefix)
+    {
+        auto at = networks_.begin();
+        while (at != networks_.end() && at->prefix > prefix) {
+            ++at;
+        }
+        for (auto same = at; same != networks_.end() && same->prefix == prefix; ++same) {
+            if (same->bytes == bytes) {
+                return *same;
+            }
+        }
+        return *networks_.insert(at, { bytes, prefix, {} });
+    }
+
+    std::string_view compute(Values& values, std::string& own) const override
+    {
+        std::string address;
+        if (!parse_address(address_.value(values, own), address)) {
+            address.assign(ipv4_length, '\xff');  // as nginx does
+        }
+        constexpr auto mapped = "\0\0\0\0\0\0\0\0\0\0\xff\xff"sv;
+        if (address.starts_with(mapped)) {
+            address.erase(0, mapped.size());
+        }
+        return ranges_only_ ? in_ranges(address) : in_networks(address);
+    }
+
+    std::string_view in_ranges(const std::string& address) const
+    {
+        auto after = std::upper_bound(
+            ranges_.begin(), ranges_.end(), address,
+            [](const std::string& left, const Range& right) { return left < right.first; });
+        while (after != ranges_.begin()) {
+            --after;
+            if (after->first.size() == address.size()) {
+                return address <= after->last ? after->value : default_;
+            }
+        }
+        return default_;
+    }
+
+    std::string_view in_networks(const std::string& address) const
+    {
+        std::string cut;
+        for (const Networks& one : networks_) {
+            if (one.bytes == address.size()) {
+                cut = address;
+                cut_address(cut, one.prefix);
+                const auto found = one.values.find(cut);
+                if (found != one.values.end()) {
+                    return found->second;
+                }
+            }
+        }
+        return default_;
+    }
+
+    Expression address_;
+    bool ranges_only_ = false;
+    std::string default_;
+    std::vector<Range> ranges_;
+    std::vector<Networks> networks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Variable> make_geo(Scope& scope, const Directive& directive)
+{
+    return std::make_unique<Geo>(scope, directive);
+}
+
+}  // namespace ratelimit::rehearse

@@ -1,0 +1,97 @@
+#include "rehearse/values/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+constexpr std::uint32_t most_steps = 1'000'000;  // of one match
+
+pcre2_code* code_of(const std::shared_ptr<void>& pointer)
+{
+    return static_cast<pcre2_code*>(pointer.get());
+}
+pcre2_match_data* match_of(const std::shared_ptr<void>& pointer)
+{
+    return static_cast<pcre2_match_data*>(pointer.get());
+}
+pcre2_match_context* context_of(const std::shared_ptr<void>& pointer)
+{
+    return static_cast<pcre2_match_context*>(pointer.get());
+}
+
+std::uint32_t number_of(const pcre2_code* code, std::uint32_t what)
+{
+    std::uint32_t number = 0;
+    pcre2_pattern_info(code, what, &number);
+    return number;
+}
+
+}  // namespace
+
+Regex::Regex(const std::string& pattern, bool caseless, const Place& place)
+{
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    pcre2_code* code = pcre2_compile(
+        reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), caseless ? PCRE2_CASELESS : 0,
+        &error, &offset, nullptr);
+    if (code == nullptr) {
+        PCRE2_UCHAR message[256] = {};
+        pcre2_get_error_message(error, message, sizeof(message));
+        fail_at(
+            place,
+            "invalid regular expression \"" + pattern + "\" ("
+                + reinterpret_cast<const char*>(message) + ")");
+    }
+    code_ = { code, [](void* it) { pcre2_code_free(static_cast<pcre2_code*>(it)); } };
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it, matches are only slower
+    match_ = { pcre2_match_data_create_from_pattern(code, nullptr),
+               [](void* it) { pcre2_match_data_free(static_cast<pcre2_match_data*>(it)); } };
+    context_ = { pcre2_match_context_create(nullptr), [](void* it) {
+                    pcre2_match_context_free(static_cast<pcre2_match_context*>(it));
+                } };
+    if (match_ == nullptr || context_ == nullptr) {
+        throw std::bad_alloc();
+    }
+    pcre2_set_match_limit(context_of(context_), most_steps);
+
+    capture_count_ = number_of(code, PCRE2_INFO_CAPTURECOUNT);
+    const std::uint32_t size = number_of(code, PCRE2_INFO_NAMEENTRYSIZE);
+    PCRE2_SPTR table = nullptr;
+    pcre2_pattern_info(code, PCRE2_INFO_NAMETABLE, &table);
+    for (std::uint32_t i = 0; i < number_of(code, PCRE2_INFO_NAMECOUNT); ++i, table += size) {
+        const std::size_t number = std::size_t{ table[0] } << 8U | table[1];
+        names_[reinterpret_cast<const char*>(table + 2)] = number;
+    }
+}
+
+bool Regex::matches(std::string_view subject) const
+{
+    return pcre2_match(
+               code_of(code_), reinterpret_cast<PCRE2_SPTR>(subject.data()), subject.size(), 0, 0,
+               match_of(match_), context_of(context_))
+        >= 0;
+}
+
+bool Regex::matches(std::string_view subject, std::vector<std::string_view>& captures) const
+{
+    if (!matches(subject)) {
+        return false;
+    }
+    captures.assign(capture_count_ + 1, {});
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match_of(match_));
+    for (std::size_t i = 0; i <= capture_count_ && i < pcre2_get_ovector_count(match_of(match_));
+         ++i) {
+        const PCRE2_SIZE from = ends[2 * i];
+        const PCRE2_SIZE to = ends[2 * i + 1];
+        if (from != PCRE2_UNSET && from <= to) {
+            captures[i] = subject.substr(from, to - from);
+        }
+    }
+    return true;
+}
+
+}  // namespace ratelimit::rehearse

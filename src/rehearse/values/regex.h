@@ -1,0 +1,39 @@
+#pragma once
+
+#include "rehearse/conf/input_error.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// A regular expression of PCRE2, as nginx uses it.
+class Regex {
+public:
+    /// Throws InputError if the pattern is malformed.
+    Regex(const std::string& pattern, bool caseless, const Place& place);
+
+    /// Whether it matches anywhere in the subject. A match that needs too many steps is none.
+    bool matches(std::string_view subject) const;
+
+    /// The same, and the captures: 0 is the whole match; those that took no part are empty. They
+    /// are views of the subject.
+    bool matches(std::string_view subject, std::vector<std::string_view>& captures) const;
+
+    /// The numbers of the named captures.
+    const std::map<std::string, std::size_t, std::less<>>& names() const { return names_; }
+    std::size_t capture_count() const { return capture_count_; }
+
+private:
+    std::shared_ptr<void> code_;
+    std::shared_ptr<void> match_;
+    std::shared_ptr<void> context_;
+    std::map<std::string, std::size_t, std::less<>> names_;
+    std::size_t capture_count_ = 0;
+};
+
+}  // namespace ratelimit::rehearse

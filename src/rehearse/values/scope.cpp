@@ -1,0 +1,293 @@
+#include "rehearse/conf/address.h"
+#include "rehearse/values/derived_variable.h"
+#include "rehearse/values/request_line.h"
+#include "rehearse/values/variables.h"
+
+#include <algorithm>
+
+namespace ratelimit::rehearse {
+
+namespace {
+
+/// $uri and $args, which `rewrite` changes.
+class RewrittenPart : public Variable {
+public:
+    explicit RewrittenPart(std::string Values::Rewritten::*part) : Variable(true), part_(part) {}
+
+private:
+    std::string_view compute(Values& values, std::string&) const override
+    {
+        return values.rewritten().*part_;
+    }
+
+    std::string Values::Rewritten::*part_;
+};
+
+class ServerName : public Variable {
+private:
+    std::string_view compute(Values& values, std::string&) const override
+    {
+        return values.rewritten().server_name;
+    }
+};
+
+/// $1 to $9, of the last regular expression that has matched.
+class Capture : public Variable {
+public:
+    explicit Capture(std::size_t number) : Variable(true), number_(number) {}
+
+private:
+    std::string_view compute(Values& values, std::string&) const override
+    {
+        const auto& captures = values.rewritten().captures;
+        return number_ < captures.size() ? std::string_view(captures[number_]) : std::string_view();
+    }
+
+    std::size_t number_;
+};
+
+}  // namespace
+
+bool Captures::match(const Regex& regex, std::string_view subject, Values& values) const
+{
+    std::vector<std::string_view> found;
+    if (!regex.matches(subject, found)) {
+        return false;
+    }
+    std::vector<std::string> captures(found.begin(), found.end());
+    for (const Named& one : named_) {
+        one.variable->assign(values, captures[one.number]);
+    }
+    values.rewritten().captures = std::move(captures);
+    return true;
+}
+
+void Scope::declare(const std::string& name)
+{
+    if (assigned_.find(name) == assigned_.end()) {
+        auto variable = std::make_unique<Assigned>();
+        assigned_[name] = variable.get();
+        variables_.own(std::move(variable));
+    }
+}
+
+void Scope::declare_captures(const std::string& pattern, const Place& place)
+{
+    const Regex regex(pattern, false, place);
+    for (const auto& [name, number] : regex.names()) {
+        declare(name);
+    }
+}
+
+const Assigned* Scope::needed(std::string_view dollar_name) const
+{
+    const auto found =
+        assigned_.find(dollar_name.substr(std::min<std::size_t>(1, dollar_name.size())));
+    return found != assigned_.end() && found->second->needed ? found->second : nullptr;
+}
+
+std::size_t Scope::needed_count() const
+{
+    return static_cast<std::size_t>(std::count_if(
+        assigned_.begin(), assigned_.end(), [](const auto& one) { return one.second->needed; }));
+}
+
+Captures Scope::captures_of(const Regex& regex) const
+{
+    Captures out;
+    for (const auto& [name, number] : regex.names()) {
+        if (const Assigned* variable = needed("$" + name)) {
+            out.add(variable, number);
+        }
+    }
+    return out;
+}
+
+Expression Scope::compile(std::string_view text, const Place& place)
+{
+    std::vector<Expression::Part> parts;
+    const auto literal = [&parts]() -> std::string& {
+        if (parts.empty() || parts.back().variable != nullptr) {
+            parts.emplace_back();
+        }
+        return parts.back().literal;
+    };
+    while (!text.empty()) {
+        if (text.front() != '$') {
+            const auto next = std::min(text.find('$'), text.size());
+            literal() += text.substr(0, next);
+            text.remove_prefix(next);
+            continue;
+        }
+        const std::string name = take_variable(text);
+        if (name.empty()) {
+            fail_at(place, "invalid variable name");
+        }
+        parts.push_back({ {}, find(name, place) });
+    }
+    return Expression(std::move(parts));
+}
+
+const Variable* Scope::find(std::string_view name, const Place& place)
+{
+    const auto known = known_.find(name);
+    if (known != known_.end()) {
+        return known->second;
+    }
+    const std::string own_name(name);
+    if (name.starts_with(network_variable_prefix) && !parse_network_variable(name)) {
+        fail_at(place, "invalid \"$" + own_name + "\", expected $ratelimit_net_A_B");
+    }
+    if (!in_progress_.insert(own_name).second) {
+        fail_at(place, "the variable \"$" + own_name + "\" depends on itself");
+    }
+    const Variable* variable = nullptr;
+    try {
+        variable = make(own_name);
+    } catch (const InputError&) {
+        in_progress_.erase(own_name);
+        throw;
+    }
+    if (variable == nullptr) {
+        in_progress_.erase(own_name);
+        fail_at(
+            place,
+            "the variable \"$" + own_name + "\" is not in " + variables_.log_title()
+                + ", and cannot be computed from what is there,");
+    }
+    in_progress_.erase(own_name);
+    known_[own_name] = variable;
+    return variable;
+}
+
+const Variable* Scope::derived(
+    const Variable* source,
+    std::function<std::string_view(std::string_view source, std::string& own)> function,
+    bool changes)
+{
+    return source == nullptr
+        ? nullptr
+        : variables_.own(std::make_unique<Derived>(source, std::move(function), changes));
+}
+
+/// $uri, $args and their parts, which `rewrite` changes. Null: the log does not have them.
+const Variable* Scope::make_from_uri(const std::string& name)
+{
+    if (name == "uri" || name == "document_uri") {
+        return variables_.path() == nullptr
+            ? nullptr
+            : variables_.own(std::make_unique<RewrittenPart>(&Values::Rewritten::path));
+    }
+    if (variables_.args() == nullptr) {
+        return nullptr;
+    }
+    if (name == "args" || name == "query_string") {
+        return variables_.own(std::make_unique<RewrittenPart>(&Values::Rewritten::args));
+    }
+    const auto empty_or = [](std::string_view args, std::string&) -> std::string_view {
+        return args.empty() ? "" : "?";
+    };
+    const Variable* args =
+        variables_.own(std::make_unique<RewrittenPart>(&Values::Rewritten::args));
+    if (name == "is_args") {
+        return derived(args, empty_or, true);
+    }
+    return derived(
+        args,
+        [wanted = name.substr(4)](std::string_view text, std::string&) {
+            return argument(text, wanted);
+        },
+        true);
+}
+
+/// Variables of the request line and its headers.
+const Variable* Scope::make_from_request(const std::string& name)
+{
+    const auto from_line = [&](std::string_view RequestLine::*part) {
+        return derived(variables_.logged("request"), [part](std::string_view line, std::string&) {
+            const auto parts = parse_request_line(line);
+            return parts ? (*parts).*part : std::string_view();
+        });
+    };
+    if (name == "request_method") {
+        return variables_.method();
+    }
+    if (name == "request_uri") {
+        return derived(from_line(&RequestLine::uri), [](std::string_view uri, std::string&) {
+            return origin_form(uri);
+        });
+    }
+    if (name == "server_protocol") {
+        return from_line(&RequestLine::protocol);
+    }
+    if (name.starts_with("cookie_")) {
+        return derived(
+            variables_.logged("http_cookie"),
+            [wanted = name.substr(7)](std::string_view header, std::string&) {
+                return cookie(header, wanted);
+            });
+    }
+    return name == "host" ? variables_.host() : nullptr;
+}
+
+const Variable* Scope::make_from_address(const std::string& name)
+{
+    const Variable* address = variables_.logged("remote_addr");
+    if (address == nullptr) {
+        return nullptr;
+    }
+    if (name == "binary_remote_addr") {
+        return variables_.own(std::make_unique<Derived>(
+            address, [](std::string_view text, std::string& own) -> std::string_view {
+                return parse_address(text, own) ? own : text;
+            }));
+    }
+    const auto network = parse_network_variable(name);
+    const NetworkBits bits =
+        network ? *network : NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix };
+    return variables_.own(
+        std::make_unique<Derived>(address, [bits](std::string_view text, std::string& own) {
+            return network_of(text, bits, own);
+        }));
+}
+
+/// Null: it cannot be computed.
+const Variable* Scope::make(const std::string& name)
+{
+    const bool of_uri = name == "uri" || name == "document_uri" || name == "args"
+        || name == "query_string" || name == "is_args" || name.starts_with("arg_");
+    if (const Variable* part = of_uri ? make_from_uri(name) : nullptr) {
+        return part;
+    }
+    if (const Variable* logged = variables_.logged(name)) {
+        return logged;
+    }
+    if (const auto found = assigned_.find(name); found != assigned_.end()) {
+        found->second->needed = true;
+        return found->second;
+    }
+    const Definitions& definitions = variables_.definitions();
+    if (const auto map = definitions.maps.find(name); map != definitions.maps.end()) {
+        return variables_.own(make_map(*this, *map->second));
+    }
+    if (const auto geo = definitions.geos.find(name); geo != definitions.geos.end()) {
+        return variables_.own(make_geo(*this, *geo->second));
+    }
+    if (const auto split = definitions.splits.find(name); split != definitions.splits.end()) {
+        return variables_.own(make_split(*this, *split->second));
+    }
+    if (name == "server_name") {
+        return variables_.own(std::make_unique<ServerName>());
+    }
+    if (name == "binary_remote_addr" || name == "ratelimit_client"
+        || name.starts_with(network_variable_prefix)) {
+        return make_from_address(name);
+    }
+    if (name.size() == 1 && name[0] >= '1' && name[0] <= '9') {
+        needs_captures_ = true;
+        return variables_.own(std::make_unique<Capture>(static_cast<std::size_t>(name[0] - '0')));
+    }
+    return make_from_request(name);
+}
+
+}  // namespace ratelimit::rehearse

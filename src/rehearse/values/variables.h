@@ -1,0 +1,158 @@
+#pragma once
+
+#include "rehearse/conf/conf_text.h"
+#include "rehearse/values/regex.h"
+#include "rehearse/values/values.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ratelimit::rehearse {
+
+/// What the configuration says of variables, for all servers.
+struct Definitions {
+    std::map<std::string, const Directive*, std::less<>> maps;
+    std::map<std::string, const Directive*, std::less<>> geos;
+    std::map<std::string, const Directive*, std::less<>> splits;  // split_clients
+    bool merge_slashes = true;
+    unsigned ipv6_prefix = 64;  // of $ratelimit_client
+};
+
+/// Owns variables, and notes which variables of the log they need.
+class Variables {
+public:
+    /// `wanted`: shared by the configurations that are rehearsed together.
+    Variables(
+        const LogFormat& format, const Definitions& definitions,
+        std::shared_ptr<std::vector<std::size_t>> wanted =
+            std::make_shared<std::vector<std::size_t>>())
+        : format_(format), definitions_(definitions), wanted_(std::move(wanted))
+    {
+    }
+
+    const Definitions& definitions() const noexcept { return definitions_; }
+
+    /// A variable that each line has; null: it has not.
+    const Variable* logged(std::string_view name);
+
+    /// Whether each line has this variable; it is not noted as needed.
+    bool is_logged(std::string_view name) const noexcept
+    {
+        return format_.index_of(name).has_value();
+    }
+
+    /// Indices of LogFormat::names(), in the order of a record's values.
+    const std::vector<std::size_t>& wanted() const noexcept { return *wanted_; }
+
+    const Variable* own(std::unique_ptr<Variable> variable)
+    {
+        owned_.push_back(std::move(variable));
+        return owned_.back().get();
+    }
+
+    /// The path of a request as the client sent it. Empty: the request reaches no location.
+    const Variable* path();
+    /// Its arguments, the same; null: the log does not have them.
+    const Variable* args();
+    /// $request_method; null: the log does not have it.
+    const Variable* method();
+    /// $host; null: the log does not have it.
+    const Variable* host();
+
+    const std::string& log_title() const noexcept { return format_.title(); }
+
+private:
+    const Variable* request_uri();
+
+    const LogFormat& format_;
+    const Definitions& definitions_;
+    std::shared_ptr<std::vector<std::size_t>> wanted_;
+    std::map<std::string, const Variable*, std::less<>> logged_;
+    const Variable* request_uri_ = nullptr;
+    const Variable* path_ = nullptr;
+    const Variable* args_ = nullptr;
+    const Variable* method_ = nullptr;
+    const Variable* host_ = nullptr;
+    std::vector<std::unique_ptr<Variable>> owned_;
+};
+
+/// Which named captures of a regular expression something needs.
+class Captures {
+public:
+    /// Whether the subject matches. Its captures are then those of the request: $1, and the named
+    /// ones.
+    bool match(const Regex& regex, std::string_view subject, Values& values) const;
+
+    bool empty() const noexcept { return named_.empty(); }
+    void add(const Assigned* variable, std::size_t number)
+    {
+        named_.push_back({ variable, number });
+    }
+
+private:
+    struct Named {
+        const Assigned* variable;
+        std::size_t number;
+    };
+    std::vector<Named> named_;
+};
+
+/// Finds variables by their names.
+class Scope {
+public:
+    explicit Scope(Variables& variables) : variables_(variables) {}
+
+    /// A variable that `set` sets somewhere, or that is a named capture.
+    void declare(const std::string& name);
+    /// The same for the named captures of a regular expression. Throws InputError.
+    void declare_captures(const std::string& pattern, const Place& place);
+
+    /// Compiles text with variables. Throws InputError, with the name and the place, for one that
+    /// cannot be followed.
+    Expression compile(std::string_view text, const Place& place);
+    const Variable* find(std::string_view name, const Place& place);
+
+    /// Of `set $name`: null or false if nothing needs it so far.
+    const Assigned* needed(std::string_view dollar_name) const;
+    bool is_needed(std::string_view dollar_name) const { return needed(dollar_name) != nullptr; }
+    std::size_t needed_count() const;
+    /// Whether something needs $1 and the like.
+    bool needs_captures() const noexcept { return needs_captures_; }
+    /// The named captures that something needs.
+    Captures captures_of(const Regex& regex) const;
+
+    Variables& variables() noexcept { return variables_; }
+
+private:
+    const Variable* make(const std::string& name);
+    const Variable* make_from_request(const std::string& name);
+    const Variable* make_from_address(const std::string& name);
+    const Variable* make_from_uri(const std::string& name);
+    const Variable* derived(
+        const Variable* source,
+        std::function<std::string_view(std::string_view source, std::string& own)> function,
+        bool changes = false);
+
+    Variables& variables_;
+    std::map<std::string, const Assigned*, std::less<>> assigned_;
+    bool needs_captures_ = false;
+    std::map<std::string, const Variable*, std::less<>> known_;
+    std::set<std::string, std::less<>> in_progress_;
+};
+
+/// The name of the variable at the start of `text`, which begins with a dollar sign; it is removed
+/// from the text. Empty: there is none.
+std::string take_variable(std::string_view& text);
+
+/// The variable of a map or geo block. Throws InputError.
+std::unique_ptr<Variable> make_map(Scope& scope, const Directive& directive);
+std::unique_ptr<Variable> make_geo(Scope& scope, const Directive& directive);
+/// The same of split_clients.
+std::unique_ptr<Variable> make_split(Scope& scope, const Directive& directive);
+
+}  // namespace ratelimit::rehearse
