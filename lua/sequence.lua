@@ -4,13 +4,11 @@
 --
 -- A script is assembled from the pieces below and those of the algorithms, for three limits:
 --     begin  limit check  limit check  limit check
---            commit answer  commit answer  commit answer  end
+--            commit before answer  commit before answer  commit before answer  end
 -- The block of each limit contains the blocks of the limits after it. So all checks come before the
 -- first write, and what a check keeps stays in local variables. Check and commit are inlined, as
--- functions would be created again by every script call.
--- A refundable script, for limits that a limit on another server may overrule, has the algorithm's
--- before in front of its commit, and refundable_answer for answer. For a limit with block=, the
--- pieces of block.lua and those here are added.
+-- functions would be created again by every script call. For a limit with block=, the pieces of
+-- block.lua and those here are added.
 --
 -- KEYS     for each request one key for each limit, then one for the block of each limit that has
 --          one. The requests are decided one after another, in this order, and may share keys
@@ -19,10 +17,10 @@
 --          param: capacity in requests (token_bucket, leaky_bucket, gcra), or width of a bucket in
 --          us (sliding_window_buckets), otherwise unused. concurrency.lua has four doubles more,
 --          and other meanings of window and param
--- returns  a string of four signed 64-bit big-endian integers for each limit: verdict, remaining
---          (requests), reset (us), retry (us; 0: granted, -1: never). A refundable script returns two
---          more for each limit: the reset before the request was counted (us; of concurrency the
---          place of the holder), and this server's time (us since the epoch; 0: no limit needed it)
+-- returns  a string of six signed 64-bit big-endian integers for each limit: verdict, remaining
+--          (requests), reset (us), retry (us; 0: granted, -1: never), the reset before the request
+--          was counted (us; of concurrency the place of the holder), and this server's time (us
+--          since the epoch; 0: no limit needed it)
 -- verdict  1: granted, 0: refused; 2 more if no refusal begins a block now; and four times what is
 --          left of the key's block (us). The other numbers are those of the counts, without the block
 -- errors   only those of Redis itself (OOM, READONLY, ...). A value that is not a state of the
@@ -62,8 +60,6 @@ local blocked, spared, allowed = 0, 0
 --- block_commit
 verdict, granted = verdict + 2 * spared + 4 * blocked, allowed
 --- answer
-answers[answer_index] = struct.pack('>i8i8i8i8', verdict, remaining, reset, retry)
---- refundable_answer
 answers[answer_index] = struct.pack('>i8i8i8i8i8i8', verdict, remaining, reset, retry, before,
                                  server_now or 0)
 --- end

@@ -142,7 +142,7 @@ AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, cons
     report.script_ = limit.scripts.report;
     report.shard_ = client_.shard_of(limit.redis_key);
     report.policy_hash_ = key.policy_hash;
-    report.owner_ = &key.owner;
+    report.owner_ = limit.owner;
     report.unsettled_.emplace(client_.unsettled(), report.redis_key_);
     ++count_;
     of.waiting = &report;

@@ -2,7 +2,6 @@
 
 #include "base/entry_table.h"
 #include "base/list.h"
-#include "check/ahead_owner.h"
 #include "check/remote_limit.h"
 #include "redis/client.h"
 
@@ -18,7 +17,6 @@ namespace ratelimit {
 struct AheadKey {
     std::string_view key;  // as the owner knows it
     std::uint64_t policy_hash;
-    const AheadOwner& owner;
     std::int64_t most;  // units without an answer: the n of ahead=n
     std::size_t hash;   // AheadUnits::hash_of its key in Redis
 };
@@ -38,8 +36,7 @@ struct UnansweredKey {
 };
 
 /// The format of report_script's calls.
-inline constexpr redis::BatchFormat report_format =
-    sequence_format(1, numbers_of(Algorithm::gcra), true);
+inline constexpr redis::BatchFormat report_format = sequence_format(1, numbers_of(Algorithm::gcra));
 
 /// Units of one key and policy that this worker has let in, on their way to Redis, which counts
 /// them also beyond the limit. They are sent until Redis has answered: so they are counted, and
@@ -84,7 +81,7 @@ private:
     std::string redis_key_;
     std::string key_;
     std::uint64_t policy_hash_ = 0;
-    const AheadOwner* owner_ = nullptr;
+    const LimitOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
     bool late_ = false;                          // it has timed out, and its reply may still come
     std::optional<redis::Unsettled> unsettled_;  // until the process exits

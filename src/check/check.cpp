@@ -5,7 +5,6 @@
 #include "check/settlement.h"
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -25,22 +24,6 @@ bool counted(const ShardPart& part) noexcept
         && std::all_of(part.limits.begin(), part.limits.end(), [](const RemoteLimit* limit) {
                return limit->shadow || limit->state.granted;
            });
-}
-
-/// Refunds the tokens of the part's lease whose index in the run is below `token`.
-void refund_tokens_before(ShardPart& part, std::int64_t token, microseconds now) noexcept
-{
-    Lease& lease = part.lease;
-    for (std::size_t i = 0; i < lease.replies.size(); ++i) {
-        const RemoteLimit& limit = *part.limits[i];
-        RunReply& reply = lease.replies[i];
-        const std::int64_t cost = (std::min(reply.taken, token) - lease.spent) * limit.cost;
-        if (cost > 0) {
-            refund(limit.coalescer->client(), limit, { cost, limit.taken_at, reply.reset }, now);
-            reply.remaining = std::min(limit.policy.limit(), reply.remaining + cost);
-        }
-    }
-    lease.spent = token;
 }
 
 }  // namespace
@@ -71,21 +54,14 @@ Check::Part& Check::split(Part& part, std::size_t at)
 {
     auto rest = std::make_unique<Part>(*this);
     rest->limits = part.limits.subspan(at);
-    rest->alone = false;
     rest->expires = part.expires;
     rest->unknown = part.unknown;
     rest->sent_before = part.sent_before;
     rest->ignored_before = part.ignored_before;
     rest->next = std::move(part.next);
     part.limits = part.limits.first(at);
-    part.alone = false;
     part.next = std::move(rest);
     return *part.next;
-}
-
-void Check::request_lease(std::int64_t tokens) noexcept
-{
-    each_part([tokens](Part& part) { part.lease_wanted = tokens; });
 }
 
 bool Check::send() noexcept
@@ -166,17 +142,6 @@ void Check::block_read(Part& part, std::optional<BlockState> state) noexcept
     }
 }
 
-void Check::even_out_leases(microseconds now) noexcept
-{
-    std::int64_t tokens = std::numeric_limits<std::int64_t>::max();
-    each_part([&tokens](const Part& part) {
-        tokens = std::min(tokens, part.lease.granted() - part.lease.spent);
-    });
-    each_part([tokens, now](Part& part) {
-        refund_tokens_before(part, part.lease.granted() - tokens, now);
-    });
-}
-
 void Check::spare_unknown() noexcept
 {
     each_part([](Part& part) {
@@ -203,11 +168,12 @@ bool Check::refund(microseconds now) noexcept
 {
     spare_unknown();
     bool refunded = false;
-    each_part([&refunded, now](Part& part) {
+    const bool alone = first_.next == nullptr;  // then a part that refuses has counted nothing
+    each_part([&refunded, alone, now](Part& part) {
         if (part.late != nullptr) {
             std::exchange(part.late, nullptr)->refuse(part.position.run);
         }
-        if (part.alone || !counted(part)) {
+        if (alone || !counted(part)) {
             return;
         }
         for (RemoteLimit* limit : part.limits) {

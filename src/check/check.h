@@ -25,7 +25,11 @@ public:
     Check(std::span<RemoteLimit*> limits, Owner& owner);
 
     /// Call before send: requests a lease of up to this many tokens, for requests like this one.
-    void request_lease(std::int64_t tokens) noexcept;
+    /// If the keys are on several servers, none is granted.
+    void request_lease(std::int64_t tokens) noexcept
+    {
+        first_.lease_wanted = first_.next == nullptr ? tokens : 0;
+    }
 
     /// False: nothing was sent, all limits have failed, and the owner is not notified.
     bool send() noexcept;
@@ -47,18 +51,14 @@ public:
     }
 
     /// Call after Owner::checked. Calls `keep` with each limit that has a lease, the reply to the
-    /// leased run, and how many requests of the run, the first ones, are not tokens. If a request
-    /// has several shards, the shard that granted the fewest tokens decides their number. What the
-    /// others granted beyond that is refunded. `now`: by this node's clock.
+    /// leased run, and how many requests of the run, the first ones, are not tokens.
     template <class Keep>
-    void take_leases(microseconds now, Keep&& keep)
+    void each_leased(Keep&& keep)
     {
-        even_out_leases(now);
-        each_part([&](const Part& part) {
-            for (std::size_t i = 0; i < part.lease.replies.size(); ++i) {
-                keep(*part.limits[i], part.lease.replies[i], part.lease.spent);
-            }
-        });
+        const Lease& lease = first_.lease;
+        for (std::size_t i = 0; i < lease.replies.size(); ++i) {
+            keep(*first_.limits[i], lease.replies[i], lease.spent);
+        }
     }
 
     /// The request is refused. Refunds what the shards counted that admitted it, and sets the
@@ -97,7 +97,6 @@ private:
     void send_one_by_one(Part& part) noexcept;
     void read_block(Part& part);
     void block_read(Part& part, std::optional<BlockState> state) noexcept;
-    void even_out_leases(microseconds now) noexcept;
 
     Owner& owner_;
     Part first_;

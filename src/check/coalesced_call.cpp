@@ -43,7 +43,6 @@ void CoalescedCall::copy_limits(const ShardPart& part)
     routing.shard = part.limits.front()->shard;
     several_ = part.limits.front()->scripts.several;
     sequence_ = sequence_of(part.limits);
-    refundable_ = sequence_ && part.limits.front()->scripts.sequences->refundable();
     keys_.clear();
     limits_.clear();
     holdings_.clear();
@@ -190,11 +189,8 @@ try {
             RemoteLimit& limit = *request.limits[i];
             limit.state = replies_[i].state;
             apply_block(limit.state, rest_of_block(replies_[i].blocked, limit.policy));
-            if (refundable_) {
-                limit.without =
-                    state_without(counted_run(replies_[i]), limit.policy, limit.cost, 0);
-                limit.taken_at = limit.now.value_or(replies_[i].server_time);
-            }
+            limit.without = state_without(counted_run(replies_[i]), limit.policy, limit.cost, 0);
+            limit.taken_at = limit.now.value_or(replies_[i].server_time);
             limit.note_block(replies_[i].blocked, replies_[i].spared, repeated());
         }
         request.end = ShardPart::End::answered;

@@ -51,7 +51,7 @@ private:
     redis::ScriptId script() const noexcept final { return *sequence_; }
     redis::BatchFormat format() const noexcept final
     {
-        return sequence_format(limits_.size(), numbers_, refundable_, count_blocks(limits_));
+        return sequence_format(limits_.size(), numbers_, count_blocks(limits_));
     }
     void write_keys(redis::ScriptArguments& arguments) const final;
     void write_numbers(redis::ScriptArguments& arguments) const final;
@@ -81,7 +81,6 @@ private:
     std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
     redis::ScriptId several_{};
     std::optional<redis::ScriptId> sequence_;  // empty: these limits have no script of their own
-    bool refundable_ = false;                  // what sequence_ counted
     std::size_t numbers_ = 0;                  // numbers_of limits_
     CallHoldings holdings_;
     std::vector<SequenceReply> replies_;  // to a single request, by limit

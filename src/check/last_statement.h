@@ -13,7 +13,7 @@ namespace ratelimit {
 
 /// The format of statement_script's calls.
 inline constexpr redis::BatchFormat statement_format =
-    sequence_format(1, numbers_of(Algorithm::concurrency), true);
+    sequence_format(1, numbers_of(Algorithm::concurrency));
 
 /// The numbers of such a call.
 void write_statement(

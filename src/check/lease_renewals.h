@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/entry_table.h"
-#include "check/lease_owner.h"
 #include "check/remote_limit.h"
 #include "check/runs.h"
 #include "limit/run_reply.h"
@@ -15,6 +14,13 @@
 namespace ratelimit {
 
 class LeaseRenewals;
+
+/// The key whose lease is renewed, as its owner knows it.
+struct LeasedKey {
+    std::string_view key;
+    std::uint64_t policy_hash;
+    const LimitOwner& owner;
+};
 
 /// A check that belongs to no request: all that Redis grants are tokens of a lease. It is not sent
 /// again if its connection is lost: what Redis counted then stays counted, and lapses. In an
@@ -54,7 +60,7 @@ private:
     std::string redis_key_;
     std::string key_;
     std::uint64_t policy_hash_ = 0;
-    const LeaseOwner* owner_ = nullptr;
+    const LimitOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
     bool late_ = false;  // it has timed out, and its reply may still come
 };

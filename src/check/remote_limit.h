@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/holding.h"
+#include "check/limit_owner.h"
 #include "check/script_call.h"
 #include "check/sequence_scripts.h"
 #include "redis/call.h"
@@ -17,18 +18,6 @@ class Coalescer;
 
 /// The time since the epoch by this node's clock.
 using NodeTime = std::chrono::microseconds (*)() noexcept;
-
-/// Whose limit it is: counts blocks, and remembers refusals. Must outlive the client's calls.
-class LimitOwner {
-public:
-    virtual void block_began() const noexcept = 0;
-    /// Redis has refunded what it counted for this key, or spares it, which lifts its block: it may
-    /// admit what it refused before.
-    virtual void refunded(std::string_view key) const noexcept = 0;
-
-protected:
-    ~LimitOwner() = default;
-};
 
 /// The ids of the scripts that check a limit, and change later what it counted.
 struct CheckScripts {

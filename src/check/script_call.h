@@ -59,19 +59,17 @@ bool alike(const LimitCheck& left, const LimitCheck& right) noexcept;
 /// reserve for token_bucket, leaky_bucket and gcra, the bucket's width in microseconds for
 /// sliding_window_buckets, Statement::longest_delay for concurrency, Policy::begin for
 /// fixed_window, else 0. holder: the Statement of a concurrency limit, packed, else empty. The
-/// reply has verdict_bytes for each limit, or refundable_bytes if the script is refundable.
-inline constexpr std::size_t verdict_bytes = 32;
-inline constexpr std::size_t refundable_bytes = 48;
+/// reply has reply_bytes for each limit.
+inline constexpr std::size_t reply_bytes = 48;
 constexpr std::size_t numbers_of(Algorithm algorithm) noexcept
 {
     return counts_at_one_time(algorithm) ? 9 : 5;
 }
 /// `numbers`: the sum of numbers_of the limits. `blocks`: how many of them have a block.
 constexpr redis::BatchFormat sequence_format(
-    std::size_t limits, std::size_t numbers, bool refundable = false,
-    std::size_t blocks = 0) noexcept
+    std::size_t limits, std::size_t numbers, std::size_t blocks = 0) noexcept
 {
-    return { limits + blocks, numbers, limits * (refundable ? refundable_bytes : verdict_bytes) };
+    return { limits + blocks, numbers, limits * reply_bytes };
 }
 /// KEYS of one request, for both kinds of script.
 void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments);

@@ -74,9 +74,7 @@ bool good_time(microseconds since_epoch) noexcept
 bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
 {
     const char* fields = part.data();
-    const bool refundable = part.size() == refundable_bytes;
-    if ((part.size() != verdict_bytes && !refundable) || field(fields, 0) < 0
-        || !good_state(fields, 1)) {
+    if (part.size() != reply_bytes || field(fields, 0) < 0 || !good_state(fields, 1)) {
         return false;
     }
     Verdict& state = reply.state;
@@ -88,10 +86,8 @@ bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept
     reply.ignored = field(fields, 3) == ignored_retry;
     reply.spared = spares(field(fields, 0));
     reply.blocked = block_of(field(fields, 0));
-    if (refundable) {
-        reply.reset_before = microseconds{ field(fields, 4) };
-        reply.server_time = microseconds{ field(fields, 5) };
-    }
+    reply.reset_before = microseconds{ field(fields, 4) };
+    reply.server_time = microseconds{ field(fields, 5) };
     return reply.reset_before.count() >= 0 && good_time(reply.server_time);
 }
 

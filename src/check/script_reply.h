@@ -14,7 +14,7 @@ namespace ratelimit {
 
 /// The part of sequence_script's reply for one key: signed 64-bit big-endian integers: verdict (see
 /// lua/sequence.lua), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never,
-/// -2: ignored), and if the script is refundable, the reset before (microseconds) and Redis's time.
+/// -2: ignored), the reset before (microseconds) and Redis's time.
 struct SequenceReply {
     Verdict state;              // of the counts, but refused if the key is blocked
     bool spared = false;        // no refusal begins a block of the key now

@@ -148,14 +148,12 @@ std::string charging_script(Algorithm algorithm, bool report)
     text += piece_of(source, "charge");
     text += "granted = true\n";
     text += piece_of(lua::sequence, "commit");
-    if (report) {
-        text += piece_of(source, "before");
-    }
+    text += report ? piece_of(source, "before") : "local before = 0\n";
     text += piece_of(source, "commit");
     if (report) {
         text += piece_of(source, "beyond");
     }
-    text += piece_of(lua::sequence, report ? "refundable_answer" : "answer");
+    text += piece_of(lua::sequence, "answer");
     text += "end\n";
     text += piece_of(lua::sequence, "end");
     return text;
@@ -163,7 +161,7 @@ std::string charging_script(Algorithm algorithm, bool report)
 
 }  // namespace
 
-std::string sequence_script(std::span<const SequenceLimit> limits, bool refundable)
+std::string sequence_script(std::span<const SequenceLimit> limits)
 {
     SequenceParts parts(limits);
     std::string text = parts.begin();
@@ -185,11 +183,9 @@ std::string sequence_script(std::span<const SequenceLimit> limits, bool refundab
         if (limits[i].blocks) {
             add(lua::sequence, "block_commit");
         }
-        if (refundable) {
-            add(source_of(limits[i].algorithm), "before");
-        }
+        add(source_of(limits[i].algorithm), "before");
         add(source_of(limits[i].algorithm), "commit");
-        add(lua::sequence, refundable ? "refundable_answer" : "answer");
+        add(lua::sequence, "answer");
         text += "end\n";
     }
     add(lua::sequence, "end");
@@ -215,7 +211,7 @@ std::string report_script(Algorithm algorithm)
 std::string statement_script()
 {
     const SequenceLimit limit{ Algorithm::concurrency };
-    return sequence_script({ &limit, 1 }, true);
+    return sequence_script({ &limit, 1 });
 }
 
 std::string block_script()

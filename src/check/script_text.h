@@ -19,9 +19,8 @@ struct SequenceLimit {
 };
 
 /// Decides requests that each have exactly these limits, in this order (lua/sequence.lua). At least
-/// one limit; ten fit in the local variables that Lua allows. Refundable: the reply has what a
-/// refund needs.
-std::string sequence_script(std::span<const SequenceLimit> limits, bool refundable = false);
+/// one limit; ten fit in the local variables that Lua allows.
+std::string sequence_script(std::span<const SequenceLimit> limits);
 
 /// The sequence of one limit.
 std::string single_script(Algorithm algorithm, bool blocks = false);
@@ -35,14 +34,15 @@ std::string several_script(std::span<const Algorithm> algorithms);
 std::string peek_script(std::span<const Algorithm> algorithms);
 
 /// Counts the cost of each request even if it exceeds the limit (lua/sequence.lua, with the charge
-/// of the algorithm). Arguments and replies are those of single_script; every reply is granted.
+/// of the algorithm). Arguments and replies are those of single_script; every reply is granted, and
+/// has no reset before.
 std::string charge_script(Algorithm algorithm);
 
-/// As charge_script, for what passed ahead of Redis: the replies are refundable, and `retry` is how
-/// many of the units are beyond the limit.
+/// As charge_script, for what passed ahead of Redis: the replies have the reset before, and `retry`
+/// is how many of the units are beyond the limit.
 std::string report_script(Algorithm algorithm);
 
-/// States what a holder holds of concurrency limits: checks of cost 0, with refundable replies.
+/// States what a holder holds of concurrency limits: checks of cost 0.
 std::string statement_script();
 
 /// Begins and lifts blocks of keys (lua/block.lua).

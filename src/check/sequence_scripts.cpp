@@ -7,15 +7,13 @@
 namespace ratelimit {
 
 SequenceScripts::SequenceScripts(
-    std::span<const SequenceLimit> limits, bool refundable, redis::ScriptRegistry& scripts)
-    : refundable_(refundable),
-      all_bits_(bit(limits.size()) - 1),
-      all_(scripts.add(sequence_script(limits, refundable)))
+    std::span<const SequenceLimit> limits, redis::ScriptRegistry& scripts)
+    : all_bits_(bit(limits.size()) - 1), all_(scripts.add(sequence_script(limits)))
 {
     for (std::size_t i = 0; i < limits.size(); ++i) {
         SequenceLimit limit = limits[i];
         limit.shadow = false;  // no other limit is refused by it
-        alone_[i] = scripts.add(sequence_script({ &limit, 1 }, refundable));
+        alone_[i] = scripts.add(sequence_script({ &limit, 1 }));
     }
 }
 

@@ -22,11 +22,7 @@ public:
     /// Limits, at most: these fit in the local variables that Lua allows.
     static constexpr std::size_t most = 6;
 
-    /// Refundable: a limit on another server may refuse what these limits counted.
-    SequenceScripts(
-        std::span<const SequenceLimit> limits, bool refundable, redis::ScriptRegistry& scripts);
-
-    bool refundable() const noexcept { return refundable_; }
+    SequenceScripts(std::span<const SequenceLimit> limits, redis::ScriptRegistry& scripts);
 
     /// The script of exactly these limits, if there is one. `limits`: the sum of bit(index) of
     /// each.
@@ -37,7 +33,6 @@ public:
     }
 
 private:
-    const bool refundable_;
     const std::size_t all_bits_;
     redis::ScriptId all_;
     std::array<redis::ScriptId, most> alone_{};

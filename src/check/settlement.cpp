@@ -1,5 +1,6 @@
 #include "check/settlement.h"
 
+#include "base/free_list.h"
 #include "check/script_reply.h"
 
 #include <algorithm>
@@ -18,21 +19,19 @@ constexpr redis::milliseconds longest{ 10'000 };
 
 /// A refund, a charge, or a statement about a block; a refund may be followed by such a statement.
 /// Each is tried again, for `longest`, if Redis surely did not execute it, and never if it may
-/// have; but the statement that a key is spared until it is answered. Ended calls are kept in a
-/// list and reused with their memory.
+/// have; but the statement that a key is spared until it is answered.
 class Settlement final : public redis::BatchCall {
 public:
     struct Charge {
         std::int64_t cost;
     };
-    static Settlement& take()
-    {
-        return unused == nullptr ? *new Settlement : *std::exchange(unused, unused->next_);
-    }
+
+    Settlement* next = nullptr;  // of the ReusePool
+    static Settlement& take() { return pool().take(); }
     void release() noexcept
     {
         unsettled_.reset();
-        next_ = std::exchange(unused, this);
+        pool().give_back(*this);
     }
 
     /// `ago`: when what it follows began.
@@ -51,7 +50,9 @@ public:
         if (check_.now) {
             check_.now = now;  // not the time of the check: an arrival time drains meanwhile
         }
-        script_ = script_of(limit.scripts, what);
+        script_ = std::is_same_v<What, Refund> ? limit.scripts.refund
+            : std::is_same_v<What, Charge>     ? limit.scripts.charge
+                                               : limit.scripts.block;
         began_ = client.now();
         shard_ = limit.shard;
         block_key_ = std::is_same_v<What, Refund> ? limit.block_key : std::string_view{};
@@ -109,6 +110,13 @@ public:
     }
 
 private:
+    /// Never destroyed: the process may end while a client still refers to one.
+    static ReusePool<Settlement>& pool()
+    {
+        static auto& all = *new ReusePool<Settlement>;
+        return all;
+    }
+
     /// Which blocks are lifted behind a refund: those of refusals since then.
     enum class Lifts : std::uint8_t {
         nothing,
@@ -149,19 +157,6 @@ private:
         routing = {};
         routing.shard = shard_;
         routing.written = true;
-    }
-
-    static redis::ScriptId script_of(const CheckScripts& scripts, const Refund&) noexcept
-    {
-        return scripts.refund;
-    }
-    static redis::ScriptId script_of(const CheckScripts& scripts, const Charge&) noexcept
-    {
-        return scripts.charge;
-    }
-    static redis::ScriptId script_of(const CheckScripts& scripts, const BlockStatement&) noexcept
-    {
-        return scripts.block;
     }
 
     bool spares() const noexcept
@@ -242,9 +237,6 @@ private:
         }
     }
 
-    static inline Settlement* unused = nullptr;
-
-    Settlement* next_ = nullptr;
     redis::Client* client_ = nullptr;
     redis::milliseconds began_{ 0 };
     redis::milliseconds ago_{ 0 };  // before that

@@ -49,7 +49,6 @@ struct ShardPart : Link<ShardPart> {
 
     // Set before the part is sent.
     std::span<RemoteLimit* const> limits;  // at least one
-    bool alone = true;                     // the request has no other parts, so it needs no refund
     std::int64_t lease_wanted = 0;         // tokens, for requests like this one
     redis::milliseconds expires{ 0 };      // by Client::now; 0: set when the part is sent
 

@@ -129,7 +129,7 @@ bool blocks(const LimitConf& limit) noexcept
 
 /// Registers the scripts of sequences, for each Redis: for its first limits in the location, as
 /// many as a sequence may have, for the next ones, and so on.
-void add_sequences(LimitSet& set, bool refundable)
+void add_sequences(LimitSet& set)
 {
     for (const LimitConf& first : set.limits) {
         RedisBlock* const redis = first.zone->redis;
@@ -146,7 +146,7 @@ void add_sequences(LimitSet& set, bool refundable)
                 sequence.push_back({ policy.algorithm, limit.shadow, blocks(limit) });
             }
         }
-        const auto& scripts = set.sequences.emplace_back(sequence, refundable, redis->scripts);
+        const auto& scripts = set.sequences.emplace_back(sequence, redis->scripts);
         for (std::size_t i = 0; i < group.size(); ++i) {
             group[i]->scripts.sequences = &scripts;
             group[i]->scripts.bit = SequenceScripts::bit(i);
@@ -222,7 +222,7 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         return limit.charges();
     });
     add_report_scripts(set);
-    add_sequences(set, true);
+    add_sequences(set);
     for (LimitConf& limit : set.limits) {
         if (limit.zone->redis == nullptr) {
             continue;

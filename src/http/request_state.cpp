@@ -29,22 +29,7 @@ RequestState::RequestState(
         random_ = static_cast<std::uint32_t>(ngx_random());
     }
     if (conf.limits->charges) {
-        next_ = charging;
-        link_ = &charging;
-        charging = this;
-        if (next_ != nullptr) {
-            next_->link_ = &next_;
-        }
-    }
-}
-
-RequestState::~RequestState()
-{
-    if (link_ != nullptr) {
-        *link_ = next_;
-        if (next_ != nullptr) {
-            next_->link_ = link_;
-        }
+        charging.push_back(*this);
     }
 }
 

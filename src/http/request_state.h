@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/list.h"
 #include "conf/conf.h"
 #include "zone/decision.h"
 
@@ -20,7 +21,7 @@ inline bool is_limited(ngx_http_request_t* r) noexcept
 /// The only decision of a request. It lives in the request's pool, where `find` finds it also
 /// after an internal redirect, which clears nginx's module contexts. While a check is in flight the
 /// request is blocked, so the pool outlives the check.
-class RequestState final : public Decision::Owner {
+class RequestState final : public Decision::Owner, public Link<RequestState> {
 public:
     enum class Stage : std::uint8_t {
         waiting,   // the check is in flight, the request parked
@@ -50,12 +51,8 @@ public:
     template <class Visit>
     static void each_with_charges(Visit&& visit)
     {
-        for (RequestState* state = charging; state != nullptr; state = state->next_) {
-            visit(*state);
-        }
+        charging.each(visit);
     }
-
-    ~RequestState() override;
 
     /// True: a check is in flight, and `resume` is called when the decision is made. False: the
     /// decision is made already, and `resume` is not called.
@@ -77,12 +74,10 @@ public:
     UsageReader* usage = nullptr;  // of the response; null: it is not read
 
 private:
-    static inline RequestState* charging = nullptr;  // the first of a list
+    static inline List<RequestState> charging;
 
     Resume resume_ = nullptr;
     std::uint32_t random_ = 0;  // for ratelimit_retry_jitter
-    RequestState* next_ = nullptr;
-    RequestState** link_ = nullptr;  // the pointer to this state in that list; null: not in it
 };
 
 }  // namespace ratelimit::http

@@ -11,15 +11,10 @@ namespace ratelimit {
 
 namespace {
 
-bool awaits(const AppliedLimit& limit) noexcept
-{
-    return limit.in_redis() && !limit.decided;
-}
-
 AheadKey key_of(const AppliedLimit& limit) noexcept
 {
     const std::size_t hash = limit.ahead->hash_of(limit.redis_key);
-    return { limit.key, limit.policy_hash, *limit.zone, limit.zone->ahead, hash };
+    return { limit.key, limit.policy_hash, limit.zone->ahead, hash };
 }
 
 /// Lets the request in under this limit, in the node's memory. False: Redis must decide it.
@@ -66,7 +61,7 @@ void pass(AppliedLimit& limit, AheadReport& report) noexcept
 bool pass_ahead(std::span<AppliedLimit> limits) noexcept
 {
     const bool all = std::all_of(limits.begin(), limits.end(), [](AppliedLimit& limit) {
-        return !awaits(limit) || let_in(limit);
+        return !limit.awaits_redis() || let_in(limit);
     });
     for (AppliedLimit& limit : limits) {
         AheadReport* const report = std::exchange(limit.report, nullptr);

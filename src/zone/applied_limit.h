@@ -85,6 +85,7 @@ struct AppliedLimit : RemoteLimit {
     Source source = Source::redis;
 
     bool in_redis() const noexcept { return coalescer != nullptr; }
+    bool awaits_redis() const noexcept { return in_redis() && !decided; }
     KeyedRequest keyed() const noexcept { return { key, policy_hash, cost }; }
 };
 

@@ -14,11 +14,6 @@ namespace ratelimit {
 
 namespace {
 
-bool awaits_redis(const AppliedLimit& limit) noexcept
-{
-    return limit.in_redis() && !limit.decided;
-}
-
 /// The outcome of the limits, whose verdicts end with their overrides.
 Outcome combine(std::span<AppliedLimit> limits) noexcept
 {
@@ -28,6 +23,13 @@ Outcome combine(std::span<AppliedLimit> limits) noexcept
         }
     }
     return outcome_of(limits);
+}
+
+bool none_awaits_redis(std::span<const AppliedLimit> limits) noexcept
+{
+    return std::none_of(limits.begin(), limits.end(), [](const AppliedLimit& limit) {
+        return limit.awaits_redis();
+    });
 }
 
 /// The check has only limits of this request, which are AppliedLimits.
@@ -67,7 +69,7 @@ void Decision::decide_by_overrides() noexcept
 /// Sends the limits that neither a lease nor a remembered refusal decides. False: nothing was sent.
 bool Decision::ask_redis() noexcept
 try {
-    if (refused_by_node_ || std::none_of(limits_.begin(), limits_.end(), awaits_redis)) {
+    if (refused_by_node_ || none_awaits_redis(limits_)) {
         return false;
     }
     decide_by_node_state();
@@ -93,13 +95,13 @@ void Decision::decide_by_node_state() noexcept
     const microseconds began = clock_.monotonic();
     // Leases first: Redis may refuse because of requests it already counted for our lease.
     for (AppliedLimit& limit : limits_) {
-        if (awaits_redis(limit)) {
+        if (limit.awaits_redis()) {
             limit.began = limit.zone->clock == Clock::local ? clock_.since_epoch() : began;
             spend_lease(limit, limit.began);
         }
     }
     for (AppliedLimit& limit : limits_) {
-        if (awaits_redis(limit)) {
+        if (limit.awaits_redis()) {
             recall_refusal(limit);
             refused_by_node_ = refused_by_node_ || (limit.decided && !limit.shadow);
         }
@@ -112,7 +114,7 @@ std::int64_t Decision::select_for_redis() noexcept
     std::int64_t lease = std::numeric_limits<std::int64_t>::max();
     std::size_t count = 0;
     for (AppliedLimit& limit : limits_) {
-        if (awaits_redis(limit)) {
+        if (limit.awaits_redis()) {
             if (limit.zone->clock == Clock::local) {
                 limit.now = limit.began;
             }
@@ -165,10 +167,9 @@ void Decision::take_replies() noexcept
         }
         remember_refusal(limit, clock_);
     });
-    check_->take_leases(
-        clock_.since_epoch(), [](RemoteLimit& limit, const RunReply& reply, std::int64_t spent) {
-            keep_lease(applied(limit), reply, spent);
-        });
+    check_->each_leased([](RemoteLimit& limit, const RunReply& reply, std::int64_t spent) {
+        keep_lease(applied(limit), reply, spent);
+    });
 }
 
 /// Whether this node's memory decides a limit that is not decided yet.

@@ -1,8 +1,6 @@
 #pragma once
 
-#include "check/ahead_owner.h"
-#include "check/lease_owner.h"
-#include "check/settlement.h"
+#include "check/limit_owner.h"
 #include "limit/address_form.h"
 #include "limit/grammar.h"
 #include "store/fleet_memory.h"
@@ -15,7 +13,7 @@
 namespace ratelimit {
 
 /// One ratelimit_zone, without the nginx expressions for its key and rate.
-struct Zone final : LimitOwner, AheadOwner, LeaseOwner {
+struct Zone final : LimitOwner {
     std::string name;
     std::optional<AddressForm>
         addresses;  // its keys are addresses or networks; empty: they are not

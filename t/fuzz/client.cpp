@@ -165,10 +165,7 @@ class NoEvents final : public redis::ClientEvents {
     void servers_unknown(std::string_view) noexcept override {}
 };
 
-class NoOwner final : public LimitOwner {
-    void block_began() const noexcept override {}
-    void refunded(std::string_view) const noexcept override {}
-};
+class NoOwner final : public LimitOwner {};
 
 microseconds monotonic() noexcept
 {
@@ -195,7 +192,7 @@ struct Scripts {
     }
 
     redis::ScriptRegistry registry;
-    SequenceScripts sequences{ both, true, registry };
+    SequenceScripts sequences{ both, registry };
     CheckScripts all;
 };
 

@@ -6,7 +6,7 @@
 namespace ratelimit {
 namespace {
 
-class AheadPause : public HoldingTest, public AheadOwner {
+class AheadPause : public HoldingTest, public LimitOwner {
 protected:
     static constexpr std::int64_t most = 100;
 
@@ -14,6 +14,7 @@ protected:
     {
         HoldingTest::SetUp();
         limit_.redis_key = "{k}";
+        limit_.owner = this;
         limit_.policy = { Algorithm::fixed_window, { 1'000'000, 24h }, {}, {}, {} };
         limit_.scripts.report = load(report_script(Algorithm::fixed_window));
         units_.emplace(
@@ -28,7 +29,7 @@ protected:
     void let_in(std::int64_t units)
     {
         AheadReport* const report =
-            units_->prepare(limit_, { "k", 1, *this, most, units_->hash_of(limit_.redis_key) });
+            units_->prepare(limit_, { "k", 1, most, units_->hash_of(limit_.redis_key) });
         ASSERT_NE(report, nullptr);
         units_->add(*report, units);
     }
@@ -44,12 +45,6 @@ protected:
     std::optional<AheadUnits> units_;
 
 private:
-    void ahead_answered(
-        std::string_view, std::uint64_t, const Policy&, const KeyAnswer&,
-        std::int64_t) const noexcept override
-    {
-    }
-    void ahead_uncertain(std::string_view, std::uint64_t) const noexcept override {}
     std::list<Message>& messages() { return of_.client.messages; }
 };
 

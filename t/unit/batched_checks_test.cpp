@@ -238,10 +238,10 @@ TEST_F(BatchedInCluster, checks_whose_keys_a_slot_migration_separates_are_sent_a
     MockServer node(
         [&calls]() -> std::string {
             const std::string granted{ "\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\5"
-                                       "\0\0\0\0\0\0\0\0",
-                                       32 };
+                                       "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+                                       48 };
             return calls++ == 0 ? "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
-                                : "$32\r\n" + granted + "\r\n";
+                                : "$48\r\n" + granted + "\r\n";
         },
         [&port] {
             return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(port)

@@ -26,7 +26,7 @@ struct Asked {
 /// A request whose limits are in one shard, and its result.
 class Request final : public ShardPart {
 public:
-    Request(Coalescer& coalescer, CheckScripts scripts, std::vector<Asked> all, bool without_others)
+    Request(Coalescer& coalescer, CheckScripts scripts, std::vector<Asked> all)
         : given_(std::move(all)), limits_(given_.size())
     {
         for (std::size_t i = 0; i < given_.size(); ++i) {
@@ -41,7 +41,6 @@ public:
             pointers_.push_back(&limit);
         }
         limits = pointers_;
-        alone = without_others;
     }
 
     void ended() noexcept override
@@ -98,38 +97,33 @@ protected:
     /// Before begin: requests of exactly these limits are decided by a script of their own.
     void add_sequence(const std::vector<SequenceLimit>& limits)
     {
-        for (const bool refundable : { false, true }) {
-            sequences_.push_back({ limits, SequenceScripts(limits, refundable, scripts_) });
-        }
+        sequences_.push_back({ limits, SequenceScripts(limits, scripts_) });
     }
-    const SequenceScripts* sequence_of(const std::vector<Asked>& limits, bool refundable) const
+    const SequenceScripts* sequence_of(const std::vector<Asked>& limits) const
     {
         const auto found =
             std::find_if(sequences_.begin(), sequences_.end(), [&](const Sequence& sequence) {
-                return sequence.scripts.refundable() == refundable
-                    && std::equal(
-                           sequence.limits.begin(), sequence.limits.end(), limits.begin(),
-                           limits.end(), [](const SequenceLimit& limit, const Asked& asked) {
-                               return limit
-                                   == SequenceLimit{ asked.policy.algorithm, asked.shadow };
-                           });
+                return std::equal(
+                    sequence.limits.begin(), sequence.limits.end(), limits.begin(), limits.end(),
+                    [](const SequenceLimit& limit, const Asked& asked) {
+                        return limit == SequenceLimit{ asked.policy.algorithm, asked.shadow };
+                    });
             });
         return found == sequences_.end() ? nullptr : &found->scripts;
     }
 
-    Request& make(std::vector<Asked> limits, bool alone = true)
+    Request& make(std::vector<Asked> limits)
     {
         CheckScripts scripts;
         scripts.several = several_;
-        scripts.sequences = sequence_of(limits, !alone);
-        requests_.push_back(
-            std::make_unique<Request>(*coalescer_, scripts, std::move(limits), alone));
+        scripts.sequences = sequence_of(limits);
+        requests_.push_back(std::make_unique<Request>(*coalescer_, scripts, std::move(limits)));
         return *requests_.back();
     }
 
-    Request& send(std::vector<Asked> limits, bool alone = true)
+    Request& send(std::vector<Asked> limits)
     {
-        Request& request = make(std::move(limits), alone);
+        Request& request = make(std::move(limits));
         sent_.push_back(coalescer_->send(request));
         return request;
     }

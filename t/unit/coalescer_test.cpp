@@ -138,12 +138,11 @@ TEST_F(CoalescedChecks, with_different_policies_or_clocks_do_not_share_a_call)
         for (const auto& kind : kinds) {
             send(kind);
         }
-        send({ Asked{} }, false);               // a request with limits in other shards
         send({ Asked{}, Asked{ "another" } });  // with another limit
         send({ Asked{ "another" }, Asked{} });  // in another order
     });
-    EXPECT_EQ(server_.calls("getrange"), 7 + 2 * 2) << "each limit is read once";
-    EXPECT_EQ(count(End::answered), 9);
+    EXPECT_EQ(server_.calls("getrange"), 6 + 2 * 2) << "each limit is read once";
+    EXPECT_EQ(count(End::answered), 8);
 }
 
 TEST_F(CoalescedChecks, of_keys_with_equal_concatenations_do_not_share_a_call)

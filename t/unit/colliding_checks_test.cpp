@@ -55,15 +55,6 @@ std::vector<std::string> keys_of(bool one_hash, std::uint64_t count)
     return keys;
 }
 
-struct NoOwner final : AheadOwner {
-    void ahead_answered(
-        std::string_view, std::uint64_t, const Policy&, const KeyAnswer&,
-        std::int64_t) const noexcept override
-    {
-    }
-    void ahead_uncertain(std::string_view, std::uint64_t) const noexcept override {}
-};
-
 class CollidingChecks : public HoldingTest {
 protected:
     static constexpr std::uint64_t count = 15'000;
@@ -83,14 +74,16 @@ protected:
         Worker& one = add_worker();
         AheadUnits units(
             one.client, +[]() noexcept { return virtual_now; });
-        const NoOwner owner;
+        const struct : LimitOwner {
+        } owner;
         RemoteLimit limit;
+        limit.owner = &owner;
         limit.policy = { Algorithm::fixed_window, { 1000, 60s }, {}, {}, {} };
         limit.scripts.report = statement_;
         return time_of(keys, [&](std::string_view key) {
             limit.redis_key = key;
             AheadReport* const report =
-                units.prepare(limit, { key, 1, owner, 1000, units.hash_of(limit.redis_key) });
+                units.prepare(limit, { key, 1, 1000, units.hash_of(limit.redis_key) });
             ASSERT_NE(report, nullptr);
             units.add(*report, 1);
         });

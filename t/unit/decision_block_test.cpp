@@ -15,7 +15,7 @@ protected:
         scripts_.add(block_script());
         for (const Algorithm algorithm : all_algorithms) {
             const SequenceLimit limit{ algorithm, false, true };
-            scripts_.add(sequence_script({ &limit, 1 }, true));
+            scripts_.add(sequence_script({ &limit, 1 }));
         }
         DecisionTest::SetUp();
     }
@@ -28,7 +28,7 @@ protected:
         made.zone.policy.block = 100s;
         made.block_key = made.redis_key + ":block";
         const SequenceLimit limit{ algorithm, false, true };
-        made.sequences.emplace(std::span{ &limit, 1 }, true, scripts_);
+        made.sequences.emplace(std::span{ &limit, 1 }, scripts_);
         return made;
     }
     KeyedZone& blocking_zone(std::int64_t quota) { return blocking_zone(quota, &redis()); }

@@ -132,7 +132,7 @@ protected:
         }
         for (const Algorithm algorithm : algorithms_) {
             const SequenceLimit limit{ algorithm };
-            scripts_.add(sequence_script({ &limit, 1 }, true));
+            scripts_.add(sequence_script({ &limit, 1 }));
             charges_.push_back(scripts_.add(charge_script(algorithm)));
         }
         several_ = scripts_.add(several_script(algorithms_));
@@ -175,7 +175,7 @@ protected:
         made.key = "key";
         made.coalescer = in;
         const SequenceLimit limit{ algorithm };
-        made.sequences.emplace(std::span{ &limit, 1 }, true, scripts_);
+        made.sequences.emplace(std::span{ &limit, 1 }, scripts_);
         made.scripts = { several_, refund_, &*made.sequences, SequenceScripts::bit(0) };
         made.scripts.block = block_;
         made.scripts.charge = charges_[static_cast<std::size_t>(algorithm)];

@@ -120,8 +120,8 @@ protected:
         const SequenceLimit concurrency{ Algorithm::concurrency };
         const std::array both{ concurrency, SequenceLimit{ Algorithm::fixed_window } };
         const std::array algorithms{ Algorithm::concurrency, Algorithm::fixed_window };
-        single_.emplace(std::span{ &concurrency, 1 }, true, scripts_);
-        both_.emplace(both, true, scripts_);
+        single_.emplace(std::span{ &concurrency, 1 }, scripts_);
+        both_.emplace(both, scripts_);
         several_ = scripts_.add(several_script(algorithms));
         statement_ = scripts_.add(statement_script());
         redis_ = redisConnect("127.0.0.1", server_.port());

@@ -34,7 +34,7 @@ protected:
     Request& ask(
         std::int64_t cost, std::optional<microseconds> now = std::nullopt, std::int64_t lease = 0)
     {
-        Request& request = make({ { "key", policy_, cost, false, now } }, false);
+        Request& request = make({ { "key", policy_, cost, false, now } });
         RemoteLimit& limit = *request.limits[0];
         limit.scripts.refund = refund_;
         limit.scripts.charge = charge_;

@@ -140,16 +140,16 @@ bool reads(std::string text, std::size_t answers, int type = REDIS_REPLY_STRING)
     return SeveralReply(reply_of(text, type), answers).good();
 }
 
-TEST(ScriptReply, of_one_limit_has_four_numbers)
+TEST(ScriptReply, of_one_limit_has_six_numbers)
 {
     Verdict state;
-    ASSERT_TRUE(reads(packed({ 1, 4, 5'000'000, 0 }), state));
+    ASSERT_TRUE(reads(packed({ 1, 4, 5'000'000, 0, 0, 0 }), state));
     EXPECT_EQ(state, (Verdict{ true, 4, 5s, 0us }));
-    ASSERT_TRUE(reads(packed({ 0, 0, 7, -1 }), state));
+    ASSERT_TRUE(reads(packed({ 0, 0, 7, -1, 0, 0 }), state));
     EXPECT_EQ(state, (Verdict{ false, 0, 7us, std::nullopt }));
 }
 
-TEST(ScriptReply, of_a_refundable_limit_has_the_reset_before_and_the_time_as_well)
+TEST(ScriptReply, of_one_limit_has_the_reset_before_and_the_time)
 {
     SequenceReply reply;
     ASSERT_TRUE(
@@ -179,14 +179,14 @@ TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
 TEST(ScriptReply, says_what_is_left_of_a_block_beside_the_counts)
 {
     SequenceReply reply;
-    ASSERT_TRUE(read_sequence_reply(packed({ 28, 3, 5, 0 }), reply));
+    ASSERT_TRUE(read_sequence_reply(packed({ 28, 3, 5, 0, 0, 0 }), reply));
     EXPECT_EQ(reply.blocked, 7us);
     EXPECT_EQ(reply.state, (Verdict{ false, 3, 5us, 0us })) << "admitted by the counts";
-    ASSERT_TRUE(read_sequence_reply(packed({ 29, 3, 5, 0 }), reply));
+    ASSERT_TRUE(read_sequence_reply(packed({ 29, 3, 5, 0, 0, 0 }), reply));
     EXPECT_EQ(reply.blocked, 7us) << "a request of cost 0";
     EXPECT_TRUE(reply.state.granted);
     EXPECT_FALSE(reply.spared);
-    ASSERT_TRUE(read_sequence_reply(packed({ 2, 0, 5, 9 }), reply));
+    ASSERT_TRUE(read_sequence_reply(packed({ 2, 0, 5, 9, 0, 0 }), reply));
     EXPECT_EQ(reply.blocked, 0us);
     EXPECT_TRUE(reply.spared);
 }
@@ -210,15 +210,15 @@ TEST(ScriptReply, of_another_shape_is_rejected)
     Verdict one;
     EXPECT_FALSE(reads("", one));
     EXPECT_FALSE(reads(packed({ 1, 4, 5 }), one));
-    EXPECT_FALSE(reads(packed({ 1, 4, 5, 0, 1, 4, 5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ -1, 4, 5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 1, -4, 5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 1, 4, -5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 1, 4, 5, -3 }), one));
+    EXPECT_FALSE(reads(packed({ 1, 4, 5, 0, 0, 0, 1, 4, 5, 0, 0, 0 }), one));
+    EXPECT_FALSE(reads(packed({ -1, 4, 5, 0, 0, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 1, -4, 5, 0, 0, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 1, 4, -5, 0, 0, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 1, 4, 5, -3, 0, 0 }), one));
     constexpr std::int64_t too_large = (std::int64_t{ 1 } << 58) + 1;
-    EXPECT_FALSE(reads(packed({ 1, too_large, 5, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 1, 4, too_large, 0 }), one));
-    EXPECT_FALSE(reads(packed({ 0, 4, 5, too_large }), one));
+    EXPECT_FALSE(reads(packed({ 1, too_large, 5, 0, 0, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 1, 4, too_large, 0, 0, 0 }), one));
+    EXPECT_FALSE(reads(packed({ 0, 4, 5, too_large, 0, 0 }), one));
 
     const std::size_t answers = 1;
     EXPECT_TRUE(reads(packed({ 1, 1, 4, 5, 0, 0, 6, 8 }), answers));
@@ -282,7 +282,7 @@ TEST(ScriptText, all_limits_together_and_each_alone_have_scripts_of_their_own)
                                 SequenceLimit{ Algorithm::fixed_window, true },
                                 SequenceLimit{ Algorithm::token_bucket } };
     redis::ScriptRegistry scripts;
-    const SequenceScripts sequences(limits, false, scripts);
+    const SequenceScripts sequences(limits, scripts);
     const auto text = [&](std::size_t bits) { return scripts.text(sequences.of(bits).value()); };
     EXPECT_EQ(text(7), sequence_script(limits));
     EXPECT_EQ(text(2), single_script(Algorithm::fixed_window)) << "alone, shadows are no others";
@@ -297,7 +297,7 @@ TEST(ScriptText, the_longest_sequence_of_each_algorithm_compiles)
     for (const Algorithm algorithm : all_algorithms) {
         const std::vector<SequenceLimit> limits(
             SequenceScripts::most, SequenceLimit{ algorithm, false, true });
-        const auto reply = server.ask({ "SCRIPT", "LOAD", sequence_script(limits, true) });
+        const auto reply = server.ask({ "SCRIPT", "LOAD", sequence_script(limits) });
         EXPECT_EQ(reply.size(), 40U) << reply;
     }
 }

@@ -58,8 +58,7 @@ protected:
             }
             sequence.push_back({ algorithm, limit.shadow, limit.policy.block.count() > 0 });
         }
-        refundable_ = any(0, 1) == 0;
-        digest_ = caller_.load(sequence_script(sequence, refundable_));
+        digest_ = caller_.load(sequence_script(sequence));
         now_ = 1'800'000'000 * second + any(0, day);
     }
 
@@ -120,7 +119,7 @@ protected:
                 checks.push_back(asked.check);
             }
         }
-        const auto replies = caller_.check_sequence(digest_, checks, refundable_, limits_.size());
+        const auto replies = caller_.check_sequence(digest_, checks, limits_.size());
         EXPECT_EQ(replies.size(), checks.size());
         for (std::size_t i = 0; i < requests.size() && !HasFailure(); ++i) {
             const auto expected = by_model(requests[i]);
@@ -133,7 +132,7 @@ protected:
                     + ", limit " + std::to_string(limit));
                 EXPECT_EQ(text_of(reply.state), text_of(state));
                 EXPECT_EQ(text_of(reply.state), text_of(several.states.at(limit)));
-                if (refundable_ && taken) {
+                if (taken) {
                     EXPECT_EQ(reply.reset_before, several.without.at(limit).reset);
                 }
             }
@@ -178,7 +177,6 @@ protected:
     const std::string several_ = caller_.load(several_script(all_algorithms));
     const std::string blocks_ = caller_.load(block_script());
     std::string digest_;
-    bool refundable_ = false;
     std::deque<Limit> limits_;
     Time now_ = 0;
 };

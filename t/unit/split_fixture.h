@@ -34,7 +34,7 @@ protected:
                 RemoteLimit& limit = split.limits[i];
                 static_cast<LimitCheck&>(limit) = { split.keys[i], policy_, 1, false, {} };
                 limit.coalescer = &*coalescer_;
-                limit.scripts = { several_, refund, sequence_of({ {} }, true),
+                limit.scripts = { several_, refund, sequence_of(std::vector{ Asked{} }),
                                   SequenceScripts::bit(0) };
             }
         }

@@ -154,7 +154,7 @@ std::vector<std::optional<Verdict>> TraceCaller::check_together(
     if (reply->type != REDIS_REPLY_STRING) {
         ADD_FAILURE() << (reply->type == REDIS_REPLY_ERROR ? reply->str : "wrong type");
     } else {
-        constexpr std::size_t size = verdict_bytes;
+        constexpr std::size_t size = reply_bytes;
         const std::string_view text{ reply->str, reply->len };
         EXPECT_EQ(text.size(), checks.size() * size);
         for (std::size_t at = 0; at + size <= text.size(); at += size) {
@@ -240,11 +240,10 @@ redisReply* TraceCaller::call_in_transaction(std::span<const LimitCheck> checks)
 }
 
 std::vector<SequenceReply> TraceCaller::check_sequence(
-    const std::string& digest, std::span<const LimitCheck> checks, bool refundable,
-    std::size_t limits)
+    const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits)
 {
     const redis::BatchFormat format =
-        sequence_format(checks.size(), sum_of_numbers(checks), refundable, count_blocks(checks));
+        sequence_format(checks.size(), sum_of_numbers(checks), count_blocks(checks));
     arguments_.begin(digest, { format.keys, 1 });
     for (std::size_t at = 0; at < checks.size(); at += limits) {
         write_check_keys(checks.subspan(at, limits), arguments_);

@@ -58,8 +58,7 @@ public:
     /// those of the second, and so on. `limits`: of each request; only blocks need it. Empty: the
     /// reply could not be read.
     std::vector<SequenceReply> check_sequence(
-        const std::string& digest, std::span<const LimitCheck> checks, bool refundable,
-        std::size_t limits = 1);
+        const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits = 1);
 
     /// By several_script, for runs of requests as in write_several_arguments. The verdicts of each
     /// limit for each request; empty: the reply could not be read.

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "check/script_call.h"
+#include "limit/key_answer.h"
+#include "limit/run_reply.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace ratelimit {
+
+/// Whose limit it is: counts blocks, and keeps what Redis answers of its keys in the memory of this
+/// node. Must outlive the client's calls.
+class LimitOwner {
+public:
+    virtual void block_began() const noexcept {}
+    /// Units were returned or a block was lifted: refusals of this key that are remembered are
+    /// stale.
+    virtual void refunded(std::string_view /*key*/) const noexcept {}
+
+    /// Of a zone with ahead=: Redis has counted units of the key, and answered. `unanswered`: the
+    /// units of the key that this worker has let in and that have no answer yet.
+    virtual void ahead_answered(
+        std::string_view /*key*/, std::uint64_t /*policy_hash*/, const Policy&, const KeyAnswer&,
+        std::int64_t /*unanswered*/) const noexcept
+    {
+    }
+    /// A connection was lost: Redis may have counted units of the key or not.
+    virtual void ahead_uncertain(
+        std::string_view /*key*/, std::uint64_t /*policy_hash*/) const noexcept
+    {
+    }
+
+    /// Of a zone with lease=: a renewal has ended. Redis granted `answer.taken` requests of this
+    /// cost, 0 if it failed. `sent`: a lower bound of the time at which they were counted.
+    virtual void lease_renewed(
+        std::string_view /*key*/, std::uint64_t /*policy_hash*/, const LimitCheck&,
+        const RunReply& /*answer*/, microseconds /*sent*/) const noexcept
+    {
+    }
+
+protected:
+    ~LimitOwner() = default;
+};
+
+}  // namespace ratelimit
