@@ -219,11 +219,14 @@ void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcep
         client_.count_failed();
         return;
     }
-    RemoteLimit limit;
-    static_cast<LimitCheck&>(limit) = report.check_;
-    limit.scripts.refund = report.refund_;
-    limit.shard = report.shard_;
-    refund(client_, limit, { units, report.counted_->taken_at, report.counted_->reset }, clock_());
+    Receipt receipt;
+    receipt.redis_key = report.redis_key_;
+    receipt.policy = report.check_.policy;
+    receipt.now = report.check_.now;
+    receipt.shard = report.shard_;
+    receipt.refund = report.refund_;
+    const Refund refund{ units, report.counted_->taken_at, report.counted_->reset };
+    ratelimit::refund(client_, receipt, refund, clock_());
 }
 
 void AheadUnits::send_waiting(std::string_view redis_key) noexcept

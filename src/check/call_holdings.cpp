@@ -14,13 +14,6 @@ bool admitted(std::span<const LimitCheck> limits, std::span<const SequenceReply>
     return all;
 }
 
-void hold(Holding& holding, RemoteLimit& limit) noexcept
-{
-    limit.holding = &holding;
-    limit.held = limit.cost;
-    holding.hold(limit.cost);
-}
-
 }  // namespace
 
 void CallHoldings::add(std::size_t limit, Holding& holding)
@@ -83,7 +76,7 @@ bool CallHoldings::answered(
         owner.each([&, i = i, holding = holding](ShardPart& part) {
             part.limits[i]->ignored = reply.ignored;
             if (taken) {
-                hold(*holding, *part.limits[i]);
+                part.limits[i]->held = GrantedUnits(*holding, part.limits[i]->cost);
             }
         });
         all = all && (!reply.ignored || limits[i].shadow);
@@ -112,8 +105,8 @@ bool CallHoldings::answered(
         owners.each([&, i = i, holding = holding](ShardPart& part) {
             const auto [run, index] = part.position;
             part.limits[i]->ignored = answer.ignored;
-            if (index < reply.answer(runs.reply_of(run, i)).taken && part.limits[i]->cost > 0) {
-                hold(*holding, *part.limits[i]);
+            if (index < reply.answer(runs.reply_of(run, i)).taken) {
+                part.limits[i]->held = GrantedUnits(*holding, part.limits[i]->cost);
             }
         });
         all = all && (!answer.ignored || limits[i].shadow);

@@ -147,7 +147,7 @@ void Check::spare_unknown() noexcept
     each_part([](Part& part) {
         if (std::exchange(part.unknown, false) && part.end != ShardPart::End::answered) {
             for (const RemoteLimit* limit : part.limits) {
-                spare(limit->coalescer->client(), *limit);
+                spare(limit->coalescer->client(), limit->receipt());
             }
         }
     });
@@ -178,11 +178,11 @@ bool Check::refund(microseconds now) noexcept
         }
         for (RemoteLimit* limit : part.limits) {
             if (limit->holdings != nullptr) {
-                limit->release();
+                limit->held = {};
                 limit->state = limit->without;
             } else if (limit->state.granted && limit->cost > 0) {
                 const Refund taken{ limit->cost, limit->taken_at, limit->state.reset };
-                take_back(limit->coalescer->client(), *limit, taken, now);
+                take_back(limit->coalescer->client(), limit->receipt(), taken, now);
                 limit->state = limit->without;
                 refunded = true;
             }

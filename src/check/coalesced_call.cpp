@@ -221,7 +221,7 @@ void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
         limit.taken_at = limit.now.value_or(reply.server_time());
         limit.note_block(answer.blocked, answer.spared, repeated());
         if (repeated() && limit.block_apart && index < answer.taken) {
-            spare(client_, limit);  // the script had no key of the block
+            spare(client_, limit.receipt());  // the script had no key of the block
         }
     }
     part.end = ShardPart::End::answered;

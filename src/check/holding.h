@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace ratelimit {
 
@@ -66,10 +67,6 @@ public:
     /// The message has ended. May call waiters, which send messages.
     void ended(bool timed_out) noexcept;
 
-    /// A request holds units that an answer granted, until it releases them.
-    void hold(std::int64_t units) noexcept;
-    void release(std::int64_t units) noexcept;
-
     /// A call refers to it from enter to leave: meanwhile it is not forgotten.
     void enter() noexcept { ++calls_; }
     void leave() noexcept { --calls_; }
@@ -79,7 +76,12 @@ public:
     std::size_t hash = 0;
 
 private:
+    friend class GrantedUnits;
     friend class Holdings;
+
+    /// A request holds units that an answer granted, until it releases them.
+    void hold(std::int64_t units) noexcept;
+    void release(std::int64_t units) noexcept;
 
     std::string_view routing_key() const noexcept override { return key_; }
     redis::ScriptId script() const noexcept override { return script_; }
@@ -132,6 +134,39 @@ private:
     std::int64_t base_ = 0;
     std::int64_t taken_ = 0;
     List<Waiter> waiters_;
+};
+
+/// Units that a request holds, until this is destroyed or another value is moved to it.
+class GrantedUnits {
+public:
+    GrantedUnits() = default;
+    GrantedUnits(Holding& holding, std::int64_t units) noexcept : holding_(&holding), units_(units)
+    {
+        holding.hold(units);
+    }
+    GrantedUnits(GrantedUnits&& other) noexcept
+        : holding_(other.holding_), units_(std::exchange(other.units_, 0))
+    {
+    }
+    GrantedUnits& operator=(GrantedUnits&& other) noexcept
+    {
+        const GrantedUnits before(std::move(*this));
+        holding_ = other.holding_;
+        units_ = std::exchange(other.units_, 0);
+        return *this;
+    }
+    ~GrantedUnits()
+    {
+        if (units_ > 0) {
+            holding_->release(units_);
+        }
+    }
+
+    std::int64_t units() const noexcept { return units_; }
+
+private:
+    Holding* holding_ = nullptr;
+    std::int64_t units_ = 0;
 };
 
 /// The Holdings of one zone in one worker.

@@ -27,9 +27,10 @@ LateReply::LateReply(
     }
     std::size_t at = 0;
     for (std::size_t i = 0; i < limits.size(); ++i) {
-        RemoteLimit& limit = limits_.emplace_back(*limits[i]);
-        static_cast<LimitCheck&>(limit) = checks[i];
-        limit.cost = 0;  // the most of all requests: its own is of another one
+        Receipt& limit = limits_.emplace_back(limits[i]->receipt());
+        shadow_.push_back(checks[i].shadow);
+        limit.now = checks[i].now;
+        limit.cost = 0;
         for (std::size_t run = 0; run < runs.count(); ++run) {
             limit.cost = std::max(limit.cost, runs.cost(run, i));
         }
@@ -38,7 +39,7 @@ LateReply::LateReply(
         limit.block_key = std::string_view(keys_).substr(at, checks[i].block_key.size());
         at += limit.block_key.size();
     }
-    for (RemoteLimit& limit : limits_) {
+    for (Receipt& limit : limits_) {
         limit.key = std::string_view(keys_).substr(at, limit.key.size());
         at += limit.key.size();
     }
@@ -46,7 +47,7 @@ LateReply::LateReply(
 
 redis::Call* LateReply::await(const std::shared_ptr<LateReply>& late)
 {
-    for (const RemoteLimit& limit : late->limits_) {
+    for (const Receipt& limit : late->limits_) {
         if (limit.policy.block.count() > 0 && limit.cost > 0) {
             late->unsettled_.emplace_back(late->client_.unsettled(), limit.block_key);
         }
@@ -80,8 +81,7 @@ void LateReply::on_reply(const redisReply& reply, const PartList& waiting) noexc
         const auto [run, index] = part.position;
         bool passes = true;
         for (std::size_t i = 0; i < limits_.size(); ++i) {
-            passes = passes
-                && (limits_[i].shadow || index < several.answer(runs_.reply_of(run, i)).taken);
+            passes = passes && (shadow_[i] || index < several.answer(runs_.reply_of(run, i)).taken);
         }
         ++(passes ? granted_ : refused_)[run];
         if (!part.lease.replies.empty()) {
@@ -101,7 +101,7 @@ bool LateReply::on_part(std::string_view part) noexcept
         if (!read_sequence_reply(part.substr(i * bytes, bytes), reply)) {
             return false;
         }
-        passes = passes && (reply.state.granted || limits_[i].shadow);
+        passes = passes && (reply.state.granted || shadow_[i]);
         counted_[i] = { reply.state.granted ? 1 : 0, reply.state.reset };
     }
     if (!passes) {
@@ -114,7 +114,7 @@ bool LateReply::on_part(std::string_view part) noexcept
 void LateReply::answered(microseconds server_time) noexcept
 {
     const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
-    for (RemoteLimit& limit : limits_) {
+    for (Receipt& limit : limits_) {
         limit.taken_at = limit.now.value_or(server_time);
     }
     answered_ = true;
@@ -137,7 +137,7 @@ void LateReply::answered(microseconds server_time) noexcept
 /// The process does not exit before the reply has come: there will be something to settle.
 void LateReply::await_settlement()
 {
-    const auto settles = [](const RemoteLimit& limit) {
+    const auto settles = [](const Receipt& limit) {
         return limit.cost > 0 && !counts_at_one_time(limit.policy.algorithm);
     };
     if (std::any_of(limits_.begin(), limits_.end(), settles)) {
@@ -176,7 +176,7 @@ try {
 void LateReply::on_failure(redis::Failure) noexcept
 {
     const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
-    for (const RemoteLimit& limit : limits_) {
+    for (const Receipt& limit : limits_) {
         spare(client_, limit, age());
     }
     unsettled_.clear();
@@ -188,7 +188,7 @@ void LateReply::refund_refused() noexcept
     for (std::size_t run = 0; run < refused_.size(); ++run) {
         const std::int64_t passed = runs_.requests_of(run) - refused_[run] + leased_[run];
         for (std::size_t i = 0; i < limits_.size(); ++i) {
-            RemoteLimit& limit = limits_[i];
+            const Receipt& limit = limits_[i];
             Counted& counted = counted_[runs_.reply_of(run, i)];
             const std::int64_t requests = counted.requests - passed - counted.refunded;
             const std::int64_t cost = requests * runs_.cost(run, i);
@@ -205,7 +205,7 @@ void LateReply::refund_refused() noexcept
 void LateReply::settle_passed() noexcept
 {
     for (const auto [run, i, cost] : costs_) {
-        const RemoteLimit& limit = limits_[i];
+        const Receipt& limit = limits_[i];
         Counted& counted = counted_[runs_.reply_of(run, i)];
         if (counted.settled < counted.requests - counted.refunded) {
             ++counted.settled;

@@ -75,7 +75,8 @@ private:
 
     redis::Client& client_;
     std::string keys_;
-    std::vector<RemoteLimit> limits_;
+    std::vector<Receipt> limits_;  // with the largest cost of the requests
+    std::vector<bool> shadow_;     // by limit
     Runs runs_;
     std::optional<redis::BatchFormat> batched_;
     std::vector<std::int64_t> refused_;  // requests, by run

@@ -2,6 +2,7 @@
 
 #include "check/holding.h"
 #include "check/limit_owner.h"
+#include "check/receipt.h"
 #include "check/script_call.h"
 #include "check/sequence_scripts.h"
 #include "redis/call.h"
@@ -10,7 +11,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
 namespace ratelimit {
 
@@ -64,15 +64,13 @@ struct RemoteLimit : LimitCheck {
             && (counts_refuse || stored > policy.block);
     }
 
-    Holding* holding = nullptr;  // where the request holds `held` units
-    std::int64_t held = 0;
+    GrantedUnits held;  // of a concurrency limit
 
-    /// The request does not hold anything any longer.
-    void release() noexcept
+    /// Refers to the keys of this limit.
+    Receipt receipt() const noexcept
     {
-        if (held > 0) {
-            holding->release(std::exchange(held, 0));
-        }
+        return { redis_key,      block_key,      key,           policy, cost, now, taken_at, shard,
+                 scripts.refund, scripts.charge, scripts.block, owner };
     }
 };
 

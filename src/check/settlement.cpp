@@ -1,12 +1,12 @@
 #include "check/settlement.h"
 
 #include "base/free_list.h"
+#include "check/limit_owner.h"
 #include "check/script_reply.h"
 
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -25,6 +25,7 @@ public:
     struct Charge {
         std::int64_t cost;
     };
+    using What = std::variant<Refund, Charge, BlockStatement>;
 
     Settlement* next = nullptr;  // of the ReusePool
     static Settlement& take() { return pool().take(); }
@@ -35,43 +36,35 @@ public:
     }
 
     /// `ago`: when what it follows began.
-    template <class What>
     void begin(
-        redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now,
+        redis::Client& client, const Receipt& receipt, const What& what, microseconds now,
         redis::milliseconds ago)
     {
         client_ = &client;
         what_ = what;
         ago_ = ago;
-        key_ = std::is_same_v<What, BlockStatement> ? limit.block_key : limit.redis_key;
-        counted_key_ = limit.key;
-        owner_ = limit.owner;
-        check_ = limit;
-        if (check_.now) {
-            check_.now = now;  // not the time of the check: an arrival time drains meanwhile
-        }
-        script_ = std::is_same_v<What, Refund> ? limit.scripts.refund
-            : std::is_same_v<What, Charge>     ? limit.scripts.charge
-                                               : limit.scripts.block;
         began_ = client.now();
-        shard_ = limit.shard;
-        block_key_ = std::is_same_v<What, Refund> ? limit.block_key : std::string_view{};
-        block_script_ = limit.scripts.block;
+        own(receipt);
+        if (receipt_.now) {
+            receipt_.now = now;  // not the time of the check: an arrival time drains meanwhile
+        }
         lifts_ = Lifts::nothing;
         late_ = false;
         wait_at_exit();
-        routing = {};
-        routing.shard = shard_;
+        forget_routing();
     }
     /// When the refund has ended, however it did, a block that began because of it is lifted. Not
     /// earlier: a check that Redis executes between the two may be refused by what is refunded.
     void then_lift() noexcept { lift(Lifts::since_taken); }
 
-    std::string_view routing_key() const noexcept override { return key_; }
+    std::string_view routing_key() const noexcept override
+    {
+        return states() ? receipt_.block_key : receipt_.redis_key;
+    }
     /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
     redis::Call* late_reply() noexcept override
     {
-        if (std::holds_alternative<BlockStatement>(what_)) {
+        if (states()) {
             return nullptr;
         }
         Settlement* late = nullptr;
@@ -91,9 +84,8 @@ public:
         const microseconds tried = client_->now() - began_;
         const bool again = spares() ? tried < std::max<microseconds>(longest, units_count())
                                     : !routing.written && tried < longest;
-        routing = {};
-        routing.shard = shard_;
-        if (again && !block_key_.empty() && lifts_ == Lifts::nothing) {
+        forget_routing();
+        if (again && may_be_spared() && lifts_ == Lifts::nothing) {
             lift(Lifts::since_tried);
         }
         if (again && client_->try_again(*this, spares())) {
@@ -102,10 +94,10 @@ public:
         if (!late_) {
             client_->count_failed();
         }
-        if (block_key_.empty()) {
-            release();
-        } else {
+        if (may_be_spared()) {
             state_spared(std::get<Refund>(what_).taken_at, units_count());
+        } else {
+            release();
         }
     }
 
@@ -126,39 +118,51 @@ private:
     void lift(Lifts which) noexcept
     {
         lifts_ = which;
-        unsettled_.emplace(client_->unsettled(), block_key_, age());
+        unsettled_.emplace(client_->unsettled(), receipt_.block_key, age());
     }
     redis::milliseconds age() const noexcept { return client_->now() - began_ + ago_; }
     /// A process that leaves waits for it. That a block begins does not delay other blocks.
     void wait_at_exit() noexcept
     {
-        const bool begins = std::holds_alternative<BlockStatement>(what_) && !spares();
-        unsettled_.emplace(client_->unsettled(), begins ? std::string_view{} : key_, age());
+        const bool begins = states() && !spares();
+        unsettled_.emplace(
+            client_->unsettled(), begins ? std::string_view{} : routing_key(), age());
+    }
+    void own(const Receipt& receipt)
+    {
+        receipt_ = receipt;
+        receipt_.redis_key = redis_key_ = receipt.redis_key;
+        receipt_.block_key = block_key_ = receipt.block_key;
+        receipt_.key = key_ = receipt.key;
+    }
+    void forget_routing() noexcept
+    {
+        routing = {};
+        routing.shard = receipt_.shard;
     }
 
     /// Everything but what the other one states itself: that it is given up, and that the key is
     /// spared.
     void continue_late(const Settlement& other)
     {
-        key_ = other.key_;
+        own(other.receipt_);
         client_ = other.client_;
         began_ = other.began_;
         ago_ = other.ago_;
-        shard_ = other.shard_;
-        check_ = other.check_;
-        script_ = other.script_;
         what_ = other.what_;
-        block_key_.clear();
-        counted_key_ = other.counted_key_;
-        owner_ = other.owner_;
         lifts_ = Lifts::nothing;
         late_ = true;
         wait_at_exit();
-        routing = {};
-        routing.shard = shard_;
+        forget_routing();
         routing.written = true;
     }
 
+    bool states() const noexcept { return std::holds_alternative<BlockStatement>(what_); }
+    /// Whether the statement that the key is spared follows if the refund is given up.
+    bool may_be_spared() const noexcept
+    {
+        return std::holds_alternative<Refund>(what_) && !receipt_.block_key.empty() && !late_;
+    }
     bool spares() const noexcept
     {
         const auto* block = std::get_if<BlockStatement>(&what_);
@@ -167,30 +171,39 @@ private:
     /// What Redis still executes may come later than this statement.
     microseconds units_count() const noexcept
     {
-        return check_.policy.counted_at_most() + client_->longest_wait();
+        return receipt_.policy.counted_at_most() + client_->longest_wait();
     }
 
-    redis::ScriptId script() const noexcept override { return script_; }
+    redis::ScriptId script() const noexcept override
+    {
+        return states()                             ? receipt_.block
+            : std::holds_alternative<Refund>(what_) ? receipt_.refund
+                                                    : receipt_.charge;
+    }
     redis::BatchFormat format() const noexcept override
     {
         if (std::holds_alternative<Charge>(what_)) {
-            return sequence_format(1, numbers_of(check_.policy.algorithm));
+            return sequence_format(1, numbers_of(receipt_.policy.algorithm));
         }
         return std::holds_alternative<Refund>(what_) ? refund_format : block_format;
     }
-    void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
+    void write_keys(redis::ScriptArguments& arguments) const override
+    {
+        arguments.key(routing_key());
+    }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {
+        const LimitCheck check{ receipt_.redis_key, receipt_.policy, 0, false, receipt_.now };
         if (const auto* refund = std::get_if<Refund>(&what_)) {
-            write_refund_numbers(check_, *refund, arguments);
+            write_refund_numbers(check, *refund, arguments);
         } else if (const auto* block = std::get_if<BlockStatement>(&what_)) {
             BlockStatement statement = *block;
             if (statement.at.count() < 0) {
                 statement.at -= client_->now() - began_;
             }
-            write_block_numbers(check_.now, statement, arguments);
+            write_block_numbers(receipt_.now, statement, arguments);
         } else {
-            write_sequence_numbers(check_, std::get<Charge>(what_).cost, arguments);
+            write_sequence_numbers(check, std::get<Charge>(what_).cost, arguments);
         }
     }
     bool on_part(std::string_view part) noexcept override
@@ -199,10 +212,11 @@ private:
         if (std::holds_alternative<Charge>(what_) && !read_sequence_reply(part, reply)) {
             return false;
         }
-        if (owner_ != nullptr && (std::holds_alternative<Refund>(what_) || spares())) {
-            owner_->refunded(counted_key_);
-        } else if (owner_ != nullptr && part == "+") {
-            owner_->block_began();
+        const LimitOwner* owner = receipt_.owner;
+        if (owner != nullptr && (std::holds_alternative<Refund>(what_) || spares())) {
+            owner->refunded(key_);
+        } else if (owner != nullptr && part == "+") {
+            owner->block_began();
         }
         if (lifts_ == Lifts::nothing) {
             release();
@@ -211,7 +225,7 @@ private:
         } else {
             // It must not be later than the first try, however late Redis executes this.
             const auto tried = client_->now() - began_ + client_->longest_wait();
-            state_spared(check_.now.value_or(-tried), microseconds{ 0 });
+            state_spared(receipt_.now.value_or(-tried), microseconds{ 0 });
         }
         return true;
     }
@@ -221,17 +235,13 @@ private:
     {
         what_ = BlockStatement{ at, client_->longest_wait(), {}, lasts };
         lifts_ = Lifts::nothing;
-        unsettled_.emplace(client_->unsettled(), block_key_, age());
-        script_ = block_script_;
-        key_.swap(block_key_);
-        block_key_.clear();
-        if (check_.now) {
-            *check_.now += client_->now() - began_ + redis::milliseconds{ 1 };  // rounded up
+        unsettled_.emplace(client_->unsettled(), receipt_.block_key, age());
+        if (receipt_.now) {
+            *receipt_.now += client_->now() - began_ + redis::milliseconds{ 1 };  // rounded up
         }
         ago_ = age();
         began_ = client_->now();
-        routing = {};
-        routing.shard = shard_;
+        forget_routing();
         if (!client_->try_send(*this)) {
             on_failure(redis::Failure::connection);
         }
@@ -240,29 +250,24 @@ private:
     redis::Client* client_ = nullptr;
     redis::milliseconds began_{ 0 };
     redis::milliseconds ago_{ 0 };  // before that
-    std::uint32_t shard_ = 0;
+    Receipt receipt_;               // of the texts that follow
+    std::string redis_key_;
+    std::string block_key_;
     std::string key_;
-    std::string block_key_;  // of a refund; empty: its limit has no block
-    std::string counted_key_;
-    const LimitOwner* owner_ = nullptr;
-    redis::ScriptId block_script_{};
+    What what_;
     Lifts lifts_ = Lifts::nothing;
-    std::optional<redis::Unsettled> unsettled_;
     bool late_ = false;  // another one gave it up, because no reply came in time
-    LimitCheck check_;
-    redis::ScriptId script_{};
-    std::variant<Refund, Charge, BlockStatement> what_;
+    std::optional<redis::Unsettled> unsettled_;
 };
 
-template <class What>
 void send(
-    redis::Client& client, const RemoteLimit& limit, const What& what, microseconds now,
+    redis::Client& client, const Receipt& receipt, const Settlement::What& what, microseconds now,
     redis::milliseconds ago = redis::milliseconds{ 0 }, bool then_lift = false) noexcept
 {
     Settlement* call = nullptr;
     try {
         call = &Settlement::take();
-        call->begin(client, limit, what, now, ago);
+        call->begin(client, receipt, what, now, ago);
         if (then_lift) {
             call->then_lift();
         }
@@ -325,62 +330,61 @@ private:
 }  // namespace
 
 void refund(
-    redis::Client& client, const RemoteLimit& limit, const Refund& refund,
-    microseconds now) noexcept
+    redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now) noexcept
 {
-    send(client, limit, refund, now);
+    send(client, receipt, refund, now);
 }
 
 void take_back(
-    redis::Client& client, const RemoteLimit& limit, const Refund& refund, microseconds now,
+    redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now,
     redis::milliseconds ago) noexcept
 {
-    send(client, limit, refund, now, ago, limit.policy.block.count() > 0);
+    send(client, receipt, refund, now, ago, receipt.policy.block.count() > 0);
 }
 
-void spare(redis::Client& client, const RemoteLimit& limit, redis::milliseconds ago) noexcept
+void spare(redis::Client& client, const Receipt& receipt, redis::milliseconds ago) noexcept
 {
     static LastSpared last;
-    if (limit.policy.block.count() == 0 || limit.cost == 0) {
+    if (receipt.policy.block.count() == 0 || receipt.cost == 0) {
         return;
     }
     const microseconds wait = client.longest_wait();
     // It was sent at most once more, after its connection was lost.
-    const microseconds at = limit.now.value_or(-(2 * wait + ago));
-    const microseconds lasts = limit.policy.counted_at_most() + wait;
-    const microseconds now = limit.now.value_or(microseconds{ 0 });
-    if (!last.covers(limit.block_key, client.now(), at, now + lasts)) {
-        send(client, limit, BlockStatement{ at, wait, {}, lasts }, now, ago);
+    const microseconds at = receipt.now.value_or(-(2 * wait + ago));
+    const microseconds lasts = receipt.policy.counted_at_most() + wait;
+    const microseconds now = receipt.now.value_or(microseconds{ 0 });
+    if (!last.covers(receipt.block_key, client.now(), at, now + lasts)) {
+        send(client, receipt, BlockStatement{ at, wait, {}, lasts }, now, ago);
     }
 }
 
 void begin_block(
-    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now) noexcept
+    redis::Client& client, const Receipt& receipt, microseconds later, microseconds now) noexcept
 {
     static LastStated last;
-    if (!last.is(limit.block_key, limit.taken_at)) {
-        const microseconds at = limit.taken_at;
-        const BlockStatement statement{ at, at + later, at + later + limit.policy.block, {} };
-        send(client, limit, statement, now);
+    if (!last.is(receipt.block_key, receipt.taken_at)) {
+        const microseconds at = receipt.taken_at;
+        const BlockStatement statement{ at, at + later, at + later + receipt.policy.block, {} };
+        send(client, receipt, statement, now);
     }
 }
 
 void charge(
-    redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now,
+    redis::Client& client, const Receipt& receipt, std::int64_t cost, microseconds now,
     redis::milliseconds ago) noexcept
 {
-    send(client, limit, Settlement::Charge{ cost }, now, ago);
+    send(client, receipt, Settlement::Charge{ cost }, now, ago);
 }
 
 void settle(
-    redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,
+    redis::Client& client, const Receipt& receipt, const Refund& counted, std::int64_t cost,
     microseconds now, redis::milliseconds ago) noexcept
 {
     if (cost > counted.cost) {
-        charge(client, limit, cost - counted.cost, now, ago);
+        charge(client, receipt, cost - counted.cost, now, ago);
     } else if (cost < counted.cost) {
         const Refund rest{ counted.cost - cost, counted.taken_at, counted.reset };
-        send(client, limit, rest, now, ago);
+        send(client, receipt, rest, now, ago);
     }
 }
 

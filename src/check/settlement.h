@@ -1,51 +1,50 @@
 #pragma once
 
-#include "check/remote_limit.h"
+#include "check/receipt.h"
 #include "limit/refund.h"
 #include "redis/client.h"
 
 namespace ratelimit {
 
 // What happens in Redis to a cost after it was counted. The calls of one turn share commands as
-// checks do. No caller waits for a reply: `limit` may be destroyed after the call. A call that
-// Redis surely did not execute is tried again for ten seconds: it could not be written, or the
-// error says so. One that Redis may have executed is not. What is given up is counted
-// (Client::count_failed). `now`: by this node's clock. `ago`: for how long Redis may count
-// otherwise already; a process that leaves waits for a minute from then.
+// checks do. No caller waits for a reply, and the receipt is copied. A call that Redis surely did
+// not execute is tried again for ten seconds: it could not be written, or the error says so. One
+// that Redis may have executed is not. What is given up is counted (Client::count_failed). `now`:
+// by this node's clock. `ago`: how long ago the wrong count began; an exiting worker waits until a
+// minute after that.
 //
 // No block begins because of what stays counted that no request used: the key is spared for as long
 // as it counts (Policy::counted_at_most). That is a state, so it is stated until Redis answers.
 
 /// Subtracts what a check counted. If that is given up, the key is spared.
 void refund(
-    redis::Client& client, const RemoteLimit& limit, const Refund& refund,
-    microseconds now) noexcept;
+    redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now) noexcept;
 
 /// The same for a request that is refused. Then lifts a block that began meanwhile: it may have
 /// begun only because of that.
 void take_back(
-    redis::Client& client, const RemoteLimit& limit, const Refund& refund, microseconds now,
+    redis::Client& client, const Receipt& receipt, const Refund& refund, microseconds now,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 /// Redis may have counted, or may still count, a check that is no longer awaited: no block begins
 /// because of that, nor stands.
 void spare(
-    redis::Client& client, const RemoteLimit& limit,
+    redis::Client& client, const Receipt& receipt,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
-/// Begins a block of the limit's key, by the reply that the limit got: at the time of that, or this
-/// much later. Several calls for one reply, in turn, are one.
+/// Blocks the key from the time of its reply plus `later`. Calls for the same reply, in turn, send
+/// one message.
 void begin_block(
-    redis::Client& client, const RemoteLimit& limit, microseconds later, microseconds now) noexcept;
+    redis::Client& client, const Receipt& receipt, microseconds later, microseconds now) noexcept;
 
 /// Counts more, even if it exceeds the limit.
 void charge(
-    redis::Client& client, const RemoteLimit& limit, std::int64_t cost, microseconds now,
+    redis::Client& client, const Receipt& receipt, std::int64_t cost, microseconds now,
     redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 /// Changes what a check counted to `cost`, which is a settled_cost.
 void settle(
-    redis::Client& client, const RemoteLimit& limit, const Refund& counted, std::int64_t cost,
+    redis::Client& client, const Receipt& receipt, const Refund& counted, std::int64_t cost,
     microseconds now, redis::milliseconds ago = redis::milliseconds{ 0 }) noexcept;
 
 }  // namespace ratelimit

@@ -277,7 +277,7 @@ Read read_limit(ngx_http_request_t* r, const LimitConf& conf, AppliedLimit& limi
 
 std::optional<std::span<AppliedLimit>> evaluate_limits(ngx_http_request_t* r, const LimitSet& set)
 {
-    const auto limits = nginx::make_array<AppliedLimit>(r->pool, set.limits.size());
+    const auto limits = nginx::make_array<AppliedLimit, true>(r->pool, set.limits.size());
     if (limits.data() == nullptr) {
         return std::nullopt;
     }

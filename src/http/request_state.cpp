@@ -8,9 +8,13 @@ namespace ratelimit::http {
 
 namespace {
 
+/// With its limits, which release what the request holds.
 void destroy(void* data) noexcept
 {
-    static_cast<RequestState*>(data)->~RequestState();
+    auto* state = static_cast<RequestState*>(data);
+    const auto limits = state->decision.limits();
+    state->~RequestState();
+    std::destroy(limits.begin(), limits.end());
 }
 
 Decision::Rules rules_of(const LocationConf& conf) noexcept

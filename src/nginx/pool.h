@@ -24,11 +24,13 @@ T* make(ngx_pool_t* pool, Args&&... args)
     return object;
 }
 
-/// Makes `count` default-initialised Ts in the pool. Empty with null data: out of memory.
-template <class T>
+/// Makes `count` default-initialised Ts in the pool. Empty with null data: out of memory. Nothing
+/// destroys them, unless `caller_destroys` says that the caller does.
+template <class T, bool caller_destroys = false>
 std::span<T> make_array(ngx_pool_t* pool, std::size_t count)
 {
-    static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= NGX_ALIGNMENT);
+    static_assert(
+        (caller_destroys || std::is_trivially_destructible_v<T>)&&alignof(T) <= NGX_ALIGNMENT);
     // sizeof(T[1]), since clang-tidy reports sizeof(T) as a mistake if T is a pointer.
     void* memory = ngx_palloc(pool, count * sizeof(T[1]));
     if (memory == nullptr) {

@@ -86,7 +86,7 @@ void settle_ahead(const AppliedLimit& limit, std::int64_t cost) noexcept
     if (more != nullptr) {
         units.add(*more, cost - limit.cost);
     } else {
-        charge(limit.coalescer->client(), limit, cost - limit.cost, limit.began);
+        charge(limit.coalescer->client(), limit.receipt(), cost - limit.cost, limit.began);
     }
 }
 

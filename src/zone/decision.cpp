@@ -246,7 +246,7 @@ bool Decision::refund() noexcept
     bool changed = check_.has_value();
     for (AppliedLimit& limit : limits_) {
         changed = refund_lease(limit) || changed;
-        limit.release();
+        limit.held = {};
     }
     if (check_ && check_->refund(clock_.since_epoch())) {
         forget_refusals();
@@ -297,7 +297,6 @@ void Decision::hold() noexcept
 Decision::~Decision()
 {
     for (AppliedLimit& limit : limits_) {
-        limit.release();
         end_ahead(limit);
         if (limit.held_here != nullptr) {
             limit.holds->release(*limit.held_here);

@@ -42,7 +42,7 @@ public:
     {
     }
 
-    /// The request has ended: releases what it holds of concurrency limits.
+    /// The request has ended. What it holds in Redis is released with its limits.
     ~Decision() override;
     Decision(const Decision&) = delete;
     Decision& operator=(const Decision&) = delete;

@@ -139,7 +139,7 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
         // back or stated by then, which lifts a block that began only because of it.
         const bool waits = zone.spans_servers || client.unsettled().contains(limit.block_key);
         const microseconds later = waits ? client.longest_wait() : microseconds{ 0 };
-        ratelimit::begin_block(client, limit, later, clock.since_epoch());
+        ratelimit::begin_block(client, limit.receipt(), later, clock.since_epoch());
         if (later.count() == 0) {
             apply_block(limit.state, limit.policy.block);
             remember_refusal(limit, clock);

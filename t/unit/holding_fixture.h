@@ -67,21 +67,15 @@ protected:
 
     /// A request: its part, and what it has when it is answered.
     struct Held final : ShardPart {
-        Held(Worker& of, const std::vector<RemoteLimit>& all) : worker(of), limits_(all)
+        Held(Worker& of, std::vector<RemoteLimit> all) : worker(of), limits_(std::move(all))
         {
             for (RemoteLimit& limit : limits_) {
                 pointers_.push_back(&limit);
             }
             limits = pointers_;
         }
-        ~Held() override
-        {
-            for (RemoteLimit& limit : limits_) {
-                limit.release();
-            }
-        }
         void ended() noexcept override {}
-        std::int64_t units() const { return limits_.front().held; }
+        std::int64_t units() const { return limits_.front().held.units(); }
         const Verdict& state() const { return limits_.front().state; }
 
         Worker& worker;
@@ -194,7 +188,8 @@ protected:
     Held& request(
         Worker& of, std::int64_t cost = 1, std::string_view other = {}, Policy by = policy)
     {
-        std::vector<RemoteLimit> limits{ limit_of(of, "{k}", cost) };
+        std::vector<RemoteLimit> limits;
+        limits.push_back(limit_of(of, "{k}", cost));
         limits.front().policy = by;
         if (!other.empty()) {
             limits.front().scripts.sequences = &*both_;
@@ -204,7 +199,7 @@ protected:
             other_limit.scripts.sequences = &*both_;
             other_limit.scripts.bit = SequenceScripts::bit(1);
         }
-        return send(of, limits);
+        return send(of, std::move(limits));
     }
     /// A request that holds a unit of each of these keys. Each key is a limit.
     Held& request_of(Worker& of, const std::vector<std::string_view>& keys)
@@ -216,7 +211,7 @@ protected:
                 limits.back().scripts.sequences = nullptr;
             }
         }
-        return send(of, limits);
+        return send(of, std::move(limits));
     }
     /// Keys of which this worker holds nothing any longer when all is answered.
     void use_keys(Worker& of, int count)
@@ -225,11 +220,17 @@ protected:
             end(request_of(of, { "{" + std::to_string(i) + "}" }));
         }
     }
-    static Held& send(Worker& of, const std::vector<RemoteLimit>& limits)
+    static Held& send(Worker& of, std::vector<RemoteLimit> limits)
     {
-        Held& made = of.requests.emplace_back(of, limits);
+        Held& made = of.requests.emplace_back(of, std::move(limits));
         of.coalescer.send(made);
         return made;
+    }
+    static Held& send(Worker& of, RemoteLimit limit)
+    {
+        std::vector<RemoteLimit> limits;
+        limits.push_back(std::move(limit));
+        return send(of, std::move(limits));
     }
     void end(Held& request)
     {

@@ -14,7 +14,7 @@ protected:
             const std::string key = "{" + std::to_string(i) + "}";
             RemoteLimit limit = limit_of(of, key, 1);
             limit.holdings = &zone;
-            Held& refused = send(of, { limit });
+            Held& refused = send(of, std::move(limit));
             take(of, std::prev(of.client.messages.end()), [](Message& message) {
                 redis::Call* call = message.record.release();
                 call->routing.written = false;
@@ -97,7 +97,7 @@ TEST_F(HoldingsOfManyKeys, many_zones_state_together_no_more_at_a_time_than_one)
             const std::string key = "{" + std::to_string(zone) + "." + std::to_string(i) + "}";
             RemoteLimit limit = limit_of(of, key, 1);
             limit.holdings = &holdings;
-            end(send(of, { limit }));
+            end(send(of, std::move(limit)));
         }
     }
     settle();
@@ -119,7 +119,7 @@ TEST_F(HoldingsOfManyKeys, what_is_held_in_one_zone_does_not_wait_behind_free_ke
                      +[]() noexcept { return virtual_now - 1'000'000s; }, [](std::int64_t) {} });
     RemoteLimit limit = limit_of(of, "{held}", 1);
     limit.holdings = &other;
-    Held& held = send(of, { limit });
+    Held& held = send(of, std::move(limit));
     use_keys(of, 2000);
     settle();
     of.holdings.restate(0);

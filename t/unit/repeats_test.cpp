@@ -12,7 +12,7 @@ TEST_F(RepeatsTest, a_server_that_does_not_answer_delays_nothing_that_another_sh
     Worker& of = add_worker();
     RemoteLimit limit = limit_of(of, "{k}", 3);
     limit.shard = 1;
-    Held& held = send(of, { limit });
+    Held& held = send(of, std::move(limit));
     std::list<Held*> others;
     for (int i = 0; i < 300; ++i) {
         others.push_back(&request_of(of, { "{" + std::to_string(i) + "}" }));
@@ -143,7 +143,7 @@ TEST_F(RepeatsTest, what_redis_knows_for_the_shortest_time_is_stated_first)
     RemoteLimit limit = limit_of(of, "{k}", 3);
     limit.policy.rate.window = 3s;
     limit.holdings = &other;
-    held.push_back(&send(of, { limit }));
+    held.push_back(&send(of, std::move(limit)));
     settle();
     ask("FLUSHALL");
     of.holdings.restate(0);

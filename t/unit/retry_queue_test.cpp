@@ -173,7 +173,7 @@ protected:
 
 TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_that_follows)
 {
-    spare(client, limit, 50s);
+    spare(client, limit.receipt(), 50s);
     expect_exit();
     client.away = false;
     pass(1s);
@@ -185,7 +185,7 @@ TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_t
 TEST_F(LateSettlement, a_refund_that_falls_silent_delays_an_exit_no_longer_than_what_it_follows)
 {
     client.away = false;
-    take_back(client, limit, { 1, 0us, 0us }, 0us, 50s);
+    take_back(client, limit.receipt(), { 1, 0us, 0us }, 0us, 50s);
     ASSERT_EQ(client.messages.size(), 1U);
     client.away = true;
     redis::Call* const refund = client.messages.front().record.release();
