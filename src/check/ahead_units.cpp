@@ -32,17 +32,14 @@ void AheadReport::write_numbers(redis::ScriptArguments& arguments) const
 
 bool AheadReport::on_part(std::string_view part) noexcept
 {
-    SequenceReply reply;
+    KeyReply reply;
     if (!read_sequence_reply(part, reply)) {
         return false;
     }
     of_->units -= units_;
-    const KeyAnswer answer{ reply.state.remaining,
-                            reply.state.retry_after.value_or(microseconds{ 0 }).count(),
-                            reply.state.reset,
-                            check_.now.value_or(reply.server_time),
-                            sent_,
-                            all_.clock_() };
+    const KeyAnswer answer{ reply.remaining, reply.retry_after.value_or(microseconds{ 0 }).count(),
+                            reply.reset,     check_.now.value_or(reply.server_time),
+                            sent_,           all_.clock_() };
     owner_->ahead_answered(key_, policy_hash_, check_.policy, answer, of_->units);
     counted_ = { units_, answer.decided, answer.reset };
     if (returned_ > 0) {

@@ -2,20 +2,6 @@
 
 namespace ratelimit {
 
-namespace {
-
-/// Whether the script counted the request: all its enforced limits granted it.
-bool admitted(std::span<const LimitCheck> limits, std::span<const SequenceReply> replies) noexcept
-{
-    bool all = true;
-    for (std::size_t i = 0; i < limits.size(); ++i) {
-        all = all && (limits[i].shadow || replies[i].state.granted);
-    }
-    return all;
-}
-
-}  // namespace
-
 void CallHoldings::add(std::size_t limit, Holding& holding)
 {
     holdings_.push_back({ limit, &holding });
@@ -63,50 +49,26 @@ void CallHoldings::ended(bool timed_out) noexcept
 }
 
 bool CallHoldings::answered(
-    std::span<const LimitCheck> limits, std::span<const SequenceReply> replies, const Runs& runs,
-    const PartList& owner) noexcept
-{
-    const bool counted = admitted(limits, replies);
-    bool all = true;
-    for (const auto& [i, holding] : holdings_) {
-        const SequenceReply& reply = replies[i];
-        const bool taken = counted && reply.state.granted;
-        holding->answered({ reply.ignored, taken ? runs.cost(0, i) : 0, reply.place(),
-                            limits[i].now.value_or(reply.server_time) });
-        owner.each([&, i = i, holding = holding](ShardPart& part) {
-            part.limits[i]->ignored = reply.ignored;
-            if (taken) {
-                part.limits[i]->held = GrantedUnits(*holding, part.limits[i]->cost);
-            }
-        });
-        all = all && (!reply.ignored || limits[i].shadow);
-    }
-    return all;
-}
-
-bool CallHoldings::answered(
-    std::span<const LimitCheck> limits, const SeveralReply& reply, const Runs& runs,
+    std::span<const LimitCheck> limits, std::span<const KeyReply> replies, const Runs& runs,
     const PartList& owners) noexcept
 {
     bool all = true;
     for (const auto& [i, holding] : holdings_) {
         Holding::Answer answer;
-        answer.server_time = limits[i].now.value_or(reply.server_time());
-        for (std::size_t run = 0; run < runs.replies() / limits.size(); ++run) {
-            const std::size_t at = runs.reply_of(run, i);
-            const RunReply of_run = reply.answer(at);
-            answer.ignored = answer.ignored || reply.ignored(at);
-            answer.units += of_run.taken * runs.cost(run, i);
-            if (of_run.taken > 0) {
-                answer.place = of_run.reset_before.count();
-            }
+        for (std::size_t run = 0; run < runs.count(); ++run) {
+            const KeyReply& reply = replies[runs.reply_of(run, i)];
+            answer.ignored = answer.ignored || reply.ignored;
+            answer.units += reply.taken * runs.cost(run, i);
+            answer.place = reply.place >= 0 ? reply.place : answer.place;
+            answer.server_time = limits[i].now.value_or(reply.server_time);
         }
         holding->answered(answer);
         owners.each([&, i = i, holding = holding](ShardPart& part) {
             const auto [run, index] = part.position;
-            part.limits[i]->ignored = answer.ignored;
-            if (index < reply.answer(runs.reply_of(run, i)).taken) {
-                part.limits[i]->held = GrantedUnits(*holding, part.limits[i]->cost);
+            RemoteLimit& limit = *part.limits[i];
+            limit.ignored = answer.ignored;
+            if (index < replies[runs.reply_of(run, i)].taken) {
+                limit.held = GrantedUnits(*holding, limit.cost);
             }
         });
         all = all && (!answer.ignored || limits[i].shadow);

@@ -35,14 +35,10 @@ public:
     void failed(bool executed) noexcept;
     void ended(bool timed_out) noexcept;
 
-    /// The reply to a call of one request, by limit. The request holds what was taken for it if it
-    /// still exists: it is in `owner` then. False: a statement was ignored, and nothing was taken.
+    /// The replies, by run and limit. The requests that still exist, `owners`, hold what was taken
+    /// for them. False: a statement was ignored, and nothing was taken.
     bool answered(
-        std::span<const LimitCheck> limits, std::span<const SequenceReply> replies,
-        const Runs& runs, const PartList& owner) noexcept;
-    /// The same for a call of several requests.
-    bool answered(
-        std::span<const LimitCheck> limits, const SeveralReply& reply, const Runs& runs,
+        std::span<const LimitCheck> limits, std::span<const KeyReply> replies, const Runs& runs,
         const PartList& owners) noexcept;
 
 private:

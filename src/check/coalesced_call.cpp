@@ -162,65 +162,45 @@ void CoalescedCall::write(redis::CommandBuffer& command) const
 
 bool CoalescedCall::on_reply(const redisReply& reply) noexcept
 {
-    const SeveralReply several(reply, runs_.replies());
-    if (!several.good() || !several.fits(runs_)) {
-        return false;
-    }
-    in_flight_.each([&](ShardPart& part) { answer(part, several); });
-    pass_on_lease(several);
-    if (late_ != nullptr) {
-        late_->on_reply(reply, in_flight_);
-    }
-    if (!holdings_.answered(limits_, several, runs_, in_flight_)) {
-        try_again(false);
-    }
-    end(false);
-    return true;
+    return read_several_reply(reply, runs_.replies(), replies_) && fits(replies_, runs_)
+        && answered();
 }
 
 /// The reply to one request.
 bool CoalescedCall::on_part(std::string_view part) noexcept
-try {
-    if (!read_sequence_replies(part, limits_.size(), replies_)) {
-        return false;
+{
+    return read_sequence_replies(part, limits_, replies_) && answered();
+}
+
+/// True.
+bool CoalescedCall::answered() noexcept
+{
+    in_flight_.each([&](ShardPart& part) { answer(part); });
+    pass_on_lease();
+    if (late_ != nullptr) {
+        late_->answered(replies_, in_flight_);
     }
-    in_flight_.each([&](ShardPart& request) {
-        for (std::size_t i = 0; i < limits_.size(); ++i) {
-            RemoteLimit& limit = *request.limits[i];
-            limit.state = replies_[i].state;
-            apply_block(limit.state, rest_of_block(replies_[i].blocked, limit.policy));
-            limit.without = state_without(counted_run(replies_[i]), limit.policy, limit.cost, 0);
-            limit.taken_at = limit.now.value_or(replies_[i].server_time);
-            limit.note_block(replies_[i].blocked, replies_[i].spared, repeated());
-        }
-        request.end = ShardPart::End::answered;
-    });
     if (!holdings_.answered(limits_, replies_, runs_, in_flight_)) {
         try_again(false);
     }
-    if (late_ != nullptr) {
-        late_->on_part(part);
-    }
     end(false);
     return true;
-} catch (const std::exception&) {
-    return false;  // out of memory
 }
 
-void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
+void CoalescedCall::answer(ShardPart& part) noexcept
 {
     const auto [run, index] = part.position;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
         RemoteLimit& limit = *part.limits[i];
-        const RunReply answer = reply.answer(runs_.reply_of(run, i));
-        limit.state = state_in_run(answer, limit.policy, limit.cost, index);
-        if (index < answer.taken) {
-            limit.without = state_without(answer, limit.policy, limit.cost, index);
+        const KeyReply& reply = replies_[runs_.reply_of(run, i)];
+        limit.state = state_in_run(reply, limit.policy, limit.cost, index);
+        if (index < reply.taken) {
+            limit.without = state_without(reply, limit.policy, limit.cost, index);
         }
         limit.now = limits_[i].now;
-        limit.taken_at = limit.now.value_or(reply.server_time());
-        limit.note_block(answer.blocked, answer.spared, repeated());
-        if (repeated() && limit.block_apart && index < answer.taken) {
+        limit.taken_at = limit.now.value_or(reply.server_time);
+        limit.note_block(reply.blocked, reply.spared, repeated());
+        if (repeated() && limit.block_apart && index < reply.taken) {
             spare(client_, limit.receipt());  // the script had no key of the block
         }
     }
@@ -228,7 +208,7 @@ void CoalescedCall::answer(ShardPart& part, const SeveralReply& reply) noexcept
 }
 
 /// Gives the lease to the last request that still exists, if its costs are those of the leased run.
-void CoalescedCall::pass_on_lease(const SeveralReply& reply) noexcept
+void CoalescedCall::pass_on_lease() noexcept
 try {
     if (runs_.leased() == 0 || in_flight_.empty()
         || !runs_.continues(costs_of(in_flight_.back()))) {
@@ -238,7 +218,7 @@ try {
     Lease lease;
     lease.spent = index;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
-        lease.replies.push_back(reply.answer(runs_.reply_of(run, i)));
+        lease.replies.push_back(replies_[runs_.reply_of(run, i)]);
     }
     if (lease.granted() > index) {
         in_flight_.back().lease = std::move(lease);

@@ -65,8 +65,9 @@ private:
     void send_next(bool timed_out, PartList& ended) noexcept;
     bool send_waiting(bool after_timeout) noexcept;
     void arrange_waiting();
-    void answer(ShardPart& part, const SeveralReply& reply) noexcept;
-    void pass_on_lease(const SeveralReply& reply) noexcept;
+    bool answered() noexcept;
+    void answer(ShardPart& part) noexcept;
+    void pass_on_lease() noexcept;
     void let_go(ShardPart& part);
     void try_again(bool executed) noexcept;
     void end(bool timed_out) noexcept;
@@ -83,7 +84,7 @@ private:
     std::optional<redis::ScriptId> sequence_;  // empty: these limits have no script of their own
     std::size_t numbers_ = 0;                  // numbers_of limits_
     CallHoldings holdings_;
-    std::vector<SequenceReply> replies_;  // to a single request, by limit
+    std::vector<KeyReply> replies_;  // by run and limit
     Runs runs_;
     std::shared_ptr<LateReply> late_;  // for requests that do not wait for the reply any longer
     PartList in_flight_;

@@ -151,12 +151,12 @@ void Holding::write_numbers(redis::ScriptArguments& arguments) const
 
 bool Holding::on_part(std::string_view part) noexcept
 {
-    SequenceReply reply;
+    KeyReply reply;
     if (!read_sequence_reply(part, reply)) {
         return false;
     }
     all_.client_.repeats().ended(*this, Ended::answered);
-    answered({ reply.ignored, 0, reply.place(), reply.server_time });
+    answered({ reply.ignored, 0, reply.place, reply.server_time });
     ended(false);
     return true;
 }

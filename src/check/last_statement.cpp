@@ -29,7 +29,7 @@ void LastStatement::write_numbers(redis::ScriptArguments& arguments) const
 
 bool LastStatement::on_part(std::string_view part) noexcept
 {
-    SequenceReply reply;
+    KeyReply reply;
     answered_ = read_sequence_reply(part, reply);
     return answered_;
 }

@@ -28,7 +28,6 @@ LateReply::LateReply(
     std::size_t at = 0;
     for (std::size_t i = 0; i < limits.size(); ++i) {
         Receipt& limit = limits_.emplace_back(limits[i]->receipt());
-        shadow_.push_back(checks[i].shadow);
         limit.now = checks[i].now;
         limit.cost = 0;
         for (std::size_t run = 0; run < runs.count(); ++run) {
@@ -62,60 +61,42 @@ redis::Call* LateReply::await(const std::shared_ptr<LateReply>& late)
 
 bool LateReply::on_reply(const redisReply& reply) noexcept
 {
-    const SeveralReply several(reply, runs_.replies());
-    if (!several.good()) {
-        return false;
-    }
-    for (std::size_t i = 0; i < counted_.size(); ++i) {
-        const RunReply answer = several.answer(i);
-        counted_[i] = { answer.taken, answer.reset };
-    }
-    answered(several.server_time());
+    return read_several_reply(reply, runs_.replies(), replies_) && fits(replies_, runs_)
+        && answered_late();
+}
+
+/// The reply to one request.
+bool LateReply::on_part(std::string_view part) noexcept
+{
+    return read_sequence_replies(part, limits_, replies_) && answered_late();
+}
+
+/// True.
+bool LateReply::answered_late() noexcept
+{
+    answered(replies_, {});
     return true;
 }
 
-void LateReply::on_reply(const redisReply& reply, const PartList& waiting) noexcept
+void LateReply::answered(std::span<const KeyReply> replies, const PartList& waiting) noexcept
 {
-    const SeveralReply several(reply, runs_.replies());
+    const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
     waiting.each([&](const ShardPart& part) {
         const auto [run, index] = part.position;
         bool passes = true;
         for (std::size_t i = 0; i < limits_.size(); ++i) {
-            passes = passes && (shadow_[i] || index < several.answer(runs_.reply_of(run, i)).taken);
+            passes = passes && (limits_[i].shadow || index < replies[runs_.reply_of(run, i)].taken);
         }
         ++(passes ? granted_ : refused_)[run];
         if (!part.lease.replies.empty()) {
             leased_[runs_.first_leased().run] = part.lease.granted() - part.lease.spent;
         }
     });
-    on_reply(reply);
-}
-
-/// The reply to one request.
-bool LateReply::on_part(std::string_view part) noexcept
-{
-    const std::size_t bytes = part.size() / limits_.size();
-    bool passes = true;
-    SequenceReply reply;
-    for (std::size_t i = 0; i < limits_.size(); ++i) {
-        if (!read_sequence_reply(part.substr(i * bytes, bytes), reply)) {
-            return false;
-        }
-        passes = passes && (reply.state.granted || shadow_[i]);
-        counted_[i] = { reply.state.granted ? 1 : 0, reply.state.reset };
+    for (std::size_t i = 0; i < counted_.size(); ++i) {
+        counted_[i] = { replies[i].taken, replies[i].reset };
     }
-    if (!passes) {
-        std::fill(counted_.begin(), counted_.end(), Counted{});
-    }
-    answered(reply.server_time);
-    return true;
-}
-
-void LateReply::answered(microseconds server_time) noexcept
-{
-    const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
     for (Receipt& limit : limits_) {
-        limit.taken_at = limit.now.value_or(server_time);
+        limit.taken_at = limit.now.value_or(replies.front().server_time);
     }
     answered_ = true;
     refund_refused();

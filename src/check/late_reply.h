@@ -35,9 +35,9 @@ public:
     /// A request of this run passed, and really cost this much in a limit.
     void settle(std::size_t run, std::size_t limit, std::int64_t cost) noexcept;
 
-    /// The reply came while these requests of the call still waited: some it refuses, and the last
-    /// one may have the lease.
-    void on_reply(const redisReply& reply, const PartList& waiting) noexcept;
+    /// The replies, by run and limit. They came while the requests `waiting` of the call still
+    /// waited: some are refused, and the last one may have the lease.
+    void answered(std::span<const KeyReply> replies, const PartList& waiting) noexcept;
 
     redis::BatchPart* batch_part() noexcept override { return batched_ ? this : nullptr; }
     bool on_reply(const redisReply& reply) noexcept override;
@@ -69,16 +69,16 @@ private:
     /// Since when Redis may count otherwise than requests used it.
     redis::milliseconds age() const noexcept { return client_.now() - began_; }
     void await_settlement();
-    void answered(microseconds server_time) noexcept;
+    bool answered_late() noexcept;
     void refund_refused() noexcept;
     void settle_passed() noexcept;
 
     redis::Client& client_;
     std::string keys_;
     std::vector<Receipt> limits_;  // with the largest cost of the requests
-    std::vector<bool> shadow_;     // by limit
     Runs runs_;
     std::optional<redis::BatchFormat> batched_;
+    std::vector<KeyReply> replies_;
     std::vector<std::int64_t> refused_;  // requests, by run
     std::vector<std::int64_t> granted_;  // the same, by the reply
     std::vector<std::int64_t> leased_;   // the same: tokens that a request has

@@ -1,7 +1,5 @@
 #include "check/lease_renewals.h"
 
-#include "check/script_reply.h"
-
 #include <exception>
 #include <span>
 #include <utility>
@@ -20,11 +18,10 @@ void LeaseRenewal::write(redis::CommandBuffer& command) const
 
 bool LeaseRenewal::on_reply(const redisReply& reply) noexcept
 {
-    const SeveralReply several(reply, runs_.replies());
-    if (!several.good() || !several.fits(runs_)) {
+    if (!read_several_reply(reply, runs_.replies(), all_.replies_) || !fits(all_.replies_, runs_)) {
         return false;
     }
-    tell_owner(several.answer(0));
+    tell_owner(all_.replies_.front());
     all_.calls_.remove(*this);
     return true;
 }

@@ -3,6 +3,7 @@
 #include "base/entry_table.h"
 #include "check/remote_limit.h"
 #include "check/runs.h"
+#include "check/script_reply.h"
 #include "limit/run_reply.h"
 #include "redis/client.h"
 
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ratelimit {
 
@@ -96,6 +98,7 @@ private:
 
     redis::Client& client_;
     EntryTable<LeaseRenewal> calls_;
+    std::vector<KeyReply> replies_;  // of a call
 };
 
 }  // namespace ratelimit

@@ -18,6 +18,7 @@ struct Receipt {
     std::string_view block_key;  // empty: the limit has no block
     std::string_view key;        // as the owner knows it
     Policy policy;
+    bool shadow = false;
     std::int64_t cost = 0;            // that was asked for
     std::optional<microseconds> now;  // LimitCheck::now
     microseconds taken_at{ 0 };       // when Redis decided, by the clock that decided

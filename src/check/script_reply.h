@@ -2,9 +2,10 @@
 
 #include "check/runs.h"
 #include "limit/run_reply.h"
-#include "limit/verdict.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -12,56 +13,51 @@ struct redisReply;
 
 namespace ratelimit {
 
+/// The reply to one run of requests in one key, in one form for both kinds of script.
+struct KeyReply : RunReply {
+    bool ignored = false;           // the statement of a concurrency limit (lua/concurrency.lua)
+    std::int64_t place = -1;        // of the holder's entry in such a key; -1: not known
+    microseconds server_time{ 0 };  // since the epoch; 0: no limit needed Redis's clock
+};
+
 /// The part of sequence_script's reply for one key: signed 64-bit big-endian integers: verdict (see
 /// lua/sequence.lua), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never,
-/// -2: ignored), the reset before (microseconds) and Redis's time.
-struct SequenceReply {
-    Verdict state;              // of the counts, but refused if the key is blocked
-    bool spared = false;        // no refusal begins a block of the key now
-    microseconds blocked{ 0 };  // what is left of the key's block
-    microseconds reset_before{ 0 };
-    microseconds server_time{ 0 };
-    bool ignored = false;  // the statement of a concurrency limit (lua/concurrency.lua)
+/// -2: ignored), the reset before (microseconds) and Redis's time. Of a request of several keys,
+/// `taken` is what this key alone admits. False: the part is malformed, and `reply` must not be
+/// used.
+bool read_sequence_reply(std::string_view part, KeyReply& reply) noexcept;
 
-    /// Of a concurrency limit: where the entry of the holder is.
-    std::int64_t place() const noexcept { return reset_before.count(); }
-};
+/// The parts of one request, by limit. False: one of them is malformed, or there is no memory.
+bool read_sequence_parts(
+    std::string_view parts, std::size_t limits, std::vector<KeyReply>& replies) noexcept;
 
-/// False: the part is malformed, and `reply` must not be used.
-bool read_sequence_reply(std::string_view part, SequenceReply& reply) noexcept;
-
-/// The parts of a request with this number of keys. False: one of them is malformed.
+/// The same, as the request was counted: in all limits or in none, a shadow aside. `limits`: have
+/// `shadow`, such as LimitCheck.
+template <class Limits>
 bool read_sequence_replies(
-    std::string_view parts, std::size_t keys, std::vector<SequenceReply>& replies);
-
-/// The reply as that to a run of one request, which was counted.
-RunReply counted_run(const SequenceReply& reply) noexcept;
-
-/// The reply of several_script: one answer for each run and each limit of it, in that order.
-class SeveralReply {
-public:
-    /// `answers`: how many the reply must have. The reply must outlive this object.
-    SeveralReply(const redisReply& reply, std::size_t answers) noexcept
-        : reply_(reply), answers_(answers)
-    {
+    std::string_view parts, const Limits& limits, std::vector<KeyReply>& replies) noexcept
+{
+    if (!read_sequence_parts(parts, limits.size(), replies)) {
+        return false;
     }
+    bool admitted = true;
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+        admitted = admitted && (limits[i].shadow || replies[i].admits_next);
+    }
+    for (KeyReply& reply : replies) {
+        reply.taken = admitted ? reply.taken : 0;
+    }
+    return true;
+}
 
-    /// Whether the reply is well-formed; if not, no other function may be called. It must be a
-    /// string of signed 64-bit big-endian integers, seven for each answer (taken, verdict,
-    /// remaining, reset, retry, detail, before: see lua/several.lua), then Redis's time.
-    bool good() const noexcept;
-    /// Whether no more was taken than was asked for: a lease of more could last without an end.
-    bool fits(const Runs& asked) const noexcept;
+/// The reply of several_script, by run and limit (Runs::reply_of): `answers` in all. It must be a
+/// string of signed 64-bit big-endian integers, seven for each (taken, verdict, remaining, reset,
+/// retry, detail, before: see lua/several.lua), then Redis's time. False: it is malformed, or there
+/// is no memory.
+bool read_several_reply(
+    const redisReply& reply, std::size_t answers, std::vector<KeyReply>& replies) noexcept;
 
-    RunReply answer(std::size_t index) const noexcept;
-    /// Whether the statement of a concurrency limit was ignored.
-    bool ignored(std::size_t index) const noexcept;
-    /// Since the epoch; 0: no limit needed Redis's clock.
-    microseconds server_time() const noexcept;
-
-private:
-    const redisReply& reply_;
-    const std::size_t answers_;
-};
+/// Whether no more was taken than was asked for: a lease of more could last without an end.
+bool fits(std::span<const KeyReply> replies, const Runs& asked) noexcept;
 
 }  // namespace ratelimit

@@ -208,7 +208,7 @@ private:
     }
     bool on_part(std::string_view part) noexcept override
     {
-        SequenceReply reply;
+        KeyReply reply;
         if (std::holds_alternative<Charge>(what_) && !read_sequence_reply(part, reply)) {
             return false;
         }

@@ -26,22 +26,20 @@ void read(const redisReply& reply)
         redis::read_redirection({ reply.str, reply.len }, source);
     }
     for (const std::size_t answers : { 1, 2, 7 }) {
-        const SeveralReply several(reply, answers);
-        if (!several.good()) {
+        std::vector<KeyReply> several;
+        if (!read_several_reply(reply, answers, several)) {
             continue;
         }
-        for (std::size_t i = 0; i < answers; ++i) {
-            const auto answer = several.answer(i);
+        for (const KeyReply& answer : several) {
             must(answer.taken >= 0 && answer.remaining >= 0 && answer.reset.count() >= 0);
             must(!answer.retry_after || answer.retry_after->count() >= 0);
         }
     }
-    SequenceReply part;
+    KeyReply part;
     if (reply.type == REDIS_REPLY_STRING && read_sequence_reply({ reply.str, reply.len }, part)) {
-        const Verdict& state = part.state;
         must(part.reset_before.count() >= 0 && part.server_time.count() >= 0);
-        must(state.remaining >= 0 && state.reset.count() >= 0);
-        must(!state.retry_after || state.retry_after->count() >= 0);
+        must(part.remaining >= 0 && part.reset.count() >= 0);
+        must(!part.retry_after || part.retry_after->count() >= 0);
     }
 }
 

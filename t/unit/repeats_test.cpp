@@ -48,7 +48,7 @@ TEST_F(RepeatsTest, a_key_that_moves_to_another_server_does_not_wait_for_the_fir
     RemoteLimit moves = limit_of(of, "{k}", 3);
     moves.shard = 1;
     of.client.servers = { { 1, 0 } };
-    send(of, { moves });
+    send(of, std::move(moves));
     settle();
     of.holdings.restate(0);
     wait(of, 60ms);

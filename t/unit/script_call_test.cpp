@@ -5,6 +5,7 @@
 #include "check/sequence_scripts.h"
 #include "redis/script_registry.h"
 #include "redis_server.h"
+#include "trace_caller.h"
 
 #include <array>
 #include <bit>
@@ -129,15 +130,16 @@ redisReply reply_of(std::string& text, int type = REDIS_REPLY_STRING)
 
 bool reads(const std::string& text, Verdict& state)
 {
-    SequenceReply reply;
+    KeyReply reply;
     const bool good = read_sequence_reply(text, reply);
-    state = reply.state;
+    state = verdict_of(reply);
     return good;
 }
 
 bool reads(std::string text, std::size_t answers, int type = REDIS_REPLY_STRING)
 {
-    return SeveralReply(reply_of(text, type), answers).good();
+    std::vector<KeyReply> replies;
+    return read_several_reply(reply_of(text, type), answers, replies);
 }
 
 TEST(ScriptReply, of_one_limit_has_six_numbers)
@@ -151,10 +153,10 @@ TEST(ScriptReply, of_one_limit_has_six_numbers)
 
 TEST(ScriptReply, of_one_limit_has_the_reset_before_and_the_time)
 {
-    SequenceReply reply;
+    KeyReply reply;
     ASSERT_TRUE(
         read_sequence_reply(packed({ 1, 4, 5'000'000, 0, 7, 1'800'000'000'000'000 }), reply));
-    EXPECT_EQ(reply.state, (Verdict{ true, 4, 5s, 0us }));
+    EXPECT_EQ(verdict_of(reply), (Verdict{ true, 4, 5s, 0us }));
     EXPECT_EQ(reply.reset_before, 7us);
     EXPECT_EQ(reply.server_time, 1'800'000'000s);
     EXPECT_FALSE(read_sequence_reply(packed({ 1, 4, 5, 0, -7, 8 }), reply));
@@ -169,22 +171,67 @@ TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
     auto text =
         packed({ 3, 1, 4, 5'000'000, 0, 9, 6, 0, 0, 2, 7, -1, 0, 0, 1'800'000'000'000'000 });
     const auto reply = reply_of(text);
-    const SeveralReply several(reply, 2);
-    ASSERT_TRUE(several.good());
-    EXPECT_EQ(several.answer(0), (RunReply{ 3, true, false, 0us, 4, 5s, 0us, 9, 6us }));
-    EXPECT_EQ(several.answer(1), (RunReply{ 0, false, false, 0us, 2, 7us, std::nullopt, 0, 0us }));
-    EXPECT_EQ(several.server_time(), 1'800'000'000s);
+    std::vector<KeyReply> several;
+    ASSERT_TRUE(read_several_reply(reply, 2, several));
+    const RunReply& first = several[0];
+    const RunReply& second = several[1];
+    EXPECT_EQ(first, (RunReply{ 3, true, false, 0us, 4, 5s, 0us, 9, 6us }));
+    EXPECT_EQ(second, (RunReply{ 0, false, false, 0us, 2, 7us, std::nullopt, 0, 0us }));
+    for (const KeyReply& each : several) {
+        EXPECT_EQ(each.server_time, 1'800'000'000s);
+    }
+}
+
+TEST(ScriptReply, of_a_request_is_the_same_from_both_scripts)
+{
+    struct Limit {
+        bool shadow;
+    };
+    const auto taken = [](bool shadow, std::int64_t first, std::int64_t second) {
+        const std::array limits{ Limit{ false }, Limit{ shadow } };
+        std::vector<KeyReply> replies;
+        EXPECT_TRUE(read_sequence_replies(
+            packed({ first, 4, 5, 0, 6, 8, second, 4, 5, 0, 7, 8 }), limits, replies));
+        return std::pair(replies[0].taken, replies[1].taken);
+    };
+    EXPECT_EQ(taken(false, 1, 1), std::pair(1L, 1L));
+    EXPECT_EQ(taken(false, 1, 0), std::pair(0L, 0L)) << "in all limits or in none";
+    EXPECT_EQ(taken(true, 1, 0), std::pair(1L, 0L)) << "a shadow refuses no request";
+    EXPECT_EQ(taken(true, 0, 1), std::pair(0L, 0L));
+
+    std::vector<KeyReply> replies;
+    const std::array one{ Limit{ false } };
+    ASSERT_TRUE(read_sequence_replies(packed({ 1, 4, 5, 0, 6, 8 }), one, replies));
+    const RunReply in_sequence = replies.front();
+    auto text = packed({ 1, 1, 4, 5, 0, 0, 6, 8 });
+    ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
+    const RunReply& in_several = replies.front();
+    EXPECT_EQ(in_several, in_sequence);
+}
+
+TEST(ScriptReply, of_a_holder_has_its_place_if_the_script_knows_it)
+{
+    std::vector<KeyReply> replies;
+    KeyReply reply;
+    ASSERT_TRUE(read_sequence_reply(packed({ 0, 0, 5, 1, 3, 8 }), reply));
+    EXPECT_EQ(reply.place, 3);
+    auto text = packed({ 1, 1, 4, 5, 0, 0, 3, 8 });
+    ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
+    EXPECT_EQ(replies.front().place, 3);
+    text = packed({ 0, 0, 4, 5, 1, 0, 0, 8 });
+    ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
+    EXPECT_EQ(replies.front().place, -1) << "several.lua says 0 if nothing was counted";
 }
 
 TEST(ScriptReply, says_what_is_left_of_a_block_beside_the_counts)
 {
-    SequenceReply reply;
+    KeyReply reply;
     ASSERT_TRUE(read_sequence_reply(packed({ 28, 3, 5, 0, 0, 0 }), reply));
     EXPECT_EQ(reply.blocked, 7us);
-    EXPECT_EQ(reply.state, (Verdict{ false, 3, 5us, 0us })) << "admitted by the counts";
+    EXPECT_EQ(verdict_of(reply), (Verdict{ false, 3, 5us, 0us })) << "admitted by the counts";
     ASSERT_TRUE(read_sequence_reply(packed({ 29, 3, 5, 0, 0, 0 }), reply));
     EXPECT_EQ(reply.blocked, 7us) << "a request of cost 0";
-    EXPECT_TRUE(reply.state.granted);
+    EXPECT_TRUE(reply.admits_next);
     EXPECT_FALSE(reply.spared);
     ASSERT_TRUE(read_sequence_reply(packed({ 2, 0, 5, 9, 0, 0 }), reply));
     EXPECT_EQ(reply.blocked, 0us);
@@ -246,7 +293,8 @@ TEST(ScriptReply, that_takes_more_than_was_asked_for_does_not_fit)
     const auto fits = [&runs](std::int64_t first, std::int64_t second) {
         auto text = packed({ first, 1, 4, 5, 0, 0, 6, second, 1, 4, 5, 0, 0, 6, 8 });
         const auto reply = reply_of(text);
-        return SeveralReply(reply, 2).fits(runs);
+        std::vector<KeyReply> replies;
+        return read_several_reply(reply, 2, replies) && ratelimit::fits(replies, runs);
     };
     EXPECT_TRUE(fits(2, 1));
     EXPECT_FALSE(fits(3, 1));

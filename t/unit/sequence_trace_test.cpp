@@ -109,6 +109,13 @@ protected:
         return caller_.check(several_, checks, true);
     }
 
+    static Verdict verdict_on(const LimitCheck& check, const KeyReply& reply)
+    {
+        Verdict verdict = verdict_of(reply);
+        apply_block(verdict, rest_of_block(reply.blocked, check.policy));
+        return verdict;
+    }
+
     /// One call. Returns the last verdict.
     Verdict step()
     {
@@ -125,29 +132,29 @@ protected:
             const auto expected = by_model(requests[i]);
             const auto several = by_several(requests[i]);
             for (std::size_t limit = 0; limit < expected.size(); ++limit) {
-                const SequenceReply& reply = replies[i * limits_.size() + limit];
+                const KeyReply& reply = replies[i * limits_.size() + limit];
                 const auto [state, taken] = expected[limit];
                 SCOPED_TRACE(
                     "request " + std::to_string(i) + " of " + std::to_string(requests.size())
                     + ", limit " + std::to_string(limit));
-                EXPECT_EQ(text_of(reply.state), text_of(state));
-                EXPECT_EQ(text_of(reply.state), text_of(several.states.at(limit)));
+                const Verdict verdict = verdict_on(checks[i * limits_.size() + limit], reply);
+                EXPECT_EQ(text_of(verdict), text_of(state));
+                EXPECT_EQ(text_of(verdict), text_of(several.states.at(limit)));
                 if (taken) {
                     EXPECT_EQ(reply.reset_before, several.without.at(limit).reset);
                 }
             }
         }
         begin_blocks(checks, replies);
-        return replies.empty() ? Verdict{} : replies.back().state;
+        return replies.empty() ? Verdict{} : verdict_on(checks.back(), replies.back());
     }
 
     /// Some of the keys that were refused are blocked.
-    void begin_blocks(
-        const std::vector<LimitCheck>& checks, const std::vector<SequenceReply>& replies)
+    void begin_blocks(const std::vector<LimitCheck>& checks, const std::vector<KeyReply>& replies)
     {
         for (std::size_t i = 0; i < replies.size(); ++i) {
             const LimitCheck& check = checks[i];
-            if (!replies[i].state.granted && check.policy.block.count() > 0 && any(0, 3) == 0) {
+            if (!replies[i].admits_next && check.policy.block.count() > 0 && any(0, 3) == 0) {
                 const BlockStatement statement{ *check.now, *check.now,
                                                 *check.now + check.policy.block };
                 for (Key& key : limits_[i % limits_.size()].keys) {

@@ -158,9 +158,9 @@ std::vector<std::optional<Verdict>> TraceCaller::check_together(
         const std::string_view text{ reply->str, reply->len };
         EXPECT_EQ(text.size(), checks.size() * size);
         for (std::size_t at = 0; at + size <= text.size(); at += size) {
-            SequenceReply part;
+            KeyReply part;
             const bool good = read_sequence_reply(text.substr(at, size), part);
-            states.push_back(good ? std::optional{ part.state } : std::nullopt);
+            states.push_back(good ? std::optional{ verdict_of(part) } : std::nullopt);
         }
     }
     freeReplyObject(reply);
@@ -208,20 +208,21 @@ bool TraceCaller::read_states(
     std::vector<Verdict>& states = answer.states;
     states.resize(checks.size());
     if (single) {
-        SequenceReply part;
+        KeyReply part;
         const bool good =
             reply.type == REDIS_REPLY_STRING && read_sequence_reply({ reply.str, reply.len }, part);
-        apply_block(part.state, rest_of_block(part.blocked, checks.front().policy));
-        states.front() = part.state;
+        states.front() = verdict_of(part);
+        apply_block(states.front(), rest_of_block(part.blocked, checks.front().policy));
         return good;
     }
-    const SeveralReply several(reply, checks.size());
-    for (std::size_t i = 0; several.good() && i < checks.size(); ++i) {
+    std::vector<KeyReply> several;
+    const bool good = read_several_reply(reply, checks.size(), several);
+    for (std::size_t i = 0; good && i < checks.size(); ++i) {
         const LimitCheck& check = checks[i];
-        states[i] = state_in_run(several.answer(i), check.policy, check.cost, 0);
-        answer.without.push_back(state_without(several.answer(i), check.policy, check.cost, 0));
+        states[i] = state_in_run(several[i], check.policy, check.cost, 0);
+        answer.without.push_back(state_without(several[i], check.policy, check.cost, 0));
     }
-    return several.good();
+    return good;
 }
 
 /// What has been written, and then a long life for the keys. Returns the reply to EXEC.
@@ -239,7 +240,7 @@ redisReply* TraceCaller::call_in_transaction(std::span<const LimitCheck> checks)
     return next_reply();
 }
 
-std::vector<SequenceReply> TraceCaller::check_sequence(
+std::vector<KeyReply> TraceCaller::check_sequence(
     const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits)
 {
     const redis::BatchFormat format =
@@ -254,7 +255,7 @@ std::vector<SequenceReply> TraceCaller::check_sequence(
     }
     arguments_.end_packed();
     redisReply* reply = call_in_transaction(checks);
-    std::vector<SequenceReply> replies;
+    std::vector<KeyReply> replies;
     const bool done = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 + checks.size();
     const std::string_view parts =
         done ? std::string_view(reply->element[0]->str, reply->element[0]->len) : "no transaction";
@@ -263,9 +264,8 @@ std::vector<SequenceReply> TraceCaller::check_sequence(
     } else {
         const std::size_t bytes = format.reply_bytes / checks.size();
         for (std::size_t i = 0; i < checks.size(); ++i) {
-            SequenceReply& part = replies.emplace_back();
-            EXPECT_TRUE(read_sequence_reply(parts.substr(i * bytes, bytes), part));
-            apply_block(part.state, rest_of_block(part.blocked, checks[i].policy));
+            EXPECT_TRUE(
+                read_sequence_reply(parts.substr(i * bytes, bytes), replies.emplace_back()));
         }
     }
     freeReplyObject(reply);
@@ -285,17 +285,17 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     }
     const redisReply& decision = *reply->element[0];
     const std::size_t stride = 1 + checks.size();
-    const SeveralReply answers(decision, runs.size() / stride * checks.size());
-    EXPECT_TRUE(answers.good())
-        << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
+    std::vector<KeyReply> answers;
+    const bool good = read_several_reply(decision, runs.size() / stride * checks.size(), answers);
+    EXPECT_TRUE(good) << (decision.type == REDIS_REPLY_ERROR ? decision.str : "wrong shape");
     std::vector<std::vector<Verdict>> states;
-    for (std::size_t run = 0; answers.good() && run < runs.size() / stride; ++run) {
+    for (std::size_t run = 0; good && run < runs.size() / stride; ++run) {
         for (std::int64_t index = 0; index < std::abs(runs[run * stride]); ++index) {
             auto& verdicts = states.emplace_back();
             for (std::size_t i = 0; i < checks.size(); ++i) {
                 verdicts.push_back(state_in_run(
-                    answers.answer(run * checks.size() + i), checks[i].policy,
-                    runs[run * stride + 1 + i], index));
+                    answers[run * checks.size() + i], checks[i].policy, runs[run * stride + 1 + i],
+                    index));
             }
         }
     }

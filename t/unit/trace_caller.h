@@ -14,6 +14,12 @@ struct redisReply;
 
 namespace ratelimit {
 
+/// The verdict of the counts on a request that this key alone decides.
+inline Verdict verdict_of(const KeyReply& reply)
+{
+    return { reply.admits_next, reply.remaining, reply.reset, reply.retry_after };
+}
+
 /// A blocking connection that calls scripts with the arguments of script_call.h. Time is the
 /// trace's, not Redis's: the expiry that a script sets for a key is recorded and replaced, in one
 /// transaction with the script.
@@ -57,7 +63,7 @@ public:
     /// By sequence_script, in one call for one or more requests: the checks of the first request,
     /// those of the second, and so on. `limits`: of each request; only blocks need it. Empty: the
     /// reply could not be read.
-    std::vector<SequenceReply> check_sequence(
+    std::vector<KeyReply> check_sequence(
         const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits = 1);
 
     /// By several_script, for runs of requests as in write_several_arguments. The verdicts of each
