@@ -90,7 +90,7 @@ void describe(CLI::App& app, Command& command)
         "--version", "ratelimit-rehearse " + std::string(version), "print the version and exit");
     app.add_option(
            "files", command.files,
-           "nginx.conf, or a part of it with the limits; then access logs, also compressed; - is "
+           "nginx.conf, or a part of it with the limits; then access logs, also with gzip; - is "
            "standard input")
         ->required();
     app.add_option(

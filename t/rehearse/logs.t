@@ -20,6 +20,16 @@ like $expected, qr/^1000 [1-9]\d+ 7$/;
 
 sub compressed { my ($text) = @_; gzip(\$text => \my $out) or die $GzipError; return $out }
 
+subtest 'files that gzip has not compressed are named' => sub {
+    for (['xz', "\xfd7zXZ\0\0\x04rest"], ['zstd', "\x28\xb5\x2f\xfd\x04rest of it"], ['bzip2', 'BZh91AY&SYrest']) {
+        my ($program, $text) = @{$_};
+        my $log = log_file($text);
+        my ($exit, $out, $err) = rehearse(conf => $conf, logs => [$log]);
+        is "$exit $out$err", "1 ratelimit-rehearse: $log is compressed with $program, which is not read: "
+            . "decompress it first, as in $program -dc FILE | ratelimit-rehearse CONF -\n", $program;
+    }
+};
+
 subtest 'compressed files, also of several members, whatever their name' => sub {
     is of(report(conf => $conf, logs => [log_file(compressed(join '', @lines))])), $expected;
     my @members = map { compressed(join '', @lines[$_ * 100 .. $_ * 100 + 99]) } 0 .. 9;

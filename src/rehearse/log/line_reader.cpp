@@ -15,7 +15,31 @@ namespace ratelimit::rehearse {
 namespace {
 
 constexpr std::size_t block = std::size_t{ 256 } << 10U;  // bytes to read at once
-constexpr unsigned char gzip_magic[] = { 0x1f, 0x8b };
+
+constexpr std::string_view gzip_magic = "\x1f\x8b";
+/// Of what is not read: the first bytes, and the program that decompresses it.
+struct Compression {
+    std::string_view magic;
+    const char* program;
+};
+constexpr Compression others[] = {
+    { { "\xfd\x37zXZ\0", 6 }, "xz" },
+    { "\x28\xb5\x2f\xfd", "zstd" },
+    { "BZh91AY&SY", "bzip2" },
+};
+constexpr std::size_t longest_magic = 10;
+
+void refuse_others(std::string_view start, const std::string& path)
+{
+    for (const Compression& one : others) {
+        if (start.starts_with(one.magic)) {
+            throw InputError(
+                path + " is compressed with " + one.program
+                + ", which is not read: decompress it first, as in " + one.program
+                + " -dc FILE | ratelimit-rehearse CONF -");
+        }
+    }
+}
 
 }  // namespace
 
@@ -160,8 +184,10 @@ bool LineReader::fill()
         do {  // a pipe may give one byte first
             more = read_file(out + count, block - count);
             count += more;
-        } while (more > 0 && count < sizeof(gzip_magic));
-        if (count < sizeof(gzip_magic) || std::memcmp(out, gzip_magic, sizeof(gzip_magic)) != 0) {
+        } while (more > 0 && count < longest_magic);
+        const std::string_view start(out, count);
+        refuse_others(start, path_);
+        if (!start.starts_with(gzip_magic)) {
             end_ += count;
             return count > 0;
         }

@@ -27,7 +27,8 @@ public:
         end,
     };
 
-    /// `line` has no line feed, and is valid until the next call.
+    /// `line` has no line feed, and is valid until the next call. Throws InputError if the file is
+    /// compressed with something else.
     Result next(std::string_view& line);
 
     const std::string& path() const noexcept { return path_; }

@@ -17,8 +17,8 @@ section { border: 1px solid var(--soft); border-radius: 8px; margin: 1rem 0; pad
 .quota { font: 600 1.2rem ui-monospace, monospace; }
 .verdict { min-height: 3.2em; margin: 0.4rem 0; }
 label { display: block; margin-top: 0.8rem; }
-input[type=range] { width: 100%; margin: 0; accent-color: var(--line); }
-svg { display: block; width: 100%; height: auto; margin-top: 0.6rem; }
+input[type=range] { display: block; accent-color: var(--line); }
+svg { display: block; margin-top: 0.6rem; }
 svg text { font-size: 11px; fill: currentColor; }
 .curve { fill: none; stroke: var(--line); stroke-width: 2; }
 .requests { fill: none; stroke: var(--ok); stroke-width: 2; stroke-dasharray: 5 4; }
@@ -30,6 +30,12 @@ table { border-collapse: collapse; font-size: 0.9rem; margin-top: 0.8rem; }
 caption { text-align: left; font-weight: 600; }
 th, td { text-align: left; padding: 0.15rem 0.9rem 0.15rem 0; vertical-align: top; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+@media (max-width: 40rem) {
+  tr, td, td.number { display: block; text-align: left; overflow-wrap: anywhere; }
+  tr + tr { margin-top: 0.6rem; }
+  th { display: none; }
+  td::before { content: attr(data-title) ': '; opacity: 0.75; }
+}
 )css";
 
 inline constexpr std::string_view page_script = R"js(
@@ -57,25 +63,26 @@ inline constexpr std::string_view page_script = R"js(
     const all = add(add(section, 'div', undefined, 'table'), 'table');
     add(all, 'caption', 'Refused as it is configured');
     const head = add(all, 'tr');
-    ['key', 'refused', 'with 2xx', 'first refusal', 'main path', 'main user agent']
-      .forEach((title, i) => add(head, 'th', title, i === 1 || i === 2 ? 'number' : ''));
+    const titles = ['key', 'refused', 'with 2xx', 'first refusal', 'main path', 'main user agent'];
+    const kinds = ['', 'number', 'number', '', '', ''];
+    titles.forEach((title, i) => add(head, 'th', title, kinds[i]));
     for (const key of keys) {
       const row = add(all, 'tr');
-      add(row, 'td', key.key);
-      add(row, 'td', number(key.refused), 'number');
-      add(row, 'td', number(key.succeeded), 'number');
-      add(row, 'td', key.first);
-      add(row, 'td', key.path);
-      add(row, 'td', key.agent);
+      [key.key, number(key.refused), number(key.succeeded), key.first, key.path, key.agent]
+        .forEach((text, i) => { add(row, 'td', text, kinds[i]).dataset.title = titles[i]; });
     }
   };
 
-  const wide = 800, high = 180, left = 44, top = 10, right = 12, bottom = 24;
+  // In pixels, so that text keeps its size, and the middle of the slider's thumb is above its point of the chart.
+  let wide = 0;
+  const measure = () => { wide = Math.max(280, Math.min(800, main.clientWidth - 36)); };
+  measure();
+  const high = 180, left = 44, top = 10, right = 12, bottom = 24, thumb = 16;
   const x = (limit, i) => left + (wide - left - right) * i / Math.max(1, limit.points.length - 1);
   const y = (part, whole) => top + (high - top - bottom) * (1 - (whole ? part / whole : 0));
 
   const chart = (section, limit) => {
-    const svg = draw(section, 'svg', { viewBox: `0 0 ${wide} ${high}`, role: 'img' });
+    const svg = draw(section, 'svg', { width: wide, height: high, role: 'img' });
     draw(svg, 'title', {}, 'The share of keys (solid) and of requests (dashed) that each quota would refuse');
     for (const part of [0, 0.5, 1]) {
       draw(svg, 'line', { class: 'axis', x1: left, x2: wide - right, y1: y(part, 1), y2: y(part, 1) });
@@ -83,15 +90,14 @@ inline constexpr std::string_view page_script = R"js(
     }
     const path = (value, whole) => limit.points
       .map((point, i) => `${i ? 'L' : 'M'}${x(limit, i).toFixed(1)} ${y(point[value], whole).toFixed(1)}`).join('');
-    add(section, 'p', 'Solid: the share of keys that each quota would refuse. Dashed: of requests.', 'soft');
     draw(svg, 'path', { class: 'requests', d: path(1, limit.requests) });
     draw(svg, 'path', { class: 'curve', d: path(3, limit.keys) });
-    const labels = Math.min(6, limit.points.length);
+    const labels = Math.min(wide < 500 ? 4 : 6, limit.points.length);
     for (let i = 0; i < labels; ++i) {
       const at = labels > 1 ? Math.round(i * (limit.points.length - 1) / (labels - 1)) : 0;
       draw(svg, 'text', { x: x(limit, at), y: high - 6, 'text-anchor': 'middle' }, number(limit.points[at][0]));
     }
-    return { line: draw(svg, 'line', { class: 'now', y1: top, y2: high - bottom }), dot: draw(svg, 'circle', { class: 'dot', r: 4 }) };
+    return { svg, line: draw(svg, 'line', { class: 'now', y1: top, y2: high - bottom }), dot: draw(svg, 'circle', { class: 'dot', r: 4 }) };
   };
 
   const slider = (section, limit) => {
@@ -104,7 +110,9 @@ inline constexpr std::string_view page_script = R"js(
     input.value = limit.points.findIndex((point) => point[0] === limit.quota);
     const verdict = add(section, 'p', '', 'verdict');
     verdict.setAttribute('aria-live', 'polite');
-    const mark = chart(section, limit);
+    const drawing = add(section, 'div');
+    add(section, 'p', 'Solid: the share of keys that each quota would refuse. Dashed: of requests.', 'soft');
+    let mark;
     const show = () => {
       const [value, refused, succeeded, keys] = limit.points[Number(input.value)];
       const text = `${limit.before}${value}${limit.after}`;
@@ -119,8 +127,16 @@ inline constexpr std::string_view page_script = R"js(
       mark.dot.setAttribute('cx', at);
       mark.dot.setAttribute('cy', y(keys, limit.keys));
     };
+    const place = () => {
+      input.style.width = `${wide - left - right + thumb}px`;
+      input.style.margin = `0 0 0 ${left - thumb / 2}px`;
+      if (mark) mark.svg.remove();
+      mark = chart(drawing, limit);
+      show();
+    };
     input.addEventListener('input', show);
-    show();
+    window.addEventListener('resize', () => { measure(); place(); });
+    place();
   };
 
   add(main, 'h1', 'Rehearsal of rate limits');
