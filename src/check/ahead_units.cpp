@@ -49,15 +49,12 @@ bool AheadReport::on_part(std::string_view part) noexcept
     return true;
 }
 
-void AheadReport::on_failure(redis::Failure failure) noexcept
+void AheadReport::ended(redis::Fate fate) noexcept
 {
-    if (failure == redis::Failure::timeout && late_) {
-        return;
-    }
-    if (failure == redis::Failure::connection && routing.written) {
+    if (fate == redis::Fate::lost) {
         owner_->ahead_uncertain(key_, policy_hash_);
     }
-    if (units_ == 0 || (all_.closed_ && routing.written)) {
+    if (units_ == 0 || (all_.closed_ && maybe_executed(fate))) {
         of_->units -= units_;
         all_.end(*this);
     } else {
@@ -244,7 +241,6 @@ void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
         ++of.under_way;
     }
     of.sent = client_.now();
-    report.late_ = false;
     report.routing = {};
     report.routing.shard = report.shard_;
     report.sent_ = clock_();
@@ -252,7 +248,7 @@ void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
         report.check_.now = report.sent_;
     }
     if (!by.try_send(report)) {
-        report.on_failure(redis::Failure::connection);
+        report.ended(redis::Fate::unsent);
     }
 }
 

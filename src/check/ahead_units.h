@@ -3,6 +3,7 @@
 #include "base/entry_table.h"
 #include "base/list.h"
 #include "check/remote_limit.h"
+#include "redis/call_queue.h"
 #include "redis/client.h"
 
 #include <cstdint>
@@ -57,13 +58,9 @@ private:
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
     bool on_part(std::string_view part) noexcept override;
+    void ended(redis::Fate fate) noexcept override;
     /// No caller waits for the reply, so a late one is as good.
-    redis::Call* late_reply() noexcept override
-    {
-        late_ = true;
-        return this;
-    }
-    void on_failure(redis::Failure failure) noexcept override;
+    void overdue(redis::PendingCall& reply) noexcept override { reply.goes_to(*this); }
     /// None fails with it.
     unsigned request_count() const noexcept override { return 0; }
 
@@ -83,7 +80,6 @@ private:
     std::uint64_t policy_hash_ = 0;
     const LimitOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
-    bool late_ = false;                          // it has timed out, and its reply may still come
     std::optional<redis::Unsettled> unsettled_;  // until the process exits
 };
 

@@ -23,7 +23,7 @@ public:
     BlockRead(std::string_view block_key, microseconds now, Done done);
 
     bool on_reply(const redisReply& reply) noexcept override;
-    void on_failure(redis::Failure) noexcept override { done_(std::nullopt); }
+    void ended(redis::Fate) noexcept override { done_(std::nullopt); }
 
 private:
     const microseconds now_;

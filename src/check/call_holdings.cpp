@@ -44,7 +44,7 @@ void CallHoldings::failed(bool executed) noexcept
 void CallHoldings::ended(bool timed_out) noexcept
 {
     for (const OfLimit& each : holdings_) {
-        each.holding->ended(timed_out);
+        each.holding->message_ended(timed_out);
     }
 }
 

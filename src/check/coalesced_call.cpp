@@ -240,30 +240,36 @@ void CoalescedCall::let_go(ShardPart& part)
     part.late = late_;
 }
 
-redis::Call* CoalescedCall::late_reply() noexcept
-try {
-    in_flight_.each([this](ShardPart& part) { let_go(part); });
-    return late_ == nullptr ? nullptr : LateReply::await(late_);
-} catch (const std::exception&) {
-    return nullptr;  // out of memory: what was counted stays counted
+void CoalescedCall::overdue(redis::PendingCall& reply) noexcept
+{
+    try {
+        in_flight_.each([this](ShardPart& part) { let_go(part); });
+        if (late_ != nullptr) {
+            LateReply::await(late_, reply);
+        }
+    } catch (const std::exception&) {
+        // Out of memory: what was counted stays counted.
+    }
+    ended(redis::Fate::overdue);
 }
 
-void CoalescedCall::on_failure(redis::Failure failure) noexcept
+void CoalescedCall::ended(redis::Fate fate) noexcept
 {
-    holdings_.failed(routing.written);
-    const bool migrating =
-        failure == redis::Failure::slot_migrating && limits_.size() + count_blocks(limits_) > 1;
+    using redis::Fate;
+    const bool timed_out = fate == Fate::overdue || fate == Fate::expired;
+    holdings_.failed(maybe_executed(fate));
+    const bool migrating = fate == Fate::one_by_one && limits_.size() + count_blocks(limits_) > 1;
     set_end(in_flight_, migrating ? ShardPart::End::slot_migrating : ShardPart::End::failed);
-    if (repeated() || (routing.written && failure != redis::Failure::timeout)) {
+    if (repeated() || fate == Fate::failed || fate == Fate::lost) {
         note_unknown(in_flight_, repeated());
-        if (late_ != nullptr && failure != redis::Failure::timeout) {
-            late_->on_failure(failure);
+        if (late_ != nullptr && !timed_out) {
+            late_->ended(fate);
         }
     }
-    if (failure == redis::Failure::connection && routing.written && !repeatable) {
+    if (fate == Fate::lost && !repeatable) {
         try_again(true);
     }
-    end(failure == redis::Failure::timeout);
+    end(timed_out);
 }
 
 /// The arrival of a request plus `timeout`: its deadline without the time to connect.

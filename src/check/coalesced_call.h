@@ -41,8 +41,8 @@ public:
     std::string_view routing_key() const noexcept final { return limits_.front().redis_key; }
     unsigned request_count() const noexcept final;
     bool on_reply(const redisReply& reply) noexcept final;
-    redis::Call* late_reply() noexcept final;
-    void on_failure(redis::Failure failure) noexcept final;
+    void ended(redis::Fate fate) noexcept final;
+    void overdue(redis::PendingCall& reply) noexcept final;
 
 private:
     /// The call has ended, and no request waits. begin() may be called again.

@@ -69,7 +69,7 @@ void Holding::failed(Executed executed) noexcept
     may_count_ = may_count_ || executed == Executed::check;
 }
 
-void Holding::ended(bool timed_out) noexcept
+void Holding::message_ended(bool timed_out) noexcept
 {
     if (--unanswered_ > 0) {
         return;
@@ -138,7 +138,7 @@ bool Holding::send() noexcept
     if (!sent) {
         all_.client_.repeats().ended(*this, Ended::failed);
         failed(Executed::nothing);
-        ended(false);
+        message_ended(false);
     }
     return sent;
 }
@@ -157,17 +157,16 @@ bool Holding::on_part(std::string_view part) noexcept
     }
     all_.client_.repeats().ended(*this, Ended::answered);
     answered({ reply.ignored, 0, reply.place, reply.server_time });
-    ended(false);
+    message_ended(false);
     return true;
 }
 
-void Holding::on_failure(redis::Failure failure) noexcept
+void Holding::ended(redis::Fate fate) noexcept
 {
-    const bool timed_out = failure == redis::Failure::timeout;
-    all_.client_.repeats().ended(
-        *this, timed_out && routing.written ? Ended::timed_out : Ended::failed);
-    failed(routing.written ? Executed::statement : Executed::nothing);
-    ended(timed_out);
+    using redis::Fate;
+    all_.client_.repeats().ended(*this, fate == Fate::overdue ? Ended::timed_out : Ended::failed);
+    failed(maybe_executed(fate) ? Executed::statement : Executed::nothing);
+    message_ended(fate == Fate::overdue || fate == Fate::expired);
 }
 
 Holdings::Holdings(Parts parts)

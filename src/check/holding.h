@@ -58,14 +58,14 @@ public:
     void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
 
     /// Call before a message is sent. After it, exactly one of answered and failed must be called,
-    /// and then ended. `takes`: it asks for units.
+    /// and then message_ended. `takes`: it asks for units.
     void begin(bool takes) noexcept;
     /// Makes the statement of a check that is such a message.
     StatementSource& source() noexcept { return *this; }
     void answered(const Answer& answer) noexcept;
     void failed(Executed executed) noexcept;
     /// The message has ended. May call waiters, which send messages.
-    void ended(bool timed_out) noexcept;
+    void message_ended(bool timed_out) noexcept;
 
     /// A call refers to it from enter to leave: meanwhile it is not forgotten.
     void enter() noexcept { ++calls_; }
@@ -89,7 +89,7 @@ private:
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     bool on_part(std::string_view part) noexcept override;
-    void on_failure(redis::Failure failure) noexcept override;
+    void ended(redis::Fate fate) noexcept override;
 
     Statement statement() noexcept override;
     bool is_over() const noexcept;

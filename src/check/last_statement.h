@@ -32,7 +32,7 @@ public:
     void send(redis::Client& client) noexcept;
 
     std::string_view routing_key() const noexcept override { return key_; }
-    void on_failure(redis::Failure) noexcept override {}
+    void ended(redis::Fate) noexcept override {}
 
 private:
     redis::ScriptId script() const noexcept override { return script_; }

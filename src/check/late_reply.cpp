@@ -1,6 +1,7 @@
 #include "check/late_reply.h"
 
 #include "check/settlement.h"
+#include "redis/call_queue.h"
 
 #include <algorithm>
 
@@ -44,7 +45,7 @@ LateReply::LateReply(
     }
 }
 
-redis::Call* LateReply::await(const std::shared_ptr<LateReply>& late)
+void LateReply::await(const std::shared_ptr<LateReply>& late, redis::PendingCall& reply)
 {
     for (const Receipt& limit : late->limits_) {
         if (limit.policy.block.count() > 0 && limit.cost > 0) {
@@ -56,7 +57,7 @@ redis::Call* LateReply::await(const std::shared_ptr<LateReply>& late)
         late->await_settlement();
     }
     late->self_ = late;
-    return late.get();
+    reply.goes_to(*late);
 }
 
 bool LateReply::on_reply(const redisReply& reply) noexcept
@@ -154,7 +155,7 @@ try {
     // Out of memory: its cost stays counted.
 }
 
-void LateReply::on_failure(redis::Failure) noexcept
+void LateReply::ended(redis::Fate) noexcept
 {
     const std::shared_ptr<LateReply> self = std::move(self_);  // until this function returns
     for (const Receipt& limit : limits_) {

@@ -27,8 +27,8 @@ public:
         std::span<const LimitCheck> checks, const Runs& runs,
         std::optional<redis::BatchFormat> batched, NodeTime node_time);
 
-    /// The call that gets the reply. It lives until that has come or has failed.
-    static redis::Call* await(const std::shared_ptr<LateReply>& late);
+    /// It gets the reply, and lives until then, or until that is lost.
+    static void await(const std::shared_ptr<LateReply>& late, redis::PendingCall& reply);
 
     /// A request of this run was refused. Once for each request that does not wait any longer.
     void refuse(std::size_t run) noexcept;
@@ -43,7 +43,7 @@ public:
     bool on_reply(const redisReply& reply) noexcept override;
     bool on_part(std::string_view part) noexcept override;
     /// The reply is lost.
-    void on_failure(redis::Failure) noexcept override;
+    void ended(redis::Fate) noexcept override;
 
 private:
     struct Counted {

@@ -26,12 +26,10 @@ bool LeaseRenewal::on_reply(const redisReply& reply) noexcept
     return true;
 }
 
-void LeaseRenewal::on_failure(redis::Failure failure) noexcept
+void LeaseRenewal::ended(redis::Fate) noexcept
 {
     tell_owner({});
-    if (failure != redis::Failure::timeout || !std::exchange(late_, false)) {
-        all_.calls_.remove(*this);
-    }
+    all_.calls_.remove(*this);
 }
 
 void LeaseRenewals::renew(
@@ -65,7 +63,6 @@ bool LeaseRenewals::send(
         call->policy_hash_ = key.policy_hash;
         call->owner_ = &key.owner;
         call->sent_ = now;
-        call->late_ = false;
         call->routing = {};
         call->routing.shard = client_.shard_of(call->redis_key_);
         if (client_.send(*call)) {

@@ -5,6 +5,7 @@
 #include "check/runs.h"
 #include "check/script_reply.h"
 #include "limit/run_reply.h"
+#include "redis/call_queue.h"
 #include "redis/client.h"
 
 #include <cstddef>
@@ -40,13 +41,13 @@ private:
     std::string_view routing_key() const noexcept override { return redis_key_; }
     void write(redis::CommandBuffer& command) const override;
     bool on_reply(const redisReply& reply) noexcept override;
+    void ended(redis::Fate) noexcept override;
     /// No caller waits for the reply, so a late one is as good.
-    redis::Call* late_reply() noexcept override
+    void overdue(redis::PendingCall& reply) noexcept override
     {
-        late_ = true;
-        return this;
+        reply.goes_to(*this);
+        tell_owner({});
     }
-    void on_failure(redis::Failure failure) noexcept override;
     /// None fails with it.
     unsigned request_count() const noexcept override { return 0; }
 
@@ -64,7 +65,6 @@ private:
     std::uint64_t policy_hash_ = 0;
     const LimitOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
-    bool late_ = false;  // it has timed out, and its reply may still come
 };
 
 /// The renewals of one client's leases, at most one of a key in flight. No request waits for them:

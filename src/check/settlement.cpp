@@ -3,6 +3,7 @@
 #include "base/free_list.h"
 #include "check/limit_owner.h"
 #include "check/script_reply.h"
+#include "redis/call_queue.h"
 
 #include <algorithm>
 #include <optional>
@@ -62,28 +63,18 @@ public:
         return states() ? receipt_.block_key : receipt_.redis_key;
     }
     /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
-    redis::Call* late_reply() noexcept override
+    void overdue(redis::PendingCall& reply) noexcept override
     {
-        if (states()) {
-            return nullptr;
+        if (!states()) {
+            await_late(reply);
         }
-        Settlement* late = nullptr;
-        try {
-            late = &take();
-            late->continue_late(*this);
-            return late;
-        } catch (const std::exception&) {
-            if (late != nullptr) {
-                late->release();
-            }
-            return nullptr;  // out of memory: it is not tried again
-        }
+        ended(redis::Fate::overdue);
     }
-    void on_failure(redis::Failure) noexcept override
+    void ended(redis::Fate fate) noexcept override
     {
         const microseconds tried = client_->now() - began_;
         const bool again = spares() ? tried < std::max<microseconds>(longest, units_count())
-                                    : !routing.written && tried < longest;
+                                    : !maybe_executed(fate) && tried < longest;
         forget_routing();
         if (again && may_be_spared() && lifts_ == Lifts::nothing) {
             lift(Lifts::since_tried);
@@ -154,7 +145,19 @@ private:
         late_ = true;
         wait_at_exit();
         forget_routing();
-        routing.written = true;
+    }
+    void await_late(redis::PendingCall& reply) const noexcept
+    {
+        Settlement* late = nullptr;
+        try {
+            late = &take();
+            late->continue_late(*this);
+            reply.goes_to(*late);
+        } catch (const std::exception&) {
+            if (late != nullptr) {
+                late->release();  // out of memory: it is not tried again
+            }
+        }
     }
 
     bool states() const noexcept { return std::holds_alternative<BlockStatement>(what_); }
@@ -243,7 +246,7 @@ private:
         began_ = client_->now();
         forget_routing();
         if (!client_->try_send(*this)) {
-            on_failure(redis::Failure::connection);
+            ended(redis::Fate::unsent);
         }
     }
 
@@ -272,7 +275,7 @@ void send(
             call->then_lift();
         }
         if (!client.send(*call)) {
-            call->on_failure(redis::Failure::connection);
+            call->ended(redis::Fate::unsent);
         }
     } catch (const std::exception&) {
         // Out of memory: nothing changes in Redis.

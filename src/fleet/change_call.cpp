@@ -38,13 +38,6 @@ ChangeCall::ChangeCall(
     repeatable = change == Change::free;
 }
 
-bool ChangeCall::maybe_executed(redis::Failure failure) const noexcept
-{
-    // An error reply comes before the script writes.
-    return routing.written && failure != redis::Failure::error_reply
-        && failure != redis::Failure::slot_migrating;
-}
-
 void ChangeCall::write(redis::CommandBuffer& command) const
 {
     const auto all = { &keys_.changes, &keys_.overrides, &keys_.ends, &keys_.events, &keys_.state };

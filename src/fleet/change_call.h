@@ -41,8 +41,12 @@ public:
     void write(redis::CommandBuffer& command) const final;
     bool on_reply(const redisReply& reply) noexcept final;
 
-    /// Whether a call that failed may have been executed, or may still be.
-    bool maybe_executed(redis::Failure failure) const noexcept;
+    /// Whether a call that ended so may have been executed, or may still be. An error reply comes
+    /// before the script writes.
+    static bool maybe_changed(redis::Fate fate) noexcept
+    {
+        return fate == redis::Fate::lost || fate == redis::Fate::overdue;
+    }
 
 protected:
     /// The call was executed. `found`: remove: there was one; set: there was room. `text`: set: the

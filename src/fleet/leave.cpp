@@ -40,10 +40,10 @@ public:
         return answered;
     }
     /// An error is an answer, too: the same call would have it again.
-    void on_failure(redis::Failure failure) noexcept override
+    void ended(redis::Fate fate) noexcept override
     {
         running = false;
-        refused = failure == redis::Failure::error_reply;
+        refused = fate == redis::Fate::refused || fate == redis::Fate::failed;
     }
 
     bool running = false;

@@ -94,10 +94,11 @@ try {
 
 /// A Redis that refuses to write (it cannot save to its disk, the user lacks a right, a key has a
 /// wrong type) may be read all the same: what it has is in force on every node.
-void Sync::on_failure(redis::Failure failure) noexcept
+void Sync::ended(redis::Fate fate) noexcept
 try {
-    const bool refused = failure == redis::Failure::error_reply && !state_.empty();
-    if (failure == redis::Failure::timeout) {
+    using redis::Fate;
+    const bool refused = (fate == Fate::refused || fate == Fate::failed) && !state_.empty();
+    if (fate == Fate::overdue || fate == Fate::expired) {
         set_page(page() / 4);
     }
     state_.clear();

@@ -64,7 +64,7 @@ private:
     void write(redis::CommandBuffer& command) const override;
     std::size_t longest_reply() const noexcept override { return longest_page; }
     bool on_reply(const redisReply& reply) noexcept override;
-    void on_failure(redis::Failure failure) noexcept override;
+    void ended(redis::Fate fate) noexcept override;
     void end(End end) noexcept;
 
     Parts parts_;

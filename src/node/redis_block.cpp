@@ -9,7 +9,7 @@
 #include "node/clocks.h"
 #include "node/redis_report.h"
 #include "redis/context.h"
-#include "redis/error_text.h"
+#include "redis/error_table.h"
 #include "redis/make_client.h"
 
 #include <algorithm>

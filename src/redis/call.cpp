@@ -9,19 +9,22 @@ Call::~Call()
     }
 }
 
-std::string_view describe(Failure failure) noexcept
+std::string_view describe(Fate fate) noexcept
 {
-    switch (failure) {
-    case Failure::timeout:
-        return "no reply in time";
-    case Failure::connection:
-        return "no connection";
-    case Failure::error_reply:
+    switch (fate) {
+    case Fate::refused:
+    case Fate::failed:
         return "error reply";
-    case Failure::slot_migrating:
+    case Fate::one_by_one:
         return "keys of a slot that is being moved";
+    case Fate::unsent:
+    case Fate::lost:
+        return "no connection";
+    case Fate::expired:
+    case Fate::overdue:
+        return "no reply in time";
     }
-    return "unknown failure";
+    return "unknown fate";
 }
 
 }  // namespace ratelimit::redis

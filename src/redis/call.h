@@ -14,19 +14,23 @@ namespace ratelimit::redis {
 
 using std::chrono::milliseconds;
 
-/// Why a call has no reply that can be used.
-enum class Failure : std::uint8_t {
-    timeout,     // no reply within the client's timeout
-    connection,  // no connection, or it was lost; Redis may have executed the call
-    /// An error reply (except NOSCRIPT and redirections, which the client handles), or a malformed
-    /// one.
-    error_reply,
-    /// A cluster is moving the slot of the keys, so that they are on two servers (TRYAGAIN). The
-    /// call was not executed. Calls with one key each would be.
-    slot_migrating,
+/// How a call ends that has no reply which can be used.
+enum class Fate : std::uint8_t {
+    refused,     // by an error of Redis, which executed nothing
+    one_by_one,  // the same (TRYAGAIN): calls with one key each would be executed
+    failed,      // by another error, or a malformed reply: Redis may have executed it
+    unsent,      // no connection: Redis executed nothing
+    expired,     // the same, until its deadline
+    lost,        // with its connection: Redis may have executed it
+    overdue,     // no reply in time: Redis may have executed it, or may yet
 };
 
-std::string_view describe(Failure failure) noexcept;
+constexpr bool maybe_executed(Fate fate) noexcept
+{
+    return fate == Fate::failed || fate == Fate::lost || fate == Fate::overdue;
+}
+
+std::string_view describe(Fate fate) noexcept;
 
 struct PendingCall;
 
@@ -54,9 +58,10 @@ public:
 };
 
 /// A command that a client sends. The caller owns it. After Client::send, exactly one of on_reply
-/// (or on_part) and on_failure is called, never from inside send. Both may destroy the call, since
-/// the client no longer refers to it. A call may also be destroyed while it is pending: its reply
-/// is then read and discarded.
+/// (or on_part), ended and overdue is called, never from inside send; after overdue once more one
+/// of the first two, for the call that it names. Each may destroy the call, since the client no
+/// longer refers to it. A call may also be destroyed while it is pending: its reply is then read
+/// and discarded.
 class Call {
 public:
     Call() = default;
@@ -73,13 +78,12 @@ public:
     /// Not null: the call is written as a part of a batch, and its reply is a part.
     virtual BatchPart* batch_part() noexcept { return nullptr; }
 
-    /// False: the reply is malformed; on_failure follows.
+    /// False: the reply is malformed; ended(failed) follows.
     virtual bool on_reply(const redisReply& reply) noexcept = 0;
-    virtual void on_failure(Failure failure) noexcept = 0;
-
-    /// Before on_failure(timeout) of a call that was sent: the call that gets a late reply, or else
-    /// fails (routing.written as for any call), and is not sent before that. Null: none does.
-    virtual Call* late_reply() noexcept { return nullptr; }
+    virtual void ended(Fate fate) noexcept = 0;
+    /// The call was sent and has no reply in time. First of all, it may name the call that a later
+    /// reply goes to (PendingCall::goes_to), itself or another. Otherwise that is discarded.
+    virtual void overdue(PendingCall& /*reply*/) noexcept { ended(Fate::overdue); }
 
     /// The most memory that its reply can need (ReplyLimits).
     virtual std::size_t longest_reply() const noexcept { return usual_reply; }
@@ -109,6 +113,10 @@ public:
         bool written = false;     // Redis may have executed the call
     };
     Routing routing;
+
+    /// Ends a call that has no connection, or no time left for one.
+    void end_unanswered() noexcept { ended(routing.written ? Fate::lost : Fate::unsent); }
+    void end_expired() noexcept { ended(routing.written ? Fate::overdue : Fate::expired); }
 
 private:
     friend struct PendingCall;

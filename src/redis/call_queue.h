@@ -25,7 +25,7 @@ struct PendingCall {
     bool urgent = false;  // in a RetryQueue
     PendingCall* next = nullptr;
 
-    /// Whether a caller waits for the reply. After a timeout the call is Call::late_reply.
+    /// Whether a caller waits for the reply. After a timeout the call awaits a late one.
     bool awaited() const noexcept { return call != nullptr && !timed_out; }
 
     void attach(Call& held) noexcept
@@ -34,23 +34,11 @@ struct PendingCall {
         held.pending_ = &call;
     }
 
-    /// Unlinks a call that has timed out, and holds the one that gets a late reply, if any.
-    Call* release_overdue() noexcept
+    /// The reply that comes after the deadline goes to this call (Call::overdue).
+    void goes_to(Call& late) noexcept
     {
-        Call* overdue = release();
-        if (Call* late = overdue->late_reply()) {
-            attach(*late);
-        }
-        return overdue;
-    }
-
-    /// Fails the call that waits for a late reply, if any. `written`: Redis may have executed it.
-    void fail_late(Failure failure, bool written) noexcept
-    {
-        if (Call* late = timed_out ? release() : nullptr) {
-            late->routing.written = written;
-            late->on_failure(failure);
-        }
+        attach(late);
+        late.routing.written = true;
     }
 
     /// Unlinks the call from the record and returns it. Null: there is none.
@@ -131,12 +119,11 @@ void release_all(CallQueue queue, RecordPool& records, Visit&& visit) noexcept
     }
 }
 
-/// As release_all: fails the calls.
-inline void fail_all(const CallQueue& queue, RecordPool& records, Failure failure) noexcept
+/// As release_all: ends the calls, which have no connection.
+inline void end_all(const CallQueue& queue, RecordPool& records) noexcept
 {
-    release_all(queue, records, [failure](Call& call, milliseconds, bool) noexcept {
-        call.on_failure(failure);
-    });
+    release_all(
+        queue, records, [](Call& call, milliseconds, bool) noexcept { call.end_unanswered(); });
 }
 
 }  // namespace ratelimit::redis

@@ -105,7 +105,7 @@ public:
     /// any longer.
     void flush() noexcept;
 
-    /// Fails the pending calls with Failure::connection and closes all connections. Destructors do
+    /// Ends the pending calls (Fate::unsent or lost) and closes all connections. Destructors do
     /// the same.
     void close() noexcept;
 

@@ -1,5 +1,7 @@
 #include "redis/cluster_client.h"
 
+#include "redis/error_table.h"
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -47,7 +49,7 @@ void ClusterClient::disconnect() noexcept
         node->close();
     }
     retired_.close();
-    waiting_.fail_all(Failure::connection);
+    waiting_.end_all();
 }
 
 bool ClusterClient::route(Call& call)
@@ -151,10 +153,11 @@ void ClusterClient::server_reconnected(Server& server) noexcept
 ErrorClass ClusterClient::classify_error(
     Server& server, Call* call, std::string_view error) noexcept
 try {
-    if (error.starts_with("TRYAGAIN")) {
+    const Next next = rule_of(error).cluster;
+    if (next == Next::one_by_one) {
         return ErrorClass::slot_migrating;
     }
-    if (error.starts_with("CLUSTERDOWN")) {
+    if (next == Next::wait) {
         return cluster_down(server, call, error);
     }
     const auto redirection = read_redirection(error, server.endpoint());
@@ -308,7 +311,7 @@ void ClusterClient::map_found(std::span<const SlotRange> map)
 void ClusterClient::map_not_found(std::string_view reason) noexcept
 {
     if (!known_) {
-        waiting_.fail_all(Failure::connection);
+        waiting_.end_all();
     }
     if (!std::exchange(unknown_reported_, true)) {
         events_.servers_unknown(reason);

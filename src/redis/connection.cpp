@@ -1,6 +1,6 @@
 #include "redis/connection.h"
 
-#include "redis/error_text.h"
+#include "redis/error_table.h"
 
 #include <new>
 #include <utility>
@@ -164,7 +164,7 @@ void Connection::restart()
     state_ = State::pausing;  // what fails now may send something, but not here
     // What the network has not delivered never is.
     abort_context(in_flight_.empty() ? nullptr : std::exchange(context_, nullptr));
-    fail_all(give_up(), records_, Failure::connection);
+    end_all(give_up(), records_);
     reconnect_.reset();
     connect();
 }
@@ -215,7 +215,7 @@ try {
 
 void Connection::end_turn() noexcept
 {
-    fail_all(batcher_.write_all(), records_, Failure::connection);
+    end_all(batcher_.write_all(), records_);
     deadlines_.start();
     contained([this] { finish_move(); });
 }
@@ -227,7 +227,7 @@ void Connection::check_deadlines()
     const unsigned losses = losses_;
     in_flight_.each_overdue(now, [&](PendingCall& record) {
         owner_.call_timed_out(record.call->request_count(), record.sent);
-        record.release_overdue()->on_failure(Failure::timeout);
+        record.release()->overdue(record);
         return losses == losses_;
     });
     finish_move();
@@ -301,28 +301,29 @@ void Connection::order_checked(const redisReply& reply)
 void Connection::answered_with_error(CallQueue& answered, std::string_view error)
 {
     const unsigned losses = losses_;
-    const bool behind = leaves_server(error) && !left_by_.empty();
-    const bool no_script = error.starts_with("NOSCRIPT");
-    // Redis refuses a batch of keys of several slots, and has executed nothing of it.
-    const bool alone = answered.size() > 1 && refuses_shared_keys(error);
+    const ErrorRule& rule = rule_of(error);
+    const bool behind = rule.leaves && !left_by_.empty();
+    const bool alone = answered.size() > 1 && rule.by_keys;
     if (alone && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
     }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
-        const bool loaded = no_script && loader_.load_for(record);
+        const bool loaded = rule.ring == Next::load && loader_.load_for(record);
         if (record.awaited() && (alone || loaded || behind)) {
             Call& call = *record.call;
             record.alone = record.alone || alone;
             if (!(behind ? send_unexecuted(record) : send(record))) {  // its deadline stays
-                call.on_failure(Failure::error_reply);
+                call.ended(Fate::refused);
             }
             continue;
         }
-        record.fail_late(Failure::error_reply, !executed_nothing(error));
+        if (record.timed_out && record.call != nullptr) {
+            record.release()->ended(rule.fate());
+        }
         owner_.call_refused(records_.end(record), error);
     }
-    if (leaves_server(error) && losses == losses_ && !behind) {
+    if (rule.leaves && losses == losses_ && !behind) {
         left_by_ = error;
         state_ = State::moving;  // what follows has its replies first: nothing of it is executed
     }
@@ -368,7 +369,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     }
     release_all(lost, records_, [this](Call& call, milliseconds deadline, bool sent) {
         if (!owner_.send_again(call, deadline, sent)) {
-            call.on_failure(Failure::connection);
+            call.end_unanswered();
         }
     });
 }
@@ -392,7 +393,7 @@ void Connection::close() noexcept
     state_ = State::closed;
     connect_timer_->stop();
     silent_.close();
-    fail_all(give_up(), records_, Failure::connection);
+    end_all(give_up(), records_);
 }
 
 }  // namespace ratelimit::redis

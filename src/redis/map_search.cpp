@@ -48,7 +48,7 @@ public:
         return true;
     }
     std::size_t longest_reply() const noexcept override { return longest_map; }
-    void on_failure(Failure failure) noexcept override { search_.failed(*this, describe(failure)); }
+    void ended(Fate fate) noexcept override { search_.failed(*this, describe(fate)); }
 
     const Endpoint& endpoint() const noexcept { return server->endpoint(); }
 

@@ -14,13 +14,13 @@ namespace ratelimit::redis {
 /// sent over a longer time: Redis is back then, and has other things to do, too.
 class RetryQueue {
 public:
-    /// `send`: false if the call is not accepted, which then fails with Failure::connection.
+    /// `send`: false if the call is not accepted, which then ends (Fate::unsent).
     RetryQueue(EventLoop& loop, std::function<bool(Call&)> send)
         : send_(std::move(send)), timer_(loop.make_timer([this] { fire(); }))
     {
         timer_->cancelable(true);
     }
-    ~RetryQueue() { fail_all(std::exchange(queue_, {}), records_, Failure::connection); }
+    ~RetryQueue() { end_all(std::exchange(queue_, {}), records_); }
     RetryQueue(const RetryQueue&) = delete;
     RetryQueue& operator=(const RetryQueue&) = delete;
 
@@ -89,7 +89,7 @@ private:
             urgent_ -= record.urgent ? 1 : 0;
             Call* call = records_.end(record);
             if (call != nullptr && !sent(send, *call)) {
-                call->on_failure(Failure::connection);
+                call->end_unanswered();
             }
         }
     }

@@ -1,6 +1,7 @@
 #include "redis/sentinel_client.h"
 
 #include "base/random.h"
+#include "redis/error_table.h"
 
 #include <algorithm>
 #include <utility>
@@ -55,7 +56,7 @@ void SentinelClient::disconnect() noexcept
         master_->close();
     }
     retired_.close();
-    waiting_.fail_all(Failure::connection);
+    waiting_.end_all();
 }
 
 bool SentinelClient::route(Call& call)
@@ -142,8 +143,7 @@ void SentinelClient::server_reconnected(Server& server) noexcept
 ErrorClass SentinelClient::classify_error(
     Server& server, Call* call, std::string_view error) noexcept
 {
-    const bool demoted = error.starts_with("READONLY") || error.starts_with("MASTERDOWN");
-    if (!demoted || !open()) {
+    if (rule_of(error).sentinel != Next::wait || !open()) {
         return ErrorClass::refused;
     }
     if (&server == master_.get()) {
@@ -210,7 +210,7 @@ try {
 void SentinelClient::exhausted() noexcept
 {
     if (master_ == nullptr) {
-        waiting_.fail_all(Failure::connection);
+        waiting_.end_all();
     }
     look_sentinels_up();
     if (!std::exchange(unknown_reported_, true)) {

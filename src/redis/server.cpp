@@ -1,6 +1,6 @@
 #include "redis/server.h"
 
-#include "redis/error_text.h"
+#include "redis/error_table.h"
 
 #include <algorithm>
 #include <utility>
@@ -164,7 +164,7 @@ void Server::close() noexcept
     for (const auto& connection : connections_) {
         connection->close();
     }
-    waiting_.fail_all(Failure::connection);
+    waiting_.end_all();
 }
 
 /// Looks up the name soon, because the last connection is lost and the address may have changed.
@@ -298,14 +298,15 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
 void Server::call_refused(Call* call, std::string_view error) noexcept
 {
     breaker_.answered();
-    if (call == nullptr && error.starts_with("NOSCRIPT")) {
+    const ErrorRule& rule = rule_of(error);
+    if (call == nullptr && rule.ring == Next::load) {
         // The next call finds its script.
         if (state_ != State::refusing) {
             report_up();
         }
         return;
     }
-    if (call != nullptr && executed_nothing(error)) {
+    if (call != nullptr && !rule.executed) {
         call->routing.written = false;
     }
     const ErrorClass kind = owner_.classify_error(*this, call, error);
@@ -313,15 +314,14 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
         note_error(error, call == nullptr ? 1 : call->request_count());
     }
     if (call != nullptr && kind != ErrorClass::redirected) {
-        call->on_failure(
-            kind == ErrorClass::slot_migrating ? Failure::slot_migrating : Failure::error_reply);
+        call->ended(kind == ErrorClass::slot_migrating ? Fate::one_by_one : rule.fate());
     }
 }
 
 void Server::reply_malformed(Call& call) noexcept
 {
     note_error("malformed reply", call.request_count());
-    call.on_failure(Failure::error_reply);
+    call.ended(Fate::failed);
 }
 
 void Server::note_error(std::string_view error, unsigned checks) noexcept
@@ -342,7 +342,7 @@ try {
 void Server::call_timed_out(unsigned checks, milliseconds sent) noexcept
 {
     stats_.timeouts += checks;
-    note_silence(sent, describe(Failure::timeout));
+    note_silence(sent, describe(Fate::overdue));
     if (breaker_.open()) {
         lateness_.answered();  // reported as away
     } else if (lateness_.silent(sent, loop_.now())) {

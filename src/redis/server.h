@@ -22,7 +22,7 @@ enum class ErrorClass : std::uint8_t {
     refused,         // the call fails, and the error is counted and reported
     redirected,      // the client keeps the call, or has sent it to another server
     unreachable,     // the call fails: it belongs to another server, which cannot be reached
-    slot_migrating,  // the call fails with Failure::slot_migrating
+    slot_migrating,  // the call ends (Fate::one_by_one)
 };
 
 /// The events that a server reports to its client: changes of state, and errors of calls. Called
@@ -80,7 +80,7 @@ public:
         }
     }
 
-    /// Fails all pending calls with Failure::connection and closes all connections.
+    /// Ends all pending calls (Fate::unsent or lost) and closes all connections.
     void close() noexcept;
     /// Another server has this one's place: what this one still executes is not counted there.
     void replaced() noexcept
@@ -146,7 +146,7 @@ private:
         }
         unsigned request_count() const noexcept override { return 0; }
         bool on_reply(const redisReply& reply) noexcept override { return clock_.set(reply); }
-        void on_failure(Failure) noexcept override {}
+        void ended(Fate) noexcept override {}
 
     private:
         ServerClock& clock_;

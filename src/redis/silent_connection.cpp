@@ -1,7 +1,7 @@
 #include "redis/silent_connection.h"
 
 #include "redis/batcher.h"
-#include "redis/error_text.h"
+#include "redis/error_table.h"
 
 #include <algorithm>
 #include <exception>
@@ -51,7 +51,7 @@ void SilentConnection::check_deadlines() noexcept
     const unsigned closed = closed_;
     in_flight_.each_overdue(now, [&](PendingCall& record) {
         timed_out_(record);
-        record.release_overdue()->on_failure(Failure::timeout);
+        record.release()->overdue(record);
         return closed == closed_;
     });
     if (closed == closed_ && in_flight_.silent(now)) {
@@ -73,15 +73,12 @@ void SilentConnection::call_replied(const redisReply& reply) noexcept
     deadlines_.ended();
     if (reply.type == REDIS_REPLY_ERROR) {
         const std::string_view error{ reply.str, reply.len };
-        const bool written = error.empty() || !executed_nothing(error_text(error));
-        release_all(command.calls, records_, [written](Call& call, milliseconds, bool) noexcept {
-            call.routing.written = written;
-            call.on_failure(Failure::error_reply);
+        const Fate fate = rule_of(error_text(error)).fate();
+        release_all(command.calls, records_, [fate](Call& call, milliseconds, bool) noexcept {
+            call.ended(fate);
         });
     } else {
-        deliver_all(command.calls, records_, reply, [](Call& call) {
-            call.on_failure(Failure::error_reply);
-        });
+        deliver_all(command.calls, records_, reply, [](Call& call) { call.ended(Fate::failed); });
     }
     if (closed == closed_ && in_flight_.empty()) {
         close();
@@ -101,7 +98,7 @@ void SilentConnection::close() noexcept
     deadlines_.stop();
     abort_context(std::exchange(context_, nullptr));
     tls_ = nullptr;
-    fail_all(in_flight_.take_all(), records_, Failure::connection);
+    end_all(in_flight_.take_all(), records_);
 }
 
 bool SilentConnections::keep(

@@ -44,15 +44,15 @@ public:
         while (!released.empty()) {
             Call* call = records_.end(released.pop());
             if (call != nullptr && !send(*call)) {
-                call->on_failure(Failure::connection);
+                call->end_unanswered();
             }
         }
     }
 
-    void fail_all(Failure failure) noexcept
+    void end_all() noexcept
     {
         alarm_.stop();
-        redis::fail_all(std::exchange(queue_, {}), records_, failure);
+        redis::end_all(std::exchange(queue_, {}), records_);
     }
 
 private:
@@ -76,7 +76,8 @@ private:
         if (checks > 0) {
             overdue_(checks);
         }
-        redis::fail_all(overdue, records_, Failure::timeout);
+        release_all(
+            overdue, records_, [](Call& call, milliseconds, bool) noexcept { call.end_expired(); });
     }
 
     EventLoop& loop_;

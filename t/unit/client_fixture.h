@@ -80,10 +80,10 @@ public:
         }
         return true;
     }
-    void on_failure(redis::Failure why) noexcept override
+    void ended(redis::Fate why) noexcept override
     {
         ++ends;
-        failure = why;
+        fate = why;
         if (then) {
             then();
         }
@@ -93,7 +93,7 @@ public:
 
     int ends = 0;
     std::optional<std::string> answer;
-    std::optional<redis::Failure> failure;
+    std::optional<redis::Fate> fate;
     std::function<void()> then;
 
 private:
@@ -105,7 +105,11 @@ private:
 /// The reply that comes after the timeout has a call of its own.
 struct LateEcho : EchoCall {
     LateEcho() : EchoCall("in time") {}
-    redis::Call* late_reply() noexcept override { return &late; }
+    void overdue(redis::PendingCall& reply) noexcept override
+    {
+        reply.goes_to(late);
+        ended(redis::Fate::overdue);
+    }
     EchoCall late{ "late" };
 };
 
@@ -152,7 +156,7 @@ protected:
         }
         EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
         EXPECT_EQ(call.ends, 1);
-        return call.answer ? *call.answer : std::string(describe(*call.failure));
+        return call.answer ? *call.answer : std::string(redis::describe(*call.fate));
     }
 
     /// Afterwards no call has to be sent again because its script was missing.

@@ -14,7 +14,7 @@
 namespace ratelimit {
 namespace {
 
-using redis::Failure;
+using redis::Fate;
 
 class Client : public ClientTest {
 protected:
@@ -101,7 +101,7 @@ TEST_F(Client, closing_fails_every_call_once)
     loop_.run_for(50ms);  // a silent wait: for replies that must be ignored
     for (const EchoCall& call : calls) {
         EXPECT_EQ(call.ends, 1);
-        EXPECT_EQ(call.failure, Failure::connection);
+        EXPECT_EQ(call.fate, Fate::lost);
     }
 }
 
@@ -115,7 +115,7 @@ TEST_F(Client, may_be_closed_when_a_call_ends)
     client.send(second);
     ASSERT_TRUE(loop_.run_until([&] { return second.ended(); }));
     EXPECT_EQ(first.ends + second.ends, 2);
-    EXPECT_EQ(second.failure, Failure::connection);
+    EXPECT_EQ(second.fate, Fate::lost);
 }
 
 TEST_F(Client, a_call_sent_while_connecting_waits_and_is_answered)

@@ -17,7 +17,7 @@
 namespace ratelimit {
 namespace {
 
-using redis::Failure;
+using redis::Fate;
 
 TEST_F(ClientTest, a_server_that_is_not_running_is_reported_once)
 {
@@ -168,7 +168,7 @@ TEST_F(ClientTest, a_call_in_flight_on_a_lost_connection_is_retried_once)
     loop_.run_for(1200ms);  // a silent wait: the connection counts as good then
     ASSERT_TRUE(client_->send(first));
     ASSERT_TRUE(loop_.run_until([&] { return first.ended(); }));
-    EXPECT_EQ(first.failure, Failure::connection);
+    EXPECT_EQ(first.fate, Fate::lost);
     EXPECT_EQ(first.ends, 1);
     EXPECT_EQ(server.calls(), 2);
 }
@@ -203,7 +203,7 @@ TEST_F(ClientTest, a_call_that_is_not_repeatable_is_not_retried)
     refund.repeatable = false;
     ASSERT_TRUE(client_->send(refund));
     ASSERT_TRUE(loop_.run_until([&] { return refund.ended(); }));
-    EXPECT_EQ(refund.failure, Failure::connection);
+    EXPECT_EQ(refund.fate, Fate::lost);
     EXPECT_EQ(server.calls(), 2);
 }
 

@@ -8,7 +8,7 @@
 namespace ratelimit {
 namespace {
 
-using redis::Failure;
+using redis::Fate;
 
 class FailingRedis : public ClientTest {
 protected:
@@ -31,7 +31,7 @@ TEST_F(FailingRedis, a_call_times_out_and_its_late_reply_is_dropped)
     EchoCall late("late");
     ASSERT_TRUE(client.send(late));
     ASSERT_TRUE(loop_.run_until([&] { return late.ended(); }));
-    EXPECT_EQ(late.failure, Failure::timeout);
+    EXPECT_EQ(late.fate, Fate::overdue);
     server_.resume();
     EXPECT_EQ(ask("next"), "next");
     EXPECT_EQ(late.ends, 1);
@@ -59,7 +59,7 @@ TEST_F(FailingRedis, what_is_given_up_when_a_fifth_connection_falls_silent_may_s
         silent.emplace_back().late.then = [&] {
             EchoCall& call = sent.emplace_back("what is given up");
             if (!client.send(call)) {
-                call.on_failure(Failure::connection);
+                call.ended(Fate::lost);
             }
         };
         ASSERT_TRUE(client.send(silent.back()));
@@ -71,8 +71,8 @@ TEST_F(FailingRedis, what_is_given_up_when_a_fifth_connection_falls_silent_may_s
     for (std::size_t i = 0; i < silent.size(); ++i) {
         EXPECT_EQ(silent[i].late.ended(), i < 2) << i << ": four are kept";
     }
-    EXPECT_EQ(silent[0].late.failure, Failure::connection);
-    EXPECT_EQ(silent[1].late.failure, Failure::connection);
+    EXPECT_EQ(silent[0].late.fate, Fate::lost);
+    EXPECT_EQ(silent[1].late.fate, Fate::lost);
     EXPECT_TRUE(loop_.run_until([&] { return sent.size() == 2 && sent.back().ended(); }));
     client.close();
 }
@@ -95,7 +95,7 @@ TEST_F(FailingRedis, every_call_to_a_hung_server_times_out_in_time)
     ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
     EXPECT_LT(loop_.now() - began, 2s);
     for (const EchoCall& call : calls) {
-        EXPECT_EQ(call.failure, Failure::timeout);
+        EXPECT_EQ(call.fate, Fate::overdue);
     }
     server_.resume();
     EXPECT_TRUE(loop_.run_until([this] { return ask("after") == "after"; }));
@@ -216,7 +216,7 @@ TEST_F(FailingRedis, a_process_that_was_stopped_itself_fails_no_call_with_a_repl
         std::this_thread::sleep_for(400ms);  // and when replies may have arrived
         ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
         for (const EchoCall& call : calls) {
-            EXPECT_EQ(call.failure, std::nullopt);
+            EXPECT_EQ(call.fate, std::nullopt);
         }
         loop_.run_for(500ms);  // a silent wait: a stop is excused once for each run of a timer
     }
@@ -238,7 +238,7 @@ TEST_F(FailingRedis, a_connection_that_is_killed_fails_no_call)
         server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
         ASSERT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
         for (const EchoCall& call : calls) {
-            EXPECT_EQ(call.failure, std::nullopt);
+            EXPECT_EQ(call.fate, std::nullopt);
             EXPECT_EQ(call.ends, 1);
         }
     }
@@ -269,7 +269,7 @@ TEST_F(FailingRedis, calls_in_flight_fail_when_it_is_killed_and_new_ones_work_wh
     loop_.run_for(10ms);
     server_.kill();
     ASSERT_TRUE(loop_.run_until([&] { return lost.ended(); }));
-    EXPECT_EQ(lost.failure, Failure::connection);
+    EXPECT_EQ(lost.fate, Fate::lost);
     EXPECT_EQ(events_.downs, 1);
     loop_.run_for(200ms);  // a silent wait: some attempts fail
 

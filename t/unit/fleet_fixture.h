@@ -105,8 +105,13 @@ public:
         outcome = found ? "done" : "no";
         stored = text;
     }
-    void on_failure(redis::Failure failure) noexcept override { outcome = describe(failure); }
+    void ended(redis::Fate why) noexcept override
+    {
+        fate = why;
+        outcome = describe(why);
+    }
 
+    std::optional<redis::Fate> fate;
     std::string outcome;
     std::string stored;
 };
@@ -117,12 +122,12 @@ public:
     void listed(OverridePage got) noexcept override
     {
         page = std::move(got);
-        ended = true;
+        done = true;
     }
-    void on_failure(redis::Failure) noexcept override { ended = true; }
+    void ended(redis::Fate) noexcept override { done = true; }
 
     OverridePage page;
-    bool ended = false;
+    bool done = false;
 };
 
 /// A Redis with a client that has the fleet's scripts.

@@ -144,7 +144,7 @@ TEST_F(HostileFleet, a_list_passes_over_foreign_scores_and_comes_to_its_end)
         do {
             TestList list(api_.list, keys_, zone, after, 10);
             EXPECT_TRUE(client_->send(list));
-            EXPECT_TRUE(loop_.run_until([&] { return list.ended; }));
+            EXPECT_TRUE(loop_.run_until([&] { return list.done; }));
             for (const auto& item : list.page.items) {
                 found.push_back(item.key);
             }

@@ -24,7 +24,7 @@ TEST_F(FleetTest, overrides_of_a_zone_are_listed_in_pages)
     do {
         TestList list(api_.list, keys_, "zone", after, 10);
         ASSERT_TRUE(client_->send(list));
-        ASSERT_TRUE(loop_.run_until([&] { return list.ended; }));
+        ASSERT_TRUE(loop_.run_until([&] { return list.done; }));
         for (const auto& item : list.page.items) {
             keys.push_back(item.key);
         }
@@ -66,8 +66,9 @@ TEST_F(FleetTest, a_change_whose_connection_is_lost_is_not_sent_again)
         server_.ask({ "CLIENT", "UNPAUSE" });
         ASSERT_TRUE(loop_.run_until([&] { return !call.outcome.empty(); }));
         EXPECT_EQ(call.outcome, frees ? "done" : "no connection");
-        EXPECT_EQ(call.maybe_executed(redis::Failure::connection), true);
-        EXPECT_EQ(call.maybe_executed(redis::Failure::error_reply), false);
+        EXPECT_EQ(call.fate.value_or(redis::Fate::lost), redis::Fate::lost);
+        EXPECT_TRUE(ChangeCall::maybe_changed(redis::Fate::lost));
+        EXPECT_FALSE(ChangeCall::maybe_changed(redis::Fate::failed));
         EXPECT_EQ(server_.ask({ "ZCARD", keys_.events }), frees ? "1" : "0");
         EXPECT_EQ(server_.ask({ "ZCARD", keys_.changes }), "0");
     }
@@ -81,7 +82,8 @@ TEST_F(FleetTest, a_change_that_finds_no_connection_is_known_not_to_be_made)
     if (client_->send(call)) {
         ASSERT_TRUE(loop_.run_until([&] { return !call.outcome.empty(); }));
     }
-    EXPECT_FALSE(call.maybe_executed(redis::Failure::timeout));
+    EXPECT_EQ(call.fate.value_or(redis::Fate::unsent), redis::Fate::unsent);
+    EXPECT_FALSE(ChangeCall::maybe_changed(redis::Fate::unsent));
 }
 
 TEST_F(FleetTest, a_change_during_a_call_is_read_by_the_next_call_at_once)

@@ -250,10 +250,10 @@ protected:
         redis::BatchPart* part = call->batch_part();
         EXPECT_TRUE(part == nullptr ? call->on_reply(reply) : part->on_part(message.reply));
     }
-    static void fail(Message& message, redis::Failure failure)
+    static void fail(Message& message, redis::Fate fate)
     {
         if (redis::Call* call = message.record.release()) {
-            call->on_failure(failure);
+            call->ended(fate);
         }
     }
     /// Removes the message before its fate is told, since that sends others.

@@ -119,7 +119,7 @@ TEST_F(HoldingTest, units_that_several_requests_take_as_the_last_of_before_end_a
     end(first);
     const std::array both{ &request(of, 1), &request(of, 1) };  // in the next message
     take(of, of.client.messages.begin(), [](Message& message) {
-        fail(message, redis::Failure::error_reply);
+        fail(message, redis::Fate::failed);
     });
     settle();
     EXPECT_EQ(failing.units(), 0);

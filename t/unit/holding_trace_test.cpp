@@ -52,13 +52,13 @@ void HoldingTrace::misfortune(Worker& of)
     } else {
         take(of, at, [&](Message& message) {
             if (fate < 16 && !message.executed) {
-                fail(message, redis::Failure::error_reply);
+                fail(message, redis::Fate::failed);
                 return;
             }
             if (!message.executed) {
                 late_.push_back(message.command);
             }
-            fail(message, fate < 18 ? redis::Failure::timeout : redis::Failure::connection);
+            fail(message, fate < 18 ? redis::Fate::overdue : redis::Fate::lost);
         });
     }
 }

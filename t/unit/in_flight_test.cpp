@@ -44,7 +44,7 @@ protected:
         int failed = 0;
         in_flight_.each_overdue(now, [&](redis::PendingCall& record) {
             ++failed;
-            record.release()->on_failure(redis::Failure::timeout);
+            record.release()->ended(redis::Fate::overdue);
             return true;
         });
         return failed;

@@ -183,7 +183,7 @@ TEST_F(KilledConnection, calls_behind_a_readonly_have_their_replies_or_are_sent_
     for (EchoCall& call : all) {
         EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
     }
-    EXPECT_EQ(all[0].failure, redis::Failure::error_reply);
+    EXPECT_EQ(all[0].fate, redis::Fate::refused);
     for (std::size_t i = 1; i < all.size(); ++i) {
         EXPECT_EQ(all[i].answer, "x") << i;
     }

@@ -17,8 +17,7 @@ protected:
             Held& refused = send(of, std::move(limit));
             take(of, std::prev(of.client.messages.end()), [](Message& message) {
                 redis::Call* call = message.record.release();
-                call->routing.written = false;
-                call->on_failure(redis::Failure::error_reply);
+                call->ended(redis::Fate::refused);
             });
             end(refused);
         }
@@ -75,7 +74,7 @@ TEST_F(
         wait(of, 100ms);
         while (!of.client.messages.empty()) {
             take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Failure::timeout);
+                fail(message, redis::Fate::overdue);
             });
         }
     }
@@ -146,7 +145,7 @@ TEST_F(HoldingsOfManyKeys, what_redis_may_count_is_stated_first_also_if_connecti
     for (int loss = 0; loss < 3; ++loss) {
         while (!of.client.messages.empty()) {
             take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Failure::error_reply);
+                fail(message, redis::Fate::failed);
             });
         }
         of.holdings.restate(0);
@@ -249,7 +248,7 @@ TEST_F(HoldingsOfManyKeys, keys_whose_checks_were_lost_take_bounded_memory)
         Held& lost = request_of(of, { "{" + std::to_string(i) + "}" });
         while (!of.client.messages.empty()) {
             take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Failure::connection);
+                fail(message, redis::Fate::lost);
             });
         }
         end(lost);
@@ -272,7 +271,7 @@ TEST_F(HoldingsOfManyKeys, of_any_number_of_lost_checks_none_leaves_units_that_c
             if (executed) {
                 execute(message.command);
             }
-            fail(message, redis::Failure::timeout);
+            fail(message, redis::Fate::overdue);
         });
     };
     end(request(of));

@@ -9,7 +9,7 @@
 namespace ratelimit {
 namespace {
 
-using redis::Failure;
+using redis::Fate;
 
 class MigratingSlot : public HoldingTest, public Check::Owner {
 protected:
@@ -41,9 +41,9 @@ protected:
     }
     std::list<Message>& messages() { return of_.client.messages; }
     void execute_without_reply() { execute(messages().front().command); }
-    void fail_first(Failure failure)
+    void fail_first(Fate fate)
     {
-        take(of_, messages().begin(), [failure](Message& message) { fail(message, failure); });
+        take(of_, messages().begin(), [fate](Message& message) { fail(message, fate); });
     }
     /// Both limits are checked alone.
     void answer_all()
@@ -69,7 +69,7 @@ TEST_F(MigratingSlot, the_only_request_of_its_keys_passes_although_its_first_rep
     send();
     execute_without_reply();
     messages().front().record.call->routing.sent_again = true;  // on a new connection
-    fail_first(Failure::slot_migrating);
+    fail_first(Fate::one_by_one);
     answer_all();
     EXPECT_TRUE(one.state.granted);
     EXPECT_TRUE(other.state.granted);
@@ -83,9 +83,9 @@ TEST_F(MigratingSlot, the_only_request_of_its_keys_passes_also_if_it_holds_units
     const RemoteLimit& other = add_limit("{k}2");
     send();
     execute_without_reply();
-    fail_first(Failure::connection);
+    fail_first(Fate::lost);
     ASSERT_EQ(messages().size(), 1U) << "the same requests in another call";
-    fail_first(Failure::slot_migrating);
+    fail_first(Fate::one_by_one);
     answer_all();
     EXPECT_TRUE(units.state.granted);
     EXPECT_TRUE(other.state.granted);
@@ -97,7 +97,7 @@ TEST_F(MigratingSlot, a_request_that_was_not_sent_again_is_refused)
     const RemoteLimit& other = add_limit("{k}2");
     send();
     execute_without_reply();
-    fail_first(Failure::slot_migrating);
+    fail_first(Fate::one_by_one);
     answer_all();
     EXPECT_FALSE(one.state.granted);
     EXPECT_FALSE(other.state.granted);
@@ -109,13 +109,13 @@ TEST_F(MigratingSlot, a_request_that_was_sent_again_is_not_sent_a_third_time)
     add_limit("{k}2");
     send();
     messages().front().record.call->routing.sent_again = true;
-    fail_first(Failure::slot_migrating);
+    fail_first(Fate::one_by_one);
     ASSERT_EQ(messages().size(), 2U);
     for (const Message& message : messages()) {
         EXPECT_FALSE(message.record.call->repeatable);
     }
-    fail_first(Failure::connection);
-    fail_first(Failure::connection);
+    fail_first(Fate::lost);
+    fail_first(Fate::lost);
     EXPECT_TRUE(messages().empty());
     EXPECT_TRUE(ended_);
 }
@@ -135,10 +135,10 @@ TEST_F(MigratingSlot, each_key_of_a_request_without_a_reply_is_spared)
     send();
     execute_without_reply();
     messages().front().record.call->routing.sent_again = true;
-    fail_first(Failure::slot_migrating);
+    fail_first(Fate::one_by_one);
     ASSERT_EQ(messages().size(), 2U);
-    fail_first(Failure::connection);
-    fail_first(Failure::connection);
+    fail_first(Fate::lost);
+    fail_first(Fate::lost);
     ASSERT_TRUE(ended_);
     check_->refund(virtual_now);
     std::string spared;

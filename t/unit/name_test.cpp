@@ -46,7 +46,7 @@ protected:
         first_.pause();
         ASSERT_TRUE(client_->send(call));
         EXPECT_TRUE(loop_.run_until([&] { return call.ended(); }));
-        EXPECT_EQ(call.failure, redis::Failure::timeout);
+        EXPECT_EQ(call.fate, redis::Fate::overdue);
         loop_.run_for(200ms);  // a silent wait: for that
     }
     void move_name() { loop_.names["redis.test"] = { { "127.0.0.2", "127.0.0.9" }, valid }; }
@@ -118,7 +118,7 @@ TEST_F(NamedServerTest, WhatTheOldServerExecutesLateIsNotTakenForAnAnswerOfTheNe
     EXPECT_TRUE(loop_.run_until([&] { return events_.losses == 1; }));
     first_.resume();
     EXPECT_TRUE(loop_.run_until([&] { return call.late.ended(); }));
-    EXPECT_EQ(call.late.failure, redis::Failure::connection);
+    EXPECT_EQ(call.late.fate, redis::Fate::lost);
 }
 
 TEST_F(NamedServerTest, WhatIsExecutedLateIsTakenAlsoWhenAnotherAddressHasBeenTried)

@@ -11,7 +11,7 @@ namespace {
 class TestCall final : public NodesCall {
 public:
     TestCall() : NodesCall({}, "rl:{fleet}:alive", "rl:{fleet}:nodes") {}
-    void on_failure(redis::Failure) noexcept override {}
+    void ended(redis::Fate) noexcept override {}
     std::optional<NodeList> list;
 
 private:

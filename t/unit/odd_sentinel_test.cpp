@@ -114,7 +114,7 @@ TEST_F(OddSentinel, an_invalid_address_is_reported_once)
         EchoCall call("x");
         ASSERT_TRUE(client->send(call));
         ASSERT_TRUE(loop_.run_until([&] { return call.ended(); })) << nonsense;
-        EXPECT_EQ(call.failure, redis::Failure::connection);
+        EXPECT_EQ(call.fate, redis::Fate::unsent);
         ASSERT_TRUE(loop_.run_until([&] { return sentinel.connections() == 2; })) << nonsense;
         EXPECT_EQ(events.unknown.size(), 1U) << nonsense;
         EXPECT_TRUE(events.known.empty());

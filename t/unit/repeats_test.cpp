@@ -23,7 +23,7 @@ TEST_F(RepeatsTest, a_server_that_does_not_answer_delays_nothing_that_another_sh
     for (int i = 0; i < 5; ++i) {
         while (!of.client.messages.empty()) {
             take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Failure::timeout);
+                fail(message, redis::Fate::overdue);
             });
         }
         wait(of, 100ms);
@@ -91,7 +91,7 @@ TEST_F(RepeatsTest, all_keys_have_their_turn_if_connections_are_lost_again_and_a
         }
         while (!of.client.messages.empty()) {
             take(of, of.client.messages.begin(), [](Message& message) {
-                fail(message, redis::Failure::connection);
+                fail(message, redis::Fate::lost);
             });
         }
         count_known();
@@ -119,7 +119,7 @@ TEST_F(RepeatsTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
     of.client.repeats().restart(0);
     while (!of.client.messages.empty()) {
         take(of, of.client.messages.begin(), [](Message& message) {
-            fail(message, redis::Failure::connection);
+            fail(message, redis::Fate::lost);
         });
     }
     of.holdings.restate(0);

@@ -23,7 +23,7 @@ protected:
         void write(redis::CommandBuffer&) const override {}
         std::string_view routing_key() const noexcept override { return {}; }
         bool on_reply(const redisReply&) noexcept override { return true; }
-        void on_failure(redis::Failure) noexcept override { add(); }
+        void ended(redis::Fate) noexcept override { add(); }
         bool given_up() const { return given_up_; }
 
     private:
@@ -188,11 +188,11 @@ TEST_F(LateSettlement, a_refund_that_falls_silent_delays_an_exit_no_longer_than_
     take_back(client, limit.receipt(), { 1, 0us, 0us }, 0us, 50s);
     ASSERT_EQ(client.messages.size(), 1U);
     client.away = true;
-    redis::Call* const refund = client.messages.front().record.release();
-    redis::Call* const late = refund->late_reply();
-    refund->on_failure(redis::Failure::timeout);
+    redis::PendingCall& record = client.messages.front().record;
+    record.release()->overdue(record);
     expect_exit();
-    late->on_failure(redis::Failure::connection);
+    ASSERT_NE(record.call, nullptr) << "the late reply is awaited";
+    record.release()->ended(redis::Fate::lost);
 }
 
 TEST_F(LateSettlement, a_request_that_ends_late_is_settled_as_one_that_got_its_answer_in_time)
@@ -206,7 +206,8 @@ TEST_F(LateSettlement, a_request_that_ends_late_is_settled_as_one_that_got_its_a
     const auto position = runs.add([](std::size_t) { return 1; });
     const auto late = std::make_shared<LateReply>(
         client, limits, checks, runs, std::nullopt, +[]() noexcept { return virtual_now; });
-    redis::Call* const reply = LateReply::await(late);
+    redis::PendingCall reply;
+    LateReply::await(late, reply);
     pass(20s);
     late->settle(position.run, 0, 5);
     EXPECT_TRUE(loop.keeps_process()) << "70 s after the process began to leave";
@@ -214,7 +215,7 @@ TEST_F(LateSettlement, a_request_that_ends_late_is_settled_as_one_that_got_its_a
     EXPECT_TRUE(loop.keeps_process());
     pass(12s);
     EXPECT_FALSE(loop.keeps_process()) << "it does not wait for a reply for ever";
-    reply->on_failure(redis::Failure::connection);
+    reply.release()->ended(redis::Fate::lost);
 }
 
 }  // namespace

@@ -11,13 +11,14 @@
 
 namespace ratelimit::http {
 
-inline ngx_int_t send_failure(ngx_http_request_t* r, redis::Failure failure)
+inline ngx_int_t send_failure(ngx_http_request_t* r, redis::Fate fate)
 {
-    const auto text = [failure]() -> std::string_view {
-        switch (failure) {
-        case redis::Failure::error_reply:
+    const auto text = [fate]() -> std::string_view {
+        switch (fate) {
+        case redis::Fate::refused:
+        case redis::Fate::failed:
             return "Redis answered with an error";
-        case redis::Failure::slot_migrating:
+        case redis::Fate::one_by_one:
             return "the cluster is moving the keys of the fleet, send the change again";
         default:
             return no_answer;
@@ -45,17 +46,17 @@ public:
 
 protected:
     virtual ngx_int_t show() = 0;
-    virtual ngx_int_t show_failure(redis::Failure failure) { return send_failure(r_, failure); }
+    virtual ngx_int_t show_failure(redis::Fate fate) { return send_failure(r_, fate); }
 
 private:
-    ngx_int_t respond() final { return failure_ ? show_failure(*failure_) : show(); }
-    void on_failure(redis::Failure failure) noexcept final
+    ngx_int_t respond() final { return fate_ ? show_failure(*fate_) : show(); }
+    void ended(redis::Fate fate) noexcept final
     {
-        failure_ = failure;
+        fate_ = fate;
         answered();
     }
 
-    std::optional<redis::Failure> failure_;
+    std::optional<redis::Fate> fate_;
 };
 
 }  // namespace ratelimit::http

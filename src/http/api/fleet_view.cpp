@@ -115,7 +115,7 @@ private:
         answered_ = true;
         next_turn_.start(milliseconds{ 1 });
     }
-    void on_failure(redis::Failure) noexcept override { next_turn_.start(milliseconds{ 1 }); }
+    void ended(redis::Fate) noexcept override { next_turn_.start(milliseconds{ 1 }); }
 
     MainConf& conf_;
     nginx::NgxTimer next_turn_;

@@ -193,9 +193,10 @@ private:
         }
         return true;
     }
-    void on_failure(redis::Failure failure) noexcept override
+    void ended(redis::Fate fate) noexcept override
     {
-        refused_ = failure != redis::Failure::connection && failure != redis::Failure::timeout;
+        using redis::Fate;
+        refused_ = fate == Fate::refused || fate == Fate::one_by_one || fate == Fate::failed;
         answered();
     }
 

@@ -79,10 +79,10 @@ private:
         return send_tagged(r_, json.str() + "\n", stored_);
     }
 
-    ngx_int_t show_failure(redis::Failure failure) override
+    ngx_int_t show_failure(redis::Fate fate) override
     {
-        if (!maybe_executed(failure)) {
-            return send_failure(r_, failure);
+        if (!maybe_changed(fate)) {
+            return send_failure(r_, fate);
         }
         log_change(
             r_, removes_ ? "override perhaps taken back" : "override perhaps set", zone_, key_);
@@ -142,7 +142,7 @@ private:
         written_ = true;
         answered();
     }
-    void on_failure(redis::Failure) noexcept override { answered(); }
+    void ended(redis::Fate) noexcept override { answered(); }
 
     bool written_ = false;
 };
