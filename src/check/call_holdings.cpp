@@ -34,6 +34,13 @@ void CallHoldings::begin() noexcept
     }
 }
 
+void CallHoldings::before_write() noexcept
+{
+    for (const OfLimit& each : holdings_) {
+        each.holding->before_write();
+    }
+}
+
 void CallHoldings::failed(bool executed) noexcept
 {
     for (const OfLimit& each : holdings_) {

@@ -30,6 +30,8 @@ public:
     /// False: the call can be sent now. True: `waiter` waits until that may be so.
     bool wait(Holding::Waiter& waiter) noexcept;
 
+    /// Call when the call is written.
+    void before_write() noexcept;
     /// Call before the call is sent; and then one of the others, and `ended`.
     void begin() noexcept;
     void failed(bool executed) noexcept;

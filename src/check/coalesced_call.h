@@ -37,6 +37,7 @@ public:
     void wait(ShardPart& part) noexcept { waiting_.push_back(part); }
 
     redis::BatchPart* batch_part() noexcept final { return in_sequence() ? this : nullptr; }
+    void before_write() noexcept final { holdings_.before_write(); }
     void write(redis::CommandBuffer& command) const final;
     std::string_view routing_key() const noexcept final { return limits_.front().redis_key; }
     unsigned request_count() const noexcept final;

@@ -32,18 +32,22 @@ void Holding::begin(bool takes) noexcept
     taken_ = 0;
 }
 
-Statement Holding::statement() noexcept
+void Holding::before_write() noexcept
 {
-    if (!written_) {
-        written_ = true;
-        base_ = held_;
-        number_ = std::max(number_ + 1, all_.redis_time(*this));
-        all_.highest_number_ = std::max(all_.highest_number_, number_);
-        if (base_ > 0) {
-            counts_since_ = all_.now();
-            may_count_ = true;
-        }
+    if (std::exchange(written_, true)) {
+        return;
     }
+    base_ = held_;
+    number_ = std::max(number_ + 1, all_.redis_time(*this));
+    all_.highest_number_ = std::max(all_.highest_number_, number_);
+    if (base_ > 0) {
+        counts_since_ = all_.now();
+        may_count_ = true;
+    }
+}
+
+Statement Holding::statement() const noexcept
+{
     return { all_.id_, number_, base_, place_, all_.longest_delay_ };
 }
 
@@ -145,8 +149,7 @@ bool Holding::send() noexcept
 
 void Holding::write_numbers(redis::ScriptArguments& arguments) const
 {
-    // What is written is fixed by that.
-    write_statement(policy_, const_cast<Holding&>(*this), arguments);
+    write_statement(policy_, *this, arguments);
 }
 
 bool Holding::on_part(std::string_view part) noexcept
@@ -372,6 +375,7 @@ try {
         held += std::exchange(holding.held_, 0);
         if (holding.known_ != 0 || holding.unanswered_ > 0) {
             holding.written_ = false;  // a statement of its own
+            holding.before_write();
             const Statement none = holding.statement();
             last_.add(holds, holding.key_, holding.policy_, holding.script_, none);
         }

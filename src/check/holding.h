@@ -60,8 +60,10 @@ public:
     /// Call before a message is sent. After it, exactly one of answered and failed must be called,
     /// and then message_ended. `takes`: it asks for units.
     void begin(bool takes) noexcept;
-    /// Makes the statement of a check that is such a message.
-    StatementSource& source() noexcept { return *this; }
+    /// A message is written now, and so what it states.
+    void before_write() noexcept override;
+    /// The statement of a check that is such a message.
+    const StatementSource& source() const noexcept { return *this; }
     void answered(const Answer& answer) noexcept;
     void failed(Executed executed) noexcept;
     /// The message has ended. May call waiters, which send messages.
@@ -91,7 +93,7 @@ private:
     bool on_part(std::string_view part) noexcept override;
     void ended(redis::Fate fate) noexcept override;
 
-    Statement statement() noexcept override;
+    Statement statement() const noexcept override;
     bool is_over() const noexcept;
     /// See redis::Repeats.
     std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }

@@ -7,7 +7,7 @@
 namespace ratelimit {
 
 void write_statement(
-    const Policy& policy, StatementSource& source, redis::ScriptArguments& arguments)
+    const Policy& policy, const StatementSource& source, redis::ScriptArguments& arguments)
 {
     LimitCheck check;
     check.policy = policy;
@@ -24,7 +24,7 @@ void LastStatement::send(redis::Client& client) noexcept
 
 void LastStatement::write_numbers(redis::ScriptArguments& arguments) const
 {
-    write_statement(policy_, const_cast<LastStatement&>(*this), arguments);
+    write_statement(policy_, *this, arguments);
 }
 
 bool LastStatement::on_part(std::string_view part) noexcept

@@ -17,7 +17,7 @@ inline constexpr redis::BatchFormat statement_format =
 
 /// The numbers of such a call.
 void write_statement(
-    const Policy& policy, StatementSource& source, redis::ScriptArguments& arguments);
+    const Policy& policy, const StatementSource& source, redis::ScriptArguments& arguments);
 
 /// States, when the process exits, that its requests hold nothing of a key any longer.
 class LastStatement final : public redis::BatchCall, private StatementSource {
@@ -40,7 +40,7 @@ private:
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override;
     bool on_part(std::string_view part) noexcept override;
-    Statement statement() noexcept override { return statement_; }
+    Statement statement() const noexcept override { return statement_; }
 
     std::string key_;
     Policy policy_;

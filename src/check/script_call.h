@@ -22,8 +22,8 @@ struct Statement {
 
 class StatementSource {
 public:
-    /// What a message states that is written now.
-    virtual Statement statement() noexcept = 0;
+    /// What the message states that is written now.
+    virtual Statement statement() const noexcept = 0;
 
 protected:
     ~StatementSource() = default;
@@ -37,9 +37,9 @@ struct LimitCheck {
     bool shadow = false;    // does not affect the other limits (several_script only)
     /// Since the epoch, by this node's clock; empty: Redis's clock decides.
     std::optional<microseconds> now;
-    StatementSource* states = nullptr;  // of a concurrency limit; null: there is no holder
-    std::string_view block_key{};       // of the block; not empty if the policy has one
-    bool block_apart = false;           // the block was read by a command of its own (BlockRead)
+    const StatementSource* states = nullptr;  // of a concurrency limit; null: there is no holder
+    std::string_view block_key{};             // of the block; not empty if the policy has one
+    bool block_apart = false;  // the block was read by a command of its own (BlockRead)
 };
 
 /// Whether all but the key, cost and time are equal.

@@ -71,6 +71,9 @@ void Batcher::move_to(CallQueue& queue) noexcept
 
 void write_command(const CallQueue& calls, CommandBuffer& command)
 {
+    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        record->call->before_write();
+    }
     Call& first = *calls.front()->call;
     const BatchPart* part = first.batch_part();
     if (part == nullptr) {

@@ -9,7 +9,9 @@ namespace ratelimit::redis {
 
 /// Calls of one script and one shard that are sent in the same turn of the loop share a command and
 /// its reply (BatchPart), which costs both sides less than a command for each. Gathers such calls
-/// until their batch is full, a call of another shard follows, or the turn ends.
+/// until their batch is full, a call of another shard follows, or the turn ends. The batches of a
+/// turn are written in the order of their scripts: what was let in ahead of Redis (ahead=) is
+/// reported before it is checked, by scripts that were registered before.
 class Batcher {
 public:
     /// Writes calls as one command. False: out of memory, and the calls are untouched.

@@ -73,6 +73,8 @@ public:
     /// Client::shard_of.
     virtual std::string_view routing_key() const noexcept = 0;
 
+    /// The call is written now, as it is: nothing changes it meanwhile.
+    virtual void before_write() noexcept {}
     /// Writes the command. Called again if the call has to be sent again.
     virtual void write(CommandBuffer& command) const = 0;
     /// Not null: the call is written as a part of a batch, and its reply is a part.

@@ -140,7 +140,7 @@ void Connection::disconnected(std::string_view reason) noexcept
 void Connection::move()
 {
     if (usable()) {
-        state_ = State::moving;
+        state_ = state_ == State::leaving ? state_ : State::moving;
         end_turn();  // moves at once if no call waits
     } else if (state_ != State::closed) {
         restart();
@@ -149,8 +149,8 @@ void Connection::move()
 
 void Connection::finish_move()
 {
-    if (state_ == State::moving && batcher_.empty() && !in_flight_.awaited()) {
-        if (left_by_.empty()) {
+    if (draining() && batcher_.empty() && !in_flight_.awaited()) {
+        if (state_ == State::moving) {
             restart();
         } else {
             lose(std::exchange(left_by_, {}), Loss::refused);
@@ -302,7 +302,7 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
 {
     const unsigned losses = losses_;
     const ErrorRule& rule = rule_of(error);
-    const bool behind = rule.leaves && !left_by_.empty();
+    const bool behind = rule.leaves && state_ == State::leaving;
     const bool alone = answered.size() > 1 && rule.by_keys;
     if (alone && error.starts_with("CROSSSLOT")) {
         batcher_.stop_batching();
@@ -325,7 +325,7 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
     }
     if (rule.leaves && losses == losses_ && !behind) {
         left_by_ = error;
-        state_ = State::moving;  // what follows has its replies first: nothing of it is executed
+        state_ = State::leaving;  // what follows has its replies first: nothing of it is executed
     }
 }
 
@@ -378,7 +378,6 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
 CallQueue Connection::give_up() noexcept
 {
     ++losses_;
-    left_by_.clear();
     checks_order_ = false;
     tls_ = nullptr;
     free_context(std::exchange(context_, nullptr));

@@ -81,7 +81,7 @@ public:
     /// Whether it may be ready soon, so that calls can wait for it.
     bool connecting() const noexcept
     {
-        return state_ == State::connecting || state_ == State::returning || state_ == State::moving;
+        return state_ == State::connecting || state_ == State::returning || draining();
     }
     /// Whether it has been ready at another address since the last call.
     bool take_moved() noexcept { return std::exchange(moved_, false); }
@@ -116,7 +116,8 @@ private:
         closed,
         connecting,  // until the handshake is done
         ready,
-        moving,     // until no caller waits for a reply; then connects again
+        moving,     // until no caller waits for a reply; then connects to the new address
+        leaving,    // the same, but the server cannot be used any longer; then is lost
         returning,  // connects again in the loop's next turn
         pausing,    // before the next attempt
     };
@@ -133,7 +134,8 @@ private:
     const ssl_st* tls() const noexcept override { return tls_; }
     std::size_t longest_reply() const noexcept override { return in_flight_.longest_reply(); }
 
-    bool usable() const noexcept { return state_ == State::ready || state_ == State::moving; }
+    bool draining() const noexcept { return state_ == State::moving || state_ == State::leaving; }
+    bool usable() const noexcept { return state_ == State::ready || draining(); }
     void fire() noexcept;
     /// At another address is another server: it has other counts, and what the first one still
     /// executes is not counted there. But all addresses of a name may be of one server.
@@ -192,7 +194,7 @@ private:
     unsigned losses_ = 0;  // number of lost connections; a loop that calls out compares it
     std::string address_;  // of the last attempt
     bool moved_ = false;   // from one where it was ready
-    std::string left_by_;  // the error by which the server cannot be used any longer
+    std::string left_by_;  // the error of State::leaving
     redisAsyncContext* context_ = nullptr;
     ssl_st* tls_ = nullptr;                 // of the context; null: no TLS
     std::unique_ptr<Timer> connect_timer_;  // limits an attempt, or the pause before it

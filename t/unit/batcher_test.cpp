@@ -14,10 +14,14 @@ namespace {
 /// A call of a batch whose replies have two bytes each.
 class BatchedCall final : public EchoCall, public redis::BatchPart {
 public:
-    explicit BatchedCall(const std::string& key) : EchoCall("", {}, key) {}
+    explicit BatchedCall(const std::string& key, redis::ScriptId script = {})
+        : EchoCall("", {}, key), of_(script)
+    {
+    }
 
     redis::BatchPart* batch_part() noexcept override { return this; }
-    redis::ScriptId script() const noexcept override { return {}; }
+    redis::ScriptId script() const noexcept override { return of_; }
+    void before_write() noexcept override { ++prepared; }
     redis::BatchFormat format() const noexcept override { return { 1, 1, 2 }; }
     void write_keys(redis::ScriptArguments& arguments) const override
     {
@@ -32,6 +36,11 @@ public:
         answer = part;
         return part != "no";
     }
+
+    int prepared = 0;
+
+private:
+    redis::ScriptId of_;
 };
 
 class BatcherTest : public testing::Test {
@@ -163,6 +172,40 @@ TEST_F(BatcherTest, gives_each_call_its_part_of_the_reply)
     EXPECT_FALSE(redis::deliver(call, *reply, 1, 2)) << "the call does not accept it";
     EXPECT_FALSE(redis::deliver(call, *reply, 0, 3)) << "too short";
     EXPECT_FALSE(redis::deliver(call, *reply_of("*1\r\n:1\r\n"), 0, 1)) << "not a string";
+}
+
+/// Reports of what passed ahead of Redis (ahead=) must come before the checks of a turn.
+TEST(BatcherOrder, of_one_turn_calls_are_written_in_the_order_of_their_scripts)
+{
+    redis::RecordPool records;
+    std::vector<redis::ScriptId> order;
+    redis::Batcher batcher(3, records, [&](redis::CallQueue& calls) {
+        order.push_back(calls.front()->call->batch_part()->script());
+        while (!calls.empty()) {
+            records.end(calls.pop());
+        }
+        return true;
+    });
+    std::deque<BatchedCall> calls;
+    std::vector<redis::ScriptId> scripts;
+    for (const unsigned index : { 2U, 0U, 2U, 1U, 0U, 2U }) {
+        scripts.push_back(static_cast<redis::ScriptId>(index));
+        redis::PendingCall& record = records.take();
+        record.attach(calls.emplace_back("key", scripts.back()));
+        EXPECT_FALSE(batcher.add(scripts.back(), record));
+    }
+    EXPECT_TRUE(batcher.write_all().empty());
+    EXPECT_EQ(order, (std::vector{ scripts[1], scripts[3], scripts[0] }));
+}
+
+TEST_F(BatcherTest, prepares_each_call_once_before_its_command_is_written)
+{
+    add();
+    add();
+    EXPECT_EQ(calls_[0].prepared + calls_[1].prepared, 0);
+    batcher_.write_all();
+    EXPECT_EQ(calls_[0].prepared, 1);
+    EXPECT_EQ(calls_[1].prepared, 1);
 }
 
 }  // namespace

@@ -135,6 +135,7 @@ private:
             return false;
         }
         redis::CommandBuffer command(digests_);
+        call.before_write();
         if (const redis::BatchPart* part = call.batch_part()) {
             const redis::BatchFormat format = part->format();
             command.begin_script(part->script(), { format.keys, 1 });
