@@ -72,6 +72,16 @@ microseconds sliding_window(const Policy& policy, const Verdict& state) noexcept
     return std::max(until, refill_time_ceil(state.remaining, policy.rate));
 }
 
+/// When something remains again of a blocked key.
+microseconds blocked_window(const Policy& policy, const Verdict& state) noexcept
+{
+    if (keeps_arrival_time(policy.algorithm)) {
+        return std::max(
+            state.blocked, state.reset - refill_time_floor(policy.limit() - 1, policy.rate));
+    }
+    return state.used_up ? state.reset : state.blocked;
+}
+
 /// effective_window, if the limit has no end.
 microseconds endless_window(const Policy& policy, const Verdict& state) noexcept
 {
@@ -79,7 +89,7 @@ microseconds endless_window(const Policy& policy, const Verdict& state) noexcept
         return *state.retry_after;
     }
     if (state.blocked.count() > 0) {
-        return state.blocked;
+        return blocked_window(policy, state);
     }
     if (counts_at_one_time(policy.algorithm)) {
         return shown_reset(policy, state);

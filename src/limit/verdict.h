@@ -18,6 +18,7 @@ struct Verdict {
     std::optional<microseconds> retry_after{ microseconds{ 0 } };
     /// What is left of the key's block (block=); 0: it is not blocked.
     microseconds blocked{ 0 };
+    bool used_up = false;  // of a blocked key: nothing remains by its counts either
     /// The time until the limit itself ends, as an override may; clients see no longer time.
     microseconds ends = microseconds::max();
 
@@ -32,6 +33,7 @@ constexpr void apply_block(Verdict& state, microseconds rest) noexcept
         return;
     }
     state.blocked = rest;
+    state.used_up = state.remaining == 0;
     state.remaining = 0;
     state.reset = std::max(state.reset, rest);
     if (!state.granted && state.retry_after) {
@@ -45,6 +47,7 @@ constexpr Verdict blocked(std::int64_t cost, microseconds rest) noexcept
     Verdict state;
     state.granted = cost == 0;
     apply_block(state, rest);
+    state.used_up = false;  // not known
     return state;
 }
 

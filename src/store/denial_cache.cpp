@@ -10,7 +10,8 @@ struct DenialCache::Entry : KeyedNode {
     microseconds until;     // the refusal applies until then
     microseconds retry_at;  // when a request of this cost would pass
     microseconds reset_at;
-    std::uint32_t cost : 31;
+    std::uint32_t cost : 30;
+    std::uint32_t used_up : 1;  // Verdict::used_up
     std::uint32_t blocked : 1;  // the key is blocked, so every cost is refused
     /// Requests; if the key is blocked, nothing remains: how many milliseconds its block ends
     /// before retry_at, rounded down.
@@ -20,7 +21,7 @@ struct DenialCache::Entry : KeyedNode {
 namespace {
 
 constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-constexpr std::int64_t most_cost = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t most_cost = (std::int64_t{ 1 } << 30U) - 1;
 
 /// `time` + `span`, at most microseconds::max().
 microseconds later(microseconds time, microseconds span) noexcept
@@ -78,6 +79,7 @@ std::optional<DenialCache::Denial> DenialCache::find(
         state.retry_after = rest;
     }
     apply_block(state, rest);
+    state.used_up = entry->used_up != 0;
     return Denial{ state, std::min<std::int64_t>(request.cost, entry->cost) };
 }
 
@@ -112,6 +114,7 @@ void DenialCache::add(
         entry->retry_at = retry_at;
         entry->reset_at = later(check.sent, refusal.reset);
         entry->cost = static_cast<std::uint32_t>(request.cost) & most_cost;
+        entry->used_up = refusal.used_up ? 1 : 0;
         entry->blocked = blocked ? 1 : 0;
         entry->remaining = static_cast<std::uint32_t>(remaining);
     }

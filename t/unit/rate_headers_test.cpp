@@ -121,6 +121,25 @@ TEST(RateHeaders, have_integers_of_at_most_15_digits)
     }
 }
 
+TEST(RateHeaders, of_a_blocked_key_say_when_something_remains_again)
+{
+    // A request of a cost above the limit, which has no retry time, or of cost 0.
+    const auto window = [](const Policy& policy, std::int64_t left, microseconds reset) {
+        Verdict state{ false, left, reset, std::nullopt };
+        apply_block(state, 10s);
+        return effective_window(policy, state);
+    };
+    const Policy fixed{ Algorithm::fixed_window, { 2, 60s }, {}, {} };
+    EXPECT_EQ(window(fixed, 0, 25s), 25s) << "the block ends before the window";
+    EXPECT_EQ(window(fixed, 0, 5s), 10s);
+    EXPECT_EQ(window(fixed, 1, 25s), 10s) << "something is left behind the block";
+    const Policy bucket{ Algorithm::token_bucket, { 1, 30s }, 2, {} };
+    EXPECT_EQ(window(bucket, 0, 50s), 20s) << "a token every 30 s, and two in 50 s";
+    EXPECT_EQ(window(bucket, 0, 35s), 10s);
+    EXPECT_EQ(window(bucket, 1, 25s), 10s);
+    EXPECT_EQ(effective_window(fixed, blocked(0, 10s)), 10s) << "its counts are not known";
+}
+
 /// A client that reads what a random trace has left, and goes on by it.
 class EffectiveWindow : public testing::TestWithParam<Algorithm>, protected TraceMaker {
 protected:
