@@ -200,8 +200,12 @@ void CoalescedCall::answer(ShardPart& part) noexcept
         limit.now = limits_[i].now;
         limit.taken_at = limit.now.value_or(reply.server_time);
         limit.note_block(reply.blocked, reply.spared, repeated());
-        if (repeated() && limit.block_apart && index < reply.taken) {
-            spare(client_, limit.receipt());  // the script had no key of the block
+        // The script had no key of the block; or the block may have begun because of what the call
+        // counted before: it did not stand yet when the call was sent first.
+        const bool began_since = reply.blocked.count() > 0
+            && reply.blocked + 2 * client_.longest_wait() > limit.policy.block;
+        if (repeated() && (index < reply.taken ? limit.block_apart : began_since)) {
+            spare(client_, limit.receipt());
         }
     }
     part.end = ShardPart::End::answered;

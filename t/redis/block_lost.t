@@ -110,6 +110,33 @@ subtest 'a block that begins before the node is back is lifted then' => sub {
     cmp_ok $direct->get('/?k=other')->header('Retry-After'), '>', $block - 300, 'the other block stands';
 };
 
+subtest 'a block that begins before a lost check is sent again is lifted by that' => sub {
+    my $redis  = redis();
+    my $proxy  = proxy(to => $redis->addr);
+    my $node   = blocking_node($proxy->addr, 'algorithm=fixed_window');
+    my $direct = blocking_node($redis->addr, 'algorithm=fixed_window');
+    is $_->status('/?k=warm'), 200 for $node, $direct;
+    is $direct->status('/?k=lost'), 200;
+    my ($worker) = $node->workers;
+    $redis->pause;
+    my $sent   = $proxy->seen->{requests};
+    my $socket = http_connect($node->port);
+    http_send($socket, '/?k=lost');
+    wait_until('the check is sent', sub { $proxy->seen->{requests} > $sent });
+    kill STOP => $worker;    # it does not see yet that its reply is lost
+    $proxy->lose;
+    $redis->resume;
+    wait_until('the loss', sub { $proxy->lost });
+    is $direct->status('/?k=lost'), 429, 'the check was executed';
+    my $rest = sub { $direct->get('/?k=lost')->header('Retry-After') };
+    ok eval { wait_until('a block', sub { $rest->() > $block - 300 }); 1 }, 'another node begins a block because of it';
+    kill CONT => $worker;
+    http_read($socket);
+    ok eval { wait_until('its end', sub { $rest->() < 2 * 86_400 }, 20); 1 }, 'the check that is sent again lifts the block';
+    is_spared($direct, 'lost');
+    is_blocked($direct, 'other');
+};
+
 subtest 'what the fail mode let in, and Redis counted later and twice, begins no block' => sub {
     my $redis  = redis();
     my $proxy  = proxy(to => $redis->addr);
