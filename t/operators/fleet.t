@@ -51,7 +51,7 @@ subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
     for my $node (@{ $shown->{nodes} }) {
         like $node->{version}, qr/^\d+\.\d+/;
         like $node->{nginx}, qr/^1\.\d+\.\d+/;
-        cmp_ok $node->{uptime}, '<', 60;
+        cmp_ok $node->{uptime}, '<', time - $^T + 1;
         ok $node->{live}, "$node->{name} lives";
         is_deeply [map { [@{$_}{qw(redis server state workers_up workers)}] } @{ $node->{redis} }],
             [['main', $redis->addr, 'up', 1, 1]], 'and sees Redis';
@@ -270,12 +270,14 @@ subtest 'all of three hundred nodes are shown, also when another client leaves m
     my %statuses;
     for (1 .. 8) {
         my %old = map { $_ => 1 } $node->workers;
+        my $socket = http_connect($node->port);
+        http_send($socket, '/ops/fleet');
         kill HUP => $node->pid;
-        while (grep { $old{$_} } $node->workers, $node->workers(1)) {
-            my $socket = http_connect($node->port);
-            http_send($socket, '/ops/fleet');
+        while ($socket || grep { $old{$_} } $node->workers, $node->workers(1)) {
+            http_send($socket = http_connect($node->port), '/ops/fleet') if !$socket;
             my $answer = http_read($socket);
             $statuses{ $answer ? $answer->status : 'none' }++;
+            undef $socket;
         }
     }
     is_deeply [keys %statuses], [200], 'a worker that leaves sends what it has begun';
@@ -286,6 +288,7 @@ subtest 'twenty open pages of three hundred nodes are not seen by other requests
     $live->();
     my @pages = map { http_connect($node->port) } 1 .. 20;
     my $other = http_connect($node->port);
+    my $control = http_connect(nginx(module => 0)->port);    # shows how fast the machine is
     fleet_where($node, 'all nodes', sub { $live->(); $_[0]{fleet}{nodes} == 301 });
     my ($calls, $began, $shown, @took) = (scripts_run($redis), time, 0);
     for my $turn (0 .. 59) {    # each page polls every two seconds, so that one of them does so ten times a second
@@ -295,7 +298,10 @@ subtest 'twenty open pages of three hundred nodes are not seen by other requests
         my $at = time;
         http_send($other, "/?k=$turn");
         my $answer = http_read($other);
-        push @took, time - $at;
+        my $then = time;
+        http_send($control, '/');
+        http_read($control);
+        push @took, [$then - $at, time - $then];
         my @answers = map { http_read($page) } 1 .. 3;
         $shown++ if @{ decode_json($answers[0]->body)->{nodes} } == 301 && $answer->status == 200
             && !grep { $_->status != 200 } @answers;
@@ -305,8 +311,8 @@ subtest 'twenty open pages of three hundred nodes are not seen by other requests
     is $shown, 60, 'each page shows all nodes, and each other request passes';
     # Once a second the node's own call and that of the page; the script of each other request.
     cmp_ok scripts_run($redis) - $calls, '<=', 60 + 2 * (time - $began) + 6, 'few calls to Redis';
-    my ($median) = (sort { $a <=> $b } @took)[30];
-    cmp_ok $median, '<', 0.05, 'other requests are as fast as ever';
+    my @medians = map { my $i = $_; (sort { $a <=> $b } map { $_->[$i] } @took)[30] } 0, 1;
+    cmp_ok $medians[0], '<', 0.05 + 3 * $medians[1], 'other requests are as fast as ever';
 };
 
 subtest 'a report of another version is shown as far as it is known' => sub {

@@ -106,7 +106,9 @@ for my $place ('memory', 'cache=on', 'cache=off') {
     };
 
     subtest "a block lets no more through than the limit, and forgives no debt, $place" => sub {
-        for my $algorithm (@algorithms) {
+        my @cases = map { { algorithm => $_ } } @algorithms;
+        for my $case (@cases) {
+            my $algorithm = $case->{algorithm};
             my $zone = "rate=2r/d algorithm=$algorithm";
             my $charged = 'location = /charged { ratelimit zone=test charge=$arg_charge nodelay; try_files /index.html =404; }';
             $charged =~ s/ nodelay// if $algorithm !~ /leaky/;
@@ -119,8 +121,12 @@ for my $place ('memory', 'cache=on', 'cache=off') {
             wait_until('the key owes', sub { $node->get('/peek?k=debt')->header('X-RateLimit-Remaining') == 0 });
             my $owed = $node->get("$path&k=debt")->header('Retry-After');
             cmp_ok $owed, '>', 86_400, 'refused until the debt is paid' if $algorithm =~ /bucket b|gcra/;
-            select undef, undef, undef, 1.2;    # the block has ended
-            is $node->status("$path&k=a"), 429, 'the limit refuses after the block';
+            @{$case}{qw(node path owed)} = ($node, $path, $owed);
+        }
+        select undef, undef, undef, 1.2;    # the blocks have ended
+        for my $case (@cases) {
+            my ($algorithm, $node, $path, $owed) = @{$case}{qw(algorithm node path owed)};
+            is $node->status("$path&k=a"), 429, "the limit refuses after the block, $algorithm";
             cmp_ok $node->get("$path&k=debt")->header('Retry-After'), '>=', $owed - 60, 'the debt is kept' if $owed;
         }
     };
@@ -199,9 +205,9 @@ END
         my $node = $place eq 'memory' ? local_node(zone => $zone, %trial) : blocking_node(zone => $zone, %trial);
         for my $path ('/shadow', '/dry') {
             is $node->status("$path?s=$path"), 200, "$path refuses nothing" for 1 .. 5;
-            select undef, undef, undef, 1.1;
-            is $node->status("/trial?s=$path"), 200, 'its key is not blocked';
         }
+        select undef, undef, undef, 1.1;
+        is $node->status("/trial?s=$_"), 200, "the key of $_ is not blocked" for '/shadow', '/dry';
         is $node->status('/trial?s=x'), $_ for 200, 429;
         is $node->status("$_?s=x"), 200, "$_ passes during a block" for '/shadow', '/dry';
     };
@@ -315,13 +321,19 @@ subtest 'the API shows a block and frees it' => sub {
         wait_until('it is counted', sub { ($zone = decode_json($node->get('/ops/zones/test')->body))->{blocks} });
         is $zone->{block}, $block;
         is $zone->{blocks}, 1;
-        cmp_ok $zone->{busiest}[0]{blocked}, '>', $block - 300, 'the busiest keys too';
+        # Of the busiest keys the node shows what it remembers: for seconds, where a key can be freed elsewhere.
+        my $rest = $zone->{busiest}[0]{blocked};
+        wait_until('the block of the busiest key', sub {
+            $rest //= $node->status('/') == 429 && decode_json($node->get('/ops/zones/test')->body)->{busiest}[0]{blocked};
+        });
+        cmp_ok $rest, '>', $block - 300, 'the busiest keys too';
         is $node->status('/ops/zones/test/keys/k', method => 'DELETE'), 204;
         is $node->status('/'), 200, 'freed';
         is $key->()->{blocked}, undef;
         is $node->status('/?k=other'), $_ for 200, 200, 429;
         my $other;
         wait_until('the other block', sub {
+            $node->status('/?k=other');
             ($other) = grep { $_->{key} eq 'kother' } @{ decode_json($node->get('/ops/zones/test')->body)->{busiest} };
             return $other->{blocked};
         });

@@ -51,6 +51,15 @@ sub is_spared {
     return;
 }
 
+# Sends a request, and waits until its check has come to the Redis, which stands still. Returns the request's socket.
+sub sent_to {
+    my ($redis, $node, $path) = @_;
+    my ($socket, $unread) = (http_connect($node->port), $redis->unread);
+    http_send($socket, $path);
+    wait_until('the check is sent', sub { $redis->unread > $unread });
+    return $socket;
+}
+
 # A key of which nothing was lost is blocked.
 sub is_blocked {
     my ($node, $key) = @_;
@@ -76,6 +85,8 @@ for my $clock ('', ' clock=local') {
             is_left($node, 'lost', 1, 'it stays counted');
             is $node->status('/?k=lost'), 200;
             is_spared($_, 'lost') for $node, $direct;
+            wait_until('it is stated', sub { length($redis->cmd('GET', 'rl:z:{lost}:block') // '') > 0 });
+            left($node, 'lost');    # so the reply to that has come, too
 
             $proxy->lose;
             is $node->status('/?k=twice'), 200, 'a request whose reply is lost';
@@ -145,12 +156,10 @@ subtest 'what the fail mode let in, and Redis counted later and twice, begins no
         times => 'timeout 500ms; connect_timeout 2s; breaker failures=100 open=10s;');
     is $node->status('/closed?k=warm'), 200;
     $redis->pause;
-    my $socket = http_connect($node->port);
-    http_send($socket, '/?k=cut');
-    for (1 .. 2) {    # it is sent again, once
-        select undef, undef, undef, 0.2;
-        $proxy->cut;
-    }
+    my $socket = sent_to($redis, $node, '/?k=cut');
+    $proxy->cut;
+    select undef, undef, undef, 0.2;    # it is sent again, once
+    $proxy->cut;
     is http_read($socket)->header('X-Status'), 'FAILED_OPEN', 'it passes without an answer';
     $redis->resume;
     wait_until('the node is back', sub { $node->get('/closed?k=warm')->header('X-Status') ne 'FAILED_CLOSED' });
@@ -171,13 +180,11 @@ subtest 'what the fail mode refused, and Redis counted without a reply, begins n
     is $node->status('/closed?k=warm'), 200;
     for my $key ('cut', 'late') {
         $redis->pause;
-        my $socket = http_connect($node->port);
-        http_send($socket, "/closed?k=$key");
+        my $socket = sent_to($redis, $node, "/closed?k=$key");
         if ($key eq 'late') {
             is http_read($socket)->status, 503, 'refused without an answer';
             $proxy->cut;
         } else {
-            select undef, undef, undef, 0.1;
             $proxy->cut;    # sent again: the check may be executed twice
             is http_read($socket)->status, 503, 'refused without an answer';
             $proxy->cut;
@@ -196,7 +203,7 @@ subtest 'the replies for fifteen hundred keys are lost at once: no key is blocke
     my $keys  = 1500;
     my $redis = redis(conf => "appendonly yes\nappendfsync always\n");    # it is killed, and keeps its data
     my $proxy = proxy(to => $redis->addr);
-    my $node  = blocking_node($proxy->addr, 'algorithm=gcra burst=1', times => 'timeout 5s; connect_timeout 5s;',
+    my $node  = blocking_node($proxy->addr, 'algorithm=gcra burst=1', times => 'timeout 50s; connect_timeout 5s; breaker failures=10000;',
         connections => 8000, main => 'worker_rlimit_nofile 10000;');
     is $node->status('/closed?k=other'), 200;
     $proxy->delay(10);

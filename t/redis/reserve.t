@@ -69,34 +69,40 @@ subtest 'nodes of a fleet keep the reserve together' => sub {
     is scalar(@high), 30, 'the others have the rest, exactly';
 };
 
-# How many of forty requests pass, five a second, beside a flood of a low priority on two nodes. The limit is ten a second.
-sub served_beside_flood {
+# Two nodes, and a flood of a low priority on each. The limit is ten a second.
+sub flooded {
     my ($reserve) = @_;
     my $server = "location /low { ratelimit zone=test $reserve; try_files /index.html =404; }";
     my $one = node(zone => 'rate=10r/s algorithm=token_bucket', server => $server);
     my $two = node(zone => 'rate=10r/s algorithm=token_bucket', redis => $one->{redis}, server => $server);
     my @floods = map { load(port => $_->port, path => '/low', clients => 8) } $one, $two;
     $_->wait_for_more(30) for @floods;
-    my $served = 0;
-    for my $i (1 .. 40) {
-        $served += passed($i % 2 ? $one : $two, '/', 1);
-        sleep 0.2;
-    }
+    return { nodes => [$one, $two], floods => \@floods, served => 0 };
+}
+
+# Ends the floods: how many of their requests passed.
+sub end_of_flood {
+    my ($of) = @_;
     my %seen = (200 => 0, 429 => 0);
-    for my $flood (@floods) {
+    for my $flood (@{ $of->{floods} }) {
         my $counts = $flood->stop;
         $seen{$_} += $counts->{$_} // 0 for keys %seen;
     }
     cmp_ok $seen{429}, '>', $seen{200}, "most of the flood is refused: $seen{429} of @{[ $seen{200} + $seen{429} ]}";
-    return ($served, $seen{200});
+    return $seen{200};
 }
 
 subtest 'beside a flood of a low priority, a high priority has its share' => sub {
-    my ($served, $low) = served_beside_flood('reserve=30%');
-    is $served, 40, 'of forty requests';
+    my ($with, $without) = map { flooded($_) } 'reserve=30%', '';
+    for my $i (1 .. 40) {    # five a second
+        $_->{served} += passed($_->{nodes}[$i % 2], '/', 1) for $with, $without;
+        sleep 0.2;
+    }
+    my $low = end_of_flood($with);
+    is $with->{served}, 40, 'of forty requests';
     cmp_ok $low, '>', 0, "the low priority has what is left: $low";
-    my ($without) = served_beside_flood('');
-    cmp_ok $without, '<', 30, "without reserve= the flood takes it: $without of forty are served";
+    end_of_flood($without);
+    cmp_ok $without->{served}, '<', 30, "without reserve= the flood takes it: $without->{served} of forty are served";
 };
 
 subtest 'a variable gives each class of traffic its reserve' => sub {

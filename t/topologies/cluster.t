@@ -245,11 +245,12 @@ subtest 'a master that is killed under load is replaced' => sub {
     my $other = load(port => $node->port, path => '/both?k=lost', clients => 4);
     $_->wait_for_more(50) for $load, $other;
     my $killed = $cluster->kill_master_of('klost');
+    $cluster->wait_ok;
     my $watch = stopwatch();
     wait_until('requests of its slots are decided again',
         sub { $node->get('/one?k=lost')->header('X-Status') eq 'PASSED' && !$killed->lives
             && $node->count_log(qr/cluster of 3 masters: /) >= 4 }, 20);
-    $watch->within(15, 'within seconds');
+    $watch->within(5, 'within seconds after the cluster has another master');
     $_->wait_for_more(50) for $load, $other;
     for my $seen (map { $_->stop } $load, $other) {
         is $seen->{failed}, 0 or diag $seen->{why};

@@ -45,27 +45,9 @@ sub check_first_requests {
     return;
 }
 
-subtest 'a takeover in a cluster fails no request' => sub {
-    my $cluster = cluster();
-    my ($patient, $idle) = nodes_of('cluster', $cluster, 3);
-
-    my $slot = $cluster->slot_of('k1');
-    my $old  = $cluster->kill_master_of('k1');
-    $patient->wait_for_log(qr/is away/, 2);
-    is passed(decisions($patient, @keys)), @keys,
-        'requests to the dead master or the incomplete cluster wait for the takeover';
-    is $patient->count_log(qr/is away/), $patient->count_log(qr/\Q@{[ $old->addr ]}\E is away/),
-        'only the dead master is reported as unavailable' or diag $patient->log;
-
-    wait_until('a replica has taken over',
-        sub { my $node = eval { $cluster->node_of_slot($slot) }; $node && $node != $old }, 20);
-    $cluster->wait_ok;
-    check_first_requests($idle);
-    is $idle->count_log(qr/fail/i), $idle->count_log(qr/the fail mode decides/), 'no limit failed';
-};
+my $cluster = cluster();
 
 subtest 'a master that hangs while no request comes is noticed before it is replaced' => sub {
-    my $cluster = cluster();
     my $servers = join ' ', map { "server $_;" } $cluster->addrs;
     my $node    = nginx(
         http => "ratelimit_redis main { topology cluster; $servers }"
@@ -79,10 +61,30 @@ subtest 'a master that hangs while no request comes is noticed before it is repl
     is passed(decisions($node, @keys)), @keys, 'all masters have just replied';
     $old->pause;
     wait_until('the worker notices that it hangs', sub { $node->count_log(qr/is away/) }, 5);
-    wait_until('a replica has taken over', sub { $cluster->node_of_slot($slot) != $old }, 20);
+    wait_until('a replica has taken over', sub { $cluster->node_of_slot($slot) != $old }, 40);
     $cluster->wait_ok;
     is passed(decisions($node, @keys)), @keys, 'Redis decides the first requests after the takeover';
     $old->resume;
+    wait_until('it is a replica', sub { $old->cmd('ROLE')->[0] eq 'slave' && $cluster->is_complete }, 30);
+    $node->stop('QUIT');
+};
+
+subtest 'a takeover in a cluster fails no request' => sub {
+    my ($patient, $idle) = nodes_of('cluster', $cluster, 3);
+
+    my $slot = $cluster->slot_of('k1');
+    my $old  = $cluster->kill_master_of('k1');
+    $patient->wait_for_log(qr/is away/, 2);
+    is passed(decisions($patient, @keys)), @keys,
+        'requests to the dead master or the incomplete cluster wait for the takeover';
+    is $patient->count_log(qr/is away/), $patient->count_log(qr/\Q@{[ $old->addr ]}\E is away/),
+        'only the dead master is reported as unavailable' or diag $patient->log;
+
+    wait_until('a replica has taken over',
+        sub { my $node = eval { $cluster->node_of_slot($slot) }; $node && $node != $old }, 40);
+    $cluster->wait_ok;
+    check_first_requests($idle);
+    is $idle->count_log(qr/fail/i), $idle->count_log(qr/the fail mode decides/), 'no limit failed';
 };
 
 subtest 'a takeover behind sentinels fails no request' => sub {

@@ -94,10 +94,11 @@ sub hand_over {
     return $self->wait_ok;
 }
 
-# Waits until all running nodes agree on the owner of each slot, every owner runs, and the state is ok.
+# Waits until all running nodes agree on the owner of each slot, every owner runs, and the state is ok. An election that
+# does not get a majority is repeated only after five seconds or more.
 sub wait_ok {
     my ($self) = @_;
-    wait_until('the cluster is ok', sub { $self->is_ok }, 30);
+    wait_until('the cluster is ok', sub { $self->is_ok }, 40);
     return $self;
 }
 

@@ -256,6 +256,10 @@ sub test {
 # Stops every nginx that was started, and returns the log lines that no test may cause.
 sub complaints {
     my @complaints;
+    for my $self (grep { alive($_->{pid}) } @all) {    # all at once: each takes its time to end
+        kill CONT => $self->{pid};
+        kill QUIT => $self->{pid};
+    }
     for my $self (@all) {
         $self->stop('QUIT');
         push @complaints, $self->{bad_end} if $self->{bad_end};

@@ -132,10 +132,12 @@ sub stop_process {
         kill CONT => $pid;
         kill $signal // 'TERM', $pid;
     }
-    my $watch = stopwatch();
+    my ($watch, $pause) = (undef, 0.001);
     until (has_ended($pid)) {
+        sleep $pause;
+        $watch //= stopwatch();
         kill KILL => $pid if $watch->is_over(10);
-        sleep 0.01;
+        $pause = min(2 * $pause, 0.02);
     }
     kill_group($pid);
     return $ended{$pid};
@@ -210,6 +212,7 @@ sub write_file {
 
 sub stop_all {
     return if $$ != $owner;
+    kill KILL => grep { !has_ended($_) } keys %running;
     stop_process($_, 'KILL') for keys %running;
     return;
 }

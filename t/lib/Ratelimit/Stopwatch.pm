@@ -29,12 +29,12 @@ sub waits {
 }
 
 # Whether to give up waiting for what should take $seconds: not for as long as processes waited, all together, since one
-# may wait for another. However busy the machine is, ten times as long is the most.
+# may wait for another. However busy the machine is, five times as long is the most.
 sub is_over {
     my ($self, $seconds) = @_;
     my $elapsed = $self->elapsed;
     return 0 if $elapsed <= $seconds;
-    return $elapsed > 10 * $seconds || $elapsed - sum0($self->waits) > $seconds;
+    return $elapsed > 5 * $seconds || $elapsed - sum0($self->waits) > $seconds;
 }
 
 # A test: less than $seconds have passed, and those for which the process waited that waited longest.
