@@ -120,16 +120,16 @@ subtest 'leaky_bucket delays excess requests, or not, as limit_req does' => sub 
     my $node = local_node(workers => 2, zones => { map { $_ => $zone } keys %limits }, limits => \%limits);
     for (['none', 1, 0], ['all', 1, 5], ['some', 4, 2], ['nodelay', 6, 0]) {
         my ($name, $passed, $delayed) = @{$_};
-        my $began = time;
+        my $watch = stopwatch();
         my @sockets = map { http_connect($node->port) } 1 .. 8;
         http_send($_, "/$name/", close => 1) for @sockets;
         my %seen;
         $seen{ http_read($_)->header('X-Status') }++ for @sockets;
-        my $took = time - $began;
+        my $took = $watch->elapsed;
         my %expected = (PASSED => $passed, DELAYED => $delayed, REJECTED => 8 - $passed - $delayed);
         is_deeply \%seen, { map { $_ => $expected{$_} } grep { $expected{$_} } keys %expected }, $name;
         cmp_ok $took, '>', $delayed / 4 - 0.05, 'excess requests are delayed' if $delayed;
-        cmp_ok $took, '<', $delayed / 4 + 1, 'and no longer than their delay';
+        $watch->within($delayed / 4 + 1, 'and no longer than their delay');
     }
 };
 

@@ -64,6 +64,13 @@ for my $clock (qw(redis local)) {
                 my $seen = probe($node, $cost, 1.5, "$clock$cost");
                 $sum{$_} += $seen->{$_} for keys %{$seen};
             }
+            # A slow machine sends too few requests to be refused: then each costs all that the limit allows.
+            my $all = $node->get('/peek')->header('X-RateLimit-Limit');
+            for (1 .. 20) {
+                last if $sum{edges} >= 3 && $sum{cached} >= 20;
+                my $seen = probe($node, $all, 1.5, "${clock}all");
+                $sum{$_} += $seen->{$_} for keys %{$seen};
+            }
             is $sum{wrong}, 0, 'no request that Redis would admit was refused';
             is $sum{early}, 0, 'every admitted request was admitted by Redis';
             cmp_ok $sum{edges}, '>=', 3, "requests were admitted $sum{edges} times";
@@ -97,7 +104,7 @@ for my $clock (qw(redis local)) {
             my ($socket, $peek) = map { http_connect($_->port) } $slow, $fast;
             $proxy->delay(0.2);
             my ($tried, $passed, $cached) = (0, 0, 0);
-            for (1 .. 8) {
+            for (1 .. 20) {
                 my ($status, $known) = request_at_edge($socket, $peek, '/') or next;
                 $tried++;
                 $passed++ if $status == 200;

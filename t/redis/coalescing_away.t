@@ -50,7 +50,7 @@ subtest 'while Redis hangs no request waits much longer than the timeout' => sub
     my $node = hot_node(redis => $redis, workers => 2,
         block => 'timeout 400ms; connect_timeout 400ms; breaker failures=1000000;');
     my ($longest, %results);
-    for (1 .. 3) {    # retried: a busy machine may delay a request
+    for (1 .. 6) {    # retried: a busy machine may delay a request
         my ($began, $answers) = (time, 0);
         $longest = 0;
         request_from_many($node, sub {
@@ -77,7 +77,7 @@ subtest 'a call of many requests that times out counts as one failure, and none 
     my $node = hot_node(redis => $redis, block => 'timeout 1s; connect_timeout 5s; breaker failures=1 open=60s;');
     is $node->get('/')->header('X-Status'), 'PASSED';
     $redis->pause;
-    my ($began, $answers, $late) = (time, 0, 0);
+    my ($watch, $answers, $late) = (stopwatch(), 0, 0);
     request_from_many($node, sub {
         my ($waited) = @_;
         $late++ if $answers++ >= 200 && $waited > 0.9;
@@ -85,7 +85,7 @@ subtest 'a call of many requests that times out counts as one failure, and none 
     });
     $redis->resume;
     is $late, 0, 'no request waits after the first hundred have failed';
-    cmp_ok time - $began, '<', 4;
+    $watch->within(4);
     is $node->count_log(qr/is away/), 1, 'one line in the log';
 };
 

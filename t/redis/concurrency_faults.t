@@ -163,7 +163,7 @@ subtest 'a worker that is stopped' => sub {
 };
 
 subtest 'a reload while a response lasts' => sub {
-    my $node = limited_node(zone => 'concurrency=2 hold=1s');
+    my $node = limited_node(zone => 'concurrency=2 hold=2s');
     my @held = $backend->hold($node, '/');
     $node->reload;
     stays($node, 1, 'the old worker renews what is held', 3);
@@ -270,12 +270,12 @@ END
 
 subtest 'fail mode local counts in the memory of the node, by its share' => sub {
     my $redis = redis();
-    my $node = limited_node(redis => $redis, zone => 'concurrency=4 nodes=2 hold=1s', location => 'ratelimit_fail_mode local;');
+    my $node = limited_node(redis => $redis, zone => 'concurrency=4 nodes=2 hold=2s', location => 'ratelimit_fail_mode local;');
     my @before = $backend->hold($node, '/');
     $redis->stop;
     my @held = $backend->hold($node, ('/') x 2);
     is $node->status('/'), 429, 'two of four, by each of two nodes';
-    my ($end, %seen) = time + 2.5;
+    my ($end, %seen) = time + 3;
     $seen{ $node->status('/') }++ while time < $end;
     is_deeply [keys %seen], [429], 'they are renewed there, each before its hold ends';
     $backend->finish;

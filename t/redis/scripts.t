@@ -2,7 +2,6 @@
 # nodes with many locations are back after a restart of Redis as soon as those with one.
 
 use Ratelimit::Test;
-use Time::HiRes qw(time);
 
 my $slack = $ENV{RATELIMIT_SLACK} // 0.25;    # for a busy machine
 
@@ -30,14 +29,14 @@ sub scripts   { return $_[0]->cmd('INFO', 'memory') =~ /^number_of_cached_script
 
 sub failed { my ($node, $count) = @_; return grep { $_ != 200 } map { $node->status("/$_/") } 1 .. $count }
 
-# Seconds from the restart until every worker has a connection again.
+# A stopwatch that ran from the restart until every worker had a connection again.
 sub restart {
     my ($redis) = @_;
     $redis->stop('KILL');
     $redis->start;
-    my $began = time;
+    my $watch = stopwatch();
     wait_until('every worker is connected', sub { connected($redis) == $workers });
-    return time - $began;
+    return $watch;
 }
 
 subtest 'only the scripts that requests use are loaded' => sub {
@@ -57,8 +56,8 @@ subtest 'workers with many locations are back after a restart of Redis as soon a
         my $redis = redis();
         my $node = node_of($redis, $count);
         is_deeply [failed($node, $count)], [];
-        my $took = restart($redis);
-        cmp_ok $took, '<', 0.6 + $slack, sprintf '%d locations: after %.3f s', $count, $took;
+        my $watch = restart($redis);
+        $watch->within(0.6 + $slack, sprintf '%d locations: after %.3f s', $count, $watch->elapsed);
         is_deeply [failed($node, $count)], [], 'no request fails then';
     }
 };

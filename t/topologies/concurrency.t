@@ -20,8 +20,8 @@ sub limited_node {
     return nginx(
         %options,
         http => "ratelimit_redis main { $block{$topology} timeout 5s; connect_timeout 5s; }"
-            . 'ratelimit_zone $arg_a zone=one concurrency=3 hold=1s;'
-            . 'ratelimit_zone $arg_b zone=two concurrency=2 hold=1s;',
+            . 'ratelimit_zone $arg_a zone=one concurrency=3 hold=2s;'
+            . 'ratelimit_zone $arg_b zone=two concurrency=2 hold=2s;',
         server => "location = /both { ratelimit zone=one; ratelimit zone=two; $upstream }"
             . "location = /single { ratelimit zone=one; $upstream }"
             . 'location = /peek/one { ratelimit zone=one cost=0; try_files /index.html =404; }'
@@ -40,7 +40,7 @@ for my $topology (sort keys %block) {
         }
         my $end = time + 2.5;
         my %seen;
-        while (time < $end) { $seen{ remaining($nodes[0], "/peek/one?a=$keys[$end * 10 % 8]") }++; sleep 0.02 }
+        for (my $turn = 0; time < $end; $turn++) { $seen{ remaining($nodes[0], "/peek/one?a=$keys[$turn % 8]") }++; sleep 0.02 }
         is_deeply [keys %seen], [1], 'they are renewed';
         $backend->finish;
         is http_read($_)->status, 200 for @held;
@@ -61,7 +61,7 @@ subtest 'a slot that moves takes along what is held' => sub {
     $cluster->migrate_key($_) for $from->keys_like('*{moves}*');
     $cluster->migrate_end($slot);
     remains($node, 1, '/peek/one?a=moves', '/peek/one?a=moves');
-    sleep 1.5;
+    sleep 2.5;
     is remaining($node, '/peek/one?a=moves'), 1, 'and it is renewed there';
     $backend->finish;
     remains($node, 3, '/peek/one?a=moves', '/peek/one?a=moves');
