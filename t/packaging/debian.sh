@@ -12,7 +12,8 @@ name=libnginx-mod-http-ratelimit
 has_documents() {
     dpkg-deb -c "$deb" | sed -n 's|.*/usr/share/doc/||p' | tee "$work/documents" &&
         grep -qx "$name/doc/reference.md" "$work/documents" &&
-        grep -qx "$name/doc/monitoring/grafana.json" "$work/documents"
+        grep -qx "$name/doc/monitoring/grafana.json" "$work/documents" &&
+        grep -qx "$name/doc/monitoring/alerts.yml" "$work/documents"
 }
 
 make_package() {
