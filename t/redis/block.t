@@ -132,11 +132,19 @@ for my $place ('memory', 'cache=on', 'cache=off') {
     };
 }
 
+# These three wait for the same window.
+my $first  = blocking_node(zone => 'rate=2r/s', redis_lines => '');
+my $second = blocking_node(zone => 'rate=2r/s', redis => $first->{redis});
+exceed($first);
+my $local = local_node(zone => 'rate=2r/s block=1h');
+exceed($local);
+$local->reload(gone => 1);
+my %zone = (zone => 'rate=2r/s', redis => redis());
+exceed(blocking_node(%zone));
+my $shorter = blocking_node(%zone, block_for => 'block=10m');
+select undef, undef, undef, 2.2;    # the window has passed
+
 subtest 'every node knows the block, whatever becomes free meanwhile' => sub {
-    my $first  = blocking_node(zone => 'rate=2r/s', redis_lines => '');
-    my $second = blocking_node(zone => 'rate=2r/s', redis => $first->{redis});
-    exceed($first);
-    select undef, undef, undef, 2.2;    # the window has passed
     for my $node ($second, $first) {
         is_blocked($node->get('/'), 'refused, though the window is empty', $block);
     }
@@ -150,20 +158,10 @@ subtest 'every node knows the block, whatever becomes free meanwhile' => sub {
 };
 
 subtest 'a reload keeps a block in memory' => sub {
-    my $node = local_node(zone => 'rate=2r/s block=1h');
-    exceed($node);
-    $node->reload(gone => 1);
-    select undef, undef, undef, 2.2;    # the window has passed
-    is_blocked($node->get('/'), 'after the reload', 3600);
+    is_blocked($local->get('/'), 'after the reload', 3600);
 };
 
 subtest 'a shorter block holds after a reload, and a zone without a block knows none' => sub {
-    my $redis = redis();
-    my %zone  = (zone => 'rate=2r/s', redis => $redis);
-    my $node  = blocking_node(%zone);
-    exceed($node);
-    my $shorter = blocking_node(%zone, block_for => 'block=10m');
-    select undef, undef, undef, 2.2;    # the window has passed
     is_blocked($shorter->get('/'), 'the shorter one', 600);
     my $other = blocking_node(%zone, block_for => 'block=1d');
     is_blocked($other->get('/'), 'which every node knows', 600);

@@ -173,7 +173,7 @@ subtest 'a stopwatch leaves out the time for which processes of the test waited 
     $watch = stopwatch();
     sleep 1;
     $watch->within(0.6, 'which does not count');
-    ok !$watch->is_over(0.2), 'a wait has more patience, as one of them may wait for another';
+    ok !$watch->is_over(0.8), 'a wait has more patience, as one of them may wait for another';
     ok $watch->is_over(0.05), 'but it ends';
     Ratelimit::Process::stop_process($_, 'KILL') for @busy;
     $watch->within(0.6, 'also when they have ended');

@@ -135,9 +135,10 @@ sub stop_process {
     my ($watch, $pause) = (undef, 0.001);
     until (has_ended($pid)) {
         sleep $pause;
+        $pause = min(2 * $pause, 0.02);
+        next if $pause < 0.02;    # most end at once
         $watch //= stopwatch();
         kill KILL => $pid if $watch->is_over(10);
-        $pause = min(2 * $pause, 0.02);
     }
     kill_group($pid);
     return $ended{$pid};
