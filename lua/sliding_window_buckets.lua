@@ -1,6 +1,6 @@
--- sliding_window_buckets: how many requests passed in each bucket of a fixed width. A bucket counts
--- while its start is in the window: a sliding window log with rounded times. param: the width in
--- microseconds.
+-- sliding_window_buckets: how many requests passed in each bucket of a fixed width: a sliding window
+-- log with rounded times. param: the width in microseconds. window: how long a bucket counts from its
+-- start, the window of the rate and a width, so that its last request counts for that window.
 --
 -- State: one string, entries and then a trailer, as in sliding_window_log.lua.
 --   entry    13 bytes: a bucket's start in microseconds since the epoch (u56), and how many

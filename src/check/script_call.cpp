@@ -23,8 +23,11 @@ std::array<std::int64_t, 4> numbers_of(const LimitCheck& check) noexcept
     const Policy& policy = check.policy;
     const bool by_capacity = keeps_arrival_time(policy.algorithm);
     const auto now = check.now ? policy.within_period(*check.now) : microseconds{ 0 };
-    return { now.count(), by_capacity ? policy.rate.quota : policy.limit(),
-             policy.rate.window.count(), param_of(policy) };
+    // The script of concurrency adds the bucket itself.
+    const microseconds window =
+        traits_of(policy.algorithm).precision ? policy.counted_for() : policy.rate.window;
+    return { now.count(), by_capacity ? policy.rate.quota : policy.limit(), window.count(),
+             param_of(policy) };
 }
 
 Statement statement_of(const LimitCheck& check) noexcept

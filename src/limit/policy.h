@@ -55,11 +55,12 @@ struct Policy {
     /// most the window. Of concurrency: window/8.
     microseconds bucket_width() const noexcept;
 
-    /// How long a bucket or a logged request counts: the window. For concurrency `hold` and a
-    /// bucket, so that what was taken at the end of a bucket counts for `hold`.
+    /// How long a logged request counts, or a bucket from its start: the window (of concurrency:
+    /// `hold`), and the width of a bucket, so that what was counted at its end counts as long.
     microseconds counted_for() const noexcept
     {
-        return counts_at_one_time(algorithm) ? rate.window + bucket_width() : rate.window;
+        const bool in_buckets = counts_at_one_time(algorithm) || traits_of(algorithm).precision;
+        return in_buckets ? rate.window + bucket_width() : rate.window;
     }
 
     /// How long units of a key count at the most: a bucket that was full drains, the windows that

@@ -52,7 +52,7 @@ concept TimedCountQueue = requires(Queue& queue, const TimedCount& entry)
 /// of lua/sliding_window_log.lua, lua/sliding_window_buckets.lua and lua/concurrency.lua.
 ///
 /// An entry has the time of a request ("sliding window log") or the start of its bucket, and counts
-/// while that is in the window. The log is the same as buckets of 1 us.
+/// for Policy::counted_for from then on: a request for the window, and up to a bucket longer.
 ///
 /// Invariants of the state: times grow from front to back, and `total` is the sum of all counts.
 template <TimedCountQueue Queue>
@@ -113,7 +113,7 @@ private:
     std::int64_t& total_;
     std::int64_t request_time_;  // `now`, in us
     std::int64_t quota_;
-    std::int64_t window_;  // us
+    std::int64_t window_;  // us: how long an entry counts
     std::int64_t width_;   // us
     bool held_;            // a request ends at any time, so there is no time to wait for
     std::int64_t cost_;

@@ -58,7 +58,7 @@ Verdict LastAnswers::Entry::state(const Policy& policy, microseconds now) const 
     if (keeps_arrival_time(policy.algorithm)) {
         state.reset += refill_time_ceil(let_in, policy.rate);
     } else if (let_in > 0 && state.reset.count() == 0) {
-        state.reset = policy.rate.window;
+        state.reset = policy.counted_for();
     }
     return state;
 }

@@ -42,7 +42,7 @@ my %model = (
         my ($L, $W, $B) = @_;
         return sub {
             my ($s, $now, $c) = @_;
-            delete @{$s}{ grep { $_ <= $now - $W } keys %{$s} };
+            delete @{$s}{ grep { $_ + $B <= $now - $W } keys %{$s} };
             my $sum = 0;
             $sum += $_ for values %{$s};
             return if $sum + $c > $L;

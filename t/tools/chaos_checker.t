@@ -31,7 +31,7 @@ sub found {
 my @cases = (
     ['fixed_window',           [even(2, 100, 0.01), even(4, 100, 0.001)], [even(2, 105, 0.01)]],
     ['sliding_window_log',     [even(1, 100, 0.01), even(3.01, 100, 0.01)], [even(1, 105, 0.018)]],
-    ['sliding_window_buckets', [even(1, 100, 0.01), even(2.6, 100, 0.01)],  [even(1, 105, 0.014)]],
+    ['sliding_window_buckets', [even(1, 100, 0.01), even(3.01, 100, 0.01)], [even(1, 105, 0.018)]],
     ['sliding_window_counter', [even(2, 100, 0.01), even(5, 50, 0.001)],
         [even(2, 100, 0.01), even(5, 55, 0.001)]],
     ['token_bucket', [even(1, 40, 0), even(1.025, 1000, 0.02)], [even(1, 2200, 0.019)]],

@@ -31,8 +31,8 @@ my %used = (
     sliding_window_log => sub { my ($limit, $state, $at) = @_; return counted_in($state, $at - $limit->{window} + 1e-9, 9e99) },
     sliding_window_buckets => sub {
         my ($limit, $state, $at) = @_;
-        return sum0(map { $_->[1] } grep { $limit->{precision} * floor($_->[0] / $limit->{precision}) > $at - $limit->{window} }
-            @{ $state->{entries} });
+        my $width = $limit->{precision};
+        return sum0(map { $_->[1] } grep { $width * floor($_->[0] / $width) + $width > $at - $limit->{window} } @{ $state->{entries} });
     },
     drained => sub {
         my ($limit, $state, $at) = @_;

@@ -41,7 +41,7 @@ std::int64_t used(const Policy& policy, const std::vector<Passed>& all)
         return sum([&](microseconds at) { return at > now - window; });
     case Algorithm::sliding_window_buckets: {
         const microseconds width = policy.bucket_width();
-        return sum([&](microseconds at) { return at - at % width > now - window; });
+        return sum([&](microseconds at) { return at - at % width + width > now - window; });
     }
     default:
         break;

@@ -194,18 +194,55 @@ TEST_F(
         << "decided at the newest entry's time";
 }
 
-TEST_F(LocalLimits, a_bucket_counts_while_its_start_is_in_the_window)
+TEST_F(LocalLimits, a_bucket_counts_until_its_end_has_left_the_window)
 {
     const Policy policy{
         Algorithm::sliding_window_buckets, { 3, seconds{ 60 } }, {}, seconds{ 20 }
     };
-    EXPECT_EQ(ask(policy, noon + 19 * second), passed(2, 41 * second));
-    EXPECT_EQ(ask(policy, noon + 20 * second), passed(1, 60 * second));
-    EXPECT_EQ(ask(policy, noon + 39 * second), passed(0, 41 * second));
+    EXPECT_EQ(ask(policy, noon + 19 * second), passed(2, 61 * second));
+    EXPECT_EQ(ask(policy, noon + 20 * second), passed(1, 80 * second));
+    EXPECT_EQ(ask(policy, noon + 39 * second), passed(0, 61 * second));
     EXPECT_EQ(limit_.entries.size(), 2U);
-    EXPECT_EQ(ask(policy, noon + 39 * second), refused(0, 41 * second, 21 * second));
-    EXPECT_EQ(ask(policy, noon + 39 * second, 2), refused(0, 41 * second, 41 * second));
-    EXPECT_EQ(ask(policy, noon + 60 * second), passed(0, 60 * second));
+    EXPECT_EQ(ask(policy, noon + 39 * second), refused(0, 61 * second, 41 * second));
+    EXPECT_EQ(ask(policy, noon + 39 * second, 2), refused(0, 61 * second, 61 * second));
+    EXPECT_EQ(ask(policy, noon + 80 * second - 1), refused(0, 20 * second + 1, 1));
+    EXPECT_EQ(ask(policy, noon + 80 * second), passed(0, 80 * second));
+}
+
+TEST_F(LocalLimits, buckets_let_no_more_than_the_quota_pass_in_any_window)
+{
+    std::minstd_rand random{ 1 };
+    const auto any = [&](std::int64_t from, std::int64_t to) {
+        return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+    };
+    for (int trace = 0; trace < 200; ++trace) {
+        limit_ = {};
+        const std::int64_t window = any(1, 100) * second;
+        const std::int64_t quota = any(1, 20);
+        const Policy policy{ Algorithm::sliding_window_buckets,
+                             { quota, microseconds{ window } },
+                             {},
+                             microseconds{ any(1, window / second) * second } };
+        const std::int64_t width = policy.bucket_width().count();
+        std::vector<std::int64_t> passes;
+        std::int64_t now = noon;
+        for (int step = 0; step < 400; ++step) {
+            now += any(0, 3) == 0 ? any(0, window / 4) : any(0, window / 500);
+            const auto count = static_cast<std::int64_t>(passes.size());
+            TimedCheck check(limit_.entries, limit_.total, policy, microseconds{ now }, 1);
+            if (!check.commit(true).granted) {
+                ASSERT_GE(count, quota);
+                ASSERT_GT(passes[static_cast<std::size_t>(count - quota)], now - window - width)
+                    << "a request counts at most a bucket longer than the window";
+                continue;
+            }
+            passes.push_back(now);
+            if (count >= quota) {
+                ASSERT_LE(passes[static_cast<std::size_t>(count - quota)], now - window)
+                    << "more than the quota passed in a window";
+            }
+        }
+    }
 }
 
 TEST_F(LocalLimits, a_clock_more_than_a_window_behind_turns_a_log_into_one_entry_without_memory)

@@ -48,11 +48,11 @@ Passes sliding_window_counter()
     };
 }
 
-/// The log is buckets of a second, when times are whole seconds.
-Passes counted_by(Seconds bucket)
+/// The log is buckets of a second, when times are whole seconds. `counts`: from a bucket's start.
+Passes counted_by(Seconds bucket, Seconds counts)
 {
-    return [bucket, passed = std::deque<Seconds>()](Seconds now) mutable {
-        while (!passed.empty() && passed.front() <= now - window) {
+    return [bucket, counts, passed = std::deque<Seconds>()](Seconds now) mutable {
+        while (!passed.empty() && passed.front() <= now - counts) {
             passed.pop_front();
         }
         if (passed.size() >= quota) {
@@ -85,9 +85,9 @@ Passes model_of(Algorithm algorithm)
     case Algorithm::sliding_window_counter:
         return sliding_window_counter();
     case Algorithm::sliding_window_log:
-        return counted_by(1);
+        return counted_by(1, window);
     case Algorithm::sliding_window_buckets:
-        return counted_by(width);
+        return counted_by(width, window + width);
     case Algorithm::token_bucket:
         return bucket_of(burst);
     default:

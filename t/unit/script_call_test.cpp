@@ -101,7 +101,7 @@ TEST(ScriptCall, of_several_limits_has_each_algorithm_and_shadow_flag)
         resp({ "EVALSHA", digest, "6", "a",  "b",         "c",       "d",  // the keys
                "c:block", "e",    "4",                                     // of two blocks
                "0",       "0",    "0", "10", "60000000",  "0",       "",  // algorithm, mode, now, …
-               "3",       "1",    "0", "5",  "120000000", "4000000", "",  //
+               "3",       "1",    "0", "5",  "124000000", "4000000", "",  //
                "6",       "10",   "7", "1",  "1000000",   "5",       "",  // with the fifth key
                "4",       "13",   "7", "1",  "1000000",   "5",       "",  // a shadow with the sixth
                "2",       "1",    "0", "1",  "1",      // two requests of these costs

@@ -170,9 +170,7 @@ protected:
         if (policy.burst) {
             policy.burst = any(1, 30);
         }
-        if (policy.precision) {
-            set_width(policy);
-        }
+        // Not the width, as not the window: only a reload changes for how long buckets count.
         const std::int64_t whole = policy.whole();
         policy.reserve = any_of<std::int64_t>({ 0, 0, 1, any(0, whole), whole - 1, whole });
     }

@@ -39,7 +39,7 @@ protected:
             ? ahead + 2 * window - decided_at % window
             : state.reset.count();
         ASSERT_NE(key.life, Life::none);
-        ASSERT_LE(expiry.least_left(), needed + window / 16 + second);
+        ASSERT_LE(expiry.least_left(), needed + policy.counted_for().count() / 16 + second);
         ASSERT_GE(expiry.most_left(), needed);
     }
 

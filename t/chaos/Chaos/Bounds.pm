@@ -16,9 +16,7 @@ my %check = (
     fixed_window           => \&_fixed_window,
     sliding_window_counter => \&_sliding_counter,
     sliding_window_log     => sub { return _any_interval($_[0], $_[1], $_[0]{window}) },
-    # A bucket counts while its start is in the window.
-    sliding_window_buckets =>
-        sub { return _any_interval($_[0], $_[1], $_[0]{window} - $_[0]{precision}) },
+    sliding_window_buckets => sub { return _any_interval($_[0], $_[1], $_[0]{window}) },
     token_bucket => sub { return _drained($_[0], $_[1], $_[0]{burst}) },
     gcra         => sub { return _drained($_[0], $_[1], 1 + $_[0]{burst}) },
     leaky_bucket => sub { return _drained($_[0], $_[1], 1 + $_[0]{burst}) },

@@ -122,7 +122,8 @@ sub _capacity {
 sub _by_windows {
     my ($limit, $items) = @_;
     my @lasting = sort { $a->{from} <=> $b->{from} } grep { !defined $_->{until} } @{$items};
-    my $window = $limit->{window};
+    # A bucket counts until its end has left the window.
+    my $window = $limit->{window} + ($limit->{algorithm} =~ /buckets/ ? $limit->{precision} : 0);
     # Items that may be counted between two times, of those that were sent before the refusal was answered.
     my $between = sub {
         my ($refusal, $from, $to) = @_;
