@@ -23,6 +23,44 @@ bool same_name(const ngx_table_elt_t& header, const ngx_str_t& name) noexcept
     return header.key.len == name.len && ngx_strncasecmp(header.key.data, name.data, name.len) == 0;
 }
 
+/// Whether the backend of a request that passed tells a limit of its own: by the status 429, or by
+/// a header that a limit has.
+bool tells_its_limit(const ngx_http_request_t* r) noexcept
+{
+    constexpr std::array names = { std::string_view("x-ratelimit"),
+                                   std::string_view("x-rate-limit"), std::string_view("ratelimit"),
+                                   std::string_view("retry-after") };
+    if (r->headers_out.status == NGX_HTTP_TOO_MANY_REQUESTS) {
+        return true;
+    }
+    const auto is_limit = [&names](const ngx_table_elt_t& header) {
+        return header.hash != 0
+            && std::any_of(names.begin(), names.end(), [&header](std::string_view name) {
+                   ngx_str_t begin = borrowed(name);
+                   return header.key.len >= begin.len
+                       && ngx_strncasecmp(header.key.data, begin.data, begin.len) == 0;
+               });
+    };
+    for (const auto* part = &r->headers_out.headers.part; part != nullptr; part = part->next) {
+        const auto* headers = static_cast<const ngx_table_elt_t*>(part->elts);
+        if (std::any_of(headers, headers + part->nelts, is_limit)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// Whether the client is shown the limits. A dry run is invisible to clients.
+bool shows_limits(const ngx_http_request_t* r, const RequestState& state) noexcept
+{
+    const Result result = state.decision.result();
+    if (result == Result::none || state.conf.dry_run != 0) {
+        return false;
+    }
+    const bool refused = result == Result::rejected || result == Result::failed_closed;
+    return refused || !tells_its_limit(r);
+}
+
 /// The headers of one response, in order.
 class Headers {
 public:
@@ -53,8 +91,8 @@ public:
         }
     }
 
-    /// Adds the headers to the response, in place of a backend's headers of the same names. False:
-    /// out of memory.
+    /// Adds the headers to the response, in place of those of the same names that the page of a
+    /// refusal has. False: out of memory.
     bool send() noexcept
     {
         drop_others();
@@ -178,7 +216,7 @@ ngx_int_t filter(ngx_http_request_t* r) noexcept
         RequestState* state = RequestState::find(r);
         if (state != nullptr) {
             show_client_gone(*state);  // if the body was not read
-            if (state->decision.result() != Result::none && !set_headers(r, *state)) {
+            if (shows_limits(r, *state) && !set_headers(r, *state)) {
                 return NGX_ERROR;
             }
         }

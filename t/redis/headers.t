@@ -208,46 +208,6 @@ subtest 'a cost that never fits has no Retry-After' => sub {
     is $node->status('/?c=0'), 200, 'cost=0 is never refused';
 };
 
-subtest 'a response has one of each header, also from a backend or an error page' => sub {
-    my $backend = nginx(module => 0, server => <<'END');
-        add_header X-RateLimit-Limit 999 always; add_header x-ratelimit-remaining 998 always;
-        add_header RateLimit-Policy "\"theirs\";q=1" always; add_header Retry-After 55 always;
-END
-    my $url  = "http://127.0.0.1:@{[ $backend->port ]}";
-    my $node = node(
-        zone   => 'rate=2r/d algorithm=fixed_window',
-        server => <<"END",
-        location /proxied { ratelimit zone=test; proxy_pass $url/; }
-        location /page { ratelimit zone=test; error_page 429 /index.html; try_files /index.html =404; }
-        location /named { ratelimit zone=test; error_page 429 = \@named; try_files /index.html =404; }
-        location /far { ratelimit zone=test; error_page 429 /far.html; try_files /index.html =404; }
-        location /plain { ratelimit zone=test; try_files /index.html =404; }
-        location \@named { try_files /index.html =404; }
-        location = /far.html { proxy_pass $url/index.html; }
-END
-    );
-    for my $path (qw(/proxied /page /named /far /plain /)) {
-        my @statuses;
-        for (1 .. 3) {
-            my $answer = $node->get("$path?k=" . substr $path, 1);
-            push @statuses, $answer->status;
-            is scalar(my @limit = $answer->header('X-RateLimit-Limit')), 1, "$path: one limit";
-            is $limit[0], 2, 'the value of this node';
-            is scalar(my @left = $answer->header('X-RateLimit-Remaining')), 1;
-            is $answer->header('Retry-After') // '', 55, 'a backend keeps its Retry-After'
-                if $path eq '/proxied' && $answer->status == 200;
-            is scalar(my @retry = $answer->header('Retry-After')), 1, 'one Retry-After'
-                if $answer->status == 429;
-        }
-        my $last = $path eq '/named' ? 200 : 429;
-        is_deeply \@statuses, [200, 200, $last], $path;
-    }
-    my $missing = $node->get('/absent?k=missing');
-    is $missing->status, 404;
-    is $missing->header('X-RateLimit-Remaining'), 1, 'on a 404 too';
-    is $node->get('/?k=head', method => 'HEAD')->header('X-RateLimit-Remaining'), 1, 'and on HEAD';
-};
-
 subtest 'HTTP/2 responses have the headers too' => sub {
     my $node = node(zone => 'rate=1r/d algorithm=fixed_window', listen => 'http2');
     my $url = 'http://127.0.0.1:' . $node->port . '/';

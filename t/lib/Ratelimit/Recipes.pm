@@ -112,7 +112,8 @@ sub used_up {
     my ($node, $way, $method) = @_;
     my $answer = $node->get($way->{path}, map({ $_ => $way->{$_} } qw(headers from)), method => $method // $way->{method});
     return $answer->status == 429 || ($answer->header('grpc-status') // '') eq '8'
-        || ($answer->header('RateLimit') // '') =~ /;r=0\b/;
+        || ($answer->header('RateLimit') // '') =~ /;r=0\b/
+        || $node->count_log(qr/limiting requests, dry run, by zone/) > 0;    # clients do not see it
 }
 
 sub gains_nothing {
