@@ -11,7 +11,7 @@ dest=${1:?usage: deb.sh DEST}
 package=libnginx-mod-http-ratelimit
 hiredis=${RATELIMIT_HIREDIS:-}
 # The package's sources, besides packaging/debian.
-parts=(config config.make src lua doc LICENSE README.md CHANGELOG.md)
+parts=(config config.make src lua doc LICENSE NOTICES README.md CHANGELOG.md)
 cd "$top"
 
 of_git() { git -C "$top" "$@" 2>/dev/null; }
@@ -43,6 +43,9 @@ maintainer() {
 # Prints a licence in the format of Debian's copyright files: a space before each line, a dot for an empty one.
 licence() { sed -e 's/^[[:space:]]*$/./' -e 's/^/ /' "$1"; }
 
+# Prints the notice of the project $1 in NOTICES.
+notice() { awk -v name="$1" '/^== / { printing = index($0, "== " name " ") == 1; next } printing' NOTICES; }
+
 copyright_file() {
     cat <<END
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
@@ -60,6 +63,18 @@ Copyright: $(sed -n 's/^Copyright (c) //p' "$hiredis/COPYING" | sed '2,$s/^/ /')
 License: BSD-3-clause
 $(licence "$hiredis/COPYING")
 Comment: Linked into the module, since this release of Debian has an older version.
+END
+    cat <<END
+
+Files: nlohmann-json
+Copyright: 2013-2022 Niels Lohmann
+License: Expat
+$(licence <(notice 'JSON for Modern C++'))
+
+Files: CLI11
+Copyright: 2017-2022 University of Cincinnati
+License: BSD-3-clause
+$(licence <(notice CLI11))
 END
 }
 

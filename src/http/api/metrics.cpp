@@ -4,6 +4,7 @@
 #include "http/decision_count.h"
 #include "http/node_figures.h"
 #include "node/redis_report.h"
+#include "redis/hiredis_version.h"
 
 #include <array>
 #include <cstdio>
@@ -289,8 +290,9 @@ void write_servers(MetricsText& text, std::span<const BlockServers> all)
 std::string metrics_text(MainConf& conf)
 {
     MetricsText text;
-    text.family("ratelimit_build_info", "gauge", "The module's version.");
-    text.sample({ { "version", version } }, std::uint64_t{ 1 });
+    text.family("ratelimit_build_info", "gauge", "The module's version, and hiredis's.");
+    const std::string hiredis = redis::hiredis_version();
+    text.sample({ { "version", version }, { "hiredis", hiredis } }, std::uint64_t{ 1 });
     write_zones(text, conf);
     write_settings(text, conf);
     if (conf.fleet != nullptr) {

@@ -9,6 +9,7 @@
 #include "limit/rate_text.h"
 #include "nginx/clock.h"
 #include "nginx/text.h"
+#include "redis/hiredis_version.h"
 
 #include <array>
 #include <chrono>
@@ -31,6 +32,7 @@ void begin_node(JsonText& json, const MainConf& conf, bool writable)
     json.begin_object()
         .text("node", node_name(conf))
         .text("version", version)
+        .text("hiredis", redis::hiredis_version())
         .flag("write", writable)
         .flag("fleet", conf.fleet != nullptr)
         .seconds("time", seconds_of(nginx::local_time()));

@@ -130,7 +130,8 @@ class Page {
             this.views.get(zone.name).take(zone, this.time);
         }
         say(byId('node'), visible(zones.node ?? ''));
-        say(byId('version'), zones.version ? `version ${visible(zones.version)}` : '');
+        say(byId('version'), zones.version ? `version ${visible(zones.version)}`
+            + (zones.hiredis ? `, hiredis ${visible(zones.hiredis)}` : '') : '');
         document.title = `${visible(zones.node ?? '')} – rate limits`;
         this.#takeFleet(zones, fleet);
         this.#openFirst();
