@@ -3,6 +3,7 @@
 #include "conf/commands.h"
 #include "conf/conf.h"
 #include "conf/conf_setup.h"
+#include "conf/usage_directive.h"
 #include "http/access_handler.h"
 #include "http/api/api_handler.h"
 #include "http/api/check_handler.h"
@@ -67,7 +68,7 @@ ngx_int_t postconfiguration(ngx_conf_t* cf) noexcept
         // Before try_files and mirror.
         && run_first(phases[NGX_HTTP_PRECONTENT_PHASE].handlers, precontent_handler)
         && run_last(phases[NGX_HTTP_LOG_PHASE].handlers, settle_charges);
-    if (!installed || check_variables(cf) != NGX_OK) {
+    if (!installed || check_variables(cf) != NGX_OK || !usages_have_limits(cf)) {
         return NGX_ERROR;
     }
     install_header_filter();

@@ -16,7 +16,8 @@ using nginx::view;
 /// Whether an exact location of this name has something to serve.
 bool is_page(std::string_view name) noexcept
 {
-    constexpr std::array<std::string_view, 5> pages = { "", "metrics", "zones", "redis", "fleet" };
+    constexpr std::array<std::string_view, 7> pages = { "",      "metrics", "zones",    "redis",
+                                                        "fleet", "history", "overrides" };
     const auto last = name.substr(name.rfind('/') + 1);
     return std::find(pages.begin(), pages.end(), last) != pages.end();
 }
@@ -71,9 +72,11 @@ char* api_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
 #endif
     if (regex || core.named || (core.exact_match && !is_page(view(core.name)))) {
         return const_cast<char*>("needs a location that is a prefix, such as /ratelimit/, or exact "
-                                 "and ends in /metrics, /zones, /redis, /fleet or /");
+                                 "and ends in /metrics, /zones, /redis, /fleet, /history, "
+                                 "/overrides or /");
     }
     location.api = api_reads;
+    location.answers_at = position_of(cf);
     main_conf(cf).has_api = true;
     return nginx::guarded(
         cf->log, static_cast<char*>(NGX_CONF_ERROR), [&] { return set_parameters(cf, location); });
@@ -84,9 +87,10 @@ bool merge_api(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) no
     if (core_conf(cf).noname && conf.api == api_none) {
         conf.api = above.api;
         conf.api_user = above.api_user;
+        conf.answers_at = above.answers_at;
     }
     return conf.api == api_none
-        || keeps_content_handler(cf, "ratelimit_api", main_conf(cf).handlers.api);
+        || keeps_content_handler(cf, "ratelimit_api", main_conf(cf).handlers.api, conf.answers_at);
 }
 
 }  // namespace ratelimit

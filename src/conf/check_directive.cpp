@@ -19,6 +19,7 @@ char* check_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
         }
         location.check = check_peeks;
     }
+    location.answers_at = position_of(cf);
     return set_content_handler(cf, main_conf(cf).handlers.check);
 }
 
@@ -26,9 +27,11 @@ bool merge_check(ngx_conf_t* cf, const LocationConf& above, LocationConf& conf) 
 {
     if (core_conf(cf).noname && conf.check == check_none) {
         conf.check = above.check;
+        conf.answers_at = above.answers_at;
     }
     return conf.check == check_none
-        || keeps_content_handler(cf, "ratelimit_check", main_conf(cf).handlers.check);
+        || keeps_content_handler(
+               cf, "ratelimit_check", main_conf(cf).handlers.check, conf.answers_at);
 }
 
 bool can_check(ngx_conf_t* cf, const LocationConf& conf) noexcept
@@ -51,8 +54,8 @@ bool can_check(ngx_conf_t* cf, const LocationConf& conf) noexcept
     }
     if (what != nullptr) {
         ngx_log_error(
-            NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_check\" in location \"%V\" %s",
-            &core_conf(cf).name, what);
+            NGX_LOG_EMERG, cf->log, 0, "\"ratelimit_check\" in location \"%V\" %s in %V:%ui",
+            &core_conf(cf).name, what, &conf.answers_at.file, conf.answers_at.line);
     }
     return what == nullptr;
 }

@@ -81,6 +81,14 @@ struct LimitSet {
     bool resolved = false;                  // zones found and scripts known
 };
 
+/// One ratelimit_usage.
+struct UsageConf {
+    std::string_view variable;  // its name
+    std::string_view path;
+    ConfPosition position;
+    bool limited = false;  // a location with a limit has it
+};
+
 /// Bits of ratelimit_headers.
 enum HeaderSets : ngx_uint_t {
     headers_off = 1,  // excludes the others
@@ -102,9 +110,10 @@ struct LocationConf {
     ngx_uint_t phase;
     ngx_uint_t problem_details;
     ngx_uint_t retry_jitter;             // percent
-    std::string_view* usage;             // the path of ratelimit_usage; null: none
+    UsageConf* usage;                    // null: none
     ngx_uint_t check;                    // CheckMode; of this location only
     ngx_uint_t api;                      // ApiMode; of this location only
+    ConfPosition answers_at;             // of ratelimit_check or ratelimit_api
     ngx_http_complex_value_t* api_user;  // null: none
 };
 
@@ -134,7 +143,8 @@ struct MainConf : MainSettings {
     /// Counts the requests of this node that have limits, as a zone does; null: there are no zones.
     ngx_shm_zone_t* requests = nullptr;
     ngx_shm_zone_t* redis_counters = nullptr;  // null: there is no Redis
-    std::unique_ptr<FleetMember> fleet;        // null: no ratelimit_fleet
+    std::deque<UsageConf> usages;
+    std::unique_ptr<FleetMember> fleet;  // null: no ratelimit_fleet
     ConfPosition fleet_position;
     bool has_api = false;
     Handlers handlers;

@@ -5,6 +5,7 @@
 #include "conf/check_directive.h"
 #include "conf/conf.h"
 #include "conf/limit_directive.h"
+#include "conf/usage_directive.h"
 #include "limit/fail_mode.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
@@ -195,6 +196,13 @@ char* init_main_conf(ngx_conf_t* cf, void* conf) noexcept
 
     return nginx::guarded(cf->log, static_cast<char*>(NGX_CONF_ERROR), [&]() -> char* {
         for (ZoneConf& zone : main.zones) {
+            for (const std::string* text : { &zone.key_text, &zone.rate_text }) {
+                if (reads_usage(main, *text)) {
+                    return zone_error(
+                        cf, zone,
+                        "invalid \"" + *text + "\", expected " + std::string(known_with_response));
+                }
+            }
             zone.zone.addresses =
                 address_form(zone.key_text, static_cast<std::uint8_t>(main.ipv6_prefix));
             if (char* result = find_redis(cf, main, zone); result != NGX_CONF_OK) {
@@ -234,7 +242,7 @@ void* create_location_conf(ngx_conf_t* cf) noexcept
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->problem_details = NGX_CONF_UNSET_UINT;
     conf->retry_jitter = NGX_CONF_UNSET_UINT;
-    conf->usage = static_cast<std::string_view*>(NGX_CONF_UNSET_PTR);
+    conf->usage = static_cast<UsageConf*>(NGX_CONF_UNSET_PTR);
     return conf;
 }
 
@@ -268,6 +276,9 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) noexcept
     ngx_conf_merge_uint_value(conf.problem_details, above.problem_details, 0);
     ngx_conf_merge_uint_value(conf.retry_jitter, above.retry_jitter, 0);
     ngx_conf_merge_ptr_value(conf.usage, above.usage, nullptr);
+    if (conf.usage != nullptr && conf.limits != nullptr && !conf.limits->limits.empty()) {
+        conf.usage->limited = true;
+    }
     conf.delay_log_level =
         conf.log_level == NGX_LOG_INFO ? ngx_uint_t{ NGX_LOG_INFO } : conf.log_level + 1;
 

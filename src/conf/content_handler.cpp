@@ -19,7 +19,8 @@ char* set_content_handler(ngx_conf_t* cf, ngx_http_handler_pt handler) noexcept
 }
 
 bool keeps_content_handler(
-    ngx_conf_t* cf, const char* directive, ngx_http_handler_pt handler) noexcept
+    ngx_conf_t* cf, const char* directive, ngx_http_handler_pt handler,
+    const ConfPosition& position) noexcept
 {
     auto& core = core_conf(cf);
     if (core.lmt_excpt && core.handler == nullptr) {
@@ -30,8 +31,8 @@ bool keeps_content_handler(
     }
     ngx_log_error(
         NGX_LOG_EMERG, cf->log, 0,
-        "\"%s\" stands beside another directive that answers in location \"%V\"", directive,
-        &core.name);
+        "\"%s\" stands beside another directive that answers in location \"%V\" in %V:%ui",
+        directive, &core.name, &position.file, position.line);
     return false;
 }
 

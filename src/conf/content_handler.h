@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nginx/ngx_http.h"
+#include "conf/conf.h"
 
 namespace ratelimit {
 
@@ -11,10 +11,11 @@ ngx_http_core_loc_conf_t& core_conf(ngx_conf_t* cf) noexcept;
 /// directive answers there.
 char* set_content_handler(ngx_conf_t* cf, ngx_http_handler_pt handler) noexcept;
 
-/// When a location that has `directive` is merged: whether no later directive has replaced its
-/// handler. Logs one line if one has. In a limit_except block, where nginx does not use the
-/// location's handler, it is set again.
+/// When a location that has `directive`, at `position`, is merged: whether no later directive has
+/// replaced its handler. Logs one line if one has. In a limit_except block, where nginx does not
+/// use the location's handler, it is set again.
 bool keeps_content_handler(
-    ngx_conf_t* cf, const char* directive, ngx_http_handler_pt handler) noexcept;
+    ngx_conf_t* cf, const char* directive, ngx_http_handler_pt handler,
+    const ConfPosition& position) noexcept;
 
 }  // namespace ratelimit

@@ -3,6 +3,7 @@
 #include "check/script_text.h"
 #include "conf/conf.h"
 #include "conf/conf_error.h"
+#include "conf/usage_directive.h"
 #include "nginx/guarded.h"
 #include "nginx/pool.h"
 
@@ -206,6 +207,9 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
         limit.zone = main.zone_named(limit.zone_name);
         if (const auto error = check_limit(limit, limited_zone(limit.zone))) {
             return late_error(cf, limit, *error);
+        }
+        if (reads_usage(main, limit.cost_text)) {
+            return late_error(cf, limit, { "cost=" + limit.cost_text, known_with_response });
         }
         algorithms.push_back(limit.zone->zone.policy.algorithm);
         if (holds(limit)) {

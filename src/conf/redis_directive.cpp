@@ -2,6 +2,7 @@
 
 #include "conf/conf.h"
 #include "conf/conf_error.h"
+#include "conf/redis_login.h"
 #include "conf/redis_servers.h"
 #include "limit/rate_text.h"
 #include "nginx/guarded.h"
@@ -38,18 +39,6 @@ char* set_database(ngx_conf_t* cf, RedisBlock& block, Values values)
         return bad_value(cf, "database", view(value), "a number from 0 to 1000000");
     }
     block.options.server.database = static_cast<int>(*number);
-    return NGX_CONF_OK;
-}
-
-char* set_username(ngx_conf_t*, RedisBlock& block, Values values)
-{
-    block.options.server.username = view(values.front());
-    return NGX_CONF_OK;
-}
-
-char* set_password(ngx_conf_t*, RedisBlock& block, Values values)
-{
-    block.options.server.password = view(values.front());
     return NGX_CONF_OK;
 }
 
@@ -176,7 +165,9 @@ char* set_tls_file(ngx_conf_t* cf, RedisBlock& block, Values values)
     }
     block.tls.*file = view(path);
     if (!std::ifstream(block.tls.*file)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno, "could not open \"%V\"", &path);
+        const auto* words = static_cast<const ngx_str_t*>(cf->args->elts);
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, ngx_errno, "\"%V\": could not open \"%V\"", words, &path);
         return failed();
     }
     return NGX_CONF_OK;
@@ -185,18 +176,6 @@ char* set_tls_file(ngx_conf_t* cf, RedisBlock& block, Values values)
 char* set_tls_server_name(ngx_conf_t*, RedisBlock& block, Values values)
 {
     block.tls.server_name = view(values.front());
-    return NGX_CONF_OK;
-}
-
-char* set_sentinel_username(ngx_conf_t*, RedisBlock& block, Values values)
-{
-    block.options.sentinel_username = view(values.front());
-    return NGX_CONF_OK;
-}
-
-char* set_sentinel_password(ngx_conf_t*, RedisBlock& block, Values values)
-{
-    block.options.sentinel_password = view(values.front());
     return NGX_CONF_OK;
 }
 

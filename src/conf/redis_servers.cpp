@@ -29,10 +29,25 @@ std::string text_of(const ngx_addr_t& address)
     return std::string(without_brackets({ reinterpret_cast<const char*>(text), length }));
 }
 
+/// Whether the text has a login or parameters, as in `rediss://user:password@host/0?timeout=1`.
+/// Nothing of it is logged.
+bool is_secret_url(std::string_view text) noexcept
+{
+    return text.find_first_of("@?") != text.npos;
+}
+
 /// Parses an address as nginx does, which includes the look-up of its name. False: invalid, which
 /// is logged.
 bool read_address(ngx_conf_t* cf, const ngx_str_t& value, redis::Endpoint& endpoint)
 {
+    if (is_secret_url(view(value))) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0,
+            "\"server\": invalid URL, expected host:port, [ipv6]:port or unix:/path, and the login "
+            "in "
+            "\"username\" and \"password\" or \"password_file\"");
+        return false;
+    }
     ngx_url_t url{};
     url.url = value;
     url.default_port = redis_port;
@@ -119,8 +134,9 @@ char* set_topology(ngx_conf_t* cf, RedisBlock& block, std::span<const ngx_str_t>
         block.options.master = parameter.substr(master.size());
         return NGX_CONF_OK;
     }
-    if (values.size() > 1 || (name != "ring" && name != "cluster")) {
-        return bad_value(cf, "topology", values.size() > 1 ? parameter : name, expected);
+    const bool known = name == "ring" || name == "cluster";
+    if (values.size() > 1 || !known) {
+        return bad_value(cf, "topology", known ? parameter : name, expected);
     }
     block.options.topology = name == "ring" ? Topology::ring : Topology::cluster;
     return NGX_CONF_OK;

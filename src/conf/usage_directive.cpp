@@ -2,7 +2,10 @@
 
 #include "conf/conf_error.h"
 #include "limit/usage_scanner.h"
-#include "nginx/pool.h"
+#include "limit/variable_text.h"
+#include "nginx/guarded.h"
+
+#include <algorithm>
 
 namespace ratelimit {
 
@@ -45,12 +48,38 @@ char* usage_directive(ngx_conf_t* cf, ngx_command_t*, void* conf) noexcept
         || !UsageScanner::is_path(path.substr(path_parameter.size()))) {
         return bad_value(
             cf, "ratelimit_usage", path,
-            "json= with names between dots, such as json=usage.total_tokens");
+            "json= with names between dots, not through arrays, such as json=usage.total_tokens");
     }
     path.remove_prefix(path_parameter.size());
-    location.usage = nginx::make<std::string_view>(cf->pool, path);
-    return location.usage == nullptr ? static_cast<char*>(NGX_CONF_ERROR)
-                                     : add_variable(cf, name.substr(1));
+    return nginx::guarded(cf->log, failed(), [&] {
+        auto& usages = main_conf(cf).usages;
+        usages.push_back({ name.substr(1), path, position_of(cf) });
+        location.usage = &usages.back();
+        return add_variable(cf, name.substr(1));
+    });
+}
+
+bool reads_usage(const MainConf& main, std::string_view text) noexcept
+{
+    return std::any_of(main.usages.begin(), main.usages.end(), [text](const UsageConf& usage) {
+        return has_variable_named(text, usage.variable);
+    });
+}
+
+bool usages_have_limits(ngx_conf_t* cf) noexcept
+{
+    for (const UsageConf& usage : main_conf(cf).usages) {
+        if (!usage.limited) {
+            const ngx_str_t name = nginx::borrowed(usage.variable);
+            ngx_log_error(
+                NGX_LOG_EMERG, cf->log, 0,
+                "\"ratelimit_usage $%V\": no limit in its location, whose charge= would have it "
+                "in %V:%ui",
+                &name, &usage.position.file, usage.position.line);
+            return false;
+        }
+    }
+    return true;
 }
 
 }  // namespace ratelimit

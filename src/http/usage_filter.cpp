@@ -87,9 +87,9 @@ void begin(ngx_http_request_t* r, std::string_view path)
 
 ngx_int_t header_filter(ngx_http_request_t* r) noexcept
 {
-    const std::string_view* path = r == r->main ? location_conf(r).usage : nullptr;
-    if (path != nullptr) {
-        nginx::guarded(r->connection->log, [r, path] { begin(r, *path); });
+    const UsageConf* usage = r == r->main ? location_conf(r).usage : nullptr;
+    if (usage != nullptr) {
+        nginx::guarded(r->connection->log, [r, usage] { begin(r, usage->path); });
     }
     return after_usage_headers(r);
 }

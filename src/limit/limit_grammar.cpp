@@ -1,5 +1,6 @@
 #include "limit/parameters.h"
 #include "limit/rate_text.h"
+#include "limit/variable_text.h"
 
 namespace ratelimit {
 
@@ -7,7 +8,7 @@ namespace {
 
 constexpr std::string_view limit_parameter_names =
     "zone=name, burst=number, nodelay, delay=number, cost=number, charge=variable, "
-    "reserve=number, shadow, or off alone";
+    "reserve=share, shadow, or off alone";
 
 std::string_view set_count(std::optional<std::int64_t>& out, std::string_view value) noexcept
 {
@@ -51,7 +52,7 @@ std::string_view set_cost(LimitSettings& limit, std::string_view value, std::str
 {
     if (has_variable(value)) {
         limit.cost_text = value;
-        return right;
+        return expected_variables(value, VariableUse::cost);
     }
     const auto cost = parse_number(value, 0, max_cost);
     limit.cost = cost.value_or(1);
@@ -61,14 +62,15 @@ std::string_view set_cost(LimitSettings& limit, std::string_view value, std::str
 std::string_view set_charge(LimitSettings& limit, std::string_view value, std::string_view)
 {
     limit.charge_text = value;
-    return has_variable(value) ? right : "charge= with a variable";
+    return has_variable(value) ? expected_variables(value, VariableUse::charge)
+                               : "charge= with a variable";
 }
 
 std::string_view set_reserve(LimitSettings& limit, std::string_view value, std::string_view)
 {
     if (has_variable(value)) {
         limit.reserve_text = value;
-        return right;
+        return expected_variables(value, VariableUse::other);
     }
     const auto reserve = parse_reserve(value);
     limit.reserve = reserve.value_or(Reserve{});
@@ -81,6 +83,15 @@ constexpr Parameter<LimitSettings> limit_parameters[] = {
     { "shadow", set_shadow },   { "reserve=", set_reserve },
 };
 
+/// The zone's policy under this limit.
+Policy policy_of(const LimitSettings& limit, const LimitedZone& zone)
+{
+    Policy policy = *zone.policy;
+    policy.burst = limit.burst ? limit.burst : policy.burst;
+    policy.reserve = limit.reserve.of(policy.whole());
+    return policy;
+}
+
 /// A reserve against its zone.
 std::optional<WordError> check_reserve(const LimitSettings& limit, const LimitedZone& zone)
 {
@@ -92,12 +103,22 @@ std::optional<WordError> check_reserve(const LimitSettings& limit, const Limited
     if (zone.ahead) {
         return WordError{ word, "no reserve for a zone with ahead=, which decides before Redis" };
     }
-    Policy policy = *zone.policy;
-    policy.burst = limit.burst ? limit.burst : policy.burst;
-    policy.reserve = limit.reserve.of(policy.whole());
+    const Policy policy = policy_of(limit, zone);
     return policy.rate.quota > 0 && policy.limit() == 0
         ? std::optional<WordError>({ word, "a reserve that leaves room for a request" })
         : std::nullopt;
+}
+
+/// A constant cost against a constant limit: no request would ever pass.
+std::optional<WordError> check_cost(const LimitSettings& limit, const LimitedZone& zone)
+{
+    const Policy policy = policy_of(limit, zone);
+    if (policy.rate.quota == 0 || !limit.cost_text.empty() || limit.cost <= policy.limit()) {
+        return std::nullopt;
+    }
+    return WordError{ "cost=" + std::to_string(limit.cost),
+                      "at most what passes at once: the quota, or what the burst admits, less the "
+                      "reserve" };
 }
 
 }  // namespace
@@ -142,7 +163,12 @@ std::optional<WordError> check_limit(const LimitSettings& limit, const LimitedZo
                                       : "zone=" + limit.zone_name,
                           "nodelay for a zone with ahead=, since only Redis knows the delay" };
     }
-    return limit.has_reserve() ? check_reserve(limit, zone) : std::nullopt;
+    if (limit.has_reserve()) {
+        if (auto error = check_reserve(limit, zone)) {
+            return error;
+        }
+    }
+    return check_cost(limit, zone);
 }
 
 }  // namespace ratelimit

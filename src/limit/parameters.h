@@ -32,7 +32,13 @@ std::optional<WordError> read_parameters(
                 return word.starts_with(one.name);
             });
         std::string_view expected = all;
-        if (found != std::end(known)) {
+        const bool cut = std::any_of(std::begin(known), std::end(known), [word](const auto& one) {
+            return one.name.size() == word.size() + 1 && one.name.starts_with(word)
+                && one.name.ends_with('=');
+        });
+        if (cut) {
+            expected = "\"=\" and a value directly behind the name, without spaces";
+        } else if (found != std::end(known)) {
             expected = std::exchange(seen[found - std::begin(known)], true)
                 ? "each parameter once"
                 : found->set(settings, word.substr(found->name.size()), word);

@@ -37,7 +37,7 @@ bool UsageScanner::is_path(std::string_view path) noexcept
     while (true) {
         const std::string_view name = path.substr(0, path.find('.'));
         if (name.empty() || name.size() > longest_name || ++names > most_names
-            || name.find_first_of("\"\\") != name.npos) {
+            || name.find_first_of("\"\\$[]/*>'") != name.npos) {
             return false;
         }
         if (name.size() == path.size()) {

@@ -17,7 +17,7 @@ public:
     static constexpr std::int64_t most = 1'000'000'000'000;
 
     /// Whether the text is a path: names between dots, at most 16 of at most 64 bytes, without `"`
-    /// and `\`.
+    /// and `\`, and without what other notations have: `$ [ ] / * > '`.
     static bool is_path(std::string_view path) noexcept;
 
     /// `path` must outlive the scanner.

@@ -2,6 +2,7 @@
 #include "limit/fail_mode.h"
 #include "limit/parameters.h"
 #include "limit/rate_text.h"
+#include "limit/variable_text.h"
 
 #include <limits>
 
@@ -56,7 +57,7 @@ std::string_view set_rate(ZoneSettings& zone, std::string_view value, std::strin
 {
     zone.rate_text = value;
     if (has_variable(value)) {
-        return right;
+        return expected_variables(value, VariableUse::other);
     }
     auto rate = parse_rate(value);
     if (!rate) {
@@ -117,7 +118,7 @@ std::string_view set_hold(ZoneSettings& zone, std::string_view value, std::strin
 std::string_view set_redis(ZoneSettings& zone, std::string_view value, std::string_view)
 {
     zone.redis = value;
-    return right;
+    return value.empty() ? "the name of a \"ratelimit_redis\"" : right;
 }
 
 std::string_view set_clock(ZoneSettings& zone, std::string_view value, std::string_view)
@@ -199,7 +200,7 @@ std::string_view set_start(ZoneSettings& zone, std::string_view value, std::stri
 {
     if (has_variable(value)) {
         zone.start_text = value;
-        return right;
+        return expected_variables(value, VariableUse::other);
     }
     const auto day = parse_start_day(value);
     zone.policy.start_day = day.value_or(1);
@@ -226,6 +227,15 @@ std::string given(Words words, std::string_view name)
     return found == words.end() ? std::string() : std::string(*found);
 }
 
+/// The key, whose variables must be known when a request is counted.
+std::optional<WordError> check_key(const ZoneSettings& zone)
+{
+    const auto expected = names_variable(zone.key)
+        ? std::string_view{ "\"$\" before the name of a variable" }
+        : expected_variables(zone.key, VariableUse::other);
+    return expected.empty() ? std::nullopt : std::optional<WordError>{ { zone.key, expected } };
+}
+
 /// Which parameters there are: zone= and either rate= or concurrency=.
 std::optional<WordError> check_given(Words words, ZoneSettings& zone)
 {
@@ -235,7 +245,7 @@ std::optional<WordError> check_given(Words words, ZoneSettings& zone)
     }
     for (const std::string_view name : { "zone=", "rate=" }) {
         if (given(words, name).empty() && !(concurrency && name == "rate=")) {
-            return WordError{ std::string(name), {} };
+            return WordError{ name == "rate=" ? "rate=\" or \"concurrency=" : "zone=", {} };
         }
     }
     const std::string hold = given(words, "hold=");
@@ -363,6 +373,9 @@ std::optional<WordError> read_words(Words words, ZoneSettings& zone)
     auto error = read_parameters(words, zone_parameters, zone_parameter_names, zone);
     if (!error) {
         error = check_given(words, zone);
+    }
+    if (!error) {
+        error = check_key(zone);
     }
     if (!error) {
         error = check_policy(words, zone);

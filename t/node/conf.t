@@ -70,7 +70,7 @@ my @bad = (
     [zone_with('algorithm=token_bucket burst=0'), '', qr/invalid "burst=0", expected a bucket that holds/],
     [zone_with('algorithm=sliding_window_buckets precision=2m'), '', qr/invalid "precision=2m", expected at most the window/],
     ["$redis ratelimit_zone k rate=1r/s;", '', qr/"ratelimit_zone" must have a "zone=" parameter/],
-    ["$redis ratelimit_zone k zone=z;", '', qr/"ratelimit_zone" must have a "rate=" parameter/],
+    ["$redis ratelimit_zone k zone=z;", '', qr/"ratelimit_zone" must have a "rate=" or "concurrency=" parameter/],
     (map { ["$redis ratelimit_zone zone=z $_;", '',
             qr/"ratelimit_zone": invalid "zone=z", expected the key first, such as \$ratelimit_client/] }
         'rate=1r/s', 'concurrency=5', 'rate=1r/s burst=5 algorithm=gcra'),
@@ -156,7 +156,7 @@ my @bad = (
         qw(weight=0 weight=1001 weight=x weight= 5)),
     (map { [block_with("topology $_->[0];"), '', qr/"topology": invalid "\Q$_->[1]\E", expected ring, cluster or sentinel master=name/] }
         ['star', 'star'], ['sentinel', 'sentinel'], ['sentinel master=', 'master='], ['sentinel x', 'x'],
-        ['ring master=x', 'master=x'], ['cluster 5', '5']),
+        ['ring master=x', 'master=x'], ['cluster 5', '5'], ['sentinels master=m', 'sentinels']),
     [block_with('topology cluster; database 1;'), '', qr/"main" has a "database", which a cluster does not have/],
     [block_with('topology cluster; server unix:/tmp/x;'), '', qr/"main" has a unix socket, which nodes of a cluster/],
     (map { [block_with("topology $_; server 127.0.0.2 weight=2;"), '', qr/"main" has a "weight", which only/] }
@@ -187,13 +187,14 @@ my @bad = (
         ['tls_server_name x;', 'tls_server_name'], ['tls off; tls_server_name x;', 'tls_server_name'],
         (map { ["$_ /etc/passwd;", $_] } 'tls_trusted_certificate', 'tls_certificate', 'tls_certificate_key')),
     (map { [block_with("tls on; $_ /nonexistent.pem;"), '',
-            qr{could not open "/nonexistent.pem" \(2: No such file or directory\) in .*nginx\.conf:\d+}] }
+            qr{"$_": could not open "/nonexistent.pem" \(2: No such file or directory\) in .*nginx\.conf:\d+}] }
         'tls_trusted_certificate', 'tls_certificate', 'tls_certificate_key'),
     [block_with('username me;'), '', qr/has a "username" but no "password"/],
 
     # ratelimit_api
     ['', 'location /r/ { ratelimit_api; proxy_pass http://127.0.0.1:1; }',
-        qr{"ratelimit_api" stands beside another directive that answers in location "/r/"}],
+        qr{"ratelimit_api" stands beside another directive that answers in location "/r/" in \S+nginx.conf:\d+$}],
+    ['', 'location = /x { ratelimit_api; }', qr{or exact and ends in /metrics, /zones, /redis, /fleet, /history, /overrides or /}],
     ['', 'location /r/ { proxy_pass http://127.0.0.1:1; ratelimit_api; }',
         qr/"ratelimit_api" directive stands beside another directive that answers in this location/],
     ['', 'location /r/ { ratelimit_api; ratelimit_api; }', qr/"ratelimit_api" directive is duplicate/],
@@ -202,19 +203,20 @@ my @bad = (
     ['', 'ratelimit_usage $tokens json=usage.total_tokens; ratelimit_usage $other json=x;', qr/"ratelimit_usage" directive is duplicate/],
     ['', 'ratelimit_usage tokens json=x;', qr/"ratelimit_usage": invalid "tokens", expected a variable, such as \$tokens/],
     (map { ['', "ratelimit_usage \$tokens $_;", qr/"ratelimit_usage": invalid "\Q$_\E", expected json= with names between dots/] }
-        'json=', 'json=a..b', 'json=.a', 'xml=a', 'usage.total_tokens'),
+        'json=', 'json=a..b', 'json=.a', 'xml=a', 'usage.total_tokens', 'json=$.usage.total_tokens', 'json=usage[0].x', 'json=usage/total_tokens',
+        'json=usage.*', 'json=usage->total_tokens', "json=usage['total']"),
     ['', 'set $tokens 1; ratelimit_usage $tokens json=x;', qr/"ratelimit_usage" directive has a variable that another directive sets/],
     ['', 'ratelimit_usage $uri json=x;', qr/the duplicate "uri" variable/],
 
     # ratelimit_check
-    [$zone, 'location /c/ { ratelimit_check; }', qr{"ratelimit_check" in location "/c/" has no limit to check}],
+    [$zone, 'location /c/ { ratelimit_check; }', qr{"ratelimit_check" in location "/c/" has no limit to check in \S+nginx.conf:\d+$}],
     [$zone, 'ratelimit zone=z; location /c/ { ratelimit off; ratelimit_check; }', qr/has no limit to check/],
     [$zone, 'ratelimit zone=z; location /c/ { ratelimit_check poke; }', qr/"ratelimit_check": invalid "poke", expected peek, or nothing/],
     [$zone, 'ratelimit zone=z; location /c/ { ratelimit_check; ratelimit_check; }', qr/"ratelimit_check" directive is duplicate/],
     [$zone, 'ratelimit zone=z charge=$bytes_sent; location /c/ { ratelimit_check; }', qr/cannot have a limit with charge=/],
     ["$leaky", 'ratelimit zone=z burst=5; location /c/ { ratelimit_check; }', qr/cannot have a limit that delays, only one with nodelay/],
     [$zone, 'ratelimit zone=z; location /c/ { ratelimit_check; proxy_pass http://127.0.0.1:1; }',
-        qr{"ratelimit_check" stands beside another directive that answers in location "/c/"}],
+        qr{"ratelimit_check" stands beside another directive that answers in location "/c/" in \S+nginx.conf:\d+$}],
     [$zone, 'ratelimit zone=z; location /c/ { proxy_pass http://127.0.0.1:1; ratelimit_check; }',
         qr/"ratelimit_check" directive stands beside another directive/],
     [$zone, 'ratelimit_check; ratelimit zone=z;', qr/"ratelimit_check" directive is not allowed here/],
@@ -266,7 +268,9 @@ my @good = (
     [zone_with('algorithm=sliding_window_buckets precision=60s'), 'ratelimit zone=z;'],
     [zone_with('algorithm=token_bucket burst=1 clock=local redis=main'), 'ratelimit zone=z burst=7;'],
     [zone_with('algorithm=gcra burst=0'), 'ratelimit zone=z burst=0;'],
-    ['ratelimit_usage $tokens json=a.b; log_format u "$tokens";', 'location /a { ratelimit_usage $tokens json=c; } location /b { ratelimit_usage $more json=d; }'],
+    ["$zone ratelimit_usage \$tokens json=a.b; log_format u '\$tokens';",
+        'location /a { ratelimit_usage $tokens json=c; ratelimit zone=z charge=$tokens; location /a/b { ratelimit off; } }'
+            . 'location /b { ratelimit_usage $more json=x-y.d_1; location /b/c { ratelimit zone=z; } } location /c { ratelimit zone=z; }'],
     ["$leaky", 'ratelimit zone=z nodelay; location /c/ { ratelimit_check; if ($arg_x) { set $v 1; } }'
         . 'location /d/ { ratelimit_check peek; limit_except GET { deny all; } }'],
     ["$redis ratelimit_zone \$arg_k\$uri zone=z.-_1:32k rate=1r/s;", ''],

@@ -84,7 +84,7 @@ sub complaints_about {
     my %defined = map { $_ => 1 } $text =~ /ratelimit_zone[^;]*?\bzone=([\w.-]+)/g;
     my %part = (http => '', server => '');
     for my $zone ($text =~ /\bratelimit\s+zone=([\w.-]+)/g) {
-        $part{http} .= "ratelimit_zone \$ratelimit_client zone=$zone rate=100r/m;\n" unless $defined{$zone}++;
+        $part{http} .= "ratelimit_zone \$ratelimit_client zone=$zone rate=1000r/m;\n" unless $defined{$zone}++;
     }
     for (statements($text)) {
         my ($name, $statement) = @{$_};

@@ -15,7 +15,7 @@ sub blocking_node {
         %options,
         zone   => "$zone " . ($options{block_for} // 'block=2d'),
         block  => $options{redis_lines} // '',
-        server => 'location = /big { ratelimit zone=test cost=5; try_files /index.html =404; }'
+        server => 'location = /big { ratelimit zone=test cost=5$arg_none; try_files /index.html =404; }'
             . 'add_header X-Source $ratelimit_source always;' . ($options{server} // ''),
     );
 }
@@ -29,7 +29,7 @@ sub local_node {
         server => <<"END" . ($options{server} // ''),
         location / { ratelimit zone=test; }
         location = /peek { ratelimit zone=test cost=0; try_files /index.html =404; }
-        location = /big { ratelimit zone=test cost=5; try_files /index.html =404; }
+        location = /big { ratelimit zone=test cost=5\$arg_none; try_files /index.html =404; }
         add_header X-Source \$ratelimit_source always;
 END
     );
@@ -68,7 +68,7 @@ for my $place ('Redis', 'Redis, by the clock of the node', 'memory') {
                     http   => "ratelimit_zone k\$arg_k zone=test $zone block=2d;",
                     server => 'location / { ratelimit zone=test nodelay; }
                         location = /peek { ratelimit zone=test cost=0; try_files /index.html =404; }
-                        location = /big { ratelimit zone=test cost=5; try_files /index.html =404; }');
+                        location = /big { ratelimit zone=test cost=5$arg_none; try_files /index.html =404; }');
             }
             is $node->status('/'), 200, "request $_ of two" for 1 .. 2;
             is_blocked($node->get('/'), 'the third begins the block', $block);

@@ -16,7 +16,7 @@ sub checker {
         http => "ratelimit_redis main { server @{[ $redis->addr ]}; @{[ $options{block} // '' ]} } ratelimit_zone \$key zone=test @{[ $options{zone} // $zone ]};"
             . 'map "$http_x_forwarded_for$arg_k" $key { default "$http_x_forwarded_for$arg_k"; }' . ($options{http} // ''),
         server => 'location /check/ { ratelimit_check; ratelimit zone=test; }'
-            . 'location /peek/ { ratelimit_check peek; ratelimit zone=test cost=2; }' . ($options{server} // ''),
+            . 'location /peek/ { ratelimit_check peek; ratelimit zone=test cost=2$arg_none; }' . ($options{server} // ''),
     );
     $node->{redis} = $redis;
     return $node;

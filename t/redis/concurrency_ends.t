@@ -10,7 +10,7 @@ my $node = node(
     server   => "location = /mirrored { ratelimit zone=test; mirror /copy; alias html/index.html; }
         location = /copy { internal; proxy_pass http://@{[ $slow->addr ]}; }
         location = /acted { ratelimit zone=test; post_action /copy; alias html/index.html; }
-        location = /large { ratelimit zone=test cost=3; }",
+        location = /large { ratelimit zone=test cost=3\$arg_none; }",
 );
 
 for (['mirror', '/mirrored?k=m'], ['post_action', '/acted?k=p']) {
