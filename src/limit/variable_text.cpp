@@ -125,12 +125,19 @@ std::string_view expected_variables(std::string_view text, VariableUse use) noex
                    "braces, such as ${http_x}-api, if text follows the variable";
         }
         if (use != VariableUse::charge && known_late(one.name)) {
-            return use == VariableUse::cost
-                ? "charge=, since the value is known only with the response, after the decision"
-                : "variables that are known when the limit is decided, before the response";
+            return use == VariableUse::cost ? late_cost : late_value;
         }
     }
     return {};
+}
+
+std::vector<std::string_view> variables_in(std::string_view text)
+{
+    std::vector<std::string_view> names;
+    for (Found one = first_variable(text); !one.name.empty(); one = first_variable(one.after)) {
+        names.push_back(one.name);
+    }
+    return names;
 }
 
 bool has_variable_named(std::string_view text, std::string_view name) noexcept

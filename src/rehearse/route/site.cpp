@@ -1,6 +1,8 @@
 #include "rehearse/route/site.h"
 
+#include "limit/variable_text.h"
 #include "rehearse/route/redirect_search.h"
+#include "rehearse/values/map_sources.h"
 #include "rehearse/values/request_line.h"
 
 #include <algorithm>
@@ -162,6 +164,30 @@ void Site::compile(HttpConf& conf)
     }
 }
 
+/// What nginx -t cannot see: a variable of the response by way of a map, and malformed rates in
+/// one.
+void Site::check_maps(const LimitConf& limit, const ZoneConf& zone)
+{
+    const Definitions& definitions = variables_.definitions();
+    const auto check = [&](const std::string& name, const std::string& value, const Place& place,
+                           const std::string& title, std::string_view expected) {
+        if (is_late_by_map(value, definitions)) {
+            fail_at(place, WordError{ name + value, expected }.message(title));
+        }
+    };
+    check("", zone.key, zone.place, "ratelimit_zone", late_value);
+    check("rate=", zone.rate_text, zone.place, "ratelimit_zone", late_value);
+    check("cost=", limit.cost_text, limit.place, limit.title(), late_cost);
+    check("reserve=", limit.reserve_text, limit.place, limit.title(), late_value);
+    for (const Directive* line : malformed_rates(zone.rate_text, definitions)) {
+        std::string text = "the rate \"" + line->args.front() + "\" of \"ratelimit_zone\" \""
+            + zone.name + "\" in " + line->place.text() + " is malformed: the fail mode decides";
+        if (std::find(warnings_.begin(), warnings_.end(), text) == warnings_.end()) {
+            warnings_.push_back(std::move(text));
+        }
+    }
+}
+
 /// Compiles the limits of a location.
 void Site::compile(const HttpConf& conf, Location& location)
 {
@@ -169,6 +195,7 @@ void Site::compile(const HttpConf& conf, Location& location)
     plan.fails_closed = location.own.closed && !location.own.dry_run;
     for (const LimitConf& limit : *location.own.limits) {
         check_duration(conf.zones[limit.zone]);
+        check_maps(limit, conf.zones[limit.zone]);
         plan.limits.push_back(planned(limit, conf.zones[limit.zone], scope_));
     }
     location.plan = std::move(plan);

@@ -33,6 +33,7 @@ private:
     void compile(const HttpConf& conf, Location& location);
     void compile_limit_reqs(HttpConf& conf, Location& location);
     void check_duration(const ZoneConf& zone);
+    void check_maps(const LimitConf& limit, const ZoneConf& zone);
     void check_exactness(const HttpConf& conf);
     const ServerConf* server_of(Values& values) const;
 
