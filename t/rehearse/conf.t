@@ -148,7 +148,7 @@ subtest 'variables of the request' => sub {
         '$arg_x$arg_y$arg_z.'    => '12.',
         '$is_args$server_protocol' => '?HTTP/2.0',
         '$http_user_agent'       => 'it\'s "me"',
-        '$status'                => 200,
+        '$remote_addr'           => '10.0.0.1',
         '$remote_user.$http_referer' => '.',
         '${arg_x}0'              => 10,
     );
@@ -205,7 +205,7 @@ my @errors = (
         '"ratelimit zone=z": invalid "charge=", expected no charge, which concurrency= does not have in FILE:2'],
     ["ratelimit_zone k zone=z concurrency=5;\nratelimit zone=z burst=1;",
         '"ratelimit zone=z": invalid "burst=1", expected no burst, which only token_bucket, leaky_bucket and gcra have in FILE:2'],
-    ['ratelimit_zone k zone=z; ratelimit zone=z;', '"ratelimit_zone" must have a "rate=" parameter in FILE:1'],
+    ['ratelimit_zone k zone=z; ratelimit zone=z;', '"ratelimit_zone" must have a "rate=" or "concurrency=" parameter in FILE:1'],
     ['ratelimit_zone k concurrency=5; ratelimit zone=z;', '"ratelimit_zone" must have a "zone=" parameter in FILE:1'],
     ['ratelimit zone=z;', '"ratelimit zone=z": invalid "zone=z", expected the name of a "ratelimit_zone" in FILE:1'],
     ["$zone\nratelimit zone=z;\nratelimit off;", '"ratelimit off" excludes other "ratelimit" directives at the same level in FILE:4'],

@@ -54,7 +54,7 @@ sub random_zone {
 sub random_limit {
     my ($zone) = @_;
     my @words = "ratelimit zone=$zone->{name}";
-    push @words, one_of('cost=2', 'cost=$arg_c', 'cost=0') if rand() < 0.3;
+    push @words, one_of('cost=2$arg_none', 'cost=$arg_c', 'cost=0') if rand() < 0.3;
     push @words, 'charge=$arg_g' if !$zone->{concurrency} && rand() < 0.25;
     my $room = $zone->{variable} || $zone->{parameters} =~ /burst/ ? 2 : $zone->{quota};    # for what is reserved
     push @words, one_of('reserve=$arg_r', ('reserve=20%') x ($room > 1), ('reserve=2') x ($room > 2)) if rand() < 0.3;
