@@ -58,7 +58,7 @@ bool Client::send(Call& call)
     return route(call);
 }
 
-bool Client::take_back(Server&, Call& call) noexcept
+bool Client::reroute(Server&, Call& call) noexcept
 try {
     return open() && route(call);
 } catch (const std::exception&) {

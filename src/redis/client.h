@@ -198,7 +198,7 @@ public:
     {
         events_.error_reply(server.endpoint(), text);
     }
-    bool take_back(Server& server, Call& call) noexcept override;
+    bool reroute(Server& server, Call& call) noexcept override;
 
 protected:
     explicit Client(ClientParts parts)

@@ -108,7 +108,7 @@ try {
         waiting_.add(call, call.routing.expires);
         return true;
     }
-    return send(call) || owner_.take_back(*this, call);
+    return send(call) || owner_.reroute(*this, call);
 } catch (const std::exception&) {
     return false;
 }
@@ -290,7 +290,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     report_down(reason, loss == Loss::refused ? State::refusing : State::away);
     look_up_soon();
     if (!connecting()) {
-        waiting_.release([this](Call& call) { return owner_.take_back(*this, call); });
+        waiting_.release([this](Call& call) { return owner_.reroute(*this, call); });
     }
 }
 
