@@ -40,9 +40,9 @@ struct UnansweredKey {
 inline constexpr redis::BatchFormat report_format = sequence_format(1, numbers_of(Algorithm::gcra));
 
 /// Units of one key and policy that this worker has let in, on their way to Redis, which counts
-/// them also beyond the limit. They are sent until Redis has answered: so they are counted, and
-/// once more for each reply that is lost. A report lives until then, and as long as requests whose
-/// cost may change refer to it.
+/// them also beyond the limit. A report is repeated until Redis has answered; each lost reply
+/// counts its units once more. It lives until then, and as long as requests whose cost may change
+/// refer to it.
 class AheadReport final : private redis::BatchCall, public Link<AheadReport> {
 public:
     explicit AheadReport(AheadUnits& all) noexcept : all_(all) {}

@@ -15,9 +15,9 @@ namespace ratelimit::redis {
 
 class UnsettledKeys;
 
-/// Exists while Redis counts something else for a key than what requests used, or may do so: a
-/// reply that comes late is awaited; a settlement is under way or waits for another try; or what
-/// passed ahead is not counted yet.
+/// Marks a key whose count in Redis may differ from what requests used: a late reply is awaited; a
+/// settlement is under way or waits for another try; or units that passed ahead are not counted
+/// yet.
 class Unsettled : public Link<Unsettled> {
 public:
     /// `age`: how long ago began what this follows.
@@ -34,9 +34,8 @@ private:
     const std::size_t hash_;
 };
 
-/// The keys of which there is any. Keys of equal hashes are taken for one. As long as there is one,
-/// the process does not exit by itself, but no longer than a minute after it began to leave, or
-/// after the newest began, or what that follows.
+/// The marked keys. Keys of equal hashes are taken for one. A worker that leaves exits at the
+/// latest a minute after it began to leave, or after the newest mark began, or what that follows.
 class UnsettledKeys {
 public:
     explicit UnsettledKeys(EventLoop& loop)
