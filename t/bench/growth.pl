@@ -1,7 +1,7 @@
 #!/usr/bin/env perl
 
-# How the cost grows: with the number of limits of a request, of keys, of nginx's workers, and with the
-# length of a sliding window's log.
+# How the cost grows: with the number of limits of a request, of keys, of nginx's workers, with the length of a sliding
+# window's log, and with fewer checks in a call, where a worker has few requests at a time.
 
 use strict;
 use warnings;
@@ -67,6 +67,31 @@ sub worker_rows {
             http => redis_block($redis) . "ratelimit_zone \$arg_key zone=all $passing;");
         row("$_ worker" . ($_ > 1 ? 's' : ''), $redis, $nginx, '/all', $few);
     } 1, 2, 4, 8;
+}
+
+# Requests at a moderate rate (each connection sends ten a second), spread over the workers. Each worker has a call of
+# its own, so many workers with few requests share little. With io-threads too.
+sub sharing_rows {
+    my @servers = map { my $redis = Ratelimit::Redis->new(conf => $_); make_keys($redis, 'all', $few); $redis }
+        '', "io-threads 2\n";
+    return map {
+        my ($workers, $redis, $text) = @{$_};
+        my $nginx = ours(workers => $workers, server => location('/all', 'ratelimit zone=all;'),
+            http => redis_block($redis) . "ratelimit_zone \$arg_key zone=all $passing;");
+        map { +{ %{ row("$text, " . 10 * $_ . '/s', $redis, $nginx, '/all', $few) }, connections => $_, paced => 1 } }
+            100, 400, 1200;
+    } [1, $servers[0], '1 worker'], [8, $servers[0], '8 workers'], [32, $servers[0], '32 workers'],
+        [32, $servers[1], '32 workers, io-threads 2'];
+}
+
+sub sharing_table {
+    my ($report, @rows) = @_;
+    $report->lines('Checks that share a call, by workers and requests a second, gcra; each connection sends ten requests a '
+            . "second. Redis us: of all its threads; busy: of one processor.");
+    return $report->table(['', 'requests/s', 'calls', 'checks in a call', 'nginx us', 'Redis us', 'Redis busy'],
+        map { [$_->{name}, sprintf('%.0f', figure($_, 'requests')), sprintf('%.2f', figure($_, 'calls')),
+                sprintf('%.1f', 1 / figure($_, 'calls')), sprintf('%.1f', figure($_, 'nginx')), sprintf('%.1f', figure($_, 'redis')),
+                sprintf '%.0f %%', 100 * figure($_, 'redis_busy')] } @rows);
 }
 
 # Logs that stay full: at $rate requests a second, as many entries leave each log as are added. Each round
@@ -157,7 +182,8 @@ my @workers = worker_rows();
 my $rate    = wrk(%{ $limits[0] }, port => $limits[0]{nginx}->port, connections => 64, seconds => 2);
 $rate = $rate->{requests} / $rate->{seconds};
 my @logs = log_rows($rate);
-measure(@limits, @keys, @workers, @logs);
+my @sharing = sharing_rows();
+measure(@limits, @keys, @workers, @logs, @sharing);
 
 my $processors = qx(nproc) + 0;
 my $report = Bench::Report->new('growth', 'How cost grows', generator_version(),
@@ -170,6 +196,7 @@ growth_table($report, "Limits of one request, gcra, $few keys each:", undef, @li
 growth_table($report, 'Keys, one limit, gcra:', undef, @keys);
 growth_table($report, "Workers of nginx, gcra, $few keys (this machine has $processors processors for "
     . 'them, Redis and wrk):', undef, @workers);
+sharing_table($report, @sharing);
 growth_table($report, 'sliding_window_log with keys that hold L requests: as many requests leave the '
     . 'window as arrive (the logs are filled beforehand with times in the past; the last column is what they '
     . 'held at the end):', 'held', @logs);

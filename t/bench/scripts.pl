@@ -13,6 +13,7 @@ use Ratelimit::Redis;
 use Bench::Measure qw($rounds median);
 use Bench::Report qw(update_document);
 use Bench::Scripts qw($top load_script call_words send_calls);
+use Bench::Servers qw(versions);
 
 my $second = 1_000_000;
 my $start  = 1_800_000_000 * $second;
@@ -224,8 +225,8 @@ sub rewrite {
     return;
 }
 
-out "Redis %s, %d rounds of 10000 calls, %s\n\n",
-    $redis->cmd('INFO', 'server') =~ /redis_version:(\S+)/, $rounds, scalar gmtime;
+my (undef, @versions) = versions($redis);    # nginx takes no part
+out "%s, %d rounds of 10000 calls, %s\n\n", join(', ', @versions), $rounds, scalar gmtime;
 out "%-23s %-33s %8s %8s %6s\n", 'algorithm', 'pattern, calls per second', 'ours', 'textbook',
     'ratio';
 compare($_) for @patterns;
