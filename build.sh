@@ -8,18 +8,19 @@ case $build in /*) ;; *) build=$PWD/$build ;; esac  # busybox's realpath has no 
 module=$build/ngx_http_ratelimit_module.so
 nginx_source=/usr/share/nginx/src
 jobs=$(nproc)
-may_install=yes nginx_flags=()
+may_install=yes step=0 steps=0 nginx_flags=() module_flags=()
 
-build_packages=(
-    gcc g++ make nginx nginx-dev pkg-config libssl-dev openssl dpkg-dev ca-certificates nlohmann-json3-dev
-)
-rehearse_packages=(g++ make pkg-config zlib1g-dev libpcre2-dev libssl-dev libcli11-dev nlohmann-json3-dev)
-demo_packages=(redis-server curl)
-[[ "${CC:-} ${CXX:-}" != *clang* ]] || build_packages+=(clang libclang-rt-dev)
-test_packages=(perl procps redis-server redis-tools)  # for every test; "# needs:" in a test names further ones
+# Prints the packages of these uses (packaging/packages).
+packages_for() {
+    local use
+    for use; do sed -n "s/^$use: //p" "$top/packaging/packages"; done | tr ' ' '\n'
+}
+
+mapfile -t build_packages < <(packages_for module nginx)
+mapfile -t rehearse_packages < <(packages_for rehearse)
+[[ "${CC:-} ${CXX:-}" != *clang* ]] || mapfile -t -O ${#build_packages[@]} build_packages < <(packages_for clang)
+mapfile -t test_packages < <(packages_for test)  # for every test; "# needs:" in a test names further ones
 nginx_tests=(t/redis t/topologies t/node t/operators)  # those that start the nginx under test
-test_folders=(t/unit t/tools t/rehearse "${nginx_tests[@]}")
-deb_packages=(build-essential debhelper fakeroot)
 
 help() {
     cat <<END
@@ -65,7 +66,7 @@ test with; RATELIMIT_NGINX also the nginx to install for. DESTDIR=dir installs u
 One test:         ./build.sh test t/redis/cache.t or, once the module is built: prove -v t/redis/cache.t
 One GoogleTest:   ./build.sh test t/unit/unit.t builds all; build/unit/unit --gtest_filter='RateText.*' runs some,
                   --gtest_list_tests lists them. After a change: cmake --build build/unit
-For an editor:    each build writes build/compile_commands.json, which clangd finds there
+For an editor:    ./build.sh writes build/compile_commands.json, which clangd finds there
 
 Missing packages are installed with apt-get; with --no-install, the command fails with the list instead.
 END
@@ -118,9 +119,14 @@ need() {
         fail "apt-get could not install ${missing[*]}, see $build/apt.log"
 }
 
-# Installs what builds the module for this machine's nginx, and the named packages: all at once, with one question.
+# Installs what builds the module, for this machine's nginx, unless NGX_SRC names another one's source; and the named
+# packages: all at once, with one question.
 need_to_build() {
     local hiredis
+    if [ -n "${NGX_SRC:-}" ]; then
+        need "$@"
+        return
+    fi
     hiredis=$(offered_hiredis)
     need "${build_packages[@]}" ${hiredis:+"$hiredis"} "$@"
 }
@@ -172,9 +178,18 @@ configure_nginx() {
         fail "nginx's configure failed, see $build/configure.log"
 }
 
+# Says what is done now, and after which of all `steps`, if they are known.
+say_step() {
+    if [ "$steps" -gt 1 ]; then
+        say "[$((++step))/$steps] $*"
+    else
+        say "$*"
+    fi
+}
+
 # say_building FILE WHAT TIME: the time is that of a first build, with two processors.
 say_building() {
-    if [ -e "$1" ]; then say "Building what has changed of $2"; else say "Building $2: $3 with two processors"; fi
+    if [ -e "$1" ]; then say_step "Building what has changed of $2"; else say_step "Building $2: $3 with two processors"; fi
 }
 
 build_module() {
@@ -204,7 +219,28 @@ build_module() {
     # Renamed, not overwritten: a running nginx has the old file mapped.
     cp "$build/nginx/ngx_http_ratelimit_module.so" "$module.new"
     mv "$module.new" "$module"
-    write_compile_commands
+    module_flags=("-DHIREDIS_DIR=${RATELIMIT_HIREDIS:-}" "-DMODULE_HEADERS=$(module_headers)")
+}
+
+# Prints the folders of headers that the module's files include, apart from src, in cmake's form.
+module_headers() {
+    printf %s "$build/nginx;$build/nginx/ratelimit"
+    printf ';%s' "$nginx_source/src/"{core,event,os/unix,http,http/modules,http/v2}
+}
+
+# build_programs FOLDER TARGET [FLAG...]: builds a target of src/CMakeLists.txt in a folder, with further flags for cmake.
+build_programs() {
+    local folder=$1 target=$2
+    # cmake refuses a folder of other sources.
+    grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$top/src" "$folder/CMakeCache.txt" || rm -rf "$folder"
+    cmake -S "$top/src" -B "$folder" "${module_flags[@]}" ${RATELIMIT_ALONE:+-DALONE=ON} \
+        ${RATELIMIT_SANITIZED:+-DSANITIZE=ON} "${@:3}" >"$build/cmake.log" 2>&1 ||
+        fail "cmake failed, see $build/cmake.log"
+    [ ${#module_flags[@]} -eq 0 ] || ln -sf "$folder/compile_commands.json" "$build/compile_commands.json"
+    cmake --build "$folder" -j"$jobs" --target "$target" >"$build/$target.log" 2>&1 || {
+        grep -E 'error|Error' -A5 "$build/$target.log" | head -n 40 >&2
+        fail "$target did not build, see $build/$target.log"
+    }
 }
 
 # Builds ratelimit-rehearse. For an nginx of one's own, on a system that may lack the packages, it is optional.
@@ -215,8 +251,10 @@ build_rehearse() {
     fi
     need "${rehearse_packages[@]}"
     say_building "$build/ratelimit-rehearse" ratelimit-rehearse 'a minute'
-    make -s -j"$jobs" -C "$top/src/rehearse" BUILD="$build/rehearse" OUT="$build/ratelimit-rehearse" \
-        >"$build/rehearse.log" 2>&1 || fail "ratelimit-rehearse did not build, see $build/rehearse.log"
+    build_programs "$build/unit" ratelimit-rehearse
+    # Renamed, not overwritten: it may run.
+    cp "$build/unit/ratelimit-rehearse" "$build/ratelimit-rehearse.new"
+    mv "$build/ratelimit-rehearse.new" "$build/ratelimit-rehearse"
 }
 
 cpp_files() {
@@ -225,87 +263,31 @@ cpp_files() {
     find "${folders[@]}" -name node_modules -prune -o \( -name '*.cpp' -o -name '*.h' \) -print | sort
 }
 
-# Writes compile_commands.json for clangd and clang-tidy: one set of flags for all C++ sources.
-write_compile_commands() {
-    local folder flag file separator='['
-    local flags=(-std=c++20 -I"$top/src" -I"$build/nginx" -I"$build/nginx/ratelimit" -I"$top/t/unit")
-    [ -z "${RATELIMIT_HIREDIS:-}" ] || flags+=(-isystem "$RATELIMIT_HIREDIS/include")
-    for folder in core event os/unix http http/modules http/v2; do
-        flags+=(-isystem "$nginx_source/src/$folder")
-    done
-    cpp_files | grep '\.cpp$' | while read -r file; do
-        printf '%s\n{"directory": "%s", "file": "%s", "arguments": ["c++"' "$separator" "$top" "$file"
-        for flag in "${flags[@]}" -c "$file"; do printf ', "%s"' "$flag"; done
-        printf ']}'
-        separator=,
-    done >"$build/compile_commands.json.new"
-    echo ']' >>"$build/compile_commands.json.new"
-    mv "$build/compile_commands.json.new" "$build/compile_commands.json"
-}
-
-# build_unit_tests SUFFIX SANITIZE [FLAG...]: builds in build/unitSUFFIX, sanitized if SANITIZE is ON, with
-# further flags for cmake.
+# build_unit_tests SUFFIX [FLAG...]: builds in build/unitSUFFIX, with further flags for cmake.
 build_unit_tests() {
-    local folder=$build/unit$1 sanitize=$2
+    local folder=$build/unit$1
     ONLY=source sh "$top/.ci/nginx.sh" "$top/build/nginx-core"
-    cmake -S "$top/t/unit" -B "$folder" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DSANITIZE="$sanitize" \
-        -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" -DNGINX_SOURCE="$top/build/nginx-core/src" \
-        "${@:3}" >"$build/cmake.log" 2>&1 ||
-        fail "cmake failed, see $build/cmake.log"
-    say_building "$folder/unit" 'the unit tests' 'about ten minutes'
-    cmake --build "$folder" -j"$jobs" >"$build/unit.log" 2>&1 || {
-        grep -E 'error|Error' -A5 "$build/unit.log" | head -n 40 >&2
-        fail "the unit tests did not build, see $build/unit.log"
-    }
+    say_building "$folder/unit" 'the unit tests' 'three minutes'
+    build_programs "$folder" tests -DTESTS=ON -DHIREDIS_DIR="${RATELIMIT_HIREDIS:-}" \
+        -DNGINX_SOURCE="$top/build/nginx-core/src" "${@:2}"
 }
 
 # Prints the packages that the tests name in "# needs:" lines.
 needs_of() { grep -rhs '^# needs: ' -- "$@" | sed 's/^# needs: //' | tr ' ' '\n' | sort -u; }
 
-# tests_in EXCEPT [FOLDER…]: prints the tests of these folders (default: all but lint's) except those named
-# (a|b). The longest are first, so that no processor is idle at the end.
-tests_in() {
-    local except=$1
-    shift
-    [ $# -gt 0 ] || set -- "${test_folders[@]}"
-    printf '%s\n' t/source/lint.t t/unit/unit.t t/redis/lease_time.t t/redis/cache_edge.t t/redis/log.t t/*/*.t |
-        awk '!seen[$0]++' | grep -E "^($(IFS='|' && echo "${*%/}"))/" | grep -vE "/($except)\.t$"
-}
-
-run_tests() {
-    local tests=() folders=() except='' packages name
-    cd "$top"
-    if [ "${1:-}" = --except ]; then
-        except=$2
-        shift 2
-    fi
-    for name; do
-        if [ -d "$name" ]; then folders+=("$name"); else tests+=("$name"); fi
-    done
-    if [ $# -eq 0 ] || [ ${#folders[@]} -gt 0 ]; then
-        mapfile -t -O ${#tests[@]} tests < <(tests_in "$except" "${folders[@]}")
-    fi
-    mapfile -t packages < <(needs_of "${tests[@]}")
-    need "${test_packages[@]}" "${packages[@]}"
-    build_module
-    case " ${tests[*]} " in
-    *t/unit*) build_unit_tests "" OFF ;;
-    esac
-    [[ ! "${tests[*]}" =~ t/(rehearse|tools|node/grammar|node/rehearsal) ]] || build_rehearse
-    export BUILD_DIR=$build
-    # shellcheck disable=SC2086  # options of prove
-    exec prove ${PROVE_OPTIONS:-} -j$((jobs + 1)) "${tests[@]}"  # tests mostly wait
-}
-
 make_deb() {
-    need_to_build "${rehearse_packages[@]}" "${deb_packages[@]}"
+    local packages
+    mapfile -t packages < <(packages_for rehearse deb)
+    need_to_build "${packages[@]}"
     choose_hiredis  # the package depends on Debian's if that is new enough
     say 'Building the package, with the module and ratelimit-rehearse: four minutes with two processors'
     exec bash "$top/packaging/deb.sh" "$build/deb"
 }
 
 run_valgrind() {
-    need "${build_packages[@]}" "${test_packages[@]}" valgrind
+    local packages
+    mapfile -t packages < <(packages_for test valgrind)
+    need_to_build "${packages[@]}"
     [ $# -gt 0 ] || set -- "${nginx_tests[@]}"
     exec bash "$top/.ci/valgrind.sh" "$build" "$@"
 }
@@ -315,7 +297,7 @@ main() {
         may_install=no
         shift
     fi
-    local command=${1:-build}
+    local command=${1:-build} packages
     [ $# -eq 0 ] || shift
     mkdir -p "$build"
 
@@ -332,12 +314,13 @@ main() {
         ;;
     rehearse) build_rehearse ;;
     demo)
-        if [ -n "${NGX_SRC:-}" ]; then need "${demo_packages[@]}"; else need_to_build "${demo_packages[@]}"; fi
+        mapfile -t packages < <(packages_for demo)
+        need_to_build "${packages[@]}"
         build_module
         exec bash "$top/t/demo.sh" "$module" "$@"
         ;;
-    test) run_tests "$@" ;;
-    lint) run_tests t/source ;;
+    test) . "$top/t/run.sh" && run_tests "$@" ;;
+    lint) . "$top/t/run.sh" && run_tests t/source ;;
     format)
         need clang-format
         cpp_files | xargs -d '\n' clang-format -i

@@ -7,7 +7,8 @@
 # Redis and openssl, which the tests start, are the machine's own.
 
 . "$top/.ci/cross.sh"
-need "${cross_packages[@]}" cmake make nlohmann-json3-dev redis-server redis-tools openssl nginx-dev
+mapfile -t packages < <(packages_for rehearse test)
+need "${cross_packages[@]}" "${packages[@]}" openssl nginx-dev
 
 emulate() { qemu-aarch64 -L /usr/$triplet "$@"; }
 
@@ -24,7 +25,7 @@ nginx_loads_module
 cross_to_arm64
 
 (unset CC AR C_INCLUDE_PATH && ONLY=source sh "$top/.ci/nginx.sh" "$top/build/nginx-core")
-build_unit_tests -arm64 OFF -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+build_unit_tests -arm64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
     -DCMAKE_LIBRARY_ARCHITECTURE=$triplet -DCMAKE_FIND_ROOT_PATH="$root" \
     -DCMAKE_FIND_ROOT_PATH_MODE_{LIBRARY,INCLUDE,PACKAGE}=ONLY -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath,$libraries"
 

@@ -5,7 +5,7 @@
 #                   builds hiredis there, and sets CC and what else the compilers read
 # CC is a script: qemu runs the programs that nginx's configure compiles and starts.
 
-cross_packages=(g++-aarch64-linux-gnu qemu-user pkg-config)
+mapfile -t cross_packages < <(packages_for cross)
 triplet=aarch64-linux-gnu
 root=$build/arm64
 libraries=$root/usr/lib/$triplet

@@ -14,8 +14,7 @@
 
 module_name=ngx_http_ratelimit_module
 debian_source=/usr/share/nginx/src
-module_packages=(gcc g++ make binutils libssl-dev libpcre2-dev zlib1g-dev openssl nlohmann-json3-dev git
-    ca-certificates debian-archive-keyring)
+mapfile -t module_packages < <(packages_for module any-nginx)
 
 # Prints what NGINX_VERSION and the like are in a source tree.
 defined_in() {

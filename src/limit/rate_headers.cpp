@@ -14,8 +14,8 @@ constexpr std::size_t most_digits = 20;
 constexpr std::string_view separator = ", ";
 constexpr std::string_view frame = R"("";q=;w=;ratelimit-burst=;qu="concurrent-requests")";
 
-constexpr std::array<std::string_view, 3> units = { "requests", "content-bytes",
-                                                    "concurrent-requests" };
+constexpr std::array<std::string_view, 3> unit_names = { "requests", "content-bytes",
+                                                         "concurrent-requests" };
 
 char* put(char* out, std::string_view text) noexcept
 {
@@ -146,7 +146,7 @@ std::string_view policy_header(std::span<const HeaderMember> members, char* out)
         const QuotaPolicy policy = quota_policy(member.policy);
         end = put_parameter(put_member(out, end, member.zone), "q", policy.quota);
         if (member.unit != QuotaUnit::requests) {
-            end = put_string(put(end, ";qu="), units[static_cast<std::size_t>(member.unit)]);
+            end = put_string(put(end, ";qu="), unit_names[static_cast<std::size_t>(member.unit)]);
         }
         if (policy.window_s > 0) {
             end = put_parameter(end, "w", policy.window_s);

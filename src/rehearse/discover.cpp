@@ -115,11 +115,6 @@ std::string conf_of_paths(const LimitReport& paths, Discovery& out)
     return conf;
 }
 
-double percent(std::uint64_t part, std::uint64_t whole) noexcept
-{
-    return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
 }  // namespace
 
 Discovery discover(

@@ -20,7 +20,7 @@ struct DenialCache::Entry : KeyedNode {
 
 namespace {
 
-constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
+constexpr std::int64_t largest_count = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t most_cost = (std::int64_t{ 1 } << 30U) - 1;
 
 /// `time` + `span`, at most microseconds::max().
@@ -97,9 +97,10 @@ void DenialCache::add(
                                        : std::min(retry_at, check.sent + at_most);
     const std::int64_t remaining = blocked
         ? std::min<std::int64_t>(
-            (retry_after - refusal.blocked) / std::chrono::milliseconds{ 1 }, most)
+            (retry_after - refusal.blocked) / std::chrono::milliseconds{ 1 }, largest_count)
         : refusal.remaining;
-    if (until <= now || request.cost <= 0 || request.cost > most_cost || remaining > most) {
+    if (until <= now || request.cost <= 0 || request.cost > most_cost
+        || remaining > largest_count) {
         return;
     }
     const ZoneLock lock(table_.pool());

@@ -10,7 +10,7 @@ use IO::Select;
 use JSON::PP ();
 use Time::HiRes qw(time);
 
-use Ratelimit::Build qw(build_folder);
+use Ratelimit::Build qw(built);
 use Ratelimit::Http qw(http_connect http_read http_send);
 use Ratelimit::Process qw(wait_until);
 use Ratelimit::Redis;
@@ -19,7 +19,7 @@ use Bench::Fleet qw(fleet_keys reporting_node report_like add_nodes keep_alive);
 use Bench::Generators qw(generator_version);
 use Bench::Measure qw($rounds $seconds measure median figure spread);
 use Bench::Report;
-use Bench::Scripts qw($top $output call_words load_script send_calls);
+use Bench::Scripts qw($top call_words load_script send_calls);
 use Bench::Servers qw(location ours redis_block versions all_stopped);
 
 # As in load.pl: nothing is refused.
@@ -154,15 +154,7 @@ sub sync_row {
 # Microseconds of one look-up in shared memory by itself: without overrides, with those of other keys, and of these
 # keys. Medians of $rounds rounds; each looks for all keys.
 sub look_ups {
-    my $program = "$output/override_lookup";
-    open my $in, '<', build_folder() . '/compile_commands.json' or die "compile_commands.json: $!\n";
-    my ($unit) = grep { $_->{file} eq "$top/src/store/override_table.cpp" }
-        @{ JSON::PP->new->decode(do { local $/ = undef; <$in> }) };
-    my @compiler = @{ $unit->{arguments} };
-    splice @compiler, -2;    # -c and the file
-    system(@compiler, '-O2', "$top/t/bench/override_lookup.cpp",
-        (map { "$top/src/store/$_.cpp" } qw(override_table zone_slots)), '-o', $program) == 0
-        or die "override_lookup could not be built\n";
+    my $program = built('unit/override_lookup', './build.sh bench');
     my @rounds_of;
     for my $line (qx($program $keys $rounds)) {
         my @ns = split ' ', $line;

@@ -4,11 +4,13 @@
 # Usage: ./build.sh bench [part...]      part: a .pl file here
 
 [ $# -gt 0 ] || set -- scripts load growth ring rehearse fleet pages region
-[[ " $* " != *' rehearse '* ]] || build_rehearse
 if [ "$*" != rehearse ]; then
-    need "${build_packages[@]}" redis-server redis-tools wrk perl libnginx-mod-http-lua procps
+    mapfile -t packages < <(packages_for rehearse test bench)
+    need_to_build "${packages[@]}"
     build_module
+    build_programs "$build/unit" bench
 fi
+[[ " $* " != *' rehearse '* ]] || build_rehearse
 export BUILD_DIR=$build
 for part; do
     [ -f "$top/t/bench/$part.pl" ] || fail "the benchmark has no part $part"

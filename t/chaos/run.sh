@@ -6,7 +6,8 @@
 case " $* " in
 *' --sum '*) ;;
 *)
-    need "${build_packages[@]}" redis-server redis-sentinel redis-tools perl openssl procps
+    mapfile -t packages < <(packages_for test chaos)
+    need_to_build "${packages[@]}"
     build_module
     ;;
 esac

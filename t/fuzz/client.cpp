@@ -216,10 +216,8 @@ public:
             limit.scripts.bit = SequenceScripts::bit(i);
         }
         limits = std::span(pointers_).subspan(number % 2);
-        alone = number % 4 < 2;
         sent_ = coalescer.send(*this);
     }
-    ~Request() override { limits_.front().release(); }
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
 

@@ -6,10 +6,10 @@
 # Targets: the .cpp files here, except replay.cpp. They start with seeds/TARGET and the corpus of earlier
 # runs, which is kept in build/fuzz/corpus.
 
-need clang libclang-rt-dev cmake g++ make pkg-config libssl-dev dpkg-dev ca-certificates \
-    zlib1g-dev libpcre2-dev nlohmann-json3-dev libevent-dev
+mapfile -t packages < <(packages_for clang rehearse)
+need "${packages[@]}" libevent-dev dpkg-dev ca-certificates
 choose_hiredis
-build_unit_tests -fuzz ON -DFUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None \
+build_unit_tests -fuzz -DSANITIZE=ON -DFUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None \
     -DCMAKE_CXX_FLAGS='-O1 -g'
 folder=$build/unit-fuzz kept=$build/fuzz
 cd "$top/t/fuzz" || exit

@@ -55,7 +55,8 @@ subtest 'a test that waits for midnight says so' => sub {
 };
 
 subtest 'a test installs its own packages, not those of all tests' => sub {
-    my %installed = map { $_ => 1 } qw(perl procps redis-server redis-tools);
+    my %packages = read_file("$top/packaging/packages") =~ /^([\w-]+): (.*)/mg;
+    my %installed = map { $_ => 1 } 'libhiredis-dev', map { split } @packages{qw(module nginx test)};
     my $path = stand_in('dpkg-query', 'case " ' . join(' ', sort keys %installed)
             . ' " in *" $3 "*) echo "install ok installed" ;; *) exit 1 ;; esac');
     my $failed = sub {
@@ -66,7 +67,35 @@ subtest 'a test installs its own packages, not those of all tests' => sub {
     is $failed->('test t/redis/dns.t t/redis/headers.t'), "build.sh: not installed: curl dnsmasq-base\n", 'for two tests';
     unlike $failed->('test'), qr/clang-tidy/, 'all tests need no package of lint';
     like $failed->('test'), qr/cmake .*prometheus/, 'but the packages of each test';
+    like $failed->('test'), qr/libcli11-dev/, 'and those of ratelimit-rehearse';
     like $failed->('lint'), qr/clang-tidy .*shellcheck/, 'lint installs its own';
+    stand_in('dpkg-query', 'exit 1');
+    for my $tests ('', ' t/rehearse/logs.t t/operators/monitoring.t') {
+        my ($list) = $failed->("test$tests") =~ /^build\.sh: not installed: (.*)\n\z/;
+        my %listed = map { $_ => 1 } split ' ', $list // '';
+        is_deeply [grep { !$listed{$_} } qw(nginx nginx-dev pkg-config libssl-dev redis-server libcli11-dev prometheus)],
+            [], "one list has all that is needed: test$tests";
+    }
+};
+
+subtest 'build.sh test says at once that a test is not there' => sub {
+    my $path = stand_in('dpkg-query', 'exit 1');
+    for my $test (qw(t/nope.t t/nope t/redis/nope.t)) {
+        my ($status, $output) = run("./build.sh --no-install test t/redis/cache.t $test", PATH => $path);
+        isnt $status, 0;
+        is $output, "build.sh: there is no test $test\n", "$test, before it looks for packages";
+    }
+    my ($status, $output) = run('./build.sh --no-install test t/lib', PATH => $path);
+    isnt $status, 0;
+    is $output, "build.sh: there is no test in t/lib\n", 'nor in a folder';
+    unlink glob "$folder/bin/*";
+};
+
+subtest 'prove says how many files have ended' => sub {
+    my @files = map { write_file("$folder/many_$_.t", "print qq(1..1\\nok 1\\n);\n") } 1 .. 12;
+    my ($status, $output) = run("$^X -It/lib \$(command -v prove) -PRatelimit::Progress -j2 @files");
+    is $status, 0 or diag $output;
+    like $output, qr/^# 10 of 12 files$/m, 'after every tenth';
 };
 
 subtest 'every command uses the hiredis of the system where it is 1.1 or later' => sub {
@@ -119,7 +148,7 @@ subtest 'build.sh deb says what it builds before it does' => sub {
 subtest 'build.sh test runs every test but lint and those that --except names' => sub {
     # Only the function: two builds in parallel, by this test and another one, would disturb each other.
     write_file("$folder/list.sh", <<'END');
-eval "$(sed -n '/^nginx_tests=/p; /^test_folders=/p; /^tests_in()/,/^}/p' build.sh)"
+eval "$(cat build.sh t/run.sh | sed -n '/^nginx_tests=/p; /^test_folders=/p; /^tests_in()/,/^}/p')"
 tests_in "$@"
 END
     my @there = map { s{^\Q$top\E/}{}r } glob "$top/t/*/*.t";
@@ -139,11 +168,13 @@ subtest 't/README.md lists every test' => sub {
 
 subtest 'every C++ source is in compile_commands.json' => sub {
     my $commands = decode_json(read_file(build_folder() . '/compile_commands.json'));
-    my %known = map { $_->{file} => $_->{arguments} } @{$commands};
+    my %known = map { $_->{file} => $_->{command} } @{$commands};
     my @sources = split /\n/, qx(find '$top/src' '$top/t' -name node_modules -prune -o -name '*.cpp' -print);
     cmp_ok scalar(@sources), '>', 100, 'sources are found';
     is_deeply [grep { !$known{$_} } @sources], [], 'no source is missing';
-    my @folders = map { m{^(?:-I)?(/.*)} } @{ $known{ $sources[0] } };
+    is scalar(@{$commands}), scalar(@sources), 'each is there once';
+    unlike join(' ', map { $_->{command} } @{$commands}), qr/cmake_pch|unity/, 'and is compiled by itself';
+    my @folders = $known{ $sources[0] } =~ m{ -(?:I|isystem )(/\S+)}g;
     cmp_ok scalar(@folders), '>', 5, 'the header folders are named';
     is_deeply [grep { !-e } @folders], [], 'and exist';
 };

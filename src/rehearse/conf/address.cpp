@@ -7,7 +7,6 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-constexpr std::size_t ipv4_length = 4;
 constexpr std::size_t ipv6_length = 16;
 
 /// inet_pton, for the text that it is mostly called with.

@@ -2,10 +2,13 @@
 
 #include "limit/network_bits.h"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace ratelimit::rehearse {
+
+inline constexpr std::size_t ipv4_length = 4;
 
 /// The four or sixteen bytes of an address, in network order; nothing if the text is none.
 std::string binary_address(std::string_view text);

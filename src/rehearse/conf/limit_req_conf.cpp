@@ -9,7 +9,7 @@ namespace ratelimit::rehearse {
 namespace {
 
 constexpr std::int64_t thousandths = 1000;
-constexpr std::int64_t most = 1'000'000'000;
+constexpr std::int64_t largest_number = 1'000'000'000;
 
 [[noreturn]] void fail_with(const Directive& directive, const std::string& word)
 {
@@ -25,7 +25,7 @@ std::int64_t rate_of(const Directive& directive, const std::string& word)
         fail_with(directive, word);
     }
     text.remove_suffix(3);
-    const auto number = parse_number(text, 1, most);
+    const auto number = parse_number(text, 1, largest_number);
     if (!number) {
         fail_with(directive, word);
     }
@@ -34,7 +34,8 @@ std::int64_t rate_of(const Directive& directive, const std::string& word)
 
 std::int64_t number_of(const Directive& directive, const std::string& word)
 {
-    const auto number = parse_number(std::string_view(word).substr(word.find('=') + 1), 1, most);
+    const auto number =
+        parse_number(std::string_view(word).substr(word.find('=') + 1), 1, largest_number);
     if (!number) {
         fail_with(directive, word);
     }

@@ -11,7 +11,7 @@ namespace ratelimit::rehearse {
 namespace {
 
 constexpr std::int64_t one_request = 1000;
-constexpr std::int64_t second = 1000;  // ms
+constexpr std::int64_t second_ms = 1000;
 constexpr std::size_t longest_key = 65535;
 
 }  // namespace
@@ -19,7 +19,7 @@ constexpr std::size_t longest_key = 65535;
 /// What is left of the excess; it is below 0 if the bucket has been empty for a while.
 std::int64_t LimitReqBuckets::drained(const Bucket& bucket, std::int64_t now) const noexcept
 {
-    const Wide drained = Wide{ rate_ } * std::max<std::int64_t>(now - bucket.last, 0) / second;
+    const Wide drained = Wide{ rate_ } * std::max<std::int64_t>(now - bucket.last, 0) / second_ms;
     return static_cast<std::int64_t>(
         std::max<Wide>(bucket.excess - drained, std::numeric_limits<std::int64_t>::min() / 2));
 }
@@ -66,7 +66,7 @@ void LimitReqBuckets::take(std::int64_t now)
 
 std::int64_t LimitReqBuckets::delay(std::int64_t excess, std::int64_t undelayed) const noexcept
 {
-    return excess <= undelayed ? 0 : (excess - undelayed) * second / rate_;
+    return excess <= undelayed ? 0 : (excess - undelayed) * second_ms / rate_;
 }
 
 LimitReqs::LimitReqs(

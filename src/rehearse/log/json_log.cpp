@@ -6,11 +6,11 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-using Json = nlohmann::json;
+using LogJson = nlohmann::json;
 
 /// Takes the members of an object at the top of a text, with its values as text. Members of
 /// objects in it are called OBJECT.MEMBER.
-class Members : public nlohmann::json_sax<Json> {
+class Members : public nlohmann::json_sax<LogJson> {
 public:
     virtual void member(const std::string& name, std::string_view value) = 0;
 
@@ -41,7 +41,7 @@ public:
         }
         return true;
     }
-    bool parse_error(std::size_t, const std::string&, const Json::exception&) override
+    bool parse_error(std::size_t, const std::string&, const LogJson::exception&) override
     {
         return false;
     }
@@ -133,7 +133,7 @@ private:
             text.clear();
         }
         ValuesOf reader(names_, texts_);
-        if (!Json::sax_parse(line, &reader)) {
+        if (!LogJson::sax_parse(line, &reader)) {
             return false;
         }
         values.assign(texts_.begin(), texts_.end());
@@ -148,7 +148,7 @@ private:
 std::unique_ptr<LogFormat> json_format(std::string_view first_line)
 {
     NamesOf reader;
-    if (!Json::sax_parse(first_line, &reader) || reader.names.empty()) {
+    if (!LogJson::sax_parse(first_line, &reader) || reader.names.empty()) {
         return nullptr;
     }
     return std::make_unique<JsonFormat>(std::move(reader.names));

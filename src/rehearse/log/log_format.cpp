@@ -9,12 +9,6 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-bool is_name(char letter) noexcept
-{
-    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z')
-        || (letter >= '0' && letter <= '9') || letter == '_';
-}
-
 /// Lines of text: literals between variables.
 class TextFormat : public LogFormat {
 public:
@@ -54,7 +48,7 @@ private:
         const bool braces = format.size() > 1 && format[1] == '{';
         const std::size_t start = braces ? 2 : 1;
         std::size_t end = start;
-        while (end < format.size() && is_name(format[end])) {
+        while (end < format.size() && is_name_letter(format[end])) {
             ++end;
         }
         if (end == start || (braces && (end == format.size() || format[end] != '}'))) {

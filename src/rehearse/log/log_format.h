@@ -22,6 +22,13 @@ inline constexpr std::string_view combined_format =
     R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
     R"("$http_referer" "$http_user_agent")";
 
+/// Whether a letter can be in the name of a variable.
+inline bool is_name_letter(char letter) noexcept
+{
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z')
+        || (letter >= '0' && letter <= '9') || letter == '_';
+}
+
 /// How long a request took: from its first byte to the log line.
 inline constexpr std::string_view duration_variable = "request_time";
 

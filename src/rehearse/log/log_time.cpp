@@ -9,7 +9,6 @@ namespace ratelimit::rehearse {
 
 namespace {
 
-constexpr std::int64_t second = 1'000'000;  // us
 constexpr std::array<std::string_view, 12> months = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                       "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
 
@@ -82,13 +81,13 @@ std::optional<std::int64_t> parse_iso8601(std::string_view text) noexcept
     }
     const auto zone = zone_minutes(text.substr(zone_at));
     const auto in_minute = parse_decimal_seconds(text.substr(17, zone_at - 17));
-    if (!zone || !in_minute || *in_minute > 60 * second) {
+    if (!zone || !in_minute || *in_minute > 60 * second_us) {
         return std::nullopt;
     }
     const auto minute = seconds_of(
         digits(text, 0, 4), digits(text, 5, 2), digits(text, 8, 2), digits(text, 11, 2),
         digits(text, 14, 2), *zone);
-    return minute ? std::optional{ *minute * second + *in_minute } : std::nullopt;
+    return minute ? std::optional{ *minute * second_us + *in_minute } : std::nullopt;
 }
 
 int month_named(std::string_view name) noexcept
@@ -128,7 +127,7 @@ std::optional<std::int64_t> parse_decimal_seconds(std::string_view text) noexcep
         if (text[at] != '.' || at + 1 == text.size()) {
             return std::nullopt;
         }
-        std::int64_t unit = second;
+        std::int64_t unit = second_us;
         for (++at; at < text.size(); ++at) {
             if (text[at] < '0' || text[at] > '9') {
                 return std::nullopt;
@@ -138,7 +137,7 @@ std::optional<std::int64_t> parse_decimal_seconds(std::string_view text) noexcep
         }
     }
     constexpr std::int64_t end_of_9999 = 253'402'300'800;
-    return whole < end_of_9999 ? std::optional{ whole * second + rest } : std::nullopt;
+    return whole < end_of_9999 ? std::optional{ whole * second_us + rest } : std::nullopt;
 }
 
 /// "22/Nov/2026:14:06:05 +0100"
@@ -174,7 +173,7 @@ std::optional<std::int64_t> LogTime::parse_local(std::string_view text) noexcept
         std::memcpy(last_minute_, text.data(), minute_length);
         std::memcpy(last_minute_ + minute_length, zone.data(), zone.size());
     }
-    return (last_minute_s_ + in_minute) * second;
+    return (last_minute_s_ + in_minute) * second_us;
 }
 
 std::optional<std::int64_t> LogTime::parse(std::string_view text) noexcept

@@ -6,6 +6,8 @@
 
 namespace ratelimit::rehearse {
 
+inline constexpr std::int64_t second_us = 1'000'000;
+
 /// The variables that a log can have its times from.
 enum class TimeVariable : std::uint8_t { msec, time_iso8601, time_local };
 

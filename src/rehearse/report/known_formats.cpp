@@ -15,7 +15,7 @@ struct Known {
 };
 
 // A format stands before those that its lines fit, too: a last variable takes the rest of a line.
-constexpr std::array<Known, 5> known = { {
+constexpr std::array<Known, 5> known_formats = { {
     // ingress-nginx, "log-format-upstream"
     { "ingress",
       R"($remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent )"
@@ -72,7 +72,7 @@ bool fits(LogFormat& format, const std::vector<std::string>& lines)
 
 std::unique_ptr<LogFormat> known_format(std::string_view name)
 {
-    for (const Known& one : known) {
+    for (const Known& one : known_formats) {
         if (one.name == name) {
             return text_format(
                 one.format, Escape::standard, "the log format \"" + std::string(name) + "\"");
@@ -84,7 +84,7 @@ std::unique_ptr<LogFormat> known_format(std::string_view name)
 std::string known_format_names()
 {
     std::string names;
-    for (const Known& one : known) {
+    for (const Known& one : known_formats) {
         names += (names.empty() ? "" : ", ") + std::string(one.name);
     }
     return names;
@@ -110,7 +110,7 @@ std::string fitting_format(const std::vector<std::string>& lines, const HttpConf
         const auto json = json_format(*first);
         return json != nullptr && fits(*json, lines) ? "--log-format json" : "";
     }
-    for (const Known& one : known) {
+    for (const Known& one : known_formats) {
         if (fits(*known_format(one.name), lines)) {
             return "--format " + std::string(one.name);
         }

@@ -1,14 +1,13 @@
 #include "rehearse/report/problems.h"
 
 #include "rehearse/count/key_hash.h"
+#include "rehearse/log/log_time.h"
 
 #include <cstdio>
 
 namespace ratelimit::rehearse {
 
 namespace {
-
-constexpr std::int64_t second = 1'000'000;  // us
 
 /// "1 line skipped: it is …", "2 lines skipped: they are …".
 std::string number_text(std::uint64_t number, const char* one, const char* several)
@@ -21,13 +20,13 @@ std::string number_text(std::uint64_t number, const char* one, const char* sever
 std::string seconds_text(std::int64_t time)
 {
     char text[32];
-    std::snprintf(text, sizeof(text), "%.9gs", static_cast<double>(time) / second);
+    std::snprintf(text, sizeof(text), "%.9gs", static_cast<double>(time) / second_us);
     return text;
 }
 
 std::string late_text(const LineCounts& counts, const Order& order)
 {
-    constexpr std::int64_t largest_bound = 86'400 * second;
+    constexpr std::int64_t largest_bound = 86'400 * second_us;
     const std::string bound = seconds_text(order.bound);
     const std::string out = order.arrival
         ? number_text(
@@ -38,7 +37,7 @@ std::string late_text(const LineCounts& counts, const Order& order)
             ("more than " + bound + " behind; ").c_str());
     return out
         + (counts.latest < largest_bound ? "all would be used with --reorder "
-                   + std::to_string(counts.latest / second + 1) + "s"
+                   + std::to_string(counts.latest / second_us + 1) + "s"
                                          : "--reorder is at most 1d");
 }
 

@@ -90,6 +90,11 @@ struct Report {
     std::vector<LimitReport> limits;
 };
 
+inline double percent(std::uint64_t part, std::uint64_t whole) noexcept
+{
+    return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
 /// For people.
 std::string text_report(const Report& report);
 /// For programs: one line of JSON.

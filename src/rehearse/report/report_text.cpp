@@ -27,11 +27,6 @@ __attribute__((format(printf, 2, 3))) void add(std::string& out, const char* for
     out += text;
 }
 
-double percent(std::uint64_t part, std::uint64_t whole) noexcept
-{
-    return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
 std::string time_of(std::int64_t time_us)
 {
     return utc_text(time_us / 1'000'000).text;

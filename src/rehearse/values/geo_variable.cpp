@@ -11,8 +11,6 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::size_t ipv4_length = 4;
-
 /// The variable of a `geo`: the longest network with the address, or with `ranges` the range.
 class Geo : public Variable {
 public:

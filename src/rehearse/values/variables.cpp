@@ -54,12 +54,6 @@ private:
     const Variable* line_;  // null: not in the log
 };
 
-bool is_name(char letter) noexcept
-{
-    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z')
-        || (letter >= '0' && letter <= '9') || letter == '_';
-}
-
 }  // namespace
 
 const Variable* Variables::logged(std::string_view name)
@@ -161,7 +155,7 @@ std::string take_variable(std::string_view& text)
     const bool braces = text.size() > 1 && text[1] == '{';
     const std::size_t start = braces ? 2 : 1;
     std::size_t end = start;
-    while (end < text.size() && is_name(text[end])) {
+    while (end < text.size() && is_name_letter(text[end])) {
         ++end;
     }
     if (end == start || (braces && (end == text.size() || text[end] != '}'))) {

@@ -5,9 +5,8 @@ package Bench::Scripts;
 use strict;
 use warnings;
 
-use File::Path qw(make_path);
 use IO::Socket::INET;
-use Ratelimit::Build qw(top build_folder);
+use Ratelimit::Build qw(top build_folder built);
 use Ratelimit::Redis;
 
 use Exporter 'import';
@@ -16,25 +15,12 @@ our @EXPORT_OK = qw($top $output load_script call_words command send_calls);
 our $top    = top();
 our $output = build_folder() . '/bench';
 
-my ($printer, %sockets);
-
-# Builds the program that prints the scripts; returns its path.
-sub printer {
-    return $printer if $printer;
-    make_path($output);
-    my @sources = map { "$top/$_" }
-        qw(t/bench/print_script.cpp src/check/script_text.cpp src/limit/policy.cpp);
-    system("sh $top/lua/embed.sh $top/lua/*.lua > $output/lua_scripts.h") == 0
-        && system('g++', '-std=c++20', '-O1', "-I$top/src", "-I$output", @sources, '-o',
-        "$output/print_script") == 0
-        or die "the scripts could not be assembled\n";
-    return $printer = "$output/print_script";
-}
+my %sockets;
 
 # Loads the script of a sequence of limits, given by their algorithms; returns its digest.
 sub load_script {
     my ($redis, @algorithms) = @_;
-    my $program = printer();
+    my $program = built('unit/print_script', './build.sh bench');
     my $text = qx($program @algorithms);
     die "print_script failed\n" if $?;
     return $redis->cmd('SCRIPT', 'LOAD', $text);
