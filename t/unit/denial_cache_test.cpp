@@ -81,7 +81,7 @@ TEST_F(DenialCacheTest, a_retry_time_near_the_maximum_does_not_overflow)
 TEST_F(DenialCacheTest, refusals_without_a_usable_retry_time_or_cost_are_not_cached)
 {
     constexpr std::int64_t too_much = std::int64_t{ 1 } << 32U;
-    constexpr std::int64_t too_large = std::int64_t{ 1 } << 31U;
+    constexpr std::int64_t too_large = std::int64_t{ 1 } << 30U;
     add(request_, refusal(std::nullopt));
     add(request_, refusal(seconds{ 2 }));  // expired when it arrives
     add({ "key", 1, 0 }, refusal(seconds{ 10 }));
