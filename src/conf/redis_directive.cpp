@@ -276,6 +276,9 @@ char* check_block(ngx_conf_t* cf, const BlockReader& reader)
     if (const char* wrong = check_servers(block)) {
         return block_error(cf, block, wrong);
     }
+    if (block.options.topology != redis::Topology::cluster) {
+        block.options.server.clock_key = block.prefix + "time";
+    }
     if (!block.options.server.username.empty() && block.options.server.password.empty()) {
         return block_error(cf, block, "has a \"username\" but no \"password\"");
     }

@@ -69,7 +69,9 @@ void Batcher::move_to(CallQueue& queue) noexcept
     size_ = 0;
 }
 
-void write_command(const CallQueue& calls, CommandBuffer& command)
+namespace {
+
+void write_calls(const CallQueue& calls, CommandBuffer& command)
 {
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
@@ -90,6 +92,22 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
         record->call->batch_part()->write_numbers(command);
     }
     command.end_packed();
+}
+
+}  // namespace
+
+void write_command(const CallQueue& calls, CommandBuffer& command)
+{
+    bool text = false;
+    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        text = text || record->sends_text;
+    }
+    command.name_by(text ? Script::text : Script::digest);
+    write_calls(calls, command);
+    const bool by_digest = !text && command.script();
+    for (PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        record->calls_script = by_digest;
+    }
 }
 
 bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept

@@ -43,7 +43,8 @@ private:
     std::size_t size_ = 0;            // of all batches
 };
 
-/// Writes the command of calls that share one, or of a single call.
+/// Writes the command of calls that share one, or of a single call: with the script's text if one
+/// of them needs it.
 void write_command(const CallQueue& calls, CommandBuffer& command);
 
 /// Passes to a call its part of the reply to a command of `calls` calls. False: malformed reply.

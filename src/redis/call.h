@@ -1,7 +1,7 @@
 #pragma once
 
-#include "redis/command.h"
 #include "redis/reply_limits.h"
+#include "redis/script_registry.h"
 
 #include <chrono>
 #include <cstdint>

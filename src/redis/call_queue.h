@@ -15,12 +15,11 @@ struct PendingCall {
     unsigned command_size = 1;  // how many records, from this one on, share a command
     std::uint32_t shard = 0;    // of the call's keys
     std::size_t longest_reply = usual_reply;
-    bool asking = false;             // ASKING is sent before it
-    bool alone = false;              // shares no command: Redis refused the one that it shared
-    std::optional<ScriptId> script;  // that it calls (ScriptLoader); empty: none
-    unsigned loads = 0;              // of scripts, before it was written
-    unsigned missed_scripts = 0;     // how often it was answered with NOSCRIPT
-    bool probe = false;              // its reply does not prove that calls are answered
+    bool asking = false;        // ASKING is sent before it
+    bool alone = false;         // shares no command: Redis refused the one that it shared
+    bool calls_script = false;  // by its digest, which the server may not know
+    bool sends_text = false;    // of its script: the server answered NOSCRIPT
+    bool probe = false;         // its reply does not prove that calls are answered
     bool timed_out = false;
     bool urgent = false;  // in a RetryQueue
     PendingCall* next = nullptr;

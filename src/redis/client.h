@@ -45,8 +45,8 @@ public:
     virtual ~ClientEvents() = default;
     virtual void server_up(const Endpoint& server) noexcept = 0;
     /// The server cannot be connected to, or the last usable connection was lost. Called once until
-    /// the next server_up. `reason` is one line: the error of connect, AUTH, SELECT, SCRIPT LOAD or
-    /// the lost connection.
+    /// the next server_up. `reason` is one line: the error of connect, AUTH, SELECT, EVAL or the
+    /// lost connection.
     virtual void server_down(const Endpoint& server, std::string_view reason) noexcept = 0;
     /// Redis replied to a call with an error. Called once for errors of one kind (the first word),
     /// until ten seconds have passed without any.

@@ -29,6 +29,7 @@ constexpr std::size_t most_digits = 20;
 constexpr std::string_view line_end = "\r\n";
 constexpr std::string_view marks = "$\r\n\r\n";  // of a bulk string
 constexpr std::string_view evalsha = "\r\n$7\r\nEVALSHA\r\n";
+constexpr std::string_view eval = "\r\n$4\r\nEVAL\r\n";
 
 char* put(char* out, std::string_view text) noexcept
 {
@@ -83,6 +84,13 @@ std::string auth_command(std::string_view username, std::string_view password)
     return plain_command({ "AUTH", username, password });
 }
 
+std::string time_command(std::string_view key)
+{
+    constexpr std::string_view text = "return redis.call('TIME')";
+    return key.empty() ? plain_command({ "EVAL", text, "0" })
+                       : plain_command({ "EVAL", text, "1", key });
+}
+
 /// Makes room for `bytes` bytes after what is written. Returns their start.
 char* ScriptArguments::room(std::size_t bytes)
 {
@@ -92,15 +100,15 @@ char* ScriptArguments::room(std::size_t bytes)
     return buffer_.data() + used_;
 }
 
-void ScriptArguments::begin(std::string_view sha, ArgumentCount count)
+void ScriptArguments::begin(Script script, std::string_view named, ArgumentCount count)
 {
     constexpr std::size_t fixed = 3;  // EVALSHA, the digest, the number of keys
     used_ = 0;
     char* end = room(most_digits + marks.size() + evalsha.size());
     *end++ = '*';
     end = put_number(end, static_cast<std::int64_t>(fixed + count.keys + count.args));
-    used_up_to(put(end, evalsha));
-    bulk(sha);
+    used_up_to(put(end, script == Script::digest ? evalsha : eval));
+    bulk(named);
     arg(static_cast<std::int64_t>(count.keys));
 }
 

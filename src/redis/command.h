@@ -3,16 +3,18 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace ratelimit::redis {
 
 /// Any command, as RESP.
 std::string plain_command(std::initializer_list<std::string_view> words);
+
+/// A script that returns TIME: what a server answers that executes scripts now, also through a
+/// proxy that passes no command without a key. `key`: decides the server; empty: none does.
+std::string time_command(std::string_view key);
 
 /// AUTH; an empty username is the default user.
 std::string auth_command(std::string_view username, std::string_view password);
@@ -28,12 +30,15 @@ struct ArgumentCount {
     std::size_t args = 0;
 };
 
-/// Writes one EVALSHA as RESP into a buffer that is reused: begin, then each key, then each arg, as
-/// many as `count` says. Binary-safe.
+/// What names a script in a command: EVALSHA its digest, EVAL its text.
+enum class Script : std::uint8_t { digest, text };
+
+/// Writes one EVALSHA or EVAL as RESP into a buffer that is reused: begin, then each key, then each
+/// arg, as many as `count` says. Binary-safe.
 class ScriptArguments {
 public:
-    /// `sha`: 40 hexadecimal digits.
-    void begin(std::string_view sha, ArgumentCount count);
+    /// `named`: the digest, in 40 hexadecimal digits, or the text.
+    void begin(Script script, std::string_view named, ArgumentCount count);
     void key(std::string_view name) { bulk(name); }
     void arg(std::string_view text) { bulk(text); }
     void arg(std::int64_t number);
@@ -60,32 +65,6 @@ protected:
 private:
     std::string buffer_;  // only its first used_ bytes are written
     std::size_t used_ = 0;
-};
-
-/// ScriptArguments with the digests of a server's scripts.
-class CommandBuffer final : public ScriptArguments {
-public:
-    /// `digests`: by ScriptId. They must outlive this object.
-    explicit CommandBuffer(const std::vector<ScriptDigest>& digests) noexcept : digests_(digests) {}
-
-    void begin_script(ScriptId script, ArgumentCount count)
-    {
-        const ScriptDigest& digest = digests_[static_cast<std::size_t>(script)];
-        begin({ digest.data(), digest.size() }, count);
-        script_ = script;
-    }
-    /// Replaces all by a command that calls no script, in RESP.
-    void whole(std::string_view command)
-    {
-        replace(command);
-        script_.reset();
-    }
-    /// The script that the command calls. Empty: it calls none.
-    std::optional<ScriptId> script() const noexcept { return script_; }
-
-private:
-    const std::vector<ScriptDigest>& digests_;
-    std::optional<ScriptId> script_;
 };
 
 }  // namespace ratelimit::redis

@@ -43,12 +43,7 @@ Connection::Connection(
       connect_timer_(loop.make_timer([this] { fire(); })),
       handshake_(options, scripts.size() != 0, clock),
       clock_(clock),
-      loader_(
-          scripts,
-          [this](std::string_view command) {
-              return issue(command, Hooks::on<&Connection::script_loaded>);
-          }),
-      command_(scripts.digests()),
+      command_(scripts),
       batcher_(scripts.size(), records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
       in_flight_(options.timeout, options.timeout + options.breaker_open),
@@ -78,6 +73,7 @@ void Connection::connect()
     reconnect_.attempt(loop_.now());
     connect_timer_->start(options_.connect_timeout);
     use_address();
+    handshake_.reset();
     std::string reason;
     context_ = open_context(loop_, server_, *this, reason);
     if (context_ == nullptr) {
@@ -107,7 +103,6 @@ void Connection::progressed() noexcept
 
 void Connection::begin_handshake()
 {
-    loader_.reset();
     for (const std::string& command : handshake_.begin()) {
         if (!issue(command, Hooks::on<&Connection::handshake_reply>)) {
             throw std::bad_alloc();
@@ -134,7 +129,21 @@ void Connection::handshake_reply(const redisReply& reply)
 
 void Connection::disconnected(std::string_view reason) noexcept
 {
-    lose(reason, Loss::failed, Context::freed_by_hiredis);
+    if (state_ != State::connecting || tls_ != nullptr || handshake_.done()) {
+        lose(reason, Loss::failed, Context::freed_by_hiredis);
+        return;
+    }
+    if (handshake_.leave_name_out()) {
+        lose(reason, Loss::good, Context::freed_by_hiredis);
+        return;
+    }
+    std::string named;
+    try {
+        named.append(reason).append(" at ").append(handshake_.awaited());
+    } catch (const std::exception&) {
+        named.clear();  // out of memory: the reason without the command
+    }
+    lose(named.empty() ? reason : named, Loss::failed, Context::freed_by_hiredis);
 }
 
 void Connection::move()
@@ -205,7 +214,6 @@ try {
     if (!issue_command(*context_, command_.text(), on_call_reply)) {
         return false;
     }
-    loader_.written(calls, command_.script());
     owner_.command_sent();
     in_flight_.add(calls);
     return true;
@@ -267,7 +275,8 @@ void Connection::answered(const redisReply& reply)
         answered_well(command, reply);
     }
     if (!command.in_time && losses == losses_ && !checks_order_) {
-        checks_order_ = issue(plain_command({ "TIME" }), Hooks::on<&Connection::order_checked>);
+        checks_order_ =
+            issue(time_command(options_.clock_key), Hooks::on<&Connection::order_checked>);
     }
     finish_move();
 }
@@ -309,10 +318,11 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
     }
     while (!answered.empty()) {
         PendingCall& record = answered.pop();
-        const bool loaded = rule.ring == Next::load && loader_.load_for(record);
-        if (record.awaited() && (alone || loaded || behind)) {
+        const bool missed = rule.ring == Next::load && record.calls_script;
+        if (record.awaited() && (alone || missed || behind)) {
             Call& call = *record.call;
             record.alone = record.alone || alone;
+            record.sends_text = record.sends_text || missed;
             if (!(behind ? send_unexecuted(record) : send(record))) {  // its deadline stays
                 call.ended(Fate::refused);
             }
@@ -326,13 +336,6 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
     if (rule.leaves && losses == losses_ && !behind) {
         left_by_ = error;
         state_ = State::leaving;  // what follows has its replies first: nothing of it is executed
-    }
-}
-
-void Connection::script_loaded(const redisReply& reply)
-{
-    if (reply.type == REDIS_REPLY_ERROR) {
-        lose({ reply.str, reply.len }, Loss::rejected);
     }
 }
 

@@ -7,7 +7,6 @@
 #include "redis/handshake.h"
 #include "redis/in_flight.h"
 #include "redis/reconnect_policy.h"
-#include "redis/script_loader.h"
 #include "redis/silent_connection.h"
 
 #include <algorithm>
@@ -152,7 +151,6 @@ private:
     }
     void begin_handshake();
     void handshake_reply(const redisReply& reply);
-    void script_loaded(const redisReply& reply);
     void finish_move();
     void restart();
 
@@ -202,7 +200,6 @@ private:
     Handshake handshake_;
     ServerClock& clock_;
     bool checks_order_ = false;  // a reply to TIME will tell
-    ScriptLoader loader_;
     CommandBuffer command_;
     Batcher batcher_;
     std::unique_ptr<EndOfTurn> end_of_turn_;

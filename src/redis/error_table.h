@@ -23,7 +23,7 @@ inline std::string_view error_text(std::string_view reply) noexcept
 /// What a call does next that got an error.
 enum class Next : std::uint8_t {
     fail,
-    load,        // it is sent again, behind the text of its script
+    load,        // it is sent again, with the text of its script
     follow,      // it is sent to the server that the error names
     wait,        // until another server has its keys
     one_by_one,  // it fails, and calls with one key each are sent
@@ -64,7 +64,7 @@ inline constexpr std::array error_rules = {
     ErrorRule{ .word = "CROSSSLOT", .by_keys = true },
     ErrorRule{ .word = "NOPERM", .text = "in script", .executed = true },
     ErrorRule{ .word = "NOPERM", .text = " key", .by_keys = true },
-    ErrorRule{ .word = "NOPERM", .text = "evalsha" },
+    ErrorRule{ .word = "NOPERM", .text = "'eval" },
     ErrorRule{ .executed = true },  // every other error
 };
 
@@ -79,6 +79,18 @@ constexpr const ErrorRule& rule_of(std::string_view error) noexcept
         }
     }
     return error_rules.back();
+}
+
+/// Whether a server refused a connection for its password, also one that had a good one before.
+inline bool refuses_password(std::string_view error) noexcept
+{
+    for (const std::string_view words :
+         { "WRONGPASS", "NOAUTH", "ERR invalid password", "ERR AUTH failed" }) {
+        if (error.starts_with(words)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /// Whether Redis refused a command, or one of a script, for a right that its user lacks. Redis 7.0

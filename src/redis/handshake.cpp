@@ -25,39 +25,42 @@ Handshake::Handshake(const ServerOptions& options, bool calls_scripts, ServerClo
 
 std::vector<std::string> Handshake::begin()
 {
-    replies_left_.clear();
+    reset();
     std::vector<std::string> commands;
-    const auto add = [&](Reply expected, std::string command) {
-        replies_left_.push_back(expected);
+    const auto add = [&](Reply reply, std::string_view name, std::string command) {
+        awaited_.push_back({ reply, name });
         commands.push_back(std::move(command));
     };
     if (!options_.password.empty()) {
-        add(Reply::good, auth_command(options_.username, options_.password));
+        add(Reply::good, "AUTH", auth_command(options_.username, options_.password));
     }
     if (options_.database != 0) {
-        add(Reply::good, plain_command({ "SELECT", std::to_string(options_.database) }));
+        add(Reply::good, "SELECT", plain_command({ "SELECT", std::to_string(options_.database) }));
     }
     if (options_.master_only) {
-        add(Reply::role, plain_command({ "ROLE" }));
+        add(Reply::role, "ROLE", plain_command({ "ROLE" }));
     }
+    // Also proves that the server answers, and whether the user may call scripts, and the server
+    // executes them now: the plain TIME has a reply even while Redis loads its data (LOADING).
     if (calls_scripts_) {
-        // Whether the user may load scripts, and the server executes them now: TIME has a reply
-        // even while Redis loads its data (LOADING).
-        add(Reply::good, plain_command({ "SCRIPT", "LOAD", "return 1" }));
+        add(Reply::time, "EVAL", time_command(options_.clock_key));
+    } else {
+        add(Reply::time, "TIME", plain_command({ "TIME" }));
     }
-    add(Reply::time, plain_command({ "TIME" }));  // also proves that the server answers
     // CLIENT LIST then shows which worker has the connection. A server may refuse this command. It
     // is last: a server that refuses the connection (DENIED, max number of clients) gives its
     // reason in the first reply, which has to count.
-    const std::string name = "nginx-ratelimit-" + std::to_string(getpid());
-    add(Reply::any, plain_command({ "CLIENT", "SETNAME", name }));
+    if (names_itself_) {
+        const std::string name = "nginx-ratelimit-" + std::to_string(getpid());
+        add(Reply::any, "CLIENT SETNAME", plain_command({ "CLIENT", "SETNAME", name }));
+    }
     return commands;
 }
 
 std::optional<std::string_view> Handshake::judge(const redisReply& reply)
 {
-    const Reply expected = replies_left_.front();
-    replies_left_.pop_front();
+    const Reply expected = awaited_.front().reply;
+    awaited_.pop_front();
     if (expected == Reply::any) {
         return std::nullopt;
     }

@@ -13,9 +13,9 @@ struct redisReply;
 
 namespace ratelimit::redis {
 
-/// The commands that a new connection sends before its first call (AUTH, SELECT, ROLE, SCRIPT LOAD
-/// of a small script, TIME, CLIENT SETNAME), and the check of their replies. It has no socket: its
-/// owner writes the commands, and passes on the replies in their order.
+/// The commands that a new connection sends before its first call (AUTH, SELECT, ROLE, a script
+/// that returns TIME, CLIENT SETNAME), and the check of their replies. It has no socket: its owner
+/// writes the commands, and passes on the replies in their order.
 class Handshake {
 public:
     /// `options` and `clock`, which the reply to TIME sets, must outlive this object.
@@ -27,15 +27,30 @@ public:
     /// Checks the next reply. Empty: it is as expected; else why the connection cannot be used.
     std::optional<std::string_view> judge(const redisReply& reply);
 
-    bool done() const noexcept { return replies_left_.empty(); }
+    bool done() const noexcept { return awaited_.empty(); }
+    /// The command whose reply comes next. Empty: none is awaited.
+    std::string_view awaited() const noexcept
+    {
+        return awaited_.empty() ? std::string_view{} : awaited_.front().command;
+    }
+    /// There is no connection yet.
+    void reset() noexcept { awaited_.clear(); }
+    /// The server closed the connection. True: the next one is tried without CLIENT SETNAME, since
+    /// proxies close it at a command that they do not know. False: with it again.
+    bool leave_name_out() noexcept { return !(names_itself_ = !names_itself_); }
 
 private:
     enum class Reply : std::uint8_t { any, good, role, time };
+    struct Awaited {
+        Reply reply;
+        std::string_view command;
+    };
 
     const ServerOptions& options_;
     const bool calls_scripts_;
     ServerClock& clock_;
-    std::deque<Reply> replies_left_;
+    bool names_itself_ = true;
+    std::deque<Awaited> awaited_;
 };
 
 }  // namespace ratelimit::redis

@@ -2,14 +2,17 @@
 
 #include "redis/command.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ratelimit::redis {
 
-/// The scripts that a client may call. They must be added before it connects. A connection loads a
-/// script with SCRIPT LOAD when the server does not have it (ScriptLoader). (Redis 7.4 and later
-/// evict scripts that were loaded by EVAL.)
+/// The scripts that a client may call. They must be added before it connects. A call names its
+/// script by the digest (EVALSHA). If the server does not have it (NOSCRIPT), the call is sent
+/// again with the text (EVAL), which goes to the server of its keys through any proxy, and loads
+/// the script. Redis 7.4 and later keep the 500 such scripts that were used last.
 class ScriptRegistry {
 public:
     /// Adding a text again returns the same id.
@@ -22,6 +25,39 @@ public:
 private:
     std::vector<std::string> texts_;
     std::vector<ScriptDigest> digests_;
+};
+
+/// ScriptArguments with the scripts of a client.
+class CommandBuffer final : public ScriptArguments {
+public:
+    /// `scripts` must outlive this object.
+    explicit CommandBuffer(const ScriptRegistry& scripts) noexcept : scripts_(scripts) {}
+
+    /// What the next commands name their scripts by.
+    void name_by(Script choice) noexcept { named_by_ = choice; }
+    void begin_script(ScriptId script, ArgumentCount count)
+    {
+        const ScriptDigest& digest = scripts_.digests()[static_cast<std::size_t>(script)];
+        begin(
+            named_by_,
+            named_by_ == Script::text ? std::string_view(scripts_.text(script))
+                                      : std::string_view{ digest.data(), digest.size() },
+            count);
+        script_ = script;
+    }
+    /// Replaces all by a command that calls no script, in RESP.
+    void whole(std::string_view command)
+    {
+        replace(command);
+        script_.reset();
+    }
+    /// The script that the command calls. Empty: it calls none.
+    std::optional<ScriptId> script() const noexcept { return script_; }
+
+private:
+    const ScriptRegistry& scripts_;
+    Script named_by_ = Script::digest;
+    std::optional<ScriptId> script_;
 };
 
 }  // namespace ratelimit::redis

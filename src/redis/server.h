@@ -137,10 +137,11 @@ private:
         resolved,
     };
 
-    /// TIME, which scripts call as well, so that no other right is needed.
+    /// Asks for the time, as scripts do, so that no other right is needed.
     class Probe final : public CommandCall {
     public:
-        explicit Probe(ServerClock& clock) : CommandCall(plain_command({ "TIME" })), clock_(clock)
+        Probe(const std::string& key, ServerClock& clock)
+            : CommandCall(time_command(key)), clock_(clock)
         {
             delays_exit = false;
         }
@@ -199,7 +200,7 @@ private:
     std::unique_ptr<Lookup> lookup_;
     Name name_ = Name::unresolved;
     ServerStats stats_;
-    Probe probe_{ clock_ };
+    Probe probe_{ options_.clock_key, clock_ };
     bool lost_ = false;                   // since a connection was ready last, one was lost
     std::unique_ptr<Timer> probe_timer_;  // while the breaker is open
     State state_ = State::starting;

@@ -15,7 +15,9 @@ struct ServerOptions {
     std::string password;  // empty: no AUTH
     int database = 0;
     std::shared_ptr<const TlsContext> tls;  // null: no TLS
-    int connections = 1;                    // to each server
+    // Of a script that has none, for proxies that pass no command without a key; empty: none.
+    std::string clock_key;
+    int connections = 1;  // to each server
     milliseconds connect_timeout{ 250 };
     milliseconds timeout{ 100 };  // of one call, from send to reply
     int breaker_failures = 5;     // how many silences in a row open the circuit breaker

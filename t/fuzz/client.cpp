@@ -33,16 +33,17 @@ namespace {
 
 constexpr char end_of_reply = '\xFE';
 
-std::string usual_reply(const std::string& name, std::string_view second)
+/// `second`: of its words; `last`: one, too.
+std::string usual_reply(const std::string& word, std::string_view second, std::string_view last)
 {
+    const bool script = word == "EVAL";
+    const bool asks_time = script && second == "return redis.call('TIME')";
+    const std::string name = asks_time ? "TIME" : script ? "EVALSHA" : word;
     if (name == "EVALSHA") {
         std::string numbers(48, '\0');  // granted, five remain; the same for each script
         numbers[7] = 1;
         numbers[15] = 5;
         return "$48\r\n" + numbers + "\r\n";
-    }
-    if (name == "SCRIPT") {
-        return "$40\r\n" + std::string(40, 'a') + "\r\n";
     }
     if (name == "TIME") {
         return "*2\r\n$10\r\n1700000000\r\n$1\r\n5\r\n";
@@ -57,8 +58,8 @@ std::string usual_reply(const std::string& name, std::string_view second)
         return "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
     }
     if (name == "SUBSCRIBE") {
-        return "*3\r\n$9\r\nsubscribe\r\n$" + std::to_string(second.size()) + "\r\n"
-            + std::string(second) + "\r\n:1\r\n";
+        return "*3\r\n$9\r\nsubscribe\r\n$" + std::to_string(last.size()) + "\r\n"
+            + std::string(last) + "\r\n:1\r\n";
     }
     return "+OK\r\n";
 }
@@ -138,8 +139,11 @@ private:
         std::string_view reply = next_reply();
         std::string usual;
         if (reply.empty()) {
-            const redisReply& last = *command.element[command.elements - 1];
-            usual = usual_reply(command.element[0]->str, { last.str, last.len });
+            const auto word = [&](std::size_t i) {
+                const redisReply& text = *command.element[std::min(i, command.elements - 1)];
+                return std::string_view{ text.str, text.len };
+            };
+            usual = usual_reply(std::string(word(0)), word(1), word(command.elements - 1));
             reply = usual;
         }
         const bool closes = reply.starts_with('C');

@@ -291,7 +291,7 @@ subtest 'memory that is full refuses more overrides, and says so' => sub {
 
 subtest 'a Redis that forbids the commands of a fleet is reported, and harms no decision' => sub {
     my $redis = redis();
-    $redis->cmd(qw(ACL SETUSER limits on >secret ~rl:test:* +evalsha +script +@string +pexpire +time +ping +client +hello
+    $redis->cmd(qw(ACL SETUSER limits on >secret ~rl:test:* ~rl:time +evalsha +@string +pexpire +time +ping +client +hello
         +auth +eval +select +info +role +expire));
     my $node = member(redis => $redis, zone => 'rate=2r/d', block => 'username limits; password secret;');
     $node->wait_for_log(qr/redis "main" at \S+ answered: NOPERM/);

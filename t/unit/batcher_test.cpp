@@ -68,8 +68,9 @@ protected:
 
     bool out_of_memory_ = false;
     std::vector<std::size_t> written_;  // calls of each command
-    std::vector<redis::ScriptDigest> digests_{ redis::ScriptDigest{} };
-    redis::CommandBuffer command_{ digests_ };
+    redis::ScriptRegistry scripts_;
+    const redis::ScriptId script_ = scripts_.add("return 1");
+    redis::CommandBuffer command_{ scripts_ };
     redis::RecordPool records_;
     std::deque<BatchedCall> calls_;
     redis::Batcher batcher_{ 1, records_, [this](redis::CallQueue& calls) { return write(calls); },

@@ -144,14 +144,14 @@ TEST_F(Client, several_connections_share_the_calls)
     EXPECT_EQ(calls.back().answer, "299");
 }
 
-TEST_F(Client, loads_a_script_once_for_all_calls_that_need_it_and_no_other)
+TEST_F(Client, sends_the_text_of_a_script_only_until_the_server_has_it)
 {
     scripts_.add("return ARGV[1]");
     const auto other = scripts_.add("return 'other'");
     scripts_.add("return 'never called'");
     auto& client = start_ready(options_to(server_.port()));
     const auto calls_of_both = [&] {
-        const auto loads = server_.calls("script|load");
+        const auto texts = server_.calls("eval");
         std::deque<EchoCall> calls;
         for (int i = 0; i < 100; ++i) {
             const auto script = i % 2 == 0 ? redis::ScriptId{} : other;
@@ -163,12 +163,12 @@ TEST_F(Client, loads_a_script_once_for_all_calls_that_need_it_and_no_other)
         EXPECT_TRUE(loop_.run_until([&] { return calls.back().ended(); }));
         EXPECT_EQ(calls[98].answer, "98");
         EXPECT_EQ(calls[99].answer, "other");
-        return server_.calls("script|load") - loads;
+        return server_.calls("eval") - texts;
     };
-    EXPECT_EQ(calls_of_both(), 2) << "of a new server";
+    EXPECT_GE(calls_of_both(), 2) << "of a new server";
     EXPECT_EQ(calls_of_both(), 0);
     server_.ask({ "SCRIPT", "FLUSH" });
-    EXPECT_EQ(calls_of_both(), 2);
+    EXPECT_GE(calls_of_both(), 2);
     server_.ask({ "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" });
     EXPECT_EQ(calls_of_both(), 1) << "the handshake's only: the server has the scripts";
     EXPECT_TRUE(events_.errors.empty());
@@ -187,9 +187,9 @@ TEST_F(Client, counts_no_error_if_a_script_was_missing_and_its_caller_has_gone)
     EXPECT_TRUE(events_.errors.empty());
 }
 
-TEST_F(Client, is_reported_down_if_it_may_not_load_scripts)
+TEST_F(Client, is_reported_down_if_it_may_not_call_scripts)
 {
-    server_.ask({ "ACL", "SETUSER", "some", "on", "nopass", "~*", "+@all", "-script" });
+    server_.ask({ "ACL", "SETUSER", "some", "on", "nopass", "~*", "+@all", "-eval" });
     auto options = options_to(server_.port());
     options.server.username = "some";
     options.server.password = "any";

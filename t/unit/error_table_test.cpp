@@ -61,6 +61,8 @@ const Case cases[] = {
       Fate::refused, false, false, fails, fails, fails },
     { "NOPERM User limiter has no permissions to run the 'evalsha' command", Fate::refused, false,
       false, fails, fails, fails },
+    { "NOPERM User limiter has no permissions to run the 'eval' command", Fate::refused, false,
+      false, fails, fails, fails },
     { "NOPERM this user has no permissions to access one of the keys used as arguments",
       Fate::refused, false, true, fails, fails, fails },
     { "NOPERM No permissions to access a key", Fate::refused, false, true, fails, fails, fails },

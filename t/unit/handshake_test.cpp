@@ -1,5 +1,6 @@
 // The first commands on a new connection, and the replies that make it ready: without a socket.
 
+#include "redis/command.h"
 #include "redis/handshake.h"
 #include "resp_reply.h"
 
@@ -32,7 +33,6 @@ protected:
         return std::string(handshake.judge(*reply).value_or("good"));
     }
 
-    const std::string digest_ = "$40\r\n" + std::string(40, 'd') + "\r\n";
     redis::ServerOptions options_;
     const std::string time_ = "*2\r\n$10\r\n1700000000\r\n$6\r\n000042\r\n";
     redis::ServerClock clock_;
@@ -45,10 +45,8 @@ TEST_F(HandshakeTest, sends_all_configured_commands_and_none_of_the_scripts)
     options_.master_only = true;
     Handshake handshake(options_, true, clock_);
     using Words = std::vector<std::string>;
-    EXPECT_EQ(
-        words(handshake.begin()), (Words{ "AUTH", "SELECT", "ROLE", "SCRIPT", "TIME", "CLIENT" }));
-    for (const std::string& resp :
-         Words{ "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", digest_, time_ }) {
+    EXPECT_EQ(words(handshake.begin()), (Words{ "AUTH", "SELECT", "ROLE", "EVAL", "CLIENT" }));
+    for (const std::string& resp : Words{ "+OK\r\n", "+OK\r\n", "*1\r\n$6\r\nmaster\r\n", time_ }) {
         EXPECT_EQ(judge(handshake, resp), "good");
         EXPECT_FALSE(handshake.done());
     }
@@ -95,10 +93,35 @@ TEST_F(HandshakeTest, fails_at_the_first_error_except_for_the_name)
     EXPECT_EQ(judge(handshake, "-NOPERM no script\r\n"), "NOPERM no script");
     handshake.begin();
     EXPECT_EQ(judge(handshake, "+OK\r\n"), "good");
-    EXPECT_EQ(judge(handshake, digest_), "good");
     EXPECT_EQ(judge(handshake, time_), "good");
     EXPECT_EQ(judge(handshake, "-NOPERM no name\r\n"), "good");
     EXPECT_TRUE(handshake.done());
+}
+
+TEST_F(HandshakeTest, leaves_its_name_out_every_other_time_that_the_server_closes_the_connection)
+{
+    Handshake handshake(options_, true, clock_);
+    using Words = std::vector<std::string>;
+    EXPECT_EQ(words(handshake.begin()), (Words{ "EVAL", "CLIENT" }));
+    EXPECT_EQ(handshake.awaited(), "EVAL");
+    EXPECT_TRUE(handshake.leave_name_out());
+    EXPECT_EQ(words(handshake.begin()), (Words{ "EVAL" }));
+    EXPECT_EQ(judge(handshake, time_), "good");
+    EXPECT_TRUE(handshake.done());
+    EXPECT_EQ(words(handshake.begin()), (Words{ "EVAL" })) << "it works without";
+    EXPECT_FALSE(handshake.leave_name_out());
+    EXPECT_EQ(words(handshake.begin()), (Words{ "EVAL", "CLIENT" }));
+    handshake.reset();
+    EXPECT_EQ(handshake.awaited(), "");
+}
+
+TEST_F(HandshakeTest, a_proxy_gets_a_key_with_the_script_that_returns_the_time)
+{
+    options_.clock_key = "rl:time";
+    Handshake handshake(options_, true, clock_);
+    EXPECT_EQ(
+        handshake.begin().front(),
+        redis::plain_command({ "EVAL", "return redis.call('TIME')", "1", "rl:time" }));
 }
 
 TEST_F(HandshakeTest, ends_with_the_reason_of_a_server_that_refuses_the_connection)

@@ -87,7 +87,7 @@ protected:
 
     struct Worker {
         explicit Worker(HoldingTest& test)
-            : client(loop, test.scripts_, test.events_, test.digests_),
+            : client(loop, test.scripts_, test.events_, test.loaded_),
               coalescer(
                   client, +[]() noexcept { return virtual_now; }),
               holdings({ client, policy.rate.window,
@@ -125,7 +125,7 @@ protected:
                 std::string(test_clock) + scripts_.text(static_cast<redis::ScriptId>(i));
             const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
             ASSERT_EQ(digest.size(), 40U) << digest;
-            std::copy(digest.begin(), digest.end(), digests_.emplace_back().begin());
+            loaded_.add(text);
         }
     }
     void TearDown() override
@@ -140,7 +140,7 @@ protected:
         const std::string text = std::string(test_clock) + scripts_.text(id);
         const std::string digest = ask("SCRIPT LOAD %b", text.data(), text.size());
         EXPECT_EQ(digest.size(), 40U) << digest;
-        std::copy(digest.begin(), digest.end(), digests_.emplace_back().begin());
+        loaded_.add(text);
         return id;
     }
 
@@ -329,7 +329,7 @@ protected:
     RedisServer server_;
     redisContext* redis_ = nullptr;
     redis::ScriptRegistry scripts_;
-    std::vector<redis::ScriptDigest> digests_;
+    redis::ScriptRegistry loaded_;  // with the clock of the test
     NoEvents events_;
     std::optional<SequenceScripts> single_;
     std::optional<SequenceScripts> both_;

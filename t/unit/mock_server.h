@@ -11,9 +11,9 @@ struct redisReader;
 
 namespace ratelimit {
 
-/// Sends replies that a real Redis does not give on demand. It accepts AUTH, SELECT, SCRIPT LOAD
-/// and TIME as Redis does; the reply to each EVALSHA is the bytes that `answer` returns, and the
-/// connection is closed after "close".
+/// Sends replies that a real Redis does not give on demand. It accepts AUTH, SELECT and
+/// TIME, also by EVAL, as Redis does; the reply to each EVALSHA, or EVAL of another script, is the
+/// bytes that `answer` returns, and the connection is closed after "close".
 class MockServer {
 public:
     explicit MockServer(std::function<std::string()> answer);

@@ -167,8 +167,7 @@ protected:
     redis::ScriptRegistry scripts;
     NoEvents events;
     RemoteLimit limit;
-    std::vector<redis::ScriptDigest> digests{ 2 };
-    ManualClient client{ loop, scripts, events, digests };
+    ManualClient client{ loop, scripts, events, scripts };
 };
 
 TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_that_follows)
@@ -198,7 +197,6 @@ TEST_F(LateSettlement, a_refund_that_falls_silent_delays_an_exit_no_longer_than_
 TEST_F(LateSettlement, a_request_that_ends_late_is_settled_as_one_that_got_its_answer_in_time)
 {
     limit.scripts.charge = scripts.add(charge_script(Algorithm::gcra));
-    digests.resize(3);
     RemoteLimit* const limits[] = { &limit };
     const LimitCheck checks[] = { limit };
     Runs runs;

@@ -99,8 +99,8 @@ class ManualClient final : public redis::Client {
 public:
     ManualClient(
         EventLoop& loop, const redis::ScriptRegistry& scripts, redis::ClientEvents& events,
-        const std::vector<redis::ScriptDigest>& digests)
-        : Client({ loop, options(), scripts, events }), digests_(digests)
+        const redis::ScriptRegistry& written)
+        : Client({ loop, options(), scripts, events }), written_(written)
     {
     }
     ~ManualClient() override { close(); }
@@ -134,7 +134,7 @@ private:
         if (away) {
             return false;
         }
-        redis::CommandBuffer command(digests_);
+        redis::CommandBuffer command(written_);
         call.before_write();
         if (const redis::BatchPart* part = call.batch_part()) {
             const redis::BatchFormat format = part->format();
@@ -151,7 +151,7 @@ private:
         return true;
     }
 
-    const std::vector<redis::ScriptDigest>& digests_;
+    const redis::ScriptRegistry& written_;  // whose digests are written
 };
 
 }  // namespace ratelimit

@@ -13,14 +13,15 @@ use Time::HiRes qw(time);
 
 our @EXPORT_OK = qw(hostile bulk map_of);
 
-# Starts a server whose reply to a command is $replies->{COMMAND}, text or code; else it does as Redis does. What
+# Starts a server whose reply to a command is $replies->{COMMAND}, text or code; else it does as Redis does. Code that
+# returns nothing closes the connection. What
 # $replies->{later} has is sent 0.1 s after each connection is ready, unasked.
 sub hostile {
     my ($replies, $port) = @_;
     $port //= free_port();
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 128, ReuseAddr => 1)
         or die "hostile: $!";
-    my %as_usual = (SCRIPT => "\$40\r\n" . 'a' x 40 . "\r\n", TIME => "*2\r\n\$10\r\n1700000000\r\n\$1\r\n5\r\n",
+    my %as_usual = (TIME => "*2\r\n\$10\r\n1700000000\r\n\$1\r\n5\r\n",
         EVALSHA => "-ERR no\r\n");
     my $pid = start_code('hostile', sub {
         local $SIG{PIPE} = 'IGNORE';
@@ -45,8 +46,17 @@ sub hostile {
                         push @words, substr $text{$socket}, 0, $1, '';
                         substr $text{$socket}, 0, 2, '';
                     }
+                    # A script that returns TIME, or any other one.
+                    $words[0] = $words[1] =~ /\Areturn redis.call\('TIME'\)/ ? 'TIME' : 'EVALSHA'
+                        if $words[0] eq 'EVAL' && !$replies->{EVAL};
                     my $reply = $replies->{ $words[0] } // $as_usual{ $words[0] } // "+OK\r\n";
-                    $socket->print(ref $reply ? $reply->(@words) : $reply);
+                    $reply = $reply->(@words) if ref $reply;
+                    if (!defined $reply) {
+                        $all->remove($socket);
+                        close $socket;
+                        last;
+                    }
+                    $socket->print($reply);
                     $later{$socket} = [time + 0.1, $socket] if $words[0] eq 'CLIENT';
                 }
             }

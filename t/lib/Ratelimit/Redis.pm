@@ -168,17 +168,14 @@ sub unread {
     return $sum;
 }
 
-# The number of calls of a command, by INFO commandstats; EVALSHA without those that had an error, such as
-# NOSCRIPT when a script is used first. Redis 6.2 counts "script|load" and all others of
-# SCRIPT together.
+# The number of calls of a command, by INFO commandstats, also of those that had an error: EVALSHA has one for each call of
+# a script, whether EVAL follows or not. Redis 6.2 counts the commands of a container together.
 sub calls {
     my ($self, $command) = @_;
     my $info = $self->cmd('INFO', 'commandstats');
     my ($container) = $command =~ /^(\w+)\|/;
     for my $name (grep { defined } $command, $container) {
-        my ($calls, $rest) = $info =~ /^cmdstat_\Q$name\E:calls=(\d+)(.*)/m or next;
-        my ($failed) = $name eq 'evalsha' ? $rest =~ /failed_calls=(\d+)/ : 0;
-        return $calls - ($failed // 0);
+        return $1 if $info =~ /^cmdstat_\Q$name\E:calls=(\d+)/m;
     }
     return 0;
 }
