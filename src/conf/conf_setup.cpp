@@ -143,6 +143,24 @@ char* set_up_fleet(ngx_conf_t* cf, MainConf& main)
     return NGX_CONF_OK;
 }
 
+/// Makes what looks up names of servers.
+bool make_resolvers(ngx_conf_t* cf, MainConf& main)
+{
+    const auto* core = static_cast<const ngx_http_core_loc_conf_t*>(
+        ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module));
+    constexpr ngx_msec_t default_timeout = 30'000;
+    ngx_msec_t timeout = core->resolver_timeout;  // nginx sets its default later
+    ngx_conf_init_msec_value(timeout, default_timeout);
+    nginx::Resolvers resolvers;
+    if (!nginx::make_resolvers(cf, core->resolver, timeout, resolvers)) {
+        return false;
+    }
+    for (RedisBlock& block : main.redis) {
+        block.resolvers = resolvers;
+    }
+    return true;
+}
+
 /// Adds the memory for the Redis counters of all workers. Its name has a space, so that it differs
 /// from every zone's.
 char* add_counters(ngx_conf_t* cf, MainConf& main)
@@ -150,7 +168,7 @@ char* add_counters(ngx_conf_t* cf, MainConf& main)
     static char tag;
     static ngx_str_t name = ngx_string("ratelimit redis");
     main.redis_counters = ngx_shared_memory_add(cf, &name, RedisCounters::memory_size, &tag);
-    if (main.redis_counters == nullptr) {
+    if (main.redis_counters == nullptr || !make_resolvers(cf, main)) {
         return static_cast<char*>(NGX_CONF_ERROR);
     }
     RedisCounters::prepare(*main.redis_counters);

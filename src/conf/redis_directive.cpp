@@ -42,21 +42,18 @@ char* set_database(ngx_conf_t* cf, RedisBlock& block, Values values)
     return NGX_CONF_OK;
 }
 
-/// Reads the first line of a file.
 char* read_password(
-    ngx_conf_t* cf, std::string_view directive, std::string& password, ngx_str_t path)
+    ngx_conf_t* cf, std::string_view directive, redis::Password& password, ngx_str_t path)
 {
     if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
         return failed();
     }
-    std::ifstream file(std::string{ view(path) });
-    std::getline(file, password);
-    if (password.ends_with('\r')) {
-        password.pop_back();
-    }
-    if (password.empty()) {
+    std::string reason;
+    password = redis::Password::in_file(std::string{ view(path) }, reason);
+    if (!reason.empty()) {
         return bad_value(
-            cf, directive, view(path), "a readable file with the password in its first line");
+            cf, directive, view(path),
+            "a readable file with the password in its first line: " + reason);
     }
     return NGX_CONF_OK;
 }

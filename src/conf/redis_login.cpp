@@ -23,8 +23,8 @@ bool is_placeholder(std::string_view text) noexcept
         && std::all_of(text.begin() + 1, text.end(), capital);
 }
 
-char* set_login(
-    ngx_conf_t* cf, std::string_view directive, std::string& out, const ngx_str_t& value)
+template <class Text>
+char* set_login(ngx_conf_t* cf, std::string_view directive, Text& out, const ngx_str_t& value)
 {
     const auto text = nginx::view(value);
     if (text.empty() || is_placeholder(text)) {
@@ -35,7 +35,7 @@ char* set_login(
                          : "has a variable, which is not replaced here, expected the text itself");
         return failed();
     }
-    out = text;
+    out = std::string(text);
     return NGX_CONF_OK;
 }
 

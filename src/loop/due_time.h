@@ -18,8 +18,10 @@ public:
     static constexpr milliseconds tolerance{ 20 };
     static constexpr int most_extensions = 3;
 
-    void start(milliseconds now, milliseconds delay) noexcept
+    /// `usual`: how late the loop's timers fire without a stop.
+    void start(milliseconds now, milliseconds delay, milliseconds usual = {}) noexcept
     {
+        usual_ = usual;
         due_ = now + delay;
         delay_ = delay;
         extensions_ = 0;
@@ -32,7 +34,7 @@ public:
             return due_ - now;
         }
         const milliseconds late = now - due_;
-        if (late < tolerance || extensions_ == most_extensions || delay_.count() == 0) {
+        if (late < tolerance + usual_ || extensions_ == most_extensions || delay_.count() == 0) {
             return milliseconds{ 0 };
         }
         ++extensions_;
@@ -44,6 +46,7 @@ public:
 private:
     milliseconds due_{ 0 };
     milliseconds delay_{ 0 };
+    milliseconds usual_{ 0 };
     int extensions_ = 0;  // since start
 };
 

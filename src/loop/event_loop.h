@@ -65,6 +65,12 @@ public:
     /// `done` must not throw. Null: this loop cannot look up names.
     virtual std::unique_ptr<Lookup> look_up(
         const std::string& name, std::function<void(const Addresses&)> done) = 0;
+    /// The same for a name whose address nothing else tells: also where others are not looked up.
+    virtual std::unique_ptr<Lookup> look_up_unknown(
+        const std::string& name, std::function<void(const Addresses&)> done)
+    {
+        return look_up(name, std::move(done));
+    }
 
     /// The current monotonic time, to a few milliseconds.
     virtual milliseconds now() const noexcept = 0;

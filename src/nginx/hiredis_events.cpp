@@ -178,18 +178,6 @@ private:
     ngx_event_t event_{};
 };
 
-/// Whether a resolver has servers: nginx makes one without them where the directive is missing.
-/// nginx keeps them in an array, Angie in a list.
-template <class Servers>
-bool has_any(const Servers& servers) noexcept
-{
-    if constexpr (std::is_pointer_v<Servers>) {
-        return servers != nullptr;
-    } else {
-        return servers.nelts != 0;
-    }
-}
-
 }  // namespace
 
 bool NgxLoop::attach(redisAsyncContext& context) noexcept
@@ -228,20 +216,19 @@ std::unique_ptr<EndOfTurn> NgxLoop::make_end_of_turn(std::function<void()> done)
     return std::make_unique<PostedEvent>(std::move(done));
 }
 
-void NgxLoop::use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept
-{
-    const bool usable = resolver != nullptr && has_any(resolver->connections);
-    resolver_ = usable ? resolver : nullptr;
-    resolver_timeout_ = timeout;
-}
-
 std::unique_ptr<Lookup> NgxLoop::look_up(
     const std::string& name, std::function<void(const Addresses&)> done)
 {
-    if (resolver_ == nullptr) {
+    return resolvers_.chosen ? look_up_unknown(name, std::move(done)) : nullptr;
+}
+
+std::unique_ptr<Lookup> NgxLoop::look_up_unknown(
+    const std::string& name, std::function<void(const Addresses&)> done)
+{
+    if (!resolvers_.any()) {
         return nullptr;
     }
-    return std::make_unique<NameLookup>(*resolver_, resolver_timeout_, name, std::move(done));
+    return std::make_unique<NameLookup>(resolvers_, failed_names_, name, std::move(done));
 }
 
 milliseconds NgxLoop::now() const noexcept

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "loop/event_loop.h"
+#include "nginx/name_lookup.h"
 #include "nginx/ngx.h"
+#include "nginx/resolvers.h"
 
 namespace ratelimit::nginx {
 
@@ -9,20 +11,20 @@ namespace ratelimit::nginx {
 /// in one write at its end, from a posted event, without waiting for the kernel's write event.
 class NgxLoop final : public EventLoop {
 public:
-    /// Sets the resolver for look_up. Null or without servers: names are not looked up. `timeout`:
-    /// of one look-up, ms.
-    void use_resolver(ngx_resolver_t* resolver, ngx_msec_t timeout) noexcept;
+    void use_resolvers(const Resolvers& resolvers) noexcept { resolvers_ = resolvers; }
 
     bool attach(redisAsyncContext& context) noexcept override;
     std::unique_ptr<Timer> make_timer(std::function<void()> fired) override;
     std::unique_ptr<EndOfTurn> make_end_of_turn(std::function<void()> done) override;
     std::unique_ptr<Lookup> look_up(
         const std::string& name, std::function<void(const Addresses&)> done) override;
+    std::unique_ptr<Lookup> look_up_unknown(
+        const std::string& name, std::function<void(const Addresses&)> done) override;
     milliseconds now() const noexcept override;
 
 private:
-    ngx_resolver_t* resolver_ = nullptr;
-    ngx_msec_t resolver_timeout_ = 0;
+    Resolvers resolvers_;
+    FailedNames failed_names_;
     bool used_up_ = false;  // nginx had no free connection, which was logged
 };
 

@@ -5,7 +5,11 @@
 
 namespace ratelimit::nginx {
 
-NgxTimer::NgxTimer(std::function<void()> fired) : fired_(std::move(fired))
+NgxTimer::NgxTimer(std::function<void()> fired)
+    : fired_(std::move(fired)),
+      resolution_(reinterpret_cast<const ngx_core_conf_t*>(
+                      ngx_get_conf(ngx_cycle->conf_ctx, ngx_core_module))
+                      ->timer_resolution)
 {
     connection_.fd = static_cast<ngx_socket_t>(-1);
     connection_.data = this;
@@ -23,7 +27,7 @@ void NgxTimer::start(milliseconds delay) noexcept
 {
     // ngx_add_timer alone leaves a running timer as it is if the change is below 300 ms.
     stop();
-    due_.start(coarse_time(), delay);
+    due_.start(coarse_time(), delay, resolution_);
     ngx_add_timer(&event_, static_cast<ngx_msec_t>(delay.count()));
 }
 

@@ -26,6 +26,7 @@ private:
     void expired() noexcept;
 
     std::function<void()> fired_;
+    const milliseconds resolution_;  // of nginx's timers ("timer_resolution"); 0: exact
     DueTime due_;
     ngx_event_t event_{};
     // nginx's debug log reads the descriptor of an event's connection, so a timer has one too.

@@ -47,18 +47,10 @@ const char* advice(std::string_view error) noexcept
                                      : "";
 }
 
-/// nginx's event loop with the resolver of http {}, if that has one.
-nginx::NgxLoop& event_loop()
+nginx::NgxLoop& event_loop(const nginx::Resolvers& resolvers)
 {
     static nginx::NgxLoop loop;
-    auto* http =
-        reinterpret_cast<ngx_http_conf_ctx_t*>(ngx_get_conf(ngx_cycle->conf_ctx, ngx_http_module));
-    auto* core =
-        static_cast<ngx_http_core_loc_conf_t*>(http->loc_conf[ngx_http_core_module.ctx_index]);
-    constexpr ngx_msec_t default_timeout = 30'000;
-    ngx_msec_t timeout = core->resolver_timeout;  // nginx sets no default at this level
-    ngx_conf_init_msec_value(timeout, default_timeout);
-    loop.use_resolver(core->resolver, timeout);
+    loop.use_resolvers(resolvers);
     return loop;
 }
 
@@ -89,7 +81,7 @@ Coalescer& RedisBlock::coalescer()
         const auto half =
             ngx_cycle->connection_n / 2 / static_cast<std::size_t>(own.server.connections);
         own.most_masters = std::min<std::size_t>(own.most_masters, half);
-        client_ = redis::make_client({ event_loop(), std::move(own), scripts, *this });
+        client_ = redis::make_client({ event_loop(resolvers), std::move(own), scripts, *this });
         coalescer_ = std::make_unique<Coalescer>(*client_, node_clock.since_epoch);
         ahead_units_ = std::make_unique<AheadUnits>(*client_, node_clock.monotonic);
         lease_renewals_ = std::make_unique<LeaseRenewals>(*client_);
@@ -176,12 +168,15 @@ void RedisBlock::server_down(const redis::Endpoint& server, std::string_view rea
         return;  // NgxLoop has logged it, and the server is not the cause
     }
     const ngx_str_t block = borrowed(name);
+    const bool named = !server.tried.empty() && server.tried != server.host_name;
     const Shown address(server.name);
+    const Shown tried(named ? std::string_view(server.tried) : std::string_view());
     const Shown shown(reason);
     ngx_log_error(
         NGX_LOG_ERR, ngx_cycle->log, 0,
-        "ratelimit: redis \"%V\" at %V is away, the fail mode decides: %V%s", &block, &address.text,
-        &shown.text, advice(reason));
+        "ratelimit: redis \"%V\" at %V%s%V%s is away, the fail mode decides: %V%s", &block,
+        &address.text, named ? " (" : "", &tried.text, named ? ")" : "", &shown.text,
+        advice(reason));
 }
 
 void RedisBlock::error_reply(const redis::Endpoint& server, std::string_view text) noexcept

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "nginx/ngx_http.h"
+#include "nginx/resolvers.h"
 #include "redis/client.h"
 #include "zone/zone.h"
 
@@ -26,6 +27,7 @@ public:
     std::string prefix = "rl:";
     bool tls_on = false;
     redis::TlsOptions tls;  // as configured; options.server.tls is made from it
+    nginx::Resolvers resolvers;
     bool weighted = false;  // a server has a weight=
     redis::ScriptRegistry scripts;
     ngx_shm_zone_t* counters = nullptr;  // RedisCounters

@@ -16,13 +16,25 @@ namespace ratelimit::redis {
 class AddressCycle {
 public:
     /// `endpoint`: its `host` is the address in use. It must outlive this object.
-    explicit AddressCycle(Endpoint& endpoint) : endpoint_(endpoint) {}
+    explicit AddressCycle(Endpoint& endpoint)
+        : endpoint_(endpoint),
+          announced_(endpoint.addresses.empty()),
+          announced_host_(announced_ ? endpoint.host : std::string())
+    {
+    }
 
-    /// The name has these addresses; at least one. True: the address in use was not among them, so
-    /// the first one is used now.
-    bool found(std::vector<std::string> addresses)
+    /// Whether a server told the name, not the configuration.
+    bool announced() const noexcept { return announced_; }
+
+    /// The name has these addresses; at least one. `beside`: that which was announced with it stays
+    /// the last one. True: the address in use was not among them, so the first one is used now.
+    bool found(std::vector<std::string> addresses, bool beside = false)
     {
         auto& all = endpoint_.addresses;
+        const auto known = std::find(addresses.begin(), addresses.end(), announced_host_);
+        if (beside && !announced_host_.empty() && known == addresses.end()) {
+            addresses.push_back(announced_host_);
+        }
         // If the addresses are the same in any order, the round continues: it may last longer than
         // a look-up is valid.
         if (!std::is_permutation(all.begin(), all.end(), addresses.begin(), addresses.end())) {
@@ -57,6 +69,8 @@ public:
 
 private:
     Endpoint& endpoint_;
+    const bool announced_;
+    const std::string announced_host_;
     std::size_t failed_ = 0;  // how many addresses have failed in this round
 };
 

@@ -33,7 +33,7 @@ struct ClientOptions {
     std::size_t most_masters = 1000;  // of a cluster: a map with more is refused
     std::string master;               // its name in the sentinels' configuration
     std::string sentinel_username;    // for AUTH to the sentinels
-    std::string sentinel_password;
+    Password sentinel_password;
 };
 
 std::vector<Endpoint> endpoints_of(const ClientOptions& options);

@@ -61,7 +61,7 @@ Connection::Connection(
 void Connection::fire() noexcept
 {
     if (state_ == State::connecting) {
-        lose("timed out while connecting", Loss::silent);
+        lose(TlsContext::timeout(tls_), Loss::silent);
     } else {
         contained([this] { connect(); });
     }
@@ -137,13 +137,7 @@ void Connection::disconnected(std::string_view reason) noexcept
         lose(reason, Loss::good, Context::freed_by_hiredis);
         return;
     }
-    std::string named;
-    try {
-        named.append(reason).append(" at ").append(handshake_.awaited());
-    } catch (const std::exception&) {
-        named.clear();  // out of memory: the reason without the command
-    }
-    lose(named.empty() ? reason : named, Loss::failed, Context::freed_by_hiredis);
+    lose(handshake_.closed(reason), Loss::failed, Context::freed_by_hiredis);
 }
 
 void Connection::move()
@@ -344,6 +338,7 @@ void Connection::answered_with_error(CallQueue& answered, std::string_view error
 void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcept
 {
     const milliseconds now = loop_.now();
+    const std::string unread = options_.password.lost(reason, now);
     // What fails now may send something, but not here.
     const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
     // `reason` may be text of the context, so that is freed last.
@@ -362,7 +357,8 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     state_ = at_once ? State::returning : State::pausing;
     connect_timer_->start(at_once ? milliseconds{ 0 } : reconnect_.pause(probing, now));
     try {
-        owner_.connection_lost(*this, reason, loss);
+        owner_.connection_lost(
+            *this, unread.empty() ? reason : std::string(reason) + ", and " + unread, loss);
     } catch (const std::exception&) {  // only the report of it was lost
     }
     if (whose == Context::ours) {

@@ -32,7 +32,7 @@ std::vector<std::string> Handshake::begin()
         commands.push_back(std::move(command));
     };
     if (!options_.password.empty()) {
-        add(Reply::good, "AUTH", auth_command(options_.username, options_.password));
+        add(Reply::good, "AUTH", auth_command(options_.username, options_.password.text()));
     }
     if (options_.database != 0) {
         add(Reply::good, "SELECT", plain_command({ "SELECT", std::to_string(options_.database) }));
@@ -74,6 +74,13 @@ std::optional<std::string_view> Handshake::judge(const redisReply& reply)
         return "it is not a master";
     }
     return std::nullopt;
+}
+
+std::string Handshake::closed(std::string_view reason) const noexcept
+try {
+    return std::string(reason) + " at " + std::string(awaited());
+} catch (const std::exception&) {
+    return {};  // out of memory
 }
 
 }  // namespace ratelimit::redis

@@ -33,6 +33,8 @@ public:
     {
         return awaited_.empty() ? std::string_view{} : awaited_.front().command;
     }
+    /// Why the server closed the connection, with the command that it did not answer.
+    std::string closed(std::string_view reason) const noexcept;
     /// There is no connection yet.
     void reset() noexcept { awaited_.clear(); }
     /// The server closed the connection. True: the next one is tried without CLIENT SETNAME, since

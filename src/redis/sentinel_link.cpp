@@ -112,7 +112,7 @@ void SentinelLink::begin_handshake()
     std::string commands;
     awaited_ = Awaited::address;
     if (!options_.password.empty()) {
-        commands = auth_command(options_.username, options_.password);
+        commands = auth_command(options_.username, options_.password.text());
         awaited_ = Awaited::authentication;
     }
     commands += plain_command({ "SENTINEL", "get-master-addr-by-name", master_ });
@@ -222,8 +222,12 @@ void SentinelLink::disconnected(std::string_view reason) noexcept
 
 void SentinelLink::lose(std::string_view reason, bool freed_by_hiredis) noexcept
 {
-    char kept[128];  // the reason may be text of the context, which is freed here
-    const std::size_t length = reason.copy(kept, sizeof(kept));
+    char kept[256];  // the reason may be text of the context, which is freed here
+    std::size_t length = reason.copy(kept, sizeof(kept));
+    if (const std::string more = options_.password.lost(reason, loop_.now()); !more.empty()) {
+        length += std::string_view(", and ").copy(kept + length, sizeof(kept) - length);
+        length += more.copy(kept + length, sizeof(kept) - length);
+    }
     if (freed_by_hiredis && context_ != nullptr) {
         std::exchange(context_, nullptr)->data = nullptr;
     }

@@ -173,6 +173,8 @@ void Server::look_up_soon() noexcept
     // Connections may be lost more often than look_up_pause: an earlier look-up is not postponed.
     if (look_up_alarm_.running()) {
         look_up_alarm_.set_no_later_than(loop_.now() + look_up_pause);
+    } else if (needs_address() && lookup_ == nullptr) {
+        look_up();
     }
 }
 
@@ -181,8 +183,9 @@ try {
     if (endpoint_.host_name.empty() || is_numeric_address(endpoint_.host_name)) {
         return;
     }
-    lookup_ = loop_.look_up(
-        endpoint_.host_name, [this](const Addresses& addresses) { looked_up(addresses); });
+    const auto done = [this](const Addresses& addresses) { looked_up(addresses); };
+    lookup_ = needs_address() ? loop_.look_up_unknown(endpoint_.host_name, done)
+                              : loop_.look_up(endpoint_.host_name, done);
 } catch (const std::exception&) {
     look_up_alarm_.set(loop_.now() + look_up_pause);  // out of memory
 }
@@ -194,7 +197,7 @@ try {
     const bool found = !addresses.all.empty();
     const bool first = name_ == Name::first_look_up;
     name_ = found ? Name::resolved : Name::unresolved;
-    const bool moved = found && addresses_.found(addresses.all);
+    const bool moved = found && addresses_.found(addresses.all, needs_address());
     if (waited) {
         connect();
     } else if (moved || (first && !ready() && !connecting())) {
@@ -219,14 +222,6 @@ void Server::reconnect()
     for (const auto& connection : connections_) {
         connection->move();
     }
-}
-
-template <class Predicate>
-bool Server::any(Predicate&& predicate) const
-{
-    return std::any_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
-        return predicate(*connection);
-    });
 }
 
 bool Server::ready() const noexcept
@@ -287,6 +282,7 @@ void Server::connection_lost(Connection& connection, std::string_view reason, Lo
     if (name_ == Name::first_look_up || any(serves)) {
         return;
     }
+    endpoint_.tried = connection.address();
     report_down(reason, loss == Loss::refused ? State::refusing : State::away);
     look_up_soon();
     if (!connecting()) {

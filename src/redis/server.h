@@ -7,6 +7,7 @@
 #include "redis/server_stats.h"
 #include "redis/waiting_calls.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -172,6 +173,11 @@ private:
     void probe_silent() noexcept;
     void connect();
     void look_up_soon() noexcept;
+    /// Whether only a server told the name, and no address of it is known that works.
+    bool needs_address() const noexcept
+    {
+        return addresses_.announced() && (endpoint_.host.empty() || state_ == State::away);
+    }
     void look_up() noexcept;
     void looked_up(const Addresses& addresses) noexcept;
     void reconnect();
@@ -180,7 +186,12 @@ private:
     void report_up() noexcept;
     void report_down(std::string_view reason, State state = State::away) noexcept;
     template <class Predicate>
-    bool any(Predicate&& predicate) const;
+    bool any(Predicate&& predicate) const
+    {
+        return std::any_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
+            return predicate(*connection);
+        });
+    }
 
     EventLoop& loop_;
     Endpoint endpoint_;

@@ -2,6 +2,7 @@
 
 #include "loop/event_loop.h"
 #include "redis/endpoint.h"
+#include "redis/password.h"
 #include "redis/tls.h"
 
 #include <memory>
@@ -12,7 +13,7 @@ namespace ratelimit::redis {
 /// The options for connections to a client's servers.
 struct ServerOptions {
     std::string username;  // empty: the default user
-    std::string password;  // empty: no AUTH
+    Password password;     // empty: no AUTH
     int database = 0;
     std::shared_ptr<const TlsContext> tls;  // null: no TLS
     // Of a script that has none, for proxies that pass no command without a key; empty: none.

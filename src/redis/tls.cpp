@@ -100,9 +100,22 @@ TlsContext::TlsContext(TlsOptions options) : options_(std::move(options))
     if (SSL_CTX_use_certificate_chain_file(context, options_.certificate.c_str()) != 1) {
         refuse_file(options_.certificate);
     }
+    // Else OpenSSL would ask for it on the terminal, also at each reload.
+    bool has_passphrase = false;
+    SSL_CTX_set_default_passwd_cb_userdata(context, &has_passphrase);
+    SSL_CTX_set_default_passwd_cb(context, [](char*, int, int, void* asked) {
+        *static_cast<bool*>(asked) = true;
+        return 0;
+    });
     if (SSL_CTX_use_PrivateKey_file(context, options_.certificate_key.c_str(), SSL_FILETYPE_PEM)
             != 1
         || SSL_CTX_check_private_key(context) != 1) {
+        if (has_passphrase) {
+            ERR_clear_error();
+            throw std::runtime_error(
+                "cannot use \"" + options_.certificate_key
+                + "\": it has a passphrase, expected a key without one");
+        }
         refuse_file(options_.certificate_key);
     }
 }
@@ -184,6 +197,14 @@ ssl_st* TlsContext::start(redisContext& context, const std::string& host, TlsWat
     }
     ReplyLimits::set_for_tls(context);
     return ssl.release();
+}
+
+std::string_view TlsContext::timeout(const ssl_st* connection) noexcept
+{
+    const bool unanswered =
+        connection != nullptr && SSL_get_state(connection) == TLS_ST_CW_CLNT_HELLO;
+    return unanswered ? "timed out while connecting, no answer to TLS: is the port one without TLS?"
+                      : "timed out while connecting";
 }
 
 std::string TlsContext::failure(const ssl_st* connection)

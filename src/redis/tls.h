@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 struct redisContext;
 struct ssl_ctx_st;
@@ -50,6 +51,9 @@ public:
 
     /// The number of servers with a session.
     std::size_t sessions() const noexcept { return sessions_.size(); }
+
+    /// What to say of an attempt to connect that took too long. `connection`: null without TLS.
+    static std::string_view timeout(const ssl_st* connection) noexcept;
 
     /// Why TLS caused a connection to be lost; empty: it did not. Clears OpenSSL's error queue,
     /// which nginx's own connections share.

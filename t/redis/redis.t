@@ -111,6 +111,21 @@ subtest 'a Redis that keeps hanging delays no more requests, and decides again s
     is $node->count_log(qr/is away/), 1, 'one line in the log';
 };
 
+subtest 'with timer_resolution, a timeout ends when the next tick comes' => sub {
+    my $redis = redis();
+    my $node = nginx(
+        main => 'timer_resolution 2s;',
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; timeout 100ms; } ratelimit_zone \$arg_k zone=test rate=100r/d;",
+        server => 'location / { ratelimit zone=test; ratelimit_fail_mode closed; }',
+    );
+    wait_until('Redis decides', sub { $node->status('/?k=a') == 200 }, 20);
+    $redis->pause;
+    my $began = time;
+    is $node->status('/?k=b'), 503, 'the fail mode decides';
+    cmp_ok time - $began, '<', 6, 'after one tick, not four';
+    $redis->resume;
+};
+
 subtest 'a server that accepts connections and never replies delays requests by at most the timeouts' => sub {
     my $deaf = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100) or die $!;
     my $node = node_of('server 127.0.0.1:' . $deaf->sockport . '; connect_timeout 100ms;');

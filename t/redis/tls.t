@@ -206,12 +206,17 @@ subtest 'a client certificate is sent, and refused if Redis does not trust it' =
 };
 
 subtest 'with tls on, a server without TLS is unavailable' => sub {
-    my $node = node_to($good->port, $trusted);
-    $node->wait_for_log(qr/is away/);
+    my $node = nginx(
+        http => "ratelimit_redis main { server 127.0.0.1:@{[ $good->port ]}; tls on; $trusted } ratelimit_zone k zone=test rate=1r/d;",
+        server => 'location / { ratelimit zone=test; ratelimit_fail_mode closed; }',
+    );
+    $node->wait_for_log(qr/is away.*timed out while connecting, no answer to TLS: is the port one without TLS\?/);
     is $node->status('/'), 503;
 };
 
 subtest 'nginx -t checks the TLS directives and files' => sub {
+    system(qw(openssl pkey -aes256 -passout pass:secret -in), "$folder/client.key", '-out', "$folder/locked.key") == 0
+        or die 'openssl';
     my $zone = 'ratelimit_zone k zone=z rate=1r/s;';
     for (
         ['tls maybe;', qr/"tls": invalid "maybe", expected on or off/],
@@ -222,6 +227,8 @@ subtest 'nginx -t checks the TLS directives and files' => sub {
             qr/could not use "[^"]*good.key": key values mismatch/],
         ["tls on; tls_certificate $folder/log; tls_certificate_key $folder/good.key;",
             qr/could not use "[^"]*log"/],
+        ["tls on; tls_certificate $folder/client.pem; tls_certificate_key $folder/locked.key;",
+            qr/cannot use "[^"]*locked.key": it has a passphrase, expected a key without one/],
     ) {
         my ($lines, $message) = @{$_};
         my ($exit, @complaints) =

@@ -16,6 +16,16 @@ TEST(DueTime, is_due_after_its_delay_and_not_before)
     EXPECT_EQ(due.left(1100ms + DueTime::tolerance - 1ms), 0ms);
 }
 
+TEST(DueTime, takes_no_usual_lateness_for_a_pause)
+{
+    DueTime due;
+    due.start(1000ms, 100ms, 1000ms);
+    EXPECT_EQ(due.left(1050ms), 50ms) << "the loop's timer is early";
+    EXPECT_EQ(due.left(2100ms), 0ms);
+    due.start(1000ms, 100ms, 1000ms);
+    EXPECT_EQ(due.left(2100ms + DueTime::tolerance), 100ms) << "later than usual";
+}
+
 TEST(DueTime, extends_the_time_by_pauses_of_the_process)
 {
     DueTime due;

@@ -62,7 +62,8 @@ protected:
         auto options = options_to(server.port());
         options.topology = GetParam().topology;
         options.master = "main";
-        options.server.password = options.sentinel_password = "secret";
+        options.server.password = "secret";
+        options.sentinel_password = "secret";
         options.server.database = GetParam().topology == Topology::ring ? 1 : 0;
         options.server.connect_timeout = 20ms;
         options.server.timeout = 10ms;
@@ -122,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{ Topology::sentinel,
               "sentinel",
               { "AUTH", "ROLE", "TIME", "CLIENT", "SENTINEL", "SUBSCRIBE", "EVALSHA" } }),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace ratelimit
