@@ -6,12 +6,13 @@
 test_folders=(t/unit t/tools t/rehearse "${nginx_tests[@]}")
 
 # tests_in EXCEPT [FOLDER…]: prints the tests of these folders (default: all but lint's) except those named
-# (a|b). The longest are first, so that no processor is idle at the end.
+# (a|b). The longest are first, so that no processor is idle at the end: module.t and fleet_versions.t build modules.
 tests_in() {
     local except=$1
     shift
     [ $# -gt 0 ] || set -- "${test_folders[@]}"
-    printf '%s\n' t/source/lint.t t/unit/unit.t t/redis/lease_time.t t/redis/cache_edge.t t/redis/log.t t/*/*.t |
+    printf '%s\n' t/source/lint.t t/unit/unit.t t/tools/module.t \
+        t/redis/{fleet_versions,cache,lease_time,cache_edge,log}.t t/*/*.t |
         awk '!seen[$0]++' | grep -E "^($(IFS='|' && echo "${*%/}"))/" | grep -vE "/($except)\.t$"
 }
 
