@@ -2,8 +2,8 @@
 -- hash slot.
 -- KEYS  1 changes, 2 overrides, 3 ends, 4 events, 5 state (as in fleet_sync.lua)
 -- ARGV  1 set, remove or free; 2 id (as there, "f" for free). For set: 3 the JSON text without its
---       closing brace; 4 how long it is in force, ms (0: until it is taken back); 5 the most
---       overrides that there may be. 6 nil or empty, or change nothing unless there is an override
+--       closing brace; 4 how long it is in force, ms (0: see 7); 5 the most overrides that there
+--       may be; 7 nil or the end, ms since the epoch (0: it is in force until it is taken back). 6 nil or empty, or change nothing unless there is an override
 --       (*), unless there is none (-), or unless this is the SHA-1 of its text
 -- reply  set: the whole text, or an empty one if there are too many; remove: 1, or 0 if there was
 --        none; free: 1; any: -1 if ARGV[6] does not hold
@@ -72,10 +72,11 @@ end
 redis.call('ZREM', KEYS[3], ARGV[2])
 local at = math.floor(now / 1000)
 local lasts = tonumber(ARGV[4])
+local ends_at = lasts > 0 and at + lasts or tonumber(ARGV[7] or 0)
 local stored = ARGV[3] .. ',"at":' .. text(at)
-if lasts > 0 then
-    stored = stored .. ',"until":' .. text(at + lasts)
-    redis.call('ZADD', KEYS[3], text(at + lasts), ARGV[2])
+if ends_at > 0 then
+    stored = stored .. ',"until":' .. text(ends_at)
+    redis.call('ZADD', KEYS[3], text(ends_at), ARGV[2])
 end
 stored = stored .. '}'
 redis.call('ZADD', KEYS[1], text(version), ARGV[2])

@@ -14,6 +14,8 @@ static_assert(longest_key <= OverrideTable::key_limit);
 /// While overrides are left out, the digests always differ: all are read again this often at most.
 constexpr milliseconds between_passes{ 10'000 };
 
+constexpr std::chrono::minutes events_kept{ 10 };  // by Redis: lua/fleet_sync.lua
+
 constexpr std::chrono::seconds until_fewer{ 5 };
 /// Between the calls of a node, also if another worker takes over.
 constexpr milliseconds longest_gap{ 2500 };
@@ -105,12 +107,42 @@ void count_nodes(
     }
 }
 
+/// Notices that Redis has lost its data: its list of the fleet's nodes began again.
+void watch_list(FleetMemory::Shared& shared, const SyncReply& reply) noexcept
+{
+    const std::int64_t began =
+        std::chrono::duration_cast<milliseconds>(reply.now - reply.listed).count();
+    shared.list_is_new =
+        shared.list_is_new || (shared.list_began_ms != 0 && began > shared.list_began_ms);
+    shared.list_began_ms = began;
+}
+
+/// Ends a full read. Overrides that Redis does not have were lost, if it began again or if this
+/// node has missed no event by which they were taken back.
+void end_full_read(
+    const FleetMemory& memory, const SyncReply& reply, milliseconds now,
+    ChangeListener& listener) noexcept
+{
+    FleetMemory::Shared& shared = memory.shared();
+    const milliseconds redis_now = std::chrono::duration_cast<milliseconds>(reply.now);
+    const std::uint64_t gone = memory.table().end_full_read(redis_now);
+    const bool missed_none = shared.known_ms != 0 && elapsed(shared.known_ms, now) < events_kept;
+    if (gone > 0 && (shared.list_is_new || missed_none)) {
+        shared.lost.store(gone);
+        shared.lost_ms.store(redis_now.count());
+        listener.lost(gone);
+    }
+    shared.list_is_new = false;
+}
+
 /// All changes are known: ends a full read, or compares with Redis.
-void finish(const FleetMemory& memory, const SyncReply& reply, milliseconds now) noexcept
+void finish(
+    const FleetMemory& memory, const SyncReply& reply, milliseconds now,
+    ChangeListener& listener) noexcept
 {
     FleetMemory::Shared& shared = memory.shared();
     if (shared.in_full_read) {
-        memory.table().end_full_read();
+        end_full_read(memory, reply, now, listener);
         shared.in_full_read = false;
         shared.missing = difference(reply.digest, memory.table().digest());
         shared.unfit_in_read = shared.unfit;
@@ -129,6 +161,9 @@ void finish(const FleetMemory& memory, const SyncReply& reply, milliseconds now)
         }
     }
     shared.loaded.store(true);
+    if (shared.cursor != 0) {
+        shared.known_ms = now.count();
+    }
 }
 
 }  // namespace
@@ -164,9 +199,12 @@ Applied apply_changes(
     }
     shared.cursor = reply.cursor;
     count_nodes(shared, reply, sent.reports, now);
+    if (sent.reports) {
+        watch_list(shared, reply);
+    }
     shared.offset_us.store((reply.now - now).count());
     if (!reply.more) {
-        finish(memory, reply, std::chrono::duration_cast<milliseconds>(now));
+        finish(memory, reply, std::chrono::duration_cast<milliseconds>(now), listener);
     }
     return reply.more || shared.cursor == 0 ? Applied::more : Applied::all;
 }

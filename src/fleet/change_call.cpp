@@ -26,13 +26,13 @@ ApiScripts ApiScripts::add_to(redis::ScriptRegistry& scripts)
 
 ChangeCall::ChangeCall(
     redis::ScriptId script, const FleetKeys& keys, Change change, std::string id, std::string text,
-    milliseconds lasts, std::string condition)
+    OverrideTime time, std::string condition)
     : script_(script),
       keys_(keys),
       change_(change),
       id_(std::move(id)),
       text_(std::move(text)),
-      lasts_(lasts),
+      time_(time),
       condition_(std::move(condition))
 {
     repeatable = change == Change::free;
@@ -41,16 +41,17 @@ ChangeCall::ChangeCall(
 void ChangeCall::write(redis::CommandBuffer& command) const
 {
     const auto all = { &keys_.changes, &keys_.overrides, &keys_.ends, &keys_.events, &keys_.state };
-    command.begin_script(script_, { all.size(), 6 });
+    command.begin_script(script_, { all.size(), 7 });
     for (const std::string* key : all) {
         command.key(*key);
     }
     command.arg(change_names[static_cast<std::size_t>(change_)]);
     command.arg(std::string_view(id_));
     command.arg(std::string_view(text_));
-    command.arg(lasts_.count());
+    command.arg(time_.lasts.count());
     command.arg(most);
     command.arg(std::string_view(condition_));
+    command.arg(time_.until.count());
 }
 
 bool ChangeCall::on_reply(const redisReply& reply) noexcept

@@ -30,12 +30,12 @@ public:
     /// The most overrides of a fleet.
     static constexpr std::int64_t most = 1'000'000;
 
-    /// `id`: ChangeId::text. `text`, `lasts`: for Change::set, of begin_stored and the change.
+    /// `id`: ChangeId::text. `text`, `time`: for Change::set, of begin_stored and the change.
     /// `condition`: the change is made only if there is an override ("*"), if there is none ("-"),
     /// or if the SHA-1 of its text in Redis is this one; empty: always.
     ChangeCall(
         redis::ScriptId script, const FleetKeys& keys, Change change, std::string id,
-        std::string text = {}, milliseconds lasts = {}, std::string condition = {});
+        std::string text = {}, OverrideTime time = {}, std::string condition = {});
 
     std::string_view routing_key() const noexcept final { return keys_.state; }
     void write(redis::CommandBuffer& command) const final;
@@ -61,7 +61,7 @@ private:
     const Change change_;
     const std::string id_;
     const std::string text_;
-    const milliseconds lasts_;
+    const OverrideTime time_;
     const std::string condition_;
 };
 

@@ -2,6 +2,9 @@
 
 #include "limit/rate_text.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -116,9 +119,38 @@ std::string set_kind(const std::string& name, const Json& value, OverrideChange&
     return is_true(value) ? "" : "invalid \"" + name + "\", expected true";
 }
 
+std::string unknown_member(const std::string& name)
+{
+    return "unknown member " + json_string(name.substr(0, 64))
+        + ", expected rate, burst, concurrency, block, unlimited, for, until or reason";
+}
+
+/// Members that may be null, or that a node adds to an override.
+bool is_known(std::string_view name) noexcept
+{
+    constexpr std::array names = {
+        "burst", "for", "until", "reason", "by", "at", "for_seconds_left"
+    };
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Sets when a change ends: seconds since the epoch, to the millisecond.
+std::string set_until(const Json& value, OverrideTime& time)
+{
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    if (!(seconds >= 1 && seconds <= static_cast<double>(latest_ms) / 1000)) {
+        return "invalid \"until\", expected seconds since the epoch, as GET answers";
+    }
+    time.until = milliseconds{ std::llround(seconds * 1000) };
+    return "";
+}
+
 /// Sets any other member of a change.
 std::string set_detail(const std::string& name, const Json& value, OverrideChange& change)
 {
+    if (value.is_null() || name == "by" || name == "at" || name == "for_seconds_left") {
+        return is_known(name) ? "" : unknown_member(name);
+    }
     if (name == "burst") {
         change.value.burst = number_of(value, 0, max_quota);
         return change.value.burst ? ""
@@ -130,9 +162,11 @@ std::string set_detail(const std::string& name, const Json& value, OverrideChang
             ? ""
             : "invalid \"reason\", expected a text of at most 200 bytes";
     }
+    if (name == "until") {
+        return set_until(value, change.time);
+    }
     if (name != "for") {
-        return "unknown member " + json_string(name.substr(0, 64))
-            + ", expected rate, burst, concurrency, block, unlimited, for or reason";
+        return unknown_member(name);
     }
     const auto time = value.is_string() ? parse_seconds(value.get_ref<const std::string&>())
                                         : std::optional<microseconds>{};
@@ -140,7 +174,7 @@ std::string set_detail(const std::string& name, const Json& value, OverrideChang
         return "invalid \"for\", expected a text such as \"90s\", \"10m\" or \"1h\", at most "
                "\"366d\"";
     }
-    change.lasts = std::chrono::duration_cast<milliseconds>(*time);
+    change.time.lasts = std::chrono::duration_cast<milliseconds>(*time);
     return "";
 }
 
@@ -187,6 +221,9 @@ std::string parse_change(std::string_view text, OverrideChange& change)
         if (!error.empty()) {
             return error;
         }
+    }
+    if (change.time.lasts.count() != 0 && change.time.until.count() != 0) {
+        return "expected one of for and until";
     }
     if (kinds != 1) {
         return "expected one of rate, concurrency, block and unlimited";

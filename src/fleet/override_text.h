@@ -7,11 +7,18 @@
 
 namespace ratelimit::fleet {
 
+/// How long an override is in force: for `lasts`, or until `until` (since the epoch, by Redis's
+/// clock). Both 0: until it is taken back.
+struct OverrideTime {
+    milliseconds lasts{ 0 };
+    milliseconds until{ 0 };
+};
+
 /// A change that an operator asks for: an override, and how long it is in force.
 struct OverrideChange {
     Override value;  // without an end
     std::string rate_text;
-    milliseconds lasts{ 0 };  // 0: until it is taken back
+    OverrideTime time;
     std::string reason;
 };
 
@@ -27,8 +34,9 @@ struct StoredOverride {
 inline constexpr std::size_t longest_text = 4096;  // of a change or a stored override, in bytes
 
 /// Parses the JSON of a change: one of "rate" (with or without "burst"), "concurrency", "block" and
-/// "unlimited"; "for" and "reason" or not. A member that stands twice is an error. Returns the
-/// error, one line; empty: `change` is set.
+/// "unlimited"; "for" or "until", and "reason", or not. Members that are null are as if missing,
+/// and those that a node adds are passed over, so that an override can be set as it is read. A
+/// member that stands twice is an error. Returns the error, one line; empty: `change` is set.
 std::string parse_change(std::string_view text, OverrideChange& change);
 
 /// The JSON text of the override without its closing brace, with the first 256 bytes of `by`, and

@@ -16,7 +16,8 @@ constexpr milliseconds longest_answer{ 250 };  // then another worker may try
 constexpr milliseconds after_failure{ 350 };   // all other workers look before this one
 constexpr milliseconds lease{ 1250 };
 constexpr milliseconds until_next_part{ 50 };
-constexpr milliseconds silence{ 3000 };  // after which it is logged
+constexpr milliseconds silence{ 3000 };        // after which it is logged
+constexpr milliseconds asked_in_vain{ 2000 };  // in it by one worker at least
 
 }  // namespace
 
@@ -60,7 +61,13 @@ void Session::tick() noexcept
         timer_->start(between_looks);
         return;
     }
-    if (time - heard > silence && shared.connected.exchange(false)) {
+    // A worker that was just started, or stopped itself, has not asked Redis yet.
+    if (asked_ == milliseconds{ 0 } || heard != asked_after_) {
+        asked_ = time;
+        asked_after_ = heard;
+    }
+    if (time - heard > silence && time - asked_ > asked_in_vain
+        && shared.connected.exchange(false)) {
         parts_.node.disconnected();
     }
     called_ = time;

@@ -20,7 +20,8 @@ public:
         virtual std::string state() = 0;
         /// Whether this worker goes on. If not, another one talks to Redis.
         virtual bool stays() const noexcept = 0;
-        /// Redis has not answered for some seconds. Once until connected, in all workers.
+        /// Redis has not answered this worker's calls for some seconds. Once until connected, in
+        /// all workers.
         virtual void disconnected() noexcept = 0;
         virtual void connected() noexcept = 0;
         /// This many overrides have no room in memory. Once while the memory lasts.
@@ -59,12 +60,15 @@ private:
     {
         parts_.node.changed(zone, key);
     }
+    void lost(std::uint64_t count) noexcept override { parts_.node.lost(count); }
     void synced(Sync::End end) noexcept override;
 
     Parts parts_;
     Sync sync_;
     std::unique_ptr<Timer> timer_;
     milliseconds called_{ 0 };
+    milliseconds asked_{ 0 };        // since when this worker's calls have no answer
+    milliseconds asked_after_{ 0 };  // the last answer before that
     bool leads_ = false;
     bool again_ = false;  // after the call in flight, another one is wanted
 };

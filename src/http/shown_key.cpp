@@ -60,14 +60,26 @@ std::string_view shown_key(
     if (!zone.addresses || zone.addresses->is_text || (!is_ipv4 && key.size() != ipv6_bytes)) {
         return nginx::escaped_for_log(key, out, limit);
     }
-    std::size_t length = write_address(key, out, limit);
-    const std::size_t bits = is_ipv4 ? zone.addresses->ipv4_bits : zone.addresses->ipv6_bits;
-    if (bits < 8 * key.size()) {
+    return write_network(
+        key, is_ipv4 ? zone.addresses->ipv4_bits : zone.addresses->ipv6_bits, out, limit);
+}
+
+std::string_view write_network(
+    std::string_view bytes, std::size_t bits, char* out, std::size_t limit) noexcept
+{
+    std::size_t length = write_address(bytes, out, limit);
+    if (bits < 8 * bytes.size()) {
         auto* end = reinterpret_cast<u_char*>(out);
         length = static_cast<std::size_t>(
             ngx_snprintf(end + length, limit - length, "/%uz", bits) - end);
     }
     return { out, length };
+}
+
+bool is_address(std::string_view text)
+{
+    return text.find('\0') == std::string_view::npos
+        && !read_address(std::string(text.substr(0, text.find('/')))).empty();
 }
 
 std::string shown_key(const Zone* zone, std::string_view key)
@@ -103,8 +115,9 @@ std::optional<std::string> typed_key(const Zone& zone, std::string_view typed)
     if (!form.is_text) {
         return bytes;
     }
-    std::array<char, NGX_SOCKADDR_STRLEN> text{};
-    return std::string(text.data(), write_address(bytes, text.data(), text.size()));
+    std::array<char, NGX_SOCKADDR_STRLEN + 4> text{};
+    return std::string(
+        write_network(bytes, static_cast<std::size_t>(bits), text.data(), text.size()));
 }
 
 }  // namespace ratelimit::http

@@ -1,6 +1,7 @@
 #include "http/variables.h"
 
 #include "http/request_state.h"
+#include "http/shown_key.h"
 #include "limit/network_bits.h"
 #include "limit/rate_headers.h"
 #include "nginx/text.h"
@@ -171,6 +172,28 @@ ngx_int_t get_client(ngx_http_request_t* r, ngx_http_variable_value_t* value, ui
     return set_network(r, value, { .ipv6 = static_cast<unsigned>(main_conf(r).ipv6_prefix) });
 }
 
+/// $ratelimit_client as people write it.
+ngx_int_t get_client_text(
+    ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t) noexcept
+{
+    if (const ngx_int_t rc = get_client(r, value, 0); rc != NGX_OK) {
+        return rc;
+    }
+    const std::string_view bytes(reinterpret_cast<const char*>(value->data), value->len);
+    if (bytes.size() != sizeof(in_addr) && bytes.size() != sizeof(in6_addr)) {
+        return NGX_OK;  // of a Unix socket: a text
+    }
+    constexpr std::size_t longest = NGX_SOCKADDR_STRLEN + 4;
+    auto* text = static_cast<char*>(ngx_pnalloc(r->pool, longest));
+    if (text == nullptr) {
+        return NGX_ERROR;
+    }
+    const std::size_t bits =
+        bytes.size() == sizeof(in_addr) ? 8 * sizeof(in_addr) : main_conf(r).ipv6_prefix;
+    set_text(value, write_network(bytes, bits, text, longest));
+    return NGX_OK;
+}
+
 /// $ratelimit_net_A_B. nginx passes the variable's name.
 ngx_int_t get_network(
     ngx_http_request_t* r, ngx_http_variable_value_t* value, uintptr_t data) noexcept
@@ -199,6 +222,7 @@ const Variable variables[] = {
     { ngx_string("ratelimit_source"), get<get_source, true> },
     { ngx_string("ratelimit_time"), get<get_time, false> },
     { ngx_string("ratelimit_client"), get_client },
+    { ngx_string("ratelimit_client_text"), get_client_text },
     { ngx_string("ratelimit_net_"), get_network, NGX_HTTP_VAR_PREFIX },
 };
 

@@ -19,8 +19,9 @@ std::optional<AddressForm> address_form(std::string_view key, std::uint8_t clien
     if (key == "binary_remote_addr") {
         return AddressForm{};
     }
-    if (key == "ratelimit_client") {
-        return AddressForm{ .unmaps = true, .ipv6_bits = client_bits };
+    if (key == "ratelimit_client" || key == "ratelimit_client_text") {
+        const bool is_text = key.ends_with("_text");
+        return AddressForm{ .is_text = is_text, .unmaps = true, .ipv6_bits = client_bits };
     }
     const auto network = parse_network_variable(key);
     return network

@@ -159,6 +159,14 @@ void FleetMember::left_out(std::uint64_t count) noexcept
         count);
 }
 
+void FleetMember::lost(std::uint64_t count) noexcept
+{
+    const ngx_str_t block = borrowed(redis_->name);
+    ngx_log_error(
+        NGX_LOG_WARN, ngx_cycle->log, 0,
+        "ratelimit: fleet: redis \"%V\" has lost its data: %uL overrides are gone", &block, count);
+}
+
 const Zone* FleetMember::zone_named(std::string_view wanted) const noexcept
 {
     const auto found = std::find_if(

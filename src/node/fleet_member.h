@@ -60,6 +60,7 @@ private:
     void disconnected() noexcept override;
     void connected() noexcept override;
     void left_out(std::uint64_t count) noexcept override;
+    void lost(std::uint64_t count) noexcept override;
     void freed(std::string_view zone, std::string_view key) noexcept override;
     void changed(std::string_view zone, std::string_view key) noexcept override;
     const Zone* zone_named(std::string_view wanted) const noexcept;

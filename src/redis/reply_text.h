@@ -14,4 +14,10 @@ inline std::string_view text_of(const redisReply& reply) noexcept
     return is_text ? std::string_view{ reply.str, reply.len } : std::string_view{};
 }
 
+/// Whether the reply to a command such as DEL says that there was nothing.
+inline bool is_zero(const redisReply& reply) noexcept
+{
+    return reply.type == REDIS_REPLY_INTEGER && reply.integer == 0;
+}
+
 }  // namespace ratelimit::redis

@@ -97,6 +97,9 @@ FleetMemory::Lock::Lock(const FleetMemory& memory) noexcept
         shared.heard_us.store(0);
         shared.reported_us.store(0);
         shared.fewer = {};
+        shared.known_ms = 0;
+        shared.list_began_ms = 0;
+        shared.list_is_new = false;
         shared.storage.store(wanted);  // last: `loaded` is of that place then
     }
     memory.table().count_added_zones();
@@ -171,6 +174,8 @@ void FleetMemory::keep(const FleetMemory& before) const noexcept
         own.heard_us.store(known.heard_us.load());
         own.reported_us.store(known.reported_us.load());
         own.loaded.store(known.loaded.load());
+        own.known_ms = known.known_ms;
+        own.list_began_ms = known.list_began_ms;
     }
 }
 

@@ -59,6 +59,11 @@ public:
         std::atomic<std::int64_t> leader;       // pid of the worker that talks to Redis; 0: none
         std::atomic<std::int64_t> leads_until;  // monotonic, in ms
         std::int64_t started_us;                // monotonic: when the memory was made
+        std::int64_t known_ms;            // monotonic: when all overrides were known last; 0: never
+        std::int64_t list_began_ms;       // of the nodes in Redis, by its clock; 0: not known
+        bool list_is_new;                 // since the overrides were known, it began again
+        std::atomic<std::uint64_t> lost;  // overrides that Redis had lost, the last time
+        std::atomic<std::int64_t> lost_ms;  // when that was seen, by Redis's clock; 0: never
     };
 
     /// Takes the lock of the table, but never waits for a worker that is stopped while it holds it:

@@ -56,11 +56,11 @@ std::size_t LocalLimiter::largest_key(const Policy& policy) noexcept
     return entry + TimedQueue::bytes_of(static_cast<std::size_t>(counts));
 }
 
-void LocalLimiter::forget_key(std::string_view key) noexcept
+bool LocalLimiter::forget_key(std::string_view key) noexcept
 {
     const ZoneLock lock(table_.pool());
 
-    table_.forget_key(key);
+    return table_.forget_key(key);
 }
 
 bool LocalLimiter::forget_oldest() noexcept

@@ -103,8 +103,8 @@ public:
     /// The verdict that the request would get; nothing is counted. Takes the zone's lock.
     Verdict peek(const LocalRequest& request, microseconds now) noexcept;
 
-    /// Takes the zone's lock.
-    void forget_key(std::string_view key) noexcept;
+    /// Takes the zone's lock. Returns whether anything was counted under the key.
+    bool forget_key(std::string_view key) noexcept;
 
     /// Whether there is a key besides the most recently used one. The caller must hold the lock.
     bool has_older() const noexcept { return table_.has_several(); }

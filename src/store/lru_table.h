@@ -145,10 +145,15 @@ public:
         shared_->tree.each(key, [&](KeyedNode& node) { visit(static_cast<Entry&>(node)); });
     }
 
-    /// Removes all entries of the key, whatever their tags.
-    void forget_key(std::string_view key) noexcept
+    /// Removes all entries of the key, whatever their tags. Returns whether there was one.
+    bool forget_key(std::string_view key) noexcept
     {
-        each(key, [this](Entry& entry) { remove(entry); });
+        bool found = false;
+        each(key, [&](Entry& entry) {
+            found = true;
+            remove(entry);
+        });
+        return found;
     }
 
 private:

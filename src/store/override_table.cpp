@@ -263,21 +263,24 @@ void OverrideTable::begin_full_read() const noexcept
     ++shared_->full_read;
 }
 
-void OverrideTable::end_full_read() const noexcept
+std::uint64_t OverrideTable::end_full_read(milliseconds now) const noexcept
 {
     begin_change();
+    std::uint64_t gone = 0;
     std::uint32_t room = blocks_;
     for (Link& head : std::span(heads(), buckets_)) {
         Link* link = &head;
         std::uint32_t index = 0;
         for (; room > 0 && (index = index_of(load(*link))) != 0; --room) {
             if (block(index).full_read != shared_->full_read) {
+                gone += block(index).entry().value.has_ended(now) ? 0 : 1;
                 unlink(link);
             } else {
                 link = &block(index).next;
             }
         }
     }
+    return gone;
 }
 
 OverrideTable::Digest OverrideTable::digest() const noexcept

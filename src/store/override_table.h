@@ -73,9 +73,9 @@ public:
     bool copy(const OverrideTable& from) const noexcept;
 
     /// Begins to read all overrides of Redis; what is not put until then is removed by
-    /// end_full_read.
+    /// end_full_read, which returns how many of these had not ended at `now`, by Redis's clock.
     void begin_full_read() const noexcept;
-    void end_full_read() const noexcept;
+    std::uint64_t end_full_read(milliseconds now = {}) const noexcept;
 
     Digest digest() const noexcept;
 

@@ -153,13 +153,13 @@ std::uint64_t ZoneMemory::keys() const noexcept
         + shared_->last_answers.tree.size() + shared_->local_limiter.tree.size();
 }
 
-void ZoneMemory::forget_key(std::string_view key) const noexcept
+bool ZoneMemory::forget_key(std::string_view key) const noexcept
 {
     denials().forget_key(key);
     leases().forget_key(key);
     last_answers().forget_key(key);
-    local_limiter().forget_key(key);
     top_refused().forget(key);
+    return local_limiter().forget_key(key);
 }
 
 }  // namespace ratelimit

@@ -49,8 +49,8 @@ public:
     std::uint64_t evictions() const noexcept { return relaxed(shared_->evictions); }
 
     /// Removes a key's counts, leases, last answers and remembered refusals under all policies, and
-    /// its counter of refusals.
-    void forget_key(std::string_view key) const noexcept;
+    /// its counter of refusals. Returns whether anything was counted under it in this memory.
+    bool forget_key(std::string_view key) const noexcept;
 
 private:
     struct Shared : SharedBlocks::Head {

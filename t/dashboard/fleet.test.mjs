@@ -107,6 +107,34 @@ test('nodes that the figures are without are counted', () => onFleet(async (page
     assert.deepEqual(await axe(page), []);
 }));
 
+test('a key that no request has is not shown as one that passes', () => onFleet(async (page, mock) => {
+    mock.world.unused.add('%C6%33%64%63');
+    await page.locator('#find-key').fill('198.51.100.99');
+    await page.locator('#find-key').press('Enter');
+    await until('the zones', async () => await text(page, '#find-text')
+        === 'Nothing is counted under 198.51.100.99 in any zone now: no request has it, or it is typed in another form.');
+    const row = page.locator('#find-list tbody tr', { hasText: 'search' });
+    assert.deepEqual((await row.locator('td').allTextContents()).slice(1, 3), ['Nothing counted', '–']);
+    await lookUp(page, 'search', '198.51.100.99');
+    const state = await text(page, '#limit-state');
+    assert.match(state, /nothing is counted under this key now/);
+    assert.doesNotMatch(state, /Remaining|Passes again|Blocked/);
+    await page.locator('#limit-free').click();
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Nothing was counted under 198.51.100.99 in search.');
+    await row.getByRole('button', { name: 'Block' }).click();
+    await page.locator('#change-yes').click();
+    await until('the block', async () => await outcome(page) === 'Changed: blocked. Nothing is counted under this key now.');
+}, { expected: /400/ }));
+
+test('limits that Redis has lost are told for a day', () => onFleet(async (page, mock) => {
+    assert.ok(!await seen(page, '#fleet-lost'));
+    mock.world.fleet.lost = 3;
+    await until('the notice', () => seen(page, '#fleet-lost'));
+    assert.match(await text(page, '#fleet-lost'),
+        /^Redis main has lost its data at \d\d:\d\d:\d\d: 3 limits that were changed are as configured again\.$/);
+}));
+
 test('no list of changes says that there is none before it was read', () => onFleet(async (page, mock) => {
     await until('the list', async () => await text(page, '#changes-none') === 'No limit is changed.');
     mock.world.fleet.overrides.set(JSON.stringify(['per_key', 'gold-4711']), { zone: 'per_key', key: 'gold-4711', id: 'gold-4711',
@@ -163,14 +191,15 @@ test('a busy key is blocked from its row with one question, and that is undone',
     assert.deepEqual(fleet.changes[1], ['DELETE', zone, '%C0%00%02%01', '']);
     assert.ok(!await seen(page, '#outcome-undo'));
 
+    const before = mock.world.time + 600;
     fleet.overrides.set(JSON.stringify([zone, '%C0%00%02%01']), { key, id: '%C0%00%02%01', rate: '7r/m', burst: 3,
-        until: mock.world.time + 600, for_seconds_left: 599.2, by: 'x', reason: 'before', at: 1 });
+        until: before, for_seconds_left: 599.2, by: 'x', reason: 'before', at: 1 });
     await row.getByRole('button', { name: 'Block' }).click();
     await page.locator('#change-yes').click();
     await until('the block', () => fleet.changes.length === 3);
     await page.locator('#outcome-undo').click();
     await until('what was before', () => fleet.changes.length === 4);
-    assert.deepEqual(fleet.changes[3], ['PUT', zone, '%C0%00%02%01', { rate: '7r/m', burst: 3, for: '600s', reason: 'before' }]);
+    assert.deepEqual(fleet.changes[3], ['PUT', zone, '%C0%00%02%01', { rate: '7r/m', burst: 3, until: before, reason: 'before' }]);
 }));
 
 test('on the page of a node a key is blocked from its row, or looked up to be changed', () => onFleet(async (page, mock) => {

@@ -21,6 +21,7 @@ export class FleetMock {
     connected = true;
     says = true;            // nodes say which settings differ
     named = 20;             // so many of them are named
+    lost = 0;               // overrides that Redis lost a minute ago
     left_out = 0;           // nodes that had no room in the answer
     overrides = new Map();  // by zone and id, as JSON: [zone, id or null]
     wrong = null;           // an answer [status, body] to each change
@@ -72,7 +73,8 @@ export class FleetMock {
             .sort((a, b) => b.per_second - a.per_second || b.refused - a.refused).slice(0, 20);
         const shown = this.connected ? nodes : nodes.slice(0, 1);
         return { fleet: { nodes: live.length, known: nodes.length + this.left_out, redis: 'main', as_of: this.connected ? this.as_of : null,
-            connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0, left_out: this.left_out },
+            connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0, left_out: this.left_out,
+            overrides_lost: this.lost, lost_at: this.lost ? world.time - 60 : null },
         nodes: shown, history: this.#history(), zones, busiest };
     }
 
@@ -130,15 +132,17 @@ export class FleetMock {
         if (method === 'DELETE') {
             return this.overrides.delete(id) ? [204] : [404, { error: 'no such override' }];
         }
-        const { for: lasts, ...change } = JSON.parse(body);
+        const { for: lasts, until, ...change } = JSON.parse(body);
         if (change.rate !== undefined && !/^\d+r\/\d*[smhd]$/.test(change.rate)) {
             return [400, { error: 'invalid "rate", expected a text such as "100r/s" or "1000r/15m"' }];
         }
-        const seconds = lasts ? Number(lasts.slice(0, -1)) * { s: 1, m: 60, h: 3600, d: 86400 }[lasts.at(-1)] : null;
+        const seconds = until ? until - this.world.time : lasts ? Number(lasts.slice(0, -1)) * { s: 1, m: 60, h: 3600, d: 86400 }[lasts.at(-1)] : null;
         this.overrides.delete(id);  // a new change is the last one
         const override = { reason: null, ...change, ...(key === null ? { key: null, id: null } : { key: textOf(key, this.world.zone(zone).settings), id: key }),
             for_seconds_left: seconds, until: seconds && this.world.time + seconds, by: 'edge-fra-03 192.0.2.9', at: this.world.time };
         this.overrides.set(id, override);
-        return [200, override];
+        const unused = key !== null && this.world.unused.has(key);
+        return [200, { zone, key: override.key, id: key, override, ...(key === null ? {}
+            : { counted: !unused, note: unused ? 'nothing is counted under this key now' : null }) }];
     }
 }

@@ -102,6 +102,7 @@ class Zone {
 class World {
     write = true;
     blocks = [];
+    unused = new Set();  // ids of keys that no request has
     // How long the node has run; null: it is of a version without a history.
     remembers = 200000;
     // Of ratelimit_fleet; null: there is none.
@@ -176,8 +177,9 @@ class World {
             return [400, { error: 'the zone\'s rate is a variable, expected an argument rate=' }];
         }
         return [200, { zone: name, key: zone.texts.get(id) ?? textOf(id, zone.settings), id,
-            rate: rate ?? last ?? zone.settings.rate, limit: 100, remaining: 3, reset: 41.2, retry_after: 0, blocked: null,
-            source: 'redis' }];
+            rate: rate ?? last ?? zone.settings.rate, limit: 100, ...this.unused.has(id) ? { remaining: 100, reset: 0 } : { remaining: 3, reset: 41.2 },
+            retry_after: 0, blocked: null, source: 'redis', counted: !this.unused.has(id),
+            note: this.unused.has(id) ? 'nothing is counted under this key now' : null }];
     }
 
     // The status of DELETE zones/NAME/keys/ID, and its body.
@@ -189,8 +191,10 @@ class World {
         if (!zone) {
             return [404, { error: 'no such zone' }];
         }
-        zone.free(idOf(zone.settings, argument, value));
-        return [204];
+        const id = idOf(zone.settings, argument, value);
+        zone.free(id);
+        return this.unused.has(id) ? [200, { zone: name, key: id, id, counted: false, note: 'nothing is counted under this key now' }]
+            : [204];
     }
 }
 

@@ -44,7 +44,7 @@ void check_change(std::string_view text)
         return;
     }
     check(change.value);
-    must(change.lasts.count() >= 0);
+    must(change.time.lasts.count() >= 0 && change.time.until.count() >= 0);
     const auto stored = fleet::parse_stored(fleet::begin_stored(change, text) + ",\"at\":7}");
     must(stored.value == change.value && stored.at.count() == 7);
     must(stored.rate_text == change.rate_text);

@@ -20,29 +20,32 @@ subtest 'only a user of user= is named: one that nothing checked is not' => sub 
     my @basic = (Authorization => 'Basic Ym9zczp4');    # boss:x
     my $node = member(zone => 'rate=9r/d', fleet => 'node=edge',
         server => 'location /named/ { ratelimit_api write=on user=$remote_user; }');
-    is decode_json(put($node, $key, { block => \1 }, @basic)->body)->{by}, 'edge 127.0.0.1';
-    is decode_json(put($node, '/named/zones/test/keys/ka/override', { block => \1 }, @basic)->body)->{by},
+    is decode_json(put($node, $key, { block => \1 }, @basic)->body)->{override}{by}, 'edge 127.0.0.1';
+    is decode_json(put($node, '/named/zones/test/keys/ka/override', { block => \1 }, @basic)->body)->{override}{by},
         'edge 127.0.0.1 boss';
-    is decode_json(put($node, '/named/zones/test/keys/ka/override', { block => \1 })->body)->{by}, 'edge 127.0.0.1';
+    is decode_json(put($node, '/named/zones/test/keys/ka/override', { block => \1 })->body)->{override}{by}, 'edge 127.0.0.1';
 };
 
 subtest 'each change leaves one line in the error log: who, what, for how long and why' => sub {
     my $node = member(zone => 'rate=9r/d', fleet => 'node=edge');
+    $node->status('/?k=c');
     my $set = put($node, $key, { rate => '10r/m', for => '1h', reason => "ticket 7\n\"x\"" });
-    is decode_json($set->body)->{reason}, "ticket 7\n\"x\"", 'the answer has the reason';
+    is decode_json($set->body)->{override}{reason}, "ticket 7\n\"x\"", 'the answer has the reason';
     is decode_json($node->get($key)->body)->{override}{reason}, "ticket 7\n\"x\"", 'so has the override';
     is overrides($node)->{overrides}[0]{reason}, "ticket 7\n\"x\"", 'and the list';
     is put($node, '/ops/zones/test/override', { block => \1 })->status, 200;
     is take_back($node, 'ka'), 204;
     is take_back($node, 'ka'), 404;
-    is $node->status('/ops/zones/test/keys/k%22%0a', method => 'DELETE'), 204;
+    is $node->status('/ops/zones/test/keys/k%22%0a', method => 'DELETE'), 200, 'nothing was counted under it';
+    is $node->status('/ops/zones/test/keys/kc', method => 'DELETE'), 204;
     my @lines = lines($node);
-    is @lines, 4, 'one line each';
+    is @lines, 5, 'one line each';
     like $_, qr/\[notice\]/ for @lines;
     like $lines[0], qr/override set, zone "test", key "ka", by "edge 127\.0\.0\.1": rate 10r\/m for 3600 s, reason: "ticket 7\\x0A\\x22x\\x22"/i;
     like $lines[1], qr/override set, zone "test", by "edge 127\.0\.0\.1": block until it is taken back/;
     like $lines[2], qr/override taken back, zone "test", key "ka", by "edge/;
-    like $lines[3], qr/key freed, zone "test", key "k\\x22\\x0A", by "edge/i;
+    like $lines[3], qr/key freed, under which nothing was counted, zone "test", key "k\\x22\\x0A", by "edge/i;
+    like $lines[4], qr/key freed, zone "test", key "kc", by "edge/;
 };
 
 subtest 'with If-Match and If-None-Match nobody changes what another one changed meanwhile' => sub {

@@ -278,7 +278,7 @@ subtest 'freeing a key with the rate of an earlier override frees what that has 
             return $passed;
         };
         is $spent->(), 1, $algorithm;
-        is $node->status('/ops/zones/test/keys/ka', method => 'DELETE'), 204;
+        is $node->status('/ops/zones/test/keys/ka', method => 'DELETE'), 200, 'nothing was counted by the zone\'s own limit';
         is $spent->(), 0, 'what another rate left is still there';
         my $arguments = "rate=$rate->{rate}" . (defined $rate->{burst} ? "&burst=$rate->{burst}" : '');
         is $node->status("/ops/zones/test/keys/ka?$arguments", method => 'DELETE'), 204;

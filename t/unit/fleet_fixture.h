@@ -144,7 +144,7 @@ protected:
     std::string change(
         ChangeCall::Change what, const ChangeId& id, std::string text = {}, milliseconds lasts = {})
     {
-        TestChange call(api_.change, keys_, what, id.text(), std::move(text), lasts);
+        TestChange call(api_.change, keys_, what, id.text(), std::move(text), { lasts, {} });
         EXPECT_TRUE(client_->send(call));
         EXPECT_TRUE(loop_.run_until([&] { return !call.outcome.empty(); }));
         stored_ = call.stored;
@@ -168,7 +168,7 @@ protected:
         for (int i = from; i < to; ++i) {
             calls.push_back(std::make_unique<TestChange>(
                 api_.change, keys_, what, key_id("key " + std::to_string(i)).text(),
-                "{\"rate\":\"" + std::to_string(i + 1) + "r/s\"", milliseconds{ 0 }));
+                "{\"rate\":\"" + std::to_string(i + 1) + "r/s\""));
             ASSERT_TRUE(client_->send(*calls.back()));
         }
         ASSERT_TRUE(loop_.run_until([&] { return !calls.back()->outcome.empty(); }));

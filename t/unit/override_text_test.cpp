@@ -29,11 +29,37 @@ TEST(OverrideText, a_change_has_one_kind_and_perhaps_a_time)
     EXPECT_EQ(rate.value.kind, Kind::rate);
     EXPECT_EQ(rate.value.rate, (Rate{ 1000, std::chrono::minutes{ 15 } }));
     EXPECT_EQ(rate.value.burst, 50);
-    EXPECT_EQ(rate.lasts, std::chrono::hours{ 1 });
+    EXPECT_EQ(rate.time.lasts, std::chrono::hours{ 1 });
     EXPECT_EQ(changed(R"({"block":true})").value.kind, Kind::block);
-    EXPECT_EQ(changed(R"({"block":true})").lasts.count(), 0);
-    EXPECT_EQ(changed(R"( { "unlimited" : true, "for":"90" } )").lasts, std::chrono::seconds{ 90 });
+    EXPECT_EQ(changed(R"({"block":true})").time.lasts.count(), 0);
+    EXPECT_EQ(
+        changed(R"( { "unlimited" : true, "for":"90" } )").time.lasts, std::chrono::seconds{ 90 });
     EXPECT_EQ(changed(R"({"concurrency":7})").value.rate.quota, 7);
+}
+
+TEST(OverrideText, an_override_is_set_as_it_is_read)
+{
+    const auto change = changed(
+        R"({"rate":"5r/s","until":1795377904.653,"for_seconds_left":7200.5,"by":"n","at":1,"reason":null,"burst":null,"for":null})");
+    EXPECT_EQ(change.time.until.count(), 1'795'377'904'653);
+    EXPECT_EQ(change.time.lasts.count(), 0);
+    EXPECT_EQ(change.reason, "");
+    EXPECT_EQ(changed(R"({"block":true,"until":null})").time.until.count(), 0);
+    EXPECT_EQ(changed(R"({"block":true,"until":17})").time.until.count(), 17'000);
+    EXPECT_EQ(error_of(R"({"block":true,"until":17,"for":"1h"})"), "expected one of for and until");
+    for (const auto* until : { "0", "-5", "1e300", "8640000000001", "\"soon\"", "true" }) {
+        EXPECT_EQ(
+            error_of(std::string(R"({"block":true,"until":)") + until + "}").substr(0, 16),
+            "invalid \"until\",");
+    }
+    EXPECT_EQ(error_of(R"({"block":true,"later":null})").substr(0, 14), "unknown member");
+}
+
+TEST(OverrideText, times_that_no_calendar_has_are_not_read)
+{
+    EXPECT_EQ(parse_stored(R"({"block":true,"until":8640000000000001})").value.kind, Kind::unknown);
+    EXPECT_EQ(parse_stored(R"({"block":true,"until":8640000000000000})").value.kind, Kind::block);
+    EXPECT_EQ(parse_stored(R"({"block":true,"at":9007199254740992})").at.count(), 0);
 }
 
 TEST(OverrideText, errors_name_the_member_and_what_was_expected)
@@ -62,8 +88,8 @@ TEST(OverrideText, errors_name_the_member_and_what_was_expected)
     EXPECT_EQ(error_of(R"({"concurrency":0})").substr(0, 22), "invalid \"concurrency\",");
     EXPECT_EQ(
         error_of("{\"block\":true,\"til\\n\":1}"),
-        "unknown member \"til\\n\", expected rate, burst, concurrency, block, unlimited, for or "
-        "reason");
+        "unknown member \"til\\n\", expected rate, burst, concurrency, block, unlimited, for, "
+        "until or reason");
     EXPECT_EQ(
         error_of(R"({"block":true,"reason":""})"),
         "invalid \"reason\", expected a text of at most 200 bytes");

@@ -5,6 +5,7 @@
 #include "limit/percent_text.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -42,7 +43,14 @@ void write_summary(
     }
     json.number("overrides", overrides)
         .number("overrides_left_out", std::uint64_t{ fleet.shared().shared().left_out.load() })
-        .number("unreadable", reader.unreadable())
+        .number("overrides_lost", std::uint64_t{ fleet.shared().shared().lost.load() });
+    const milliseconds lost{ fleet.shared().shared().lost_ms.load() };
+    if (lost.count() == 0) {
+        json.null("lost_at");
+    } else {
+        json.seconds("lost_at", std::chrono::duration<double>(lost).count());
+    }
+    json.number("unreadable", reader.unreadable())
         .number("left_out", reader.left_out())
         .end_object();
 }

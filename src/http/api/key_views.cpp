@@ -1,7 +1,7 @@
 #include "http/api/key_views.h"
 
-#include "check/coalescer.h"
 #include "http/api/json_text.h"
+#include "http/api/key_peek.h"
 #include "http/api/override_queries.h"
 #include "http/api/path.h"
 #include "http/api/redis_query.h"
@@ -14,6 +14,7 @@
 #include "nginx/pool.h"
 #include "node/clocks.h"
 #include "redis/command.h"
+#include "redis/reply_text.h"
 
 #include <algorithm>
 #include <array>
@@ -34,23 +35,9 @@ constexpr std::string_view no_start =
 constexpr std::string_view no_rate =
     "the zone's rate is a variable, and the key was not refused lately, expected an argument rate=";
 
-std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy)
-{
-    std::string text(zone.zone.redis_key_length(key), '\0');
-    text.resize(zone.zone.redis_key(key, zone.zone.record_of(policy), text.data()).size());
-    return text;
-}
-
-std::string block_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy)
-{
-    std::string text(zone.zone.redis_key_length(key), '\0');
-    text.resize(zone.zone.block_key(key, policy.override_record, text.data()).size());
-    return text;
-}
-
 ngx_int_t send_state(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
-    Verdict state, std::string_view source)
+    Verdict state, std::string_view source, std::optional<bool> counted)
 {
     const auto override = zone.zone.override_of(key, node_clock.monotonic);
     const auto ends = override ? zone.zone.rest_of(*override, node_clock.monotonic) : std::nullopt;
@@ -86,62 +73,47 @@ ngx_int_t send_state(
     if (override) {
         json.text("override", override_names[static_cast<std::size_t>(override->kind)]);
     }
-    json.text("source", source).end_object();
+    json.text("source", source);
+    write_counted(json, zone, key, counted);
+    json.end_object();
     return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
 }
 
-/// Runs the peek script for two limits of the same key: the second has a cost that is always
-/// refused, so nothing is taken, and the first gets the key's state.
-class KeyQuery final : public RedisQuery, private ShardPart {
+/// Sends what Redis has of a key.
+class KeyQuery final : public KeyPeek {
 public:
-    KeyQuery(
-        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
-        : RedisQuery(r),
-          zone_(zone),
-          key_(key),
-          policy_(policy),
-          redis_key_(redis_key_of(zone, key, policy)),
-          block_key_(block_key_of(zone, key, policy)),
-          coalescer_(zone.redis->coalescer())
-    {
-        for (RemoteLimit& limit : limits_) {
-            limit.redis_key = redis_key_;
-            limit.block_key = block_key_;
-            limit.policy = policy;
-            limit.coalescer = &coalescer_;
-            limit.scripts = zone.peek;
-            limit.shard = coalescer_.client().shard_of(redis_key_);
-            if (zone.zone.clock == Clock::local) {
-                limit.now = nginx::local_time();
-            }
-        }
-        limits_.back().cost = policy.limit() + 1;
-        limits = pointers_;
-    }
-
-    ngx_int_t ask() { return coalescer_.send(*this) ? wait() : respond(); }
+    using KeyPeek::KeyPeek;
 
 private:
-    ngx_int_t respond() override
+    ngx_int_t peeked(const Verdict* state) override
     {
-        if (end != End::answered) {
-            return send_error(
+        return state != nullptr
+            ? send_state(r_, zone_, key_, policy_, *state, "redis", is_counted(policy_, *state))
+            : send_error(
                 r_, NGX_HTTP_SERVICE_UNAVAILABLE,
                 "Redis does not answer, or answers with an error");
-        }
-        return send_state(r_, zone_, key_, policy_, limits_.front().state, "redis");
+    }
+};
+
+/// Sends that an override blocks a key, and whether Redis counts anything under it.
+class BlockedQuery final : public KeyPeek {
+public:
+    BlockedQuery(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
+        const Verdict& block)
+        : KeyPeek(r, zone, key, policy), block_(block)
+    {
     }
 
-    void ended() noexcept override { answered(); }
+private:
+    ngx_int_t peeked(const Verdict* state) override
+    {
+        return send_state(
+            r_, zone_, key_, policy_, block_, "override",
+            state == nullptr ? std::nullopt : std::optional(is_counted(policy_, *state)));
+    }
 
-    const ZoneConf& zone_;
-    const std::string key_;
-    const Policy policy_;
-    const std::string redis_key_;
-    const std::string block_key_;
-    Coalescer& coalescer_;
-    std::array<RemoteLimit, 2> limits_;
-    const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
+    const Verdict block_;
 };
 
 /// Deletes a key's records in Redis, one after another: a cluster that moves their slot may have
@@ -171,7 +143,7 @@ private:
                 r_, NGX_HTTP_SERVICE_UNAVAILABLE,
                 refused_ ? "Redis answered with an error" : no_answer);
         }
-        return announce_freed(r_, zone_, key_);
+        return announce_freed(r_, zone_, key_, found_);
     }
 
     std::string_view routing_key() const noexcept override { return redis_keys_.back(); }
@@ -179,11 +151,12 @@ private:
     {
         command.whole(redis::plain_command({ "DEL", redis_keys_.back() }));
     }
-    bool on_reply(const redisReply&) noexcept override
+    bool on_reply(const redisReply& reply) noexcept override
     {
+        found_ = found_ || !redis::is_zero(reply);
         redis_keys_.pop_back();
         if (redis_keys_.empty()) {
-            zone_.zone.memory().forget_key(key_);
+            found_ = zone_.zone.memory().forget_key(key_) || found_;
             answered();
         } else {
             routing = {};
@@ -204,17 +177,8 @@ private:
     const std::string key_;
     std::vector<std::string> redis_keys_;  // that are not deleted yet
     bool refused_ = false;
+    bool found_ = false;  // one of them existed, or this node had counted the key
 };
-
-/// Sends the state of a key that is counted in this node's memory.
-ngx_int_t show_local_key(
-    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
-{
-    const LocalRequest request{ key, policy, 1, zone.zone.record_of(policy) };
-    const Verdict state =
-        zone.zone.memory().local_limiter().peek(request, node_clock.in_memory(policy));
-    return send_state(r, zone, key, policy, state, "local");
-}
 
 /// The override of the key or zone that changes what is counted. Empty: there is none.
 std::optional<Override> changed_policy(const ZoneConf& zone, std::string_view key)
@@ -224,14 +188,6 @@ std::optional<Override> changed_policy(const ZoneConf& zone, std::string_view ke
         && (override->kind == Override::Kind::rate
             || override->kind == Override::Kind::concurrency);
     return changes ? override : std::nullopt;
-}
-
-/// If the zone's rate is a variable and none is given: the rate by which the key was refused last.
-void use_last_rate(const ZoneConf& zone, std::string_view key, Policy& policy)
-{
-    if (policy.rate.quota == 0) {
-        policy.rate = zone.zone.memory().top_refused().last_rate(key).value_or(Rate{});
-    }
 }
 
 /// Sets rate and burst of `policy` if the arguments have them. Returns the error; empty: none.
@@ -307,11 +263,17 @@ ngx_int_t show_key(
     if (const auto override = zone.zone.override_of(key, node_clock.monotonic);
         override && override->kind == Override::Kind::block) {
         const auto rest = zone.zone.rest_of(*override, node_clock.monotonic);
-        const Verdict state = blocked(1, rest.value_or(endless_block));
-        return send_state(r, zone, key, policy, state, "override");
+        const Verdict block = blocked(1, rest.value_or(endless_block));
+        if (zone.redis == nullptr) {
+            const bool counted = is_counted(policy, peek_local(zone, key, policy));
+            return send_state(r, zone, key, policy, block, "override", counted);
+        }
+        auto* query = nginx::make<BlockedQuery>(r->pool, r, zone, key, policy, block);
+        return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
     }
     if (zone.redis == nullptr) {
-        return show_local_key(r, zone, key, policy);
+        const Verdict state = peek_local(zone, key, policy);
+        return send_state(r, zone, key, policy, state, "local", is_counted(policy, state));
     }
     auto* query = nginx::make<KeyQuery>(r->pool, r, zone, key, policy);
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
@@ -321,8 +283,7 @@ ngx_int_t free_key(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view arguments)
 {
     if (zone.redis == nullptr) {
-        zone.zone.memory().forget_key(key);
-        return announce_freed(r, zone, key);
+        return announce_freed(r, zone, key, zone.zone.memory().forget_key(key));
     }
     std::vector<std::string> records;
     std::string_view no_period;

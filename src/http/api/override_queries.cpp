@@ -4,6 +4,7 @@
 #include "http/api/change_log.h"
 #include "http/api/fleet_query.h"
 #include "http/api/json_text.h"
+#include "http/api/key_peek.h"
 #include "http/api/override_json.h"
 #include "http/shown_key.h"
 #include "limit/percent_text.h"
@@ -33,15 +34,89 @@ ChangeId id_of(const ZoneConf& zone, std::string_view key) noexcept
              zone.zone.name, key };
 }
 
+/// Begins the JSON of an override: its zone and key, and what it is; `stored` null: there is none.
+JsonText begin_answer(
+    const ZoneConf& zone, std::string_view key, const fleet::StoredOverride* stored,
+    milliseconds now)
+{
+    JsonText json;
+    json.begin_object().text("zone", zone.zone.name);
+    if (key.empty()) {
+        json.null("key").null("id");
+    } else {
+        json.text("key", shown_key(&zone.zone, key)).text("id", percent_encoded(key));
+    }
+    if (stored == nullptr) {
+        json.null("override");
+    } else {
+        json.begin_object("override");
+        write_override(json, *stored, now);
+        json.end_object();
+    }
+    return json;
+}
+
+/// Sends what was set for a key, and whether anything is counted under it.
+class SetAnswer final : public KeyPeek {
+public:
+    SetAnswer(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
+        JsonText json, std::string stored)
+        : KeyPeek(r, zone, key, policy), json_(std::move(json)), stored_(std::move(stored))
+    {
+    }
+
+    static ngx_int_t send(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, JsonText json,
+        std::string_view stored, std::optional<bool> counted)
+    {
+        write_counted(json, zone, key, counted);
+        json.end_object();
+        return send_tagged(r, json.str() + "\n", stored);
+    }
+
+private:
+    ngx_int_t peeked(const Verdict* state) override
+    {
+        return send(
+            r_, zone_, key_, std::move(json_), stored_,
+            state == nullptr ? std::nullopt : std::optional(is_counted(policy_, *state)));
+    }
+
+    JsonText json_;
+    const std::string stored_;
+};
+
+/// Sends what was set.
+ngx_int_t send_set(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const std::string& text)
+{
+    const auto stored = fleet::parse_stored(text);
+    JsonText json = begin_answer(zone, key, &stored, stored.at);
+    if (key.empty()) {
+        json.end_object();
+        return send_tagged(r, json.str() + "\n", text);
+    }
+    const auto policy = own_policy(zone, key);
+    if (!policy || zone.redis == nullptr) {
+        const auto counted = policy
+            ? std::optional(is_counted(*policy, peek_local(zone, key, *policy)))
+            : std::nullopt;
+        return SetAnswer::send(r, zone, key, std::move(json), text, counted);
+    }
+    auto* answer = nginx::make<SetAnswer>(r->pool, r, zone, key, *policy, std::move(json), text);
+    return answer == nullptr ? ngx_int_t{ NGX_ERROR } : answer->ask();
+}
+
 /// Changes an override in Redis, and waits until the reply.
 class OverrideQuery final : public FleetQuery<ChangeCall> {
 public:
     OverrideQuery(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, Change change,
-        std::string text, milliseconds lasts, std::string condition)
+        std::string text, fleet::OverrideTime time, std::string condition)
         : FleetQuery(
             r, main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), change,
-            id_of(zone, key).text(), std::move(text), lasts, std::move(condition)),
+            id_of(zone, key).text(), std::move(text), time, std::move(condition)),
           zone_(zone),
           key_(key),
           removes_(change == Change::remove)
@@ -67,16 +142,7 @@ private:
         }
         const auto stored = fleet::parse_stored(stored_);
         log_change(r_, "override set", zone_, key_, &stored);
-        JsonText json;
-        json.begin_object().text("zone", zone_.zone.name);
-        if (key_.empty()) {
-            json.null("key").null("id");
-        } else {
-            json.text("key", shown_key(&zone_.zone, key_)).text("id", percent_encoded(key_));
-        }
-        write_override(json, stored, stored.at);
-        json.end_object();
-        return send_tagged(r_, json.str() + "\n", stored_);
+        return send_set(r_, zone_, key_, stored_);
     }
 
     ngx_int_t show_failure(redis::Fate fate) override
@@ -112,14 +178,34 @@ private:
     std::string stored_;
 };
 
+/// 204, or a text if nothing was counted under the key.
+ngx_int_t send_freed(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, bool counted)
+{
+    if (counted) {
+        return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
+    }
+    JsonText json;
+    json.begin_object()
+        .text("zone", zone.zone.name)
+        .text("key", shown_key(&zone.zone, key))
+        .text("id", percent_encoded(key));
+    write_counted(json, zone, key, false);
+    json.end_object();
+    return send_response(r, NGX_HTTP_OK, json_type, json.str() + "\n");
+}
+
 /// Writes the event that a key was freed.
 class FreedQuery final : public RedisQuery, private ChangeCall {
 public:
-    FreedQuery(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+    FreedQuery(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, bool counted)
         : RedisQuery(r),
           ChangeCall(
               main_conf(r).fleet->scripts().change, main_conf(r).fleet->keys(), Change::free,
-              ChangeId{ ChangeId::Kind::freed_key, zone.zone.name, key }.text())
+              ChangeId{ ChangeId::Kind::freed_key, zone.zone.name, key }.text()),
+          zone_(zone),
+          key_(key),
+          counted_(counted)
     {
     }
 
@@ -131,7 +217,7 @@ public:
 private:
     ngx_int_t respond() override
     {
-        return written_ ? send_response(r_, NGX_HTTP_NO_CONTENT, {}, {})
+        return written_ ? send_freed(r_, zone_, key_, counted_)
                         : send_error(
                             r_, NGX_HTTP_SERVICE_UNAVAILABLE,
                             "the key is free on this node, but the fleet's Redis does not answer: "
@@ -144,6 +230,9 @@ private:
     }
     void ended(redis::Fate) noexcept override { answered(); }
 
+    const ZoneConf& zone_;
+    const std::string key_;
+    const bool counted_;
     bool written_ = false;
 };
 
@@ -151,7 +240,7 @@ private:
 class OverrideLookup final : public FleetQuery<fleet::LookupCall> {
 public:
     OverrideLookup(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
-        : FleetQuery(r, main_conf(r).fleet->keys(), id_of(zone, key).text()), zone_(zone)
+        : FleetQuery(r, main_conf(r).fleet->keys(), id_of(zone, key).text()), zone_(zone), key_(key)
     {
     }
 
@@ -163,15 +252,7 @@ private:
         if (stored.value.has_ended(now)) {
             stored_.clear();
         }
-        JsonText json;
-        json.begin_object().text("zone", zone_.zone.name);
-        if (stored_.empty()) {
-            json.null("override");
-        } else {
-            json.begin_object("override");
-            write_override(json, stored, now);
-            json.end_object();
-        }
+        JsonText json = begin_answer(zone_, key_, stored_.empty() ? nullptr : &stored, now);
         json.end_object();
         return send_tagged(r_, json.str() + "\n", stored_);
     }
@@ -183,6 +264,7 @@ private:
     }
 
     const ZoneConf& zone_;
+    const std::string key_;
     std::string stored_;
 };
 
@@ -196,7 +278,7 @@ ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string
 
 ngx_int_t change_override(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, ChangeCall::Change which,
-    std::string text, milliseconds lasts)
+    std::string text, fleet::OverrideTime time)
 {
     auto condition = change_condition(r);
     if (!condition) {
@@ -205,17 +287,18 @@ ngx_int_t change_override(
             "expected If-Match with one ETag of an override or *, or If-None-Match with *");
     }
     auto* query = nginx::make<OverrideQuery>(
-        r->pool, r, zone, key, which, std::move(text), lasts, std::move(*condition));
+        r->pool, r, zone, key, which, std::move(text), time, std::move(*condition));
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
 }
 
-ngx_int_t announce_freed(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key)
+ngx_int_t announce_freed(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, bool counted)
 {
-    log_change(r, "key freed", zone, key);
+    log_change(r, counted ? "key freed" : "key freed, under which nothing was counted", zone, key);
     if (main_conf(r).fleet == nullptr) {
-        return send_response(r, NGX_HTTP_NO_CONTENT, {}, {});
+        return send_freed(r, zone, key, counted);
     }
-    auto* query = nginx::make<FreedQuery>(r->pool, r, zone, key);
+    auto* query = nginx::make<FreedQuery>(r->pool, r, zone, key, counted);
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
 }
 

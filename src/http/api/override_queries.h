@@ -12,10 +12,10 @@ namespace ratelimit::http {
 // content handler returns.
 
 /// Sets or removes the override of a key or, if `key` is empty, of the whole zone, and sends the
-/// response. `text`, `lasts`: as for ChangeCall.
+/// response. `text`, `time`: as for ChangeCall.
 ngx_int_t change_override(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key,
-    fleet::ChangeCall::Change which, std::string text, milliseconds lasts);
+    fleet::ChangeCall::Change which, std::string text, fleet::OverrideTime time);
 
 /// Sends the override of a key or, if `key` is empty, of the whole zone: {"override":null} if there
 /// is none.
@@ -26,7 +26,9 @@ ngx_int_t show_override(ngx_http_request_t* r, const ZoneConf& zone, std::string
 ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf* zone);
 
 /// Tells all nodes that the key was freed, and sends the response to the request that freed it.
-/// Without ratelimit_fleet, it sends only the response.
-ngx_int_t announce_freed(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key);
+/// Without ratelimit_fleet, it sends only the response. `counted`: whether anything was counted
+/// under the key.
+ngx_int_t announce_freed(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, bool counted);
 
 }  // namespace ratelimit::http

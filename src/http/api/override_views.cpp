@@ -7,6 +7,7 @@
 #include "http/api/response.h"
 #include "nginx/guarded.h"
 #include "nginx/text.h"
+#include "node/clocks.h"
 
 #include <new>
 #include <string>
@@ -18,6 +19,18 @@ namespace {
 using Change = fleet::ChangeCall::Change;
 using View = ApiPath::View;
 
+/// Empty: the override would end later than now, and within the longest time.
+std::string_view wrong_end(const FleetMemory& fleet, const fleet::OverrideTime& time)
+{
+    if (time.until.count() == 0 || fleet.shared().heard_us.load() == 0) {
+        return {};  // Redis was never heard, and the change will not be made
+    }
+    const milliseconds rest = time.until - fleet.redis_time(node_clock.monotonic());
+    return rest.count() > 0 && rest <= max_window
+        ? std::string_view{}
+        : "invalid \"until\", expected a time that is to come, in at most 366 days";
+}
+
 ngx_int_t set_override(
     ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, std::string_view body)
 {
@@ -26,6 +39,9 @@ ngx_int_t set_override(
         return send_error(r, NGX_HTTP_BAD_REQUEST, error);
     }
     if (const auto error = misfit(wanted.value, zone.zone.policy); !error.empty()) {
+        return send_error(r, NGX_HTTP_BAD_REQUEST, error);
+    }
+    if (const auto error = wrong_end(main_conf(r).fleet->shared(), wanted.time); !error.empty()) {
         return send_error(r, NGX_HTTP_BAD_REQUEST, error);
     }
     if (zone.zone.override_slot == nullptr) {
@@ -42,7 +58,7 @@ ngx_int_t set_override(
             "no room for another override, expected a larger size= of ratelimit_fleet");
     }
     return change_override(
-        r, zone, key, Change::set, fleet::begin_stored(wanted, author(r)), wanted.lasts);
+        r, zone, key, Change::set, fleet::begin_stored(wanted, author(r)), wanted.time);
 }
 
 /// Appends a buffer of the body. False: it could not be read.

@@ -117,9 +117,8 @@ function confirmChange({ title, key, text, yes, asks, danger, lasts: length = '1
 // Whether a change refuses requests of people who did nothing, or lets in what may be an attack.
 const isDangerous = (change, named) => Boolean(change) && Boolean(change.block || (named === null && change.unlimited));
 
-// The change that brings an override back, for the rest of its time.
-function changeOf({ rate, burst, concurrency, block, unlimited, for_seconds_left: left, reason }) {
-    return JSON.parse(JSON.stringify({ rate, burst, concurrency, block, unlimited,
-        for: left === null || left === undefined ? undefined : `${Math.max(1, Math.ceil(left))}s`,
+// The change that brings an override back, until its time.
+function changeOf({ rate, burst, concurrency, block, unlimited, until, reason }) {
+    return JSON.parse(JSON.stringify({ rate, burst, concurrency, block, unlimited, until: until ?? undefined,
         reason: reason ?? undefined }));
 }

@@ -88,7 +88,8 @@ class KeyFinder {
 
     // Where the key is blocked or changed comes first, then where least is left.
     #rank({ state, override, zone }) {
-        return override || state?.blocked ? -2 : zone.override ? -1 : state ? state.remaining / (state.limit || 1) : 2;
+        return override || state?.blocked ? -2 : zone.override ? -1 : state?.counted === false ? 3
+            : state ? state.remaining / (state.limit || 1) : 2;
     }
 
     // Also when it becomes known whether anything can be changed.
@@ -98,16 +99,21 @@ class KeyFinder {
         }
         const { page } = this.fleet;
         const now = page.time;
+        const key = visible(middleCut(this.key, 60));
+        const some = this.found.some(({ state, override }) => override || (state && state.counted !== false));
+        const counted = this.found.filter(({ state, override }) => override || state?.counted !== false).length;
         say(byId('find-text'), this.found.length === 0 ? 'No zone has such a key: it is no address, or Redis does not answer.'
-            : `${visible(middleCut(this.key, 60))} in ${this.found.length} of ${count(this.searched, 'zone', 'zones')}:`);
+            : some ? `${key} in ${counted} of ${count(this.searched, 'zone', 'zones')}:`
+                : `Nothing is counted under ${key} in any zone now: no request has it, or it is typed in another form.`);
         this.table.show(this.found, ({ zone }) => zone.name, ({ zone, state, wrong, override }, cells, made) => {
             const change = override ?? zone.override ?? null;
             say(cells[1], change ? `${overrideText(change)} ${untilText(change, now)}, configured ${quotaText(zone)}` : quotaText(zone));
             cells[1].classList.toggle('bad', Boolean(change?.block));
-            say(cells[2], state ? `${whole(state.remaining)} of ${whole(state.limit)}` : '–');
+            say(cells[2], state?.counted === false ? 'Nothing counted' : state ? `${whole(state.remaining)} of ${whole(state.limit)}` : '–');
+            cells[2].title = state?.note ? visible(state.note) : '';
             cells[2].classList.toggle('some', state?.remaining === 0);
             say(cells[3], change?.block ? 'Blocked' : state?.blocked ? `Blocked for another ${duration(state.blocked)} by block= of the zone`
-                : !state ? `Not known: ${wrong}` : state.retry_after === null ? 'Never' : state.retry_after > 0
+                : !state ? `Not known: ${wrong}` : state.counted === false ? '–' : state.retry_after === null ? 'Never' : state.retry_after > 0
                     ? `In ${duration(state.retry_after)}` : 'Now');
             cells[3].classList.toggle('bad', Boolean(change?.block || state?.blocked));
             say(cells[4], !change ? 'Not changed' : `${override ? '' : 'The whole zone, '}by ${visible(change.by ?? 'someone')}`

@@ -1,6 +1,7 @@
 // The fleet: its nodes, zones summed over them, and the keys that all of them together refuse most.
 
 const HERE = 'this node';
+const SECONDS_OF_A_LOSS = 86400;  // for which the page tells it
 
 // "3 s", "12 min", "2 h", "3 d": rounded down.
 function age(seconds) {
@@ -166,6 +167,10 @@ class FleetView {
         say(byId('fleet-differ'), differ.length === 0 ? ''
             : `Settings differ between nodes, so that limits are not what one configuration says: ${differ.join(', ')}.`);
         byId('fleet-differ').hidden = differ.length === 0;
+        const lost = fleet.lost_at && this.page.time - fleet.lost_at < SECONDS_OF_A_LOSS ? fleet.overrides_lost : 0;
+        say(byId('fleet-lost'), lost > 0 ? `Redis ${visible(fleet.redis)} has lost its data at ${when(fleet.lost_at, this.page.time)}: `
+            + `${count(lost, 'limit that was changed is', 'limits that were changed are')} as configured again.` : '');
+        byId('fleet-lost').hidden = !(lost > 0);
         const missing = fleet.left_out ?? 0;
         say(byId('fleet-left-out'), missing === 0 ? '' : `These figures are without ${whole(missing)} of ${whole(fleet.known)} nodes: `
             + 'the reports of all of them are more than one answer holds. The metrics of each node have its own.');

@@ -28,8 +28,11 @@ async function freeKey(zone, key) {
     try {
         const answer = await fetch(keyUrl(zone, idArgument(key.id)),
             { method: 'DELETE', cache: 'no-store', signal: AbortSignal.timeout(1000 * SECONDS_TO_FREE) });
-        return answer.ok ? [true, `Freed ${name}.`]
-            : [false, `Not freed: ${name}: ${await refusalText(answer)}.`];
+        if (answer.ok) {
+            const { counted } = await answer.json().catch(() => ({}));  // 204 has no body
+            return [true, counted === false ? `Nothing was counted under ${name}.` : `Freed ${name}.`];
+        }
+        return [false, `Not freed: ${name}: ${await refusalText(answer)}.`];
     } catch {
         return [false, `No answer: ${name} may be freed or not.`];
     }

@@ -154,7 +154,9 @@ class LimitsView {
         if (ofZone) {
             lines.push(['The zone', `${overrideText(ofZone)}, ${overrideNote(ofZone)}`]);
         }
-        if (state) {
+        if (state?.counted === false) {
+            lines.push(['Count', visible(state.note)]);  // what is left of nothing would look like "not limited"
+        } else if (state) {
             if (zone.limit === null && !state.override && state.rate) {
                 lines.push(['Rate of the key', state.rate + (byId('limit-known-rate').value ? '' : ', when it was refused last')]);
             }
@@ -225,14 +227,17 @@ class LimitsView {
         const [before] = undoes ? await call(url) : [null];
         const [answer, wrong] = await call(url, body === null ? 'DELETE' : 'PUT', body && { ...body, ...wanted });
         this.busy = false;
-        this.page.tell(answer ? done : `${failed}: ${wrong}.`, Boolean(answer),
+        const told = answer?.counted !== false ? done : body === null
+            ? `Nothing was counted under ${middleCut(visible(key), 60)} in ${visible(zone.name)}.` : `${done} Nothing is counted under this key now.`;
+        this.page.tell(answer ? told : `${failed}: ${wrong}.`, Boolean(answer),
             answer && before ? () => this.#undo(url, before.override) : null);
         await this.#refresh(answer);
     }
 
     async #undo(url, before) {
         this.page.tell('', true);
-        const [answer, wrong] = await call(url, before ? 'PUT' : 'DELETE', before && changeOf(before));
+        const over = !before || before.until && before.until <= this.page.time;  // it would have ended by now
+        const [answer, wrong] = await call(url, over ? 'DELETE' : 'PUT', over ? null : changeOf(before));
         this.page.tell(answer ? 'Undone.' : `Not undone: ${wrong}.`, Boolean(answer));
         await this.#refresh(answer);
     }

@@ -86,4 +86,15 @@ std::string_view network_of(std::string_view address, const NetworkBits& bits, s
     return own;
 }
 
+std::string_view network_text(std::string_view bytes, const NetworkBits& bits, std::string& own)
+{
+    std::string text = address_text(bytes);
+    if (text.empty()) {
+        return bytes;
+    }
+    const unsigned kept = bytes.size() == ipv4_length ? bits.ipv4 : bits.ipv6;
+    own = kept < 8 * bytes.size() ? text + "/" + std::to_string(kept) : text;
+    return own;
+}
+
 }  // namespace ratelimit::rehearse

@@ -23,6 +23,10 @@ std::string address_text(std::string_view bytes);
 /// its network. An IPv4-mapped address is an IPv4 address.
 std::string_view network_of(std::string_view address, const NetworkBits& bits, std::string& own);
 
+/// $ratelimit_client_text: what network_of returned, as people write it, with "/bits" if these are
+/// not all. `bytes` may be of `own`.
+std::string_view network_text(std::string_view bytes, const NetworkBits& bits, std::string& own);
+
 /// Clears the bits behind the first `prefix` ones.
 void cut_address(std::string& bytes, unsigned prefix);
 

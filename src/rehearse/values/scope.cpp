@@ -242,12 +242,14 @@ const Variable* Scope::make_from_address(const std::string& name)
                 return parse_address(text, own) ? own : text;
             }));
     }
+    const bool is_text = name.ends_with("_text");
     const auto network = parse_network_variable(name);
     const NetworkBits bits =
         network ? *network : NetworkBits{ .ipv6 = variables_.definitions().ipv6_prefix };
-    return variables_.own(
-        std::make_unique<Derived>(address, [bits](std::string_view text, std::string& own) {
-            return network_of(text, bits, own);
+    return variables_.own(std::make_unique<Derived>(
+        address, [bits, is_text](std::string_view text, std::string& own) {
+            const std::string_view bytes = network_of(text, bits, own);
+            return is_text ? network_text(bytes, bits, own) : bytes;
         }));
 }
 
@@ -280,7 +282,7 @@ const Variable* Scope::make(const std::string& name)
         return variables_.own(std::make_unique<ServerName>());
     }
     if (name == "binary_remote_addr" || name == "ratelimit_client"
-        || name.starts_with(network_variable_prefix)) {
+        || name == "ratelimit_client_text" || name.starts_with(network_variable_prefix)) {
         return make_from_address(name);
     }
     if (name.size() == 1 && name[0] >= '1' && name[0] <= '9') {

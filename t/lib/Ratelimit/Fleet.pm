@@ -26,14 +26,15 @@ sub member {
 }
 
 # Puts an override: of a key of the zone test, or of $path ("override" for the whole zone). Dies if it is
-# refused. Returns the answer's JSON.
+# refused. Returns the answer's JSON, with the members of its "override".
 sub override {
     my ($node, $path, $change) = @_;
     $path = "keys/$path/override" if $path ne 'override';
     my $answer = $node->get("/ops/zones/test/$path", method => 'PUT',
         body => ref $change ? encode_json($change) : $change);
     croak $answer->status . ' ' . $answer->body if $answer->status != 200;
-    return decode_json($answer->body);
+    my $set = decode_json($answer->body);
+    return { %{$set}, %{ $set->{override} } };
 }
 
 sub take_back {

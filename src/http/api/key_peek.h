@@ -1,0 +1,68 @@
+#pragma once
+
+#include "check/coalescer.h"
+#include "conf/conf.h"
+#include "http/api/json_text.h"
+#include "http/api/redis_query.h"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ratelimit::http {
+
+/// The names of a key's records in Redis.
+std::string redis_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy);
+std::string block_key_of(const ZoneConf& zone, std::string_view key, const Policy& policy);
+
+/// If the zone's rate is a variable and none is given: the rate by which the key was refused last.
+void use_last_rate(const ZoneConf& zone, std::string_view key, Policy& policy);
+
+/// The zone's own limit of a key now. Empty: its rate or the first day of its month is a variable
+/// whose value is not known.
+std::optional<Policy> own_policy(const ZoneConf& zone, std::string_view key);
+
+/// The state of a key that is counted in this node's memory.
+Verdict peek_local(const ZoneConf& zone, std::string_view key, const Policy& policy);
+
+/// Whether anything is counted under a key that has this state.
+bool is_counted(const Policy& policy, const Verdict& state) noexcept;
+
+/// Writes `counted` (null: not known) and `note`: what people should know of a key under which
+/// nothing is counted, so that they do not take it for one that is not limited.
+void write_counted(
+    JsonText& json, const ZoneConf& zone, std::string_view key, std::optional<bool> counted);
+
+/// Asks Redis for a key's state and takes nothing: runs the peek script for two limits of the same
+/// key. The second has a cost that is always refused, and the first gets the key's state.
+class KeyPeek : public RedisQuery, private ShardPart {
+public:
+    KeyPeek(
+        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy);
+
+    ngx_int_t ask() { return coalescer_.send(*this) ? wait() : respond(); }
+
+protected:
+    /// `state`: null if Redis does not answer. Returns what a content handler returns.
+    virtual ngx_int_t peeked(const Verdict* state) = 0;
+
+    const ZoneConf& zone_;
+    const std::string key_;
+    const Policy policy_;
+
+private:
+    ngx_int_t respond() final
+    {
+        return peeked(end == End::answered ? &limits_.front().state : nullptr);
+    }
+    void ended() noexcept final { answered(); }
+
+    const std::string redis_key_;
+    const std::string block_key_;
+    Coalescer& coalescer_;
+    std::array<RemoteLimit, 2> limits_;
+    const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
+};
+
+}  // namespace ratelimit::http
