@@ -1,6 +1,7 @@
 #include "limit/usage_scanner.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace ratelimit {
@@ -29,6 +30,42 @@ std::string_view without_names(std::string_view path, std::uint64_t count) noexc
     return path;
 }
 
+/// Bytes up to the end of the last empty line, by which an event ends. Lines that end with CR alone
+/// do not count.
+std::size_t whole_events(std::string_view text) noexcept
+{
+    while (true) {
+        const void* const found = ::memrchr(text.data(), '\n', text.size());
+        if (found == nullptr) {
+            return 0;
+        }
+        const auto size =
+            static_cast<std::size_t>(static_cast<const char*>(found) - text.data()) + 1;
+        text = text.substr(0, size);
+        if (text.ends_with("\n\n") || text.ends_with("\r\n\r\n")) {
+            return size;
+        }
+        text.remove_suffix(1);
+    }
+}
+
+/// Bytes of the text before the name, or all.
+std::size_t position_of(std::string_view name, std::string_view text) noexcept
+{
+    const void* const found = ::memmem(text.data(), text.size(), name.data(), name.size());
+    if (found == nullptr) {
+        return text.size();
+    }
+    return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+/// Bytes of the text before a line ends: with LF, CR LF or CR.
+std::size_t length_of_line(std::string_view text) noexcept
+{
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    return std::min(text.substr(0, end).find('\r'), end);
+}
+
 }  // namespace
 
 bool UsageScanner::is_path(std::string_view path) noexcept
@@ -37,7 +74,7 @@ bool UsageScanner::is_path(std::string_view path) noexcept
     while (true) {
         const std::string_view name = path.substr(0, path.find('.'));
         if (name.empty() || name.size() > longest_name || ++names > most_names
-            || name.find_first_of("\"\\$[]/*>'") != name.npos) {
+            || name.find_first_of("\"\\$[]/*>'\r\n") != name.npos) {
             return false;
         }
         if (name.size() == path.size()) {
@@ -65,6 +102,7 @@ std::string_view UsageScanner::name_of_level() const noexcept
 
 void UsageScanner::begin_json() noexcept
 {
+    event_begins_ = true;
     depth_ = on_path_ = 0;
     in_string_ = escaped_ = names_follow_ = found_ = in_number_ = false;
 }
@@ -139,28 +177,51 @@ void UsageScanner::read_json(std::string_view text) noexcept
     }
 }
 
+/// Compares a name with the path's, up to its end or the first difference; returns what follows.
+std::string_view UsageScanner::read_name(std::string_view text) noexcept
+{
+    const std::string_view name = name_of_level();
+    while (!text.empty()) {
+        const char sign = text.front();
+        is_name_ = sign == '"' || (matched_ < name.size() && name[matched_] == sign);
+        if (!is_name_) {
+            return text;
+        }
+        text.remove_prefix(1);
+        if (sign == '"') {
+            in_string_ = false;
+            found_ = matched_ == name.size();
+            return text;
+        }
+        ++matched_;
+    }
+    return text;
+}
+
 /// Returns what follows the string, or nothing.
 std::string_view UsageScanner::read_string(std::string_view text) noexcept
 {
-    const std::string_view name = is_name_ ? name_of_level() : std::string_view{};
-    std::size_t at = 0;
-    for (; at < text.size(); ++at) {
-        const char sign = text[at];
-        if (escaped_) {
-            escaped_ = false;
-        } else if (sign == '\\') {
-            escaped_ = true;
-            is_name_ = false;
-        } else if (sign == '"') {
-            in_string_ = false;
-            found_ = is_name_ && matched_ == name.size();
-            return text.substr(at + 1);
-        } else if (is_name_) {
-            is_name_ = matched_ < name.size() && name[matched_] == sign;
-            ++matched_;
-        }
+    if (is_name_) {
+        return read_name(text);
     }
-    return {};
+    std::size_t at = std::exchange(escaped_, false) ? 1 : 0;
+    while (true) {
+        const std::size_t end = std::min(text.find('"', at), text.size());
+        std::size_t first = end;
+        while (first > at && text[first - 1] == '\\') {
+            --first;
+        }
+        const bool escaped = (end - first) % 2 == 1;  // a backslash escapes the one that follows it
+        if (end == text.size()) {
+            escaped_ = escaped;
+            return {};
+        }
+        if (!escaped) {
+            in_string_ = found_ = false;
+            return text.substr(end + 1);
+        }
+        at = end + 1;
+    }
 }
 
 /// Returns what follows the number, or nothing.
@@ -184,17 +245,31 @@ std::string_view UsageScanner::read_number(std::string_view text) noexcept
     return {};
 }
 
-/// Lines end with LF, CR LF or CR; an empty one ends an event, whose data is one JSON text.
+/// Lines end with LF, CR LF or CR; an empty one ends an event, whose data is one JSON text. Events
+/// without the last name of the path have no value, so they are not read. The name is looked for
+/// once up to each place where it is.
 void UsageScanner::read_events(std::string_view text) noexcept
 {
+    const std::string_view name = path_.substr(path_.rfind('.') + 1);
+    std::size_t look_again = text.size();  // when at most so many bytes are left
     while (!text.empty()) {
-        text = read_line(text);
+        if (!event_begins_ || text.size() > look_again) {
+            text = read_line(text);
+            continue;
+        }
+        const std::size_t at = position_of(name, text);
+        look_again = at < text.size() ? text.size() - at - 1 : 0;
+        if (const std::size_t size = whole_events(text.substr(0, at)); size > 0) {
+            text.remove_prefix(size);
+            after_cr_ = false;
+        }
     }
 }
 
 std::string_view UsageScanner::read_line(std::string_view text) noexcept
 {
-    const std::size_t end = std::min(text.find_first_of("\r\n"), text.size());
+    const bool at_begin = std::exchange(event_begins_, false);
+    const std::size_t end = length_of_line(text);
     std::string_view part = text.substr(0, end);
     if (!part.empty()) {
         empty_ = after_cr_ = false;
@@ -216,7 +291,9 @@ std::string_view UsageScanner::read_line(std::string_view text) noexcept
         read_json("\n");
     }
     const bool second_half = text[end] == '\n' && std::exchange(after_cr_, false);
-    if (empty_ && !second_half) {
+    if (second_half) {
+        event_begins_ = at_begin;
+    } else if (empty_) {
         begin_json();
     }
     after_cr_ = text[end] == '\r';

@@ -16,8 +16,8 @@ public:
     enum class Format : std::uint8_t { json, event_stream };
     static constexpr std::int64_t most = 1'000'000'000'000;
 
-    /// Whether the text is a path: names between dots, at most 16 of at most 64 bytes, without `"`
-    /// and `\`, and without what other notations have: `$ [ ] / * > '`.
+    /// Whether the text is a path: names between dots, at most 16 of at most 64 bytes, without `"`,
+    /// `\` and ends of lines, and without what other notations have: `$ [ ] / * > '`.
     static bool is_path(std::string_view path) noexcept;
 
     /// `path` must outlive the scanner.
@@ -31,6 +31,7 @@ private:
     void read_json(std::string_view text) noexcept;
     void read_events(std::string_view text) noexcept;
     std::string_view read_line(std::string_view text) noexcept;
+    std::string_view read_name(std::string_view text) noexcept;
     std::string_view read_string(std::string_view text) noexcept;
     std::string_view read_number(std::string_view text) noexcept;
     void take(char sign) noexcept;
@@ -60,9 +61,10 @@ private:
     // Events.
     enum class Line : std::uint8_t { begin, data, other };
     Line line_ = Line::begin;
-    std::uint8_t field_ = 0;  // bytes of "data:" at the begin of the line
-    bool empty_ = true;       // nothing of the line was read
-    bool after_cr_ = false;   // the line before ended with CR, which LF may follow
+    std::uint8_t field_ = 0;    // bytes of "data:" at the begin of the line
+    bool empty_ = true;         // nothing of the line was read
+    bool after_cr_ = false;     // the line before ended with CR, which LF may follow
+    bool event_begins_ = true;  // nothing of the event was read
 };
 
 }  // namespace ratelimit

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ratelimit {
 namespace {
@@ -178,6 +180,211 @@ TEST(UsageScanner, finds_what_a_library_finds_in_random_texts)
         values += two.value() ? 1 : 0;
     }
     EXPECT_GT(values, 300);
+}
+
+/// The same, byte by byte, in the simplest form: what UsageScanner must find in any text.
+class Reference {
+public:
+    explicit Reference(std::vector<std::string> path) : path_(std::move(path)) {}
+
+    void read_json(char sign)
+    {
+        if (in_string_) {
+            read_in_string(sign);
+        } else if (
+            number_ && std::string_view("0123456789+-.eE").find(sign) != std::string_view::npos) {
+            *number_ += sign;
+        } else {
+            end_number();
+            read_between(sign);
+        }
+    }
+
+    void read_event_stream(const std::string& text)
+    {
+        std::string line;
+        for (std::size_t at = 0; at < text.size(); ++at) {
+            if (text[at] != '\r' && text[at] != '\n') {
+                line += text[at];
+                continue;
+            }
+            if (text[at] == '\r' && at + 1 < text.size() && text[at + 1] == '\n') {
+                ++at;
+            }
+            end_line(std::exchange(line, ""));
+        }
+        if (line.starts_with("data:")) {
+            read_data(line);
+        }
+    }
+
+    Value value;
+
+private:
+    void read_in_string(char sign)
+    {
+        if (escaped_) {
+            escaped_ = false;
+        } else if (sign == '\\') {
+            escaped_ = has_escapes_ = true;
+        } else if (sign == '"') {
+            in_string_ = false;
+            const bool equal = is_name_ && !has_escapes_ && on_path_ <= path_.size()
+                && string_ == path_[on_path_ - 1];
+            found_ = equal;
+        } else {
+            string_ += sign;
+        }
+    }
+
+    void read_between(char sign)
+    {
+        if (sign == '{' || sign == '[') {
+            const bool named = depth_ == 0 || (found_ && on_path_ < path_.size());
+            names_follow_ = depth_ == on_path_ && sign == '{' && named;
+            ++depth_;
+            on_path_ += names_follow_ ? 1 : 0;
+            found_ = false;
+        } else if (sign == '}' || sign == ']') {
+            depth_ -= depth_ > 0 ? 1 : 0;
+            on_path_ = std::min(on_path_, depth_);
+            names_follow_ = found_ = false;
+        } else if (sign == '"') {
+            in_string_ = true;
+            escaped_ = has_escapes_ = false;
+            is_name_ = names_follow_;
+            string_.clear();
+        } else if (sign == ',') {
+            names_follow_ = depth_ > 0 && depth_ == on_path_;
+            found_ = false;
+        } else if (sign == ':') {
+            names_follow_ = false;
+        } else if (sign == '-' || (sign >= '0' && sign <= '9')) {
+            number_ = std::string(1, sign);
+        }
+    }
+
+    void end_number()
+    {
+        if (number_ && found_ && on_path_ == path_.size()
+            && number_->find_first_not_of("0123456789") == std::string::npos) {
+            const double size = std::stod(*number_);
+            if (size <= 1e12) {
+                value = static_cast<std::int64_t>(size);
+            }
+        }
+        number_.reset();
+    }
+
+    void end_line(const std::string& line)
+    {
+        if (line.empty()) {
+            *this = Reference(path_, value);
+        } else if (line.starts_with("data:")) {
+            read_data(line + "\n");
+        }
+    }
+
+    void read_data(const std::string& line)
+    {
+        for (const char sign : line.substr(5)) {
+            read_json(sign);
+        }
+    }
+
+    Reference(std::vector<std::string> path, Value kept) : value(kept), path_(std::move(path)) {}
+
+    std::vector<std::string> path_;
+    std::size_t depth_ = 0;
+    std::size_t on_path_ = 0;
+    std::string string_;
+    std::optional<std::string> number_;
+    bool in_string_ = false;
+    bool escaped_ = false;
+    bool has_escapes_ = false;
+    bool is_name_ = false;
+    bool names_follow_ = false;
+    bool found_ = false;
+};
+
+/// A text of parts that matter to the scanner, in any order, and some that are whole answers.
+std::string random_text(std::mt19937& random)
+{
+    static constexpr const char* parts[] = { "data:",
+                                             "data: ",
+                                             "event: x",
+                                             "\n",
+                                             "\n\n",
+                                             "\r\n",
+                                             "\r\n\r\n",
+                                             "\r",
+                                             ":",
+                                             ",",
+                                             "{",
+                                             "}",
+                                             "[",
+                                             "]",
+                                             "\"",
+                                             "\\",
+                                             "\"u\"",
+                                             "\"u\":",
+                                             "\"n\"",
+                                             "\"n\":",
+                                             "\"n\":7",
+                                             "u",
+                                             "n",
+                                             "1",
+                                             "23",
+                                             "-",
+                                             ".5",
+                                             "e1",
+                                             " ",
+                                             "{\"u\":{\"n\":",
+                                             "{\"u\":{\"n\":41}}",
+                                             "\"text with words\"",
+                                             "\\\"",
+                                             "\\\\",
+                                             "1000000000000",
+                                             "9999999999999",
+                                             "data: {\"x\":\"y\"}\n\n",
+                                             "data: {\"x\":1}\r\n\r\n",
+                                             "data: {\"u\":{\"n\":5}}\n\n",
+                                             "data: {\"u\":{\"x\":\"n\",\"n\":6}}\r\n\r\n" };
+    std::string text;
+    for (auto count = random() % 40; count > 0; --count) {
+        text += parts[random() % std::size(parts)];
+    }
+    return text;
+}
+
+Value in_random_pieces(std::mt19937& random, std::string_view text, UsageScanner::Format format)
+{
+    UsageScanner scanner("u.n", format);
+    while (!text.empty()) {
+        const std::string_view piece = text.substr(0, 1 + random() % 30);
+        scanner.read(piece);
+        text.remove_prefix(piece.size());
+    }
+    return scanner.value();
+}
+
+TEST(UsageScanner, finds_in_any_text_and_pieces_what_a_reader_of_bytes_finds)
+{
+    std::mt19937 random(11);
+    int values = 0;
+    for (int i = 0; i < 100'000; ++i) {
+        const std::string text = random_text(random);
+        Reference json({ "u", "n" });
+        for (const char sign : text) {
+            json.read_json(sign);
+        }
+        Reference events({ "u", "n" });
+        events.read_event_stream(text);
+        ASSERT_EQ(in_random_pieces(random, text, Format::json), json.value) << text;
+        ASSERT_EQ(in_random_pieces(random, text, Format::event_stream), events.value) << text;
+        values += (json.value ? 1 : 0) + (events.value ? 1 : 0);
+    }
+    EXPECT_GT(values, 5'000);
 }
 
 }  // namespace
