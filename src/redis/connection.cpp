@@ -341,6 +341,7 @@ void Connection::lose(std::string_view reason, Loss loss, Context whose) noexcep
     const std::string unread = options_.password.lost(reason, now);
     // What fails now may send something, but not here.
     const bool connecting = std::exchange(state_, State::pausing) == State::connecting;
+    handshake_.name_again(connecting && loss != Loss::good);
     // `reason` may be text of the context, so that is freed last.
     redisAsyncContext* context = std::exchange(context_, nullptr);
     const bool kept = loss == Loss::silent && !connecting && context != nullptr

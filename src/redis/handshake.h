@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 struct redisReply;
@@ -38,8 +39,10 @@ public:
     /// There is no connection yet.
     void reset() noexcept { awaited_.clear(); }
     /// The server closed the connection. True: the next one is tried without CLIENT SETNAME, since
-    /// proxies close it at a command that they do not know. False: with it again.
-    bool leave_name_out() noexcept { return !(names_itself_ = !names_itself_); }
+    /// proxies close it at a command that they do not know. False: this one was.
+    bool leave_name_out() noexcept { return std::exchange(names_itself_, false); }
+    /// If no connection could be made, whatever the reason, the next one has its name.
+    void name_again(bool failed) noexcept { names_itself_ = names_itself_ || failed; }
 
 private:
     enum class Reply : std::uint8_t { any, good, role, time };
