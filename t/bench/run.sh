@@ -1,16 +1,17 @@
 # shellcheck shell=bash disable=SC2154
 # Sourced by build.sh for `./build.sh bench`, whose functions and variables it uses: runs the named benchmarks of this
-# folder, or all but soak. Each writes its tables into doc/benchmarks.md.
+# folder, or all but soak. Each writes its tables into doc/benchmarks.md; steps.pl says what COMPARE and COLUMN do.
 # Usage: ./build.sh bench [part...]      part: a .pl file here
 
-[ $# -gt 0 ] || set -- scripts load growth ring rehearse fleet pages region
-if [ "$*" != rehearse ]; then
-    mapfile -t packages < <(packages_for rehearse test bench)
-    need_to_build "${packages[@]}"
-    build_module
-    build_programs "$build/unit" bench
-fi
+[ $# -gt 0 ] || set -- steps scripts load growth ring rehearse fleet pages region
 [[ " $* " != *' rehearse '* ]] || build_rehearse
+bench_packages=(redis-server redis-tools perl procps)
+[ "$*" = steps ] || bench_packages+=(wrk libnginx-mod-http-lua)
+[[ " $* " != *' steps '* ]] || bench_packages+=(valgrind)
+if [ "$*" != rehearse ]; then
+    need "${build_packages[@]}" "${bench_packages[@]}"
+    build_module
+fi
 export BUILD_DIR=$build
 for part; do
     [ -f "$top/t/bench/$part.pl" ] || fail "the benchmark has no part $part"
