@@ -1,6 +1,7 @@
 # block=: a key that is refused stays refused for a time, on every node.
 
 use JSON::PP qw(decode_json);
+use Ratelimit::Backend;
 use Ratelimit::Test;
 use Time::HiRes ();
 
@@ -233,20 +234,20 @@ subtest 'many requests at once: exactly the limit passes, one block begins' => s
 };
 
 subtest 'charges and refunds do not change a block' => sub {
+    my $backend = Ratelimit::Backend->new;
     my $node = blocking_node(
         zone   => 'rate=2r/d algorithm=fixed_window cache=off',
-        server => <<'END',
-        location = /charged { ratelimit zone=test charge=$arg_charge; try_files /index.html =404; }
-        location = /slow { ratelimit zone=test charge=$arg_charge; proxy_pass http://127.0.0.1:$server_port/rated; }
-        location = /rated { limit_rate 100; return 200 "0123456789"; }
+        server => <<"END",
+        location = /charged { ratelimit zone=test charge=\$arg_charge; try_files /index.html =404; }
+        location = /slow { ratelimit zone=test charge=\$arg_charge; proxy_pass http://@{[ $backend->addr ]}; }
 END
     );
     for my $charge (0, 9) {
         my $key = "c$charge";
-        my $socket = http_connect($node->port);
-        http_send($socket, "/slow?charge=$charge&k=$key");
-        wait_until('the request is counted', sub { $node->get("/peek?k=$key")->header('X-RateLimit-Remaining') == 1 });
+        my ($socket) = $backend->hold($node, "/slow?charge=$charge&k=$key");
+        is $node->get("/peek?k=$key")->header('X-RateLimit-Remaining'), 1, 'the request is counted';
         is $node->status("/?k=$key"), $_ for 200, 429;
+        $backend->finish;
         http_read($socket);
         select undef, undef, undef, 0.3;
         is_blocked($node->get("/?k=$key"), "after a charge of $charge", $block);
