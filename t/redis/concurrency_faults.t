@@ -230,10 +230,12 @@ for my $mode ('open', 'closed') {
         my $proxy = proxy(to => $redis->addr);
         my ($node, $direct) = node_behind($proxy, $redis, zone => 'concurrency=20 hold=1h',
             location => "ratelimit_fail_mode $mode;");
-        is $node->status('/?for=0'), 200;
+        wait_until('Redis decides', sub { $node->get('/?for=0')->header('X-Result') eq 'PASSED' });
+        remains($direct, 20, 'nothing is held');
         $proxy->delay(2);
+        my $executed = $redis->calls('evalsha');
         my @sockets = map { my $socket = http_connect($node->port); http_send($socket, '/?for=0'); $socket } 1 .. 5;
-        wait_until('Redis has counted some', sub { remaining($direct) < 20 });
+        wait_until('Redis has counted some', sub { $redis->calls('evalsha') > $executed });
         my @results = map { http_read($_)->header('X-Result') } @sockets;
         is_deeply \@results, [('FAILED_' . uc $mode) x 5], 'the fail mode decides all the same';
         remains($direct, 20, 'what was counted is released when the replies come');
