@@ -318,6 +318,9 @@ void build(Run& run, const Settings& settings)
     report.share = settings.share.value_or(0);
     report.reached = subject.totals().reached;
     report.total = total_report(subject, clients, run.rehearsed.size() - 1, settings.busiest);
+    for (const auto& one : run.rehearsed) {
+        warn_of_doubts(*one, run.warnings);
+    }
     if (run.rehearsed.size() > 1) {
         report.against = against_report(run, settings);
     }

@@ -268,8 +268,6 @@ subtest 'what cannot be followed is named, with its place' => sub {
         ['if ($geoip_city = x) { rewrite ^ /x last; } ratelimit zone=z;',
             "\"if\" is not followed in FILE:2: the variable \"\$geoip_city\" is not in the log format \"combined\", and cannot be computed from what is there, in FILE:2"],
         ['if (-f /maintenance) { rewrite ^ /x last; } ratelimit zone=z;', '"if" is not followed in FILE:2: this condition cannot be followed in FILE:2'],
-        (map { ["if ($_ \$request_filename) { rewrite ^ /x last; } ratelimit zone=z;", '"if" in FILE:2: which files exist is not in the log; '
-            . 'a path such as /style.css with the status 200, 206 or 304 is taken for one, every other for none (log $upstream_status to know)'] } qw(-f !-d -e -x)),
         ["location / {\nindex \$geoip_city.html; ratelimit zone=z; }",
             '"index" is not followed to "$geoip_city.html": the variable "$geoip_city" is not in the log format "combined", and cannot be computed from what is there, in FILE:3'],
         ["location / {\nerror_page 404 /\$geoip_city; ratelimit zone=z; }",
@@ -284,8 +282,6 @@ subtest 'what cannot be followed is named, with its place' => sub {
         ["location / {\n access_by_lua_block { ngx.exit(403) }\n ratelimit zone=z; }", '"access_by_lua_block" is not followed in FILE:3'],
         ["location / {\n modsecurity on;\n ratelimit zone=z; }", '"modsecurity" is not followed in FILE:3'],
         ["ratelimits zone=z;\nratelimit zone=z;", 'unknown directive "ratelimits" in FILE:2'],
-        ["location / {\ntry_files \$uri \@app; } location \@app { ratelimit zone=z; }", '"try_files" in FILE:3: which files exist is not in the log; '
-            . 'a path such as /style.css with the status 200, 206 or 304 is taken for one, every other for none (log $upstream_status to know)'],
     ) {
         my $report = report(conf => "$zone $_->[0]", logs => [$log]);
         is $report->{warnings}, 'ratelimit-rehearse: ' . $_->[1] =~ s/FILE/$file/gr . "\n";
@@ -356,33 +352,6 @@ subtest 'keys of split_clients, of a server name, and of set within if' => sub {
     is_deeply { map { $_->{key} => $_->{requests} } @{ $tenants->{limits}[0]{busiest} } }, { a => 2, b => 1 };
     is_deeply by_key('ratelimit_zone $v zone=z rate=1r/d; set $v other; if ($arg_x ~ ^(.)b$) { set $v "is $1"; } if ($arg_x = c) { set $v "$v c"; } ratelimit zone=z;',
         paths(map { "/?x=$_" } qw(ab ab zb c d))), { 'is a' => 2, 'is z' => 1, 'other c' => 1, other => 1 };
-};
-
-subtest 'a server that redirects to the one with limits' => sub {
-    my $tls = 'server { listen 443 ssl; listen [::]:443 ssl http2; server_name shop.example; location / { ratelimit zone=z; proxy_pass http://x; } }';
-    my $format = 'log_format full \'$remote_addr [$time_local] "$request" $status $host $scheme $upstream_status\';';
-    my @answers = (['http', 301, '-'], ['https', 200, 200], ['https', 301, 301], ['https', 301, '-']);
-    my @short   = map { "10.0.0.1 [18/Nov/2026:11:06:40 +0000] \"GET / HTTP/1.1\" $_->[1] shop.example $_->[0] $_->[2]\n" } @answers;
-    my $common  = log_file(map { line(status => $_->[1]) } @answers);
-    for my $plain ('server_name shop.example; return 301 https://$host$request_uri;', 'listen 80 default_server; return 301 https://$host$request_uri;',
-        'listen [::]:80; server_name shop.example; location /.well-known/ { } location / { rewrite ^ https://$host$request_uri permanent; }',
-        'server_name shop.example; if ($host = shop.example) { return 301 https://$host$request_uri; } return 404;') {
-        my $conf = "$zone server { $plain } $tls";
-        my $with = sub { my ($format, $log) = @_; return report(conf => "$conf $format", logs => [$log], options => ['--format', 'full']) };
-        my $report = $with->($format, log_file(@short));
-        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 3, rewrite => 1 }, "$plain: \$scheme tells";
-        is $report->{warnings}, '';
-        $report = $with->($format =~ s/ \$scheme//r, log_file(map { s/ https?//r } @short));
-        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 2, rewrite => 2 }, 'else the status, where no upstream was asked';
-        like $report->{warnings}, qr/: the server in \S+:2 redirects to that in \S+:2: requests with the status of its redirect are taken for those that it answered \(log \$scheme to know\)$/;
-        $report = report(conf => $conf, logs => [$common]);
-        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 1, rewrite => 3 }, 'also if the log has no host';
-    }
-    for my $other ('server_name other.example; return 301 https://$host$request_uri; }', 'listen 80 default_server; access_log off; return 301 /x; }',
-        'server_name shop.example; location / { } }', 'listen 443 ssl; server_name www.shop.example; return 301 /; }') {
-        my $report = report(conf => "$zone server { listen 80; server_name first; } server { $other $tls $format", logs => [log_file(@short)], options => ['--format', 'full']);
-        is $report->{requests}{limits}, 4, "$other: it is none";
-    }
 };
 
 finish();

@@ -55,7 +55,7 @@ bool Rehearsal::evaluate_rate(const PlannedLimit& limit, Values& values, AskedLi
         const auto rate = calendar ? parse_calendar_rate(text) : parse_rate(text);
         const bool log = traits_of(limit.policy.algorithm).logs;
         if (!rate || (log && rate->quota > max_logged_quota)) {
-            ++results_[limit.number].malformed;
+            results_[limit.number].malformed += again_ ? 0 : 1;
             return !limit.shadow;
         }
         out.rate = *rate;
@@ -116,9 +116,21 @@ void Rehearsal::evaluate(const Plan& plan, Values& values)
     }
 }
 
+bool Rehearsal::decide_by(Decider& other, const Plan* plan, Values& values, std::int64_t now)
+{
+    if (plan != nullptr) {
+        again_ = true;
+        evaluate(*plan, values);
+        again_ = false;
+        fails_closed_ = plan->fails_closed;
+    }
+    return asked_.empty() || other.decide(asked_, now, values.record().end, fails_closed_);
+}
+
 bool Rehearsal::decide(const Plan& plan, Values& values, std::int64_t now)
 {
     evaluate(plan, values);
+    fails_closed_ = plan.fails_closed;
     if (asked_.empty()) {
         return true;
     }

@@ -173,6 +173,45 @@ LimitReport limit_req_report(
     return out;
 }
 
+namespace {
+
+std::optional<TotalReport::Range> range_of(const Rehearsed& subject)
+{
+    TotalReport::Range out;
+    for (const auto& [directive, requests] : subject.doubts()) {
+        out.requests += requests;
+    }
+    if (out.requests == 0) {
+        return std::nullopt;
+    }
+    const auto share = [](std::uint64_t part, std::uint64_t whole) {
+        return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+    };
+    out.least = share(subject.totals().refused, subject.totals().requests);
+    out.most = out.least;
+    for (const Bound& bound : subject.bounds()) {
+        out.least = std::min(out.least, share(bound.refused, bound.requests));
+        out.most = std::max(out.most, share(bound.refused, bound.requests));
+    }
+    return out;
+}
+
+}  // namespace
+
+void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
+{
+    for (const auto& [directive, requests] : subject.doubts()) {
+        const std::string count = std::to_string(requests) + " requests";
+        const std::string place = directive->place.text();
+        out.push_back(
+            directive->name == "server"
+                ? "the server in " + place + " may have answered " + count
+                    + " with a redirect (log $scheme to know)"
+                : "\"" + directive->name + "\" in " + place + ": the log does not tell of " + count
+                    + " which files exist (log $upstream_status to know)");
+    }
+}
+
 TotalReport total_report(
     Rehearsed& subject, const KeyTally* clients, std::size_t number, std::size_t busiest)
 {
@@ -189,6 +228,7 @@ TotalReport total_report(
         out.exact = clients->exact();
         out.has_clients = true;
     }
+    out.range = range_of(subject);
     out.refused_clients = totals.clients.list(busiest);
     for (RefusedKey& one : out.refused_clients) {
         one.key = printable(one.key);

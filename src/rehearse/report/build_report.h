@@ -16,6 +16,9 @@ struct ReportOptions {
 /// What one limit did. `number`: LimitConf::number.
 LimitReport limit_report(Rehearsed& subject, std::size_t number, const ReportOptions& options);
 
+/// Names the directives that the log does not tell enough for, with the number of their requests.
+void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out);
+
 /// Adds other quotas to the reports of the first limits, by LimitConf::number: of --suggest, and
 /// with `curves` those of a slider. A zone whose rate is a variable has none.
 void add_quotas(

@@ -65,6 +65,14 @@ struct TotalReport {
     bool has_status = false;
     bool exact = true;
     std::vector<RefusedKey> refused_clients;  // printable
+    /// If the log does not tell enough of some requests: the shares of requests that are refused at
+    /// least and at most.
+    struct Range {
+        double least = 0;
+        double most = 0;
+        std::uint64_t requests = 0;  // of which the log does not tell enough
+    };
+    std::optional<Range> range;
 };
 
 /// --against: what another configuration would change.

@@ -29,6 +29,10 @@ Json json_of(const TotalReport& total)
     Json out = { { "requests", total.requests },
                  { "refused", total.refused },
                  { "succeeded", total.has_status ? Json(total.succeeded) : Json() } };
+    if (total.range) {
+        out["between"] = { total.range->least, total.range->most };
+        out["doubtful"] = total.range->requests;
+    }
     out["clients"] = total.has_clients ? Json(total.clients) : Json();
     out["clients_refused"] = total.has_clients ? Json(total.clients_refused) : Json();
     out["refused_clients"] = json_of(total.refused_clients);

@@ -132,6 +132,12 @@ void add_total_numbers(const TotalReport& total, std::string& out)
         add(out, ", of which %" PRIu64 " were answered with 2xx at that time", total.succeeded);
     }
     out += '\n';
+    if (total.range) {
+        add(out,
+            "                between %.4g and %.4g %%: the log does not tell enough of %" PRIu64
+            " requests\n",
+            100 * total.range->least, 100 * total.range->most, total.range->requests);
+    }
     if (total.has_clients) {
         const char* about = total.exact ? "" : "about ";
         add(out, "                %s%" PRIu64 " of %s%" PRIu64 " clients (%.4g %%)\n", about,

@@ -17,11 +17,10 @@ struct RedirectServer {
     std::vector<int> statuses;             // of its redirects
     bool by_scheme = false;                // $scheme tells which of both answered
 
+    /// Whether the log does not tell what it answered.
+    bool is_doubtful(const RequestFacts& facts) const noexcept;
     /// Whether it has answered a request.
     bool answered(Values& values, const RequestFacts& facts) const;
-    /// What cannot be seen in the log; empty: nothing. `other`: where the one with limits is
-    /// written.
-    std::string warning(const Place& other, const RequestFacts& facts) const;
 };
 
 }  // namespace ratelimit::rehearse

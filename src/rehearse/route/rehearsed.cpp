@@ -38,6 +38,41 @@ Rehearsed::Rehearsed(
       limit_reqs_(conf_->limit_req_zones, conf_->limit_req_titles.size(), options, evidence_),
       values_(format.escape())
 {
+    if (site_.may_doubt()) {
+        bounds_.emplace_back(*conf_, false);
+        bounds_.emplace_back(*conf_, true);
+    }
+}
+
+/// Decides the request for each bound: `route` is the likely one, of which the limits are decided.
+void Rehearsed::note_bounds(const Record& record, const Route& route, bool met, bool refused)
+{
+    const Directive* doubt = values_.asker();
+    if (doubt != nullptr) {
+        ++doubts_[doubt];
+    }
+    const bool by_nginx = route.limit_req == Result::refused;
+    for (Bound& bound : bounds_) {
+        if (doubt == nullptr) {
+            if (route.plan != nullptr) {
+                refused =
+                    !rehearsal_.decide_by(bound.decider, nullptr, values_, record.time) || by_nginx;
+            }
+            bound.requests += met ? 1 : 0;
+            bound.refused += met && refused ? 1 : 0;
+            continue;
+        }
+        values_.begin(record, bound.assumed);
+        const Route other = site_.find(values_, limit_reqs_, true);
+        if (other.plan == nullptr) {
+            bound.requests += by_nginx ? 1 : 0;
+            bound.refused += by_nginx ? 1 : 0;
+            continue;
+        }
+        const bool passes = rehearsal_.decide_by(bound.decider, other.plan, values_, record.time);
+        bound.requests += rehearsal_.any_applied() || by_nginx ? 1 : 0;
+        bound.refused += !passes || by_nginx ? 1 : 0;
+    }
 }
 
 Rehearsed::Result Rehearsed::decide(const Record& record)
@@ -63,6 +98,9 @@ Rehearsed::Result Rehearsed::decide(const Record& record)
         if (evidence_.has_address()) {
             totals_.clients.add(evidence_.address(values_), record.time, values_, evidence_);
         }
+    }
+    if (!bounds_.empty()) {
+        note_bounds(record, route, met, result == Result::refused);
     }
     if (list_) {
         list_->add(values_, reached, result != Result::refused);

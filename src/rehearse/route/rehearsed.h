@@ -5,6 +5,7 @@
 #include "rehearse/route/decision_list.h"
 #include "rehearse/route/site.h"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,19 @@ struct Totals {
     std::uint64_t succeeded = 0;  // of the refused ones, with 2xx at that time
     RefusedKeys clients;
     std::array<std::uint64_t, reached_kinds> reached{};  // requests, by Reached
+};
+
+/// What the limits would do if each question that the log does not answer had one answer.
+struct Bound {
+    Bound(const HttpConf& conf, bool its_assumed)
+        : decider(conf.zones, conf.titles, 0), assumed(its_assumed)
+    {
+    }
+
+    Decider decider;
+    bool assumed;
+    std::uint64_t requests = 0;  // as in Totals
+    std::uint64_t refused = 0;
 };
 
 /// One configuration, and what its limits do to the requests of a log.
@@ -45,6 +59,10 @@ public:
     const HttpConf& conf() const noexcept { return *conf_; }
     const Site& site() const noexcept { return site_; }
     const Totals& totals() const noexcept { return totals_; }
+    /// Empty: the log answers all questions.
+    const std::vector<Bound>& bounds() const noexcept { return bounds_; }
+    /// Requests that the log does not tell enough of, by the directive that matters.
+    const std::map<const Directive*, std::uint64_t>& doubts() const noexcept { return doubts_; }
     const Evidence& evidence() const noexcept { return evidence_; }
     Rehearsal& rehearsal() noexcept { return rehearsal_; }
     const LimitReqs& limit_reqs() const noexcept { return limit_reqs_; }
@@ -53,6 +71,8 @@ public:
     Values& values() noexcept { return values_; }
 
 private:
+    void note_bounds(const Record& record, const Route& route, bool met, bool refused);
+
     std::unique_ptr<HttpConf> conf_;
     Variables variables_;
     Site site_;
@@ -61,6 +81,8 @@ private:
     LimitReqs limit_reqs_;
     Values values_;
     Totals totals_;
+    std::vector<Bound> bounds_;
+    std::map<const Directive*, std::uint64_t> doubts_;
     std::optional<DecisionList> list_;
 };
 

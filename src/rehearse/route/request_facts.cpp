@@ -28,13 +28,6 @@ bool looks_static(std::string_view path) noexcept
 
 }  // namespace
 
-std::string guess_text(const Directive& directive)
-{
-    return "\"" + directive.name + "\" in " + directive.place.text()
-        + ": which files exist is not in the log; a path such as /style.css with the status 200, "
-          "206 or 304 is taken for one, every other for none (log $upstream_status to know)";
-}
-
 RequestFacts::RequestFacts(Variables& variables)
     : path(variables.path()),
       args(variables.args()),
@@ -79,24 +72,28 @@ bool RequestFacts::is_method(Values& values, const LimitExcept& limit) const
     return method != nullptr && limit.applies_to(method->value(values));
 }
 
-bool RequestFacts::file_found(Values& values, bool guess) const
+bool RequestFacts::file_found(Values& values, const Directive& asker, bool other) const
 {
     const std::string& current = values.rewritten().path;
     if (final_path != nullptr && final_path->value(values) != current) {
         return false;
     }
-    if (upstream != nullptr && !guess) {
+    if (upstream != nullptr && !other) {
         return upstream->value(values).empty()
             && (status == nullptr || is_success(status_of(values)));
     }
     const int code = status_of(values);
-    return (code == 0 || is_success(code)) && (looks_static(current) || final_path != nullptr);
+    if (final_path != nullptr || (code != 0 && !is_success(code))) {
+        return code == 0 || is_success(code);
+    }
+    return values.in_doubt(asker, looks_static(current));
 }
 
-bool RequestFacts::exists(Values& values, FileKind kind) const
+bool RequestFacts::exists(Values& values, FileKind kind, const Directive& asker) const
 {
     const std::string& current = values.rewritten().path;
-    if (kind != FileKind::folder && file_found(values) && !current.ends_with('/')) {
+    const bool slash = current.ends_with('/');
+    if (kind != FileKind::folder && !slash && file_found(values, asker)) {
         return true;
     }
     if (kind == FileKind::file || current == "/") {
@@ -104,8 +101,10 @@ bool RequestFacts::exists(Values& values, FileKind kind) const
     }
     // The static module answers a folder with its index, with 403, or with a slash behind it.
     const int code = status_of(values);
-    return upstream != nullptr && !asked_upstream(values)
-        && (current.ends_with('/') ? is_success(code) || code == 403 : code == 301);
+    const bool fits = slash ? is_success(code) || code == 403 : code == 301;
+    return fits
+        && (knows_files() ? upstream != nullptr && !asked_upstream(values)
+                          : values.in_doubt(asker, false));
 }
 
 int RequestFacts::upstream_answer(Values& values, int number) const

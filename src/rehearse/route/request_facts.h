@@ -14,9 +14,6 @@ inline bool is_success(int status) noexcept
 /// What a condition of `if` asks for.
 enum class FileKind : std::uint8_t { file, folder, any };
 
-/// What a warning says of a directive that depends on which files exist.
-std::string guess_text(const Directive& directive);
-
 /// What a log says of a request and of what nginx did with it.
 struct RequestFacts {
     /// Call before LogFormat::want.
@@ -26,12 +23,12 @@ struct RequestFacts {
     int status_of(Values& values) const;
     /// Whether its method meets a `limit_except`.
     bool is_method(Values& values, const LimitExcept& limit) const;
-    /// Whether nginx answered with a file of the current path. `guess`: by the path, since a file
-    /// of another path may be the answer, too.
-    bool file_found(Values& values, bool guess = false) const;
+    /// Whether nginx answered with a file of the current path. `asker`: the directive that wants to
+    /// know it, if the log does not tell. `other`: a file of another path may be the answer, too.
+    bool file_found(Values& values, const Directive& asker, bool other = false) const;
     /// Whether a file or a folder of the current path was there.
-    bool exists(Values& values, FileKind kind) const;
-    /// Whether the log tells which files exist; otherwise paths are guessed by.
+    bool exists(Values& values, FileKind kind, const Directive& asker) const;
+    /// Whether the log tells which files exist.
     bool knows_files() const noexcept { return upstream != nullptr || final_path != nullptr; }
     /// Whether the log tells which path was answered in the end.
     bool knows_end() const noexcept { return final_path != nullptr; }

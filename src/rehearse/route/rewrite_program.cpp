@@ -95,6 +95,7 @@ Condition condition_of(const Directive& directive, Scope& scope)
             || words[1].find("$uri") != std::string::npos;
         if (of_path && (test == "-f" || test == "-d" || test == "-e" || test == "-x")) {
             out.kind = Condition::Kind::exists;
+            out.directive = &directive;
             out.file = test == "-f" ? FileKind::file
                 : test == "-d"      ? FileKind::folder
                                     : FileKind::any;
@@ -197,11 +198,7 @@ Step if_of(
         step.condition = *known;
     }
     if (step.condition.kind == Condition::Kind::exists && !facts.knows_files()) {
-        if (const auto known = condition_by_status(one, facts)) {
-            step.condition = *known;
-        } else {
-            warnings.push_back(guess_text(one));
-        }
+        step.condition = condition_by_status(one, facts).value_or(step.condition);
     }
     step.inner = steps_of(inner_of(one), scope, facts, warnings);
     return step;
@@ -303,7 +300,7 @@ bool Condition::holds(Values& values, const RequestFacts& facts) const
     case Kind::matches:
         return match_or_clear(captures, *regex, left.value(values, own), values) != negated;
     case Kind::exists:
-        return facts.exists(values, file) != negated;
+        return facts.exists(values, file, *directive) != negated;
     case Kind::answered:
         break;
     }
@@ -367,6 +364,13 @@ RewriteProgram::Flow RewriteProgram::run(
         }
     }
     return Flow::next;
+}
+
+bool RewriteProgram::asks_for_files() const
+{
+    return std::any_of(steps_.begin(), steps_.end(), [](const Step& step) {
+        return step.condition.kind == Condition::Kind::exists;
+    });
 }
 
 RewriteProgram::Result RewriteProgram::run(Values& values) const

@@ -36,6 +36,7 @@ public:
         std::vector<std::string>& warnings);
 
     bool empty() const noexcept { return steps_.empty(); }
+    bool asks_for_files() const;
     Result run(Values& values) const;
 
     /// A condition of `if`.
@@ -54,6 +55,7 @@ public:
         std::optional<Regex> regex;
         Captures captures;
         FileKind file = FileKind::file;
+        const Directive* directive = nullptr;  // of `exists`
         int status = 0;
 
         bool holds(Values& values, const RequestFacts& facts) const;

@@ -176,14 +176,14 @@ Router::Next Router::try_files(Walk& walk) const
     const std::string target(
         last.starts_with('=') ? std::string_view(last)
                               : walk.location->fallback->value(walk.values, own));
-    const bool guess = !facts_.knows_end() && !target.starts_with('=') && is_of_files(walk, target);
+    const bool other = !facts_.knows_end() && !target.starts_with('=') && is_of_files(walk, target);
     const bool tries_folder = std::any_of(
         args.begin(), args.end() - 1, [](const auto& one) { return one.ends_with('/'); });
-    if (!path.ends_with('/') && facts_.file_found(walk.values, guess)) {
+    if (!path.ends_with('/') && facts_.file_found(walk.values, *walk.location->try_files, other)) {
         return Next::done;
     }
-    const bool is_folder =
-        tries_folder && !(guess && path != "/") && facts_.exists(walk.values, FileKind::folder);
+    const bool is_folder = tries_folder && !(other && path != "/")
+        && facts_.exists(walk.values, FileKind::folder, *walk.location->try_files);
     if (is_folder) {
         constexpr int no_index = 403;
         if (!path.ends_with('/')) {
@@ -218,9 +218,12 @@ Router::Next Router::index(Walk& walk) const
                     : by_upstream);
         const bool is_final =
             facts_.final_path != nullptr && facts_.final_path->value(walk.values) == path;
+        const Directive* asker = walk.location->own.around.index;
         if (is_final
             || (facts_.final_path == nullptr && fits && location != nullptr
-                && (by_upstream || location->plan))) {
+                && (by_upstream || location->plan)
+                && (asker == nullptr || facts_.knows_files()
+                    || !walk.values.in_doubt(*asker, false)))) {
             return redirect(
                 walk,
                 path + (walk.values.rewritten().args.empty() ? "" : "?")
@@ -239,14 +242,18 @@ Router::Next Router::error_page(Walk& walk, int status) const
     if (pages == nullptr || walk.has_error_page) {
         return Next::done;
     }
-    const bool gets_slash = !walk.values.rewritten().path.ends_with('/')
-        && facts_.exists(walk.values, FileKind::folder);
-    const bool hidden = walk.route.reached == Reached::none && location.handler == nullptr
-        && !gets_slash && !facts_.file_found(walk.values);
+    const auto hidden = [&](const Directive& asker) {
+        if (walk.route.reached != Reached::none || location.handler != nullptr) {
+            return false;
+        }
+        const bool gets_slash = !walk.values.rewritten().path.ends_with('/')
+            && facts_.exists(walk.values, FileKind::folder, asker);
+        return !gets_slash && !facts_.file_found(walk.values, asker);
+    };
     for (std::size_t i = 0; i < pages->size(); ++i) {
         const ErrorPage& page = (*pages)[i];
         const bool changed = page.response_changes || status == too_many_requests;
-        if (page.code == status || (page.code == 404 && changed && hidden)) {
+        if (page.code == status || (page.code == 404 && changed && hidden(*page.directive))) {
             walk.has_error_page = !location.own.around.recursive_errors;
             std::string own;
             return redirect(walk, std::string(location.error_targets[i].value(walk.values, own)));
@@ -313,12 +320,32 @@ Router::Next Router::find_location_of(Walk& walk) const
     return in_location(walk);
 }
 
-Route Router::find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const
+bool Router::may_doubt(const ServerConf& server) const
+{
+    const auto has_page = [](const Surroundings& own) {
+        return own.error_pages != nullptr
+            && std::any_of(
+                   own.error_pages->begin(), own.error_pages->end(),
+                   [](const ErrorPage& page) { return page.code == 404; });
+    };
+    bool found = server.redirects.is_doubtful(facts_);
+    for_each_location(server.top, [&](const Location& one) {
+        const Surroundings& own = one.own.around;
+        const bool asks = one.program.asks_for_files()
+            || (!one.plan && (one.try_files != nullptr || own.index != nullptr || has_page(own)));
+        found = found || (asks && !facts_.knows_end());
+    });
+    return found;
+}
+
+Route Router::find(
+    Values& values, const ServerConf& server, LimitReqs& limit_reqs, bool again) const
 {
     Values::Rewritten& state = values.rewritten();
     state.server_name =
         server.names.empty() ? std::string_view() : std::string_view(server.names.front());
     Walk walk{ values, server, limit_reqs };
+    walk.is_counted = again;
     if (facts_.path != nullptr) {
         state.path = facts_.path->value(values);
         if (state.path.empty() || facts_.lacks_host(values)) {

@@ -50,8 +50,14 @@ public:
         compile_routes(server, scope, facts_, warnings);
     }
 
-    /// Values::begin comes before it. `limit_reqs` decides on the way.
-    Route find(Values& values, const ServerConf& server, LimitReqs& limit_reqs) const;
+    /// Values::begin comes before it. `limit_reqs` decides on the way, unless the request was
+    /// followed before (`again`).
+    Route find(
+        Values& values, const ServerConf& server, LimitReqs& limit_reqs, bool again = false) const;
+
+    /// Whether there can be questions about requests of the server that the log does not answer
+    /// (Values::in_doubt). Call after `compile`.
+    bool may_doubt(const ServerConf& server) const;
 
     /// What limit_req refused is seen in the status: the log is not exact enough to compute which
     /// requests went on.

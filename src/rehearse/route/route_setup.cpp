@@ -40,9 +40,6 @@ void compile_targets(Location& location, Scope& scope, std::vector<std::string>&
 void warn_of_unknown(
     const Location& location, const RequestFacts& facts, std::vector<std::string>& warnings)
 {
-    if (location.try_files != nullptr && !facts.knows_files() && location.own.limits == nullptr) {
-        warnings.push_back(guess_text(*location.try_files));
-    }
     const Surroundings& around = location.own.around;
     for (const Directive* one : { around.auth_basic, around.auth_request }) {
         if (one != nullptr && facts.status == nullptr && !around.preaccess) {
@@ -103,10 +100,6 @@ void declare_routes(const ServerConf& server, Scope& scope)
 void compile_routes(
     ServerConf& server, Scope& scope, const RequestFacts& facts, std::vector<std::string>& warnings)
 {
-    if (auto warning = server.redirects.warning(server.top.directive->place, facts);
-        !warning.empty()) {
-        warnings.push_back(std::move(warning));
-    }
     for_each_location(
         server.top, [&](Location& location) { compile(location, scope, facts, warnings); });
 }

@@ -156,6 +156,8 @@ void Site::compile(HttpConf& conf)
             break;
         }
     }
+    may_doubt_ = std::any_of(
+        met.begin(), met.end(), [this](const ServerConf* one) { return router_.may_doubt(*one); });
     names_.compile(scope_);
     if (host_ != nullptr && captured_ == nullptr && variables_.is_logged("server_name")
         && names_.has_captures()) {
@@ -346,11 +348,11 @@ const ServerConf* Site::server_of(Values& values) const
     return only_ != nullptr ? only_ : servers_[found];
 }
 
-Route Site::find(Values& values, LimitReqs& limit_reqs) const
+Route Site::find(Values& values, LimitReqs& limit_reqs, bool again) const
 {
     values.rewritten().captures.clear();
     const ServerConf* server = server_of(values);
-    return server->has_limits ? router_.find(values, *server, limit_reqs) : Route{};
+    return server->has_limits ? router_.find(values, *server, limit_reqs, again) : Route{};
 }
 
 }  // namespace ratelimit::rehearse

@@ -16,7 +16,9 @@ public:
     Site(HttpConf& conf, Variables& variables, const std::string& server);
 
     /// Where a request ends up.
-    Route find(Values& values, LimitReqs& limit_reqs) const;
+    Route find(Values& values, LimitReqs& limit_reqs, bool again = false) const;
+    /// Whether there can be requests that the log does not tell enough of.
+    bool may_doubt() const noexcept { return may_doubt_; }
 
     /// The server of all requests; null: they are of several.
     const ServerConf* only() const noexcept { return only_; }
@@ -47,6 +49,7 @@ private:
     bool by_name_;                        // `only_` has the name that the user gave
     ServerNames names_;
     bool has_concurrency_ = false;
+    bool may_doubt_ = false;
     const LimitReqConf* limit_req_ = nullptr;  // one that is followed
     std::vector<std::string> warnings_;
 };

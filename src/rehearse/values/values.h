@@ -1,10 +1,12 @@
 #pragma once
 
+#include "rehearse/conf/conf_text.h"
 #include "rehearse/log/log_format.h"
 #include "rehearse/log/record.h"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,10 +33,13 @@ public:
         std::string_view server_name;       // the first name of the server
     };
 
-    /// Begins the next request; `record` must live as long as it.
-    void begin(const Record& record) noexcept
+    /// Begins the next request; `record` must live as long as it. `assumed`: the answer to each
+    /// question that the log does not answer; empty: the likely one.
+    void begin(const Record& record, std::optional<bool> assumed = std::nullopt) noexcept
     {
         record_ = &record;
+        assumed_ = assumed;
+        asker_ = nullptr;
         ++request_;
         rewritten_.path.clear();
         rewritten_.args.clear();
@@ -42,6 +47,17 @@ public:
         rewritten_.captures.clear();
     }
     Rewritten& rewritten() noexcept { return rewritten_; }
+
+    /// Answers a question of a directive that the log does not answer, such as whether there was a
+    /// file.
+    bool in_doubt(const Directive& asker, bool likely) noexcept
+    {
+        asker_ = asker_ == nullptr ? &asker : asker_;
+        return assumed_.value_or(likely);
+    }
+    /// The first directive that asked one; null: none did.
+    const Directive* asker() const noexcept { return asker_; }
+
     const Record& record() const noexcept { return *record_; }
     Escape escape() const noexcept { return escape_; }
     std::uint64_t request() const noexcept { return request_; }
@@ -62,6 +78,8 @@ private:
     const Record* record_ = nullptr;
     std::uint64_t request_ = 0;
     Rewritten rewritten_;
+    std::optional<bool> assumed_;
+    const Directive* asker_ = nullptr;
     std::vector<std::unique_ptr<Slot>> slots_;  // do not move: views refer to their text
 };
 

@@ -1,0 +1,62 @@
+# What ratelimit-rehearse makes of requests of which the log does not tell enough: files that were there or not, and a
+# server that redirects to the one with limits.
+
+use Ratelimit::Test;
+use Ratelimit::Rehearse qw(folder log_file line rehearse report);
+
+my $zone = "ratelimit_zone \$remote_addr zone=z rate=1r/d;\n";
+
+subtest 'what the log does not tell is counted, and the result is a range' => sub {
+    my $limited = "ratelimit_zone \$remote_addr zone=z rate=2r/m algorithm=fixed_window;";
+    my $warning = sub { my ($name, $line, $count) = @_; "ratelimit-rehearse: \"$name\" in @{[folder()]}/limits.conf:$line: the log does not tell of $count requests which files exist (log \$upstream_status to know)\n" };
+    my @asked   = ((map { ['/style.css', 200] } 1 .. 4), (map { ['/app', 200] } 1 .. 3), ['/gone', 404]);
+    my $conf    = "$limited\nlocation / { try_files \$uri \@app; } location \@app { ratelimit zone=z; proxy_pass http://x; }";
+    my $log     = log_file(map { line(path => $_->[0], status => $_->[1]) } @asked);
+    my $report  = report(conf => $conf, logs => [$log]);
+    is $report->{warnings}, $warning->('try_files', 2, 7), 'a file cannot be answered with 404';
+    is_deeply [@{ $report->{total} }{qw(requests refused doubtful)}], [4, 2, 7], 'a path such as /style.css is likely a file, every other none';
+    is_deeply $report->{total}{between}, [0, 0.75], 'none of them reached the limit, or all did';
+    like((rehearse(conf => $conf, logs => [$log]))[1], qr/^  refused       2 of 4 requests \(50 %\).*\n +between 0 and 75 %: the log does not tell enough of 7 requests$/m);
+    $report = report(conf => $conf, options => ['--format', '$msec $remote_addr "$request" $status $upstream_status'],
+        logs => [log_file(map { qq{1795000000 10.0.0.1 "GET $_->[0] HTTP/1.1" $_->[1] } . ($_->[0] eq '/app' ? "200\n" : "-\n") } @asked)]);
+    is $report->{warnings}, '';
+    ok !exists $report->{total}{between}, 'with $upstream_status there is no range';
+    for (['-f', 200], ['!-d', 301], ['-e', 200], ['-x', 200]) {
+        my ($test, $status) = @{$_};
+        $report = report(conf => "$limited\nif ($test \$request_filename) { rewrite ^ /x last; } ratelimit zone=z; location /x { ratelimit off; }",
+            logs => [log_file(line(path => '/a.css', status => $status))], options => ['--allow-unreached']);
+        is $report->{warnings}, $warning->('if', 2, 1), $test;
+    }
+    $report = report(conf => "$limited\nlocation / { error_page 404 = \@app; } location \@app { ratelimit zone=z; proxy_pass http://x; }", logs => [log_file(map { line(path => '/app') } 1 .. 4)]);
+    is $report->{warnings}, $warning->('error_page', 2, 4);
+    is_deeply [@{ $report->{total} }{qw(requests refused)}, @{ $report->{total}{between} }], [4, 2, 0, 0.5];
+};
+
+subtest 'a server that redirects to the one with limits' => sub {
+    my $tls = 'server { listen 443 ssl; listen [::]:443 ssl http2; server_name shop.example; location / { ratelimit zone=z; proxy_pass http://x; } }';
+    my $format = 'log_format full \'$remote_addr [$time_local] "$request" $status $host $scheme $upstream_status\';';
+    my @answers = (['http', 301, '-'], ['https', 200, 200], ['https', 301, 301], ['https', 301, '-']);
+    my @short   = map { "10.0.0.1 [18/Nov/2026:11:06:40 +0000] \"GET / HTTP/1.1\" $_->[1] shop.example $_->[0] $_->[2]\n" } @answers;
+    my $common  = log_file(map { line(status => $_->[1]) } @answers);
+    for my $plain ('server_name shop.example; return 301 https://$host$request_uri;', 'listen 80 default_server; return 301 https://$host$request_uri;',
+        'listen [::]:80; server_name shop.example; location /.well-known/ { } location / { rewrite ^ https://$host$request_uri permanent; }',
+        'server_name shop.example; if ($host = shop.example) { return 301 https://$host$request_uri; } return 404;') {
+        my $conf = "$zone server { $plain } $tls";
+        my $with = sub { my ($format, $log) = @_; return report(conf => "$conf $format", logs => [$log], options => ['--format', 'full']) };
+        my $report = $with->($format, log_file(@short));
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 3, rewrite => 1 }, "$plain: \$scheme tells";
+        is $report->{warnings}, '';
+        $report = $with->($format =~ s/ \$scheme//r, log_file(map { s/ https?//r } @short));
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 2, rewrite => 2 }, 'else the status, where no upstream was asked';
+        like $report->{warnings}, qr/: the server in \S+:2 may have answered 2 requests with a redirect \(log \$scheme to know\)$/;
+        $report = report(conf => $conf, logs => [$common]);
+        is_deeply $report->{requests}, { %{ $report->{requests} }, limits => 1, rewrite => 3 }, 'also if the log has no host';
+    }
+    for my $other ('server_name other.example; return 301 https://$host$request_uri; }', 'listen 80 default_server; access_log off; return 301 /x; }',
+        'server_name shop.example; location / { } }', 'listen 443 ssl; server_name www.shop.example; return 301 /; }') {
+        my $report = report(conf => "$zone server { listen 80; server_name first; } server { $other $tls $format", logs => [log_file(@short)], options => ['--format', 'full']);
+        is $report->{requests}{limits}, 4, "$other: it is none";
+    }
+};
+
+finish();
