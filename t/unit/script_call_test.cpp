@@ -25,7 +25,7 @@ const std::string digest(40, 'd');
 std::string written(const LimitCheck& check)
 {
     redis::ScriptArguments arguments;
-    arguments.begin(digest, { 1, 1 });
+    arguments.begin(redis::Script::digest, digest, { 1, 1 });
     arguments.key(check.redis_key);
     arguments.begin_packed(sequence_format(1, numbers_of(check.policy.algorithm)).numbers);
     write_sequence_numbers(check, check.cost, arguments);
@@ -36,7 +36,7 @@ std::string written(const LimitCheck& check)
 std::string written(std::span<const LimitCheck> checks, std::span<const std::int64_t> runs)
 {
     redis::ScriptArguments arguments;
-    arguments.begin(digest, several_argument_count(checks, runs));
+    arguments.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
     write_several_arguments(checks, runs, arguments);
     return std::string(arguments.text());
 }

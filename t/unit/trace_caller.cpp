@@ -107,7 +107,7 @@ TraceCaller::Answer TraceCaller::check(
         write_single(digest, checks.front(), 0);
     } else {
         const auto runs = one_request(checks);
-        arguments_.begin(digest, several_argument_count(checks, runs));
+        arguments_.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
         write_several_arguments(checks, runs, arguments_);
     }
     return call(checks, single);
@@ -117,7 +117,7 @@ void TraceCaller::write_single(
     const std::string& digest, const LimitCheck& check, std::size_t more_args)
 {
     const std::span one{ &check, 1 };
-    arguments_.begin(digest, { 1 + count_blocks(one), 1 + more_args });
+    arguments_.begin(redis::Script::digest, digest, { 1 + count_blocks(one), 1 + more_args });
     write_check_keys(one, arguments_);
     arguments_.begin_packed(sequence_format(1, numbers_of(check.policy.algorithm)).numbers);
     write_sequence_numbers(check, check.cost, arguments_);
@@ -137,7 +137,7 @@ TraceCaller::Answer TraceCaller::check_by_redis_clock(
 std::vector<std::optional<Verdict>> TraceCaller::check_together(
     const std::string& digest, std::span<const LimitCheck> checks, microseconds now)
 {
-    arguments_.begin(digest, { checks.size(), 2 });
+    arguments_.begin(redis::Script::digest, digest, { checks.size(), 2 });
     for (const LimitCheck& check : checks) {
         arguments_.key(check.redis_key);
     }
@@ -245,7 +245,7 @@ std::vector<KeyReply> TraceCaller::check_sequence(
 {
     const redis::BatchFormat format =
         sequence_format(checks.size(), sum_of_numbers(checks), count_blocks(checks));
-    arguments_.begin(digest, { format.keys, 1 });
+    arguments_.begin(redis::Script::digest, digest, { format.keys, 1 });
     for (std::size_t at = 0; at < checks.size(); at += limits) {
         write_check_keys(checks.subspan(at, limits), arguments_);
     }
@@ -276,7 +276,7 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
     const std::string& digest, std::span<const LimitCheck> checks,
     std::span<const std::int64_t> runs)
 {
-    arguments_.begin(digest, several_argument_count(checks, runs));
+    arguments_.begin(redis::Script::digest, digest, several_argument_count(checks, runs));
     write_several_arguments(checks, runs, arguments_);
     redisReply* reply = call_in_transaction(checks);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 1 + checks.size()) {
@@ -306,7 +306,7 @@ std::vector<std::vector<Verdict>> TraceCaller::check_runs(
 void TraceCaller::refund(
     const std::string& digest, const LimitCheck& check, microseconds taken, const Verdict& state)
 {
-    arguments_.begin(digest, { 1, 1 });
+    arguments_.begin(redis::Script::digest, digest, { 1, 1 });
     arguments_.key(check.redis_key);
     arguments_.begin_packed(refund_format.numbers);
     write_refund_numbers(check, { check.cost, taken, state.reset }, arguments_);
@@ -327,7 +327,7 @@ void TraceCaller::refund(
 bool TraceCaller::state_block(
     const std::string& digest, const LimitCheck& check, const BlockStatement& statement)
 {
-    arguments_.begin(digest, { 1, 1 });
+    arguments_.begin(redis::Script::digest, digest, { 1, 1 });
     arguments_.key(check.block_key);
     arguments_.begin_packed(block_format.numbers);
     write_block_numbers(check.now, statement, arguments_);
