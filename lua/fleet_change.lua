@@ -3,8 +3,9 @@
 -- KEYS  1 changes, 2 overrides, 3 ends, 4 events, 5 state (as in fleet_sync.lua)
 -- ARGV  1 set, remove or free; 2 id (as there, "f" for free). For set: 3 the JSON text without its
 --       closing brace; 4 how long it is in force, ms (0: see 7); 5 the most overrides that there
---       may be; 7 nil or the end, ms since the epoch (0: it is in force until it is taken back). 6 nil or empty, or change nothing unless there is an override
---       (*), unless there is none (-), or unless this is the SHA-1 of its text
+--       may be; 7 nil or the end, ms since the epoch (0: it is in force until it is taken back).
+--       6 nil or empty, or change nothing unless there is an override (*), unless there is none
+--       (-), or unless this is the SHA-1 of its text
 -- reply  set: the whole text, or an empty one if there are too many; remove: 1, or 0 if there was
 --        none; free: 1; any: -1 if ARGV[6] does not hold
 -- Complexity  O(log n)

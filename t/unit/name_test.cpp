@@ -28,6 +28,7 @@ protected:
     {
         auto options = options_to(first_.port());
         options.servers[0].endpoint.host_name = "redis.test";
+        options.servers[0].endpoint.addresses = { "127.0.0.1" };
         options.server.timeout = 10s;
         return options;
     }
