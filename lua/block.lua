@@ -8,9 +8,9 @@
 -- has: see fixed_window.lua.
 --
 -- A key is spared while it may count what no request used: units that are returned, or whose return
--- was lost, or that were counted twice. Of those it says: when they were counted, and until when
--- they count. A block that began meanwhile is dropped. So the records of a key may be stated in any
--- order, late and repeatedly.
+-- was lost, or that were counted twice. The statement says when these units were counted and until
+-- when they count. A block that began meanwhile is dropped. So the records of a key may be stated in
+-- any order, late and repeatedly.
 --
 -- Of a check, the frame defines before the first piece:
 -- block_key  the key of the record
@@ -74,14 +74,20 @@ end
 --
 -- KEYS     the record's key for each statement
 -- ARGV[1]  for each five doubles, little-endian: now (us since the epoch; 0: this server's time);
---          then of a block: when the request was refused, when the block begins and ends (us since
---          the epoch), 0. Nothing prolongs a block: one that ends earlier stays. Nor does an earlier
---          refusal replace one: what it was refused for may have been returned before. One that
---          begins later than the refusal waits for units that may be returned. Executed when it
---          should have begun, it begins none: the record that their return left may have expired.
---          Of a key that is spared: when the units were counted (us since the epoch; negative:
---          from now), for how much longer than they count the record is kept (us), 0, how long they
---          count (us from now; 0: they have been returned)
+--          then for a block: when the request was refused, when the block begins and ends (us since
+--          the epoch), 0;
+--          or to spare a key: when the units were counted (us since the epoch; negative: from now),
+--          for how much longer than they count the record is kept (us), 0, how long they count (us
+--          from now; 0: they have been returned)
+--
+-- A block is begun, but for these cases:
+-- a block stands that ends earlier        it stays: nothing prolongs a block
+-- a block stands, of a later refusal      it stays: the units of the earlier one may be returned
+-- it begins after its refusal (it waits   no block: the record that a return left may have expired
+--   for a return of units), and is
+--   executed when it should have begun
+-- the key was spared at the refusal       no block
+--
 -- returns  a string with one byte for each key: + if a block began
 local server_now
 local answers = {}

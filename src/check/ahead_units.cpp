@@ -206,7 +206,7 @@ void AheadUnits::give_back(AheadReport& report, std::int64_t units) noexcept
     }
 }
 
-/// What Redis surely has, but when is not known, stays counted.
+/// Units that Redis counted at an unknown time stay counted.
 void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcept
 {
     if (!report.counted_) {

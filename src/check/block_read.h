@@ -30,7 +30,7 @@ private:
     Done done_;
 };
 
-/// Of a foreign value: that of a key without a record.
+/// A foreign value counts as no record.
 BlockState block_state(std::string_view record, microseconds now) noexcept;
 
 }  // namespace ratelimit

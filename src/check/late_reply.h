@@ -15,9 +15,9 @@
 
 namespace ratelimit {
 
-/// What Redis counted for requests that did not wait for the reply any longer. Those that the fail
-/// mode or another limit refused in the meantime, or refuses later, are refunded when the reply
-/// has come. Those that passed stay counted, and what they really cost is settled then.
+/// The late reply to a check whose requests did not wait any longer. Requests that the fail mode or
+/// another limit refused in the meantime, or refuses later, are refunded when the reply has come.
+/// Those that passed stay counted, and their real cost is settled then.
 class LateReply final : public redis::Call, private redis::BatchPart {
 public:
     /// The call: `limits` of one of its requests, `checks` as they were sent, and its requests.
@@ -66,7 +66,7 @@ private:
     void write_keys(redis::ScriptArguments&) const override {}
     void write_numbers(redis::ScriptArguments&) const override {}
 
-    /// Since when Redis may count otherwise than requests used it.
+    /// How long the count in Redis may have differed from what requests used.
     redis::milliseconds age() const noexcept { return client_.now() - began_; }
     void await_settlement();
     bool answered_late() noexcept;
@@ -85,7 +85,7 @@ private:
     std::vector<Cost> costs_;            // to be settled
     std::vector<Counted> counted_;       // by run and limit
     const NodeTime node_time_;
-    redis::milliseconds began_;  // what it settles: the latest
+    redis::milliseconds began_;  // when the newest cost to settle became known
     bool answered_ = false;
     std::shared_ptr<LateReply> self_;        // while the reply is awaited
     std::list<redis::Unsettled> unsettled_;  // as long

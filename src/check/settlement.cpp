@@ -171,7 +171,7 @@ private:
         const auto* block = std::get_if<BlockStatement>(&what_);
         return block != nullptr && block->ends.count() == 0;
     }
-    /// What Redis still executes may come later than this statement.
+    /// Redis may still execute a message after this statement.
     microseconds units_count() const noexcept
     {
         return receipt_.policy.counted_at_most() + client_->longest_wait();

@@ -39,7 +39,7 @@ struct ZoneConf {
     std::optional<std::string> redis_name;
     std::string redis_parameter;       // the last parameter that needs Redis; empty: none
     RedisBlock* redis = nullptr;       // null: counted in this node's memory
-    std::optional<std::int64_t> cost;  // above 0, of the limit that was resolved last
+    std::optional<std::int64_t> cost;  // of the latest limit, above 0: do costs differ?
     CheckScripts peek;                 // read a key's state for the API
     std::string key_text;
     std::string rate_text;

@@ -17,7 +17,7 @@ public:
     virtual void freed(std::string_view zone, std::string_view key) noexcept = 0;
     /// The key's override was set, ended or taken back.
     virtual void changed(std::string_view zone, std::string_view key) noexcept = 0;
-    /// Redis has lost so many overrides that were in force: nobody took them back.
+    /// Redis has lost this many overrides that were in force and that no operator took back.
     virtual void lost(std::uint64_t /*count*/) noexcept {}
 };
 

@@ -22,9 +22,9 @@ struct Policy {
     std::optional<std::int64_t> burst;      // requests; empty: the algorithm's default
     std::optional<microseconds> precision;  // of one bucket; empty: the default
     microseconds block{ 0 };                // how long a refused key stays refused; 0: no longer
-    /// Of an override's rate and burst: the record that its counts and blocks have apart from those
-    /// of the limit's own policy, from 2^29 to 2^30 - 1. With calendar periods only its blocks have
-    /// it: the counts are those of the period. 0: there is no such override.
+    /// The number of the record in which an override of the rate counts and blocks, apart from the
+    /// limit's own policy: from 2^29 to 2^30 - 1. With calendar periods it is only for blocks: the
+    /// counts are those of the period. 0: there is no such override.
     std::uint32_t override_record = 0;
     /// How many requests must remain after this one, for those with a smaller reserve.
     std::int64_t reserve = 0;

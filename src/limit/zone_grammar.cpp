@@ -332,7 +332,7 @@ std::optional<WordError> check_no_calendar(Words words, const ZoneSettings& zone
                          : std::optional<WordError>{ { start, "calendar= beside it" } };
 }
 
-/// What can stand beside calendar=. The node's clock decides in which period a request counts.
+/// What can stand beside calendar=. The node's clock decides the period of a request.
 std::optional<WordError> check_calendar(Words words, ZoneSettings& zone)
 {
     if (zone.calendar == nullptr) {

@@ -143,7 +143,7 @@ public:
         retries_.send_all([&by](Call& call) { return by.send(call); });
     }
 
-    /// What Redis counts otherwise than requests used it, by keys or keys of blocks.
+    /// The keys, or keys of blocks, whose count in Redis may differ from what requests used.
     UnsettledKeys& unsettled() noexcept { return unsettled_; }
 
     /// What is sent again after a fault, and no request waits for.

@@ -20,7 +20,7 @@ class UnsettledKeys;
 /// yet.
 class Unsettled : public Link<Unsettled> {
 public:
-    /// `age`: how long ago began what this follows.
+    /// `age`: how long ago the count began to differ.
     Unsettled(
         UnsettledKeys& all, std::string_view key, milliseconds age = milliseconds{ 0 }) noexcept;
     ~Unsettled();
@@ -35,7 +35,7 @@ private:
 };
 
 /// The marked keys. Keys of equal hashes are taken for one. A worker that leaves exits at the
-/// latest a minute after it began to leave, or after the newest mark began, or what that follows.
+/// latest a minute after it began to leave, or after the newest count began to differ.
 class UnsettledKeys {
 public:
     explicit UnsettledKeys(EventLoop& loop)

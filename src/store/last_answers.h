@@ -23,9 +23,9 @@ namespace ratelimit {
 /// without an entry are scarce until its whole limit should be available again. (What was let in
 /// and has no answer yet is not kept here, but by each worker: AheadUnits.)
 ///
-/// A key has an entry for each of its policies, which count the same requests. So an answer that
-/// nothing is left is one for all of them: without that, each policy would let in n more. At
-/// most 256 policies of a key have an entry; under any other, Redis decides.
+/// A key has an entry for each of its policies, which count the same requests. "Nothing left" under
+/// one policy holds for all of them: else each would let in n more. At most 256 policies of a key
+/// have an entry; under any other, Redis decides.
 ///
 /// Layout: one Shared, a table of Entries by key and KeyedRequest::tag, in one of two queues of
 /// their use. Public functions take the zone's lock unless stated otherwise. `ahead`: n. All times

@@ -7,9 +7,9 @@
 
 namespace ratelimit {
 
-/// Decides all limits that await Redis by what Redis last answered, if that and the units without
-/// an answer leave room in each of them (ahead=). Redis then counts the request in all of them
-/// behind it, also beyond the limit. False: none is decided, and Redis must decide.
+/// Passes the request at once if in each limit that awaits Redis the last answer, less the units
+/// without an answer, has room for it (ahead=). Redis then counts the request in all of them behind
+/// it, also beyond the limit. False: no limit is decided, and Redis must decide.
 bool pass_ahead(std::span<AppliedLimit> limits) noexcept;
 
 /// Changes the cost of a request that passed ahead under this limit, which has charge=. Once.

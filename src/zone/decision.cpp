@@ -254,9 +254,9 @@ bool Decision::refund() noexcept
     return changed;
 }
 
-/// Begins a block of each key whose limit refuses the request. What was not refused by the limits
-/// (a dry run, a limit without an answer in fail mode closed) begins none. False: no state has
-/// changed.
+/// Begins a block of each key whose limit refuses the request. A request that the limits do not
+/// refuse (a dry run, a limit without an answer in fail mode closed) begins none. False: no state
+/// has changed.
 bool Decision::begin_blocks() noexcept
 {
     if (result_ != Result::rejected) {

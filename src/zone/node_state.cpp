@@ -89,7 +89,7 @@ redis::ServerClock* clock_of(const AppliedLimit& limit) noexcept
     return limit.now ? &own : limit.coalescer->client().clock_of(limit.shard);
 }
 
-/// Whether Redis may refuse what its counts of later times refuse, since the clock was set back.
+/// Whether counts dated after now, left by a clock that was set back, may still refuse.
 bool clock_was_set_back(const AppliedLimit& limit, const NodeClock& clock) noexcept
 {
     const redis::ServerClock* decides = clock_of(limit);
@@ -135,8 +135,8 @@ void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept
         limit.source == Source::redis && limit.begins_block
         && (limit.state.blocked.count() > 0 || !clock_was_set_back(limit, clock))) {
         redis::Client& client = limit.coalescer->client();
-        // What a limit on another server refuses, or what Redis executed too late, has been taken
-        // back or stated by then, which lifts a block that began only because of it.
+        // By then units of a request that another server's limit refuses, or that Redis counted too
+        // late, are returned or stated: that lifts a block which began only because of them.
         const bool waits = zone.spans_servers || client.unsettled().contains(limit.block_key);
         const microseconds later = waits ? client.longest_wait() : microseconds{ 0 };
         ratelimit::begin_block(client, limit.receipt(), later, clock.since_epoch());

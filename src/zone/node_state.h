@@ -21,8 +21,8 @@ void remember_refusal(const AppliedLimit& limit, const NodeClock& clock) noexcep
 /// Redis has answered for the limit: follows the clock that decided, if blocks need to know.
 void note_clock(const AppliedLimit& limit, const NodeClock& clock) noexcept;
 
-/// Begins a block of the limit's key if the limit refuses the request, which is refused, by its
-/// counts: where it was counted.
+/// Of a request that is refused: if the counts of this limit refuse it, blocks the limit's key, in
+/// Redis or in the node's memory, whichever decided it.
 void begin_block(AppliedLimit& limit, const NodeClock& clock) noexcept;
 
 /// Keeps what Redis granted beyond the first `spent` requests of a run, as a lease.

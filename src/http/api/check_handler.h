@@ -4,8 +4,8 @@
 
 namespace ratelimit::http {
 
-/// The content handler of locations with ratelimit_check, which answers that a request passes. One
-/// that does not was refused in an earlier phase, unless the location only peeks.
+/// The content handler of locations with ratelimit_check. Answers 200 for requests that pass. Other
+/// requests were refused in an earlier phase; with `peek` it answers both.
 ngx_int_t check_handler(ngx_http_request_t* r) noexcept;
 
 }  // namespace ratelimit::http
