@@ -41,7 +41,7 @@ Usage: ./build.sh [--no-install] [command]
   test-dashboard [f]  test the dashboard in Chromium: all of t/dashboard, or the named files
   bench [part …]      run all benchmarks, or the named ones: steps (instructions of a request), scripts (compared with
                       textbook scripts), load (compared with limit_req and lua-nginx-module), growth, ring, rehearse,
-                      fleet, pages, region; soak, only if named.
+                      fleet, pages, region; long_logs and soak, only if named.
                       The tables are written into doc/benchmarks.md
   chaos [minutes]     play random faults over every topology while nodes decide, for 8 minutes or the
                       given number, and check every decision.

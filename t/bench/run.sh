@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154
 # Sourced by build.sh for `./build.sh bench`, whose functions and variables it uses: runs the named benchmarks of this
-# folder, or all but soak. Each writes its tables into doc/benchmarks.md; steps.pl says what COMPARE and COLUMN do.
+# folder, or all but long_logs and soak. Each writes its tables into doc/benchmarks.md; steps.pl says what COMPARE and COLUMN do.
 # Usage: ./build.sh bench [part...]      part: a .pl file here
 
 [ $# -gt 0 ] || set -- steps scripts load growth ring rehearse fleet pages region
