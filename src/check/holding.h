@@ -60,7 +60,7 @@ public:
     /// Call before a message is sent. After it, exactly one of answered and failed must be called,
     /// and then message_ended. `takes`: it asks for units.
     void begin(bool takes) noexcept;
-    /// A message is written now, and so what it states.
+    /// A message is written now: its statement is fixed.
     void before_write() noexcept override;
     /// The statement of a check that is such a message.
     const StatementSource& source() const noexcept { return *this; }
@@ -234,7 +234,7 @@ private:
     const microseconds longest_delay_;
     EntryTable<Holding> table_;
     // Each holding without a message in flight is in one of them, in the order of due_, or waits
-    // in redis::Repeats to be stated again. What a call refers to is not forgotten.
+    // in redis::Repeats to be stated again. A holding of a pending call is not forgotten.
     List<Holding> stated_;  // to be renewed
     List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
     std::size_t idle_count_ = 0;

@@ -11,8 +11,8 @@ namespace ratelimit {
 
 class LimitOwner;
 
-/// What settles a cost that Redis may count in a limit, also when the request is gone. Who keeps it
-/// owns the texts.
+/// All that is needed to settle a cost that Redis may count in a limit, also when the request is
+/// gone. Who keeps it owns the texts.
 struct Receipt {
     std::string_view redis_key;
     std::string_view block_key;  // empty: the limit has no block

@@ -19,7 +19,7 @@ class Coalescer;
 /// The time since the epoch by this node's clock.
 using NodeTime = std::chrono::microseconds (*)() noexcept;
 
-/// The ids of the scripts that check a limit, and change later what it counted.
+/// The ids of the scripts that check a limit, and change its count later.
 struct CheckScripts {
     redis::ScriptId several{};  // for the algorithms of all limits that are checked together
     redis::ScriptId refund{};
@@ -37,7 +37,7 @@ struct RemoteLimit : LimitCheck {
     const LimitOwner* owner = nullptr;
     std::string_view key;  // as it is counted; may be binary
     CheckScripts scripts;
-    /// What the request really cost is known later, and is settled then.
+    /// The real cost of the request is known later, and is settled then.
     bool settled_later = false;
     std::uint32_t shard = 0;  // of its key; set by Check
     /// Of a concurrency limit with a cost: where this worker states what it holds.
@@ -54,7 +54,7 @@ struct RemoteLimit : LimitCheck {
     bool spared = false;   // no refusal begins a block now
     bool ignored = false;  // the statement of a concurrency limit: `state` says nothing of its key
     /// Sets both, after `state`. `stored`: what is left of the key's block in Redis. A call that
-    /// was sent again may be refused because of what it took itself.
+    /// was sent again may be refused because of its own earlier units.
     void note_block(microseconds stored, bool spares, bool sent_again) noexcept
     {
         spared = spared || spares;

@@ -36,7 +36,7 @@ public:
         pool().give_back(*this);
     }
 
-    /// `ago`: when what it follows began.
+    /// `ago`: how long ago the wrong count began.
     void begin(
         redis::Client& client, const Receipt& receipt, const What& what, microseconds now,
         redis::milliseconds ago)
@@ -232,8 +232,8 @@ private:
         }
         return true;
     }
-    /// Behind the refund. `at`: see BlockStatement. `lasts`: how long what it should have returned
-    /// still counts.
+    /// Behind the refund. `at`: see BlockStatement. `lasts`: how long the units that it should have
+    /// returned still count.
     void state_spared(microseconds at, microseconds lasts) noexcept
     {
         what_ = BlockStatement{ at, client_->longest_wait(), {}, lasts };

@@ -93,7 +93,7 @@ try {
 }
 
 /// A Redis that refuses to write (it cannot save to its disk, the user lacks a right, a key has a
-/// wrong type) may be read all the same: what it has is in force on every node.
+/// wrong type) may be read all the same: its overrides are in force on every node.
 void Sync::ended(redis::Fate fate) noexcept
 try {
     using redis::Fate;
