@@ -5,9 +5,11 @@
 
 [ $# -gt 0 ] || set -- steps scripts load growth ring rehearse fleet pages region
 [[ " $* " != *' rehearse '* ]] || build_rehearse
-bench_packages=(redis-server redis-tools perl procps)
-[ "$*" = steps ] || bench_packages+=(wrk libnginx-mod-http-lua)
-[[ " $* " != *' steps '* ]] || bench_packages+=(valgrind)
+mapfile -t bench_packages < <(
+    packages_for test
+    [ "$*" = steps ] || packages_for bench
+    [[ " $* " != *' steps '* ]] || packages_for valgrind
+)
 if [ "$*" != rehearse ]; then
     need "${build_packages[@]}" "${bench_packages[@]}"
     build_module
