@@ -30,6 +30,9 @@ bool tells_its_limit(const ngx_http_request_t* r) noexcept
     constexpr std::array names = { std::string_view("x-ratelimit"),
                                    std::string_view("x-rate-limit"), std::string_view("ratelimit"),
                                    std::string_view("retry-after") };
+    if (r->upstream == nullptr) {
+        return false;  // the response is nginx's own, such as that of a check that only peeks
+    }
     if (r->headers_out.status == NGX_HTTP_TOO_MANY_REQUESTS) {
         return true;
     }

@@ -48,6 +48,7 @@ subtest 'peek counts nothing, and says what a request would get' => sub {
     my $answer = $node->get('/peek/?k=a');
     is $answer->status, 429, 'its cost is 2, and 1 is left';
     is_deeply [map { $_->{remaining} } @{ limits($answer) }], [1];
+    is $answer->header('X-RateLimit-Remaining'), 1, 'with the rate headers of a refusal';
     ok !decode_json($answer->body)->{allowed};
     is_deeply [map { $node->status('/check/?k=a&peek') } 1 .. 2], [200, 429], 'a client cannot choose to peek';
 };
