@@ -26,6 +26,14 @@ public:
     /// Whether a server told the name, not the configuration.
     bool announced() const noexcept { return announced_; }
 
+    /// The server was told again, with this address beside its name.
+    void announce(const std::string& address)
+    {
+        if (announced_) {
+            announced_host_ = address;
+        }
+    }
+
     /// The name has these addresses; at least one. `beside`: that which was announced with it stays
     /// the last one. True: the address in use was not among them, so the first one is used now.
     bool found(std::vector<std::string> addresses, bool beside = false)
@@ -70,7 +78,7 @@ public:
 private:
     Endpoint& endpoint_;
     const bool announced_;
-    const std::string announced_host_;
+    std::string announced_host_;
     std::size_t failed_ = 0;  // how many addresses have failed in this round
 };
 

@@ -63,8 +63,8 @@ inline constexpr std::array error_rules = {
     ErrorRule{ .word = "TRYAGAIN", .by_keys = true, .cluster = Next::one_by_one },
     ErrorRule{ .word = "CROSSSLOT", .by_keys = true },
     ErrorRule{ .word = "NOPERM", .text = "in script", .executed = true },
-    ErrorRule{ .word = "NOPERM", .text = " key", .by_keys = true },
     ErrorRule{ .word = "NOPERM", .text = "'eval" },
+    ErrorRule{ .word = "NOPERM", .text = " key", .by_keys = true },
     ErrorRule{ .executed = true },  // every other error
 };
 

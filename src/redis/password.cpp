@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 
 namespace ratelimit::redis {
@@ -49,8 +50,11 @@ try {
         return {};
     }
     state_->next_read = now + pause;
-    std::string failure;
-    std::string line = first_line(state_->file, failure);
+    std::error_code error;
+    const auto status = std::filesystem::status(state_->file, error);
+    const bool waits = exists(status) && !is_regular_file(status);  // a pipe would block the worker
+    std::string failure = "it is not a regular file";
+    std::string line = waits ? std::string() : first_line(state_->file, failure);
     if (failure.empty()) {
         state_->text = std::move(line);
         return {};

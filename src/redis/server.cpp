@@ -209,6 +209,9 @@ try {
 
 void Server::announced_at(const std::string& address)
 {
+    if (!address.empty()) {
+        addresses_.announce(address);
+    }
     const bool other = !address.empty() && address != endpoint_.host;
     const bool trusted = name_ != Name::resolved && !waits_for_address();
     if (other && trusted && addresses_.found({ address })) {
@@ -296,7 +299,7 @@ void Server::call_refused(Call* call, std::string_view error) noexcept
     breaker_.answered();
     const ErrorRule& rule = rule_of(error);
     if (call == nullptr && rule.ring == Next::load) {
-        // The next call finds its script.
+        // The next call of the script is sent with its text.
         if (state_ != State::refusing) {
             report_up();
         }

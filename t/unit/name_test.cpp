@@ -310,6 +310,23 @@ TEST_F(NamedServerTest, UsesAnAnnouncedAddressAfterALookupThatFailed)
     EXPECT_TRUE(loop_.run_until([&] { return owner.ups == 1; }));
 }
 
+TEST_F(NamedServerTest, UsesAnAnnouncedAddressWhileItsNameHasOneThatDoesNotWork)
+{
+    loop_.names["redis.test"] = { { "127.0.0.7" }, valid };
+    LonelyOwner owner;
+    auto options = named_options();
+    options.server.connect_timeout = 100ms;
+    auto endpoint = options.servers[0].endpoint;
+    endpoint.host = "127.0.0.8";
+    endpoint.addresses.clear();
+    redis::Server server(loop_, endpoint, options.server, scripts_, owner);
+    server.start();
+    EXPECT_TRUE(loop_.run_until([&] { return owner.downs == 1; }));
+    loop_.run_for(20ms);  // a silent wait: for the lookup
+    server.announced_at("127.0.0.1");
+    EXPECT_TRUE(loop_.run_until([&] { return owner.ups == 1; }));
+}
+
 TEST_F(NamedServerTest, ReportsThatCountsMayBeLostOnlyWhenAConnectionIsLost)
 {
     auto options = options_to(first_.port());
