@@ -8,13 +8,15 @@ use Time::HiRes qw(time);
 
 sub node_of {
     my ($block, %options) = @_;
-    return nginx(
+    my $node = nginx(
         http => "ratelimit_redis main { $block timeout 1s; } ratelimit_zone k\$arg_k zone=test rate=9r/d; "
             . ($options{http} // ''),
         server => 'location / { ratelimit zone=test; } location /api/ { ratelimit_api write=on; }',
         workers => $options{workers} // 1,
         map { exists $options{$_} ? ($_ => $options{$_}) : () } qw(main events)
     );
+    wait_until('its workers run', sub { scalar(my @workers = $node->workers) == ($options{workers} // 1) });
+    return $node;
 }
 
 # The nesting that overflows the stack of what frees it by recursion.

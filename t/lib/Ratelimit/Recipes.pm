@@ -142,7 +142,9 @@ sub run_recipes {
         subtest $name => sub {
             for my $recipe ($part =~ /^```nginx\n(.*?)^```/msg) {
                 $redis->cmd('FLUSHALL');
-                $try->{$name}->(node_of($recipe), $recipe, $part);
+                my $node = node_of($recipe);
+                $try->{$name}->($node, $recipe, $part);
+                $node->stop('QUIT') if $node;    # what it still charges must not come behind this
                 $redis->cmd('FLUSHALL');
                 subtest 'clients that leave before the answer gain nothing' =>
                     sub { gains_nothing(node_of($recipe), $leaving->{$name}) };
