@@ -13,6 +13,12 @@ using redis::Fate;
 
 class MigratingSlot : public HoldingTest, public Check::Owner {
 protected:
+    void TearDown() override
+    {
+        check_.reset();
+        limits_.clear();  // what they hold is released while the worker is there
+        HoldingTest::TearDown();
+    }
     void checked() noexcept override { ended_ = true; }
 
     RemoteLimit& add_limit(std::string_view key)
