@@ -5,6 +5,7 @@
 #include "http/api/named_key.h"
 #include "http/api/override_queries.h"
 #include "http/api/response.h"
+#include "limit/rate_text.h"
 #include "nginx/guarded.h"
 #include "nginx/text.h"
 #include "node/clocks.h"
