@@ -11,7 +11,7 @@ dest=${1:?usage: deb.sh DEST}
 package=libnginx-mod-http-ratelimit
 hiredis=${RATELIMIT_HIREDIS:-}
 # The package's sources, besides packaging/debian.
-parts=(config config.make src lua doc LICENSE NOTICES README.md CHANGELOG.md)
+parts=(config config.make src lua doc LICENSE README.md CHANGELOG.md packaging/NOTICES)
 cd "$top"
 
 of_git() { git -C "$top" "$@" 2>/dev/null; }
@@ -44,7 +44,7 @@ maintainer() {
 licence() { sed -e 's/^[[:space:]]*$/./' -e 's/^/ /' "$1"; }
 
 # Prints the notice of the project $1 in NOTICES.
-notice() { awk -v name="$1" '/^== / { printing = index($0, "== " name " ") == 1; next } printing' NOTICES; }
+notice() { awk -v name="$1" '/^== / { printing = index($0, "== " name " ") == 1; next } printing' packaging/NOTICES; }
 
 copyright_file() {
     cat <<END

@@ -237,7 +237,7 @@ build_module_file() {
     build_module
     "${tools}strip" --strip-debug -o "$module.new" "$module"
     mv "$module.new" "$module"
-    cp "$top/NOTICES" "$build/"  # of what is linked in: they go with the file
+    cp "$top/packaging/NOTICES" "$build/"  # of what is linked in: they go with the file
     check_file "$module"
     if [ -n "$program" ]; then check_program "$program" "$module"; fi
     print_use "$module"

@@ -28,7 +28,7 @@ if command -v dpkg-buildpackage apt-get >/dev/null; then
     "$top/build.sh" deb
     cp "${BUILD_DIR:-$top/build}"/deb/*.deb "$dest/"
 fi
-cp "$top/NOTICES" "$dest/$name-$version-NOTICES.txt"  # of what the modules have linked in
+cp "$top/packaging/NOTICES" "$dest/$name-$version-NOTICES.txt"  # of what the modules have linked in
 git -C "$top" archive --prefix="$name-$version/" --output="$dest/$name-$version.tar.gz" HEAD
 
 cd "$dest"

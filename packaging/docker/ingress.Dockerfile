@@ -14,4 +14,4 @@ RUN /src/build.sh module --like /usr/sbin/nginx \
 
 FROM nginx/nginx-ingress:${NIC}
 COPY --from=build /ngx_http_ratelimit_module.so /usr/lib/nginx/modules/
-COPY --from=build /src/NOTICES /usr/share/doc/ngx_http_ratelimit_module/
+COPY --from=build /src/packaging/NOTICES /usr/share/doc/ngx_http_ratelimit_module/

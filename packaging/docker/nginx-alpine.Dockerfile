@@ -11,6 +11,6 @@ RUN bash /src/build.sh module --like /usr/sbin/nginx \
 
 FROM nginx:${NGINX}
 COPY --from=build /ngx_http_ratelimit_module.so /usr/lib/nginx/modules/
-COPY --from=build /src/NOTICES /usr/share/doc/ngx_http_ratelimit_module/
+COPY --from=build /src/packaging/NOTICES /usr/share/doc/ngx_http_ratelimit_module/
 RUN sed -i '1i load_module /usr/lib/nginx/modules/ngx_http_ratelimit_module.so;' /etc/nginx/nginx.conf \
     && nginx -t
