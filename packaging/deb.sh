@@ -94,7 +94,7 @@ rm -rf "$dest"
 mkdir -p "$dest/$package"
 dest=$(cd "$dest" && pwd)
 tree=$dest/$package
-cp -r "${parts[@]}" "$tree/"
+cp -r --parents "${parts[@]}" "$tree/"
 cp -r packaging/debian "$tree/debian"
 MAINTAINER=$(maintainer) awk '$1 == "Maintainer:" { $2 = ENVIRON["MAINTAINER"] } { print }' \
     packaging/debian/control >"$tree/debian/control"
