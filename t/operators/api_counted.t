@@ -59,7 +59,7 @@ for (['addresses that are typed where a key is binary text', 'free:$ratelimit_cl
     ['addresses that are typed where they are part of a text', 'free:$ratelimit_client_text', '198.51.100.7', qr/the keys of this zone are/],
     ['a network that is typed so', '$from_map', '2001:db8:9::/64', qr/the keys of this zone are "\$from_map"/],
     ['half a key', '$http_x_key', 'gold-47', qr/^nothing is counted under this key now$/],
-    ['an address that nobody has', '$ratelimit_client', '192.0.2.99', qr/^nothing is counted under this key now$/]) {
+    ['an address without requests', '$ratelimit_client', '192.0.2.99', qr/^nothing is counted under this key now$/]) {
     my ($name, $key, $typed, $note) = @{$_};
     subtest "of $name all answers say that nothing is counted" => sub {
         my $node = member(zone => 'rate=2r/d', key => $key, http => "$real $map");

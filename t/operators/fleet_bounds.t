@@ -74,7 +74,7 @@ subtest 'a difference names twenty nodes, and counts all' => sub {
     is_deeply $seen->{differences}, [{ setting => 'rate', differ => 40, nodes => $seen->{settings_differ} }];
     my ($edge) = grep { $_->{name} eq 'edge-99' } @{ $fleet->{nodes} };
     my ($of_node) = grep { $_->{name} eq 'zone_number_7' } @{ $edge->{zones} };
-    isnt $of_node->{settings}, $seen->{settings}, 'one that is not named is told by its digest';
+    isnt $of_node->{settings}, $seen->{settings}, 'one that is not named is in the digest';
 };
 
 subtest 'nodes that have no room are counted' => sub {

@@ -108,7 +108,7 @@ subtest 'a file that a worker may not read is named' => sub {
     wait_until('once it may', sub { $node->status('/?k=a') == 200 });
 };
 
-subtest 'a file that cannot be used is told at the start' => sub {
+subtest 'a file that cannot be used is an error at the start' => sub {
     my $test = sub { return (conf_test(http => "ratelimit_redis main { server 127.0.0.1; password_file $_[0]; }"))[1] };
     like $test->("$folder/none"), qr{"password_file": invalid "$folder/none", expected a readable file .*: No such file or directory};
     like $test->($folder), qr/: Is a directory/;

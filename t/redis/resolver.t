@@ -89,7 +89,7 @@ for my $wrong (qw(NXDOMAIN SERVFAIL REFUSED NOTIMP silence)) {
     };
 }
 
-subtest 'a look-up that fails is told once, and the known address stays' => sub {
+subtest 'a look-up that fails is one line of the log, and the known address stays' => sub {
     my $names = Ratelimit::NameServer->new;
     my $redis = redis();
     my $node = node_of("server localhost:@{[ $redis->port ]};", "resolver @{[ $names->addr ]} valid=1s;");
