@@ -17,6 +17,7 @@
 #include "http/usage_filter.h"
 #include "http/variables.h"
 #include "nginx/guarded.h"
+#include "nginx/text.h"
 #include "nginx/timer.h"
 
 #include <memory>
@@ -114,6 +115,31 @@ ngx_int_t load_fleet(ngx_cycle_t& cycle, FleetMember& fleet) noexcept
     });
 }
 
+/// Warns if nginx's timers are coarser than a time that a block of Redis has. Here, since
+/// timer_resolution may stand behind http {}.
+void warn_of_resolution(const ngx_cycle_t& cycle, const MainConf& conf) noexcept
+{
+    const auto* core =
+        reinterpret_cast<const ngx_core_conf_t*>(ngx_get_conf(cycle.conf_ctx, ngx_core_module));
+    const RedisBlock* least = nullptr;
+    for (const RedisBlock& block : conf.redis) {
+        if (least == nullptr || block.least_timeout() < least->least_timeout()) {
+            least = &block;
+        }
+    }
+    const auto time = least == nullptr ? ngx_msec_t{ 0 }
+                                       : static_cast<ngx_msec_t>(least->least_timeout().count());
+    if (least == nullptr || core->timer_resolution <= time) {
+        return;
+    }
+    const ngx_str_t name = nginx::borrowed(least->name);
+    ngx_log_error(
+        NGX_LOG_WARN, cycle.log, 0,
+        "ratelimit: \"timer_resolution\" of %M ms is longer than the %M ms of redis \"%V\": its "
+        "times end up to that much later",
+        core->timer_resolution, time, &name);
+}
+
 /// Warns if connections to Redis take more than half of a worker's connections.
 ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
 {
@@ -131,6 +157,7 @@ ngx_int_t init_module(ngx_cycle_t* cycle) noexcept
             "ratelimit: connections to Redis take %uz or more of the %ui worker_connections",
             connections, cycle->connection_n);
     }
+    warn_of_resolution(*cycle, *conf);
     return conf->fleet == nullptr ? NGX_OK : load_fleet(*cycle, *conf->fleet);
 }
 

@@ -5,6 +5,7 @@
 #include "redis/client.h"
 #include "zone/zone.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,11 @@ public:
         const auto each = static_cast<std::size_t>(options.server.connections);
         return options.topology == redis::Topology::sentinel ? each + 1
                                                              : each * options.servers.size();
+    }
+
+    redis::milliseconds least_timeout() const noexcept
+    {
+        return std::min(options.server.timeout, options.server.connect_timeout);
     }
 
     /// Identifies where keys are stored: topology, servers and database.

@@ -148,6 +148,14 @@ void TopRefused::forget(std::string_view key) noexcept
     }
 }
 
+bool TopRefused::has(std::string_view key, time_t now) const noexcept
+{
+    const ZoneLock lock(pool_);
+
+    const std::uint32_t index = find(key, KeyedTree::hash_of(key));
+    return index < shared_->used && !has_lapsed(ranks()[index], static_cast<std::uint32_t>(now));
+}
+
 std::optional<Rate> TopRefused::last_rate(std::string_view key) const noexcept
 {
     const ZoneLock lock(pool_);

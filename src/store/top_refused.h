@@ -75,6 +75,10 @@ public:
     void refuse(std::string_view key, time_t now, const Refusal& refusal) noexcept;
     void forget(std::string_view key) noexcept;
 
+    /// Whether a request of the key was refused, or would have been, within the last hour. `now`:
+    /// seconds since the epoch. False if more keys are refused than there are counters.
+    bool has(std::string_view key, time_t now) const noexcept;
+
     /// The rate by which the key was refused last. Empty: not known.
     std::optional<Rate> last_rate(std::string_view key) const noexcept;
 

@@ -115,6 +115,56 @@ subtest 'an override whose zone has a Redis that is away is set, and it is not k
     is state_of($node, 'a')->[1]{counted}, undef;
 };
 
+# The overrides of all zones, by key.
+sub listed {
+    my ($node, $arguments) = @_;
+    my $list = decode_json($node->get('/ops/overrides' . ($arguments // ''))->body)->{overrides};
+    return { map { ($_->{key} // '' => $_) } @{$list} };
+}
+
+subtest 'GET of an override and the lists say whether anything is counted under its key' => sub {
+    my $redis = redis();
+    my $node = member(redis => $redis, zone => 'rate=2r/d', key => 'free:$arg_k',
+        http => 'ratelimit_zone $arg_other zone=other rate=2r/d;');
+    my $read = sub { return decode_json($node->get("/ops/zones/test/keys/override?key=$_[0]")->body) };
+    my %changes = ('free:used' => { block => \1 }, 'free:more' => { rate => '9r/d' }, 'free:never' => { block => \1 }, '198.51.100.7' => { unlimited => \1 });
+    $node->status("/?k=$_") for qw(used more);
+    override($node, $_, $changes{$_}) for sort keys %changes;
+    override($node, 'override', { rate => '5r/d' });
+    wait_until('the changes', sub { $node->status('/?k=used') == 429 && keys %{ listed($node) } == 5 });
+    is $read->('free:more')->{counted}, JSON::PP::false, 'under another rate nothing is counted yet';
+    is $node->status('/?k=more'), 200;
+    my $of_address = qr/^nothing is counted under this key now: the keys of this zone are "free:\$arg_k"/;
+    for my $get ($read, sub { listed($node)->{ $_[0] } }, sub { listed($node, '?limit=1000&search=test')->{ $_[0] } }) {
+        is_deeply [map { $get->($_)->{counted} } 'free:used', 'free:more'], [(JSON::PP::true) x 2];
+        is_deeply [$get->('free:never')->{counted}, $get->('free:never')->{note}], [JSON::PP::false, 'nothing is counted under this key now'];
+        like $get->('198.51.100.7')->{note}, $of_address;
+    }
+    is_deeply [@{ listed($node)->{''} }{qw(counted note)}], [undef, undef], 'a whole zone has no key';
+    $redis->cmd('DEL', grep { !/\{fleet\}/ } $redis->keys_like);
+    is $read->('free:used')->{counted}, JSON::PP::true, 'a blocked key whose requests this node refuses';
+    is $read->('nobody')->{override}, undef;
+    is $read->('nobody')->{counted}, JSON::PP::false, 'also where nothing is changed';
+};
+
+subtest 'a list counts a hundred keys, and the rest is not known' => sub {
+    my $node = member(zone => 'rate=2r/d', key => '$arg_k');
+    override($node, "k$_", { block => \1 }) for 1 .. 102;
+    my $list = decode_json($node->get('/ops/overrides?limit=1000')->body)->{overrides};
+    is_deeply [map { scalar @{$_} } [grep { defined $_->{counted} } @{$list}], [grep { !defined $_->{counted} } @{$list}]], [100, 2];
+};
+
+subtest 'a list whose zone has a Redis that is away does not know what is counted' => sub {
+    my ($near, $far) = (redis(), redis());
+    my $node = nginx(http => "ratelimit_redis far { server @{[ $far->addr ]}; timeout 200ms; } ratelimit_redis near { server @{[ $near->addr ]}; }"
+            . 'ratelimit_fleet redis=near; ratelimit_zone $arg_k zone=test rate=2r/d redis=far; ratelimit_zone $arg_k zone=near rate=2r/d redis=near;',
+        server => 'location / { ratelimit zone=test; } location /near/ { ratelimit zone=near; } location /ops/ { ratelimit_api write=on; }');
+    $node->status("/ops/zones/$_/keys/a/override", method => 'PUT', body => '{"block":true}') for qw(test near);
+    $far->stop('KILL');
+    my %counted = map { ($_->{zone} => $_->{counted}) } @{ decode_json($node->get('/ops/overrides')->body)->{overrides} };
+    is_deeply \%counted, { test => undef, near => JSON::PP::false };
+};
+
 subtest 'an override is set as it is read' => sub {
     my $node = member(zone => 'rate=9r/d algorithm=gcra');
     my $path = '/ops/zones/test/keys/ka/override';

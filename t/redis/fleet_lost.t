@@ -33,6 +33,28 @@ subtest 'overrides that Redis has lost are counted in one line of each node, and
     }
 };
 
+subtest 'overrides that an older snapshot of Redis does not have are counted in one line of each node' => sub {
+    my $redis = redis();
+    my @nodes = map { member(redis => $redis, zone => 'rate=100r/d') } 1 .. 2;
+    override($nodes[0], $_, { block => \1 }) for qw(ka kb);
+    wait_until('both', sub { summary($_)->{overrides} == 2 }) for @nodes;
+    $redis->cmd('SAVE');
+    override($nodes[1], $_, { block => \1 }) for qw(kc kd);
+    override($nodes[1], 'override', { rate => '50r/d' });
+    wait_until('five', sub { summary($_)->{overrides} == 5 }) for @nodes;
+    $redis->stop('KILL');
+    $redis->start;
+    for my $node (@nodes) {
+        $node->wait_for_log(qr/\[warn\].*fleet: redis "main" has lost its data: 3 overrides are gone/);
+        my $now = wait_until('the page', sub { my $now = summary($node); $now->{overrides} == 2 && $now });
+        is $now->{overrides_lost}, 3, 'the number';
+        is $node->status("/?k=$_->[0]"), $_->[1], "key $_->[0]" for ['a', 429], ['b', 429], ['c', 200], ['d', 200];
+    }
+    override($nodes[0], 'kc', { block => \1 });
+    wait_until('a change', sub { $_->status('/?k=c') == 429 }) for @nodes;
+    is $_->count_log($lost), 1, 'one line' for @nodes;
+};
+
 subtest 'overrides that were taken back, have ended or are of another Redis are not lost' => sub {
     my ($redis, $other) = (redis(), redis());
     my @nodes = map { member(redis => $redis, zone => 'rate=100r/d') } 1 .. 2;

@@ -111,6 +111,22 @@ subtest 'a Redis that keeps hanging delays no more requests, and decides again s
     is $node->count_log(qr/is away/), 1, 'one line in the log';
 };
 
+subtest 'nginx -t warns of a timer_resolution that is longer than a time of a redis block' => sub {
+    my $zone = 'ratelimit_zone $arg_k zone=test rate=100r/d redis=a; ';
+    my sub block { my ($name, $times) = @_; return "ratelimit_redis $name { server 127.0.0.1; $times } " }
+    for (['1s', block('a', ''), '1000 ms is longer than the 100 ms of redis "a"'],
+        ['300ms', block('a', 'timeout 1s; connect_timeout 200ms;'), '300 ms is longer than the 200 ms of redis "a"'],
+        ['300ms', block('a', 'timeout 1s; connect_timeout 2s;') . block('b', 'timeout 50ms;'), '300 ms is longer than the 50 ms of redis "b"'],
+        ['100ms', block('a', '')], ['1s', '']) {
+        my ($resolution, $blocks, $warning) = @{$_};
+        my ($exit, @complaints) = conf_test(main => "timer_resolution $resolution;",
+            http => $blocks . ($blocks eq '' ? $zone =~ s/redis=a//r : $zone), server => 'location / { ratelimit zone=test; }');
+        is $exit, 0;
+        like "@complaints", defined $warning ? qr/\[warn\] ratelimit: "timer_resolution" of $warning: its times end up to that much later$/ : qr/^$/,
+            "$resolution: $blocks";
+    }
+};
+
 subtest 'with timer_resolution, a timeout ends when the next tick comes' => sub {
     my $redis = redis();
     my $node = nginx(

@@ -46,9 +46,26 @@ Verdict peek_local(const ZoneConf& zone, std::string_view key, const Policy& pol
     return zone.zone.memory().local_limiter().peek(request, node_clock.in_memory(policy));
 }
 
-bool is_counted(const Policy& policy, const Verdict& state) noexcept
+std::optional<Policy> policy_under(
+    const ZoneConf& zone, std::string_view key, const Override& override)
 {
-    return state.remaining < policy.limit() || state.blocked.count() > 0;
+    if (override.kind != Override::Kind::rate && override.kind != Override::Kind::concurrency) {
+        return own_policy(zone, key);
+    }
+    Policy policy = zone.zone.policy;
+    apply(override, policy);
+    if (!zone.start_text.empty() && policy.rate.period == Period::month) {
+        return std::nullopt;
+    }
+    enter_period(policy, nginx::local_time());
+    return policy;
+}
+
+bool is_counted(
+    const ZoneConf& zone, std::string_view key, const Policy& policy, const Verdict& state) noexcept
+{
+    return state.remaining < policy.limit() || state.blocked.count() > 0
+        || zone.zone.memory().top_refused().has(key, ngx_time());
 }
 
 void write_counted(
@@ -71,10 +88,8 @@ void write_counted(
     json.text("note", note);
 }
 
-KeyPeek::KeyPeek(
-    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
-    : RedisQuery(r),
-      zone_(zone),
+KeyState::KeyState(const ZoneConf& zone, std::string_view key, const Policy& policy)
+    : zone_(zone),
       key_(key),
       policy_(policy),
       redis_key_(redis_key_of(zone, key, policy)),

@@ -23,11 +23,18 @@ void use_last_rate(const ZoneConf& zone, std::string_view key, Policy& policy);
 /// whose value is not known.
 std::optional<Policy> own_policy(const ZoneConf& zone, std::string_view key);
 
+/// The limit by which requests of a key are counted under this override. Empty: it is not known.
+std::optional<Policy> policy_under(
+    const ZoneConf& zone, std::string_view key, const Override& override);
+
 /// The state of a key that is counted in this node's memory.
 Verdict peek_local(const ZoneConf& zone, std::string_view key, const Policy& policy);
 
-/// Whether anything is counted under a key that has this state.
-bool is_counted(const Policy& policy, const Verdict& state) noexcept;
+/// Whether anything is counted under a key that has this state, or this node refused a request of
+/// it within the last hour: an override that blocks a key counts nothing.
+bool is_counted(
+    const ZoneConf& zone, std::string_view key, const Policy& policy,
+    const Verdict& state) noexcept;
 
 /// Writes `counted` (null: not known) and `note`: what people should know of a key under which
 /// nothing is counted, so that they do not take it for one that is not limited.
@@ -36,33 +43,60 @@ void write_counted(
 
 /// Asks Redis for a key's state and takes nothing: runs the peek script for two limits of the same
 /// key. The second has a cost that is always refused, and the first gets the key's state.
-class KeyPeek : public RedisQuery, private ShardPart {
+class KeyState : private ShardPart {
 public:
-    KeyPeek(
-        ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy);
+    KeyState(const ZoneConf& zone, std::string_view key, const Policy& policy);
 
-    ngx_int_t ask() { return coalescer_.send(*this) ? wait() : respond(); }
+    /// False: nothing was sent, and `known` is not called.
+    bool send() noexcept { return coalescer_.send(*this); }
+
+    /// Null: Redis does not answer.
+    const Verdict* state() const noexcept
+    {
+        return end == End::answered ? &limits_.front().state : nullptr;
+    }
+    /// Empty: Redis does not answer.
+    std::optional<bool> counted() const noexcept
+    {
+        return state() == nullptr ? std::nullopt
+                                  : std::optional(is_counted(zone_, key_, policy_, *state()));
+    }
 
 protected:
-    /// `state`: null if Redis does not answer. Returns what a content handler returns.
-    virtual ngx_int_t peeked(const Verdict* state) = 0;
+    /// The state is known, or Redis does not answer.
+    virtual void known() noexcept = 0;
 
     const ZoneConf& zone_;
     const std::string key_;
     const Policy policy_;
 
 private:
-    ngx_int_t respond() final
-    {
-        return peeked(end == End::answered ? &limits_.front().state : nullptr);
-    }
-    void ended() noexcept final { answered(); }
+    void ended() noexcept final { known(); }
 
     const std::string redis_key_;
     const std::string block_key_;
     Coalescer& coalescer_;
     std::array<RemoteLimit, 2> limits_;
     const std::array<RemoteLimit*, 2> pointers_{ &limits_[0], &limits_[1] };
+};
+
+/// A request that waits for a key's state.
+class KeyPeek : public RedisQuery, protected KeyState {
+public:
+    KeyPeek(ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy)
+        : RedisQuery(r), KeyState(zone, key, policy)
+    {
+    }
+
+    ngx_int_t ask() { return send() ? wait() : respond(); }
+
+protected:
+    /// `state`: null if Redis does not answer. Returns what a content handler returns.
+    virtual ngx_int_t peeked(const Verdict* state) = 0;
+
+private:
+    ngx_int_t respond() final { return peeked(state()); }
+    void known() noexcept final { answered(); }
 };
 
 }  // namespace ratelimit::http

@@ -87,11 +87,10 @@ public:
 private:
     ngx_int_t peeked(const Verdict* state) override
     {
-        return state != nullptr
-            ? send_state(r_, zone_, key_, policy_, *state, "redis", is_counted(policy_, *state))
-            : send_error(
-                r_, NGX_HTTP_SERVICE_UNAVAILABLE,
-                "Redis does not answer, or answers with an error");
+        return state != nullptr ? send_state(r_, zone_, key_, policy_, *state, "redis", counted())
+                                : send_error(
+                                    r_, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                    "Redis does not answer, or answers with an error");
     }
 };
 
@@ -106,11 +105,9 @@ public:
     }
 
 private:
-    ngx_int_t peeked(const Verdict* state) override
+    ngx_int_t peeked(const Verdict*) override
     {
-        return send_state(
-            r_, zone_, key_, policy_, block_, "override",
-            state == nullptr ? std::nullopt : std::optional(is_counted(policy_, *state)));
+        return send_state(r_, zone_, key_, policy_, block_, "override", counted());
     }
 
     const Verdict block_;
@@ -265,7 +262,7 @@ ngx_int_t show_key(
         const auto rest = zone.zone.rest_of(*override, node_clock.monotonic);
         const Verdict block = blocked(1, rest.value_or(endless_block));
         if (zone.redis == nullptr) {
-            const bool counted = is_counted(policy, peek_local(zone, key, policy));
+            const bool counted = is_counted(zone, key, policy, peek_local(zone, key, policy));
             return send_state(r, zone, key, policy, block, "override", counted);
         }
         auto* query = nginx::make<BlockedQuery>(r->pool, r, zone, key, policy, block);
@@ -273,7 +270,8 @@ ngx_int_t show_key(
     }
     if (zone.redis == nullptr) {
         const Verdict state = peek_local(zone, key, policy);
-        return send_state(r, zone, key, policy, state, "local", is_counted(policy, state));
+        const bool counted = is_counted(zone, key, policy, state);
+        return send_state(r, zone, key, policy, state, "local", counted);
     }
     auto* query = nginx::make<KeyQuery>(r->pool, r, zone, key, policy);
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();

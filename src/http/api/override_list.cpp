@@ -1,5 +1,6 @@
 #include "http/api/fleet_query.h"
 #include "http/api/json_text.h"
+#include "http/api/key_peek.h"
 #include "http/api/override_json.h"
 #include "http/api/override_queries.h"
 #include "http/api/path.h"
@@ -10,8 +11,11 @@
 #include "nginx/text.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace ratelimit::http {
 
@@ -33,38 +37,108 @@ std::string lower(std::string text)
     return text;
 }
 
-/// A page of the overrides of a zone, or of all.
-class ListQuery final : public FleetQuery<fleet::ListCall> {
-public:
-    struct Wanted {
-        const ZoneConf* zone;  // null: all zones
-        std::int64_t after;
-        std::int64_t most;
-        std::string search;  // in lower case; empty: all
-    };
+struct Wanted {
+    const ZoneConf* zone;  // null: all zones
+    std::int64_t after;
+    std::int64_t most;
+    std::string search;  // in lower case; empty: all
+};
 
-    ListQuery(ngx_http_request_t* r, Wanted wanted)
-        : FleetQuery(
-            r, main_conf(r).fleet->scripts().list, main_conf(r).fleet->keys(),
-            wanted.zone == nullptr ? std::string{} : wanted.zone->zone.name, wanted.after,
-            wanted.most),
-          wanted_(std::move(wanted))
+using Page = fleet::OverridePage;
+
+std::string shown_key_of(const ZoneConf* zone, const Page::Item& item)
+{
+    return item.key.empty() ? "" : shown_key(zone == nullptr ? nullptr : &zone->zone, item.key);
+}
+
+/// Whether an override of the page is listed.
+bool is_wanted(
+    const Page& page, const Page::Item& item, const ZoneConf* zone, std::string_view search)
+{
+    const std::string text = item.zone + '\n' + shown_key_of(zone, item) + '\n'
+        + item.stored.rate_text + '\n' + item.stored.by + '\n' + item.stored.reason;
+    return !item.stored.value.has_ended(page.now) && lower(text).find(search) != std::string::npos;
+}
+
+/// Sends a page of overrides. First asks whether anything is counted under their keys: Redis, for
+/// as many of them as people look at.
+class ListAnswer final : public RedisQuery {
+public:
+    ListAnswer(ngx_http_request_t* r, const Wanted& wanted, Page page)
+        : RedisQuery(r), wanted_(wanted), page_(std::move(page))
     {
+        for (const Page::Item& item : page_.items) {
+            const ZoneConf* zone = main_conf(r).zone_named(item.zone);
+            if (is_wanted(page_, item, zone, wanted_.search)) {
+                listed_.push_back({ &item, zone });
+            }
+        }
+    }
+
+    ngx_int_t ask()
+    {
+        std::size_t asked = 0;
+        for (Listed& listed : listed_) {
+            if (asked < most_counted && listed.zone != nullptr && !listed.item->key.empty()) {
+                ++asked;
+                count(listed);
+            }
+        }
+        return waiting_ == 0 ? respond() : wait();
     }
 
 private:
-    using Item = fleet::OverridePage::Item;
+    static constexpr std::size_t most_counted = 100;
 
-    ngx_int_t show() override
+    class Count final : public KeyState {
+    public:
+        Count(ListAnswer& answer, const ZoneConf& zone, std::string_view key, const Policy& policy)
+            : KeyState(zone, key, policy), answer_(answer)
+        {
+        }
+
+    private:
+        void known() noexcept override { answer_.one_known(); }
+
+        ListAnswer& answer_;
+    };
+
+    struct Listed {
+        const Page::Item* item;
+        const ZoneConf* zone;  // null: this node does not have it
+        std::optional<bool> counted{};
+        std::unique_ptr<Count> asked{};
+    };
+
+    /// Finds out in this node's memory, or asks Redis.
+    void count(Listed& listed)
+    {
+        const ZoneConf& zone = *listed.zone;
+        const std::string& key = listed.item->key;
+        const auto policy = policy_under(zone, key, listed.item->stored.value);
+        if (policy && zone.redis == nullptr) {
+            listed.counted = is_counted(zone, key, *policy, peek_local(zone, key, *policy));
+        } else if (policy) {
+            listed.asked = std::make_unique<Count>(*this, zone, key, *policy);
+            waiting_ += listed.asked->send() ? 1 : 0;
+        }
+    }
+
+    void one_known() noexcept
+    {
+        if (--waiting_ == 0) {
+            answered();
+        }
+    }
+
+    ngx_int_t respond() override
     {
         JsonText json;
         json.begin_object();
         write_zone(json);
         json.begin_array("overrides");
-        for (const Item& item : page_.items) {
-            if (!item.stored.value.has_ended(page_.now)) {
-                write_item(json, item);
-            }
+        for (const Listed& listed : listed_) {
+            write_item(json, listed);
         }
         json.end_array();
         if (page_.next == 0) {
@@ -91,34 +165,58 @@ private:
         json.number("count", count);
     }
 
-    void write_item(JsonText& json, const Item& item) const
+    void write_item(JsonText& json, const Listed& listed) const
     {
-        const ZoneConf* zone = main_conf(r_).zone_named(item.zone);
-        const std::string key =
-            item.key.empty() ? "" : shown_key(zone == nullptr ? nullptr : &zone->zone, item.key);
-        const std::string text = item.zone + '\n' + key + '\n' + item.stored.rate_text + '\n'
-            + item.stored.by + '\n' + item.stored.reason;
-        if (lower(text).find(wanted_.search) == std::string::npos) {
-            return;
-        }
+        const Page::Item& item = *listed.item;
         json.begin_object().text("zone", item.zone);
         if (item.key.empty()) {
             json.null("key").null("id");
         } else {
-            json.text("key", key).text("id", percent_encoded(item.key));
+            json.text("key", shown_key_of(listed.zone, item)).text("id", percent_encoded(item.key));
         }
         write_override(json, item.stored, page_.now);
+        if (!item.key.empty() && listed.zone != nullptr) {
+            const auto counted = listed.asked ? listed.asked->counted() : listed.counted;
+            write_counted(json, *listed.zone, item.key, counted);
+        } else {
+            json.null("counted").null("note");
+        }
         json.end_object();
     }
 
-    void listed(fleet::OverridePage page) noexcept override
+    const Wanted wanted_;
+    const Page page_;
+    std::vector<Listed> listed_;
+    std::size_t waiting_ = 0;  // for Redis
+};
+
+/// A page of the overrides of a zone, or of all.
+class ListQuery final : public FleetQuery<fleet::ListCall> {
+public:
+    ListQuery(ngx_http_request_t* r, Wanted wanted)
+        : FleetQuery(
+            r, main_conf(r).fleet->scripts().list, main_conf(r).fleet->keys(),
+            wanted.zone == nullptr ? std::string{} : wanted.zone->zone.name, wanted.after,
+            wanted.most),
+          wanted_(std::move(wanted))
+    {
+    }
+
+private:
+    ngx_int_t show() override
+    {
+        auto* answer = nginx::make<ListAnswer>(r_->pool, r_, wanted_, std::move(page_));
+        return answer == nullptr ? ngx_int_t{ NGX_ERROR } : answer->ask();
+    }
+
+    void listed(Page page) noexcept override
     {
         page_ = std::move(page);
         answered();
     }
 
     const Wanted wanted_;
-    fleet::OverridePage page_;
+    Page page_;
 };
 
 }  // namespace
@@ -142,7 +240,7 @@ ngx_int_t list_overrides(ngx_http_request_t* r, const ZoneConf* zone)
         return send_error(r, NGX_HTTP_BAD_REQUEST, "search= is not percent-encoded text");
     }
     auto* query = nginx::make<ListQuery>(
-        r->pool, r, ListQuery::Wanted{ zone, *after, *most, lower(search.value.value_or("")) });
+        r->pool, r, Wanted{ zone, *after, *most, lower(search.value.value_or("")) });
     return query == nullptr ? ngx_int_t{ NGX_ERROR } : query->ask();
 }
 

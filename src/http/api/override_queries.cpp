@@ -56,10 +56,10 @@ JsonText begin_answer(
     return json;
 }
 
-/// Sends what was set for a key, and whether anything is counted under it.
-class SetAnswer final : public KeyPeek {
+/// Sends the override of a key, and whether anything is counted under the key.
+class OverrideAnswer final : public KeyPeek {
 public:
-    SetAnswer(
+    OverrideAnswer(
         ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const Policy& policy,
         JsonText json, std::string stored)
         : KeyPeek(r, zone, key, policy), json_(std::move(json)), stored_(std::move(stored))
@@ -76,35 +76,35 @@ public:
     }
 
 private:
-    ngx_int_t peeked(const Verdict* state) override
+    ngx_int_t peeked(const Verdict*) override
     {
-        return send(
-            r_, zone_, key_, std::move(json_), stored_,
-            state == nullptr ? std::nullopt : std::optional(is_counted(policy_, *state)));
+        return send(r_, zone_, key_, std::move(json_), stored_, counted());
     }
 
     JsonText json_;
     const std::string stored_;
 };
 
-/// Sends what was set.
-ngx_int_t send_set(
-    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const std::string& text)
+/// Sends an override, if there is one, and of a key whether anything is counted under it by this
+/// limit. `policy`: empty if it is not known.
+ngx_int_t send_override(
+    ngx_http_request_t* r, const ZoneConf& zone, std::string_view key, const std::string& text,
+    milliseconds now, const std::optional<Policy>& policy)
 {
     const auto stored = fleet::parse_stored(text);
-    JsonText json = begin_answer(zone, key, &stored, stored.at);
+    JsonText json = begin_answer(zone, key, text.empty() ? nullptr : &stored, now);
     if (key.empty()) {
         json.end_object();
         return send_tagged(r, json.str() + "\n", text);
     }
-    const auto policy = own_policy(zone, key);
     if (!policy || zone.redis == nullptr) {
         const auto counted = policy
-            ? std::optional(is_counted(*policy, peek_local(zone, key, *policy)))
+            ? std::optional(is_counted(zone, key, *policy, peek_local(zone, key, *policy)))
             : std::nullopt;
-        return SetAnswer::send(r, zone, key, std::move(json), text, counted);
+        return OverrideAnswer::send(r, zone, key, std::move(json), text, counted);
     }
-    auto* answer = nginx::make<SetAnswer>(r->pool, r, zone, key, *policy, std::move(json), text);
+    auto* answer =
+        nginx::make<OverrideAnswer>(r->pool, r, zone, key, *policy, std::move(json), text);
     return answer == nullptr ? ngx_int_t{ NGX_ERROR } : answer->ask();
 }
 
@@ -142,7 +142,7 @@ private:
         }
         const auto stored = fleet::parse_stored(stored_);
         log_change(r_, "override set", zone_, key_, &stored);
-        return send_set(r_, zone_, key_, stored_);
+        return send_override(r_, zone_, key_, stored_, stored.at, own_policy(zone_, key_));
     }
 
     ngx_int_t show_failure(redis::Fate fate) override
@@ -252,9 +252,9 @@ private:
         if (stored.value.has_ended(now)) {
             stored_.clear();
         }
-        JsonText json = begin_answer(zone_, key_, stored_.empty() ? nullptr : &stored, now);
-        json.end_object();
-        return send_tagged(r_, json.str() + "\n", stored_);
+        const auto policy =
+            stored_.empty() ? own_policy(zone_, key_) : policy_under(zone_, key_, stored.value);
+        return send_override(r_, zone_, key_, stored_, now, policy);
     }
 
     void found(std::string_view text) noexcept override
