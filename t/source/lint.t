@@ -3,6 +3,7 @@
 # needs: clang-format clang-tidy cppcheck lua-check shellcheck cmake zlib1g-dev libpcre2-dev libcli11-dev nlohmann-json3-dev
 
 use Ratelimit::Test;
+use File::Basename qw(dirname);
 use File::Temp ();
 use Ratelimit::Build qw(top build_folder built);
 
@@ -66,17 +67,38 @@ subtest 'luacheck on every script as it is sent to Redis' => sub {
 
 passes("luacheck --no-color --no-config --std ngx_lua --globals init request done delay -- t/bench/*.lua",
     'luacheck on the benchmark\'s scripts for nginx and wrk');
-# clang-tidy is slow: one process for each processor, and each takes few files, so that all end together.
+# clang-tidy reads a folder's sources as one file, since it takes longer for the headers than for a source: at most one
+# process for each processor, beside other tests.
 subtest 'clang-tidy' => sub {
-    my ($good, $output) = run("find src -name '*.cpp' | xargs -P $processors -n 2 nice -n 19"
-            . " clang-tidy --quiet -p $build 2>/dev/null");
-    ok $good, 'no warning' or diag $output;
-    ($good) = run("echo 'int BadName() { int *p = 0; return *p; }' > $build/bad.cpp;"
-            . "clang-tidy --quiet --config-file=.clang-tidy $build/bad.cpp -- -std=c++20");
+    my ($flags) = read_file("$build/compile_commands.json") =~ /"command": "\S+ (.*?) -o /;
+    my $folder = File::Temp->newdir;
+    my (%sources, %starts);
+    push @{ $sources{ dirname($_) =~ tr{/}{-}r } }, $_ for grep { /\.cpp$/ } files('cpp', 'src');
+    for my $name (keys %sources) {
+        my $text = '';
+        for my $file (@{ $sources{$name} }) {
+            push @{ $starts{$name} }, [$text =~ tr/\n//, $file];
+            $text .= read_file($file);
+        }
+        write_file("$folder/$name.cpp", $text);
+    }
+    my $tidy = "clang-tidy --quiet --config-file=.clang-tidy";
+    my @largest_first = sort { -s $b <=> -s $a } glob "$folder/*.cpp";
+    my ($good, $output) = run("echo @largest_first | xargs -P $processors -n 1 sh -c"
+            . " 'nice -n 19 $tidy \"\$0\" -- $flags 2>/dev/null'");
+    my $place = sub {
+        my ($name, $line) = @_;
+        my ($start, $file) = @{ (grep { $_->[0] < $line } @{ $starts{$name} })[-1] };
+        return "$file:" . ($line - $start);
+    };
+    ok $good, 'no warning' or diag $output =~ s{\Q$folder\E/([\w-]+)\.cpp:(\d+)}{$place->($1, $2)}ger;
+
+    write_file("$folder/bad.cpp", "int BadName() { int *p = 0; return *p; }\n");
+    ($good) = run("$tidy $folder/bad.cpp -- -std=c++20");
     ok !$good, 'clang-tidy reports a bad file';
 };
 
-passes('cppcheck --quiet --enable=warning,performance,portability --std=c++20 --language=c++'
+passes("nice -n 19 cppcheck -j $processors" . ' --quiet --enable=warning,performance,portability --std=c++20 --language=c++'
         . ' --suppressions-list=.cppcheck --error-exitcode=1 -I src src', 'cppcheck');
 
 finish();

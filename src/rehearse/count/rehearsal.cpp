@@ -19,6 +19,7 @@ bool is_delayed(const Decider::Decided& limit, const PlannedLimit& planned)
 std::vector<std::size_t> zones_of(const std::vector<LimitTitle>& titles)
 {
     std::vector<std::size_t> out;
+    out.reserve(titles.size());
     for (const LimitTitle& title : titles) {
         out.push_back(title.zone);
     }

@@ -86,6 +86,7 @@ std::optional<ZoneReplay::Suggestion> ZoneReplay::suggest(
     double share, const std::vector<std::uint64_t>& keys)
 {
     std::vector<std::uint64_t> most;
+    most.reserve(keys.size());
     for (const std::uint64_t count : keys) {
         most.push_back(static_cast<std::uint64_t>(std::floor(share * static_cast<double>(count))));
     }

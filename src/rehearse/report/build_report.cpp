@@ -57,7 +57,7 @@ void add_suggestion(
     const auto found = replay.suggest(share, keys);
     for (std::size_t i = 0; i < keys.size(); ++i) {
         LimitReport& limit = limits[replay.limits()[i]];
-        LimitReport::Suggested& suggested = limit.suggested.emplace();
+        SuggestedQuota& suggested = limit.suggested.emplace();
         if (!found) {
             continue;
         }
@@ -203,12 +203,18 @@ void warn_of_doubts(const Rehearsed& subject, std::vector<std::string>& out)
     for (const auto& [directive, requests] : subject.doubts()) {
         const std::string count = std::to_string(requests) + " requests";
         const std::string place = directive->place.text();
-        out.push_back(
-            directive->name == "server"
-                ? "the server in " + place + " may have answered " + count
-                    + " with a redirect (log $scheme to know)"
-                : "\"" + directive->name + "\" in " + place + ": the log does not tell of " + count
-                    + " which files exist (log $upstream_status to know)");
+        std::string& warning = out.emplace_back();
+        if (directive->name == "server") {
+            warning.append("the server in ")
+                .append(place)
+                .append(" may have answered ")
+                .append(count);
+            warning.append(" with a redirect (log $scheme to know)");
+        } else {
+            warning.append("\"").append(directive->name).append("\" in ").append(place);
+            warning.append(": the log does not tell of ").append(count);
+            warning.append(" which files exist (log $upstream_status to know)");
+        }
     }
 }
 

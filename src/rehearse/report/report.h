@@ -20,6 +20,13 @@ struct CurvePoint {
     Refusals refusals;
 };
 
+/// A quota that would refuse the share of keys that --suggest gives.
+struct SuggestedQuota {
+    std::int64_t quota = 0;          // of the zone; 0: none would do
+    std::uint64_t keys_refused = 0;  // by this limit
+    std::string rate;                // empty: concurrency=
+};
+
 /// What was rehearsed, for the reports.
 struct LimitReport {
     std::string zone;
@@ -43,13 +50,8 @@ struct LimitReport {
     MinuteCount worst;                     // no requests: there is none
     const std::vector<MinuteCount>* minutes = nullptr;
 
-    struct Suggested {
-        std::int64_t quota = 0;          // of the zone; 0: none would do
-        std::uint64_t keys_refused = 0;  // by this limit
-        std::string rate;                // empty: concurrency=
-    };
-    std::optional<Suggested> suggested;  // empty: not wanted, or the rate is a variable
-    bool alone = true;                   // no other limit is of its zone
+    std::optional<SuggestedQuota> suggested;  // empty: not wanted, or the rate is a variable
+    bool alone = true;                        // no other limit is of its zone
     Policy configured;
     std::vector<CurvePoint> curve;  // by quota; empty: the same
 };

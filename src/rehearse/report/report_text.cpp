@@ -52,7 +52,7 @@ void add_suggestion(const LimitReport& limit, double share, std::string& out)
     if (!limit.suggested) {
         return;
     }
-    const LimitReport::Suggested& suggested = *limit.suggested;
+    const SuggestedQuota& suggested = *limit.suggested;
     if (suggested.quota == 0) {
         add(out,
             "  suggestion    none: with this burst every quota refuses more than %.4g %% of the "
