@@ -6,13 +6,13 @@
 test_folders=(t/unit t/tools t/rehearse "${nginx_tests[@]}")
 
 # tests_in EXCEPT [FOLDER…]: prints the tests of these folders (default: all but lint's) except those named
-# (a|b). The longest are first, so that no processor is idle at the end: module.t and fleet_versions.t build modules.
+# (a|b). The longest are first, so that no processor is idle at the end.
 tests_in() {
     local except=$1
     shift
     [ $# -gt 0 ] || set -- "${test_folders[@]}"
-    printf '%s\n' t/source/lint.t t/unit/unit.t t/tools/module.t \
-        t/redis/{fleet_versions,cache,lease_time,cache_edge,log}.t t/*/*.t |
+    printf '%s\n' t/source/lint.t t/tools/module.t t/unit/unit.t t/operators/monitoring.t \
+        t/redis/{lease_time,fleet_versions,cache_edge}.t t/tools/install.t t/redis/{failures,cache,late_replies}.t t/*/*.t |
         awk '!seen[$0]++' | grep -E "^($(IFS='|' && echo "${*%/}"))/" | grep -vE "/($except)\.t$"
 }
 
@@ -55,5 +55,5 @@ run_tests() {
     export BUILD_DIR=$build
     # shellcheck disable=SC2086  # options of prove
     exec perl -It/lib "$(command -v prove)" -PRatelimit::Progress ${PROVE_OPTIONS:-} \
-        -j$((jobs + 1)) "${tests[@]}"  # tests mostly wait
+        -j$((jobs * 3)) "${tests[@]}"  # tests mostly wait
 }
