@@ -52,27 +52,29 @@ std::optional<microseconds> Zone::rest_of(
     return std::max(override.rest(FleetMemory(*fleet).redis_time(now())), milliseconds{ 1 });
 }
 
+std::optional<Override> Zone::own_override(
+    std::string_view key, microseconds (*now)() noexcept) const noexcept
+{
+    const auto& any = key.empty() ? override_slot->whole : override_slot->keys;
+    if (any.load(std::memory_order_relaxed) == 0) {
+        return std::nullopt;
+    }
+    const FleetMemory memory(*fleet);
+    const auto found =
+        memory.table().find(override_slot->zone.load(std::memory_order_relaxed), key);
+    if (!found || found->value.kind == Override::Kind::unknown
+        || !misfit(found->value, policy).empty()
+        || (found->value.end.count() != 0 && found->value.has_ended(memory.redis_time(now())))) {
+        return std::nullopt;
+    }
+    return found->value;
+}
+
 std::optional<Override> Zone::find_override(
     std::string_view key, microseconds (*now)() noexcept) const noexcept
 {
-    const FleetMemory memory(*fleet);
-    const std::uint64_t zone = override_slot->zone.load(std::memory_order_relaxed);
-    const auto in_force = [&](std::string_view of) -> std::optional<Override> {
-        const auto found = memory.table().find(zone, of);
-        if (!found || found->value.kind == Override::Kind::unknown
-            || !misfit(found->value, policy).empty()
-            || (found->value.end.count() != 0
-                && found->value.has_ended(memory.redis_time(now())))) {
-            return std::nullopt;
-        }
-        return found->value;
-    };
-    if (override_slot->keys.load(std::memory_order_relaxed) != 0) {
-        if (auto found = in_force(key)) {
-            return found;
-        }
-    }
-    return override_slot->whole.load(std::memory_order_relaxed) != 0 ? in_force({}) : std::nullopt;
+    auto found = own_override(key, now);
+    return found ? found : own_override({}, now);
 }
 
 /// Up to the closing brace. Returns the end. Braces with nothing between them do not choose the

@@ -53,6 +53,10 @@ struct Zone final : LimitOwner {
                                                                  : find_override(key, now);
     }
 
+    /// The same of this key alone, or with an empty key of the whole zone. With an `override_slot`.
+    std::optional<Override> own_override(
+        std::string_view key, microseconds (*now)() noexcept) const noexcept;
+
     /// How long an override lasts from now on; at least a millisecond. Empty: it has no end.
     std::optional<microseconds> rest_of(
         const Override& override, microseconds (*now)() noexcept) const noexcept;

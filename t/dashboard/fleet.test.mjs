@@ -124,7 +124,7 @@ test('a key that no request has is not shown as one that passes', () => onFleet(
     await until('the outcome', async () => await outcome(page) === 'Nothing was counted under 198.51.100.99 in search.');
     await row.getByRole('button', { name: 'Block' }).click();
     await page.locator('#change-yes').click();
-    await until('the block', async () => await outcome(page) === 'Changed: blocked. Nothing is counted under this key now.');
+    await until('the block', async () => await outcome(page) === 'Changed: 198.51.100.99 in search: blocked for 1 hour. Nothing is counted under this key now.');
 }, { expected: /400/ }));
 
 test('limits that Redis has lost are told for a day', () => onFleet(async (page, mock) => {
@@ -179,18 +179,22 @@ test('a busy key is blocked from its row with one question, and that is undone',
     await row.getByRole('button', { name: 'Block' }).click();
     assert.equal(await text(page, '#change-title'), 'Block this key?');
     assert.equal(await text(page, '#change-key'), `${key} in ${zone}`);
-    assert.match(await text(page, '#change-text'), /^Every request of this key is refused, on all 10 nodes.* After 1 hour /);
+    assert.match(await text(page, '#change-text'), /^Every request of this key that \w+ limits is refused, on all 10 nodes.* After 1 hour /);
     await page.locator('#change-lasts').selectOption('1 day');
     assert.match(await text(page, '#change-text'), / After 1 day /);
     await page.locator('#change-reason').fill('an attack');
     await page.locator('#change-yes').click();
-    await until('the outcome', async () => await outcome(page) === 'Changed: blocked.');
+    await until('the outcome', async () => await outcome(page) === `Changed: ${key} in ${zone}: blocked for 1 day.`);
+    await until('the row', async () => /^192\.0\.2\.1 blocked until .*, by edge-fra-03 192\.0\.2\.9 at \d\d:\d\d:\d\d: an attack$/.test(await row.locator('th').textContent()));
+    assert.ok(!await row.getByRole('button', { name: 'Block' }).isVisible(), 'what is blocked is not blocked once more');
+    assert.ok(await row.getByRole('button', { name: 'Take back' }).isVisible());
     assert.deepEqual(fleet.changes, [['PUT', zone, '%C0%00%02%01', { block: true, for: '1d', reason: 'an attack' }]]);
     await page.locator('#outcome-undo').click();
     await until('the outcome', async () => await outcome(page) === 'Undone.');
     assert.deepEqual(fleet.changes[1], ['DELETE', zone, '%C0%00%02%01', '']);
     assert.ok(!await seen(page, '#outcome-undo'));
 
+    await until('no block', () => row.getByRole('button', { name: 'Block' }).isVisible());
     const before = mock.world.time + 600;
     fleet.overrides.set(JSON.stringify([zone, '%C0%00%02%01']), { key, id: '%C0%00%02%01', rate: '7r/m', burst: 3,
         until: before, for_seconds_left: 599.2, by: 'x', reason: 'before', at: 1 });
@@ -216,8 +220,9 @@ test('on the page of a node a key is blocked from its row, or looked up to be ch
 }));
 
 test('a busy key is looked up from its row', () => onFleet(async page => {
-    const row = page.locator('#fleet-keys tbody tr').first();
-    const key = await row.locator('.code').textContent();
+    // By its key: rows are sorted by what is refused now, so that the first row is another one a moment later.
+    const key = '192.0.2.77';
+    const row = page.locator('#fleet-keys tbody tr', { hasText: key }).first();
     await row.getByRole('button', { name: 'Look up' }).click();
     await page.locator('#limit-found').waitFor();
     assert.equal(await text(page, '#limit-title'), key);

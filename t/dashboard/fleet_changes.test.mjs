@@ -12,7 +12,7 @@ test('a key gets another limit for a while, which is taken back', () => onFleet(
     await page.locator('#limit-burst').fill('50');
     const question = await change(page);
     assert.match(question, /^The limit of this key is 1000r\/m, burst 50 instead of .*, on all 10 nodes, within two seconds\. After 1 hour the limit of the configuration, .*, is in force again\.$/);
-    await until('the outcome', async () => await outcome(page) === 'Changed: 1000r/m, burst 50.');
+    await until('the outcome', async () => await outcome(page) === 'Changed: gold-4711 in per_key: 1000r/m, burst 50 for 1 hour.');
     assert.deepEqual(mock.world.fleet.changes,
         [['PUT', 'per_key', 'gold-4711', { rate: '1000r/m', burst: 50, for: '1h' }]]);
     await until('the change', async () => /Changed to1000r\/m, burst 50, for another 1 h, set by edge-fra-03 192\.0\.2\.9/
@@ -34,7 +34,7 @@ test('a key is blocked, and one loses its limit', () => onFleet(async (page, moc
     await page.locator('[value=block]').check();
     assert.ok(!await seen(page, '#limit-rate'));
     const forever = { lasts: 'Until it is taken back' };
-    assert.match(await change(page, '#change-yes', forever), /^Every request of this key is refused, on all 10 nodes.*until it is taken back, also when nodes are restarted\.$/);
+    assert.match(await change(page, '#change-yes', forever), /^Every request of this key that per_ip limits is refused, on all 10 nodes, within two seconds\. What other zones limit still passes\..*until it is taken back, also when nodes are restarted\.$/);
     await until('blocked', async () => /Changed toblocked, until it is taken back/.test(await state(page)));
     assert.deepEqual(mock.world.fleet.changes[0], ['PUT', 'per_ip', '%C0%00%02%4D', { block: true }], 'four bytes');
     await lookUp(page, 'per_ip', '192.0.2.78');
@@ -117,7 +117,7 @@ test('all changes are listed, the newest first, in pages, searched, and taken ba
     await page.getByRole('button', { name: 'Take back k111 in per_key' }).click();
     assert.equal(await text(page, '#change-key'), 'k111 in per_key');
     await page.locator('#change-yes').click();
-    await until('the outcome', async () => await outcome(page) === 'Taken back.');
+    await until('the outcome', async () => await outcome(page) === 'Taken back: k111 in per_key.');
     assert.deepEqual(fleet.changes, [['DELETE', 'per_key', 'k111', '']]);
     await until('it to go', async () => (await changed(page)).length === 0);
 }));
@@ -208,3 +208,105 @@ test('without write=on keys are looked up, and nothing can be changed', () => on
         assert.ok(!await seen(page, part), part);
     }
 }, { scenario: 'ten_readonly' }));
+
+// Another operator's change of gold-4711.
+const other = (mock, change) => mock.world.fleet.overrides.set('["per_key","gold-4711"]', { key: 'gold-4711', id: 'gold-4711', until: null,
+    for_seconds_left: null, by: 'edge-vie-01 192.0.2.8 bob', at: mock.world.time, reason: 'ticket 8', ...change });
+
+test('a change that another operator makes meanwhile is shown beside the own one, and neither is lost', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('#limit-rate').fill('1000r/m');
+    fleet.before = number => number === 1 && other(mock, { block: true });
+    await change(page, '#change-yes', { lasts: '1 day', reason: 'more' });
+    await until('the conflict', () => seen(page, '#change-conflict'));
+    await until('what is in force', async () => /^gold-4711 in per_key: blocked until it is taken back, by edge-vie-01 192\.0\.2\.8 bob at \d\d:\d\d:\d\d: ticket 8$/
+        .test(await text(page, '#change-now li')));
+    assert.equal(await text(page, '#change-conflict'), 'This was changed meanwhile, and the change was not made:');
+    assert.match(await text(page, '#change-text'), /^The limit of this key is 1000r\/m instead of .* After 1 day /, 'the own one');
+    assert.equal(await page.locator('#change-reason').inputValue(), 'more');
+    assert.equal(await text(page, '#change-yes'), 'Change the limit nevertheless');
+    assert.deepEqual(await axe(page), []);
+    await page.locator('#change-no').click();
+    assert.ok(fleet.overrides.get('["per_key","gold-4711"]').block, 'theirs stays');
+    await until('the panel has it', async () => /Changed toblocked, until it is taken back, set by edge-vie-01/.test(await state(page)));
+
+    fleet.before = number => number === 2 && other(mock, { rate: '5r/m' });
+    await page.locator('#limit-rate').fill('900r/m');
+    await change(page);
+    await until('the conflict', async () => /^gold-4711 in per_key: 5r\/m/.test(await text(page, '#change-now li')));
+    await page.locator('#change-yes').click();
+    await until('the own one', async () => await outcome(page) === 'Changed: gold-4711 in per_key: 900r/m for 1 hour.');
+    assert.equal(fleet.overrides.get('["per_key","gold-4711"]').rate, '900r/m');
+}, { expected: /412/ }));
+
+test('undo brings back what was before, but not over what another operator has set since', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('[value=block]').check();
+    await change(page);
+    await until('the outcome', async () => await outcome(page) === 'Changed: gold-4711 in per_key: blocked for 1 hour.');
+    other(mock, { rate: '9000r/m' });
+    await page.locator('#outcome-undo').click();
+    await until('the reason', async () => /^Not undone: changed since, gold-4711 in per_key: 9000r\/m until it is taken back, by edge-vie-01 192\.0\.2\.8 bob at /
+        .test(await outcome(page)));
+    assert.equal(fleet.overrides.get('["per_key","gold-4711"]').rate, '9000r/m');
+    await page.locator('#limit-back').click();
+    await page.locator('#change-yes').click();
+    await until('taken back', () => fleet.overrides.size === 0);
+    other(mock, { rate: '7r/m' });
+    await page.locator('#outcome-undo').click();
+    await until('the reason', async () => /^Not undone: changed since, .*: 7r\/m/.test(await outcome(page)));
+    assert.equal(fleet.overrides.get('["per_key","gold-4711"]').rate, '7r/m');
+}, { expected: /412/ }));
+
+test('what is looked up follows the state, and a form that was opened before says what is in force', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('#limit-rate').fill('9r/s');
+    other(mock, { block: true });
+    await until('the block', async () => /Changed toblocked, until it is taken back.*Whyticket 8/.test(await state(page)));
+    assert.equal(await page.locator('#limit-rate').inputValue(), '9r/s', 'what was typed stays');
+    fleet.silent.add('per_key');
+    await until('what is not known', async () => /Changed toblocked.*As of\d\d:\d\d:\d\d, not known since: Redis does not answer/.test(await state(page)));
+    fleet.silent.clear();
+    fleet.overrides.clear();
+    await until('no block', async () => /Changed tonot changed.*As of\d\d:\d\d:\d\d$/.test(await state(page)));
+}, { expected: /503/ }));
+
+test('an older page says that another limit is in force than it showed', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('#pause').click();
+    other(mock, { block: true });
+    await page.locator('#limit-rate').fill('9r/s');
+    await page.locator('#limit-set button').click();
+    await until('the notice', async () => await text(page, '#change-conflict') === 'This is not what the page showed: it was changed meanwhile.');
+    assert.match(await text(page, '#change-now li'), /^gold-4711 in per_key: blocked until it is taken back, by edge-vie-01/);
+    await page.locator('#change-no').click();
+    assert.deepEqual(mock.world.fleet.changes, []);
+}));
+
+test('a change is not made while it is not known what is in force', () => onFleet(async (page, mock) => {
+    const row = page.locator('#fleet-keys tbody tr', { hasText: '192.0.2.77' }).first();
+    mock.world.fleet.silent.add(await row.locator('td').first().textContent());
+    await row.getByRole('button', { name: 'Block' }).click();
+    await until('the reason', async () => /: not known: Redis does not answer$/.test(await text(page, '#change-now li')));
+    assert.ok(await page.locator('#change-yes').isDisabled());
+}, { expected: /503/ }));
+
+test('a key is blocked at once in all zones that count it, and unblocked at once', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    const row = page.locator('#fleet-keys tbody tr', { hasText: '198.51.100.23' }).first();
+    await row.getByRole('button', { name: 'Block' }).click();
+    await page.locator('#change-scopes label', { hasText: /^ all 7 zones that count this key: / }).click();
+    assert.match(await text(page, '#change-text'), /^Every request of this key that one of these zones limits: per_ip, login, .* is refused/);
+    assert.deepEqual(await axe(page), []);
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Changed: 198.51.100.23 in 7 zones: blocked for 1 hour.');
+    assert.deepEqual([...fleet.overrides.keys()].map(id => JSON.parse(id)[0]).sort(),
+        ['login', 'next_limit', 'per_ip', 'search', 'static', 'uploads', 'webhooks']);
+    assert.ok([...fleet.overrides.keys()].every(id => unescape(JSON.parse(id)[1]) === '\xC63d\x17'), 'no zone of API keys');
+    await page.locator('#outcome-undo').click();
+    await until('undone', () => fleet.overrides.size === 0);
+    await until('the outcome', async () => await outcome(page) === 'Undone.');
+}));

@@ -26,6 +26,9 @@ export class FleetMock {
     overrides = new Map();  // by zone and id, as JSON: [zone, id or null]
     wrong = null;           // an answer [status, body] to each change
     changes = [];           // [method, zone, id, body], as they were asked for
+    tags = new Map();       // by override
+    before = () => {};      // called before a change is made, with its number
+    silent = new Set();     // zones whose overrides Redis does not tell
 
     constructor(world) {
         this.world = world;
@@ -69,7 +72,8 @@ export class FleetMock {
                 override: this.overrides.get(JSON.stringify([name, null])) ?? null };
         });
         const busiest = world.list.flatMap(zone => zone.json().busiest.map(({ key, id, refused, per_second: now, since }) =>
-            ({ zone: zone.settings.name, key, id, refused: refused * live.length, per_second: now * live.length, since })))
+            ({ zone: zone.settings.name, key, id, refused: refused * live.length, per_second: now * live.length, since,
+                override: this.overrides.get(JSON.stringify([zone.settings.name, id])) ?? null })))
             .sort((a, b) => b.per_second - a.per_second || b.refused - a.refused).slice(0, 20);
         const shown = this.connected ? nodes : nodes.slice(0, 1);
         return { fleet: { nodes: live.length, known: nodes.length + this.left_out, redis: 'main', as_of: this.connected ? this.as_of : null,
@@ -87,9 +91,9 @@ export class FleetMock {
             refused: minutes.map(i => Math.round(part(i) * (i < 49 ? 900 : i === 52 ? 540000 : 90000))) };
     }
 
-    // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or overrides; null: it is
-    // another path.
-    answer(method, path, body) {
+    // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or overrides, [status, body, headers]; null:
+    // it is another path.
+    answer(method, path, body, headers = {}) {
         const [, name, argument, value] =
             path.match(/^zones\/([^/?]+)\/(?:override|keys\/override\?(key|hash|id)=([^&]+))$/) ?? [];
         if (path.startsWith('overrides?')) {
@@ -110,12 +114,28 @@ export class FleetMock {
         }
         const id = JSON.stringify([zone, key]);
         if (method === 'GET') {
-            return this.connected ? [200, { override: this.overrides.get(id) ?? null }]
+            return this.connected && !this.silent.has(zone) ? [200, { override: this.overrides.get(id) ?? null }, this.#tag(id)]
                 : [503, { error: 'Redis does not answer' }];
         }
         this.changes.push([method, zone, key, body && JSON.parse(body)]);
+        this.before(this.changes.length);
+        const { etag } = this.#tag(id);
+        if (headers['if-match'] ? headers['if-match'] !== etag : etag || headers['if-none-match'] !== '*') {
+            return headers['if-match'] || headers['if-none-match'] ? [412, { error: 'the override is another one: read it again' }]
+                : [500, { error: 'a change without a condition' }];
+        }
         return this.wrong ?? (this.world.write ? this.#change(method, id, zone, key, body)
             : [405, { error: 'method not allowed' }]);
+    }
+
+    // The ETag of an override: each change has another one.
+    #tag(id) {
+        const override = this.overrides.get(id);
+        if (!override) {
+            return {};
+        }
+        this.tags.set(override, this.tags.get(override) ?? this.tags.size + 1);
+        return { etag: `"${String(this.tags.get(override)).padStart(40, '0')}"` };
     }
 
     #list(wanted) {
@@ -143,6 +163,6 @@ export class FleetMock {
         this.overrides.set(id, override);
         const unused = key !== null && this.world.unused.has(key);
         return [200, { zone, key: override.key, id: key, override, ...(key === null ? {}
-            : { counted: !unused, note: unused ? 'nothing is counted under this key now' : null }) }];
+            : { counted: !unused, note: unused ? 'nothing is counted under this key now' : null }) }, this.#tag(id)];
     }
 }

@@ -198,7 +198,7 @@ test('dangerous changes look different, and are not kept for the next key', () =
     assert.equal(await text(page, '#change-title'), 'Block this key?');
     assert.equal(await colour('#change-yes'), danger);
     await page.locator('#change-yes').click();
-    await until('the outcome', async () => await outcome(page) === 'Changed: blocked.');
+    await until('the outcome', async () => /^Changed: .*: blocked for 1 hour\.$/.test(await outcome(page)));
     await until('the first choice', () => page.locator('[value=limit]').isChecked());
     await page.locator('#fleet-zones').getByRole('button', { name: 'Change… search' }).click();
     await until('the zone', async () => await text(page, '#limit-title') === 'All keys of search');

@@ -67,15 +67,15 @@ async function answer(mock, request, response) {
         request.socket.destroy();
         return;
     }
-    const [status, body] = mock.fails ? [mock.fails] : api(mock.world, request.method, path, sent);
+    const [status, body, headers] = mock.fails ? [mock.fails] : api(mock.world, request, path, sent);
     // A text body is a page of nginx, or of a proxy before it.
     const isText = typeof body === 'string';
     response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json',
-        'cache-control': 'no-store' });
+        'cache-control': 'no-store', ...headers });
     response.end(isText ? body : body && JSON.stringify(body));
 }
 
-function api(world, method, path, sent) {
+function api(world, { method, headers }, path, sent) {
     // As nginx replies before any module sees the request.
     if (path === null || path.split('?')[0].includes('%00')) {
         return [path === null ? 404 : 400];
@@ -84,7 +84,7 @@ function api(world, method, path, sent) {
     if (method === 'GET' && known) {
         return world.history(decodeURIComponent(known), Number(since ?? 0));
     }
-    const changed = world.fleet?.answer(method, path, sent);
+    const changed = world.fleet?.answer(method, path, sent, headers);
     if (changed) {
         return changed;
     }

@@ -134,7 +134,9 @@ class World {
         return { node: this.nodes[0], version: '0.4', write: this.write, fleet: this.fleet !== null, time: this.time,
             requests: this.requests(), zones: this.list.map(zone => {
                 const own = overrides.filter(([name]) => name === zone.settings.name);
-                return { ...zone.json(), override: own.find(([, id]) => id === null)?.[2] ?? null, overrides: own.length };
+                const json = zone.json();
+                json.busiest.forEach(key => { key.override = own.find(([, id]) => id === key.id)?.[2] ?? null; });
+                return { ...json, override: own.find(([, id]) => id === null)?.[2] ?? null, overrides: own.length };
             }) };
     }
 

@@ -90,7 +90,7 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
             await operate('block them', viewport, async (page, hand) => {
                 await hand.click(row(page).getByRole('button', { name: 'Block' }));
                 await hand.click(page.locator('#change-yes'));
-                await until('the outcome', async () => await text(page, '#outcome-text') === 'Changed: blocked.');
+                await until('the outcome', async () => await text(page, '#outcome-text') === `Changed: ${attacker} in per_ip: blocked for 1 hour.`);
             });
         } finally {
             await end();
@@ -122,7 +122,7 @@ for (const [size, viewport] of Object.entries(WINDOWS)) {
             await hand.click(found(page, 'per_key').getByRole('button', { name: '10 times more' }));
             assert.match(await text(page, '#change-text'), /^The limit of this key is 30r\/d instead of 3r\/d, on all 3 nodes.* After 1 day /);
             await hand.click(page.locator('#change-yes'));
-            await until('the outcome', async () => await text(page, '#outcome-text') === 'Changed: 30r/d.');
+            await until('the outcome', async () => await text(page, '#outcome-text') === `Changed: ${gold} in per_key: 30r/d for 1 day.`);
         });
         await until('the limit on another node', async () => await passed(2, `/api/?k=${gold}`, 1) === 1);
         assert.equal(await passed(0, `/api/?k=${gold}`, 20), 20);

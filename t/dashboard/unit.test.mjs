@@ -10,10 +10,10 @@ const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
     'keyUrl', 'idArgument', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
     'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates', 'mostText',
-    'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined', 'clock', 'weekday', 'moment'];
+    'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined', 'clock', 'weekday', 'moment', 'isSame', 'inAllZones', 'targetsText', 'consequence'];
 
 const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'tables.js', 'zone.js', 'fleet_rates.js',
-    'fleet.js', 'finder.js', 'changes.js', 'changing.js', 'limits.js', 'links.js']
+    'fleet.js', 'finder.js', 'changes.js', 'changing.js', 'conditional.js', 'limits.js', 'links.js']
     .map(name => readFileSync(new URL(name, FOLDER), 'utf8')).join('\n');
 const parts = new Function(`'use strict';${text}\nreturn { ${NAMES.join(', ')} };`)();
 
@@ -108,6 +108,26 @@ test('ten times as much is that of what is in force, with its burst', () => {
     assert.deepEqual(parts.tenTimes({ rate: null, limit: 3, concurrency: 3 }, null), { concurrency: 30 });
     assert.deepEqual(parts.tenTimes({ rate: '$rate', limit: null, burst: null }, null, '50r/s'), { rate: '500r/s' });
     assert.equal(parts.tenTimes({ rate: '$rate', limit: null }, null, undefined), null);
+});
+
+test('what an operator saw is what is in force if people would see no difference', () => {
+    assert.ok(parts.isSame(null, null) && parts.isSame({ block: true, until: 7, at: 1 }, { block: true, until: 7.001 }));
+    assert.ok(!parts.isSame(null, { block: true }) && !parts.isSame({ block: true, until: 7 }, { block: true, until: null }));
+    assert.ok(!parts.isSame({ rate: '5r/s' }, { rate: '5r/s', burst: 3 }));
+});
+
+test('a key is blocked in the zones that count it under the same bytes', () => {
+    const zone = (name, key, bits = null, more = {}) => ({ name, key, address_bits: bits, hash_key: false, ...more });
+    const whole = { ipv4: 32, ipv6: 128 };
+    const net = { ipv4: 24, ipv6: 48 };
+    const zones = [zone('a', '$binary_remote_addr', whole), zone('b', '$remote_addr', whole), zone('net', '$ratelimit_net_24_48', net),
+        zone('k', '$http_x_key'), zone('l', '$http_x_key'), zone('h', '$http_x_key', null, { hash_key: true }), zone('m', '$arg_k')];
+    const of = (name, named, key) => parts.inAllZones({ zone: zones.find(each => each.name === name), named, key }, zones)
+        .map(({ zone: { name: its }, named: as }) => `${its} ${as}`);
+    assert.deepEqual(of('a', 'id=%C0%00%02%01', '192.0.2.1'), ['a id=%C0%00%02%01', 'b key=192.0.2.1'], 'not the whole network');
+    assert.deepEqual(of('l', 'id=gold', 'gold'), ['l id=gold', 'k id=gold']);
+    assert.deepEqual(of('m', 'id=x', 'x'), ['m id=x']);
+    assert.deepEqual(of('a', null, null), ['a null']);
 });
 
 test('an address leads to a part of the page, a zone or a key', () => {

@@ -147,6 +147,21 @@ subtest 'GET of an override and the lists say whether anything is counted under 
     is $read->('nobody')->{counted}, JSON::PP::false, 'also where nothing is changed';
 };
 
+subtest 'the busiest keys have what was changed for them' => sub {
+    my $node = member(zone => 'rate=1r/d', key => '$arg_k');
+    $node->status("/?k=$_") for (('busy') x 5, ('other') x 3);
+    override($node, 'busy', { block => \1, for => '1h' });
+    override($node, 'override', { rate => '1r/h' });
+    my $of = sub { my ($busiest) = @_; return { map { ($_->{key} => $_->{override}) } @{$busiest} } };
+    for (sub { decode_json($node->get('/ops/zones/test')->body)->{busiest} }, sub { decode_json($node->get('/ops/fleet')->body)->{busiest} }) {
+        my $now = wait_until('the block', sub { my $now = $of->($_->()); $now->{busy} && $now });
+        ok $now->{busy}{block} && $now->{busy}{for_seconds_left} > 3000 && $now->{busy}{until};
+        ok exists $now->{other} && !defined $now->{other}, 'a change of the whole zone is not one of the key';
+    }
+    is take_back($node, 'busy'), 204;
+    wait_until('nothing changed', sub { !defined $of->(decode_json($node->get('/ops/fleet')->body)->{busiest})->{busy} });
+};
+
 subtest 'a list counts a hundred keys, and the rest is not known' => sub {
     my $node = member(zone => 'rate=2r/d', key => '$arg_k');
     override($node, "k$_", { block => \1 }) for 1 .. 102;

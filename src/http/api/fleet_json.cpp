@@ -142,7 +142,7 @@ void write_zone(JsonText& json, MainConf& conf, const fleet::FleetZone& zone)
     }
     json.end_array();
     if (const ZoneConf* own = conf.zone_named(zone.name)) {
-        write_zone_override(json, own->zone);
+        write_own_override(json, own->zone, {});
     } else {
         json.null("override");
     }
@@ -161,8 +161,13 @@ void write_busiest(JsonText& json, MainConf& conf, const std::vector<fleet::Flee
             .text("id", percent_encoded(bytes))
             .number("refused", key.refused)
             .seconds("per_second", static_cast<double>(key.per_1000_s) / 1000)
-            .number("since", key.since)
-            .end_object();
+            .number("since", key.since);
+        if (zone == nullptr) {
+            json.null("override");
+        } else {
+            write_own_override(json, zone->zone, bytes);
+        }
+        json.end_object();
     }
     json.end_array();
 }

@@ -66,9 +66,10 @@ std::uint64_t override_count(const Zone& zone) noexcept
     return zone.override_slot == nullptr ? 0 : zone.override_slot->count();
 }
 
-void write_zone_override(JsonText& json, const Zone& zone)
+void write_own_override(JsonText& json, const Zone& zone, std::string_view key)
 {
-    const auto override = zone.override_of({}, node_clock.monotonic);
+    const auto override =
+        zone.override_slot == nullptr ? std::nullopt : zone.own_override(key, node_clock.monotonic);
     if (!override) {
         json.null("override");
         return;

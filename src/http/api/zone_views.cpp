@@ -205,6 +205,7 @@ void write_busiest(JsonText& json, const ZoneConf& zone)
         } else {
             json.null("blocked");
         }
+        write_own_override(json, zone.zone, counter.key.view());
         json.end_object();
     }
     json.end_array();
@@ -215,7 +216,7 @@ void write_zone(JsonText& json, const ZoneConf& zone)
     const ZoneMemory memory = zone.zone.memory();
     json.begin_object();
     write_settings(json, zone);
-    write_zone_override(json, zone.zone);
+    write_own_override(json, zone.zone, {});
     json.number("overrides", override_count(zone.zone));
     write_counters(json, zone);
     json.number("cost", memory.counters().sum(ZoneCounters::Units::passed))

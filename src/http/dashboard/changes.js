@@ -4,6 +4,8 @@ const CHANGES_AT_A_TIME = 50;
 const MOST_CALLS = 20;  // of one search
 const SECONDS_BETWEEN_LISTS = 30;
 const MS_OF_TYPING = 300;
+const MOST_DETAILS = 500;
+const MS_UNTIL_DETAILS = 4000;  // before they are asked for again
 
 class ChangesView {
     items = [];
@@ -22,7 +24,9 @@ class ChangesView {
             const back = button('Take back', 'small', () => this.#takeBack(item));
             [ask, back].forEach(made => made.append(hidden(` ${middleCut(name, 60)} in ${visible(item.zone)}`)));
             cells[7].append(ask, ' ', back);
-            return { back };
+            const unused = h('span', { class: 'tag below' });
+            cells[0].append(unused);
+            return { back, unused };
         });
         this.table.most = Infinity;  // they come in pages
         this.table.head.lastElementChild.append(hidden('Action'));
@@ -78,8 +82,10 @@ class ChangesView {
     }
 
     #show() {
-        const able = this.page.write && this.limits.fleet.connected;
-        this.table.show(this.items, ({ zone, id }) => JSON.stringify([zone, id]), (item, cells, { back }) => {
+        this.table.show(this.items, ({ zone, id }) => JSON.stringify([zone, id]), (item, cells, { back, unused }) => {
+            // Requests of a blocked key are not counted: what this node knows are its refusals.
+            say(unused, item.counted !== false ? '' : item.block ? 'no request of it is known on this node' : 'nothing is counted under it');
+            unused.title = item.counted === false ? visible(item.note) : '';
             say(cells[1], visible(item.zone));
             say(cells[2], overrideText(item));
             say(cells[3], item.until ? when(item.until, this.time) : 'it is taken back');
@@ -87,7 +93,7 @@ class ChangesView {
             say(cells[5], visible(item.reason ?? ''));
             say(cells[6], item.at ? when(item.at, this.time) : '');
             back.hidden = !this.page.write;
-            back.disabled = !able;
+            enable([back], this.page.whyNot);
         });
         byId('changes-more').hidden = this.next === null || this.wrong !== null;
         say(byId('changes-none'), this.wrong ? `What was changed is not known: ${visible(this.wrong)}.`
@@ -99,8 +105,35 @@ class ChangesView {
     #takeBack(item) {
         const zone = this.limits.zoneNamed(item.zone);
         const named = item.id === null ? null : idArgument(item.id);
-        this.limits.takeBack({ zone, named, key: item.key }, named === null ? null : zone.override ?? null);
+        this.limits.takeBack([{ zone, named, key: item.key, ofZone: named === null ? null : zone.override ?? null, seen: item }]);
     }
+}
+
+// Who changed the limits of the keys that tables show, when and why. A node's figures have only what is in force: the rest is
+// asked for, once for each override.
+class ChangeDetails {
+    known = new Map();
+
+    // `override`: of a key in a table. Returns it with by, at and reason as soon as they are known.
+    of(zone, id, override) {
+        const name = JSON.stringify([zone, id, overrideText(override), override.until ?? null]);
+        if (!this.known.has(name)) {
+            if (this.known.size > MOST_DETAILS) {
+                this.known.clear();
+            }
+            this.known.set(name, override);
+            call(overrideUrl({ name: zone }, idArgument(id))).then(([data]) => data?.override && isSame(data.override, override)
+                ? this.known.set(name, data.override) : setTimeout(() => this.known.delete(name), MS_UNTIL_DETAILS));
+        }
+        return this.known.get(name);
+    }
+}
+
+// Shows in a row what is in force for its key: what, until when, by whom, since when, why.
+function sayInForce(element, details, { zone, id, override }, now) {
+    element.hidden = !override;
+    say(element, override ? inForceNote(details.of(zone, id, override), now) : '');
+    element.classList.toggle('bad', Boolean(override?.block));
 }
 
 // "per_ip is blocked until 12:04:31; search is 5r/s until it is taken back": zones that are changed as a whole.

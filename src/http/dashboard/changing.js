@@ -5,6 +5,9 @@ const SECONDS_TO_CHANGE = 10;
 // How long a change may last, as the API takes it; null: until it is taken back.
 const LASTING = [['15m', '15 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], [null, 'Until it is taken back']];
 
+// "1 hour"
+const wordsOf = length => LASTING.find(([name]) => name === length)?.[1] ?? length;
+
 // What a user may give as a key, by the API's argument. What is typed is never guessed.
 const GIVEN_AS = { key: zone => zone?.address_bits ? 'an address or network' : 'the key itself',
     hash: () => 'the hash of a key', id: () => 'the bytes of a key, %HH' };
@@ -39,24 +42,40 @@ function overrideNote({ for_seconds_left: left, by }) {
     return `${ends}${by ? `, set by ${visible(by)}` : ''}`;
 }
 
-// What a change will do, where, when and for how long, in words. `ofZone`: the zone's override, under which its keys
-// are without one of their own.
-function consequence({ change, lasts, zone, key, ofZone, nodes }) {
+// Who set it, when and why, as far as that is known: "by edge-1 192.0.2.9 ann at 12:00:01: an attack".
+const authorText = ({ by, at, reason }, now) => [by ? `by ${visible(by)}` : '', at ? `at ${when(at, now)}` : ''].filter(Boolean)
+    .join(' ') + (reason ? `: ${visible(reason)}` : '');
+
+// "blocked until 13:00:01, by edge-1 192.0.2.9 ann at 12:00:01: an attack"
+const inForceNote = (override, now) => [`${overrideText(override)} ${untilText(override, now)}`, authorText(override, now)]
+    .filter(Boolean).join(', ');
+
+// What a change will do, where, when and for how long, in words. `targets`: what is changed; `lasts`: in words, null: until it
+// is taken back.
+function consequence({ change, lasts, targets, nodes }) {
+    const [{ zone, named, ofZone }] = targets;
     const where = `on ${nodes === null ? 'all nodes' : nodes > 1 ? `all ${whole(nodes)} nodes`
         : 'this node and all that join it'}, within two seconds`;
-    const who = key === null ? `every key of ${visible(zone.name)} that has no limit of its own` : 'this key';
+    const one = targets.length === 1;
+    const who = !one ? `these ${count(targets.length, 'limit', 'limits')}`
+        : named === null ? `every key of ${visible(zone.name)} that has no limit of its own` : 'this key';
     const configured = ofZone ? overrideText(ofZone) : quotaText(zone);
-    const otherwise = ofZone ? `the limit of the zone that was changed at run time, ${configured},`
-        : `the limit of the configuration, ${configured},`;
+    const otherwise = !one ? 'what was in force before the change' : ofZone
+        ? `the limit of the zone that was changed at run time, ${configured},` : `the limit of the configuration, ${configured},`;
     const then = lasts === null ? 'It stays until it is taken back, also when nodes are restarted.'
-        : `After ${lasts} ${otherwise} is in force again.`;
+        : `After ${lasts} ${one ? otherwise : 'each limit of the configuration'} is in force again.`;
     if (change === null) {
-        return `For ${who}, ${otherwise} is in force again ${where}. What was counted stays counted.`;
+        return one ? `For ${who}, ${otherwise} is in force again ${where}. What was counted stays counted.`
+            : `For ${who}, those of the configuration are in force again ${where}. What was counted stays counted.`;
     }
-    const what = change.block ? `Every request of ${who} is refused`
+    const names = targets.map(target => visible(target.zone.name)).join(', ');
+    const limited = one ? `that ${visible(zone.name)} limits` : `that one of these zones limits: ${names}`;
+    const what = change.block ? named === null ? `Every request of ${who} is refused`
+        : `Every request of this key ${limited} is refused`
         : change.unlimited ? `${visible(zone.name)} no longer limits ${who}`
             : `The limit of ${who} is ${overrideText(change)} instead of ${configured}`;
-    return `${what}, ${where}. ${then}`;
+    const others = change.block && named !== null ? ' What other zones limit still passes.' : '';
+    return `${what}, ${where}.${others} ${then}`;
 }
 
 // What gives a key ten times as much as a zone, or what was changed of it, gives it; null: it has no such limit.
@@ -71,47 +90,83 @@ function tenTimes(zone, override, rate) {
         ? { rate: `${10 * Number(quota)}${per}`, ...(known.burst > 0 ? { burst: 10 * known.burst } : {}) } : null;
 }
 
-// Asks the node; returns [JSON or null, error text]. A timeout leaves open whether a change was made.
-async function call(url, method = 'GET', body = null) {
+// Asks the node; returns [JSON or null, error text, {status, tag}]. A timeout leaves open whether a change was made.
+async function call(url, method = 'GET', body = null, condition = {}) {
     try {
         const answer = await fetch(url, { method, cache: 'no-store', body: body && JSON.stringify(body),
-            headers: body ? { 'content-type': 'application/json' } : {},
+            headers: { ...body ? { 'content-type': 'application/json' } : {}, ...condition },
             signal: AbortSignal.timeout(1000 * SECONDS_TO_CHANGE) });
-        return answer.ok ? [await answer.json().catch(() => ({})), null] : [null, await refusalText(answer)];
+        const about = { status: answer.status, tag: answer.headers.get('etag') };
+        return answer.ok ? [await answer.json().catch(() => ({})), null, about] : [null, await refusalText(answer), about];
     } catch {
-        return [null, method === 'GET' ? 'no answer' : 'no answer: it may be done or not'];
+        return [null, method === 'GET' ? 'no answer' : 'no answer: it may be done or not', { status: 0, tag: null }];
     }
 }
 
-// Opens the dialog; resolves to null, or to {for, reason} as the API takes them if the user confirmed. `text`: of how
-// long the change lasts, in words, or null. `asks`: whether the user says how long, and why.
-function confirmChange({ title, key, text, yes, asks, danger, lasts: length = '1h' }) {
-    const dialog = byId('change');
-    const lasts = byId('change-lasts');
-    const describe = () => say(byId('change-text'), text(LASTING[lasts.selectedIndex][0] && LASTING[lasts.selectedIndex][1]));
-    say(byId('change-title'), title);
-    say(byId('change-key'), key);
-    say(byId('change-yes'), yes);
-    byId('change-yes').classList.toggle('danger', danger);
-    byId('change-ask').hidden = !asks;
-    dialog.classList.toggle('danger', danger);
-    lasts.selectedIndex = LASTING.findIndex(([name]) => name === length);
-    lasts.onchange = describe;
-    byId('change-reason').value = '';
-    describe();
-    dialog.returnValue = 'no';
-    dialog.showModal();
-    return new Promise(resolve => {
-        byId('change-yes').onclick = () => dialog.close('yes');
-        dialog.onclose = () => {
-            const [length] = LASTING[lasts.selectedIndex];
-            const reason = byId('change-reason').value.trim();
-            if (!dialog.open) {
-                resolve(dialog.returnValue !== 'yes' ? null
-                    : { ...(length ? { for: length } : {}), ...(reason ? { reason } : {}) });
-            }
-        };
-    });
+// The question before a change.
+class Question {
+    // Opens the dialog; resolves to null, or to {for, reason, targets}, as the API takes the first two, if the user confirmed.
+    // `scopes`: [{label, targets}], of which the user chooses one if there are several; what is in force for its targets is read
+    // and shown before the change can be made. `text`: of how long the change lasts, in words or null, and of the targets.
+    // `asks`: whether the user says how long, and why. `conflict`: why the question is asked once more.
+    static ask({ title, yes, scopes, text, asks, dangerous, lasts = '1h', reason = '', conflict = '', now = () => 0 }) {
+        const dialog = byId('change');
+        const length = byId('change-lasts');
+        const question = { scopes, chosen: scopes[0] };
+        const show = () => Question.#show(question, { text, now, conflict });
+        say(byId('change-title'), title);
+        say(byId('change-yes'), conflict ? `${yes} nevertheless` : yes);
+        byId('change-yes').classList.toggle('danger', dangerous);
+        byId('change-ask').hidden = !asks;
+        dialog.classList.toggle('danger', dangerous);
+        length.selectedIndex = LASTING.findIndex(([name]) => name === lasts);
+        length.onchange = show;
+        byId('change-reason').value = reason;
+        byId('change-where').hidden = scopes.length < 2;
+        byId('change-scopes').replaceChildren(...scopes.map((scope, i) => {
+            const radio = h('input', { type: 'radio', name: 'change-scope', checked: i === 0 ? '' : null });
+            radio.addEventListener('change', () => Question.#choose(question, scope, show));
+            return h('label', {}, radio, ` ${scope.label}`);
+        }));
+        dialog.returnValue = 'no';
+        dialog.showModal();
+        Question.#choose(question, scopes[0], show);
+        return new Promise(resolve => {
+            byId('change-yes').onclick = () => dialog.close('yes');
+            dialog.onclose = () => {
+                const [name] = LASTING[length.selectedIndex];
+                const why = byId('change-reason').value.trim();
+                if (!dialog.open) {
+                    resolve(dialog.returnValue !== 'yes' ? null
+                        : { change: { ...name ? { for: name } : {}, ...why ? { reason: why } : {} }, targets: question.chosen.targets });
+                }
+            };
+        });
+    }
+
+    static async #choose(question, scope, show) {
+        question.chosen = scope;
+        byId('change-yes').disabled = true;
+        show();
+        await forEach(scope.targets.filter(target => target.known !== true), target => target.read());
+        if (question.chosen === scope) {
+            show();
+            byId('change-yes').disabled = scope.targets.some(({ known }) => !known);
+        }
+    }
+
+    static #show({ chosen: { targets } }, { text, now, conflict }) {
+        const lasts = LASTING[byId('change-lasts').selectedIndex];
+        say(byId('change-key'), targetsText(targets));
+        say(byId('change-text'), text(lasts[0] && lasts[1], targets));
+        const read = targets.every(({ known }) => known !== undefined);
+        const others = targets.some(({ differs }) => differs);
+        say(byId('change-conflict'), conflict || (read && others ? 'This is not what the page showed: it was changed meanwhile.' : ''));
+        byId('change-conflict').hidden = byId('change-conflict').textContent === '';
+        const unlike = targets.filter(({ known, before }) => !known || before);
+        byId('change-now').replaceChildren(...!read ? [h('li', {}, 'Reading what is in force…')]
+            : unlike.length === 0 ? [h('li', {}, 'Not changed.')] : unlike.map(target => h('li', {}, target.nowText(now()))));
+    }
 }
 
 // Whether a change refuses requests of people who did nothing, or lets in what may be an attack.

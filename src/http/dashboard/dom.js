@@ -38,6 +38,16 @@ function button(text, classes, onClick) {
     return element;
 }
 
+// Buttons that do nothing now look so, and say why: to a pointer, and to a screen reader, which finds them. `why`: null if they
+// work.
+function enable(buttons, why) {
+    for (const element of buttons) {
+        element.disabled = why !== null;
+        set(element, 'title', why);
+        set(element, 'aria-description', why);
+    }
+}
+
 const hidden = text => h('span', { class: 'unseen' }, text);
 
 const canHover = matchMedia('(hover: hover)');

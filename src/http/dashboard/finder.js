@@ -16,7 +16,7 @@ class KeyFinder {
             const { limits } = fleet;
             const of = () => this.#of(item.zone);
             const made = { block: button('Block…', 'small danger', () => limits.blockKey(of())),
-                back: button('Take back…', 'small', () => limits.takeBack(of(), of().ofZone)),
+                back: button('Take back…', 'small', () => limits.takeBack([of()])),
                 ten: button('10 times more…', 'small', () => limits.giveTen(of(), this.#item(item.zone)?.override, this.#item(item.zone)?.state?.rate)),
                 open: button('Open', 'small', () => limits.lookUpKey(item.zone.name, this.key)) };
             Object.values(made).forEach(each => each.append(hidden(` in ${visible(item.zone.name)}`)));
@@ -36,7 +36,9 @@ class KeyFinder {
     }
 
     #of(zone) {
-        return { zone, named: typedArgument('key', this.key), key: this.#item(zone)?.state?.key ?? this.key, ofZone: zone.override ?? null };
+        const item = this.#item(zone);
+        return { zone, named: typedArgument('key', this.key), key: item?.state?.key ?? this.key, ofZone: zone.override ?? null,
+            seen: item?.known ? item.override : undefined };
     }
 
     // Once more, after a change.
@@ -75,7 +77,7 @@ class KeyFinder {
                 // A text that is no address is no key of a zone of addresses.
                 const [changed] = state || !/invalid.*address/.test(wrong) ? await call(overrideUrl(zone, named)) : [null];
                 if (state || changed) {
-                    found.push({ zone, state, wrong, override: changed?.override ?? null });
+                    found.push({ zone, state, wrong, override: changed?.override ?? null, known: changed !== null });
                 }
             }
         }));
@@ -118,11 +120,10 @@ class KeyFinder {
             cells[3].classList.toggle('bad', Boolean(change?.block || state?.blocked));
             say(cells[4], !change ? 'Not changed' : `${override ? '' : 'The whole zone, '}by ${visible(change.by ?? 'someone')}`
                 + `${change.at ? ` at ${when(change.at, now)}` : ''}${change.reason ? `: ${visible(change.reason)}` : ''}`);
-            const able = page.write && this.fleet.connected;
             made.block.hidden = !page.write || Boolean(override?.block);
             made.back.hidden = !page.write || !override;
             made.ten.hidden = !page.write || Boolean(override) || !tenTimes(zone, null, state?.rate);
-            made.block.disabled = made.back.disabled = made.ten.disabled = !able;
+            enable([made.block, made.back, made.ten], page.whyNot);
         });
     }
 }

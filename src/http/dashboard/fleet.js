@@ -47,6 +47,7 @@ class FleetView {
         this.chart = new FleetChart();
         this.limits = new LimitsView(page, this);
         this.finder = new KeyFinder(this);
+        this.details = new ChangeDetails();
         const rate = (rates, name) => rates && rates[name];
         const ofNode = name => node => node.live ? rate(this.rates.requests(node.id), name) : null;
         const ofZone = name => zone => rate(this.rates.zone(zone.name), name);
@@ -74,11 +75,15 @@ class FleetView {
             ['In all', 'number', ({ refused }) => refused], ['Since', '', ({ since }) => since], ['', 'action']], (key, cells) => {
             cells[0].append(longText(key.key, 36));
             const zone = () => this.limits.zoneNamed(key.zone);
-            const block = button('Block…', 'small danger', () => this.limits.block(zone(), key));
+            const inForce = h('span', { class: 'in-force' });
+            cells[0].append(' ', inForce);
+            const now = () => this.data.busiest.find(({ zone: its, id }) => its === key.zone && id === key.id) ?? key;
+            const block = button('Block…', 'small danger', () => this.limits.block(zone(), now()));
+            const back = button('Take back…', 'small', () => this.limits.takeBackOf(zone(), now()));
             const ask = button('Look up', 'small', () => this.limits.lookUp(key.zone, key.id));
-            [block, ask].forEach(made => made.append(hidden(` ${middleCut(visible(key.key), 60)}`)));
-            cells[5].append(block, ' ', ask);
-            return { block };
+            [block, back, ask].forEach(made => made.append(hidden(` ${middleCut(visible(key.key), 60)}`)));
+            cells[5].append(block, ' ', back, ' ', ask);
+            return { block, back, inForce };
         });
         this.tables = { nodes: [this.nodes, ({ name, version, nginx, live }) => `${name} ${version} ${nginx} ${live ? 'live' : 'away'}`],
             zones: [this.zones, ({ name, limits }) => `${name} ${(limits ?? []).join(' ')}`],
@@ -91,8 +96,8 @@ class FleetView {
         this.zones.head.lastElementChild.append(hidden('Action'));
     }
 
-    // `data`: of /fleet, or null; `zones`: of /zones of this node.
-    take(data, zones) {
+    // `data`: of /fleet, or null.
+    take(data) {
         byId('fleet-none').hidden = data !== null;
         byId('fleet-all').hidden = data === null;
         if (data === null) {
@@ -104,7 +109,6 @@ class FleetView {
         }
         this.data = data;
         byId('fleet-all').classList.toggle('unknown', !this.connected);
-        this.limits.takeZones(zones);
         const { fleet, nodes } = data;
         // By name, since Redis has them in the order in which they were heard of.
         nodes.sort((a, b) => a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1);
@@ -114,18 +118,21 @@ class FleetView {
         this.#showNotices(data);
         this.#showNodes(data);
         this.#showZones(data);
-        this.keys.show(data.busiest ?? [], ({ zone, id }) => JSON.stringify([zone, id]), (key, cells, { block }) => {
+        this.keys.show(data.busiest ?? [], ({ zone, id }) => JSON.stringify([zone, id]), (key, cells, { block, back, inForce }) => {
             say(cells[1], visible(key.zone));
             say(cells[2], this.connected ? perSecond(key.per_second ?? null) : '–');
             cells[2].classList.toggle('some', key.per_second > 0);
             say(cells[3], whole(key.refused));
             say(cells[4], key.since ? when(key.since, this.page.time) : '');
-            block.hidden = !this.page.write;
-            block.disabled = !this.connected;
+            sayInForce(inForce, this.details, key, this.page.time);
+            block.hidden = !this.page.write || Boolean(key.override?.block);
+            back.hidden = !this.page.write || !key.override;
+            enable([block, back], this.page.whyNot);
         });
         byId('fleet-no-keys').hidden = (data.busiest ?? []).length > 0;
         byId('fleet-keys-head').lastElementChild.hidden = (data.busiest ?? []).length === 0;
         this.limits.changes.take(fleet, this.page.time);
+        this.limits.follow();
         this.finder.draw();
     }
 

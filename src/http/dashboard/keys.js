@@ -123,7 +123,7 @@ class BusiestKeys {
         if (!this.rows.has(key.id)) {
             this.rows.set(key.id, this.#make(key));
         }
-        const { root, cells, blocked, tried, buttons } = this.rows.get(key.id);
+        const { root, cells, blocked, tried, buttons, inForce, block, back } = this.rows.get(key.id);
         say(cells[1], perSecond(key.per_second ?? null));
         cells[1].classList.toggle('some', key.per_second > 0);
         say(cells[2], refusals(key));
@@ -132,7 +132,11 @@ class BusiestKeys {
         say(tried, key.would_refuse > 0 ? `${whole(key.would_refuse)} on trial` : '');
         blocked.hidden = !(key.blocked > 0);
         say(blocked, blocked.hidden ? '' : `blocked for ${duration(key.blocked)}`);
+        sayInForce(inForce, this.page.fleet.details, { ...key, zone: this.zone.name }, this.page.time);
         buttons.forEach(made => { made.hidden = !this.page.write || (made.ofFleet && !this.page.hasFleet); });
+        block.hidden ||= Boolean(key.override?.block);
+        back.hidden ||= !key.override;
+        enable([block, back], this.page.whyNot);
         return root;
     }
 
@@ -147,14 +151,17 @@ class BusiestKeys {
         const text = visible(key.key);
         made.blocked = h('span', { class: 'blocked' });
         made.tried = h('span', { class: 'blocked' });
-        made.cells[0].append(longText(key.key, 36), ' ', made.blocked, ' ', made.tried);
+        made.inForce = h('span', { class: 'in-force' });
+        made.cells[0].append(longText(key.key, 36), ' ', made.inForce, ' ', made.blocked, ' ', made.tried);
         made.free = button('Free', 'small', () => this.#free(key));
-        const block = button('Block…', 'small', () => this.page.fleet.limits.block(this.zone, key));
+        const now = () => this.zone.busiest.find(({ id }) => id === key.id) ?? key;
+        made.block = button('Block…', 'small danger', () => this.page.fleet.limits.block(this.zone, now()));
+        made.back = button('Take back…', 'small', () => this.page.fleet.limits.takeBackOf(this.zone, now()));
         const change = button('Change…', 'small', () => this.page.change(this.zone.name, key.id));
-        block.ofFleet = change.ofFleet = true;
-        made.buttons = [made.free, block, change];
+        made.block.ofFleet = made.back.ofFleet = change.ofFleet = true;
+        made.buttons = [made.free, made.block, made.back, change];
         made.buttons.forEach(each => each.append(hidden(` ${middleCut(text, 60)}`)));
-        made.cells[4].append(made.free, ' ', block, ' ', change);
+        made.cells[4].append(...made.buttons.flatMap(each => [each, ' ']));
         return made;
     }
 

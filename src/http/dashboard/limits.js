@@ -3,6 +3,7 @@
 class LimitsView {
     zones = new Map();
     shown = null;  // {zone, named, key, override}: what was looked up; named null: the zone
+    asked = 0;     // numbers what is asked for, so that a late answer shows nothing
 
     constructor(page, fleet) {
         this.page = page;
@@ -15,9 +16,9 @@ class LimitsView {
         byId('limit-find').addEventListener('submit', event => this.#find(event));
         byId('limit-set').addEventListener('submit', event => this.#set(event));
         byId('change-no').addEventListener('click', () => byId('change').close('no'));
-        byId('limit-back').addEventListener('click', () => this.takeBack(this.shown, this.shown.ofZone));
+        byId('limit-back').addEventListener('click', () => this.takeBack([this.#seen()]));
         byId('limit-free').addEventListener('click', () => this.#free());
-        byId('limit-ten').addEventListener('click', () => this.giveTen(this.shown, this.shown.override, this.shown.rateNow));
+        byId('limit-ten').addEventListener('click', () => this.giveTen(this.#seen(), this.shown.override, this.shown.rateNow));
         byId('limit-close').addEventListener('click', () => this.close());
         document.addEventListener('keydown', event => event.key === 'Escape' && !document.querySelector('dialog[open]')
             && this.isBeside && this.close());
@@ -38,7 +39,6 @@ class LimitsView {
             select.value = names.includes(chosen) ? chosen : names[0] ?? '';
             this.#chooseZone();
         }
-        this.#showButtons();
     }
 
     // A zone; also one that this node does not have.
@@ -122,32 +122,70 @@ class LimitsView {
 
     #forget() {
         this.shown = null;
+        this.asked += 1;
         byId('limit-found').hidden = true;
         byId('limit-as').setCustomValidity('');
         document.querySelector('[name=limit-kind]').checked = true;  // no block is left over for the next key
         this.#showKind();
     }
 
-    // Asks for the key's state and for what was changed, and shows both.
+    // What is shown, as a change begins with it.
+    #seen() {
+        return { ...this.shown, seen: this.shown.known ? this.shown.override : undefined };
+    }
+
+    // Asks for the key's state and for what was changed, and shows both. A late answer shows nothing.
     async #show(named) {
         const zone = this.zones.get(byId('limit-zone').value);
         if (!zone) {
             return;
         }
+        this.asked += 1;
+        const shown = await this.#ask(zone, named, byId('limit-key').value.trim(), this.asked);
+        if (shown) {
+            this.shown = shown;
+            this.#draw();
+            this.#showKind();
+        }
+    }
+
+    // What is looked up stays true: it is asked for again with each answer of the node. If it is not known then, the last state
+    // stays, with its time.
+    async follow() {
+        const { shown } = this;
+        this.#showButtons();
+        if (!shown || this.following || this.busy) {
+            return;
+        }
+        this.following = true;
+        const again = await this.#ask(this.zoneNamed(shown.zone.name), shown.named, shown.key, this.asked);
+        this.following = false;
+        if (again && this.shown === shown) {
+            this.shown = again.known ? again : Object.assign(shown, { lost: again.lost });
+            this.#draw();
+        }
+    }
+
+    async #ask(zone, named, typed, number) {
         const [state, wrong] = named === null ? [null, null] : await call(keyUrl(zone, named) + this.#rateArgument);
         const [changed, notChanged] = await call(overrideUrl(zone, named));
-        const override = changed?.override ?? null;
         const [zoneChanged] = named === null ? [null] : await call(overrideUrl(zone, null));
-        const ofZone = zoneChanged?.override ?? null;
-        const typed = byId('limit-key').value.trim();
-        this.shown = { zone, named, override, ofZone, known: changed !== null, rate: state?.override ? null : state?.rate,
-            rateNow: state?.rate, key: state?.key ?? typed };
+        return number !== this.asked ? null : { zone, named, state, wrong, override: changed?.override ?? null, known: changed !== null,
+            lost: notChanged, ofZone: zoneChanged?.override ?? null, rate: state?.override ? null : state?.rate, rateNow: state?.rate,
+            key: state?.key ?? typed, at: this.page.time };
+    }
+
+    #draw() {
+        const { zone, named, state, wrong, override, ofZone, known, lost, key, at } = this.shown;
         byId('limits').classList.toggle('not-counted', named !== null && !state);
         byId('limit-found').hidden = false;
-        say(byId('limit-title'), named === null ? `All keys of ${visible(zone.name)}` : visible(this.shown.key));
+        say(byId('limit-title'), named === null ? `All keys of ${visible(zone.name)}` : visible(key));
         const lines = [['Configured', quotaText(zone)],
             ['Changed to', override ? `${overrideText(override)}, ${overrideNote(override)}`
-                : changed ? 'not changed' : `not known: ${notChanged}`]];
+                : known ? 'not changed' : `not known: ${lost}`]];
+        if (override?.at) {
+            lines.push(['Since', when(override.at, this.page.time)]);
+        }
         if (override?.reason) {
             lines.push(['Why', visible(override.reason)]);
         }
@@ -167,9 +205,10 @@ class LimitsView {
         } else if (named !== null) {
             lines.push(['Count', wrong]);
         }
+        lines.push(['As of', known && lost ? `${clock(at)}, not known since: ${lost}` : clock(at)]);
+        byId('limit-state').classList.toggle('unknown', Boolean(lost));
         byId('limit-state').replaceChildren(...lines.map(([label, text]) =>
             h('div', {}, h('dt', {}, label), h('dd', {}, text))));
-        this.#showKind();
         this.#showButtons();
     }
 
@@ -187,13 +226,11 @@ class LimitsView {
 
     #showButtons() {
         // Nothing can be changed while the fleet's Redis is away, nor where it is not known what is in force.
-        const { write } = this.page;
-        const able = write && this.fleet.connected && this.shown?.known === true;
+        const why = this.page.whyNot ?? (this.shown?.known === true ? null : 'Nothing can be changed: it is not known what is in force.');
+        const able = why === null;
         byId('limit-set').hidden = byId('limit-actions').hidden = !able;
         byId('limit-read-only').hidden = able;
-        say(byId('limit-read-only'), !write ? 'This API is read-only: changes need write=on.'
-            : !this.fleet.connected ? 'Nothing can be changed while Redis does not answer.'
-                : 'Nothing can be changed: it is not known what is in force.');
+        say(byId('limit-read-only'), why ?? '');
         byId('limit-back').hidden = !this.shown?.override;
         byId('limit-free').hidden = !this.shown || this.shown.named === null;
         byId('limit-ten').hidden = !this.shown || !tenTimes(this.shown.zone, this.shown.override, this.shown.rateNow);
@@ -213,33 +250,58 @@ class LimitsView {
             ...(byId('limit-burst-line').hidden || burst === '' ? {} : { burst: Number(burst) }) };
     }
 
-    // A confirmation, then the change; its outcome is shown, with what undoes it. `of`: {zone, named, key}; `body`: of a
-    // change, without its length and reason, which the user chooses; null: the override is taken back.
-    async #change(of, { body, url = overrideUrl(of.zone, of.named), title, text, yes, done, failed, undoes = true, lasts }) {
-        const { zone, named, key } = of;
-        const wanted = this.busy ? null : await confirmChange({ title, text, yes, lasts, asks: body !== null,
-            danger: isDangerous(body, named), key: named === null
-                ? `every key of ${visible(zone.name)}` : `${visible(key)} in ${visible(zone.name)}` });
-        if (wanted === null) {
+    // A question, then the change of what the user chose in it, if what the question showed is still in force. What could not be
+    // changed for that reason is asked once more. The outcome is shown, with what undoes it. `scopes`: as of Question.ask, with
+    // what Target needs; `body`: of a change, without its length and reason, which the user chooses; null: the override is taken back.
+    async #change(scopes, { body, title, text, yes, done, failed, lasts }) {
+        if (this.busy) {
             return;
         }
         this.busy = true;
-        const [before] = undoes ? await call(url) : [null];
-        const [answer, wrong] = await call(url, body === null ? 'DELETE' : 'PUT', body && { ...body, ...wanted });
+        let wanted = { change: { for: lasts } };
+        const all = [];
+        let left = scopes.map(({ label, targets }) => ({ label, targets: targets.map(each => new Target(each)) }));
+        for (let conflict = ''; left.length > 0; conflict = 'This was changed meanwhile, and the change was not made:') {
+            const asked = await Question.ask({ title, yes, text, conflict, scopes: left, asks: body !== null,
+                dangerous: isDangerous(body, left[0].targets[0].named), lasts: wanted.change.for ?? null, reason: wanted.change.reason,
+                now: () => this.page.time });
+            if (asked === null) {
+                break;
+            }
+            wanted = asked;
+            await forEach(asked.targets, target => target.change(body && { ...body, ...asked.change }));
+            const again = asked.targets.filter(({ outcome }) => outcome === 'conflict');
+            all.push(...asked.targets.filter(({ outcome }) => outcome !== 'conflict'));
+            again.forEach(target => Object.assign(target, { known: undefined, seen: undefined }));
+            left = again.length > 0 ? [{ label: '', targets: again }] : [];
+        }
         this.busy = false;
-        const told = answer?.counted !== false ? done : body === null
-            ? `Nothing was counted under ${middleCut(visible(key), 60)} in ${visible(zone.name)}.` : `${done} Nothing is counted under this key now.`;
-        this.page.tell(answer ? told : `${failed}: ${wrong}.`, Boolean(answer),
-            answer && before ? () => this.#undo(url, before.override) : null);
-        await this.#refresh(answer);
+        if (all.length > 0) {
+            this.#tell(all, { done: targets => done(targets, wanted.change), failed });
+            await this.#refresh(true);
+        }
     }
 
-    async #undo(url, before) {
+    #tell(all, { done, failed }) {
+        const made = all.filter(({ outcome }) => outcome === 'done');
+        const not = all.filter(({ outcome }) => outcome === 'failed');
+        const unused = made.length === 1 && made[0].counted === false ? ' Nothing is counted under this key now.' : '';
+        const wrong = not.length === 0 ? '' : `${failed}${all.length > 1 ? `: ${targetsText(not)}` : ''}: ${not[0].wrong}.`;
+        this.page.tell([made.length > 0 ? done(made) + unused : '', wrong].filter(Boolean).join(' '), not.length === 0,
+            made.some(({ tag, after }) => tag || after) ? () => this.#undo(made) : null);
+    }
+
+    // Brings back what was in force before, but where it was changed again since.
+    async #undo(targets) {
         this.page.tell('', true);
-        const over = !before || before.until && before.until <= this.page.time;  // it would have ended by now
-        const [answer, wrong] = await call(url, over ? 'DELETE' : 'PUT', over ? null : changeOf(before));
-        this.page.tell(answer ? 'Undone.' : `Not undone: ${wrong}.`, Boolean(answer));
-        await this.#refresh(answer);
+        await forEach(targets, target => target.undo(this.page.time));
+        const of = outcome => targets.filter(target => target.outcome === outcome);
+        const [conflicts, failed] = [of('conflict'), of('failed')];
+        await forEach(conflicts, target => target.read());
+        const texts = [...conflicts.map(target => `changed since, ${target.nowText(this.page.time)}`),
+            ...failed.map(target => `${targetText(target)}: ${target.wrong}`)];
+        this.page.tell(texts.length === 0 ? 'Undone.' : `Not undone: ${texts.join('; ')}.`, texts.length === 0);
+        await this.#refresh(true);
     }
 
     async #refresh(changed) {
@@ -250,20 +312,27 @@ class LimitsView {
         await Promise.all([this.changes.load(), changed && this.fleet.finder.again()]);
     }
 
-    // Takes an override back. `ofZone`: that of the zone, if `of` is a key.
-    takeBack(of, ofZone) {
-        return this.#change(of, { body: null, title: 'Take the change back?', yes: 'Take it back',
-            text: () => consequence({ change: null, zone: of.zone, key: of.named, ofZone, nodes: this.fleet.liveNodes }),
-            done: 'Taken back.', failed: 'Not taken back' });
+    // Takes overrides back. `targets`: as of Target.
+    takeBack(targets) {
+        return this.#change([{ label: '', targets }], { body: null, yes: 'Take it back',
+            title: targets.length === 1 ? 'Take the change back?' : `Take ${whole(targets.length)} changes back?`,
+            text: (lasts, all) => consequence({ change: null, targets: all, nodes: this.fleet.liveNodes }),
+            done: made => `Taken back: ${targetsText(made)}.`, failed: 'Not taken back' });
     }
 
     // Blocks a key of a table.
-    block(zone, { id, key }) {
-        return this.blockKey({ zone, named: idArgument(id), key, ofZone: zone.override ?? null });
+    block(zone, { id, key, override }) {
+        return this.blockKey({ zone, named: idArgument(id), key, ofZone: zone.override ?? null, seen: override });
     }
 
+    // Takes back what is in force for a key of a table.
+    takeBackOf(zone, { id, key, override }) {
+        return this.takeBack([{ zone, named: idArgument(id), key, ofZone: zone.override ?? null, seen: override }]);
+    }
+
+    // Blocks a key, in a zone or in all that count it.
     blockKey(of) {
-        return this.#put(of, { block: true });
+        return this.#put(of, { block: true }, '1h', inAllZones(of, [...this.zones.values()]));
     }
 
     // Gives a key ten times as much, for a day if the user says nothing else.
@@ -271,28 +340,39 @@ class LimitsView {
         return this.#put(of, tenTimes(of.zone, override, rate), '1d');
     }
 
-    #put(of, change, length) {
-        const { zone, named, ofZone } = of;
-        const what = named === null ? 'every key of the zone' : 'this key';
-        return this.#change(of, { body: change, lasts: length,
+    #put(of, change, length = '1h', everywhere = [of]) {
+        const what = of.named === null ? 'every key of the zone' : 'this key';
+        const scopes = [{ label: `${visible(of.zone.name)} alone`, targets: [of] },
+            ...everywhere.length > 1 ? [{ label: `all ${whole(everywhere.length)} zones that count this key: `
+                + everywhere.map(({ zone }) => visible(zone.name)).join(', '), targets: everywhere }] : []];
+        return this.#change(scopes, { body: change, lasts: length,
             title: change.block ? `Block ${what}?` : change.unlimited ? `Remove the limit of ${what}?`
                 : `Change the limit of ${what}?`,
-            text: lasts => consequence({ change, lasts, zone, key: named, ofZone, nodes: this.fleet.liveNodes }),
+            text: (lasts, targets) => consequence({ change, lasts, targets, nodes: this.fleet.liveNodes }),
             yes: change.block ? 'Block' : change.unlimited ? 'Remove the limit' : 'Change the limit',
-            done: `Changed: ${overrideText(change)}.`, failed: 'Not changed' });
+            done: (made, { for: lasts }) => `Changed: ${targetsText(made)}: ${overrideText(change)}`
+                + `${lasts ? ` for ${wordsOf(lasts)}` : ' until it is taken back'}.`, failed: 'Not changed' });
     }
 
     #set(event) {
         event.preventDefault();
-        this.#put(this.shown, this.#wanted());
+        const change = this.#wanted();
+        change.block && this.shown.named !== null ? this.blockKey(this.#seen()) : this.#put(this.#seen(), change);
     }
 
-    #free() {
-        const { zone, named } = this.shown;
-        this.#change(this.shown, { body: null, url: keyUrl(zone, named) + this.#rateArgument, undoes: false,
-            title: 'Free this key?', yes: 'Free the key',
+    async #free() {
+        const { zone, named, key } = this.shown;
+        const confirmed = this.busy ? null : await Question.ask({ title: 'Free this key?', yes: 'Free the key', asks: false, dangerous: false,
+            scopes: [{ label: '', targets: [new Target(this.shown)] }], now: () => this.page.time,
             text: () => 'Its count starts from zero, and all nodes forget its refusals within two seconds.'
-                + ' A limit that was changed stays changed.',
-            done: `Freed ${middleCut(visible(this.shown.key), 60)} in ${visible(zone.name)}.`, failed: 'Not freed' });
+                + ' A limit that was changed stays changed.' });
+        if (confirmed === null) {
+            return;
+        }
+        const [answer, wrong] = await call(keyUrl(zone, named) + this.#rateArgument, 'DELETE');
+        const name = `${middleCut(visible(key), 60)} in ${visible(zone.name)}`;
+        this.page.tell(!answer ? `Not freed: ${wrong}.` : answer.counted === false ? `Nothing was counted under ${name}.` : `Freed ${name}.`,
+            Boolean(answer));
+        await this.#refresh(answer);
     }
 }

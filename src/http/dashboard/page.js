@@ -57,9 +57,15 @@ class Page {
         this.#inFleet().limits.lookUp(zone, id);
     }
 
+    // Why no limit can be changed now; null: it can. The page of the node may not know whether Redis answers.
+    get whyNot() {
+        const { data } = this.fleet;
+        return !this.write ? 'This API is read-only: changes need write=on.'
+            : data && !data.fleet.connected ? 'Nothing can be changed while Redis does not answer.' : null;
+    }
+
     #inFleet() {
         this.#showView(true);
-        this.fleet.limits.takeZones([...this.views.values()].map(view => view.zone));
         return this.fleet;
     }
 
@@ -143,13 +149,16 @@ class Page {
     #takeFleet(zones, fleet) {
         this.hasFleet = zones.fleet === true;
         byId('views').hidden = !this.hasFleet;
+        if (this.hasFleet) {
+            this.fleet.limits.takeZones(zones.zones);
+        }
         if (!this.begun) {
             this.begun = true;
             this.#go();
         } else if (!this.hasFleet) {
             this.#showView(false);
         } else if (this.poller.fleet && fleet !== undefined) {
-            this.fleet.take(fleet, zones.zones);
+            this.fleet.take(fleet);
         }
     }
 
