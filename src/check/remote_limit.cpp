@@ -4,7 +4,7 @@ namespace ratelimit {
 
 std::optional<redis::ScriptId> sequence_of(std::span<RemoteLimit* const> limits) noexcept
 {
-    const SequenceScripts* scripts = limits.front()->scripts.sequences;
+    SequenceScripts* scripts = limits.front()->scripts.sequences;
     std::size_t bits = 0;
     for (const RemoteLimit* limit : limits) {
         if (limit->scripts.sequences != scripts || limit->block_apart) {

@@ -23,8 +23,8 @@ using NodeTime = std::chrono::microseconds (*)() noexcept;
 struct CheckScripts {
     redis::ScriptId several{};  // for the algorithms of all limits that are checked together
     redis::ScriptId refund{};
-    const SequenceScripts* sequences = nullptr;  // null: `several` decides every request
-    std::size_t bit = 0;                         // the limit's, in `sequences`
+    SequenceScripts* sequences = nullptr;  // null: `several` decides every request
+    std::size_t bit = 0;                   // the limit's, in `sequences`
     redis::ScriptId charge{};
     redis::ScriptId statement{};  // of a concurrency limit
     redis::ScriptId block{};      // of a limit with a block

@@ -136,6 +136,14 @@ private:
     std::size_t at_ = 0;
 };
 
+/// Whether a function begins with the limit of this index, and includes all after it: more limits
+/// do not fit in the local variables of one function.
+bool begins_function(std::size_t index) noexcept
+{
+    constexpr std::size_t limits = 6;
+    return index > 0 && index % limits == 0;
+}
+
 /// A sequence of one limit that counts each cost even if it exceeds the limit.
 std::string charging_script(Algorithm algorithm, bool report)
 {
@@ -168,7 +176,11 @@ std::string sequence_script(std::span<const SequenceLimit> limits)
     const auto add = [&text](Pieces source, std::string_view name) {
         text += piece_of(source, name);
     };
-    for (const SequenceLimit& limit : limits) {
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+        const SequenceLimit& limit = limits[i];
+        if (begins_function(i)) {
+            text += "local function further()\n";
+        }
         parts.begin_limit(text, limit);
         add(source_of(limit.algorithm), "check");
         if (limit.blocks) {
@@ -187,6 +199,9 @@ std::string sequence_script(std::span<const SequenceLimit> limits)
         add(source_of(limits[i].algorithm), "commit");
         add(lua::sequence, "answer");
         text += "end\n";
+        if (begins_function(i)) {
+            text += "end\nfurther()\n";
+        }
     }
     add(lua::sequence, "end");
     return text;

@@ -19,7 +19,7 @@ struct SequenceLimit {
 };
 
 /// Decides requests that each have exactly these limits, in this order (lua/sequence.lua). At least
-/// one limit; ten fit in the local variables that Lua allows.
+/// one limit.
 std::string sequence_script(std::span<const SequenceLimit> limits);
 
 /// The sequence of one limit.

@@ -3,26 +3,50 @@
 #include "redis/script_registry.h"
 
 #include <bit>
+#include <exception>
 
 namespace ratelimit {
 
 SequenceScripts::SequenceScripts(
     std::span<const SequenceLimit> limits, redis::ScriptRegistry& scripts)
-    : all_bits_(bit(limits.size()) - 1), all_(scripts.add(sequence_script(limits)))
+    : limits_(limits.begin(), limits.end()), scripts_(scripts)
 {
-    for (std::size_t i = 0; i < limits.size(); ++i) {
-        SequenceLimit limit = limits[i];
-        limit.shadow = false;  // no other limit is refused by it
-        alone_[i] = scripts.add(sequence_script({ &limit, 1 }));
-    }
 }
 
-std::optional<redis::ScriptId> SequenceScripts::of(std::size_t limits) const noexcept
+std::optional<redis::ScriptId> SequenceScripts::find(std::size_t limits) noexcept
 {
-    if (std::has_single_bit(limits)) {
-        return alone_[static_cast<std::size_t>(std::countr_zero(limits))];
+    const auto made = made_.find(limits);
+    const auto found = made != made_.end() ? std::optional{ made->second } : make(limits);
+    if (found) {
+        last_ = limits;
+        last_script_ = *found;
     }
-    return limits == all_bits_ ? std::optional{ all_ } : std::nullopt;
+    return found;
+}
+
+std::optional<redis::ScriptId> SequenceScripts::make(std::size_t limits) noexcept
+try {
+    const bool alone = std::has_single_bit(limits);
+    const bool chosen = !alone && limits != bit(limits_.size()) - 1;
+    if (chosen && (choices_ >= most_choices || scripts_.full())) {
+        return std::nullopt;
+    }
+    std::vector<SequenceLimit> sequence;
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+        if ((limits & bit(i)) != 0) {
+            sequence.push_back(limits_[i]);
+        }
+    }
+    if (alone) {
+        sequence.front().shadow = false;  // no other limit is refused by it
+    }
+    const redis::ScriptId script = scripts_.add(
+        sequence_script(sequence), chosen ? redis::Added::chosen : redis::Added::configured);
+    made_.emplace(limits, script);
+    choices_ += chosen ? 1 : 0;
+    return script;
+} catch (const std::exception&) {
+    return std::nullopt;  // out of memory
 }
 
 }  // namespace ratelimit

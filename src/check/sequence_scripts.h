@@ -3,10 +3,11 @@
 #include "check/script_text.h"
 #include "redis/command.h"
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <unordered_map>
+#include <vector>
 
 namespace ratelimit::redis {
 class ScriptRegistry;
@@ -14,28 +15,43 @@ class ScriptRegistry;
 
 namespace ratelimit {
 
-/// The scripts for limits of one location in one Redis: one for all of them, and one for each
-/// alone. An empty key, a lease or a remembered refusal can leave limits out. Several_script
-/// decides what is left then: it costs Redis about as much as the script of all of them.
+/// The scripts for limits of one location in one Redis: one for each choice of them that requests
+/// have. An empty key, a lease or a remembered refusal can leave limits out. A script is made when
+/// it is first used.
+///
+/// Which limits are left out depends on clients, so their choices have a bound: choices of a
+/// location, and their scripts in a Redis (ScriptRegistry::most_chosen). Several_script decides the
+/// others. All limits together and each alone always have a script.
 class SequenceScripts {
 public:
-    /// Limits, at most: these fit in the local variables that Lua allows.
-    static constexpr std::size_t most = 6;
+    /// Limits, at most.
+    static constexpr std::size_t most = 16;
+    static constexpr std::size_t most_choices = 64;
 
+    /// `scripts` must outlive this object.
     SequenceScripts(std::span<const SequenceLimit> limits, redis::ScriptRegistry& scripts);
 
     /// The script of exactly these limits, if there is one. `limits`: the sum of bit(index) of
     /// each.
-    std::optional<redis::ScriptId> of(std::size_t limits) const noexcept;
+    std::optional<redis::ScriptId> of(std::size_t limits) noexcept
+    {
+        return limits == last_ ? std::optional{ last_script_ } : find(limits);
+    }
     static constexpr std::size_t bit(std::size_t index) noexcept
     {
         return std::size_t{ 1 } << index;
     }
 
 private:
-    const std::size_t all_bits_;
-    redis::ScriptId all_;
-    std::array<redis::ScriptId, most> alone_{};
+    std::optional<redis::ScriptId> find(std::size_t limits) noexcept;
+    std::optional<redis::ScriptId> make(std::size_t limits) noexcept;
+
+    std::vector<SequenceLimit> limits_;
+    redis::ScriptRegistry& scripts_;
+    std::unordered_map<std::size_t, redis::ScriptId> made_;
+    std::size_t choices_ = 0;  // of made_: neither all limits nor one
+    std::size_t last_ = 0;     // the latest choice that has a script, and that; 0: none
+    redis::ScriptId last_script_{};
 };
 
 }  // namespace ratelimit

@@ -128,8 +128,8 @@ bool blocks(const LimitConf& limit) noexcept
     return limit.zone->zone.policy.block.count() > 0;
 }
 
-/// Registers the scripts of sequences, for each Redis: for its first limits in the location, as
-/// many as a sequence may have, for the next ones, and so on.
+/// Makes the sequences of each Redis: of its first limits in the location, as many as a sequence
+/// may have, of the next ones, and so on.
 void add_sequences(LimitSet& set)
 {
     for (const LimitConf& first : set.limits) {
@@ -147,22 +147,10 @@ void add_sequences(LimitSet& set)
                 sequence.push_back({ policy.algorithm, limit.shadow, blocks(limit) });
             }
         }
-        const auto& scripts = set.sequences.emplace_back(sequence, redis->scripts);
+        auto& scripts = set.sequences.emplace_back(sequence, redis->scripts);
         for (std::size_t i = 0; i < group.size(); ++i) {
             group[i]->scripts.sequences = &scripts;
             group[i]->scripts.bit = SequenceScripts::bit(i);
-        }
-    }
-}
-
-/// Registers the scripts that report what passed ahead of Redis, before those of the checks: of
-/// what is written in one turn of the loop, Redis executes the scripts in this order.
-void add_report_scripts(const LimitSet& set)
-{
-    for (const LimitConf& limit : set.limits) {
-        const Zone& zone = limit.zone->zone;
-        if (limit.zone->redis != nullptr && zone.ahead > 0) {
-            limit.zone->redis->scripts.add(report_script(zone.policy.algorithm));
         }
     }
 }
@@ -180,7 +168,8 @@ void add_scripts(LimitConf& limit, std::span<const Algorithm> algorithms, bool m
         limit.scripts.block = scripts.add(block_script());
     }
     if (limit.zone->zone.ahead > 0) {
-        limit.scripts.report = scripts.add(report_script(limit.zone->zone.policy.algorithm));
+        limit.scripts.report =
+            scripts.add(report_script(limit.zone->zone.policy.algorithm), redis::Added::goes_first);
     }
     if (holds(limit)) {
         limit.scripts.statement = scripts.add(statement_script());
@@ -225,7 +214,6 @@ char* resolve(ngx_conf_t* cf, MainConf& main, LimitSet& set)
     set.charges = std::any_of(set.limits.begin(), set.limits.end(), [](const LimitConf& limit) {
         return limit.charges();
     });
-    add_report_scripts(set);
     add_sequences(set);
     for (LimitConf& limit : set.limits) {
         if (limit.zone->redis == nullptr) {

@@ -1,39 +1,76 @@
 #include "redis/batcher.h"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <hiredis/hiredis.h>
 
 namespace ratelimit::redis {
 
-Batcher::Batcher(std::size_t scripts, RecordPool& records, Write write, std::size_t longest)
-    : longest_(longest), records_(records), write_(std::move(write)), batches_(scripts)
+Batcher::Batcher(
+    const ScriptRegistry& scripts, RecordPool& records, Write write, std::size_t longest)
+    : longest_(longest), records_(records), write_(std::move(write)), scripts_(scripts)
 {
 }
 
-bool Batcher::add(ScriptId script, PendingCall& record) noexcept
+bool Batcher::takes(Call& call) noexcept
+try {
+    const BatchPart* part = call.batch_part();
+    if (part == nullptr) {
+        return false;
+    }
+    if (static_cast<std::size_t>(part->script()) >= batches_.size()) {
+        const std::size_t scripts = scripts_.size();
+        used_.reserve(scripts);
+        batches_.reserve(scripts);
+        while (batches_.size() < scripts) {
+            const auto id = static_cast<ScriptId>(batches_.size());
+            batches_.push_back({ .calls = {}, .goes_first = scripts_.goes_first(id) });
+        }
+    }
+    return true;
+} catch (const std::exception&) {
+    return false;
+}
+
+bool Batcher::add(PendingCall& record) noexcept
 {
-    CallQueue& batch = batches_[static_cast<std::size_t>(script)];
+    const auto index = static_cast<std::size_t>(record.call->batch_part()->script());
+    Batch& batch = batches_[index];
     // ASKING holds for one command.
     const bool by_itself = record.asking || record.alone || longest_ == 1;
-    if (!batch.empty() && (by_itself || batch.front()->shard != record.shard)) {
+    if (!batch.calls.empty() && (by_itself || batch.calls.front()->shard != record.shard)) {
         write(batch);
     }
-    batch.push(record);
+    if (!std::exchange(batch.listed, true)) {
+        used_.push_back(index);
+    }
+    batch.calls.push(record);
     ++size_;
-    const bool full = !by_itself && batch.size() >= longest_;
+    first_ += batch.goes_first ? 1 : 0;
+    const bool full = !by_itself && batch.calls.size() >= longest_;
     if (by_itself || full) {
         write(batch);
     }
     return full;
 }
 
+void Batcher::write_first() noexcept
+{
+    for (std::size_t i = 0; first_ > 0 && i < used_.size(); ++i) {
+        if (batches_[used_[i]].goes_first) {
+            write(batches_[used_[i]]);
+        }
+    }
+}
+
 CallQueue Batcher::write_all() noexcept
 {
-    for (CallQueue& batch : batches_) {
-        if (!batch.empty()) {
-            write(batch);
-        }
+    std::sort(used_.begin(), used_.end());
+    write_first();
+    for (const std::size_t index : used_) {
+        write(batches_[index]);
     }
     CallQueue unwritten;
     move_to(unwritten);
@@ -41,12 +78,17 @@ CallQueue Batcher::write_all() noexcept
 }
 
 /// Writes a batch, without the calls that were destroyed meanwhile.
-void Batcher::write(CallQueue& batch) noexcept
+void Batcher::write(Batch& batch) noexcept
 {
-    size_ -= batch.size();
+    if (!batch.goes_first) {
+        write_first();
+    }
+    const std::size_t calls = batch.calls.size();
+    size_ -= calls;
+    first_ -= batch.goes_first ? calls : 0;
     CallQueue wanted;
-    while (!batch.empty()) {
-        PendingCall& record = batch.pop();
+    while (!batch.calls.empty()) {
+        PendingCall& record = batch.calls.pop();
         if (record.call != nullptr) {
             wanted.push(record);
         } else {
@@ -55,18 +97,23 @@ void Batcher::write(CallQueue& batch) noexcept
     }
     if (!wanted.empty() && !write_(wanted)) {
         size_ += wanted.size();
-        batch = wanted;
+        first_ += batch.goes_first ? wanted.size() : 0;
+        batch.calls = wanted;
     }
 }
 
 void Batcher::move_to(CallQueue& queue) noexcept
 {
-    for (CallQueue& batch : batches_) {
-        while (!batch.empty()) {
-            queue.push(batch.pop());
+    for (const std::size_t index : used_) {
+        Batch& batch = batches_[index];
+        batch.listed = false;
+        while (!batch.calls.empty()) {
+            queue.push(batch.calls.pop());
         }
     }
+    used_.clear();
     size_ = 0;
+    first_ = 0;
 }
 
 namespace {

@@ -9,23 +9,29 @@ namespace ratelimit::redis {
 
 /// Calls of one script and one shard that are sent in the same turn of the loop share a command and
 /// its reply (BatchPart), which costs both sides less than a command for each. Gathers such calls
-/// until their batch is full, a call of another shard follows, or the turn ends. The batches of a
-/// turn are written in the order of their scripts: what was let in ahead of Redis (ahead=) is
-/// reported before it is checked, by scripts that were registered before.
+/// until their batch is full, a call of another shard follows, or the turn ends. Before any other
+/// command of the turn, the batches of scripts that go first are written (Added::goes_first): what
+/// was let in ahead of Redis (ahead=) is reported before it is checked. The others follow in the
+/// order of their scripts.
 class Batcher {
 public:
     /// Writes calls as one command. False: out of memory, and the calls are untouched.
     using Write = std::function<bool(CallQueue& calls)>;
 
-    /// `longest`: calls in a batch, at most.
-    Batcher(std::size_t scripts, RecordPool& records, Write write, std::size_t longest = 16);
+    /// `scripts` must outlive this object. `longest`: calls in a batch, at most.
+    Batcher(
+        const ScriptRegistry& scripts, RecordPool& records, Write write, std::size_t longest = 16);
 
     /// The number of calls that are not written yet.
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
 
-    /// True: a batch is full, and was written.
-    bool add(ScriptId script, PendingCall& record) noexcept;
+    /// Whether the call can be added. False: it is no part of a batch, or there is no memory.
+    bool takes(Call& call) noexcept;
+    /// A record whose call it takes. True: a batch is full, and was written.
+    bool add(PendingCall& record) noexcept;
+    /// Writes what must precede a command that is not added.
+    void write_first() noexcept;
     /// Call at the end of the turn. Returns the calls that could not be written.
     CallQueue write_all() noexcept;
     /// From now on, each call is written as a command of its own.
@@ -34,13 +40,21 @@ public:
     void move_to(CallQueue& queue) noexcept;
 
 private:
-    void write(CallQueue& batch) noexcept;
+    struct Batch {
+        CallQueue calls;
+        bool goes_first = false;
+        bool listed = false;  // in used_
+    };
+    void write(Batch& batch) noexcept;
 
     std::size_t longest_;
     RecordPool& records_;
     Write write_;
-    std::vector<CallQueue> batches_;  // by ScriptId
-    std::size_t size_ = 0;            // of all batches
+    const ScriptRegistry& scripts_;
+    std::vector<Batch> batches_;     // by ScriptId
+    std::vector<std::size_t> used_;  // of batches_: those of this turn
+    std::size_t size_ = 0;           // of all batches
+    std::size_t first_ = 0;          // of those that go first
 };
 
 /// Writes the command of calls that share one, or of a single call: with the script's text if one

@@ -44,7 +44,7 @@ Connection::Connection(
       handshake_(options, scripts.size() != 0, clock),
       clock_(clock),
       command_(scripts),
-      batcher_(scripts.size(), records, [this](CallQueue& calls) { return write(calls); }),
+      batcher_(scripts, records, [this](CallQueue& calls) { return write(calls); }),
       end_of_turn_(loop.make_end_of_turn([this] { end_turn(); })),
       in_flight_(options.timeout, options.timeout + options.breaker_open),
       silent_(
@@ -182,12 +182,13 @@ bool Connection::send(PendingCall& record) noexcept
         in_flight_.begin_turn(loop_.now());
     }
     end_of_turn_->want();  // before anything is written
-    if (const BatchPart* part = record.call->batch_part()) {
-        if (batcher_.add(part->script(), record)) {
+    if (batcher_.takes(*record.call)) {
+        if (batcher_.add(record)) {
             write_out(*context_);  // Redis works on it while this turn goes on
         }
         return true;
     }
+    batcher_.write_first();
     CallQueue single;
     single.push(record);
     if (write(single)) {

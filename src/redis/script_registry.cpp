@@ -28,15 +28,20 @@ ScriptDigest digest_of(const std::string& text)
 
 }  // namespace
 
-ScriptId ScriptRegistry::add(std::string text)
+ScriptId ScriptRegistry::add(std::string text, Added why)
 {
     const ScriptDigest digest = digest_of(text);
     const auto found = std::find(digests_.begin(), digests_.end(), digest);
     if (found != digests_.end()) {
         return static_cast<ScriptId>(found - digests_.begin());
     }
-    texts_.push_back(std::move(text));
+    const std::size_t room = texts_.size() + 1;
+    digests_.reserve(room);
+    goes_first_.reserve(room);
+    texts_.push_back(std::move(text));  // the last that may throw
     digests_.push_back(digest);
+    goes_first_.push_back(why == Added::goes_first);
+    chosen_ += why == Added::chosen ? 1 : 0;
     return static_cast<ScriptId>(digests_.size() - 1);
 }
 

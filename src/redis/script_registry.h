@@ -9,14 +9,30 @@
 
 namespace ratelimit::redis {
 
-/// The scripts that a client may call. They must be added before it connects. A call names its
+/// Why a script is added.
+enum class Added : std::uint8_t {
+    configured,
+    goes_first,  // the same; its calls are written before others of the same turn of the loop
+    chosen,      // by what clients send
+};
+
+/// The scripts that a client may call. A call names its
 /// script by the digest (EVALSHA). If the server does not have it (NOSCRIPT), the call is sent
 /// again with the text (EVAL), which goes to the server of its keys through any proxy, and loads
 /// the script. Redis 7.4 and later keep the 500 such scripts that were used last.
 class ScriptRegistry {
 public:
+    /// Scripts that are chosen by clients, at most.
+    static constexpr std::size_t most_chosen = 64;
+
     /// Adding a text again returns the same id.
-    ScriptId add(std::string text);
+    ScriptId add(std::string text, Added why = Added::configured);
+    /// Whether clients have chosen as many as they may.
+    bool full() const noexcept { return chosen_ >= most_chosen; }
+    bool goes_first(ScriptId id) const noexcept
+    {
+        return goes_first_[static_cast<std::size_t>(id)];
+    }
     const std::string& text(ScriptId id) const noexcept;
     /// By ScriptId.
     const std::vector<ScriptDigest>& digests() const noexcept { return digests_; }
@@ -25,6 +41,8 @@ public:
 private:
     std::vector<std::string> texts_;
     std::vector<ScriptDigest> digests_;
+    std::vector<bool> goes_first_;
+    std::size_t chosen_ = 0;
 };
 
 /// ScriptArguments with the scripts of a client.

@@ -27,6 +27,8 @@ sub node_of {
 sub connected { return scalar(() = $_[0]->cmd('CLIENT', 'LIST') =~ /name=nginx-ratelimit-/g) }
 sub scripts   { return $_[0]->cmd('INFO', 'memory') =~ /^number_of_cached_scripts:(\d+)/m ? $1 : die "no number\n" }
 
+my $request = 0;    # so that no key is asked twice
+
 sub failed { my ($node, $count) = @_; return grep { $_ != 200 } map { $node->status("/$_/") } 1 .. $count }
 
 # A stopwatch that ran from the restart until every worker had a connection again.
@@ -49,6 +51,19 @@ subtest 'only the scripts that requests use are loaded' => sub {
     is scripts($redis), $unused + 1, 'one location has one script';
     is_deeply [failed($node, $locations)], [];
     is scripts($redis), $unused + $locations;
+};
+
+subtest 'limits whose keys are empty are left out of the script' => sub {
+    my $redis = redis();
+    my @zones = map { "k$_" } 1 .. 7;
+    my $node = nginx(
+        http => "ratelimit_redis main { server @{[ $redis->addr ]}; }" . join('', map { "ratelimit_zone \$arg_$_ zone=$_ rate=9r/d;" } @zones),
+        server => 'location / { ' . join(' ', map { "ratelimit zone=$_;" } @zones) . ' try_files /index.html =404; }');
+    my $limits = sub { return $node->status('/?' . join '&', map { "k$_=" . ++$request } @_) };
+    wait_until('the worker is connected', sub { connected($redis) == 1 });
+    my $before = scripts($redis);
+    is $limits->(@{$_}), 200 for [1 .. 7], [1, 2], [1 .. 7], [6, 7], [3], [1, 2];
+    is scripts($redis), $before + 3, 'all seven, two, one: limits of one kind have one script for each number of them';
 };
 
 subtest 'workers with many locations are back after a restart of Redis as soon as with one' => sub {

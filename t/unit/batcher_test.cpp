@@ -51,7 +51,12 @@ protected:
         record.attach(calls_.emplace_back("key" + std::to_string(calls_.size())));
         return record;
     }
-    bool add() { return batcher_.add({}, record()); }
+    bool add() { return add(record()); }
+    bool add(redis::PendingCall& record)
+    {
+        EXPECT_TRUE(batcher_.takes(*record.call));
+        return batcher_.add(record);
+    }
 
     bool write(redis::CallQueue& calls)
     {
@@ -73,8 +78,8 @@ protected:
     redis::CommandBuffer command_{ scripts_ };
     redis::RecordPool records_;
     std::deque<BatchedCall> calls_;
-    redis::Batcher batcher_{ 1, records_, [this](redis::CallQueue& calls) { return write(calls); },
-                             3 };
+    redis::Batcher batcher_{ scripts_, records_,
+                             [this](redis::CallQueue& calls) { return write(calls); }, 3 };
 };
 
 using Sizes = std::vector<std::size_t>;
@@ -110,7 +115,7 @@ TEST_F(BatcherTest, writes_a_call_after_asking_in_a_command_of_its_own)
     add();
     redis::PendingCall& asking = record();
     asking.asking = true;
-    EXPECT_FALSE(batcher_.add({}, asking));
+    EXPECT_FALSE(add(asking));
     EXPECT_EQ(written_, (Sizes{ 1, 1 }));
 }
 
@@ -119,7 +124,7 @@ TEST_F(BatcherTest, writes_a_call_by_itself_that_redis_refused_with_others)
     add();
     redis::PendingCall& apart = record();
     apart.alone = true;
-    EXPECT_FALSE(batcher_.add({}, apart));
+    EXPECT_FALSE(add(apart));
     add();
     EXPECT_EQ(written_, (Sizes{ 1, 1 }));
 }
@@ -129,7 +134,7 @@ TEST_F(BatcherTest, puts_calls_of_one_shard_in_a_batch)
     for (const std::uint32_t shard : { 1, 1, 2, 2, 1 }) {
         redis::PendingCall& call = record();
         call.shard = shard;
-        batcher_.add({}, call);
+        add(call);
     }
     batcher_.write_all();
     EXPECT_EQ(written_, (Sizes{ 2, 2, 1 }));
@@ -175,28 +180,67 @@ TEST_F(BatcherTest, gives_each_call_its_part_of_the_reply)
     EXPECT_FALSE(redis::deliver(call, *reply_of("*1\r\n:1\r\n"), 0, 1)) << "not a string";
 }
 
-/// Reports of what passed ahead of Redis (ahead=) must come before the checks of a turn.
-TEST(BatcherOrder, of_one_turn_calls_are_written_in_the_order_of_their_scripts)
-{
-    redis::RecordPool records;
-    std::vector<redis::ScriptId> order;
-    redis::Batcher batcher(3, records, [&](redis::CallQueue& calls) {
-        order.push_back(calls.front()->call->batch_part()->script());
-        while (!calls.empty()) {
-            records.end(calls.pop());
-        }
-        return true;
-    });
-    std::deque<BatchedCall> calls;
-    std::vector<redis::ScriptId> scripts;
-    for (const unsigned index : { 2U, 0U, 2U, 1U, 0U, 2U }) {
-        scripts.push_back(static_cast<redis::ScriptId>(index));
-        redis::PendingCall& record = records.take();
-        record.attach(calls.emplace_back("key", scripts.back()));
-        EXPECT_FALSE(batcher.add(scripts.back(), record));
+/// Reports of what passed ahead of Redis (ahead=) must come before the checks of a turn, whichever
+/// script was added first.
+class BatcherOrder : public testing::Test {
+protected:
+    bool add(redis::ScriptId script)
+    {
+        redis::PendingCall& record = records_.take();
+        record.attach(calls_.emplace_back("key", script));
+        EXPECT_TRUE(batcher_.takes(*record.call));
+        return batcher_.add(record);
     }
-    EXPECT_TRUE(batcher.write_all().empty());
-    EXPECT_EQ(order, (std::vector{ scripts[1], scripts[3], scripts[0] }));
+
+    redis::ScriptRegistry scripts_;
+    const redis::ScriptId check_ = scripts_.add("check");
+    const redis::ScriptId report_ = scripts_.add("report", redis::Added::goes_first);
+    redis::RecordPool records_;
+    std::deque<BatchedCall> calls_;
+    std::vector<redis::ScriptId> order_;
+    redis::Batcher batcher_{ scripts_, records_,
+                             [this](redis::CallQueue& calls) {
+                                 order_.push_back(calls.front()->call->batch_part()->script());
+                                 while (!calls.empty()) {
+                                     records_.end(calls.pop());
+                                 }
+                                 return true;
+                             },
+                             4 };
+};
+
+using Order = std::vector<redis::ScriptId>;
+
+TEST_F(BatcherOrder, reports_are_written_before_the_checks_of_a_turn)
+{
+    for (int i = 0; i < 3; ++i) {
+        add(check_);
+        add(report_);
+    }
+    const redis::ScriptId later = scripts_.add("made when it is used");
+    add(later);
+    EXPECT_TRUE(batcher_.write_all().empty());
+    EXPECT_EQ(order_, (Order{ report_, check_, later }));
+}
+
+TEST_F(BatcherOrder, reports_are_written_before_a_full_batch_of_checks)
+{
+    add(report_);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_FALSE(add(check_));
+    }
+    EXPECT_TRUE(add(check_));
+    EXPECT_EQ(order_, (Order{ report_, check_ }));
+    EXPECT_TRUE(batcher_.empty());
+}
+
+TEST_F(BatcherOrder, reports_are_written_before_a_command_of_its_own)
+{
+    add(check_);
+    add(report_);
+    batcher_.write_first();
+    EXPECT_EQ(order_, Order{ report_ });
+    EXPECT_EQ(batcher_.size(), 1U);
 }
 
 TEST_F(BatcherTest, prepares_each_call_once_before_its_command_is_written)

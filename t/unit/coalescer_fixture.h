@@ -97,9 +97,14 @@ protected:
     /// Before begin: requests of exactly these limits are decided by a script of their own.
     void add_sequence(const std::vector<SequenceLimit>& limits)
     {
-        sequences_.push_back({ limits, SequenceScripts(limits, scripts_) });
+        SequenceScripts& scripts =
+            sequences_.emplace_back(Sequence{ limits, { limits, scripts_ } }).scripts;
+        scripts.of(SequenceScripts::bit(limits.size()) - 1);
+        for (std::size_t i = 0; i < limits.size(); ++i) {
+            scripts.of(SequenceScripts::bit(i));
+        }
     }
-    const SequenceScripts* sequence_of(const std::vector<Asked>& limits) const
+    SequenceScripts* sequence_of(const std::vector<Asked>& limits)
     {
         const auto found =
             std::find_if(sequences_.begin(), sequences_.end(), [&](const Sequence& sequence) {

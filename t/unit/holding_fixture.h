@@ -116,6 +116,10 @@ protected:
         const std::array algorithms{ Algorithm::concurrency, Algorithm::fixed_window };
         single_.emplace(std::span{ &concurrency, 1 }, scripts_);
         both_.emplace(both, scripts_);
+        single_->of(1);
+        for (const std::size_t limits : { 1, 2, 3 }) {
+            both_->of(limits);
+        }
         several_ = scripts_.add(several_script(algorithms));
         statement_ = scripts_.add(statement_script());
         redis_ = redisConnect("127.0.0.1", server_.port());

@@ -324,19 +324,51 @@ TEST(ScriptText, reads_a_block_only_for_limits_that_have_one)
         std::string::npos);
 }
 
-TEST(ScriptText, all_limits_together_and_each_alone_have_scripts_of_their_own)
+TEST(ScriptText, each_choice_of_limits_has_a_script_when_it_is_used)
 {
     const std::array limits = { SequenceLimit{ Algorithm::gcra },
                                 SequenceLimit{ Algorithm::fixed_window, true },
                                 SequenceLimit{ Algorithm::token_bucket } };
     redis::ScriptRegistry scripts;
-    const SequenceScripts sequences(limits, scripts);
+    SequenceScripts sequences(limits, scripts);
+    EXPECT_EQ(scripts.size(), 0U) << "none before";
     const auto text = [&](std::size_t bits) { return scripts.text(sequences.of(bits).value()); };
     EXPECT_EQ(text(7), sequence_script(limits));
     EXPECT_EQ(text(2), single_script(Algorithm::fixed_window)) << "alone, shadows are no others";
     EXPECT_EQ(sequences.of(1), sequences.of(4)) << "of one text";
-    EXPECT_FALSE(sequences.of(3) || sequences.of(5) || sequences.of(6));
-    EXPECT_EQ(scripts.size(), 3U);
+    EXPECT_EQ(text(3), sequence_script(std::span{ limits }.first(2)));
+    EXPECT_EQ(text(6), sequence_script(std::span{ limits }.last(2)));
+    const std::array first_and_last = { limits[0], limits[2] };
+    EXPECT_EQ(text(5), sequence_script(first_and_last));
+    EXPECT_EQ(scripts.size(), 6U);
+}
+
+/// Limits of two algorithms by turns.
+std::vector<SequenceLimit> sixteen_limits()
+{
+    std::vector<SequenceLimit> limits(SequenceScripts::most);
+    for (std::size_t i = 0; i < limits.size(); i += 2) {
+        limits[i].algorithm = Algorithm::gcra;
+    }
+    return limits;
+}
+
+TEST(ScriptText, clients_that_leave_out_any_limits_have_no_more_scripts_made_than_a_bound)
+{
+    redis::ScriptRegistry scripts;
+    SequenceScripts first(sixteen_limits(), scripts);
+    SequenceScripts second(sixteen_limits(), scripts);
+    std::size_t of_first = 0;
+    for (std::size_t bits = 1; bits < 2000; ++bits) {
+        of_first += first.of(bits) ? 1 : 0;
+        second.of(bits << 3U & 0xFFFFU);
+    }
+    EXPECT_LE(of_first, SequenceScripts::most_choices + SequenceScripts::most);
+    EXPECT_LE(scripts.size(), redis::ScriptRegistry::most_chosen + 2);
+    EXPECT_TRUE(first.of(3)) << "was made before";
+    EXPECT_FALSE(first.of(0xF0F0)) << "too late";
+    EXPECT_TRUE(first.of(0x8000)) << "one alone";
+    EXPECT_TRUE(second.of(0xFFFF)) << "all";
 }
 
 TEST(ScriptText, the_longest_sequence_of_each_algorithm_compiles)
