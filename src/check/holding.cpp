@@ -4,6 +4,7 @@
 #include "check/script_reply.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
@@ -14,9 +15,45 @@ namespace {
 using std::chrono::duration_cast;
 
 constexpr milliseconds longest_pause{ 50 };  // before a statement that failed is sent again
-constexpr milliseconds most_exit_delay{ 60'000 };
+
+#ifdef RATELIMIT_ASSERTIONS
+constexpr bool asserts = true;
+#else
+constexpr bool asserts = false;
+#endif
 
 }  // namespace
+
+/// Whether the table of the states holds.
+bool Holding::legal() const noexcept
+{
+    switch (state_) {
+    case State::unused:
+        return unanswered_ == 0 && held_ == 0;
+    case State::idle:
+        return unanswered_ == 0 && held_ == 0 && known_ == 0;
+    case State::stated:
+        return unanswered_ == 0 && held_ > 0 && known_ == held_;
+    case State::open:
+    case State::ending:
+        return unanswered_ > 0;
+    case State::owed:
+        return unanswered_ == 0 && (held_ > 0 || known_ != 0);
+    case State::freed:
+        return unanswered_ == 0 && known_ != 0;
+    }
+    return false;
+}
+
+void Holding::become(State state) noexcept
+{
+    --all_.number_of(state_);
+    state_ = state;
+    ++all_.number_of(state_);
+    if (asserts && !legal()) {
+        std::abort();
+    }
+}
 
 void Holding::begin(bool takes) noexcept
 {
@@ -26,9 +63,13 @@ void Holding::begin(bool takes) noexcept
     if (unanswered_++ > 0) {
         return;
     }
-    all_.taken_from_list(*this);
-    open_ = true;
-    written_ = uncertain_ = any_answer_ = any_failure_ = false;
+    if (takes) {
+        all_.client_.outbox().settled(*this);  // the check states what is owed
+    }
+    Link<Holding>::unlink();
+    become(State::open);
+    written_ = false;
+    outcome_ = Outcome::refused;
     taken_ = 0;
 }
 
@@ -58,8 +99,8 @@ void Holding::answered(const Answer& answer) noexcept
         failed(Executed::statement);
         return;
     }
-    open_ = false;
-    any_answer_ = true;
+    become(State::ending);
+    note(Outcome::answered);
     taken_ += answer.units;
     may_count_ = may_count_ || taken_ > 0;
     place_ = answer.place;
@@ -67,9 +108,8 @@ void Holding::answered(const Answer& answer) noexcept
 
 void Holding::failed(Executed executed) noexcept
 {
-    open_ = false;
-    any_failure_ = true;
-    uncertain_ = uncertain_ || executed != Executed::nothing;
+    become(State::ending);
+    note(executed == Executed::nothing ? Outcome::refused : Outcome::uncertain);
     may_count_ = may_count_ || executed == Executed::check;
 }
 
@@ -78,13 +118,12 @@ void Holding::message_ended(bool timed_out) noexcept
     if (--unanswered_ > 0) {
         return;
     }
-    if (uncertain_) {
+    if (outcome_ == Outcome::uncertain) {
         known_.reset();
-    } else if (any_answer_) {
+    } else if (outcome_ == Outcome::answered) {
         known_ = base_ + taken_;
         may_count_ = known_ != 0;
     }
-    any_failure_ = any_failure_ && (held_ > 0 || known_ != 0);
     List<Waiter> waiters;
     waiters.take_all(waiters_);
     enter();  // what they send may make the worker forget another holding
@@ -108,43 +147,51 @@ void Holding::release(std::int64_t units) noexcept
     held_ -= units;
     if (!all_.closed_) {
         all_.count_(-units);
-        all_.last_release_ = all_.now();
-        if (unanswered_ == 0 && !any_failure_) {
+        all_.last_release_ = all_.client_.now();
+        if (state_ == State::stated) {
             settle();
         }
     }
 }
 
-/// No message is in flight: sends a statement, or puts the holding into the list of its next step.
+/// No message is in flight: sends a statement, or puts the holding where its next step is due.
 void Holding::settle() noexcept
 {
     if (all_.closed_) {
         return;
     }
-    if (known_ != held_ && !any_failure_) {
-        send();
-        return;
-    }
     if (is_over()) {
         known_ = 0;
-        may_count_ = any_failure_ = false;
+        may_count_ = false;
     }
-    all_.put_into_list(*this);
+    if (outcome_ != Outcome::answered && (held_ > 0 || known_ != 0)) {
+        all_.owe(*this, std::min(all_.hold_ / buckets_per_hold, longest_pause));
+    } else if (known_ != held_) {
+        all_.client_.outbox().send(*this);
+    } else {
+        all_.client_.outbox().settled(*this);
+        all_.put_into_list(*this);
+    }
+    all_.forget_one();
 }
 
-/// False: it was not accepted.
-bool Holding::send() noexcept
+redis::Owed::Terms Holding::terms() const noexcept
 {
-    begin(false);
-    routing = {};
-    delays_exit = rank() < 2;  // a process that ends states the rest then
-    const bool sent = all_.client_.try_send(*this);
-    if (!sent) {
-        all_.client_.repeats().ended(*this, Ended::failed);
-        failed(Executed::nothing);
-        message_ended(false);
+    return { shard_, all_.group_, rank(), all_.last_release_ };
+}
+
+milliseconds Holding::lapses() const noexcept
+{
+    return all_.client_.now() + counts_since_ + all_.hold_ - all_.now();
+}
+
+bool Holding::lapsed() noexcept
+{
+    const bool over = is_over();
+    if (over) {
+        settle();
     }
-    return sent;
+    return over;
 }
 
 void Holding::write_numbers(redis::ScriptArguments& arguments) const
@@ -152,22 +199,20 @@ void Holding::write_numbers(redis::ScriptArguments& arguments) const
     write_statement(policy_, *this, arguments);
 }
 
-bool Holding::on_part(std::string_view part) noexcept
+bool Holding::on_answer(std::string_view part) noexcept
 {
     KeyReply reply;
     if (!read_sequence_reply(part, reply)) {
         return false;
     }
-    all_.client_.repeats().ended(*this, Ended::answered);
     answered({ reply.ignored, 0, reply.place, reply.server_time });
     message_ended(false);
     return true;
 }
 
-void Holding::ended(redis::Fate fate) noexcept
+void Holding::on_failure(redis::Fate fate) noexcept
 {
     using redis::Fate;
-    all_.client_.repeats().ended(*this, fate == Fate::overdue ? Ended::timed_out : Ended::failed);
     failed(maybe_executed(fate) ? Executed::statement : Executed::nothing);
     message_ended(fate == Fate::overdue || fate == Fate::expired);
 }
@@ -179,7 +224,7 @@ Holdings::Holdings(Parts parts)
       count_(std::move(parts.count)),
       id_(static_cast<std::int64_t>(random_number() >> 11U | 1U)),  // a double is exact for it
       longest_delay_(client_.longest_wait() + client_.usual_wait()),
-      group_(client_.repeats().add_group()),
+      group_(client_.outbox().add_group()),
       timer_(client_.make_timer([this] { fire(); }))
 {
     timer_->cancelable(true);  // a request that holds something keeps the process
@@ -191,10 +236,13 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
     Holding* found =
         table_.find(hash, [&](const Holding& holding) { return holding.key_ == check.redis_key; });
     if (found == nullptr) {
-        if (owed_count_ >= most_keys) {
+        if (number_of(Holding::State::freed) >= most_keys) {
             throw std::length_error("too many keys wait for a statement");
         }
+        forget_idle();
+        forget_idle();  // so that they become fewer
         found = &table_.add(hash, *this);
+        ++number_of(Holding::State::unused);
         found->key_ = check.redis_key;
         found->shard_ = shard;
         found->known_ = 0;
@@ -202,9 +250,11 @@ Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::Scrip
         found->offset_.reset();
         // Above those of an earlier holding of the key, also if the clock was set back since.
         found->number_ = highest_number_;
-        found->may_count_ = found->any_failure_ = false;
+        found->may_count_ = false;
+        found->outcome_ = Holding::Outcome::answered;
         found->enter();
         put_into_list(*found);  // its call may end without a message
+        forget_one();
         found->leave();
     }
     found->policy_ = check.policy;
@@ -226,61 +276,41 @@ std::int64_t Holdings::redis_time(const Holding& holding) const noexcept
     return client_.server_time(holding.shard_).value_or(microseconds{ 0 }).count();
 }
 
-void Holdings::uncount(Holding& holding) noexcept
+void Holdings::owe(Holding& holding, milliseconds pause) noexcept
 {
-    if (holding.counted_in_ != nullptr) {
-        --*std::exchange(holding.counted_in_, nullptr);
-    }
-}
-
-void Holdings::taken_from_list(Holding& holding) noexcept
-{
-    uncount(holding);
+    using State = Holding::State;
     holding.Link<Holding>::unlink();
-    holding.stop_waiting();
-}
-
-void Holdings::put_into_failed(Holding& holding, milliseconds pause) noexcept
-{
-    const std::size_t rank = holding.rank();
-    holding.Link<Holding>::unlink();
-    if (rank < 2) {
-        client_.repeats().delay_exit(last_release_ + std::min(hold_, most_exit_delay) - now());
-    }
-    client_.repeats().add(holding, { group_, rank }, pause, holding.counts_since_ + hold_ - now());
-    if (rank == 1) {
-        holding.count_in(owed_count_);
-    }
+    holding.become(holding.rank() == redis::Owed::Rank::counts ? State::freed : State::owed);
+    client_.outbox().keep(holding, pause);
 }
 
 void Holdings::put_into_list(Holding& holding) noexcept
 {
-    taken_from_list(holding);
-    if (holding.any_failure_) {
-        put_into_failed(holding, std::min(hold_ / buckets_per_hold, longest_pause));
-    } else {
-        const bool holds = holding.held_ > 0;
-        holding.due_ = now() + (holds ? hold_ / 2 : hold_);
-        (holds ? stated_ : idle_).push_back(holding);
-        if (!holds) {
-            holding.count_in(idle_count_);
-        }
+    const bool holds = holding.held_ > 0;
+    holding.become(holds ? Holding::State::stated : Holding::State::idle);
+    holding.due_ = now() + (holds ? hold_ / 2 : hold_);
+    (holds ? stated_ : idle_).push_back(holding);
+    if (holds && !timer_->running()) {
+        timer_->start(hold_ / timers_per_hold);
     }
-    if (table_.size() > most_keys) {
-        forget_one();
-    }
-    watch();
 }
 
 void Holdings::forget(Holding& holding) noexcept
 {
-    taken_from_list(holding);
+    client_.outbox().settled(holding);
+    holding.Link<Holding>::unlink();
+    holding.become(Holding::State::unused);
+    --number_of(Holding::State::unused);
     table_.remove(holding);
 }
 
-/// Forgets the first idle holding. If a call refers to it, it stays for another `hold`.
+/// Forgets the first idle holding, if it is due. If a call refers to it, it stays for another
+/// `hold`.
 void Holdings::forget_idle() noexcept
 {
+    if (idle_.empty() || idle_.front().due_ > now()) {
+        return;
+    }
     Holding& first = idle_.front();
     if (first.calls_ == 0) {
         forget(first);
@@ -290,9 +320,12 @@ void Holdings::forget_idle() noexcept
     }
 }
 
-/// Forgets a holding that holds nothing, and of which Redis counts nothing.
+/// If there are too many, forgets a holding that holds nothing, and of which Redis counts nothing.
 void Holdings::forget_one() noexcept
 {
+    if (table_.size() <= most_keys) {
+        return;
+    }
     const auto remove = [this](Holding& holding) {
         const bool free = holding.calls_ == 0 && holding.held_ == 0;
         if (free) {
@@ -301,52 +334,29 @@ void Holdings::forget_one() noexcept
         return free;
     };
     if (idle_.find(remove) == nullptr) {
-        client_.repeats().remove_one({ group_, 2 }, [&remove](redis::Repeated& each) {
+        client_.outbox().find(group_, redis::Owed::Rank::known, [&remove](redis::Owed& each) {
             return remove(static_cast<Holding&>(each));
         });
     }
 }
 
-/// Starts the timer for what is due first. It fires more often than that: after a stop of this
-/// process it is extended by up to its delay (DueTime), which must not take the time until the
-/// units are free.
-void Holdings::watch() noexcept
-{
-    if (firing_) {
-        return;
-    }
-    milliseconds due = milliseconds::max();
-    for (const List<Holding>* list : { &stated_, &idle_ }) {
-        due = list->empty() ? due : std::min(due, list->front().due_);
-    }
-    if (due == milliseconds::max()) {
-        return;
-    }
-    if (!timer_->running() || due < timer_due_) {
-        timer_due_ = due;
-        timer_->start(std::clamp(due - now(), milliseconds{ 1 }, hold_ / 32));
-    }
-}
-
+/// Renews what is due. The timer fires more often than that: after a stop of this process it is
+/// extended by up to its delay (DueTime), which must not take the time until the units are free.
 void Holdings::fire() noexcept
 {
     const milliseconds at = now();
-    int left = most_sent;
-    firing_ = true;
-    while (left-- > 0 && !stated_.empty() && stated_.front().due_ <= at) {
-        stated_.front().send();
+    for (int left = most_sent; left > 0 && !stated_.empty() && stated_.front().due_ <= at; --left) {
+        client_.outbox().send(stated_.front());
     }
-    firing_ = false;
-    while (!idle_.empty() && idle_.front().due_ <= at) {
-        forget_idle();
+    if (!stated_.empty()) {
+        timer_->start(hold_ / timers_per_hold);
     }
-    watch();
 }
 
 void Holdings::restate(std::uint32_t server) noexcept
 {
     const auto restate_its = [this, server](Holding& holding) {
-        if (holding.server() == server && !holding.is_over()) {
+        if (client_.server_of(holding.shard_) == server && !holding.is_over()) {
             restate(holding);
         }
     };
@@ -357,10 +367,9 @@ void Holdings::restate(std::uint32_t server) noexcept
 void Holdings::restate(Holding& holding) noexcept
 {
     holding.known_.reset();
-    holding.any_failure_ = holding.uncertain_ = true;
+    holding.outcome_ = Holding::Outcome::uncertain;
     if (holding.unanswered_ == 0) {
-        uncount(holding);
-        put_into_failed(holding, milliseconds{ 0 });
+        owe(holding, milliseconds{ 0 });
     }
 }
 
@@ -370,8 +379,9 @@ try {
     timer_->stop();
     std::int64_t held = 0;
     table_.each([&](Holding& holding) {
-        taken_from_list(holding);
-        const bool holds = holding.rank() < 2;
+        client_.outbox().settled(holding);
+        holding.Link<Holding>::unlink();
+        const bool holds = holding.rank() != redis::Owed::Rank::known;
         held += std::exchange(holding.held_, 0);
         if (holding.known_ != 0 || holding.unanswered_ > 0) {
             holding.written_ = false;  // a statement of its own

@@ -5,6 +5,7 @@
 #include "check/last_statement.h"
 #include "redis/client.h"
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,10 +23,7 @@ class Holdings;
 /// answered. The messages that are in flight together are parts of one statement. It is complete
 /// when all of them have ended; only then the next one begins, so that a statement never overlaps
 /// with an earlier one whose grants are not known.
-class Holding final : private redis::BatchCall,
-                      private StatementSource,
-                      private redis::Repeated,
-                      public Link<Holding> {
+class Holding final : private redis::Owed, private StatementSource, public Link<Holding> {
 public:
     /// Waits for the end of the statement in flight.
     class Waiter : public Link<Waiter> {
@@ -53,7 +51,7 @@ public:
     /// Whether a message can be sent now. If not, wait() tells when.
     bool ready() const noexcept
     {
-        return unanswered_ == 0 || (open_ && (!written_ || base_ == held_));
+        return unanswered_ == 0 || (state_ == State::open && (!written_ || base_ == held_));
     }
     void wait(Waiter& waiter) noexcept { waiters_.push_back(waiter); }
 
@@ -90,23 +88,51 @@ private:
     redis::BatchFormat format() const noexcept override { return statement_format; }
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override;
-    bool on_part(std::string_view part) noexcept override;
-    void ended(redis::Fate fate) noexcept override;
-
     Statement statement() const noexcept override;
+
+    Terms terms() const noexcept override;
+    milliseconds lapses() const noexcept override;
+    bool lapsed() noexcept override;
+    void begin_sending() noexcept override { begin(false); }
+    bool on_answer(std::string_view part) noexcept override;
+    void on_failure(redis::Fate fate) noexcept override;
+
+    /// What of the statement in flight, and of the keys of which none is, may be true:
+    ///
+    ///   state     messages in flight   held_   known_                    it is in
+    ///   unused    0                    0       -                         no list
+    ///   idle      0                    0       0                         Holdings::idle_
+    ///   stated    0                    > 0     held_                     Holdings::stated_
+    ///   open      all of a statement   any     any                       no list
+    ///   ending    the rest of one      any     any                       no list
+    ///   owed      0                    any     not held_, or it lapses   the outbox
+    ///   freed     0                    any     not 0                     the outbox
+    enum class State : std::uint8_t {
+        unused,  // not in the table
+        idle,    // to be forgotten
+        stated,  // to be renewed
+        open,    // other messages can become parts of the statement
+        ending,  // a message of it has ended
+        owed,    // it is to be stated again: Redis may know something else, or not for long
+        freed,   // the same, when nothing was held of which Redis may count something
+    };
+    static constexpr std::size_t states = 7;
+    /// How a statement has ended, as far as it has; a later one outweighs the ones before it.
+    enum class Outcome : std::uint8_t {
+        refused,    // Redis executed nothing
+        answered,   // Redis knows base_ + taken_
+        uncertain,  // Redis may have executed a message that has no answer
+    };
+
+    void become(State state) noexcept;
+    bool legal() const noexcept;
+    void note(Outcome outcome) noexcept { outcome_ = std::max(outcome_, outcome); }
     bool is_over() const noexcept;
-    /// See redis::Repeats.
-    std::size_t rank() const noexcept { return held_ > 0 ? 0 : may_count_ ? 1 : 2; }
-    std::uint32_t server() const noexcept override;
-    bool repeat() noexcept override { return send(); }
-    void settle() noexcept;
-    bool send() noexcept;
-    void count_in(std::size_t& list) noexcept
+    Rank rank() const noexcept
     {
-        ++list;
-        counted_in_ = &list;
+        return held_ > 0 ? Rank::held : may_count_ ? Rank::counts : Rank::known;
     }
-    using Ended = redis::RepeatWindow::Ended;
+    void settle() noexcept;
 
     Holdings& all_;
     std::string key_;
@@ -114,6 +140,7 @@ private:
     redis::ScriptId script_{};
     std::uint32_t shard_ = 0;
 
+    State state_ = State::unused;
     std::int64_t held_ = 0;
     /// What Redis knows. Empty: not certain, a statement is needed.
     std::optional<std::int64_t> known_ = 0;
@@ -122,16 +149,12 @@ private:
     std::optional<microseconds> offset_;  // of the server's clock to the monotonic one
     milliseconds counts_since_{ 0 };      // the latest message that Redis may count; monotonic
     milliseconds due_{ 0 };               // in a list of Holdings
-    std::size_t* counted_in_ = nullptr;   // a count of Holdings; null: none has it
     unsigned calls_ = 0;                  // that refer to it
 
-    // The statement in flight.
+    // The statement in flight, or the latest one.
     unsigned unanswered_ = 0;  // messages
-    bool open_ = false;        // no message has ended: others can become parts of it
     bool written_ = false;     // number_ and base_ are its
-    bool uncertain_ = false;   // a message failed that Redis may have executed
-    bool any_answer_ = false;
-    bool any_failure_ = false;  // of this statement, or of the latest one: it is sent again
+    Outcome outcome_ = Outcome::answered;
     std::int64_t number_ = 0;
     std::int64_t base_ = 0;
     std::int64_t taken_ = 0;
@@ -192,7 +215,10 @@ public:
     /// The number of keys that it remembers.
     std::size_t size() const noexcept { return table_.size(); }
     /// Whether requests hold something, or Redis may know so.
-    bool any() const noexcept { return table_.size() > idle_count_; }
+    bool any() const noexcept
+    {
+        return table_.size() > numbers_[static_cast<std::size_t>(Holding::State::idle)];
+    }
 
     /// This server may know an earlier state: states again what has been stated within `hold`.
     void restate(std::uint32_t server) noexcept;
@@ -210,12 +236,13 @@ private:
 
     milliseconds now() const noexcept;
     std::int64_t redis_time(const Holding& holding) const noexcept;
+    std::size_t& number_of(Holding::State state) noexcept
+    {
+        return numbers_[static_cast<std::size_t>(state)];
+    }
     void put_into_list(Holding& holding) noexcept;
-    void put_into_failed(Holding& holding, milliseconds pause) noexcept;
-    static void uncount(Holding& holding) noexcept;
-    static void taken_from_list(Holding& holding) noexcept;
+    void owe(Holding& holding, milliseconds pause) noexcept;
     void restate(Holding& holding) noexcept;
-    void watch() noexcept;
     void fire() noexcept;
     void forget_idle() noexcept;
     void forget_one() noexcept;
@@ -225,6 +252,7 @@ private:
     /// while this number of keys wait to be freed.
     static constexpr std::size_t most_keys = 65'536;
     static constexpr int most_sent = 500;  // at once
+    static constexpr int timers_per_hold = 32;
 
     redis::Client& client_;
     const milliseconds hold_;
@@ -233,26 +261,17 @@ private:
     const std::int64_t id_;
     const microseconds longest_delay_;
     EntryTable<Holding> table_;
-    // Each holding without a message in flight is in one of them, in the order of due_, or waits
-    // in redis::Repeats to be stated again. A holding of a pending call is not forgotten.
-    List<Holding> stated_;  // to be renewed
-    List<Holding> idle_;    // nothing is held, and Redis knows it; to be forgotten
-    std::size_t idle_count_ = 0;
-    std::size_t owed_count_ = 0;  // those of rank 1 that wait
-    bool firing_ = false;
-    const std::size_t group_;  // in redis::Repeats
+    // In the order of due_. A holding of a pending call is not forgotten.
+    List<Holding> stated_;
+    List<Holding> idle_;
+    std::array<std::size_t, Holding::states> numbers_{};  // of holdings, by state
+    const std::size_t group_;                             // in the outbox
     std::unique_ptr<Timer> timer_;
-    milliseconds timer_due_ = milliseconds::max();
     milliseconds last_release_{ 0 };
     bool closed_ = false;
     std::int64_t highest_number_ = 0;
     LastStatements last_;
 };
-
-inline std::uint32_t Holding::server() const noexcept
-{
-    return all_.client_.server_of(shard_);
-}
 
 /// Whatever Redis knew of this holder does not count any longer.
 inline bool Holding::is_over() const noexcept

@@ -4,6 +4,7 @@
 #include "check/limit_owner.h"
 #include "check/script_reply.h"
 #include "redis/call_queue.h"
+#include "redis/outbox.h"
 
 #include <algorithm>
 #include <optional>
@@ -17,11 +18,12 @@ namespace {
 
 /// How long a settlement is tried.
 constexpr redis::milliseconds longest{ 10'000 };
+constexpr redis::milliseconds before_retry{ 500 };  // before it is tried again
 
-/// A refund, a charge, or a statement about a block; a refund may be followed by such a statement.
-/// Each is tried again, for `longest`, if Redis surely did not execute it, and never if it may
-/// have; but the statement that a key is spared until it is answered.
-class Settlement final : public redis::BatchCall {
+/// A refund, a charge, or a statement about a block. Each is tried again, for `longest`, if Redis
+/// surely did not execute it, and never if it may have; but the statement that a key is spared
+/// until it is answered. When a refund has ended, such a statement may follow.
+class Settlement final : public redis::Owed {
 public:
     struct Charge {
         std::int64_t cost;
@@ -32,67 +34,54 @@ public:
     static Settlement& take() { return pool().take(); }
     void release() noexcept
     {
+        count_waiting(false);
+        outbox().settled(*this);
         unsettled_.reset();
         pool().give_back(*this);
     }
 
-    /// `ago`: how long ago the wrong count began.
+    /// `ago`: how long ago the wrong count began. `lifts`: when the refund has ended, however it
+    /// did, a block that began because of it is lifted. Not earlier: a check that Redis executes
+    /// between the two may be refused by what is refunded.
     void begin(
         redis::Client& client, const Receipt& receipt, const What& what, microseconds now,
-        redis::milliseconds ago)
+        redis::milliseconds ago, bool lifts)
     {
-        client_ = &client;
+        enter(client.outbox());
         what_ = what;
         ago_ = ago;
         began_ = client.now();
-        own(receipt);
+        receipt_ = receipt;
+        receipt_.redis_key = redis_key_ = receipt.redis_key;
+        receipt_.block_key = block_key_ = receipt.block_key;
+        receipt_.key = key_ = receipt.key;
         if (receipt_.now) {
             receipt_.now = now;  // not the time of the check: an arrival time drains meanwhile
         }
+        state_ = State::tried;
         lifts_ = Lifts::nothing;
-        late_ = false;
-        wait_at_exit();
-        forget_routing();
+        if (spares() || lifts) {
+            lift(Lifts::since_taken);
+        }
     }
-    /// When the refund has ended, however it did, a block that began because of it is lifted. Not
-    /// earlier: a check that Redis executes between the two may be refused by what is refunded.
-    void then_lift() noexcept { lift(Lifts::since_taken); }
 
     std::string_view routing_key() const noexcept override
     {
         return states() ? receipt_.block_key : receipt_.redis_key;
     }
-    /// A refund or charge that is given up, unless Redis answers late that it did not execute it.
-    void overdue(redis::PendingCall& reply) noexcept override
-    {
-        if (!states()) {
-            await_late(reply);
-        }
-        ended(redis::Fate::overdue);
-    }
-    void ended(redis::Fate fate) noexcept override
-    {
-        const microseconds tried = client_->now() - began_;
-        const bool again = spares() ? tried < std::max<microseconds>(longest, units_count())
-                                    : !maybe_executed(fate) && tried < longest;
-        forget_routing();
-        if (again && may_be_spared() && lifts_ == Lifts::nothing) {
-            lift(Lifts::since_tried);
-        }
-        if (again && client_->try_again(*this, spares())) {
-            return;
-        }
-        if (!late_) {
-            client_->count_failed();
-        }
-        if (may_be_spared()) {
-            state_spared(std::get<Refund>(what_).taken_at, units_count());
-        } else {
-            release();
-        }
-    }
 
 private:
+    enum class State : std::uint8_t {
+        tried,  // it is sent, or waits to be sent
+        late,   // it was given up, because no reply came in time; a late one may be an error
+    };
+    /// Which blocks are lifted behind a refund: those of refusals since then.
+    enum class Lifts : std::uint8_t {
+        nothing,
+        since_taken,  // what is refunded was counted
+        since_tried,  // the refund was tried first
+    };
+
     /// Never destroyed: the process may end while a client still refers to one.
     static ReusePool<Settlement>& pool()
     {
@@ -100,71 +89,94 @@ private:
         return all;
     }
 
-    /// Which blocks are lifted behind a refund: those of refusals since then.
-    enum class Lifts : std::uint8_t {
-        nothing,
-        since_taken,  // what is refunded was counted
-        since_tried,  // the refund was tried first
-    };
+    Terms terms() const noexcept override
+    {
+        return { receipt_.shard, spares() ? redis::Outbox::spared : redis::Outbox::settlements,
+                 Rank::counts, began_ - ago_ };
+    }
+    redis::milliseconds lapses() const noexcept override
+    {
+        const auto until = spares() ? std::max<microseconds>(longest, units_count()) : longest;
+        return began_ + std::chrono::duration_cast<redis::milliseconds>(until);
+    }
+    bool lapsed() noexcept override
+    {
+        const bool over = lapses() <= client().now();
+        if (over) {
+            give_up();
+        }
+        return over;
+    }
+    void begin_sending() noexcept override { count_waiting(false); }
+    /// Counts those that wait. What undoes the settlements that find no room has room of its own.
+    /// False: too many wait.
+    bool count_waiting(bool choice) noexcept
+    {
+        static constexpr std::size_t most = 20'000;
+        static std::size_t waiting[2];  // of all clients, with those that are spared
+        std::size_t& all = waiting[spares() ? 1 : 0];
+        if (choice && all >= (spares() ? 2 * most : most)) {
+            return false;
+        }
+        if (std::exchange(waits_, choice) != choice) {
+            all += choice ? 1 : -std::size_t{ 1 };
+        }
+        return true;
+    }
+
+    void on_failure(redis::Fate fate) noexcept override
+    {
+        const bool again = spares() || !maybe_executed(fate);
+        if (again && may_be_spared() && lifts_ == Lifts::nothing) {
+            lift(Lifts::since_tried);
+        }
+        if (again && client().now() < lapses() && count_waiting(true)) {
+            outbox().keep(*this, before_retry);
+        } else {
+            give_up();
+        }
+    }
+    /// A refund or charge is given up, unless Redis answers late that it did not execute it.
+    void on_timeout(redis::PendingCall& reply) noexcept override
+    {
+        if (states()) {
+            on_failure(redis::Fate::overdue);
+            return;
+        }
+        reply.goes_to(*this);
+        count_failed();
+        spare_key();
+        state_ = State::late;
+        lifts_ = Lifts::nothing;
+        unsettled_.reset();
+    }
+    void dropped() noexcept override { release(); }
+    void give_up() noexcept
+    {
+        count_failed();
+        spare_key();
+        release();
+    }
+    void count_failed() noexcept
+    {
+        if (state_ != State::late) {
+            client().count_failed();
+        }
+    }
+
     void lift(Lifts which) noexcept
     {
         lifts_ = which;
-        unsettled_.emplace(client_->unsettled(), receipt_.block_key, age());
+        unsettled_.emplace(client().unsettled(), receipt_.block_key, age());
     }
-    redis::milliseconds age() const noexcept { return client_->now() - began_ + ago_; }
-    /// A process that leaves waits for it. That a block begins does not delay other blocks.
-    void wait_at_exit() noexcept
-    {
-        const bool begins = states() && !spares();
-        unsettled_.emplace(
-            client_->unsettled(), begins ? std::string_view{} : routing_key(), age());
-    }
-    void own(const Receipt& receipt)
-    {
-        receipt_ = receipt;
-        receipt_.redis_key = redis_key_ = receipt.redis_key;
-        receipt_.block_key = block_key_ = receipt.block_key;
-        receipt_.key = key_ = receipt.key;
-    }
-    void forget_routing() noexcept
-    {
-        routing = {};
-        routing.shard = receipt_.shard;
-    }
-
-    /// Everything but what the other one states itself: that it is given up, and that the key is
-    /// spared.
-    void continue_late(const Settlement& other)
-    {
-        own(other.receipt_);
-        client_ = other.client_;
-        began_ = other.began_;
-        ago_ = other.ago_;
-        what_ = other.what_;
-        lifts_ = Lifts::nothing;
-        late_ = true;
-        wait_at_exit();
-        forget_routing();
-    }
-    void await_late(redis::PendingCall& reply) const noexcept
-    {
-        Settlement* late = nullptr;
-        try {
-            late = &take();
-            late->continue_late(*this);
-            reply.goes_to(*late);
-        } catch (const std::exception&) {
-            if (late != nullptr) {
-                late->release();  // out of memory: it is not tried again
-            }
-        }
-    }
+    redis::milliseconds age() const noexcept { return client().now() - began_ + ago_; }
 
     bool states() const noexcept { return std::holds_alternative<BlockStatement>(what_); }
     /// Whether the statement that the key is spared follows if the refund is given up.
     bool may_be_spared() const noexcept
     {
-        return std::holds_alternative<Refund>(what_) && !receipt_.block_key.empty() && !late_;
+        return std::holds_alternative<Refund>(what_) && !receipt_.block_key.empty()
+            && state_ != State::late;
     }
     bool spares() const noexcept
     {
@@ -174,7 +186,7 @@ private:
     /// Redis may still execute a message after this statement.
     microseconds units_count() const noexcept
     {
-        return receipt_.policy.counted_at_most() + client_->longest_wait();
+        return receipt_.policy.counted_at_most() + client().longest_wait();
     }
 
     redis::ScriptId script() const noexcept override
@@ -202,14 +214,14 @@ private:
         } else if (const auto* block = std::get_if<BlockStatement>(&what_)) {
             BlockStatement statement = *block;
             if (statement.at.count() < 0) {
-                statement.at -= client_->now() - began_;
+                statement.at -= client().now() - began_;
             }
             write_block_numbers(receipt_.now, statement, arguments);
         } else {
             write_sequence_numbers(check, std::get<Charge>(what_).cost, arguments);
         }
     }
-    bool on_part(std::string_view part) noexcept override
+    bool on_answer(std::string_view part) noexcept override
     {
         KeyReply reply;
         if (std::holds_alternative<Charge>(what_) && !read_sequence_reply(part, reply)) {
@@ -221,36 +233,25 @@ private:
         } else if (owner != nullptr && part == "+") {
             owner->block_began();
         }
-        if (lifts_ == Lifts::nothing) {
-            release();
-        } else if (lifts_ == Lifts::since_taken) {
-            state_spared(std::get<Refund>(what_).taken_at, microseconds{ 0 });
-        } else {
+        if (!states() && lifts_ == Lifts::since_taken) {
+            follow(std::get<Refund>(what_).taken_at, microseconds{ 0 });
+        } else if (lifts_ == Lifts::since_tried) {
             // It must not be later than the first try, however late Redis executes this.
-            const auto tried = client_->now() - began_ + client_->longest_wait();
-            state_spared(receipt_.now.value_or(-tried), microseconds{ 0 });
+            const auto tried = client().now() - began_ + client().longest_wait();
+            follow(receipt_.now.value_or(-tried), microseconds{ 0 });
         }
+        release();
         return true;
     }
-    /// Behind the refund. `at`: see BlockStatement. `lasts`: how long the units that it should have
-    /// returned still count.
-    void state_spared(microseconds at, microseconds lasts) noexcept
+    /// A refund is given up.
+    void spare_key() noexcept
     {
-        what_ = BlockStatement{ at, client_->longest_wait(), {}, lasts };
-        lifts_ = Lifts::nothing;
-        unsettled_.emplace(client_->unsettled(), receipt_.block_key, age());
-        if (receipt_.now) {
-            *receipt_.now += client_->now() - began_ + redis::milliseconds{ 1 };  // rounded up
-        }
-        ago_ = age();
-        began_ = client_->now();
-        forget_routing();
-        if (!client_->try_send(*this)) {
-            ended(redis::Fate::unsent);
+        if (may_be_spared()) {
+            follow(std::get<Refund>(what_).taken_at, units_count());
         }
     }
+    void follow(microseconds at, microseconds lasts) noexcept;
 
-    redis::Client* client_ = nullptr;
     redis::milliseconds began_{ 0 };
     redis::milliseconds ago_{ 0 };  // before that
     Receipt receipt_;               // of the texts that follow
@@ -258,32 +259,36 @@ private:
     std::string block_key_;
     std::string key_;
     What what_;
+    State state_ = State::tried;
     Lifts lifts_ = Lifts::nothing;
-    bool late_ = false;  // another one gave it up, because no reply came in time
-    std::optional<redis::Unsettled> unsettled_;
+    bool waits_ = false;                         // counted
+    std::optional<redis::Unsettled> unsettled_;  // the key of the block, while lifts_ says so
 };
 
 void send(
     redis::Client& client, const Receipt& receipt, const Settlement::What& what, microseconds now,
-    redis::milliseconds ago = redis::milliseconds{ 0 }, bool then_lift = false) noexcept
-{
-    Settlement* call = nullptr;
+    redis::milliseconds ago = redis::milliseconds{ 0 }, bool lifts = false) noexcept
+try {
+    Settlement& made = Settlement::take();
     try {
-        call = &Settlement::take();
-        call->begin(client, receipt, what, now, ago);
-        if (then_lift) {
-            call->then_lift();
-        }
-        if (!client.send(*call)) {
-            call->ended(redis::Fate::unsent);
-        }
+        made.begin(client, receipt, what, now, ago, lifts);
     } catch (const std::exception&) {
-        // Out of memory: nothing changes in Redis.
-        client.count_failed();
-        if (call != nullptr && !call->pending()) {
-            call->release();
-        }
+        made.release();
+        throw;
     }
+    client.outbox().send(made);
+} catch (const std::exception&) {
+    client.count_failed();  // out of memory: nothing changes in Redis
+}
+
+/// Behind a refund: the key is spared. `at`: see BlockStatement. `lasts`: how long the units that
+/// it should have returned still count.
+void Settlement::follow(microseconds at, microseconds lasts) noexcept
+{
+    const microseconds now = receipt_.now.value_or(microseconds{ 0 }) + client().now() - began_
+        + redis::milliseconds{ 1 };  // rounded up
+    const BlockStatement statement{ at, client().longest_wait(), {}, lasts };
+    send(client(), receipt_, statement, now, age());
 }
 
 /// The last statement of a kind. Requests that were decided together make the same, one after

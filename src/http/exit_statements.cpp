@@ -29,12 +29,12 @@ bool state_none(RedisBlock& block, const std::vector<Holdings*>& all)
     const milliseconds end = loop.now() + client->longest_wait();
     AheadUnits& ahead = block.ahead_units();
     const auto settled = [&] {
-        return known() && ahead.idle() && client->idle()
-            && (stopped == nullptr || !stopped->has_retries());
+        return known() && ahead.idle() && client->outbox().empty()
+            && (stopped == nullptr || stopped->outbox().empty());
     };
     while (!settled() && loop.now() < end) {
         if (stopped != nullptr) {
-            stopped->send_retries(*client);  // a settlement that has ended may make another one
+            client->outbox().take(stopped->outbox());  // an answered report may refund something
         }
         ahead.send_rest(*client);
         for (Holdings* holdings : all) {
@@ -62,7 +62,8 @@ void state_at_exit(MainConf& conf, ngx_log_t& log) noexcept
             }
             redis::Client* const client = block.started_client();
             const bool any = !all.empty()
-                || (client != nullptr && (client->has_retries() || !block.ahead_units().idle()));
+                || (client != nullptr
+                    && (!client->outbox().empty() || !block.ahead_units().idle()));
             if (any && !state_none(block, all)) {
                 const ngx_str_t name = nginx::borrowed(block.name);
                 ngx_log_error(

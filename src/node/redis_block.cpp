@@ -123,16 +123,12 @@ void RedisBlock::close() noexcept
     if (client_ != nullptr) {
         ahead_units_->close();
         client_->flush();
-        client_->keep_retries(true);
         client_->close();
     }
 }
 
 void RedisBlock::stop() noexcept
 {
-    if (client_ != nullptr) {
-        client_->keep_retries(false);
-    }
     client_.reset();  // first: it notifies the others of calls that fail
     coalescer_.reset();
     ahead_units_.reset();

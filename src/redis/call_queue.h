@@ -21,7 +21,6 @@ struct PendingCall {
     bool sends_text = false;    // of its script: the server answered NOSCRIPT
     bool probe = false;         // its reply does not prove that calls are answered
     bool timed_out = false;
-    bool urgent = false;  // in a RetryQueue
     PendingCall* next = nullptr;
 
     /// Whether a caller waits for the reply. After a timeout the call awaits a late one.

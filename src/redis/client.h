@@ -1,7 +1,6 @@
 #pragma once
 
-#include "redis/repeats.h"
-#include "redis/retry_queue.h"
+#include "redis/outbox.h"
 #include "redis/server.h"
 #include "redis/unsettled.h"
 
@@ -81,7 +80,7 @@ struct ClientParts {
 /// and follows keys that move. There is a derived class for each topology (make_client). By
 /// default, the events of its servers are reported to the client's owner, and an error reply is the
 /// failure of its server.
-class Client : public ServerOwner {
+class Client : public ServerOwner, public OutboxOwner {
 public:
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
@@ -126,28 +125,10 @@ public:
         return loop_.make_timer(std::move(fired));
     }
 
-    /// Sends a call again after a pause of half a second, or more if many wait. It has failed, and
-    /// Redis surely did not execute it (Call::Routing::written). False: too many calls wait for
-    /// that, or the client is closed. `urgent`: see RetryQueue.
-    bool try_again(Call& call, bool urgent) noexcept
-    {
-        return (open() || keeps_retries_) && retries_.add(call, urgent);
-    }
-    /// Whether calls wait for another try. While it is closed, only if it keeps them.
-    bool has_retries() const noexcept { return !retries_.empty(); }
-    void keep_retries(bool choice) noexcept { keeps_retries_ = choice; }
-    /// Sends the calls that wait for that now, by another client of the same servers or by this
-    /// one: the process exits.
-    void send_retries(Client& by) noexcept
-    {
-        retries_.send_all([&by](Call& call) { return by.send(call); });
-    }
-
     /// The keys, or keys of blocks, whose count in Redis may differ from what requests used.
     UnsettledKeys& unsettled() noexcept { return unsettled_; }
 
-    /// What is sent again after a fault, and no request waits for.
-    Repeats& repeats() noexcept { return repeats_; }
+    Outbox& outbox() noexcept { return outbox_; }
 
     /// To be called for a call that failed and whose result no caller waits for.
     void count_failed() noexcept { ++failed_; }
@@ -176,9 +157,8 @@ public:
     /// The server of a ring, or the hash slot of a cluster. Keys of one shard can be in one call.
     virtual std::uint32_t shard_of(std::string_view key) const noexcept = 0;
 
-    /// A number for the shard's server, the same in each worker. In a cluster, two servers may have
-    /// the same number.
-    virtual std::uint32_t server_of(std::uint32_t shard) const noexcept { return shard; }
+    std::uint32_t server_of(std::uint32_t shard) const noexcept override { return shard; }
+    bool send_owed(Call& call) noexcept override { return try_send(call); }
 
     /// Probes the servers that have been silent for a second.
     void probe();
@@ -187,7 +167,7 @@ public:
 
     void server_up(Server& server) noexcept override
     {
-        retries_.soon();
+        outbox_.server_up();
         events_.server_up(server.endpoint());
     }
     void server_down(Server& server, std::string_view reason) noexcept override
@@ -207,8 +187,7 @@ protected:
           scripts_(parts.scripts),
           events_(parts.events),
           unsettled_(loop_),
-          repeats_(loop_),
-          retries_(loop_, [this](Call& call) { return send(call); })
+          outbox_(loop_, *this, unsettled_)
     {
     }
 
@@ -229,7 +208,7 @@ protected:
     /// See ClientEvents::counts_may_be_lost.
     void counts_may_be_lost(std::uint32_t server) noexcept
     {
-        repeats_.restart(server);
+        outbox_.restart(server);
         events_.counts_may_be_lost(server);
     }
 
@@ -239,9 +218,12 @@ private:
     State state_ = State::resting;
     std::uint64_t failed_ = 0;
     UnsettledKeys unsettled_;
-    Repeats repeats_;
-    bool keeps_retries_ = false;
-    RetryQueue retries_;  // last: its destructor fails calls
+    Outbox outbox_;
 };
+
+inline Client& Owed::client() const noexcept
+{
+    return static_cast<Client&>(outbox_->client_);
+}
 
 }  // namespace ratelimit::redis

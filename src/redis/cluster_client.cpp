@@ -219,7 +219,7 @@ void ClusterClient::moved(std::uint16_t slot, Server& owner)
     }
     owner.clock().takes_over_from(old->clock());
     slots_[slot] = &owner;
-    repeats().servers_changed();
+    outbox().servers_changed();
     if (all) {
         std::replace(slots_.begin(), slots_.end(), old, &owner);
         retry_waiting_soon();
@@ -350,7 +350,7 @@ void ClusterClient::use_map(std::span<const SlotRange> map)
         taken_over(*old);
     }
     slots_ = owners;
-    repeats().servers_changed();
+    outbox().servers_changed();
 }
 
 void ClusterClient::retire_unused()

@@ -34,8 +34,9 @@ private:
     const std::size_t hash_;
 };
 
-/// The marked keys. Keys of equal hashes are taken for one. A worker that leaves exits at the
-/// latest a minute after it began to leave, or after the newest count began to differ.
+/// The marked keys. Keys of equal hashes are taken for one. And the one rule for how long a process
+/// that leaves waits: as long as there are such keys, or Outbox owes something, and at the longest
+/// until a minute after it began to leave, or after the newest count began to differ.
 class UnsettledKeys {
 public:
     explicit UnsettledKeys(EventLoop& loop)
@@ -48,6 +49,20 @@ public:
     {
         if (!std::exchange(leaving_, true)) {
             newest_ = loop_.now();
+        }
+    }
+
+    /// A count differs; then end() must be called. `began`: since when, by the loop's clock.
+    void begin(milliseconds began) noexcept
+    {
+        ++count_;
+        newest_ = std::max(newest_, began);
+        delay_exit();
+    }
+    void end() noexcept
+    {
+        if (--count_ == 0) {
+            delays_exit_->cancelable(true);
         }
     }
 
@@ -69,16 +84,10 @@ private:
 
     void delay_exit() noexcept
     {
-        if (count_ > 0 && (!leaving_ || loop_.now() - newest_ < longest_delay)) {
+        const bool delays = count_ > 0 && (!leaving_ || loop_.now() - newest_ < longest_delay);
+        delays_exit_->cancelable(!delays);
+        if (delays && !delays_exit_->running()) {
             delays_exit_->start(look);
-        }
-    }
-    void begin(milliseconds age) noexcept
-    {
-        ++count_;
-        newest_ = std::max(newest_, loop_.now() - age);
-        if (!delays_exit_->running()) {
-            delay_exit();
         }
     }
 
@@ -99,14 +108,12 @@ inline Unsettled::Unsettled(UnsettledKeys& all, std::string_view key, millisecon
     : all_(all), hash_(UnsettledKeys::hash_of(key))
 {
     all.buckets_[hash_ % all.buckets_.size()].push_back(*this);
-    all.begin(age);
+    all.begin(all.loop_.now() - age);
 }
 
 inline Unsettled::~Unsettled()
 {
-    if (--all_.count_ == 0) {
-        all_.delays_exit_->stop();
-    }
+    all_.end();
 }
 
 }  // namespace ratelimit::redis

@@ -8,19 +8,25 @@
 
 namespace ratelimit::redis {
 
-/// How many calls that repeat something after a fault may be in flight at one time, of all that one
-/// client sends to one server: as many as it answers in time. As TCP's slow start (RFC 5681): few
-/// at first, twice as many when as many were answered, and half as many after a timeout. So workers
-/// that repeat much do not keep Redis from their checks, however many they are.
-class RepeatWindow {
+/// How much of what a client owes to one server may be in flight at one time: as much as the server
+/// answers in time. As TCP's slow start (RFC 5681): little at first, twice as much when as much was
+/// answered, and half as much after a timeout. So workers that owe much do not keep Redis from
+/// their checks, however many they are.
+class SendWindow {
 public:
     /// A connection was lost. If it is lost again and again, what was reached is not lost with it.
-    void restart() noexcept { resize(std::max(std::min(size_, first), size_ / 4)); }
+    void restart() noexcept
+    {
+        not_before_ = milliseconds{ 0 };
+        resize(std::max(std::min(size_, first), size_ / 4));
+    }
 
     bool empty() const noexcept { return in_flight_ == 0; }
     /// `rank`: 0 to 2, how long it can wait. A quarter of the room is only for rank 0, and another
     /// one not for rank 2: of a lower rank something may come while a higher one is in flight.
     bool has_room(std::size_t rank) const noexcept { return in_flight_ < size_ - rank * size_ / 4; }
+    /// By the loop's clock: the server did not accept or execute the last one.
+    milliseconds not_before() const noexcept { return not_before_; }
     void sent() noexcept { ++in_flight_; }
     enum class Ended : std::uint8_t {
         answered,
@@ -35,6 +41,8 @@ public:
         } else if (how == Ended::timed_out && now >= next_shrink_) {
             next_shrink_ = now + between_shrinks;  // others of the same burst time out with it
             resize(std::max(size_ / 2, std::size_t{ 1 }));
+        } else if (how == Ended::failed) {
+            not_before_ = now + after_failure;
         }
     }
 
@@ -42,6 +50,7 @@ private:
     static constexpr std::size_t first = 10;
     static constexpr std::size_t most = 200;
     static constexpr milliseconds between_shrinks{ 100 };
+    static constexpr milliseconds after_failure{ 10 };
 
     void resize(std::size_t size) noexcept
     {
@@ -53,6 +62,7 @@ private:
     std::size_t answered_ = 0;  // since it has this size
     std::size_t in_flight_ = 0;
     milliseconds next_shrink_{ 0 };
+    milliseconds not_before_{ 0 };
 };
 
 }  // namespace ratelimit::redis

@@ -1,97 +1,16 @@
-// Calls that wait for another try, and how long they keep a process that leaves.
+// Settlements that wait for another try, and how long they keep a process that leaves.
 
 #include "check/late_reply.h"
 #include "check/settlement.h"
 #include "holding_fixture.h"
-#include "redis/retry_queue.h"
+#include "redis/outbox.h"
 #include "redis/unsettled.h"
 #include "virtual_client.h"
 
 #include <algorithm>
-#include <deque>
 
 namespace ratelimit {
 namespace {
-
-class RetryQueueTest : public testing::Test {
-protected:
-    /// As a settlement: a call that fails waits for another try.
-    class Tried final : public redis::Call {
-    public:
-        Tried(redis::RetryQueue& queue, bool urgent) : queue_(queue), urgent_(urgent) { add(); }
-
-        void write(redis::CommandBuffer&) const override {}
-        std::string_view routing_key() const noexcept override { return {}; }
-        bool on_reply(const redisReply&) noexcept override { return true; }
-        void ended(redis::Fate) noexcept override { add(); }
-        bool given_up() const { return given_up_; }
-
-    private:
-        void add() noexcept { given_up_ = !queue_.add(*this, urgent_); }
-
-        redis::RetryQueue& queue_;
-        const bool urgent_;
-        bool given_up_ = false;
-    };
-
-    void pass(milliseconds time)
-    {
-        for (milliseconds passed{ 0 }; passed < time; passed += 10ms) {
-            virtual_now += 10ms;
-            loop_.fire();
-        }
-    }
-
-    VirtualLoop loop_;
-    bool accepts_ = false;
-    redis::RetryQueue queue_{ loop_, [this](redis::Call&) { return accepts_; } };
-    std::deque<Tried> calls_;
-};
-
-TEST_F(RetryQueueTest, all_are_sent_whenever_the_server_accepts_again)
-{
-    for (milliseconds refused{ 0 }; refused < 2000ms; refused += 50ms) {
-        accepts_ = false;
-        for (int i = 0; i < 1400; ++i) {
-            calls_.emplace_back(queue_, false);
-        }
-        pass(refused);
-        accepts_ = true;
-        pass(2000ms);
-        EXPECT_TRUE(queue_.empty()) << refused.count();
-        calls_.clear();
-    }
-}
-
-TEST_F(RetryQueueTest, when_a_server_is_up_the_pause_is_over)
-{
-    calls_.emplace_back(queue_, false);
-    pass(20ms);
-    accepts_ = true;
-    queue_.soon();
-    pass(10ms);
-    EXPECT_TRUE(queue_.empty());
-}
-
-TEST_F(RetryQueueTest, what_undoes_the_calls_that_find_no_room_finds_room)
-{
-    const auto given_up = [this] {
-        return std::count_if(
-            calls_.begin(), calls_.end(), [](const Tried& each) { return each.given_up(); });
-    };
-    for (int i = 0; i < 21'000; ++i) {
-        calls_.emplace_back(queue_, false);
-    }
-    EXPECT_EQ(given_up(), 1000);
-    for (int i = 0; i < 1000; ++i) {
-        calls_.emplace_back(queue_, true);
-    }
-    pass(10s);
-    EXPECT_EQ(given_up(), 1000) << "nor does it take the room of others";
-    accepts_ = true;
-    pass(6s);
-    EXPECT_TRUE(queue_.empty());
-}
 
 TEST(UnsettledTest, a_process_waits_for_a_minute_from_when_it_leaves_or_from_the_newest)
 {
@@ -127,10 +46,10 @@ TEST(UnsettledTest, a_process_waits_for_a_minute_from_when_it_leaves_or_from_the
     EXPECT_FALSE(loop.keeps_process());
 }
 
-/// A settlement that begins 50 seconds after the process began to leave.
-class LateSettlement : public testing::Test {
+/// Settlements to a Redis that is away.
+class SettlementsTest : public testing::Test {
 protected:
-    LateSettlement()
+    SettlementsTest()
     {
         limit.scripts.block = scripts.add(block_script());
         limit.scripts.refund = scripts.add(refund_script());
@@ -141,15 +60,98 @@ protected:
         limit.block_key = "key:block";
         client.away = true;
         virtual_now += 100s;
-        client.unsettled().leave();
-        pass(50s);
     }
-    void pass(milliseconds time)
+    void pass(milliseconds time, milliseconds step = 500ms)
     {
-        for (milliseconds passed{ 0 }; passed < time; passed += 500ms) {
-            virtual_now += 500ms;
+        for (milliseconds passed{ 0 }; passed < time; passed += step) {
+            virtual_now += step;
             loop.fire();
         }
+    }
+    void refund_each(int count)
+    {
+        for (int i = 0; i < count; ++i) {
+            take_back(client, limit.receipt(), { 1, 0us, 0us }, 0us);
+        }
+    }
+    /// Answers all, a millisecond after it was sent, for this time.
+    std::size_t answer_all(milliseconds time)
+    {
+        std::size_t answered = 0;
+        for (milliseconds passed{ 0 }; passed < time; passed += 1ms) {
+            pass(1ms, 1ms);
+            while (!client.messages.empty()) {
+                std::list<Message> taken;
+                taken.splice(taken.begin(), client.messages, client.messages.begin());
+                taken.front().record.release()->batch_part()->on_part("+");
+                ++answered;
+            }
+        }
+        return answered;
+    }
+
+    VirtualLoop loop;
+    redis::ScriptRegistry scripts;
+    NoEvents events;
+    RemoteLimit limit;
+    ManualClient client{ loop, scripts, events, scripts };
+};
+
+TEST_F(SettlementsTest, all_are_sent_whenever_the_server_accepts_again)
+{
+    limit.block_key = {};
+    limit.policy.block = 0s;
+    for (milliseconds refused{ 0 }; refused < 2000ms; refused += 50ms) {
+        client.away = true;
+        refund_each(1400);
+        pass(refused, 10ms);
+        client.away = false;
+        EXPECT_EQ(answer_all(2000ms), 1400U) << refused.count();
+        EXPECT_TRUE(client.outbox().empty()) << refused.count();
+    }
+}
+
+TEST_F(SettlementsTest, when_a_server_is_up_the_pause_is_over)
+{
+    refund_each(1);
+    pass(20ms, 10ms);
+    client.away = false;
+    client.outbox().server_up();
+    pass(10ms, 10ms);
+    EXPECT_EQ(client.messages.size(), 1U);
+    answer_all(100ms);
+}
+
+TEST_F(SettlementsTest, a_refund_that_redis_refuses_is_given_up_after_ten_seconds)
+{
+    limit.block_key = {};
+    limit.policy.block = 0s;
+    refund_each(1);
+    pass(9s);
+    EXPECT_EQ(client.take_failed(), 0U);
+    pass(2s);
+    EXPECT_EQ(client.take_failed(), 1U);
+    EXPECT_TRUE(client.outbox().empty());
+}
+
+TEST_F(SettlementsTest, that_keys_are_spared_has_room_when_their_refunds_find_none)
+{
+    refund_each(21'000);
+    EXPECT_EQ(client.take_failed(), 1000U);
+    pass(5s);
+    EXPECT_EQ(client.take_failed(), 0U) << "nor does it take the room of others";
+    client.away = false;
+    EXPECT_EQ(answer_all(4s), 20'000U + 20'000U + 1000U) << "each refund spares its key behind it";
+    EXPECT_TRUE(client.outbox().empty());
+}
+
+/// A settlement that begins 50 seconds after the process began to leave.
+class LateSettlement : public SettlementsTest {
+protected:
+    LateSettlement()
+    {
+        client.unsettled().leave();
+        pass(50s);
     }
     /// The process can exit 60 seconds after it began to leave, and not earlier.
     void expect_exit()
@@ -162,12 +164,6 @@ protected:
         EXPECT_FALSE(loop.keeps_process()) << "a reply was awaited for 50 s before";
         EXPECT_TRUE(client.unsettled().contains("key:block")) << "it is still tried";
     }
-
-    VirtualLoop loop;
-    redis::ScriptRegistry scripts;
-    NoEvents events;
-    RemoteLimit limit;
-    ManualClient client{ loop, scripts, events, scripts };
 };
 
 TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_that_follows)

@@ -5,9 +5,9 @@
 namespace ratelimit {
 namespace {
 
-class RepeatsTest : public HoldingTest {};
+class OutboxTest : public HoldingTest {};
 
-TEST_F(RepeatsTest, a_server_that_does_not_answer_delays_nothing_that_another_should_know)
+TEST_F(OutboxTest, a_server_that_does_not_answer_delays_nothing_that_another_should_know)
 {
     Worker& of = add_worker();
     RemoteLimit limit = limit_of(of, "{k}", 3);
@@ -39,7 +39,7 @@ TEST_F(RepeatsTest, a_server_that_does_not_answer_delays_nothing_that_another_sh
     settle();
 }
 
-TEST_F(RepeatsTest, a_key_that_moves_to_another_server_does_not_wait_for_the_first_one)
+TEST_F(OutboxTest, a_key_that_moves_to_another_server_does_not_wait_for_the_first_one)
 {
     Worker& of = add_worker();
     for (int i = 0; i < 300; ++i) {
@@ -55,7 +55,7 @@ TEST_F(RepeatsTest, a_key_that_moves_to_another_server_does_not_wait_for_the_fir
     const std::size_t unanswered = of.client.messages.size();
     ask("FLUSHALL");
     of.client.servers = { { 1, 2 } };
-    of.client.repeats().servers_changed();
+    of.client.outbox().servers_changed();
     wait(of, 2ms);
     ASSERT_EQ(of.client.messages.size(), unanswered + 1) << "the first one has not answered";
     answer(of, std::prev(of.client.messages.end()));
@@ -64,7 +64,7 @@ TEST_F(RepeatsTest, a_key_that_moves_to_another_server_does_not_wait_for_the_fir
     settle();
 }
 
-TEST_F(RepeatsTest, all_keys_have_their_turn_if_connections_are_lost_again_and_again)
+TEST_F(OutboxTest, all_keys_have_their_turn_if_connections_are_lost_again_and_again)
 {
     Worker& of = add_worker();
     std::list<Held*> held;
@@ -102,7 +102,7 @@ TEST_F(RepeatsTest, all_keys_have_their_turn_if_connections_are_lost_again_and_a
     settle();
 }
 
-TEST_F(RepeatsTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
+TEST_F(OutboxTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
 {
     Worker& of = add_worker();
     for (int i = 0; i < 1000; ++i) {
@@ -116,7 +116,7 @@ TEST_F(RepeatsTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
             answer(of, of.client.messages.begin());
         }
     }
-    of.client.repeats().restart(0);
+    of.client.outbox().restart(0);
     while (!of.client.messages.empty()) {
         take(of, of.client.messages.begin(), [](Message& message) {
             fail(message, redis::Fate::lost);
@@ -131,7 +131,7 @@ TEST_F(RepeatsTest, a_lost_connection_leaves_a_quarter_of_what_was_in_flight)
     settle();
 }
 
-TEST_F(RepeatsTest, what_redis_knows_for_the_shortest_time_is_stated_first)
+TEST_F(OutboxTest, what_redis_knows_for_the_shortest_time_is_stated_first)
 {
     Worker& of = add_worker();
     Holdings other({ of.client, 3s, +[]() noexcept { return virtual_now - 1'000'000s; },

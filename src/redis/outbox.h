@@ -1,0 +1,176 @@
+#pragma once
+
+#include "base/list.h"
+#include "loop/event_loop.h"
+#include "redis/call.h"
+#include "redis/send_window.h"
+#include "redis/unsettled.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+namespace ratelimit::redis {
+
+class Client;
+class Outbox;
+
+/// What an outbox needs of its client.
+class OutboxOwner {
+public:
+    virtual ~OutboxOwner() = default;
+    /// As Client::send. False also if there is no memory.
+    virtual bool send_owed(Call& call) noexcept = 0;
+    /// A number for the shard's server, the same in each worker. In a cluster, two servers may have
+    /// the same number.
+    virtual std::uint32_t server_of(std::uint32_t shard) const noexcept = 0;
+};
+
+/// What Redis must be told until it has answered, or until it need not know it any longer. No
+/// request waits for the answer.
+class Owed : public BatchCall, public Link<Owed> {
+public:
+    enum class Rank : std::uint8_t {
+        held,    // Redis must count it
+        counts,  // Redis counts it, and should not; or the other way round
+        known,   // Redis may know it
+    };
+    /// What decides when it is sent.
+    struct Terms {
+        std::uint32_t shard;  // Client::shard_of its key
+        std::size_t group;    // of Outbox::add_group
+        Rank rank;            // a process that leaves waits for the first two
+        milliseconds began;   // by the loop's clock: when Redis began to know something else
+    };
+
+    ~Owed() override;
+
+    bool on_part(std::string_view part) noexcept final;
+    void ended(Fate fate) noexcept final;
+    void overdue(PendingCall& reply) noexcept final;
+
+protected:
+    Owed() noexcept { delays_exit = false; }  // Outbox does
+
+    /// Of the outbox that it entered last, or was in.
+    Client& client() const noexcept;  // client.h defines it
+    Outbox& outbox() const noexcept { return *outbox_; }
+    /// It will be in this outbox.
+    void enter(Outbox& outbox) noexcept { outbox_ = &outbox; }
+
+private:
+    friend class Outbox;
+
+    virtual Terms terms() const noexcept = 0;
+    /// By the loop's clock: what lapses first is sent first.
+    virtual milliseconds lapses() const noexcept = 0;
+    /// It waits, and could be sent. True: it need not be sent any longer, and has left the outbox.
+    virtual bool lapsed() noexcept { return false; }
+    /// It is sent now.
+    virtual void begin_sending() noexcept {}
+    /// Each of these three must end with Outbox::keep or settled, or send it again. As on_part.
+    virtual bool on_answer(std::string_view part) noexcept = 0;
+    virtual void on_failure(Fate fate) noexcept = 0;
+    /// As Call::overdue.
+    virtual void on_timeout(PendingCall& /*reply*/) noexcept { on_failure(Fate::overdue); }
+    /// The outbox ends: it is never sent.
+    virtual void dropped() noexcept {}
+
+    void leave_window(SendWindow::Ended how) noexcept;
+
+    Outbox* outbox_ = nullptr;
+    bool owed_ = false;             // it is in the outbox
+    bool unsettled_ = false;        // counted in UnsettledKeys
+    List<Owed>* list_ = nullptr;    // it waits there; null: it is in flight
+    SendWindow* window_ = nullptr;  // it is in flight there
+    milliseconds since_{ 0 };       // it waits, and until then
+    milliseconds due_{ 0 };
+    milliseconds lapses_{ 0 };
+};
+
+/// What one client owes to its servers. Each server has a queue, so that what one should know does
+/// not wait for another one that is slow. In a queue the lowest rank goes first, then what lapses
+/// first, then what has waited longest. As much is in flight as the server answers in time
+/// (SendWindow).
+class Outbox {
+public:
+    Outbox(EventLoop& loop, OutboxOwner& client, UnsettledKeys& unsettled);
+    ~Outbox();
+    Outbox(const Outbox&) = delete;
+    Outbox& operator=(const Outbox&) = delete;
+
+    /// What is of one group and rank lapses in the order in which it comes.
+    std::size_t add_group() noexcept { return groups_++; }
+    static constexpr std::size_t settlements = 0;
+    static constexpr std::size_t spared = 1;  // the statements that a key is
+    bool empty() const noexcept { return count_ == 0; }
+
+    /// Sends it at once, whatever waits. If the client does not accept it, it fails (Fate::unsent).
+    void send(Owed& owed) noexcept { send(owed, nullptr); }
+    /// From now on it waits for its turn, for `pause` at least, unless its server is up again
+    /// earlier. It keeps its turn if it waits already.
+    void keep(Owed& owed, milliseconds pause) noexcept;
+    /// It is answered, given up, or need not be said. No effect if it is not in the outbox.
+    void settled(Owed& owed) noexcept;
+
+    /// Takes over what another one owes, whose client is closed.
+    void take(Outbox& other) noexcept;
+
+    /// Shards have other servers.
+    void servers_changed() noexcept;
+    /// A server is up.
+    void server_up() noexcept;
+    /// A connection to this server was lost and made again, or another one has its keys.
+    void restart(std::uint32_t server) noexcept;
+    /// Calls `match` with those of a group and rank that wait, until it has removed one and returns
+    /// true.
+    template <class Match>
+    void find(std::size_t group, Owed::Rank rank, const Match& match) noexcept
+    {
+        for (auto& [server, queue] : queues_) {
+            const auto found = queue.waiting.find(group);
+            if (found != queue.waiting.end()
+                && found->second[static_cast<std::size_t>(rank)].find(match) != nullptr) {
+                return;
+            }
+        }
+    }
+
+private:
+    friend class Owed;
+
+    using Lists = std::array<List<Owed>, 3>;  // by rank
+    struct Queue {
+        SendWindow window;
+        std::map<std::size_t, Lists> waiting;  // by group
+        milliseconds restarted{ 0 };           // what waited then is due
+    };
+
+    List<Owed>& list_of(std::uint32_t server, const Owed::Terms& terms) noexcept;
+    void add(Owed& owed, const Owed::Terms& terms) noexcept;
+    void put(Owed& owed, List<Owed>& list) noexcept;
+    void move_all() noexcept;
+    static milliseconds due(const Queue& queue, const Owed& owed) noexcept;
+    static Owed* next(Queue& queue, std::size_t rank, milliseconds now) noexcept;
+    void send(Owed& owed, Queue* queue) noexcept;
+    void send(Queue& queue) noexcept;
+    void fire() noexcept;
+    void watch() noexcept;
+    void wake(milliseconds at) noexcept;
+
+    EventLoop& loop_;
+    OutboxOwner& client_;
+    UnsettledKeys& unsettled_;
+    std::map<std::uint32_t, Queue> queues_;  // by server; that of 0 always exists
+    List<Owed> in_flight_;
+    std::size_t groups_ = 2;
+    std::size_t count_ = 0;
+    bool firing_ = false;
+    bool servers_changed_ = false;
+    milliseconds timer_due_{ 0 };
+    std::unique_ptr<Timer> timer_;
+};
+
+}  // namespace ratelimit::redis
