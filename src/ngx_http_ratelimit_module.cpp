@@ -9,7 +9,6 @@
 #include "http/api/check_handler.h"
 #include "http/client_gone.h"
 #include "http/decision_count.h"
-#include "http/exit_statements.h"
 #include "http/header_filter.h"
 #include "http/node_figures.h"
 #include "http/refusal_log.h"
@@ -200,8 +199,8 @@ void exit_process(ngx_cycle_t* cycle) noexcept
             block.close();
         }
         settle_running_requests();  // with closed clients, so that all of it waits to be sent
-        state_at_exit(*conf, *cycle->log);
         for (RedisBlock& block : conf->redis) {
+            block.send_owed();
             block.stop();
         }
     }

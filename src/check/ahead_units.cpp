@@ -9,8 +9,7 @@ namespace ratelimit {
 
 namespace {
 
-constexpr milliseconds pause{ 200 };      // before reports that failed are sent again
-constexpr int most_sent = 1000;           // at once
+constexpr milliseconds pause{ 200 };      // before a report that failed is sent again
 constexpr milliseconds busy_pause{ 10 };  // between reports of a busy key
 
 }  // namespace
@@ -30,7 +29,27 @@ void AheadReport::write_numbers(redis::ScriptArguments& arguments) const
     write_sequence_numbers(check_, units_, arguments);
 }
 
-bool AheadReport::on_part(std::string_view part) noexcept
+redis::Owed::Terms AheadReport::terms() const noexcept
+{
+    return { shard_, all_.group_, Rank::counts, began_ };
+}
+
+/// For the first time, or again.
+void AheadReport::begin_sending() noexcept
+{
+    Link<AheadReport>::unlink();
+    if (of_->waiting == this) {
+        of_->waiting = nullptr;
+        ++of_->under_way;
+    }
+    of_->sent = client().now();
+    sent_ = all_.clock_();
+    if (check_.now) {
+        check_.now = sent_;
+    }
+}
+
+bool AheadReport::on_answer(std::string_view part) noexcept
 {
     KeyReply reply;
     if (!read_sequence_reply(part, reply)) {
@@ -43,13 +62,13 @@ bool AheadReport::on_part(std::string_view part) noexcept
     owner_->ahead_answered(key_, policy_hash_, check_.policy, answer, of_->units);
     counted_ = { units_, answer.decided, answer.reset };
     if (returned_ > 0) {
-        all_.refund_counted(*this, std::exchange(returned_, 0));
+        all_.refund_counted(*this, std::exchange(returned_, 0), client());
     }
     all_.end(*this);
     return true;
 }
 
-void AheadReport::ended(redis::Fate fate) noexcept
+void AheadReport::on_failure(redis::Fate fate) noexcept
 {
     if (fate == redis::Fate::lost) {
         owner_->ahead_uncertain(key_, policy_hash_);
@@ -58,17 +77,16 @@ void AheadReport::ended(redis::Fate fate) noexcept
         of_->units -= units_;
         all_.end(*this);
     } else {
-        all_.keep_failed(*this);
+        outbox().keep(*this, pause);
     }
 }
 
 AheadUnits::AheadUnits(redis::Client& client, microseconds (*clock)() noexcept)
     : client_(client),
       clock_(clock),
-      timer_(client.make_timer([this] { send_failed(); })),
+      group_(client.outbox().add_group()),
       pause_timer_(client.make_timer([this] { send_paused(); }))
 {
-    timer_->cancelable(true);
     pause_timer_->cancelable(true);
 }
 
@@ -137,7 +155,7 @@ AheadReport& AheadUnits::begin(UnansweredKey& of, const RemoteLimit& limit, cons
     report.shard_ = client_.shard_of(limit.redis_key);
     report.policy_hash_ = key.policy_hash;
     report.owner_ = limit.owner;
-    report.unsettled_.emplace(client_.unsettled(), report.redis_key_);
+    report.began_ = client_.now();
     ++count_;
     of.waiting = &report;
     return report;
@@ -179,8 +197,7 @@ void AheadUnits::drop(AheadReport& report) noexcept
     UnansweredKey& of = *report.of_;
     if (report.units_ == 0 && report.users_ == 0) {
         of.waiting = nullptr;
-        report.unlink();
-        report.unsettled_.reset();
+        report.Link<AheadReport>::unlink();
         --count_;
         reports_.give_back(report);
         forget_unused(of);
@@ -197,7 +214,7 @@ void AheadUnits::release(AheadReport& report) noexcept
 void AheadUnits::give_back(AheadReport& report, std::int64_t units) noexcept
 {
     if (report.of_ == nullptr) {
-        refund_counted(report, units);
+        refund_counted(report, units, client_);
     } else if (report.of_->waiting == &report) {
         report.units_ -= units;
         report.of_->units -= units;
@@ -207,10 +224,10 @@ void AheadUnits::give_back(AheadReport& report, std::int64_t units) noexcept
 }
 
 /// Units that Redis counted at an unknown time stay counted.
-void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcept
+void AheadUnits::refund_counted(AheadReport& report, std::int64_t units, redis::Client& by) noexcept
 {
     if (!report.counted_) {
-        client_.count_failed();
+        by.count_failed();
         return;
     }
     Receipt receipt;
@@ -220,7 +237,7 @@ void AheadUnits::refund_counted(AheadReport& report, std::int64_t units) noexcep
     receipt.shard = report.shard_;
     receipt.refund = report.refund_;
     const Refund refund{ units, report.counted_->taken_at, report.counted_->reset };
-    ratelimit::refund(client_, receipt, refund, clock_());
+    ratelimit::refund(by, receipt, refund, clock_());
 }
 
 void AheadUnits::send_waiting(std::string_view redis_key) noexcept
@@ -231,57 +248,11 @@ void AheadUnits::send_waiting(std::string_view redis_key) noexcept
     }
 }
 
-/// For the first time, or again.
-void AheadUnits::send(AheadReport& report, redis::Client& by) noexcept
-{
-    UnansweredKey& of = *report.of_;
-    report.unlink();
-    if (of.waiting == &report) {
-        of.waiting = nullptr;
-        ++of.under_way;
-    }
-    of.sent = client_.now();
-    report.routing = {};
-    report.routing.shard = report.shard_;
-    report.sent_ = clock_();
-    if (report.check_.now) {
-        report.check_.now = report.sent_;
-    }
-    if (!by.try_send(report)) {
-        report.ended(redis::Fate::unsent);
-    }
-}
-
-void AheadUnits::keep_failed(AheadReport& report) noexcept
-{
-    failed_.push_back(report);
-    if (closed_) {
-        report.unsettled_.reset();  // the client may end before the report
-    } else if (!timer_->running()) {
-        timer_->start(pause);
-    }
-}
-
-void AheadUnits::send_failed() noexcept
-{
-    List<AheadReport> again;
-    for (int i = 0; i < most_sent && !failed_.empty(); ++i) {
-        again.push_back(failed_.front());
-    }
-    while (!again.empty()) {
-        send(again.pop_front());
-    }
-    if (!failed_.empty() && !timer_->running()) {
-        timer_->start(pause);
-    }
-}
-
 /// The report is answered, or given up.
 void AheadUnits::end(AheadReport& report) noexcept
 {
     UnansweredKey& of = *std::exchange(report.of_, nullptr);
-    report.unlink();
-    report.unsettled_.reset();
+    report.outbox().settled(report);
     if (report.users_ == 0) {
         reports_.give_back(report);
     }
@@ -304,24 +275,14 @@ void AheadUnits::forget_unused(UnansweredKey& of) noexcept
 void AheadUnits::close() noexcept
 {
     closed_ = true;
-    timer_->stop();
     pause_timer_->stop();
     keys_.each([this](UnansweredKey& of) {
-        if (of.waiting != nullptr) {
+        if (AheadReport* const report = std::exchange(of.waiting, nullptr)) {
             ++of.under_way;
-            failed_.push_back(*std::exchange(of.waiting, nullptr));
+            report->Link<AheadReport>::unlink();
+            client_.outbox().keep(*report, milliseconds{ 0 });
         }
     });
-    failed_.each([](AheadReport& report) { report.unsettled_.reset(); });
-}
-
-void AheadUnits::send_rest(redis::Client& by) noexcept
-{
-    List<AheadReport> again;
-    again.take_all(failed_);
-    while (!again.empty()) {
-        send(again.pop_front(), by);
-    }
 }
 
 }  // namespace ratelimit

@@ -43,7 +43,7 @@ inline constexpr redis::BatchFormat report_format = sequence_format(1, numbers_o
 /// them also beyond the limit. A report is repeated until Redis has answered; each lost reply
 /// counts its units once more. It lives until then, and as long as requests whose cost may change
 /// refer to it.
-class AheadReport final : private redis::BatchCall, public Link<AheadReport> {
+class AheadReport final : private redis::Owed, public Link<AheadReport> {
 public:
     explicit AheadReport(AheadUnits& all) noexcept : all_(all) {}
 
@@ -57,12 +57,17 @@ private:
     redis::BatchFormat format() const noexcept override { return report_format; }
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
-    bool on_part(std::string_view part) noexcept override;
-    void ended(redis::Fate fate) noexcept override;
+    Terms terms() const noexcept override;
+    milliseconds lapses() const noexcept override { return began_ + urgent_after; }
+    void begin_sending() noexcept override;
+    bool on_answer(std::string_view part) noexcept override;
+    void on_failure(redis::Fate fate) noexcept override;
     /// No caller waits for the reply, so a late one is as good.
-    void overdue(redis::PendingCall& reply) noexcept override { reply.goes_to(*this); }
+    void on_timeout(redis::PendingCall& reply) noexcept override { reply.goes_to(*this); }
     /// None fails with it.
     unsigned request_count() const noexcept override { return 0; }
+
+    static constexpr milliseconds urgent_after{ 10'000 };  // it never lapses
 
     AheadUnits& all_;
     UnansweredKey* of_ = nullptr;  // null: it is answered, or given up
@@ -80,7 +85,7 @@ private:
     std::uint64_t policy_hash_ = 0;
     const LimitOwner* owner_ = nullptr;
     microseconds sent_{ 0 };
-    std::optional<redis::Unsettled> unsettled_;  // until the process exits
+    milliseconds began_{ 0 };  // of the event loop
 };
 
 /// The units that this worker has let in ahead of Redis, by key, of the keys of one client, until
@@ -131,10 +136,8 @@ public:
     bool idle() const noexcept { return keys_.size() == 0; }
 
     /// The process exits. Call before the client is closed: what was written then is taken for
-    /// executed, and is not sent again.
+    /// executed, and all else is in the client's outbox.
     void close() noexcept;
-    /// After that, by another client: sends all else.
-    void send_rest(redis::Client& by) noexcept;
 
     /// The most reports, which bounds the memory.
     static constexpr std::size_t most = 16'384;
@@ -144,14 +147,11 @@ private:
 
     UnansweredKey* find(std::size_t hash, std::string_view redis_key) noexcept;
     AheadReport& begin(UnansweredKey& of, const RemoteLimit& limit, const AheadKey& key);
-    void send(AheadReport& report) noexcept { send(report, client_); }
-    void send(AheadReport& report, redis::Client& by) noexcept;
+    void send(AheadReport& report) noexcept { client_.outbox().send(report); }
     void send_soon(AheadReport& report) noexcept;
     void send_paused() noexcept;
-    void keep_failed(AheadReport& report) noexcept;
-    void send_failed() noexcept;
     void end(AheadReport& report) noexcept;
-    void refund_counted(AheadReport& report, std::int64_t units) noexcept;
+    void refund_counted(AheadReport& report, std::int64_t units, redis::Client& by) noexcept;
     void forget_unused(UnansweredKey& of) noexcept;
 
     redis::Client& client_;
@@ -159,9 +159,8 @@ private:
     EntryTable<UnansweredKey> keys_;
     ReusePool<AheadReport> reports_;
     std::size_t count_ = 0;     // reports that are in use
-    List<AheadReport> failed_;  // to be sent again
     List<AheadReport> paused_;  // to be sent when the pause ends
-    std::unique_ptr<Timer> timer_;
+    const std::size_t group_;   // in the outbox
     std::unique_ptr<Timer> pause_timer_;
     bool closed_ = false;
 };

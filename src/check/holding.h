@@ -2,7 +2,7 @@
 
 #include "base/entry_table.h"
 #include "base/list.h"
-#include "check/last_statement.h"
+#include "check/script_call.h"
 #include "redis/client.h"
 
 #include <array>
@@ -15,6 +15,10 @@
 namespace ratelimit {
 
 class Holdings;
+
+/// The format of statement_script's calls.
+inline constexpr redis::BatchFormat statement_format =
+    sequence_format(1, numbers_of(Algorithm::concurrency));
 
 /// What the requests of this worker hold of one key with concurrency=, and what Redis knows of it.
 ///
@@ -93,7 +97,7 @@ private:
     Terms terms() const noexcept override;
     milliseconds lapses() const noexcept override;
     bool lapsed() noexcept override;
-    void begin_sending() noexcept override { begin(false); }
+    void begin_sending() noexcept override;
     bool on_answer(std::string_view part) noexcept override;
     void on_failure(redis::Fate fate) noexcept override;
 
@@ -124,6 +128,7 @@ private:
         uncertain,  // Redis may have executed a message that has no answer
     };
 
+    void state_none() noexcept;
     void become(State state) noexcept;
     bool legal() const noexcept;
     void note(Outcome outcome) noexcept { outcome_ = std::max(outcome_, outcome); }
@@ -223,13 +228,9 @@ public:
     /// This server may know an earlier state: states again what has been stated within `hold`.
     void restate(std::uint32_t server) noexcept;
 
-    /// The process exits: from now on nothing is held. Sends that once, behind what was sent
-    /// before, since a Redis that stands still executes it all later.
+    /// The process exits: from now on nothing is held. Sends that behind what was sent before,
+    /// since a Redis that stands still executes it all later. It is owed until it is answered.
     void close() noexcept;
-    /// After close(), by another client: sends again what is neither under way nor answered.
-    void state_none(redis::Client& client) noexcept { last_.send(client, most_sent); }
-    /// Whether all of it is answered.
-    bool all_known() const noexcept { return last_.all_answered(); }
 
 private:
     friend class Holding;
@@ -242,7 +243,6 @@ private:
     }
     void put_into_list(Holding& holding) noexcept;
     void owe(Holding& holding, milliseconds pause) noexcept;
-    void restate(Holding& holding) noexcept;
     void fire() noexcept;
     void forget_idle() noexcept;
     void forget_one() noexcept;
@@ -270,7 +270,6 @@ private:
     milliseconds last_release_{ 0 };
     bool closed_ = false;
     std::int64_t highest_number_ = 0;
-    LastStatements last_;
 };
 
 /// Whatever Redis knew of this holder does not count any longer.

@@ -1,6 +1,7 @@
 #include "check/settlement.h"
 
 #include "base/free_list.h"
+#include "check/last_stated.h"
 #include "check/limit_owner.h"
 #include "check/script_reply.h"
 #include "redis/call_queue.h"
@@ -47,7 +48,7 @@ public:
         redis::Client& client, const Receipt& receipt, const What& what, microseconds now,
         redis::milliseconds ago, bool lifts)
     {
-        enter(client.outbox());
+        join(client.outbox());
         what_ = what;
         ago_ = ago;
         began_ = client.now();
@@ -104,6 +105,7 @@ private:
         const bool over = lapses() <= client().now();
         if (over) {
             give_up();
+            release();
         }
         return over;
     }
@@ -134,6 +136,7 @@ private:
             outbox().keep(*this, before_retry);
         } else {
             give_up();
+            release();
         }
     }
     /// A refund or charge is given up, unless Redis answers late that it did not execute it.
@@ -144,8 +147,7 @@ private:
             return;
         }
         reply.goes_to(*this);
-        count_failed();
-        spare_key();
+        give_up();
         state_ = State::late;
         lifts_ = Lifts::nothing;
         unsettled_.reset();
@@ -153,14 +155,11 @@ private:
     void dropped() noexcept override { release(); }
     void give_up() noexcept
     {
-        count_failed();
-        spare_key();
-        release();
-    }
-    void count_failed() noexcept
-    {
         if (state_ != State::late) {
             client().count_failed();
+        }
+        if (may_be_spared()) {
+            follow(std::get<Refund>(what_).taken_at, units_count());
         }
     }
 
@@ -243,13 +242,6 @@ private:
         release();
         return true;
     }
-    /// A refund is given up.
-    void spare_key() noexcept
-    {
-        if (may_be_spared()) {
-            follow(std::get<Refund>(what_).taken_at, units_count());
-        }
-    }
     void follow(microseconds at, microseconds lasts) noexcept;
 
     redis::milliseconds began_{ 0 };
@@ -291,50 +283,6 @@ void Settlement::follow(microseconds at, microseconds lasts) noexcept
     send(client(), receipt_, statement, now, age());
 }
 
-/// The last statement of a kind. Requests that were decided together make the same, one after
-/// another.
-class LastStated {
-public:
-    /// Whether it is of the same key and time. If not, this is the last one from now on.
-    bool is(std::string_view key, microseconds at) noexcept
-    try {
-        if (at_ == at && key_ == key) {
-            return true;
-        }
-        at_ = at;
-        key_ = key;
-        return false;
-    } catch (const std::exception&) {
-        return false;  // out of memory: one statement more does no harm
-    }
-
-private:
-    std::string key_;
-    microseconds at_{ 0 };
-};
-
-/// The last statement that a key is spared.
-class LastSpared {
-public:
-    /// Whether it was made in this turn and says as much: of units that were counted no later than
-    /// `at`, and that they count until `ends`. If not, this is the last one from now on.
-    bool covers(
-        std::string_view key, microseconds turn, microseconds at, microseconds ends) noexcept
-    {
-        if (last_.is(key, turn) && at_ <= at && ends <= ends_) {
-            return true;
-        }
-        at_ = at;
-        ends_ = ends;
-        return false;
-    }
-
-private:
-    LastStated last_;
-    microseconds at_{ 0 };
-    microseconds ends_{ 0 };
-};
-
 }  // namespace
 
 void refund(
@@ -352,7 +300,7 @@ void take_back(
 
 void spare(redis::Client& client, const Receipt& receipt, redis::milliseconds ago) noexcept
 {
-    static LastSpared last;
+    static LastStated last;
     if (receipt.policy.block.count() == 0 || receipt.cost == 0) {
         return;
     }
@@ -370,7 +318,7 @@ void begin_block(
     redis::Client& client, const Receipt& receipt, microseconds later, microseconds now) noexcept
 {
     static LastStated last;
-    if (!last.is(receipt.block_key, receipt.taken_at)) {
+    if (!last.covers(receipt.block_key, receipt.taken_at)) {
         const microseconds at = receipt.taken_at;
         const BlockStatement statement{ at, at + later, at + later + receipt.policy.block, {} };
         send(client, receipt, statement, now);

@@ -3,6 +3,7 @@
 #include "check/ahead_units.h"
 #include "check/coalescer.h"
 #include "check/lease_renewals.h"
+#include "fleet/poll_loop.h"
 #include "nginx/guarded.h"
 #include "nginx/hiredis_events.h"
 #include "nginx/text.h"
@@ -11,6 +12,7 @@
 #include "redis/context.h"
 #include "redis/error_table.h"
 #include "redis/make_client.h"
+#include "redis/no_events.h"
 
 #include <algorithm>
 #include <memory>
@@ -99,13 +101,13 @@ void RedisBlock::probe() noexcept
 
 void RedisBlock::rest() noexcept
 {
-    if (client_ != nullptr) {
-        client_->leave();
+    if (client_ == nullptr) {
+        return;
     }
+    client_->leave();
     const bool holds = std::any_of(
         holdings.begin(), holdings.end(), [](const Holdings* of_zone) { return of_zone->any(); });
-    if (coalescer_ != nullptr && coalescer_->idle() && ahead_units_->idle()
-        && lease_renewals_->idle() && !holds) {
+    if (!holds) {
         nginx::guarded(ngx_cycle->log, [this] { client_->rest(); });
     }
 }
@@ -125,6 +127,30 @@ void RedisBlock::close() noexcept
         client_->flush();
         client_->close();
     }
+}
+
+void RedisBlock::send_owed() noexcept
+{
+    if (client_ == nullptr || client_->outbox().empty()) {
+        return;
+    }
+    nginx::guarded(ngx_cycle->log, [this] {
+        fleet::PollLoop loop;
+        redis::NoEvents events;
+        const auto last = redis::make_client({ loop, options, scripts, events });
+        const auto told = [&last] { return last->outbox().empty(); };
+        last->start();
+        last->outbox().take(client_->outbox());
+        if (!loop.run_until(told, loop.now() + last->longest_wait())) {
+            const ngx_str_t block = borrowed(name);
+            ngx_log_error(
+                NGX_LOG_WARN, ngx_cycle->log, 0,
+                "ratelimit: redis \"%V\" did not answer when a worker exited: what its "
+                "requests held of zones with concurrency= is free after hold, what passed "
+                "ahead (ahead=) may not be counted, and refunds are lost",
+                &block);
+        }
+    });
 }
 
 void RedisBlock::stop() noexcept

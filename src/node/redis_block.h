@@ -82,7 +82,10 @@ public:
 
     /// Writes what has been sent, fails the checks in flight and closes the connections.
     void close() noexcept;
-    /// Destroys the client. After close().
+    /// After close(), nginx's event loop does not run any longer: sends what the client still owes,
+    /// with a loop and connections of its own, for at most connect_timeout + timeout.
+    void send_owed() noexcept;
+    /// Destroys the client. After that.
     void stop() noexcept;
 
     void server_up(const redis::Endpoint& server) noexcept override;

@@ -1,11 +1,18 @@
 #include "redis/call.h"
 
+#include <utility>
+
 namespace ratelimit::redis {
 
 Call::~Call()
 {
+    abandon();
+}
+
+void Call::abandon() noexcept
+{
     if (pending_ != nullptr) {
-        *pending_ = nullptr;
+        *std::exchange(pending_, nullptr) = nullptr;
     }
 }
 

@@ -101,6 +101,8 @@ public:
     bool delays_exit = true;
 
     bool pending() const noexcept { return pending_ != nullptr; }
+    /// Its reply is discarded when it comes, as if the call were destroyed.
+    void abandon() noexcept;
 
     /// The client's notes on the call.
     struct Routing {

@@ -37,7 +37,7 @@ bool Client::idle()
 
 void Client::rest()
 {
-    if (open() && idle() && unsettled_.empty()) {
+    if (open() && idle() && outbox_.empty() && unsettled_.empty()) {
         close();
         state_ = State::resting;
     }

@@ -109,12 +109,12 @@ public:
     void close() noexcept;
 
     /// Whether no call is in flight or waits, and no late reply is awaited.
-    bool idle();
+    virtual bool idle();
 
-    /// Closes all connections if it is idle and no key is unsettled. The next call connects again.
+    /// Closes all connections if it is idle, owes nothing, and no key is unsettled. The next call
+    /// connects again.
     void rest();
-    /// The process leaves: it waits for what is unsettled, for a minute. Call it at least once a
-    /// second then.
+    /// The process leaves: see UnsettledKeys. Call it at least once a second then.
     void leave() noexcept { unsettled_.leave(); }
 
     /// Whether the circuit breaker of this shard's server is open.

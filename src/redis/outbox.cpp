@@ -85,7 +85,7 @@ try {
 /// It is in the outbox, whether it waits or is in flight.
 void Outbox::add(Owed& owed, const Owed::Terms& terms) noexcept
 {
-    owed.outbox_ = this;
+    owed.join(*this);
     count_ += std::exchange(owed.owed_, true) ? 0 : 1;
     const bool unsettled = terms.rank != Owed::Rank::known;
     if (unsettled && !owed.unsettled_) {
@@ -117,6 +117,7 @@ void Outbox::keep(Owed& owed, milliseconds pause) noexcept
 void Outbox::settled(Owed& owed) noexcept
 {
     if (std::exchange(owed.owed_, false)) {
+        owed.leave_window(SendWindow::Ended::failed);  // if it is abandoned
         owed.unlink();
         owed.list_ = nullptr;
         --count_;
@@ -205,6 +206,7 @@ Owed* Outbox::next(Queue& queue, std::size_t rank, milliseconds now) noexcept
 void Outbox::send(Owed& owed, Queue* queue) noexcept
 {
     in_flight_.push_back(owed);
+    owed.join(*this);
     owed.list_ = nullptr;
     if (queue != nullptr) {
         owed.window_ = &queue->window;

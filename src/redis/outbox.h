@@ -54,11 +54,11 @@ public:
 protected:
     Owed() noexcept { delays_exit = false; }  // Outbox does
 
-    /// Of the outbox that it entered last, or was in.
+    /// Of the outbox that it joined last.
     Client& client() const noexcept;  // client.h defines it
     Outbox& outbox() const noexcept { return *outbox_; }
-    /// It will be in this outbox.
-    void enter(Outbox& outbox) noexcept { outbox_ = &outbox; }
+    /// It will be owed in this outbox.
+    void join(Outbox& outbox) noexcept { outbox_ = &outbox; }
 
 private:
     friend class Outbox;

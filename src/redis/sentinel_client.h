@@ -20,6 +20,7 @@ public:
     ~SentinelClient() override;
 
     std::uint32_t shard_of(std::string_view key) const noexcept override;
+    bool idle() override { return waiting_.empty() && Client::idle(); }
     bool refuses(std::uint32_t shard) const noexcept override;
     ServerClock* clock_of(std::uint32_t shard) const noexcept override;
 

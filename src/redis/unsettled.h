@@ -55,9 +55,10 @@ public:
     /// A count differs; then end() must be called. `began`: since when, by the loop's clock.
     void begin(milliseconds began) noexcept
     {
-        ++count_;
         newest_ = std::max(newest_, began);
-        delay_exit();
+        if (count_++ == 0 || leaving_) {
+            delay_exit();
+        }
     }
     void end() noexcept
     {

@@ -102,9 +102,13 @@ TEST_F(AheadPause, what_waits_when_the_process_exits_is_sent_by_another_client)
     answer_report();
     units_->close();
     EXPECT_EQ(reports(), 0U);
-    units_->send_rest(of_.client);
-    answer_report();
+    Worker& last = add_worker();
+    last.client.outbox().take(of_.client.outbox());
+    wait(last, 2ms);
+    ASSERT_EQ(last.client.messages.size(), 1U);
+    answer(last, last.client.messages.begin());
     EXPECT_TRUE(units_->idle());
+    EXPECT_TRUE(last.client.outbox().empty());
 }
 
 }  // namespace

@@ -254,7 +254,7 @@ TEST_F(Ahead, what_was_not_sent_when_the_process_exits_is_sent_by_another_client
     EXPECT_TRUE(passes_ahead(later, 2)) << "a request that comes behind that";
     EXPECT_FALSE(one.units.idle());
     AheadWorker& last = worker();
-    one.units.send_rest(*last.client);
+    last.client->outbox().take(one.client->outbox());
     EXPECT_TRUE(last.loop.run_until([&] { return one.units.idle(); }));
     EXPECT_EQ(left_in_redis(last, zone(last, "z", 100)), 96);
     EXPECT_EQ(left_in_redis(last, zone(last, "later", 100)), 98);

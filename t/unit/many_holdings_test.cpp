@@ -84,6 +84,22 @@ TEST_F(
     EXPECT_FALSE(of.holdings.any());
 }
 
+TEST_F(HoldingsOfManyKeys, all_keys_that_are_held_are_renewed_in_time)
+{
+    Worker& of = add_worker();
+    constexpr std::size_t keys = 12'000;
+    for (std::size_t i = 0; i < keys; ++i) {
+        request_of(of, { "{" + std::to_string(i) + "}" });
+    }
+    settle();
+    virtual_now += policy.rate.window / 2;
+    wait(of, 100ms);
+    EXPECT_EQ(of.client.messages.size(), keys);
+    settle();
+    of.requests.clear();
+    settle();
+}
+
 TEST_F(HoldingsOfManyKeys, many_zones_state_together_no_more_at_a_time_than_one)
 {
     Worker& of = add_worker();

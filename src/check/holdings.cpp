@@ -1,0 +1,168 @@
+#include "check/holding.h"
+
+#include "base/random.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace ratelimit {
+
+Holdings::Holdings(Parts parts)
+    : client_(parts.client),
+      hold_(std::chrono::duration_cast<milliseconds>(parts.hold)),
+      monotonic_(parts.monotonic),
+      count_(std::move(parts.count)),
+      id_(static_cast<std::int64_t>(random_number() >> 11U | 1U)),  // a double is exact for it
+      longest_delay_(client_.longest_wait() + client_.usual_wait()),
+      group_(client_.outbox().add_group()),
+      timer_(client_.make_timer([this] { fire(); }))
+{
+    timer_->cancelable(true);  // a request that holds something keeps the process
+}
+
+Holding& Holdings::of(const LimitCheck& check, std::uint32_t shard, redis::ScriptId statements)
+{
+    const std::size_t hash = table_.hash_of(check.redis_key);
+    Holding* found =
+        table_.find(hash, [&](const Holding& holding) { return holding.key_ == check.redis_key; });
+    if (found == nullptr) {
+        if (number_of(Holding::State::freed) >= most_keys) {
+            throw std::length_error("too many keys wait for a statement");
+        }
+        forget_idle();
+        forget_idle();  // so that they become fewer
+        found = &table_.add(hash, *this);
+        ++number_of(Holding::State::unused);
+        found->key_ = check.redis_key;
+        found->shard_ = shard;
+        found->known_ = 0;
+        found->place_ = -1;
+        found->offset_.reset();
+        // Above those of an earlier holding of the key, also if the clock was set back since.
+        found->number_ = highest_number_;
+        found->may_count_ = false;
+        found->outcome_ = Holding::Outcome::answered;
+        found->enter();
+        put_into_list(*found);  // its call may end without a message
+        forget_one();
+        found->leave();
+    }
+    found->policy_ = check.policy;
+    found->script_ = statements;
+    return *found;
+}
+
+milliseconds Holdings::now() const noexcept
+{
+    return std::chrono::duration_cast<milliseconds>(monotonic_());
+}
+
+/// The estimate of the clock of the holding's server. 0: not known.
+std::int64_t Holdings::redis_time(const Holding& holding) const noexcept
+{
+    if (holding.offset_) {
+        return (monotonic_() + *holding.offset_).count();
+    }
+    return client_.server_time(holding.shard_).value_or(microseconds{ 0 }).count();
+}
+
+void Holdings::owe(Holding& holding, milliseconds pause) noexcept
+{
+    using State = Holding::State;
+    holding.Link<Holding>::unlink();
+    holding.become(holding.rank() == redis::Owed::Rank::counts ? State::freed : State::owed);
+    client_.outbox().keep(holding, pause);
+}
+
+void Holdings::put_into_list(Holding& holding) noexcept
+{
+    const bool holds = holding.held_ > 0;
+    holding.become(holds ? Holding::State::stated : Holding::State::idle);
+    holding.due_ = now() + (holds ? hold_ / 2 : hold_);
+    (holds ? stated_ : idle_).push_back(holding);
+    if (holds && !timer_->running()) {
+        timer_->start(hold_ / timers_per_hold);
+    }
+}
+
+void Holdings::forget(Holding& holding) noexcept
+{
+    client_.outbox().settled(holding);
+    holding.Link<Holding>::unlink();
+    holding.become(Holding::State::unused);
+    --number_of(Holding::State::unused);
+    table_.remove(holding);
+}
+
+/// Forgets the first idle holding, if it is due and no call refers to it.
+void Holdings::forget_idle() noexcept
+{
+    if (!idle_.empty() && idle_.front().due_ <= now() && idle_.front().calls_ == 0) {
+        forget(idle_.front());
+    }
+}
+
+/// If there are too many, forgets a holding that holds nothing, and of which Redis counts nothing.
+void Holdings::forget_one() noexcept
+{
+    if (table_.size() <= most_keys) {
+        return;
+    }
+    const auto remove = [this](Holding& holding) {
+        const bool free = holding.calls_ == 0 && holding.held_ == 0;
+        if (free) {
+            forget(holding);
+        }
+        return free;
+    };
+    if (idle_.find(remove) == nullptr) {
+        client_.outbox().find(group_, redis::Owed::Rank::known, [&remove](redis::Owed& each) {
+            return remove(static_cast<Holding&>(each));
+        });
+    }
+}
+
+/// Renews what is due. The timer fires more often than that: after a stop of this process it is
+/// extended by up to its delay (DueTime), which must not take the time until the units are free.
+void Holdings::fire() noexcept
+{
+    const milliseconds at = now();
+    for (int left = most_sent; left > 0 && !stated_.empty() && stated_.front().due_ <= at; --left) {
+        client_.outbox().send(stated_.front());
+    }
+    if (!stated_.empty()) {
+        const bool more = stated_.front().due_ <= at;
+        timer_->start(more ? milliseconds{ 1 } : hold_ / timers_per_hold);
+    }
+}
+
+void Holdings::restate(std::uint32_t server) noexcept
+{
+    const auto restate_its = [this, server](Holding& holding) {
+        if (client_.server_of(holding.shard_) == server && !holding.is_over()) {
+            holding.known_.reset();
+            holding.outcome_ = Holding::Outcome::uncertain;
+            if (holding.unanswered_ == 0) {
+                owe(holding, milliseconds{ 0 });
+            }
+        }
+    };
+    stated_.each(restate_its);  // first: they are in the order in which they were stated
+    table_.each(restate_its);
+}
+
+void Holdings::close() noexcept
+{
+    client_.flush();  // first, so that all that was sent before has lower numbers
+    closed_ = true;
+    timer_->stop();
+    std::int64_t held = 0;
+    table_.each([&](Holding& holding) {
+        held += holding.held_;
+        holding.state_none();
+    });
+    count_(-held);
+}
+
+}  // namespace ratelimit
