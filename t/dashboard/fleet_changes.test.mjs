@@ -153,7 +153,7 @@ test('a key whose rate is a variable is looked up by the rate of its last refusa
     assert.match(await state(page), /Rate of the key50r\/s, when it was refused last/);
     await page.locator('#limit-key').fill('silver');
     await page.locator('#limit-find button').click();
-    await until('the reason', async () => /Countthe zone's rate is a variable, expected/.test(await state(page)));
+    await until('the reason', async () => /Countnot known: the rate of this zone is a variable, \$plan_rate\. Say above which rate this key has\./.test(await state(page)));
     await page.locator('#limit-known-rate').fill('9r/s');
     await page.locator('#limit-find button').click();
     await until('the state', async () => /Rate of the key9r\/s; Remaining3 of 100/.test(await state(page)));

@@ -156,7 +156,7 @@ test('addresses lead to parts of the page, to zones and to keys', () => onFleet(
     await until('the same key', async () => await text(page, '#limit-title') === '203.0.113.77');
     await page.goto(`${base}#key=192.0.2.1`);
     await page.reload();
-    await until('the zones', async () => /^192\.0\.2\.1 in \d of 8 zones:$/.test(await text(page, '#find-text')));
+    await until('the zones', async () => /^192\.0\.2\.1 in \d of 8 zones, not known in 1 zone:$/.test(await text(page, '#find-text')));
     await go('#redis');
     await until('the page of the node', () => seen(page, '#zone-list'));
     await go('#zone=%3Cimg%3E&key=x');
@@ -213,7 +213,7 @@ test('a key is found in all zones, with who changed it and why, and is changed t
         until: mock.world.time + 600, by: 'edge-vie-01 192.0.2.8 ann', at: mock.world.time - 60, reason: 'attack <b>7</b>' });
     await page.locator('#find-key').fill(' 192.0.2.1 ');
     await page.keyboard.press('Enter');
-    await until('the zones', async () => /^192\.0\.2\.1 in 8 of 8 zones:$/.test(await text(page, '#find-text')));
+    await until('the zones', async () => /^192\.0\.2\.1 in 7 of 8 zones, not known in 1 zone:$/.test(await text(page, '#find-text')));
     const row = page.locator('#find-list tbody tr').first();
     const [zone, limit, , passes, by] = await row.locator('th .code, td').allTextContents();
     assert.equal(zone, 'per_ip', 'where it is blocked comes first');
@@ -250,3 +250,59 @@ test('settings that differ are named, and nodes that do not say which', () => on
     mock.world.fleet.says = false;
     await until('the node', async () => (await cells(page, 'zones', 'per_ip'))[7] === 'Differ: on edge-vie-01');
 }));
+
+test('what had no answer in a search is shown as such, and a block of an operator is one', () => onFleet(async (page, mock) => {
+    const { fleet, mute } = mock.world;
+    fleet.overrides.set('["per_key","gold-4711"]', { key: 'gold-4711', id: 'gold-4711', block: true, for_seconds_left: 600,
+        until: mock.world.time + 600, by: 'edge-vie-01 192.0.2.8 ann', at: mock.world.time - 60, reason: null });
+    fleet.silent.add('per_key');
+    await page.locator('#find-key').fill('gold-4711');
+    await page.keyboard.press('Enter');
+    const row = page.locator('#find-list tbody tr', { hasText: 'per_key' });
+    await until('the row', async () => await row.count() === 1 && await row.locator('td').nth(2).textContent() === 'Blocked');
+    assert.deepEqual((await row.locator('td').allTextContents()).filter((_, i) => [0, 3].includes(i)),
+        ['$plan_rate, if it was not changed', 'Not known by whom: Redis does not answer']);
+    fleet.silent.clear();
+
+    for (const name of ['per_ip', 'login']) {
+        mute.add(name);
+        fleet.silent.add(name);
+    }
+    await page.locator('#find-key').fill('192.0.2.1');
+    await page.keyboard.press('Enter');
+    await until('the zones', async () => await text(page, '#find-text') === '192.0.2.1 in 5 of 8 zones, not known in 3 zones:');
+    const silent = await page.locator('#find-list tbody tr', { hasText: 'login' }).locator('td').allTextContents();
+    assert.deepEqual(silent.slice(1, 4), ['–', 'Not known: Redis does not answer', 'Not known: Redis does not answer']);
+    mock.fails = 503;
+    await page.locator('#find-key').fill('192.0.2.7');
+    await page.keyboard.press('Enter');
+    await until('nothing known', async () => /^It is not known whether anything is counted under 192\.0\.2\.7: /.test(await text(page, '#find-text')));
+    mock.fails = null;
+}, { expected: /400|503/ }));
+
+test('a key that no request has is none, and those that are like it are offered', () => onFleet(async (page, mock) => {
+    mock.world.unused.add('gold-4717');
+    const rated = mock.world.key.bind(mock.world);
+    mock.world.key = (name, argument, value, rate) => rated(name, argument, value, name === 'per_key' ? rate ?? '50r/s' : rate);
+    await page.locator('#find-key').fill('gold-4717');
+    await page.keyboard.press('Enter');
+    await until('nothing', async () => /^Nothing is counted under gold-4717 in any zone now/.test(await text(page, '#find-text')));
+    const near = page.locator('#find-near').getByRole('button', { name: 'gold-4711' });
+    assert.deepEqual(await axe(page), []);
+    await near.click();
+    await until('the other key', async () => /^gold-4711 in \d of 8 zones/.test(await text(page, '#find-text')));
+    assert.ok(!await seen(page, '#find-near'));
+}, { expected: /400/ }));
+
+test('buttons that do nothing look so and say why', () => onFleet(async (page, mock) => {
+    const block = page.locator('#fleet-keys').getByRole('button', { name: 'Block' }).first();
+    const look = () => block.evaluate(element => getComputedStyle(element).borderStyle);
+    const before = await look();
+    mock.world.fleet.connected = false;
+    await until('disabled', () => block.isDisabled());
+    assert.notEqual(await look(), before);
+    assert.equal(await block.getAttribute('title'), 'Nothing can be changed while Redis does not answer.');
+    mock.world.fleet.connected = true;
+    await until('enabled', () => block.isEnabled());
+    assert.equal(await block.getAttribute('title'), null);
+}, { expected: /503/ }));

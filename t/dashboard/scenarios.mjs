@@ -102,6 +102,7 @@ class Zone {
 class World {
     write = true;
     blocks = [];
+    mute = new Set();    // names of zones whose keys have no answer
     unused = new Set();  // ids of keys that no request has
     // How long the node has run; null: it is of a version without a history.
     remembers = 200000;
@@ -174,14 +175,22 @@ class World {
         if (id === null) {
             return [400, { error: 'invalid key, expected an address' }];
         }
+        if (this.mute.has(name)) {
+            return [503, { error: 'Redis does not answer' }];
+        }
         const last = zone.busiest.find(known => known.id === id)?.rate;
         if (zone.settings.limit === null && !rate && !last) {
             return [400, { error: 'the zone\'s rate is a variable, expected an argument rate=' }];
         }
         return [200, { zone: name, key: zone.texts.get(id) ?? textOf(id, zone.settings), id,
-            rate: rate ?? last ?? zone.settings.rate, limit: 100, ...this.unused.has(id) ? { remaining: 100, reset: 0 } : { remaining: 3, reset: 41.2 },
+            ...this.ofOverride(name, id), rate: rate ?? last ?? zone.settings.rate, limit: 100, ...this.unused.has(id) ? { remaining: 100, reset: 0 } : { remaining: 3, reset: 41.2 },
             retry_after: 0, blocked: null, source: 'redis', counted: !this.unused.has(id),
             note: this.unused.has(id) ? 'nothing is counted under this key now' : null }];
+    }
+
+    // An operator's block is known to each node.
+    ofOverride(zone, id) {
+        return this.fleet?.overrides.get(JSON.stringify([zone, id]))?.block ? { override: 'block' } : {};
     }
 
     // The status of DELETE zones/NAME/keys/ID, and its body.

@@ -10,7 +10,7 @@ const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
 const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
     'keyUrl', 'idArgument', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
     'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates', 'mostText',
-    'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined', 'clock', 'weekday', 'moment', 'isSame', 'inAllZones', 'targetsText', 'consequence'];
+    'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined', 'clock', 'weekday', 'moment', 'isSame', 'inAllZones', 'targetsText', 'consequence', 'nearest', 'editDistance'];
 
 const text = ['format.js', 'history.js', 'chart.js', 'past.js', 'keys.js', 'nodes.js', 'tables.js', 'zone.js', 'fleet_rates.js',
     'fleet.js', 'finder.js', 'changes.js', 'changing.js', 'conditional.js', 'limits.js', 'links.js']
@@ -128,6 +128,18 @@ test('a key is blocked in the zones that count it under the same bytes', () => {
     assert.deepEqual(of('l', 'id=gold', 'gold'), ['l id=gold', 'k id=gold']);
     assert.deepEqual(of('m', 'id=x', 'x'), ['m id=x']);
     assert.deepEqual(of('a', null, null), ['a null']);
+});
+
+test('keys that are much like the one that was typed are offered', () => {
+    assert.equal(parts.editDistance('gold-4711', 'gold-4711'), 0);
+    assert.equal(parts.editDistance('gold-471', 'gold-4711'), 1);
+    assert.equal(parts.editDistance('', 'abc'), 3);
+    const keys = ['gold-4711', 'gold-4712', 'silver-9', '198.51.100.7', '198.51.100.70', 'gold-4711'];
+    assert.deepEqual(parts.nearest('gold-4717', keys), ['gold-4711', 'gold-4712']);
+    assert.deepEqual(parts.nearest('198.51', keys), ['198.51.100.7', '198.51.100.70'], 'half a key');
+    assert.deepEqual(parts.nearest('GOLD', keys), ['gold-4711', 'gold-4712']);
+    assert.deepEqual(parts.nearest('nothing-like-it', keys), []);
+    assert.deepEqual(parts.nearest('gold-4711', keys), ['gold-4712'], 'not itself');
 });
 
 test('an address leads to a part of the page, a zone or a key', () => {

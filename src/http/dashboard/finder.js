@@ -3,6 +3,33 @@
 const ZONES_AT_A_TIME = 6;
 const MOST_ZONES = 256;
 
+const MOST_NEAR = 5;
+
+// How many letters must be added, removed or replaced to make one text of the other.
+function editDistance(a, b) {
+    let row = Array.from({ length: b.length + 1 }, (_, i) => i);
+    for (let i = 1; i <= a.length; i += 1) {
+        const next = [i];
+        for (let j = 1; j <= b.length; j += 1) {
+            next.push(Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1)));
+        }
+        row = next;
+    }
+    return row.at(-1);
+}
+
+// The keys that are most like what was typed: that have it in them, or differ in few letters.
+function nearest(typed, keys) {
+    const far = key => key.toLowerCase().includes(typed.toLowerCase()) ? 0 : editDistance(typed, key.slice(0, 200));
+    return [...new Set(keys)].filter(key => key !== typed).map(key => [far(key), key])
+        .filter(([distance]) => distance <= Math.max(1, Math.floor(typed.length / 5)))
+        .sort(([a, one], [b, other]) => a - b || (one < other ? -1 : 1)).slice(0, MOST_NEAR).map(([, key]) => key);
+}
+
+// Why the state of a key is not known, for people.
+const unknownText = wrong => /rate is a variable/.test(wrong) ? 'the rate depends on the request: open the zone and give that of the key'
+    : wrong;
+
 class KeyFinder {
     asked = 0;  // numbers the searches, so that a late answer shows nothing
     found = [];
@@ -58,6 +85,7 @@ class KeyFinder {
             this.searched = 0;
             this.found = [];
             this.table.show([], ({ zone }) => zone.name, () => {});
+            byId('find-near').hidden = true;
             say(byId('find-text'), key ? 'Looking in all zones…' : 'Type a key: an address, an API key, or what the zones count by.');
             this.fleet.page.setAddress(key ? `#key=${encodeURIComponent(wellFormed(key))}` : '#fleet');
         }
@@ -74,11 +102,11 @@ class KeyFinder {
                     continue;
                 }
                 const [state, wrong] = await call(keyUrl(zone, named));
-                // A text that is no address is no key of a zone of addresses.
-                const [changed] = state || !/invalid.*address/.test(wrong) ? await call(overrideUrl(zone, named)) : [null];
-                if (state || changed) {
-                    found.push({ zone, state, wrong, override: changed?.override ?? null, known: changed !== null });
+                if (!state && /invalid.*address/.test(wrong)) {
+                    continue;  // a text that is no address is no key of a zone of addresses
                 }
+                const [changed, notRead] = await call(overrideUrl(zone, named));
+                found.push({ zone, state, wrong, override: changed?.override ?? null, known: changed !== null, notRead });
             }
         }));
         if (number === this.asked) {
@@ -94,6 +122,20 @@ class KeyFinder {
             : state ? state.remaining / (state.limit || 1) : 2;
     }
 
+    // Keys that were refused lately and look like the one that was typed.
+    #offer(wanted) {
+        const { data } = this.fleet;
+        const keys = !wanted ? [] : [...data?.busiest ?? [], ...[...this.fleet.limits.zones.values()].flatMap(({ busiest }) => busiest ?? [])]
+            .map(({ key }) => key);
+        const offered = nearest(this.key, keys);
+        byId('find-near').hidden = offered.length === 0;
+        if (JSON.stringify(offered) !== this.offered) {
+            this.offered = JSON.stringify(offered);
+            byId('find-near').replaceChildren('Refused lately and much like it: ',
+                ...offered.flatMap(key => [button(middleCut(visible(key), 60), 'small code', () => this.find(key)), ' ']));
+        }
+    }
+
     // Also when it becomes known whether anything can be changed.
     draw() {
         if (!this.key || !this.searched) {
@@ -102,25 +144,31 @@ class KeyFinder {
         const { page } = this.fleet;
         const now = page.time;
         const key = visible(middleCut(this.key, 60));
-        const some = this.found.some(({ state, override }) => override || (state && state.counted !== false));
-        const counted = this.found.filter(({ state, override }) => override || state?.counted !== false).length;
-        say(byId('find-text'), this.found.length === 0 ? 'No zone has such a key: it is no address, or Redis does not answer.'
-            : some ? `${key} in ${counted} of ${count(this.searched, 'zone', 'zones')}:`
-                : `Nothing is counted under ${key} in any zone now: no request has it, or it is typed in another form.`);
-        this.table.show(this.found, ({ zone }) => zone.name, ({ zone, state, wrong, override }, cells, made) => {
+        const isThere = ({ state, override }) => override || (state && state.counted !== false);
+        const counted = this.found.filter(isThere).length;
+        const unknown = this.found.filter(item => !isThere(item) && !item.state).length;
+        const rest = unknown > 0 ? `, not known in ${count(unknown, 'zone', 'zones')}` : '';
+        say(byId('find-text'), this.found.length === 0 ? `No zone has such a key: all of them count addresses, and ${key} is none.`
+            : counted > 0 ? `${key} in ${counted} of ${count(this.searched, 'zone', 'zones')}${rest}:`
+                : unknown === this.found.length ? `It is not known whether anything is counted under ${key}: ${unknownText(this.found[0].wrong)}.`
+                : `Nothing is counted under ${key} in ${unknown === 0 ? 'any zone' : `${this.searched - unknown} of ${count(this.searched, 'zone', 'zones')}`}`
+                    + ` now${rest}: no request has it, or it is typed in another form.`);
+        this.#offer(counted === 0);
+        this.table.show(this.found, ({ zone }) => zone.name, ({ zone, state, wrong, override, known, notRead }, cells, made) => {
             const change = override ?? zone.override ?? null;
-            say(cells[1], change ? `${overrideText(change)} ${untilText(change, now)}, configured ${quotaText(zone)}` : quotaText(zone));
+            const byOperator = change?.block || state?.override === 'block';
+            say(cells[1], !known && !change ? `${quotaText(zone)}, if it was not changed` : change ? `${overrideText(change)} ${untilText(change, now)}, configured ${quotaText(zone)}` : quotaText(zone));
             cells[1].classList.toggle('bad', Boolean(change?.block));
             say(cells[2], state?.counted === false ? 'Nothing counted' : state ? `${whole(state.remaining)} of ${whole(state.limit)}` : '–');
             cells[2].title = state?.note ? visible(state.note) : '';
             cells[2].classList.toggle('some', state?.remaining === 0);
-            say(cells[3], change?.block ? 'Blocked' : state?.blocked ? `Blocked for another ${duration(state.blocked)} by block= of the zone`
-                : !state ? `Not known: ${wrong}` : state.counted === false ? '–' : state.retry_after === null ? 'Never' : state.retry_after > 0
+            say(cells[3], byOperator ? 'Blocked' : state?.blocked ? `Blocked for another ${duration(state.blocked)} by block= of the zone`
+                : !state ? `Not known: ${unknownText(wrong)}` : state.counted === false ? '–' : state.retry_after === null ? 'Never' : state.retry_after > 0
                     ? `In ${duration(state.retry_after)}` : 'Now');
-            cells[3].classList.toggle('bad', Boolean(change?.block || state?.blocked));
-            say(cells[4], !change ? 'Not changed' : `${override ? '' : 'The whole zone, '}by ${visible(change.by ?? 'someone')}`
+            cells[3].classList.toggle('bad', Boolean(byOperator || state?.blocked));
+            say(cells[4], !known ? `Not known${byOperator ? ' by whom' : ''}: ${notRead}` : !change ? 'Not changed' : `${override ? '' : 'The whole zone, '}by ${visible(change.by ?? 'someone')}`
                 + `${change.at ? ` at ${when(change.at, now)}` : ''}${change.reason ? `: ${visible(change.reason)}` : ''}`);
-            made.block.hidden = !page.write || Boolean(override?.block);
+            made.block.hidden = !page.write || Boolean(override?.block || byOperator && !zone.override?.block);
             made.back.hidden = !page.write || !override;
             made.ten.hidden = !page.write || Boolean(override) || !tenTimes(zone, null, state?.rate);
             enable([made.block, made.back, made.ten], page.whyNot);

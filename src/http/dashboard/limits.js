@@ -203,7 +203,8 @@ class LimitsView {
                     ? `in ${duration(state.retry_after)}` : 'now'],
                 ['Blocked', state.blocked ? `for another ${duration(state.blocked)}` : 'no']);
         } else if (named !== null) {
-            lines.push(['Count', wrong]);
+            lines.push(['Count', /rate is a variable/.test(wrong)
+                ? `not known: the rate of this zone is a variable, ${zone.rate}. Say above which rate this key has.` : wrong]);
         }
         lines.push(['As of', known && lost ? `${clock(at)}, not known since: ${lost}` : clock(at)]);
         byId('limit-state').classList.toggle('unknown', Boolean(lost));
