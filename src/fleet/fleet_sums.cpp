@@ -55,6 +55,7 @@ FleetHistory sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s)
     const std::uint64_t first = last + 1 - std::min<std::uint64_t>(most_minutes, last + 1);
     std::array<std::uint64_t, most_minutes> passed{};
     std::array<std::uint64_t, most_minutes> refused{};
+    std::array<std::uint64_t, most_minutes> undecided{};
     std::uint64_t begun = last + 1;
     for (const FleetNode& node : nodes) {
         const NodeReport& report = node.report;
@@ -66,6 +67,8 @@ FleetHistory sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s)
                 begun = std::min(begun, at);
                 passed[at - first] += report.history_passed[i];
                 refused[at - first] += report.history_refused[i];
+                undecided[at - first] +=
+                    i < report.history_undecided.size() ? report.history_undecided[i] : 0;
             }
         }
     }
@@ -73,7 +76,8 @@ FleetHistory sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s)
     const auto end = static_cast<std::ptrdiff_t>(last + 1 - first);
     return { begun * minute,
              { passed.begin() + skipped, passed.begin() + end },
-             { refused.begin() + skipped, refused.begin() + end } };
+             { refused.begin() + skipped, refused.begin() + end },
+             { undecided.begin() + skipped, undecided.begin() + end } };
 }
 
 bool ZoneSums::read(std::size_t zones)

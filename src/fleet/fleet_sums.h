@@ -51,6 +51,7 @@ struct FleetHistory {
     std::uint64_t start = 0;  // of the first minute, in seconds since the epoch
     std::vector<std::uint64_t> passed;
     std::vector<std::uint64_t> refused;
+    std::vector<std::uint64_t> undecided;  // of those that passed
 };
 
 /// The minutes up to `now_s` that are known of a node; minutes that are unknown of one count

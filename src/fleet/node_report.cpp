@@ -39,6 +39,7 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "ended"sv, &NodeReport::ended },
     std::pair{ "passed"sv, &NodeReport::passed },
     std::pair{ "refused"sv, &NodeReport::refused },
+    std::pair{ "undecided"sv, &NodeReport::undecided },
     std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },
     std::pair{ "history_start"sv, &NodeReport::history_start },
 };
@@ -97,6 +98,7 @@ void each_series(Report& report, Visit&& visit)
 {
     visit("history_passed"sv, report.history_passed);
     visit("history_refused"sv, report.history_refused);
+    visit("history_undecided"sv, report.history_undecided);
 }
 
 /// Fills an empty report while the text is parsed, because a tree of all values costs several times

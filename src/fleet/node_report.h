@@ -54,6 +54,7 @@ struct NodeReport {
     std::uint64_t ended = 0;     // 1: the node has ended; added by lua/fleet_leave.lua
     std::uint64_t passed = 0;    // requests, in any zones
     std::uint64_t refused = 0;
+    std::uint64_t undecided = 0;      // of those that passed: let in by ratelimit_fail_mode open
     std::uint64_t zones_omitted = 0;  // beyond `most_zones`
     std::vector<Zone> zones;
     std::vector<Server> servers;
@@ -63,6 +64,7 @@ struct NodeReport {
     std::uint64_t history_start = 0;
     std::vector<std::uint64_t> history_passed;
     std::vector<std::uint64_t> history_refused;
+    std::vector<std::uint64_t> history_undecided;  // a node of an older version has none
 };
 
 // What a report holds at most. Everything beyond is left out.

@@ -112,8 +112,10 @@ void add_history(fleet::NodeReport& report, const ZoneMemory& requests)
             const auto at = static_cast<std::size_t>(time / minute - first);
             report.history_passed.resize(at + 1);
             report.history_refused.resize(at + 1);
+            report.history_undecided.resize(at + 1);
             report.history_passed[at] += values[History::passed];
             report.history_refused[at] += values[History::refused];
+            report.history_undecided[at] += values[History::undecided];
         }
         time += History::scales[0].step_s;
     }
@@ -190,6 +192,7 @@ fleet::NodeReport node_figures(const MainConf& conf)
         const History::Values totals = history_totals(requests);
         report.passed = totals[History::passed];
         report.refused = totals[History::refused];
+        report.undecided = totals[History::undecided];
     }
     for (const ZoneConf& zone : conf.zones) {
         if (report.zones.size() < fleet::most_zones) {

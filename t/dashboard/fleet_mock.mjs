@@ -22,6 +22,7 @@ export class FleetMock {
     says = true;            // nodes say which settings differ
     named = 20;             // so many of them are named
     lost = 0;               // overrides that Redis lost a minute ago
+    undecided = 0;          // requests a second of a node, now and for two minutes of the hour
     left_out = 0;           // nodes that had no room in the answer
     overrides = new Map();  // by zone and id, as JSON: [zone, id or null]
     wrong = null;           // an answer [status, body] to each change
@@ -55,6 +56,7 @@ export class FleetMock {
                 live: this.as_of - heard <= 5, self: node.name === world.nodes[0], uptime: this.as_of - node.started,
                 passed: totals.reduce((all, { passed }) => all + passed, 0),
                 refused: totals.reduce((all, { refused }) => all + refused, 0),
+                undecided: Math.floor(this.undecided * (this.as_of - 1.8e9)),
                 zones: totals.map(({ name, limit, passed, refused }) =>
                     ({ name, limit: node.differs.includes(name) ? '7r/s' : limit,
                         settings: node.differs.includes(name) ? '6b86b2' : 'd4735e', passed, refused })),
@@ -88,6 +90,7 @@ export class FleetMock {
         const minutes = Array.from({ length: 60 }, (_, i) => i);
         const part = i => i === 59 ? (this.as_of - start - 59 * 60) / 60 : 1;
         return { step: 60, start, passed: minutes.map(i => Math.round(part(i) * (2e6 + 9e4 * (i % 7)))),
+            undecided: minutes.map(i => i >= 40 && i < 42 ? this.undecided * 600 : 0),
             refused: minutes.map(i => Math.round(part(i) * (i < 49 ? 900 : i === 52 ? 540000 : 90000))) };
     }
 

@@ -57,7 +57,7 @@ test('nodes of an older version have no history: the chart has what the page saw
     const json = fleet.json.bind(fleet);
     fleet.json = () => ({ ...json(), history: undefined });
     await until('the chart', async () => /^(?:Most|Nothing) was refused/.test(await text(page, '#fleet-chart-text')));
-    assert.ok(await seen(page, '#fleet-chart .top-line'));
+    await until('its line', () => seen(page, '#fleet-chart .top-line'));
 }));
 
 test('tables are sorted by a column, in both directions, also in a narrow window', () => onFleet(async page => {
@@ -306,3 +306,12 @@ test('buttons that do nothing look so and say why', () => onFleet(async (page, m
     await until('enabled', () => block.isEnabled());
     assert.equal(await block.getAttribute('title'), null);
 }, { expected: /503/ }));
+
+test('an outage is in the sums and on the chart, also after it', () => onFleet(async (page, mock) => {
+    assert.ok(!await seen(page, '#fleet-chart .area.failed_open'));
+    mock.world.fleet.undecided = 3;
+    await until('the sum', async () => /^\d+\/s of them without a decision$/.test(await text(page, '#fleet-passed-more')));
+    assert.match(await text(page, '#fleet-chart-text'), /Requests passed without a decision from \d\d:\d\d:00 to /);
+    assert.ok(await seen(page, '#fleet-chart .area.failed_open'));
+    assert.deepEqual(await axe(page), []);
+}));

@@ -84,10 +84,10 @@ test('rates of a fleet are those of nodes that were there before', () => {
     rates.add(100, [node('a', 10, zone(10)), node('b', 1000, zone(1000), zone(5, 5, 'login'))]);
     assert.equal(rates.zone('api'), null);
     rates.add(102, [node('a', 30, zone(30, 4)), node('c', 1e6, zone(1e6))]);
-    assert.deepEqual(rates.zone('api'), { passed: 10, refused: 2 }, 'one node left and one came');
-    assert.deepEqual(rates.requests(), { passed: 10, refused: 0 });
-    assert.deepEqual(rates.requests('c'), { passed: 0, refused: 0 });
-    assert.deepEqual(rates.zone('login'), { passed: 0, refused: 0 });
+    assert.deepEqual(rates.zone('api'), { passed: 10, refused: 2, undecided: 0 }, 'one node left and one came');
+    assert.deepEqual(rates.requests(), { passed: 10, refused: 0, undecided: 0 });
+    assert.deepEqual(rates.requests('c'), { passed: 0, refused: 0, undecided: 0 });
+    assert.deepEqual(rates.zone('login'), { passed: 0, refused: 0, undecided: 0 });
     rates.add(102, [node('a', 9000, zone(9000))]);
     assert.equal(rates.requests().passed, 10, 'as last known');
     rates.add(104, [node('a', 0, zone(0))]);
@@ -98,6 +98,22 @@ test('rates of a fleet are those of nodes that were there before', () => {
     rates.add(50, [node('a', 7, zone(7))]);
     assert.equal(rates.requests(), null, 'another Redis');
     assert.deepEqual(rates.intervals, []);
+});
+
+test('requests without a decision are apart, and two answers shortly one after the other are no peak', () => {
+    const rates = new parts.FleetRates();
+    const node = (passed, undecided) => ({ id: 'a', passed, refused: 0, undecided, zones: [] });
+    rates.add(100, [node(0, 0)]);
+    rates.add(102, [node(60, 20)]);
+    assert.deepEqual(rates.requests(), { passed: 30, refused: 0, undecided: 10 });
+    assert.deepEqual(rates.intervals.at(-1).rates, { passed: 20, rejected: 0, failed_open: 10 });
+    rates.add(102.1, [node(90, 20)]);
+    assert.equal(rates.intervals.length, 1);
+    const history = new parts.History();
+    for (const [time, passed] of [[10, 0], [12, 40], [12.1, 60], [14, 80]]) {
+        history.add(time, { passed: { redis: passed } });
+    }
+    assert.deepEqual(history.intervals.map(({ rates: { passed } }) => passed), [20, 20]);
 });
 
 test('ten times as much is that of what is in force, with its burst', () => {

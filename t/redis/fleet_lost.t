@@ -109,4 +109,26 @@ subtest 'a worker that was stopped blames no Redis' => sub {
     is $node->count_log(qr/does not answer, overrides stay/), 0, 'no line about Redis';
 };
 
+subtest 'requests that passed without a decision are told apart, during an outage and after it' => sub {
+    my $redis = redis();
+    my @nodes = map { member(redis => $redis, zone => 'rate=100r/d', fleet => "node=edge-$_") } 1 .. 2;
+    my $fleet = sub { return decode_json($_[0]->get('/ops/fleet')->body) };
+    my $sum = sub { my $sum = 0; $sum += $_ for @{ $_[0]{history}{ $_[1] } }; $sum };
+    wait_until('both nodes', sub { @{ $fleet->($_)->{nodes} } == 2 }) for @nodes;
+    is $_->status('/?k=a'), 200 for @nodes;
+    is $sum->($fleet->($nodes[0]), 'undecided'), 0, 'none';
+    $redis->stop('KILL');
+    is $_->status('/?k=a'), 200, 'open' for (@nodes) x 3;
+    my $alone = wait_until('this node alone', sub { my $now = $fleet->($nodes[0]); !$now->{fleet}{connected} && $now->{nodes}[0]{undecided} == 3 && $now });
+    is $sum->($alone, 'undecided'), 3, 'during it';
+    is scalar @{ $alone->{history}{undecided} }, scalar @{ $alone->{history}{passed} };
+    $redis->start;
+    my $after = wait_until('both nodes', sub {
+        my $now = $fleet->($nodes[1]);
+        $now->{fleet}{connected} && @{ $now->{nodes} } == 2 && $sum->($now, 'undecided') == 6 && $now;
+    });
+    is_deeply [map { $_->{undecided} } @{ $after->{nodes} }], [3, 3];
+    is $sum->($after, 'passed'), 8, 'they are among those that passed';
+};
+
 finish();

@@ -175,6 +175,9 @@ TEST(FleetHistory, is_summed_by_the_minute)
     EXPECT_EQ(two.start, minute - 120);
     EXPECT_EQ(two.passed, (std::vector<std::uint64_t>{ 10, 25, 4 }));
     EXPECT_EQ(two.refused, (std::vector<std::uint64_t>{ 1, 2, 2 }));
+    EXPECT_EQ(two.undecided, (std::vector<std::uint64_t>{ 0, 0, 0 })) << "nodes of older versions";
+    nodes[1].report.history_undecided = { 4 };
+    EXPECT_EQ(sum_history(nodes, now).undecided, (std::vector<std::uint64_t>{ 0, 4, 0 }));
 
     set(2, minute - 60 * most_minutes, { 1000, 7 });
     const FleetHistory hour = sum_history(nodes, now);

@@ -65,6 +65,7 @@ TEST(NodeReportTest, is_bounded)
           std::string(setting_names.size() * digits_of_setting, 'f') });
     report.history_passed.assign(most_minutes, most_requests);
     report.history_refused = report.history_passed;
+    report.history_undecided = report.history_passed;
     const auto read = parse_report(write_report(report));
     ASSERT_TRUE(read);
     EXPECT_EQ(read->zones.size(), most_zones);
@@ -204,11 +205,13 @@ TEST(NodeReport, has_a_history_of_bounded_length)
     report.history_start = 60;
     report.history_passed.assign(most_minutes, 7);
     report.history_refused = { 1, 2 };
+    report.history_undecided = { 0, 3 };
     const auto read = parse_report(write_report(report));
     ASSERT_TRUE(read);
     EXPECT_EQ(read->history_start, 60U);
     EXPECT_EQ(read->history_passed, report.history_passed);
     EXPECT_EQ(read->history_refused, report.history_refused);
+    EXPECT_EQ(read->history_undecided, report.history_undecided);
 
     const auto foreign = parse_report(
         R"({"history_passed":[1,-2,"3",[4],{"name":5},6],"history_refused":7,"busiest":[8]})");

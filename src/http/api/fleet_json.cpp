@@ -67,6 +67,7 @@ void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view s
         .number("uptime", node.report.uptime_us / 1'000'000)
         .number("passed", node.report.passed)
         .number("refused", node.report.refused)
+        .number("undecided", node.report.undecided)
         .seconds("heard", static_cast<double>(node.heard_us) / us_a_second)
         .number("zones_omitted", node.report.zones_omitted)
         .begin_array("zones");
@@ -114,6 +115,7 @@ void write_history(JsonText& json, const fleet::FleetHistory& history)
     json.begin_object("history").number("step", minute).number("start", history.start);
     write("passed", history.passed);
     write("refused", history.refused);
+    write("undecided", history.undecided);
     json.end_object();
 }
 
@@ -209,6 +211,9 @@ void FleetJson::begin()
     if (nodes.empty()) {
         nodes.push_back(
             { std::string(conf_.fleet->shared().id()), 0, true, conf_.fleet->report() });
+        history_ = fleet::sum_history(nodes, static_cast<std::uint64_t>(ngx_time()));
+    } else {
+        history_ = reader_.history();
     }
     sums_ = fleet::ZoneSums(nodes);
     json_.begin_object();
@@ -228,7 +233,7 @@ bool FleetJson::write_nodes()
         write_node(json_, nodes[node_], self);
     }
     json_.end_array();
-    write_history(json_, reader_.history());
+    write_history(json_, history_);
     return false;
 }
 

@@ -156,7 +156,9 @@ class FleetView {
             byId(`fleet-${id}-now`).classList.toggle('bad', bad);
         };
         tell('count', this.connected ? whole(fleet.nodes) : '–', !this.connected ? since : away > 0 ? `${whole(away)} not heard of for 5 seconds` : 'all live', this.connected && away > 0);
-        tell('passed', perSecond(rates && rates.passed), this.connected ? '' : since);
+        const undecided = rates?.undecided ?? 0;
+        tell('passed', perSecond(rates && rates.passed), !this.connected ? since
+            : undecided > 0 ? `${perSecond(undecided)} of them without a decision` : '', undecided > 0);
         tell('refused', perSecond(rates && rates.refused), !this.connected ? since : all ? `${percent(rates.refused, all)} of all` : '');
         tell('changed', whole(fleet.overrides ?? 0), fleet.overrides_left_out > 0
             ? `${whole(fleet.overrides_left_out)} have no room on this node` : 'changed at run time',

@@ -7,19 +7,20 @@ const FLEET_RANGES = [
 
 const SECONDS_OF_MINUTE = 15;  // that a minute must have before its rate is shown
 
-const nothing = () => ({ passed: 0, refused: 0 });
+const nothing = () => ({ passed: 0, refused: 0, undecided: 0 });
 
 // Requests of the fleet's nodes and zones a second, from counters of each zone on each node, so that a node that comes
 // or goes makes no jump.
 class FleetRates {
     samples = [];
     intervals = [];  // for the chart
-    now = null;      // {all, nodes, zones}: {passed, refused} a second, by id and by name; null: not known yet
+    now = null;      // {all, nodes, zones}: {passed, refused, undecided} a second, by id and by name; null: not known yet
 
     // `time`: when Redis had these figures. Older figures, as when Redis was restarted, start again.
     add(time, nodes) {
         const last = this.samples.at(-1);
-        if (last && time === last.time) {
+        // A rate of two answers that come shortly one after the other, as after a pause, would be a peak of chance.
+        if (last && time >= last.time && time - last.time < SECONDS_OF_SAMPLE) {
             return;
         }
         if (last && (time < last.time || time - last.time > SECONDS_OF_GAP)) {
@@ -27,8 +28,8 @@ class FleetRates {
             this.intervals = time < last.time ? [] : [...this.intervals, { from: last.time, to: time, rates: null }];
         }
         const counters = new Map();
-        for (const { id, zones, passed, refused } of nodes) {
-            counters.set(id, { passed: passed ?? 0, refused: refused ?? 0,
+        for (const { id, zones, passed, refused, undecided } of nodes) {
+            counters.set(id, { passed: passed ?? 0, refused: refused ?? 0, undecided: undecided ?? 0,
                 zones: new Map((zones ?? []).map(zone => [zone.name, zone])) });
         }
         this.samples.push({ time, counters });
@@ -37,8 +38,9 @@ class FleetRates {
         }
         this.now = this.samples.length > 1 ? this.#rates(this.samples[0], this.samples.at(-1)) : null;
         if (this.now) {
-            const { passed, refused } = this.now.all;
-            this.intervals.push({ from: last.time, to: time, rates: { passed, rejected: refused } });
+            const { passed, refused, undecided } = this.now.all;
+            this.intervals.push({ from: last.time, to: time,
+                rates: { passed: Math.max(0, passed - undecided), rejected: refused, failed_open: undecided } });
         }
         this.intervals = this.intervals.filter(({ to }) => to > time - FLEET_RANGES[0].seconds);
     }
@@ -48,8 +50,8 @@ class FleetRates {
         const rates = { all: nothing(), nodes: new Map(), zones: new Map() };
         const seconds = last.time - first.time;
         const add = (sums, before, after) => {
-            for (const name of ['passed', 'refused']) {
-                sums[name] += Math.max(0, after[name] - before[name]) / seconds;
+            for (const name of ['passed', 'refused', 'undecided']) {
+                sums[name] += Math.max(0, (after[name] ?? 0) - (before[name] ?? 0)) / seconds;
             }
         };
         for (const [id, after] of last.counters) {
@@ -132,11 +134,14 @@ class FleetChart {
 
     // What the cursor is at, or when most was refused.
     #say(at) {
-        const text = ({ rates: { passed = 0, rejected = 0 } }) => `${perSecond(passed)} passed, ${perSecond(rejected)} refused`;
+        const text = ({ rates: { passed = 0, rejected = 0, failed_open: undecided = 0 } }) => `${perSecond(passed + undecided)} passed`
+            + `${undecided > 0 ? ` (${perSecond(undecided)} of them without a decision)` : ''}, ${perSecond(rejected)} refused`;
         const most = this.chart.intervals.filter(({ rates }) => rates?.rejected > 0)
             .reduce((top, each) => (top && top.rates.rejected >= each.rates.rejected ? top : each), null);
+        const undecided = this.chart.intervals.filter(({ rates }) => rates?.failed_open > 0);
+        const let_in = undecided.length === 0 ? '' : ` Requests passed without a decision from ${clock(undecided[0].from)} to ${clock(undecided.at(-1).to)}.`;
         say(byId('fleet-chart-text'), at ? `${clock(at.from)} to ${clock(at.to)}: ${text(at)}${this.#changedIn(at)}`
-            : most ? `Most was refused at ${clock(most.from)}: ${text(most)}.`
-                : this.chart.intervals.length > 0 ? `Nothing was refused in the last ${this.range.words}.` : 'Measuring…');
+            : most ? `Most was refused at ${clock(most.from)}: ${text(most)}.${let_in}`
+                : this.chart.intervals.length > 0 ? `Nothing was refused in the last ${this.range.words}.${let_in}` : 'Measuring…');
     }
 }

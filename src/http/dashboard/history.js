@@ -4,6 +4,7 @@ const SECONDS_KEPT = 300;
 const SECONDS_OF_NOW = 10;
 // A longer interval between two samples (a hidden tab, an unavailable node) is a gap without a rate.
 const SECONDS_OF_GAP = 15;
+const SECONDS_OF_SAMPLE = 0.5;  // that a rate is of, at least
 
 // Results in the order of the chart, from top to bottom: the most important ones are at the bottom, where
 // they are easiest to read. `of`: the sum of `overview` that includes the result.
@@ -78,7 +79,7 @@ class History {
         if (restarted) {
             this.samples = [];
             this.intervals = [];
-        } else if (last && time <= last.time) {
+        } else if (last && time - last.time < SECONDS_OF_SAMPLE) {
             return false;
         } else if (last) {
             const gap = time - last.time > SECONDS_OF_GAP;

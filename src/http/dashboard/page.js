@@ -216,7 +216,7 @@ class Page {
         const now = this.requests.now();
         const known = now !== null || this.views.size === 0;
         const sums = overview(now ?? {});
-        const all = sums.passed + sums.would + sums.refused;
+        const all = sums.passed + sums.would + sums.refused + sums.failed;
         const tell = (id, text, more, some) => {
             const [, number, unit] = text.match(/^(.*?)(\/s)?$/);
             byId(`${id}-now`).replaceChildren(number, h('span', { class: 'unit' }, unit ?? ''));
@@ -228,7 +228,8 @@ class Page {
         tell('refused', perSecond(known ? sums.refused : null),
             known && all > 0 ? `${percent(sums.refused, all)} of all` : '', sums.refused);
         tell('failed', perSecond(known ? sums.failed : null),
-            sums.failed > 0 ? 'no decision, the fail mode decides' : '', sums.failed);
+            sums.failed > 0 ? `no decision: ${[['failed_open', 'let in'], ['failed_closed', 'refused']].filter(([name]) => now[name] > 0)
+                .map(([name, done]) => `${perSecond(now[name])} ${done}`).join(', ')}` : '', sums.failed);
         const { all: servers, up } = this.redis.count;
         tell('redis', servers === 0 ? 'None' : up === servers ? 'Up' : `${servers - up} not up`,
             servers === 0 ? 'counted on this node' : up === servers ? count(servers, 'server', 'servers')

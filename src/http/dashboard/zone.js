@@ -213,7 +213,7 @@ class ZoneView {
         set(this.about, 'title', this.about.textContent);
         const now = history.now();
         const sums = now && overview(now);
-        const all = sums && sums.passed + sums.refused + sums.would;
+        const all = sums && sums.passed + sums.refused + sums.would + sums.failed;
         // A limit on trial (shadow, dry run) refuses nothing: its row shows what it would refuse.
         const trial = Boolean(sums && sums.would > 0 && sums.refused === 0);
         const refused = sums && (trial ? sums.would : sums.refused);
