@@ -48,10 +48,11 @@ char* put_number(char* out, std::int64_t number) noexcept
 char* put_double(char* out, double number) noexcept
 {
     auto bits = std::bit_cast<std::uint64_t>(number);
-    for (std::size_t i = 0; i < sizeof(bits); ++i, bits >>= 8U) {
-        *out++ = static_cast<char>(bits & 0xFFU);
+    if constexpr (std::endian::native == std::endian::big) {
+        bits = __builtin_bswap64(bits);
     }
-    return out;
+    std::memcpy(out, &bits, sizeof(bits));
+    return out + sizeof(bits);
 }
 
 void append_bulk(std::string& out, std::string_view text)
