@@ -1,7 +1,6 @@
 #include "check/check.h"
 
 #include "check/coalescer.h"
-#include "check/late_reply.h"
 #include "check/settlement.h"
 
 #include <algorithm>
@@ -15,15 +14,6 @@ namespace {
 auto shard_of(const RemoteLimit& limit) noexcept
 {
     return std::tie(limit.coalescer, limit.shard);
-}
-
-/// Whether the part counted the request: none of its enforced limits refused.
-bool counted(const ShardPart& part) noexcept
-{
-    return part.end == ShardPart::End::answered
-        && std::all_of(part.limits.begin(), part.limits.end(), [](const RemoteLimit* limit) {
-               return limit->shadow || limit->state.granted;
-           });
 }
 
 }  // namespace
@@ -55,8 +45,7 @@ Check::Part& Check::split(Part& part, std::size_t at)
     auto rest = std::make_unique<Part>(*this);
     rest->limits = part.limits.subspan(at);
     rest->expires = part.expires;
-    rest->unknown = part.unknown;
-    rest->sent_before = part.sent_before;
+    rest->maybe_executed = part.maybe_executed;
     rest->ignored_before = part.ignored_before;
     rest->next = std::move(part.next);
     part.limits = part.limits.first(at);
@@ -81,9 +70,23 @@ void Check::part_ended(Part& part) noexcept
     if (part.end == ShardPart::End::slot_migrating) {
         send_one_by_one(part);
     }
-    if (pending_ == 0) {
-        owner_.checked();
+    end_if_done();
+}
+
+/// No block begins because of what Redis may have counted without a reply.
+void Check::end_if_done() noexcept
+{
+    if (pending_ != 0) {
+        return;
     }
+    each_part([](const Part& part) {
+        for (const RemoteLimit* limit : part.limits) {
+            if (part.maybe_executed && part.end != ShardPart::End::answered) {
+                spare(limit->coalescer->client(), limit->receipt());
+            }
+        }
+    });
+    owner_.checked();
 }
 
 /// Sends each limit of the part as a separate part, with its block read before. They request no
@@ -137,20 +140,7 @@ void Check::block_read(Part& part, std::optional<BlockState> state) noexcept
         limit.spared = state->spared;
         send(part);
     }
-    if (pending_ == 0) {
-        owner_.checked();
-    }
-}
-
-void Check::spare_unknown() noexcept
-{
-    each_part([](Part& part) {
-        if (std::exchange(part.unknown, false) && part.end != ShardPart::End::answered) {
-            for (const RemoteLimit* limit : part.limits) {
-                spare(limit->coalescer->client(), limit->receipt());
-            }
-        }
-    });
+    end_if_done();
 }
 
 void Check::settle_late(const RemoteLimit& limit, std::int64_t cost) const noexcept
@@ -159,19 +149,18 @@ void Check::settle_late(const RemoteLimit& limit, std::int64_t cost) const noexc
         const auto found = std::find(part->limits.begin(), part->limits.end(), &limit);
         if (part->late != nullptr && found != part->limits.end()) {
             const auto at = static_cast<std::size_t>(found - part->limits.begin());
-            part->late->settle(part->position.run, at, cost);
+            part->late->left().settle(part->position.run, at, cost);
         }
     }
 }
 
 bool Check::refund(microseconds now) noexcept
 {
-    spare_unknown();
     bool refunded = false;
     const bool alone = first_.next == nullptr;  // then a part that refuses has counted nothing
     each_part([&refunded, alone, now](Part& part) {
         if (part.late != nullptr) {
-            std::exchange(part.late, nullptr)->refuse(part.position.run);
+            MessageRef(std::move(part.late))->left().refuse(part.position.run);
         }
         if (alone || !counted(part)) {
             return;

@@ -70,10 +70,6 @@ public:
     /// what Redis counts late is settled.
     void settle_late(const RemoteLimit& limit, std::int64_t cost) const noexcept;
 
-    /// The request passes. Redis may have counted it later, or twice: no block begins because of
-    /// that.
-    void spare_unknown() noexcept;
-
 private:
     struct Part final : ShardPart, FromFreeList<Part> {
         explicit Part(Check& owner) noexcept : check(owner) {}
@@ -94,6 +90,7 @@ private:
     Part& split(Part& part, std::size_t at);
     void send(Part& part) noexcept;
     void part_ended(Part& part) noexcept;
+    void end_if_done() noexcept;
     void send_one_by_one(Part& part) noexcept;
     void read_block(Part& part);
     void block_read(Part& part, std::optional<BlockState> state) noexcept;

@@ -2,50 +2,37 @@
 
 namespace ratelimit {
 
-Coalescer::Coalescer(redis::Client& client, NodeTime node_time)
-    : client_(client), node_time_(node_time)
-{
-}
-
-Coalescer::~Coalescer() = default;
-
 bool Coalescer::send(ShardPart& part) noexcept
-try {
+{
     if (part.expires.count() == 0) {
         part.expires = client_.now() + client_.longest_wait();
     }
     const bool sent = send_or_wait(part);
     part.end = sent ? ShardPart::End::pending : ShardPart::End::failed;
     return sent;
-} catch (const std::exception&) {
-    part.end = ShardPart::End::failed;  // out of memory: as without a connection
-    return false;
 }
 
-bool Coalescer::send_or_wait(ShardPart& part)
-{
+bool Coalescer::send_or_wait(ShardPart& part) noexcept
+try {
     std::size_t hash = 0;
     for (const RemoteLimit* limit : part.limits) {
         constexpr std::size_t factor = 31;
-        hash = hash * factor + calls_.hash_of(limit->redis_key);
+        hash = hash * factor + queues_.hash_of(limit->redis_key);
     }
-    Entry* const found =
-        calls_.find(hash, [&part](const Entry& entry) { return entry.matches(part); });
-    if (found != nullptr) {
-        // With an open breaker, a call in flight was sent before that: no check waits for it.
-        if (client_.refuses(part.limits.front()->shard)) {
-            return false;
-        }
-        found->wait(part);
-        ++waited_;
-        return true;
+    KeyQueue* const found =
+        queues_.find(hash, [&part](const KeyQueue& queue) { return queue.matches(part); });
+    if (found == nullptr) {
+        return queues_.add(hash, client_, node_time_, queues_).begin(part);
     }
-    Entry& entry = calls_.add(hash, *this);
-    if (!entry.begin(part)) {
-        remove(entry);
+    // With an open breaker, a call in flight was sent before that: no check waits for it.
+    if (client_.refuses(part.limits.front()->shard)) {
         return false;
     }
+    found->wait(part);
+    ++waited_;
     return true;
+} catch (const std::exception&) {
+    return false;  // out of memory: as without a connection
 }
 
 }  // namespace ratelimit

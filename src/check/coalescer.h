@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/entry_table.h"
-#include "check/coalesced_call.h"
+#include "check/key_queue.h"
 
 #include <cstdint>
 #include <utility>
@@ -14,8 +14,7 @@ namespace ratelimit {
 /// decided in the order of their arrival.
 class Coalescer {
 public:
-    Coalescer(redis::Client& client, NodeTime node_time);
-    ~Coalescer();
+    Coalescer(redis::Client& client, NodeTime node_time) : client_(client), node_time_(node_time) {}
     Coalescer(const Coalescer&) = delete;
     Coalescer& operator=(const Coalescer&) = delete;
 
@@ -26,35 +25,17 @@ public:
     bool send(ShardPart& part) noexcept;
 
     /// Whether no check is in flight.
-    bool idle() const noexcept { return calls_.size() == 0; }
+    bool idle() const noexcept { return queues_.size() == 0; }
 
     /// How many parts had to wait for a call in flight, since the last call of this function.
     std::uint64_t take_waited() noexcept { return std::exchange(waited_, 0); }
 
 private:
-    /// A call: in its bucket, or in the list of unused ones.
-    struct Entry final : CoalescedCall {
-        explicit Entry(Coalescer& coalescer) noexcept
-            : CoalescedCall(coalescer.client_, coalescer.node_time_), owner(coalescer)
-        {
-        }
-        void on_unused() noexcept override { owner.remove(*this); }
-
-        Coalescer& owner;
-        Entry* next = nullptr;
-        std::size_t hash = 0;
-    };
-
-    bool send_or_wait(ShardPart& part);
-    void remove(Entry& entry) noexcept
-    {
-        entry.leave_holdings();
-        calls_.remove(entry);
-    }
+    bool send_or_wait(ShardPart& part) noexcept;
 
     redis::Client& client_;
     const NodeTime node_time_;
-    EntryTable<Entry> calls_;
+    EntryTable<KeyQueue> queues_;
     std::uint64_t waited_ = 0;
 };
 

@@ -13,7 +13,14 @@
 
 namespace ratelimit {
 
-class LateReply;
+class CheckMessage;
+
+/// Lets go of a message, which is made into another one when there is no reference to it, and the
+/// client awaits no reply to it.
+struct LetGo {
+    void operator()(CheckMessage* message) const noexcept;
+};
+using MessageRef = std::unique_ptr<CheckMessage, LetGo>;
 
 /// Tokens that Redis granted beyond the requests of a call, for later requests with the same limits
 /// and costs as the one that has the lease.
@@ -32,7 +39,7 @@ struct Lease {
     }
 };
 
-/// The limits of one request whose keys are in one shard. One script call decides them, possibly
+/// The limits of one request whose keys are in one shard. One message decides them, possibly
 /// together with other requests for the same keys. A part may be destroyed at any time.
 struct ShardPart : Link<ShardPart> {
     enum class End : std::uint8_t {
@@ -52,31 +59,32 @@ struct ShardPart : Link<ShardPart> {
     std::int64_t lease_wanted = 0;         // tokens, for requests like this one
     redis::milliseconds expires{ 0 };      // by Client::now; 0: set when the part is sent
 
-    // Set by the call.
+    // Set by its message.
     End end = End::pending;
     Lease lease;
-    std::shared_ptr<LateReply> late;  // if it failed, but Redis may count it
-    bool unknown = false;             // the same, but no reply will tell
-    Runs::Position position;          // in the call
-    bool sent_before = false;         // Redis may have executed it before
-    bool ignored_before = false;      // Redis had ignored the statement it was a part of
+    MessageRef late;              // the message that it left, because its time was over
+    Runs::Position position;      // in the message
+    bool maybe_executed = false;  // by a message that will have no reply
+    bool ignored_before = false;  // Redis had ignored the statement it was a part of
 };
 
 using PartList = List<ShardPart>;
 
-/// Sets how these parts end.
-inline void set_end(PartList& parts, ShardPart::End end) noexcept
+/// Whether Redis counted the request, by its reply: none of the enforced limits refused.
+inline bool counted(const ShardPart& part) noexcept
 {
-    parts.each([end](ShardPart& part) { part.end = end; });
+    return part.end == ShardPart::End::answered
+        && std::all_of(part.limits.begin(), part.limits.end(), [](const RemoteLimit* limit) {
+               return limit->shadow || limit->state.granted;
+           });
 }
 
-/// These parts failed, and Redis may have executed them. `sent_again`: also before.
-inline void note_unknown(PartList& parts, bool sent_again) noexcept
+/// Notifies the requests of these parts, which may destroy any of them.
+inline void notify(PartList& ended) noexcept
 {
-    parts.each([sent_again](ShardPart& part) {
-        part.unknown = true;
-        part.sent_before = part.sent_before || sent_again;
-    });
+    while (!ended.empty()) {
+        ended.pop_front().ended();
+    }
 }
 
 }  // namespace ratelimit

@@ -275,7 +275,6 @@ bool Decision::begin_blocks() noexcept
 void Decision::pass() noexcept
 {
     if (check_) {
-        check_->spare_unknown();
         forget_refusals();
     }
     for (const AppliedLimit& limit : limits_) {

@@ -6,6 +6,7 @@
 #include "virtual_client.h"
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,6 +71,7 @@ protected:
         Held(Worker& of, std::vector<RemoteLimit> all) : worker(of), limits_(std::move(all))
         {
             for (RemoteLimit& limit : limits_) {
+                limit.redis_key = keys_.emplace_back(limit.redis_key);
                 pointers_.push_back(&limit);
             }
             limits = pointers_;
@@ -81,6 +83,7 @@ protected:
         Worker& worker;
 
     private:
+        std::deque<std::string> keys_;
         std::vector<RemoteLimit> limits_;
         std::vector<RemoteLimit*> pointers_;
     };

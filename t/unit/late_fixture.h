@@ -1,6 +1,5 @@
 #pragma once
 
-#include "check/late_reply.h"
 #include "check/settlement.h"
 #include "coalescer_fixture.h"
 #include "redis_server.h"
@@ -53,12 +52,12 @@ protected:
     static void settle(Request& request, std::int64_t cost)
     {
         ASSERT_NE(request.late, nullptr);
-        request.late->settle(request.position.run, 0, cost);
+        request.late->left().settle(request.position.run, 0, cost);
     }
     static void refuse(Request& request)
     {
         ASSERT_NE(request.late, nullptr);
-        request.late->refuse(request.position.run);
+        request.late->left().refuse(request.position.run);
     }
     /// Waits until this much is counted.
     bool counts(std::int64_t expected, std::optional<microseconds> now = std::nullopt)

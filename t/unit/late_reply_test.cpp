@@ -189,6 +189,21 @@ TEST_P(Late, a_request_that_passed_behind_one_of_cost_0_begins_no_block)
     EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
 }
 
+TEST_P(Late, a_request_that_passed_beside_one_of_cost_0_begins_no_block)
+{
+    policy_.block = 1h;
+    server_.pause();
+    Request& first = ask(1);
+    ask(0);
+    ask(3);  // in one call with that of cost 0
+    first.then = [this] { server_.pause(); };
+    server_.resume();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(count(ShardPart::End::failed), 2);
+    server_.resume();
+    EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
+}
+
 TEST_P(Late, a_request_of_cost_0_spares_no_key_behind_one_that_cost_something)
 {
     policy_.block = 1h;
@@ -215,6 +230,20 @@ TEST_P(Late, a_request_that_passed_begins_no_block_if_its_reply_is_lost)
     server_.start();
     load_scripts(server_);
     EXPECT_TRUE(loop_.run_until([this] { return server_.ask({ "EXISTS", "key:block" }) == "1"; }));
+}
+
+TEST_P(Late, a_request_that_passed_leaves_blocks_to_others_if_redis_refuses_it_late)
+{
+    policy_.block = 1h;
+    server_.ask({ "CONFIG", "SET", "maxmemory", "1" });
+    server_.pause();
+    ask(3);
+    ASSERT_TRUE(run());
+    server_.resume();
+    ASSERT_TRUE(loop_.run_until([this] { return client_->idle(); }));
+    server_.ask({ "CONFIG", "SET", "maxmemory", "0" });
+    ASSERT_TRUE(loop_.run_until([this] { return !unsettled(); }));
+    EXPECT_EQ(server_.ask({ "EXISTS", "key:block" }), "0") << "nothing was counted";
 }
 
 TEST_P(Late, the_key_is_unsettled_until_what_was_refused_is_returned)

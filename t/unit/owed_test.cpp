@@ -1,6 +1,5 @@
 // Settlements that wait for another try, and how long they keep a process that leaves.
 
-#include "check/late_reply.h"
 #include "check/settlement.h"
 #include "holding_fixture.h"
 #include "redis/outbox.h"
@@ -8,6 +7,7 @@
 #include "virtual_client.h"
 
 #include <algorithm>
+#include <array>
 
 namespace ratelimit {
 namespace {
@@ -190,26 +190,57 @@ TEST_F(LateSettlement, a_refund_that_falls_silent_delays_an_exit_no_longer_than_
     record.release()->ended(redis::Fate::lost);
 }
 
-TEST_F(LateSettlement, a_request_that_ends_late_is_settled_as_one_that_got_its_answer_in_time)
+/// A check that falls silent.
+class LateCheck : public LateSettlement {
+protected:
+    /// The late reply goes to it.
+    redis::PendingCall& send(bool sent_again)
+    {
+        limit.scripts.charge = scripts.add(charge_script(Algorithm::gcra));
+        limit.scripts.several = scripts.add(several_script(std::array{ Algorithm::gcra }));
+        request.limits = limits;
+        client.away = false;
+        EXPECT_TRUE(coalescer.send(request));
+        redis::PendingCall& record = client.messages.front().record;
+        record.call->routing.sent_again = sent_again;
+        record.release()->overdue(record);
+        return record;
+    }
+
+    Coalescer coalescer{ client, +[]() noexcept { return virtual_now; } };
+    std::array<RemoteLimit*, 1> limits{ &limit };
+    struct : ShardPart {
+        void ended() noexcept override {}
+    } request;
+};
+
+TEST_F(LateCheck, is_settled_as_one_that_got_its_answer_in_time)
 {
-    limit.scripts.charge = scripts.add(charge_script(Algorithm::gcra));
-    RemoteLimit* const limits[] = { &limit };
-    const LimitCheck checks[] = { limit };
-    Runs runs;
-    runs.begin(1);
-    const auto position = runs.add([](std::size_t) { return 1; });
-    const auto late = std::make_shared<LateReply>(
-        client, limits, checks, runs, std::nullopt, +[]() noexcept { return virtual_now; });
-    redis::PendingCall reply;
-    LateReply::await(late, reply);
+    redis::PendingCall& reply = send(false);
+    client.away = true;
     pass(20s);
-    late->settle(position.run, 0, 5);
+    request.late->left().settle(0, 0, 5);
     EXPECT_TRUE(loop.keeps_process()) << "70 s after the process began to leave";
     pass(50s);
     EXPECT_TRUE(loop.keeps_process());
     pass(12s);
     EXPECT_FALSE(loop.keeps_process()) << "it does not wait for a reply for ever";
     reply.release()->ended(redis::Fate::lost);
+}
+
+TEST_F(LateCheck, spares_no_key_if_redis_refuses_it)
+{
+    redis::PendingCall& reply = send(false);
+    reply.release()->ended(redis::Fate::refused);
+    EXPECT_EQ(client.messages.size(), 1U) << "no more than the check";
+    EXPECT_TRUE(client.unsettled().empty());
+}
+
+TEST_F(LateCheck, spares_its_key_if_redis_may_have_executed_it_before)
+{
+    redis::PendingCall& reply = send(true);
+    reply.release()->ended(redis::Fate::refused);
+    EXPECT_EQ(client.messages.size(), 2U);
 }
 
 }  // namespace

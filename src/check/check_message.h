@@ -1,0 +1,123 @@
+#pragma once
+
+#include "base/free_list.h"
+#include "check/holding.h"
+#include "check/left_requests.h"
+#include "redis/client.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ratelimit {
+
+/// One script call for requests with the same keys and policies. It copies all that it sends,
+/// because the command may be written again after the requests have been destroyed.
+///
+/// When the time of a request is over, the request leaves the message. The message lives on until
+/// Redis has answered or never will, and no request that left it refers to it any longer.
+class CheckMessage final : public redis::Call, private redis::BatchPart {
+public:
+    /// Makes the messages for some keys, one after another.
+    class Queue {
+    public:
+        /// How many requests wait for the next message that are overdue. They fail with this one if
+        /// it times out.
+        virtual unsigned overdue() const noexcept = 0;
+        /// No request waits for the message any longer. Those of `again` are the first ones of the
+        /// next message, which is sent before the message notifies those of `ended`: that may take
+        /// time and send other checks.
+        virtual void message_ended(bool timed_out, PartList& again, PartList& ended) noexcept = 0;
+
+    protected:
+        ~Queue() = default;
+    };
+
+    /// A message with the limits of this request. Throws if there is no memory, or as Holdings::of.
+    static MessageRef make(
+        redis::Client& client, NodeTime node_time, Queue& queue, const ShardPart& first);
+
+    /// Whether a request has the same keys and policies.
+    bool matches(const ShardPart& part) const noexcept;
+    /// The first holding for which it must wait. Null: it can be sent.
+    Holding* busy_holding() const noexcept;
+
+    /// Takes as many of these requests, at least one, as fit. The message has the time of the last
+    /// one, and requests the lease that it wants.
+    void take(PartList& waiting);
+    bool used() const noexcept { return runs_.requests() > 0; }
+    /// False: it was not sent.
+    bool send() noexcept;
+    /// Those that wait for the reply.
+    const PartList& requests() const noexcept { return requests_; }
+    /// The request fails, and does not wait for the reply any longer.
+    void leave(ShardPart& request);
+    /// Those that have left.
+    LeftRequests& left() noexcept { return left_; }
+    /// The queue is destroyed: nothing becomes of the message.
+    void drop() noexcept;
+
+    redis::BatchPart* batch_part() noexcept override { return in_sequence() ? this : nullptr; }
+    void before_write() noexcept override;
+    void write(redis::CommandBuffer& command) const override;
+    std::string_view routing_key() const noexcept override { return limits_.front().redis_key; }
+    unsigned request_count() const noexcept override;
+    bool on_reply(const redisReply& reply) noexcept override;
+    void ended(redis::Fate fate) noexcept override;
+    void overdue(redis::PendingCall& reply) noexcept override;
+
+    CheckMessage* next = nullptr;  // of the ReusePool
+
+private:
+    friend LetGo;
+
+    struct OfLimit {
+        std::size_t limit;
+        Holding* holding;
+    };
+
+    redis::ScriptId script() const noexcept override { return *sequence_; }
+    redis::BatchFormat format() const noexcept override { return format_; }
+    void write_keys(redis::ScriptArguments& arguments) const override;
+    void write_numbers(redis::ScriptArguments& arguments) const override;
+    bool on_part(std::string_view part) noexcept override;
+
+    static ReusePool<CheckMessage>& pool();
+    MessageRef reference() noexcept;
+    void copy_limits(const ShardPart& part);
+    /// Whether the script of its limits decides it: it is one request, and is sent for the first
+    /// time.
+    bool in_sequence() const noexcept { return sequence_ && runs_.single() && !repeated(); }
+    bool repeated() const noexcept { return routing.sent_again || sent_before; }
+    bool answered() noexcept;
+    void answer(ShardPart& part) noexcept;
+    void pass_on_lease() noexcept;
+    void take_again(PartList& again, bool ShardPart::*reason) noexcept;
+    void end(bool timed_out, PartList& again) noexcept;
+    bool take_held_units() noexcept;
+    void leave_holdings() noexcept;
+    template <class Visit>
+    void each_holding(Visit&& visit) const
+    {
+        for (const OfLimit& each : holdings_) {
+            visit(*each.holding);
+        }
+    }
+
+    redis::Client* client_ = nullptr;
+    NodeTime node_time_ = nullptr;
+    Queue* queue_ = nullptr;          // null: no request waits for it
+    unsigned references_ = 0;         // MessageRefs
+    std::string keys_;                // the keys of limits_ and of their blocks, concatenated
+    std::vector<LimitCheck> limits_;  // their costs are not used: runs_ has them
+    redis::ScriptId several_{};
+    std::optional<redis::ScriptId> sequence_;  // empty: these limits have no script of their own
+    redis::BatchFormat format_;                // of that
+    std::vector<OfLimit> holdings_;            // of its concurrency limits: it is a message of each
+    PartList requests_;
+    Runs runs_;
+    std::vector<KeyReply> replies_;  // by run and limit
+    LeftRequests left_{ runs_, replies_ };
+};
+
+}  // namespace ratelimit

@@ -1,0 +1,141 @@
+#include "check/key_queue.h"
+
+#include <algorithm>
+
+namespace ratelimit {
+
+KeyQueue::~KeyQueue()
+{
+    if (message_ != nullptr) {
+        message_->drop();
+    }
+}
+
+bool KeyQueue::begin(ShardPart& first) noexcept
+{
+    PartList ended;
+    waiting_.push_back(first);
+    send_next(false, ended);
+    return ended.empty();
+}
+
+/// Sends a message of the requests that wait, or waits until it can be sent. After a timeout,
+/// requests that are overdue fail instead of waiting for a second one. Without a request the queue
+/// is removed.
+void KeyQueue::send_next(bool timed_out, PartList& ended) noexcept
+{
+    const auto fail = [&ended](ShardPart& part) {
+        part.end = ShardPart::End::failed;
+        ended.push_back(part);
+    };
+    while (timed_out && !waiting_.empty() && overdue(waiting_.front())) {
+        fail(waiting_.front());
+    }
+    while (!waiting_.empty()) {
+        try {
+            if (send_or_wait(timed_out)) {
+                return;
+            }
+        } catch (const std::exception&) {
+            fail(waiting_.empty() ? message_->requests().front() : waiting_.front());
+        }
+        if (message_ != nullptr) {
+            message_->requests().each(fail);
+        }
+        message_ = {};
+    }
+    message_ = {};
+    queues_.remove(*this);
+}
+
+/// After a timeout, requests keep their own deadlines instead of starting fresh ones. False: the
+/// requests that the message took must fail. Throws if there is no memory.
+bool KeyQueue::send_or_wait(bool after_timeout)
+{
+    if (message_ == nullptr || message_->used()) {
+        message_ = CheckMessage::make(client_, node_time_, *this, waiting_.front());
+    }
+    Holding* const busy = message_->busy_holding();
+    if (busy != nullptr && !client_.refuses(*message_->routing.shard)) {
+        busy->wait(*this);
+        return true;
+    }
+    message_->take(waiting_);
+    if (after_timeout) {
+        message_->routing.expires = own_deadline(message_->requests().back());
+    }
+    const bool sent = busy == nullptr && message_->send();
+    if (sent && after_timeout) {
+        watch_own_deadlines();
+    }
+    return sent;
+}
+
+void KeyQueue::message_ended(bool timed_out, PartList& again, PartList& ended) noexcept
+{
+    if (own_deadlines_ != nullptr) {
+        own_deadlines_->stop();
+    }
+    if (!ended.empty() && !ended.back().lease.replies.empty()) {
+        // A lease for a request that waits would come on top of this one.
+        waiting_.each([](ShardPart& part) { part.lease_wanted = 0; });
+    }
+    again.take_all(waiting_);
+    waiting_.take_all(again);
+    send_next(timed_out, ended);
+}
+
+void KeyQueue::proceed(bool timed_out) noexcept
+{
+    PartList ended;
+    send_next(timed_out, ended);
+    notify(ended);
+}
+
+/// The arrival of a request plus `timeout`: its deadline without the time to connect.
+redis::milliseconds KeyQueue::own_deadline(const ShardPart& part) const noexcept
+{
+    return part.expires - client_.longest_wait() + client_.usual_wait();
+}
+
+bool KeyQueue::overdue(const ShardPart& part) const noexcept
+{
+    return own_deadline(part) <= client_.now();
+}
+
+unsigned KeyQueue::overdue() const noexcept
+{
+    unsigned requests = 0;
+    waiting_.each([&](const ShardPart& part) { requests += overdue(part) ? 1 : 0; });
+    return requests;
+}
+
+/// Starts the timer for the first request of the message to become overdue.
+void KeyQueue::watch_own_deadlines() noexcept
+try {
+    if (own_deadlines_ == nullptr) {
+        own_deadlines_ = client_.make_timer([this] { fail_overdue(); });
+    }
+    const auto left = own_deadline(message_->requests().front()) - client_.now();
+    own_deadlines_->start(std::max(left, redis::milliseconds{ 1 }));
+} catch (const std::exception&) {
+    // Out of memory: the requests fail when the message does.
+}
+
+void KeyQueue::fail_overdue() noexcept
+try {
+    PartList ended;
+    const PartList& requests = message_->requests();
+    while (!requests.empty() && overdue(requests.front())) {
+        message_->leave(requests.front());
+        ended.push_back(requests.front());
+    }
+    if (!requests.empty()) {
+        watch_own_deadlines();
+    }
+    notify(ended);
+} catch (const std::exception&) {
+    // Out of memory: the requests fail when the message does.
+}
+
+}  // namespace ratelimit
