@@ -46,6 +46,7 @@ Check::Part& Check::split(Part& part, std::size_t at)
     rest->limits = part.limits.subspan(at);
     rest->expires = part.expires;
     rest->maybe_executed = part.maybe_executed;
+    rest->shared = part.shared = true;
     rest->ignored_before = part.ignored_before;
     rest->next = std::move(part.next);
     part.limits = part.limits.first(at);
@@ -157,12 +158,11 @@ void Check::settle_late(const RemoteLimit& limit, std::int64_t cost) const noexc
 bool Check::refund(microseconds now) noexcept
 {
     bool refunded = false;
-    const bool alone = first_.next == nullptr;  // then a part that refuses has counted nothing
-    each_part([&refunded, alone, now](Part& part) {
+    each_part([&refunded, now](Part& part) {
         if (part.late != nullptr) {
             MessageRef(std::move(part.late))->left().refuse(part.position.run);
         }
-        if (alone || !counted(part)) {
+        if (!part.shared || !counted(part)) {
             return;
         }
         for (RemoteLimit* limit : part.limits) {

@@ -209,7 +209,7 @@ void CheckMessage::answer(ShardPart& part) noexcept
         RemoteLimit& limit = *part.limits[i];
         const KeyReply& reply = replies_[runs_.reply_of(run, i)];
         limit.state = state_in_run(reply, limit.policy, limit.cost, index);
-        if (index < reply.taken) {
+        if (part.shared && index < reply.taken) {
             limit.without = state_without(reply, limit.policy, limit.cost, index);
         }
         limit.now = limits_[i].now;

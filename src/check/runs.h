@@ -81,7 +81,7 @@ public:
     }
     std::size_t count() const noexcept { return numbers_.size() / (1 + limits_); }
     /// Whether there is one request only, and no lease.
-    bool single() const noexcept { return count() == 1 && numbers_.front() == 1; }
+    bool single() const noexcept { return requests_ == 1 && leased_ == 0; }
 
     /// The cost of the requests of the last run.
     std::int64_t cost(std::size_t limit) const noexcept { return numbers_[last() + 1 + limit]; }

@@ -14,9 +14,9 @@ Batcher::Batcher(
 {
 }
 
-bool Batcher::takes(Call& call) noexcept
+bool Batcher::takes(const PendingCall& record) noexcept
 try {
-    const BatchPart* part = call.batch_part();
+    const BatchPart* part = record.part;
     if (part == nullptr) {
         return false;
     }
@@ -36,7 +36,7 @@ try {
 
 bool Batcher::add(PendingCall& record) noexcept
 {
-    const auto index = static_cast<std::size_t>(record.call->batch_part()->script());
+    const auto index = static_cast<std::size_t>(record.part->script());
     Batch& batch = batches_[index];
     // ASKING holds for one command.
     const bool by_itself = record.asking || record.alone || longest_ == 1;
@@ -123,20 +123,19 @@ void write_calls(const CallQueue& calls, CommandBuffer& command)
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->call->before_write();
     }
-    Call& first = *calls.front()->call;
-    const BatchPart* part = first.batch_part();
+    const BatchPart* part = calls.front()->part;
     if (part == nullptr) {
-        first.write(command);
+        calls.front()->call->write(command);
         return;
     }
     const BatchFormat format = part->format();
     command.begin_script(part->script(), { calls.size() * format.keys, 1 });
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
-        record->call->batch_part()->write_keys(command);
+        record->part->write_keys(command);
     }
     command.begin_packed(calls.size() * format.numbers);
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
-        record->call->batch_part()->write_numbers(command);
+        record->part->write_numbers(command);
     }
     command.end_packed();
 }

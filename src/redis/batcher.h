@@ -26,8 +26,8 @@ public:
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
 
-    /// Whether the call can be added. False: it is no part of a batch, or there is no memory.
-    bool takes(Call& call) noexcept;
+    /// Whether it can be added. False: its call is no part of a batch, or there is no memory.
+    bool takes(const PendingCall& record) noexcept;
     /// A record whose call it takes. True: a batch is full, and was written.
     bool add(PendingCall& record) noexcept;
     /// Writes what must precede a command that is not added.

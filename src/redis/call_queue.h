@@ -9,6 +9,7 @@ namespace ratelimit::redis {
 /// until the reply has arrived.
 struct PendingCall {
     Call* call = nullptr;        // null: no caller waits for the reply
+    BatchPart* part = nullptr;   // of the call, while there is one; null: it shares no command
     milliseconds sent{ 0 };      // 0: not sent yet
     milliseconds deadline{ 0 };  // before it is sent: Routing::expires
     std::chrono::steady_clock::time_point sent_precisely;
@@ -29,6 +30,7 @@ struct PendingCall {
     void attach(Call& held) noexcept
     {
         call = &held;
+        part = held.batch_part();
         held.pending_ = &call;
     }
 

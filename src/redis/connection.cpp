@@ -182,7 +182,7 @@ bool Connection::send(PendingCall& record) noexcept
         in_flight_.begin_turn(loop_.now());
     }
     end_of_turn_->want();  // before anything is written
-    if (batcher_.takes(*record.call)) {
+    if (batcher_.takes(record)) {
         if (batcher_.add(record)) {
             write_out(*context_);  // Redis works on it while this turn goes on
         }

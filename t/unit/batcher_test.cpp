@@ -54,7 +54,7 @@ protected:
     bool add() { return add(record()); }
     bool add(redis::PendingCall& record)
     {
-        EXPECT_TRUE(batcher_.takes(*record.call));
+        EXPECT_TRUE(batcher_.takes(record));
         return batcher_.add(record);
     }
 
@@ -188,7 +188,7 @@ protected:
     {
         redis::PendingCall& record = records_.take();
         record.attach(calls_.emplace_back("key", script));
-        EXPECT_TRUE(batcher_.takes(*record.call));
+        EXPECT_TRUE(batcher_.takes(record));
         return batcher_.add(record);
     }
 
