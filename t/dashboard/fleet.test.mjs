@@ -5,6 +5,7 @@ import { test } from 'node:test';
 
 import { axe, overflowing, seen, text, texts, until } from './browser.mjs';
 import { cells, change, lookUp, onFleet, onNode, outcome, state } from './fleet_page.mjs';
+import { VERSION } from './version.mjs';
 
 test('without ratelimit_fleet there is no such page', () => onNode('fleet', async (page, mock) => {
     assert.ok(!await seen(page, '#views'));
@@ -59,7 +60,7 @@ test('every node is shown, with what it says of itself', () => onFleet(async (pa
     assert.equal(await text(page, '#fleet-count-now'), '10');
     const [name, live, version, nginx, up, passed, refused, redis, settings] = await cells(page, 'nodes', 'edge-fra-03');
     assert.equal(name, 'edge-fra-03 this node');
-    assert.deepEqual([live, version, nginx, up, redis, settings], ['Live', '0.4', '1.26.3', '8 h', 'Up', 'As the others']);
+    assert.deepEqual([live, version, nginx, up, redis, settings], ['Live', VERSION, '1.26.3', '8 h', 'Up', 'As the others']);
     assert.match(passed, /^[\d.]+k?\/s$/);
     assert.match(refused, /^[\d.]+k?\/s$/);
 

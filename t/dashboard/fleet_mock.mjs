@@ -1,5 +1,7 @@
 // The mock's fleet: ten nodes with the zones of a world, and limits that are changed at run time.
 
+import { VERSION } from './version.mjs';
+
 const NAMES = ['ams', 'fra', 'lon', 'mad', 'mil', 'par', 'prg', 'sto', 'vie', 'waw'].map(city => `edge-${city}-01`);
 
 // A key as the log shows it: in a zone of addresses, four bytes are one.
@@ -33,7 +35,7 @@ export class FleetMock {
 
     constructor(world) {
         this.world = world;
-        this.nodes = NAMES.map((name, i) => ({ name, id: String(i).repeat(32), version: '0.4', nginx: '1.26.3',
+        this.nodes = NAMES.map((name, i) => ({ name, id: String(i).repeat(32), version: VERSION, nginx: '1.26.3',
             started: world.time - 86400 * (i + 1) / 3, heard: null, differs: [], redis: 'up' }));
         this.nodes[0].name = 'edge-fra-03';
     }

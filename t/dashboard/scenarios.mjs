@@ -1,6 +1,7 @@
 // The mock's scenarios: zones and Redis servers whose numbers move with time.
 
 import { FleetMock, idOf, textOf } from './fleet_mock.mjs';
+import { VERSION } from './version.mjs';
 
 // Pseudorandom numbers, the same in each run.
 function chance(seed) {
@@ -132,7 +133,7 @@ class World {
     zones() {
         this.nodes.push(this.nodes.shift());
         const overrides = [...this.fleet?.overrides ?? []].map(([at, override]) => [...JSON.parse(at), override]);
-        return { node: this.nodes[0], version: '0.4', write: this.write, fleet: this.fleet !== null, time: this.time,
+        return { node: this.nodes[0], version: VERSION, write: this.write, fleet: this.fleet !== null, time: this.time,
             requests: this.requests(), zones: this.list.map(zone => {
                 const own = overrides.filter(([name]) => name === zone.settings.name);
                 const json = zone.json();

@@ -1,11 +1,11 @@
 // Screenshots of the page in each of its states: node shots.mjs FOLDER [name...]
-// doc/dashboard.png, doc/fleet.png and doc/fleet-change.png are "first", "ten" and "ten-question", with 64 colours
-// (pngquant --nofs 64, then optipng -o4).
+// Those of the documents: see pictures.test.mjs.
 
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 
-import { start } from './browser.mjs';
+import { start, text, until } from './browser.mjs';
 import { serve } from './mock.mjs';
 
 const NARROW = { width: 360, height: 780 };
@@ -30,7 +30,7 @@ const fleet = async (page, mock) => {
     mock.world.fleet.node('edge-mad-01').heard = mock.world.time - 200;
     await page.locator('#view-fleet').click();
     await page.locator('#fleet-nodes tbody tr').first().waitFor();
-    await page.waitForTimeout(1500);
+    await until('rates', async () => /^\d.*\/s$/.test(await text(page, '#fleet-passed-now')));
     await page.locator('#limit-zone').selectOption('per_key');
     await page.locator('#limit-key').fill('gold-4711');
     await page.locator('#limit-find button').click();
@@ -47,7 +47,7 @@ const days = page => page.locator('.choice', { hasText: '2 days' }).first().clic
 // name: [scenario, options of the browser's context, what to do before].
 const PICTURES = {
     light: ['fleet'],
-    first: ['fleet', { viewport: { width: 1280, height: 836 } }],
+    first: ['fleet', { viewport: { width: 1280, height: 824 } }],
     dark: ['fleet', DARK],
     medium: ['fleet', { viewport: { width: 860, height: 900 } }],
     narrow: ['fleet', { viewport: NARROW }],
@@ -95,7 +95,8 @@ const WHOLE = ['ten', 'ten-dark', 'ten-narrow', 'days', 'unknown', 'light', 'dar
 
 // Simulates five minutes in a few seconds: the page sends 80 times as many requests, and the node's
 // clock moves on by two seconds with each.
-async function take(browser, folder, name) {
+// Returns the page, with what closes it.
+export async function show(browser, name) {
     const [scenario, options = {}, before = () => {}] = PICTURES[name];
     const mock = await serve(scenario);
     const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
@@ -109,21 +110,30 @@ async function take(browser, folder, name) {
         return route.continue();
     });
     await page.goto(mock.url);
-    await page.waitForTimeout(9000);
+    const begun = mock.world.time;
+    await until('five minutes of traffic', () => mock.fails || mock.world.time - begun > 300, 120);
     await before(page, mock);
     await page.waitForTimeout(300);
-    await page.screenshot({ path: join(folder, `${name}.png`), fullPage: WHOLE.includes(name) });
-    await context.close();
-    await mock.close();
+    page.end = async () => {
+        await context.close();
+        await mock.close();
+    };
+    return page;
 }
 
-const [folder, ...names] = process.argv.slice(2);
-if (!folder) {
-    throw new Error('node shots.mjs FOLDER [name...]');
+export const picture = (page, name) => page.screenshot({ fullPage: WHOLE.includes(name) });
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+    const [folder, ...names] = process.argv.slice(2);
+    if (!folder) {
+        throw new Error('node shots.mjs FOLDER [name...]');
+    }
+    mkdirSync(folder, { recursive: true });
+    const browser = await start();
+    for (const name of names.length > 0 ? names : Object.keys(PICTURES)) {
+        const page = await show(browser, name);
+        writeFileSync(join(folder, `${name}.png`), await picture(page, name));
+        await page.end();
+    }
+    await browser.close();
 }
-mkdirSync(folder, { recursive: true });
-const browser = await start();
-for (const name of names.length > 0 ? names : Object.keys(PICTURES)) {
-    await take(browser, folder, name);
-}
-await browser.close();

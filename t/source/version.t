@@ -13,6 +13,8 @@ for my $place (
     ['packaging/rpm/nginx-mod-ratelimit.spec', qr/^Version:\s+(\S+)/m],
     ['packaging/alpine/APKBUILD',              qr/^pkgver=(\S+)/m],
     ['packaging/alpine/APKBUILD',              qr/module-(\d+\.\d+\.\d+)[.\/]/],
+    map { [$_, qr/^.{33,64}tEXtSoftware\0ngx_http_ratelimit_module (\d+\.\d+\.\d+)/s] }  # t/dashboard/pictures.test.mjs
+        map { "doc/$_.png" } qw(dashboard fleet fleet-change)
 ) {
     my ($file, $pattern) = @$place;
     my @named = read_file("$top/$file") =~ /$pattern/g;
