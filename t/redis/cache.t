@@ -220,15 +220,21 @@ END
         return $answer->status . ' ' . $answer->header('X-Source');
     };
     my @hot = ('hot', "hot$long", 'h' x 24, 'h' x 25);
-    for my $key (@hot) { is $decision->($key), $_ for '200 redis', '429 redis', '429 cache' }
-    my (%seen, $evicted);
+    my (%seen, $evicted, %asked);    # %asked: until when Redis was asked of a hot key
+    for my $key (@hot) {
+        $asked{$key} = time;
+        is $decision->($key), $_ for '200 redis', '429 redis', '429 cache';
+    }
     for my $i (1 .. 1500) {
         my $key = "k$i" . ($i % 3 ? '' : $long);
         $seen{ join ', ', map { $decision->($key) } 1 .. 3 }++;
         next if $i % 10;
         for my $hot (@hot) {
-            my $of_hot = $decision->($hot);
-            $evicted //= "$hot at $i: $of_hot" if $of_hot ne '429 cache';
+            my ($before, $of_hot) = (time, $decision->($hot));
+            next if $of_hot eq '429 cache';
+            # Remembered for five seconds at most: on a slow machine these end.
+            $evicted //= "$hot at $i: $of_hot" if $of_hot ne '429 redis' || time - $asked{$hot} < 4.9;
+            $asked{$hot} = $before;
         }
     }
     is_deeply \%seen, { '200 redis, 429 redis, 429 cache' => 1500 };
