@@ -82,7 +82,7 @@ subtest 'headers of a cached refusal count down, and the key is admitted when th
                 if ($answer->header('X-Source') // '') eq 'cache';
             return $answer->status == 200;
         }, 20);
-        cmp_ok scalar(@seen), '>', 3, "$algorithm: requests were refused from the cache";
+        cmp_ok scalar(@seen), '>', 0, "$algorithm: requests were refused from the cache";
         # Never later than in Redis. Both are rounded up to whole seconds.
         is scalar(grep { $_->[0] > 1 || $_->[0] < -1 } @seen), 0, 'the reset equals that of Redis';
         is scalar(grep { $_->[1] < $_->[2] - 1 || $_->[1] > $_->[3] + 1 } @seen), 0, 'Retry-After counts down'
