@@ -13,15 +13,22 @@
 -- any order, late and repeatedly.
 --
 -- Of a check, the frame defines before the first piece:
--- block_key  the key of the record
+-- block_key  the key of the record; record: its value, which the piece "fetch" reads
 -- blocked    0; becomes what is left of the key's block (us)
 -- spared     0; becomes 1 if no refusal begins a block now
 -- allowed    becomes whether the counts admit the request
+--- fetch
+record = redis.pcall('GETRANGE', block_key, '0', '32')
+if record.err then
+    if not string.find(record.err, 'WRONGTYPE') then
+        error(record.err)  -- for example: the user has no right to read
+    end
+    record = ''
+end
 --- read
 do
-    local stored = redis.pcall('GETRANGE', block_key, '0', '32')
-    if #stored == 32 then
-        local refused, begins, ends, last = struct.unpack('<dddd', stored)
+    if #record == 32 then
+        local refused, begins, ends, last = struct.unpack('<dddd', record)
         -- Before the refusal: the clock ran backwards.
         if now < ends and refused < ends and ends < 2^53
             and (begins <= now or now < refused) then
@@ -30,8 +37,6 @@ do
         if now <= last and last < 2^53 then
             spared = 1
         end
-    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
-        error(stored.err)  -- for example: the user has no right to read
     end
 end
 --- apply

@@ -8,8 +8,16 @@
 -- count (double), its length in seconds (u32).
 --
 -- Any other value is foreign and counts as no state. GETRANGE reads one byte more than a state has,
--- so that a longer value is recognised without reading all of it. For a key that is not a string,
--- pcall returns an error table, whose length is 0.
+-- so that a longer value is recognised without reading all of it. A key that is not a string has no
+-- state.
+--- read
+stored = redis.pcall('GETRANGE', key, '0', '20')
+if stored.err then
+    if not string.find(stored.err, 'WRONGTYPE') then
+        error(stored.err)  -- for example: the user has no right to read
+    end
+    stored = ''
+end
 --- check
 -- start  of the window to count in: ahead of now, by at most a window, if the clock is behind the
 --        state
@@ -17,7 +25,6 @@
 -- timed  the stored key already expires at the end of this window by the server's clock
 local start, count, moved, timed = param > 0 and param or now - now % window, 0, false, false
 do
-    local stored = redis.pcall('GETRANGE', key, '0', '20')
     if #stored == 20 then
         local from, stored_count, length = struct.unpack('<ddI4', stored)
         if (param > 0 or from == start or (from > now and from < 2^53))
@@ -30,8 +37,6 @@ do
                 moved = param == 0
             end
         end
-    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
-        error(stored.err)  -- for example: the user has no right to read
     end
 end
 local granted = cost == 0 or count + cost <= quota

@@ -20,6 +20,14 @@
 --
 -- The key expires at the end of the second that tat is in. While tat stays in that second, and the
 -- server's clock decides, the expiry need not be set again.
+--- read
+stored = redis.pcall('GETRANGE', key, '0', '18')
+if stored.err then
+    if not string.find(stored.err, 'WRONGTYPE') then
+        error(stored.err)  -- for example: the user has no right to read
+    end
+    stored = ''
+end
 --- check
 -- ahead   the debt in whole microseconds; rest: the remainder, in 1/quota us
 -- tat     as stored; nil: no state
@@ -28,7 +36,6 @@
 local full = param * window
 local ahead, rest, tat, latest, moved = 0, 0, nil, now, false
 do
-    local stored = redis.pcall('GETRANGE', key, '0', '18')
     if #stored == 18 then
         local arrival, fraction, counted = struct.unpack('>I7I4I7', stored)
         if arrival < 2^53 and arrival >= counted then
@@ -41,11 +48,9 @@ do
             if arrival >= now then
                 -- With a variable rate, the fraction may be in another quota's units. The error is
                 -- less than a microsecond.
-                ahead, rest = arrival - now, math.min(fraction, quota - 1)
+                ahead, rest = arrival - now, fraction < quota and fraction or quota - 1
             end
         end
-    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
-        error(stored.err)  -- for example: the user has no right to read
     end
 end
 local debt = ahead * quota + rest
@@ -61,16 +66,16 @@ cost = math.min(cost, math.max(0, math.floor((2^52 * quota - debt) / window)))
 --- before
 local before = ahead + math.ceil(rest / quota)
 --- commit
--- detail: the part of the new debt below one microsecond, in 1/quota us
-local retry, detail = 0, 0
-if not granted then
-    retry = cost > param and -1 or ahead + math.ceil((rest + cost * window - full) / quota)
-end
 if take then
     debt = debt + cost * window
-    -- fmod is exact even where products and quotients are not, because the numbers are large.
-    rest = math.fmod(debt, quota)
-    ahead, detail = math.floor((debt - rest) / quota + 0.5), rest
+    if debt < 2^53 then
+        rest = debt % quota
+        ahead = (debt - rest) / quota
+    else
+        -- fmod is exact even where products and quotients are not, because the numbers are large.
+        rest = math.fmod(debt, quota)
+        ahead = math.floor((debt - rest) / quota + 0.5)
+    end
 end
 if take or (moved and cost > 0) then
     local whole = now + ahead
@@ -79,9 +84,18 @@ if take or (moved and cost > 0) then
     if now == server_now and tat and not moved and second <= tat and tat < second + 1000000 then
         redis.call('SETRANGE', key, '0', state)
     else
-        redis.call('SET', key, state, 'PX',
-                   string.format('%d', math.ceil((second + 1000000 - now) / 1000)))
+        local life = second + 1000999 - now
+        redis.call('SET', key, state, 'PX', string.format('%d', (life - life % 1000) / 1000))
     end
+end
+--- short
+-- The debt, negative if the request is refused: src/check/script_reply.h computes the rest of it.
+answers[answer_at + 1] = granted and debt or -1 - debt
+--- numbers
+-- detail: the part of the new debt below one microsecond, in 1/quota us
+local retry, detail = 0, take and rest or 0
+if not granted then
+    retry = cost > param and -1 or ahead + math.ceil((rest + cost * window - full) / quota)
 end
 -- At least 0: the debt may exceed this capacity.
 local remaining = math.max(0, math.floor((full - debt) / window))

@@ -91,8 +91,9 @@ local function decide(i, at, answers_before, requests, counted, passing)
     local check, commit = counts.check, counts.commit
     local mode = ARGV[from + 2] + 0
     local enforced, block_key = mode % 2 == 0, KEYS[floor(mode / 2)]
-    local blocked, spared, allowed = 0, 0
+    local blocked, spared, allowed, record = 0, 0
     if block_key then
+--- fetch
 --- read
     end
 
@@ -101,8 +102,7 @@ local function decide(i, at, answers_before, requests, counted, passing)
 --- apply
     local fit = granted and requests or 0
     if fit > 1 and cost > 0 then
-        -- Writes nothing: f, whether a statement is new, would make concurrency write it, and the
-        -- commit below would then rest on a state that is not the stored one any longer.
+        -- Writes nothing: with f, whether a statement is new, concurrency would write its state.
         fit = math.min(requests, max(1, floor(commit(
             key, now, quota, window, param, 0, true, false,
             a, b, c, d, e, not counts.exact and f, g, h, j) / cost)))

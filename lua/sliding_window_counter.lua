@@ -6,11 +6,18 @@
 -- State, 28 bytes, little-endian: the window's start in microseconds since the epoch, its count,
 -- the previous window's count (doubles), the window's length in seconds (u32). One byte more is
 -- read than a state has: see fixed_window.lua.
+--- read
+stored = redis.pcall('GETRANGE', key, '0', '28')
+if stored.err then
+    if not string.find(stored.err, 'WRONGTYPE') then
+        error(stored.err)  -- for example: the user has no right to read
+    end
+    stored = ''
+end
 --- check
 -- start, moved, timed: as in fixed_window.lua, but the key expires at the end of the next window
 local start, current, previous, moved, timed = now - now % window, 0, 0, false, false
 do
-    local stored = redis.pcall('GETRANGE', key, '0', '28')
     if #stored == 28 then
         local from, stored_current, stored_previous, length = struct.unpack('<dddI4', stored)
         if not (stored_current >= 0 and stored_previous >= 0
@@ -29,8 +36,6 @@ do
                 current, previous, moved = current + previous, 0, true
             end
         end
-    elseif stored.err and not string.find(stored.err, 'WRONGTYPE') then
-        error(stored.err)  -- for example: the user has no right to read
     end
 end
 local sum = math.floor(previous * (window - math.max(0, now - start)) / window) + current

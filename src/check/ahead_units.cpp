@@ -52,7 +52,7 @@ void AheadReport::begin_sending() noexcept
 bool AheadReport::on_answer(std::string_view part) noexcept
 {
     KeyReply reply;
-    if (!read_sequence_reply(part, reply)) {
+    if (!read_whole_reply(part, reply)) {
         return false;
     }
     of_->units -= units_;

@@ -36,9 +36,6 @@ struct UnansweredKey {
     std::size_t hash = 0;
 };
 
-/// The format of report_script's calls.
-inline constexpr redis::BatchFormat report_format = sequence_format(1, numbers_of(Algorithm::gcra));
-
 /// Units of one key and policy that this worker has let in, on their way to Redis, which counts
 /// them also beyond the limit. A report is repeated until Redis has answered; each lost reply
 /// counts its units once more. It lives until then, and as long as requests whose cost may change
@@ -54,7 +51,7 @@ private:
 
     std::string_view routing_key() const noexcept override;
     redis::ScriptId script() const noexcept override { return script_; }
-    redis::BatchFormat format() const noexcept override { return report_format; }
+    redis::BatchFormat format() const noexcept override { return charge_format; }
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
     Terms terms() const noexcept override;

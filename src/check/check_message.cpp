@@ -68,11 +68,9 @@ void CheckMessage::copy_limits(const ShardPart& part)
     runs_.begin(part.limits.size());
     keys_.clear();
     limits_.clear();
-    std::size_t numbers = 0;
     for (const RemoteLimit* limit : part.limits) {
         keys_.append(limit->redis_key).append(limit->block_key);
         LimitCheck& copy = limits_.emplace_back(*limit);
-        numbers += numbers_of(limit->policy.algorithm);
         copy.states = nullptr;
         if (limit->holdings != nullptr) {
             Holding& holding = limit->holdings->of(*limit, limit->shard, limit->scripts.statement);
@@ -87,7 +85,7 @@ void CheckMessage::copy_limits(const ShardPart& part)
         limit.block_key = { key + limit.redis_key.size(), limit.block_key.size() };
         key += limit.redis_key.size() + limit.block_key.size();
     }
-    format_ = sequence_format(limits_.size(), numbers, count_blocks(limits_));
+    format_ = sequence_format(limits_);
 }
 
 bool CheckMessage::matches(const ShardPart& part) const noexcept
@@ -167,6 +165,13 @@ void CheckMessage::write_numbers(redis::ScriptArguments& arguments) const
     }
 }
 
+void CheckMessage::write_own_numbers(redis::ScriptArguments& arguments) const
+{
+    for (const LimitCheck& limit : limits_) {
+        write_holder(limit, arguments);
+    }
+}
+
 void CheckMessage::write(redis::CommandBuffer& command) const
 {
     const auto again = repeated() ? runs_.numbers_again() : std::vector<std::int64_t>();
@@ -184,7 +189,8 @@ bool CheckMessage::on_reply(const redisReply& reply) noexcept
 /// The reply to one request.
 bool CheckMessage::on_part(std::string_view part) noexcept
 {
-    return read_sequence_replies(part, limits_, replies_) && answered();
+    const auto cost = [this](std::size_t limit) { return runs_.cost(limit); };
+    return read_sequence_replies(part, limits_, cost, replies_) && answered();
 }
 
 /// True.

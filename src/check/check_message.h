@@ -80,6 +80,7 @@ private:
     redis::BatchFormat format() const noexcept override { return format_; }
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
+    void write_own_numbers(redis::ScriptArguments& arguments) const override;
     bool on_part(std::string_view part) noexcept override;
 
     static ReusePool<CheckMessage>& pool();

@@ -230,10 +230,15 @@ void Holding::write_numbers(redis::ScriptArguments& arguments) const
     write_sequence_numbers(check, 0, arguments);
 }
 
+void Holding::write_own_numbers(redis::ScriptArguments& arguments) const
+{
+    write_holder(statement(), arguments);
+}
+
 bool Holding::on_answer(std::string_view part) noexcept
 {
     KeyReply reply;
-    if (!read_sequence_reply(part, reply)) {
+    if (!read_whole_reply(part, reply)) {
         return false;
     }
     if (all_.closed_) {

@@ -17,8 +17,7 @@ namespace ratelimit {
 class Holdings;
 
 /// The format of statement_script's calls.
-inline constexpr redis::BatchFormat statement_format =
-    sequence_format(1, numbers_of(Algorithm::concurrency));
+inline constexpr redis::BatchFormat statement_format = single_format(Algorithm::concurrency);
 
 /// What the requests of this worker hold of one key with concurrency=, and what Redis knows of it.
 ///
@@ -92,6 +91,7 @@ private:
     redis::BatchFormat format() const noexcept override { return statement_format; }
     void write_keys(redis::ScriptArguments& arguments) const override { arguments.key(key_); }
     void write_numbers(redis::ScriptArguments& arguments) const override;
+    void write_own_numbers(redis::ScriptArguments& arguments) const override;
     Statement statement() const noexcept override;
 
     Terms terms() const noexcept override;

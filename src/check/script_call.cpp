@@ -45,20 +45,13 @@ void write_limit(const LimitCheck& check, redis::ScriptArguments& arguments)
         arguments.arg(std::string_view{});
         return;
     }
-    const Statement statement = statement_of(check);
-    numbers.back() = statement.longest_delay.count();
+    numbers.back() = statement_of(check).longest_delay.count();
     for (const std::int64_t number : numbers) {
         arguments.arg(number);
     }
-    arguments.begin_packed(4);
-    arguments.packed(
-        std::array{ statement.holder, statement.number, statement.base, statement.place });
+    arguments.begin_packed(numbers_of_holder);
+    write_holder(check, arguments);
     arguments.end_packed();
-}
-
-bool blocks(const LimitCheck& check) noexcept
-{
-    return check.policy.block.count() > 0 && !check.block_apart;
 }
 
 }  // namespace
@@ -86,18 +79,40 @@ void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments
     }
 }
 
+redis::BatchFormat sequence_format(std::span<const LimitCheck> checks) noexcept
+{
+    redis::BatchFormat all{ .keys = 0, .shared_bytes = sizeof(double), .numbers_once = true };
+    for (const LimitCheck& check : checks) {
+        const auto each = single_format(check.policy.algorithm, blocks(check));
+        all.keys += each.keys;
+        all.numbers += each.numbers;
+        all.reply_bytes += each.reply_bytes;
+        all.own_numbers += each.own_numbers;
+    }
+    return all;
+}
+
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments)
 {
-    const auto [now, quota, window, param] = numbers_of(check);
-    if (!counts_at_one_time(check.policy.algorithm)) {
-        arguments.packed(std::array{ now, quota, window, param, cost });
-        return;
+    auto [now, quota, window, param] = numbers_of(check);
+    if (counts_at_one_time(check.policy.algorithm)) {
+        param = statement_of(check).longest_delay.count();
     }
-    const Statement statement = statement_of(check);
-    arguments.packed(std::array{ now, quota, window, statement.longest_delay.count(), cost,
-                                 statement.holder, statement.number, statement.base,
-                                 statement.place });
+    arguments.packed(std::array{ now, quota, window, param, cost });
+}
+
+void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments)
+{
+    if (counts_at_one_time(check.policy.algorithm)) {
+        write_holder(statement_of(check), arguments);
+    }
+}
+
+void write_holder(const Statement& statement, redis::ScriptArguments& arguments)
+{
+    arguments.packed(
+        std::array{ statement.holder, statement.number, statement.base, statement.place });
 }
 
 redis::ArgumentCount several_argument_count(

@@ -48,8 +48,8 @@ bool alike(const LimitCheck& left, const LimitCheck& right) noexcept;
 /// KEYS and ARGV of a check by the script of its limits (sequence_script) or the one of any limits
 /// (several_script):
 ///   sequence  KEYS key... block_key..., of each request in turn; ARGV[1] for each limit: now quota
-///             window param cost, and for concurrency its Statement. One packed argument costs
-///             Redis less than five for each limit.
+///             window param cost; ARGV[2], for concurrency, its Statement. One packed argument
+///             costs Redis less than five for each limit.
 ///   several   KEYS key... block_key...; ARGV the number of limits; for each: algorithm mode now
 ///             quota window param holder; then for each run of requests with the same costs: their
 ///             number, and the cost for each limit
@@ -58,25 +58,48 @@ bool alike(const LimitCheck& left, const LimitCheck& right) noexcept;
 /// the reserve (Policy::limit), so that a script knows no reserves. param: the capacity less the
 /// reserve for token_bucket, leaky_bucket and gcra, the bucket's width in microseconds for
 /// sliding_window_buckets, Statement::longest_delay for concurrency, Policy::begin for
-/// fixed_window, else 0. holder: the Statement of a concurrency limit, packed, else empty. The
-/// reply has reply_bytes for each limit.
-inline constexpr std::size_t reply_bytes = 48;
-constexpr std::size_t numbers_of(Algorithm algorithm) noexcept
+/// fixed_window, else 0. holder: the Statement of a concurrency limit, packed, else empty.
+inline constexpr std::size_t numbers_of_limit = 5;
+inline constexpr std::size_t numbers_of_holder = 4;
+/// Numbers of the answer of a limit (lua/sequence.lua), each a double; at the end of the reply is
+/// one more, Redis's time.
+inline constexpr std::size_t whole_answer = 5;
+constexpr std::size_t answer_numbers(Algorithm algorithm, bool blocks) noexcept
 {
-    return counts_at_one_time(algorithm) ? 9 : 5;
+    return keeps_arrival_time(algorithm) && !blocks ? 1 : whole_answer;
 }
-/// `numbers`: the sum of numbers_of the limits. `blocks`: how many of them have a block.
-constexpr redis::BatchFormat sequence_format(
-    std::size_t limits, std::size_t numbers, std::size_t blocks = 0) noexcept
+/// Of the script of a sequence of one limit.
+constexpr redis::BatchFormat single_format(Algorithm algorithm, bool blocks = false) noexcept
 {
-    return { limits + blocks, numbers, limits * reply_bytes };
+    return { .keys = blocks ? 2U : 1U,
+             .numbers = numbers_of_limit,
+             .reply_bytes = answer_numbers(algorithm, blocks) * sizeof(double),
+             .shared_bytes = sizeof(double),
+             .numbers_once = true,
+             .own_numbers = counts_at_one_time(algorithm) ? numbers_of_holder : 0 };
 }
+/// Of charge_script and report_script.
+inline constexpr redis::BatchFormat charge_format{ .keys = 1,
+                                                   .numbers = numbers_of_limit,
+                                                   .reply_bytes = whole_answer * sizeof(double),
+                                                   .shared_bytes = sizeof(double),
+                                                   .numbers_once = true };
+/// Of sequence_script.
+redis::BatchFormat sequence_format(std::span<const LimitCheck> checks) noexcept;
 /// KEYS of one request, for both kinds of script.
 void write_check_keys(std::span<const LimitCheck> checks, redis::ScriptArguments& arguments);
+/// Whether the check reads a block.
+inline bool blocks(const LimitCheck& check) noexcept
+{
+    return check.policy.block.count() > 0 && !check.block_apart;
+}
 /// How many of the limits have a block.
 std::size_t count_blocks(std::span<const LimitCheck> checks) noexcept;
 void write_sequence_numbers(
     const LimitCheck& check, std::int64_t cost, redis::ScriptArguments& arguments);
+/// The own numbers of a limit of a sequence: none if it is no concurrency limit.
+void write_holder(const LimitCheck& check, redis::ScriptArguments& arguments);
+void write_holder(const Statement& statement, redis::ScriptArguments& arguments);
 
 /// `runs`: Runs::numbers(), or numbers_again().
 redis::ArgumentCount several_argument_count(

@@ -3,8 +3,13 @@
 #include "check/script_call.h"
 #include "redis/server_clock.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include <hiredis/hiredis.h>
 
@@ -30,28 +35,36 @@ std::int64_t field(const char* fields, std::size_t index) noexcept
 /// `retry` of a statement that was ignored.
 constexpr std::int64_t ignored_retry = -2;
 
-/// Reads verdict, remaining, reset and retry. Bit 0 of the verdict: granted. Bit 1: no refusal
-/// begins a block now. The other bits: what is left of the key's block (us).
-void read_state(const char* fields, std::size_t at, KeyReply& reply) noexcept
+struct StateNumbers {
+    std::int64_t verdict;
+    std::int64_t remaining;
+    std::int64_t reset;
+    std::int64_t retry;
+};
+
+/// Bit 0 of the verdict: granted. Bit 1: no refusal begins a block now. The other bits: what is
+/// left of the key's block (us).
+void read_state(const StateNumbers& numbers, KeyReply& reply) noexcept
 {
-    const std::int64_t verdict = field(fields, at);
-    const std::int64_t retry = field(fields, at + 3);
+    const auto [verdict, remaining, reset, retry] = numbers;
     reply.admits_next = (verdict & 1) != 0;
     reply.spared = (verdict & 2) != 0;
     reply.blocked = microseconds{ verdict >> 2 };
-    reply.remaining = field(fields, at + 1);
-    reply.reset = microseconds{ field(fields, at + 2) };
+    reply.remaining = remaining;
+    reply.reset = microseconds{ reset };
     reply.retry_after = retry < 0 ? std::nullopt : std::optional{ microseconds{ retry } };
     reply.ignored = retry == ignored_retry;
 }
 
 /// Verdict, remaining, reset and retry. Scripts compute no larger ones, also of times that are
 /// foreign, of 56 bits; and no sum or small multiple of them overflows.
+constexpr std::int64_t largest_whole = std::int64_t{ 1 } << 58U;
+constexpr double largest = 0x1p58;
+
 bool good_state(const char* fields, std::size_t at) noexcept
 {
-    constexpr std::int64_t most = std::int64_t{ 1 } << 58U;
     const auto is_from = [&](std::int64_t least, std::size_t index) {
-        return field(fields, index) >= least && field(fields, index) <= most;
+        return field(fields, index) >= least && field(fields, index) <= largest_whole;
     };
     return field(fields, at) >= 0 && is_from(0, at + 1) && is_from(0, at + 2)
         && is_from(ignored_retry, at + 3);
@@ -63,35 +76,156 @@ bool good_time(microseconds since_epoch) noexcept
     return since_epoch.count() >= 0 && since_epoch <= redis::latest_time;
 }
 
+/// The double at the beginning.
+double real(std::string_view bytes) noexcept
+{
+    std::uint64_t bits = 0;
+    if constexpr (std::endian::native == std::endian::little) {
+        std::memcpy(&bits, bytes.data(), sizeof(bits));
+        return std::bit_cast<double>(bits);
+    }
+    for (std::size_t i = 0; i < sizeof(bits); ++i) {
+        bits |= std::uint64_t{ static_cast<unsigned char>(bytes[i]) } << 8U * i;
+    }
+    return std::bit_cast<double>(bits);
+}
+
+std::int64_t whole(double number) noexcept
+{
+    return static_cast<std::int64_t>(number);
+}
+
+/// What follows from a debt in 1/quota us (lua/gcra.lua), as lua/gcra.lua computes it.
+struct DebtNumbers {
+    double remaining;
+    double reset;
+    double retry;   // if the request is refused
+    double before;  // the reset without the cost
+};
+
+/// All products are exact.
+DebtNumbers of_small_debt(
+    std::int64_t debt, std::int64_t full, std::int64_t added, const Rate& rate) noexcept
+{
+    const auto up = [quota = rate.quota](std::int64_t number) {
+        return static_cast<double>(number > 0 ? (number + quota - 1) / quota : 0);
+    };
+    const std::int64_t left = std::max<std::int64_t>(full - debt, 0) / rate.window.count();
+    return { static_cast<double>(left), up(debt), up(debt + added - full), up(debt - added) };
+}
+
+DebtNumbers of_large_debt(double debt, double full, double added, const Rate& rate) noexcept
+{
+    const auto quota = static_cast<double>(rate.quota);
+    const auto split = [quota](double number) {
+        const double rest = std::fmod(number, quota);
+        return std::pair{ std::floor((number - rest) / quota + 0.5), rest };
+    };
+    const auto [ahead, rest] = split(debt);
+    const auto [earlier, fraction] = split(std::max(debt - added, 0.0));
+    const double left = std::floor((full - debt) / static_cast<double>(rate.window.count()));
+    return { std::max(left, 0.0), ahead + std::ceil(rest / quota),
+             ahead + std::ceil((rest + added - full) / quota),
+             earlier + std::ceil(fraction / quota) };
+}
+
+/// The short answer of lua/gcra.lua.
+bool read_debt(double answer, const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept
+{
+    constexpr double exact = 0x1p52;
+    const bool granted = answer >= 0;
+    const double debt = granted ? answer : -1 - answer;
+    if (!(debt >= 0 && debt <= 0x1p120)) {
+        return false;
+    }
+    const auto window = static_cast<double>(policy.rate.window.count());
+    const double full = static_cast<double>(policy.limit()) * window;
+    const double added = static_cast<double>(cost) * window;
+    const DebtNumbers numbers = debt <= exact && full <= exact && added <= exact
+        ? of_small_debt(whole(debt), whole(full), whole(added), policy.rate)
+        : of_large_debt(debt, full, added, policy.rate);
+    if (numbers.remaining > largest || numbers.reset > largest || numbers.retry > largest) {
+        return false;
+    }
+    reply.admits_next = granted;
+    reply.taken = granted ? 1 : 0;
+    reply.remaining = whole(numbers.remaining);
+    reply.reset = microseconds{ whole(numbers.reset) };
+    reply.reset_before = microseconds{ whole(numbers.before) };
+    if (!granted) {
+        reply.retry_after = cost > policy.limit()
+            ? std::nullopt
+            : std::optional{ microseconds{ whole(numbers.retry) } };
+    }
+    return true;
+}
+
 }  // namespace
 
-bool read_sequence_reply(std::string_view part, KeyReply& reply) noexcept
+SequenceReader::SequenceReader(std::string_view part) noexcept : left_(part)
 {
-    const char* fields = part.data();
-    if (part.size() != reply_bytes || !good_state(fields, 0)) {
+    if (left_.size() >= sizeof(double)) {
+        const double time = real(left_.substr(left_.size() - sizeof(double)));
+        left_.remove_suffix(sizeof(double));
+        server_time_ = microseconds{ time >= 0 && time <= largest ? whole(time) : -1 };
+    }
+}
+
+double SequenceReader::take() noexcept
+{
+    const double number = real(left_);
+    left_.remove_prefix(sizeof(double));
+    return number;
+}
+
+bool SequenceReader::next(const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept
+{
+    if (answer_numbers(policy.algorithm, policy.block.count() > 0) == whole_answer) {
+        return next_whole(reply);
+    }
+    if (left_.size() < sizeof(double) || !good_time(server_time_)) {
         return false;
     }
     reply = {};
-    read_state(fields, 0, reply);
-    reply.taken = reply.admits_next ? 1 : 0;
-    reply.place = field(fields, 4);
-    reply.reset_before = microseconds{ field(fields, 4) };
-    reply.server_time = microseconds{ field(fields, 5) };
-    return reply.place >= 0 && good_time(reply.server_time);
+    reply.server_time = server_time_;
+    return read_debt(take(), policy, cost, reply);
 }
 
-bool read_sequence_parts(
-    std::string_view parts, std::size_t limits, std::vector<KeyReply>& replies) noexcept
-try {
-    const std::size_t bytes = parts.size() / limits;
-    replies.resize(limits);
-    bool good = true;
-    for (std::size_t i = 0; i < limits; ++i) {
-        good = good && read_sequence_reply(parts.substr(i * bytes, bytes), replies[i]);
+bool SequenceReader::next_whole(KeyReply& reply) noexcept
+{
+    if (left_.size() < whole_answer * sizeof(double) || !good_time(server_time_)) {
+        return false;
     }
-    return good;
-} catch (const std::exception&) {
-    return false;
+    const double verdict = take();
+    const double remaining = take();
+    const double reset = take();
+    const double retry = take();
+    const double before = take();
+    const auto is_good = [](double number) { return number >= 0 && number <= largest; };
+    if (!is_good(verdict) || !is_good(remaining) || !is_good(reset) || !is_good(before)
+        || !(retry >= ignored_retry && retry <= largest)) {
+        return false;
+    }
+    reply = {};
+    read_state({ whole(verdict), whole(remaining), whole(reset), whole(retry) }, reply);
+    reply.taken = reply.admits_next ? 1 : 0;
+    reply.place = whole(before);
+    reply.reset_before = microseconds{ whole(before) };
+    reply.server_time = server_time_;
+    return true;
+}
+
+bool read_sequence_reply(
+    std::string_view part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept
+{
+    SequenceReader reader(part);
+    return reader.next(check.policy, cost, reply) && reader.at_end();
+}
+
+bool read_whole_reply(std::string_view part, KeyReply& reply) noexcept
+{
+    SequenceReader reader(part);
+    return reader.next_whole(reply) && reader.at_end();
 }
 
 bool read_several_reply(
@@ -107,7 +241,10 @@ try {
     for (std::size_t at = 0; KeyReply & answer : replies) {
         answer = {};
         answer.taken = field(reply.str, at);
-        read_state(reply.str, at + 1, answer);
+        read_state(
+            { field(reply.str, at + 1), field(reply.str, at + 2), field(reply.str, at + 3),
+              field(reply.str, at + 4) },
+            answer);
         answer.detail = field(reply.str, at + 5);
         answer.reset_before = microseconds{ field(reply.str, at + 6) };
         answer.place = answer.taken > 0 ? answer.reset_before.count() : -1;

@@ -1,10 +1,12 @@
 #pragma once
 
 #include "check/runs.h"
+#include "check/script_call.h"
 #include "limit/run_reply.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,34 +22,55 @@ struct KeyReply : RunReply {
     microseconds server_time{ 0 };  // since the epoch; 0: no limit needed Redis's clock
 };
 
-/// The part of sequence_script's reply for one key: signed 64-bit big-endian integers: verdict (see
-/// lua/sequence.lua), remaining, reset (microseconds), retry (microseconds; 0: granted, -1: never,
-/// -2: ignored), the reset before (microseconds) and Redis's time. Of a request of several keys,
-/// `taken` is what this key alone admits. False: the part is malformed, and `reply` must not be
-/// used.
-bool read_sequence_reply(std::string_view part, KeyReply& reply) noexcept;
+/// Reads the answers to a request of a sequence, limit by limit (lua/sequence.lua), from its part
+/// of the reply: doubles, and at the end Redis's time.
+class SequenceReader {
+public:
+    explicit SequenceReader(std::string_view part) noexcept;
+    /// The answer of the next limit. Of a request of several limits, `taken` is what this limit
+    /// alone admits. False: it is malformed, and `reply` must not be used.
+    bool next(const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
+    /// As next, of an answer with all numbers.
+    bool next_whole(KeyReply& reply) noexcept;
+    bool at_end() const noexcept { return left_.empty(); }
 
-/// The parts of one request, by limit. False: one of them is malformed, or there is no memory.
-bool read_sequence_parts(
-    std::string_view parts, std::size_t limits, std::vector<KeyReply>& replies) noexcept;
+private:
+    double take() noexcept;
 
-/// The same, as the request was counted: in all limits or in none, a shadow aside. `limits`: have
-/// `shadow`, such as LimitCheck.
-template <class Limits>
+    std::string_view left_;
+    microseconds server_time_{ -1 };  // malformed
+};
+
+/// A request of one limit: `check` and its cost. False: the part is malformed.
+bool read_sequence_reply(
+    std::string_view part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept;
+
+/// The same of charge_script, report_script and statement_script.
+bool read_whole_reply(std::string_view part, KeyReply& reply) noexcept;
+
+/// The answers of one request as it was counted: in all limits or in none, a shadow aside.
+/// `limits`: have `policy` and `shadow`, such as LimitCheck; cost(i): of the request in the i-th.
+/// False: one of them is malformed, or there is no memory.
+template <class Limits, class Cost>
 bool read_sequence_replies(
-    std::string_view parts, const Limits& limits, std::vector<KeyReply>& replies) noexcept
-{
-    if (!read_sequence_parts(parts, limits.size(), replies)) {
-        return false;
-    }
+    std::string_view part, const Limits& limits, Cost&& cost,
+    std::vector<KeyReply>& replies) noexcept
+try {
+    SequenceReader reader(part);
+    replies.resize(limits.size());
     bool admitted = true;
     for (std::size_t i = 0; i < replies.size(); ++i) {
+        if (!reader.next(limits[i].policy, cost(i), replies[i])) {
+            return false;
+        }
         admitted = admitted && (limits[i].shadow || replies[i].admits_next);
     }
     for (KeyReply& reply : replies) {
         reply.taken = admitted ? reply.taken : 0;
     }
-    return true;
+    return reader.at_end();
+} catch (const std::exception&) {
+    return false;
 }
 
 /// The reply of several_script, by run and limit (Runs::reply_of): `answers` in all. It must be a

@@ -90,50 +90,137 @@ std::string with_algorithms(Pieces frame, std::string_view table)
     return filled(frame, pieces);
 }
 
-/// The keys and numbers of a sequence's limits: a request has the keys of all limits, then those of
-/// their blocks.
+std::string text_of(std::size_t number)
+{
+    return std::to_string(number);
+}
+
+/// The keys, numbers and answers of a sequence's limits: a request has the keys of all limits, then
+/// those of their blocks.
 class SequenceParts {
 public:
-    explicit SequenceParts(std::span<const SequenceLimit> limits) : limits_(limits.size())
+    /// `whole`: the answers have all numbers.
+    explicit SequenceParts(std::span<const SequenceLimit> limits, bool whole = false)
+        : limits_(limits), block_key_(limits.size()), whole_(whole)
     {
         for (const SequenceLimit& limit : limits) {
-            keys_ += limit.blocks ? 2 : 1;
-            stride_ += numbers_of(limit.algorithm) * sizeof(double);
+            reads_ += is_read(limit) ? 1 : 0;
+            holders_ += counts_at_one_time(limit.algorithm) ? 1 : 0;
+            answers_ += answer_of(limit);
+            blocks_ += limit.blocks ? 1 : 0;
         }
+        block_value_ = reads_;
+        reads_ += blocks_;
     }
 
     std::string begin() const
     {
-        return "local keys, limits, stride = " + std::to_string(keys_) + ", "
-            + std::to_string(limits_) + ", " + std::to_string(stride_) + "\n"
-            + std::string(piece_of(lua::sequence, "begin"));
+        const std::string format(limits_.size() * numbers_of_limit, 'd');
+        std::string text = "local keys, stride = " + text_of(limits_.size() + blocks_) + ", "
+            + text_of(format.size() * sizeof(double)) + "\n";
+        text += "local form = '<" + format + "'\n";
+        text += "local shared = { struct.unpack(form, ARGV[1]) }\n";
+        text += piece_of(lua::sequence, "begin");
+        if (reads_ > 0) {
+            text += wanted();
+            text += piece_of(lua::sequence, "values");
+        }
+        text += piece_of(lua::sequence, "request");
+        text += "shared = { struct.unpack(form, ARGV[1], request * stride + 1) }\n";
+        text += piece_of(lua::sequence, "admitted");
+        return text;
     }
 
-    /// The beginning of the next limit's part: reads its numbers and, if it has one, its block.
+    /// The beginning of the next limit's part: its numbers, its state and, if it has one, its
+    /// block.
     void begin_limit(std::string& text, const SequenceLimit& limit)
     {
-        text += "do\nlocal key = KEYS[first + " + std::to_string(begun_) + "]\n";
-        text += "local answer_index = request * limits + " + std::to_string(++begun_) + "\n";
-        text += "local numbers_from = request * stride + " + std::to_string(at_ + 1) + "\n";
+        text += "do\nlocal key = KEYS[first + " + text_of(begun_) + "]\n";
+        text +=
+            "local answer_at = request * " + text_of(answers_) + " + " + text_of(answer_) + "\n";
+        const std::size_t at = begun_ * numbers_of_limit;
+        text += "local now, quota, window, param, cost = ";
+        for (std::size_t i = 1; i <= numbers_of_limit; ++i) {
+            text += "shared[" + text_of(at + i) + (i < numbers_of_limit ? "], " : "]\n");
+        }
         text += piece_of(lua::sequence, "limit");
         if (counts_at_one_time(limit.algorithm)) {
-            text += "local holder, holder_at = numbers, numbers_from + 40\n";
+            text += "local holder, holder_at = ARGV[2], (request * " + text_of(holders_) + " + "
+                + text_of(holder_++) + ") * 32 + 1\n";
         }
         if (limit.blocks) {
-            text += "local block_key = KEYS[first + " + std::to_string(limits_ + blocks_++) + "]\n";
+            text += "local block_key = KEYS[first + " + text_of(block_key_++) + "]\n";
             text += piece_of(lua::sequence, "block");
+            read_value(text, "record", "block_key", block_value_++, piece_of(lua::block, "fetch"));
             text += piece_of(lua::block, "read");
         }
-        at_ += numbers_of(limit.algorithm) * sizeof(double);
+        if (is_read(limit)) {
+            read_value(
+                text, "stored", "key", value_++, piece_of(source_of(limit.algorithm), "read"));
+        }
+        answer_ += answer_of(limit);
+        ++begun_;
+    }
+
+    bool is_short(const SequenceLimit& limit) const noexcept
+    {
+        return !whole_ && answer_of(limit) == 1;
     }
 
 private:
-    std::size_t limits_;
-    std::size_t keys_ = 0;
-    std::size_t stride_ = 0;  // bytes of the numbers of a request
-    std::size_t begun_ = 0;
+    /// Whether the state is among those that are read at once.
+    static bool is_read(const SequenceLimit& limit) noexcept
+    {
+        return !piece_of(source_of(limit.algorithm), "read").empty();
+    }
+    std::size_t answer_of(const SequenceLimit& limit) const noexcept
+    {
+        return whole_ ? whole_answer : answer_numbers(limit.algorithm, limit.blocks);
+    }
+    /// Lua that makes the list of keys whose values are read at once.
+    std::string wanted() const
+    {
+        const std::string reads = "local reads = " + text_of(reads_) + "\n";
+        if (reads_ == limits_.size() + blocks_) {
+            return reads + "local wanted = KEYS\n";
+        }
+        std::string text = reads + "local wanted = {}\nfor first = 1, #KEYS, keys do\n";
+        const auto want = [&text](std::size_t key) {
+            text += "wanted[#wanted + 1] = KEYS[first + " + text_of(key) + "]\n";
+        };
+        for (std::size_t i = 0; i < limits_.size(); ++i) {
+            if (is_read(limits_[i])) {
+                want(i);
+            }
+        }
+        for (std::size_t i = 0; i < blocks_; ++i) {
+            want(limits_.size() + i);
+        }
+        return text + "end\n";
+    }
+    void read_value(
+        std::string& text, const std::string& name, const std::string& key, std::size_t index,
+        std::string_view again) const
+    {
+        text += "local " + name + " = values[request * reads + " + text_of(index + 1) + "] or ''\n";
+        text += "if again and again[" + key + "] then\n";
+        text += again;
+        text += "end\n";
+    }
+
+    std::span<const SequenceLimit> limits_;
     std::size_t blocks_ = 0;
-    std::size_t at_ = 0;
+    std::size_t reads_ = 0;    // values that are read at once, of a request
+    std::size_t holders_ = 0;  // of a request
+    std::size_t answers_ = 0;  // numbers of the answers to a request
+    // Of the next limit.
+    std::size_t begun_ = 0;
+    std::size_t block_key_;
+    std::size_t value_ = 0;
+    std::size_t block_value_ = 0;
+    std::size_t holder_ = 0;
+    std::size_t answer_ = 0;
+    const bool whole_;
 };
 
 /// Whether a function begins with the limit of this index, and includes all after it: more limits
@@ -149,15 +236,17 @@ std::string charging_script(Algorithm algorithm, bool report)
 {
     const Pieces source = source_of(algorithm);
     const SequenceLimit limit{ algorithm };
-    SequenceParts parts({ &limit, 1 });
+    SequenceParts parts({ &limit, 1 }, true);
     std::string text = parts.begin();
     parts.begin_limit(text, limit);
     text += piece_of(source, "check");
     text += piece_of(source, "charge");
     text += "granted = true\n";
     text += piece_of(lua::sequence, "commit");
+    text += piece_of(lua::sequence, "verdict");
     text += report ? piece_of(source, "before") : "local before = 0\n";
     text += piece_of(source, "commit");
+    text += piece_of(source, "numbers");
     if (report) {
         text += piece_of(source, "beyond");
     }
@@ -191,13 +280,21 @@ std::string sequence_script(std::span<const SequenceLimit> limits)
         }
     }
     for (std::size_t i = limits.size(); i-- > 0;) {
+        const Pieces source = source_of(limits[i].algorithm);
         add(lua::sequence, "commit");
-        if (limits[i].blocks) {
-            add(lua::sequence, "block_commit");
+        if (parts.is_short(limits[i])) {
+            add(source, "commit");
+            add(source, "short");
+        } else {
+            add(lua::sequence, "verdict");
+            if (limits[i].blocks) {
+                add(lua::sequence, "block_commit");
+            }
+            add(source, "before");
+            add(source, "commit");
+            add(source, "numbers");
+            add(lua::sequence, "answer");
         }
-        add(source_of(limits[i].algorithm), "before");
-        add(source_of(limits[i].algorithm), "commit");
-        add(lua::sequence, "answer");
         text += "end\n";
         if (begins_function(i)) {
             text += "end\nfurther()\n";

@@ -197,7 +197,7 @@ private:
     redis::BatchFormat format() const noexcept override
     {
         if (std::holds_alternative<Charge>(what_)) {
-            return sequence_format(1, numbers_of(receipt_.policy.algorithm));
+            return charge_format;
         }
         return std::holds_alternative<Refund>(what_) ? refund_format : block_format;
     }
@@ -223,7 +223,7 @@ private:
     bool on_answer(std::string_view part) noexcept override
     {
         KeyReply reply;
-        if (std::holds_alternative<Charge>(what_) && !read_sequence_reply(part, reply)) {
+        if (std::holds_alternative<Charge>(what_) && !read_whole_reply(part, reply)) {
             return false;
         }
         const LimitOwner* owner = receipt_.owner;

@@ -1,6 +1,8 @@
 #include "redis/batcher.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -129,13 +131,22 @@ void write_calls(const CallQueue& calls, CommandBuffer& command)
         return;
     }
     const BatchFormat format = part->format();
-    command.begin_script(part->script(), { calls.size() * format.keys, 1 });
+    const bool own = format.own_numbers > 0;
+    command.begin_script(part->script(), { calls.size() * format.keys, own ? 2U : 1U });
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->part->write_keys(command);
     }
-    command.begin_packed(calls.size() * format.numbers);
+    command.begin_parts();
     for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
         record->part->write_numbers(command);
+    }
+    command.end_parts(format.numbers, format.numbers_once);
+    if (!own) {
+        return;
+    }
+    command.begin_packed(calls.size() * format.own_numbers);
+    for (const PendingCall* record = calls.front(); record != nullptr; record = record->next) {
+        record->part->write_own_numbers(command);
     }
     command.end_packed();
 }
@@ -156,15 +167,29 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     }
 }
 
+/// Of a call with sixteen limits, each with five numbers, and of what all calls share.
+constexpr std::size_t longest_part = 1024;
+
 bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept
 {
     BatchPart* part = call.batch_part();
     if (part == nullptr) {
         return call.on_reply(reply);
     }
-    const std::size_t bytes = part->format().reply_bytes;
-    return reply.type == REDIS_REPLY_STRING && reply.len == calls * bytes
-        && part->on_part({ reply.str + index * bytes, bytes });
+    const BatchFormat format = part->format();
+    const std::size_t bytes = format.reply_bytes;
+    const std::size_t shared = format.shared_bytes;
+    std::array<char, longest_part> own;  // NOLINT: set below
+    if (reply.type != REDIS_REPLY_STRING || reply.len != calls * bytes + shared
+        || bytes + shared > own.size()) {
+        return false;
+    }
+    if (shared == 0 || calls == 1) {
+        return part->on_part({ reply.str + index * bytes, bytes + shared });
+    }
+    std::memcpy(own.data(), reply.str + index * bytes, bytes);
+    std::memcpy(own.data() + bytes, reply.str + calls * bytes, shared);
+    return part->on_part({ own.data(), bytes + shared });
 }
 
 }  // namespace ratelimit::redis

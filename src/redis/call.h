@@ -35,12 +35,15 @@ std::string_view describe(Fate fate) noexcept;
 struct PendingCall;
 
 /// What each call has in a script that takes any number of calls at once: KEYS are the keys of all
-/// calls, its one ARGV their numbers (ScriptArguments::packed), and its reply a string with as many
+/// calls, ARGV[1] their numbers (ScriptArguments::packed), and its reply a string with as many
 /// parts of equal length, in that order.
 struct BatchFormat {
     std::size_t keys = 1;
     std::size_t numbers = 0;
     std::size_t reply_bytes = 0;
+    std::size_t shared_bytes = 0;  // at the end of the reply, of all calls
+    bool numbers_once = false;     // ARGV[1] has those of one call if all calls have the same
+    std::size_t own_numbers = 0;   // ARGV[2], if it is not 0
 };
 
 /// A call that may share its command with others of its script and shard, which the script executes
@@ -53,7 +56,9 @@ public:
     virtual BatchFormat format() const noexcept = 0;
     virtual void write_keys(ScriptArguments& arguments) const = 0;
     virtual void write_numbers(ScriptArguments& arguments) const = 0;
-    /// Called instead of Call::on_reply, with the call's part of the reply.
+    virtual void write_own_numbers(ScriptArguments& /*arguments*/) const {}
+    /// Called instead of Call::on_reply, with the call's part of the reply, and after it the bytes
+    /// that all calls share.
     virtual bool on_part(std::string_view part) noexcept = 0;
 };
 

@@ -152,6 +152,36 @@ void ScriptArguments::end_packed()
     used_up_to(put(room(line_end.size()), line_end));
 }
 
+namespace {
+
+constexpr std::size_t length_room = most_digits + marks.size();
+
+}  // namespace
+
+void ScriptArguments::begin_parts()
+{
+    parts_at_ = used_;
+    room(length_room);
+    used_ += length_room;
+}
+
+void ScriptArguments::end_parts(std::size_t numbers, bool once)
+{
+    const std::size_t part = numbers * sizeof(double);
+    const char* const parts = buffer_.data() + parts_at_ + length_room;
+    std::size_t size = used_ - parts_at_ - length_room;
+    // Each part equals the one before it.
+    if (once && size > part && std::memcmp(parts, parts + part, size - part) == 0) {
+        size = part;
+    }
+    char* end = buffer_.data() + parts_at_;
+    *end++ = '$';
+    end = put(put_number(end, static_cast<std::int64_t>(size)), line_end);
+    std::memmove(end, parts, size);
+    used_up_to(end + size);
+    end_packed();
+}
+
 void ScriptArguments::replace(std::string_view command)
 {
     used_ = 0;

@@ -47,6 +47,11 @@ public:
     void begin_packed(std::size_t numbers);
     void packed(std::span<const std::int64_t> numbers);
     void end_packed();
+    /// As begin_packed, for the numbers of several parts of a batch.
+    void begin_parts();
+    /// Ends them: each part has this number of numbers. `once`: if the parts are equal, only one is
+    /// written.
+    void end_parts(std::size_t numbers, bool once);
 
     std::string_view text() const noexcept { return { buffer_.data(), used_ }; }
 
@@ -65,6 +70,7 @@ protected:
 private:
     std::string buffer_;  // only its first used_ bytes are written
     std::size_t used_ = 0;
+    std::size_t parts_at_ = 0;  // where the room for their length begins
 };
 
 }  // namespace ratelimit::redis

@@ -36,7 +36,13 @@ void read(const redisReply& reply)
         }
     }
     KeyReply part;
-    if (reply.type == REDIS_REPLY_STRING && read_sequence_reply({ reply.str, reply.len }, part)) {
+    for (const Algorithm algorithm : { Algorithm::fixed_window, Algorithm::gcra }) {
+        LimitCheck check;
+        check.policy = { algorithm, { 10, std::chrono::seconds{ 60 } }, 5, {} };
+        if (reply.type != REDIS_REPLY_STRING
+            || !read_sequence_reply({ reply.str, reply.len }, check, 1, part)) {
+            continue;
+        }
         must(part.reset_before.count() >= 0 && part.server_time.count() >= 0);
         must(part.remaining >= 0 && part.reset.count() >= 0);
         must(!part.retry_after || part.retry_after->count() >= 0);

@@ -226,7 +226,7 @@ subtest 'every algorithm works with the rights of doc/operations.md, and every k
     wait_until('every key has expired', sub { $redis->cmd('DBSIZE') == 0 }, 15);
     pass 'every key expires';
 
-    $redis->cmd('ACL', 'SETUSER', 'limiter', '-getrange');
+    $redis->cmd('ACL', 'SETUSER', 'limiter', '-getrange', '-mget');
     is $node->status("/$_/?k=alone"), 503, "without the right to read, $_ cannot decide" for @algorithms, 'all';
     is $node->count_log(qr/answered: .*(?:permission|can't run).*ACL LOG in Redis.*Rights in Redis/i), 1,
         'the log says so, and where to look';

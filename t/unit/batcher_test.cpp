@@ -11,6 +11,8 @@
 namespace ratelimit {
 namespace {
 
+using namespace std::string_literals;
+
 /// A call of a batch whose replies have two bytes each.
 class BatchedCall final : public EchoCall, public redis::BatchPart {
 public:
@@ -22,14 +24,14 @@ public:
     redis::BatchPart* batch_part() noexcept override { return this; }
     redis::ScriptId script() const noexcept override { return of_; }
     void before_write() noexcept override { ++prepared; }
-    redis::BatchFormat format() const noexcept override { return { 1, 1, 2 }; }
+    redis::BatchFormat format() const noexcept override { return { 1, 1, 2, shared, once, 0 }; }
     void write_keys(redis::ScriptArguments& arguments) const override
     {
         arguments.key(routing_key());
     }
     void write_numbers(redis::ScriptArguments& arguments) const override
     {
-        arguments.packed(std::array<std::int64_t, 1>{ 7 });
+        arguments.packed(std::array<std::int64_t, 1>{ number });
     }
     bool on_part(std::string_view part) noexcept override
     {
@@ -38,6 +40,9 @@ public:
     }
 
     int prepared = 0;
+    std::int64_t number = 7;
+    std::size_t shared = 0;
+    bool once = false;
 
 private:
     redis::ScriptId of_;
@@ -167,6 +172,44 @@ TEST_F(BatcherTest, puts_keys_and_numbers_of_a_batch_into_one_command)
     const std::string text(command_.text());
     EXPECT_TRUE(text.starts_with("*6\r\n$7\r\nEVALSHA\r\n"));
     EXPECT_NE(text.find("$1\r\n2\r\n$4\r\nkey0\r\n$4\r\nkey1\r\n$16\r\n"), std::string::npos);
+}
+
+TEST_F(BatcherTest, sends_equal_numbers_once_if_the_script_takes_them_so)
+{
+    BatchedCall first("key");
+    BatchedCall second("key");
+    const auto text = [&](std::int64_t number) {
+        redis::CallQueue calls;
+        for (BatchedCall* call : { &first, &second }) {
+            call->once = true;
+            redis::PendingCall& record = records_.take();
+            record.attach(*call);
+            calls.push(record);
+        }
+        second.number = number;
+        redis::write_command(calls, command_);
+        while (!calls.empty()) {
+            records_.end(calls.pop());
+        }
+        return std::string(command_.text());
+    };
+    EXPECT_NE(text(7).find("key\r\n$8\r\n"), std::string::npos);
+    EXPECT_TRUE(text(7).ends_with("\x1c@\r\n")) << "of 7.0";
+    EXPECT_NE(text(8).find("key\r\n$16\r\n"), std::string::npos);
+    EXPECT_TRUE(text(8).ends_with("\x1c@\0\0\0\0\0\0 @\r\n"s)) << "of 7.0 and 8.0";
+}
+
+TEST_F(BatcherTest, gives_each_call_after_its_part_the_end_that_all_share)
+{
+    BatchedCall call("key");
+    call.shared = 3;
+    const auto reply = reply_of("$7\r\nabcdend\r\n");
+    EXPECT_TRUE(redis::deliver(call, *reply, 0, 2));
+    EXPECT_EQ(call.answer, "abend");
+    EXPECT_TRUE(redis::deliver(call, *reply, 1, 2));
+    EXPECT_EQ(call.answer, "cdend");
+    EXPECT_FALSE(redis::deliver(call, *reply, 0, 3)) << "too short";
+    EXPECT_FALSE(redis::deliver(call, *reply_of("$4\r\nabcd\r\n"), 0, 2)) << "no end";
 }
 
 TEST_F(BatcherTest, gives_each_call_its_part_of_the_reply)

@@ -250,10 +250,24 @@ std::string packed(std::initializer_list<std::int64_t> numbers)
     return text;
 }
 
+/// The reply to one request of a sequence.
+std::string doubles(std::initializer_list<double> numbers)
+{
+    std::string text;
+    for (const double number : numbers) {
+        const auto bits = std::bit_cast<std::uint64_t>(number);
+        for (unsigned shift = 0; shift < 64; shift += 8) {
+            text += static_cast<char>(bits >> shift);
+        }
+    }
+    return text;
+}
+
 TEST_F(FailingChecks, are_decided_by_a_slow_server_that_replies_in_time)
 {
     SlowServer server(
-        1500ms, packed({ 1, 99, 5'000'000, 0, 0, 0 }), packed({ 9, 1, 90, 5'000'000, 0, 0, 0, 0 }));
+        1500ms, doubles({ 1, 99, 5'000'000, 0, 0, 0 }),
+        packed({ 9, 1, 90, 5'000'000, 0, 0, 0, 0 }));
     auto options = options_to(server.port());
     options.server.timeout = 2500ms;
     options.server.connect_timeout = 3s;
@@ -305,7 +319,7 @@ TEST_F(FailingChecks, all_fail_when_their_call_gets_a_malformed_reply)
 TEST_F(FailingChecks, a_malformed_reply_after_good_ones_ends_the_connection)
 {
     // As after a proxy that lost a command: the replies are those of other commands.
-    const std::string good = SlowServer::bulk(packed({ 1, 99, 5'000'000, 0, 0, 0 }));
+    const std::string good = SlowServer::bulk(doubles({ 1, 99, 5'000'000, 0, 0, 0 }));
     std::atomic<int> replies{ 0 };
     MockServer server([&] { return ++replies == 2 ? SlowServer::bulk("12345678") : good; });
     begin(options_to(server.port()));

@@ -187,4 +187,15 @@ long RedisServer::calls(const std::string& command) const
     return 0;
 }
 
+long RedisServer::key_reads() const
+{
+    const auto info = ask({ "INFO", "stats" });
+    long reads = 0;
+    for (const std::string name : { "keyspace_hits:", "keyspace_misses:" }) {
+        const auto at = info.find(name);
+        reads += at == info.npos ? 0 : std::atol(info.c_str() + at + name.size());
+    }
+    return reads;
+}
+
 }  // namespace ratelimit

@@ -30,6 +30,8 @@ public:
     /// The number of calls of a command, by INFO commandstats. Redis 6.2 counts "script|load" and
     /// all others of SCRIPT together.
     long calls(const std::string& command) const;
+    /// How often a key was read, by INFO stats.
+    long key_reads() const;
 
 private:
     std::string folder_;

@@ -53,13 +53,12 @@ std::vector<std::int64_t> one_request(std::span<const LimitCheck> checks)
     return run;
 }
 
-std::size_t sum_of_numbers(std::span<const LimitCheck> checks)
+/// The sizes of a call of sequence_script for one or more requests.
+redis::BatchFormat format_of(std::span<const LimitCheck> checks)
 {
-    std::size_t sum = 0;
-    for (const LimitCheck& check : checks) {
-        sum += numbers_of(check.policy.algorithm);
-    }
-    return sum;
+    redis::BatchFormat format = sequence_format(checks);
+    format.reply_bytes += format.shared_bytes;
+    return format;
 }
 
 std::int64_t milliseconds_of(const redisReply& time)
@@ -113,15 +112,34 @@ TraceCaller::Answer TraceCaller::check(
     return call(checks, single);
 }
 
+void TraceCaller::write_sequence(
+    const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits,
+    std::size_t more_args)
+{
+    const redis::BatchFormat format = sequence_format(checks);
+    const std::size_t own = format.own_numbers > 0 ? 1 : 0;
+    arguments_.begin(redis::Script::digest, digest, { format.keys, 1 + own + more_args });
+    for (std::size_t at = 0; at < checks.size(); at += limits) {
+        write_check_keys(checks.subspan(at, limits), arguments_);
+    }
+    arguments_.begin_parts();
+    for (const LimitCheck& check : checks) {
+        write_sequence_numbers(check, check.cost, arguments_);
+    }
+    arguments_.end_parts(limits * numbers_of_limit, true);
+    if (own > 0) {
+        arguments_.begin_packed(format.own_numbers);
+        for (const LimitCheck& check : checks) {
+            write_holder(check, arguments_);
+        }
+        arguments_.end_packed();
+    }
+}
+
 void TraceCaller::write_single(
     const std::string& digest, const LimitCheck& check, std::size_t more_args)
 {
-    const std::span one{ &check, 1 };
-    arguments_.begin(redis::Script::digest, digest, { 1 + count_blocks(one), 1 + more_args });
-    write_check_keys(one, arguments_);
-    arguments_.begin_packed(sequence_format(1, numbers_of(check.policy.algorithm)).numbers);
-    write_sequence_numbers(check, check.cost, arguments_);
-    arguments_.end_packed();
+    write_sequence(digest, { &check, 1 }, 1, more_args);
 }
 
 TraceCaller::Answer TraceCaller::check_by_redis_clock(
@@ -137,16 +155,11 @@ TraceCaller::Answer TraceCaller::check_by_redis_clock(
 std::vector<std::optional<Verdict>> TraceCaller::check_together(
     const std::string& digest, std::span<const LimitCheck> checks, microseconds now)
 {
-    arguments_.begin(redis::Script::digest, digest, { checks.size(), 2 });
-    for (const LimitCheck& check : checks) {
-        arguments_.key(check.redis_key);
-    }
-    arguments_.begin_packed(sequence_format(checks.size(), sum_of_numbers(checks)).numbers);
-    for (LimitCheck check : checks) {
+    std::vector<LimitCheck> by_redis(checks.begin(), checks.end());
+    for (LimitCheck& check : by_redis) {
         check.now.reset();
-        write_sequence_numbers(check, check.cost, arguments_);
     }
-    arguments_.end_packed();
+    write_sequence(digest, by_redis, 1, 1);
     arguments_.arg(now.count());
     append(arguments_.text());
     redisReply* reply = next_reply();
@@ -154,14 +167,13 @@ std::vector<std::optional<Verdict>> TraceCaller::check_together(
     if (reply->type != REDIS_REPLY_STRING) {
         ADD_FAILURE() << (reply->type == REDIS_REPLY_ERROR ? reply->str : "wrong type");
     } else {
-        constexpr std::size_t size = reply_bytes;
-        const std::string_view text{ reply->str, reply->len };
-        EXPECT_EQ(text.size(), checks.size() * size);
-        for (std::size_t at = 0; at + size <= text.size(); at += size) {
+        SequenceReader reader({ reply->str, reply->len });
+        for (const LimitCheck& check : checks) {
             KeyReply part;
-            const bool good = read_sequence_reply(text.substr(at, size), part);
+            const bool good = reader.next(check.policy, check.cost, part);
             states.push_back(good ? std::optional{ verdict_of(part) } : std::nullopt);
         }
+        EXPECT_TRUE(reader.at_end());
     }
     freeReplyObject(reply);
     return states;
@@ -209,8 +221,11 @@ bool TraceCaller::read_states(
     states.resize(checks.size());
     if (single) {
         KeyReply part;
-        const bool good =
-            reply.type == REDIS_REPLY_STRING && read_sequence_reply({ reply.str, reply.len }, part);
+        const bool good = reply.type == REDIS_REPLY_STRING
+            && (reply.len == charge_format.reply_bytes + charge_format.shared_bytes
+                    ? read_whole_reply({ reply.str, reply.len }, part)
+                    : read_sequence_reply(
+                        { reply.str, reply.len }, checks.front(), checks.front().cost, part));
         states.front() = verdict_of(part);
         apply_block(states.front(), rest_of_block(part.blocked, checks.front().policy));
         return good;
@@ -243,17 +258,8 @@ redisReply* TraceCaller::call_in_transaction(std::span<const LimitCheck> checks)
 std::vector<KeyReply> TraceCaller::check_sequence(
     const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits)
 {
-    const redis::BatchFormat format =
-        sequence_format(checks.size(), sum_of_numbers(checks), count_blocks(checks));
-    arguments_.begin(redis::Script::digest, digest, { format.keys, 1 });
-    for (std::size_t at = 0; at < checks.size(); at += limits) {
-        write_check_keys(checks.subspan(at, limits), arguments_);
-    }
-    arguments_.begin_packed(format.numbers);
-    for (const LimitCheck& check : checks) {
-        write_sequence_numbers(check, check.cost, arguments_);
-    }
-    arguments_.end_packed();
+    const redis::BatchFormat format = format_of(checks);
+    write_sequence(digest, checks, limits, 0);
     redisReply* reply = call_in_transaction(checks);
     std::vector<KeyReply> replies;
     const bool done = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 + checks.size();
@@ -262,10 +268,9 @@ std::vector<KeyReply> TraceCaller::check_sequence(
     if (parts.size() != format.reply_bytes) {
         ADD_FAILURE() << parts;
     } else {
-        const std::size_t bytes = format.reply_bytes / checks.size();
-        for (std::size_t i = 0; i < checks.size(); ++i) {
-            EXPECT_TRUE(
-                read_sequence_reply(parts.substr(i * bytes, bytes), replies.emplace_back()));
+        SequenceReader reader(parts);
+        for (const LimitCheck& check : checks) {
+            EXPECT_TRUE(reader.next(check.policy, check.cost, replies.emplace_back()));
         }
     }
     freeReplyObject(reply);

@@ -87,6 +87,9 @@ public:
 private:
     struct OnSocket {};
     TraceCaller(int fd, OnSocket);
+    void write_sequence(
+        const std::string& digest, std::span<const LimitCheck> checks, std::size_t limits,
+        std::size_t more_args);
     void write_single(const std::string& digest, const LimitCheck& check, std::size_t more_args);
     Answer call(std::span<const LimitCheck> checks, bool single);
     redisReply* call_in_transaction(std::span<const LimitCheck> checks);

@@ -138,11 +138,17 @@ private:
         call.before_write();
         if (const redis::BatchPart* part = call.batch_part()) {
             const redis::BatchFormat format = part->format();
-            command.begin_script(part->script(), { format.keys, 1 });
+            const bool own = format.own_numbers > 0;
+            command.begin_script(part->script(), { format.keys, own ? 2U : 1U });
             part->write_keys(command);
             command.begin_packed(format.numbers);
             part->write_numbers(command);
             command.end_packed();
+            if (own) {
+                command.begin_packed(format.own_numbers);
+                part->write_own_numbers(command);
+                command.end_packed();
+            }
         } else {
             call.write(command);
         }

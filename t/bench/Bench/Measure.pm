@@ -82,7 +82,8 @@ sub measure_one {
         my ($calls, $reads) = (0, 0);
         for my $redis (@{ $row->{redis} }) {
             $calls += $redis->calls($row->{command} // 'evalsha');
-            $reads += $redis->calls('get') + $redis->calls('getrange');    # every decision has one
+            my ($found, $missed) = $redis->cmd('INFO', 'stats') =~ /^keyspace_hits:(\d+).*^keyspace_misses:(\d+)/ms;
+            $reads += $found + $missed;    # of keys: every decision has one
         }
         my $counted = $row->{counted} ? $row->{counted}->() : 0;
         my $generator = sum(times) * 1e9;    # this process, and the generators that have ended

@@ -89,7 +89,7 @@ END
     ],
 
     # The scripts that decide: another text, so another digest.
-    'lua/sequence.lua' => ['local numbers, answers = ARGV[1], {}', 'local numbers, later, answers = ARGV[1], 0, {}'],
+    'lua/sequence.lua' => ['local answers = {}', 'local later, answers = 0, {}'],
     'lua/several.lua'  => ['local fields = 7', 'local later, fields = 0, 7'],
 );
 
