@@ -50,7 +50,7 @@ do
         entries, swept, lasts, place, latest, found = 0, 0, 0, 0, 0, false
     else
         if found then
-            own, others = units, math.max(0, sum - units)
+            own, others = units, sum > units and sum - units or 0
         else
             latest = 0
         end
@@ -106,15 +106,17 @@ local before = place
 --- commit
 local retry, detail = 0, 0
 if take then
-    own = math.min(own + cost, 2^32 - 1)
+    own = own + cost < 2^32 and own + cost or 2^32 - 1
 end
 if take or fresh then
-    entries = math.max(entries, place + 1)
-    local length = math.ceil(
-        own > 0 and window / 1000
-        or (param + math.min(window, math.max(0, number - now))) / 1000)
+    entries = entries > place and entries or place + 1
+    local length = window
+    if own == 0 then
+        length = number <= now and param or param + (number - now < window and number - now or window)
+    end
+    length = (length + 999 - (length + 999) % 1000) / 1000
     local sum, ends = others + own, now + length * 1000
-    swept = math.min(swept, now + window / 8)
+    swept = swept < now + window / 8 and swept or now + window / 8
     local changed = ends > lasts or sum == 0
     if changed then
         lasts = sum == 0 and ends or ends + window / 8  -- longer, so that it rarely changes
@@ -142,5 +144,5 @@ end
 if not granted then
     retry = fresh == nil and -2 or cost > quota and -1 or 1000000
 end
-local remaining = math.max(0, quota - others - own)
+local remaining = quota > others + own and quota - others - own or 0
 local reset = others + own > 0 and 1000000 or 0
