@@ -53,7 +53,7 @@ TEST_F(OddSentinel, a_client_that_rested_finds_the_master_again)
         client_->rest();
         EXPECT_TRUE(is_left_alone(master_));
         EXPECT_EQ(ask("again"), "again");
-        EXPECT_EQ(sentinel_.connections(), 2 + i);
+        EXPECT_TRUE(loop_.run_until([&] { return sentinel_.connections() == 2 + i; }));
     }
 }
 
