@@ -134,7 +134,8 @@ void Outbox::take(Outbox& other) noexcept
             for (const List<Owed>& list : lists) {
                 list.each([&](Owed& owed) {
                     other.settled(owed);
-                    keep(owed, milliseconds{ 0 });
+                    owed.outbox_ = this;
+                    send(owed);
                 });
             }
         }

@@ -115,7 +115,8 @@ public:
     /// It is answered, given up, or need not be said. No effect if it is not in the outbox.
     void settled(Owed& owed) noexcept;
 
-    /// Takes over what another one owes, whose client is closed.
+    /// Takes over what another one owes, whose client is closed. All is sent at once, as no check
+    /// waits behind it, and there is little time.
     void take(Outbox& other) noexcept;
 
     /// Shards have other servers.

@@ -194,6 +194,8 @@ subtest 'no error of Redis to any command ends a worker, in any topology' => sub
     }, 60);
     is_deeply [keys %statuses], [200], 'the fail mode decides';
     is_deeply [sort $node->workers], \@workers, 'no worker died';
+    # By TERM: after QUIT it would tell them for a minute that it holds nothing.
+    $node->stop;
     stop_process($_->{pid}, 'KILL') for @servers;
 };
 
