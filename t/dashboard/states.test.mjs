@@ -71,6 +71,16 @@ test('a cluster\'s servers are its masters, and columns name the period of their
         assert.deepEqual(await overflowing(page), []);
     }));
 
+test('the figures of a zone have names and units', () => on('fleet', async (page, mock) => {
+    Object.assign(mock.world.zone('per_ip').settings, { highest_use: 100, ahead: 60 });
+    Object.assign(mock.world.zone('login').settings, { highest_use: 0, ahead: 0 });
+    await until('the figures', async () => /Highest use in an hour100% of the limit of a key.*Ahead of Redisat most 60 units for each worker/
+        .test((await texts(page, '.settings')).join()), 4);
+    await page.locator('.zone', { hasText: 'login' }).locator('summary, .zone-name').first().click();
+    await until('the figures', async () => /Highest use in an hour0% of the limit of a key.*Ahead of Redisoff/
+        .test((await texts(page, '.settings')).join()), 4);
+}));
+
 test('a zone with calendar= says which periods it counts', () => on('fleet', async (page, mock) => {
     const end = Date.UTC(2026, 11, 14, 23) / 1000;
     Object.assign(mock.world.zone('static').settings, { rate: '10000r/month',

@@ -7,10 +7,14 @@ const MS_OF_TYPING = 300;
 const MOST_DETAILS = 500;
 const MS_UNTIL_DETAILS = 4000;  // before they are asked for again
 
+const nameOfChange = ({ zone, id }) => JSON.stringify([zone, id]);
+
 class ChangesView {
     items = [];
     next = null;   // where the next page begins; null: there is none
     known = false; // whether the list was read
+    read = false;  // whether it was asked for
+    chosen = new Set();  // to take back at once, by nameOfChange
     asked = 0;     // numbers the loads, so that a late answer shows nothing
 
     constructor(page, limits) {
@@ -19,19 +23,29 @@ class ChangesView {
         this.table = new KeptTable('Limits that were changed at run time, the newest first', [['Key', 'wide'], ['Zone'],
             ['Limit now'], ['Until'], ['Set by'], ['Why'], ['Set'], ['', 'action']], (item, cells) => {
             const name = visible(item.key ?? 'the whole zone');
-            cells[0].append(item.key === null ? h('b', {}, name) : longText(item.key, 36));
+            const pick = h('input', { type: 'checkbox', 'aria-label': `Choose ${middleCut(name, 60)} in ${visible(item.zone)}` });
+            pick.addEventListener('change', () => {
+                pick.checked ? this.chosen.add(nameOfChange(item)) : this.chosen.delete(nameOfChange(item));
+                this.#showChosen();
+            });
+            cells[0].append(pick, item.key === null ? h('b', {}, name) : longText(item.key, 36));
             const ask = button('Look up', 'small', () => this.limits.lookUp(item.zone, item.id));
-            const back = button('Take back', 'small', () => this.#takeBack(item));
+            const back = button('Take back', 'small', () => this.#takeBack([item]));
             [ask, back].forEach(made => made.append(hidden(` ${middleCut(name, 60)} in ${visible(item.zone)}`)));
             cells[7].append(ask, ' ', back);
             const unused = h('span', { class: 'tag below' });
             cells[0].append(unused);
-            return { back, unused };
+            return { back, unused, pick };
         });
         this.table.most = Infinity;  // they come in pages
         this.table.head.lastElementChild.append(hidden('Action'));
         byId('changes-list').append(this.table.root);
         byId('changes-more').addEventListener('click', () => this.load(true));
+        byId('changes-choose').addEventListener('click', () => {
+            this.chosen = new Set(this.#allChosen ? [] : this.items.map(nameOfChange));
+            this.#show();
+        });
+        byId('changes-back').addEventListener('click', () => this.#takeBack(this.items.filter(item => this.chosen.has(nameOfChange(item)))));
         byId('changes-search').addEventListener('input', () => {
             clearTimeout(this.typing);
             this.typing = setTimeout(() => this.load(), MS_OF_TYPING);
@@ -74,15 +88,20 @@ class ChangesView {
             items = [...items, ...page.overrides ?? []];
             next = page.next ?? null;
         }
-        Object.assign(this, { items, next, search, known: this.known || !this.wrong });
+        Object.assign(this, { items, next, search, known: this.known || !this.wrong, read: true });
         if (!search) {
             this.limits.fleet.chart.mark(items);
         }
         this.#show();
+        this.page.arrive(false);
     }
 
     #show() {
-        this.table.show(this.items, ({ zone, id }) => JSON.stringify([zone, id]), (item, cells, { back, unused }) => {
+        const there = new Set(this.items.map(nameOfChange));
+        this.chosen = new Set([...this.chosen].filter(name => there.has(name)));  // nothing is taken back that is not shown
+        this.table.show(this.items, nameOfChange, (item, cells, { back, unused, pick }) => {
+            pick.hidden = !this.page.write;
+            pick.checked = this.chosen.has(nameOfChange(item));
             // Requests of a blocked key are not counted: what this node knows are its refusals.
             say(unused, item.counted !== false ? '' : item.block ? 'no request of it is known on this node' : 'nothing is counted under it');
             unused.title = item.counted === false ? visible(item.note) : '';
@@ -95,6 +114,7 @@ class ChangesView {
             back.hidden = !this.page.write;
             enable([back], this.page.whyNot);
         });
+        this.#showChosen();
         byId('changes-more').hidden = this.next === null || this.wrong !== null;
         say(byId('changes-none'), this.wrong ? `What was changed is not known: ${visible(this.wrong)}.`
             : this.items.length > 0 ? '' : !this.known ? 'What was changed is not read yet.'
@@ -102,10 +122,25 @@ class ChangesView {
                 : 'No limit is changed.');
     }
 
-    #takeBack(item) {
-        const zone = this.limits.zoneNamed(item.zone);
-        const named = item.id === null ? null : idArgument(item.id);
-        this.limits.takeBack([{ zone, named, key: item.key, ofZone: named === null ? null : zone.override ?? null, seen: item }]);
+    get #allChosen() {
+        return this.chosen.size === this.items.length;
+    }
+
+    #showChosen() {
+        const [choose, back] = [byId('changes-choose'), byId('changes-back')];
+        choose.hidden = !this.page.write || this.items.length < 2;
+        say(choose, this.#allChosen ? 'Choose none' : 'Choose all shown');
+        back.hidden = !this.page.write || this.chosen.size === 0;
+        say(back, `Take back ${whole(this.chosen.size)}…`);
+        enable([back], this.page.whyNot);
+    }
+
+    #takeBack(items) {
+        this.limits.takeBack(items.map(item => {
+            const zone = this.limits.zoneNamed(item.zone);
+            const named = item.id === null ? null : idArgument(item.id);
+            return { zone, named, key: item.key, ofZone: named === null ? null : zone.override ?? null, seen: item };
+        }));
     }
 }
 

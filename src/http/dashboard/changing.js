@@ -2,8 +2,26 @@
 
 const SECONDS_TO_CHANGE = 10;
 
-// How long a change may last, as the API takes it; null: until it is taken back.
-const LASTING = [['15m', '15 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], [null, 'Until it is taken back']];
+// How long a change may last, as the API takes it; null: until it is taken back. Two are times: see lastsUntil.
+const LASTING = [['15m', '15 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'],
+    ['morning', 'Until tomorrow 08:00'], ['time', 'Until another time'], [null, 'Until it is taken back']];
+
+// Tomorrow at 08:00 in the browser's time zone.
+function tomorrowMorning(now) {
+    const date = new Date(1000 * now);
+    date.setDate(date.getDate() + 1);
+    return date.setHours(8, 0, 0, 0) / 1000;
+}
+
+// The time that is chosen in the dialog, in seconds; null: a length is chosen; NaN: the time is not whole.
+const lastsUntil = (name, now) => name === 'morning' ? tomorrowMorning(now)
+    : name === 'time' ? new Date(byId('change-time').value).getTime() / 1000 : null;
+
+// A time as a field of the browser has it: "2026-01-31T08:00", local.
+const fieldTime = seconds => new Date(1000 * (seconds - 60 * new Date(1000 * seconds).getTimezoneOffset())).toISOString().slice(0, 16);
+
+// " for 1 hour", " until 08:00:00", " until it is taken back"
+const lengthText = ({ for: lasts, until }, now) => lasts ? ` for ${wordsOf(lasts)}` : ` ${untilText({ until }, now)}`;
 
 // "1 hour"
 const wordsOf = length => LASTING.find(([name]) => name === length)?.[1] ?? length;
@@ -50,8 +68,8 @@ const authorText = ({ by, at, reason }, now) => [by ? `by ${visible(by)}` : '', 
 const inForceNote = (override, now) => [`${overrideText(override)} ${untilText(override, now)}`, authorText(override, now)]
     .filter(Boolean).join(', ');
 
-// What a change will do, where, when and for how long, in words. `targets`: what is changed; `lasts`: in words, null: until it
-// is taken back.
+// What a change will do, where, when and for how long, in words. `targets`: what is changed; `lasts`: "After 1 hour", null:
+// until it is taken back.
 function consequence({ change, lasts, targets, nodes }) {
     const [{ zone, named, ofZone }] = targets;
     const where = `on ${nodes === null ? 'all nodes' : nodes > 1 ? `all ${whole(nodes)} nodes`
@@ -63,7 +81,7 @@ function consequence({ change, lasts, targets, nodes }) {
     const otherwise = !one ? 'what was in force before the change' : ofZone
         ? `the limit of the zone that was changed at run time, ${configured},` : `the limit of the configuration, ${configured},`;
     const then = lasts === null ? 'It stays until it is taken back, also when nodes are restarted.'
-        : `After ${lasts} ${one ? otherwise : 'each limit of the configuration'} is in force again.`;
+        : `${lasts} ${one ? otherwise : 'each limit of the configuration'} is in force again.`;
     if (change === null) {
         return one ? `For ${who}, ${otherwise} is in force again ${where}. What was counted stays counted.`
             : `For ${who}, those of the configuration are in force again ${where}. What was counted stays counted.`;
@@ -105,9 +123,10 @@ async function call(url, method = 'GET', body = null, condition = {}) {
 
 // The question before a change.
 class Question {
-    // Opens the dialog; resolves to null, or to {for, reason, targets}, as the API takes the first two, if the user confirmed.
+    // Opens the dialog; resolves to null, or to {change: {for or until, reason}, targets}, as the API takes them, if the user
+    // confirmed. `lasts`: the length at first, or a time in seconds.
     // `scopes`: [{label, targets}], of which the user chooses one if there are several; what is in force for its targets is read
-    // and shown before the change can be made. `text`: of how long the change lasts, in words or null, and of the targets.
+    // and shown before the change can be made. `text`: of when it ends ("After 1 hour" or null), and of the targets.
     // `asks`: whether the user says how long, and why. `conflict`: why the question is asked once more.
     static ask({ title, yes, scopes, text, asks, dangerous, lasts = '1h', reason = '', conflict = '', now = () => 0 }) {
         const dialog = byId('change');
@@ -119,8 +138,10 @@ class Question {
         byId('change-yes').classList.toggle('danger', dangerous);
         byId('change-ask').hidden = !asks;
         dialog.classList.toggle('danger', dangerous);
-        length.selectedIndex = LASTING.findIndex(([name]) => name === lasts);
-        length.onchange = show;
+        const time = byId('change-time');
+        length.selectedIndex = LASTING.findIndex(([name]) => name === (typeof lasts === 'number' ? 'time' : lasts));
+        time.value = fieldTime(typeof lasts === 'number' ? lasts : tomorrowMorning(now()));
+        length.onchange = time.oninput = show;
         byId('change-reason').value = reason;
         byId('change-where').hidden = scopes.length < 2;
         byId('change-scopes').replaceChildren(...scopes.map((scope, i) => {
@@ -132,13 +153,20 @@ class Question {
         dialog.showModal();
         Question.#choose(question, scopes[0], show);
         return new Promise(resolve => {
-            byId('change-yes').onclick = () => dialog.close('yes');
+            byId('change-yes').onclick = () => {
+                const until = lastsUntil(LASTING[length.selectedIndex][0], now());
+                time.setCustomValidity(until === null || until > now() ? '' : 'Say a time that is to come.');
+                if (time.reportValidity()) {
+                    dialog.close('yes');
+                }
+            };
             dialog.onclose = () => {
                 const [name] = LASTING[length.selectedIndex];
+                const until = lastsUntil(name, now());
                 const why = byId('change-reason').value.trim();
                 if (!dialog.open) {
                     resolve(dialog.returnValue !== 'yes' ? null
-                        : { change: { ...name ? { for: name } : {}, ...why ? { reason: why } : {} }, targets: question.chosen.targets });
+                        : { change: { ...until ? { until } : name ? { for: name } : {}, ...why ? { reason: why } : {} }, targets: question.chosen.targets });
                 }
             };
         });
@@ -158,7 +186,9 @@ class Question {
     static #show({ chosen: { targets } }, { text, now, conflict }) {
         const lasts = LASTING[byId('change-lasts').selectedIndex];
         say(byId('change-key'), targetsText(targets));
-        say(byId('change-text'), text(lasts[0] && lasts[1], targets));
+        const until = lastsUntil(lasts[0], now());
+        byId('change-time-line').hidden = lasts[0] !== 'time';
+        say(byId('change-text'), text(until !== null ? until > now() ? `At ${when(until, now())}` : 'Then' : lasts[0] && `After ${lasts[1]}`, targets));
         const read = targets.every(({ known }) => known !== undefined);
         const others = targets.some(({ differs }) => differs);
         say(byId('change-conflict'), conflict || (read && others ? 'This is not what the page showed: it was changed meanwhile.' : ''));

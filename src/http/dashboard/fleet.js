@@ -134,6 +134,7 @@ class FleetView {
         this.limits.changes.take(fleet, this.page.time);
         this.limits.follow();
         this.finder.draw();
+        this.page.arrive(this.limits.changes.read);
     }
 
     // Whether the fleet's Redis answers: otherwise figures are old, and nothing can be changed.

@@ -264,7 +264,7 @@ class LimitsView {
         let left = scopes.map(({ label, targets }) => ({ label, targets: targets.map(each => new Target(each)) }));
         for (let conflict = ''; left.length > 0; conflict = 'This was changed meanwhile, and the change was not made:') {
             const asked = await Question.ask({ title, yes, text, conflict, scopes: left, asks: body !== null,
-                dangerous: isDangerous(body, left[0].targets[0].named), lasts: wanted.change.for ?? null, reason: wanted.change.reason,
+                dangerous: isDangerous(body, left[0].targets[0].named), lasts: wanted.change.until ?? wanted.change.for ?? null, reason: wanted.change.reason,
                 now: () => this.page.time });
             if (asked === null) {
                 break;
@@ -351,8 +351,7 @@ class LimitsView {
                 : `Change the limit of ${what}?`,
             text: (lasts, targets) => consequence({ change, lasts, targets, nodes: this.fleet.liveNodes }),
             yes: change.block ? 'Block' : change.unlimited ? 'Remove the limit' : 'Change the limit',
-            done: (made, { for: lasts }) => `Changed: ${targetsText(made)}: ${overrideText(change)}`
-                + `${lasts ? ` for ${wordsOf(lasts)}` : ' until it is taken back'}.`, failed: 'Not changed' });
+            done: (made, asked) => `Changed: ${targetsText(made)}: ${overrideText(change)}${lengthText(asked, this.page.time)}.`, failed: 'Not changed' });
     }
 
     #set(event) {

@@ -31,6 +31,9 @@ class Page {
             this.#goTo('changes');
         });
         window.addEventListener('hashchange', () => this.#go());
+        for (const name of ['wheel', 'touchstart', 'pointerdown', 'keydown']) {
+            window.addEventListener(name, () => { this.goal = null; }, { capture: true, passive: true });
+        }
         document.querySelector('.skip').addEventListener('click', event => {
             event.preventDefault();  // the address stays, which leads to a part of the page
             byId('main').focus();
@@ -91,10 +94,17 @@ class Page {
         }
     }
 
+    // A part stays where it was gone to while the tables above it get their rows, until the user scrolls or does something else.
     #goTo(part) {
-        const element = part ? document.querySelector(`main section[id="${CSS.escape(part)}"]`) : null;
-        element?.scrollIntoView();
-        element?.focus();
+        this.goal = part ? document.querySelector(`main section[id="${CSS.escape(part)}"]`) : null;
+        this.goal?.scrollIntoView();
+        this.goal?.focus();
+    }
+
+    // Called when the tables of the fleet have changed. `settled`: they have all that they get at the start.
+    arrive(settled) {
+        this.goal?.scrollIntoView();
+        this.goal = settled ? null : this.goal;
     }
 
     // Shows a message about what a button did, also to screen readers. `undo`: what undoes it; then the message stays.

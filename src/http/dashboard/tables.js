@@ -1,5 +1,7 @@
 // Tables whose rows can be sorted, and filtered by a text. Of many rows the first are shown, with a button for more.
 
+const LONG_WORD = /\S{17}/;  // which a cell may break
+
 // Numbers by size, texts by their letters; what is not known comes last.
 function compare(a, b) {
     const [known, other] = [a, b].map(value => value !== null && value !== undefined);
@@ -105,6 +107,7 @@ class KeptTable {
             }
             const kept = this.rows.get(id);
             show(item, kept.cells, kept);
+            kept.cells.forEach(cell => cell.classList.toggle('whole', !LONG_WORD.test(cell.textContent)));
             return kept.root;
         }), held);
         this.table.hidden = shown.length === 0;

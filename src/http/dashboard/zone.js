@@ -61,6 +61,8 @@ const SETTINGS = {
     keys: ['Keys in memory', zone => whole(zone.keys ?? 0)],
     near_limit: ['Passed with less than a fifth left', zone => whole(zone.near_limit ?? 0)],
     overrides: ['Changed at run time', zone => whole(zone.overrides ?? 0)],
+    highest_use: ['Highest use in an hour', zone => `${zone.highest_use}% of the limit of a key`],
+    ahead: ['Ahead of Redis', zone => zone.ahead ? `at most ${count(zone.ahead, 'unit', 'units')} for each worker` : 'off'],
     evictions: ['Evictions', zone => whole(zone.evictions ?? 0)],
 };
 const NOT_SETTINGS = ['counters', 'busiest', 'override'];

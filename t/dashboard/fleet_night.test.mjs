@@ -1,0 +1,109 @@
+// The end of a night on the page of a fleet: many changes are found, read, taken back at once, or last until the morning.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { axe, overflowing, seen, text, until } from './browser.mjs';
+import { change, lookUp, onFleet, outcome } from './fleet_page.mjs';
+
+const changed = page => page.locator('#changes-list tbody th').allTextContents();
+
+test('several changes are chosen and taken back at once', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    for (let i = 1; i <= 13; i += 1) {
+        fleet.overrides.set(JSON.stringify(['per_key', `k${i}`]), { key: `k${i}`, id: `k${i}`, rate: `${i}r/m`, until: null,
+            for_seconds_left: null, by: i === 4 ? 'edge-vie-01 192.0.2.8 bob' : 'edge-fra-03 192.0.2.9 ann', at: 1, reason: null });
+    }
+    await until('the list', async () => (await changed(page)).length === 13);
+    assert.ok(!await seen(page, '#changes-back'));
+    await page.getByRole('checkbox', { name: 'Choose k4 in per_key' }).check();
+    await page.getByRole('checkbox', { name: 'Choose k5 in per_key' }).check();
+    assert.equal(await text(page, '#changes-back'), 'Take back 2…');
+    fleet.overrides.delete('["per_key","k5"]');
+    await until('k5 to go', async () => await text(page, '#changes-back') === 'Take back 1…');
+    await page.locator('#changes-search').fill('ann');
+    await until('those of ann', async () => (await changed(page)).length === 11);
+    assert.ok(!await seen(page, '#changes-back'), 'what is not shown is not chosen');
+    await page.locator('#changes-choose').click();
+    assert.equal(await text(page, '#changes-choose'), 'Choose none');
+    assert.deepEqual(await axe(page), []);
+    assert.deepEqual(await overflowing(page), []);
+    await page.locator('#changes-back').click();
+    assert.equal(await text(page, '#change-title'), 'Take 11 changes back?');
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Taken back: 11 limits.');
+    assert.deepEqual([...fleet.overrides.keys()], ['["per_key","k4"]']);
+    await page.locator('#outcome-undo').click();
+    await until('the outcome', async () => await outcome(page) === 'Undone.');
+    assert.equal(fleet.overrides.size, 12);
+}));
+
+test('a change lasts until tomorrow 08:00, or until any time', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    const morning = new Date(1000 * mock.world.time);
+    morning.setDate(morning.getDate() + 1);
+    morning.setHours(8, 0, 0, 0);
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.locator('#limit-rate').fill('1000r/m');
+    assert.match(await change(page, '#change-yes', { lasts: 'Until tomorrow 08:00' }), / At .*08:00.* the limit of the configuration, .*, is in force again\.$/);
+    await until('the outcome', async () => /^Changed: gold-4711 in per_key: 1000r\/m until .*08:00.*\.$/.test(await outcome(page)));
+    assert.equal(fleet.changes[0][3].until, morning.getTime() / 1000);
+    await page.locator('#limit-rate').fill('2000r/m');
+    await page.locator('#limit-set button').click();
+    await page.locator('#change-lasts').selectOption('Until another time');
+    await page.locator('#change-time').fill('2001-01-01T00:00');
+    await page.locator('#change-yes').click();
+    assert.ok(await seen(page, '#change'), 'no change until a time that is over');
+    await page.locator('#change-time').fill('2027-02-03T16:30');
+    assert.match(await text(page, '#change-text'), / At 3 Feb 2027, 16:30 the limit/);
+    assert.deepEqual(await axe(page), []);
+    await page.locator('#change-yes').click();
+    await until('the second change', () => fleet.changes.length === 2);
+    assert.equal(fleet.changes[1][3].until, new Date('2027-02-03T16:30').getTime() / 1000);
+    assert.ok(!('for' in fleet.changes[1][3]));
+}));
+
+test('an address leads to a part of the page, also below tables that get their rows later', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    for (let i = 1; i <= 60; i += 1) {
+        fleet.overrides.set(JSON.stringify(['per_key', `k${i}`]), { key: `k${i}`, id: `k${i}`, rate: `${i}r/m`, until: null,
+            for_seconds_left: null, by: 'x', at: 1, reason: null });
+    }
+    for (const part of ['busiest', 'all-zones', 'nodes', 'changes', 'limits']) {
+        await page.goto('about:blank');
+        await page.goto(`${mock.url}#${part}`);
+        await until('the list', async () => (await changed(page)).length === 50);
+        await until(`#${part}`, () => page.evaluate(id => {
+            const { scrollHeight, clientHeight, scrollTop } = document.documentElement;
+            const { top } = document.getElementById(id).getBoundingClientRect();
+            return Math.abs(top) < 100 || (top > 0 && scrollTop + clientHeight >= scrollHeight - 2);
+        }, part));
+    }
+}));
+
+test('changed limits at 1400 pixels break no word', () => onFleet(async (page, mock) => {
+    const end = mock.world.time + 86400 * 3;
+    for (const key of ['198.51.100.234', 'gold-4711', 'a-key-of-more-than-thirty-six-characters-in-all']) {
+        mock.world.fleet.overrides.set(JSON.stringify(['next_limit', key]), { key, id: key, rate: '6000r/m', burst: 100, until: end,
+            for_seconds_left: 86400 * 3, by: 'edge-vie-01 192.0.2.8 ann', at: mock.world.time - 90000, reason: 'ticket 4711, asked for by sales' });
+    }
+    await until('the list', async () => (await changed(page)).length === 3);
+    const broken = await page.evaluate(() => [...document.querySelectorAll('#changes-list tbody td:not(.action)')].flatMap(cell => {
+        const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        const words = [];
+        while (texts.nextNode()) {
+            for (const { 0: word, index } of texts.currentNode.data.matchAll(/[^\s-]+/g)) {
+                const range = document.createRange();
+                range.setStart(texts.currentNode, index);
+                range.setEnd(texts.currentNode, index + word.length);
+                words.push(...range.getClientRects().length > 1 ? [word] : []);
+            }
+        }
+        return words;
+    }));
+    assert.deepEqual(broken, []);
+    assert.deepEqual(await overflowing(page), []);
+    if (process.env.SHOTS) {
+        await page.locator('#changes').screenshot({ path: `${process.env.SHOTS}/changes-1400.png` });
+    }
+}, { viewport: { width: 1400, height: 900 } }));
