@@ -133,6 +133,8 @@ subtest 'GET of an override and the lists say whether anything is counted under 
     override($node, 'override', { rate => '5r/d' });
     wait_until('the changes', sub { $node->status('/?k=used') == 429 && keys %{ listed($node) } == 5 });
     is $read->('free:more')->{counted}, JSON::PP::false, 'under another rate nothing is counted yet';
+    is $node->status('/?k=plain'), 200;
+    is $read->('free:plain')->{counted}, JSON::PP::true, 'a key that is counted under the rate of the whole zone';
     is $node->status('/?k=more'), 200;
     my $of_address = qr/^nothing is counted under this key now: the keys of this zone are "free:\$arg_k"/;
     for my $get ($read, sub { listed($node)->{ $_[0] } }, sub { listed($node, '?limit=1000&search=test')->{ $_[0] } }) {
@@ -145,6 +147,16 @@ subtest 'GET of an override and the lists say whether anything is counted under 
     is $read->('free:used')->{counted}, JSON::PP::true, 'a blocked key whose requests this node refuses';
     is $read->('nobody')->{override}, undef;
     is $read->('nobody')->{counted}, JSON::PP::false, 'also where nothing is changed';
+};
+
+subtest 'it is not known what is counted under an override that no longer fits its zone' => sub {
+    my $node = member(redis => redis(), zone => 'rate=$arg_rate algorithm=token_bucket burst=3', key => '$arg_k');
+    override($node, 'k', { rate => '9r/d', burst => 3 });
+    $node->configure(http => $node->{http} =~ s/algorithm=token_bucket burst=3/algorithm=fixed_window/r)->reload(gone => 1);
+    wait_until('the node knows the change', sub { listed($node)->{k} });
+    is listed($node)->{k}{counted}, undef, 'in the list';
+    is decode_json($node->get('/ops/zones/test/keys/override?key=k')->body)->{counted}, undef, 'and alone';
+    is $node->count_log(qr/ is away|reply/), 0, 'no connection was closed';
 };
 
 subtest 'the busiest keys have what was changed for them' => sub {

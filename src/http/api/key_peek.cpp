@@ -28,9 +28,16 @@ void use_last_rate(const ZoneConf& zone, std::string_view key, Policy& policy)
     }
 }
 
-std::optional<Policy> own_policy(const ZoneConf& zone, std::string_view key)
+std::optional<Policy> counting_policy(
+    const ZoneConf& zone, std::string_view key, const std::optional<Override>& own)
 {
+    using Kind = Override::Kind;
     Policy policy = zone.zone.policy;
+    const bool counts = own && (own->kind == Kind::rate || own->kind == Kind::concurrency)
+        && misfit(*own, policy).empty();
+    if (const auto used = counts ? own : zone.zone.override_of({}, node_clock.monotonic)) {
+        apply(*used, policy);
+    }
     use_last_rate(zone, key, policy);
     if (policy.rate.quota == 0
         || (!zone.start_text.empty() && policy.rate.period == Period::month)) {
@@ -44,21 +51,6 @@ Verdict peek_local(const ZoneConf& zone, std::string_view key, const Policy& pol
 {
     const LocalRequest request{ key, policy, 1, zone.zone.record_of(policy) };
     return zone.zone.memory().local_limiter().peek(request, node_clock.in_memory(policy));
-}
-
-std::optional<Policy> policy_under(
-    const ZoneConf& zone, std::string_view key, const Override& override)
-{
-    if (override.kind != Override::Kind::rate && override.kind != Override::Kind::concurrency) {
-        return own_policy(zone, key);
-    }
-    Policy policy = zone.zone.policy;
-    apply(override, policy);
-    if (!zone.start_text.empty() && policy.rate.period == Period::month) {
-        return std::nullopt;
-    }
-    enter_period(policy, nginx::local_time());
-    return policy;
 }
 
 bool is_counted(

@@ -19,13 +19,11 @@ std::string block_key_of(const ZoneConf& zone, std::string_view key, const Polic
 /// If the zone's rate is a variable and none is given: the rate by which the key was refused last.
 void use_last_rate(const ZoneConf& zone, std::string_view key, Policy& policy);
 
-/// The zone's own limit of a key now. Empty: its rate or the first day of its month is a variable
-/// whose value is not known.
-std::optional<Policy> own_policy(const ZoneConf& zone, std::string_view key);
-
-/// The limit by which requests of a key are counted under this override. Empty: it is not known.
-std::optional<Policy> policy_under(
-    const ZoneConf& zone, std::string_view key, const Override& override);
+/// The limit by which requests of a key are counted that has this override of its own. If it does
+/// not change that, or does not fit the zone, the whole zone's counts. Empty: the rate or the first
+/// day of the month is a variable whose value is not known.
+std::optional<Policy> counting_policy(
+    const ZoneConf& zone, std::string_view key, const std::optional<Override>& own);
 
 /// The state of a key that is counted in this node's memory.
 Verdict peek_local(const ZoneConf& zone, std::string_view key, const Policy& policy);

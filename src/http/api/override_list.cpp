@@ -115,7 +115,7 @@ private:
     {
         const ZoneConf& zone = *listed.zone;
         const std::string& key = listed.item->key;
-        const auto policy = policy_under(zone, key, listed.item->stored.value);
+        const auto policy = counting_policy(zone, key, listed.item->stored.value);
         if (policy && zone.redis == nullptr) {
             listed.counted = is_counted(zone, key, *policy, peek_local(zone, key, *policy));
         } else if (policy) {

@@ -142,7 +142,10 @@ private:
         }
         const auto stored = fleet::parse_stored(stored_);
         log_change(r_, "override set", zone_, key_, &stored);
-        return send_override(r_, zone_, key_, stored_, stored.at, own_policy(zone_, key_));
+        // The node's memory does not have the change yet: what is counted is counted as before it.
+        const auto before = zone_.zone.override_of(key_, node_clock.monotonic);
+        return send_override(
+            r_, zone_, key_, stored_, stored.at, counting_policy(zone_, key_, before));
     }
 
     ngx_int_t show_failure(redis::Fate fate) override
@@ -252,9 +255,8 @@ private:
         if (stored.value.has_ended(now)) {
             stored_.clear();
         }
-        const auto policy =
-            stored_.empty() ? own_policy(zone_, key_) : policy_under(zone_, key_, stored.value);
-        return send_override(r_, zone_, key_, stored_, now, policy);
+        const auto own = stored_.empty() ? std::nullopt : std::optional(stored.value);
+        return send_override(r_, zone_, key_, stored_, now, counting_policy(zone_, key_, own));
     }
 
     void found(std::string_view text) noexcept override
