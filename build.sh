@@ -196,6 +196,8 @@ say_building() {
 build_module() {
     mkdir -p "$build"
     if [ -n "${NGX_SRC:-}" ]; then copy_source; else need_to_build; fi
+    exec 9>"$build/lock"
+    flock 9  # two commands may build in one folder, as those of .ci/run do
     choose_hiredis
     # The Makefile depends on the nginx, the build files and the list of sources.
     local stamp
@@ -220,6 +222,7 @@ build_module() {
     # Renamed, not overwritten: a running nginx has the old file mapped.
     cp "$build/nginx/ngx_http_ratelimit_module.so" "$module.new"
     mv "$module.new" "$module"
+    exec 9>&-
     module_flags=("-DHIREDIS_DIR=${RATELIMIT_HIREDIS:-}" "-DMODULE_HEADERS=$(module_headers)")
 }
 
