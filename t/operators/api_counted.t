@@ -145,8 +145,8 @@ subtest 'GET of an override and the lists say whether anything is counted under 
     is_deeply [@{ listed($node)->{''} }{qw(counted note)}], [undef, undef], 'a whole zone has no key';
     $redis->cmd('DEL', grep { !/\{fleet\}/ } $redis->keys_like);
     is $read->('free:used')->{counted}, JSON::PP::true, 'a blocked key whose requests this node refuses';
-    is $read->('nobody')->{override}, undef;
-    is $read->('nobody')->{counted}, JSON::PP::false, 'also where nothing is changed';
+    is $read->('unused')->{override}, undef;
+    is $read->('unused')->{counted}, JSON::PP::false, 'also where nothing is changed';
 };
 
 subtest 'it is not known what is counted under an override that no longer fits its zone' => sub {
