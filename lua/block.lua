@@ -18,13 +18,7 @@
 -- spared     0; becomes 1 if no refusal begins a block now
 -- allowed    becomes whether the counts admit the request
 --- fetch
-record = redis.pcall('GETRANGE', block_key, '0', '32')
-if record.err then
-    if not string.find(record.err, 'WRONGTYPE') then
-        error(record.err)  -- for example: the user has no right to read
-    end
-    record = ''
-end
+record = value_of(block_key, '32')  -- value.lua
 --- read
 do
     if #record == 32 then

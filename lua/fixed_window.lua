@@ -11,13 +11,7 @@
 -- so that a longer value is recognised without reading all of it. A key that is not a string has no
 -- state.
 --- read
-stored = redis.pcall('GETRANGE', key, '0', '20')
-if stored.err then
-    if not string.find(stored.err, 'WRONGTYPE') then
-        error(stored.err)  -- for example: the user has no right to read
-    end
-    stored = ''
-end
+stored = value_of(key, '20')  -- value.lua
 --- check
 -- start  of the window to count in: ahead of now, by at most a window, if the clock is behind the
 --        state

@@ -21,13 +21,7 @@
 -- The key expires at the end of the second that tat is in. While tat stays in that second, and the
 -- server's clock decides, the expiry need not be set again.
 --- read
-stored = redis.pcall('GETRANGE', key, '0', '18')
-if stored.err then
-    if not string.find(stored.err, 'WRONGTYPE') then
-        error(stored.err)  -- for example: the user has no right to read
-    end
-    stored = ''
-end
+stored = value_of(key, '18')  -- value.lua
 --- check
 -- ahead   the debt in whole microseconds; rest: the remainder, in 1/quota us
 -- tat     as stored; nil: no state

@@ -7,13 +7,7 @@
 -- the previous window's count (doubles), the window's length in seconds (u32). One byte more is
 -- read than a state has: see fixed_window.lua.
 --- read
-stored = redis.pcall('GETRANGE', key, '0', '28')
-if stored.err then
-    if not string.find(stored.err, 'WRONGTYPE') then
-        error(stored.err)  -- for example: the user has no right to read
-    end
-    stored = ''
-end
+stored = value_of(key, '28')  -- value.lua
 --- check
 -- start, moved, timed: as in fixed_window.lua, but the key expires at the end of the next window
 local start, current, previous, moved, timed = now - now % window, 0, 0, false, false

@@ -122,6 +122,10 @@ public:
         text += "local shared = { struct.unpack(form, ARGV[1]) }\n";
         text += piece_of(lua::sequence, "begin");
         if (reads_ > 0) {
+            // Only requests that share a key need it.
+            text += "local value_of\nif #KEYS > keys then\n";
+            text += lua::value;
+            text += "end\n";
             text += wanted();
             text += piece_of(lua::sequence, "values");
         }
@@ -345,7 +349,8 @@ std::string several_script(std::span<const Algorithm> algorithms)
             ? "{ check = check, commit = commit, by_capacity = true }"
             : "{ check = check, commit = commit }";
     };
-    return with_algorithms(lua::several, table_of(used, lua::functions, entry, false));
+    return "local value_of\n" + std::string(lua::value)
+        + with_algorithms(lua::several, table_of(used, lua::functions, entry, false));
 }
 
 std::string peek_script(std::span<const Algorithm> algorithms)
