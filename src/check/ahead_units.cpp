@@ -49,7 +49,7 @@ void AheadReport::begin_sending() noexcept
     }
 }
 
-bool AheadReport::on_answer(std::string_view part) noexcept
+bool AheadReport::on_answer(redis::ReplyPart part) noexcept
 {
     KeyReply reply;
     if (!read_whole_reply(part, reply)) {

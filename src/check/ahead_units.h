@@ -57,7 +57,7 @@ private:
     Terms terms() const noexcept override;
     milliseconds lapses() const noexcept override { return began_ + urgent_after; }
     void begin_sending() noexcept override;
-    bool on_answer(std::string_view part) noexcept override;
+    bool on_answer(redis::ReplyPart part) noexcept override;
     void on_failure(redis::Fate fate) noexcept override;
     /// No caller waits for the reply, so a late one is as good.
     void on_timeout(redis::PendingCall& reply) noexcept override { reply.goes_to(*this); }

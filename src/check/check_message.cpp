@@ -187,7 +187,7 @@ bool CheckMessage::on_reply(const redisReply& reply) noexcept
 }
 
 /// The reply to one request.
-bool CheckMessage::on_part(std::string_view part) noexcept
+bool CheckMessage::on_part(redis::ReplyPart part) noexcept
 {
     const auto cost = [this](std::size_t limit) { return runs_.cost(limit); };
     return read_sequence_replies(part, limits_, cost, replies_) && answered();

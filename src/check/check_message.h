@@ -81,7 +81,7 @@ private:
     void write_keys(redis::ScriptArguments& arguments) const override;
     void write_numbers(redis::ScriptArguments& arguments) const override;
     void write_own_numbers(redis::ScriptArguments& arguments) const override;
-    bool on_part(std::string_view part) noexcept override;
+    bool on_part(redis::ReplyPart part) noexcept override;
 
     static ReusePool<CheckMessage>& pool();
     MessageRef reference() noexcept;

@@ -235,7 +235,7 @@ void Holding::write_own_numbers(redis::ScriptArguments& arguments) const
     write_holder(statement(), arguments);
 }
 
-bool Holding::on_answer(std::string_view part) noexcept
+bool Holding::on_answer(redis::ReplyPart part) noexcept
 {
     KeyReply reply;
     if (!read_whole_reply(part, reply)) {

@@ -98,7 +98,7 @@ private:
     milliseconds lapses() const noexcept override;
     bool lapsed() noexcept override;
     void begin_sending() noexcept override;
-    bool on_answer(std::string_view part) noexcept override;
+    bool on_answer(redis::ReplyPart part) noexcept override;
     void on_failure(redis::Fate fate) noexcept override;
 
     /// What of the statement in flight, and of the keys of which none is, may be true:

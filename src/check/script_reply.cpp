@@ -125,7 +125,7 @@ DebtNumbers of_large_debt(double debt, double full, double added, const Rate& ra
     const auto [earlier, fraction] = split(std::max(debt - added, 0.0));
     const double left = std::floor((full - debt) / static_cast<double>(rate.window.count()));
     return { std::max(left, 0.0), ahead + std::ceil(rest / quota),
-             ahead + std::ceil((rest + added - full) / quota),
+             std::max(ahead + std::ceil((rest + added - full) / quota), 0.0),
              earlier + std::ceil(fraction / quota) };
 }
 
@@ -162,11 +162,10 @@ bool read_debt(double answer, const Policy& policy, std::int64_t cost, KeyReply&
 
 }  // namespace
 
-SequenceReader::SequenceReader(std::string_view part) noexcept : left_(part)
+SequenceReader::SequenceReader(redis::ReplyPart part) noexcept : left_(part.own)
 {
-    if (left_.size() >= sizeof(double)) {
-        const double time = real(left_.substr(left_.size() - sizeof(double)));
-        left_.remove_suffix(sizeof(double));
+    if (part.shared.size() == sizeof(double)) {
+        const double time = real(part.shared);
         server_time_ = microseconds{ time >= 0 && time <= largest ? whole(time) : -1 };
     }
 }
@@ -216,13 +215,13 @@ bool SequenceReader::next_whole(KeyReply& reply) noexcept
 }
 
 bool read_sequence_reply(
-    std::string_view part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept
+    redis::ReplyPart part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept
 {
     SequenceReader reader(part);
     return reader.next(check.policy, cost, reply) && reader.at_end();
 }
 
-bool read_whole_reply(std::string_view part, KeyReply& reply) noexcept
+bool read_whole_reply(redis::ReplyPart part, KeyReply& reply) noexcept
 {
     SequenceReader reader(part);
     return reader.next_whole(reply) && reader.at_end();

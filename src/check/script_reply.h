@@ -23,10 +23,10 @@ struct KeyReply : RunReply {
 };
 
 /// Reads the answers to a request of a sequence, limit by limit (lua/sequence.lua), from its part
-/// of the reply: doubles, and at the end Redis's time.
+/// of the reply: doubles, and Redis's time for all calls.
 class SequenceReader {
 public:
-    explicit SequenceReader(std::string_view part) noexcept;
+    explicit SequenceReader(redis::ReplyPart part) noexcept;
     /// The answer of the next limit. Of a request of several limits, `taken` is what this limit
     /// alone admits. False: it is malformed, and `reply` must not be used.
     bool next(const Policy& policy, std::int64_t cost, KeyReply& reply) noexcept;
@@ -43,17 +43,17 @@ private:
 
 /// A request of one limit: `check` and its cost. False: the part is malformed.
 bool read_sequence_reply(
-    std::string_view part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept;
+    redis::ReplyPart part, const LimitCheck& check, std::int64_t cost, KeyReply& reply) noexcept;
 
 /// The same of charge_script, report_script and statement_script.
-bool read_whole_reply(std::string_view part, KeyReply& reply) noexcept;
+bool read_whole_reply(redis::ReplyPart part, KeyReply& reply) noexcept;
 
 /// The answers of one request as it was counted: in all limits or in none, a shadow aside.
 /// `limits`: have `policy` and `shadow`, such as LimitCheck; cost(i): of the request in the i-th.
 /// False: one of them is malformed, or there is no memory.
 template <class Limits, class Cost>
 bool read_sequence_replies(
-    std::string_view part, const Limits& limits, Cost&& cost,
+    redis::ReplyPart part, const Limits& limits, Cost&& cost,
     std::vector<KeyReply>& replies) noexcept
 try {
     SequenceReader reader(part);

@@ -220,7 +220,7 @@ private:
             write_sequence_numbers(check, std::get<Charge>(what_).cost, arguments);
         }
     }
-    bool on_answer(std::string_view part) noexcept override
+    bool on_answer(redis::ReplyPart part) noexcept override
     {
         KeyReply reply;
         if (std::holds_alternative<Charge>(what_) && !read_whole_reply(part, reply)) {
@@ -229,7 +229,7 @@ private:
         const LimitOwner* owner = receipt_.owner;
         if (owner != nullptr && (std::holds_alternative<Refund>(what_) || spares())) {
             owner->refunded(key_);
-        } else if (owner != nullptr && part == "+") {
+        } else if (owner != nullptr && part.own == "+") {
             owner->block_began();
         }
         if (!states() && lifts_ == Lifts::since_taken) {

@@ -1,8 +1,6 @@
 #include "redis/batcher.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -167,9 +165,6 @@ void write_command(const CallQueue& calls, CommandBuffer& command)
     }
 }
 
-/// Of a call with sixteen limits, each with five numbers, and of what all calls share.
-constexpr std::size_t longest_part = 1024;
-
 bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t calls) noexcept
 {
     BatchPart* part = call.batch_part();
@@ -177,19 +172,11 @@ bool deliver(Call& call, const redisReply& reply, std::size_t index, std::size_t
         return call.on_reply(reply);
     }
     const BatchFormat format = part->format();
-    const std::size_t bytes = format.reply_bytes;
-    const std::size_t shared = format.shared_bytes;
-    std::array<char, longest_part> own;  // NOLINT: set below
-    if (reply.type != REDIS_REPLY_STRING || reply.len != calls * bytes + shared
-        || bytes + shared > own.size()) {
-        return false;
-    }
-    if (shared == 0 || calls == 1) {
-        return part->on_part({ reply.str + index * bytes, bytes + shared });
-    }
-    std::memcpy(own.data(), reply.str + index * bytes, bytes);
-    std::memcpy(own.data() + bytes, reply.str + calls * bytes, shared);
-    return part->on_part({ own.data(), bytes + shared });
+    const std::string_view bytes(reply.str, reply.len);
+    const std::size_t answers = calls * format.reply_bytes;
+    return reply.type == REDIS_REPLY_STRING && bytes.size() == answers + format.shared_bytes
+        && part->on_part({ bytes.substr(index * format.reply_bytes, format.reply_bytes),
+                           bytes.substr(answers) });
 }
 
 }  // namespace ratelimit::redis

@@ -46,6 +46,12 @@ struct BatchFormat {
     std::size_t own_numbers = 0;   // ARGV[2], if it is not 0
 };
 
+/// A call's part of the reply to a batch.
+struct ReplyPart {
+    std::string_view own;
+    std::string_view shared{};  // of all calls
+};
+
 /// A call that may share its command with others of its script and shard, which the script executes
 /// one after another.
 class BatchPart {
@@ -57,9 +63,8 @@ public:
     virtual void write_keys(ScriptArguments& arguments) const = 0;
     virtual void write_numbers(ScriptArguments& arguments) const = 0;
     virtual void write_own_numbers(ScriptArguments& /*arguments*/) const {}
-    /// Called instead of Call::on_reply, with the call's part of the reply, and after it the bytes
-    /// that all calls share.
-    virtual bool on_part(std::string_view part) noexcept = 0;
+    /// Called instead of Call::on_reply.
+    virtual bool on_part(ReplyPart part) noexcept = 0;
 };
 
 /// A command that a client sends. The caller owns it. After Client::send, exactly one of on_reply

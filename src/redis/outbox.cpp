@@ -29,7 +29,7 @@ void Owed::leave_window(SendWindow::Ended how) noexcept
     }
 }
 
-bool Owed::on_part(std::string_view part) noexcept
+bool Owed::on_part(ReplyPart part) noexcept
 {
     leave_window(SendWindow::Ended::answered);
     return on_answer(part);

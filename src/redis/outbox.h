@@ -47,7 +47,7 @@ public:
 
     ~Owed() override;
 
-    bool on_part(std::string_view part) noexcept final;
+    bool on_part(ReplyPart part) noexcept final;
     void ended(Fate fate) noexcept final;
     void overdue(PendingCall& reply) noexcept final;
 
@@ -71,7 +71,7 @@ private:
     /// It is sent now.
     virtual void begin_sending() noexcept {}
     /// Each of these three must end with Outbox::keep or settled, or send it again. As on_part.
-    virtual bool on_answer(std::string_view part) noexcept = 0;
+    virtual bool on_answer(ReplyPart part) noexcept = 0;
     virtual void on_failure(Fate fate) noexcept = 0;
     /// As Call::overdue.
     virtual void on_timeout(PendingCall& /*reply*/) noexcept { on_failure(Fate::overdue); }

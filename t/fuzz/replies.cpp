@@ -7,6 +7,8 @@
 #include "redis/hash_slot.h"
 #include "redis/reply_limits.h"
 
+#include <algorithm>
+
 #include <hiredis/hiredis.h>
 
 using namespace ratelimit;
@@ -39,8 +41,10 @@ void read(const redisReply& reply)
     for (const Algorithm algorithm : { Algorithm::fixed_window, Algorithm::gcra }) {
         LimitCheck check;
         check.policy = { algorithm, { 10, std::chrono::seconds{ 60 } }, 5, {} };
+        const std::size_t own = reply.len - std::min(reply.len, sizeof(double));
         if (reply.type != REDIS_REPLY_STRING
-            || !read_sequence_reply({ reply.str, reply.len }, check, 1, part)) {
+            || !read_sequence_reply(
+                { { reply.str, own }, { reply.str + own, reply.len - own } }, check, 1, part)) {
             continue;
         }
         must(part.reset_before.count() >= 0 && part.server_time.count() >= 0);

@@ -33,10 +33,10 @@ public:
     {
         arguments.packed(std::array<std::int64_t, 1>{ number });
     }
-    bool on_part(std::string_view part) noexcept override
+    bool on_part(redis::ReplyPart part) noexcept override
     {
-        answer = part;
-        return part != "no";
+        answer = std::string(part.own).append(part.shared);
+        return part.own != "no";
     }
 
     int prepared = 0;

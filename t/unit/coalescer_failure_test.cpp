@@ -1,6 +1,7 @@
 // Concurrent checks of the same keys when Redis hangs, is slow, stops or sends invalid replies.
 
 #include "coalescer_fixture.h"
+#include "reply_bytes.h"
 
 #include <algorithm>
 #include <thread>
@@ -238,30 +239,6 @@ private:
     std::atomic<int> answered_{ 0 };
     MockServer server_;
 };
-
-std::string packed(std::initializer_list<std::int64_t> numbers)
-{
-    std::string text;
-    for (const auto number : numbers) {
-        for (int shift = 56; shift >= 0; shift -= 8) {
-            text += static_cast<char>(static_cast<std::uint64_t>(number) >> shift);
-        }
-    }
-    return text;
-}
-
-/// The reply to one request of a sequence.
-std::string doubles(std::initializer_list<double> numbers)
-{
-    std::string text;
-    for (const double number : numbers) {
-        const auto bits = std::bit_cast<std::uint64_t>(number);
-        for (unsigned shift = 0; shift < 64; shift += 8) {
-            text += static_cast<char>(bits >> shift);
-        }
-    }
-    return text;
-}
 
 TEST_F(FailingChecks, are_decided_by_a_slow_server_that_replies_in_time)
 {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/script_text.h"
+#include "redis/batcher.h"
 #include "redis_server.h"
 #include "trace_maker.h"
 #include "virtual_client.h"
@@ -254,8 +255,7 @@ protected:
         reply.type = REDIS_REPLY_STRING;
         reply.str = message.reply.data();
         reply.len = message.reply.size();
-        redis::BatchPart* part = call->batch_part();
-        EXPECT_TRUE(part == nullptr ? call->on_reply(reply) : part->on_part(message.reply));
+        EXPECT_TRUE(redis::deliver(*call, reply, 0, 1));
     }
     static void fail(Message& message, redis::Fate fate)
     {

@@ -83,7 +83,7 @@ protected:
             while (!client.messages.empty()) {
                 std::list<Message> taken;
                 taken.splice(taken.begin(), client.messages, client.messages.begin());
-                taken.front().record.release()->batch_part()->on_part("+");
+                taken.front().record.release()->batch_part()->on_part({ "+" });
                 ++answered;
             }
         }
@@ -173,7 +173,7 @@ TEST_F(LateSettlement, a_key_that_is_spared_delays_an_exit_no_longer_than_what_t
     client.away = false;
     pass(1s);
     ASSERT_EQ(client.messages.size(), 1U);
-    client.messages.front().record.release()->batch_part()->on_part("+");
+    client.messages.front().record.release()->batch_part()->on_part({ "+" });
     EXPECT_TRUE(client.unsettled().empty());
 }
 

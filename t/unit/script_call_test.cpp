@@ -5,10 +5,10 @@
 #include "check/sequence_scripts.h"
 #include "redis/script_registry.h"
 #include "redis_server.h"
+#include "reply_bytes.h"
 #include "trace_caller.h"
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -52,19 +52,6 @@ std::string written(std::span<const LimitCheck> checks, std::span<const std::int
 std::string resp(std::initializer_list<std::string_view> words)
 {
     return redis::plain_command(words);
-}
-
-/// The numbers as little-endian doubles.
-std::string doubles(std::initializer_list<double> numbers)
-{
-    std::string text;
-    for (const double number : numbers) {
-        const auto bits = std::bit_cast<std::uint64_t>(number);
-        for (unsigned shift = 0; shift < 64; shift += 8) {
-            text += static_cast<char>(bits >> shift);
-        }
-    }
-    return text;
 }
 
 TEST(ScriptCall, of_one_limit_has_its_key_and_five_packed_numbers)

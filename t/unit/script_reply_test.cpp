@@ -2,10 +2,10 @@
 
 #include "check/script_call.h"
 #include "check/script_reply.h"
+#include "reply_bytes.h"
 #include "trace_caller.h"
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -17,30 +17,6 @@ namespace ratelimit {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// The numbers as little-endian doubles.
-std::string doubles(std::initializer_list<double> numbers)
-{
-    std::string text;
-    for (const double number : numbers) {
-        const auto bits = std::bit_cast<std::uint64_t>(number);
-        for (unsigned shift = 0; shift < 64; shift += 8) {
-            text += static_cast<char>(bits >> shift);
-        }
-    }
-    return text;
-}
-
-std::string packed(std::initializer_list<std::int64_t> numbers)
-{
-    std::string text;
-    for (const auto number : numbers) {
-        for (int shift = 56; shift >= 0; shift -= 8) {
-            text += static_cast<char>(static_cast<std::uint64_t>(number) >> shift);
-        }
-    }
-    return text;
-}
 
 redisReply reply_of(std::string& text, int type = REDIS_REPLY_STRING)
 {
@@ -57,7 +33,7 @@ const LimitCheck counted{ "key", { Algorithm::fixed_window, { 9, 60s }, {}, {} }
 bool reads(const std::string& text, Verdict& state)
 {
     KeyReply reply;
-    const bool good = read_sequence_reply(text, counted, 1, reply);
+    const bool good = read_sequence_reply(to_one_call(text), counted, 1, reply);
     state = verdict_of(reply);
     return good;
 }
@@ -81,16 +57,18 @@ TEST(ScriptReply, of_one_limit_has_the_reset_before_and_the_time)
 {
     KeyReply reply;
     ASSERT_TRUE(read_sequence_reply(
-        doubles({ 1, 4, 5'000'000, 0, 7, 1'800'000'000'000'000 }), counted, 1, reply));
+        to_one_call(doubles({ 1, 4, 5'000'000, 0, 7, 1'800'000'000'000'000 })), counted, 1, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 4, 5s, 0us }));
     EXPECT_EQ(reply.reset_before, 7us);
     EXPECT_EQ(reply.server_time, 1'800'000'000s);
-    EXPECT_FALSE(read_sequence_reply(doubles({ 1, 4, 5, 0, -7, 8 }), counted, 1, reply));
-    EXPECT_FALSE(read_sequence_reply(doubles({ 1, 4, 5, 0, 7, -8 }), counted, 1, reply));
     EXPECT_FALSE(
-        read_sequence_reply(doubles({ 1, 4, 5, 0, 7, 9'000'000'000'000'000 }), counted, 1, reply))
+        read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, -7, 8 })), counted, 1, reply));
+    EXPECT_FALSE(
+        read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, 7, -8 })), counted, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(
+        to_one_call(doubles({ 1, 4, 5, 0, 7, 9'000'000'000'000'000 })), counted, 1, reply))
         << "the year 2255";
-    EXPECT_FALSE(read_sequence_reply(doubles({ 1, 4, 5, 0, 7 }), counted, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 4, 5, 0, 7 })), counted, 1, reply));
 }
 
 TEST(ScriptReply, of_several_limits_has_seven_numbers_for_each_and_the_time)
@@ -120,7 +98,8 @@ TEST(ScriptReply, of_a_request_is_the_same_from_both_scripts)
         const std::array limits{ Limit{ false }, Limit{ shadow } };
         std::vector<KeyReply> replies;
         EXPECT_TRUE(read_sequence_replies(
-            doubles({ first, 4, 5, 0, 6, second, 4, 5, 0, 7, 8 }), limits, cost, replies));
+            to_one_call(doubles({ first, 4, 5, 0, 6, second, 4, 5, 0, 7, 8 })), limits, cost,
+            replies));
         return std::pair(replies[0].taken, replies[1].taken);
     };
     EXPECT_EQ(taken(false, 1, 1), std::pair(1L, 1L));
@@ -130,7 +109,8 @@ TEST(ScriptReply, of_a_request_is_the_same_from_both_scripts)
 
     std::vector<KeyReply> replies;
     const std::array one{ Limit{ false } };
-    ASSERT_TRUE(read_sequence_replies(doubles({ 1, 4, 5, 0, 6, 8 }), one, cost, replies));
+    ASSERT_TRUE(
+        read_sequence_replies(to_one_call(doubles({ 1, 4, 5, 0, 6, 8 })), one, cost, replies));
     const RunReply in_sequence = replies.front();
     auto text = packed({ 1, 1, 4, 5, 0, 0, 6, 8 });
     ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
@@ -145,23 +125,25 @@ TEST(ScriptReply, of_a_debt_has_one_number_and_the_time)
     };  // five at once
     KeyReply reply;
     // In thirds of a microsecond; each request adds ten seconds.
-    ASSERT_TRUE(read_sequence_reply(doubles({ 20'000'001, 8 }), check, 2, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 20'000'001, 8 })), check, 2, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 2, 6'666'667us, 0us }));
     EXPECT_EQ(reply.reset_before, 1us);
     EXPECT_EQ(reply.server_time, 8us);
     EXPECT_EQ(reply.taken, 1);
-    ASSERT_TRUE(read_sequence_reply(doubles({ -1 - 45'000'001., 8 }), check, 1, reply));
+    ASSERT_TRUE(
+        read_sequence_reply(to_one_call(doubles({ -1 - 45'000'001., 8 })), check, 1, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 0, 15'000'001us, 1'666'667us }));
     EXPECT_EQ(reply.taken, 0);
-    ASSERT_TRUE(read_sequence_reply(doubles({ -1, 8 }), check, 6, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -1, 8 })), check, 6, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 5, 0us, std::nullopt })) << "never";
-    ASSERT_TRUE(read_sequence_reply(doubles({ 0, 8 }), check, 0, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 8 })), check, 0, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 5, 0us, 0us }));
     for (const double wrong : { std::nan(""), 1e300, -1e300, 0x1p119 }) {
-        EXPECT_FALSE(read_sequence_reply(doubles({ wrong, 8 }), check, 1, reply)) << wrong;
+        EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ wrong, 8 })), check, 1, reply))
+            << wrong;
     }
-    EXPECT_FALSE(read_sequence_reply(doubles({ 8 }), check, 1, reply));
-    EXPECT_FALSE(read_sequence_reply(doubles({ 1, 2, 8 }), check, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 8 })), check, 1, reply));
+    EXPECT_FALSE(read_sequence_reply(to_one_call(doubles({ 1, 2, 8 })), check, 1, reply));
 }
 
 TEST(ScriptReply, of_a_debt_beyond_exact_numbers_is_as_the_script_computes_it)
@@ -170,9 +152,9 @@ TEST(ScriptReply, of_a_debt_beyond_exact_numbers_is_as_the_script_computes_it)
         "key", { Algorithm::gcra, { 1'000'000'000, 1h }, 1'000'000'000, {} }, 1, false, {}
     };
     KeyReply reply;
-    ASSERT_TRUE(read_sequence_reply(doubles({ 3.6e18, 8 }), check, 1, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 3.6e18, 8 })), check, 1, reply));
     EXPECT_EQ(verdict_of(reply), (Verdict{ true, 1, 1h, 0us }));
-    ASSERT_TRUE(read_sequence_reply(doubles({ -3.7e18, 8 }), check, 1, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ -3.7e18, 8 })), check, 1, reply));
     EXPECT_FALSE(reply.admits_next);
     EXPECT_EQ(reply.remaining, 0);
     EXPECT_EQ(reply.reset, 3'700s);
@@ -183,7 +165,7 @@ TEST(ScriptReply, of_a_holder_has_its_place_if_the_script_knows_it)
 {
     std::vector<KeyReply> replies;
     KeyReply reply;
-    ASSERT_TRUE(read_sequence_reply(doubles({ 0, 0, 5, 1, 3, 8 }), counted, 1, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 0, 0, 5, 1, 3, 8 })), counted, 1, reply));
     EXPECT_EQ(reply.place, 3);
     auto text = packed({ 1, 1, 4, 5, 0, 0, 3, 8 });
     ASSERT_TRUE(read_several_reply(reply_of(text), 1, replies));
@@ -196,14 +178,16 @@ TEST(ScriptReply, of_a_holder_has_its_place_if_the_script_knows_it)
 TEST(ScriptReply, says_what_is_left_of_a_block_beside_the_counts)
 {
     KeyReply reply;
-    ASSERT_TRUE(read_sequence_reply(doubles({ 28, 3, 5, 0, 0, 0 }), counted, 1, reply));
+    ASSERT_TRUE(
+        read_sequence_reply(to_one_call(doubles({ 28, 3, 5, 0, 0, 0 })), counted, 1, reply));
     EXPECT_EQ(reply.blocked, 7us);
     EXPECT_EQ(verdict_of(reply), (Verdict{ false, 3, 5us, 0us })) << "admitted by the counts";
-    ASSERT_TRUE(read_sequence_reply(doubles({ 29, 3, 5, 0, 0, 0 }), counted, 1, reply));
+    ASSERT_TRUE(
+        read_sequence_reply(to_one_call(doubles({ 29, 3, 5, 0, 0, 0 })), counted, 1, reply));
     EXPECT_EQ(reply.blocked, 7us) << "a request of cost 0";
     EXPECT_TRUE(reply.admits_next);
     EXPECT_FALSE(reply.spared);
-    ASSERT_TRUE(read_sequence_reply(doubles({ 2, 0, 5, 9, 0, 0 }), counted, 1, reply));
+    ASSERT_TRUE(read_sequence_reply(to_one_call(doubles({ 2, 0, 5, 9, 0, 0 })), counted, 1, reply));
     EXPECT_EQ(reply.blocked, 0us);
     EXPECT_TRUE(reply.spared);
 }

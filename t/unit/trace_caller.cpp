@@ -1,5 +1,7 @@
 #include "trace_caller.h"
 
+#include "reply_bytes.h"
+
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -167,7 +169,7 @@ std::vector<std::optional<Verdict>> TraceCaller::check_together(
     if (reply->type != REDIS_REPLY_STRING) {
         ADD_FAILURE() << (reply->type == REDIS_REPLY_ERROR ? reply->str : "wrong type");
     } else {
-        SequenceReader reader({ reply->str, reply->len });
+        SequenceReader reader(to_one_call({ reply->str, reply->len }));
         for (const LimitCheck& check : checks) {
             KeyReply part;
             const bool good = reader.next(check.policy, check.cost, part);
@@ -223,9 +225,10 @@ bool TraceCaller::read_states(
         KeyReply part;
         const bool good = reply.type == REDIS_REPLY_STRING
             && (reply.len == charge_format.reply_bytes + charge_format.shared_bytes
-                    ? read_whole_reply({ reply.str, reply.len }, part)
+                    ? read_whole_reply(to_one_call({ reply.str, reply.len }), part)
                     : read_sequence_reply(
-                        { reply.str, reply.len }, checks.front(), checks.front().cost, part));
+                        to_one_call({ reply.str, reply.len }), checks.front(), checks.front().cost,
+                        part));
         states.front() = verdict_of(part);
         apply_block(states.front(), rest_of_block(part.blocked, checks.front().policy));
         return good;
@@ -268,7 +271,7 @@ std::vector<KeyReply> TraceCaller::check_sequence(
     if (parts.size() != format.reply_bytes) {
         ADD_FAILURE() << parts;
     } else {
-        SequenceReader reader(parts);
+        SequenceReader reader(to_one_call(parts));
         for (const LimitCheck& check : checks) {
             EXPECT_TRUE(reader.next(check.policy, check.cost, replies.emplace_back()));
         }
