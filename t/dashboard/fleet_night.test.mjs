@@ -38,6 +38,86 @@ test('several changes are chosen and taken back at once', () => onFleet(async (p
     assert.equal(fleet.overrides.size, 12);
 }));
 
+// So many changes of keys of per_key.
+function setChanges(fleet, from, to) {
+    for (let i = from; i <= to; i += 1) {
+        fleet.overrides.set(JSON.stringify(['per_key', `k${i}`]), { key: `k${i}`, id: `k${i}`, rate: `${i}r/m`, until: null,
+            for_seconds_left: null, by: 'edge-fra-03 192.0.2.9 ann', at: 1, reason: null });
+    }
+}
+
+test('what was chosen stays chosen when the list is read again: older pages, new changes, and Redis that is away', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    setChanges(fleet, 1, 80);
+    await until('the list', async () => (await changed(page)).length === 50);
+    await page.locator('#changes-more').click();
+    await until('all', async () => (await changed(page)).length === 80);
+    await page.getByRole('checkbox', { name: 'Choose k3 in per_key' }).check();
+    await page.getByRole('checkbox', { name: 'Choose k70 in per_key' }).check();
+    fleet.overrides.delete('["per_key","k9"]');
+    await until('the list without k9', async () => (await changed(page)).length === 79);
+    assert.equal(await text(page, '#changes-back'), 'Take back 2…');
+    setChanges(fleet, 81, 110);
+    await until('the new ones', async () => (await changed(page)).includes('k110'));
+    assert.equal(await text(page, '#changes-back'), 'Take back 2…');
+    fleet.connected = false;
+    await until('the reason', async () => /^What was changed is not known: Redis does not answer\. The list is of \d\d:\d\d:\d\d\.$/
+        .test(await text(page, '#changes-none')));
+    assert.equal((await changed(page)).length, 109);
+    fleet.connected = true;
+    await until('the list', async () => await text(page, '#changes-none') === '' && await page.locator('#changes-back').isEnabled());
+    await page.locator('#changes-back').click();
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page) === 'Taken back: 2 limits.');
+    assert.deepEqual(fleet.changes.map(([method, , key]) => `${method} ${key}`).sort(), ['DELETE k3', 'DELETE k70']);
+}, { expected: /503/ }));
+
+test('a limit that this node cannot read is left out of several, and the page says which', () => onFleet(async (page, mock) => {
+    const { fleet } = mock.world;
+    setChanges(fleet, 1, 3);
+    fleet.overrides.set('["elsewhere","k"]', { key: 'k', id: 'k', block: true, until: null, for_seconds_left: null, by: 'x', at: 1, reason: null });
+    await until('the list', async () => (await changed(page)).length === 4);
+    await page.locator('#changes-choose').click();
+    await page.locator('#changes-back').click();
+    await until('the reason', async () => (await page.locator('#change-now li').allTextContents())
+        .some(line => line.startsWith('k in elsewhere: not known: ') && line.endsWith(': it is left out')));
+    assert.equal(await text(page, '#change-title'), 'Take 3 changes back?');
+    assert.match(await text(page, '#change-text'), /^For these 3 limits, /);
+    await page.locator('#change-yes').click();
+    await until('the outcome', async () => await outcome(page)
+        === 'Taken back: 3 limits. Not taken back: k in elsewhere: no such zone.');
+    assert.deepEqual([...fleet.overrides.keys()], ['["elsewhere","k"]']);
+}, { expected: /404/ }));
+
+test('the state of a key keeps what is selected in it while it is read again', () => onFleet(async (page, mock) => {
+    await lookUp(page, 'per_key', 'gold-4711');
+    await page.evaluate(() => getSelection().selectAllChildren(document.querySelector('#limit-state dd')));
+    const selected = await page.evaluate(() => String(getSelection()));
+    assert.ok(selected.length > 0);
+    const as_of = await page.locator('#limit-state dd').last().textContent();
+    await until('a later state', async () => await page.locator('#limit-state dd').last().textContent() !== as_of);
+    assert.equal(await page.evaluate(() => String(getSelection())), selected);
+}));
+
+test('who changed the limits of more keys than one page can ask for is read for some of them, a few at a time', () => onFleet(async (page, mock) => {
+    const { fleet, world } = { fleet: mock.world.fleet, world: mock.world };
+    const zone = world.zone('per_key');
+    const change = i => ({ key: `k${i}`, id: `k${i}`, rate: `${i}r/m`, until: null, for_seconds_left: null, by: 'ann', at: 1, reason: null });
+    zone.json = (json => () => ({ ...json.call(zone), busiest: Array.from({ length: 600 }, (_, i) =>
+        ({ key: `k${i}`, id: `k${i}`, refused: 9, error: 0, per_second: 1, since: 1, would_refuse: 0, blocked: null })) }))(zone.json);
+    for (let i = 0; i < 600; i += 1) {
+        fleet.overrides.set(JSON.stringify(['per_key', `k${i}`]), change(i));
+    }
+    await page.locator('#view-node').click();
+    const reads = () => mock.requests.filter(line => /^GET zones\/per_key\/keys\/override/.test(line));
+    await page.getByRole('button', { name: 'per_key' }).click();
+    await until('500 of them', () => reads().length >= 500, 30);
+    const before = mock.requests.filter(line => line === 'GET zones').length;
+    await until('more answers', () => mock.requests.filter(line => line === 'GET zones').length > before + 10);
+    assert.equal(reads().length, 500);
+    assert.equal(new Set(reads()).size, 500, 'each once');
+}));
+
 test('a change lasts until tomorrow 08:00, or until any time', () => onFleet(async (page, mock) => {
     const { fleet } = mock.world;
     const morning = new Date(1000 * mock.world.time);

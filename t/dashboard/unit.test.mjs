@@ -146,6 +146,19 @@ test('a key is blocked in the zones that count it under the same bytes', () => {
     assert.deepEqual(of('a', null, null), ['a null']);
 });
 
+test('what several changed limits fall back to is said, also where a whole zone is changed', () => {
+    const target = (name, named, ofZone = null) => ({ zone: { name, rate: '9r/s' }, named, ofZone });
+    const said = (change, targets) => parts.consequence({ change, lasts: 'After 1 hour', targets, nodes: 3 });
+    const zone = { rate: '5r/s', until: null };
+    const keys = [target('per_ip', 'id=a'), target('search', 'id=b', zone), target('search', 'id=c', zone)];
+    const rest = '; in search the limit of the whole zone, 5r/s, that was changed at run time.';
+    assert.equal(said(null, keys), `For these 3 limits, those of the configuration are in force again on all 3 nodes, within two seconds${rest}`
+        + ' What was counted stays counted.');
+    assert.ok(said({ block: true }, keys).endsWith(` After 1 hour each limit of the configuration is in force again${rest}`));
+    assert.ok(!said(null, [...keys, target('search', null)]).includes('whole zone'), 'the change of the zone is taken back, too');
+    assert.ok(!said(null, keys.slice(0, 1)).includes('whole zone'));
+});
+
 test('keys that are much like the one that was typed are offered', () => {
     assert.equal(parts.editDistance('gold-4711', 'gold-4711'), 0);
     assert.equal(parts.editDistance('gold-471', 'gold-4711'), 1);
@@ -156,6 +169,11 @@ test('keys that are much like the one that was typed are offered', () => {
     assert.deepEqual(parts.nearest('GOLD', keys), ['gold-4711', 'gold-4712']);
     assert.deepEqual(parts.nearest('nothing-like-it', keys), []);
     assert.deepEqual(parts.nearest('gold-4711', keys), ['gold-4712'], 'not itself');
+    assert.deepEqual(parts.nearest('x'.repeat(201), ['x'.repeat(202)]), [], 'a long text is not compared');
+    let read = 0;
+    const other = new Proxy('y'.repeat(190).split(''), { get: (letters, at) => { read += 1; return letters[at]; } });
+    assert.equal(parts.editDistance('x'.repeat(190), other, 38), Infinity);
+    assert.ok(read < 190 * 90, 'a comparison ends when the texts differ too much');
 });
 
 test('an address leads to a part of the page, a zone or a key', () => {

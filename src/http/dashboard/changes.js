@@ -5,7 +5,8 @@ const MOST_CALLS = 20;  // of one search
 const SECONDS_BETWEEN_LISTS = 30;
 const MS_OF_TYPING = 300;
 const MOST_DETAILS = 500;
-const MS_UNTIL_DETAILS = 4000;  // before they are asked for again
+const MOST_DETAILS_AT_A_TIME = 20;
+const MS_UNTIL_DETAILS = 4000;  // before they are read again
 
 const nameOfChange = ({ zone, id }) => JSON.stringify([zone, id]);
 
@@ -65,35 +66,46 @@ class ChangesView {
         this.#show();
     }
 
-    // Reads the list from its beginning, or its next page. What is searched is searched in all of it, page by page.
+    // Reads the list from its beginning, as far as it was shown, or its next page. What is searched is searched in all of it, page
+    // by page. A list that could not be read leaves the one that is shown.
     async load(more = false) {
         this.loaded = this.time;
         const asked = this.asked += 1;
         const search = byId('changes-search').value.trim();
-        const most = search ? 1000 : CHANGES_AT_A_TIME;
+        const same = search === this.search;
         let items = more ? this.items : [];
         let next = more ? this.next : 0;
-        const wanted = items.length + CHANGES_AT_A_TIME;
-        this.wrong = null;
-        for (let calls = 0; next !== null && items.length < wanted && calls < MOST_CALLS; calls += 1) {
-            const [page, wrong] = await call(`overrides?limit=${most}&after=${next}`
+        const wanted = more ? items.length + CHANGES_AT_A_TIME : same ? Math.max(this.items.length, CHANGES_AT_A_TIME) : CHANGES_AT_A_TIME;
+        // New changes are above those that are chosen: then the list grows by a page.
+        const isEnough = () => items.length >= wanted + CHANGES_AT_A_TIME
+            || (items.length >= wanted && (!same || this.#areIn(items)));
+        let wrong = null;
+        for (let calls = 0; next !== null && !isEnough() && calls < MOST_CALLS; calls += 1) {
+            const most = search ? 1000 : Math.min(1000, Math.max(wanted - items.length, CHANGES_AT_A_TIME));
+            const [page, why] = await call(`overrides?limit=${most}&after=${next}`
                 + (search ? `&search=${encodeURIComponent(wellFormed(search))}` : ''));
             if (asked !== this.asked) {
                 return;
             }
             if (!page) {
-                this.wrong = wrong;
+                wrong = why;
                 break;
             }
             items = [...items, ...page.overrides ?? []];
             next = page.next ?? null;
         }
-        Object.assign(this, { items, next, search, known: this.known || !this.wrong, read: true });
+        Object.assign(this, { wrong, known: this.known || !wrong, read: true }, wrong && same ? {} : { items, next, search, listed: this.time });
         if (!search) {
-            this.limits.fleet.chart.mark(items);
+            this.limits.fleet.chart.mark(this.items);
         }
         this.#show();
         this.page.arrive(false);
+    }
+
+    // Whether all changes that are chosen are among these.
+    #areIn(items) {
+        const there = new Set(items.map(nameOfChange));
+        return [...this.chosen].every(name => there.has(name));
     }
 
     #show() {
@@ -116,7 +128,7 @@ class ChangesView {
         });
         this.#showChosen();
         byId('changes-more').hidden = this.next === null || this.wrong !== null;
-        say(byId('changes-none'), this.wrong ? `What was changed is not known: ${visible(this.wrong)}.`
+        say(byId('changes-none'), this.wrong ? `What was changed is not known: ${visible(this.wrong)}.${this.items.length > 0 ? ` The list is of ${clock(this.listed)}.` : ''}`
             : this.items.length > 0 ? '' : !this.known ? 'What was changed is not read yet.'
             : this.search ? `No change has “${visible(this.search)}” in its zone, key, rate, author or reason.`
                 : 'No limit is changed.');
@@ -145,22 +157,47 @@ class ChangesView {
 }
 
 // Who changed the limits of the keys that tables show, when and why. A node's figures have only what is in force: the rest is
-// asked for, once for each override.
+// read, once for each override. Of more keys than MOST_DETAILS those that were shown first have it.
 class ChangeDetails {
-    known = new Map();
+    known = new Map();  // by name: {override, shown}; the one that was shown last is at the end
+    reading = 0;
 
     // `override`: of a key in a table. Returns it with by, at and reason as soon as they are known.
     of(zone, id, override) {
         const name = JSON.stringify([zone, id, overrideText(override), override.until ?? null]);
-        if (!this.known.has(name)) {
-            if (this.known.size > MOST_DETAILS) {
-                this.known.clear();
-            }
-            this.known.set(name, override);
-            call(overrideUrl({ name: zone }, idArgument(id))).then(([data]) => data?.override && isSame(data.override, override)
-                ? this.known.set(name, data.override) : setTimeout(() => this.known.delete(name), MS_UNTIL_DETAILS));
+        const now = performance.now();
+        const known = this.known.get(name);
+        if (known) {
+            this.known.delete(name);
+            this.known.set(name, Object.assign(known, { shown: now }));
+        } else if (this.reading < MOST_DETAILS_AT_A_TIME && this.#hasRoom(now)) {
+            this.#read(name, { zone, id, override }, now);
         }
-        return this.known.get(name);
+        return known?.override ?? override;
+    }
+
+    // Forgets those that are no longer shown.
+    #hasRoom(now) {
+        for (const [name, { shown }] of this.known) {
+            if (this.known.size < MOST_DETAILS || now - shown < MS_UNTIL_DETAILS) {
+                break;
+            }
+            this.known.delete(name);
+        }
+        return this.known.size < MOST_DETAILS;
+    }
+
+    async #read(name, { zone, id, override }, shown) {
+        const entry = { override, shown };
+        this.known.set(name, entry);
+        this.reading += 1;
+        const [data] = await call(overrideUrl({ name: zone }, idArgument(id)));
+        this.reading -= 1;
+        if (data?.override && isSame(data.override, override)) {
+            entry.override = data.override;
+        } else {
+            setTimeout(() => this.known.delete(name), MS_UNTIL_DETAILS);
+        }
     }
 }
 

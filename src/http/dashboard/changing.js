@@ -68,9 +68,21 @@ const authorText = ({ by, at, reason }, now) => [by ? `by ${visible(by)}` : '', 
 const inForceNote = (override, now) => [`${overrideText(override)} ${untilText(override, now)}`, authorText(override, now)]
     .filter(Boolean).join(', ');
 
+// "; in search the limit of the whole zone, 5r/s, that was changed at run time": of several targets, what keys fall back to that
+// is not of the configuration. A zone that is itself taken back is not.
+function wholeZonesOf(targets) {
+    const zones = new Map(targets.filter(({ named, ofZone }) => named !== null && ofZone).map(({ zone, ofZone }) => [zone.name, ofZone]));
+    targets.filter(({ named }) => named === null).forEach(({ zone }) => zones.delete(zone.name));
+    return [...zones].map(([name, override]) =>
+        `; in ${visible(name)} the limit of the whole zone, ${overrideText(override)}, that was changed at run time`).join('');
+}
+
 // What a change will do, where, when and for how long, in words. `targets`: what is changed; `lasts`: "After 1 hour", null:
 // until it is taken back.
 function consequence({ change, lasts, targets, nodes }) {
+    if (targets.length === 0) {
+        return 'Nothing can be changed: it is not known what is in force.';
+    }
     const [{ zone, named, ofZone }] = targets;
     const where = `on ${nodes === null ? 'all nodes' : nodes > 1 ? `all ${whole(nodes)} nodes`
         : 'this node and all that join it'}, within two seconds`;
@@ -78,13 +90,13 @@ function consequence({ change, lasts, targets, nodes }) {
     const who = !one ? `these ${count(targets.length, 'limit', 'limits')}`
         : named === null ? `every key of ${visible(zone.name)} that has no limit of its own` : 'this key';
     const configured = ofZone ? overrideText(ofZone) : quotaText(zone);
-    const otherwise = !one ? 'what was in force before the change' : ofZone
+    const otherwise = ofZone
         ? `the limit of the zone that was changed at run time, ${configured},` : `the limit of the configuration, ${configured},`;
     const then = lasts === null ? 'It stays until it is taken back, also when nodes are restarted.'
-        : `${lasts} ${one ? otherwise : 'each limit of the configuration'} is in force again.`;
+        : `${lasts} ${one ? otherwise : 'each limit of the configuration'} is in force again${one ? '' : wholeZonesOf(targets)}.`;
     if (change === null) {
         return one ? `For ${who}, ${otherwise} is in force again ${where}. What was counted stays counted.`
-            : `For ${who}, those of the configuration are in force again ${where}. What was counted stays counted.`;
+            : `For ${who}, those of the configuration are in force again ${where}${wholeZonesOf(targets)}. What was counted stays counted.`;
     }
     const names = targets.map(target => visible(target.zone.name)).join(', ');
     const limited = one ? `that ${visible(zone.name)} limits` : `that one of these zones limits: ${names}`;
@@ -126,14 +138,14 @@ class Question {
     // Opens the dialog; resolves to null, or to {change: {for or until, reason}, targets}, as the API takes them, if the user
     // confirmed. `lasts`: the length at first, or a time in seconds.
     // `scopes`: [{label, targets}], of which the user chooses one if there are several; what is in force for its targets is read
-    // and shown before the change can be made. `text`: of when it ends ("After 1 hour" or null), and of the targets.
+    // and shown before the change can be made. Where it is not known, nothing is changed. `title`: of the targets; `text`: of when
+    // it ends ("After 1 hour" or null), and of the targets.
     // `asks`: whether the user says how long, and why. `conflict`: why the question is asked once more.
     static ask({ title, yes, scopes, text, asks, dangerous, lasts = '1h', reason = '', conflict = '', now = () => 0 }) {
         const dialog = byId('change');
         const length = byId('change-lasts');
         const question = { scopes, chosen: scopes[0] };
-        const show = () => Question.#show(question, { text, now, conflict });
-        say(byId('change-title'), title);
+        const show = () => Question.#show(question, { title, text, now, conflict });
         say(byId('change-yes'), conflict ? `${yes} nevertheless` : yes);
         byId('change-yes').classList.toggle('danger', dangerous);
         byId('change-ask').hidden = !asks;
@@ -179,23 +191,26 @@ class Question {
         await forEach(scope.targets.filter(target => target.known !== true), target => target.read());
         if (question.chosen === scope) {
             show();
-            byId('change-yes').disabled = scope.targets.some(({ known }) => !known);
+            byId('change-yes').disabled = scope.targets.every(({ known }) => !known);
         }
     }
 
-    static #show({ chosen: { targets } }, { text, now, conflict }) {
+    static #show({ chosen: { targets } }, { title, text, now, conflict }) {
+        const read = targets.every(({ known }) => known !== undefined);
+        const able = read ? targets.filter(({ known }) => known) : targets;
         const lasts = LASTING[byId('change-lasts').selectedIndex];
+        say(byId('change-title'), title(able));
         say(byId('change-key'), targetsText(targets));
         const until = lastsUntil(lasts[0], now());
         byId('change-time-line').hidden = lasts[0] !== 'time';
-        say(byId('change-text'), text(until !== null ? until > now() ? `At ${when(until, now())}` : 'Then' : lasts[0] && `After ${lasts[1]}`, targets));
-        const read = targets.every(({ known }) => known !== undefined);
+        say(byId('change-text'), text(until !== null ? until > now() ? `At ${when(until, now())}` : 'Then' : lasts[0] && `After ${lasts[1]}`, able));
         const others = targets.some(({ differs }) => differs);
         say(byId('change-conflict'), conflict || (read && others ? 'This is not what the page showed: it was changed meanwhile.' : ''));
         byId('change-conflict').hidden = byId('change-conflict').textContent === '';
         const unlike = targets.filter(({ known, before }) => !known || before);
         byId('change-now').replaceChildren(...!read ? [h('li', {}, 'Reading what is in force…')]
-            : unlike.length === 0 ? [h('li', {}, 'Not changed.')] : unlike.map(target => h('li', {}, target.nowText(now()))));
+            : unlike.length === 0 ? [h('li', {}, 'Not changed.')] : unlike.map(target =>
+                h('li', {}, target.nowText(now()) + (!target.known && able.length > 0 ? ': it is left out' : ''))));
     }
 }
 

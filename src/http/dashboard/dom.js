@@ -24,6 +24,18 @@ function say(element, text) {
     }
 }
 
+// The same for a list of pairs [label, text].
+function sayPairs(list, pairs) {
+    while (list.children.length > pairs.length) {
+        list.lastElementChild.remove();
+    }
+    pairs.forEach(([label, text], i) => {
+        const pair = list.children[i] ?? list.appendChild(h('div', {}, h('dt'), h('dd')));
+        say(pair.children[0], label);
+        say(pair.children[1], visible(text));
+    });
+}
+
 function set(element, name, value) {
     if (value === null) {
         element.removeAttribute(name);

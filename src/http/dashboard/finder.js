@@ -5,8 +5,14 @@ const MOST_ZONES = 256;
 
 const MOST_NEAR = 5;
 
-// How many letters must be added, removed or replaced to make one text of the other.
-function editDistance(a, b) {
+const LONGEST_NEAR = 200;  // letters: longer texts are not compared
+
+// How many letters must be added, removed or replaced to make one text of the other. If there are more than `most`,
+// any greater number.
+function editDistance(a, b, most = Infinity) {
+    if (Math.abs(a.length - b.length) > most) {
+        return Infinity;
+    }
     let row = Array.from({ length: b.length + 1 }, (_, i) => i);
     for (let i = 1; i <= a.length; i += 1) {
         const next = [i];
@@ -14,15 +20,22 @@ function editDistance(a, b) {
             next.push(Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1)));
         }
         row = next;
+        if (Math.min(...row) > most) {
+            return Infinity;
+        }
     }
     return row.at(-1);
 }
 
 // The keys that are most like what was typed: that have it in them, or differ in few letters.
 function nearest(typed, keys) {
-    const far = key => key.toLowerCase().includes(typed.toLowerCase()) ? 0 : editDistance(typed, key.slice(0, 200));
+    if (typed.length > LONGEST_NEAR) {
+        return [];
+    }
+    const most = Math.max(1, Math.floor(typed.length / 5));
+    const far = key => key.toLowerCase().includes(typed.toLowerCase()) ? 0 : editDistance(typed, key, most);
     return [...new Set(keys)].filter(key => key !== typed).map(key => [far(key), key])
-        .filter(([distance]) => distance <= Math.max(1, Math.floor(typed.length / 5)))
+        .filter(([distance]) => distance <= most)
         .sort(([a, one], [b, other]) => a - b || (one < other ? -1 : 1)).slice(0, MOST_NEAR).map(([, key]) => key);
 }
 

@@ -208,8 +208,7 @@ class LimitsView {
         }
         lines.push(['As of', known && lost ? `${clock(at)}, not known since: ${lost}` : clock(at)]);
         byId('limit-state').classList.toggle('unknown', Boolean(lost));
-        byId('limit-state').replaceChildren(...lines.map(([label, text]) =>
-            h('div', {}, h('dt', {}, label), h('dd', {}, text))));
+        sayPairs(byId('limit-state'), lines);
         this.#showButtons();
     }
 
@@ -316,7 +315,7 @@ class LimitsView {
     // Takes overrides back. `targets`: as of Target.
     takeBack(targets) {
         return this.#change([{ label: '', targets }], { body: null, yes: 'Take it back',
-            title: targets.length === 1 ? 'Take the change back?' : `Take ${whole(targets.length)} changes back?`,
+            title: all => all.length === 1 ? 'Take the change back?' : `Take ${whole(all.length)} changes back?`,
             text: (lasts, all) => consequence({ change: null, targets: all, nodes: this.fleet.liveNodes }),
             done: made => `Taken back: ${targetsText(made)}.`, failed: 'Not taken back' });
     }
@@ -347,7 +346,7 @@ class LimitsView {
             ...everywhere.length > 1 ? [{ label: `all ${whole(everywhere.length)} zones that count this key: `
                 + everywhere.map(({ zone }) => visible(zone.name)).join(', '), targets: everywhere }] : []];
         return this.#change(scopes, { body: change, lasts: length,
-            title: change.block ? `Block ${what}?` : change.unlimited ? `Remove the limit of ${what}?`
+            title: () => change.block ? `Block ${what}?` : change.unlimited ? `Remove the limit of ${what}?`
                 : `Change the limit of ${what}?`,
             text: (lasts, targets) => consequence({ change, lasts, targets, nodes: this.fleet.liveNodes }),
             yes: change.block ? 'Block' : change.unlimited ? 'Remove the limit' : 'Change the limit',
@@ -362,7 +361,7 @@ class LimitsView {
 
     async #free() {
         const { zone, named, key } = this.shown;
-        const confirmed = this.busy ? null : await Question.ask({ title: 'Free this key?', yes: 'Free the key', asks: false, dangerous: false,
+        const confirmed = this.busy ? null : await Question.ask({ title: () => 'Free this key?', yes: 'Free the key', asks: false, dangerous: false,
             scopes: [{ label: '', targets: [new Target(this.shown)] }], now: () => this.page.time,
             text: () => 'Its count starts from zero, and all nodes forget its refusals within two seconds.'
                 + ' A limit that was changed stays changed.' });

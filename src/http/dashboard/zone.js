@@ -266,7 +266,7 @@ class ZoneView {
         this.results.show(history, intervals, this.chart.at);
         this.sources.show(history);
         this.keys.show(zone, history);
-        this.#showSettings(settingsOf(zone));
+        sayPairs(this.settings, settingsOf(zone));
         this.empty.hidden = intervals.length > 0;
         say(this.summary, this.#summary(intervals));
     }
@@ -290,18 +290,6 @@ class ZoneView {
             part('busiest', 'Busiest refused keys', this.keys.root),
             part('origins', 'Where decisions came from', this.sources.root),
             part('all-settings', 'Settings', this.settings));
-    }
-
-    #showSettings(settings) {
-        while (this.settings.children.length > settings.length) {
-            this.settings.lastElementChild.remove();
-        }
-        settings.forEach(([label, text], i) => {
-            const pair = this.settings.children[i]
-                ?? this.settings.appendChild(h('div', {}, h('dt'), h('dd')));
-            say(pair.children[0], label);
-            say(pair.children[1], visible(text));
-        });
     }
 
     #summary(intervals) {
