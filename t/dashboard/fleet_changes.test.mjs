@@ -106,12 +106,13 @@ test('all changes are listed, the newest first, in pages, searched, and taken ba
     await page.locator('#changes-more').click();
     await until('all', async () => (await changed(page)).length === 120);
     assert.ok(!await seen(page, '#changes-more'));
-    for (const [words, found] of [['ticket 99', 'k3'], ['ANN', 'k7']]) {
+    fleet.overrides.set('["per_key","k9"]', { ...fleet.overrides.get('["per_key","k9"]'), rate: null, block: true });
+    for (const [words, found] of [['ticket 99', 'k3'], ['ANN', 'k7'], ['Blocked', 'k9']]) {
         await page.locator('#changes-search').fill(words);
         await until(words, async () => (await changed(page)).join() === found);
     }
     await page.locator('#changes-search').fill('nobody');
-    await until('nothing', async () => /^No change has “nobody”/.test(await text(page, '#changes-none')));
+    await until('nothing', async () => /^No change has “nobody” in its zone, key, limit, author or reason\.$/.test(await text(page, '#changes-none')));
     await page.locator('#changes-search').fill('k111');
     await until('one', async () => (await changed(page)).join() === 'k111');
     await page.getByRole('button', { name: 'Take back k111 in per_key' }).click();

@@ -149,7 +149,7 @@ export class FleetMock {
         const page = all.slice(after, after + limit);
         const search = (wanted.get('search') ?? '').toLowerCase();
         return { zone: null, count: all.length, next: after + limit < all.length ? after + limit : null,
-            overrides: page.filter(item => `${item.zone}\n${item.key}\n${item.rate}\n${item.by}\n${item.reason}`
+            overrides: page.filter(item => `${item.zone}\n${item.key}\n${item.block ? 'blocked' : item.rate}\n${item.by}\n${item.reason}`
                 .toLowerCase().includes(search)) };
     }
 

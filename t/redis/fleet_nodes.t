@@ -237,7 +237,8 @@ subtest 'overrides are listed in pages, with who set them and when' => sub {
 };
 
 subtest 'the overrides of all zones are listed, the newest first, and searched' => sub {
-    my $node = member(zone => 'rate=3r/d', http => 'ratelimit_zone $remote_addr zone=addr rate=9r/d;');
+    my $node = member(zone => 'rate=3r/d', http => 'ratelimit_zone $remote_addr zone=addr rate=9r/d;'
+            . 'ratelimit_zone $arg_k zone=smooth rate=9r/d algorithm=gcra; ratelimit_zone $arg_k zone=few concurrency=9;');
     override($node, "k$_", { rate => "${_}r/d", reason => "Ticket $_" }) for 1 .. 4;
     is $node->get('/ops/zones/addr/keys/2001:db8::7/override', method => 'PUT', body => '{"block":true}')->status, 200;
     override($node, 'override', { unlimited => \1 });
@@ -255,6 +256,16 @@ subtest 'the overrides of all zones are listed, the newest first, and searched' 
     is_deeply $names->($list->('?search=ticket%202')), ['test k2'];
     is_deeply $names->($list->('?search=DB8')), ['addr 2001:db8::7'];
     is_deeply $names->($list->('?search=none')), [];
+    is_deeply $names->($list->('?search=Blocked')), ['addr 2001:db8::7'];
+    is_deeply $names->($list->("?search=$_")), ['test all'], $_ for 'no%20limit', 'unlimited';
+    is_deeply $names->($list->('?search=addr')), ['addr 2001:db8::7'], 'a zone';
+    is_deeply $names->($list->('?search=4r/d')), ['test k4'], 'a rate';
+    is @{ $list->('?search=127.0.0.1')->{overrides} }, 6, 'an author';
+    for (['smooth', '{"rate":"5r/d","burst":17}', '5r/d,%20burst%2017'], ['few', '{"concurrency":4}', '4%20at%20one%20time']) {
+        my ($zone, $body, $words) = @$_;
+        is $node->get("/ops/zones/$zone/keys/x/override", method => 'PUT', body => $body)->status, 200;
+        is_deeply $names->($list->("?search=$words")), ["$zone x"], $words;
+    }
     is $node->status("/ops/overrides?$_"), 400, $_ for 'limit=0', 'after=x', 'search=%';
     wait_until('the state in force', sub { decode_json($node->get('/ops/zones/test')->body)->{override} });
     my $zone = decode_json($node->get('/ops/zones/test')->body);

@@ -51,12 +51,30 @@ std::string shown_key_of(const ZoneConf* zone, const Page::Item& item)
     return item.key.empty() ? "" : shown_key(zone == nullptr ? nullptr : &zone->zone, item.key);
 }
 
+/// The limit that it sets, in the words of the dashboard and of its members.
+std::string words_of(const fleet::StoredOverride& stored)
+{
+    const Override& value = stored.value;
+    switch (value.kind) {
+    case Override::Kind::rate:
+        return stored.rate_text + (value.burst ? ", burst " + std::to_string(*value.burst) : "");
+    case Override::Kind::concurrency:
+        return "concurrency, " + std::to_string(value.rate.quota) + " at one time";
+    case Override::Kind::block:
+        return "blocked";
+    case Override::Kind::unlimited:
+        return "unlimited, no limit";
+    default:
+        return "unknown";
+    }
+}
+
 /// Whether an override of the page is listed.
 bool is_wanted(
     const Page& page, const Page::Item& item, const ZoneConf* zone, std::string_view search)
 {
     const std::string text = item.zone + '\n' + shown_key_of(zone, item) + '\n'
-        + item.stored.rate_text + '\n' + item.stored.by + '\n' + item.stored.reason;
+        + words_of(item.stored) + '\n' + item.stored.by + '\n' + item.stored.reason;
     return !item.stored.value.has_ended(page.now) && lower(text).find(search) != std::string::npos;
 }
 

@@ -130,7 +130,7 @@ class ChangesView {
         byId('changes-more').hidden = this.next === null || this.wrong !== null;
         say(byId('changes-none'), this.wrong ? `What was changed is not known: ${visible(this.wrong)}.${this.items.length > 0 ? ` The list is of ${clock(this.listed)}.` : ''}`
             : this.items.length > 0 ? '' : !this.known ? 'What was changed is not read yet.'
-            : this.search ? `No change has “${visible(this.search)}” in its zone, key, rate, author or reason.`
+            : this.search ? `No change has “${visible(this.search)}” in its zone, key, limit, author or reason.`
                 : 'No limit is changed.');
     }
 
