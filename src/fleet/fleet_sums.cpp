@@ -46,38 +46,49 @@ auto minority(const ByValue& by_value)
     return found;
 }
 
-}  // namespace
-
-FleetHistory sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s)
+/// Of one scale.
+FleetHistory sum_scale(std::span<const FleetNode> nodes, std::uint64_t now_s, std::size_t scale)
 {
-    constexpr std::uint64_t minute = 60;
-    const std::uint64_t last = now_s / minute;
-    const std::uint64_t first = last + 1 - std::min<std::uint64_t>(most_minutes, last + 1);
-    std::array<std::uint64_t, most_minutes> passed{};
-    std::array<std::uint64_t, most_minutes> refused{};
-    std::array<std::uint64_t, most_minutes> undecided{};
+    const std::uint64_t step = history_scales[scale].step_s;
+    const std::uint64_t most = history_scales[scale].steps;
+    const std::uint64_t last = now_s / step;
+    const std::uint64_t first = last + 1 - std::min(most, last + 1);
+    FleetHistory sum;
+    for (auto* series : { &sum.passed, &sum.refused, &sum.undecided }) {
+        series->resize(last + 1 - first);
+    }
     std::uint64_t begun = last + 1;
     for (const FleetNode& node : nodes) {
-        const NodeReport& report = node.report;
-        const std::size_t known =
-            std::min(report.history_passed.size(), report.history_refused.size());
+        const NodeHistory& history = node.report.history[scale];
+        const std::size_t known = std::min(history.passed.size(), history.refused.size());
         for (std::size_t i = 0; i < known; ++i) {
-            const std::uint64_t at = report.history_start / minute + i;
+            const std::uint64_t at = history.start / step + i;
             if (at >= first && at <= last) {
                 begun = std::min(begun, at);
-                passed[at - first] += report.history_passed[i];
-                refused[at - first] += report.history_refused[i];
-                undecided[at - first] +=
-                    i < report.history_undecided.size() ? report.history_undecided[i] : 0;
+                sum.passed[at - first] += history.passed[i];
+                sum.refused[at - first] += history.refused[i];
+                sum.undecided[at - first] +=
+                    i < history.undecided.size() ? history.undecided[i] : 0;
             }
         }
     }
-    const auto skipped = static_cast<std::ptrdiff_t>(begun - first);
-    const auto end = static_cast<std::ptrdiff_t>(last + 1 - first);
-    return { begun * minute,
-             { passed.begin() + skipped, passed.begin() + end },
-             { refused.begin() + skipped, refused.begin() + end },
-             { undecided.begin() + skipped, undecided.begin() + end } };
+    for (auto* series : { &sum.passed, &sum.refused, &sum.undecided }) {
+        series->erase(
+            series->begin(), series->begin() + static_cast<std::ptrdiff_t>(begun - first));
+    }
+    sum.start = begun * step;
+    return sum;
+}
+
+}  // namespace
+
+FleetHistories sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s)
+{
+    FleetHistories all;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i] = sum_scale(nodes, now_s, i);
+    }
+    return all;
 }
 
 bool ZoneSums::read(std::size_t zones)

@@ -2,6 +2,7 @@
 
 #include "fleet/node_report.h"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -46,17 +47,20 @@ struct FleetZone {
     std::uint64_t highest_use = 0;  // of all nodes
 };
 
-/// What all nodes passed and refused in each of the last minutes.
+/// What all nodes passed and refused in each of the last steps of a scale.
 struct FleetHistory {
-    std::uint64_t start = 0;  // of the first minute, in seconds since the epoch
+    std::uint64_t start = 0;  // of the first step, in seconds since the epoch
     std::vector<std::uint64_t> passed;
     std::vector<std::uint64_t> refused;
     std::vector<std::uint64_t> undecided;  // of those that passed
 };
 
-/// The minutes up to `now_s` that are known of a node; minutes that are unknown of one count
-/// nothing. Nodes that are away are included.
-FleetHistory sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s);
+/// By the index of `history_scales`.
+using FleetHistories = std::array<FleetHistory, history_scales.size()>;
+
+/// The steps up to `now_s` that are known of a node; steps that are unknown of one count nothing.
+/// Nodes that are away are included.
+FleetHistories sum_history(std::span<const FleetNode> nodes, std::uint64_t now_s);
 
 /// Sums the zones of live nodes, in several parts: those of a large fleet take milliseconds. All
 /// zones together name at most `most_names` nodes; beyond that nodes are only counted.

@@ -41,7 +41,6 @@ constexpr std::tuple members_of<NodeReport>{
     std::pair{ "refused"sv, &NodeReport::refused },
     std::pair{ "undecided"sv, &NodeReport::undecided },
     std::pair{ "zones_omitted"sv, &NodeReport::zones_omitted },
-    std::pair{ "history_start"sv, &NodeReport::history_start },
 };
 
 template <>
@@ -92,13 +91,16 @@ void each_list(Report& report, Visit&& visit)
     visit("busiest"sv, report.busiest, most_busiest);
 }
 
-/// Calls `visit` with the name and the values of each list of numbers.
+/// Calls `visit` with the name, the values and their greatest number of each list of numbers.
 template <class Report, class Visit>
 void each_series(Report& report, Visit&& visit)
 {
-    visit("history_passed"sv, report.history_passed);
-    visit("history_refused"sv, report.history_refused);
-    visit("history_undecided"sv, report.history_undecided);
+    for (std::size_t i = 0; i < history_scales.size(); ++i) {
+        const HistoryScale& scale = history_scales[i];
+        visit(scale.passed, report.history[i].passed, scale.steps);
+        visit(scale.refused, report.history[i].refused, scale.steps);
+        visit(scale.undecided, report.history[i].undecided, scale.steps);
+    }
 }
 
 /// Fills an empty report while the text is parsed, because a tree of all values costs several times
@@ -137,13 +139,14 @@ public:
         member_ = {};
         if (depth_ == in_report) {
             find_member(report_, name);
+            find_start(name);
             list_ = {};
             series_ = nullptr;
-            each_series(report_, [&](std::string_view of_series, auto& series) {
+            each_series(report_, [&](std::string_view of_series, auto& series, std::size_t most) {
                 if (of_series == name) {
                     series.clear();
                     series_ = &series;
-                    room_ = most_minutes;
+                    room_ = most;
                 }
             });
             each_list(report_, [&](std::string_view of_list, auto& list, std::size_t most) {
@@ -220,6 +223,16 @@ private:
         });
     }
 
+    void find_start(std::string_view wanted) noexcept
+    {
+        for (std::size_t i = 0; i < history_scales.size(); ++i) {
+            if (history_scales[i].start == wanted) {
+                report_.history[i].start = 0;
+                member_ = &report_.history[i].start;
+            }
+        }
+    }
+
     template <class Use>
     void with_list(Use&& use)
     {
@@ -280,11 +293,16 @@ std::string write_report(const NodeReport& report)
         }
         json[std::string(name)] = std::move(array);
     });
-    each_series(report, [&json](std::string_view name, const auto& series) {
+    for (std::size_t i = 0; i < history_scales.size(); ++i) {
+        if (!report.history[i].passed.empty()) {
+            json[std::string(history_scales[i].start)] = report.history[i].start;
+        }
+    }
+    each_series(report, [&json](std::string_view name, const auto& series, std::size_t most) {
         if (!series.empty()) {
-            const auto sent = std::min(most_minutes, series.size());
-            json[std::string(name)] =
-                std::vector(series.end() - static_cast<std::ptrdiff_t>(sent), series.end());
+            json[std::string(name)] = std::vector(
+                series.end() - static_cast<std::ptrdiff_t>(std::min(most, series.size())),
+                series.end());
         }
     });
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -9,6 +9,33 @@
 
 namespace ratelimit::fleet {
 
+/// What a node passed and refused in each step of time. The last step is not over.
+struct NodeHistory {
+    std::uint64_t start = 0;  // of the first step, seconds since the epoch
+    std::vector<std::uint64_t> passed;
+    std::vector<std::uint64_t> refused;
+    std::vector<std::uint64_t> undecided;  // of those that passed; steps that it lacks have none
+};
+
+/// The steps of a NodeHistory, and the names of its members in a report.
+struct HistoryScale {
+    std::uint64_t step_s;
+    std::size_t steps;  // at most
+    std::string_view start;
+    std::string_view passed;
+    std::string_view refused;
+    std::string_view undecided;
+};
+/// An hour, six hours and two days. A node of an older version has the first alone.
+inline constexpr std::array history_scales = {
+    HistoryScale{ 60, 60, "history_start", "history_passed", "history_refused",
+                  "history_undecided" },
+    HistoryScale{ 300, 72, "history_5m_start", "history_5m_passed", "history_5m_refused",
+                  "history_5m_undecided" },
+    HistoryScale{ 1800, 96, "history_30m_start", "history_30m_passed", "history_30m_refused",
+                  "history_30m_undecided" },
+};
+
 /// What a node says of itself, once a second, and the others show.
 struct NodeReport {
     struct Zone {
@@ -59,21 +86,15 @@ struct NodeReport {
     std::vector<Zone> zones;
     std::vector<Server> servers;
     std::vector<RefusedKey> busiest;
-    /// What it passed and refused in each of the last minutes: from `history_start`, seconds since
-    /// the epoch. The last minute is not over.
-    std::uint64_t history_start = 0;
-    std::vector<std::uint64_t> history_passed;
-    std::vector<std::uint64_t> history_refused;
-    std::vector<std::uint64_t> history_undecided;  // a node of an older version has none
+    std::array<NodeHistory, history_scales.size()> history;
 };
 
 // What a report holds at most. Everything beyond is left out.
 inline constexpr std::size_t most_zones = 256;
 inline constexpr std::size_t most_servers = 32;
 inline constexpr std::size_t most_busiest = 20;
-inline constexpr std::size_t most_minutes = 60;  // of the history
-inline constexpr std::size_t most_text = 384;    // bytes of one text
-inline constexpr std::size_t most_name = 64;     // bytes of a node's name, as of node=
+inline constexpr std::size_t most_text = 384;  // bytes of one text
+inline constexpr std::size_t most_name = 64;   // bytes of a node's name, as of node=
 inline constexpr std::size_t most_report = std::size_t{ 128 } * 1024;
 
 /// The settings of a zone that all nodes must have in common. Later versions may add names at the

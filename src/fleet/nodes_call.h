@@ -56,7 +56,7 @@ public:
         return left_out_ + (list_.nodes > listed ? list_.nodes - listed : 0);
     }
     /// What all nodes passed and refused, also those that are gone.
-    const FleetHistory& history() const noexcept { return history_; }
+    const FleetHistories& history() const noexcept { return history_; }
 
 private:
     NodeList list_;
@@ -66,7 +66,7 @@ private:
     std::uint64_t gone_ = 0;
     std::uint64_t left_out_ = 0;
     std::size_t room_ = most_zones_of_all;
-    FleetHistory history_;
+    FleetHistories history_;
 };
 
 /// The text of lua/fleet_nodes.lua.
@@ -76,7 +76,7 @@ redis::ScriptId add_nodes_script(redis::ScriptRegistry& scripts);
 class NodesCall : public redis::Call {
 public:
     static constexpr std::int64_t most_nodes = 1000;
-    /// Of all reports. One of 60 zones has 13 kB with its history: so 300 such nodes are whole.
+    /// Of all reports. One of 60 zones has 15 kB with its history: so 260 such nodes are whole.
     static constexpr std::int64_t most_bytes = 4'000'000;
 
     /// `alive`, `nodes`: the names of the keys.

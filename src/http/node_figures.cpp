@@ -95,29 +95,49 @@ fleet::NodeReport::Zone zone_figures(const ZoneConf& zone)
              each_setting(zone) };
 }
 
-/// Adds what the node's requests were in each of the last minutes.
+/// What the node's requests were in each of the last steps of a scale. `kept`: in steps of
+/// `kept_s`, of which one of the scale has several.
+fleet::NodeHistory history_of(
+    const History::Steps& kept, std::int64_t kept_s, const fleet::HistoryScale& scale)
+{
+    const auto step = static_cast<std::int64_t>(scale.step_s);
+    const std::int64_t last = kept.start + (std::ssize(kept.values) - 1) * kept_s;
+    const std::int64_t first =
+        std::max(kept.start / step, last / step + 1 - static_cast<std::int64_t>(scale.steps));
+    fleet::NodeHistory history;
+    history.start = static_cast<std::uint64_t>(first * step);
+    std::int64_t time = kept.start;
+    for (const History::Values& values : kept.values) {
+        if (time >= first * step && values[History::passed] != History::unknown) {
+            const auto at = static_cast<std::size_t>(time / step - first);
+            history.passed.resize(at + 1);
+            history.refused.resize(at + 1);
+            history.passed[at] += values[History::passed];
+            history.refused[at] += values[History::refused];
+            if (values[History::undecided] > 0) {
+                history.undecided.resize(at + 1);
+                history.undecided[at] += values[History::undecided];
+            }
+        }
+        time += kept_s;
+    }
+    return history;
+}
+
 void add_history(fleet::NodeReport& report, const ZoneMemory& requests)
 {
-    constexpr std::int64_t minute = 60;
     roll_history_each_second(requests);
-    const History::Steps steps = requests.history().read(0);
-    const std::int64_t last =
-        steps.start + (std::ssize(steps.values) - 1) * std::int64_t{ History::scales[0].step_s };
-    const std::int64_t first = std::max(
-        steps.start / minute, last / minute + 1 - static_cast<std::int64_t>(fleet::most_minutes));
-    report.history_start = static_cast<std::uint64_t>(first * minute);
-    std::int64_t time = steps.start;
-    for (const History::Values& values : steps.values) {
-        if (time >= first * minute && values[History::passed] != History::unknown) {
-            const auto at = static_cast<std::size_t>(time / minute - first);
-            report.history_passed.resize(at + 1);
-            report.history_refused.resize(at + 1);
-            report.history_undecided.resize(at + 1);
-            report.history_passed[at] += values[History::passed];
-            report.history_refused[at] += values[History::refused];
-            report.history_undecided[at] += values[History::undecided];
+    for (std::size_t kept = 0; kept < History::scales.size(); ++kept) {
+        const std::int64_t kept_s = History::scales[kept].step_s;
+        const History::Steps steps = requests.history().read(kept);
+        for (std::size_t i = 0; i < fleet::history_scales.size(); ++i) {
+            const fleet::HistoryScale& scale = fleet::history_scales[i];
+            // Minutes are sums of the finer steps, which are kept for an hour.
+            const bool is_finer = scale.step_s < History::scales[1].step_s;
+            if (is_finer == (kept == 0)) {
+                report.history[i] = history_of(steps, kept_s, scale);
+            }
         }
-        time += History::scales[0].step_s;
     }
 }
 

@@ -83,17 +83,19 @@ export class FleetMock {
         return { fleet: { nodes: live.length, known: nodes.length + this.left_out, redis: 'main', as_of: this.connected ? this.as_of : null,
             connected: this.connected, overrides: this.overrides.size, overrides_left_out: 0, unreadable: 0, left_out: this.left_out,
             overrides_lost: this.lost, lost_at: this.lost ? world.time - 60 : null },
-        nodes: shown, history: this.#history(), zones, busiest };
+        nodes: shown, history: this.#history(60, 60), longer_history: [this.#history(300, 72), this.#history(1800, 96)], zones, busiest };
     }
 
-    // Of an hour; an attack began eleven minutes ago.
-    #history() {
-        const start = 60 * Math.floor(this.as_of / 60) - 59 * 60;
-        const minutes = Array.from({ length: 60 }, (_, i) => i);
-        const part = i => i === 59 ? (this.as_of - start - 59 * 60) / 60 : 1;
-        return { step: 60, start, passed: minutes.map(i => Math.round(part(i) * (2e6 + 9e4 * (i % 7)))),
-            undecided: minutes.map(i => i >= 40 && i < 42 ? this.undecided * 600 : 0),
-            refused: minutes.map(i => Math.round(part(i) * (i < 49 ? 900 : i === 52 ? 540000 : 90000))) };
+    // An attack began eleven minutes ago, and there was one 30 hours ago.
+    #history(step, steps) {
+        const last = Math.floor(this.as_of / step);
+        const start = step * (last - steps + 1);
+        const all = Array.from({ length: steps }, (_, i) => start + step * i);
+        const part = from => Math.min(1, (this.as_of - from) / step) * step / 60;
+        const ago = from => Math.floor(this.as_of / 60) - Math.floor(from / 60);  // in minutes
+        return { step, start, passed: all.map((from, i) => Math.round(part(from) * (2e6 + 9e4 * (i % 7)))),
+            undecided: all.map(from => ago(from) <= 19 && ago(from) > 17 ? this.undecided * 600 : 0),
+            refused: all.map(from => Math.round(part(from) * (ago(from) === 7 || ago(from) >= 1770 && ago(from) < 1800 ? 540000 : ago(from) > 10 ? 900 : 90000))) };
     }
 
     // The answer to a request for zones/ZONE/override, zones/ZONE/keys/override?key= or overrides, [status, body, headers]; null:

@@ -35,6 +35,28 @@ test('the chart has the hour before the page was opened, and says when most was 
     assert.match(await page.locator('#fleet-chart .chart').getAttribute('aria-label'), /last 15 minutes$/);
 }));
 
+test('the chart has six hours and two days, also after the page is loaded again, and says what is missing from them', () => onFleet(async page => {
+    const choose = name => page.getByRole('group', { name: 'Time that the chart of the fleet shows' }).getByRole('button', { name }).click();
+    const points = async () => (await page.locator('#fleet-chart .top-line').getAttribute('d')).split(' ').length;
+    await page.reload();
+    await page.locator('#fleet-chart .top-line').waitFor();
+    assert.equal(await text(page, '#fleet-chart-since'), '');
+    await choose('6 hours');
+    await until('steps of five minutes', async () => await points() > 65);
+    assert.match(await page.locator('#fleet-chart .chart').getAttribute('aria-label'), /in the last 6 hours$/);
+    await choose('2 days');
+    await until('the attack of yesterday', async () => /^Most was refused at [A-Z][a-z][a-z] \d\d:[03]0:00: \d+k\/s passed, 9\.0k\/s refused\.$/
+        .test(await text(page, '#fleet-chart-text')));
+    assert.ok(await points() > 90);
+    assert.match(await text(page, '#fleet-chart-since'), /^Of a node that ended more than an hour ago, or was started again, this has nothing from before\. Started since: edge-fra-03 at .*, edge-lon-01 at .*\.$/);
+    await page.locator('#fleet-chart .chart').focus();
+    await page.keyboard.press('Home');
+    await until('a day', async () => /^[A-Z][a-z][a-z] \d\d:\d\d:\d\d to [A-Z]/.test(await text(page, '#fleet-chart-text')));
+    assert.ok((await texts(page, '#fleet-chart text[text-anchor=end]')).every(label => /^0$|\d\S*\/s$/.test(label)), 'the axis has a unit');
+    assert.deepEqual(await axe(page), []);
+    assert.deepEqual(await overflowing(page), []);
+}));
+
 test('the chart marks when a limit that is in force was set, and says which', () => onFleet(async (page, mock) => {
     const marks = page.locator('#fleet-chart .mark');
     await page.locator('#fleet-chart .top-line').waitFor();

@@ -34,11 +34,16 @@ test('a chart begins with what the node remembers, for the last 15 minutes', () 
     assert.deepEqual(await axe(page), []);
 }));
 
-test('a chart shows the last hour or two days', () => on('fleet', async page => {
+test('a chart shows the last hour, six hours or two days, with units', () => on('fleet', async page => {
     await until('steps', async () => await pointsOf(page, '.chart') > 80);
     await choice(page, '1 hour').click();
     await until('an hour', async () => await pointsOf(page, '.chart') > 350);
     assert.match(await text(page, '.rates .unseen'), /Highest of the last hour: passed/);
+    await choice(page, '6 hours').click();
+    await until('six hours', async () => { const points = await pointsOf(page, '.chart'); return points > 70 && points < 80; });
+    assert.match(await page.locator('.chart').first().getAttribute('aria-label'), /rates of the last 6 hours$/);
+    const axis = await texts(page, '.chart text[text-anchor=end]');
+    assert.ok(axis.includes('0') && axis.filter(label => label !== '0').every(label => /\d\S*\/s$/.test(label)), axis.join());
     await choice(page, '2 days').focus();
     await page.keyboard.press('Enter');
     await until('two days', async () => await pointsOf(page, '.chart') > 570);

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { names, scenario } from './scenarios.mjs';
 
 const FOLDER = new URL('../../src/http/dashboard/', import.meta.url);
-const NAMES = ['short', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
+const NAMES = ['short', 'counted', 'percent', 'latency', 'duration', 'bytes', 'visible', 'middleCut', 'History', 'overview', 'scaleOf',
     'keyUrl', 'idArgument', 'refusals', 'tickLabel', 'FreedKeys', 'Nodes', 'RESULTS', 'Past', 'RANGES', 'peaksOf', 'timeTicks',
     'typedArgument', 'wholeZonesText', 'addressText', 'when', 'overrideUrl', 'overrideText', 'age', 'FleetRates', 'mostText',
     'tenTimes', 'placeOf', 'compare', 'differenceText', 'joined', 'clock', 'weekday', 'moment', 'isSame', 'inAllZones', 'targetsText', 'consequence', 'nearest', 'editDistance'];
@@ -26,6 +26,7 @@ const table = (name, rows) => test(name, () => {
 table('short', [[0, '0'], [0.001, '<0.01'], [0.034, '0.03'], [0.996, '1.0'], [3.44, '3.4'], [9.96, '10'],
     [340.4, '340'], [999.4, '999'], [999.6, '1.0k'], [1234, '1.2k'], [12345, '12k'], [999600, '1.0M'],
     [3.2e9, '3.2G'], [null, '–'], [NaN, '–'], [Infinity, '–']]);
+table('counted', [[0, '0'], [7, '7'], [999, '999'], [1234, '1.2k']]);
 table('percent', [[[0, 5], '0%'], [[5, 5], '100%'], [[1, 1000], '<1%'], [[999, 1000], '>99%'], [[1, 3], '33%'],
     [[0, 0], '–'], [[1, null], '–']]);
 table('latency', [[0.0002, '0.20 ms'], [0.0011, '1.10 ms'], [0.0123, '12.3 ms'], [0.25, '250 ms'],
@@ -36,7 +37,7 @@ table('bytes', [[512, '512 bytes'], [1048576, '1 MiB'], [1536, '1.5 KiB'], [2 **
 table('visible', [['plain', 'plain'], ['日本', '日本'], ['a\u202Eb', 'a\\u{202E}b'], ['a\nb\0', 'a\\u{A}b\\u{0}'],
     ['\uD800x', '\\u{D800}x'], [5, '5']]);
 table('middleCut', [[['short', 36], 'short'], [['abcdefghijkl', 9], 'abcde…jkl'], [['😀😀😀😀😀', 4], '😀😀…😀']]);
-table('tickLabel', [[0.5, '0.5'], [0.05, '0.05'], [1, '1'], [1500, '1.5k'], [2000, '2k'], [0.2, '0.2']]);
+table('tickLabel', [[0, '0'], [0.5, '0.5/s'], [0.05, '0.05/s'], [1, '1/s'], [1500, '1.5k/s'], [2000, '2k/s'], [0.2, '0.2/s']]);
 table('mostText', [[{ limits: ['1000r/m'], ahead: 60 }, 'at most 1,060 of 1,000'], [{ limits: ['5r/10s'], ahead: 4 }, 'at most 9 of 5'],
     [{ limits: ['1000r/m burst=50'], ahead: 60 }, 'at most 60 more'], [{ limits: ['1000r/m', '7r/s'], ahead: 60 }, 'at most 60 more'],
     [{ limits: ['$plan'], ahead: 8 }, 'at most 8 more'], [{ ahead: 8 }, 'at most 8 more']]);
@@ -286,7 +287,7 @@ function pastOf(now, passed, more = {}) {
         { step: 300, start: 900, passed: [600], refused: [0] }] });
     return past;
 }
-const [quarter, hour, days] = parts.RANGES;
+const [quarter, hour, , days] = parts.RANGES;
 const spans = intervals => intervals.map(({ from, to, rates }) => [from, to, rates && (rates.passed ?? 0)]);
 
 test('steps of the node come before the samples of the page', () => {

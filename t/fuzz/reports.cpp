@@ -52,9 +52,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     must(names <= ZoneSums::most_names);
     for (const std::uint64_t now : { std::uint64_t{ 0 }, std::uint64_t{ 1'800'000'000 } }) {
-        const auto history = sum_history(nodes, now);
-        must(history.passed.size() == history.refused.size());
-        must(history.passed.size() <= most_minutes);
+        const auto histories = sum_history(nodes, now);
+        for (std::size_t i = 0; i < histories.size(); ++i) {
+            must(histories[i].passed.size() == histories[i].refused.size());
+            must(histories[i].passed.size() <= history_scales[i].steps);
+        }
     }
     const auto busiest = sum_busiest(nodes);
     must(busiest.size() <= most_busiest);

@@ -64,6 +64,14 @@ subtest 'ten nodes: each is shown, zones and busiest keys are sums' => sub {
     is $zone->{highest_use}, 100, 'a key was refused';
     my $sum = sub { my $sum = 0; $sum += $_ for @{ $shown->{history}{ $_[0] } }; $sum };
     is $sum->('passed') + $sum->('refused'), 46, 'the requests of all nodes are in the history';
+    my @longer = @{ $shown->{longer_history} };
+    is_deeply [map { $_->{step} } @longer], [300, 1800], 'also in that of six hours, and in that of two days';
+    for my $history (@longer) {
+        my $all = 0;
+        $all += $_ for @{ $history->{passed} }, @{ $history->{refused} };
+        is $all, 46;
+        is $history->{start} % $history->{step}, 0;
+    }
     is_deeply [sort @{ $zone->{limits} }], ['3r/d', '5r/d'];
     is $zone->{nodes}, 10;
     is_deeply [@{ zone_in($shown, 'same') }{qw(nodes settings_differ passed ahead)}], [10, [], 0, 20],

@@ -22,13 +22,16 @@ sub report {
     return;
 }
 
-# The report of the node itself, once it has an hour of history.
+# The report of the node itself, once it has two days of history.
 sub own_report {
     my ($node) = @_;
     my $report = wait_until('its report', sub { (@{ $node->{redis}->cmd('HVALS', 'rl:{fleet}:nodes') })[0] });
     my $read = decode_json($report);
-    my @hour = (123_456) x 60;
-    return { %{$read}, history_start => 60 * (int(time / 60) - 59), history_passed => \@hour, history_refused => \@hour };
+    my @long = map { my ($name, $step, $steps) = @$_;
+        my @counts = (123_456) x $steps;
+        ("${name}_start" => $step * (int(time / $step) - $steps + 1), "${name}_passed" => \@counts, "${name}_refused" => \@counts);
+    } ['history', 60, 60], ['history_5m', 300, 72], ['history_30m', 1800, 96];
+    return { %{$read}, @long };
 }
 
 # The answer of /fleet that knows $known nodes, and its length. An answer is used for a second.

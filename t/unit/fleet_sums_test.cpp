@@ -163,32 +163,51 @@ TEST(FleetHistory, is_summed_by_the_minute)
 {
     constexpr std::uint64_t now = 1'700'000'100;  // 20 seconds after a minute began
     constexpr std::uint64_t minute = now - now % 60;
+    constexpr std::size_t minutes = history_scales[0].steps;
     std::vector<FleetNode> nodes(3);
     const auto set = [&](std::size_t i, std::uint64_t start, std::vector<std::uint64_t> passed) {
-        nodes[i].report.history_start = start;
-        nodes[i].report.history_refused.assign(passed.size(), 1);
-        nodes[i].report.history_passed = std::move(passed);
+        nodes[i].report.history[0].start = start;
+        nodes[i].report.history[0].refused.assign(passed.size(), 1);
+        nodes[i].report.history[0].passed = std::move(passed);
     };
     set(0, minute - 120, { 10, 20, 3 });
     set(1, minute - 60, { 5, 1 });
-    const FleetHistory two = sum_history(nodes, now);
+    const FleetHistory two = sum_history(nodes, now)[0];
     EXPECT_EQ(two.start, minute - 120);
     EXPECT_EQ(two.passed, (std::vector<std::uint64_t>{ 10, 25, 4 }));
     EXPECT_EQ(two.refused, (std::vector<std::uint64_t>{ 1, 2, 2 }));
     EXPECT_EQ(two.undecided, (std::vector<std::uint64_t>{ 0, 0, 0 })) << "nodes of older versions";
-    nodes[1].report.history_undecided = { 4 };
-    EXPECT_EQ(sum_history(nodes, now).undecided, (std::vector<std::uint64_t>{ 0, 4, 0 }));
+    nodes[1].report.history[0].undecided = { 4 };
+    EXPECT_EQ(sum_history(nodes, now)[0].undecided, (std::vector<std::uint64_t>{ 0, 4, 0 }));
 
-    set(2, minute - 60 * most_minutes, { 1000, 7 });
-    const FleetHistory hour = sum_history(nodes, now);
-    EXPECT_EQ(hour.start, minute - 60 * (most_minutes - 1)) << "what is older is left out";
-    EXPECT_EQ(hour.passed.size(), most_minutes);
+    set(2, minute - 60 * minutes, { 1000, 7 });
+    const FleetHistory hour = sum_history(nodes, now)[0];
+    EXPECT_EQ(hour.start, minute - 60 * (minutes - 1)) << "what is older is left out";
+    EXPECT_EQ(hour.passed.size(), minutes);
     EXPECT_EQ(hour.passed.front(), 7U);
 
     set(2, UINT64_MAX - 60, { 1, 1, 1, 1 });
-    EXPECT_EQ(sum_history(nodes, now).passed, two.passed) << "a report with an impossible time";
-    EXPECT_TRUE(sum_history({}, now).passed.empty());
-    EXPECT_TRUE(sum_history({}, 0).passed.empty());
+    EXPECT_EQ(sum_history(nodes, now)[0].passed, two.passed) << "a report with an impossible time";
+    EXPECT_TRUE(sum_history({}, now)[0].passed.empty());
+    EXPECT_TRUE(sum_history({}, 0)[0].passed.empty());
+}
+
+TEST(FleetHistory, of_hours_and_days_is_summed_by_its_own_steps)
+{
+    constexpr std::uint64_t now = 1'700'000'100;
+    std::vector<FleetNode> nodes(2);
+    for (std::size_t scale = 1; scale < history_scales.size(); ++scale) {
+        const std::uint64_t step = history_scales[scale].step_s;
+        const std::uint64_t last = now - now % step;
+        nodes[0].report.history[scale] = { last - step, { 10, 2 }, { 1, 1 }, { 0, 2 } };
+        nodes[1].report.history[scale] = { last, { 5 }, { 3 }, {} };
+        const FleetHistory sum = sum_history(nodes, now)[scale];
+        EXPECT_EQ(sum.start, last - step);
+        EXPECT_EQ(sum.passed, (std::vector<std::uint64_t>{ 10, 7 }));
+        EXPECT_EQ(sum.refused, (std::vector<std::uint64_t>{ 1, 4 }));
+        EXPECT_EQ(sum.undecided, (std::vector<std::uint64_t>{ 0, 2 }));
+    }
+    EXPECT_TRUE(sum_history(nodes, now)[0].passed.empty()) << "the hour is another series";
 }
 
 TEST(FleetBusiest, is_the_sum_of_the_live_nodes)

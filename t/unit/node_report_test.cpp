@@ -63,9 +63,11 @@ TEST(NodeReportTest, is_bounded)
         1000,
         { std::string(40, 'z'), "0123456789abcdef", "1000r/15m", UINT64_MAX, 1, 0, 100,
           std::string(setting_names.size() * digits_of_setting, 'f') });
-    report.history_passed.assign(most_minutes, most_requests);
-    report.history_refused = report.history_passed;
-    report.history_undecided = report.history_passed;
+    for (std::size_t i = 0; i < history_scales.size(); ++i) {
+        NodeHistory& history = report.history[i];
+        history.passed.assign(history_scales[i].steps, most_requests);
+        history.refused = history.undecided = history.passed;
+    }
     const auto read = parse_report(write_report(report));
     ASSERT_TRUE(read);
     EXPECT_EQ(read->zones.size(), most_zones);
@@ -202,28 +204,32 @@ TEST(NodeReport, has_a_short_name_and_times_of_a_calendar)
 TEST(NodeReport, has_a_history_of_bounded_length)
 {
     NodeReport report;
-    report.history_start = 60;
-    report.history_passed.assign(most_minutes, 7);
-    report.history_refused = { 1, 2 };
-    report.history_undecided = { 0, 3 };
+    report.history[0].start = 60;
+    report.history[0].passed.assign(history_scales[0].steps, 7);
+    report.history[0].refused = { 1, 2 };
+    report.history[0].undecided = { 0, 3 };
+    report.history[2] = { 1800, { 4 }, { 5 }, {} };
     const auto read = parse_report(write_report(report));
     ASSERT_TRUE(read);
-    EXPECT_EQ(read->history_start, 60U);
-    EXPECT_EQ(read->history_passed, report.history_passed);
-    EXPECT_EQ(read->history_refused, report.history_refused);
-    EXPECT_EQ(read->history_undecided, report.history_undecided);
+    EXPECT_EQ(read->history[0].start, 60U);
+    EXPECT_EQ(read->history[0].passed, report.history[0].passed);
+    EXPECT_EQ(read->history[0].refused, report.history[0].refused);
+    EXPECT_EQ(read->history[0].undecided, report.history[0].undecided);
+    EXPECT_TRUE(read->history[1].passed.empty());
+    EXPECT_EQ(read->history[2].start, 1800U);
+    EXPECT_EQ(read->history[2].passed, report.history[2].passed);
 
     const auto foreign = parse_report(
         R"({"history_passed":[1,-2,"3",[4],{"name":5},6],"history_refused":7,"busiest":[8]})");
     ASSERT_TRUE(foreign);
-    EXPECT_EQ(foreign->history_passed, (std::vector<std::uint64_t>{ 1, 6 }));
-    EXPECT_TRUE(foreign->history_refused.empty());
+    EXPECT_EQ(foreign->history[0].passed, (std::vector<std::uint64_t>{ 1, 6 }));
+    EXPECT_TRUE(foreign->history[0].refused.empty());
     EXPECT_TRUE(foreign->busiest.empty());
     std::string many = R"({"history_passed":[0)";
-    for (std::size_t i = 0; i < 2 * most_minutes; ++i) {
+    for (std::size_t i = 0; i < 2 * history_scales[0].steps; ++i) {
         many += ",1";
     }
-    EXPECT_EQ(parse_report(many + "]}")->history_passed.size(), most_minutes);
+    EXPECT_EQ(parse_report(many + "]}")->history[0].passed.size(), history_scales[0].steps);
 }
 
 }  // namespace

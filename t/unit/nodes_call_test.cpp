@@ -162,7 +162,7 @@ TEST(NodesCallTest, a_node_that_ended_is_not_shown_but_is_part_of_the_history)
     ASSERT_EQ(reader.nodes().size(), 1U);
     EXPECT_EQ(reader.nodes()[0].id, "bb");
     EXPECT_EQ(reader.gone(), 1U);
-    EXPECT_EQ(reader.history().passed, std::vector<std::uint64_t>{ 7 });
+    EXPECT_EQ(reader.history()[0].passed, std::vector<std::uint64_t>{ 7 });
 }
 
 TEST(NodesCallTest, counts_the_nodes_that_have_no_room)

@@ -102,9 +102,9 @@ void write_texts(JsonText& json, std::string_view name, const std::vector<std::s
     json.end_array();
 }
 
-void write_history(JsonText& json, const fleet::FleetHistory& history)
+/// The members of one scale.
+void write_steps(JsonText& json, const fleet::FleetHistory& history, std::uint64_t step_s)
 {
-    constexpr std::int64_t minute = 60;
     const auto write = [&json](std::string_view name, const std::vector<std::uint64_t>& values) {
         json.begin_array(name);
         for (const std::uint64_t value : values) {
@@ -112,11 +112,24 @@ void write_history(JsonText& json, const fleet::FleetHistory& history)
         }
         json.end_array();
     };
-    json.begin_object("history").number("step", minute).number("start", history.start);
+    json.number("step", step_s).number("start", history.start);
     write("passed", history.passed);
     write("refused", history.refused);
     write("undecided", history.undecided);
-    json.end_object();
+}
+
+/// The hour, then what is longer.
+void write_history(JsonText& json, const fleet::FleetHistories& histories)
+{
+    json.begin_object("history");
+    write_steps(json, histories[0], fleet::history_scales[0].step_s);
+    json.end_object().begin_array("longer_history");
+    for (std::size_t i = 1; i < histories.size(); ++i) {
+        json.begin_object();
+        write_steps(json, histories[i], fleet::history_scales[i].step_s);
+        json.end_object();
+    }
+    json.end_array();
 }
 
 void write_zone(JsonText& json, MainConf& conf, const fleet::FleetZone& zone)

@@ -37,7 +37,7 @@ private:
     const bool connected_;
     Part part_ = Part::reports;
     fleet::NodesReader reader_;
-    fleet::FleetHistory history_;
+    fleet::FleetHistories history_;
     fleet::ZoneSums sums_;  // of the reader's nodes
     std::size_t node_ = 0;  // that is written next
     JsonText json_;

@@ -1,7 +1,7 @@
 // The chart of a zone: stacked rates of the last minutes, hours or days, redrawn after each answer.
 
 const CHART_HEIGHT = 176;
-const MARGIN = { left: 44, right: 10, top: 10, bottom: 22 };
+const MARGIN = { left: 56, right: 10, top: 10, bottom: 22 };
 
 // The scale from 0 to `most`: ticks 1, 2 or 5 times a power of ten apart, at most five of them.
 function scaleOf(most) {
@@ -27,7 +27,8 @@ function timeLabel(time) {
     return text === '00:00' ? weekday(time) : text;
 }
 
-const tickLabel = number => short(number).replace(/\.0+(?=\D|$)/, '').replace(/(\.\d)0$/, '$1');
+// "0", "0.5/s", "1.5k/s"
+const tickLabel = number => number === 0 ? '0' : `${short(number).replace(/\.0+(?=\D|$)/, '').replace(/(\.\d)0$/, '$1')}/s`;
 
 // Runs of intervals that follow each other without a gap.
 function runsOf(intervals) {
@@ -229,7 +230,7 @@ class Chart {
             svg('path', { class: tick === 0 ? 'axis' : 'line',
                 d: `M${MARGIN.left},${Math.round(y(tick)) + 0.5}H${this.width - MARGIN.right}` }),
             svg('text', { x: MARGIN.left - 8, y: y(tick) + 4, 'text-anchor': 'end' },
-                tick === 0 ? '0' : tickLabel(tick)),
+                tickLabel(tick)),
         ]);
     }
 

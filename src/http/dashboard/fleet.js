@@ -113,7 +113,7 @@ class FleetView {
         // By name, since Redis has them in the order in which they were heard of.
         nodes.sort((a, b) => a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1);
         this.rates.add(fleet.as_of ?? 0, nodes.filter(({ live }) => live));
-        this.chart.show(data.history ?? null, this.rates, fleet.as_of);
+        this.chart.show(data, this.rates);
         this.#showSums(fleet, nodes);
         this.#showNotices(data);
         this.#showNodes(data);
@@ -243,7 +243,7 @@ class FleetView {
             say(cells[3], perSecond(rates && rates.passed));
             say(cells[4], perSecond(rates && rates.refused));
             cells[4].classList.toggle('some', rates?.refused > 0);
-            say(cells[5], short(zone.refused));
+            say(cells[5], counted(zone.refused));
             cells[5].title = whole(zone.refused);
             const use = this.connected ? zone.highest_use ?? null : null;
             say(cells[6], use === null ? '–' : `${use}%`);

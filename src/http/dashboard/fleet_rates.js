@@ -1,11 +1,16 @@
-// What the nodes of a fleet pass and refuse: now, and over the last hour.
+// What the nodes of a fleet pass and refuse: now, and over the last hours.
 
+// As RANGES. A node keeps what it counted as long as its nginx runs, and Redis the last report of a node for an hour.
 const FLEET_RANGES = [
-    { name: '15 min', words: '15 minutes', seconds: 900, live: true },
-    { name: '1 hour', words: 'hour', seconds: 3600, live: false },
+    { name: '15 min', words: '15 minutes', seconds: 900, step: 60, live: true },
+    { name: '1 hour', words: 'hour', seconds: 3600, step: 60, live: false },
+    { name: '6 hours', words: '6 hours', seconds: 21600, step: 300, live: false },
+    { name: '2 days', words: 'two days', seconds: 172800, step: 1800, live: false },
 ];
 
-const SECONDS_OF_MINUTE = 15;  // that a minute must have before its rate is shown
+const SECONDS_OF_STEP = 15;  // that a step must have before its rate is shown
+const SECONDS_OF_REPORT = 3600;
+const MOST_NODES_NAMED = 5;
 
 const nothing = () => ({ passed: 0, refused: 0, undecided: 0 });
 
@@ -84,7 +89,7 @@ class FleetRates {
     }
 }
 
-// The chart of the fleet: minutes that the nodes remember, and what this page saw itself.
+// The chart of the fleet: steps that the nodes remember, and what this page saw itself.
 class FleetChart {
     range = FLEET_RANGES[1];
     changes = [];
@@ -98,9 +103,9 @@ class FleetChart {
         byId('fleet-chart').append(this.choice.root, this.chart.root);
     }
 
-    // `history`: of /fleet; a node of an older version has none.
-    show(history, rates, until) {
-        Object.assign(this, { history, rates, until });
+    // `data`: of /fleet; a node of an older version has no history.
+    show({ history, longer_history: longer = [], nodes, fleet: { as_of: until } }, rates) {
+        Object.assign(this, { rates, until, nodes, scales: new Map([history, ...longer].filter(Boolean).map(scale => [scale.step, scale])) });
         this.#draw();
     }
 
@@ -115,14 +120,26 @@ class FleetChart {
         if (!this.until) {
             return;
         }
-        // Clocks of nodes differ a little, so that the first seconds of a minute say nothing.
-        const past = (this.history ? intervalsOf(this.history, this.until, 'rejected_shadow') : [])
-            .filter(({ from, to }) => to - from >= SECONDS_OF_MINUTE);
+        // Clocks of nodes differ a little, so that the first seconds of a step say nothing.
+        const scale = this.scales.get(this.range.step);
+        const past = (scale ? intervalsOf(scale, this.until, 'rejected_shadow') : [])
+            .filter(({ from, to }) => to - from >= SECONDS_OF_STEP);
         const known = joined(past, this.rates.intervals, this.range.live, this.until, this.range.seconds);
         this.choice.show(this.range);
         this.chart.show(known, this.until, this.range.seconds,
             `Chart of all nodes: requests passed and refused in the last ${this.range.words}`);
+        say(byId('fleet-chart-since'), this.range.seconds > SECONDS_OF_REPORT ? this.#sinceText() : '');
         this.#say(this.chart.at);
+    }
+
+    // A node that was restarted, or is no longer there, is missing from the longer ranges.
+    #sinceText() {
+        const { until, range: { seconds } } = this;
+        const begun = this.nodes.filter(({ uptime }) => uptime < seconds).sort((a, b) => a.uptime - b.uptime);
+        const names = begun.slice(0, MOST_NODES_NAMED).map(({ name, uptime }) => `${visible(name)} at ${moment(until - uptime, until)}`);
+        const more = begun.length - names.length;
+        return `Of a node that ended more than an hour ago, or was started again, this has nothing from before.${begun.length === 0 ? ''
+            : ` Started since: ${names.join(', ')}${more > 0 ? `, and ${whole(more)} more` : ''}.`}`;
     }
 
     // "; set then: 198.51.100.7 in per_ip is blocked", of the changes in an interval.
@@ -132,6 +149,10 @@ class FleetChart {
         return texts.length === 0 ? '' : `; set then: ${texts.slice(0, 3).join(', ')}${texts.length > 3 ? `, and ${texts.length - 3} more` : ''}`;
     }
 
+    #moment(time) {
+        return moment(time, this.until);
+    }
+
     // What the cursor is at, or when most was refused.
     #say(at) {
         const text = ({ rates: { passed = 0, rejected = 0, failed_open: undecided = 0 } }) => `${perSecond(passed + undecided)} passed`
@@ -139,9 +160,9 @@ class FleetChart {
         const most = this.chart.intervals.filter(({ rates }) => rates?.rejected > 0)
             .reduce((top, each) => (top && top.rates.rejected >= each.rates.rejected ? top : each), null);
         const undecided = this.chart.intervals.filter(({ rates }) => rates?.failed_open > 0);
-        const let_in = undecided.length === 0 ? '' : ` Requests passed without a decision from ${clock(undecided[0].from)} to ${clock(undecided.at(-1).to)}.`;
-        say(byId('fleet-chart-text'), at ? `${clock(at.from)} to ${clock(at.to)}: ${text(at)}${this.#changedIn(at)}`
-            : most ? `Most was refused at ${clock(most.from)}: ${text(most)}.${let_in}`
+        const let_in = undecided.length === 0 ? '' : ` Requests passed without a decision from ${this.#moment(undecided[0].from)} to ${this.#moment(undecided.at(-1).to)}.`;
+        say(byId('fleet-chart-text'), at ? `${this.#moment(at.from)} to ${this.#moment(at.to)}: ${text(at)}${this.#changedIn(at)}`
+            : most ? `Most was refused at ${this.#moment(most.from)}: ${text(most)}.${let_in}`
                 : this.chart.intervals.length > 0 ? `Nothing was refused in the last ${this.range.words}.${let_in}` : 'Measuring…');
     }
 }

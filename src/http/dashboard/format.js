@@ -26,6 +26,9 @@ function short(number) {
 
 const perSecond = number => number === null ? '–' : short(number) + '/s';
 
+// A number of things: "7", "999", "1.2k".
+const counted = number => number < 1000 ? whole(number) : short(number);
+
 const whole = number => wholeNumber.format(number);
 
 // "0%" is exactly none and "100%" exactly all: shares close to them are "<1%" and ">99%".

@@ -6,6 +6,7 @@
 const RANGES = [
     { name: '15 min', words: '15 minutes', seconds: 900, step: 10, refresh: 60, live: true },
     { name: '1 hour', words: 'hour', seconds: 3600, step: 10, refresh: 10, live: false },
+    { name: '6 hours', words: '6 hours', seconds: 21600, step: 300, refresh: 60, live: false },
     { name: '2 days', words: 'two days', seconds: 172800, step: 300, refresh: 60, live: false },
 ];
 // A rate over a shorter time than this says little.

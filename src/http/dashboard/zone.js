@@ -102,7 +102,7 @@ class ResultsTable {
             const { root, cells } = this.#row(name, label);
             say(cells[1], rates ? perSecond(rates[name] ?? 0) : '–');
             say(cells[2], intervals.length ? perSecond(peaks[name] ?? 0) : '–');
-            say(cells[3], short(totals[name] ?? 0));
+            say(cells[3], counted(totals[name] ?? 0));
             cells[3].title = whole(totals[name] ?? 0);
             return root;
         }));
