@@ -125,6 +125,7 @@ std::optional<FleetZone> ZoneSums::next()
     for (const auto& [node, zone] : first->second) {
         sum.passed += zone->passed;
         sum.refused += zone->refused;
+        sum.would_refuse += zone->would_refuse;
         sum.ahead += zone->ahead;
         sum.highest_use = std::max(sum.highest_use, zone->highest_use);
         by_settings[zone->settings].push_back(node->name);

@@ -34,6 +34,7 @@ struct FleetZone {
     std::uint64_t nodes = 0;  // that have it
     std::uint64_t passed = 0;
     std::uint64_t refused = 0;
+    std::uint64_t would_refuse = 0;   // of those that passed, as in NodeReport::Zone
     std::uint64_t ahead = 0;          // the sum of the nodes'
     std::vector<std::string> limits;  // of the nodes, for people: each once, at most 8
     std::string settings;             // the digest of most nodes; empty: there is no such digest

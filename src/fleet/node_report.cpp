@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -53,6 +54,7 @@ constexpr std::tuple members_of<NodeReport::Zone>{
     std::pair{ "refused"sv, &NodeReport::Zone::refused },
     std::pair{ "ahead"sv, &NodeReport::Zone::ahead },
     std::pair{ "highest_use"sv, &NodeReport::Zone::highest_use },
+    std::pair{ "would_refuse"sv, &NodeReport::Zone::would_refuse },
 };
 
 template <>
@@ -273,6 +275,16 @@ Json written(const Object& object)
     return json;
 }
 
+/// Leaves out members that are seldom there.
+void erase_zeros(Json& json, std::initializer_list<const char*> members)
+{
+    for (const char* member : members) {
+        if (json.contains(member) && json[member] == 0) {
+            json.erase(member);
+        }
+    }
+}
+
 }  // namespace
 
 std::string write_report(const NodeReport& report)
@@ -281,15 +293,12 @@ std::string write_report(const NodeReport& report)
     const std::size_t omitted =
         report.zones.size() > most_zones ? report.zones.size() - most_zones : 0;
     json["zones_omitted"] = omitted + report.zones_omitted;
-    for (const char* seldom : { "zones_omitted", "ended" }) {
-        if (json[seldom] == 0) {
-            json.erase(seldom);
-        }
-    }
+    erase_zeros(json, { "zones_omitted", "ended" });
     each_list(report, [&json](std::string_view name, const auto& list, std::size_t most) {
         Json array = Json::array();
         for (const auto& element : std::span(list).first(std::min(most, list.size()))) {
             array.push_back(written(element));
+            erase_zeros(array.back(), { "would_refuse" });
         }
         json[std::string(name)] = std::move(array);
     });

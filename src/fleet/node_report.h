@@ -48,6 +48,9 @@ struct NodeReport {
         std::uint64_t highest_use = 0;  // of a key within the last hour, in percent of its limit
         /// A digest of each of `setting_names`, of `digits_of_setting` digits, in their order.
         std::string each_setting{};
+        /// Of those that passed: a limit in shadow or in a dry run would have refused them. A node
+        /// of an older version reports none.
+        std::uint64_t would_refuse = 0;
     };
     /// A Redis server as the node sees it.
     struct Server {

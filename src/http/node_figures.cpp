@@ -92,7 +92,8 @@ fleet::NodeReport::Zone zone_figures(const ZoneConf& zone)
              totals[History::refused],
              static_cast<std::uint64_t>(zone.zone.ahead) * worker_count(),
              highest_use_of_an_hour(zone.zone.memory()),
-             each_setting(zone) };
+             each_setting(zone),
+             totals[History::would_refuse] };
 }
 
 /// What the node's requests were in each of the last steps of a scale. `kept`: in steps of

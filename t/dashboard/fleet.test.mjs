@@ -55,6 +55,14 @@ test('rows of nodes do not move when Redis lists them in another order', () => o
     assert.deepEqual(await names(), before);
 }));
 
+test('a zone says what its limits on trial would refuse, on all nodes', () => onFleet(async page => {
+    await until('the rate', async () => /^0\/s, \d+\/s on trial$/.test((await cells(page, 'zones', 'next_limit'))[4]));
+    assert.match((await cells(page, 'zones', 'next_limit'))[5], /^0, \d[\d.]*[kM]? on trial$/);
+    assert.ok(!(await cells(page, 'zones', 'per_ip')).join().includes('trial'));
+    assert.match((await cells(page, 'zones', 'webhooks'))[5], /^0$/);
+    assert.deepEqual(await overflowing(page), []);
+}));
+
 test('every node is shown, with what it says of itself', () => onFleet(async (page, mock) => {
     assert.equal(await page.locator('#fleet-nodes tbody tr').count(), 10);
     assert.equal(await text(page, '#fleet-count-now'), '10');

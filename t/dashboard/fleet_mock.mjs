@@ -50,7 +50,7 @@ export class FleetMock {
         const totals = world.list.map(zone => {
             const sum = part => Math.floor(Object.entries(zone.totals).filter(([what]) => part.test(what))
                 .reduce((all, [, number]) => all + number, 0));
-            return { name: zone.settings.name, limit: zone.settings.rate, passed: sum(/^(?!rejected\.)/), refused: sum(/^rejected\./) };
+            return { name: zone.settings.name, limit: zone.settings.rate, passed: sum(/^(?!rejected\.)/), refused: sum(/^rejected\./), would_refuse: sum(/^rejected_/) };
         });
         const nodes = this.nodes.map(node => {
             const heard = node.heard ?? this.as_of - 0.4;
@@ -59,17 +59,17 @@ export class FleetMock {
                 passed: totals.reduce((all, { passed }) => all + passed, 0),
                 refused: totals.reduce((all, { refused }) => all + refused, 0),
                 undecided: Math.floor(this.undecided * (this.as_of - 1.8e9)),
-                zones: totals.map(({ name, limit, passed, refused }) =>
+                zones: totals.map(({ name, limit, passed, refused, would_refuse }) =>
                     ({ name, limit: node.differs.includes(name) ? '7r/s' : limit,
-                        settings: node.differs.includes(name) ? '6b86b2' : 'd4735e', passed, refused })),
+                        settings: node.differs.includes(name) ? '6b86b2' : 'd4735e', passed, refused, would_refuse })),
                 redis: [{ redis: 'main', server: '10.0.0.5:6379', state: node.redis, workers_up: node.redis === 'up' ? 2 : 0,
                     workers: 2 }] };
         });
         const live = nodes.filter(node => node.live);
-        const zones = totals.map(({ name, limit, passed, refused }) => {
+        const zones = totals.map(({ name, limit, passed, refused, would_refuse }) => {
             const differ = this.nodes.filter(node => node.differs.includes(name)).map(node => node.name);
             return { name, limits: differ.length > 0 ? [limit, '7r/s'] : [limit], nodes: live.length,
-                passed: passed * live.length, refused: refused * live.length, settings: 'd4735e', differ: differ.length,
+                passed: passed * live.length, refused: refused * live.length, would_refuse: would_refuse * live.length, settings: 'd4735e', differ: differ.length,
                 settings_differ: differ.slice(0, this.named), highest_use: name === 'search' ? 100 : 41,
                 differences: differ.length > 0 && this.says
                     ? [{ setting: 'rate', differ: differ.length, nodes: differ.slice(0, this.named) }] : [],

@@ -79,23 +79,23 @@ table('age', [[0, '0 s'], [-3, '0 s'], [119, '119 s'], [120, '2 min'], [7300, '2
 
 test('rates of a fleet are those of nodes that were there before', () => {
     const rates = new parts.FleetRates();
-    const zone = (passed, refused = 0, name = 'api') => ({ name, passed, refused });
+    const zone = (passed, refused = 0, name = 'api', would_refuse = undefined) => ({ name, passed, refused, would_refuse });
     const node = (id, passed, ...zones) => ({ id, passed, refused: 0, zones });
     assert.equal(rates.requests(), null);
     rates.add(100, [node('a', 10, zone(10)), node('b', 1000, zone(1000), zone(5, 5, 'login'))]);
     assert.equal(rates.zone('api'), null);
-    rates.add(102, [node('a', 30, zone(30, 4)), node('c', 1e6, zone(1e6))]);
-    assert.deepEqual(rates.zone('api'), { passed: 10, refused: 2, undecided: 0 }, 'one node left and one came');
-    assert.deepEqual(rates.requests(), { passed: 10, refused: 0, undecided: 0 });
-    assert.deepEqual(rates.requests('c'), { passed: 0, refused: 0, undecided: 0 });
-    assert.deepEqual(rates.zone('login'), { passed: 0, refused: 0, undecided: 0 });
+    rates.add(102, [node('a', 30, zone(30, 4, 'api', 6)), node('c', 1e6, zone(1e6))]);
+    assert.deepEqual(rates.zone('api'), { passed: 10, refused: 2, undecided: 0, would_refuse: 3 }, 'one node left and one came');
+    assert.deepEqual(rates.requests(), { passed: 10, refused: 0, undecided: 0, would_refuse: 0 });
+    assert.deepEqual(rates.requests('c'), { passed: 0, refused: 0, undecided: 0, would_refuse: 0 });
+    assert.deepEqual(rates.zone('login'), { passed: 0, refused: 0, undecided: 0, would_refuse: 0 });
     rates.add(102, [node('a', 9000, zone(9000))]);
     assert.equal(rates.requests().passed, 10, 'as last known');
     rates.add(104, [node('a', 0, zone(0))]);
     assert.equal(rates.requests().passed, 0, 'counters that start again are no rate');
     assert.deepEqual(rates.intervals.map(({ from, to }) => [from, to]), [[100, 102], [102, 104]]);
     rates.add(130, [node('a', 7, zone(7))]);
-    assert.deepEqual(rates.intervals.at(-1), { from: 104, to: 130, rates: null }, 'nobody looked');
+    assert.deepEqual(rates.intervals.at(-1), { from: 104, to: 130, rates: null }, 'a time without an answer');
     rates.add(50, [node('a', 7, zone(7))]);
     assert.equal(rates.requests(), null, 'another Redis');
     assert.deepEqual(rates.intervals, []);
@@ -106,7 +106,7 @@ test('requests without a decision are apart, and two answers shortly one after t
     const node = (passed, undecided) => ({ id: 'a', passed, refused: 0, undecided, zones: [] });
     rates.add(100, [node(0, 0)]);
     rates.add(102, [node(60, 20)]);
-    assert.deepEqual(rates.requests(), { passed: 30, refused: 0, undecided: 10 });
+    assert.deepEqual(rates.requests(), { passed: 30, refused: 0, undecided: 10, would_refuse: 0 });
     assert.deepEqual(rates.intervals.at(-1).rates, { passed: 20, rejected: 0, failed_open: 10 });
     rates.add(102.1, [node(90, 20)]);
     assert.equal(rates.intervals.length, 1);

@@ -116,6 +116,25 @@ sub ended {
     return scalar grep { decode_json($_)->{ended} } values %states;
 }
 
+subtest 'what a limit on trial would refuse is summed over the nodes' => sub {
+    my $redis = redis();
+    my @nodes = map {
+        member(redis => $redis, zone => 'rate=9r/d', key => '$arg_k', fleet => "node=edge-$_",
+            http => 'ratelimit_zone $arg_k zone=new rate=2r/d;',
+            server => 'location /try/ { ratelimit zone=test; ratelimit zone=new shadow; try_files /index.html =404; }')
+    } 1 .. 2;
+    is $nodes[$_ % 2]->status('/try/?k=a'), 200 for 1 .. 5;
+    my $shown = fleet_where($nodes[0], 'all counters', sub {
+        my $zone = zone_in($_[0], 'new');
+        return $_[0]{fleet}{nodes} == 2 && $zone && $zone->{passed} == 5;
+    });
+    is_deeply [@{ zone_in($shown, 'new') }{qw(refused would_refuse)}], [0, 3];
+    is zone_in($shown, 'test')->{would_refuse}, 0;
+    my $sum = 0;
+    $sum += $_->{would_refuse} for map { grep { $_->{name} eq 'new' } @{ $_->{zones} } } @{ $shown->{nodes} };
+    is $sum, 3, 'each node says its part';
+};
+
 subtest 'a node that ends leaves the list at once, and what it passed stays in the history' => sub {
     my $redis = redis();
     my $first = member(redis => $redis, zone => 'rate=99r/d', fleet => 'node=edge-1');

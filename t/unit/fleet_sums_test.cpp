@@ -34,7 +34,7 @@ TEST(FleetZones, are_sums_of_the_live_nodes)
 {
     const std::vector<FleetNode> nodes = {
         node_of("a", { { "api", "s", "", 10, 1 }, { "login", "t", "", 5, 5 } }),
-        node_of("b", { { "api", "s", "", 20, 2 } }),
+        node_of("b", { { "api", "s", "", 20, 2, 0, 0, "", 7 } }),
         node_of("c", { { "api", "other", "", 1000, 1000 } }, false),
     };
     const auto zones = sum_zones(nodes);
@@ -43,6 +43,7 @@ TEST(FleetZones, are_sums_of_the_live_nodes)
     EXPECT_EQ(zones[0].nodes, 2U);
     EXPECT_EQ(zones[0].passed, 30U);
     EXPECT_EQ(zones[0].refused, 3U);
+    EXPECT_EQ(zones[0].would_refuse, 7U) << "a node of an older version reports none";
     EXPECT_EQ(zones[0].differ.count, 0U);
     EXPECT_EQ(zones[0].settings, "s");
     EXPECT_EQ(zones[1].name, "login");

@@ -78,6 +78,7 @@ void write_node(JsonText& json, const fleet::FleetNode& node, std::string_view s
             .text("settings", zone.settings)
             .number("passed", zone.passed)
             .number("refused", zone.refused)
+            .number("would_refuse", zone.would_refuse)
             .end_object();
     }
     json.end_array().begin_array("redis");
@@ -139,6 +140,7 @@ void write_zone(JsonText& json, MainConf& conf, const fleet::FleetZone& zone)
         .number("nodes", zone.nodes)
         .number("passed", zone.passed)
         .number("refused", zone.refused)
+        .number("would_refuse", zone.would_refuse)
         .number("ahead", zone.ahead)
         .number("highest_use", zone.highest_use);
     write_texts(json, "limits", zone.limits);

@@ -241,10 +241,11 @@ class FleetView {
             cells[1].classList.toggle('bad', Boolean(zone.override));
             say(cells[2], `${whole(zone.nodes)} of ${whole(fleet.nodes)}`);
             say(cells[3], perSecond(rates && rates.passed));
-            say(cells[4], perSecond(rates && rates.refused));
+            say(cells[4], perSecond(rates && rates.refused) + (rates?.would_refuse > 0 ? `, ${perSecond(rates.would_refuse)} on trial` : ''));
             cells[4].classList.toggle('some', rates?.refused > 0);
-            say(cells[5], counted(zone.refused));
-            cells[5].title = whole(zone.refused);
+            const tried = zone.would_refuse > 0;  // by a limit in shadow or a dry run, which refuse nothing
+            say(cells[5], counted(zone.refused) + (tried ? `, ${counted(zone.would_refuse)} on trial` : ''));
+            cells[5].title = whole(zone.refused) + (tried ? `; limits on trial (shadow, dry run) would have refused ${whole(zone.would_refuse)}` : '');
             const use = this.connected ? zone.highest_use ?? null : null;
             say(cells[6], use === null ? '–' : `${use}%`);
             cells[6].classList.toggle('some', use >= 80);

@@ -12,14 +12,15 @@ const SECONDS_OF_STEP = 15;  // that a step must have before its rate is shown
 const SECONDS_OF_REPORT = 3600;
 const MOST_NODES_NAMED = 5;
 
-const nothing = () => ({ passed: 0, refused: 0, undecided: 0 });
+const RATES = ['passed', 'refused', 'undecided', 'would_refuse'];  // the third of nodes alone, the last of zones alone
+const nothing = () => Object.fromEntries(RATES.map(name => [name, 0]));
 
 // Requests of the fleet's nodes and zones a second, from counters of each zone on each node, so that a node that comes
 // or goes makes no jump.
 class FleetRates {
     samples = [];
     intervals = [];  // for the chart
-    now = null;      // {all, nodes, zones}: {passed, refused, undecided} a second, by id and by name; null: not known yet
+    now = null;      // {all, nodes, zones}: RATES a second, by id and by name; null: not known yet
 
     // `time`: when Redis had these figures. Older figures, as when Redis was restarted, start again.
     add(time, nodes) {
@@ -55,7 +56,7 @@ class FleetRates {
         const rates = { all: nothing(), nodes: new Map(), zones: new Map() };
         const seconds = last.time - first.time;
         const add = (sums, before, after) => {
-            for (const name of ['passed', 'refused', 'undecided']) {
+            for (const name of RATES) {
                 sums[name] += Math.max(0, (after[name] ?? 0) - (before[name] ?? 0)) / seconds;
             }
         };
