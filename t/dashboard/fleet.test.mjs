@@ -13,7 +13,7 @@ test('without ratelimit_fleet there is no such page', () => onNode('fleet', asyn
     assert.ok(!mock.requests.includes('GET fleet'));
 }));
 
-test('the fleet is asked for only while its page is shown', () => onFleet(async (page, mock) => {
+test('the page reads the fleet only while it shows it', () => onFleet(async (page, mock) => {
     assert.ok(await seen(page, '#fleet-nodes') && !await seen(page, '#zone-list'));
     await page.locator('#view-node').click();
     assert.ok(!await seen(page, '#fleet-nodes') && await seen(page, '#zone-list'));
@@ -136,7 +136,7 @@ test('a key that no request has is not shown as one that passes', () => onFleet(
     await until('the block', async () => await outcome(page) === 'Changed: 198.51.100.99 in search: blocked for 1 hour. Nothing is counted under this key now.');
 }, { expected: /400/ }));
 
-test('limits that Redis has lost are told for a day', () => onFleet(async (page, mock) => {
+test('the page names limits that Redis has lost for a day', () => onFleet(async (page, mock) => {
     assert.ok(!await seen(page, '#fleet-lost'));
     mock.world.fleet.lost = 3;
     await until('the notice', () => seen(page, '#fleet-lost'));

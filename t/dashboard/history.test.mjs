@@ -64,7 +64,7 @@ test('small charts of closed zones begin with it, too', () => on('fleet', async 
     });
 }));
 
-test('a closed zone is asked for its history once', () => on('many', async (page, mock) => {
+test('the page reads the history of a closed zone once', () => on('many', async (page, mock) => {
     const asked = () => mock.requests.filter(line => line.includes('/history'))
         .map(line => line.replace(/\?.*/, ''));
     await until('all shown zones', () => asked().length >= 50);

@@ -314,7 +314,7 @@ test('trials and undecided requests of a step are shown apart', () => {
     assert.equal(past.intervals(quarter, [], 1010, {})[0].rates.rejected_shadow, 3);
 });
 
-test('the history is asked for at once, when more is shown, and when it is old', () => {
+test('the history is read at once, when more is shown, and when it is old', () => {
     const past = pastOf(1010, [100]);
     assert.ok(past.isDue(700, 1000, Infinity));
     Object.assign(past, { since: 700, asked: 1000 });

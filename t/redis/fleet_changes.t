@@ -48,7 +48,7 @@ subtest 'each change leaves one line in the error log: who, what, for how long a
     like $lines[4], qr/key freed, zone "test", key "kc", by "edge/;
 };
 
-subtest 'with If-Match and If-None-Match nobody changes what another one changed meanwhile' => sub {
+subtest 'with If-Match and If-None-Match no change overwrites one that was made meanwhile' => sub {
     my $node = member(zone => 'rate=9r/d');
     my $first = put($node, $key, { rate => '1r/d' }, 'If-None-Match' => '*');
     is $first->status, 200, 'there was none';

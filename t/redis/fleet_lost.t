@@ -109,7 +109,7 @@ subtest 'a worker that was stopped blames no Redis' => sub {
     is $node->count_log(qr/does not answer, overrides stay/), 0, 'no line about Redis';
 };
 
-subtest 'requests that passed without a decision are told apart, during an outage and after it' => sub {
+subtest 'requests that passed without a decision are shown apart, during an outage and after it' => sub {
     my $redis = redis();
     my @nodes = map { member(redis => $redis, zone => 'rate=100r/d', fleet => "node=edge-$_") } 1 .. 2;
     my $fleet = sub { return decode_json($_[0]->get('/ops/fleet')->body) };

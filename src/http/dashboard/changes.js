@@ -14,7 +14,7 @@ class ChangesView {
     items = [];
     next = null;   // where the next page begins; null: there is none
     known = false; // whether the list was read
-    read = false;  // whether it was asked for
+    read = false;  // whether the first read has ended
     chosen = new Set();  // to take back at once, by nameOfChange
     asked = 0;     // numbers the loads, so that a late answer shows nothing
 

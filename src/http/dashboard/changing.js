@@ -140,7 +140,7 @@ class Question {
     // `scopes`: [{label, targets}], of which the user chooses one if there are several; what is in force for its targets is read
     // and shown before the change can be made. Where it is not known, nothing is changed. `title`: of the targets; `text`: of when
     // it ends ("After 1 hour" or null), and of the targets.
-    // `asks`: whether the user says how long, and why. `conflict`: why the question is asked once more.
+    // `asks`: whether the user says how long, and why. `conflict`: why the question comes once more.
     static ask({ title, yes, scopes, text, asks, dangerous, lasts = '1h', reason = '', conflict = '', now = () => 0 }) {
         const dialog = byId('change');
         const length = byId('change-lasts');

@@ -3,7 +3,7 @@
 class LimitsView {
     zones = new Map();
     shown = null;  // {zone, named, key, override}: what was looked up; named null: the zone
-    asked = 0;     // numbers what is asked for, so that a late answer shows nothing
+    asked = 0;     // numbers the reads, so that a late answer shows nothing
 
     constructor(page, fleet) {
         this.page = page;
@@ -149,7 +149,7 @@ class LimitsView {
         }
     }
 
-    // What is looked up stays true: it is asked for again with each answer of the node. If it is not known then, the last state
+    // The key that was looked up stays true: it is read again with each answer of the node. If it is not known then, the last state
     // stays, with its time.
     async follow() {
         const { shown } = this;
@@ -251,7 +251,7 @@ class LimitsView {
     }
 
     // A question, then the change of what the user chose in it, if what the question showed is still in force. What could not be
-    // changed for that reason is asked once more. The outcome is shown, with what undoes it. `scopes`: as of Question.ask, with
+    // changed for that reason comes in a second question. The outcome is shown, with what undoes it. `scopes`: as of Question.ask, with
     // what Target needs; `body`: of a change, without its length and reason, which the user chooses; null: the override is taken back.
     async #change(scopes, { body, title, text, yes, done, failed, lasts }) {
         if (this.busy) {

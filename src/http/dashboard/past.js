@@ -56,7 +56,7 @@ class Past {
         this.name = name;
     }
 
-    // Whether the steps since `since` must be asked for. `refresh`: how old the answer may be.
+    // Whether the steps since `since` must be read. `refresh`: how old the answer may be.
     isDue(since, time, refresh) {
         return this.has && (time - this.asked >= refresh || this.since > since + refresh || time < this.asked);
     }
@@ -93,7 +93,7 @@ class PastLoader {
     wanted = new Map();
     busy = false;
 
-    // `view` is shown again once its history is there. Steps are asked for since `since`.
+    // `view` is shown again once its history is there. Steps are read since `since`.
     want(view, since, time) {
         this.wanted.set(view, [since, time]);
         this.#run();

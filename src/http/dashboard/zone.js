@@ -1,6 +1,6 @@
 // One zone: its row in the list and, once opened, its details below.
 
-// The small chart's range. A closed zone is asked again only after a gap.
+// The small chart's range. That of a closed zone is read again only after a gap.
 const SPARK_RANGE = { seconds: SECONDS_KEPT, step: 10, refresh: Infinity, live: true };
 
 const ALGORITHMS_WITH_BURST = ['gcra', 'leaky_bucket'];
